@@ -3,6 +3,8 @@
 
 #include "planner/lower/layer-graph.h"
 
+#include <string.h>
+
 #define NONE PLAN_N_TENSORS
 
 const char *
@@ -49,7 +51,7 @@ needs (const PlanNode *node)
 #define HAS_MODULE(value, id) ((value)[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_##id & 1)
 
 gboolean
-plan_node_is_again (const PlanLayerGraph *self, const PlanNode *node, const Plan *plan,
+plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
                     gboolean is_in_block)
 {
   const gint64 *value = plan->value;
@@ -60,7 +62,7 @@ plan_node_is_again (const PlanLayerGraph *self, const PlanNode *node, const Plan
     return FALSE;
   return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
-         || ((node->kind != PLAN_NODE_ATTENTION || self->repeats_attention)
+         || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
              && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
 }
 
@@ -94,6 +96,7 @@ add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in,
 typedef struct
 {
   PlanLayerGraph *net;
+  const PlanSizes *sizes;
   const PlanModel *model;
   gint64 tp;
   gboolean splits;      /* sequence parallel */
@@ -116,7 +119,7 @@ add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanVa
           PlanTensorRole weight, PlanTensorRole bias, PlanTensorRole feeds)
 {
   const gboolean fused = feeds != NONE && b->fuses_norms;
-  const gint64 rows = b->net->split_rows, cols = b->model->hidden;
+  const gint64 rows = b->sizes->split_rows, cols = b->model->hidden;
   PlanNode *node = add (b->net, PLAN_NODE_NORM, module, in, out);
   node->stats = stats;
   node->weight = weight;
@@ -124,7 +127,7 @@ add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanVa
   node->feeds = fused ? feeds : NONE;
   node->rows = rows;
   node->cols = cols;
-  define (b->net, out, rows * cols, fused ? b->net->linear : b->net->compute);
+  define (b->net, out, rows * cols, fused ? b->sizes->linear : b->sizes->compute);
   define (b->net, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows, PLAN_DTYPE_FP32);
 }
 
@@ -136,9 +139,9 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
 {
   PlanLayerGraph *net = b->net;
   *out_kept = in;
-  if (!net->quantises)
+  if (!b->sizes->quantises)
     return in;
-  const gboolean is_done = net->values[in].dtype == net->linear;
+  const gboolean is_done = net->values[in].dtype == b->sizes->linear;
   *out_kept = is_done ? in : out;
   if (!is_done)
     {
@@ -146,19 +149,19 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
       node->feeds = feeds;
       node->rows = rows;
       node->cols = cols;
-      node->col = net->has_columns ? col : PLAN_NO_VALUE;
+      node->col = b->sizes->has_columns ? col : PLAN_NO_VALUE;
       node->is_cheap = b->quantises_on_use;
-      define (net, out, rows * cols, net->linear);
+      define (net, out, rows * cols, b->sizes->linear);
     }
-  else if (net->has_columns)
+  else if (b->sizes->has_columns)
     {
       PlanNode *node = add (net, PLAN_NODE_TRANSPOSE, module, in, col);
       node->rows = rows;
       node->cols = cols;
     }
-  if (net->has_columns)
+  if (b->sizes->has_columns)
     {
-      define (net, col, rows * cols, net->linear);
+      define (net, col, rows * cols, b->sizes->linear);
       *out_kept = col;
     }
   return is_done ? in : out;
@@ -173,7 +176,7 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
   PlanLayerGraph *net = b->net;
   const gint64 hidden = b->model->hidden;
   PlanValueId kept,
-      read = add_quantize (b, module, in, v[1], v[2], feeds, net->split_rows, hidden, &kept);
+      read = add_quantize (b, module, in, v[1], v[2], feeds, b->sizes->split_rows, hidden, &kept);
   if (b->tp > 1 && !b->splits)
     {
       add (net, PLAN_NODE_COPY_TP, module, read, read);
@@ -186,16 +189,16 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
       return read;
     }
   PlanNode *node = add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
-  node->cols = net->split_rows * hidden;
+  node->cols = b->sizes->split_rows * hidden;
   node->is_cheap = !b->keeps_gathered;
-  define (net, v[3], net->rows * hidden, net->values[read].dtype);
+  define (net, v[3], b->sizes->rows * hidden, net->values[read].dtype);
   *out_kept = v[3];
   if (kept != read)
     {
       node = add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
-      node->cols = net->split_rows * hidden;
+      node->cols = b->sizes->split_rows * hidden;
       node->is_cheap = node->is_lazy = TRUE;
-      define (net, v[4], net->rows * hidden, net->values[kept].dtype);
+      define (net, v[4], b->sizes->rows * hidden, net->values[kept].dtype);
       *out_kept = v[4];
     }
   return v[3];
@@ -209,10 +212,10 @@ add_linear (Builder *b, PlanModule module, PlanValueId in, PlanValueId kept, Pla
   node->kept = kept;
   node->weight = weight;
   node->bias = role (b, bias);
-  node->rows = b->net->rows;
+  node->rows = b->sizes->rows;
   node->cols = cols;
   node->depth = depth;
-  define (b->net, out, b->net->rows * cols, b->net->compute);
+  define (b->net, out, b->sizes->rows * cols, b->sizes->compute);
 }
 
 /* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
@@ -222,12 +225,13 @@ add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId s
 {
   PlanLayerGraph *net = b->net;
   if (b->tp > 1 && !b->splits)
-    add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols = net->rows * b->model->hidden;
+    add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols
+        = b->sizes->rows * b->model->hidden;
   else if (b->tp > 1)
     {
       PlanNode *node = add (net, PLAN_NODE_REDUCE_TP, module, branch, sum);
-      node->cols = net->split_rows * b->model->hidden;
-      define (net, sum, node->cols, net->compute);
+      node->cols = b->sizes->split_rows * b->model->hidden;
+      define (net, sum, node->cols, b->sizes->compute);
       branch = sum;
     }
   if (role (b, weight) == NONE)
@@ -241,13 +245,13 @@ add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId mask, 
 {
   PlanNode *node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
   node->other = branch;
-  node->rows = b->net->split_rows;
+  node->rows = b->sizes->split_rows;
   node->cols = b->model->hidden;
-  define (b->net, out, b->net->split_rows * b->model->hidden, b->net->compute);
+  define (b->net, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
   if (!b->drops)
     return;
   node->stats = mask;
-  define (b->net, mask, b->net->split_rows * b->model->hidden, PLAN_DTYPE_U8);
+  define (b->net, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
 /* What per-op selective recomputing keeps of the product just added: a part, or its output. */
@@ -255,48 +259,50 @@ static void
 save (Builder *b, PlanValueId saved, gint64 cols)
 {
   PlanNode *node = &b->net->nodes[b->net->n_nodes - 1];
-  if (!b->net->per_op || cols == 0)
+  if (!b->sizes->per_op || cols == 0)
     return;
   node->saved = cols == node->cols ? node->out : saved;
   node->saved_cols = cols;
   if (node->saved == saved)
-    define (b->net, saved, b->net->rows * cols, b->net->compute);
+    define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
 }
 
 static PlanValueId
 add_attention (Builder *b, PlanValueId qkv)
 {
   PlanLayerGraph *net = b->net;
-  const gint64 heads = net->heads + net->kv_heads, out_cols = net->heads * net->head_dim;
+  const gint64 heads = b->sizes->heads + b->sizes->kv_heads,
+               out_cols = b->sizes->heads * b->sizes->head_dim;
   if (role (b, PLAN_TENSOR_Q_NORM) != NONE)
     {
       PlanNode *node = add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
       node->stats = PLAN_VALUE_HEAD_STATS;
-      node->rows = net->rows;
-      node->cols = (net->heads + 2 * net->kv_heads) * net->head_dim;
-      define (net, PLAN_VALUE_HEADS, net->rows * node->cols, net->compute);
-      define (net, PLAN_VALUE_HEAD_STATS, net->rows * heads, PLAN_DTYPE_FP32);
+      node->rows = b->sizes->rows;
+      node->cols = (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim;
+      define (net, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
+      define (net, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
       qkv = PLAN_VALUE_HEADS;
     }
   if (b->model->positions == PLAN_POSITIONS_ROPE)
     add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
-  if (net->key_heads != net->kv_heads)
+  if (b->sizes->key_heads != b->sizes->kv_heads)
     {
       PlanNode *node = add (net, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
-      node->rows = net->rows;
-      define (net, PLAN_VALUE_WIDE, net->rows * 3 * out_cols, net->compute);
+      node->rows = b->sizes->rows;
+      define (net, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
       qkv = PLAN_VALUE_WIDE;
     }
   PlanNode *node = add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
   node->stats = PLAN_VALUE_LSE;
-  node->rows = net->rows;
+  node->rows = b->sizes->rows;
   node->cols = out_cols;
-  define (net, PLAN_VALUE_ATTN, net->rows * out_cols, net->compute);
-  define (net, PLAN_VALUE_LSE, net->rows * net->heads, PLAN_DTYPE_FP32);
+  define (net, PLAN_VALUE_ATTN, b->sizes->rows * out_cols, b->sizes->compute);
+  define (net, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
   if (b->pairs_keys)
     {
       node->col = PLAN_VALUE_PAIRS;
-      define (net, PLAN_VALUE_PAIRS, net->rows * 2 * net->kv_heads * net->head_dim, net->compute);
+      define (net, PLAN_VALUE_PAIRS, b->sizes->rows * 2 * b->sizes->kv_heads * b->sizes->head_dim,
+              b->sizes->compute);
     }
   return PLAN_VALUE_ATTN;
 }
@@ -307,20 +313,19 @@ add_attention_branch (Builder *b)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
                                        PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
-  PlanLayerGraph *net = b->net;
   PlanValueId kept;
-  const gint64 attn_cols = net->heads * net->head_dim;
+  const gint64 attn_cols = b->sizes->heads * b->sizes->head_dim;
   add_norm (b, PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1, PLAN_VALUE_STATS1,
             PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
   PlanValueId read
       = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, PLAN_TENSOR_QKV, &kept);
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
-              PLAN_TENSOR_QKV_BIAS, (net->heads + 2 * net->kv_heads) * net->head_dim,
+              PLAN_TENSOR_QKV_BIAS, (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim,
               b->model->hidden);
-  save (b, PLAN_VALUE_QKV_SAVED, (net->heads + net->kv_heads) * net->head_dim);
+  save (b, PLAN_VALUE_QKV_SAVED, (b->sizes->heads + b->sizes->kv_heads) * b->sizes->head_dim);
   add_attention (b, PLAN_VALUE_QKV);
   read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
-                       PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, net->rows, attn_cols, &kept);
+                       PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols, &kept);
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
   return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
@@ -334,27 +339,27 @@ add_mlp_branch (Builder *b, PlanValueId in)
                                        PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
   PlanLayerGraph *net = b->net;
   PlanValueId kept;
-  const gint64 up = b->model->gated ? 2 * net->ffn : net->ffn;
+  const gint64 up = b->model->gated ? 2 * b->sizes->ffn : b->sizes->ffn;
   add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
             PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
   PlanValueId read
       = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, PLAN_TENSOR_GATE_UP, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
-  save (b, PLAN_VALUE_UP_SAVED, net->ffn);
+  save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);
   PlanNode *node = add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
-  node->rows = net->rows;
-  node->cols = net->ffn;
-  define (net, PLAN_VALUE_ACT, net->rows * net->ffn, net->compute);
+  node->rows = b->sizes->rows;
+  node->cols = b->sizes->ffn;
+  define (net, PLAN_VALUE_ACT, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
   if (b->keeps_gate)
     {
       node->stats = PLAN_VALUE_GATE;
-      define (net, PLAN_VALUE_GATE, net->rows * net->ffn, net->compute);
+      define (net, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
     }
   read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
-                       PLAN_TENSOR_DOWN, net->rows, net->ffn, &kept);
+                       PLAN_TENSOR_DOWN, b->sizes->rows, b->sizes->ffn, &kept);
   add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
-              PLAN_TENSOR_DOWN_BIAS, b->model->hidden, net->ffn);
+              PLAN_TENSOR_DOWN_BIAS, b->model->hidden, b->sizes->ffn);
   save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);
   return add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM, PLAN_VALUE_POST2,
                          PLAN_VALUE_POST2_STATS, PLAN_TENSOR_MLP_POST_NORM);
@@ -362,30 +367,9 @@ add_mlp_branch (Builder *b, PlanValueId in)
 
 /* A window of w lets the queries of a sequence of s see w - w^2 / 2s tokens on average. */
 static gint64
-keys_of (const PlanModel *model, gint64 seq)
+windowed_keys (const PlanModel *model, gint64 seq)
 {
-  if (model->window <= 0 || model->window >= seq)
-    return seq;
-  const gint64 seen = 2 * model->window - model->window * model->window / seq;
-  const gint64 windowed
-      = (model->layers - model->window_from + model->window_every - 1) / model->window_every;
-  return (windowed * seen + (model->layers - windowed) * seq) / model->layers;
-}
-
-static void
-set_sizes (PlanLayerGraph *self, const PlanModel *model, const Plan *plan, const PlanStack *stack)
-{
-  const gint64 *value = plan->value;
-  const gint64 tp = value[PLAN_TP];
-  self->rows = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP];
-  self->split_rows = value[PLAN_SP] == PLAN_SP_ON ? self->rows / tp : self->rows;
-  self->heads = model->heads / tp;
-  self->kv_heads = model->kv_heads / tp;
-  self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
-  self->head_dim = model->head_dim;
-  self->keys = keys_of (model, value[PLAN_SEQ]);
-  self->ffn = model->ffn / tp;
-  self->vocab = plan_stack_padded_vocab (stack, model->vocab, tp) / tp;
+  return 2 * model->window - model->window * model->window / seq;
 }
 
 static void
@@ -401,39 +385,91 @@ list_values (PlanLayerGraph *self)
     }
 }
 
-void
-plan_layer_graph_init (PlanLayerGraph *self, const PlanModel *model, const Plan *plan,
-                       const PlanStack *stack, const PlanCluster *cluster)
+static void
+init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const PlanStack *stack,
+            const PlanCluster *cluster)
 {
-  const gint64 recipe = plan->value[PLAN_COMPUTE];
-  *self = (PlanLayerGraph){ .compute = plan_weights_dtype (plan),
-                            .linear = plan_field_dtype (plan, PLAN_COMPUTE) };
-  self->weights = plan_weight_copies_dtype (plan);
-  self->quantises = self->linear != self->compute;
+  const gint64 *value = plan->value;
+  const gint64 tp = value[PLAN_TP], rows = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP];
+  const gint64 recipe = value[PLAN_COMPUTE];
   /* One scale for a whole tensor: Blackwell multiplies it either way round. */
   const gboolean whole
       = recipe == PLAN_COMPUTE_FP8_DELAYED || recipe == PLAN_COMPUTE_FP8_TENSORWISE;
+  *self = (PlanSizes){ .rows = rows,
+                       .split_rows = value[PLAN_SP] == PLAN_SP_ON ? rows / tp : rows,
+                       .heads = model->heads / tp,
+                       .kv_heads = model->kv_heads / tp,
+                       .head_dim = model->head_dim,
+                       .ffn = model->ffn / tp,
+                       .vocab = plan_stack_padded_vocab (stack, model->vocab, tp) / tp,
+                       .compute = plan_weights_dtype (plan),
+                       .linear = plan_field_dtype (plan, PLAN_COMPUTE),
+                       .weights = plan_weight_copies_dtype (plan) };
+  self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
+  self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
-  self->per_op = plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
-                 && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (plan->value, OP_SAC);
+  self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
+                 && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);
   self->repeats_attention = stack->repeats_cudnn_attention && cluster->compute_capability >= 100;
-  set_sizes (self, model, plan, stack);
-  Builder b = { .net = self,
-                .model = model,
-                .tp = plan->value[PLAN_TP],
-                .splits = plan->value[PLAN_SP] == PLAN_SP_ON,
-                .drops = plan_drops_hidden (plan),
-                .fuses_norms = recipe == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
-                .keeps_gate = stack->separate_gate && model->gated
-                              && plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF,
-                .compiles = plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON,
-                .keeps_gathered = stack->keeps_gathered && !self->quantises,
-                .pairs_keys = stack->pairs_keys,
-                .quantises_on_use = stack->quantises_on_use };
-  define (self, PLAN_VALUE_X, self->split_rows * model->hidden, self->compute);
+}
+
+static void
+init_graph (PlanLayerGraph *self, const Builder *common, guint kind, gint64 seq)
+{
+  const PlanModel *model = common->model;
+  Builder b = *common;
+  b.net = self;
+  self->keys = kind & PLAN_LAYER_WINDOWED ? windowed_keys (model, seq) : seq;
+  define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
   const PlanValueId mlp = add_mlp_branch (&b, model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2);
   add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
   list_values (self);
+}
+
+/* Every value that any kind of layer has. */
+static void
+join_values (PlanLayerGraphs *self)
+{
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
+      {
+        const PlanValue *value = &self->of[kind].values[v];
+        g_assert (value->elements == 0 || self->values[v].elements == 0
+                  || value->elements == self->values[v].elements);
+        if (value->elements > 0)
+          self->values[v] = *value;
+      }
+}
+
+void
+plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Plan *plan,
+                        const PlanStack *stack, const PlanCluster *cluster)
+{
+  const gint64 *value = plan->value;
+  const gboolean compiles = value[PLAN_COMPILE] == PLAN_COMPILE_ON;
+  memset (self->values, 0, sizeof self->values);
+  init_sizes (&self->sizes, model, plan, stack, cluster);
+  plan_model_count_kinds (model, value[PLAN_SEQ], self->layers);
+  const Builder b = { .sizes = &self->sizes,
+                      .model = model,
+                      .tp = value[PLAN_TP],
+                      .splits = value[PLAN_SP] == PLAN_SP_ON,
+                      .drops = plan_drops_hidden (plan),
+                      .fuses_norms
+                      = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
+                      .keeps_gate = stack->separate_gate && model->gated && !compiles,
+                      .compiles = compiles,
+                      .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
+                      .pairs_keys = stack->pairs_keys,
+                      .quantises_on_use = stack->quantises_on_use };
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    {
+      self->of[kind].n_nodes = 0;
+      memset (self->of[kind].values, 0, sizeof self->of[kind].values);
+      if (self->layers[kind] > 0)
+        init_graph (&self->of[kind], &b, kind, value[PLAN_SEQ]);
+    }
+  join_values (self);
 }

@@ -1,4 +1,4 @@
-/* PlanLayerGraph: one layer of a model as a graph, with the sizes that one rank sees.
+/* PlanLayerGraph: one kind of layer of a model as a graph, with the sizes that one rank sees.
  *
  * Nodes stand in the order in which the forward pass runs them; the backward pass goes through them
  * in reverse. A value is what a node leaves for others; which of them the backward pass needs
@@ -62,17 +62,24 @@ typedef struct
   PlanValueSet needs;          /* what the backward pass reads of it */
 } PlanNode;
 
-#define PLAN_MAX_NODES 32
+typedef guint64 PlanNodeSet; /* a bit per node */
+
+#define PLAN_MAX_NODES 64
 typedef struct
 {
   PlanValue values[PLAN_N_VALUES];
   PlanNode nodes[PLAN_MAX_NODES];
-  guint n_nodes;
+  guint n_nodes; /* 0: the model has no layer of this kind */
+  gint64 keys;   /* twice the tokens that a query sees, on average: seq where all before it are */
+} PlanLayerGraph;
+
+/* What is the same in all layers: sizes of one rank, and number formats. */
+typedef struct
+{
   gint64 rows;       /* tokens of a micro batch on this rank */
   gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
-  gint64 key_heads; /* that attention reads: kv_heads, or heads where they are repeated */
-  gint64 keys; /* twice the tokens that a query sees, on average: seq where none is out of sight */
+  gint64 key_heads;   /* that attention reads: kv_heads, or heads where they are repeated */
   PlanDtype compute;  /* format of activations */
   PlanDtype linear;   /* format in which products of layers run */
   PlanDtype weights;  /* and in which they read weights */
@@ -80,15 +87,30 @@ typedef struct
   gboolean per_op;    /* what recomputing keeps is what single ops left, not what others read */
   gboolean repeats_attention; /* and its list of ops does not have this device's attention */
   gboolean has_columns;       /* products over rows read transposed copies */
-} PlanLayerGraph;
+} PlanSizes;
+
+/* Graphs of all kinds of layer, by kind. A value has the same size in each that has it. */
+typedef struct
+{
+  PlanSizes sizes;
+  PlanLayerGraph of[PLAN_N_LAYER_KINDS];
+  PlanValue values[PLAN_N_VALUES];
+  gint64 layers[PLAN_N_LAYER_KINDS]; /* of each kind */
+} PlanLayerGraphs;
 
 /* The plan must be resolved. */
-void plan_layer_graph_init (PlanLayerGraph *self, const PlanModel *model, const Plan *plan,
-                            const PlanStack *stack, const PlanCluster *cluster);
+void plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Plan *plan,
+                             const PlanStack *stack, const PlanCluster *cluster);
+
+static inline PlanNodeSet
+plan_node_bit (guint node)
+{
+  return (PlanNodeSet)1 << node;
+}
 
 /* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
  * the first recompute_layers. */
-gboolean plan_node_is_again (const PlanLayerGraph *self, const PlanNode *node, const Plan *plan,
+gboolean plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
                              gboolean is_in_block);
 
 G_END_DECLS

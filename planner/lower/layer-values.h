@@ -59,21 +59,22 @@ typedef enum
   PLAN_NO_VALUE = PLAN_N_VALUES
 } PlanValueId;
 
-typedef guint64 PlanValueSet; /* a bit per value */
+__extension__ typedef unsigned __int128 PlanValueSet; /* a bit per value */
 
-G_STATIC_ASSERT (PLAN_N_VALUES < 64);
+G_STATIC_ASSERT (PLAN_N_VALUES < 128);
 
 static inline PlanValueSet
 plan_value_bit (PlanValueId id)
 {
-  return id == PLAN_NO_VALUE ? 0 : G_GUINT64_CONSTANT (1) << id;
+  return id == PLAN_NO_VALUE ? 0 : (PlanValueSet)1 << id;
 }
 
 /* Takes the first value out of a set that is not empty. */
 static inline PlanValueId
 plan_value_pop (PlanValueSet *set)
 {
-  const int first = __builtin_ctzll (*set);
+  const guint64 low = (guint64)*set;
+  const int first = low ? __builtin_ctzll (low) : 64 + __builtin_ctzll ((guint64)(*set >> 64));
   *set &= *set - 1;
   return (PlanValueId)first;
 }

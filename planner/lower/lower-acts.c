@@ -93,7 +93,7 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 static gint64 *
 find_outgoing (const PlanLower *lower)
 {
-  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS], layers = lower->model->layers;
+  const gint64 limit = lower->plan->value[PLAN_OFFLOAD_LAYERS], layers = lower->stage.layers;
   gint64 *like
       = limit > 0 || lower->plan->value[PLAN_OFFLOAD_MODULES] != 0 ? g_new (gint64, layers) : NULL;
   g_autofree PlanLowerKeep *keeps = g_new (PlanLowerKeep, layers);
@@ -104,7 +104,7 @@ find_outgoing (const PlanLower *lower)
       const PlanLowerKeep keep = keeps[unit] = plan_lower_keep (lower, unit);
       guint i = 0;
       while (i < n_firsts
-             && (keeps[firsts[i]].again != keep.again
+             && (keeps[firsts[i]].again != keep.again || keeps[firsts[i]].kind != keep.kind
                  || keeps[firsts[i]].drops_input != keep.drops_input
                  || (firsts[i] < limit) != (unit < limit)))
         i++;
@@ -197,14 +197,19 @@ gcd (gint64 a, gint64 b)
 }
 
 /* So many chunks do what the next as many do, where chunks recur at all: as many as it takes to get
- * to a layer whose parameters lie alike. */
+ * to a layer of the same kind whose parameters lie alike. */
 static guint
 chunks_per_turn (const PlanLower *lower)
 {
-  if (!lower->layout.by_size)
-    return 1;
-  const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
-  return cycle.count < 2 ? 1 : (guint)(ABS (cycle.step) / gcd (ABS (cycle.step), lower->chunk));
+  gint64 layers = plan_model_kinds_period (lower->model, lower->plan->value[PLAN_SEQ]);
+  if (lower->layout.by_size)
+    {
+      const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
+      if (cycle.count < 2)
+        return 1;
+      layers *= ABS (cycle.step) / gcd (ABS (cycle.step), layers);
+    }
+  return (guint)(layers / gcd (layers, lower->chunk));
 }
 
 /* Makes one run of chunks that recur several at a time. */
@@ -286,7 +291,7 @@ drop (Builder *b, gint64 unit, PlanPiece piece)
 static void
 recycle (Builder *b)
 {
-  for (gint64 u = 0; u < b->lower->model->layers && b->n_loose > 0; u++)
+  for (gint64 u = 0; u < b->lower->stage.layers && b->n_loose > 0; u++)
     for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
       if (is_loose (residence (b, u, piece)))
         drop (b, u, piece);
@@ -297,7 +302,7 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
 {
   add_plain (b, PLAN_ACT_GATHER, piece, unit);
   set_residence (b, unit, piece, PRESENT);
-  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->model->layers;
+  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->stage.layers;
        u += PLAN_POOL_SETS)
     if (u != unit)
       set_residence (b, u, piece, ABSENT);
@@ -430,7 +435,7 @@ replay (Builder *b, gint64 unit)
   const guint n = pieces_read (b, FALSE, pieces);
   request (b, unit, unit, FALSE);
   await (b, unit, FALSE);
-  add_plain (b, PLAN_ACT_REPLAY, 0, unit);
+  add (b, PLAN_ACT_REPLAY, 0, unit, plan_lower_keep_all (b->lower, unit));
   for (guint i = 0; b->lower->shards_weights && i < n; i++)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
@@ -490,7 +495,7 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
   const gboolean by_unit = in_turn && !lower->layout.by_size;
-  const gint64 layers = lower->model->layers;
+  const gint64 layers = lower->stage.layers;
   const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b
@@ -525,7 +530,7 @@ void
 plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
                                 gboolean reduces)
 {
-  const gint64 layers = lower->model->layers;
+  const gint64 layers = lower->stage.layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b = { .lower = lower,
@@ -557,7 +562,8 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
       for (gint64 u = first; u < end - 1; u++)
         replay (&b, u);
       for (gint64 u = end - 1; u >= first; u--)
-        turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : (PlanLowerKeep){ 0 }, reduces);
+        turn (&b, u, u == end - 1 ? plan_lower_keep (lower, u) : plan_lower_keep_all (lower, u),
+              reduces);
       close_chunk (&b, first);
     }
   fold (&b);

@@ -21,6 +21,7 @@ typedef struct
 {
   PlanRef dqkv, dout; /* of the backward pass only */
   PlanRef out, lse, qkv;
+  gint64 keys;
 } Operands;
 
 static gint64
@@ -33,21 +34,21 @@ parts (const PlanLower *self)
 static gint64
 query_elements (const PlanLower *self)
 {
-  return self->net.rows * self->net.heads * self->net.head_dim;
+  return self->sizes->rows * self->sizes->heads * self->sizes->head_dim;
 }
 
 static gint64
 key_elements (const PlanLower *self)
 {
-  return self->net.rows * 2 * self->net.key_heads * self->net.head_dim;
+  return self->sizes->rows * 2 * self->sizes->key_heads * self->sizes->head_dim;
 }
 
 const gint64 *
 plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
 {
   const gint64 *value = self->plan->value;
-  const gint64 dims[] = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], self->net.heads,
-                          self->net.key_heads, self->net.head_dim };
+  const gint64 dims[] = { value[PLAN_MBS], value[PLAN_SEQ] / value[PLAN_CP], self->sizes->heads,
+                          self->sizes->key_heads, self->sizes->head_dim };
   memcpy (out_dims, dims, sizeof dims);
   return out_dims;
 }
@@ -59,7 +60,7 @@ plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_attention_dims (self, dims);
   return (self->model->window == 0 || self->model->window >= self->plan->value[PLAN_SEQ])
-         && plan_scratch_attention_is_fused (kind, dims, self->net.compute,
+         && plan_scratch_attention_is_fused (kind, dims, self->sizes->compute,
                                              self->cluster->compute_capability);
 }
 
@@ -71,18 +72,20 @@ plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
   if (!self->asked || parts (self) > 1 || !plan_model_attends_plainly (self->model))
     return NULL;
   return plan_workspaces_find (self->asked, plan_lower_attention_dims (self, dims),
-                               self->net.compute, pass);
+                               self->sizes->compute, pass);
 }
 
 const PlanWorkspace *
 plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
                            const PlanWorkspaces *asked, const Plan *plan, PlanPass pass)
 {
+  PlanLayerGraphs graphs;
   PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
   self.stack = plan_stack_of (plan, cluster->kind, NULL);
   if (!self.stack || cluster->kind == PLAN_DEVICE_CPU)
     return NULL;
-  plan_layer_graph_init (&self.net, model, plan, self.stack, cluster);
+  plan_layer_graphs_init (&graphs, model, plan, self.stack, cluster);
+  self.sizes = &graphs.sizes;
   return plan_lower_asked_attention (&self, pass);
 }
 
@@ -105,8 +108,8 @@ plan_lower_attention_work (const PlanLower *self)
 void
 plan_lower_declare_attention (PlanLower *self)
 {
-  const PlanLayerGraph *net = &self->net;
-  const guint64 rows = (guint64)net->rows, lse = rows * (guint64)net->heads;
+  const PlanSizes *sizes = self->sizes;
+  const guint64 rows = (guint64)sizes->rows, lse = rows * (guint64)sizes->heads;
   const guint64 queries = (guint64)query_elements (self), keys = (guint64)key_elements (self);
   const struct
   {
@@ -116,11 +119,11 @@ plan_lower_declare_attention (PlanLower *self)
     guint64 elements;
     PlanDtype dtype;
   } table[] = {
-    { &self->kv, "kv", SETS, keys, net->compute },
-    { &self->dkv, "dkv", SETS, keys, net->compute },
-    { &self->dkv_part, "dkv.part", 1, keys, net->compute },
-    { &self->dq_part, "dq.part", 1, queries, net->compute },
-    { &self->attn_part, "attn.part", 1, queries, net->compute },
+    { &self->kv, "kv", SETS, keys, sizes->compute },
+    { &self->dkv, "dkv", SETS, keys, sizes->compute },
+    { &self->dkv_part, "dkv.part", 1, keys, sizes->compute },
+    { &self->dq_part, "dq.part", 1, queries, sizes->compute },
+    { &self->attn_part, "attn.part", 1, queries, sizes->compute },
     { &self->lse_part, "lse.part", 1, lse, PLAN_DTYPE_FP32 },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
@@ -165,9 +168,9 @@ take_keys (PlanLower *self, PlanRef qkv)
 
 /* Keys that a query sees among the other ranks' tokens are equally many in every part. */
 static const gint64 *
-dims_of (const PlanLower *self, gboolean is_own, gint64 *out_dims)
+dims_of (const PlanLower *self, gint64 keys, gboolean is_own, gint64 *out_dims)
 {
-  const gint64 keys = self->net.keys, other = keys / parts (self);
+  const gint64 other = keys / parts (self);
   plan_lower_attention_dims (self, out_dims);
   out_dims[PLAN_N_WORKSPACE_DIMS] = is_own ? keys - (parts (self) - 1) * other : other;
   return out_dims;
@@ -180,17 +183,17 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
   if (kv.array < 0)
     {
       plan_lower_compute (self, PLAN_OP_ATTENTION, PLAN_REFS (o->out, o->lse, o->qkv, kv),
-                          dims_of (self, TRUE, dims));
+                          dims_of (self, o->keys, TRUE, dims));
       return;
     }
   plan_lower_alloc (self, ONE (attn_part));
   plan_lower_alloc (self, ONE (lse_part));
   plan_lower_compute (self, PLAN_OP_ATTENTION,
                       PLAN_REFS (ONE (attn_part), ONE (lse_part), o->qkv, kv),
-                      dims_of (self, FALSE, dims));
+                      dims_of (self, o->keys, FALSE, dims));
   plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
                       PLAN_REFS (o->out, o->lse, ONE (attn_part), ONE (lse_part)),
-                      PLAN_DIMS (self->net.rows, self->net.heads, self->net.head_dim));
+                      PLAN_DIMS (self->sizes->rows, self->sizes->heads, self->sizes->head_dim));
   plan_lower_free (self, ONE (lse_part));
   plan_lower_free (self, ONE (attn_part));
 }
@@ -215,9 +218,9 @@ step_at (gint64 step)
 }
 
 void
-plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv)
+plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv, gint64 keys)
 {
-  const Operands o = { .out = out, .lse = lse, .qkv = qkv };
+  const Operands o = { .out = out, .lse = lse, .qkv = qkv, .keys = keys };
   const gint64 last = parts (self) - 1;
   if (last == 0)
     {
@@ -245,7 +248,7 @@ work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, Pla
   plan_lower_alloc (self, dqkv);
   plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
                       PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv),
-                      dims_of (self, kv.array < 0, dims));
+                      dims_of (self, o->keys, kv.array < 0, dims));
   if (self->attention_work >= 0)
     plan_lower_free (self, ONE (attention_work));
 }
@@ -281,9 +284,10 @@ step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean 
 
 void
 plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
-                               PlanRef lse, PlanRef qkv)
+                               PlanRef lse, PlanRef qkv, gint64 keys)
 {
-  const Operands o = { .dqkv = dqkv, .dout = dout, .out = out, .lse = lse, .qkv = qkv };
+  const Operands o
+      = { .dqkv = dqkv, .dout = dout, .out = out, .lse = lse, .qkv = qkv, .keys = keys };
   const gint64 last = parts (self) - 1;
   if (last == 0)
     {

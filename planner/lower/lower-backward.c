@@ -187,9 +187,8 @@ release_unit (PlanLower *self, PlanLowerUnit unit, gboolean is_last)
 static void
 head_backward (PlanLower *self)
 {
-  const PlanModel *m = self->model;
-  const PlanLayerGraph *net = &self->net;
-  const gint32 last = (gint32)m->layers;
+  const PlanSizes *sizes = self->sizes;
+  const gint32 last = (gint32)self->stage.layers;
   const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
@@ -198,7 +197,7 @@ head_backward (PlanLower *self)
   plan_lower_alloc (self, dx);
   plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
                             PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,
-                            net->split_rows);
+                            sizes->split_rows);
   plan_lower_free (self, ONE (dnorm_final));
   plan_lower_free (self, ONE (stats_final));
   plan_lower_free (self, x);
@@ -208,43 +207,43 @@ static void
 embedding_backward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanLayerGraph *net = &self->net;
-  const gboolean splits = net->split_rows < net->rows;
+  const PlanSizes *sizes = self->sizes;
+  const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
                 dout = splits ? ONE (embedded) : dx;
   if (self->embedded_mask >= 0)
     {
       plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, ONE (embedded_mask)),
-                          PLAN_DIMS (net->split_rows * m->hidden));
+                          PLAN_DIMS (sizes->split_rows * m->hidden));
       plan_lower_free (self, ONE (embedded_mask));
     }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
       const gint64 seq
-          = MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows);
+          = MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], sizes->split_rows);
       if (seq < m->max_seq) /* rows that no token reaches */
         plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (raw),
                             PLAN_DIMS (m->max_seq * m->hidden));
       plan_lower_compute (self, PLAN_OP_POSITIONS_BWD, PLAN_REFS (raw, dx),
-                          PLAN_DIMS (net->split_rows, m->hidden, seq));
+                          PLAN_DIMS (sizes->split_rows, m->hidden, seq));
       plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
     }
   if (m->embed_scale)
     plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (dx),
-                        PLAN_DIMS (net->split_rows * m->hidden));
+                        PLAN_DIMS (sizes->split_rows * m->hidden));
   if (splits)
     {
       plan_lower_alloc (self, dout);
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (dout, dx),
-                           net->split_rows * m->hidden);
+                           sizes->split_rows * m->hidden);
       plan_lower_free (self, dx);
     }
   plan_lower_compute (
       self, PLAN_OP_EMBED_BWD,
       PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
                  ONE (tokens)),
-      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+      PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
   plan_lower_free (self, dout);
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
 }
@@ -517,7 +516,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
       = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
   const gboolean reduces = communicates && !self->reduces_together;
   const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
-  g_autofree gint64 *in_flight = g_new (gint64, self->model->layers + 2 + self->buckets.n);
+  g_autofree gint64 *in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);
   g_auto (PlanLowerOrder) order = { 0 };
   PlanLowerQueue queue = { .unit = in_flight,
                            .limit = self->comm_unit,

@@ -7,12 +7,13 @@
 
 /* When a parameter's gradient is there, counted in a layer's backward pass. */
 static guint
-rank_of (const PlanLower *self, PlanTensorRole role)
+rank_of (const PlanLower *self, PlanTensorRole role, gint64 layer)
 {
+  const PlanLayerGraph *net = &self->graphs->of[plan_lower_kind (self, layer)];
   guint rank = 0;
-  for (guint i = self->net.n_nodes; i-- > 0; rank += 2)
+  for (guint i = net->n_nodes; i-- > 0; rank += 2)
     {
-      const PlanNode *node = &self->net.nodes[i];
+      const PlanNode *node = &net->nodes[i];
       if (node->kind == PLAN_NODE_HEAD_NORM
           && (role == PLAN_TENSOR_Q_NORM || role == PLAN_TENSOR_K_NORM))
         return rank + (role == PLAN_TENSOR_K_NORM ? 1 : 0);
@@ -134,7 +135,7 @@ plan_lower_each_bucket (PlanLower *self, Visit visit)
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
       visit (self, kind, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
       visit (self, kind, unit);
@@ -156,7 +157,7 @@ moment_of (const PlanLower *self, guint at, gboolean is_first_share)
   gint64 layer;
   const PlanTensor *tensor = plan_buckets_tensor (b, at, &layer);
   if (layer >= 0)
-    return (Moment){ layer, rank_of (self, tensor->role) };
+    return (Moment){ layer, rank_of (self, tensor->role, layer) };
   if (at >= b->n_before)
     return (Moment){ PLAN_BEFORE_LAYERS, tensor->role == PLAN_TENSOR_OUTPUT ? 0 : 1 + at };
   if (tensor->role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && is_first_share)
@@ -209,7 +210,7 @@ lies_alike (const PlanBuckets *b, gint64 one, gint64 other)
 void
 plan_lower_init_buckets (PlanLower *self)
 {
-  const gint64 layers = self->model->layers;
+  const gint64 layers = self->stage.layers;
   if (!self->layout.by_size)
     return;
   plan_buckets_init (&self->buckets, self->model, &self->layout.rule);

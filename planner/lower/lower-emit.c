@@ -82,11 +82,11 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
       = kind == PLAN_OP_ATTENTION ? plan_lower_asked_attention (self, PLAN_PASS_FORWARD) : NULL;
   const guint64 elements
       = self->cluster->kind == PLAN_DEVICE_CPU
-            ? plan_scratch_elements (kind, dims, self->net.compute)
+            ? plan_scratch_elements (kind, dims, self->sizes->compute)
         : said ? said->bytes / sizeof (float) + PLAN_SCRATCH_ALIGNMENT
         : kind == PLAN_OP_ATTENTION && !plan_lower_attention_is_fused (self, kind)
             ? plan_scratch_batched_elements (kind, dims) + PLAN_SCRATCH_ALIGNMENT
-            : plan_scratch_gpu_elements (kind, dims, self->net.compute, self->cluster);
+            : plan_scratch_gpu_elements (kind, dims, self->sizes->compute, self->cluster);
   if (kind == PLAN_OP_ATTENTION_BWD && self->scratch >= 0 && self->attention_work >= 0)
     return plan_lower_ref (self->attention_work); /* which is taken for this op alone */
   if (self->scratch < 0 || elements == 0)

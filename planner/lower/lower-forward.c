@@ -14,8 +14,16 @@ PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
   const gboolean is_in_block = layer < self->plan->value[PLAN_RECOMPUTE_LAYERS];
-  return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT32 : self->again[is_in_block],
+  const guint kind = plan_lower_kind (self, layer);
+  return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT64 : self->again[kind][is_in_block],
+                          .kind = kind,
                           .drops_input = self->is_eval || layer % self->chunk != 0 };
+}
+
+PlanLowerKeep
+plan_lower_keep_all (const PlanLower *self, gint64 layer)
+{
+  return (PlanLowerKeep){ .kind = plan_lower_kind (self, layer) };
 }
 
 /* Where main weights are rounded on their way: behind what compute was given so far, or behind an
@@ -71,7 +79,7 @@ void
 plan_lower_gather_last (PlanLower *self)
 {
   if (self->gathers_last_early)
-    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->model->layers - 1);
+    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->stage.layers - 1);
 }
 
 /* Nothing but the arrival of the one given back holds this gather up: it travels beside the pieces
@@ -192,11 +200,11 @@ reach_role (PlanLower *self, PlanTensorRole role)
 
 /* Quantised copies of a layer's weights, made once per step where weights travel unquantised. */
 static void
-copy_weights (PlanLower *self, PlanLowerUnit unit)
+copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
 {
-  for (guint i = 0; i < self->net.n_nodes; i++)
+  for (guint i = 0; i < net->n_nodes; i++)
     {
-      const PlanNode *node = &self->net.nodes[i];
+      const PlanNode *node = &net->nodes[i];
       if (node->kind != PLAN_NODE_LINEAR)
         continue;
       plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
@@ -209,12 +217,12 @@ copy_weights (PlanLower *self, PlanLowerUnit unit)
 
 /* Transposes that stay are made once per step. */
 static void
-transpose_weights (PlanLower *self, PlanLowerUnit unit)
+transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
 {
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    if (self->net.nodes[i].kind == PLAN_NODE_LINEAR)
+  for (guint i = 0; i < net->n_nodes; i++)
+    if (net->nodes[i].kind == PLAN_NODE_LINEAR)
       {
-        const PlanNode *node = &self->net.nodes[i];
+        const PlanNode *node = &net->nodes[i];
         plan_lower_compute (
             self, PLAN_OP_TRANSPOSE,
             PLAN_REFS (plan_lower_unit_ref (self->transposed[node->weight], unit, 0),
@@ -226,11 +234,12 @@ transpose_weights (PlanLower *self, PlanLowerUnit unit)
 void
 plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
+  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   plan_lower_await_unit (self, unit, 0);
   if (self->copies_weights && self->is_first_micro_batch && !self->stack->quantises_on_use)
-    copy_weights (self, unit);
+    copy_weights (self, unit, net);
   if (self->keeps_transposes && self->is_first_micro_batch)
-    transpose_weights (self, unit);
+    transpose_weights (self, unit, net);
   plan_lower_layer_forward (self, unit, keep);
 }
 
@@ -270,9 +279,9 @@ static void
 embedding_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanLayerGraph *net = &self->net;
+  const PlanSizes *sizes = self->sizes;
   const PlanRef x = ONE (value[PLAN_VALUE_X]);
-  const gboolean splits = net->split_rows < net->rows;
+  const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef whole = splits ? ONE (embedded) : x;
   plan_lower_alloc (self, whole);
   plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
@@ -281,27 +290,27 @@ embedding_forward (PlanLower *self)
                       PLAN_REFS (whole,
                                  plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
                                  ONE (tokens)),
-                      PLAN_DIMS (net->rows, m->hidden, net->vocab));
+                      PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
   if (splits)
     {
       plan_lower_alloc (self, x);
       plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (x, whole),
-                           net->split_rows * m->hidden);
+                           sizes->split_rows * m->hidden);
       plan_lower_free (self, whole);
     }
   else if (self->tensor_group >= 0)
-    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), net->rows * m->hidden);
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), sizes->rows * m->hidden);
   if (m->embed_scale)
     plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (x),
-                        PLAN_DIMS (net->split_rows * m->hidden));
+                        PLAN_DIMS (sizes->split_rows * m->hidden));
   if (m->positions != PLAN_POSITIONS_LEARNED)
     return;
   reach_role (self, PLAN_TENSOR_POSITIONS);
-  plan_lower_compute (
-      self, PLAN_OP_POSITIONS,
-      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
-      PLAN_DIMS (net->split_rows, m->hidden,
-                 MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], net->split_rows)));
+  plan_lower_compute (self, PLAN_OP_POSITIONS,
+                      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
+                      PLAN_DIMS (sizes->split_rows, m->hidden,
+                                 MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP],
+                                      sizes->split_rows)));
 }
 
 /* What is dropped of the embedding; the mask stays for the backward pass. */
@@ -313,7 +322,7 @@ drop_out_embedding (PlanLower *self)
     return;
   plan_lower_alloc (self, ONE (embedded_mask));
   plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, ONE (embedded_mask), x),
-                      PLAN_DIMS (self->net.split_rows * self->model->hidden));
+                      PLAN_DIMS (self->sizes->split_rows * self->model->hidden));
 }
 
 void
@@ -337,10 +346,10 @@ static void
 head_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
-  const PlanLayerGraph *net = &self->net;
-  const gboolean splits = net->split_rows < net->rows;
+  const PlanSizes *sizes = self->sizes;
+  const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef x
-      = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)m->layers);
+      = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)self->stage.layers);
 
   if (self->gathers_head_late && self->is_first_micro_batch)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
@@ -356,7 +365,7 @@ head_forward (PlanLower *self)
   if (self->layout.by_size)
     reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
   plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
-                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, net->split_rows);
+                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, sizes->split_rows);
   if (self->is_eval)
     {
       plan_lower_free (self, x);
@@ -367,7 +376,7 @@ head_forward (PlanLower *self)
       plan_lower_alloc (self, ONE (norm_final_full));
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
                            PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
-                           net->split_rows * m->hidden);
+                           sizes->split_rows * m->hidden);
     }
   plan_lower_loss_forward (self);
 }
@@ -378,7 +387,7 @@ plan_lower_forward (PlanLower *self)
   if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
-                      PLAN_DIMS (self->net.rows));
+                      PLAN_DIMS (self->sizes->rows));
   /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or
    * by the output layer's hook of the micro batch before, where no backward pass took it. */
   if (!self->is_first_micro_batch)

@@ -148,7 +148,7 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
   if (!self->stack->autograd_stays)
     return;
   drop_fresh (self, FALSE, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
   drop_fresh (self, TRUE, unit);
   plan_lower_end_units (self, unit);
 }
@@ -244,7 +244,7 @@ plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
 static void
 join_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in, const gint64 *dims)
 {
-  const gboolean is_sum = !sum->adds && self->grad_comm == self->net.compute;
+  const gboolean is_sum = !sum->adds && self->grad_comm == self->sizes->compute;
   const PlanRef raw = is_sum ? sum->out : plan_lower_ref (self->raw[sum->role]);
   plan_lower_alloc (self, raw);
   plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);

@@ -108,16 +108,16 @@ quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row, Plan
   PlanLower *lower = self->lower;
   const PlanRef dout = gradient (self, node->out);
   *out_row = *out_col = dout;
-  if (!self->net->quantises)
+  if (!self->sizes->quantises)
     return;
   const PlanRef col = plan_lower_ref (lower->quantised_grad_col[node->out]);
   *out_row = plan_lower_ref (lower->quantised_grad[node->out]);
-  *out_col = self->net->has_columns ? col : *out_row;
+  *out_col = self->sizes->has_columns ? col : *out_row;
   plan_lower_alloc (lower, *out_row);
-  if (self->net->has_columns)
+  if (self->sizes->has_columns)
     plan_lower_alloc (lower, col);
   plan_lower_quantise (lower, node->weight, PLAN_QUANTIZER_GRADIENT, self->unit,
-                       PLAN_REFS (*out_row, self->net->has_columns ? col : PLAN_REF_NONE, dout),
+                       PLAN_REFS (*out_row, self->sizes->has_columns ? col : PLAN_REF_NONE, dout),
                        node->rows, node->cols);
 }
 
@@ -160,7 +160,7 @@ end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *make
   if (maker)
     {
       plan_lower_await_exchange (self->lower);
-      self->is_past |= 1u << (maker - self->net->nodes);
+      self->is_past |= plan_node_bit ((guint)(maker - self->net->nodes));
     }
   if (whole.array >= 0)
     plan_lower_free (self->lower, whole);
@@ -175,10 +175,10 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const guint64 elements = (guint64)(node->rows * node->cols);
   const guint64 own = plan_lower_own_part (lower, elements);
-  const gint64 rows = self->net->split_rows;
+  const gint64 rows = self->sizes->split_rows;
   const PlanRef part = gradient (self, self->summed->out);
   PlanRef whole;
-  if (self->net->quantises)
+  if (self->sizes->quantises)
     {
       whole = plan_lower_ref (lower->quantised_grad[node->out]);
       plan_lower_alloc (lower, whole);
@@ -202,7 +202,7 @@ static PlanRef
 transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
 {
   const PlanRef col = plan_lower_ref (self->lower->quantised_grad_col[node->out]);
-  if (!self->net->has_columns)
+  if (!self->sizes->has_columns)
     return row;
   plan_lower_alloc (self->lower, col);
   plan_lower_compute (self->lower, PLAN_OP_TRANSPOSE, PLAN_REFS (col, row),
@@ -238,7 +238,7 @@ input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
                         PLAN_REFS (product.out, product.in, product.weight, PLAN_REF_NONE),
                         PLAN_DIMS (product.rows, product.cols, product.depth, product.layout));
   plan_lower_drop_quantised_weight (lower, node);
-  if (self->net->has_columns)
+  if (self->sizes->has_columns)
     plan_lower_free (lower, product.in);
   return product.out;
 }
@@ -262,8 +262,8 @@ linear_backward (PlanLayer *self, const PlanNode *node)
     }
   plan_lower_weight_gradient (lower, node->weight, self->unit, col,
                               plan_layer_value (self, node->kept), node->rows, node->cols,
-                              node->depth, self->net->has_columns ? 1 : 2);
-  if (self->net->quantises)
+                              node->depth, self->sizes->has_columns ? 1 : 2);
+  if (self->sizes->quantises)
     plan_lower_free (lower, col);
   if (node->bias != PLAN_N_TENSORS)
     {
@@ -283,7 +283,7 @@ attention_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef din = plan_lower_ref (self->lower->grad[node->in]);
   plan_lower_attention_backward (
       self->lower, din, gradient (self, node->out), plan_layer_value (self, node->out),
-      plan_layer_value (self, node->stats), plan_layer_value (self, node->in));
+      plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
   drop_gradient (self, node->out);
   add_share (self, node->in, din);
 }
@@ -311,7 +311,7 @@ head_norm_backward (PlanLayer *self, const PlanNode *node)
                  plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
                  plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit),
                  plan_layer_value (self, node->stats)),
-      PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+      PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
   plan_lower_put_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit, FALSE);
   plan_lower_put_gradient (lower, PLAN_TENSOR_K_NORM, self->unit, FALSE);
   drop_gradient (self, node->out);
@@ -470,8 +470,8 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
 void
 plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
-  const PlanLayerGraph *net = &self->net;
+  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
+  PlanLayer layer = { .lower = self, .net = net, .sizes = self->sizes, .unit = unit };
   PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
   for (guint i = 0; i < net->n_nodes; i++)
     {
@@ -484,9 +484,9 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
   for (guint i = net->n_nodes; i-- > 0;)
     {
       const PlanNode *node = &net->nodes[i];
-      const guint32 whole
+      const PlanNodeSet whole
           = self->stack->recomputes_outputs ? plan_layer_checkpointed (net, keep.again, i) : 0;
-      const guint32 again = whole | plan_layer_nodes_towards (&layer, node->needs);
+      const PlanNodeSet again = whole | plan_layer_nodes_towards (&layer, node->needs);
       layer.beside = plan_layer_gathers_beside (&layer, node, again);
       const PlanValueSet sent = layer.beside ? layer.beside->reads : 0;
       plan_layer_run_again (&layer, again, needed[i + 1]);
@@ -495,5 +495,5 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
       plan_layer_give (&layer, (needed[i + 1] | sent) & ~needed[i]);
     }
   plan_layer_give (&layer, plan_value_bit (PLAN_VALUE_X));
-  plan_lower_drop_transposes (self);
+  plan_lower_drop_transposes (self, net);
 }

@@ -9,6 +9,7 @@ typedef struct
 {
   PlanLower *lower;
   const PlanLayerGraph *net;
+  const PlanSizes *sizes;
   PlanLowerUnit unit;
   PlanValueSet live;
   gint8 slot[PLAN_N_VALUES]; /* gradient of each value: index below; -1 none yet */
@@ -22,8 +23,8 @@ typedef struct
   gboolean is_replay;     /* products whose parts were saved make only the rest */
   const PlanNode *beside; /* whose gather goes on beside the product that follows */
   const PlanNode *summed; /* whose sum's gradient is gathered piece by piece, for its product */
-  guint32 is_made;        /* nodes that another one's product made: bits */
-  guint32 is_past;        /* nodes whose backward pass was made beside a product: bits */
+  PlanNodeSet is_made;    /* nodes that another one's product made */
+  PlanNodeSet is_past;    /* nodes whose backward pass was made beside a product */
 } PlanLayer;
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
@@ -32,18 +33,18 @@ void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);
 gboolean plan_layer_is_swiglu (const PlanModel *model);
 
-/* The nodes that must run so that these values are there: bits. */
-guint32 plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values);
+/* The nodes that must run so that these values are there. */
+PlanNodeSet plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values);
 
 /* `needed`: what the backward pass of this node and of those before it reads. */
-void plan_layer_run_again (PlanLayer *self, guint32 nodes, PlanValueSet needed);
+void plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed);
 
 /* The last of the nodes that run again for a product, when it gathers what only the gradient of the
  * weights reads; NULL: it does something else. */
 const PlanNode *plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear,
-                                           guint32 again);
+                                           PlanNodeSet again);
 
 /* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
-guint32 plan_layer_checkpointed (const PlanLayerGraph *net, guint32 again, guint last);
+PlanNodeSet plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint last);
 
 G_END_DECLS

@@ -29,9 +29,10 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
 
 /* Which values the forward pass leaves behind: those that are read as they are, and those from
  * which others are made again. */
-static PlanValueSet
-find_kept (const PlanLayerGraph *net, PlanLowerKeep keep)
+PlanValueSet
+plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
+  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   PlanValueSet made_again = 0, cheap = 0, needed = 0, kept = plan_value_bit (PLAN_VALUE_OUT);
   for (guint i = 0; i < net->n_nodes; i++)
     {
@@ -48,17 +49,11 @@ find_kept (const PlanLayerGraph *net, PlanLowerKeep keep)
       if (is_again || (node->is_cheap && (main & needed)))
         kept |= node->reads & ~made_again;
       if (!is_again)
-        kept |= node->needs & ~cheap & ~(net->per_op ? made_again : 0);
+        kept |= node->needs & ~cheap & ~(self->sizes->per_op ? made_again : 0);
       kept |= plan_value_bit (node->saved);
     }
   const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
   return keep.drops_input ? kept & ~input : kept | input;
-}
-
-PlanValueSet
-plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
-{
-  return find_kept (&self->net, keep);
 }
 
 static gboolean
@@ -96,7 +91,7 @@ made_cols (const PlanLayer *self, const PlanNode *node)
 
 /* Among these nodes, the one that goes on with what this one leaves, in pieces; NULL: none. */
 static const PlanNode *
-goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, guint32 nodes)
+goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, PlanNodeSet nodes)
 {
   const PlanNode *first = self->net->nodes;
   for (const PlanNode *next = node + 1; next < first + self->net->n_nodes; next++)
@@ -140,7 +135,7 @@ gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linea
   plan_lower_quantise_weight (self->lower, linear, self->unit);
   plan_lower_gathered_product (self->lower, &product, own);
   plan_lower_drop_quantised_weight (self->lower, linear);
-  self->is_made |= 1u << (linear - self->net->nodes);
+  self->is_made |= plan_node_bit ((guint)(linear - self->net->nodes));
 }
 
 /* A product and the sum behind it. */
@@ -152,7 +147,7 @@ summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
   plan_lower_quantise_weight (self->lower, linear, self->unit);
   plan_lower_reduced_product (self->lower, &product, plan_layer_value (self, sum->out));
   plan_lower_drop_quantised_weight (self->lower, linear);
-  self->is_made |= 1u << (sum - self->net->nodes);
+  self->is_made |= plan_node_bit ((guint)(sum - self->net->nodes));
 }
 
 static void
@@ -177,18 +172,18 @@ linear_forward (PlanLayer *self, const PlanNode *node)
 void
 plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse)
 {
-  const PlanLayerGraph *net = self->net;
+  const PlanSizes *sizes = self->sizes;
   const gint64 *value = self->lower->plan->value;
   plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
-                      PLAN_DIMS (net->rows, value[PLAN_SEQ] / value[PLAN_CP], net->heads,
-                                 net->kv_heads, net->head_dim, inverse));
+                      PLAN_DIMS (sizes->rows, value[PLAN_SEQ] / value[PLAN_CP], sizes->heads,
+                                 sizes->kv_heads, sizes->head_dim, inverse));
 }
 
 const gint64 *
 plan_layer_head_dims (PlanLayer *self)
 {
-  const PlanLayerGraph *net = self->net;
-  const gint64 dims[] = { net->rows, net->heads, net->kv_heads, net->head_dim };
+  const PlanSizes *sizes = self->sizes;
+  const gint64 dims[] = { sizes->rows, sizes->heads, sizes->kv_heads, sizes->head_dim };
   memcpy (self->dims, dims, sizeof dims);
   return self->dims;
 }
@@ -219,7 +214,7 @@ activate (PlanLayer *self, const PlanNode *node)
 /* The norm that reads this sum next, among these nodes, where its kernel makes the sum as well;
  * NULL: none. What drops some of a branch keeps a mask, and is a kernel of its own. */
 static const PlanNode *
-norm_behind (const PlanLayer *self, const PlanNode *sum, guint32 nodes)
+norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
   const PlanNode *next = sum + 1, *first = self->net->nodes;
   const gboolean fits = self->lower->stack->adds_in_norms && sum->stats == PLAN_NO_VALUE
@@ -239,7 +234,7 @@ normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
                  plan_layer_value (self, sum->out), plan_layer_value (self, sum->in),
                  plan_layer_value (self, sum->other)),
       norm, self->unit);
-  self->is_made |= 1u << (norm - self->net->nodes);
+  self->is_made |= plan_node_bit ((guint)(norm - self->net->nodes));
 }
 
 /* Whether the norm behind this sum was made with it, and what that left is not to be given back
@@ -251,7 +246,7 @@ made_norm (const PlanLayer *self, const PlanNode *node)
 }
 
 static void
-add_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
+add_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   const PlanNode *norm = norm_behind (self, node, nodes);
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
@@ -287,11 +282,11 @@ norm_heads (PlanLayer *self, const PlanNode *node)
                  plan_layer_value (self, node->in),
                  plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
                  plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit)),
-      PLAN_DIMS (node->rows, self->net->heads, self->net->kv_heads, self->net->head_dim));
+      PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
 }
 
 static void
-run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
+run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   PlanLower *lower = self->lower;
   const PlanNode *next;
@@ -336,7 +331,7 @@ run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
                           plan_layer_head_dims (self));
       return;
     case PLAN_NODE_ATTENTION:
-      plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in);
+      plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in, self->net->keys);
       return;
     case PLAN_NODE_REDUCE_TP:
       if (node->in == node->out)
@@ -355,9 +350,9 @@ run_node (PlanLayer *self, const PlanNode *node, guint32 nodes)
 
 /* `nodes`: of the same run. */
 static void
-node_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
+node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
-  const guint32 bit = 1u << (node - self->net->nodes);
+  const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
   take (self, node->out);
   take (self, node->col);
   take (self, node->stats);
@@ -370,15 +365,15 @@ node_forward (PlanLayer *self, const PlanNode *node, guint32 nodes)
 void
 plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  PlanLayer layer = { .lower = self, .net = &self->net, .unit = unit };
-  const PlanLayerGraph *net = &self->net;
-  const PlanValueSet kept = find_kept (net, keep);
+  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
+  PlanLayer layer = { .lower = self, .net = net, .sizes = self->sizes, .unit = unit };
+  const PlanValueSet kept = plan_lower_kept (self, keep);
   PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
   PlanValueSet behind = 0;
-  guint32 eager = 0;
+  PlanNodeSet eager = 0;
   for (guint i = net->n_nodes; i-- > 0;)
     {
-      eager |= net->nodes[i].is_lazy ? 0 : 1u << i;
+      eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
       wanted[i] = kept | behind;
       behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads;
     }
@@ -396,58 +391,58 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
         plan_layer_give (&layer, ~wanted[i]);
     }
   if (self->stack->transposes_forward)
-    plan_lower_drop_transposes (self);
+    plan_lower_drop_transposes (self, net);
 }
 
-guint32
+PlanNodeSet
 plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values)
 {
-  guint32 nodes = 0;
+  PlanNodeSet nodes = 0;
   values &= ~self->live;
   for (guint i = self->net->n_nodes; i-- > 0 && values;)
     if (self->net->nodes[i].makes & values)
       {
-        nodes |= 1u << i;
+        nodes |= plan_node_bit (i);
         values |= self->net->nodes[i].reads & ~self->live;
       }
   return nodes;
 }
 
 void
-plan_layer_run_again (PlanLayer *self, guint32 nodes, PlanValueSet needed)
+plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed)
 {
   const PlanLayerGraph *net = self->net;
-  const guint32 all = nodes;
+  const PlanNodeSet all = nodes;
   self->is_replay = TRUE;
   while (nodes)
     {
       PlanValueSet wanted = needed | plan_value_bit (PLAN_VALUE_X);
-      const PlanNode *node = &net->nodes[__builtin_ctz (nodes)];
+      const PlanNode *node = &net->nodes[__builtin_ctzll (nodes)];
       node_forward (self, node, all);
       nodes &= nodes - 1;
       if (made_norm (self, node))
         continue;
-      for (guint32 left = nodes; left; left &= left - 1)
-        wanted |= net->nodes[__builtin_ctz (left)].reads;
+      for (PlanNodeSet left = nodes; left; left &= left - 1)
+        wanted |= net->nodes[__builtin_ctzll (left)].reads;
       plan_layer_give (self, ~(wanted | (self->beside ? self->beside->reads : 0)));
     }
 }
 
 const PlanNode *
-plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, guint32 again)
+plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, PlanNodeSet again)
 {
   if (!self->lower->stack->exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
     return NULL;
-  const PlanNode *last = &self->net->nodes[31 - __builtin_clz (again)];
+  const PlanNode *last = &self->net->nodes[63 - __builtin_clzll (again)];
   return last->kind == PLAN_NODE_GATHER_SEQ && last->out == linear->kept ? last : NULL;
 }
 
-guint32
-plan_layer_checkpointed (const PlanLayerGraph *net, guint32 again, guint last)
+PlanNodeSet
+plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint last)
 {
-  guint32 nodes = 0;
+  PlanNodeSet nodes = 0;
   if (again >> last & 1 && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))
     for (guint i = last + 1; i-- > 0 && again >> i & 1;)
-      nodes |= net->nodes[i].is_lazy ? 0 : 1u << i;
+      nodes |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
   return nodes;
 }

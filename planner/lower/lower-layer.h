@@ -4,18 +4,21 @@
 #include "planner/schedule/quantizers.h"
 G_BEGIN_DECLS
 
-/* What the forward pass of a unit leaves for the backward pass; the rest is computed again. */
+/* How a layer is run: by which graph, and what its forward pass leaves for the backward pass; the
+ * rest is computed again. */
 typedef struct
 {
-  guint32 again;        /* bit per node: computed again in the backward pass */
+  PlanNodeSet again;    /* computed again in the backward pass */
+  guint32 kind;         /* of layer: whose graph */
   gboolean drops_input; /* it is computed again with the unit before */
 } PlanLowerKeep;
 
 /* Whether a value lies in one buffer that stays. */
 gboolean plan_lower_is_static (const PlanLower *self, PlanValueId id);
 
-/* What a layer keeps. */
+/* What a layer keeps; all of it, where nothing is computed again. */
 PlanLowerKeep plan_lower_keep (const PlanLower *self, gint64 layer);
+PlanLowerKeep plan_lower_keep_all (const PlanLower *self, gint64 layer);
 
 /* Which values the forward pass leaves behind. */
 PlanValueSet plan_lower_kept (const PlanLower *self, PlanLowerKeep keep);
@@ -30,7 +33,7 @@ PlanRef plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, P
 
 /* Transposes of the unit's weights: made by one pass over it, dropped with the weights. */
 void plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
-void plan_lower_drop_transposes (PlanLower *self);
+void plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net);
 
 /* Where quantised weights live for one product only, both forms are made for it. */
 void plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit);
@@ -69,9 +72,10 @@ gboolean plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind);
  * says, or, where it has none, by that of our own. */
 guint64 plan_lower_attention_work (const PlanLower *self);
 
-void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv);
+/* `keys`: see PlanLayerGraph. */
+void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv, gint64 keys);
 void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
-                                    PlanRef lse, PlanRef qkv);
+                                    PlanRef lse, PlanRef qkv, gint64 keys);
 
 /* `feeds`: whose product reads what it leaves in the format of products; else PLAN_N_TENSORS. */
 void plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in,

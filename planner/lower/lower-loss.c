@@ -24,7 +24,7 @@ n_pieces (const PlanLower *self)
 static Piece
 piece_of (const PlanLower *self, gint64 i)
 {
-  const gint64 rows = self->net.rows / n_pieces (self);
+  const gint64 rows = self->sizes->rows / n_pieces (self);
   return (Piece){ i * rows, rows };
 }
 
@@ -51,7 +51,7 @@ is_joined (const PlanLower *self)
 static gboolean
 splits (const PlanLower *self)
 {
-  return self->net.split_rows < self->net.rows;
+  return self->sizes->split_rows < self->sizes->rows;
 }
 
 /* What the output layer reads stays for its backward pass, gathered where it was. */
@@ -110,7 +110,7 @@ logits_of (const PlanLower *self, Piece piece)
 static gboolean
 is_last (const PlanLower *self, Piece piece)
 {
-  return piece.first + piece.rows == self->net.rows;
+  return piece.first + piece.rows == self->sizes->rows;
 }
 
 static gint32
@@ -125,13 +125,13 @@ declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
 void
 plan_lower_declare_joined (PlanLower *self)
 {
-  const PlanDtype compute = self->net.compute;
+  const PlanDtype compute = self->sizes->compute;
   const guint64 rows = (guint64)piece_of (self, 0).rows, hidden = (guint64)self->model->hidden;
-  self->logits_again = declare (self, "logits.again", rows * (guint64)self->net.vocab, compute,
+  self->logits_again = declare (self, "logits.again", rows * (guint64)self->sizes->vocab, compute,
                                 PLAN_CATEGORY_LOSS);
   self->dnorm_piece
       = declare (self, "d.norm_final.piece", rows * hidden, compute, PLAN_CATEGORY_ACTIVATIONS);
-  self->dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->net.rows * hidden,
+  self->dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->sizes->rows * hidden,
                              PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
   self->head_landed = self->logits_again >= 0 && self->has_own_groups
                           ? plan_schedule_add_event (self->schedule, "head_landed", 1)
@@ -149,7 +149,7 @@ share_loss (PlanLower *self, PlanRef logits, Piece piece)
   for (guint i = 0; i < 3; i++)
     {
       plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
-                          PLAN_DIMS (piece.rows, self->net.vocab));
+                          PLAN_DIMS (piece.rows, self->sizes->vocab));
       plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), piece.rows);
     }
 }
@@ -169,7 +169,7 @@ widen_logits (PlanLower *self, Piece piece)
     return logits_of (self, piece);
   plan_lower_alloc (self, ONE (wide_logits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), logits_of (self, piece)),
-                      PLAN_DIMS (piece.rows * self->net.vocab));
+                      PLAN_DIMS (piece.rows * self->sizes->vocab));
   if (frees_logits_early (self))
     plan_lower_free (self, logits_of (self, piece));
   return ONE (wide_logits);
@@ -186,7 +186,7 @@ keep_softmax (PlanLower *self, Piece piece)
   share_loss (self, logits, piece);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
                       PLAN_REFS (ONE (sums), ONE (prob), logits, targets (self, piece)),
-                      PLAN_DIMS (piece.rows, self->net.vocab));
+                      PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->image >= 0)
     plan_lower_free (self, ONE (image));
   if (self->wide_logits >= 0 && !keeps_wide_logits (self))
@@ -205,7 +205,7 @@ turn_logits (PlanLower *self, Piece piece)
   share_loss (self, logits_of (self, piece), piece);
   plan_lower_compute (self, PLAN_OP_LOSS_GRAD,
                       PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece)),
-                      PLAN_DIMS (piece.rows, self->net.vocab));
+                      PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->is_eval)
     plan_lower_free (self, logits_of (self, piece));
 }
@@ -229,14 +229,14 @@ piece_forward (PlanLower *self, Piece piece)
   plan_lower_compute (
       self, PLAN_OP_GEMM,
       PLAN_REFS (logits_of (self, piece), input (self, piece), output_weight (self), PLAN_REF_NONE),
-      PLAN_DIMS (piece.rows, self->net.vocab, self->model->hidden, 1));
+      PLAN_DIMS (piece.rows, self->sizes->vocab, self->model->hidden, 1));
   if (is_last (self, piece) && !is_joined (self))
     drop_input (self);
   if (outlives_piece (self) && piece.first > 0)
     plan_lower_free (self, logits_of (self, (Piece){ piece.first - piece.rows, piece.rows }));
   if (self->model->logit_softcap > 0)
     plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (logits_of (self, piece)),
-                        PLAN_DIMS (piece.rows * self->net.vocab));
+                        PLAN_DIMS (piece.rows * self->sizes->vocab));
   if (turns_logits (self))
     turn_logits (self, piece);
   else
@@ -276,7 +276,7 @@ turn_softmax (PlanLower *self, Piece piece)
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
                       PLAN_REFS (made, ONE (prob), targets (self, piece)),
-                      PLAN_DIMS (piece.rows, self->net.vocab));
+                      PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->dprob >= 0)
     plan_lower_free (self, ONE (dprob));
   if (keeps_wide_logits (self))
@@ -286,7 +286,7 @@ turn_softmax (PlanLower *self, Piece piece)
     return;
   plan_lower_alloc (self, ONE (dlogits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
-                      PLAN_DIMS (piece.rows * self->net.vocab));
+                      PLAN_DIMS (piece.rows * self->sizes->vocab));
   plan_lower_free (self, made);
 }
 
@@ -301,7 +301,7 @@ gradient_of_logits (PlanLower *self, Piece piece)
     {
       plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD,
                           PLAN_REFS (ONE (dlogits), logits_of (self, piece)),
-                          PLAN_DIMS (piece.rows * self->net.vocab));
+                          PLAN_DIMS (piece.rows * self->sizes->vocab));
       if (!outlives_piece (self))
         plan_lower_free (self, logits_of (self, piece));
     }
@@ -332,7 +332,7 @@ input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
     plan_lower_alloc (self, out);
   plan_lower_compute (self, PLAN_OP_GEMM,
                       PLAN_REFS (out, dlogits, output_weight (self), PLAN_REF_NONE),
-                      PLAN_DIMS (piece.rows, hidden, self->net.vocab, 0));
+                      PLAN_DIMS (piece.rows, hidden, self->sizes->vocab, 0));
 }
 
 /* A piece's gradient takes its place among those of the others. */
@@ -352,7 +352,7 @@ begin_joining (PlanLower *self)
 {
   plan_lower_alloc (self, ONE (dnorm_sum));
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (dnorm_sum)),
-                      PLAN_DIMS (self->net.rows * self->model->hidden));
+                      PLAN_DIMS (self->sizes->rows * self->model->hidden));
 }
 
 static void
@@ -361,7 +361,7 @@ end_joining (PlanLower *self)
   plan_lower_free (self, logits_of (self, piece_of (self, n_pieces (self) - 1)));
   plan_lower_alloc (self, gradient_of_input (self));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (gradient_of_input (self), ONE (dnorm_sum)),
-                      PLAN_DIMS (self->net.rows * self->model->hidden));
+                      PLAN_DIMS (self->sizes->rows * self->model->hidden));
   plan_lower_free (self, ONE (dnorm_sum));
 }
 
@@ -374,19 +374,19 @@ gather_input (PlanLower *self)
   plan_lower_alloc (self, ONE (norm_final_full));
   plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
                        PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
-                       self->net.split_rows * self->model->hidden);
+                       self->sizes->split_rows * self->model->hidden);
 }
 
 static void
 whole_backward (PlanLower *self)
 {
-  const Piece whole = { 0, self->net.rows };
+  const Piece whole = { 0, self->sizes->rows };
   const PlanRef dlogits = gradient_of_logits (self, whole);
   plan_lower_gather_last (self);
   input_backward (self, dlogits, whole);
   gather_input (self);
   plan_lower_weight_gradient (self, output_role (self), PLAN_NO_UNIT, dlogits, input (self, whole),
-                              whole.rows, self->net.vocab, self->model->hidden, 2);
+                              whole.rows, self->sizes->vocab, self->model->hidden, 2);
   plan_lower_free (self, dlogits);
 }
 
@@ -403,7 +403,7 @@ pieces_backward (PlanLower *self)
       const PlanRef dlogits = gradient_of_logits (self, piece);
       input_backward (self, dlogits, piece);
       plan_lower_add_product (self, &sum, dlogits, input (self, piece),
-                              PLAN_DIMS (self->net.vocab, self->model->hidden, piece.rows, 2));
+                              PLAN_DIMS (self->sizes->vocab, self->model->hidden, piece.rows, 2));
       plan_lower_free (self, dlogits);
       if (self->joins_pieces)
         join_input (self, piece);
@@ -437,9 +437,9 @@ plan_lower_loss_backward (PlanLower *self)
       plan_lower_free (self, ONE (norm_final_full));
       plan_lower_alloc (self, ONE (dnorm_final));
       plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (ONE (dnorm_final), dnorm),
-                           self->net.split_rows * hidden);
+                           self->sizes->split_rows * hidden);
       plan_lower_free (self, dnorm);
     }
   else if (self->tensor_group >= 0)
-    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), self->net.rows * hidden);
+    plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), self->sizes->rows * hidden);
 }

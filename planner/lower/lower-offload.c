@@ -55,7 +55,8 @@ find_outgoing (const PlanLower *self, gint64 layer)
   return kept & ~plan_value_bit (PLAN_VALUE_OUT)
          & (layer < value[PLAN_OFFLOAD_LAYERS]
                 ? ~(PlanValueSet)0
-                : plan_lower_offload_takes (&self->net, value[PLAN_OFFLOAD_MODULES]));
+                : plan_lower_offload_takes (&self->graphs->of[plan_lower_kind (self, layer)],
+                                            value[PLAN_OFFLOAD_MODULES]));
 }
 
 gboolean
@@ -68,7 +69,7 @@ plan_lower_offloads (const PlanLower *self, gint64 layer)
 static gboolean
 declare_outgoing (PlanLower *self)
 {
-  const gint64 layers = self->model->layers;
+  const gint64 layers = self->stage.layers;
   gint64 count[PLAN_N_VALUES] = { 0 };
   gboolean any = FALSE;
   for (gint64 layer = 0; layer < layers; layer++)
@@ -76,7 +77,7 @@ declare_outgoing (PlanLower *self)
       count[plan_value_pop (&outgoing)] = layer + 1;
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     {
-      const PlanValue *value = &self->net.values[id];
+      const PlanValue *value = &self->graphs->values[id];
       self->host[id] = -1;
       if (count[id] == 0)
         continue;
@@ -90,7 +91,7 @@ declare_outgoing (PlanLower *self)
 void
 plan_lower_declare_offload (PlanLower *self)
 {
-  const guint32 layers = (guint32)self->model->layers;
+  const guint32 layers = (guint32)self->stage.layers;
   gboolean updates = FALSE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     updates |= plan_lower_host_elements (self, kind) > 0;
@@ -123,7 +124,7 @@ move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
       if (is_back)
         plan_lower_alloc (self, here);
       copy (self, is_back ? here : there, is_back ? there : here,
-            (gint64)self->net.values[id].elements, record);
+            (gint64)self->graphs->values[id].elements, record);
     }
 }
 

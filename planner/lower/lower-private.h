@@ -59,6 +59,13 @@ typedef struct
   gint32 first; /* what the repeat starts with */
 } PlanLowerUnit;
 
+/* The part of a model that one rank runs: these layers, and what stands around them. */
+typedef struct
+{
+  gint64 first, layers;
+  gboolean has_embedding, has_head;
+} PlanStage;
+
 typedef struct
 {
   const PlanModel *model;
@@ -70,7 +77,9 @@ typedef struct
   PlanBuckets buckets; /* where the layout goes by size */
   GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
   gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
-  PlanLayerGraph net;
+  const PlanLayerGraphs *graphs; /* by kind of layer */
+  const PlanSizes *sizes;        /* theirs */
+  PlanStage stage;
   PlanSchedule *schedule;
 
   gint64 ranks, rank;       /* of the group that shards; this rank's place in it */
@@ -81,8 +90,9 @@ typedef struct
   guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
   gint64 ahead;     /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
-  gint64 chunk;     /* layers that are computed again together; 1 where each is by itself */
-  guint32 again[2]; /* nodes, as bits, of a layer past recompute_layers, and of one before */
+  gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
+  /* Nodes of a kind of layer that run again, past recompute_layers and before. */
+  PlanNodeSet again[PLAN_N_LAYER_KINDS][2];
   gboolean shards_weights, shards_grads, shards_optimizer;
   gboolean drops_weights;  /* between a unit's passes; else they stay gathered in between */
   gboolean rounds_late;    /* main weights, as they are gathered */
@@ -142,6 +152,14 @@ typedef struct
   gint64 units_here; /* gathered before this forward pass asked for them */
   gint8 depth;       /* repeats open */
 } PlanLower;
+
+/* The kind of a layer of this stage. */
+static inline guint
+plan_lower_kind (const PlanLower *self, gint64 layer)
+{
+  return plan_model_layer_kind (self->model, self->stage.first + layer,
+                                self->plan->value[PLAN_SEQ]);
+}
 
 #define PLAN_POOL_SETS 2 /* of buffers in a pool */
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })

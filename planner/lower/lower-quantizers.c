@@ -19,7 +19,7 @@ buffer (PlanLower *self, const char *name, guint64 elements)
 static gint64
 n_sites (const PlanLower *self)
 {
-  return self->model->layers * PLAN_QUANTIZERS_OF_LAYER;
+  return self->stage.layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
 void

@@ -20,7 +20,7 @@ typedef struct
 static gboolean
 is_replicated (const PlanLower *self, const PlanSlot *slot)
 {
-  const gint64 vocab = self->net.vocab * self->plan->value[PLAN_TP];
+  const gint64 vocab = self->sizes->vocab * self->plan->value[PLAN_TP];
   const PlanTensor whole = plan_model_tensor (self->model, slot->tensor.role, vocab);
   return slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
 }

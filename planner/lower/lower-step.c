@@ -78,7 +78,7 @@ round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static gboolean
 is_quantised (const PlanLower *self, PlanBucketKind kind)
 {
-  return self->bucket[kind].dtype != self->net.compute;
+  return self->bucket[kind].dtype != self->sizes->compute;
 }
 
 /* Transformer Engine rounds every shard to the format of activations before it quantises any. */
@@ -99,7 +99,7 @@ n_magnitudes (const PlanLower *self)
   if (self->amax < 0)
     return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
   return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
-         / self->model->layers;
+         / self->stage.layers;
 }
 
 static void
@@ -135,7 +135,7 @@ publish_quantised (PlanLower *self, PlanLowerUnit unit)
 static void
 each_unit (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->model->layers, 1);
+  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
   visit (self, unit);
   plan_lower_end_units (self, unit);
 }
@@ -665,7 +665,8 @@ plan_lower_end_step (PlanLower *self)
   /* Where gradients are whole on every rank, one rank's sum is the sum. */
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
-      PLAN_DIMS (all, norms, self->ranks * self->replicas * self->micro_batches * self->net.rows));
+      PLAN_DIMS (all, norms,
+                 self->ranks * self->replicas * self->micro_batches * self->sizes->rows));
   prepare (self);
   const gboolean widens = self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg >= 0
                           || self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg_sq >= 0;

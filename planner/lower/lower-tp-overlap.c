@@ -59,7 +59,7 @@ plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear)
   const gboolean has_one_scale
       = compute == PLAN_COMPUTE_FP8_DELAYED || compute == PLAN_COMPUTE_FP8_TENSORWISE;
   return plan_lower_has_pieces (self)
-         && (!self->net.quantises || (has_one_scale && linear->bias == PLAN_N_TENSORS));
+         && (!self->sizes->quantises || (has_one_scale && linear->bias == PLAN_N_TENSORS));
 }
 
 static void
@@ -69,13 +69,9 @@ cut (PlanLower *self, gint32 array, gint64 pieces)
     plan_schedule_cut_buffer (self->schedule, (guint)array, (guint32)pieces);
 }
 
-void
-plan_lower_declare_pieces (PlanLower *self)
+static void
+cut_values (PlanLower *self, const PlanLayerGraph *net)
 {
-  const PlanLayerGraph *net = &self->net;
-  const guint64 elements = (guint64)(net->rows * self->model->hidden);
-  if (!plan_lower_has_pieces (self))
-    return;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
@@ -87,16 +83,27 @@ plan_lower_declare_pieces (PlanLower *self)
       cut (self, self->grad[node->in], members (self));
       cut (self, self->quantised_grad[node->in], members (self));
     }
+}
+
+void
+plan_lower_declare_pieces (PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const guint64 elements = (guint64)(sizes->rows * self->model->hidden);
+  if (!plan_lower_has_pieces (self))
+    return;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    cut_values (self, &self->graphs->of[kind]);
   if (sends_rows (self))
     {
       self->received = plan_schedule_add_buffer (self->schedule, "received.parts", 1, elements,
-                                                 net->compute, PLAN_CATEGORY_ACTIVATIONS);
+                                                 sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
       cut (self, self->received, members (self));
       return;
     }
   plan_schedule_register (self->schedule, (guint)self->tensor_group,
-                          GATHER_BUFFERS * plan_dtype_bytes (net->linear, elements)
-                              + REDUCE_BUFFERS * plan_dtype_bytes (net->compute, elements));
+                          GATHER_BUFFERS * plan_dtype_bytes (sizes->linear, elements)
+                              + REDUCE_BUFFERS * plan_dtype_bytes (sizes->compute, elements));
 }
 
 guint64

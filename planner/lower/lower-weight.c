@@ -10,9 +10,9 @@ PlanRef
 plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit,
                            gboolean is_backward, gint64 *out_layout)
 {
-  const gboolean columns = is_backward && self->net.has_columns;
+  const gboolean columns = is_backward && self->sizes->has_columns;
   *out_layout = !is_backward || columns ? 1 : 0;
-  if (!self->net.quantises)
+  if (!self->sizes->quantises)
     return plan_lower_weight (self, role, unit);
   if (self->copies_weights && self->stack->quantises_on_use)
     return plan_lower_ref (columns ? self->copy_col[role] : self->copy[role]);
@@ -38,12 +38,12 @@ plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUni
 }
 
 void
-plan_lower_drop_transposes (PlanLower *self)
+plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net)
 {
   if (self->transposes_weights)
-    for (guint i = 0; i < self->net.n_nodes; i++)
-      if (self->net.nodes[i].kind == PLAN_NODE_LINEAR)
-        plan_lower_free (self, plan_lower_ref (self->transposed[self->net.nodes[i].weight]));
+    for (guint i = 0; i < net->n_nodes; i++)
+      if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+        plan_lower_free (self, plan_lower_ref (self->transposed[net->nodes[i].weight]));
 }
 
 void

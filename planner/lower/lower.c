@@ -110,7 +110,7 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->keeps_half_grads && self->data_parallel > 1 && !self->shards_optimizer)
-    b->half = state_of (self, kind, "half_grads", layout->length, full, self->net.compute,
+    b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
       && self->main_grads != self->main_params)
@@ -138,7 +138,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   b->is_unit = plan_bucket_is_unit (kind);
   b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
                  ? plan_gathered_dtype (self->plan)
-                 : self->net.compute;
+                 : self->sizes->compute;
   if (!plan_layout_has (&self->layout, kind))
     return;
   declare_weights (self, kind);
@@ -153,19 +153,19 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
   if (self->grad[v] >= 0)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
-  self->grad[v] = buffer (self, name, 1, self->net.values[v].elements, self->net.compute,
+  self->grad[v] = buffer (self, name, 1, self->graphs->values[v].elements, self->sizes->compute,
                           PLAN_CATEGORY_ACTIVATIONS);
 }
 
 /* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
  * and adds its own to that. */
 static gboolean
-adds_share (const PlanLower *self, guint node)
+adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
 {
-  const PlanNode *norm = &self->net.nodes[node];
+  const PlanNode *norm = &net->nodes[node];
   PlanValueSet behind = 0;
-  for (guint i = node + 1; i < self->net.n_nodes; i++)
-    behind |= self->net.nodes[i].reads;
+  for (guint i = node + 1; i < net->n_nodes; i++)
+    behind |= net->nodes[i].reads;
   return self->stack->adds_in_norms && norm->kind == PLAN_NODE_NORM
          && (behind & plan_value_bit (norm->in));
 }
@@ -174,30 +174,58 @@ adds_share (const PlanLower *self, guint node)
 static void
 declare_gathered (PlanLower *self)
 {
-  const guint64 elements = (guint64)(self->net.rows * self->model->hidden);
-  const gboolean exist = self->stack->static_gathers && self->net.split_rows < self->net.rows;
+  const guint64 elements = (guint64)(self->sizes->rows * self->model->hidden);
+  const gboolean exist = self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
   self->gathered[FALSE] = self->gathered[TRUE] = -1;
   if (!exist)
     return;
   self->gathered[FALSE]
-      = buffer (self, "gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+      = buffer (self, "gathered", 1, elements, self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   if (!self->is_eval)
     self->gathered[TRUE]
-        = buffer (self, "d.gathered", 1, elements, self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+        = buffer (self, "d.gathered", 1, elements, self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   self->value[PLAN_VALUE_NORM1_FULL] = self->value[PLAN_VALUE_NORM2_FULL] = self->gathered[FALSE];
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    if (self->net.nodes[i].kind == PLAN_NODE_REDUCE_TP)
-      self->grad[self->net.nodes[i].in] = self->gathered[TRUE];
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
+      if (self->graphs->of[kind].nodes[i].kind == PLAN_NODE_REDUCE_TP)
+        self->grad[self->graphs->of[kind].nodes[i].in] = self->gathered[TRUE];
+}
+
+/* Gradients of what the nodes of a layer read, and their quantised forms. */
+static void
+declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
+{
+  const PlanDtype grad
+      = self->sizes->quantises ? plan_grad_dtype (self->plan) : self->sizes->compute;
+  for (guint i = 0; i < net->n_nodes; i++)
+    if (net->nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, net, i))
+      declare_gradient_of (self, net->nodes[i].in);
+  for (guint i = 0; i < net->n_nodes; i++)
+    if (net->nodes[i].kind == PLAN_NODE_ADD && net->nodes[i].stats != PLAN_NO_VALUE)
+      declare_gradient_of (self, net->nodes[i].other);
+  for (guint i = 0; self->sizes->quantises && i < net->n_nodes; i++)
+    {
+      const PlanNode *node = &net->nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR || self->quantised_grad[node->out] >= 0)
+        continue;
+      g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
+      g_autofree char *col = g_strconcat (row, ".col", NULL);
+      const guint64 elements = (guint64)(node->rows * node->cols);
+      self->quantised_grad[node->out]
+          = buffer (self, row, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+      if (self->sizes->has_columns)
+        self->quantised_grad_col[node->out]
+            = buffer (self, col, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
+    }
 }
 
 static void
 declare_values (PlanLower *self)
 {
-  const gint64 layers = self->model->layers;
-  const PlanDtype grad = self->net.quantises ? plan_grad_dtype (self->plan) : self->net.compute;
+  const gint64 layers = self->stage.layers;
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     {
-      const PlanValue *value = &self->net.values[v];
+      const PlanValue *value = &self->graphs->values[v];
       self->value[v] = self->grad[v] = -1;
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
@@ -206,45 +234,27 @@ declare_values (PlanLower *self)
                                value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
     }
   declare_gathered (self);
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    if (self->net.nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, i))
-      declare_gradient_of (self, self->net.nodes[i].in);
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    if (self->net.nodes[i].kind == PLAN_NODE_ADD && self->net.nodes[i].stats != PLAN_NO_VALUE)
-      declare_gradient_of (self, self->net.nodes[i].other);
-  for (guint i = 0; self->net.quantises && i < self->net.n_nodes; i++)
-    {
-      const PlanNode *node = &self->net.nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR)
-        continue;
-      g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
-      g_autofree char *col = g_strconcat (row, ".col", NULL);
-      const guint64 elements = (guint64)(node->rows * node->cols);
-      self->quantised_grad[node->out]
-          = buffer (self, row, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
-      if (self->net.has_columns)
-        self->quantised_grad_col[node->out]
-            = buffer (self, col, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
-    }
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
   self->grad_sum[PLAN_VALUE_X]
-      = buffer (self, "dx", layers + 1, self->net.values[PLAN_VALUE_X].elements, self->net.compute,
-                PLAN_CATEGORY_ACTIVATIONS);
+      = buffer (self, "dx", layers + 1, self->graphs->values[PLAN_VALUE_X].elements,
+                self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   self->grad_sum[PLAN_VALUE_HIDDEN2]
-      = buffer (self, "dhidden2", 1, self->net.values[PLAN_VALUE_HIDDEN2].elements,
-                self->net.compute, PLAN_CATEGORY_ACTIVATIONS);
+      = buffer (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,
+                self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
 }
 
 static void
 declare_head (PlanLower *self)
 {
-  const PlanLayerGraph *net = &self->net;
-  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)net->rows;
-  const guint64 split = (guint64)net->split_rows * hidden, whole = rows * hidden;
+  const PlanSizes *sizes = self->sizes;
+  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)sizes->rows;
+  const guint64 split = (guint64)sizes->split_rows * hidden, whole = rows * hidden;
   const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
-  const guint64 logits = at_once * (guint64)net->vocab;
+  const guint64 logits = at_once * (guint64)sizes->vocab;
   const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
-  const gboolean splits = net->split_rows < net->rows;
+  const gboolean splits = sizes->split_rows < sizes->rows;
   const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
   const gboolean is_fused = IS (self, CE_FUSION, ON);
   const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
@@ -262,26 +272,26 @@ declare_head (PlanLower *self)
     PlanDtype dtype;
     PlanCategory category;
   } table[] = {
-    { &self->embedded, "embedded", splits, whole, net->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->embedded, "embedded", splits, whole, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
     { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final, "norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, net->compute,
+    { &self->norm_final, "norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->stats_final, "rstd_final", TRUE, (guint64)net->split_rows * (has_mean ? 2 : 1),
+    { &self->stats_final, "rstd_final", TRUE, (guint64)sizes->split_rows * (has_mean ? 2 : 1),
       PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->logits, "logits", TRUE, logits, net->compute, PLAN_CATEGORY_LOSS },
+    { &self->logits, "logits", TRUE, logits, sizes->compute, PLAN_CATEGORY_LOSS },
     { &self->prob, "prob", !turns, logits,
-      loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+      loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_LOSS },
     { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
     { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", !turns, logits, net->compute, PLAN_CATEGORY_LOSS },
-    { &self->dnorm_final, "d.norm_final", TRUE, split, net->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dnorm_full, "d.norm_final.full", splits, whole, net->compute,
+    { &self->dlogits, "dlogits", !turns, logits, sizes->compute, PLAN_CATEGORY_LOSS },
+    { &self->dnorm_final, "d.norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dnorm_full, "d.norm_final.full", splits, whole, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
     { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
       PLAN_CATEGORY_WORKSPACE },
@@ -308,7 +318,7 @@ declare_fresh (PlanLower *self)
         g_autofree char *name = g_strconcat ("fresh.", tensor->name, NULL);
         self->fresh[tensor->role]
             = buffer (self, name, self->layout.buckets[kind].length, tensor->rows * tensor->cols,
-                      self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS);
+                      self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS);
       }
 }
 
@@ -323,7 +333,7 @@ declare_raw (PlanLower *self)
       if (tensor.rows > 0)
         {
           g_autofree char *name = g_strconcat ("raw.", tensor.name, NULL);
-          self->raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols, self->net.compute,
+          self->raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols, self->sizes->compute,
                                     PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
@@ -339,24 +349,23 @@ declare_raw (PlanLower *self)
   self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
                         ? buffer (self, "raw.again", 1,
                                   plan_schedule_buffer (self->schedule, (guint)shared)->elements,
-                                  self->net.compute, PLAN_CATEGORY_GRAD_BUCKETS)
+                                  self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS)
                         : -1;
 }
 
 /* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
  * weights travel unquantised. */
 static void
-declare_derived (PlanLower *self)
+declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
-  const gint64 layers = self->model->layers;
+  const gint64 layers = self->stage.layers;
   const gboolean keeps = self->keeps_transposes;
   const gint64 copies = self->stack->quantises_on_use ? 1 : layers;
-  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
-    self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
-  for (guint i = 0; i < self->net.n_nodes; i++)
+  for (guint i = 0; i < net->n_nodes; i++)
     {
-      const PlanNode *node = &self->net.nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR)
+      const PlanNode *node = &net->nodes[i];
+      if (node->kind != PLAN_NODE_LINEAR || self->copy[node->weight] >= 0
+          || self->transposed[node->weight] >= 0)
         continue;
       const PlanTensor tensor = plan_lower_tensor (self, node->weight);
       g_autofree char *copy = g_strconcat ("copy.", tensor.name, NULL);
@@ -365,14 +374,23 @@ declare_derived (PlanLower *self)
       const guint64 elements = tensor.rows * tensor.cols;
       if (self->copies_weights)
         self->copy[node->weight]
-            = buffer (self, copy, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
-      if (self->copies_weights && self->net.has_columns)
+            = buffer (self, copy, copies, elements, self->sizes->weights, PLAN_CATEGORY_DERIVED);
+      if (self->copies_weights && self->sizes->has_columns)
         self->copy_col[node->weight]
-            = buffer (self, col, copies, elements, self->net.weights, PLAN_CATEGORY_DERIVED);
+            = buffer (self, col, copies, elements, self->sizes->weights, PLAN_CATEGORY_DERIVED);
       if (self->transposes_weights || keeps)
         self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
-                                                 self->net.weights, PLAN_CATEGORY_DERIVED);
+                                                 self->sizes->weights, PLAN_CATEGORY_DERIVED);
     }
+}
+
+static void
+declare_derived (PlanLower *self)
+{
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    declare_derived_of_nodes (self, &self->graphs->of[kind]);
 }
 
 /* What a list of all weights is gathered with: one's own part, flat; every rank's, flat; and what
@@ -388,10 +406,10 @@ declare_flat_gather (PlanLower *self)
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind))
       own += (guint64)(plan_lower_own_elements (self, kind) * self->layout.buckets[kind].length);
-  self->sent = buffer (self, "sent", 1, own, self->net.compute, PLAN_CATEGORY_GATHERED);
-  self->parts = buffer (self, "parts", ranks, own, self->net.compute, PLAN_CATEGORY_GATHERED);
-  self->landed
-      = buffer (self, "landed", 1, own * (guint64)ranks, self->net.compute, PLAN_CATEGORY_GATHERED);
+  self->sent = buffer (self, "sent", 1, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
+  self->parts = buffer (self, "parts", ranks, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
+  self->landed = buffer (self, "landed", 1, own * (guint64)ranks, self->sizes->compute,
+                         PLAN_CATEGORY_GATHERED);
 }
 
 /* Scales of the squares of a layer's linear weights. */
@@ -410,7 +428,7 @@ squares_of (const PlanLower *self)
 static void
 declare_quantising (PlanLower *self)
 {
-  const gint64 layers = self->model->layers;
+  const gint64 layers = self->stage.layers;
   const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
   const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
   const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
@@ -422,7 +440,7 @@ declare_quantising (PlanLower *self)
     return;
   self->unrounded = buffer (self, "unrounded", layers,
                             (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
-                            self->net.compute, PLAN_CATEGORY_OPTIMIZER);
+                            self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise && self->shards_weights && self->stack->quantises_units)
     self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
                          layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
@@ -451,7 +469,7 @@ declare_quantising (PlanLower *self)
 static void
 declare_rest (PlanLower *self)
 {
-  const guint64 rows = (guint64)self->net.rows, sums = 2 * PLAN_EXACT_LIMBS;
+  const guint64 rows = (guint64)self->sizes->rows, sums = 2 * PLAN_EXACT_LIMBS;
   const guint all = plan_schedule_ranks (self->schedule);
   self->tokens = buffer (self, "tokens", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
   self->targets = buffer (self, "targets", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
@@ -542,10 +560,10 @@ units_ahead (const PlanLower *self, gint64 counted)
   const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded);
   const gint64 left = self->comm_unit / 2 - counted;
   if (self->shards_weights && self->stack->units_ahead > 0)
-    return MIN (self->stack->units_ahead, self->model->layers - 1);
+    return MIN (self->stack->units_ahead, self->stage.layers - 1);
   if (!self->shards_weights || left <= 0)
     return 0;
-  return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->model->layers - 1);
+  return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->stage.layers - 1);
 }
 
 /* An evaluation begins with nothing gathered; a graph has no kick at its end. */
@@ -566,19 +584,23 @@ gather_time (const PlanLower *self)
 static void
 find_again (PlanLower *self)
 {
-  for (guint i = 0; i < self->net.n_nodes; i++)
-    {
-      const PlanNode *node = &self->net.nodes[i];
-      self->again[0] |= plan_node_is_again (&self->net, node, self->plan, FALSE) ? 1u << i : 0;
-      self->again[1] |= plan_node_is_again (&self->net, node, self->plan, TRUE) ? 1u << i : 0;
-    }
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
+      for (guint is_in_block = 0; is_in_block < 2; is_in_block++)
+        if (plan_node_is_again (self->sizes, &self->graphs->of[kind].nodes[i], self->plan,
+                                is_in_block != 0))
+          self->again[kind][is_in_block] |= plan_node_bit (i);
 }
 
 static void
-measure (PlanLower *self, guint rank)
+measure (PlanLower *self, PlanLayerGraphs *graphs, guint rank)
 {
   const Plan *plan = self->plan;
-  plan_layer_graph_init (&self->net, self->model, plan, self->stack, self->cluster);
+  plan_layer_graphs_init (graphs, self->model, plan, self->stack, self->cluster);
+  self->graphs = graphs;
+  self->sizes = &graphs->sizes;
+  self->stage
+      = (PlanStage){ .layers = self->model->layers, .has_embedding = TRUE, .has_head = TRUE };
   find_again (self);
   self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
@@ -616,9 +638,9 @@ measure (PlanLower *self, guint rank)
 
   self->scales_buckets = plan_scales_gradients (plan, self->ranks);
   const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
-  self->copies_weights = self->net.quantises && !quantised;
+  self->copies_weights = self->sizes->quantises && !quantised;
   self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
-  const gboolean transposes = quantised && self->net.has_columns && !self->gathers_columns;
+  const gboolean transposes = quantised && self->sizes->has_columns && !self->gathers_columns;
   const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
   self->transposes_weights = transposes && !keeps;
   self->keeps_transposes = transposes && keeps;
@@ -700,13 +722,14 @@ PlanSchedule *
 plan_lower_asked (const PlanModel *model, const PlanCluster *cluster, const PlanWorkspaces *asked,
                   const Plan *plan, guint rank, GError **error)
 {
+  PlanLayerGraphs graphs;
   PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
   const guint all = (guint)(plan_cluster_devices (cluster) / plan->value[PLAN_PP]);
   self.stack = plan_stack_of (plan, cluster->kind, error);
   if (!self.stack)
     return NULL;
   g_return_val_if_fail (rank < all, NULL);
-  measure (&self, rank);
+  measure (&self, &graphs, rank);
   plan_lower_init_buckets (&self);
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
@@ -740,7 +763,7 @@ units_in_flight (const PlanLower *self, guint64 ahead)
   const PlanBucket *b = self->layout.buckets;
   const guint64 unit = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
   const guint64 limit = (guint64)self->comm_unit;
-  return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->model->layers);
+  return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->stage.layers);
 }
 
 #define COUNTS (1 << 14) /* of layers, which are packed */
@@ -749,12 +772,13 @@ void
 plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                    Plan *out_key)
 {
+  PlanLayerGraphs graphs;
   PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
   *out_key = *plan;
   self.stack = plan_stack_of (plan, cluster->kind, NULL);
   if (!self.stack || model->layers + 1 >= COUNTS)
     return;
-  measure (&self, 0);
+  measure (&self, &graphs, 0);
   const gboolean queues
       = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
   if (self.layout.by_size)

@@ -54,50 +54,64 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
   return bytes;
 }
 
-/* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
- * every rank. */
+/* Elements of the weights of products in all layers of a kind. */
 static guint64
-derived_bytes (const PlanModel *model, const PlanLayerGraph *net, const PlanLayout *layout,
-               const Plan *plan, const PlanStack *stack)
+linear_elements (const PlanModel *model, const PlanLayerGraph *net, const PlanLayout *layout)
 {
-  const gint64 gather = plan->value[PLAN_PARAM_GATHER];
-  const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
-  guint64 copies = 0, elements = 0;
-  if (!net->quantises)
-    return 0;
-  if (gather == PLAN_PARAM_GATHER_COMPUTE && !stack->quantises_on_use)
-    copies = net->has_columns ? 2 : 1;
-  else if (gather == PLAN_PARAM_GATHER_FP8 && net->has_columns && !layout->by_size
-           && plan->value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
-    copies = 1;
-  for (guint i = 0; copies > 0 && i < net->n_nodes; i++)
+  guint64 elements = 0;
+  for (guint i = 0; i < net->n_nodes; i++)
     if (net->nodes[i].kind == PLAN_NODE_LINEAR)
       {
         const PlanTensor tensor
             = plan_buckets_part (model, net->nodes[i].weight, layout->rule.vocab, layout->rule.tp);
         elements += tensor.rows * tensor.cols;
       }
+  return elements;
+}
+
+/* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
+ * every rank. */
+static guint64
+derived_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const PlanLayout *layout,
+               const Plan *plan, const PlanStack *stack)
+{
+  const gint64 gather = plan->value[PLAN_PARAM_GATHER];
+  const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
+  const PlanSizes *sizes = &graphs->sizes;
+  guint64 copies = 0, bytes = 0;
+  if (!sizes->quantises)
+    return 0;
+  if (gather == PLAN_PARAM_GATHER_COMPUTE && !stack->quantises_on_use)
+    copies = sizes->has_columns ? 2 : 1;
+  else if (gather == PLAN_PARAM_GATHER_FP8 && sizes->has_columns && !layout->by_size
+           && plan->value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
+    copies = 1;
+  for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
+    bytes
+        += (guint64)graphs->layers[kind] * copies
+           * plan_dtype_bytes (sizes->weights, linear_elements (model, &graphs->of[kind], layout));
   const guint64 scales = layout->by_size                     ? 0
                          : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
                          : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
                                                              : 0;
-  return (guint64)model->layers * (copies * plan_dtype_bytes (net->weights, elements) + scales);
+  return bytes + (guint64)model->layers * scales;
 }
 
-/* What one layer keeps for the backward pass at least: what nodes that are not computed again read,
- * but for what is made again cheaply. One that recompute_method=block leaves alone. */
+/* What one layer of a kind keeps for the backward pass at least: what nodes that are not computed
+ * again read, but for what is made again cheaply. One that recompute_method=block leaves alone. */
 static guint64
-kept_bytes (const PlanLayerGraph *net, const Plan *plan)
+kept_bytes (const PlanLayerGraphs *graphs, guint kind, const Plan *plan)
 {
+  const PlanLayerGraph *net = &graphs->of[kind];
   PlanValueSet kept = 0, made = 0;
   guint64 bytes = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      const gboolean again = plan_node_is_again (net, node, plan, FALSE);
+      const gboolean again = plan_node_is_again (&graphs->sizes, node, plan, FALSE);
       const PlanValueSet saved = plan_value_bit (node->saved);
       kept |= saved | (again ? 0 : node->needs);
-      if (node->is_cheap || (net->per_op && again))
+      if (node->is_cheap || (graphs->sizes.per_op && again))
         made |= node->makes & ~saved;
     }
   kept &= ~made & ~plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
@@ -109,49 +123,66 @@ kept_bytes (const PlanLayerGraph *net, const Plan *plan)
   return bytes;
 }
 
+/* What the layers from this one on keep. */
+static guint64
+kept_from (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan, gint64 first)
+{
+  guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    of_kind[kind] = graphs->layers[kind] > 0 ? kept_bytes (graphs, kind, plan) : 0;
+  for (gint64 layer = first; layer < model->layers; layer++)
+    bytes += of_kind[plan_model_layer_kind (model, layer, plan->value[PLAN_SEQ])];
+  return bytes;
+}
+
+/* Bytes of a layer's input, unless it goes to the host. */
+static guint64
+input_bytes (const PlanLayerGraphs *graphs, const Plan *plan)
+{
+  const PlanValue *x = &graphs->values[PLAN_VALUE_X];
+  PlanValueSet outgoing = 0;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    outgoing |= plan_lower_offload_takes (&graphs->of[kind], plan->value[PLAN_OFFLOAD_MODULES]);
+  return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
+}
+
 /* Activations of all layers as the loss begins. */
 static guint64
-activation_bytes (const PlanModel *model, const PlanLayerGraph *net, const Plan *plan)
+activation_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan)
 {
   const gint64 *value = plan->value;
   const gint64 layers = model->layers;
-  const PlanValue *x = &net->values[PLAN_VALUE_X];
-  const PlanValueSet outgoing = plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES]);
-  const guint64 input
-      = outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
+  const guint64 input = input_bytes (graphs, plan);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
     return 0;
   if (value[PLAN_OFFLOAD_LAYERS] > 0)
-    return (guint64)(layers - value[PLAN_OFFLOAD_LAYERS]) * kept_bytes (net, plan);
+    return kept_from (model, graphs, plan, value[PLAN_OFFLOAD_LAYERS]);
   if (is_full && !is_block)
     return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
   const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
-  return (guint64)again * input + (guint64)(layers - again) * kept_bytes (net, plan);
+  return (guint64)again * input + kept_from (model, graphs, plan, again);
 }
 
 /* The loss has the logits of a piece and, but where they become their gradient, their softmax at
  * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
  * and its norm. */
 static guint64
-loss_bytes (const PlanModel *model, const PlanLayerGraph *net, const Plan *plan,
+loss_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan,
             const PlanStack *stack)
 {
-  const guint64 rows = (guint64)(net->rows / plan->value[PLAN_LOSS_CHUNKS]);
-  const guint64 logits = rows * (guint64)net->vocab;
+  const PlanSizes *sizes = &graphs->sizes;
+  const guint64 rows = (guint64)(sizes->rows / plan->value[PLAN_LOSS_CHUNKS]);
+  const guint64 logits = rows * (guint64)sizes->vocab;
   const gboolean has_softmax = !plan_lower_turns_logits (stack, plan, model);
-  const PlanValue *x = &net->values[PLAN_VALUE_X];
   const PlanLoss loss = plan_stack_loss (stack, plan);
-  const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? net->compute : PLAN_DTYPE_FP32;
+  const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32;
   const gboolean has_image
       = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && loss == PLAN_LOSS_IMAGE;
-  const PlanValueSet outgoing = plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
   const guint64 ends
-      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN && !(outgoing & plan_value_bit (PLAN_VALUE_X))
-            ? 2 * plan_dtype_bytes (x->dtype, x->elements)
-            : 0;
-  return plan_dtype_bytes (net->compute, logits)
+      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN ? 2 * input_bytes (graphs, plan) : 0;
+  return plan_dtype_bytes (sizes->compute, logits)
          + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
 }
 
@@ -172,14 +203,14 @@ guint64
 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
                    const PlanStack *stack)
 {
-  PlanLayerGraph net;
+  PlanLayerGraphs graphs;
   PlanLayout layout;
-  plan_layer_graph_init (&net, model, resolved, stack, cluster);
+  plan_layer_graphs_init (&graphs, model, resolved, stack, cluster);
   plan_layout_init (&layout, model, stack, resolved,
                     plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
-  return loss_bytes (model, &net, resolved, stack) + activation_bytes (model, &net, resolved)
+  return loss_bytes (model, &graphs, resolved, stack) + activation_bytes (model, &graphs, resolved)
          + state_bytes (model, cluster, &layout, resolved, stack)
-         + derived_bytes (model, &net, &layout, resolved, stack)
+         + derived_bytes (model, &graphs, &layout, resolved, stack)
          + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
          + stack->context_bytes;
 }

@@ -138,6 +138,12 @@ random_wide_model (guint seed)
       128 * g_rand_int_range (rand, 1, 5), is_grouped ? 2 * kv_heads : kv_heads, kv_heads,
       64 * g_rand_int_range (rand, 1, 3), g_rand_int_range (rand, 100, 2000),
       128 * g_rand_int_range (rand, 2, 5));
+  if (seed % 3 == 0) /* windows in all layers, in some, or behind some */
+    {
+      g_autofree char *plain = g_steal_pointer (&spec);
+      spec = g_strdup_printf ("%s,window=%d,window_every=%d", plain,
+                              g_rand_int_range (rand, 1, 200), g_rand_int_range (rand, 1, 5));
+    }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
     g_error ("seed %u: %s: %s", seed, spec, error->message);
