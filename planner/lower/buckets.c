@@ -17,10 +17,12 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, gint64 vocab, gu
     case PLAN_TENSOR_QKV_BIAS:
     case PLAN_TENSOR_GATE_UP:
     case PLAN_TENSOR_GATE_UP_BIAS:
+    case PLAN_TENSOR_SHARED_GATE_UP:
       tensor.rows /= tp;
       break;
     case PLAN_TENSOR_PROJ:
     case PLAN_TENSOR_DOWN:
+    case PLAN_TENSOR_SHARED_DOWN:
       tensor.cols /= tp;
       break;
     default:
@@ -89,15 +91,22 @@ group_of (const PlanTensor *tensor)
 }
 
 guint
-plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, PlanTensor *out_tensors)
+plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, gint64 layer,
+                    PlanTensor *out_tensors)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = plan_model_layer_tensors (model, 0, tensors);
+  const guint n = plan_model_layer_tensors (model, layer, tensors);
   guint found = 0;
   for (guint g = 0; g < N_GROUPS; g++)
     for (guint i = 0; i < n; i++)
-      if (group_of (&tensors[i]) == namings[rule->naming][g])
-        out_tensors[found++] = plan_buckets_part (model, tensors[i].role, rule->vocab, rule->tp);
+      if (group_of (&tensors[i]) == namings[rule->naming][g]
+          && tensors[i].kind != PLAN_TENSOR_KIND_STATE)
+        {
+          PlanTensor *out = &out_tensors[found++];
+          *out = plan_buckets_part (model, tensors[i].role, rule->vocab, rule->tp);
+          out->rows *= out->count / (out->part == PLAN_PART_EXPERTS ? rule->ep : 1);
+          out->count = 1;
+        }
   return found;
 }
 
@@ -243,7 +252,7 @@ plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRu
   *self = (PlanBuckets){ .layers = model->layers };
   self->n_before = add_outer (self->before, model, rule, before, G_N_ELEMENTS (before));
   self->n_after = add_outer (self->after, model, rule, after, G_N_ELEMENTS (after));
-  self->n_layer = plan_buckets_layer (model, rule, self->layer);
+  self->n_layer = plan_buckets_layer (model, rule, 0, self->layer);
   g_assert (self->n_layer <= PLAN_MAX_LAYER_TENSORS);
   self->n_all = self->n_before + self->n_layer * (guint)self->layers + self->n_after;
   self->spans = g_new0 (PlanBucketSpan, self->n_all);

@@ -18,7 +18,9 @@ typedef enum
   PLAN_BUCKET_EMBEDDING, /* or whatever holds the first parameter */
   PLAN_BUCKET_HEAD,      /* final norm and output layer, or whatever else holds the last one */
   PLAN_BUCKET_LAYER,     /* one per layer, all alike */
-  PLAN_BUCKET_PLAIN, /* what a layer with quantised weights keeps in the format of activations */
+  PLAN_BUCKET_PLAIN,   /* what a layer with quantised weights keeps in the format of activations */
+  PLAN_BUCKET_EXPERTS, /* of a layer that has any, where LAYER is the rest of it */
+  PLAN_BUCKET_DENSE,   /* one per layer without experts, beside layers that have them */
   /* Where buckets go by size: further kinds that hold parameters of layers alone, and others. */
   PLAN_BUCKET_PART,
   PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS - 1,
@@ -58,7 +60,7 @@ typedef struct
   gboolean is_backwards;
   gboolean parts_shared; /* a shared embedding closes its bucket */
   gint64 vocab;
-  guint64 tp;
+  guint64 tp, ep;
   PlanPackingRule packing;
 } PlanBucketRule;
 
@@ -67,7 +69,7 @@ void plan_buckets_clear (PlanBuckets *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanBuckets, plan_buckets_clear)
 
 /* The parameters of a layer, in the order in which they are named; returns how many. */
-guint plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule,
+guint plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, gint64 layer,
                           PlanTensor *out_tensors);
 
 /* A parameter by its place among all, and the layer it is in: -1 where in none. */

@@ -45,24 +45,53 @@ add_outer (PlanLayout *self, const Builder *b)
     }
 }
 
+/* `kind`: of the bucket that holds what is no expert's and not in another format. */
 static void
-add_layer (PlanLayout *self, const Builder *b, gboolean quantises)
+add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind,
+           gboolean quantises)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const guint n = plan_buckets_layer (b->model, &self->rule, tensors);
+  const guint n = plan_buckets_layer (b->model, &self->rule, layer, tensors);
   for (guint i = 0; i < n; i++)
     {
       const PlanTensor *tensor = &tensors[self->rule.is_backwards ? n - 1 - i : i];
       const gboolean is_plain = quantises && tensor->kind != PLAN_TENSOR_KIND_LINEAR;
-      add (self, is_plain ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER, tensor);
+      const gboolean is_expert = tensor->part == PLAN_PART_EXPERTS;
+      add (self, is_expert ? PLAN_BUCKET_EXPERTS : is_plain ? PLAN_BUCKET_PLAIN : kind, tensor);
     }
+}
+
+/* One layer of each kind of parameters. */
+static void
+add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
+{
+  const gint64 layers = b->model->layers, moe = plan_model_moe_layers (b->model);
+  gint64 layer = 0;
+  while (moe > 0 && !plan_model_is_moe_layer (b->model, layer))
+    layer++;
+  add_layer (self, b, layer, PLAN_BUCKET_LAYER, quantises);
+  if (moe == 0 || moe == layers)
+    return;
+  for (layer = 0; plan_model_is_moe_layer (b->model, layer);)
+    layer++;
+  add_layer (self, b, layer, PLAN_BUCKET_DENSE, FALSE);
+}
+
+static gint64
+units_of (const PlanModel *model, PlanBucketKind kind)
+{
+  const gint64 moe = plan_model_moe_layers (model);
+  if (!plan_bucket_is_unit (kind))
+    return 1;
+  return kind == PLAN_BUCKET_DENSE ? model->layers - moe : moe > 0 ? moe : model->layers;
 }
 
 /* Nothing is gathered and dropped by unit, and there is one format of weights. */
 static gboolean
-goes_by_size (const PlanStack *stack, const Plan *plan)
+goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
-  return stack->bucket_elements > 0 && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
+  return stack->bucket_elements > 0 && model->experts == 0
+         && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
          && (!plan_shards_optimizer (plan)
              || (!stack->units_below_full && !plan_shards_weights (plan)));
 }
@@ -94,7 +123,7 @@ static void
 add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   add_outer (self, b);
-  add_layer (self, b, quantises);
+  add_layers (self, b, quantises);
   for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
     {
       PlanBucket *bucket = &self->buckets[kind];
@@ -102,11 +131,20 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
       guint64 offsets[PLAN_N_TENSORS];
       for (guint s = 0; s < bucket->n_slots; s++)
         tensors[s] = &self->slots[kind][s].tensor;
-      bucket->padded = plan_packing_place (&self->rule.packing, tensors, bucket->n_slots, offsets);
+      PlanPackingRule packing = self->rule.packing;
+      packing.shards = bucket->shards;
+      bucket->padded = plan_packing_place (&packing, tensors, bucket->n_slots, offsets);
       for (guint s = 0; s < bucket->n_slots; s++)
         self->slots[kind][s].offset = offsets[s];
-      bucket->units = bucket->length = plan_bucket_is_unit (kind) ? b->model->layers : 1;
+      bucket->units = units_of (b->model, kind);
+      bucket->length = plan_bucket_is_unit (kind) ? b->model->layers : 1;
     }
+}
+
+gint64
+plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel)
+{
+  return data_parallel * plan->value[PLAN_TP] / plan->value[PLAN_EP];
 }
 
 void
@@ -115,7 +153,9 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 {
   const gint64 *value = plan->value;
   const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
-  const gint64 shards = is_hfsdp ? data_parallel : data_parallel / value[PLAN_DP_OUTER];
+  const gint64 replicas = is_hfsdp ? 1 : value[PLAN_DP_OUTER];
+  const gint64 shards = data_parallel / replicas;
+  const gint64 of_experts = plan_layout_expert_data_parallel (plan, data_parallel) / replicas;
   const Builder b
       = { .model = model,
           .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
@@ -134,10 +174,15 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
                                  .parts_shared = !stack->cuts_backwards,
                                  .vocab = b.vocab,
                                  .tp = b.tp,
+                                 .ep = (guint64)value[PLAN_EP],
                                  .packing = { .packing = stack->packing,
                                               .shards = self->shards,
                                               .multiple = stack->shard_multiple } };
-  self->by_size = goes_by_size (stack, plan);
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    self->buckets[kind].shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1
+                                 : kind == PLAN_BUCKET_EXPERTS ? (guint64)of_experts
+                                                               : self->shards;
+  self->by_size = goes_by_size (model, stack, plan);
   if (self->by_size)
     add_by_size (self, model);
   else
@@ -202,7 +247,14 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
   const PlanBucket *const b = self->buckets;
   const guint64 closes_at = self->rule.closes_at;
   const gint64 bucket = closes_at == G_MAXUINT64 ? 0 : (gint64)closes_at;
-  const gint64 raw = (gint64)(b[PLAN_BUCKET_LAYER].raw + b[PLAN_BUCKET_PLAIN].raw);
+  guint64 all = 0;
+  gint64 layers = 1;
+  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_BUCKET_PART; kind++)
+    {
+      all += b[kind].raw * (guint64)b[kind].units;
+      layers = MAX (layers, b[kind].length);
+    }
+  const gint64 raw = (gint64)(all / (guint64)layers); /* the mean, local experts counted */
   const gboolean has_floor = stack->comm_unit_floor > 0;
   if (plan->value[PLAN_COMM_UNIT] != PLAN_UNSET)
     return plan->value[PLAN_COMM_UNIT];
@@ -216,7 +268,7 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
 char *
 plan_layout_bucket_name (PlanBucketKind kind, const char *what)
 {
-  static const char *const names[] = { "embed", "head", "layer", "plain" };
+  static const char *const names[] = { "embed", "head", "layer", "plain", "experts", "dense" };
   if (kind < G_N_ELEMENTS (names))
     return g_strconcat (what, ".", names[kind], NULL);
   const gboolean is_unit = plan_bucket_is_unit (kind);

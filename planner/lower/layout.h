@@ -22,6 +22,7 @@ typedef struct
   guint n_slots;  /* 0 where buckets go by size: PlanBuckets knows */
   guint64 raw;    /* elements of parameters */
   guint64 padded; /* elements with padding: a multiple of the shard count */
+  guint64 shards; /* parts it is cut into; 1 where nothing is sharded */
   gint64 units;   /* how many such buckets there are */
   gint64 length;  /* of their arrays, which are counted by layers: some elements may be none */
 } PlanBucket;
@@ -29,11 +30,14 @@ typedef struct
 typedef struct
 {
   PlanBucket buckets[PLAN_N_BUCKETS];
-  guint64 shards;   /* parts a bucket is cut into; 1 where nothing is sharded */
+  guint64 shards;   /* of buckets without experts */
   gboolean by_size; /* what is reduced together is a bucket of PlanBuckets, not a unit */
   PlanBucketRule rule;
   PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets by unit */
 } PlanLayout;
+
+/* Ranks that hold the same experts. */
+gint64 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel);
 
 /* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a
  * tensor-parallel group. */

@@ -37,7 +37,7 @@ queue_elements (const PlanLowerQueue *self, gint64 unit)
 {
   if (self->group_elements)
     return self->group_elements[unit];
-  return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements;
+  return unit == PLAN_QUEUE_HEAD ? self->head_elements : self->unit_elements[unit];
 }
 
 void
@@ -86,6 +86,27 @@ static void
 add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
   add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
+}
+
+/* The bucket of a piece of that unit's weights. */
+static PlanBucketKind
+bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
+{
+  if (piece == PLAN_PIECE_PLAIN)
+    return PLAN_BUCKET_PLAIN;
+  if (piece == PLAN_PIECE_EXPERTS)
+    return PLAN_BUCKET_EXPERTS;
+  return plan_lower_holds (lower, PLAN_BUCKET_DENSE, PLAN_NO_UNIT, (gint32)unit)
+             ? PLAN_BUCKET_DENSE
+             : PLAN_BUCKET_LAYER;
+}
+
+static void
+add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
+{
+  add_plain (b, kind, piece, unit);
+  g_array_index (b->order->acts, PlanAct, b->n_acts - 1).bucket
+      = bucket_of_piece (b->lower, piece, unit);
 }
 
 /* Of every unit the first one of which the same activations go to the host: those that keep alike
@@ -267,23 +288,36 @@ set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
   b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
-/* The pieces that a pass reads: at most two. */
+/* The pieces of a unit's weights that a pass reads: at most three. */
+#define MAX_PIECES 3
 static guint
-pieces_read (const Builder *b, gboolean is_backward, PlanPiece *out_pieces)
+pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
 {
   guint n = 0;
   out_pieces[n++] = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
   if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
     out_pieces[n++] = PLAN_PIECE_PLAIN;
+  if (plan_lower_holds (b->lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
+      && b->lower->bucket[PLAN_BUCKET_EXPERTS].shards_weights)
+    out_pieces[n++] = PLAN_PIECE_EXPERTS;
   return n;
+}
+
+/* Of all that a forward pass reads. */
+static void
+set_all (Builder *b, gint64 unit, Residence state)
+{
+  PlanPiece pieces[MAX_PIECES];
+  for (guint i = 0, n = pieces_read (b, unit, FALSE, pieces); i < n; i++)
+    set_residence (b, unit, pieces[i], state);
 }
 
 static void
 drop (Builder *b, gint64 unit, PlanPiece piece)
 {
   if (residence (b, unit, piece) == STALE)
-    add_plain (b, PLAN_ACT_AWAIT, piece, unit);
-  add_plain (b, PLAN_ACT_DROP, piece, unit);
+    add_piece (b, PLAN_ACT_AWAIT, piece, unit);
+  add_piece (b, PLAN_ACT_DROP, piece, unit);
   set_residence (b, unit, piece, ABSENT);
 }
 
@@ -300,7 +334,7 @@ recycle (Builder *b)
 static void
 gather (Builder *b, gint64 unit, PlanPiece piece)
 {
-  add_plain (b, PLAN_ACT_GATHER, piece, unit);
+  add_piece (b, PLAN_ACT_GATHER, piece, unit);
   set_residence (b, unit, piece, PRESENT);
   for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->stage.layers;
        u += PLAN_POOL_SETS)
@@ -314,13 +348,12 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
 static void
 request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
-  PlanPiece pieces[2];
+  PlanPiece pieces[MAX_PIECES];
   gboolean gathers = FALSE;
   if (!b->lower->shards_weights)
     return;
-  const guint n = pieces_read (b, is_backward, pieces);
   for (gint64 u = from; u >= to; u--)
-    for (guint i = 0; i < n; i++)
+    for (guint i = 0, n = pieces_read (b, u, is_backward, pieces); i < n; i++)
       {
         const Residence state = residence (b, u, pieces[i]);
         gathers |= state == ABSENT;
@@ -330,7 +363,7 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
     return;
   recycle (b);
   for (gint64 u = from; u >= to; u--)
-    for (guint i = 0; i < n; i++)
+    for (guint i = 0, n = pieces_read (b, u, is_backward, pieces); i < n; i++)
       if (residence (b, u, pieces[i]) == WANTED)
         gather (b, u, pieces[i]);
 }
@@ -338,12 +371,12 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
-  PlanPiece pieces[2];
+  PlanPiece pieces[MAX_PIECES];
   if (!b->lower->drops_weights)
     return;
-  const guint n = pieces_read (b, is_backward, pieces);
+  const guint n = pieces_read (b, unit, is_backward, pieces);
   for (guint i = 0; i < n; i++)
-    add_plain (b, PLAN_ACT_AWAIT, pieces[i], unit);
+    add_piece (b, PLAN_ACT_AWAIT, pieces[i], unit);
 }
 
 static void
@@ -431,8 +464,8 @@ await_buckets (Builder *b, gint64 unit, gboolean in_turn)
 static void
 replay (Builder *b, gint64 unit)
 {
-  PlanPiece pieces[2];
-  const guint n = pieces_read (b, FALSE, pieces);
+  PlanPiece pieces[MAX_PIECES];
+  const guint n = pieces_read (b, unit, FALSE, pieces);
   request (b, unit, unit, FALSE);
   await (b, unit, FALSE);
   add (b, PLAN_ACT_REPLAY, 0, unit, plan_lower_keep_all (b->lower, unit));
@@ -458,7 +491,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
     {
       request (b, unit, unit, FALSE);
       if (lower->shards_weights)
-        add_plain (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
+        add_piece (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
     }
   if (early)
     release_due (b);
@@ -500,13 +533,15 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b
       = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
-  PlanPiece pieces[2];
-  const guint n = lower->shards_weights ? pieces_read (&b, FALSE, pieces) : 0;
+  PlanPiece pieces[MAX_PIECES];
   init (self);
   for (gint64 u = 0; u < layers; u++)
     {
-      for (guint i = 0; i < n && u + ahead < layers; i++)
-        add_plain (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
+      guint n = lower->shards_weights && u + ahead < layers
+                    ? pieces_read (&b, u + ahead, FALSE, pieces)
+                    : 0;
+      for (guint i = 0; i < n; i++)
+        add_piece (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
       if (lower->layout.by_size && lower->shards_optimizer)
         await_buckets (&b, u, in_turn);
       if (by_unit && u + 1 < layers)
@@ -516,8 +551,9 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
       add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
+      n = lower->shards_weights ? pieces_read (&b, u, FALSE, pieces) : 0;
       for (guint i = 0; i < n && (lower->drops_weights || lower->is_eval); i++)
-        add_plain (&b, PLAN_ACT_DROP, pieces[i], u);
+        add_piece (&b, PLAN_ACT_DROP, pieces[i], u);
       if (u + 1 == layers)
         add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
       if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
@@ -539,17 +575,13 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
                 .residence = states,
                 .outgoing = outgoing,
                 .turn = chunks_per_turn (lower) };
-  PlanPiece pieces[2];
-  const guint n = pieces_read (&b, FALSE, pieces);
   init (self);
   for (gint64 u = 0; u < lower->ahead_of_head; u++)
-    for (guint i = 0; i < n; i++)
-      set_residence (&b, u, pieces[i], STALE);
+    set_all (&b, u, STALE);
   for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
-    for (guint i = 0; i < n; i++)
-      set_residence (&b, u, pieces[i], PRESENT);
-  for (guint i = 0; i < n && lower->gathers_last_early; i++)
-    set_residence (&b, layers - 1, pieces[i], PRESENT);
+    set_all (&b, u, PRESENT);
+  if (lower->gathers_last_early)
+    set_all (&b, layers - 1, PRESENT);
   for (gint64 end = layers, first; end > 0; end = first)
     {
       first = (end - 1) - (end - 1) % lower->chunk;

@@ -13,6 +13,7 @@ typedef enum
   PLAN_PIECE_ROWS,    /* what the forward pass reads, and where there is no other copy both do */
   PLAN_PIECE_COLUMNS, /* the copy for the backward pass */
   PLAN_PIECE_PLAIN,   /* what stays in the format of activations */
+  PLAN_PIECE_EXPERTS,
   PLAN_N_PIECES
 } PlanPiece;
 
@@ -47,7 +48,7 @@ typedef struct PlanAct
   gint32 unit;           /* relative to the first of the chunk */
   guint attached;        /* of a backward pass: so many acts behind it happen inside */
   PlanTensorRole role;   /* of one of those: once this gradient is there */
-  PlanBucketKind bucket; /* of one that goes by size */
+  PlanBucketKind bucket; /* of a piece, or of one that goes by size */
   gint64 lies_like;      /* where they do: the first layer whose parameters lie as this one's */
   gint64 like;           /* the first unit of which the same activations go to the host */
   PlanLowerKeep keep;
@@ -74,7 +75,8 @@ typedef struct
   guint64 elements;
   gint64 limit; /* start another only once no more than this is in flight */
   guint sets;   /* at most so many live at once; 0: any number */
-  guint64 head_elements, unit_elements;
+  guint64 head_elements;
+  const guint64 *unit_elements;  /* of each unit */
   const guint64 *group_elements; /* by bucket, where they go by size and `unit` holds numbers */
 } PlanLowerQueue;
 

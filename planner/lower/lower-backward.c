@@ -26,8 +26,8 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const gint64 own = plan_lower_own_elements (self, kind);
-  const gint64 count = self->shards_grads ? plan_lower_shard_elements (self, kind)
-                                          : (gint64)self->layout.buckets[kind].padded;
+  const gint64 count = b->shards_grads ? plan_lower_shard_elements (self, kind)
+                                       : (gint64)self->layout.buckets[kind].padded;
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
   const PlanRef reduced = plan_lower_unit_ref (b->reduced, unit, 0);
   const gboolean in_place = b->outer < 0;
@@ -57,22 +57,23 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
 
 /* Every rank gets all shares of its part and sums them itself. */
 static void
-sum_received (PlanLower *self, PlanRef received, PlanRef bucket, PlanRef slice, gint64 part,
-              PlanRef record)
+sum_received (PlanLower *self, const PlanLowerBucket *b, PlanRef received, PlanRef bucket,
+              PlanRef slice, gint64 part, PlanRef record)
 {
   plan_lower_alloc (self, received);
-  plan_lower_collective (self, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE, self->inner_group,
+  plan_lower_collective (self, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_REDUCE, b->inner_group,
                          PLAN_REFS (received, bucket), part, PLAN_REF_NONE, PLAN_REF_NONE);
   plan_lower_emit (self, PLAN_OP_SUM_PARTS, PLAN_STREAM_REDUCE, PLAN_REFS (slice, received),
-                   PLAN_DIMS (part, self->ranks), NULL, record);
+                   PLAN_DIMS (part, b->ranks), NULL, record);
 }
 
 /* Where this rank's part of the sum arrives. */
 static PlanRef
 reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
 {
+  const PlanLowerBucket *b = &self->bucket[kind];
   const gint64 part = plan_lower_shard_elements (self, kind);
-  return plan_lower_at (bucket, self->sums_whole ? 0 : (guint64)(self->rank * part));
+  return plan_lower_at (bucket, b->sums_whole ? 0 : (guint64)(b->rank * part));
 }
 
 /* Reduces a complete bucket, beside the compute that follows. */
@@ -88,7 +89,7 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef slice = reduced_slice (self, kind, bucket);
   const PlanRef ends = in_place ? plan_lower_unit_ref (b->reduced, unit, 0) : PLAN_REF_NONE;
 
-  if (!in_place && !self->shards_grads)
+  if (!in_place && !b->shards_grads)
     {
       plan_lower_alloc (self, bucket);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, grads), PLAN_DIMS (full));
@@ -99,12 +100,12 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
                      PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
   if (b->received >= 0)
-    sum_received (self, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
-  else if (!self->sums_whole)
-    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, self->inner_group,
+    sum_received (self, b, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
+  else if (!b->sums_whole)
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_REDUCE, b->inner_group,
                            PLAN_REFS (slice, bucket), part, PLAN_REF_NONE, ends);
   else
-    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->inner_group,
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, b->inner_group,
                            PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
 }
 
@@ -115,16 +116,16 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
-  if (self->ranks == 1 || b->bucket < 0)
+  if (b->ranks == 1 || b->bucket < 0)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
-  const gboolean adds = self->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
+  const gboolean adds = b->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
   plan_lower_emit (
       self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
-      PLAN_REFS (self->shards_grads ? grads : reduced_slice (self, kind, grads),
+      PLAN_REFS (b->shards_grads ? grads : reduced_slice (self, kind, grads),
                  reduced_slice (self, kind, plan_lower_bucket_ref (self, kind, unit, 0))),
-      PLAN_DIMS (self->sums_whole ? (gint64)self->layout.buckets[kind].padded
-                                  : plan_lower_shard_elements (self, kind)),
+      PLAN_DIMS (b->sums_whole ? (gint64)self->layout.buckets[kind].padded
+                               : plan_lower_shard_elements (self, kind)),
       NULL, plan_lower_unit_ref (b->reduced, unit, 0));
 }
 
@@ -134,11 +135,11 @@ send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
     self->is_taken[kind] = FALSE;
-  if (self->collects)
+  if (self->collects && b->shards_grads)
     plan_lower_collect (self, kind, unit);
-  if (self->drops_grads && self->is_first_micro_batch)
+  if (self->drops_grads && b->shards_grads && self->is_first_micro_batch)
     plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
-  if (self->ranks > 1)
+  if (b->ranks > 1)
     reduce_inner (self, kind, unit);
 }
 
@@ -149,26 +150,27 @@ start_reductions (PlanLower *self, PlanBucketKind first, PlanBucketKind end, Pla
                   gboolean is_last)
 {
   for (PlanBucketKind kind = first; kind < end; kind++)
-    if (plan_layout_has (&self->layout, kind))
+    if (plan_lower_holds (self, kind, unit, 0))
       send_gradients (self, kind, unit);
   for (PlanBucketKind kind = first; kind < end; kind++)
-    if (plan_layout_has (&self->layout, kind))
+    if (plan_lower_holds (self, kind, unit, 0))
       land_reduced (self, kind, unit);
   for (PlanBucketKind kind = first; kind < end && self->replicas > 1 && is_last; kind++)
-    if (plan_layout_has (&self->layout, kind))
+    if (plan_lower_holds (self, kind, unit, 0))
       reduce_outer (self, kind, unit,
-                    self->ranks > 1 ? plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0)
-                                    : PLAN_REF_NONE);
+                    self->bucket[kind].ranks > 1
+                        ? plan_lower_unit_ref (self->bucket[kind].reduced, unit, 0)
+                        : PLAN_REF_NONE);
 }
 
 static void
 release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (!plan_layout_has (&self->layout, kind))
+  if (!plan_lower_holds (self, kind, unit, 0))
     return;
   plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
-  if (!(b->is_unit && self->pools && self->shards_grads) && b->bucket >= 0)
+  if (!(b->is_unit && self->pools && b->shards_grads) && b->bucket >= 0)
     plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
   if (b->received >= 0)
     plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
@@ -248,13 +250,6 @@ embedding_backward (PlanLower *self)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
 }
 
-/* The bucket of a piece, and where it is gathered. */
-static PlanBucketKind
-bucket_of_piece (PlanPiece piece)
-{
-  return piece == PLAN_PIECE_PLAIN ? PLAN_BUCKET_PLAIN : PLAN_BUCKET_LAYER;
-}
-
 /* Every bucket around the layers that is not read before them. */
 static void
 gather_head (PlanLower *self)
@@ -278,7 +273,7 @@ await_piece (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean 
 static gboolean
 act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
 {
-  const PlanBucketKind kind = bucket_of_piece (a->piece);
+  const PlanBucketKind kind = a->bucket;
   const gboolean is_column = a->piece == PLAN_PIECE_COLUMNS;
   switch ((int)a->kind)
     {
@@ -508,6 +503,18 @@ reduce_together (PlanLower *self)
   plan_lower_each_bucket (self, reduce_now);
 }
 
+/* Elements that are reduced of each unit; the caller frees. */
+static guint64 *
+elements_of_units (const PlanLower *self)
+{
+  guint64 *elements = g_new0 (guint64, self->stage.layers);
+  for (gint32 unit = 0; unit < self->stage.layers; unit++)
+    for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_BUCKET_PART; kind++)
+      if (plan_lower_holds (self, kind, PLAN_NO_UNIT, unit) && self->bucket[kind].ranks > 1)
+        elements[unit] += self->layout.buckets[kind].padded;
+  return elements;
+}
+
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
@@ -517,13 +524,13 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   const gboolean reduces = communicates && !self->reduces_together;
   const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);
+  g_autofree guint64 *unit_elements = elements_of_units (self);
   g_auto (PlanLowerOrder) order = { 0 };
   PlanLowerQueue queue = { .unit = in_flight,
                            .limit = self->comm_unit,
                            .sets = self->sets,
                            .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
-                           .unit_elements = layout->buckets[PLAN_BUCKET_LAYER].padded
-                                            + layout->buckets[PLAN_BUCKET_PLAIN].padded };
+                           .unit_elements = unit_elements };
 
   self->is_backward = TRUE;
   self->is_last_micro_batch = is_last;

@@ -42,6 +42,33 @@ layer_of (PlanLowerUnit unit)
   return unit.first + unit.offset;
 }
 
+gboolean
+plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
+{
+  if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
+      || self->model->experts == 0)
+    return plan_layout_has (&self->layout, kind);
+  const gboolean has_experts = plan_lower_kind (self, layer_of (unit) + delta) & PLAN_LAYER_EXPERTS;
+  return (kind == PLAN_BUCKET_DENSE) != has_experts;
+}
+
+/* Where a parameter of that layer lies: layers without experts have buckets of their own beside
+ * those that have them. */
+static const PlanSlot *
+slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
+{
+  const PlanBucket *dense = &self->layout.buckets[PLAN_BUCKET_DENSE];
+  const gboolean is_dense = dense->n_slots > 0 && layer < self->stage.layers
+                            && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
+  for (guint i = 0; is_dense && i < dense->n_slots; i++)
+    if (self->layout.slots[PLAN_BUCKET_DENSE][i].tensor.role == role)
+      {
+        *out_kind = PLAN_BUCKET_DENSE;
+        return &self->layout.slots[PLAN_BUCKET_DENSE][i];
+      }
+  return plan_layout_slot (&self->layout, role, out_kind);
+}
+
 static guint
 parameter_of (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
@@ -56,7 +83,7 @@ plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit
   PlanLowerPlace place = { .unit = unit };
   if (!self->layout.by_size)
     {
-      const PlanSlot *slot = plan_layout_slot (&self->layout, role, &place.kind);
+      const PlanSlot *slot = slot_of (self, role, layer_of (unit), &place.kind);
       g_assert (slot);
       place.offset = slot->offset;
       place.elements = slot->tensor.rows * slot->tensor.cols;
@@ -124,6 +151,52 @@ each_by_size (PlanLower *self, Visit visit)
     }
 }
 
+static gboolean
+is_dense (const PlanLower *self, gint64 layer)
+{
+  return plan_layout_has (&self->layout, PLAN_BUCKET_DENSE)
+         && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
+}
+
+/* The layers from this one on that lie at equal distances, all with the same buckets. */
+static gint64
+count_alike (const PlanLower *self, gint64 first, gboolean of_dense, gint64 *out_step)
+{
+  gint64 count = 1, last = first;
+  *out_step = 0;
+  for (gint64 layer = first + 1; layer < self->stage.layers; layer++)
+    if (is_dense (self, layer) == of_dense)
+      {
+        if (*out_step == 0)
+          *out_step = layer - first;
+        if (layer - last != *out_step)
+          break;
+        last = layer;
+        count++;
+      }
+  return count;
+}
+
+/* The buckets of layers, layer by layer: of those without experts beside such that have them, or of
+ * all others. */
+static void
+each_layer (PlanLower *self, gboolean of_dense, Visit visit)
+{
+  gint64 step;
+  for (gint64 first = 0; first < self->stage.layers; first++)
+    {
+      if (is_dense (self, first) != of_dense)
+        continue;
+      const gint64 count = count_alike (self, first, of_dense, &step);
+      const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
+      for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+        if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))
+          visit (self, kind, unit);
+      plan_lower_end_units (self, unit);
+      first += (count - 1) * step;
+    }
+}
+
 void
 plan_lower_each_bucket (PlanLower *self, Visit visit)
 {
@@ -135,11 +208,8 @@ plan_lower_each_bucket (PlanLower *self, Visit visit)
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
       visit (self, kind, PLAN_NO_UNIT);
-  const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
-      visit (self, kind, unit);
-  plan_lower_end_units (self, unit);
+  each_layer (self, FALSE, visit);
+  each_layer (self, TRUE, visit);
 }
 
 /* When the gradient of a parameter is there, counted in the backward pass: first that of the layer,

@@ -30,6 +30,11 @@ void plan_lower_clear_buckets (PlanLower *self);
 /* One rank's part of a parameter; no rows where no bucket holds one. */
 PlanTensor plan_lower_tensor (const PlanLower *self, PlanTensorRole role);
 
+/* Whether a layer, `delta` behind that unit, has a bucket of this kind; of one that is no layer's,
+ * whether there is such a bucket. */
+gboolean plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                           gint32 delta);
+
 /* Where that parameter of a unit lies; the model must have it. */
 PlanLowerPlace plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 

@@ -34,7 +34,7 @@ plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUni
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   return pooled (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
-                 self->pools && b->is_unit && self->shards_weights);
+                 self->pools && b->is_unit && b->shards_weights);
 }
 
 PlanRef
@@ -42,7 +42,7 @@ plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   return pooled (plan_lower_unit_ref (b->bucket, unit, delta),
-                 self->pools && b->is_unit && self->shards_grads);
+                 self->pools && b->is_unit && b->shards_grads);
 }
 
 PlanRef
@@ -130,7 +130,7 @@ pool_of (const PlanLower *self, gint32 array)
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->pools_per_stream; kind++)
     {
       const PlanLowerBucket *b = &self->bucket[kind];
-      const gboolean lands = self->shards_weights && !self->stack->copies_gathered;
+      const gboolean lands = b->shards_weights && !self->stack->copies_gathered;
       if (!plan_layout_has (&self->layout, kind))
         continue;
       if (array == b->landing || (array == b->weights && lands))
@@ -253,14 +253,15 @@ plan_lower_end_units (PlanLower *self, PlanLowerUnit unit)
 gint64
 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind)
 {
-  return (gint64)(self->layout.buckets[kind].padded / (guint64)self->ranks);
+  return (gint64)(self->layout.buckets[kind].padded / (guint64)self->bucket[kind].ranks);
 }
 
 gint64
 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
 {
+  const PlanLowerBucket *b = &self->bucket[kind];
   const gint64 shards
-      = self->shards_optimizer ? self->ranks * (self->splits_shards ? self->replicas : 1) : 1;
+      = b->shards_optimizer ? b->ranks * (self->splits_shards ? self->replicas : 1) : 1;
   return (gint64)self->layout.buckets[kind].padded / shards;
 }
 
@@ -269,7 +270,7 @@ plan_lower_own_first (const PlanLower *self, PlanBucketKind kind)
 {
   const gint64 inside
       = self->splits_shards ? self->replica * plan_lower_own_elements (self, kind) : 0;
-  return self->shards_optimizer
-             ? (guint64)(self->rank * plan_lower_shard_elements (self, kind) + inside)
-             : 0;
+  const PlanLowerBucket *b = &self->bucket[kind];
+  return b->shards_optimizer ? (guint64)(b->rank * plan_lower_shard_elements (self, kind) + inside)
+                             : 0;
 }

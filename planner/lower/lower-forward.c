@@ -38,13 +38,13 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
   const PlanRef out = b->landing >= 0 ? plan_lower_unit_ref (b->landing, unit, delta)
                                       : plan_lower_weights_ref (self, kind, unit, delta, columns);
   const PlanRef shard
-      = b->shard < 0 ? plan_lower_at (out, (guint64)(self->rank * part))
+      = b->shard < 0 ? plan_lower_at (out, (guint64)(b->rank * part))
                      : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
   PlanRef whole = PLAN_REF_NONE;
 
-  if ((b->is_unit || self->passes_outer) && self->shards_weights && !self->pools)
+  if ((b->is_unit || self->passes_outer) && b->shards_weights && !self->pools)
     plan_lower_alloc (self, out);
-  if (self->rounds_late)
+  if (b->rounds_late)
     {
       if (behind.array < 0)
         plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
@@ -64,8 +64,8 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
           PLAN_REF_NONE, whole);
     }
   plan_lower_collective (
-      self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, self->gather_group, PLAN_REFS (out, shard),
-      part, whole, plan_lower_unit_ref (columns ? b->columns_gathered : b->gathered, unit, delta));
+      self, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER, b->gather_group, PLAN_REFS (out, shard), part,
+      whole, plan_lower_unit_ref (columns ? b->columns_gathered : b->gathered, unit, delta));
 }
 
 void
@@ -136,7 +136,8 @@ void
 plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind))
+    if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta)
+        && self->bucket[kind].gathered >= 0)
       plan_lower_gather_bucket (self, kind, unit, delta, FALSE);
 }
 
@@ -144,7 +145,8 @@ void
 plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind) && !self->pools)
+    if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta) && !self->pools
+        && self->bucket[kind].shards_weights)
       plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 
@@ -155,13 +157,13 @@ plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
   if (self->layout.by_size) /* acts of their own, by bucket */
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && plan_bucket_is_unit (kind)
+    if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta)
         && self->bucket[kind].gathered >= 0)
       {
         const PlanLowerBucket *b = &self->bucket[kind];
         plan_lower_wait (self, plan_lower_unit_ref (b->gathered, unit, delta));
         plan_lower_land (self, kind, unit, delta);
-        if (!self->shards_weights)
+        if (!b->shards_weights)
           plan_lower_wait (self, plan_lower_unit_ref (b->columns_gathered, unit, delta));
       }
 }

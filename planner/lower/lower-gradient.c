@@ -43,7 +43,7 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
   const PlanLowerPlace place = plan_lower_place (self, role, unit);
   const PlanLowerBucket *b = &self->bucket[place.kind];
-  if (!self->shards_grads)
+  if (!b->shards_grads)
     return plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
   const PlanRef bucket = plan_lower_bucket_ref (self, place.kind, place.unit, 0);
   if (opens_bucket (self, role, unit, place.kind))
@@ -157,9 +157,11 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
 static void
 move_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef raw, gboolean adds)
 {
-  const gint64 count = (gint64)plan_lower_place (self, role, unit).elements;
-  plan_lower_compute (self, self->shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
-                      PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
+  const PlanLowerPlace place = plan_lower_place (self, role, unit);
+  const gint64 count = (gint64)place.elements;
+  plan_lower_compute (
+      self, self->bucket[place.kind].shards_grads && !adds ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE,
+      PLAN_REFS (destination (self, role, unit), raw), PLAN_DIMS (count));
   plan_lower_free (self, raw);
   plan_lower_gradient_is_there (self, role);
 }
@@ -183,8 +185,8 @@ plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
       plan_lower_free (self, ONE (raw_again));
       return;
     }
-  self->is_collected[role] = self->collects;
-  if (self->collects)
+  self->is_collected[role] = self->collects && self->bucket[place.kind].shards_grads;
+  if (self->is_collected[role])
     return;
   move_gradient (self, role, unit, raw, adds);
 }
@@ -203,7 +205,7 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   if (is_fused (self))
     {
       const PlanRef out = destination (self, role, unit);
-      if (self->shards_grads)
+      if (self->bucket[plan_lower_place (self, role, unit).kind].shards_grads)
         plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, dout, in, PLAN_REF_NONE), dims);
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);

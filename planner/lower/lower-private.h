@@ -19,12 +19,17 @@ typedef enum
 /* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
 typedef struct
 {
-  PlanDtype dtype;  /* of the weights that kernels read */
-  gboolean is_unit; /* of a layer */
-  gint32 weights;   /* full compute weights */
-  gint32 landing;   /* what is gathered into, and copied out of; -1: `weights` */
-  gint32 shard;     /* this rank's part of them at rest; -1: `weights` is at rest */
-  gint32 columns;   /* the same in the copy for the backward pass */
+  PlanDtype dtype;                 /* of the weights that kernels read */
+  gboolean is_unit;                /* of a layer */
+  gint64 ranks, rank;              /* of the group that shards it; this rank's place in it */
+  gint8 inner_group, gather_group; /* -1: a group of one, which shards nothing */
+  gboolean shards_weights, shards_grads, shards_optimizer;
+  gboolean rounds_late; /* main weights, as they are gathered */
+  gboolean sums_whole;  /* every rank gets all sums, though it updates a part */
+  gint32 weights;       /* full compute weights */
+  gint32 landing;       /* what is gathered into, and copied out of; -1: `weights` */
+  gint32 shard;         /* this rank's part of them at rest; -1: `weights` is at rest */
+  gint32 columns;       /* the same in the copy for the backward pass */
   gint32 column_shard;
   gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
   gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
@@ -82,9 +87,10 @@ typedef struct
   PlanStage stage;
   PlanSchedule *schedule;
 
-  gint64 ranks, rank;       /* of the group that shards; this rank's place in it */
-  gint64 replicas, replica; /* of that group */
-  gint64 data_parallel;     /* ranks x replicas */
+  gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
+  gint64 expert_ranks, expert_rank; /* and of the one that shards experts */
+  gint64 replicas, replica;         /* of that group */
+  gint64 data_parallel;             /* ranks x replicas */
   gint64 micro_batches;
   gint64 comm_unit; /* elements */
   guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
@@ -112,6 +118,7 @@ typedef struct
   gboolean syncs;                /* every micro batch ends as the last one does */
   /* -1: a group of one */
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
+  gint8 expert_group, expert_inner_group, expert_gather_group;
   PlanDtype main_params, main_grads, grad_comm;
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
 

@@ -15,7 +15,7 @@
 static gboolean
 stays_whole (const PlanLower *self, PlanBucketKind kind)
 {
-  return !(self->shards_weights && (self->bucket[kind].is_unit || self->passes_outer));
+  return !(self->bucket[kind].shards_weights && (self->bucket[kind].is_unit || self->passes_outer));
 }
 
 /* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
@@ -29,7 +29,7 @@ own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbo
   const guint64 inside = self->splits_shards ? (guint64)self->replica * own : 0;
   if (b->shard < 0)
     return plan_lower_at (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, 0),
-                          self->shards_optimizer ? (guint64)self->rank * part + inside : 0);
+                          b->shards_optimizer ? (guint64)b->rank * part + inside : 0);
   return plan_lower_at (plan_lower_unit_ref (is_column ? b->column_shard : b->shard, unit, 0),
                         inside);
 }
@@ -48,7 +48,7 @@ static void
 publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
-  if (self->shards_optimizer && stays_whole (self, kind) && !late)
+  if (self->bucket[kind].shards_optimizer && stays_whole (self, kind) && !late)
     {
       plan_lower_gather_bucket (self, kind, unit, 0, FALSE);
       if (self->bucket[kind].columns >= 0)
@@ -68,7 +68,7 @@ static void
 round_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (b->main >= 0 && !self->rounds_late)
+  if (b->main >= 0 && !b->rounds_late)
     plan_lower_compute (
         self, PLAN_OP_CAST,
         PLAN_REFS (own_weights (self, kind, unit, FALSE), plan_lower_unit_ref (b->main, unit, 0)),
@@ -211,9 +211,8 @@ static void
 pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint32 arrays[]
-      = { self->shards_weights ? b->weights : -1, self->shards_weights ? b->columns : -1,
-          self->shards_grads ? b->bucket : -1 };
+  const gint32 arrays[] = { b->shards_weights ? b->weights : -1,
+                            b->shards_weights ? b->columns : -1, b->shards_grads ? b->bucket : -1 };
   for (guint i = 0; self->pools && i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       take_work (self, plan_lower_ref (arrays[i]), visit);
@@ -264,10 +263,10 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const gint64 host = plan_lower_host_elements (self, kind);
   const gint64 n = plan_lower_own_elements (self, kind) - host;
   const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
-  const gint64 shards = self->shards_optimizer ? (gint64)self->layout.shards : 1;
-  const gint64 shard = !self->shards_optimizer ? 0
-                       : self->splits_shards   ? self->rank * self->replicas + self->replica
-                                               : self->rank;
+  const gint64 shards = b->shards_optimizer ? (gint64)self->layout.buckets[kind].shards : 1;
+  const gint64 shard = !b->shards_optimizer  ? 0
+                       : self->splits_shards ? b->rank * self->replicas + self->replica
+                                             : b->rank;
   resident_buffers (self, kind, unit, plan_lower_alloc);
   if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
     derived_buffers (self, unit, plan_lower_alloc);
@@ -292,8 +291,8 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 zero_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const gint64 n = self->shards_grads ? plan_lower_shard_elements (self, kind)
-                                      : (gint64)self->layout.buckets[kind].padded;
+  const gint64 n = self->bucket[kind].shards_grads ? plan_lower_shard_elements (self, kind)
+                                                   : (gint64)self->layout.buckets[kind].padded;
   plan_lower_compute (self, PLAN_OP_ZERO,
                       PLAN_REFS (plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)),
                       PLAN_DIMS (n));
@@ -305,16 +304,27 @@ drop_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0));
 }
 
+/* As a step begins. */
+static void
+begin_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  if (self->drops_grads && self->bucket[kind].shards_grads)
+    drop_gradients (self, kind, unit);
+  else
+    zero_gradients (self, kind, unit);
+}
+
 /* This rank's part of the reduced gradients. */
 static PlanRef
 own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const PlanRef grads = plan_lower_unit_ref (self->bucket[kind].grads, unit, 0);
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
   const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
   const guint64 inside
       = self->splits_shards ? (guint64)(self->replica * plan_lower_own_elements (self, kind)) : 0;
-  const gboolean is_whole = !self->shards_grads && self->shards_optimizer;
-  return plan_lower_at (grads, inside + (is_whole ? (guint64)self->rank * part : 0));
+  const gboolean is_whole = !b->shards_grads && b->shards_optimizer;
+  return plan_lower_at (grads, inside + (is_whole ? (guint64)b->rank * part : 0));
 }
 
 PlanRef
@@ -350,7 +360,7 @@ drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const gboolean is_whole = self->sums_whole && self->shards_optimizer;
+  const gboolean is_whole = self->bucket[kind].sums_whole && self->bucket[kind].shards_optimizer;
   await_reduction (self, kind, unit);
   plan_lower_compute (self, PLAN_OP_NORM_SQ,
                       PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
@@ -421,7 +431,8 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
-  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind) || !self->shards_weights)
+  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind)
+      || !self->bucket[kind].shards_weights)
     publish (self, kind, unit);
 }
 
@@ -452,7 +463,7 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
-  if (self->shards_optimizer && stays_whole (self, kind) && !late)
+  if (self->bucket[kind].shards_optimizer && stays_whole (self, kind) && !late)
     plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
                      PLAN_WAITS (plan_lower_unit_ref (b->gathered, unit, 0),
                                  plan_lower_unit_ref (b->columns_gathered, unit, 0)),
@@ -576,7 +587,7 @@ plan_lower_begin_step (PlanLower *self)
     }
   if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
     plan_lower_each_bucket (self, drop_cast);
-  plan_lower_each_bucket (self, self->drops_grads ? drop_gradients : zero_gradients);
+  plan_lower_each_bucket (self, begin_gradients);
 }
 
 /* Embedding and head, where they do not stay gathered while the optimizer works. */

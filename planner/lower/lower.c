@@ -65,6 +65,28 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
     b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
 }
 
+/* Over which ranks a kind of bucket is shared, and what of it. A group of one shards nothing. */
+static void
+declare_sharing (PlanLower *self, PlanBucketKind kind)
+{
+  PlanLowerBucket *b = &self->bucket[kind];
+  const gboolean is_experts = kind == PLAN_BUCKET_EXPERTS;
+  b->is_unit = plan_bucket_is_unit (kind);
+  b->ranks = is_experts ? self->expert_ranks : self->ranks;
+  b->rank = is_experts ? self->expert_rank : self->rank;
+  b->inner_group = is_experts ? self->expert_inner_group : self->inner_group;
+  b->gather_group = is_experts ? self->expert_gather_group : self->gather_group;
+  const gboolean is_shared = b->ranks > 1;
+  b->shards_optimizer = is_shared && plan_shards_optimizer (self->plan);
+  b->shards_grads = is_shared && plan_shards_grads (self->plan);
+  b->shards_weights = is_shared
+                      && (plan_shards_weights (self->plan)
+                          || (b->shards_grads && self->stack->gathers_each_pass));
+  b->rounds_late
+      = b->shards_weights && self->stack->rounds_as_gathered && !IS (self, MAIN_PARAMS, AUTO);
+  b->sums_whole = !b->shards_optimizer || (self->stack->sums_at_once && !b->shards_grads);
+}
+
 static void
 declare_weights (PlanLower *self, PlanBucketKind kind)
 {
@@ -72,26 +94,26 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const gint64 sets
-      = self->pools && b->is_unit && self->shards_weights ? PLAN_POOL_SETS : layout->length;
+      = self->pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
   const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
-  const gboolean lands = self->shards_weights && self->stack->copies_gathered;
+  const gboolean lands = b->shards_weights && self->stack->copies_gathered;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
-                         self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+                         b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (lands)
     b->landing
         = state_of (self, kind, "landing", layout->length, full, b->dtype, PLAN_CATEGORY_GATHERED);
-  if (self->shards_weights && !self->rounds_late)
+  if (b->shards_weights && !b->rounds_late)
     b->shard
         = state_of (self, kind, "shard", layout->length, part, b->dtype, PLAN_CATEGORY_WEIGHTS);
   if (columns)
     b->columns = state_of (self, kind, "columns", sets, full, b->dtype,
-                           self->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
-  if (columns && self->shards_weights)
+                           b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
+  if (columns && b->shards_weights)
     b->column_shard = state_of (self, kind, "column_shard", layout->length, part, b->dtype,
                                 PLAN_CATEGORY_WEIGHTS);
-  if (columns && self->shards_optimizer)
+  if (columns && b->shards_optimizer)
     b->columns_gathered = event (self, kind, "columns_gathered");
-  if (self->shards_optimizer)
+  if (b->shards_optimizer)
     b->gathered = event (self, kind, "gathered");
   if (self->splits_shards)
     b->whole = event (self, kind, "whole");
@@ -103,13 +125,13 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
-  const guint64 held = self->shards_grads ? part : full;
+  const guint64 held = b->shards_grads ? part : full;
   const gboolean differs = self->grad_comm != self->main_grads;
   const gint64 sets
-      = self->pools && b->is_unit && self->shards_grads ? PLAN_POOL_SETS : layout->length;
+      = self->pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
   b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->keeps_half_grads && self->data_parallel > 1 && !self->shards_optimizer)
+  if (self->stack->keeps_half_grads && self->data_parallel > 1 && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
@@ -117,16 +139,16 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
     b->cast = state_of (self, kind, "cast_grads", layout->length,
                         (guint64)plan_lower_own_elements (self, kind), self->main_params,
                         PLAN_CATEGORY_MAIN_GRADS);
-  if (self->shards_grads || (self->ranks > 1 && differs))
+  if (b->shards_grads || (b->ranks > 1 && differs))
     b->bucket
         = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
-  if (self->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
+  if (b->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
     b->received = state_of (self, kind, "received", layout->length, full, self->grad_comm,
                             PLAN_CATEGORY_GRAD_BUCKETS);
   if (self->replicas > 1 && differs)
     b->outer = state_of (self, kind, "outer", layout->length, held, self->grad_comm,
                          PLAN_CATEGORY_GRAD_BUCKETS);
-  if (self->ranks * self->replicas > 1)
+  if (b->ranks * self->replicas > 1)
     b->reduced = event (self, kind, "reduced");
 }
 
@@ -135,7 +157,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
   memset (b, 0xff, sizeof *b); /* every array: -1 */
-  b->is_unit = plan_bucket_is_unit (kind);
+  declare_sharing (self, kind);
   b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
                  ? plan_gathered_dtype (self->plan)
                  : self->sizes->compute;
@@ -505,6 +527,21 @@ group (PlanLower *self, const char *name, gint64 size, gint64 stride)
   return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
 }
 
+/* Experts are split over neighbours; every so manyth rank holds the same ones. */
+static void
+declare_expert_groups (PlanLower *self)
+{
+  const gint64 ep = self->plan->value[PLAN_EP];
+  self->expert_group = self->expert_inner_group = self->expert_gather_group = -1;
+  if (self->model->experts == 0)
+    return;
+  self->expert_group = group (self, "expert", ep, 1);
+  self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep);
+  self->expert_gather_group = IS (self, AG_GROUP, ON)
+                                  ? group (self, "expert_gather", self->expert_ranks, ep)
+                                  : self->expert_inner_group;
+}
+
 /* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
  * within the group that shards, which holds whole ones of those. */
 static void
@@ -517,6 +554,7 @@ declare_groups (PlanLower *self)
       = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
   self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
   self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
+  declare_expert_groups (self);
   self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }
 
@@ -530,6 +568,8 @@ measure_groups (PlanLower *self, guint rank)
   self->ranks = all / self->replicas;
   self->rank = place % self->ranks;
   self->replica = place / self->ranks;
+  self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
+  self->expert_rank = (gint64)rank / value[PLAN_EP] % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
   plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
   /* A group of one shards nothing. */
@@ -557,7 +597,8 @@ static gint64
 units_ahead (const PlanLower *self, gint64 counted)
 {
   const PlanBucket *b = self->layout.buckets;
-  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded);
+  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
+                               + b[PLAN_BUCKET_EXPERTS].padded);
   const gint64 left = self->comm_unit / 2 - counted;
   if (self->shards_weights && self->stack->units_ahead > 0)
     return MIN (self->stack->units_ahead, self->stage.layers - 1);
@@ -781,7 +822,7 @@ plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Pla
   measure (&self, &graphs, 0);
   const gboolean queues
       = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
-  if (self.layout.by_size)
+  if (self.layout.by_size || model->experts > 0) /* whose units differ */
     return;
   gint64 effect = self.ahead * COUNTS + self.ahead_of_embedding;
   if (queues && self.sets == 0)
