@@ -52,6 +52,7 @@ libplanner_a_SOURCES += \
   %D%/plan/plan-fields.h \
   %D%/plan/plan-words.c %D%/plan/plan-words.h \
   %D%/plan/rules.c %D%/plan/rules-private.h %D%/plan/rules.h \
+  %D%/plan/rules-experts.c \
   %D%/plan/rules-illegal.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \

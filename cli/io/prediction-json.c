@@ -120,12 +120,14 @@ add_time (const AdvisePrediction *self, JsonBuilder *builder)
 }
 
 void
-cli_plan_to_json (const Plan *plan, JsonBuilder *builder)
+cli_plan_to_json (const Plan *plan, const PlanModel *model, JsonBuilder *builder)
 {
   json_builder_set_member_name (builder, "plan");
   json_builder_begin_object (builder);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     {
+      if (!plan_field_is_of (f, model))
+        continue;
       g_autofree char *value = plan_field_print (f, plan->value[f]);
       add_text (builder, plan_field_name (f), value);
     }
@@ -171,7 +173,7 @@ void
 cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
                         JsonBuilder *builder)
 {
-  cli_plan_to_json (&self->plan, builder);
+  cli_plan_to_json (&self->plan, input->model, builder);
   add_number (builder, "step_ms", self->step_ms);
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);

@@ -11,8 +11,8 @@ void cli_uncertainty_to_json (const AdvisePrediction *self, JsonBuilder *builder
 void cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
                              JsonBuilder *builder);
 
-/* The member "plan": every field by its name; "hazards": an array of texts. */
-void cli_plan_to_json (const Plan *plan, JsonBuilder *builder);
+/* The member "plan": every field of a plan for such a model; "hazards": an array of texts. */
+void cli_plan_to_json (const Plan *plan, const PlanModel *model, JsonBuilder *builder);
 void cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder);
 
 /* The member "provenance": shares of the time by where costs are from. */

@@ -84,12 +84,14 @@ print_file (const AdviseInput *input, const Plan *plan, const Figure *figures, G
 }
 
 static void
-print_rows (const Plan *plan, const Figure *figures)
+print_rows (const Plan *plan, const PlanModel *model, const Figure *figures)
 {
   static const CliColumn columns[] = { { "name", FALSE }, { "value", FALSE } };
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     {
+      if (!plan_field_is_of (f, model))
+        continue;
       g_autofree char *value = plan_field_print (f, plan->value[f]);
       cli_table_add (table, plan_field_name (f));
       cli_table_add (table, value);
@@ -115,7 +117,7 @@ print_json (const AdviseInput *input, const Plan *plan, const Figure *figures, G
   json_builder_add_string_value (b, model);
   json_builder_set_member_name (b, "cluster");
   json_builder_add_string_value (b, input->cluster->name);
-  cli_plan_to_json (plan, b);
+  cli_plan_to_json (plan, input->model, b);
   json_builder_set_member_name (b, "derived");
   json_builder_begin_object (b);
   for (guint i = 0; i < N_FIGURES; i++)
@@ -144,7 +146,7 @@ cli_show_plan (const AdviseInput *input, CliFormat format, GError **error)
   if (format == CLI_FORMAT_JSON)
     print_json (input, &plan, figures, hazards);
   else if (format == CLI_FORMAT_CSV)
-    print_rows (&plan, figures);
+    print_rows (&plan, input->model, figures);
   else
     print_file (input, &plan, figures, hazards);
   return TRUE;

@@ -151,6 +151,17 @@ loses_small_squares (const PlanFacts *f)
   return IS (f, EXP_AVG_SQ, FP8);
 }
 
+/* Their reduction is over ranks with the same experts. */
+static gboolean
+experts_reduce_alone (const PlanFacts *f)
+{
+  const gint64 *const v = f->value;
+  return is_megatron_fsdp (f) && f->model->experts > 0 && shards_grads (f) && v[PLAN_EP] > 1
+         && plan_cluster_devices (f->cluster)
+                == v[PLAN_EP] * v[PLAN_ETP] * v[PLAN_PP] * v[PLAN_DP_OUTER]
+         && plan_micro_batches (f->plan, f->cluster) > 1;
+}
+
 static gboolean
 is_not_run (const PlanFacts *f)
 {
@@ -213,6 +224,10 @@ static const PlanRuleEntry hazards[] = {
       "largest become 0, and their weights take steps that are too long; bf16 keeps them",
       "fsdplan run, 0.8M parameters: after 150 steps a loss of 2.10 where fp32 and bf16 have 1.76", 0 },
     loses_small_squares, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EXP_AVG_SQ), PLAN_LEVEL (LEARNING) },
+  { { "lone-experts-add-again", "where ep leaves no two ranks with the same experts in a sharding group, Megatron-FSDP reduces their "
+      "gradients onto themselves: what has accumulated doubles, or is scaled again, with every micro batch; a smaller ep, or one "
+      "micro batch, avoids it", "Megatron-LM issue #6660", 0 },
+    experts_reduce_alone, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_DP_OUTER, PLAN_GBS, PLAN_MBS), PLAN_LEVEL (LEARNING) },
 };
 /* clang-format on */
 

@@ -5,7 +5,7 @@
  *   TYPE      ENUM   one of `values`            INT   integer >= 1; PLAN_UNSET where none was given
  *             COUNT  integer >= 0               SHARE 0 to 1, stored in millionths
  *             NAMES  set of `values`, a bit mask, printed joined by +
- *             AUTO   integer >= 1 or `auto`
+ *             FACTOR number >= 1, likewise      AUTO   integer >= 1 or `auto`
  *             STACK  one of `values`, then @yyyy-mm-dd; VERSION major.minor
  *   NUMERICS  TRUE where a change alters arithmetic
  */
@@ -59,6 +59,10 @@
   V (F, CORE_ATTN, "core_attn") V (F, ATTN_PROJ, "attn_proj") V (F, MLP_NORM, "mlp_norm")
 #define PLAN_VALUES_METHOD(V, F) V (F, UNIFORM, "uniform") V (F, BLOCK, "block")
 #define PLAN_VALUES_NAN(V, F) V (F, OFF, "off") V (F, LOSS, "loss") V (F, PARAMS, "params")
+#define PLAN_VALUES_DISPATCHER(V, F) \
+  V (F, ALLTOALL, "alltoall") \
+  V (F, ALLGATHER, "allgather") V (F, DEEPEP, "deepep") V (F, HYBRIDEP, "hybridep")
+#define PLAN_VALUES_ROUTER(V, F) V (F, FP32, "fp32") V (F, BF16, "bf16")
 #define PLAN_VALUES_TASK(V, F) V (F, TRAIN, "train") V (F, EVAL, "eval")
 
 /* clang-format off */
@@ -117,5 +121,14 @@
   X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
   X (EMPTY_CACHE, "empty_cache", ENUM, PLAN_VALUES_SWITCH, PLAN_EMPTY_CACHE_OFF, FALSE, "give the allocator's unused memory back to the device in every step") \
   X (COMPILE, "compile", ENUM, PLAN_VALUES_SWITCH, PLAN_COMPILE_OFF, FALSE, "torch.compile (fsdp2)")                           \
+  X (ETP, "etp", INT, PLAN_VALUES_NONE, 1, FALSE, "tensor-parallel size of the experts; Megatron-LM's own default is tp") \
+  X (MOE_DISPATCHER, "moe_dispatcher", ENUM, PLAN_VALUES_DISPATCHER, PLAN_MOE_DISPATCHER_ALLTOALL, FALSE, "how tokens travel to their experts and back") \
+  X (MOE_GROUPED_GEMM, "moe_grouped_gemm", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_GROUPED_GEMM_ON, FALSE, "the experts of a rank are one module, else one after the other") \
+  X (MOE_PERMUTE_FUSION, "moe_permute_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_PERMUTE_FUSION_ON, FALSE, "fused kernels sort tokens by expert and back") \
+  X (MOE_ROUTER_FUSION, "moe_router_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_ROUTER_FUSION_OFF, FALSE, "fused kernels choose the experts") \
+  X (ROUTER_DTYPE, "router_dtype", ENUM, PLAN_VALUES_ROUTER, PLAN_ROUTER_DTYPE_FP32, TRUE, "number format of the router's scores") \
+  X (MOE_IMBALANCE, "moe_imbalance", FACTOR, PLAN_VALUES_NONE, 1000000, FALSE, "tokens that the experts of the fullest rank see, over their mean") \
+  X (MOE_SHARED_OVERLAP, "moe_shared_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_SHARED_OVERLAP_OFF, FALSE, "shared experts compute while tokens travel") \
+  X (EP_OVERLAP, "ep_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_OVERLAP_OFF, FALSE, "tokens of one micro batch travel while another computes") \
   X (TASK, "task", ENUM, PLAN_VALUES_TASK, PLAN_TASK_TRAIN, FALSE, "a training step, or evaluation")
 /* clang-format on */

@@ -14,6 +14,7 @@
 
 #define VERSION_MINORS 1000 /* a VERSION is major times this plus minor */
 #define SHARE_ONE 1000000
+#define MAX_FACTOR 1e6
 #define MAX_INT G_MAXINT32
 #define MAX_AUTO G_GINT64_CONSTANT (1000000000000000)
 
@@ -23,6 +24,7 @@ typedef enum
   TYPE_INT,
   TYPE_COUNT,
   TYPE_SHARE,
+  TYPE_FACTOR,
   TYPE_NAMES,
   TYPE_AUTO,
   TYPE_STACK,
@@ -105,6 +107,12 @@ plan_field_names (PlanField field)
   return fields[field].values[0] ? fields[field].values : NULL;
 }
 
+gboolean
+plan_field_is_of (PlanField field, const PlanModel *model)
+{
+  return model->experts > 0 || field < PLAN_ETP || field > PLAN_EP_OVERLAP;
+}
+
 char *
 plan_field_values (PlanField field)
 {
@@ -120,6 +128,8 @@ plan_field_values (PlanField field)
       return g_strdup ("integer >= 0");
     case TYPE_SHARE:
       return g_strdup ("0 to 1");
+    case TYPE_FACTOR:
+      return g_strdup ("number >= 1");
     case TYPE_NAMES:
       return g_strdup_printf ("none, or %s joined by +", names);
     case TYPE_AUTO:
@@ -197,21 +207,22 @@ set_names (PlanField field, const char *text, gint64 *out, GError **error)
 
 /* At most six decimals, so that millionths are exact. */
 static gboolean
-set_share (PlanField field, const char *text, gint64 *out, GError **error)
+set_millionths (PlanField field, const char *text, double min, double max, gint64 *out,
+                GError **error)
 {
   const char *const point = strchr (text, '.');
-  double share;
-  if (!plan_units_parse_real (text, fields[field].name, 0, 1, &share, error))
+  double value;
+  if (!plan_units_parse_real (text, fields[field].name, min, max, &value, error))
     return FALSE;
   if (strpbrk (text, "eE-") || (point && strlen (point + 1) > 6))
     {
       g_autofree char *shown = plan_text_quote (text);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: %s must be written with at most six decimals, as 0.25", fields[field].name,
-                   shown);
+                   "%s: %s must be written with at most six decimals, as %s", fields[field].name,
+                   shown, min < 1 ? "0.25" : "1.25");
       return FALSE;
     }
-  *out = (gint64)(share * SHARE_ONE + 0.5);
+  *out = (gint64)(value * SHARE_ONE + 0.5);
   return TRUE;
 }
 
@@ -306,7 +317,9 @@ parse_value (PlanField field, const char *text, gint64 *out, GError **error)
     case TYPE_COUNT:
       return plan_units_parse_int (text, name, 0, MAX_INT, out, error);
     case TYPE_SHARE:
-      return set_share (field, text, out, error);
+      return set_millionths (field, text, 0, 1, out, error);
+    case TYPE_FACTOR:
+      return set_millionths (field, text, 1, MAX_FACTOR, out, error);
     case TYPE_NAMES:
       return set_names (field, text, out, error);
     case TYPE_AUTO:
@@ -341,11 +354,12 @@ print_names (PlanField field, gint64 mask)
 }
 
 static char *
-print_share (gint64 value)
+print_millionths (gint64 value)
 {
-  if (value % SHARE_ONE == 0)
-    return g_strdup_printf ("%d", (int)(value / SHARE_ONE));
-  char *text = g_strdup_printf ("0.%06d", (int)value);
+  const gint64 whole = value / SHARE_ONE, part = value % SHARE_ONE;
+  if (part == 0)
+    return g_strdup_printf ("%" G_GINT64_FORMAT, whole);
+  char *text = g_strdup_printf ("%" G_GINT64_FORMAT ".%06" G_GINT64_FORMAT, whole, part);
   for (gsize end = strlen (text); text[end - 1] == '0'; end--)
     text[end - 1] = '\0';
   return text;
@@ -376,7 +390,8 @@ plan_field_print (PlanField field, gint64 value)
     case TYPE_AUTO:
       return g_strdup_printf ("%" G_GINT64_FORMAT, value);
     case TYPE_SHARE:
-      return print_share (value);
+    case TYPE_FACTOR:
+      return print_millionths (value);
     case TYPE_NAMES:
       return print_names (field, value);
     case TYPE_STACK:

@@ -50,6 +50,9 @@ gboolean plan_field_parse (const char *name, PlanField *out_field, GError **erro
 const char *plan_field_name (PlanField field);
 const char *plan_field_summary (PlanField field);
 
+/* FALSE of those about experts where the model has none. */
+gboolean plan_field_is_of (PlanField field, const PlanModel *model);
+
 /* The values the field takes, as help shows them: "off|on", "integer >= 1"; the caller frees. */
 char *plan_field_values (PlanField field);
 

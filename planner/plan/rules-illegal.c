@@ -80,7 +80,9 @@ static gboolean
 tp_does_not_divide (const PlanFacts *f)
 {
   const gint64 tp = f->value[PLAN_TP];
-  return f->model->heads % tp != 0 || f->model->kv_heads % tp != 0 || f->model->ffn % tp != 0;
+  const gboolean has_dense = plan_model_moe_layers (f->model) < f->model->layers;
+  return f->model->heads % tp != 0 || f->model->kv_heads % tp != 0
+         || (has_dense && f->model->ffn % tp != 0) || f->model->shared_ffn % tp != 0;
 }
 
 static gboolean
@@ -332,7 +334,9 @@ modules_not_there (const PlanFacts *f)
 static gboolean
 norms_with_delayed (const PlanFacts *f)
 {
-  return IS (f, COMPUTE, FP8_DELAYED) && HAS_MODULE (f, RECOMPUTE_MODULES, LAYERNORM);
+  return IS (f, COMPUTE, FP8_DELAYED)
+         && (HAS_MODULE (f, RECOMPUTE_MODULES, LAYERNORM)
+             || HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT));
 }
 
 static gboolean
@@ -415,6 +419,8 @@ shapes_not_aligned (const PlanFacts *f)
   const gint64 tokens = f->value[PLAN_MBS] * f->value[PLAN_SEQ] / f->value[PLAN_CP];
   return is_unaligned (tokens, multiple) || is_unaligned (f->model->hidden, multiple)
          || is_unaligned (f->model->ffn / tp, multiple)
+         || is_unaligned (f->model->expert_ffn / f->value[PLAN_ETP], multiple)
+         || is_unaligned (f->model->shared_ffn / tp, multiple)
          || is_unaligned (f->model->heads * f->model->head_dim / tp, multiple)
          || is_unaligned (f->model->kv_heads * f->model->head_dim / tp, multiple);
 }
@@ -430,7 +436,7 @@ static const PlanRuleEntry rules[] = {
   { { "gbs-divides", "gbs must be a multiple of mbs x the data-parallel size (devices / tp / cp / pp), so that every "
       "rank runs whole micro batches", "Megatron-LM num_microbatches_calculator.py", PLAN_ERROR_INVALID },
     gbs_does_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
-  { { "tp-divides-model", "tp must divide heads, kv_heads and ffn, which it splits",
+  { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn and shared_ffn where layers have them: it splits these",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP) },
   { { "sp-needs-tp", "sp=on needs tp above 1: it splits over the tensor-parallel group",
@@ -518,7 +524,7 @@ static const PlanRuleEntry rules[] = {
       "columns are needed at once", "Megatron-LM PR #4181", PLAN_ERROR_INVALID },
     mxfp8_selective_per_unit, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_FINE_GRAINED) },
 
-  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, the widths of q, k and v / tp and the "
+  { { "fp8-needs-aligned-shapes", "products in fp8 and nvfp4 need hidden, ffn / tp, expert_ffn / etp, the widths of q, k and v / tp and the "
       "tokens of a micro batch to be multiples of 16 (mxfp8: 32)",
       "Transformer Engine utils.py, assert_dim_for_fp8_exec", PLAN_ERROR_INVALID },
     shapes_not_aligned, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMPUTE, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP) },
@@ -557,7 +563,7 @@ static const PlanRuleEntry rules[] = {
   { { "recompute-modules-exist", "recompute_modules may name only modules of the model: moe and moe_act need experts, "
       "shared_experts shared ones, mla_up_proj latent attention", "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     modules_not_there, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "norms-not-with-delayed", "recompute_modules may not name layernorm when compute=fp8-delayed",
+  { { "norms-not-with-delayed", "recompute_modules may not name layernorm or moe_act when compute=fp8-delayed",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     norms_with_delayed, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES), PLAN_OF_BLOCKS },
   { { "recompute-method-is-full", "recompute_method and recompute_layers need recompute=full",
@@ -597,5 +603,5 @@ static const PlanRuleEntry rules[] = {
 const PlanRuleEntry *
 plan_rules_illegal (guint i)
 {
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_stacks (i - G_N_ELEMENTS (rules));
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_experts (i - G_N_ELEMENTS (rules));
 }

@@ -30,6 +30,7 @@ typedef enum
   PLAN_ADD_NOTHING,
   PLAN_ADD_DEVICES,
   PLAN_ADD_MODEL,
+  PLAN_ADD_CHANGED, /* nothing, and shows only those that are not as by default */
 } PlanRuleAddition;
 
 typedef struct
@@ -38,7 +39,7 @@ typedef struct
   gboolean (*is_broken) (const PlanFacts *f);
   PlanRuleAddition addition;
   guint n_shown;
-  PlanField shown[6];
+  PlanField shown[9];
   PlanHazardLevel level; /* of hazards */
   gboolean of_blocks;    /* looks only at what the points of a block of PlanSpace share */
 } PlanRuleEntry;
@@ -49,9 +50,10 @@ typedef struct
 #define PLAN_LEVEL(id) .level = PLAN_HAZARD_##id
 
 /* The tables, in the order in which they are tried; an entry past the end is NULL. */
-const PlanRuleEntry *plan_rules_illegal (guint i);   /* what no version could do */
-const PlanRuleEntry *plan_rules_of_stacks (guint i); /* what its stack cannot do: their end */
-const PlanRuleEntry *plan_rules_unbuilt (guint i);   /* what this one does not model yet */
+const PlanRuleEntry *plan_rules_illegal (guint i);    /* what no version could do */
+const PlanRuleEntry *plan_rules_of_experts (guint i); /* from those on */
+const PlanRuleEntry *plan_rules_of_stacks (guint i);  /* what its stack cannot do: their end */
+const PlanRuleEntry *plan_rules_unbuilt (guint i);    /* what this one does not model yet */
 
 /* What rules look at, and a broken rule's text with the values that it shows; the caller frees. */
 PlanFacts plan_rules_facts (const Plan *plan, const PlanModel *model, const PlanCluster *cluster);

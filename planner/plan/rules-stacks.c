@@ -341,7 +341,7 @@ model_of_nanotron (const PlanFacts *f)
   return is_nanotron (f)
          && (has_other_norms || has_biases || has_other_attention
              || m->activation != PLAN_ACTIVATION_SILU || !m->gated || m->parallel || m->embed_scale
-             || m->logit_softcap > 0 || m->mtp > 0);
+             || m->logit_softcap > 0 || m->experts > 0 || m->kv_lora > 0 || m->mtp > 0);
 }
 
 /* torchao's mxfp8 comes with torchtitan, which recomputes all layers or none. */
@@ -350,6 +350,24 @@ mxfp8_of_some_layers (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_FSDP2) && IS (f, COMPUTE, MXFP8) && IS (f, RECOMPUTE, FULL)
          && IS (f, RECOMPUTE_METHOD, BLOCK) && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
+}
+
+/* FSDP 1 shards models of any kind, and has one mesh. */
+static gboolean
+ep_elsewhere (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_FSDP1) && f->value[PLAN_EP] > 1;
+}
+
+/* torchtitan's experts are whole, and grouped, its scores are in fp32, and nothing overlaps. */
+static gboolean
+expert_settings_elsewhere (const PlanFacts *f)
+{
+  return (is_torch (f) || is_nanotron (f))
+         && (IS (f, MOE_DISPATCHER, ALLGATHER)
+             || IS_ANY_CHANGED (f, PLAN_ETP, PLAN_MOE_GROUPED_GEMM, PLAN_MOE_PERMUTE_FUSION,
+                                PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_SHARED_OVERLAP,
+                                PLAN_EP_OVERLAP));
 }
 
 static gboolean
@@ -479,7 +497,7 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
     model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
-      "heads of hidden / heads, no biases, windows or caps", "nanotron config/models_config.py, LlamaConfig", PLAN_ERROR_INVALID },
+      "heads of hidden / heads, no biases, windows, caps or experts", "nanotron config/models_config.py, LlamaConfig", PLAN_ERROR_INVALID },
     model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
       "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },
@@ -489,6 +507,14 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
     settings_of_megatron_lm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS,
                                                         PLAN_OFFLOAD_MODULES) },
+  { { "ep-needs-a-mesh", "ep above 1 needs a stack other than fsdp1, which shards every parameter over all ranks",
+      "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
+    ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP) },
+  { { "expert-settings-are-megatron-s", "moe_dispatcher=allgather and changes of etp, moe_grouped_gemm, moe_permute_fusion, "
+      "moe_router_fusion, router_dtype, moe_shared_overlap and ep_overlap need stack=megatron-fsdp, megatron or native",
+      "torchtitan models/common/moe.py, token_dispatcher.py, distributed/parallel_dims.py", PLAN_ERROR_INVALID },
+    expert_settings_elsewhere, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER, PLAN_ETP, PLAN_MOE_GROUPED_GEMM,
+      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
 };
 /* clang-format on */
 

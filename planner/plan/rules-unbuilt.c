@@ -11,6 +11,12 @@
 /* clang-format off */
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
+  X (ETP, "etp", "1", 1u << 1)                                                                                   \
+  X (MOE_DISPATCHER, "moe_dispatcher", "alltoall", BIT (MOE_DISPATCHER, ALLTOALL))                               \
+  X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "on", BIT (MOE_GROUPED_GEMM, ON))                                     \
+  X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
+  X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
+  X (EP_OVERLAP, "ep_overlap", "off", BIT (EP_OVERLAP, OFF))                                                     \
   X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
@@ -47,9 +53,6 @@ has_experts (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
-  { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
-      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \
@@ -59,6 +62,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+  { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
+      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 };
 /* clang-format on */
 

@@ -7,11 +7,17 @@ char *
 plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
 {
   GString *text = g_string_new (entry->rule.reason);
+  const char *before = "; here ";
+  Plan initial;
+  plan_init (&initial);
   for (guint i = 0; i < entry->n_shown; i++)
     {
-      g_autofree char *value = plan_field_print (entry->shown[i], f->value[entry->shown[i]]);
-      g_string_append_printf (text, "%s%s=%s", i == 0 ? "; here " : ", ",
-                              plan_field_name (entry->shown[i]), value);
+      const PlanField field = entry->shown[i];
+      if (entry->addition == PLAN_ADD_CHANGED && f->value[field] == initial.value[field])
+        continue;
+      g_autofree char *value = plan_field_print (field, f->value[field]);
+      g_string_append_printf (text, "%s%s=%s", before, plan_field_name (field), value);
+      before = ", ";
     }
   if (entry->addition == PLAN_ADD_DEVICES)
     g_string_append_printf (text, " on %" G_GINT64_FORMAT " x %s",

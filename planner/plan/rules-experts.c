@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is wrong by itself about experts: each row with a predicate that is true when the rule is
+ * broken. Rules cite Megatron-LM by file at d98e8a64 (2026-08-22). */
+#include "config.h"
+
+#include "planner/plan/rules-private.h"
+
+/* The stacks that Megatron-LM's training loop runs. */
+static gboolean
+runs_megatron (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+}
+
+static gboolean
+settings_without_experts (const PlanFacts *f)
+{
+  Plan initial;
+  plan_init (&initial);
+  for (PlanField field = 0; field < PLAN_N_FIELDS; field++)
+    if (!plan_field_is_of (field, f->model) && f->value[field] != initial.value[field])
+      return TRUE;
+  return FALSE;
+}
+
+static gboolean
+ep_does_not_divide (const PlanFacts *f)
+{
+  return f->model->experts % f->value[PLAN_EP] != 0;
+}
+
+static gboolean
+etp_does_not_divide (const PlanFacts *f)
+{
+  return f->model->experts > 0 && f->model->expert_ffn % f->value[PLAN_ETP] != 0;
+}
+
+/* Experts are laid out on all devices anew, not within what tp and cp leave. */
+static gboolean
+devices_do_not_divide (const PlanFacts *f)
+{
+  static const PlanField degrees[] = { PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER };
+  gint64 rest = plan_cluster_devices (f->cluster);
+  for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
+    {
+      if (rest % f->value[degrees[i]] != 0)
+        return TRUE;
+      rest /= f->value[degrees[i]];
+    }
+  return FALSE;
+}
+
+static gboolean
+splits_without_sp (const PlanFacts *f)
+{
+  return runs_megatron (f) && f->model->experts > 0 && f->value[PLAN_TP] > 1 && IS (f, SP, OFF)
+         && IS (f, TASK, TRAIN);
+}
+
+static gboolean
+deepep_of_one (const PlanFacts *f)
+{
+  return IS (f, MOE_DISPATCHER, DEEPEP) && f->value[PLAN_EP] * f->value[PLAN_ETP] == 1;
+}
+
+static gboolean
+deepep_of_half_scores (const PlanFacts *f)
+{
+  return IS (f, MOE_DISPATCHER, DEEPEP) && IS (f, ROUTER_DTYPE, BF16);
+}
+
+static gboolean
+overlaps_no_shared (const PlanFacts *f)
+{
+  return IS (f, MOE_SHARED_OVERLAP, ON)
+         && (f->model->shared_ffn == 0 || IS (f, MOE_DISPATCHER, ALLGATHER));
+}
+
+static gboolean
+overlaps_and_recomputes_shared (const PlanFacts *f)
+{
+  return IS (f, MOE_SHARED_OVERLAP, ON) && IS (f, RECOMPUTE, SELECTIVE)
+         && HAS_MODULE (f, RECOMPUTE_MODULES, SHARED_EXPERTS);
+}
+
+static gboolean
+recomputes_act_of_each (const PlanFacts *f)
+{
+  return IS (f, MOE_GROUPED_GEMM, OFF) && IS (f, RECOMPUTE, SELECTIVE)
+         && HAS_MODULE (f, RECOMPUTE_MODULES, MOE_ACT);
+}
+
+static gboolean
+overlaps_nothing (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON)
+         && (f->value[PLAN_EP] == 1 || IS (f, MOE_DISPATCHER, ALLGATHER) || IS (f, COMPUTE, FP32));
+}
+
+static gboolean
+overlaps_and_recomputes (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON)
+         && (IS (f, RECOMPUTE, FULL)
+             || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, MOE)));
+}
+
+static gboolean
+overlaps_twice (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON) && (IS (f, MOE_SHARED_OVERLAP, ON) || f->model->mtp > 1);
+}
+
+static gboolean
+overlaps_in_pool (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON) && is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+         && !IS (f, DOUBLE_BUFFER, OFF);
+}
+
+/* clang-format off */
+static const PlanRuleEntry rules[] = {
+  { { "expert-settings-need-experts", "etp, router_dtype, ep_overlap and fields that begin with moe_ need a model with experts; "
+      "this one is dense: leave them out", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+    settings_without_experts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_ETP, PLAN_MOE_DISPATCHER, PLAN_MOE_GROUPED_GEMM,
+      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_IMBALANCE, PLAN_MOE_SHARED_OVERLAP,
+      PLAN_EP_OVERLAP) },
+  { { "ep-divides-experts", "ep must divide the experts, of which each rank has as many",
+      "Megatron-LM arguments.py 1657", PLAN_ERROR_INVALID },
+    ep_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_EP) },
+  { { "etp-divides-experts", "etp must divide expert_ffn, the width of an expert, which it splits",
+      "Megatron-LM transformer/moe/experts.py", PLAN_ERROR_INVALID },
+    etp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP) },
+  { { "expert-devices-divide", "the devices must be a multiple of ep x etp x pp x dp_outer: experts have a mesh of their own, "
+      "in which what is left shards them", "Megatron-LM parallel_state.py, mcore_fsdp_adapter.py 405-461; torchtitan "
+      "distributed/parallel_dims.py", PLAN_ERROR_INVALID },
+    devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER) },
+  { { "experts-need-sp", "experts beside tp above 1 need sp=on on stack=megatron-fsdp and stack=megatron: training without it is "
+      "refused", "Megatron-LM transformer/moe/moe_layer.py 636", PLAN_ERROR_INVALID },
+    splits_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_SP) },
+  { { "deepep-needs-ranks", "moe_dispatcher=deepep needs ep x etp above 1: it sends between ranks",
+      "Megatron-LM transformer/moe/token_dispatcher.py 1836", PLAN_ERROR_INVALID },
+    deepep_of_one, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP) },
+  { { "deepep-needs-fp32-scores", "moe_dispatcher=deepep needs router_dtype=fp32, the only format of scores that it sends",
+      "Megatron-LM transformer/moe/token_dispatcher.py 1439", PLAN_ERROR_INVALID },
+    deepep_of_half_scores, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_ROUTER_DTYPE) },
+  { { "shared-overlap-needs-both", "moe_shared_overlap=on needs a model with shared experts, and a moe_dispatcher other than "
+      "allgather", "Megatron-LM transformer_config.py 1820", PLAN_ERROR_INVALID },
+    overlaps_no_shared, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER) },
+  { { "shared-overlap-or-recompute", "moe_shared_overlap=on and recompute_modules with shared_experts exclude each other: use one",
+      "Megatron-LM transformer_config.py 1992", PLAN_ERROR_INVALID },
+    overlaps_and_recomputes_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_RECOMPUTE_MODULES) },
+  { { "moe-act-needs-grouped-gemm", "recompute_modules with moe_act needs moe_grouped_gemm=on",
+      "Megatron-LM transformer_config.py 1964", PLAN_ERROR_INVALID },
+    recomputes_act_of_each, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_GROUPED_GEMM, PLAN_RECOMPUTE_MODULES) },
+  { { "ep-overlap-needs-ep", "ep_overlap=on needs ep above 1, a moe_dispatcher other than allgather, and compute other than fp32",
+      "Megatron-LM transformer_config.py 3011", PLAN_ERROR_INVALID },
+    overlaps_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_DISPATCHER, PLAN_COMPUTE) },
+  { { "ep-overlap-or-recompute", "ep_overlap=on needs recompute other than full, and no moe among recompute_modules",
+      "Megatron-LM transformer_config.py 3021", PLAN_ERROR_INVALID },
+    overlaps_and_recomputes, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE, PLAN_RECOMPUTE_MODULES) },
+  { { "ep-overlap-alone", "ep_overlap=on needs moe_shared_overlap=off, and at most one prediction module",
+      "Megatron-LM transformer_config.py 3039", PLAN_ERROR_INVALID },
+    overlaps_twice, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP) },
+  { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
+      "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
+    overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
+};
+/* clang-format on */
+
+const PlanRuleEntry *
+plan_rules_of_experts (guint i)
+{
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_stacks (i - G_N_ELEMENTS (rules));
+}
