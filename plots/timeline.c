@@ -67,10 +67,14 @@ group_of_compute (const PlanSchedule *schedule, const PlanOp *op)
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
+    case PLAN_OP_GROUPED_GEMM:
+    case PLAN_OP_GROUPED_GEMM_ADD:
       return GROUP_GEMM;
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD:
     case PLAN_OP_ATTENTION_JOIN:
+    case PLAN_OP_LATENT_ATTENTION:
+    case PLAN_OP_LATENT_ATTENTION_BWD:
       return GROUP_ATTENTION;
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:

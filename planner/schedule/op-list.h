@@ -18,7 +18,12 @@
  * multiplied by it and rounded, and `amax` raised to the largest of it
  * (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of attention
  * the tokens that each query may see at most; with `kv` those are other ranks' tokens, and the
- * gradient is that of the queries alone. */
+ * gradient is that of the queries alone. In latent attention queries and keys have `nope` columns
+ * of their own and `rope` turned by position, the latter the same for all heads' keys.
+ *
+ * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
+ * layout 1 and 0 its m rows are shared out over the groups and each has its own b, with layout 2
+ * its k rows are, and each has its own out. Rows are moved by a map of `entries` numbers. */
 #pragma once
 
 /* clang-format off */
@@ -74,6 +79,19 @@
   X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, "din:w dout:r in:r", "rows cols", "its gradient")                                                             \
   X (ACTIVATE, "activate", COMPUTE, ELEMENT, "out:w in:r", "rows cols kind gated", "activation, times the other half of in where gated")                       \
   X (ACTIVATE_BWD, "activate_bwd", COMPUTE, ELEMENT, "din:w dout:r in:r", "rows cols kind gated", "its gradient")                                              \
+  X (LATENT_ROPE, "latent_rope", COMPUTE, ELEMENT, "q:u k:w v:w kv:r down:r", "rows heads nope rope v_dim rank", "queries turned by position; keys and values of all heads from the latent ones") \
+  X (LATENT_ROPE_BWD, "latent_rope_bwd", COMPUTE, ELEMENT, "dq:u dkv:w ddown:w dk:r dv:r", "rows heads nope rope v_dim rank", "its gradients") \
+  X (LATENT_ATTENTION, "latent_attention", COMPUTE, ATTENTION, "out:w lse:w q:r k:r v:r", "batch seq heads head_dim v_dim keys", "causal attention whose values have another size than its keys") \
+  X (LATENT_ATTENTION_BWD, "latent_attention_bwd", COMPUTE, ATTENTION, "dq:w dk:w dv:w dout:r out:r lse:r q:r k:r v:r", "batch seq heads head_dim v_dim keys", "its gradients") \
+  X (ROUTE, "route", COMPUTE, ELEMENT, "probs:w saved:w map:w logits:r", "rows experts topk", "the experts of each token, and their shares") \
+  X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, "dlogits:w dprobs:r saved:r map:r", "rows experts topk", "its gradient") \
+  X (ROW_MAP, "row_map", COMPUTE, ELEMENT, "map:w routes:R", "rows experts entries", "where each row goes when rows are sorted by expert") \
+  X (PERMUTE, "permute", COMPUTE, COPY, "out:w in:r map:r", "rows out_rows cols entries", "rows sorted by expert, once for each expert of a row") \
+  X (UNPERMUTE, "unpermute", COMPUTE, COPY, "out:w in:r map:r", "rows in_rows cols entries", "rows where they were, those of one added up") \
+  X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, "out:w a:r b:r", "m n k layout groups", "a matrix product for each expert") \
+  X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, "out:u a:r b:r", "m n k layout groups", "out += a matrix product for each expert") \
+  X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, "out:w in:r probs:r", "rows cols kind gated", "activation, times the expert's share of each row") \
+  X (EXPERT_ACTIVATE_BWD, "expert_activate_bwd", COMPUTE, ELEMENT, "din:w dprobs:w dout:r in:r probs:r", "rows cols kind gated", "its gradients") \
   X (ROW_STAT, "row_stat", COMPUTE, LOSS, "out:w in:r", "rows cols", "a number per row of a part of the logits: its maximum, its sum or its target's")      \
   X (CROSS_ENTROPY, "cross_entropy", COMPUTE, LOSS, "loss:u prob:w logits:r targets:r", "rows cols", "adds every token's loss to the exact sum, keeps the softmax") \
   X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, LOSS, "dlogits:w prob:r targets:r", "rows cols", "gradient of the summed loss")                       \
@@ -110,7 +128,7 @@
   X (REDUCE, "reduce", "gradient reductions") \
   X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
   X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
-  X (TENSOR, "tensor", "activations, within a tensor-parallel group") \
+  X (TENSOR, "tensor", "activations, within a tensor-parallel or an expert-parallel group") \
   X (CONTEXT, "context", "keys and values, within a context-parallel group") \
   X (COPY, "copy", "between the device and the host")
 

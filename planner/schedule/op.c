@@ -180,7 +180,14 @@ plan_op_flops (const PlanOp *op)
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
+    case PLAN_OP_GROUPED_GEMM:
+    case PLAN_OP_GROUPED_GEMM_ADD:
       return 2.0 * (double)d[0] * (double)d[1] * (double)d[2];
+    case PLAN_OP_LATENT_ATTENTION: /* a product with keys, one with values */
+      return (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)(d[3] + d[4]);
+    case PLAN_OP_LATENT_ATTENTION_BWD: /* three and two */
+      return (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2]
+             * (double)(3 * d[3] + 2 * d[4]);
     case PLAN_OP_ATTENTION: /* two products of [seq, keys] per head, half of each masked */
       return 2.0 * (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)d[4];
     case PLAN_OP_ATTENTION_BWD: /* five products */
@@ -277,6 +284,60 @@ repeat_elements (const PlanOp *op, guint i)
   return (guint64)op->dims[0] * ((guint64)op->dims[1] + 2 * keys) * (guint64)op->dims[3];
 }
 
+static guint64
+latent_elements (const PlanOp *op, guint i)
+{
+  const guint64 rows = (guint64)op->dims[0], heads = (guint64)op->dims[1];
+  const guint64 nope = (guint64)op->dims[2], rope = (guint64)op->dims[3];
+  const guint64 values = (guint64)op->dims[4], rank = (guint64)op->dims[5];
+  const guint64 q = rows * heads * (nope + rope), v = rows * heads * values;
+  const guint64 kv = rows * heads * (nope + values), down = rows * (rank + rope);
+  if (op->kind == PLAN_OP_LATENT_ROPE)
+    return (guint64[]){ q, q, v, kv, down }[i];
+  return (guint64[]){ q, kv, down, q, v }[i];
+}
+
+static guint64
+latent_attention_elements (const PlanOp *op, guint i)
+{
+  const guint64 heads = (guint64)(op->dims[0] * op->dims[1] * op->dims[2]);
+  const guint64 q = heads * (guint64)op->dims[3], v = heads * (guint64)op->dims[4];
+  if (op->kind == PLAN_OP_LATENT_ATTENTION)
+    return (guint64[]){ v, heads, q, q, v }[i];
+  return (guint64[]){ q, q, v, v, v, heads, q, q, v }[i];
+}
+
+/* Of the ops that send tokens to experts and compute there. */
+static guint64
+expert_elements (const PlanOp *op, guint i)
+{
+  const guint64 d0 = (guint64)op->dims[0], d1 = (guint64)op->dims[1], d2 = (guint64)op->dims[2];
+  const guint64 d4 = (guint64)op->dims[4];
+  switch ((int)op->kind)
+    {
+    case PLAN_OP_ROUTE:
+    case PLAN_OP_ROUTE_BWD:
+      return d0 * d1;
+    case PLAN_OP_ROW_MAP:
+      return i == 0 ? d2 : d0 * d1;
+    case PLAN_OP_PERMUTE:
+      return (guint64[]){ d1 * d2, d0 * d2, (guint64)op->dims[3] }[i];
+    case PLAN_OP_UNPERMUTE:
+      return (guint64[]){ d0 * d2, d1 * d2, (guint64)op->dims[3] }[i];
+    case PLAN_OP_GROUPED_GEMM:
+    case PLAN_OP_GROUPED_GEMM_ADD:
+      if (op->dims[3] == 2)
+        return (guint64[]){ d4 * d0 * d1, d0 * d2, d1 * d2 }[i];
+      return (guint64[]){ d0 * d1, d0 * d2, d4 * d1 * d2 }[i];
+    case PLAN_OP_EXPERT_ACTIVATE:
+      return (guint64[]){ d0 * d1, (op->dims[3] ? 2 : 1) * d0 * d1, d0 }[i];
+    default:
+      g_assert (op->kind == PLAN_OP_EXPERT_ACTIVATE_BWD);
+      return (guint64[]){ (op->dims[3] ? 2 : 1) * d0 * d1, d0, d0 * d1,
+                          (op->dims[3] ? 2 : 1) * d0 * d1, d0 }[i];
+    }
+}
+
 /* Those with a shape of their own; G_MAXUINT64 for the others. */
 static guint64
 shaped_elements (const PlanOp *op, guint i, guint ranks)
@@ -301,6 +362,22 @@ shaped_elements (const PlanOp *op, guint i, guint ranks)
       return attention_elements (op, i);
     case PLAN_OP_ATTENTION_JOIN:
       return i % 2 == 0 ? d0 * d1 * d2 : d0 * d1;
+    case PLAN_OP_LATENT_ROPE:
+    case PLAN_OP_LATENT_ROPE_BWD:
+      return latent_elements (op, i);
+    case PLAN_OP_LATENT_ATTENTION:
+    case PLAN_OP_LATENT_ATTENTION_BWD:
+      return latent_attention_elements (op, i);
+    case PLAN_OP_ROUTE:
+    case PLAN_OP_ROUTE_BWD:
+    case PLAN_OP_ROW_MAP:
+    case PLAN_OP_PERMUTE:
+    case PLAN_OP_UNPERMUTE:
+    case PLAN_OP_GROUPED_GEMM:
+    case PLAN_OP_GROUPED_GEMM_ADD:
+    case PLAN_OP_EXPERT_ACTIVATE:
+    case PLAN_OP_EXPERT_ACTIVATE_BWD:
+      return expert_elements (op, i);
     case PLAN_OP_NORM_SQ:
       return i == 0 ? PLAN_EXACT_LIMBS : d0;
     case PLAN_OP_CLIP:

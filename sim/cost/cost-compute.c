@@ -144,11 +144,29 @@ sheet_rate (const SimCostInput *input, PlanDtype dtype)
                                        : input->cluster->peak_flops[dtype];
 }
 
+static gboolean
+is_grouped (PlanOpKind kind)
+{
+  return kind == PLAN_OP_GROUPED_GEMM || kind == PLAN_OP_GROUPED_GEMM_ADD;
+}
+
+static gboolean
+is_product (PlanOpKind kind)
+{
+  return kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD || is_grouped (kind);
+}
+
+static gboolean
+is_attention (PlanOpKind kind)
+{
+  return kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
+         || kind == PLAN_OP_LATENT_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION_BWD;
+}
+
 double
 sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op)
 {
-  const gboolean is_product = op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD;
-  return sheet_rate (input, operand (input, op, is_product ? 1 : 2)->dtype);
+  return sheet_rate (input, operand (input, op, is_product (op->kind) ? 1 : 2)->dtype);
 }
 
 /* The rate a format is multiplied at, and the share of it that products reach; 0 with an error. */
@@ -172,13 +190,39 @@ divide_up (gint64 a, gint64 b)
   return (a + b - 1) / b;
 }
 
+/* Products of experts go over this many streams in turns, so that so many share the processors
+ * (Transformer Engine, common/gemm/cublaslt_gemm.cu and common/util/multi_stream.cpp at d0067d0d).
+ */
+#define GROUPED_STREAMS 4
+
+/* A product, or one of several alike. */
+typedef struct
+{
+  gint64 m, n, k, groups;
+} Shape;
+
+static Shape
+shape_of (const PlanOp *op)
+{
+  Shape shape = { op->dims[0], op->dims[1], op->dims[2], 1 };
+  if (!is_grouped (op->kind))
+    return shape;
+  shape.groups = op->dims[4];
+  gint64 *shared = op->dims[3] == 2 ? &shape.k : &shape.m;
+  *shared = divide_up (*shared, shape.groups);
+  return shape;
+}
+
 /* Tiles go over the processors in waves, the last of which is not full; short inner dimensions pay
  * for starting each tile. The best of all tiles and splits counts, as a library's heuristic picks
  * it; parts of a split are added up through memory. */
 static double
 product_seconds (const SimCostInput *input, const PlanOp *op, double rate, double element_bytes)
 {
-  const gint64 m = op->dims[0], n = op->dims[1], k = op->dims[2];
+  const Shape shape = shape_of (op);
+  const gint64 m = shape.m, n = shape.n, k = shape.k;
+  const gint64 beside = MIN (shape.groups, GROUPED_STREAMS);
+  const gint64 turns = divide_up (shape.groups, beside);
   const gint64 processors = input->cluster->sm_count;
   const double fill = sim_cost_param (input, SIM_PARAM_PRODUCT_FILL) / element_bytes;
   if (processors <= 0)
@@ -190,9 +234,10 @@ product_seconds (const SimCostInput *input, const PlanOp *op, double rate, doubl
         const gint64 rows = tiles[t].rows, cols = tiles[t].cols, split = splits[s];
         const double of_best = t == 0 ? 1 : sim_cost_param (input, tiles[t].rate);
         const gint64 waves
-            = divide_up (divide_up (m, rows) * divide_up (n, cols) * split, processors);
+            = turns
+              * divide_up (beside * divide_up (m, rows) * divide_up (n, cols) * split, processors);
         const double tile = 2.0 * (double)(rows * cols) * ((double)divide_up (k, split) + fill);
-        const double parts = split == 1 ? 0 : 8.0 * (double)m * (double)n * (double)split;
+        const double parts = split == 1 ? 0 : 8.0 * (double)(m * n * split) * (double)shape.groups;
         const double seconds = (double)waves * tile * (double)processors / (rate * of_best)
                                + memory_seconds (input, parts, SIM_PARAM_PRODUCT_MEMORY);
         best = MIN (best, seconds);
@@ -225,13 +270,13 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
                                .out = operand (input, op, 0)->dtype,
                                .accumulates = op->kind == PLAN_OP_GEMM_ADD };
   const double sustained = sim_cost_param (input, SIM_PARAM_PRODUCT_SUSTAINED);
+  const gboolean has_table = input->measurements && !is_grouped (op->kind);
   double flops_per_s, share;
-  if (input->measurements && sim_measurements_find (input->measurements, &product, &flops_per_s))
+  if (has_table && sim_measurements_find (input->measurements, &product, &flops_per_s))
     return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_MEASURED };
-  if (input->measurements
-      && sim_measurements_interpolate (input->measurements, &product, &flops_per_s))
+  if (has_table && sim_measurements_interpolate (input->measurements, &product, &flops_per_s))
     return (SimTime){ .seconds = plan_op_flops (op) / (flops_per_s * sustained),
                       .memory = bytes,
                       .provenance = SIM_PROVENANCE_INTERPOLATED };
@@ -243,8 +288,10 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double arithmetic
       = product_seconds (input, op, peak * share * aligned, plan_dtype_bits (dtype) / 8.0);
   const double memory = memory_seconds (input, bytes, SIM_PARAM_PRODUCT_MEMORY);
-  return told (
-      input, MAX (arithmetic, memory) + 1e-9 * sim_cost_param (input, SIM_PARAM_PRODUCT_NS), bytes);
+  const gint64 groups = shape_of (op).groups;
+  const double begin = 1e-9 * sim_cost_param (input, SIM_PARAM_PRODUCT_NS)
+                       * (double)divide_up (groups, MIN (groups, GROUPED_STREAMS));
+  return told (input, MAX (arithmetic, memory) + begin, bytes);
 }
 
 /* Long sequences keep the units busy; short ones pay for the start of every row of blocks, small
@@ -252,13 +299,16 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
 static SimTime
 attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
-  const gboolean is_bwd = op->kind == PLAN_OP_ATTENTION_BWD;
+  const gboolean is_bwd
+      = op->kind == PLAN_OP_ATTENTION_BWD || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
+  const gboolean is_latent
+      = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const gboolean is_older = input->stack->ampere_attention;
   const SimParam of_peak = is_bwd ? SIM_PARAM_ATTENTION_BWD : SIM_PARAM_ATTENTION;
   const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
   const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
   const SimParam half = is_bwd ? SIM_PARAM_ATTENTION_BWD_HALF : SIM_PARAM_ATTENTION_HALF;
-  const double keys = (double)op->dims[5], head = (double)op->dims[4];
+  const double keys = (double)op->dims[5], head = (double)op->dims[is_latent ? 3 : 4];
   const double head_half = sim_cost_param (input, of_head);
   const double by_head = head / (head + head_half) * (REFERENCE_HEAD + head_half) / REFERENCE_HEAD;
   const gint64 blocks = op->dims[0] * op->dims[2] * divide_up (op->dims[1], ATTENTION_ROWS);
@@ -297,6 +347,15 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
   [PLAN_OP_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_SOFTCAP] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_EXPERT_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_EXPERT_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ROUTE] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ROUTE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
+  [PLAN_OP_ROW_MAP] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_PERMUTE] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_UNPERMUTE] = SIM_PARAM_TRAFFIC_COPY,
+  [PLAN_OP_LATENT_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
+  [PLAN_OP_LATENT_ROPE_BWD] = SIM_PARAM_TRAFFIC_ROPE,
   [PLAN_OP_SOFTCAP_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
   [PLAN_OP_REPEAT_HEADS] = SIM_PARAM_TRAFFIC_COPY,
   [PLAN_OP_REPEAT_HEADS_BWD] = SIM_PARAM_TRAFFIC_COPY,
@@ -332,9 +391,9 @@ static const SimParam traffic_class[PLAN_N_OPS] = {
 const char *
 sim_cost_class (PlanOpKind kind)
 {
-  if (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD)
+  if (is_product (kind))
     return "product";
-  if (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD)
+  if (is_attention (kind))
     return "attention";
   if (plan_op_class (kind) == PLAN_CLASS_COLLECTIVE)
     return "collective";
@@ -379,9 +438,9 @@ host_time (const SimCostInput *input, const PlanOp *op, GError **error)
 SimTime
 sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
 {
-  if (op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD)
+  if (is_product (op->kind))
     return product_time (input, op, error);
-  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+  if (is_attention (op->kind))
     return attention_time (input, op, error);
   if (op->kind == PLAN_OP_COPY || op->kind == PLAN_OP_ADAMW_HOST)
     return host_time (input, op, error);

@@ -55,9 +55,9 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
     return PLAN_LAUNCH_KERNEL;
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
     return PLAN_LAUNCH_COLLECTIVE;
-  if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+  if (plan_op_work (op->kind) == PLAN_WORK_ATTENTION && op->kind != PLAN_OP_ATTENTION_JOIN)
     return PLAN_LAUNCH_ATTENTION;
-  if (op->kind != PLAN_OP_GEMM && op->kind != PLAN_OP_GEMM_ADD)
+  if (plan_op_work (op->kind) != PLAN_WORK_GEMM)
     return PLAN_LAUNCH_KERNEL;
   const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
   if (plan_dtype_bits (factor) < 16)
@@ -65,12 +65,24 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
   return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
 }
 
+/* What each further product of a module of experts takes the host: a call of the library, from
+ * compiled code. */
+#define GROUPED_CALL_NS 4000
+
+static gint64
+groups_of (const PlanOp *op)
+{
+  const gboolean is_grouped
+      = op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_GEMM_ADD;
+  return is_grouped ? op->dims[4] : 1;
+}
+
 gint64
 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
     return input->stack->tensor_ns * op->dims[0];
-  const gint64 ns = input->stack->launch_ns[launch];
+  const gint64 ns = input->stack->launch_ns[launch] + (groups_of (op) - 1) * GROUPED_CALL_NS;
   return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
 }
 
@@ -89,5 +101,6 @@ sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch
 {
   const PlanStack *stack = input->stack;
   const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
-  return MAX (1, is_update ? stack->update_kernels : stack->kernels[launch]);
+  return (guint)groups_of (op)
+         * MAX (1, is_update ? stack->update_kernels : stack->kernels[launch]);
 }
