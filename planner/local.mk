@@ -71,6 +71,8 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-backward.c \
   %D%/lower/lower-buckets.c %D%/lower/lower-buckets.h \
   %D%/lower/lower-emit.c %D%/lower/lower-emit.h \
+  %D%/lower/lower-experts.c \
+  %D%/lower/lower-latent.c \
   %D%/lower/lower-forward.c \
   %D%/lower/lower-gradient.c \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \

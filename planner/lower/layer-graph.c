@@ -34,6 +34,19 @@ needs (const PlanNode *node)
              | stats;
     case PLAN_NODE_LINEAR:
       return plan_value_bit (node->kept) | plan_value_bit (node->saved);
+    case PLAN_NODE_EXPERT_LINEAR:
+      return plan_value_bit (node->in);
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      return plan_value_bit (node->in) | plan_value_bit (node->other);
+    case PLAN_NODE_LATENT_ATTENTION:
+      return plan_value_bit (node->in) | plan_value_bit (node->other)
+             | plan_value_bit (node->latent) | plan_value_bit (node->out) | stats;
+    case PLAN_NODE_ROUTE:
+      return plan_value_bit (node->in) | plan_value_bit (node->col) | stats;
+    case PLAN_NODE_PERMUTE:
+      return stats;
+    case PLAN_NODE_UNPERMUTE:
+      return plan_value_bit (node->map);
     case PLAN_NODE_ADD:
       return stats;
     case PLAN_NODE_QUANTIZE:
@@ -43,6 +56,8 @@ needs (const PlanNode *node)
     case PLAN_NODE_ROPE:
     case PLAN_NODE_REPEAT:
     case PLAN_NODE_REDUCE_TP:
+    case PLAN_NODE_LATENT_ROPE:
+    case PLAN_NODE_SEND_ROWS:
       return 0;
     }
   g_assert_not_reached ();
@@ -60,7 +75,15 @@ plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *pl
     return !is_block || is_in_block;
   if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_SELECTIVE)
     return FALSE;
+  const gboolean is_of_experts = node->module == PLAN_MODULE_EXPERTS
+                                 || node->module == PLAN_MODULE_EXPERT_ACT
+                                 || node->module == PLAN_MODULE_SHARED;
   return (node->module == PLAN_MODULE_MLP && HAS_MODULE (value, MLP))
+         || (is_of_experts && HAS_MODULE (value, MOE))
+         || (node->module == PLAN_MODULE_EXPERT_ACT && HAS_MODULE (value, MOE_ACT))
+         || (node->module == PLAN_MODULE_SHARED && HAS_MODULE (value, SHARED_EXPERTS))
+         || (node->module == PLAN_MODULE_LATENT_UP && HAS_MODULE (value, MLA_UP_PROJ))
+         || (node->module == PLAN_MODULE_NORM && HAS_MODULE (value, LAYERNORM))
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
          || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
              && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
@@ -86,6 +109,8 @@ add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in,
                       .col = PLAN_NO_VALUE,
                       .kept = PLAN_NO_VALUE,
                       .saved = PLAN_NO_VALUE,
+                      .map = PLAN_NO_VALUE,
+                      .latent = PLAN_NO_VALUE,
                       .weight = NONE,
                       .bias = NONE,
                       .feeds = NONE };
@@ -103,6 +128,7 @@ typedef struct
   gboolean fuses_norms; /* norms write the format of products */
   gboolean drops;       /* a share of what branches add */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
+  gint64 ep;
 } Builder;
 
 /* A weight's or bias's role where the model has it. */
@@ -267,6 +293,70 @@ save (Builder *b, PlanValueId saved, gint64 cols)
     define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
 }
 
+/* A linear layer whose gradient reads what it reads. */
+static void
+add_plain_linear (Builder *b, PlanModule module, PlanValueId in, PlanValueId out,
+                  PlanTensorRole weight, gint64 cols, gint64 depth)
+{
+  add_linear (b, module, in, in, out, weight, NONE, cols, depth);
+}
+
+/* The norm of a latent vector, which may have other columns behind it. */
+static void
+add_latent_norm (Builder *b, PlanValueId in, PlanValueId out, PlanValueId stats,
+                 PlanTensorRole weight, gint64 cols)
+{
+  PlanNode *node = add (b->net, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
+  node->stats = stats;
+  node->weight = weight;
+  node->rows = b->sizes->rows;
+  node->cols = cols;
+  define (b->net, out, node->rows * cols, b->sizes->compute);
+  define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
+}
+
+/* From the norm of x to what attention leaves, by way of latent queries, keys and values. */
+static void
+add_latent_attention (Builder *b, PlanValueId norm)
+{
+  const PlanModel *m = b->model;
+  const PlanSizes *sizes = b->sizes;
+  const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
+  const gint64 v_cols = sizes->heads * m->v_dim;
+  if (m->q_lora > 0)
+    {
+      add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_Q_LATENT, PLAN_TENSOR_Q_DOWN,
+                        m->q_lora, m->hidden);
+      add_latent_norm (b, PLAN_VALUE_Q_LATENT, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_STATS,
+                       PLAN_TENSOR_Q_UP_NORM, m->q_lora);
+      add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q,
+                        PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
+    }
+  else
+    add_plain_linear (b, PLAN_MODULE_LATENT_UP, norm, PLAN_VALUE_Q, PLAN_TENSOR_Q, q_cols,
+                      m->hidden);
+  add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_KV_LATENT, PLAN_TENSOR_KV_DOWN,
+                    m->kv_lora + m->rope_dim, m->hidden);
+  add_latent_norm (b, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_STATS,
+                   PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
+  add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV,
+                    PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim), m->kv_lora);
+  PlanNode *node
+      = add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q, PLAN_VALUE_K);
+  node->other = PLAN_VALUE_KV;
+  node->latent = PLAN_VALUE_KV_LATENT;
+  node->col = PLAN_VALUE_V;
+  define (b->net, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
+  define (b->net, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
+  node = add (b->net, PLAN_NODE_LATENT_ATTENTION, PLAN_MODULE_CORE_ATTN, PLAN_VALUE_Q,
+              PLAN_VALUE_ATTN);
+  node->other = PLAN_VALUE_K;
+  node->latent = PLAN_VALUE_V;
+  node->stats = PLAN_VALUE_LSE;
+  define (b->net, PLAN_VALUE_ATTN, sizes->rows * v_cols, sizes->compute);
+  define (b->net, PLAN_VALUE_LSE, sizes->rows * sizes->heads, PLAN_DTYPE_FP32);
+}
+
 static PlanValueId
 add_attention (Builder *b, PlanValueId qkv)
 {
@@ -314,11 +404,22 @@ add_attention_branch (Builder *b)
   static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
                                        PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
   PlanValueId kept;
-  const gint64 attn_cols = b->sizes->heads * b->sizes->head_dim;
-  add_norm (b, PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1, PLAN_VALUE_STATS1,
-            PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
+  const gboolean is_latent = b->model->kv_lora > 0;
+  const gint64 attn_cols = b->sizes->heads * (is_latent ? b->model->v_dim : b->sizes->head_dim);
+  add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1,
+            PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS,
+            PLAN_TENSOR_QKV);
   PlanValueId read
       = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, PLAN_TENSOR_QKV, &kept);
+  if (is_latent)
+    {
+      add_latent_attention (b, read);
+      add_plain_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
+                        b->model->hidden, attn_cols);
+      return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
+                             PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
+                             PLAN_TENSOR_ATTENTION_POST_NORM);
+    }
   add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
               PLAN_TENSOR_QKV_BIAS, (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim,
               b->model->hidden);
@@ -365,6 +466,167 @@ add_mlp_branch (Builder *b, PlanValueId in)
                          PLAN_VALUE_POST2_STATS, PLAN_TENSOR_MLP_POST_NORM);
 }
 
+/* The experts that every token goes through, on all tokens of the tensor-parallel group. */
+static PlanValueId
+add_shared_experts (Builder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 hidden = b->model->hidden, ffn = sizes->shared_ffn;
+  static const PlanValueId forms[]
+      = { PLAN_VALUE_NORM2, PLAN_NO_VALUE, PLAN_NO_VALUE, PLAN_VALUE_NORM2_FULL, PLAN_NO_VALUE };
+  PlanValueId kept;
+  const PlanValueId read
+      = add_product_input (b, PLAN_MODULE_SHARED, norm, forms, PLAN_TENSOR_SHARED_GATE_UP, &kept);
+  add_linear (b, PLAN_MODULE_SHARED, read, kept, PLAN_VALUE_SHARED_UP, PLAN_TENSOR_SHARED_GATE_UP,
+              NONE, b->model->gated ? 2 * ffn : ffn, hidden);
+  PlanNode *node = add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_UP,
+                        PLAN_VALUE_SHARED_ACT);
+  node->rows = sizes->rows;
+  node->cols = ffn;
+  define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
+  add_plain_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT, PLAN_VALUE_SHARED_DOWN,
+                    PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
+  return add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN, PLAN_VALUE_SHARED_SUM,
+                         PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
+}
+
+/* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
+static PlanNode *
+add_move (Builder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
+          gint64 out_rows, gint64 entries)
+{
+  PlanNode *node = add (b->net, kind, PLAN_MODULE_EXPERTS, in, out);
+  node->rows = in_rows;
+  node->cols = b->model->hidden;
+  node->depth = out_rows;
+  node->entries = entries;
+  define (b->net, out, out_rows * node->cols, b->sizes->compute);
+  return node;
+}
+
+/* Tokens to the ranks of their experts, or back. */
+static void
+add_send (Builder *b, PlanValueId in, PlanValueId out)
+{
+  const gint64 rows = b->sizes->expert_rows;
+  PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, rows, rows, 0);
+  node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
+}
+
+/* The router, and the way of the tokens to their experts; returns what these read. */
+static PlanValueId
+add_dispatch (Builder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const PlanModel *m = b->model;
+  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
+  const gint64 map = tokens * (2 * m->experts + 1);
+  PlanValueId at = PLAN_VALUE_SENT;
+  PlanNode *node = add (b->net, PLAN_NODE_ROUTE, PLAN_MODULE_EXPERTS, norm, PLAN_VALUE_PROBS);
+  node->stats = PLAN_VALUE_ROUTE_SAVED;
+  node->col = PLAN_VALUE_ROUTE_MAP;
+  node->weight = PLAN_TENSOR_ROUTER;
+  node->rows = tokens;
+  node->cols = m->experts;
+  node->depth = m->hidden;
+  define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
+  define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
+  define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
+  node = add_move (b, PLAN_NODE_PERMUTE, norm, PLAN_VALUE_SENT, tokens, rows, map);
+  node->other = PLAN_VALUE_PROBS;
+  node->stats = PLAN_VALUE_ROW_MAP;
+  node->col = PLAN_VALUE_ROW_PROBS;
+  node->map = PLAN_VALUE_ROUTE_MAP;
+  node->is_first_permute = TRUE;
+  define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
+  define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+  node->waits = b->ep > 1;
+  if (b->ep > 1)
+    {
+      add_send (b, at, PLAN_VALUE_CAME);
+      at = PLAN_VALUE_CAME;
+    }
+  if (sizes->experts > 1)
+    {
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 2 * rows);
+      node->stats = PLAN_VALUE_SORT_MAP;
+      define (b->net, PLAN_VALUE_SORT_MAP, 2 * rows, PLAN_DTYPE_I32);
+      at = PLAN_VALUE_ROWS;
+    }
+  return at;
+}
+
+static PlanNode *
+add_expert_linear (Builder *b, PlanValueId in, PlanValueId out, PlanTensorRole weight, gint64 cols,
+                   gint64 depth)
+{
+  PlanNode *node = add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, in, out);
+  node->weight = weight;
+  node->rows = b->sizes->expert_rows;
+  node->cols = cols;
+  node->depth = depth;
+  define (b->net, out, node->rows * cols, b->sizes->compute);
+  return node;
+}
+
+/* Back to where the tokens are. Frameworks keep names for what went there, so that it stays. */
+static void
+add_combine (Builder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
+  PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
+  PlanNode *node;
+  if (sizes->experts > 1)
+    {
+      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows, 2 * rows);
+      node->map = PLAN_VALUE_SORT_MAP;
+      at = PLAN_VALUE_UNSORTED;
+    }
+  if (b->ep > 1)
+    {
+      add_send (b, at, PLAN_VALUE_RETURNED);
+      at = PLAN_VALUE_RETURNED;
+    }
+  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, rows, tokens,
+                   tokens * (2 * b->model->experts + 1));
+  node->map = PLAN_VALUE_ROW_MAP;
+  node->holds = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME)
+                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (PLAN_VALUE_UNSORTED);
+  node->waits = b->ep == 1;
+}
+
+static PlanValueId
+add_experts_branch (Builder *b, PlanValueId in)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
+  add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
+            PLAN_TENSOR_MLP_NORM_BIAS, NONE);
+  const PlanValueId shared
+      = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
+  const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
+  add_expert_linear (b, rows, PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
+                     b->model->gated ? 2 * ffn : ffn, hidden);
+  PlanNode *node = add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
+                        PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
+  node->other = PLAN_VALUE_ROW_PROBS;
+  node->rows = sizes->expert_rows;
+  node->cols = ffn;
+  define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
+  add_expert_linear (b, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
+                     hidden, ffn);
+  add_combine (b);
+  if (shared == PLAN_NO_VALUE)
+    return PLAN_VALUE_COMBINED;
+  node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED, PLAN_VALUE_MOE_OUT);
+  node->other = shared;
+  node->rows = sizes->split_rows;
+  node->cols = hidden;
+  define (b->net, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);
+  return PLAN_VALUE_MOE_OUT;
+}
+
 /* A window of w lets the queries of a sequence of s see w - w^2 / 2s tokens on average. */
 static gint64
 windowed_keys (const PlanModel *model, gint64 seq)
@@ -378,11 +640,21 @@ list_values (PlanLayerGraph *self)
   for (guint i = 0; i < self->n_nodes; i++)
     {
       PlanNode *node = &self->nodes[i];
-      node->reads = plan_value_bit (node->in) | plan_value_bit (node->other);
+      node->reads = plan_value_bit (node->in) | plan_value_bit (node->other)
+                    | plan_value_bit (node->latent) | plan_value_bit (node->map);
       node->makes = plan_value_bit (node->out) | plan_value_bit (node->stats)
                     | plan_value_bit (node->col) | plan_value_bit (node->saved);
       node->needs = needs (node);
     }
+}
+
+/* Rows that come to the experts of the fullest rank: as many from each rank. */
+static gint64
+expert_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
+{
+  const gint64 ep = plan->value[PLAN_EP], rows = tokens * model->topk;
+  const gint64 fullest = (gint64)((double)rows * (double)plan->value[PLAN_MOE_IMBALANCE] / 1e6);
+  return (MAX (fullest, rows) + ep - 1) / ep * ep;
 }
 
 static void
@@ -401,10 +673,17 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .kv_heads = model->kv_heads / tp,
                        .head_dim = model->head_dim,
                        .ffn = model->ffn / tp,
+                       .experts = model->experts / value[PLAN_EP],
+                       .expert_ffn = model->expert_ffn,
+                       .shared_ffn = model->shared_ffn / tp,
+                       .router = value[PLAN_ROUTER_DTYPE] == PLAN_ROUTER_DTYPE_FP32
+                                     ? PLAN_DTYPE_FP32
+                                     : plan_weights_dtype (plan),
                        .vocab = plan_stack_padded_vocab (stack, model->vocab, tp) / tp,
                        .compute = plan_weights_dtype (plan),
                        .linear = plan_field_dtype (plan, PLAN_COMPUTE),
                        .weights = plan_weight_copies_dtype (plan) };
+  self->expert_rows = expert_rows (model, plan, self->split_rows);
   self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
@@ -423,7 +702,9 @@ init_graph (PlanLayerGraph *self, const Builder *common, guint kind, gint64 seq)
   define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
-  const PlanValueId mlp = add_mlp_branch (&b, model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2);
+  const PlanValueId before = model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2;
+  const PlanValueId mlp
+      = kind & PLAN_LAYER_EXPERTS ? add_experts_branch (&b, before) : add_mlp_branch (&b, before);
   add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
   list_values (self);
 }
@@ -455,6 +736,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
   const Builder b = { .sizes = &self->sizes,
                       .model = model,
                       .tp = value[PLAN_TP],
+                      .ep = value[PLAN_EP],
                       .splits = value[PLAN_SP] == PLAN_SP_ON,
                       .drops = plan_drops_hidden (plan),
                       .fuses_norms

@@ -48,6 +48,38 @@ G_BEGIN_DECLS
   X (POST2, "post2") \
   X (POST2_STATS, "rstd.post2") \
   X (MASK2, "mask2") \
+  /* Latent attention. */ \
+  X (Q_LATENT, "q_latent") \
+  X (Q_LATENT_NORM, "q_latent.norm") \
+  X (Q_LATENT_STATS, "rstd.q_latent") \
+  X (Q, "q") \
+  X (KV_LATENT, "kv_latent") \
+  X (KV_LATENT_NORM, "kv_latent.norm") \
+  X (KV_LATENT_STATS, "rstd.kv_latent") \
+  X (KV, "kv") \
+  X (K, "k") \
+  X (V, "v") \
+  /* Experts: of the tokens here, then of the rows that came. */ \
+  X (PROBS, "probs") \
+  X (ROUTE_SAVED, "route.saved") \
+  X (ROUTE_MAP, "route.map") \
+  X (ROW_MAP, "row_map") \
+  X (SENT, "rows.sent") \
+  X (CAME, "rows.came") \
+  X (SORT_MAP, "sort_map") \
+  X (ROWS, "rows") \
+  X (ROW_PROBS, "row_probs") \
+  X (EXPERT_UP, "expert.gate_up") \
+  X (EXPERT_ACT, "expert.act") \
+  X (EXPERT_DOWN, "expert.down") \
+  X (UNSORTED, "rows.unsorted") \
+  X (RETURNED, "rows.returned") \
+  X (COMBINED, "combined") \
+  X (SHARED_UP, "shared.gate_up") \
+  X (SHARED_ACT, "shared.act") \
+  X (SHARED_DOWN, "shared.down") \
+  X (SHARED_SUM, "shared.sum") \
+  X (MOE_OUT, "moe_out") \
   X (OUT, "x") /* x of the next layer */
 
 typedef enum

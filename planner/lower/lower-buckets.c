@@ -27,12 +27,13 @@ PlanTensor
 plan_lower_tensor (const PlanLower *self, PlanTensorRole role)
 {
   PlanBucketKind kind;
-  const gboolean exists = self->layout.by_size
-                              ? plan_buckets_find (&self->buckets, role, 0) < self->buckets.n_all
-                              : plan_layout_slot (&self->layout, role, &kind) != NULL;
-  return exists
-             ? plan_buckets_part (self->model, role, self->layout.rule.vocab, self->layout.rule.tp)
-             : (PlanTensor){ .role = role };
+  const PlanSlot *slot
+      = self->layout.by_size ? NULL : plan_layout_slot (&self->layout, role, &kind);
+  if (slot)
+    return slot->tensor;
+  if (self->layout.by_size && plan_buckets_find (&self->buckets, role, 0) < self->buckets.n_all)
+    return plan_buckets_part (self->model, role, self->layout.rule.vocab, self->layout.rule.tp);
+  return (PlanTensor){ .role = role };
 }
 
 /* The layer that a unit is, or the first one of those that a repeat makes it. */

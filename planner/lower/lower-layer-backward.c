@@ -9,15 +9,15 @@
 
 /* Gradients. Passing one on makes another holder; the last one gives it back. */
 
-static PlanRef
-gradient (const PlanLayer *self, PlanValueId id)
+PlanRef
+plan_layer_gradient (const PlanLayer *self, PlanValueId id)
 {
   g_assert (self->slot[id] >= 0);
   return self->gradients[self->slot[id]].ref;
 }
 
-static void
-drop_gradient (PlanLayer *self, PlanValueId id)
+void
+plan_layer_drop_gradient (PlanLayer *self, PlanValueId id)
 {
   const gint8 slot = self->slot[id];
   if (slot >= 0 && --self->gradients[slot].holders == 0)
@@ -43,8 +43,8 @@ gradient_sum (const PlanLayer *self, PlanValueId id)
 }
 
 /* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
-static void
-add_share (PlanLayer *self, PlanValueId id, PlanRef share)
+void
+plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
 {
   PlanLower *lower = self->lower;
   const gint64 elements = (gint64)self->net->values[id].elements;
@@ -53,8 +53,8 @@ add_share (PlanLayer *self, PlanValueId id, PlanRef share)
       hold_gradient (self, id, share);
       return;
     }
-  const PlanRef total = gradient_sum (self, id);
-  const PlanRef before = gradient (self, id);
+  const PlanRef before = plan_layer_gradient (self, id);
+  const PlanRef total = self->lower->grad_sum[id] < 0 ? before : gradient_sum (self, id);
   if (before.array == total.array)
     plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (total, share), PLAN_DIMS (elements));
   else
@@ -66,7 +66,7 @@ add_share (PlanLayer *self, PlanValueId id, PlanRef share)
   plan_lower_free (lower, share);
   if (before.array != total.array)
     {
-      drop_gradient (self, id);
+      plan_layer_drop_gradient (self, id);
       hold_gradient (self, id, total);
     }
 }
@@ -81,10 +81,11 @@ pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
       /* A second share that others hold too: added, not given back. */
       const PlanRef total = gradient_sum (self, to);
       plan_lower_alloc (self->lower, total);
-      plan_lower_compute (self->lower, PLAN_OP_ADD,
-                          PLAN_REFS (total, gradient (self, to), gradient (self, from)),
-                          PLAN_DIMS ((gint64)self->net->values[to].elements));
-      drop_gradient (self, to);
+      plan_lower_compute (
+          self->lower, PLAN_OP_ADD,
+          PLAN_REFS (total, plan_layer_gradient (self, to), plan_layer_gradient (self, from)),
+          PLAN_DIMS ((gint64)self->net->values[to].elements));
+      plan_layer_drop_gradient (self, to);
       hold_gradient (self, to, total);
       return;
     }
@@ -93,10 +94,12 @@ pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 }
 
 /* A new buffer for a share of the gradient of `id`. */
-static PlanRef
-take_share (PlanLayer *self, PlanValueId id)
+PlanRef
+plan_layer_take_share (PlanLayer *self, PlanValueId id)
 {
-  const PlanRef share = plan_lower_ref (self->lower->grad[id]);
+  PlanRef share = plan_lower_ref (self->lower->grad[id]);
+  if (self->slot[id] >= 0 && plan_layer_gradient (self, id).array == share.array)
+    share.offset = 1; /* beside the first one, which the sum becomes */
   plan_lower_alloc (self->lower, share);
   return share;
 }
@@ -106,7 +109,7 @@ static void
 quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row, PlanRef *out_col)
 {
   PlanLower *lower = self->lower;
-  const PlanRef dout = gradient (self, node->out);
+  const PlanRef dout = plan_layer_gradient (self, node->out);
   *out_row = *out_col = dout;
   if (!self->sizes->quantises)
     return;
@@ -126,7 +129,7 @@ static PlanRef
 begin_exchange_backward (PlanLayer *self, const PlanNode *node, PlanRef dout)
 {
   const gboolean gathers = node->kind == PLAN_NODE_REDUCE_TP;
-  const PlanRef din = take_share (self, node->in);
+  const PlanRef din = plan_layer_take_share (self, node->in);
   plan_lower_begin_exchange (self->lower, gathers ? PLAN_OP_ALL_GATHER : PLAN_OP_REDUCE_SCATTER,
                              PLAN_REFS (din, dout), node->cols);
   return din;
@@ -164,7 +167,7 @@ end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *make
     }
   if (whole.array >= 0)
     plan_lower_free (self->lower, whole);
-  add_share (self, whole.array >= 0 ? maker->in : node->in, din);
+  plan_layer_add_share (self, whole.array >= 0 ? maker->in : node->in, din);
 }
 
 /* This rank's part of the gradient of a product's output, in the format of products: where the
@@ -176,7 +179,7 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
   const guint64 elements = (guint64)(node->rows * node->cols);
   const guint64 own = plan_lower_own_part (lower, elements);
   const gint64 rows = self->sizes->split_rows;
-  const PlanRef part = gradient (self, self->summed->out);
+  const PlanRef part = plan_layer_gradient (self, self->summed->out);
   PlanRef whole;
   if (self->sizes->quantises)
     {
@@ -188,12 +191,12 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
     }
   else
     {
-      whole = take_share (self, node->out);
+      whole = plan_layer_take_share (self, node->out);
       plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (whole, own), part),
                           PLAN_DIMS (rows * node->cols));
-      add_share (self, node->out, whole);
+      plan_layer_add_share (self, node->out, whole);
     }
-  drop_gradient (self, self->summed->out);
+  plan_layer_drop_gradient (self, self->summed->out);
   return whole;
 }
 
@@ -224,7 +227,7 @@ input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
     quantise_gradient (self, node, &product.in, out_col);
   product.weight
       = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &product.layout);
-  product.out = take_share (self, node->in);
+  product.out = plan_layer_take_share (self, node->in);
   plan_lower_quantise_weight (lower, node, self->unit);
   if (gathers)
     {
@@ -269,11 +272,11 @@ linear_backward (PlanLayer *self, const PlanNode *node)
     {
       plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
                           PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
-                                     gradient (self, node->out)),
+                                     plan_layer_gradient (self, node->out)),
                           PLAN_DIMS (node->rows, node->cols));
       plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
     }
-  drop_gradient (self, node->out);
+  plan_layer_drop_gradient (self, node->out);
   end_linear_backward (self, node, maker, din, whole);
 }
 
@@ -282,56 +285,57 @@ attention_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanRef din = plan_lower_ref (self->lower->grad[node->in]);
   plan_lower_attention_backward (
-      self->lower, din, gradient (self, node->out), plan_layer_value (self, node->out),
+      self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
       plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
-  drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 static void
 repeat_backward (PlanLayer *self, const PlanNode *node)
 {
-  const PlanRef din = take_share (self, node->in);
+  const PlanRef din = plan_layer_take_share (self, node->in);
   plan_lower_compute (self->lower, PLAN_OP_REPEAT_HEADS_BWD,
-                      PLAN_REFS (din, gradient (self, node->out)), plan_layer_head_dims (self));
-  drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+                      PLAN_REFS (din, plan_layer_gradient (self, node->out)),
+                      plan_layer_head_dims (self));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 static void
 head_norm_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const PlanRef din = take_share (self, node->in);
+  const PlanRef din = plan_layer_take_share (self, node->in);
   plan_lower_compute (
       lower, PLAN_OP_HEAD_NORM_BWD,
       PLAN_REFS (din, plan_lower_raw_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit),
                  plan_lower_raw_gradient (lower, PLAN_TENSOR_K_NORM, self->unit),
-                 gradient (self, node->out), plan_layer_value (self, node->in),
+                 plan_layer_gradient (self, node->out), plan_layer_value (self, node->in),
                  plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
                  plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit),
                  plan_layer_value (self, node->stats)),
       PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
   plan_lower_put_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit, FALSE);
   plan_lower_put_gradient (lower, PLAN_TENSOR_K_NORM, self->unit, FALSE);
-  drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 static void
 activate_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
-  const PlanRef din = take_share (self, node->in);
+  const PlanRef din = plan_layer_take_share (self, node->in);
   const PlanRef *refs
-      = PLAN_REFS (din, gradient (self, node->out), plan_layer_value (self, node->in));
+      = PLAN_REFS (din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->in));
   if (plan_layer_is_swiglu (m))
     plan_lower_compute (self->lower, PLAN_OP_SWIGLU_BWD, refs, PLAN_DIMS (node->rows, node->cols));
   else
     plan_lower_compute (self->lower, PLAN_OP_ACTIVATE_BWD, refs,
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
-  drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 /* Whether the gradient of a sum is gathered by the product that reads it. */
@@ -352,10 +356,10 @@ exchange_backward (PlanLayer *self, const PlanNode *node)
       self->summed = node;
       return;
     }
-  const PlanRef din = begin_exchange_backward (self, node, gradient (self, node->out));
+  const PlanRef din = begin_exchange_backward (self, node, plan_layer_gradient (self, node->out));
   plan_lower_await_exchange (self->lower);
-  drop_gradient (self, node->out);
-  add_share (self, node->in, din);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 /* Where the gradient of a norm's input has a share already, what the norm adds to it becomes the
@@ -364,23 +368,24 @@ static void
 norm_node_backward (PlanLayer *self, const PlanNode *node)
 {
   const gboolean adds = self->lower->stack->adds_in_norms && self->slot[node->in] >= 0;
-  const PlanRef before = adds ? gradient (self, node->in) : PLAN_REF_NONE;
-  const PlanRef total = adds ? gradient_sum (self, node->in) : take_share (self, node->in);
+  const PlanRef before = adds ? plan_layer_gradient (self, node->in) : PLAN_REF_NONE;
+  const PlanRef total
+      = adds ? gradient_sum (self, node->in) : plan_layer_take_share (self, node->in);
   if (adds && before.array != total.array)
     plan_lower_alloc (self->lower, total);
   plan_lower_norm_backward_add (self->lower,
-                                PLAN_REFS (total, gradient (self, node->out),
+                                PLAN_REFS (total, plan_layer_gradient (self, node->out),
                                            plan_layer_value (self, node->in),
                                            plan_layer_value (self, node->stats), before),
                                 node->weight, node->bias, self->unit, node->rows);
-  drop_gradient (self, node->out);
+  plan_layer_drop_gradient (self, node->out);
   if (adds && before.array != total.array)
     {
-      drop_gradient (self, node->in);
+      plan_layer_drop_gradient (self, node->in);
       hold_gradient (self, node->in, total);
     }
   else if (!adds)
-    add_share (self, node->in, total);
+    plan_layer_add_share (self, node->in, total);
 }
 
 static void
@@ -391,14 +396,14 @@ add_backward (PlanLayer *self, const PlanNode *node)
     pass_gradient (self, node->out, node->other);
   else
     {
-      const PlanRef share = take_share (self, node->other);
-      plan_lower_compute (
-          self->lower, PLAN_OP_DROPOUT_BWD,
-          PLAN_REFS (share, gradient (self, node->out), plan_layer_value (self, node->stats)),
-          PLAN_DIMS (node->rows * node->cols));
-      add_share (self, node->other, share);
+      const PlanRef share = plan_layer_take_share (self, node->other);
+      plan_lower_compute (self->lower, PLAN_OP_DROPOUT_BWD,
+                          PLAN_REFS (share, plan_layer_gradient (self, node->out),
+                                     plan_layer_value (self, node->stats)),
+                          PLAN_DIMS (node->rows * node->cols));
+      plan_layer_add_share (self, node->other, share);
     }
-  drop_gradient (self, node->out);
+  plan_layer_drop_gradient (self, node->out);
 }
 
 static void
@@ -415,13 +420,13 @@ node_backward (PlanLayer *self, const PlanNode *node)
       return;
     case PLAN_NODE_QUANTIZE:
       pass_gradient (self, node->out, node->in);
-      drop_gradient (self, node->out);
+      plan_layer_drop_gradient (self, node->out);
       return;
     case PLAN_NODE_GATHER_SEQ:
       exchange_backward (self, node);
       return;
     case PLAN_NODE_COPY_TP:
-      begin_sum_backward (self, gradient (self, node->in));
+      begin_sum_backward (self, plan_layer_gradient (self, node->in));
       plan_lower_await_exchange (self->lower);
       return;
     case PLAN_NODE_LINEAR:
@@ -431,7 +436,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
       head_norm_backward (self, node);
       return;
     case PLAN_NODE_ROPE:
-      plan_layer_rope (self, gradient (self, node->in), 1);
+      plan_layer_rope (self, plan_layer_gradient (self, node->in), 1);
       return;
     case PLAN_NODE_REPEAT:
       repeat_backward (self, node);
@@ -448,6 +453,30 @@ node_backward (PlanLayer *self, const PlanNode *node)
       return;
     case PLAN_NODE_ADD:
       add_backward (self, node);
+      return;
+    case PLAN_NODE_LATENT_ROPE:
+      plan_layer_latent_rope_backward (self, node);
+      return;
+    case PLAN_NODE_LATENT_ATTENTION:
+      plan_layer_latent_attention_backward (self, node);
+      return;
+    case PLAN_NODE_ROUTE:
+      plan_layer_route_backward (self, node);
+      return;
+    case PLAN_NODE_PERMUTE:
+      plan_layer_permute_backward (self, node);
+      return;
+    case PLAN_NODE_SEND_ROWS:
+      plan_layer_send_rows_backward (self, node);
+      return;
+    case PLAN_NODE_EXPERT_LINEAR:
+      plan_layer_expert_linear_backward (self, node);
+      return;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      plan_layer_expert_activate_backward (self, node);
+      return;
+    case PLAN_NODE_UNPERMUTE:
+      plan_layer_unpermute_backward (self, node);
       return;
     }
 }

@@ -29,6 +29,31 @@ typedef struct
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
+/* Experts, and latent attention. Gradients: see lower-layer-backward.c. */
+void plan_layer_route (PlanLayer *self, const PlanNode *node);
+void plan_layer_permute (PlanLayer *self, const PlanNode *node);
+void plan_layer_unpermute (PlanLayer *self, const PlanNode *node);
+void plan_layer_send_rows (PlanLayer *self, const PlanNode *node);
+void plan_layer_expert_linear (PlanLayer *self, const PlanNode *node);
+void plan_layer_expert_activate (PlanLayer *self, const PlanNode *node);
+void plan_layer_latent_rope (PlanLayer *self, const PlanNode *node);
+void plan_layer_latent_attention (PlanLayer *self, const PlanNode *node);
+void plan_layer_route_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_permute_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_unpermute_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_send_rows_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_expert_linear_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_expert_activate_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_latent_rope_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_latent_attention_backward (PlanLayer *self, const PlanNode *node);
+
+/* The gradient of a value, which must be there; giving up this holder's claim to it; a new buffer
+ * for a share of one, and adding that to what there is. */
+PlanRef plan_layer_gradient (const PlanLayer *self, PlanValueId id);
+void plan_layer_drop_gradient (PlanLayer *self, PlanValueId id);
+PlanRef plan_layer_take_share (PlanLayer *self, PlanValueId id);
+void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
+
 void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);
 gboolean plan_layer_is_swiglu (const PlanModel *model);

@@ -345,6 +345,30 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_ADD:
       add_forward (self, node, nodes);
       return;
+    case PLAN_NODE_LATENT_ROPE:
+      plan_layer_latent_rope (self, node);
+      return;
+    case PLAN_NODE_LATENT_ATTENTION:
+      plan_layer_latent_attention (self, node);
+      return;
+    case PLAN_NODE_ROUTE:
+      plan_layer_route (self, node);
+      return;
+    case PLAN_NODE_PERMUTE:
+      plan_layer_permute (self, node);
+      return;
+    case PLAN_NODE_SEND_ROWS:
+      plan_layer_send_rows (self, node);
+      return;
+    case PLAN_NODE_EXPERT_LINEAR:
+      plan_layer_expert_linear (self, node);
+      return;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      plan_layer_expert_activate (self, node);
+      return;
+    case PLAN_NODE_UNPERMUTE:
+      plan_layer_unpermute (self, node);
+      return;
     }
 }
 
@@ -375,7 +399,7 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
     {
       eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
       wanted[i] = kept | behind;
-      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads;
+      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads | net->nodes[i].holds;
     }
   layer.live = plan_value_bit (PLAN_VALUE_X);
   for (guint i = 0; i < net->n_nodes; i++)

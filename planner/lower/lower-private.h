@@ -145,8 +145,11 @@ typedef struct
   gint32 host[PLAN_N_VALUES];                 /* activations on the host */
   gint32 offloaded, fetched, copied, updated; /* events: per layer; the last copy and update */
   gint32 nan_sum;                             /* what looking for NaN adds up */
-  gint32 done;                /* event: everything given to the compute stream so far */
-  gint32 exchanged, received; /* of a tensor-parallel group: the last event; what came */
+  gint32 done;                      /* event: everything given to the compute stream so far */
+  gint32 exchanged, received;       /* of a tensor-parallel group: the last event; what came */
+  gint32 scores, dscores;           /* of the router: what it chooses by, and the gradient */
+  gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */
+  gint32 sent_rows;                 /* event: they have come */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */

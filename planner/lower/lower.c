@@ -168,6 +168,30 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   declare_gradients (self, kind);
 }
 
+/* Two where several nodes leave one and there is no buffer of its own for the sum. */
+static gint64
+n_shares (const PlanLower *self, PlanValueId v)
+{
+  guint most = 0;
+  if (v == PLAN_VALUE_X || v == PLAN_VALUE_HIDDEN2)
+    return 1;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    {
+      const PlanLayerGraph *net = &self->graphs->of[kind];
+      guint n = 0;
+      for (guint i = 0; i < net->n_nodes; i++)
+        {
+          const PlanNode *node = &net->nodes[i];
+          const gboolean leaves = node->out != node->in && !node->is_lazy
+                                  && node->kind != PLAN_NODE_ADD
+                                  && node->kind != PLAN_NODE_TRANSPOSE;
+          n += leaves && (node->in == v || node->latent == v);
+        }
+      most = MAX (most, n);
+    }
+  return most > 1 ? 2 : 1;
+}
+
 /* A share of a value's gradient: what the backward pass of a node leaves. */
 static void
 declare_gradient_of (PlanLower *self, PlanValueId v)
@@ -175,8 +199,10 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
   if (self->grad[v] >= 0)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
-  self->grad[v] = buffer (self, name, 1, self->graphs->values[v].elements, self->sizes->compute,
-                          PLAN_CATEGORY_ACTIVATIONS);
+  const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_ROW_PROBS;
+  self->grad[v]
+      = buffer (self, name, n_shares (self, v), self->graphs->values[v].elements,
+                is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
 }
 
 /* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
@@ -223,8 +249,14 @@ declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
     if (net->nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, net, i))
       declare_gradient_of (self, net->nodes[i].in);
   for (guint i = 0; i < net->n_nodes; i++)
-    if (net->nodes[i].kind == PLAN_NODE_ADD && net->nodes[i].stats != PLAN_NO_VALUE)
-      declare_gradient_of (self, net->nodes[i].other);
+    {
+      const PlanNode *node = &net->nodes[i];
+      if (node->other != PLAN_NO_VALUE
+          && (node->kind != PLAN_NODE_ADD || node->stats != PLAN_NO_VALUE))
+        declare_gradient_of (self, node->other);
+      if (node->latent != PLAN_NO_VALUE)
+        declare_gradient_of (self, node->latent);
+    }
   for (guint i = 0; self->sizes->quantises && i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
@@ -248,7 +280,7 @@ declare_values (PlanLower *self)
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     {
       const PlanValue *value = &self->graphs->values[v];
-      self->value[v] = self->grad[v] = -1;
+      self->value[v] = self->grad[v] = self->grad_sum[v] = -1;
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
         continue;
@@ -728,6 +760,28 @@ lower_micro_batches (PlanLower *self)
     lower_micro_batch (self, !first_differs, TRUE);
 }
 
+/* What routing takes while it works. Scores and their gradients are in the router's format; wide
+ * images of tokens are made where that is wider than theirs. */
+static void
+declare_router (PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const guint64 tokens = (guint64)(sizes->split_rows * self->model->hidden);
+  const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
+  const PlanCategory category = PLAN_CATEGORY_ACTIVATIONS;
+  self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
+  if (self->model->experts == 0)
+    return;
+  self->scores = buffer (self, "scores", 1, scores, sizes->router, category);
+  self->dscores = buffer (self, "d.scores", 1, scores, sizes->router, category);
+  if (sizes->router != sizes->compute)
+    {
+      self->wide_tokens = buffer (self, "wide_tokens", 1, tokens, sizes->router, category);
+      self->dwide_tokens = buffer (self, "d.wide_tokens", 1, tokens, sizes->router, category);
+    }
+  self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
+}
+
 static void
 declare (PlanLower *self)
 {
@@ -747,6 +801,7 @@ declare (PlanLower *self)
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);
+  declare_router (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);

@@ -17,7 +17,6 @@
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
   X (EP_OVERLAP, "ep_overlap", "off", BIT (EP_OVERLAP, OFF))                                                     \
-  X (EP, "ep", "1", 1u << 1)                                                                                     \
   X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
 /* clang-format on */
@@ -51,6 +50,40 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
+/* Stacks whose way with experts and latent attention is known. */
+static gboolean
+is_of_another_stack (const PlanFacts *f)
+{
+  return has_experts (f) && !is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+         && !is_stack (f, PLAN_STACK_MEGATRON) && !is_stack (f, PLAN_STACK_FSDP2);
+}
+
+static gboolean
+splits_latent_attention (const PlanFacts *f)
+{
+  return f->model->kv_lora > 0 && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
+}
+
+/* What some models with experts have besides. */
+static gboolean
+has_other_parts (const PlanFacts *f)
+{
+  const PlanModel *m = f->model;
+  return has_experts (f)
+         && (m->shared_gate || m->mtp > 0 || m->qkv_bias || m->mlp_bias || m->proj_bias
+             || m->post_norms || m->parallel || (m->kv_lora > 0 && m->window > 0));
+}
+
+static gboolean
+has_other_fields (const PlanFacts *f)
+{
+  return has_experts (f)
+         && (!IS (f, COMPUTE, BF16) || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
+             || !IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
 #define X(id, name, allowed, mask) \
@@ -62,9 +95,21 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "not-built-yet-experts", "models with experts or latent attention are read, shown and counted, but not planned "
-      "by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
+      "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "not-built-yet-latent-split", "latent attention is modelled with tp=1 and cp=1 by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with biases, gated shared experts, "
+      "prediction modules, norms behind branches or parallel branches are not planned by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16, "
+      "double_buffer=off, tp_overlap=none, task=train, nothing offloaded and no recompute_modules=op-sac by this version",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_other_fields, PLAN_ADD_MODEL,
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
 };
 /* clang-format on */
 

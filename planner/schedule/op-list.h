@@ -86,8 +86,8 @@
   X (ROUTE, "route", COMPUTE, ELEMENT, "probs:w saved:w map:w logits:r", "rows experts topk", "the experts of each token, and their shares") \
   X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, "dlogits:w dprobs:r saved:r map:r", "rows experts topk", "its gradient") \
   X (ROW_MAP, "row_map", COMPUTE, ELEMENT, "map:w routes:R", "rows experts entries", "where each row goes when rows are sorted by expert") \
-  X (PERMUTE, "permute", COMPUTE, COPY, "out:w in:r map:r", "rows out_rows cols entries", "rows sorted by expert, once for each expert of a row") \
-  X (UNPERMUTE, "unpermute", COMPUTE, COPY, "out:w in:r map:r", "rows in_rows cols entries", "rows where they were, those of one added up") \
+  X (PERMUTE, "permute", COMPUTE, COPY, "out:w in:r map:r row_probs:W probs:R", "rows out_rows cols entries", "rows sorted by expert, once for each expert of a row; and the experts' shares of them") \
+  X (UNPERMUTE, "unpermute", COMPUTE, COPY, "out:w in:r map:r dprobs:W row_dprobs:R", "rows in_rows cols entries", "rows where they were, those of one added up") \
   X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, "out:w a:r b:r", "m n k layout groups", "a matrix product for each expert") \
   X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, "out:u a:r b:r", "m n k layout groups", "out += a matrix product for each expert") \
   X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, "out:w in:r probs:r", "rows cols kind gated", "activation, times the expert's share of each row") \

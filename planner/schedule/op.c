@@ -321,9 +321,9 @@ expert_elements (const PlanOp *op, guint i)
     case PLAN_OP_ROW_MAP:
       return i == 0 ? d2 : d0 * d1;
     case PLAN_OP_PERMUTE:
-      return (guint64[]){ d1 * d2, d0 * d2, (guint64)op->dims[3] }[i];
+      return (guint64[]){ d1 * d2, d0 * d2, (guint64)op->dims[3], d1, d1 }[i];
     case PLAN_OP_UNPERMUTE:
-      return (guint64[]){ d0 * d2, d1 * d2, (guint64)op->dims[3] }[i];
+      return (guint64[]){ d0 * d2, d1 * d2, (guint64)op->dims[3], d1, d1 }[i];
     case PLAN_OP_GROUPED_GEMM:
     case PLAN_OP_GROUPED_GEMM_ADD:
       if (op->dims[3] == 2)

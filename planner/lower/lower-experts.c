@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Experts: the router, the way of the tokens to their experts and back, and the products there, in
+ * either pass (after Megatron-LM's moe_layer.py, router.py and token_dispatcher.py at d98e8a64,
+ * dispatcher alltoall). Every rank gets as many rows, `expert_rows`: those of the fullest one. */
+#include "config.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer-private.h"
+#include "planner/lower/lower-step.h"
+
+#define REF(array) plan_lower_ref (lower->array)
+
+static PlanRef
+value (const PlanLayer *self, PlanValueId id)
+{
+  return plan_layer_value (self, id);
+}
+
+/* Scores of all experts, then the best of them; the scores go when their gradient's image is there.
+ */
+void
+plan_layer_route (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  plan_lower_alloc (lower, REF (scores));
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (REF (scores), value (self, node->in),
+                                 plan_lower_weight (lower, node->weight, self->unit),
+                                 PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, node->cols, node->depth, 1));
+  plan_lower_compute (lower, PLAN_OP_ROUTE,
+                      PLAN_REFS (value (self, node->out), value (self, node->stats),
+                                 value (self, node->col), REF (scores)),
+                      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
+  plan_lower_free (lower, REF (scores));
+}
+
+/* Gradients of a router are made of wide images of what it read (moe_utils.py, RouterGatingLinear).
+ */
+void
+plan_layer_route_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const gint64 tokens = node->rows * node->depth;
+  const PlanRef dprobs = REF (grad[PLAN_VALUE_PROBS]), din = plan_layer_take_share (self, node->in);
+  const gboolean is_wide = lower->wide_tokens >= 0;
+  const PlanRef in = value (self, node->in);
+  const PlanRef weight = plan_lower_weight (lower, node->weight, self->unit);
+  plan_lower_alloc (lower, REF (dscores));
+  plan_lower_compute (
+      lower, PLAN_OP_ROUTE_BWD,
+      PLAN_REFS (REF (dscores), dprobs, value (self, node->stats), value (self, node->col)),
+      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
+  plan_lower_free (lower, dprobs);
+  if (is_wide)
+    {
+      plan_lower_alloc (lower, REF (wide_tokens));
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (REF (wide_tokens), in),
+                          PLAN_DIMS (tokens));
+      plan_lower_alloc (lower, REF (dwide_tokens));
+    }
+  plan_lower_compute (
+      lower, PLAN_OP_GEMM,
+      PLAN_REFS (is_wide ? REF (dwide_tokens) : din, REF (dscores), weight, PLAN_REF_NONE),
+      PLAN_DIMS (node->rows, node->depth, node->cols, 0));
+  if (is_wide)
+    {
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (din, REF (dwide_tokens)),
+                          PLAN_DIMS (tokens));
+      plan_lower_free (lower, REF (dwide_tokens));
+    }
+  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (dscores),
+                              is_wide ? REF (wide_tokens) : in, node->rows, node->cols, node->depth,
+                              2);
+  if (is_wide)
+    plan_lower_free (lower, REF (wide_tokens));
+  plan_lower_free (lower, REF (dscores));
+  plan_layer_add_share (self, node->in, din);
+}
+
+static const gint64 *
+move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
+{
+  out_dims[0] = is_back ? node->depth : node->rows;
+  out_dims[1] = is_back ? node->rows : node->depth;
+  out_dims[2] = node->cols;
+  out_dims[3] = node->entries;
+  return out_dims;
+}
+
+/* The host must know how many rows go where before it can issue what moves them. */
+static void
+wait_for_counts (PlanLayer *self, const PlanNode *node)
+{
+  if (node->waits)
+    plan_lower_look (self->lower);
+}
+
+void
+plan_layer_permute (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef map = value (self, node->stats), probs = value (self, PLAN_VALUE_ROW_PROBS);
+  gint64 dims[4];
+  plan_lower_compute (lower, PLAN_OP_ROW_MAP, PLAN_REFS (map, value (self, node->map)),
+                      PLAN_DIMS (lower->sizes->split_rows, lower->model->experts, node->entries));
+  plan_lower_compute (lower, PLAN_OP_PERMUTE,
+                      PLAN_REFS (value (self, node->out), value (self, node->in), map, probs,
+                                 node->is_first_permute ? value (self, node->other) : probs),
+                      move_dims (node, FALSE, dims));
+  wait_for_counts (self, node);
+}
+
+void
+plan_layer_permute_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef row_dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+  const PlanRef dprobs = node->is_first_permute ? REF (grad[PLAN_VALUE_PROBS]) : row_dprobs;
+  gint64 dims[4];
+  if (node->is_first_permute)
+    plan_lower_alloc (lower, dprobs);
+  plan_lower_compute (lower, PLAN_OP_UNPERMUTE,
+                      PLAN_REFS (din, plan_layer_gradient (self, node->out),
+                                 value (self, node->stats), dprobs, row_dprobs),
+                      move_dims (node, FALSE, dims));
+  plan_layer_drop_gradient (self, node->out);
+  if (node->is_first_permute)
+    plan_lower_free (lower, row_dprobs);
+  plan_layer_add_share (self, node->in, din);
+}
+
+void
+plan_layer_unpermute (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[4];
+  plan_lower_compute (self->lower, PLAN_OP_UNPERMUTE,
+                      PLAN_REFS (value (self, node->out), value (self, node->in),
+                                 value (self, node->map), PLAN_REF_NONE, PLAN_REF_NONE),
+                      move_dims (node, TRUE, dims));
+  wait_for_counts (self, node);
+}
+
+void
+plan_layer_unpermute_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  gint64 dims[4];
+  plan_lower_compute (self->lower, PLAN_OP_PERMUTE,
+                      PLAN_REFS (din, plan_layer_gradient (self, node->out),
+                                 value (self, node->map), PLAN_REF_NONE, PLAN_REF_NONE),
+                      move_dims (node, TRUE, dims));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
+
+/* Within the group that shares experts, and nothing beside. */
+static void
+exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
+{
+  plan_lower_collective (lower, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_TENSOR, lower->expert_group,
+                         PLAN_REFS (out, in), count / lower->plan->value[PLAN_EP], PLAN_REF_NONE,
+                         REF (sent_rows));
+  plan_lower_wait (lower, REF (sent_rows));
+}
+
+/* Rows, and where they go to their experts, the shares of these as well. */
+void
+plan_layer_send_rows (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef probs = value (self, node->other);
+  exchange (lower, value (self, node->out), value (self, node->in), node->rows * node->cols);
+  if (probs.array >= 0)
+    exchange (lower, probs, probs, node->rows);
+}
+
+void
+plan_layer_send_rows_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+  exchange (lower, din, plan_layer_gradient (self, node->out), node->rows * node->cols);
+  if (node->other != PLAN_NO_VALUE)
+    exchange (lower, dprobs, dprobs, node->rows);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
+
+void
+plan_layer_expert_linear (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
+                      PLAN_REFS (value (self, node->out), value (self, node->in),
+                                 plan_lower_weight (lower, node->weight, self->unit)),
+                      PLAN_DIMS (node->rows, node->cols, node->depth, 1, lower->sizes->experts));
+}
+
+void
+plan_layer_expert_linear_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dout = plan_layer_gradient (self, node->out);
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
+                      PLAN_REFS (din, dout, plan_lower_weight (lower, node->weight, self->unit)),
+                      PLAN_DIMS (node->rows, node->depth, node->cols, 0, lower->sizes->experts));
+  plan_lower_expert_weight_gradient (lower, node, self->unit, dout, value (self, node->in));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
+
+void
+plan_layer_expert_activate (PlanLayer *self, const PlanNode *node)
+{
+  const PlanModel *m = self->lower->model;
+  plan_lower_compute (
+      self->lower, PLAN_OP_EXPERT_ACTIVATE,
+      PLAN_REFS (value (self, node->out), value (self, node->in), value (self, node->other)),
+      PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+}
+
+void
+plan_layer_expert_activate_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanModel *m = lower->model;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+  plan_lower_alloc (lower, dprobs);
+  plan_lower_compute (lower, PLAN_OP_EXPERT_ACTIVATE_BWD,
+                      PLAN_REFS (din, dprobs, plan_layer_gradient (self, node->out),
+                                 value (self, node->in), value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Latent attention: queries, keys and values of all heads from latent vectors of each token, and
+ * what they make of one another, in either pass. */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer-private.h"
+
+#define REF(array) plan_lower_ref (lower->array)
+
+static PlanRef
+value (const PlanLayer *self, PlanValueId id)
+{
+  return plan_layer_value (self, id);
+}
+
+static const gint64 *
+rope_dims (const PlanLayer *self, gint64 *out_dims)
+{
+  const PlanModel *m = self->lower->model;
+  out_dims[0] = self->sizes->rows;
+  out_dims[1] = self->sizes->heads;
+  out_dims[2] = m->nope_dim;
+  out_dims[3] = m->rope_dim;
+  out_dims[4] = m->v_dim;
+  out_dims[5] = m->kv_lora;
+  return out_dims;
+}
+
+void
+plan_layer_latent_rope (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_compute (self->lower, PLAN_OP_LATENT_ROPE,
+                      PLAN_REFS (value (self, node->in), value (self, node->out),
+                                 value (self, node->col), value (self, node->other),
+                                 value (self, node->latent)),
+                      rope_dims (self, dims));
+}
+
+void
+plan_layer_latent_rope_backward (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  const PlanRef dkv = plan_layer_take_share (self, node->other);
+  const PlanRef dlatent = plan_layer_take_share (self, node->latent);
+  plan_lower_compute (self->lower, PLAN_OP_LATENT_ROPE_BWD,
+                      PLAN_REFS (plan_layer_gradient (self, node->in), dkv, dlatent,
+                                 plan_layer_gradient (self, node->out),
+                                 plan_layer_gradient (self, node->col)),
+                      rope_dims (self, dims));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_drop_gradient (self, node->col);
+  plan_layer_add_share (self, node->other, dkv);
+  plan_layer_add_share (self, node->latent, dlatent);
+}
+
+static const gint64 *
+attention_dims (const PlanLayer *self, gint64 *out_dims)
+{
+  const PlanModel *m = self->lower->model;
+  const gint64 *plan = self->lower->plan->value;
+  out_dims[0] = plan[PLAN_MBS];
+  out_dims[1] = plan[PLAN_SEQ];
+  out_dims[2] = self->sizes->heads;
+  out_dims[3] = m->nope_dim + m->rope_dim;
+  out_dims[4] = m->v_dim;
+  out_dims[5] = self->net->keys;
+  return out_dims;
+}
+
+void
+plan_layer_latent_attention (PlanLayer *self, const PlanNode *node)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  plan_lower_compute (self->lower, PLAN_OP_LATENT_ATTENTION,
+                      PLAN_REFS (value (self, node->out), value (self, node->stats),
+                                 value (self, node->in), value (self, node->other),
+                                 value (self, node->latent)),
+                      attention_dims (self, dims));
+}
+
+void
+plan_layer_latent_attention_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dq = plan_layer_take_share (self, node->in);
+  const PlanRef dk = plan_layer_take_share (self, node->other);
+  const PlanRef dv = plan_layer_take_share (self, node->latent);
+  gint64 dims[PLAN_MAX_DIMS];
+  if (lower->attention_work >= 0)
+    plan_lower_alloc (lower, REF (attention_work));
+  plan_lower_compute (lower, PLAN_OP_LATENT_ATTENTION_BWD,
+                      PLAN_REFS (dq, dk, dv, plan_layer_gradient (self, node->out),
+                                 value (self, node->out), value (self, node->stats),
+                                 value (self, node->in), value (self, node->other),
+                                 value (self, node->latent)),
+                      attention_dims (self, dims));
+  if (lower->attention_work >= 0)
+    plan_lower_free (lower, REF (attention_work));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, dq);
+  plan_layer_add_share (self, node->other, dk);
+  plan_layer_add_share (self, node->latent, dv);
+}
