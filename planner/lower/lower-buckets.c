@@ -49,7 +49,8 @@ plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
   if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
       || self->model->experts == 0)
     return plan_layout_has (&self->layout, kind);
-  const gboolean has_experts = plan_lower_kind (self, layer_of (unit) + delta) & PLAN_LAYER_EXPERTS;
+  const gboolean has_experts
+      = (plan_lower_kind (self, layer_of (unit) + delta) & PLAN_LAYER_EXPERTS) != 0;
   return (kind == PLAN_BUCKET_DENSE) != has_experts;
 }
 

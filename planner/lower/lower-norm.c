@@ -2,6 +2,7 @@
 /* A norm by its model's kind, of layers and of the head. */
 #include "config.h"
 
+#include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 
@@ -9,7 +10,7 @@ void
 plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
                  PlanTensorRole bias, PlanTensorRole feeds, PlanLowerUnit unit, gint64 rows)
 {
-  const gint64 cols = self->model->hidden;
+  const gint64 cols = (gint64)plan_lower_tensor (self, weight).rows;
   const PlanRef scale = plan_lower_site_scale (self, feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef amax = plan_lower_site_amax (self, feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef gain = plan_lower_weight (self, weight, unit);
@@ -58,17 +59,17 @@ plan_lower_norm_backward_add (PlanLower *self, const PlanRef *refs, PlanTensorRo
   const PlanRef gain = plan_lower_weight (self, weight, unit);
   const PlanRef dgain = plan_lower_raw_gradient (self, weight, unit);
   const gboolean has_bias = bias != PLAN_N_TENSORS;
+  const gint64 cols = (gint64)plan_lower_tensor (self, weight).rows;
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     plan_lower_compute (
         self, PLAN_OP_LAYERNORM_BWD,
         PLAN_REFS (din, dgain,
                    has_bias ? plan_lower_raw_gradient (self, bias, unit) : PLAN_REF_NONE, dout, in,
                    gain, stats, add),
-        PLAN_DIMS (rows, self->model->hidden));
+        PLAN_DIMS (rows, cols));
   else
     plan_lower_compute (self, PLAN_OP_RMSNORM_BWD,
-                        PLAN_REFS (din, dgain, dout, in, gain, stats, add),
-                        PLAN_DIMS (rows, self->model->hidden));
+                        PLAN_REFS (din, dgain, dout, in, gain, stats, add), PLAN_DIMS (rows, cols));
   plan_lower_put_gradient (self, weight, unit, FALSE);
   if (has_bias)
     plan_lower_put_gradient (self, bias, unit, FALSE);
