@@ -97,6 +97,7 @@ check_tests = \
   %D%/prop/prop-emit.tap \
   %D%/prop/prop-emit-stacks.tap \
   %D%/prop/prop-exec.tap \
+  %D%/prop/prop-experts.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-leap.tap \
   %D%/prop/prop-lower.tap \

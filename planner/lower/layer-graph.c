@@ -89,6 +89,13 @@ plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *pl
              && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
 }
 
+gboolean
+plan_node_discards (const PlanNode *node)
+{
+  return node->module == PLAN_MODULE_LATENT_UP || node->module == PLAN_MODULE_NORM
+         || node->module == PLAN_MODULE_EXPERT_ACT;
+}
+
 static void
 define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype)
 {

@@ -129,6 +129,10 @@ plan_node_bit (guint node)
   return (PlanNodeSet)1 << node;
 }
 
+/* Whether recomputing that node's module gives up even what the next module reads, and makes it when
+ * that one wants it (Megatron-LM's CheckpointWithoutOutput). */
+gboolean plan_node_discards (const PlanNode *node);
+
 /* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
  * the first recompute_layers. */
 gboolean plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,

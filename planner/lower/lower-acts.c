@@ -101,6 +101,7 @@ bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
              : PLAN_BUCKET_LAYER;
 }
 
+/* About a piece of a unit, or the whole unit: layers whose buckets differ do not do the same. */
 static void
 add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
@@ -294,7 +295,9 @@ static guint
 pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
 {
   guint n = 0;
-  out_pieces[n++] = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
+  if (b->lower->bucket[bucket_of_piece (b->lower, PLAN_PIECE_ROWS, unit)].shards_weights)
+    out_pieces[n++]
+        = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
   if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
     out_pieces[n++] = PLAN_PIECE_PLAIN;
   if (plan_lower_holds (b->lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
@@ -388,7 +391,7 @@ release_due (Builder *b)
       if (popped == PLAN_QUEUE_HEAD)
         add_plain (b, PLAN_ACT_RELEASE_HEAD, 0, 0);
       else
-        add_plain (b, PLAN_ACT_RELEASE, 0, popped);
+        add_piece (b, PLAN_ACT_RELEASE, PLAN_PIECE_ROWS, popped);
     }
 }
 
@@ -508,7 +511,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (!early)
     release_due (b);
   if (reduces)
-    add_plain (b, PLAN_ACT_REDUCE, 0, unit);
+    add_piece (b, PLAN_ACT_REDUCE, PLAN_PIECE_ROWS, unit);
   if (b->queue)
     plan_lower_queue_push (b->queue, unit);
 }
@@ -545,7 +548,7 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
       if (lower->layout.by_size && lower->shards_optimizer)
         await_buckets (&b, u, in_turn);
       if (by_unit && u + 1 < layers)
-        add_plain (&b, PLAN_ACT_GATHER_UNIT, 0, u + 1);
+        add_piece (&b, PLAN_ACT_GATHER_UNIT, PLAN_PIECE_ROWS, u + 1);
       if (u + MAX (ahead, 1) == layers && (by_unit || lower->has_own_groups))
         add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));

@@ -17,7 +17,7 @@ fills_buckets (const PlanLower *self, gboolean is_last)
 {
   const gboolean takes_more
       = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_EMBEDDING].received >= 0;
-  return self->shards_grads || (is_last && self->ranks * self->replicas > 1 && takes_more);
+  return self->shards_grads || (is_last && self->most_ranks * self->replicas > 1 && takes_more);
 }
 
 /* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
@@ -169,7 +169,8 @@ release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboole
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!plan_lower_holds (self, kind, unit, 0))
     return;
-  plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
+  if (b->ranks > 1 || is_last)
+    plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
   if (!(b->is_unit && self->pools && b->shards_grads) && b->bucket >= 0)
     plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
   if (b->received >= 0)
@@ -519,8 +520,8 @@ void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
   const PlanLayout *layout = &self->layout;
-  const gboolean communicates
-      = (self->ranks > 1 && (self->shards_grads || is_last)) || (self->replicas > 1 && is_last);
+  const gboolean communicates = (self->most_ranks > 1 && (self->shards_grads || is_last))
+                                || (self->replicas > 1 && is_last);
   const gboolean reduces = communicates && !self->reduces_together;
   const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);

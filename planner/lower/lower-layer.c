@@ -33,12 +33,14 @@ PlanValueSet
 plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
-  PlanValueSet made_again = 0, cheap = 0, needed = 0, kept = plan_value_bit (PLAN_VALUE_OUT);
+  PlanValueSet made_again = 0, discarded = 0, cheap = 0, needed = 0,
+               kept = plan_value_bit (PLAN_VALUE_OUT);
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
       needed |= node->needs;
       cheap |= node->is_cheap ? node->makes : 0;
+      discarded |= plan_node_discards (node) && (keep.again >> i & 1) ? node->makes : 0;
       made_again |= node->is_cheap || (keep.again >> i & 1) ? node->makes : 0;
     }
   for (guint i = 0; i < net->n_nodes; i++)
@@ -49,7 +51,7 @@ plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
       if (is_again || (node->is_cheap && (main & needed)))
         kept |= node->reads & ~made_again;
       if (!is_again)
-        kept |= node->needs & ~cheap & ~(self->sizes->per_op ? made_again : 0);
+        kept |= node->needs & ~cheap & ~discarded & ~(self->sizes->per_op ? made_again : 0);
       kept |= plan_value_bit (node->saved);
     }
   const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
@@ -465,7 +467,8 @@ PlanNodeSet
 plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint last)
 {
   PlanNodeSet nodes = 0;
-  if (again >> last & 1 && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))
+  if (again >> last & 1 && !plan_node_discards (&net->nodes[last])
+      && (last + 1 == net->n_nodes || !(again >> (last + 1) & 1)))
     for (guint i = last + 1; i-- > 0 && again >> i & 1;)
       nodes |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
   return nodes;

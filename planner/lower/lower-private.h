@@ -89,6 +89,7 @@ typedef struct
 
   gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
   gint64 expert_ranks, expert_rank; /* and of the one that shards experts */
+  gint64 most_ranks;                /* of the two */
   gint64 replicas, replica;         /* of that group */
   gint64 data_parallel;             /* ranks x replicas */
   gint64 micro_batches;
@@ -99,7 +100,7 @@ typedef struct
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   /* Nodes of a kind of layer that run again, past recompute_layers and before. */
   PlanNodeSet again[PLAN_N_LAYER_KINDS][2];
-  gboolean shards_weights, shards_grads, shards_optimizer;
+  gboolean shards_weights, shards_grads, shards_optimizer; /* of any bucket */
   gboolean drops_weights;  /* between a unit's passes; else they stay gathered in between */
   gboolean rounds_late;    /* main weights, as they are gathered */
   gboolean passes_outer;   /* embedding and head are gathered in each pass */

@@ -25,7 +25,8 @@ is_replicated (const PlanLower *self, const PlanSlot *slot)
   return slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
 }
 
-/* Of one bucket, in ascending order; neighbours that touch are one. The caller frees. */
+/* Of one bucket, in ascending order; neighbours that touch are one. Experts are whole on every rank
+ * that has them, and reduced over all of these. The caller frees. */
 static GArray *
 pieces_of (const PlanLower *self, PlanBucketKind kind)
 {
@@ -33,7 +34,7 @@ pieces_of (const PlanLower *self, PlanBucketKind kind)
   const guint64 first = plan_lower_own_first (self, kind);
   g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, kind);
   GArray *pieces = g_array_new (FALSE, FALSE, sizeof (Piece));
-  for (guint i = 0; i < slots->len; i++)
+  for (guint i = 0; kind != PLAN_BUCKET_EXPERTS && i < slots->len; i++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, i);
       const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
@@ -112,9 +113,10 @@ copy_all (PlanLower *self, GArray *const *pieces, gboolean is_back)
                         plan_lower_span_unit (&self->buckets.spans[number]), at, is_back);
     }
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    for (gint64 u = 0; !self->layout.by_size && u < self->layout.buckets[kind].units; u++)
-      at = copy_bucket (self, kind, pieces[kind],
-                        (PlanLowerUnit){ .loop = -1, .offset = (gint32)u }, at, is_back);
+    for (gint32 u = 0; !self->layout.by_size && u < self->layout.buckets[kind].length; u++)
+      if (plan_lower_holds (self, kind, PLAN_NO_UNIT, u))
+        at = copy_bucket (self, kind, pieces[kind], (PlanLowerUnit){ .loop = -1, .offset = u }, at,
+                          is_back);
 }
 
 void

@@ -606,9 +606,10 @@ measure_groups (PlanLower *self, guint rank)
   plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
-  self->shards_optimizer = self->ranks > 1 && plan_shards_optimizer (self->plan);
-  self->shards_grads = self->ranks > 1 && plan_shards_grads (self->plan);
-  self->drops_weights = self->ranks > 1 && plan_shards_weights (self->plan);
+  self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
+  self->shards_optimizer = self->most_ranks > 1 && plan_shards_optimizer (self->plan);
+  self->shards_grads = self->most_ranks > 1 && plan_shards_grads (self->plan);
+  self->drops_weights = self->most_ranks > 1 && plan_shards_weights (self->plan);
   self->shards_weights
       = self->drops_weights || (self->shards_grads && self->stack->gathers_each_pass);
   self->rounds_late
@@ -733,8 +734,9 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 static void
 lower_micro_batches (PlanLower *self)
 {
-  const gboolean last_differs = !self->is_eval && !self->syncs
-                                && ((self->ranks > 1 && !self->shards_grads) || self->replicas > 1);
+  const gboolean last_differs
+      = !self->is_eval && !self->syncs
+        && ((self->most_ranks > 1 && !self->shards_grads) || self->replicas > 1);
   const gboolean first_differs
       = self->splits_shards || self->gathers_head_late || self->copies_weights
         || self->keeps_transposes || self->ahead_of_embedding > 0 || self->drops_grads

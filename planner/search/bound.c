@@ -111,7 +111,7 @@ kept_bytes (const PlanLayerGraphs *graphs, guint kind, const Plan *plan)
       const gboolean again = plan_node_is_again (&graphs->sizes, node, plan, FALSE);
       const PlanValueSet saved = plan_value_bit (node->saved);
       kept |= saved | (again ? 0 : node->needs);
-      if (node->is_cheap || (graphs->sizes.per_op && again))
+      if (node->is_cheap || (again && (graphs->sizes.per_op || plan_node_discards (node))))
         made |= node->makes & ~saved;
     }
   kept &= ~made & ~plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models with experts and latent attention: what their schedules do, against what is counted from
+ * the model's text alone. */
+#include "config.h"
+
+#include "planner/lower/layout.h"
+#include "planner/lower/lower.h"
+#include "planner/plan/stack.h"
+#include "tests/prop/random.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  Plan plan;
+  PlanSchedule *schedule;
+  gint64 devices;
+} Case;
+
+static gint64
+one_of (GRand *rand, const gint64 *values, guint n)
+{
+  return values[g_rand_int_range (rand, 0, (gint32)n)];
+}
+
+#define ONE_OF(rand, ...) \
+  one_of (rand, (const gint64[]){ __VA_ARGS__ }, G_N_ELEMENTS (((const gint64[]){ __VA_ARGS__ })))
+
+/* Experts in all layers, behind some, or in every second one; shared ones, latent attention. */
+static PlanModel *
+random_experts (GRand *rand, gboolean is_latent)
+{
+  const gint64 every = g_rand_int_range (rand, 1, 4) == 3 ? 2 : 1;
+  const gint32 layers = g_rand_int_range (rand, 2, 9);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *common = g_strdup_printf (
+      "layers=%d,hidden=%d,ffn=%d,heads=8,vocab=%d,max_seq=512,experts=%d,topk=%d,"
+      "expert_ffn=%d,dense_layers=%d",
+      layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
+      g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
+      g_rand_int_range (rand, 1, 5), 64 * g_rand_int_range (rand, 1, 5),
+      g_rand_int_range (rand, 0, layers - 1));
+  g_autofree char *spec
+      = is_latent ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
+                                     "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
+                                     common, (int)ONE_OF (rand, 0, 96, 128),
+                                     (int)ONE_OF (rand, 64, 96), (int)ONE_OF (rand, 0, 128, 256))
+                  : g_strdup_printf ("family=qwen3_moe,%s,kv_heads=%d,head_dim=64,moe_every=%d",
+                                     common, (int)ONE_OF (rand, 2, 4, 8), (int)every);
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("%s: %s", spec, error->message);
+  return model;
+}
+
+static void
+random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices)
+{
+  static const PlanField switches[] = { PLAN_GRAD_ACCUM_FUSION, PLAN_AG_GROUP, PLAN_CE_FUSION,
+                                        PLAN_OVERLAP_GRAD_REDUCE, PLAN_MOE_ROUTER_FUSION };
+  static const char *const stacks[] = { "megatron-fsdp", "megatron", "fsdp2" };
+  static const gint64 modules[]
+      = { PLAN_RECOMPUTE_MODULES_CORE_ATTN,   PLAN_RECOMPUTE_MODULES_MOE,
+          PLAN_RECOMPUTE_MODULES_MOE_ACT,     PLAN_RECOMPUTE_MODULES_SHARED_EXPERTS,
+          PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ, PLAN_RECOMPUTE_MODULES_LAYERNORM };
+  plan_init (plan);
+  plan_set (plan, "stack", stacks[g_rand_int_range (rand, 0, 3)], NULL);
+  plan->value[PLAN_STRATEGY] = g_rand_int_range (rand, 0, 4);
+  plan->value[PLAN_EP] = ONE_OF (rand, 1, 2, 4, 8);
+  plan->value[PLAN_TP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_CP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_ROUTER_DTYPE] = g_rand_int_range (rand, 0, 2);
+  plan->value[PLAN_MAIN_GRADS] = ONE_OF (rand, PLAN_MAIN_GRADS_FP32, PLAN_MAIN_GRADS_BF16);
+  plan->value[PLAN_RECOMPUTE] = g_rand_int_range (rand, 0, 3);
+  if (plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
+    plan->value[PLAN_RECOMPUTE_MODULES]
+        = 1 << modules[g_rand_int_range (rand, 0, G_N_ELEMENTS (modules))];
+  if (plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+    plan->value[PLAN_RECOMPUTE_LAYERS] = g_rand_int_range (rand, 1, (gint32)model->layers + 1);
+  for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
+    if (g_rand_int_range (rand, 0, 3) == 0)
+      plan->value[switches[i]] = g_rand_int_range (rand, 0, 2);
+  if (g_rand_boolean (rand))
+    plan->value[PLAN_COMM_UNIT] = 1 + g_rand_int_range (rand, 0, 40) * 100000;
+  plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
+  plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
+  plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);
+}
+
+static void
+case_init (Case *c, int seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  guint tries = 0;
+  c->model = random_experts (rand, seed % 2);
+  c->cluster = plan_cluster_new (seed % 3 ? "dgx-h100:1" : "dgx-h100:2", NULL);
+  c->devices = plan_cluster_devices (c->cluster);
+  do
+    {
+      random_settings (rand, &plan, c->model, c->devices);
+      if (++tries == 2000)
+        g_error ("seed %d: no plan", seed);
+    }
+  while (!plan_resolve (&plan, c->model, c->cluster, &c->plan, NULL));
+  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  ck_assert_msg (c->schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
+}
+
+static void
+case_clear (Case *c)
+{
+  plan_model_free (c->model);
+  plan_cluster_free (c->cluster);
+  plan_schedule_free (c->schedule);
+}
+
+START_TEST (schedules_pass_their_check)
+{
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init (&c, _i);
+  g_autofree char *plan = plan_print (&c.plan);
+  g_autofree char *model = plan_model_print (c.model);
+  ck_assert_msg (plan_schedule_check (c.schedule, &error), "seed %d: %s\n%s\n%s", _i,
+                 error ? error->message : "", model, plan);
+  case_clear (&c);
+}
+END_TEST
+
+/* Layers with experts, one by one. */
+static gint64
+count_moe (const PlanModel *m)
+{
+  gint64 n = 0;
+  for (gint64 i = 0; i < m->layers; i++)
+    n += i >= m->dense_layers && (i + 1) % m->moe_every == 0;
+  return n;
+}
+
+/* Rows and their shares go to the experts, rows come back, and the same with gradients: five
+ * exchanges of a layer, and three more where all of it runs again. */
+START_TEST (tokens_go_to_their_experts_and_back)
+{
+  Case c;
+  PlanCursor cursor;
+  case_init (&c, _i);
+  const gint64 *value = c.plan.value;
+  const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
+  const double rows = (double)(tokens * c.model->topk), width = (double)c.model->hidden;
+  const gint64 micro_batches
+      = value[PLAN_GBS] / value[PLAN_MBS] / (c.devices / value[PLAN_TP] / value[PLAN_CP]);
+  const gboolean again = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
+                         && value[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_MOE & 1;
+  double sent = 0;
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+    {
+      case_clear (&c);
+      return;
+    }
+  plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ALL_TO_ALL && op->stream == PLAN_STREAM_TENSOR)
+      sent += (double)op->dims[0] * (double)value[PLAN_EP];
+  const double once = rows * (4 * width + 2) + (again ? rows * (width + 1) : 0);
+  /* The way back is made again only where something reads what it left. */
+  const double most = once + (again ? rows * width : 0);
+  const double layers = value[PLAN_EP] > 1 ? (double)(count_moe (c.model) * micro_batches) : 0;
+  ck_assert_msg (sent == layers * once || sent == layers * most,
+                 "seed %d: %.0f elements, not %.0f or %.0f", _i, sent, layers * once,
+                 layers * most);
+  case_clear (&c);
+}
+END_TEST
+
+/* Multiply-adds of a token in products, by the tensors of the model. */
+static double
+work_by_tensors (const PlanModel *m)
+{
+  const double h = (double)m->hidden, f = 3 * h;
+  const double latent
+      = (double)(m->q_lora > 0 ? m->q_lora * m->hidden + m->q_lora * m->heads * m->head_dim
+                               : m->hidden * m->heads * m->head_dim)
+        + h * (double)(m->kv_lora + m->rope_dim)
+        + (double)(m->kv_lora * m->heads * (m->nope_dim + m->v_dim))
+        + h * (double)(m->heads * m->v_dim);
+  const double grouped = h * (double)((2 * m->heads + 2 * m->kv_heads) * m->head_dim);
+  const double moe = (double)count_moe (m), dense = (double)m->layers - moe;
+  return (double)m->layers * (m->kv_lora > 0 ? latent : grouped) + dense * f * (double)m->ffn
+         + moe * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn) + h * (double)m->experts);
+}
+
+/* Where nothing runs again, a step's products in layers are those of its tokens, three times. */
+START_TEST (products_are_those_of_the_model)
+{
+  Case c;
+  PlanTimes times = { 0 };
+  double flops = 0;
+  case_init (&c, _i);
+  const gint64 *value = c.plan.value;
+  const double tokens
+      = (double)(value[PLAN_GBS] * value[PLAN_SEQ]) / (double)c.devices; /* a rank's, or its part */
+  const double head = (double)(c.model->hidden) * 6 * tokens;
+  for (guint node = plan_schedule_section_node (c.schedule, PLAN_SECTION_STEP);
+       node < plan_schedule_section_node (c.schedule, PLAN_SECTION_TEARDOWN); node++)
+    {
+      const PlanOp *op = plan_schedule_node (c.schedule, node);
+      const gint64 n = plan_times_next (&times, op);
+      if (op->kind < PLAN_N_OPS && plan_op_work (op->kind) == PLAN_WORK_GEMM)
+        flops += (double)n * plan_op_flops (op);
+    }
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE)
+    {
+      /* The head is over a padded vocabulary, a part of it each. */
+      const double expected = 6 * tokens * work_by_tensors (c.model);
+      const double rest = (flops - expected) / head;
+      ck_assert_msg (rest >= (double)c.model->vocab - 1
+                         && rest <= (double)c.model->vocab + 128.0 * (double)value[PLAN_TP] + 1,
+                     "seed %d: %.0f FLOPs in layers want %.0f, which leaves a head of %.1f for %d",
+                     _i, flops, expected, rest, (int)c.model->vocab);
+    }
+  case_clear (&c);
+}
+END_TEST
+
+/* What rests on a rank between steps: experts are shared by the ranks that hold the same ones, the
+ * rest by all that share data. Padding is bounded by what the layout says. */
+START_TEST (resting_state_is_shared_by_those_who_hold_it)
+{
+  Case c;
+  case_init (&c, _i);
+  const gint64 *value = c.plan.value;
+  const double inner = (double)(c.devices / value[PLAN_TP] / value[PLAN_DP_OUTER]);
+  const double of_experts = (double)(c.devices / value[PLAN_EP] / value[PLAN_DP_OUTER]);
+  const double expert = (double)count_moe (c.model) * (double)c.model->experts
+                        / (double)value[PLAN_EP] * 3
+                        * (double)(c.model->hidden * c.model->expert_ffn);
+  double moments = 0, of_experts_moments = 0;
+  for (guint i = 0; i < plan_schedule_n_buffers (c.schedule); i++)
+    {
+      const PlanBuffer *buffer = plan_schedule_buffer (c.schedule, i);
+      if (!g_str_has_prefix (buffer->name, "exp_avg."))
+        continue;
+      const gboolean is_expert = strcmp (buffer->name, "exp_avg.experts") == 0;
+      const gint64 moe = count_moe (c.model);
+      const double units = is_expert || strcmp (buffer->name, "exp_avg.layer") == 0 ? (double)moe
+                           : strcmp (buffer->name, "exp_avg.dense") == 0
+                               ? (double)(c.model->layers - moe)
+                               : 1;
+      moments += units * (double)buffer->elements;
+      of_experts_moments += is_expert ? units * (double)buffer->elements : 0;
+    }
+  const gboolean is_sharded = value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD;
+  const double split
+      = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (double)value[PLAN_DP_OUTER] : 1;
+  const double here = expert / (is_sharded ? of_experts * split : 1);
+  ck_assert_msg (of_experts_moments >= here * 0.999 && of_experts_moments <= here * 1.6 + 4096,
+                 "seed %d: %.0f elements of experts, not %.0f", _i, of_experts_moments, here);
+  const double rest = (double)plan_model_parameters (c.model) - expert * (double)value[PLAN_EP];
+  const double least = rest / (double)value[PLAN_TP] / (is_sharded ? inner * split : 1);
+  ck_assert_msg (moments - of_experts_moments >= 0.999 * least,
+                 "seed %d: %.0f elements, %.0f least", _i, moments - of_experts_moments, least);
+  case_clear (&c);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-experts");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 1800);
+  test_add_share (tcase, schedules_pass_their_check, 400);
+  test_add_share (tcase, tokens_go_to_their_experts_and_back, 200);
+  test_add_share (tcase, products_are_those_of_the_model, 200);
+  test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
