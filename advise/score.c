@@ -274,7 +274,8 @@ score (AdviseScorer *self, const Plan *resolved, PlanInquiry *inquiry, guint64 e
   plan_lower_distil_schedule (&s.held_key);
   s.held_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
   s.error = advise_memory_error (input->adjustments, input->cluster, s.stack);
-  s.communicator_bytes = plan_bound_communicator_bytes (input->cluster, resolved, s.stack);
+  s.communicator_bytes
+      = plan_bound_communicator_bytes (input->model, input->cluster, resolved, s.stack);
   s.known = find_known (self, &s.key);
   learn_held (self, &s);
   if (!matters (self, &s))

@@ -79,7 +79,7 @@ has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
          && (!IS (f, COMPUTE, BF16) || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
-             || !IS (f, TASK, TRAIN) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
              || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
@@ -106,10 +106,10 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16, "
-      "double_buffer=off, tp_overlap=none, task=train, nothing offloaded and no recompute_modules=op-sac by this version",
+      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), task=train, nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
 };
 /* clang-format on */
 

@@ -8,6 +8,41 @@
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 
+/* Elements of all buckets on one rank: whole, over the ranks that share each, and over those and
+ * the replicas that split it further. */
+typedef struct
+{
+  guint64 whole, shared, split;
+  guint64 linear, linear_shared; /* of what travels in another format */
+} Elements;
+
+static Elements
+count_elements (const PlanModel *model, const PlanCluster *cluster, const PlanLayout *layout,
+                const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
+  const gint64 of_experts = plan_layout_expert_data_parallel (plan, all);
+  const gint64 replicas = value[PLAN_DP_OUTER];
+  const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+  Elements sum = { 0 };
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    {
+      const guint64 elements = layout->buckets[kind].padded * (guint64)layout->buckets[kind].units;
+      const guint64 ranks
+          = (guint64)MAX ((kind == PLAN_BUCKET_EXPERTS ? of_experts : all) / replicas, 1);
+      sum.whole += elements;
+      sum.shared += elements / ranks;
+      sum.split += elements / ranks / (is_hfsdp ? (guint64)replicas : 1);
+      if (kind == PLAN_BUCKET_LAYER && value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
+        {
+          sum.linear = layout->buckets[kind].padded * (guint64)model->layers;
+          sum.linear_shared = sum.linear / ranks;
+        }
+    }
+  return sum;
+}
+
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
  * moments, each over the ranks that share it. */
 static guint64
@@ -15,33 +50,26 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
              const Plan *plan, const PlanStack *stack)
 {
   const gint64 *value = plan->value;
-  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
-  const guint64 inner = (guint64)(all / value[PLAN_DP_OUTER]);
-  const gboolean shards_grads = inner > 1 && plan_shards_grads (plan);
+  const Elements sum = count_elements (model, cluster, layout, plan);
+  const gboolean shards_grads = plan_shards_grads (plan);
+  const gboolean shards_weights = plan_shards_weights (plan);
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
-  guint64 elements = 0, linear;
-  for (guint b = 0; b < PLAN_N_BUCKETS; b++)
-    elements += layout->buckets[b].padded * (guint64)layout->buckets[b].units;
-  linear = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
-               ? 0
-               : layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)model->layers;
-  const guint64 own
-      = elements / (plan_shards_optimizer (plan) ? inner : 1)
-        / (value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM ? (guint64)value[PLAN_DP_OUTER]
-                                                                   : 1);
+  const guint64 linear = shards_weights ? sum.linear_shared : sum.linear;
+  const guint64 own = plan_shards_optimizer (plan) ? sum.split : sum.whole;
   /* What comes and goes with the passes may not be there when the loss is made. */
-  const guint64 grads
-      = shards_grads && stack->drops_grads ? 0 : elements / (shards_grads ? inner : 1);
+  const guint64 grads = shards_grads && stack->drops_grads ? 0
+                        : shards_grads                     ? sum.shared
+                                                           : sum.whole;
   const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
-  const guint64 cut = plan_shards_weights (plan) ? inner : 1;
   /* What is no layer's may stay gathered, too. */
-  const guint64 whole = cut > 1 && stack->outer == PLAN_OUTER_STAYS
+  const guint64 whole = shards_weights && stack->outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
                                   + layout->buckets[PLAN_BUCKET_HEAD].padded
                             : 0;
-  const guint64 others = MIN (elements - linear, (elements - linear) / cut + whole);
+  const guint64 weights = shards_weights ? sum.shared : sum.whole;
+  const guint64 others = MIN (sum.whole - sum.linear, weights - linear + whole);
   guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
-                               + plan_dtype_bytes (plan_gathered_dtype (plan), linear / cut)
+                               + plan_dtype_bytes (plan_gathered_dtype (plan), linear)
                          : 0)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), grads)
                   + plan_dtype_bytes (plan_field_dtype (plan, PLAN_EXP_AVG), own);
@@ -187,15 +215,19 @@ loss_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *p
 }
 
 guint64
-plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
-                               const PlanStack *stack)
+plan_bound_communicator_bytes (const PlanModel *model, const PlanCluster *cluster,
+                               const Plan *resolved, const PlanStack *stack)
 {
   const gint64 *value = resolved->value;
   const gint64 all = plan_data_parallel (resolved, cluster) * value[PLAN_CP];
   const gint64 inner = all / value[PLAN_DP_OUTER];
+  const gint64 of_experts
+      = model->experts > 0 ? plan_layout_expert_data_parallel (resolved, all) / value[PLAN_DP_OUTER]
+                           : 0;
+  const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
   const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
-                  + (inner > 1) + (inner > 1 && value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON)
-                  + (all * value[PLAN_TP] > 1);
+                  + (inner > 1) + (inner > 1 && has_gather_group) + (all * value[PLAN_TP] > 1)
+                  + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
   return n * stack->communicator_bytes;
 }
 
@@ -211,7 +243,7 @@ plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Pla
   return loss_bytes (model, &graphs, resolved, stack) + activation_bytes (model, &graphs, resolved)
          + state_bytes (model, cluster, &layout, resolved, stack)
          + derived_bytes (model, &graphs, &layout, resolved, stack)
-         + plan_bound_communicator_bytes (cluster, resolved, stack) + stack->fixed_bytes
+         + plan_bound_communicator_bytes (model, cluster, resolved, stack) + stack->fixed_bytes
          + stack->context_bytes;
 }
 

@@ -16,8 +16,8 @@ guint64 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, c
 void plan_bound_distil (Plan *resolved);
 
 /* Device bytes of every group of ranks that talk to one another: no bound, but what they take. */
-guint64 plan_bound_communicator_bytes (const PlanCluster *cluster, const Plan *resolved,
-                                       const PlanStack *stack);
+guint64 plan_bound_communicator_bytes (const PlanModel *model, const PlanCluster *cluster,
+                                       const Plan *resolved, const PlanStack *stack);
 
 /* Time of a step: its products and attention at the device's full rate. 0 on a CPU, whose rate is
  * assumed: what was timed there may be faster. */

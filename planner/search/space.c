@@ -144,12 +144,39 @@ add_recompute (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
+/* The same for layers with experts: what is between the two products of an expert, with the norms
+ * and what latent attention makes of its latent vectors; the whole way through the experts. */
+static void
+add_recompute_of_experts (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  const gint64 latent = self->model->kv_lora > 0 ? 1 << PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ : 0;
+  const gint64 act = 1 << PLAN_RECOMPUTE_MODULES_MOE_ACT;
+  const gint64 cheap = act | 1 << PLAN_RECOMPUTE_MODULES_LAYERNORM | latent;
+  ADD (axis, SET (RECOMPUTE, NONE), NO_MODULES, NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, act, NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, cheap, NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_MOE,
+       NO_METHOD);
+  ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
+}
+
+/* Degrees that divide the experts and the devices. */
+static void
+add_experts (PlanSpace *self)
+{
+  GArray *axis = new_axis (self);
+  for (gint64 ep = 1; ep <= self->model->experts; ep *= 2)
+    if (self->model->experts % ep == 0 && plan_cluster_devices (self->cluster) % ep == 0)
+      ADD (axis, PLAN_EP, ep);
+}
+
 static void
 add_buffers (PlanSpace *self)
 {
   GArray *axis = new_axis (self);
   ADD (axis, SET (DOUBLE_BUFFER, OFF), SET (NCCL_UB, OFF));
-  if (is_alone (self))
+  if (is_alone (self) || self->model->experts > 0)
     return;
   ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, OFF));
   if (self->cluster->kind == PLAN_DEVICE_GPU)
@@ -170,8 +197,9 @@ add_comm_unit (PlanSpace *self)
     return;
   plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
   plan_layout_init (&layout, self->model, stack, &plan, plan_cluster_devices (self->cluster));
-  const gint64 unit = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded
-                               + layout.buckets[PLAN_BUCKET_PLAIN].padded);
+  const gint64 unit
+      = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded + layout.buckets[PLAN_BUCKET_PLAIN].padded
+                 + layout.buckets[PLAN_BUCKET_EXPERTS].padded);
   ADD (axis, PLAN_COMM_UNIT, unit - 1);
   ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
 }
@@ -464,7 +492,12 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
-  add_recompute (self);
+  if (model->experts > 0)
+    add_experts (self);
+  if (model->experts > 0 || model->kv_lora > 0)
+    add_recompute_of_experts (self);
+  else
+    add_recompute (self);
   add_compile (self);
   add_recipes (self);
   add_extras (self);

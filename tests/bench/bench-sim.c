@@ -238,7 +238,7 @@ find_bytes (Candidates *self, const Plan *key)
 {
   const Case *c = self->c;
   const guint64 *held = g_hash_table_lookup (self->helds, key);
-  const guint64 outside = plan_bound_communicator_bytes (c->cluster, &c->plan, c->stack);
+  const guint64 outside = plan_bound_communicator_bytes (c->model, c->cluster, &c->plan, c->stack);
   guint64 bytes;
   gboolean is_settled;
   if (held)

@@ -546,7 +546,7 @@ START_TEST (what_is_shared_is_alike)
   guint64 registered = 0;
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     registered += plan_schedule_group (schedule, g)->registered_bytes;
-  ck_assert_uint_eq (plan_bound_communicator_bytes (c.cluster, &plan, stack) + registered,
+  ck_assert_uint_eq (plan_bound_communicator_bytes (c.model, c.cluster, &plan, stack) + registered,
                      plan_stack_outside_bytes (stack, schedule) - stack->context_bytes);
   PlanScore found;
   simulate (&c, &plan, &found);
@@ -558,8 +558,8 @@ START_TEST (what_is_shared_is_alike)
       PlanScore beside;
       simulate (&c, &other, &beside);
       ck_assert_uint_eq (
-          found.device_bytes - plan_bound_communicator_bytes (c.cluster, &plan, stack),
-          beside.device_bytes - plan_bound_communicator_bytes (c.cluster, &other, stack));
+          found.device_bytes - plan_bound_communicator_bytes (c.model, c.cluster, &plan, stack),
+          beside.device_bytes - plan_bound_communicator_bytes (c.model, c.cluster, &other, stack));
     }
   case_clear (&c);
 }
