@@ -220,10 +220,42 @@ plan_model_new_preset (const char *name, GError **error)
   return g_steal_pointer (&self);
 }
 
+static gboolean
+sets_key (char *const *items, const char *item)
+{
+  const gsize length = strcspn (item, "=") + 1;
+  for (; *items; items++)
+    if (strncmp (*items, item, length) == 0)
+      return TRUE;
+  return FALSE;
+}
+
+/* A shipped model, some of whose keys are given anew: "deepseek-v3,mtp=0". */
+static PlanModel *
+new_changed (const char *spec, GError **error)
+{
+  g_auto (GStrv) items = g_strsplit (spec, ",", -1);
+  g_autoptr (PlanModel) base = plan_model_new_preset (items[0], error);
+  if (!base)
+    return NULL;
+  g_autofree char *text = plan_model_print (base);
+  g_auto (GStrv) keys = g_strsplit (text, ",", -1);
+  g_autoptr (GString) changed = g_string_new (NULL);
+  for (char **key = keys; *key; key++)
+    if (!sets_key (items + 1, *key) && !g_str_has_prefix (*key, "name="))
+      g_string_append_printf (changed, "%s%s", changed->len > 0 ? "," : "", *key);
+  for (char **item = items + 1; *item; item++)
+    g_string_append_printf (changed, ",%s", *item);
+  return plan_model_parse (changed->str, error);
+}
+
 PlanModel *
 plan_model_new (const char *spec, GError **error)
 {
   const gboolean is_shipped = g_strv_contains (plan_model_presets (), spec);
+  const gsize first = strcspn (spec, ",=");
+  if (spec[first] == ',' && !strchr (spec, '/'))
+    return new_changed (spec, error);
   if (!is_shipped && strchr (spec, '=') && !strchr (spec, '/'))
     return plan_model_parse (spec, error);
   if (!is_shipped

@@ -80,7 +80,8 @@ PlanModel *plan_model_new_from_config (const char *path, GError **error);
 PlanModel *plan_model_parse_config (const char *text, gsize length, const char *origin,
                                     GError **error);
 
-/* A preset name, a path, or "layers=4,hidden=64,..."; what --model takes. */
+/* A preset name, which may have changes behind it ("deepseek-v3,mtp=0"), a path, or
+ * "layers=4,hidden=64,..."; what --model takes. */
 PlanModel *plan_model_new (const char *spec, GError **error);
 
 void plan_model_free (PlanModel *self);
