@@ -332,6 +332,10 @@ read_mlp_only_layers (PlanModel *self, JsonObject *object, GError **error)
 static gboolean
 read_qwen_experts (PlanModel *self, JsonObject *object, GError **error)
 {
+  gboolean norms = FALSE;
+  if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
+    return FALSE;
+  self->pre_softmax = !norms; /* else what the chosen ones share is 1, as of a softmax over them */
   return refuse_window (object, error)
          && plan_model_json_int (object, "num_experts", 1, &self->experts, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
@@ -356,18 +360,92 @@ read_qwen3_moe (PlanModel *self, JsonObject *object, GError **error)
   return read_attention_bias (self, object, error) && read_qwen_experts (self, object, error);
 }
 
+/* One group is none. */
 static gboolean
-read_deepseek_v3 (PlanModel *self, JsonObject *object, GError **error)
+read_groups (PlanModel *self, JsonObject *object, GError **error)
 {
-  gint64 shared = 1, every = 1;
-  const char *method = "noaux_tc";
+  if (!plan_model_json_int_or_null (object, "n_group", &self->router_groups, error)
+      || !plan_model_json_int_or_null (object, "topk_group", &self->router_group_topk, error)
+      || !plan_model_json_real (object, "routed_scaling_factor", &self->router_scale, error))
+    return FALSE;
+  if (self->router_groups <= 1)
+    self->router_groups = self->router_group_topk = 0;
+  return TRUE;
+}
+
+/* Experts as DeepSeek's and GLM's files have them. */
+static gboolean
+read_routed_experts (PlanModel *self, JsonObject *object, gint64 shared, GError **error)
+{
   if (!plan_model_json_int (object, "n_routed_experts", 1, &self->experts, error)
       || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
       || !plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
       || !plan_model_json_int_or_null (object, "n_shared_experts", &shared, error)
       || !plan_model_json_int (object, "first_k_dense_replace", 0, &self->dense_layers, error)
+      || !read_groups (self, object, error))
+    return FALSE;
+  if (shared > G_MAXINT32 / self->expert_ffn)
+    return refuse (error, "n_shared_experts: too many for moe_intermediate_size");
+  self->shared_ffn = shared * self->expert_ffn;
+  return TRUE;
+}
+
+static gboolean
+read_glm4_moe (PlanModel *self, JsonObject *object, GError **error)
+{
+  return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
+         && plan_model_json_flag (object, "use_qk_norm", &self->qk_norm, error)
+         && plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
+         && read_routed_experts (self, object, 1, error)
+         && read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
+/* Its activation has no name of its own in the file: x times the sigmoid of 1.702 x, of bounded
+ * factors. */
+static gboolean
+read_gpt_oss (PlanModel *self, JsonObject *object, GError **error)
+{
+  self->expert_ffn = self->ffn;
+  return read_attention_bias (self, object, error)
+         && plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
+         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
+         && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_layer_types (self, object, error)
+         && read_rope (self, object, "rope_theta", NULL, error);
+}
+
+/* Experts are chosen by a softmax, in V2 over all of them, or by sigmoids and a bias. */
+static gboolean
+read_scores (PlanModel *self, JsonObject *object, GError **error)
+{
+  const gboolean is_v2 = g_str_equal (self->family, "deepseek_v2");
+  const char *method = is_v2 ? "greedy" : "noaux_tc", *function = is_v2 ? "softmax" : "sigmoid";
+  gboolean norms = !is_v2;
+  if (!plan_model_json_word (object, "topk_method", &method, error)
+      || !plan_model_json_word (object, "scoring_func", &function, error)
+      || !plan_model_json_flag (object, "norm_topk_prob", &norms, error))
+    return FALSE;
+  const gboolean is_sigmoid = g_str_equal (function, "sigmoid");
+  if (!is_sigmoid && !g_str_equal (function, "softmax"))
+    {
+      g_autofree char *shown = plan_text_quote (function);
+      return refuse (error, "scoring_func: %s is not modelled; known are sigmoid, softmax", shown);
+    }
+  self->router_score = is_sigmoid ? PLAN_ROUTER_SIGMOID : PLAN_ROUTER_SOFTMAX;
+  self->pre_softmax = !is_sigmoid && !norms;
+  self->router_bias = g_str_equal (method, "noaux_tc");
+  if (g_str_equal (method, "greedy"))
+    self->router_groups = self->router_group_topk = 0;
+  return TRUE;
+}
+
+static gboolean
+read_deepseek (PlanModel *self, JsonObject *object, GError **error)
+{
+  const gint64 shared = g_str_equal (self->family, "deepseek_v2") ? 2 : 1;
+  gint64 every = 1;
+  if (!read_routed_experts (self, object, shared, error) || !read_scores (self, object, error)
       || !plan_model_json_int (object, "moe_layer_freq", 1, &every, error)
-      || !plan_model_json_word (object, "topk_method", &method, error)
       || !plan_model_json_int_or_null (object, "q_lora_rank", &self->q_lora, error)
       || !plan_model_json_int (object, "kv_lora_rank", 1, &self->kv_lora, error)
       || !plan_model_json_int (object, "qk_nope_head_dim", 1, &self->nope_dim, error)
@@ -381,10 +459,6 @@ read_deepseek_v3 (PlanModel *self, JsonObject *object, GError **error)
     return refuse (error, "attention_bias: true is not modelled for latent attention");
   if (every != 1)
     return refuse (error, "moe_layer_freq: only 1 is modelled");
-  if (shared > G_MAXINT32 / self->expert_ffn)
-    return refuse (error, "n_shared_experts: too many for moe_intermediate_size");
-  self->shared_ffn = shared * self->expert_ffn;
-  self->router_bias = g_str_equal (method, "noaux_tc");
   self->head_dim = self->nope_dim + self->rope_dim;
   return TRUE;
 }
@@ -410,7 +484,11 @@ static const Family families[] = {
   { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, read_mixtral },
   { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, read_qwen2_moe },
   { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, read_qwen3_moe },
-  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek_v3 },
+  { "deepseek_v2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
+  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
+  { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
+  { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, read_glm4_moe },
+  { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, read_gpt_oss },
 };
 
 /* --- what all families have ---------------------------------------------------------------- */
@@ -503,6 +581,9 @@ name_as_in_file (GError *error, JsonObject *object)
     { "topk", "num_experts_per_tok" },
     { "mtp", "num_nextn_predict_layers" },
     { "moe_every", "decoder_sparse_step" },
+    { "router_groups", "n_group" },
+    { "router_group_topk", "topk_group" },
+    { "router_scale", "routed_scaling_factor" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (names); i++)
     {

@@ -226,10 +226,13 @@ plan_model_mtp_parameters (const PlanModel *self)
 guint64
 plan_model_active_parameters (const PlanModel *self)
 {
-  guint64 parts[PLAN_N_PARTS];
-  const guint64 all = plan_model_count (self, parts);
-  const guint64 experts = self->experts > 0 ? (guint64)self->experts : 1;
-  return all - parts[PLAN_PART_EXPERTS] / experts * (experts - (guint64)self->topk);
+  PlanTensor tensors[PLAN_N_TENSORS];
+  const guint n = append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
+  guint64 idle = 0; /* in one layer */
+  for (guint i = 0; i < n; i++)
+    if (tensors[i].part == PLAN_PART_EXPERTS)
+      idle += (tensors[i].count - (guint64)self->topk) * tensors[i].rows * tensors[i].cols;
+  return plan_model_parameters (self) - (guint64)plan_model_moe_layers (self) * idle;
 }
 
 /* Multiply-adds of one token in the linear layers of a layer, of `topk` experts only. */

@@ -19,6 +19,7 @@ static const char *const flags[] = { "off", "on", NULL };
 static const char *const norms[] = { "rmsnorm", "layernorm", NULL };
 static const char *const activations[]
     = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
+static const char *const scores[] = { "softmax", "sigmoid", "sqrtsoftplus", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
 #define INT(field, least, most, text) \
@@ -88,16 +89,24 @@ static const struct
   INT (dense_layers, 0, 65536, "first layers without experts"),
   INT (moe_every, 1, 65536, "one layer in so many has experts, the last of them"),
   FLAG ("router_bias", router_bias, "the router balances by a bias per expert"),
+  WORD (router_score, scores, "softmax sigmoid sqrtsoftplus", "what makes scores of the router's products"),
+  FLAG ("pre_softmax", pre_softmax, "the softmax is over all experts, not over the chosen ones"),
+  INT (router_groups, 0, 65536, "groups of experts, of which the best are chosen first, 0 none"),
+  INT (router_group_topk, 0, 65536, "how many groups are chosen"),
+  REAL (router_scale, 1e-6, 1e6, "what the scores of the chosen are multiplied by"),
+  FLAG ("expert_bias", expert_bias, "biases in the products of router and experts"),
   INT (q_lora, 0, 2147483647, "rank of latent queries, 0 none"),
   INT (kv_lora, 0, 2147483647, "rank of latent keys and values, 0: attention is not latent"),
   INT (nope_dim, 0, 2147483647, "part of a latent head without positions"),
   INT (rope_dim, 0, 2147483647, "part of a latent head with rotary positions"),
   INT (v_dim, 0, 2147483647, "width of a latent value head"),
+  FLAG ("sinks", sinks, "a learned score per head that takes part in attention's softmax"),
   INT (mtp, 0, 64, "multi-token prediction modules"),
 };
 
 /* What a family name brings: transformers' defaults for its model_type, but norm_eps of llama and
- * mistral, which is what their checkpoints have. */
+ * mistral, whether routers of qwen3_moe scale what they chose, and kimi_k2, which is not there:
+ * these are what checkpoints have. */
 static const struct
 {
   const char *name, *defaults;
@@ -116,10 +125,21 @@ static const struct
   { "mpt", "tied=on,norm=layernorm,activation=gelu,gated=off,positions=alibi" },
   { "phi3", "" },
   { "mixtral", "rope_theta=1000000,experts=8,topk=2" },
-  { "qwen2_moe", "qkv_bias=on,norm_eps=1e-06,experts=60,topk=4,expert_ffn=1408,shared_ffn=5632,shared_gate=on" },
+  { "qwen2_moe", "qkv_bias=on,norm_eps=1e-06,experts=60,topk=4,expert_ffn=1408,shared_ffn=5632,shared_gate=on,"
+                 "pre_softmax=on" },
   { "qwen3_moe", "qk_norm=on,norm_eps=1e-06,experts=128,topk=8,expert_ffn=768" },
+  { "deepseek_v2", "norm_eps=1e-06,experts=64,topk=6,expert_ffn=1407,shared_ffn=2814,pre_softmax=on,"
+                   "q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128" },
   { "deepseek_v3", "norm_eps=1e-06,experts=256,topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3,"
-                   "router_bias=on,q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128" },
+                   "router_bias=on,router_score=sigmoid,router_groups=8,router_group_topk=4,router_scale=2.5,"
+                   "q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128" },
+  { "kimi_k2", "norm_eps=1e-06,experts=384,topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=1,"
+               "router_bias=on,router_score=sigmoid,router_scale=2.827,"
+               "q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128,rope_theta=50000" },
+  { "glm4_moe", "head_dim=128,rope_fraction=0.5,experts=128,topk=8,expert_ffn=1408,shared_ffn=1408,dense_layers=1,"
+                "router_bias=on,router_score=sigmoid" },
+  { "gpt_oss", "head_dim=64,rope_theta=150000,activation=quick_gelu,qkv_bias=on,proj_bias=on,mlp_bias=on,window=128,"
+               "window_every=2,experts=128,topk=4,expert_bias=on,sinks=on" },
 };
 /* clang-format on */
 
@@ -309,6 +329,7 @@ plan_model_new_family (const char *family, const char *name, GError **error)
   self->rope_fraction = 1;
   self->gated = TRUE;
   self->window_every = self->moe_every = 1;
+  self->router_scale = 1;
   if (*families[at].defaults && !set_list (self, families[at].defaults, NULL))
     g_assert_not_reached (); /* the tests make one of each */
   return self;
@@ -447,6 +468,8 @@ plan_model_key_matters (const PlanModel *self, guint key)
       || offset == G_STRUCT_OFFSET (PlanModel, rope_fraction))
     return is_rope
            && (offset == G_STRUCT_OFFSET (PlanModel, rope_theta) || self->rope_fraction < 1);
+  if (offset == G_STRUCT_OFFSET (PlanModel, router_score))
+    return self->experts > 0;
   if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
     return self->window > 0 && self->window_from + self->window_every < self->layers
            && !is_equal (self, plain, key);

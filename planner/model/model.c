@@ -104,15 +104,43 @@ check_latent (const PlanModel *self, GError **error)
   return TRUE;
 }
 
+/* Whether anything is said of one. */
+static gboolean
+has_router (const PlanModel *self)
+{
+  return self->router_bias || self->router_score != PLAN_ROUTER_SOFTMAX || self->pre_softmax
+         || self->router_groups || self->router_group_topk || self->router_scale != 1
+         || self->expert_bias;
+}
+
+static gboolean
+check_groups (const PlanModel *self, GError **error)
+{
+  const gint64 groups = self->router_groups, chosen = self->router_group_topk;
+  if (groups == 0 && chosen == 0)
+    return TRUE;
+  if (groups == 0 || chosen == 0 || chosen > groups)
+    return invalid (error, "router_group_topk: " INT " is not from 1 to router_groups=" INT, chosen,
+                    groups);
+  if (self->experts % groups != 0)
+    return invalid (error, "router_groups: " INT " does not divide experts=" INT, groups,
+                    self->experts);
+  if (self->topk > chosen * (self->experts / groups))
+    return invalid (error, "router_group_topk: " INT " groups have fewer experts than topk=" INT,
+                    chosen, self->topk);
+  return TRUE;
+}
+
 static gboolean
 check_experts (const PlanModel *self, GError **error)
 {
   if (self->experts == 0)
     {
       if (self->topk || self->expert_ffn || self->shared_ffn || self->shared_gate
-          || self->dense_layers || self->moe_every != 1 || self->router_bias)
+          || self->dense_layers || self->moe_every != 1 || has_router (self))
         return invalid (error, "experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, "
-                               "dense_layers, moe_every and router_bias must be left out");
+                               "dense_layers, moe_every, expert_bias, pre_softmax and what begins "
+                               "with router_ must be left out");
       return TRUE;
     }
   if (self->topk < 1 || self->topk > self->experts)
@@ -127,7 +155,9 @@ check_experts (const PlanModel *self, GError **error)
                     "experts: none of layers=" INT " has them with dense_layers=" INT
                     " and moe_every=" INT,
                     self->layers, self->dense_layers, self->moe_every);
-  return TRUE;
+  if (self->pre_softmax && self->router_score != PLAN_ROUTER_SOFTMAX)
+    return invalid (error, "pre_softmax: on needs router_score=softmax");
+  return check_groups (self, error);
 }
 
 static gboolean

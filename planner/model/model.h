@@ -32,6 +32,13 @@ typedef enum
   PLAN_POSITIONS_NONE
 } PlanPositions;
 
+typedef enum
+{
+  PLAN_ROUTER_SOFTMAX,
+  PLAN_ROUTER_SIGMOID,
+  PLAN_ROUTER_SQRTSOFTPLUS
+} PlanRouterScore;
+
 /* `fsdplan show --model-keys` says what each field means. */
 typedef struct
 {
@@ -50,7 +57,10 @@ typedef struct
   gint64 window, window_from, window_every;
   double attn_scalar, attn_softcap, logit_softcap;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
-  gboolean shared_gate, router_bias;
+  gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks;
+  PlanRouterScore router_score;
+  gint64 router_groups, router_group_topk; /* 0: experts are not in groups */
+  double router_scale;
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
   gint64 mtp;
 } PlanModel;

@@ -46,6 +46,7 @@
   X (KV_UP_NORM, 19, "kv_up_norm", LAYER, NORMS, GAIN, mla, m->kv_lora, 1)                                                   \
   X (KV_UP, 20, "kv_up", LAYER, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                     \
   X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
+  X (SINKS, 39, "sinks", LAYER, ATTENTION, BIAS, m->sinks, m->heads, 1)                                                      \
   X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                                   \
   X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                             \
   X (GATE_UP, 5, "gate_up", DENSE, MLP, LINEAR, 1, up * m->ffn, h)                                                           \
@@ -54,8 +55,12 @@
   X (DOWN_BIAS, 25, "down_bias", DENSE, MLP, BIAS, m->mlp_bias, h, 1)                                                        \
   X (ROUTER, 26, "router", MOE, ROUTER, TABLE, 1, m->experts, h)                                                             \
   X (ROUTER_BIAS, 27, "router_bias", MOE, ROUTER, STATE, m->router_bias, m->experts, 1)                                      \
+  X (ROUTER_BIASES, 40, "router_biases", MOE, ROUTER, BIAS, m->expert_bias, m->experts, 1)                                   \
   X (EXPERT_GATE_UP, 28, "expert_gate_up", MOE, EXPERTS, LINEAR, m->experts, up * m->expert_ffn, h)                          \
+  X (EXPERT_GATE_UP_BIAS, 41, "expert_gate_up_bias", MOE, EXPERTS, BIAS, m->expert_bias ? m->experts : 0,                    \
+     up * m->expert_ffn, 1)                                                                                                  \
   X (EXPERT_DOWN, 29, "expert_down", MOE, EXPERTS, LINEAR, m->experts, h, m->expert_ffn)                                     \
+  X (EXPERT_DOWN_BIAS, 42, "expert_down_bias", MOE, EXPERTS, BIAS, m->expert_bias ? m->experts : 0, h, 1)                    \
   X (SHARED_GATE_UP, 30, "shared_gate_up", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, up * m->shared_ffn, h)            \
   X (SHARED_DOWN, 31, "shared_down", MOE, SHARED_EXPERTS, LINEAR, m->shared_ffn > 0, h, m->shared_ffn)                       \
   X (SHARED_GATE, 32, "shared_gate", MOE, SHARED_EXPERTS, TABLE, m->shared_gate, 1, h)                                       \

@@ -83,6 +83,7 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
     { model->attn_softcap > 0, "attn_softcap" },
     { model->logit_softcap > 0, "logit_softcap" },
     { model->kv_lora > 0, "latent attention" },
+    { model->sinks, "sinks=on" },
     { model->experts > 0, "experts" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)

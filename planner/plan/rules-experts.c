@@ -35,6 +35,12 @@ etp_does_not_divide (const PlanFacts *f)
   return f->model->experts > 0 && f->model->expert_ffn % f->value[PLAN_ETP] != 0;
 }
 
+static gboolean
+biases_are_split (const PlanFacts *f)
+{
+  return runs_megatron (f) && f->model->expert_bias && f->value[PLAN_ETP] > 1;
+}
+
 /* Experts are laid out on all devices anew, not within what tp and cp leave. */
 static gboolean
 devices_do_not_divide (const PlanFacts *f)
@@ -131,6 +137,9 @@ static const PlanRuleEntry rules[] = {
   { { "etp-divides-experts", "etp must divide expert_ffn, the width of an expert, which it splits",
       "Megatron-LM transformer/moe/experts.py", PLAN_ERROR_INVALID },
     etp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP) },
+  { { "biased-experts-are-whole", "experts with biases need etp=1 on stack=megatron-fsdp and stack=megatron",
+      "Megatron-LM transformer_config.py 2612", PLAN_ERROR_INVALID },
+    biases_are_split, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_ETP) },
   { { "expert-devices-divide", "the devices must be a multiple of ep x etp x pp x dp_outer: experts have a mesh of their own, "
       "in which what is left shards them", "Megatron-LM parallel_state.py, mcore_fsdp_adapter.py 405-461; torchtitan "
       "distributed/parallel_dims.py", PLAN_ERROR_INVALID },

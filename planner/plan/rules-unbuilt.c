@@ -44,6 +44,13 @@ recomputes_other_modules (const PlanFacts *f)
          && is_stack (f, PLAN_STACK_NATIVE);
 }
 
+/* Those of gpt-oss. */
+static gboolean
+has_sinks (const PlanFacts *f)
+{
+  return f->model->sinks || f->model->expert_bias;
+}
+
 static gboolean
 has_experts (const PlanFacts *f)
 {
@@ -106,10 +113,14 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16, "
-      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), task=train, nothing offloaded and no recompute_modules=op-sac by this version",
+      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
+      "task=train, nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
+  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are read, shown and counted, "
+      "but not planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 };
 /* clang-format on */
 

@@ -51,7 +51,7 @@ random_spec (GRand *rand)
   const char *family
       = families[g_rand_int_range (rand, 0, (gint32)g_strv_length ((GStrv)families))];
   const gint64 kv_heads = up_to (rand, 8), heads = kv_heads * up_to (rand, 8);
-  const gboolean is_latent = g_str_equal (family, "deepseek_v3");
+  const gboolean is_latent = strstr (family, "deepseek") || g_str_equal (family, "kimi_k2");
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
   GString *spec = g_string_new (NULL);
@@ -398,7 +398,7 @@ qwen3_moe (File *f)
 }
 
 static gint64
-deepseek_v3 (File *f)
+deepseek (File *f, gboolean has_correction)
 {
   f->kv_heads = f->heads;
   put_usual (f);
@@ -412,6 +412,8 @@ deepseek_v3 (File *f)
   put (f, "qk_rope_head_dim", rope);
   put (f, "first_k_dense_replace", dense);
   put (f, "num_experts_per_tok", 1);
+  put (f, "n_group", n);
+  put (f, "topk_group", n);
   gint64 attention = linear (f->h, f->heads * (nope + rope), FALSE);
   if (g_rand_boolean (f->rand))
     g_string_append (f->config, ", \"q_lora_rank\": null");
@@ -424,10 +426,58 @@ deepseek_v3 (File *f)
                + linear (f->heads * v, f->h, FALSE);
   gint64 sum = causal_lm (f, attention + 2 * f->h, f->h, FALSE);
   for (gint64 i = 0; i < f->layers; i++)
-    sum += i < dense ? swiglu (f, f->ffn, FALSE)
-                     : experts (f, n, ffn) + n /* e_score_correction_bias */
-                           + swiglu (f, shared * ffn, FALSE);
+    sum += i < dense
+               ? swiglu (f, f->ffn, FALSE)
+               : experts (f, n, ffn) + (has_correction ? n : 0) + swiglu (f, shared * ffn, FALSE);
   return sum;
+}
+
+static gint64
+deepseek_v2 (File *f)
+{
+  return deepseek (f, FALSE);
+}
+
+/* e_score_correction_bias */
+static gint64
+deepseek_v3 (File *f)
+{
+  return deepseek (f, TRUE);
+}
+
+static gint64
+glm4_moe (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  f->head_dim *= 2;
+  const gint64 n = put_some (f, "n_routed_experts", 20);
+  const gint64 ffn = put_some (f, "moe_intermediate_size", 40);
+  const gint64 shared = put_some (f, "n_shared_experts", 3);
+  const gint64 dense = g_rand_int_range (f->rand, 0, (gint32)f->layers);
+  put (f, "first_k_dense_replace", dense);
+  put (f, "num_experts_per_tok", 1);
+  const gboolean bias = put_flag (f, "attention_bias"), norms = put_flag (f, "use_qk_norm");
+  gint64 sum
+      = causal_lm (f, gqa (f, bias, FALSE) + (norms ? 2 * f->head_dim : 0) + 2 * f->h, f->h, FALSE);
+  for (gint64 i = 0; i < f->layers; i++)
+    sum += i < dense ? swiglu (f, f->ffn, FALSE)
+                     : experts (f, n, ffn) + n + swiglu (f, shared * ffn, FALSE);
+  return sum;
+}
+
+/* Sinks, and biases everywhere. */
+static gint64
+gpt_oss (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  put (f, "num_experts_per_tok", 1);
+  const gint64 n = put_some (f, "num_local_experts", 9);
+  gint64 layer = gqa (f, TRUE, TRUE) + f->heads + linear (f->h, n, TRUE) + 2 * f->h;
+  for (gint64 i = 0; i < n; i++)
+    layer += swiglu (f, f->ffn, TRUE);
+  return causal_lm (f, layer, f->h, FALSE);
 }
 
 static const struct
@@ -448,7 +498,11 @@ static const struct
   { "mixtral", mixtral },
   { "qwen2_moe", qwen2_moe },
   { "qwen3_moe", qwen3_moe },
+  { "deepseek_v2", deepseek_v2 },
   { "deepseek_v3", deepseek_v3 },
+  { "kimi_k2", deepseek_v3 },
+  { "glm4_moe", glm4_moe },
+  { "gpt_oss", gpt_oss },
 };
 
 START_TEST (config_counts_as_transformers_would)

@@ -129,9 +129,11 @@ static const struct
                              "\"mlp_only_layers\": [1, 0], \"qkv_bias\": false"),
     TEXT ("qwen2_moe", "16", "16") ",qkv_bias=off,experts=8,topk=3,expert_ffn=10,shared_ffn=20,"
                                    "dense_layers=2,moe_every=2" },
-  { WITH ("qwen3_moe", SMALL), TEXT ("qwen3_moe", "4", "16") },
+  { WITH ("qwen2_moe", SMALL ", \"norm_topk_prob\": true"),
+    TEXT ("qwen2_moe", "16", "16") ",pre_softmax=off" },
+  { WITH ("qwen3_moe", SMALL), TEXT ("qwen3_moe", "4", "16") ",pre_softmax=on" },
   { WITH ("qwen3_moe", SMALL ", \"head_dim\": 64, \"mlp_only_layers\": [], "
-                             "\"attention_bias\": true"),
+                             "\"attention_bias\": true, \"norm_topk_prob\": true"),
     TEXT ("qwen3_moe", "4", "64") ",qkv_bias=on,proj_bias=on" },
   { WITH ("deepseek_v3", SMALL), TEXT ("deepseek_v3", "32", "192") },
   { WITH ("deepseek_v3",
@@ -141,8 +143,31 @@ static const struct
                 "\"num_experts_per_tok\": 4, \"first_k_dense_replace\": 0, "
                 "\"num_nextn_predict_layers\": 1, \"topk_method\": \"greedy\""),
     TEXT ("deepseek_v3", "32", "13") ",experts=16,topk=4,expert_ffn=30,shared_ffn=60,"
-                                     "dense_layers=0,router_bias=off,q_lora=0,kv_lora=11,"
+                                     "dense_layers=0,router_bias=off,router_groups=0,"
+                                     "router_group_topk=0,q_lora=0,kv_lora=11,"
                                      "nope_dim=7,rope_dim=6,v_dim=5,mtp=1" },
+  { WITH ("deepseek_v2", SMALL), TEXT ("deepseek_v2", "32", "192") },
+  { WITH ("deepseek_v2", SMALL ", \"scoring_func\": \"sigmoid\", \"n_group\": 4, "
+                               "\"topk_group\": 2, \"topk_method\": \"group_limited_greedy\", "
+                               "\"routed_scaling_factor\": 16.0"),
+    TEXT ("deepseek_v2", "32", "192") ",router_score=sigmoid,pre_softmax=off,router_groups=4,"
+                                      "router_group_topk=2,router_scale=16" },
+  { WITH ("kimi_k2", SMALL ", \"n_group\": 1, \"topk_group\": 1"), TEXT ("kimi_k2", "32", "192") },
+  { WITH ("kimi_k2", SMALL ", \"rope_theta\": 1000000, \"n_shared_experts\": null"),
+    TEXT ("kimi_k2", "32", "192") ",rope_theta=1000000,shared_ffn=0" },
+  { WITH ("glm4_moe", SMALL), TEXT ("glm4_moe", "8", "128") },
+  { WITH ("glm4_moe", SMALL ", \"attention_bias\": true, \"use_qk_norm\": true, "
+                            "\"n_shared_experts\": 2, \"partial_rotary_factor\": 1, "
+                            "\"routed_scaling_factor\": 2.5, \"num_nextn_predict_layers\": 1"),
+    TEXT ("glm4_moe", "8", "128") ",qk_norm=on,qkv_bias=on,rope_fraction=1,shared_ffn=2816,"
+                                  "router_scale=2.5,mtp=1" },
+  { WITH ("gpt_oss", SMALL), TEXT ("gpt_oss", "8", "64") ",expert_ffn=96" },
+  { WITH ("gpt_oss", SMALL ", \"num_local_experts\": 32, \"attention_bias\": false, "
+                           "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                           "\"full_attention\", \"full_attention\", \"sliding_attention\", "
+                           "\"full_attention\"]"),
+    TEXT ("gpt_oss", "8", "64") ",qkv_bias=off,proj_bias=off,window_from=1,window_every=3,"
+                                "experts=32,expert_ffn=96" },
 };
 
 START_TEST (config_of_family)
@@ -253,11 +278,11 @@ static const struct
   { "{\"model_type\": \n\"llama\" \"x\"}", "c.json:2:", PLAN_ERROR_INVALID },
   { "{}", "c.json: model_type: missing", PLAN_ERROR_INVALID },
   { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
-  { "{\"model_type\": \"deepseek_v2\"}",
-    "c.json: model_type: 'deepseek_v2' is not a family this version knows: did you mean "
-    "'deepseek_v3'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2, gpt_neox, mpt, "
+  { "{\"model_type\": \"deepseek_v4\"}",
+    "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
+    "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2, gpt_neox, mpt, "
     "phi3, "
-    "mixtral, qwen2_moe, qwen3_moe, deepseek_v3",
+    "mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"mamba\"}",
     "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",

@@ -43,6 +43,17 @@ static const struct
     "huggingface.co/mistralai/Mixtral-8x22B-v0.1" },
   { "deepseek-v3", G_GUINT64_CONSTANT (671026419200),
     "huggingface.co/deepseek-ai/DeepSeek-V3, without the prediction module" },
+  { "qwen3-235b-a22b", G_GUINT64_CONSTANT (235093634560), "huggingface.co/Qwen/Qwen3-235B-A22B" },
+  { "deepseek-v2-lite", G_GUINT64_CONSTANT (15706484224),
+    "huggingface.co/deepseek-ai/DeepSeek-V2-Lite" },
+  { "deepseek-v2", G_GUINT64_CONSTANT (235741434880), "huggingface.co/deepseek-ai/DeepSeek-V2" },
+  { "kimi-k2", G_GUINT64_CONSTANT (1026408232448), "huggingface.co/moonshotai/Kimi-K2-Base" },
+  { "glm-4.5", G_GUINT64_CONSTANT (352797829024),
+    "huggingface.co/zai-org/GLM-4.5, without the prediction module" },
+  { "glm-4.5-air", G_GUINT64_CONSTANT (106852251264),
+    "huggingface.co/zai-org/GLM-4.5-Air, without the prediction module" },
+  { "gpt-oss-20b", G_GUINT64_CONSTANT (20914757184), "huggingface.co/openai/gpt-oss-20b" },
+  { "gpt-oss-120b", G_GUINT64_CONSTANT (116829156672), "huggingface.co/openai/gpt-oss-120b" },
   { "gpt2", G_GUINT64_CONSTANT (124439808), "huggingface.co/openai-community/gpt2" },
   { "gpt2-medium", G_GUINT64_CONSTANT (354823168), "huggingface.co/openai-community/gpt2-medium" },
   { "gpt2-large", G_GUINT64_CONSTANT (774030080), "huggingface.co/openai-community/gpt2-large" },
@@ -232,7 +243,8 @@ START_TEST (role_numbers_stay)
   ck_assert_int_eq (PLAN_TENSOR_DOWN, 6);
   ck_assert_int_eq (PLAN_TENSOR_FINAL_NORM, 7);
   ck_assert_int_eq (PLAN_TENSOR_OUTPUT, 8);
-  ck_assert_int_eq (PLAN_TENSOR_MTP_FINAL_NORM, PLAN_N_TENSORS - 1);
+  ck_assert_int_eq (PLAN_TENSOR_MTP_FINAL_NORM, 38);
+  ck_assert_int_eq (PLAN_TENSOR_EXPERT_DOWN_BIAS, PLAN_N_TENSORS - 1);
   g_autoptr (PlanModel) model = plan_model_new ("deepseek-v3", NULL);
   for (guint role = 0; role < PLAN_N_TENSORS; role++) /* none is left out */
     ck_assert_uint_eq (plan_model_tensor (model, role, 1).role, role);
@@ -255,6 +267,51 @@ START_TEST (active_and_prediction_parameters)
   ck_assert_uint_eq (plan_model_mtp_parameters (deepseek), 11610068224);
   ck_assert_uint_eq (plan_model_active_parameters (llama), plan_model_parameters (llama));
   ck_assert_uint_eq (plan_model_mtp_parameters (llama), 0);
+}
+END_TEST
+
+/* Published, in billions: what a token meets, with embedding and output layer or without; and what
+ * Megatron-LM counts of it at 4096 tokens, in GFLOP, or 0 where nobody says. */
+static const struct
+{
+  const char *spec;
+  double active, flops;
+} of_experts[] = {
+  { "mixtral-8x7b", 12.9, 0 },
+  { "mixtral-8x22b", 39, 0 },
+  { "qwen2-57b-a14b", 14, 0 },
+  { "qwen3-30b-a3b", 3.3, 23.006 },
+  { "qwen3-235b-a22b", 22, 148.03 },
+  { "deepseek-v2-lite", 2.4, 0 },
+  { "deepseek-v2", 21, 0 },
+  { "deepseek-v3", 37, 259.993 },
+  { "family=deepseek_v3,layers=61,hidden=7168,ffn=18432,heads=128,vocab=129280,max_seq=4096", 37,
+    249.812 },
+  { "kimi-k2", 32, 0 },
+  { "glm-4.5", 32, 0 },
+  { "glm-4.5-air", 12, 0 },
+  { "gpt-oss-20b", 3.61, 0 },
+  { "gpt-oss-120b", 5.13, 0 },
+  /* Moonlight-16B-A3B */
+  { "family=deepseek_v3,layers=27,hidden=2048,ffn=11264,heads=16,vocab=163840,max_seq=8192,"
+    "experts=64,topk=6,expert_ffn=1408,shared_ffn=2816,dense_layers=1,router_groups=0,"
+    "router_group_topk=0,router_scale=2.446,q_lora=0",
+    2.24, 17.15 },
+};
+
+START_TEST (experts_are_as_published)
+{
+  g_autoptr (PlanModel) model = plan_model_new (of_experts[_i].spec, NULL);
+  guint64 parts[PLAN_N_PARTS];
+  ck_assert_ptr_nonnull (model);
+  plan_model_count (model, parts);
+  const double most = 1e-9 * (double)plan_model_active_parameters (model);
+  const double least = most - 1e-9 * (double)(parts[PLAN_PART_EMBEDDING] + parts[PLAN_PART_OUTPUT]);
+  const double flops = 1e-9 * plan_model_flops_per_token (model, 4096, model->vocab);
+  ck_assert_msg (least - 0.2 < of_experts[_i].active && of_experts[_i].active < most + 0.05,
+                 "%s: from %g to %g", of_experts[_i].spec, least, most);
+  if (of_experts[_i].flops > 0)
+    ck_assert_double_eq_tol (flops, of_experts[_i].flops, 5e-4 * of_experts[_i].flops);
 }
 END_TEST
 
@@ -363,11 +420,16 @@ START_TEST (family_brings_its_properties)
       const char *head_dim = strstr (*family, "gemma")           ? "256"
                              : g_str_equal (*family, "qwen3")    ? "128"
                              : strstr (*family, "deepseek") != 0 ? "192"
+                             : g_str_equal (*family, "kimi_k2")  ? "192"
+                             : g_str_equal (*family, "glm4_moe") ? "128"
+                             : g_str_equal (*family, "gpt_oss")  ? "64"
                                                                  : "16";
       g_autofree char *expected = g_strdup_printf (
           "family=%s,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=%s,vocab=256,"
           "max_seq=128%s",
-          *family, head_dim, g_str_equal (*family, "mixtral") ? ",expert_ffn=176" : "");
+          *family, head_dim,
+          g_str_equal (*family, "mixtral") || g_str_equal (*family, "gpt_oss") ? ",expert_ffn=176"
+                                                                               : "");
       ck_assert_str_eq (text, expected);
     }
   g_autoptr (PlanModel) qwen = plan_model_new ("family=qwen2," TINY, NULL);
@@ -487,12 +549,21 @@ static const struct
   { TINY ",rope_fraction=0", "model: rope_fraction: '0' is out of range", PLAN_ERROR_INVALID },
   { TINY ",topk=1",
     "model: experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, dense_layers, "
-    "moe_every and router_bias must be left out",
+    "moe_every, expert_bias, pre_softmax and what begins with router_ must be left out",
     PLAN_ERROR_INVALID },
   { TINY ",moe_every=2", "model: experts: 0, so topk", PLAN_ERROR_INVALID },
   { TINY ",experts=2", "model: topk: 0 is out of range: it must be from 1 to experts=2",
     PLAN_ERROR_INVALID },
   { TINY ",experts=2,topk=3", "model: topk: 3 is out of range", PLAN_ERROR_INVALID },
+  { TINY ",router_scale=2", "model: experts: 0, so topk", PLAN_ERROR_INVALID },
+  { TINY ",experts=8,topk=2,router_groups=3,router_group_topk=1",
+    "model: router_groups: 3 does not divide experts=8", PLAN_ERROR_INVALID },
+  { TINY ",experts=8,topk=2,router_groups=4",
+    "model: router_group_topk: 0 is not from 1 to router_groups=4", PLAN_ERROR_INVALID },
+  { TINY ",experts=8,topk=3,router_groups=4,router_group_topk=1",
+    "model: router_group_topk: 1 groups have fewer experts than topk=3", PLAN_ERROR_INVALID },
+  { TINY ",experts=8,topk=2,router_score=sigmoid,pre_softmax=on",
+    "model: pre_softmax: on needs router_score=softmax", PLAN_ERROR_INVALID },
   { TINY ",experts=2,topk=1,shared_gate=on", "model: shared_gate: on, but shared_ffn is 0",
     PLAN_ERROR_INVALID },
   { TINY ",experts=2,topk=1,dense_layers=4",
@@ -572,6 +643,7 @@ main (void)
   tcase_add_test (tcase, tensors_outside_layers);
   tcase_add_test (tcase, role_numbers_stay);
   tcase_add_test (tcase, active_and_prediction_parameters);
+  tcase_add_loop_test (tcase, experts_are_as_published, 0, G_N_ELEMENTS (of_experts));
   tcase_add_test (tcase, flops_are_those_of_megatron);
   tcase_add_test (tcase, flops_of_every_kind);
   tcase_add_test (tcase, family_brings_its_properties);

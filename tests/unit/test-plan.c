@@ -543,6 +543,8 @@ static const struct
   { "expert-settings-need-experts", "llama3-8b", "gbs=64 ep_overlap=on" },
   { "ep-divides-experts", "mixtral-8x7b", "gbs=64 ep=16" },
   { "etp-divides-experts", "qwen3-30b-a3b", "gbs=64 etp=5" },
+  { "biased-experts-are-whole", "gpt-oss-20b", "gbs=64 etp=2" },
+  { "not-built-yet-sinks", "gpt-oss-20b", "gbs=64" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=128" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=32 etp=2 dp_outer=2" },
   { "experts-need-sp", "mixtral-8x7b", "gbs=64 tp=2 sp=off" },
