@@ -53,6 +53,7 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
   plan_emit_refuse (reasons, IS (AG_GROUP, ON),
                     "ag_group=on: Megatron-Bridge makes no communicator for it: use off, or --as "
                     "megatron");
+  plan_emit_refuse_experts (m, reasons);
   plan_emit_refuse (reasons, value[PLAN_EP] > 1, "ep: experts are not written: use 1");
   plan_emit_refuse (reasons,
                     m->positions == PLAN_POSITIONS_LEARNED && value[PLAN_SEQ] != m->max_seq,

@@ -63,19 +63,14 @@ add_activation (const PlanModel *m, GPtrArray *lines)
   add_if (lines, is_exact && m->mlp_bias, PLAN_MEGATRON_BIAS_GELU_FUSION);
 }
 
-/* The token itself is one of the window, which the flag does not count. Of the layers from `from`
- * on one in `every` has it. */
+/* A list of marks: of the layers from `from` on one in `every` has one. */
 static void
-add_window (const PlanModel *m, GPtrArray *lines)
+add_pattern (GPtrArray *lines, PlanMegatronFlag flag, gint64 layers, gint64 from, gint64 every)
 {
-  if (m->window == 0)
-    return;
-  plan_emit_line (lines, "%s " INT ",0", plan_megatron_flag_name (PLAN_MEGATRON_WINDOW_SIZE),
-                  m->window - 1);
-  if (m->window_from == 0 && m->window_every == 1)
-    return;
-  const gint64 from = m->window_from, every = m->window_every, after = m->layers - from;
+  const gint64 after = layers - from;
   g_autoptr (GString) pattern = g_string_new (NULL);
+  if (from == 0 && every == 1)
+    return;
   if (from > 0)
     g_string_append_printf (pattern, "[0]*" INT "+", from);
   if (every == 1)
@@ -86,8 +81,67 @@ add_window (const PlanModel *m, GPtrArray *lines)
     g_string_append_printf (pattern, "%s[1]", after >= every ? "+" : "");
   if (every > 1 && after % every > 1)
     g_string_append_printf (pattern, "+[0]*" INT, after % every - 1);
-  plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (PLAN_MEGATRON_WINDOW_SKIP_FREQ),
-                  pattern->str);
+  plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (flag), pattern->str);
+}
+
+/* The token itself is one of the window, which the flag does not count. */
+static void
+add_window (const PlanModel *m, GPtrArray *lines)
+{
+  if (m->window == 0)
+    return;
+  plan_emit_line (lines, "%s " INT ",0", plan_megatron_flag_name (PLAN_MEGATRON_WINDOW_SIZE),
+                  m->window - 1);
+  add_pattern (lines, PLAN_MEGATRON_WINDOW_SKIP_FREQ, m->layers, m->window_from, m->window_every);
+}
+
+static void
+add_router (const PlanModel *m, GPtrArray *lines)
+{
+  static const char *const scores[] = { [PLAN_ROUTER_SOFTMAX] = "softmax",
+                                        [PLAN_ROUTER_SIGMOID] = "sigmoid",
+                                        [PLAN_ROUTER_SQRTSOFTPLUS] = "sqrtsoftplus" };
+  add_int (lines, PLAN_MEGATRON_MOE_ROUTER_TOPK, m->topk);
+  add_word (lines, PLAN_MEGATRON_MOE_SCORE_FUNCTION, scores[m->router_score]);
+  add_if (lines, m->pre_softmax, PLAN_MEGATRON_MOE_PRE_SOFTMAX);
+  add_if (lines, m->router_bias, PLAN_MEGATRON_MOE_EXPERT_BIAS);
+  if (m->router_groups > 0)
+    {
+      add_int (lines, PLAN_MEGATRON_MOE_NUM_GROUPS, m->router_groups);
+      add_int (lines, PLAN_MEGATRON_MOE_GROUP_TOPK, m->router_group_topk);
+    }
+  if (m->router_scale != 1)
+    add_real (lines, PLAN_MEGATRON_MOE_SCALING_FACTOR, m->router_scale);
+}
+
+static void
+add_experts (const PlanModel *m, GPtrArray *lines)
+{
+  gint64 first = 0;
+  if (m->experts == 0)
+    return;
+  while (!plan_model_is_moe_layer (m, first))
+    first++;
+  add_int (lines, PLAN_MEGATRON_NUM_EXPERTS, m->experts);
+  add_int (lines, PLAN_MEGATRON_MOE_FFN_HIDDEN_SIZE, m->expert_ffn);
+  if (m->shared_ffn > 0)
+    add_int (lines, PLAN_MEGATRON_MOE_SHARED_SIZE, m->shared_ffn);
+  add_if (lines, m->shared_gate, PLAN_MEGATRON_MOE_SHARED_GATE);
+  add_pattern (lines, PLAN_MEGATRON_MOE_LAYER_FREQ, m->layers, first, m->moe_every);
+  add_router (m, lines);
+}
+
+/* Positions of latent heads are those of YaRN by default, at a scale of 1: plain ones. */
+static void
+add_latent (const PlanModel *m, GPtrArray *lines)
+{
+  add (lines, PLAN_MEGATRON_MULTI_LATENT_ATTENTION);
+  if (m->q_lora > 0)
+    add_int (lines, PLAN_MEGATRON_Q_LORA_RANK, m->q_lora);
+  add_int (lines, PLAN_MEGATRON_KV_LORA_RANK, m->kv_lora);
+  add_int (lines, PLAN_MEGATRON_QK_HEAD_DIM, m->nope_dim);
+  add_int (lines, PLAN_MEGATRON_QK_POS_EMB_HEAD_DIM, m->rope_dim);
+  add_int (lines, PLAN_MEGATRON_V_HEAD_DIM, m->v_dim);
 }
 
 static void
@@ -110,6 +164,8 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   const char *reason;
   for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
     plan_emit_refuse (reasons, TRUE, "%s", reason);
+  plan_emit_refuse (reasons, m->sinks,
+                    "model sinks=on: gpt-oss's, whose activation is bounded too, are not written");
   plan_emit_line (lines, "--use-mcore-models");
   add_word (lines, PLAN_MEGATRON_TRANSFORMER_IMPL, "transformer_engine");
   add_int (lines, PLAN_MEGATRON_NUM_LAYERS, m->layers);
@@ -121,7 +177,10 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
       add (lines, PLAN_MEGATRON_GROUP_QUERY_ATTENTION);
       add_int (lines, PLAN_MEGATRON_NUM_QUERY_GROUPS, m->kv_heads);
     }
-  add_int (lines, PLAN_MEGATRON_KV_CHANNELS, m->head_dim);
+  if (m->kv_lora > 0)
+    add_latent (m, lines);
+  else
+    add_int (lines, PLAN_MEGATRON_KV_CHANNELS, m->head_dim);
   /* Rows where positions are learned; elsewhere only a bound, which Megatron-LM checks. */
   add_int (lines, PLAN_MEGATRON_MAX_POSITION_EMBEDDINGS, MAX (m->max_seq, seq));
   add_positions (m, lines);
@@ -129,11 +188,12 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
             m->norm == PLAN_NORM_RMSNORM ? "RMSNorm" : "LayerNorm");
   add_real (lines, PLAN_MEGATRON_NORM_EPSILON, m->norm_eps);
   add_if (lines, m->norm_1p, PLAN_MEGATRON_NORM_ONE_PLUS);
-  add_if (lines, m->qk_norm, PLAN_MEGATRON_QK_LAYERNORM);
+  add_if (lines, m->qk_norm || m->kv_lora > 0, PLAN_MEGATRON_QK_LAYERNORM);
   add_activation (m, lines);
   add_if (lines, !has_all_biases (m), PLAN_MEGATRON_ADD_BIAS_LINEAR);
   add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);
   add_window (m, lines);
+  add_experts (m, lines);
   add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
   if (m->mtp > 0)
     add_int (lines, PLAN_MEGATRON_MTP_NUM_LAYERS, m->mtp);

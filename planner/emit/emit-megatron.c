@@ -36,6 +36,12 @@ static const struct
   { PLAN_CP, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
   { PLAN_PP, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
   { PLAN_EP, PLAN_EMIT_GROUP_BATCH, 1, FALSE },
+  { PLAN_ETP, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_MOE_GROUPED_GEMM, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_MOE_PERMUTE_FUSION, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_MOE_ROUTER_FUSION, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_MOE_SHARED_OVERLAP, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_EP_OVERLAP, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
   { PLAN_STRATEGY, PLAN_EMIT_GROUP_SHARDING, SAID, TRUE },
   { PLAN_DP_OUTER, PLAN_EMIT_GROUP_SHARDING, 1, FALSE },
   { PLAN_OUTER_STRATEGY, PLAN_EMIT_GROUP_SHARDING, PLAN_OUTER_STRATEGY_NO_SHARD, TRUE },
@@ -82,7 +88,8 @@ add_always (const Emit *e)
   if (e->is_ddp)
     {
       add_if (e, IS (STRATEGY, OPTIM), PLAN_EMIT_GROUP_SHARDING, F (DISTRIBUTED_OPTIMIZER), NULL);
-      plan_emit_line (e->command->environment, "CUDA_DEVICE_MAX_CONNECTIONS=1");
+      plan_emit_line (e->command->environment, "CUDA_DEVICE_MAX_CONNECTIONS=%d",
+                      IS (EP_OVERLAP, ON) ? 32 : 1); /* arguments.py 1466 */
       return;
     }
   add (e, PLAN_EMIT_GROUP_SHARDING, F (MEGATRON_FSDP), NULL);
@@ -98,7 +105,7 @@ add_fields (const Emit *e)
     {
       const PlanField field = fields[i].field;
       PlanMegatronFlag flag;
-      if (e->is_ddp && fields[i].is_fsdp)
+      if ((e->is_ddp && fields[i].is_fsdp) || !plan_field_is_of (field, e->subject->model))
         continue;
       if (!plan_megatron_flag_of_field (field, &flag))
         g_return_if_reached ();
@@ -110,6 +117,24 @@ add_fields (const Emit *e)
       else
         add_if (e, value != fields[i].unsaid, fields[i].group, flag, text);
     }
+}
+
+/* Whose default for etp is tp. */
+static void
+add_experts (const Emit *e)
+{
+  static const char *const dispatchers[] = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "alltoall",
+                                             [PLAN_MOE_DISPATCHER_ALLGATHER] = "allgather",
+                                             [PLAN_MOE_DISPATCHER_DEEPEP] = "flex",
+                                             [PLAN_MOE_DISPATCHER_HYBRIDEP] = "flex" };
+  const PlanEmitGroup group = PLAN_EMIT_GROUP_EXPERTS;
+  const gint64 dispatcher = e->value[PLAN_MOE_DISPATCHER];
+  if (e->subject->model->experts == 0)
+    return;
+  add (e, group, F (MOE_DISPATCHER), dispatchers[dispatcher]);
+  add_if (e, g_str_equal (dispatchers[dispatcher], "flex"), group, F (MOE_FLEX_BACKEND),
+          plan_field_names (PLAN_MOE_DISPATCHER)[dispatcher]);
+  add_if (e, IS (ROUTER_DTYPE, FP32) && !IS (COMPUTE, FP32), group, F (MOE_ROUTER_DTYPE), "fp32");
 }
 
 static void
@@ -255,6 +280,8 @@ refuse (const Emit *e)
                     "megatron_fsdp");
   plan_emit_refuse (reasons, IS (TASK, EVAL),
                     "task=eval: Megatron-LM evaluates within training only: use train");
+  plan_emit_refuse (reasons, IS (ROUTER_DTYPE, BF16) && IS (COMPUTE, FP32),
+                    "router_dtype=bf16: a router computes in fp32, or as all else does: use fp32");
 }
 
 void
@@ -277,6 +304,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   add_compute (e);
   add_always (e);
   add_fields (e);
+  add_experts (e);
   add_states (e);
   add_overlap (e);
   add_memory (e);

@@ -54,6 +54,11 @@
   X (MOE_SHARED_SIZE, "moe_shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", INT, "", "") \
   X (MOE_SHARED_GATE, "moe_shared_expert_gate", "moe-shared-expert-gate", ON, "off", "") \
   X (MOE_EXPERT_BIAS, "moe_router_enable_expert_bias", "moe-router-enable-expert-bias", ON, "off", "") \
+  X (MOE_SCORE_FUNCTION, "moe_router_score_function", "moe-router-score-function", WORD, "softmax", "softmax|sigmoid|sqrtsoftplus") \
+  X (MOE_PRE_SOFTMAX, "moe_router_pre_softmax", "moe-router-pre-softmax", ON, "off", "") \
+  X (MOE_NUM_GROUPS, "moe_router_num_groups", "moe-router-num-groups", INT, "", "") \
+  X (MOE_GROUP_TOPK, "moe_router_group_topk", "moe-router-group-topk", INT, "", "") \
+  X (MOE_SCALING_FACTOR, "moe_router_topk_scaling_factor", "moe-router-topk-scaling-factor", REAL, "", "") \
   X (MOE_LATENT_SIZE, "moe_latent_size", "moe-latent-size", INT, "", "") \
   X (MOE_LAYER_FREQ, "moe_layer_freq", "moe-layer-freq", TEXT, "1", "") \
   X (MULTI_LATENT_ATTENTION, "multi_latent_attention", "multi-latent-attention", ON, "off", "") \
@@ -62,6 +67,7 @@
   X (QK_HEAD_DIM, "qk_head_dim", "qk-head-dim", INT, "128", "") \
   X (QK_POS_EMB_HEAD_DIM, "qk_pos_emb_head_dim", "qk-pos-emb-head-dim", INT, "64", "") \
   X (V_HEAD_DIM, "v_head_dim", "v-head-dim", INT, "128", "") \
+  X (SOFTMAX_TYPE, "softmax_type", "softmax-type", WORD, "vanilla", "vanilla|off-by-one|learnable") \
   X (MTP_NUM_LAYERS, "mtp_num_layers", "mtp-num-layers", INT, "", "") \
   X (HYBRID_LAYER_PATTERN, "hybrid_layer_pattern", "hybrid-layer-pattern", TEXT, "", "") \
   X (LINEAR_ATTENTION, "experimental_attention_variant", "experimental-attention-variant", TEXT, "", "") \
@@ -78,6 +84,7 @@
   X (PP, "pipeline_model_parallel_size", "pipeline-model-parallel-size", INT, "1", "") \
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
+  X (ETP, "expert_tensor_parallel_size", "expert-tensor-parallel-size", INT, "", "") \
   X (SEQUENCE_PARALLEL, "sequence_parallel", "sequence-parallel", ON, "off", "") \
   X (TP_COMM_OVERLAP, "tp_comm_overlap", "tp-comm-overlap", ON, "off", "") \
   X (MEGATRON_FSDP, "use_megatron_fsdp", "use-megatron-fsdp", ON, "off", "") \
@@ -155,6 +162,14 @@
   X (DETERMINISTIC, "deterministic_mode", "deterministic-mode", ON, "off", "") \
   X (TRANSFORMER_IMPL, "transformer_impl", "transformer-impl", TEXT, "transformer_engine", "") \
   X (HYBRID_CP, "hybrid_context_parallel", "hybrid-context-parallel", ON, "off", "") \
+  X (MOE_DISPATCHER, "moe_token_dispatcher_type", "moe-token-dispatcher-type", WORD, "allgather", "allgather|alltoall|alltoall_seq|flex") \
+  X (MOE_FLEX_BACKEND, "moe_flex_dispatcher_backend", "moe-flex-dispatcher-backend", WORD, "deepep", "deepep|hybridep|ncclep") \
+  X (MOE_ENABLE_DEEPEP, "moe_enable_deepep", "moe-enable-deepep", ON, "off", "") \
+  X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "moe-grouped-gemm", ON, "off", "") \
+  X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "moe-permute-fusion", ON, "off", "") \
+  X (MOE_ROUTER_FUSION, "moe_router_fusion", "moe-router-fusion", ON, "off", "") \
+  X (MOE_ROUTER_DTYPE, "moe_router_dtype", "moe-router-dtype", WORD, "", "fp32|fp64") \
+  X (MOE_SHARED_OVERLAP, "moe_shared_expert_overlap", "moe-shared-expert-overlap", ON, "off", "") \
   X (EP_OVERLAP, "overlap_moe_expert_parallel_comm", "overlap-moe-expert-parallel-comm", ON, "off", "") \
   X (DELAY_WGRAD, "delay_wgrad_compute", "delay-wgrad-compute", ON, "off", "") \
   X (GROUPED_WEIGHT, "moe_single_grouped_weight", "moe-single-grouped-weight", ON, "off", "") \

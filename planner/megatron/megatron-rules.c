@@ -211,7 +211,7 @@ check_overlap (const Check *c)
   warn (c, c->is_fsdp && !GIVEN (STRATEGY) && c->date < 20260401, F (STRATEGY),
         "is missing: before 2026-04-01 nothing is sharded without it");
   warn (c,
-        !c->is_fsdp && !ON (TORCH_FSDP2) && c->settings->environment
+        !c->is_fsdp && !ON (TORCH_FSDP2) && !ON (EP_OVERLAP) && c->settings->environment
             && !environment_is (c, "CUDA_DEVICE_MAX_CONNECTIONS", "1")
             && (INT (TP) > 1 || INT (CP) > 1),
         INT (TP) > 1 ? F (TP) : F (CP),
@@ -299,6 +299,68 @@ check_recompute (const Check *c)
   refuse (c, ON (EP_OVERLAP) && full, F (EP_OVERLAP), "excludes full recompute");
   refuse (c, full && (IS (CUDA_GRAPH, "local") || IS (CUDA_GRAPH, "transformer_engine")),
           F (CUDA_GRAPH), "with full recompute must be full_iteration");
+}
+
+/* Which experts a token may go to, and their layout. */
+static void
+check_router (const Check *c)
+{
+  const gint64 experts = INT (NUM_EXPERTS), groups = INT (MOE_NUM_GROUPS);
+  const gboolean is_softmax = IS (MOE_SCORE_FUNCTION, "softmax");
+  refuse (c, INT (EP) > 1 && experts == 0, F (EP), "above 1 needs --num-experts");
+  if (experts == 0)
+    return;
+  refuse (c, INT (EP) > 1 && experts % INT (EP) != 0, F (EP), "must divide --num-experts");
+  refuse (c, ON (TORCH_FSDP2) && !c->is_fsdp && INT (EP) > 1, F (TORCH_FSDP2),
+          "excludes expert parallelism");
+  refuse (c, INT (TP) > 1 && !ON (SEQUENCE_PARALLEL), F (TP),
+          "with experts needs --sequence-parallel: training without it stops");
+  refuse (c, ON (ADD_BIAS_LINEAR) && (GIVEN (ETP) ? INT (ETP) : INT (TP)) > 1, F (NUM_EXPERTS),
+          "whose biases are not disabled needs --expert-tensor-parallel-size 1");
+  refuse (c, ON (MOE_EXPERT_BIAS) && is_softmax, F (MOE_EXPERT_BIAS),
+          "needs --moe-router-score-function sigmoid or sqrtsoftplus");
+  refuse (c, INT (MOE_ROUTER_TOPK) == 1 && is_softmax && !ON (MOE_PRE_SOFTMAX), F (MOE_ROUTER_TOPK),
+          "1 needs --moe-router-pre-softmax");
+  refuse (c, INT (MOE_GROUP_TOPK) > 0 && (groups == 0 || experts % groups != 0), F (MOE_GROUP_TOPK),
+          "needs --moe-router-num-groups, which divides --num-experts");
+  refuse (c, groups > 0 && INT (MOE_GROUP_TOPK) > groups, F (MOE_GROUP_TOPK),
+          "must not be above --moe-router-num-groups");
+}
+
+/* How tokens travel, and what goes on meanwhile. */
+static void
+check_dispatch (const Check *c)
+{
+  const gboolean selective = ON (RECOMPUTE_ACTIVATIONS) || IS (RECOMPUTE, "selective");
+  const gboolean is_flex = IS (MOE_DISPATCHER, "flex"), gathers = IS (MOE_DISPATCHER, "allgather");
+  const gint64 etp = GIVEN (ETP) ? INT (ETP) : INT (TP);
+  if (INT (NUM_EXPERTS) == 0)
+    return;
+  refuse (c, is_flex && !IS (MOE_FLEX_BACKEND, "hybridep") && INT (EP) * etp == 1,
+          F (MOE_DISPATCHER), "flex sends between ranks: it needs expert parallelism");
+  refuse (c, ON (MOE_SHARED_OVERLAP) && gathers, F (MOE_SHARED_OVERLAP),
+          "needs --moe-token-dispatcher-type alltoall or flex");
+  refuse (c, ON (MOE_SHARED_OVERLAP) && selective && HAS (RECOMPUTE_MODULES, "shared_experts"),
+          F (MOE_SHARED_OVERLAP), "and recomputing shared_experts exclude each other");
+  refuse (c, selective && HAS (RECOMPUTE_MODULES, "moe_act") && !ON (MOE_GROUPED_GEMM),
+          F (RECOMPUTE_MODULES), "moe_act needs --moe-grouped-gemm");
+  refuse (c, ON (EP_OVERLAP) && (INT (EP) == 1 || gathers), F (EP_OVERLAP),
+          "needs expert parallelism and --moe-token-dispatcher-type alltoall or flex");
+  refuse (c, ON (EP_OVERLAP) && !ON (BF16) && !ON (FP16), F (EP_OVERLAP), "needs --bf16 or --fp16");
+  refuse (c, ON (EP_OVERLAP) && selective && HAS (RECOMPUTE_MODULES, "moe"), F (EP_OVERLAP),
+          "excludes recomputing moe");
+  refuse (c, ON (EP_OVERLAP) && ON (MOE_SHARED_OVERLAP), F (EP_OVERLAP),
+          "and --moe-shared-expert-overlap exclude each other");
+  refuse (c, ON (EP_OVERLAP) && INT (MTP_NUM_LAYERS) > 1, F (EP_OVERLAP),
+          "takes one prediction module at most");
+  refuse (c, ON (DELAY_WGRAD) && !ON (EP_OVERLAP), F (DELAY_WGRAD),
+          "needs --overlap-moe-expert-parallel-comm");
+  warn (c, c->is_fsdp && INT (FSDP_VERSION) == 1 && ON (AVERAGE_IN_COLLECTIVE) && INT (EP) > 1,
+        F (AVERAGE_IN_COLLECTIVE),
+        "averages gradients of experts over too few ranks, as read: they come out as many times "
+        "too large as --expert-model-parallel-size says");
+  warn (c, c->is_fsdp && INT (FSDP_VERSION) == 2 && is_flex && IS (MOE_FLEX_BACKEND, "hybridep"),
+        F (MOE_FLEX_BACKEND), "hybridep with version 2 gives bad gradients (issue #7400)");
 }
 
 static void
@@ -395,7 +457,6 @@ check_sizes (const Check *c)
         "acts only with --group-query-attention: every head has keys and values of its own");
   warn (c, INT (TP) == 1 && ON (SEQUENCE_PARALLEL), F (SEQUENCE_PARALLEL),
         "is switched off without tensor parallelism");
-  refuse (c, INT (EP) > 1 && INT (NUM_EXPERTS) == 0, F (EP), "above 1 needs --num-experts");
   say (c, PLAN_MEGATRON_NOTE,
        g_ascii_strtod (plan_megatron_value (c->settings, F (ATTENTION_DROPOUT)), NULL) > 0,
        F (ATTENTION_DROPOUT),
@@ -416,6 +477,8 @@ plan_megatron_rules_check (const PlanMegatronSettings *settings, gint64 date, GP
   check.is_full = IS (STRATEGY, "optim_grads_params");
   check.is_quantised = (ON (FP8_PARAM) && GIVEN (FP8)) || (ON (FP4_PARAM) && GIVEN (FP4));
   check_sizes (c);
+  check_router (c);
+  check_dispatch (c);
   check_overlap (c);
   if (check.is_fsdp)
     {

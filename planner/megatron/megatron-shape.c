@@ -129,7 +129,20 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->shared_expert_ffn = plan_megatron_int (s, PLAN_MEGATRON_MOE_SHARED_SIZE);
   self->shared_expert_gate
       = self->shared_expert_ffn > 0 && plan_megatron_is_on (s, PLAN_MEGATRON_MOE_SHARED_GATE);
-  self->expert_bias = plan_megatron_is_on (s, PLAN_MEGATRON_MOE_EXPERT_BIAS);
+  self->balances_by_bias = plan_megatron_is_on (s, PLAN_MEGATRON_MOE_EXPERT_BIAS);
+  self->router_score = plan_megatron_is (s, PLAN_MEGATRON_MOE_SCORE_FUNCTION, "sigmoid")
+                           ? PLAN_ROUTER_SIGMOID
+                       : plan_megatron_is (s, PLAN_MEGATRON_MOE_SCORE_FUNCTION, "sqrtsoftplus")
+                           ? PLAN_ROUTER_SQRTSOFTPLUS
+                           : PLAN_ROUTER_SOFTMAX;
+  self->pre_softmax = self->router_score == PLAN_ROUTER_SOFTMAX
+                      && plan_megatron_is_on (s, PLAN_MEGATRON_MOE_PRE_SOFTMAX);
+  self->router_group_topk = plan_megatron_int (s, PLAN_MEGATRON_MOE_GROUP_TOPK);
+  if (self->router_group_topk > 0)
+    self->router_groups = plan_megatron_int (s, PLAN_MEGATRON_MOE_NUM_GROUPS);
+  self->router_scale = plan_megatron_is_given (s, PLAN_MEGATRON_MOE_SCALING_FACTOR)
+                           ? real_of (s, PLAN_MEGATRON_MOE_SCALING_FACTOR)
+                           : 1;
   self->expert_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_MOE_LAYER_FREQ));
 }
 
@@ -162,6 +175,8 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
     .qk_layernorm = plan_megatron_is_on (s, PLAN_MEGATRON_QK_LAYERNORM),
     .add_bias_linear = biases,
     .add_qkv_bias = biases || plan_megatron_is_on (s, PLAN_MEGATRON_ADD_QKV_BIAS),
+    .has_sinks = plan_megatron_is (s, PLAN_MEGATRON_SOFTMAX_TYPE, "learnable"),
+    .has_other_softmax = plan_megatron_is (s, PLAN_MEGATRON_SOFTMAX_TYPE, "off-by-one"),
     .is_tied = !plan_megatron_is_on (s, PLAN_MEGATRON_UNTIE),
     .window = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_WINDOW_SIZE)),
     .window_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_WINDOW_SKIP_FREQ)),
@@ -240,8 +255,7 @@ check_expressible (const PlanMegatronShape *self, GError **error)
           "--multi-latent-attention with --position-embedding-type learned_absolute");
   refuse (text, strcmp (self->positions, "relative") == 0 || strcmp (self->positions, "mrope") == 0,
           "--position-embedding-type relative or mrope");
-  refuse (text, self->experts > 0 && self->add_bias_linear,
-          "--num-experts without --disable-bias-linear, so that experts add biases");
+  refuse (text, self->has_other_softmax, "--softmax-type off-by-one");
   refuse (text, self->mtp_layers > 0 && !self->is_rms_norm,
           "--mtp-num-layers with --normalization LayerNorm");
   if (text->len == 0)
@@ -331,6 +345,9 @@ add_expert_layers (GString *text, const PlanMegatronShape *self, GError **error)
 static gboolean
 add_experts (GString *text, const PlanMegatronShape *self, GError **error)
 {
+  static const char *const scores[] = { [PLAN_ROUTER_SOFTMAX] = "softmax",
+                                        [PLAN_ROUTER_SIGMOID] = "sigmoid",
+                                        [PLAN_ROUTER_SQRTSOFTPLUS] = "sqrtsoftplus" };
   if (self->experts == 0)
     return TRUE;
   add_int (text, "experts", self->experts);
@@ -338,7 +355,13 @@ add_experts (GString *text, const PlanMegatronShape *self, GError **error)
   add_int (text, "expert_ffn", self->expert_ffn);
   add_int (text, "shared_ffn", self->shared_expert_ffn);
   add_flag (text, "shared_gate", self->shared_expert_gate);
-  add_flag (text, "router_bias", self->expert_bias);
+  add_flag (text, "router_bias", self->balances_by_bias);
+  g_string_append_printf (text, ",router_score=%s", scores[self->router_score]);
+  add_flag (text, "pre_softmax", self->pre_softmax);
+  add_int (text, "router_groups", self->router_groups);
+  add_int (text, "router_group_topk", self->router_group_topk);
+  add_real (text, "router_scale", self->router_scale);
+  add_flag (text, "expert_bias", self->add_bias_linear);
   return add_expert_layers (text, self, error);
 }
 
@@ -434,6 +457,7 @@ add_properties (GString *text, const PlanMegatronShape *self)
     g_string_append (text, ",positions=none");
   else if (self->rotary_percent != 1)
     add_real (text, "rope_fraction", self->rotary_percent);
+  add_flag (text, "sinks", self->has_sinks);
   add_int (text, "mtp", self->mtp_layers);
 }
 
@@ -512,6 +536,19 @@ complete_by (const PlanMegatronShape *self, const PlanModel *model)
   return shape;
 }
 
+/* Two ways of saying which layers have experts may come to the same. */
+static void
+align_layers (PlanModel *told, const PlanModel *model)
+{
+  if (told->layers != model->layers)
+    return;
+  for (gint64 i = 0; i < model->layers; i++)
+    if (plan_model_is_moe_layer (told, i) != plan_model_is_moe_layer (model, i))
+      return;
+  told->dense_layers = model->dense_layers;
+  told->moe_every = model->moe_every;
+}
+
 char *
 plan_megatron_shape_compare (const PlanMegatronShape *self, const PlanModel *model, GError **error)
 {
@@ -521,6 +558,7 @@ plan_megatron_shape_compare (const PlanMegatronShape *self, const PlanModel *mod
   g_autoptr (PlanModel) told = plan_megatron_shape_model (&shape, error);
   if (!told)
     return NULL;
+  align_layers (told, model);
   g_autoptr (GString) text = g_string_new (NULL);
   guint n;
   const PlanModelKey *const keys = plan_model_keys (&n);

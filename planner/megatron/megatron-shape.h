@@ -13,12 +13,14 @@ typedef struct
   gint64 padded_vocab; /* as Megatron-LM pads it; 0 likewise */
   gint64 experts, expert_ffn, expert_topk, shared_expert_ffn;                  /* 0: dense */
   gint64 q_lora_rank, kv_lora_rank, qk_head_dim, qk_positions_dim, v_head_dim; /* if latent */
+  gint64 router_groups, router_group_topk;
   gint64 mtp_layers;
-  double norm_epsilon, rotary_base, rotary_percent;
+  double norm_epsilon, rotary_base, rotary_percent, router_scale;
   PlanActivation activation;
+  PlanRouterScore router_score;
   gboolean is_gated, is_rms_norm, norm_is_one_plus, qk_layernorm;
   gboolean add_bias_linear, add_qkv_bias;
-  gboolean shared_expert_gate, expert_bias;
+  gboolean shared_expert_gate, balances_by_bias, pre_softmax, has_sinks, has_other_softmax;
   gboolean is_tied, is_latent_attention;
   char *expert_layers;          /* a number or a list, planner/megatron/megatron-pattern.h */
   char *window, *window_layers; /* two numbers; likewise; each NULL where not given */

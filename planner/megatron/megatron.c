@@ -20,6 +20,7 @@ typedef enum
 {
   ANY,
   FSDP,
+  EXPERTS, /* any, of models with experts */
 } Reach;
 
 static const struct
@@ -47,6 +48,12 @@ static const struct
   { PLAN_ATTENTION_DROPOUT, F (ATTENTION_DROPOUT), ANY },
   { PLAN_DETERMINISTIC, F (DETERMINISTIC), ANY },
   { PLAN_NCCL_UB, F (NCCL_UB), ANY },
+  { PLAN_ETP, F (ETP), EXPERTS },
+  { PLAN_MOE_GROUPED_GEMM, F (MOE_GROUPED_GEMM), EXPERTS },
+  { PLAN_MOE_PERMUTE_FUSION, F (MOE_PERMUTE_FUSION), EXPERTS },
+  { PLAN_MOE_ROUTER_FUSION, F (MOE_ROUTER_FUSION), EXPERTS },
+  { PLAN_MOE_SHARED_OVERLAP, F (MOE_SHARED_OVERLAP), EXPERTS },
+  { PLAN_EP_OVERLAP, F (EP_OVERLAP), EXPERTS },
   { PLAN_STRATEGY, F (STRATEGY), FSDP },
   { PLAN_OUTER_STRATEGY, F (OUTER_STRATEGY), FSDP },
   { PLAN_COMM_UNIT, F (COMM_UNIT), FSDP },
@@ -171,17 +178,49 @@ set_stack (Plan *plan, const PlanMegatronSettings *s, gint64 stack_date)
 static gboolean
 set_same (Plan *plan, const PlanMegatronSettings *s, GError **error)
 {
-  const gboolean is_fsdp = plan_megatron_is_fsdp (s);
+  const gboolean reaches[] = { [ANY] = TRUE,
+                               [FSDP] = plan_megatron_is_fsdp (s),
+                               [EXPERTS] = plan_megatron_int (s, F (NUM_EXPERTS)) > 0 };
   for (guint i = 0; i < G_N_ELEMENTS (same); i++)
     {
       const char *const value = plan_megatron_value (s, same[i].flag);
-      if (value && (is_fsdp || same[i].reach == ANY)
+      if (value && reaches[same[i].reach]
           && !plan_set (plan, plan_field_name (same[i].field), value, error))
         {
           g_prefix_error (error, "%s: ", plan_megatron_flag_name (same[i].flag));
           return FALSE;
         }
     }
+  return TRUE;
+}
+
+static gboolean
+set_experts (Plan *plan, const PlanMegatronSettings *s, GError **error)
+{
+  gint64 *const value = plan->value;
+  const gboolean is_flex = plan_megatron_is (s, F (MOE_DISPATCHER), "flex");
+  const gboolean is_half = plan_megatron_is_on (s, F (BF16)) || plan_megatron_is_on (s, F (FP16));
+  if (plan_megatron_int (s, F (NUM_EXPERTS)) == 0)
+    return TRUE;
+  if (is_flex && plan_megatron_is (s, F (MOE_FLEX_BACKEND), "ncclep"))
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                   "--moe-flex-dispatcher-backend ncclep is not modelled, only deepep and hybridep "
+                   "are");
+      return FALSE;
+    }
+  if (!plan_megatron_is_given (s, F (ETP)))
+    value[PLAN_ETP] = value[PLAN_TP]; /* arguments.py 587 */
+  value[PLAN_MOE_DISPATCHER] = plan_megatron_is (s, F (MOE_DISPATCHER), "allgather")
+                                   ? PLAN_MOE_DISPATCHER_ALLGATHER
+                               : !is_flex ? PLAN_MOE_DISPATCHER_ALLTOALL
+                               : plan_megatron_is (s, F (MOE_FLEX_BACKEND), "hybridep")
+                                       && !plan_megatron_is_on (s, F (MOE_ENABLE_DEEPEP))
+                                   ? PLAN_MOE_DISPATCHER_HYBRIDEP
+                                   : PLAN_MOE_DISPATCHER_DEEPEP;
+  value[PLAN_ROUTER_DTYPE] = plan_megatron_is_given (s, F (MOE_ROUTER_DTYPE)) || !is_half
+                                 ? PLAN_ROUTER_DTYPE_FP32
+                                 : PLAN_ROUTER_DTYPE_BF16;
   return TRUE;
 }
 
@@ -429,7 +468,7 @@ interpret (const PlanMegatronSettings *s, gint64 stack_date, gint64 date, PlanMe
   Plan *const plan = &self->plan;
   plan_init (plan);
   set_stack (plan, s, stack_date);
-  if (!set_same (plan, s, error) || !set_compute (plan, s, error)
+  if (!set_same (plan, s, error) || !set_experts (plan, s, error) || !set_compute (plan, s, error)
       || !set_activations (plan, s, self->notes, error) || !set_rest (plan, s, date, error))
     return FALSE;
   set_states (plan, s, date);

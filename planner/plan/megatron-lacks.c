@@ -83,6 +83,31 @@ predicts_by_layernorm (const PlanModel *m)
   return m->mtp > 0 && m->norm != PLAN_NORM_RMSNORM;
 }
 
+static gboolean
+has_biased_half (const PlanModel *m)
+{
+  const gboolean has_all = m->qkv_bias && m->proj_bias && m->mlp_bias;
+  return m->experts > 0 && m->expert_bias != has_all;
+}
+
+static gboolean
+balances_softmax (const PlanModel *m)
+{
+  return m->router_bias && m->router_score == PLAN_ROUTER_SOFTMAX;
+}
+
+static gboolean
+chooses_one (const PlanModel *m)
+{
+  return m->topk == 1 && m->router_score == PLAN_ROUTER_SOFTMAX && !m->pre_softmax;
+}
+
+static gboolean
+has_latent_part (const PlanModel *m)
+{
+  return m->kv_lora > 0 && m->rope_fraction != 1;
+}
+
 /* GELU by tanh is Megatron-LM's fused one, which adds a bias. */
 static gboolean
 has_other_activation (const PlanModel *m)
@@ -124,6 +149,11 @@ static const struct
   { caps_logits, "model logit_softcap: it does not bound logits: only 0" },
   { has_broken_theta, "model rope_theta: --rotary-base takes whole numbers only" },
   { predicts_by_layernorm, "model mtp: its prediction modules need norm=rmsnorm" },
+  { has_biased_half, "model expert_bias: experts have biases where all products have: on with "
+                     "qkv_bias, proj_bias and mlp_bias, or all off" },
+  { balances_softmax, "model router_bias=on: only with router_score=sigmoid or sqrtsoftplus" },
+  { chooses_one, "model topk=1: only with pre_softmax=on, or another router_score" },
+  { has_latent_part, "model rope_fraction: latent heads turn all of rope_dim: only 1" },
   { has_other_activation,
     "model activation, gated: Megatron-LM has silu and quick_gelu gated, gelu and relu2 not gated, "
     "and gelu_tanh not gated with mlp_bias=on" },

@@ -205,6 +205,88 @@ START_TEST (every_flag_of_a_model_reads_back)
 }
 END_TEST
 
+static const char *
+one_of (GRand *rand, const char *const *words)
+{
+  return words[g_rand_int_range (rand, 0, (gint32)g_strv_length ((char **)words))];
+}
+
+/* Experts, routers and latent attention that Megatron-LM has flags for. */
+static PlanModel *
+random_experts (GRand *rand)
+{
+  static const char *const attentions[]
+      = { "kv_heads=4",
+          "kv_heads=8,q_lora=48,kv_lora=32,nope_dim=16,rope_dim=8,v_dim=24,head_dim=24",
+          "kv_heads=8,q_lora=0,kv_lora=16,nope_dim=8,rope_dim=8,v_dim=16,head_dim=16",
+          "kv_heads=2,head_dim=32,qk_norm=on", NULL };
+  static const char *const routers[] = { "router_scale=1",
+                                         "pre_softmax=on,router_scale=0.5",
+                                         "router_score=sigmoid,router_bias=on,router_scale=2.5",
+                                         "router_score=sqrtsoftplus",
+                                         "router_groups=4,router_group_topk=2",
+                                         NULL };
+  static const char *const shared[]
+      = { "shared_ffn=0", "shared_ffn=64", "shared_ffn=64,shared_gate=on", "mtp=1", NULL };
+  static const char *const biases[]
+      = { "tied=off", "qkv_bias=on,proj_bias=on,mlp_bias=on,expert_bias=on", NULL };
+  const char *const attention = one_of (rand, attentions);
+  const char *const bias = strstr (attention, "lora") ? biases[0] : one_of (rand, biases);
+  const gint32 every = g_rand_int_range (rand, 1, 4);
+  const gint32 layers = every * g_rand_int_range (rand, 1, 4) + g_rand_int_range (rand, 0, every);
+  const gint32 blocks = g_rand_int_range (rand, 0, layers / every);
+  g_autofree char *spec = g_strdup_printf (
+      "layers=%d,hidden=128,ffn=256,heads=8,vocab=512,max_seq=256,experts=8,topk=%d,expert_ffn=64,"
+      "dense_layers=%d,moe_every=%d,%s,%s,%s,%s",
+      layers, g_rand_int_range (rand, 2, 5), every == 1 ? blocks : every * blocks, every, attention,
+      one_of (rand, routers), strstr (bias, "qkv") ? shared[0] : one_of (rand, shared), bias);
+  g_autoptr (GError) error = NULL;
+  PlanModel *model = plan_model_new (spec, &error);
+  ck_assert_msg (model != NULL, "%s: %s", spec, error ? error->message : "");
+  return model;
+}
+
+/* Plans of experts, which not every version resolves. */
+START_TEST (experts_read_back)
+{
+  static const char *const fields[]
+      = { "moe_dispatcher", "moe_grouped_gemm",   "moe_permute_fusion", "moe_router_fusion",
+          "router_dtype",   "moe_shared_overlap", "ep_overlap" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanModel) model = random_experts (rand);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:2", NULL);
+  g_autoptr (GError) error = NULL;
+  g_auto (PlanMegatron) read = { 0 };
+  Plan plan;
+  plan_init (&plan);
+  plan.value[PLAN_GBS] = 64;
+  plan.value[PLAN_MBS] = 1;
+  plan.value[PLAN_SEQ] = 256;
+  plan.value[PLAN_EP] = 1 << g_rand_int_range (rand, 0, 3);
+  plan.value[PLAN_TP] = 1 << g_rand_int_range (rand, 0, 2);
+  plan.value[PLAN_ETP] = 1 << g_rand_int_range (rand, 0, 2);
+  plan.value[PLAN_SP] = plan.value[PLAN_TP] > 1 ? PLAN_SP_ON : PLAN_UNSET;
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    {
+      PlanField field;
+      ck_assert (plan_field_parse (fields[i], &field, NULL));
+      ck_assert (plan_set (&plan, fields[i], one_of (rand, plan_field_names (field)), NULL));
+    }
+  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
+  g_autofree char *text
+      = plan_emit (PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
+  ck_assert_msg (text != NULL, "seed %d: %s", _i, error ? error->message : "");
+  ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "seed %d: %s\n%s", _i,
+                 error ? error->message : "", text);
+  g_autofree char *difference = print_difference (&plan, &read.plan);
+  ck_assert_msg (memcmp (&read.plan, &plan, sizeof plan) == 0, "seed %d: %s\n%s", _i, difference,
+                 text);
+  g_autofree char *other = plan_megatron_shape_compare (&read.shape, model, &error);
+  ck_assert_msg (!other && !error, "seed %d: %s%s\n%s", _i, other ? other : "",
+                 error ? error->message : "", text);
+}
+END_TEST
+
 /* The text form, too. */
 START_TEST (plans_read_back)
 {
@@ -233,6 +315,7 @@ main (void)
   TCase *tcase = tcase_create ("random plans");
   test_add_share (tcase, what_is_written_reads_back, 1000);
   test_add_share (tcase, every_flag_of_a_model_reads_back, 600);
+  test_add_share (tcase, experts_read_back, 400);
   test_add_share (tcase, plans_read_back, 200);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

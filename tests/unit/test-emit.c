@@ -322,6 +322,98 @@ START_TEST (shipped_models_are_written)
 }
 END_TEST
 
+/* A plan for experts, which is not resolved by every version, and what its command line has. */
+static const struct
+{
+  const char *model, *fields, *flags;
+} of_experts[] = {
+  { "mixtral-8x7b", "ep=8",
+    "--num-experts 8 --moe-ffn-hidden-size 14336 --moe-router-topk 2 "
+    "--moe-router-score-function softmax --expert-model-parallel-size 8 "
+    "--expert-tensor-parallel-size 1 --moe-grouped-gemm --moe-permute-fusion "
+    "--moe-token-dispatcher-type alltoall --moe-router-dtype fp32" },
+  { "mixtral-8x22b", "tp=2 sp=on ep=4 etp=2 moe_permute_fusion=off router_dtype=bf16",
+    "--expert-tensor-parallel-size 2 !--moe-permute-fusion !--moe-router-dtype" },
+  { "qwen2-57b-a14b", "ep=8 moe_grouped_gemm=off moe_dispatcher=allgather",
+    "--moe-shared-expert-intermediate-size 20480 --moe-shared-expert-gate "
+    "--moe-router-pre-softmax !--moe-grouped-gemm --moe-token-dispatcher-type allgather" },
+  { "qwen3-30b-a3b", "ep=8 moe_dispatcher=hybridep ep_overlap=on moe_router_fusion=on",
+    "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep "
+    "--overlap-moe-expert-parallel-comm --moe-router-fusion --kv-channels 128 --qk-layernorm" },
+  { "qwen3-235b-a22b", "ep=8 moe_dispatcher=deepep stack=megatron strategy=optim ep_overlap=on",
+    "--moe-flex-dispatcher-backend deepep CUDA_DEVICE_MAX_CONNECTIONS=32" },
+  { "deepseek-v2-lite", "ep=8 stack=megatron strategy=optim",
+    "--multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 "
+    "--v-head-dim 128 --qk-layernorm !--q-lora-rank !--kv-channels !--group-query-attention "
+    "--moe-router-pre-softmax --moe-layer-freq" },
+  { "deepseek-v2", "ep=8",
+    "--q-lora-rank 1536 --moe-router-num-groups 8 "
+    "--moe-router-group-topk 3 --moe-router-topk-scaling-factor 16" },
+  { "deepseek-v3", "ep=8 moe_shared_overlap=on",
+    "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --mtp-num-layers 1 "
+    "--moe-shared-expert-overlap --moe-router-topk-scaling-factor 2.5 --moe-layer-freq" },
+  { "kimi-k2", "ep=8", "--num-experts 384 !--moe-router-num-groups" },
+  { "glm-4.5", "ep=8", "--add-qkv-bias --rotary-percent 0.5 --moe-router-score-function sigmoid" },
+  { "glm-4.5-air", "ep=8", "--num-experts 128" },
+};
+
+/* `words` of which those behind ! may not be there. */
+static void
+assert_words (const char *text, const char *words)
+{
+  g_auto (GStrv) all = g_strsplit (words, " ", -1);
+  for (char **word = all; *word; word++)
+    {
+      const gboolean is_absent = **word == '!';
+      ck_assert_msg ((strstr (text, *word + is_absent) == NULL) == is_absent, "%s: %s", *word,
+                     text);
+    }
+}
+
+START_TEST (experts_are_written)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  Plan plan;
+  g_autofree char *fields
+      = g_strconcat ("gbs=128 mbs=1 seq=128 sp=off ", of_experts[_i].fields, NULL);
+  const gboolean is_split = strstr (fields, "sp=on") != NULL;
+  char *const first = is_split ? strstr (fields, "sp=off ") : NULL;
+  if (first) /* given once */
+    memset (first, ' ', strlen ("sp=off "));
+  c.model = plan_model_new (of_experts[_i].model, NULL);
+  c.cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  ck_assert (plan_parse (g_strdelimit (fields, " ", '\n'), "test", &c.plan, NULL));
+  g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  ck_assert_msg (text != NULL, "%s", error ? error->message : "");
+  assert_flags_known (text);
+  assert_words (text, of_experts[_i].flags);
+  g_auto (PlanMegatron) read = { 0 };
+  ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "%s", text);
+  ck_assert_uint_eq (plan_megatron_count (&read, PLAN_MEGATRON_ERROR), 0);
+  plan = read.plan;
+  if (!is_split)
+    plan.value[PLAN_SP] = PLAN_SP_OFF;
+  g_autofree char *a = plan_print (&c.plan), *b = plan_print (&plan);
+  ck_assert_str_eq (a, b);
+  g_autofree char *other = plan_megatron_shape_compare (&read.shape, c.model, &error);
+  ck_assert_msg (!other && !error, "%s", other ? other : error->message);
+}
+END_TEST
+
+START_TEST (every_model_with_experts_is_written)
+{
+  for (const char *const *name = plan_model_presets (); *name; name++)
+    {
+      g_autoptr (PlanModel) model = plan_model_new (*name, NULL);
+      gboolean is_there = model->experts == 0 || model->sinks;
+      for (guint i = 0; i < G_N_ELEMENTS (of_experts); i++)
+        is_there = is_there || g_str_equal (of_experts[i].model, *name);
+      ck_assert_msg (is_there, "%s", *name);
+    }
+}
+END_TEST
+
 START_TEST (rare_flags_are_known)
 {
   static const char *const all[]
@@ -553,6 +645,8 @@ main (void)
   tcase_add_test (tcase, versions_agree);
   tcase_add_loop_test (tcase, no_value_is_lost, 0, PLAN_N_FIELDS);
   tcase_add_loop_test (tcase, shipped_models_are_written, 0, n_presets);
+  tcase_add_loop_test (tcase, experts_are_written, 0, G_N_ELEMENTS (of_experts));
+  tcase_add_test (tcase, every_model_with_experts_is_written);
   tcase_add_test (tcase, rare_flags_are_known);
   tcase_add_test (tcase, long_sequences_raise_the_bound);
   tcase_add_test (tcase, formats_are_always_said);

@@ -75,6 +75,15 @@ static const struct
   { MOE "--moe-shared-expert-intermediate-size 48 --moe-shared-expert-gate",
     MIXTRAL_TEXT ",shared_ffn=48,shared_gate=on" },
   { MOE "--moe-router-enable-expert-bias", MIXTRAL_TEXT ",router_bias=on" },
+  { MOE "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
+        "--moe-router-pre-softmax --moe-router-num-groups 4 --moe-router-group-topk 2 "
+        "--moe-router-topk-scaling-factor 2.5",
+    MIXTRAL_TEXT ",router_bias=on,router_score=sigmoid,router_groups=4,router_group_topk=2,"
+                 "router_scale=2.5" },
+  { MOE "--moe-router-pre-softmax --moe-router-num-groups 4", MIXTRAL_TEXT ",pre_softmax=on" },
+  { MOE "--softmax-type learnable", MIXTRAL_TEXT ",sinks=on" },
+  { GPT "--num-experts 8",
+    "family=gpt2," DIMENSIONS ("256", "16") ",experts=8,topk=2,expert_ffn=256,expert_bias=on" },
   { MOE "--moe-layer-freq '([0]*1+[1]*3)'", MIXTRAL_TEXT ",dense_layers=1" },
   { MOE "--moe-layer-freq '([0]+[1])*2'", MIXTRAL_TEXT ",moe_every=2" },
   { MOE "--moe-layer-freq '[0,0,0,1]'", MIXTRAL_TEXT ",moe_every=4" },
@@ -125,7 +134,7 @@ static const struct
   { LLAMA "--multi-latent-attention", UNSUPPORTED, "without --qk-layernorm" },
   { MLA "--position-embedding-type learned_absolute", UNSUPPORTED, "learned_absolute" },
   { LLAMA "--position-embedding-type relative", UNSUPPORTED, "--position-embedding-type relative" },
-  { GPT "--num-experts 8", UNSUPPORTED, "--num-experts without --disable-bias-linear" },
+  { GPT "--softmax-type off-by-one", UNSUPPORTED, "--softmax-type off-by-one" },
   { MOE "--mtp-num-layers 1 --normalization LayerNorm", UNSUPPORTED, "--mtp-num-layers with" },
   { LLAMA "--hybrid-layer-pattern M*M*", UNSUPPORTED, "--hybrid-layer-pattern" },
   { LLAMA "--qk-l2-norm", UNSUPPORTED, "--qk-l2-norm" },

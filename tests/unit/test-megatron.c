@@ -207,6 +207,9 @@ static const struct
   { "torchrun p.py --micro-batch-size 4000000000", "--micro-batch-size: mbs:" },
   { "torchrun p.py --num-layers 3 --optimizer muon", "t.sh: --optimizer muon is not modelled" },
   { "torchrun p.py --fp8-format e4m3 --fp8-recipe custom", "a recipe of one's own" },
+  { "torchrun p.py --num-experts 2 --moe-token-dispatcher-type flex "
+    "--moe-flex-dispatcher-backend ncclep",
+    "ncclep is not modelled" },
   { "x\n--- arguments ---\n---- arguments ----\n", "t.sh:3: the argument list has no line" },
   { "---- arguments ----\n  num_layers ..... many\n", "t.sh:2: num_layers: 'many'" },
 };
@@ -226,6 +229,9 @@ END_TEST
 #define E PLAN_MEGATRON_ERROR
 #define W PLAN_MEGATRON_WARNING
 #define N PLAN_MEGATRON_NOTE
+
+#define MOE "--num-experts 8 --disable-bias-linear "
+#define FLEX "--moe-token-dispatcher-type flex --expert-model-parallel-size 2 "
 
 static const struct
 {
@@ -309,6 +315,43 @@ static const struct
   { "torchrun p.py --num-experts 2 --moe-shared-expert-intermediate-size 8", E,
     "--moe-shared-expert-intermediate-size", "--disable-bias-linear" },
   { ALL "--seq-length 512", E, "--seq-length", "--max-position-embeddings" },
+  { ALL "--expert-model-parallel-size 2", E, "--expert-model-parallel-size", "--num-experts" },
+  { ALL MOE "--expert-model-parallel-size 3", E, "--expert-model-parallel-size", "must divide" },
+  { ALL MOE "--use-torch-fsdp2 --expert-model-parallel-size 2", E, "--use-torch-fsdp2",
+    "excludes expert parallelism" },
+  { ALL MOE "--tensor-model-parallel-size 2", E, "--tensor-model-parallel-size",
+    "--sequence-parallel" },
+  { "torchrun p.py --num-experts 2 --tensor-model-parallel-size 2", E, "--num-experts",
+    "--expert-tensor-parallel-size 1" },
+  { ALL MOE "--moe-router-enable-expert-bias", E, "--moe-router-enable-expert-bias", "sigmoid" },
+  { ALL MOE "--moe-router-topk 1", E, "--moe-router-topk", "--moe-router-pre-softmax" },
+  { ALL MOE "--moe-router-group-topk 1", E, "--moe-router-group-topk", "--moe-router-num-groups" },
+  { ALL MOE "--moe-router-group-topk 3 --moe-router-num-groups 2", E, "--moe-router-group-topk",
+    "must not be above" },
+  { ALL MOE "--moe-token-dispatcher-type flex", E, "--moe-token-dispatcher-type",
+    "expert parallelism" },
+  { ALL MOE "--moe-shared-expert-overlap", E, "--moe-shared-expert-overlap", "alltoall or flex" },
+  { ALL MOE FLEX "--moe-shared-expert-overlap --recompute-granularity selective "
+                 "--recompute-modules shared_experts",
+    E, "--moe-shared-expert-overlap", "exclude each other" },
+  { ALL MOE "--recompute-granularity selective --recompute-modules moe_act", E,
+    "--recompute-modules", "--moe-grouped-gemm" },
+  { ALL MOE "--overlap-moe-expert-parallel-comm", E, "--overlap-moe-expert-parallel-comm",
+    "needs expert parallelism" },
+  { "torchrun p.py " MOE FLEX "--overlap-moe-expert-parallel-comm", E,
+    "--overlap-moe-expert-parallel-comm", "--bf16" },
+  { ALL MOE FLEX "--overlap-moe-expert-parallel-comm --moe-shared-expert-overlap", E,
+    "--overlap-moe-expert-parallel-comm", "exclude each other" },
+  { ALL MOE FLEX "--overlap-moe-expert-parallel-comm --mtp-num-layers 2", E,
+    "--overlap-moe-expert-parallel-comm", "prediction module" },
+  { ALL MOE FLEX "--overlap-moe-expert-parallel-comm --recompute-granularity selective "
+                 "--recompute-modules moe",
+    E, "--overlap-moe-expert-parallel-comm", "excludes recomputing moe" },
+  { ALL MOE "--delay-wgrad-compute", E, "--delay-wgrad-compute", "--overlap-moe" },
+  { ALL FSDP MOE FLEX "--ddp-average-in-collective", W, "--ddp-average-in-collective",
+    "too large" },
+  { ALL FSDP MOE FLEX "--megatron-fsdp-version 2 --moe-flex-dispatcher-backend hybridep", W,
+    "--moe-flex-dispatcher-backend", "#7400" },
 };
 
 START_TEST (hazards_are_noted)

@@ -7,6 +7,9 @@ torchrun --nproc_per_node 8 --nnodes 32 pretrain_gpt.py \
   --multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 \
   --v-head-dim 128 --num-experts 256 --moe-layer-freq "([0]*3+[1]*58)" --moe-ffn-hidden-size 2048 \
   --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 --moe-router-enable-expert-bias \
+  --moe-router-score-function sigmoid --moe-router-num-groups 8 --moe-router-group-topk 4 \
+  --moe-router-topk-scaling-factor 2.5 --expert-model-parallel-size 64 --moe-token-dispatcher-type alltoall \
+  --moe-grouped-gemm --moe-permute-fusion --moe-router-dtype fp32 \
   --mtp-num-layers 1 --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 512 --bf16 \
   --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer \
   --overlap-grad-reduce --overlap-param-gather --init-model-with-meta-device \
