@@ -5,6 +5,7 @@
  * only: no schedule, no clock. */
 #pragma once
 #include "exec/device.h"
+#include "planner/model/rope.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -12,7 +13,8 @@ G_BEGIN_DECLS
 /* Constants of the model and the optimizer that are not in any op. */
 struct _ExecConstants
 {
-  double norm_eps, rope_theta;
+  double norm_eps;
+  PlanRope rope;
   gint64 window; /* tokens that a query sees at most, the last of them its own; 0: all before it */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gint64 step;                                               /* of Adam, from 1 */

@@ -13,9 +13,11 @@ libplanner_a_SOURCES += \
 libplanner_a_SOURCES += \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
+  %D%/model/model-config-rope.c \
   %D%/model/model-json.c \
   %D%/model/model-tensors.c \
   %D%/model/model-text.c \
+  %D%/model/rope.c %D%/model/rope.h \
   %D%/model/safetensors.c %D%/model/safetensors.h \
   %D%/model/tensor.h \
   %D%/model/tensor-list.h

@@ -55,6 +55,7 @@ check_tests = \
   %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-128x128.tap \
+  %D%/unit/test-kernels-rope.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
   %D%/unit/test-record-stream.tap \
@@ -130,6 +131,8 @@ tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_128x128_tap_SOURCES = %D%/unit/test-kernels-128x128.c $(kernel_operands)
 tests_unit_test_kernels_128x128_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
+tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
@@ -159,7 +162,8 @@ check_LIBRARIES = $(reference_archive)
 tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-private.h \
   %D%/reference/evaluate-moments.c \
-  %D%/reference/evaluate-network.c
+  %D%/reference/evaluate-network.c \
+  %D%/reference/rope.c %D%/reference/rope.h
 
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
@@ -360,6 +364,7 @@ golden_tests = \
   %D%/golden/emit-plan.test \
   %D%/golden/emit-read-back.test \
   %D%/golden/emit-refused-stacks.test \
+  %D%/golden/emit-rope-scaling.test \
   %D%/golden/emit-refused.test \
   %D%/golden/emit-slurm-nanotron.test \
   %D%/golden/emit-slurm-native.test \

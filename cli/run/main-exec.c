@@ -345,7 +345,7 @@ prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options
   training->job.kernels = cli_backend.kernels;
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
-  training->job.constants.rope_theta = input->model->rope_theta;
+  training->job.constants.rope = input->model->rope;
   training->job.constants.window = input->model->window;
   if (!exec_runnable_check (&training->job, training->job.plan, training->prediction.schedule,
                             error))

@@ -459,7 +459,7 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
                                         .weight_decay = 0.1,
                                         .max_norm = 1,
                                         .norm_eps = self->model->norm_eps,
-                                        .rope_theta = self->model->rope_theta,
+                                        .rope = self->model->rope,
                                         .step = 1 } };
   return TRUE;
 }

@@ -490,6 +490,7 @@ exec_cpu_rope (const ExecArgs *args)
   guint64 rows = (guint64)dims[0], seq = (guint64)dims[1], dim = (guint64)dims[4], half = dim / 2;
   guint64 rotated = (guint64)(dims[2] + dims[3]), width = (rotated + (guint64)dims[3]) * dim;
   double frequency[PAIRS], direction = dims[5] != 0 ? -1 : 1;
+  double magnitude = plan_rope_magnitude (&args->constants->rope);
   float cosine[PAIRS], sine[PAIRS];
 
   for (guint64 from = 0; from < half; from += PAIRS)
@@ -497,16 +498,15 @@ exec_cpu_rope (const ExecArgs *args)
       guint64 count = MIN (PAIRS, half - from);
 
       for (guint64 i = 0; i < count; i++)
-        frequency[i] = direction
-                       * pow (args->constants->rope_theta, -2.0 * (double)(from + i) / (double)dim);
+        frequency[i] = direction * plan_rope_frequency (&args->constants->rope, from + i, dim, seq);
       for (guint64 row = 0; row < rows; row++)
         {
           for (guint64 i = 0; i < count; i++)
             {
               double angle = (double)(row % seq) * frequency[i];
 
-              cosine[i] = (float)cos (angle);
-              sine[i] = (float)sin (angle);
+              cosine[i] = (float)(magnitude * cos (angle));
+              sine[i] = (float)(magnitude * sin (angle));
             }
           for (guint64 head = 0; head < rotated; head++)
             rotate (args->ptr[0], args->dtype[0], row * width + head * dim, from, count, half,

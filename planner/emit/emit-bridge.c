@@ -133,18 +133,40 @@ append_activation (GString *text, const PlanModel *m)
 }
 
 static void
+append_rope_scaling (GString *text, const PlanRope *rope)
+{
+  g_autofree char *factor = plan_emit_real (rope->factor), *slow = plan_emit_real (rope->slow);
+  g_autofree char *fast = plan_emit_real (rope->fast), *mscale = plan_emit_real (rope->mscale);
+  g_autofree char *all = plan_emit_real (rope->mscale_all);
+  if (rope->scaling == PLAN_ROPE_SCALING_LLAMA3)
+    g_string_append_printf (text, "        rope_scaling=True,\n        rope_scaling_factor=%s,\n",
+                            factor);
+  if (rope->scaling == PLAN_ROPE_SCALING_YARN)
+    g_string_append_printf (text,
+                            "        yarn_rotary_scaling_factor=%s,\n"
+                            "        yarn_original_max_position_embeddings=" INT ",\n"
+                            "        yarn_beta_fast=%s,\n        yarn_beta_slow=%s,\n"
+                            "        yarn_mscale=%s,\n        yarn_mscale_all_dim=%s,\n"
+                            "        yarn_correction_range_round_to_int=True,\n",
+                            factor, rope->original, fast, slow, mscale, all);
+}
+
+static void
 append_positions (GString *text, const PlanModel *m)
 {
+  const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
   g_autofree char *percent = plan_emit_real (m->rope_fraction);
   g_string_append_printf (text, "        position_embedding_type=\"%s\",\n",
-                          m->positions == PLAN_POSITIONS_ROPE      ? "rope"
+                          is_yarn                                  ? "yarn"
+                          : m->positions == PLAN_POSITIONS_ROPE    ? "rope"
                           : m->positions == PLAN_POSITIONS_LEARNED ? "learned_absolute"
                                                                    : "none");
   if (m->positions == PLAN_POSITIONS_ROPE)
     g_string_append_printf (text,
                             "        rotary_base=" INT ",\n        rotary_percent=%s,\n"
-                            "        apply_rope_fusion=True,\n",
-                            (gint64)m->rope_theta, percent);
+                            "        apply_rope_fusion=%s,\n",
+                            (gint64)m->rope.theta, percent, plan_emit_python (!is_yarn));
+  append_rope_scaling (text, &m->rope);
   if (m->window > 0)
     g_string_append_printf (text,
                             "        window_size=(" INT ", 0),\n"

@@ -145,17 +145,36 @@ add_latent (const PlanModel *m, GPtrArray *lines)
 }
 
 static void
+add_yarn (const PlanRope *rope, GPtrArray *lines)
+{
+  add_real (lines, PLAN_MEGATRON_ROTARY_SCALING_FACTOR, rope->factor);
+  add_int (lines, PLAN_MEGATRON_YARN_ORIGINAL, rope->original);
+  add_real (lines, PLAN_MEGATRON_YARN_BETA_SLOW, rope->slow);
+  add_real (lines, PLAN_MEGATRON_YARN_BETA_FAST, rope->fast);
+  add_real (lines, PLAN_MEGATRON_MSCALE, rope->mscale);
+  add_real (lines, PLAN_MEGATRON_MSCALE_ALL_DIM, rope->mscale_all);
+}
+
+static void
 add_positions (const PlanModel *m, GPtrArray *lines)
 {
   const char *const words[] = { [PLAN_POSITIONS_ROPE] = "rope",
                                 [PLAN_POSITIONS_ALIBI] = "none", /* refused */
                                 [PLAN_POSITIONS_LEARNED] = "learned_absolute",
                                 [PLAN_POSITIONS_NONE] = "none" };
-  add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, words[m->positions]);
+  const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
+  add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, is_yarn ? "yarn" : words[m->positions]);
   if (m->positions != PLAN_POSITIONS_ROPE)
     return;
-  add_int (lines, PLAN_MEGATRON_ROTARY_BASE, (gint64)m->rope_theta);
+  add_int (lines, PLAN_MEGATRON_ROTARY_BASE, (gint64)m->rope.theta);
   add_real (lines, PLAN_MEGATRON_ROTARY_PERCENT, m->rope_fraction);
+  if (m->rope.scaling == PLAN_ROPE_SCALING_LLAMA3)
+    {
+      add (lines, PLAN_MEGATRON_USE_ROPE_SCALING);
+      add_real (lines, PLAN_MEGATRON_ROPE_SCALING_FACTOR, m->rope.factor);
+    }
+  if (is_yarn)
+    add_yarn (&m->rope, lines);
 }
 
 void

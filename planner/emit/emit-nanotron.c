@@ -58,7 +58,7 @@ static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->model;
-  g_autofree char *eps = plan_emit_real (m->norm_eps), *theta = plan_emit_real (m->rope_theta);
+  g_autofree char *eps = plan_emit_real (m->norm_eps), *theta = plan_emit_real (m->rope.theta);
   g_string_append_printf (
       text,
       "model:\n  ddp_bucket_cap_mb: 25\n  dtype: bfloat16\n  init_method:\n    std: 0.02\n"
@@ -111,6 +111,9 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
   const gint64 *const value = subject->plan->value;
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
+  plan_emit_refuse (reasons, subject->model->rope.scaling != PLAN_ROPE_SCALING_NONE,
+                    "model rope_scaling: nanotron's configuration has it and its llama does not "
+                    "read it: only none");
   append_head (text, subject);
   append_loss (text, value);
   g_string_append (

@@ -38,8 +38,13 @@ plan_emit_torchrun (const PlanCluster *cluster, const char *separator)
 static void
 append_versions (GString *text, const PlanEmitSubject *subject)
 {
+  const PlanRope *const rope = &subject->model->rope;
   plan_emit_for (text, subject, PLAN_EMIT_VERSION);
   g_string_append_c (text, '\n');
+  if (rope->scaling == PLAN_ROPE_SCALING_LLAMA3 && rope->factor != 8)
+    g_string_append (
+        text, "# Its gpt_builders.py drops --rope-scaling-factor, so that the factor is 8: add\n"
+              "# rope_scaling_factor=args.rope_scaling_factor to the call of GPTModel there\n");
 }
 
 static void

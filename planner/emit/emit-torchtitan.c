@@ -33,6 +33,13 @@ static const PlanEmitTarget target = {
   .n_said = G_N_ELEMENTS (said),
 };
 
+/* Qwen's blocks turn by cosines and sines, llama's by complex numbers. */
+static gboolean
+is_rotated (const PlanModel *m)
+{
+  return m->qk_norm || m->qkv_bias;
+}
+
 /* Models that its blocks make: llama3's, and qwen3's where queries and keys have norms. */
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
@@ -49,6 +56,12 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
                     "model proj_bias, mlp_bias: torchtitan's blocks add none: only off");
   plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
                     "model positions, rope_fraction: torchtitan's blocks rotate whole heads");
+  plan_emit_refuse (
+      reasons,
+      m->rope.scaling != PLAN_ROPE_SCALING_NONE
+          && (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3 || is_rotated (m)),
+      "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
+      "and keys have neither norms nor biases");
   plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
                     "model parallel, embed_scale, window: torchtitan's blocks have none");
   plan_emit_refuse (
@@ -120,7 +133,6 @@ append_imports (GString *text, const PlanEmitSubject *subject)
   const gint64 *const value = subject->plan->value;
   const char *const family = subject->model->qk_norm ? "qwen3" : "llama3";
   const char *const prefix = subject->model->qk_norm ? "Qwen3" : "Llama3";
-  const gboolean is_rotated = subject->model->qk_norm || subject->model->qkv_bias;
   g_string_append (
       text,
       "from functools import partial\n\nimport torch.nn as nn\n"
@@ -149,8 +161,9 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated ? "CosSinRoPE" : "ComplexRoPE", family, prefix,
-      prefix, family, subject->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
+      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated (subject->model) ? "CosSinRoPE" : "ComplexRoPE",
+      family, prefix, prefix, family,
+      subject->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
   if (!subject->model->qkv_bias)
     g_string_append_printf (
         text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n", family,
@@ -159,13 +172,27 @@ append_imports (GString *text, const PlanEmitSubject *subject)
                          "from torchtitan.trainer import Trainer\n");
 }
 
+static char *
+scaling_of (const PlanModel *m)
+{
+  g_autofree char *factor = plan_emit_real (m->rope.factor), *slow = plan_emit_real (m->rope.slow);
+  g_autofree char *fast = plan_emit_real (m->rope.fast);
+  if (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3)
+    return g_strdup (is_rotated (m) ? "" : "                    scaling=\"none\",\n");
+  return g_strdup_printf ("                    scaling=\"llama\",\n"
+                          "                    scaling_factor=%s,\n"
+                          "                    low_freq_factor=%s,\n"
+                          "                    high_freq_factor=%s,\n"
+                          "                    original_max_position_embeddings=" INT ",\n",
+                          factor, slow, fast, m->rope.original);
+}
+
 static void
 append_layer (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->model;
   const gint64 *const value = subject->plan->value;
-  const gboolean is_rotated = m->qk_norm || m->qkv_bias;
-  g_autofree char *theta = plan_emit_real (m->rope_theta);
+  g_autofree char *theta = plan_emit_real (m->rope.theta), *scaling = scaling_of (m);
   g_string_append_printf (
       text,
       "    layers = []\n    for i in range(" INT "):\n"
@@ -194,12 +221,8 @@ append_layer (GString *text, const PlanEmitSubject *subject)
                           "                dim=" INT ",\n                hidden_dim=" INT ",\n"
                           "                w1_param_init=init,\n"
                           "                w2w3_param_init=scaled,\n            ),\n        )\n",
-                          is_rotated ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
-                          MAX (m->max_seq, value[PLAN_SEQ]), theta,
-                          is_rotated ? ""
-                                     : "                    scaling=\"none\",  # \"llama\" for "
-                                       "Llama 3.1 and later\n",
-                          m->hidden, m->ffn);
+                          is_rotated (m) ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
+                          MAX (m->max_seq, value[PLAN_SEQ]), theta, scaling, m->hidden, m->ffn);
   if (m->qkv_bias)
     g_string_append (text, "        layer.attention.qkv_linear.wqkv.bias = True\n");
   g_string_append (text, "        layers.append(layer)\n");

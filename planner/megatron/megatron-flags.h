@@ -29,6 +29,15 @@
   X (ROTARY_BASE, "rotary_base", "rotary-base", INT, "10000", "") \
   X (ROTARY_PERCENT, "rotary_percent", "rotary-percent", REAL, "1.0", "") \
   X (USE_ROPE_SCALING, "use_rope_scaling", "use-rope-scaling", ON, "off", "") \
+  X (ROPE_SCALING_FACTOR, "rope_scaling_factor", "rope-scaling-factor", REAL, "8.0", "") \
+  X (ROPE_INTERPOLATION, "rotary_seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor", INT, "", "") \
+  X (ROPE_TYPE, "rope_type", "rope-type", WORD, "", "rope|yarn") \
+  X (ROTARY_SCALING_FACTOR, "rotary_scaling_factor", "rotary-scaling-factor", REAL, "1.0", "") \
+  X (MSCALE, "mscale", "mscale", REAL, "1.0", "") \
+  X (MSCALE_ALL_DIM, "mscale_all_dim", "mscale-all-dim", REAL, "0.0", "") \
+  X (YARN_ORIGINAL, "yarn_original_max_position_embeddings", "yarn-original-max-position-embeddings", INT, "4096", "") \
+  X (YARN_BETA_FAST, "yarn_beta_fast", "yarn-beta-fast", REAL, "32.0", "") \
+  X (YARN_BETA_SLOW, "yarn_beta_slow", "yarn-beta-slow", REAL, "1.0", "") \
   X (NORMALIZATION, "normalization", "normalization", WORD, "LayerNorm", "LayerNorm|RMSNorm") \
   X (NORM_EPSILON, "layernorm_epsilon", "norm-epsilon", REAL, "1e-05", "") \
   X (NORM_ONE_PLUS, "layernorm_zero_centered_gamma", "apply-layernorm-1p", ON, "off", "") \

@@ -429,6 +429,21 @@ check_version_2 (const Check *c)
        "2 gathers module by module and packs gradients otherwise: version 1 is modelled");
 }
 
+/* gpt_builders.py hands on neither: the model keeps a factor of 8, and its positions. */
+static void
+check_positions (const Check *c)
+{
+  warn (c,
+        ON (USE_ROPE_SCALING)
+            && g_ascii_strtod (plan_megatron_value (c->settings, F (ROPE_SCALING_FACTOR)), NULL)
+                   != 8,
+        F (ROPE_SCALING_FACTOR),
+        "does not reach the model, which keeps 8, until gpt_builders.py says "
+        "rope_scaling_factor=args.rope_scaling_factor; it is taken as meant");
+  warn (c, GIVEN (ROPE_INTERPOLATION), F (ROPE_INTERPOLATION),
+        "does not reach the model, since gpt_builders.py does not hand it on");
+}
+
 static void
 check_sizes (const Check *c)
 {
@@ -479,6 +494,7 @@ plan_megatron_rules_check (const PlanMegatronSettings *settings, gint64 date, GP
   check_sizes (c);
   check_router (c);
   check_dispatch (c);
+  check_positions (c);
   check_overlap (c);
   if (check.is_fsdp)
     {

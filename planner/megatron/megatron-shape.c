@@ -146,6 +146,39 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->expert_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_MOE_LAYER_FREQ));
 }
 
+/* rotary_pos_embedding.py, yarn_rotary_pos_embedding.py. Latent attention has yarn unless told
+ * otherwise, with defaults of transformer_config.py that no flag changes. */
+static void
+set_rope (PlanMegatronShape *self, const PlanMegatronSettings *s)
+{
+  const gboolean is_latent = self->is_latent_attention;
+  const double factor = real_of (s, PLAN_MEGATRON_ROTARY_SCALING_FACTOR);
+  const gboolean is_yarn = is_latent ? !plan_megatron_is (s, PLAN_MEGATRON_ROPE_TYPE, "rope")
+                                     : strcmp (self->positions, "yarn") == 0;
+  self->rope = (PlanRope){ .theta = real_of (s, PLAN_MEGATRON_ROTARY_BASE), .factor = 1 };
+  if (is_yarn && factor > 1)
+    self->rope = (PlanRope){
+      .theta = self->rope.theta,
+      .scaling = PLAN_ROPE_SCALING_YARN,
+      .factor = factor,
+      .original = is_latent ? 4096 : plan_megatron_int (s, PLAN_MEGATRON_YARN_ORIGINAL),
+      .slow = is_latent ? 1 : real_of (s, PLAN_MEGATRON_YARN_BETA_SLOW),
+      .fast = is_latent ? 32 : real_of (s, PLAN_MEGATRON_YARN_BETA_FAST),
+      .mscale = real_of (s, PLAN_MEGATRON_MSCALE),
+      .mscale_all = real_of (s, PLAN_MEGATRON_MSCALE_ALL_DIM),
+    };
+  else if (!is_latent && strcmp (self->positions, "rope") == 0
+           && plan_megatron_is_on (s, PLAN_MEGATRON_USE_ROPE_SCALING))
+    self->rope = (PlanRope){ .theta = self->rope.theta,
+                             .scaling = PLAN_ROPE_SCALING_LLAMA3,
+                             .factor = real_of (s, PLAN_MEGATRON_ROPE_SCALING_FACTOR),
+                             .original = 8192,
+                             .slow = 1,
+                             .fast = 4 };
+  if (strcmp (self->positions, "yarn") == 0)
+    self->positions = "rope";
+}
+
 void
 plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s, gint64 date)
 {
@@ -168,7 +201,6 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
     .max_seq = plan_megatron_int (s, PLAN_MEGATRON_MAX_POSITION_EMBEDDINGS),
     .mtp_layers = plan_megatron_int (s, PLAN_MEGATRON_MTP_NUM_LAYERS),
     .norm_epsilon = real_of (s, PLAN_MEGATRON_NORM_EPSILON),
-    .rotary_base = real_of (s, PLAN_MEGATRON_ROTARY_BASE),
     .rotary_percent = real_of (s, PLAN_MEGATRON_ROTARY_PERCENT),
     .is_rms_norm = plan_megatron_is (s, PLAN_MEGATRON_NORMALIZATION, "RMSNorm"),
     .norm_is_one_plus = plan_megatron_is_on (s, PLAN_MEGATRON_NORM_ONE_PLUS),
@@ -188,6 +220,7 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
   };
   set_activation (self, s);
   set_latent (self, s);
+  set_rope (self, s);
   set_experts (self, s);
   set_vocab (self, s, date);
   set_other (self, s);
@@ -431,6 +464,24 @@ add_latent (GString *text, const PlanMegatronShape *self)
 }
 
 static void
+add_rope_scaling (GString *text, const PlanRope *rope)
+{
+  if (rope->scaling == PLAN_ROPE_SCALING_NONE)
+    return;
+  const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
+  g_string_append_printf (text, ",rope_scaling=%s", is_yarn ? "yarn" : "llama3");
+  add_real (text, "rope_factor", rope->factor);
+  add_int (text, "rope_original", rope->original);
+  add_real (text, "rope_slow", rope->slow);
+  add_real (text, "rope_fast", rope->fast);
+  if (is_yarn)
+    {
+      add_real (text, "rope_mscale", rope->mscale);
+      add_real (text, "rope_mscale_all", rope->mscale_all);
+    }
+}
+
+static void
 add_properties (GString *text, const PlanMegatronShape *self)
 {
   static const char *const activations[] = {
@@ -440,7 +491,7 @@ add_properties (GString *text, const PlanMegatronShape *self)
   };
   const gboolean is_latent = self->is_latent_attention;
   add_real (text, "norm_eps", self->norm_epsilon);
-  add_real (text, "rope_theta", self->rotary_base);
+  add_real (text, "rope_theta", self->rope.theta);
   add_flag (text, "tied", self->is_tied);
   if (!self->is_rms_norm)
     g_string_append (text, ",norm=layernorm,norm_bias=on");
@@ -458,6 +509,7 @@ add_properties (GString *text, const PlanMegatronShape *self)
   else if (self->rotary_percent != 1)
     add_real (text, "rope_fraction", self->rotary_percent);
   add_flag (text, "sinks", self->has_sinks);
+  add_rope_scaling (text, &self->rope);
   add_int (text, "mtp", self->mtp_layers);
 }
 

@@ -15,7 +15,8 @@ typedef struct
   gint64 q_lora_rank, kv_lora_rank, qk_head_dim, qk_positions_dim, v_head_dim; /* if latent */
   gint64 router_groups, router_group_topk;
   gint64 mtp_layers;
-  double norm_epsilon, rotary_base, rotary_percent, router_scale;
+  double norm_epsilon, rotary_percent, router_scale;
+  PlanRope rope;
   PlanActivation activation;
   PlanRouterScore router_score;
   gboolean is_gated, is_rms_norm, norm_is_one_plus, qk_layernorm;

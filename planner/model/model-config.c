@@ -81,24 +81,6 @@ read_attention_bias (PlanModel *self, JsonObject *object, GError **error)
   return TRUE;
 }
 
-/* Newer files keep the base and the share that is turned inside rope_parameters. */
-static gboolean
-read_rope (PlanModel *self, JsonObject *object, const char *theta, const char *fraction,
-           GError **error)
-{
-  JsonNode *const inner = plan_model_json_find (object, "rope_parameters");
-  if (inner && !JSON_NODE_HOLDS_OBJECT (inner))
-    return plan_model_json_refuse ("rope_parameters", inner, "is not an object", error);
-  JsonObject *const parameters = inner ? json_node_get_object (inner) : NULL;
-  return (!parameters
-          || (plan_model_json_real (parameters, "rope_theta", &self->rope_theta, error)
-              && (!fraction
-                  || plan_model_json_real (parameters, "partial_rotary_factor",
-                                           &self->rope_fraction, error))))
-         && plan_model_json_real (object, theta, &self->rope_theta, error)
-         && (!fraction || plan_model_json_real (object, fraction, &self->rope_fraction, error));
-}
-
 /* --- windows ------------------------------------------------------------------------------- */
 
 /* The list of layers, where there is one, as a first windowed layer and a stride. */
@@ -174,7 +156,7 @@ read_llama (PlanModel *self, JsonObject *object, GError **error)
 {
   return read_attention_bias (self, object, error)
          && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 static gboolean
@@ -182,14 +164,14 @@ read_mistral (PlanModel *self, JsonObject *object, GError **error)
 {
   self->window = 4096;
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 static gboolean
 read_qwen2 (PlanModel *self, JsonObject *object, GError **error)
 {
   return read_late_window (self, object, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 static gboolean
@@ -202,7 +184,7 @@ static gboolean
 read_gemma (PlanModel *self, JsonObject *object, GError **error)
 {
   return read_attention_bias (self, object, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 /* null is 0 and stands for no bound. */
@@ -230,7 +212,7 @@ read_gpt_neox (PlanModel *self, JsonObject *object, GError **error)
 {
   return read_attention_bias (self, object, error)
          && plan_model_json_flag (object, "use_parallel_residual", &self->parallel, error)
-         && read_rope (self, object, "rotary_emb_base", "rotary_pct", error);
+         && plan_model_read_rope (self, object, "rotary_emb_base", "rotary_pct", error);
 }
 
 static gboolean
@@ -285,7 +267,7 @@ static gboolean
 read_phi3 (PlanModel *self, JsonObject *object, GError **error)
 {
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
 }
 
 static gboolean
@@ -295,7 +277,7 @@ read_mixtral (PlanModel *self, JsonObject *object, GError **error)
   return plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 /* The list of layers without experts, where it has any: the first ones. */
@@ -342,7 +324,7 @@ read_qwen_experts (PlanModel *self, JsonObject *object, GError **error)
          && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
          && plan_model_json_int (object, "decoder_sparse_step", 1, &self->moe_every, error)
          && read_mlp_only_layers (self, object, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 static gboolean
@@ -453,7 +435,7 @@ read_deepseek (PlanModel *self, JsonObject *object, GError **error)
       || !plan_model_json_int (object, "v_head_dim", 1, &self->v_dim, error)
       || !plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
       || !read_attention_bias (self, object, error)
-      || !read_rope (self, object, "rope_theta", NULL, error))
+      || !plan_model_read_rope (self, object, "rope_theta", NULL, error))
     return FALSE;
   if (self->qkv_bias)
     return refuse (error, "attention_bias: true is not modelled for latent attention");

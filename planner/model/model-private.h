@@ -26,6 +26,11 @@ double plan_model_elements (const PlanModel *self);
 /* "layers=4,hidden=64,...". */
 PlanModel *plan_model_parse (const char *spec, GError **error);
 
+/* How rotary positions turn; `theta` and `fraction`, which may be NULL, are what the family calls
+ * its base and the share of a head that they turn. */
+gboolean plan_model_read_rope (PlanModel *self, JsonObject *object, const char *theta,
+                               const char *fraction, GError **error);
+
 /* Members by key and type. Errors name the key. An absent key leaves the output as it is; null is
  * as absent unless said otherwise. */
 JsonNode *plan_model_json_find (JsonObject *object, const char *key);

@@ -20,27 +20,32 @@ static const char *const norms[] = { "rmsnorm", "layernorm", NULL };
 static const char *const activations[]
     = { "silu", "gelu", "gelu_tanh", "relu", "relu2", "quick_gelu", NULL };
 static const char *const scores[] = { "softmax", "sigmoid", "sqrtsoftplus", NULL };
+static const char *const scalings[]
+    = { "none", "linear", "dynamic", "llama3", "yarn", "longrope", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
-#define INT(field, least, most, text) \
+#define INT_AT(key, field, least, most, text) \
   { \
-    { #field, #least " to " #most, text, PLAN_MODEL_KEY_INT }, G_STRUCT_OFFSET (PlanModel, field), \
+    { key, #least " to " #most, text, PLAN_MODEL_KEY_INT }, G_STRUCT_OFFSET (PlanModel, field), \
         NULL, least, most \
   }
-#define REAL(field, least, most, text) \
+#define REAL_AT(key, field, least, most, text) \
   { \
-    { #field, #least " to " #most, text, PLAN_MODEL_KEY_REAL }, \
-        G_STRUCT_OFFSET (PlanModel, field), NULL, least, most \
+    { key, #least " to " #most, text, PLAN_MODEL_KEY_REAL }, G_STRUCT_OFFSET (PlanModel, field), \
+        NULL, least, most \
+  }
+#define WORD_AT(key, field, names, values, text) \
+  { \
+    { key, values, text, PLAN_MODEL_KEY_WORD }, G_STRUCT_OFFSET (PlanModel, field), names, 0, \
+        G_N_ELEMENTS (names) - 2 \
   }
 #define FLAG(key, field, text) \
   { \
     { key, "off on", text, PLAN_MODEL_KEY_FLAG }, G_STRUCT_OFFSET (PlanModel, field), flags, 0, 1 \
   }
-#define WORD(field, names, values, text) \
-  { \
-    { #field, values, text, PLAN_MODEL_KEY_WORD }, G_STRUCT_OFFSET (PlanModel, field), names, 0, \
-        G_N_ELEMENTS (names) - 2 \
-  }
+#define INT(field, least, most, text) INT_AT (#field, field, least, most, text)
+#define REAL(field, least, most, text) REAL_AT (#field, field, least, most, text)
+#define WORD(field, names, values, text) WORD_AT (#field, field, names, values, text)
 
 /* clang-format off */
 static const struct
@@ -59,7 +64,7 @@ static const struct
   INT (vocab, 1, 2147483647, "rows of the embedding, without padding"),
   INT (max_seq, 1, 2147483647, "longest sequence"),
   REAL (norm_eps, 1e-12, 1, "what norms add below the root"),
-  REAL (rope_theta, 1, 1e15, "base of rotary positions"),
+  REAL_AT ("rope_theta", rope.theta, 1, 1e15, "base of rotary positions"),
   FLAG ("tied", tied_embeddings, "embedding and output layer are one matrix"),
   WORD (norm, norms, "rmsnorm layernorm", "kind of every norm"),
   FLAG ("norm_bias", norm_bias, "the norms before attention and MLP and the final one add a bias"),
@@ -73,6 +78,14 @@ static const struct
   FLAG ("mlp_bias", mlp_bias, "biases in the MLP of dense layers"),
   WORD (positions, positions, "rope alibi learned none", "how positions get in; learned is a table of max_seq rows"),
   REAL (rope_fraction, 1e-6, 1, "share of a head that rotary positions turn"),
+  WORD_AT ("rope_scaling", rope.scaling, scalings, "none linear dynamic llama3 yarn longrope",
+           "how rotary positions reach beyond rope_original tokens"),
+  REAL_AT ("rope_factor", rope.factor, 1, 1e6, "how many times as far"),
+  INT_AT ("rope_original", rope.original, 0, 2147483647, "longest sequence before that; left out, max_seq"),
+  REAL_AT ("rope_slow", rope.slow, 0, 1e9, "turns in rope_original up to which pairs are slowed by all of it"),
+  REAL_AT ("rope_fast", rope.fast, 0, 1e9, "turns in rope_original from which pairs are not slowed"),
+  REAL_AT ("rope_mscale", rope.mscale, 0, 1e6, "yarn: rotated heads grow by 1 + rope_mscale / 10 x ln rope_factor"),
+  REAL_AT ("rope_mscale_all", rope.mscale_all, 0, 1e6, "yarn: of that, what latent attention's scores take instead"),
   FLAG ("parallel", parallel, "attention and MLP read the same residual"),
   FLAG ("embed_scale", embed_scale, "embeddings times the root of hidden"),
   INT (window, 0, 2147483647, "tokens that windowed layers look back on, 0 all"),
@@ -325,7 +338,7 @@ plan_model_new_family (const char *family, const char *name, GError **error)
   self->name = g_strdup (name ? name : DEFAULT_NAME);
   self->family = g_strdup (family);
   self->norm_eps = 1e-5;
-  self->rope_theta = 10000;
+  self->rope = (PlanRope){ .theta = 10000, .factor = 1, .mscale = 1 };
   self->rope_fraction = 1;
   self->gated = TRUE;
   self->window_every = self->moe_every = 1;
@@ -365,6 +378,7 @@ plan_model_complete (PlanModel *self, GError **error)
     self->expert_ffn = self->ffn;
   if (self->kv_lora > 0 && self->head_dim == 0)
     self->head_dim = self->nope_dim + self->rope_dim;
+  plan_rope_complete (&self->rope, self->max_seq);
   for (guint i = 0; i < N_DIMENSIONS; i++)
     if (*int_at (self, i) == 0 && table[i].offset != G_STRUCT_OFFSET (PlanModel, head_dim))
       return invalid (error, "%s: missing", table[i].key.name);
@@ -464,10 +478,11 @@ plan_model_key_matters (const PlanModel *self, guint key)
   g_autoptr (PlanModel) plain = plan_model_new_family ("llama", NULL, NULL);
   const gsize offset = table[key].offset;
   const gboolean is_rope = self->positions == PLAN_POSITIONS_ROPE;
-  if (offset == G_STRUCT_OFFSET (PlanModel, rope_theta)
+  if (offset == G_STRUCT_OFFSET (PlanModel, rope.theta))
+    return is_rope;
+  if (offset == G_STRUCT_OFFSET (PlanModel, rope.scaling)
       || offset == G_STRUCT_OFFSET (PlanModel, rope_fraction))
-    return is_rope
-           && (offset == G_STRUCT_OFFSET (PlanModel, rope_theta) || self->rope_fraction < 1);
+    return is_rope && !is_equal (self, plain, key);
   if (offset == G_STRUCT_OFFSET (PlanModel, router_score))
     return self->experts > 0;
   if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
@@ -483,7 +498,7 @@ gboolean
 plan_model_is_llama_shaped (const PlanModel *self, gint64 seq)
 {
   static const gsize free_keys[]
-      = { G_STRUCT_OFFSET (PlanModel, norm_eps), G_STRUCT_OFFSET (PlanModel, rope_theta),
+      = { G_STRUCT_OFFSET (PlanModel, norm_eps), G_STRUCT_OFFSET (PlanModel, rope.theta),
           G_STRUCT_OFFSET (PlanModel, tied_embeddings) };
   static const gsize window_keys[]
       = { G_STRUCT_OFFSET (PlanModel, window), G_STRUCT_OFFSET (PlanModel, window_from),

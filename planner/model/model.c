@@ -81,6 +81,14 @@ check_rope (const PlanModel *self, GError **error)
 }
 
 static gboolean
+check_rope_scaling (const PlanModel *self, GError **error)
+{
+  if (self->positions == PLAN_POSITIONS_ROPE || self->rope.scaling == PLAN_ROPE_SCALING_NONE)
+    return plan_rope_check (&self->rope, error);
+  return invalid (error, "rope_scaling: acts on positions=rope only, and must be none");
+}
+
+static gboolean
 check_latent (const PlanModel *self, GError **error)
 {
   if (self->kv_lora == 0)
@@ -178,7 +186,8 @@ plan_model_check (const PlanModel *self, GError **error)
 {
   return plan_model_check_ranges (self, error) && check_words (self, error)
          && check_heads (self, error) && check_latent (self, error) && check_rope (self, error)
-         && check_experts (self, error) && check_rest (self, error);
+         && check_rope_scaling (self, error) && check_experts (self, error)
+         && check_rest (self, error);
 }
 
 gboolean

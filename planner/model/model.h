@@ -4,6 +4,7 @@
  * list of dimensions; never changed afterwards. Parameters are the published
  * ones: padding the vocabulary is a stack's business. */
 #pragma once
+#include "planner/model/rope.h"
 #include "planner/model/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -45,7 +46,8 @@ typedef struct
   char *name;
   char *family; /* its defaults; code looks at the properties instead */
   gint64 layers, hidden, ffn, heads, kv_heads, head_dim, vocab, max_seq;
-  double norm_eps, rope_theta;
+  double norm_eps;
+  PlanRope rope;
   gboolean tied_embeddings;
   PlanNorm norm;
   gboolean norm_bias, norm_1p, post_norms, qk_norm;

@@ -74,7 +74,27 @@ caps_logits (const PlanModel *m)
 static gboolean
 has_broken_theta (const PlanModel *m)
 {
-  return m->positions == PLAN_POSITIONS_ROPE && m->rope_theta != (double)(gint64)m->rope_theta;
+  return m->positions == PLAN_POSITIONS_ROPE && m->rope.theta != (double)(gint64)m->rope.theta;
+}
+
+/* Its llama3 has one set of numbers, and so has the yarn of latent attention; rotary_percent does
+ * not reach yarn, and prediction modules need plain rope. */
+static gboolean
+has_other_rope_scaling (const PlanModel *m)
+{
+  const PlanRope *const rope = &m->rope;
+  switch (rope->scaling)
+    {
+    case PLAN_ROPE_SCALING_NONE:
+      return FALSE;
+    case PLAN_ROPE_SCALING_LLAMA3:
+      return rope->original != 8192 || rope->slow != 1 || rope->fast != 4 || m->kv_lora > 0;
+    case PLAN_ROPE_SCALING_YARN:
+      return m->kv_lora > 0 ? rope->original != 4096 || rope->slow != 1 || rope->fast != 32
+                            : m->rope_fraction != 1 || m->mtp > 0;
+    default:
+      return TRUE;
+    }
 }
 
 static gboolean
@@ -148,6 +168,10 @@ static const struct
   { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
   { caps_logits, "model logit_softcap: it does not bound logits: only 0" },
   { has_broken_theta, "model rope_theta: --rotary-base takes whole numbers only" },
+  { has_other_rope_scaling, "model rope_scaling: it has llama3 with rope_original=8192, "
+                            "rope_slow=1 and rope_fast=4, and yarn on "
+                            "whole heads; of latent attention, yarn with rope_original=4096, "
+                            "rope_slow=1 and rope_fast=32 only" },
   { predicts_by_layernorm, "model mtp: its prediction modules need norm=rmsnorm" },
   { has_biased_half, "model expert_bias: experts have biases where all products have: on with "
                      "qkv_bias, proj_bias and mlp_bias, or all off" },

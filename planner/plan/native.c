@@ -76,6 +76,7 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
     { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
     { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
       "rope_fraction below 1" },
+    { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE, "rope_scaling=longrope" },
     { model->window > 0 && model->window < seq && !is_windowed (model),
       "a window in some of its layers" },
     { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,

@@ -45,3 +45,10 @@ fi
 
 fsdplan db delete 1 --db "$db"
 test "$(fsdplan db list --db "$db" --format=csv | wc -l)" = 2
+
+# rotary positions turn as the model says
+loss () {
+  fsdplan run --model "layers=2,hidden=16,ffn=24,heads=2,vocab=32,max_seq=64$1" --gbs 2 --seq 64 --steps 2 \
+    --format=csv --db :memory: | cut -d, -f2
+}
+test "$(loss '')" != "$(loss ,rope_scaling=llama3,rope_factor=8,rope_original=16)"

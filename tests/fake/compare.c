@@ -419,7 +419,8 @@ run_both (Call *call, GRand *rand)
 {
   ExecConstants constants = {
     .norm_eps = 1e-5,
-    .rope_theta = 500000,
+    .rope = { 500000, call->op.dims[0] % 2 ? PLAN_ROPE_SCALING_YARN : PLAN_ROPE_SCALING_NONE, 40,
+              4096, 1, 32, 1, 0 },
     .lr = 1e-2,
     .beta1 = 0.9,
     .beta2 = 0.95,
@@ -711,7 +712,8 @@ static void
 time_kernel (const Kernel *kernel, gint64 rows, guint repeats, double copied, FILE *out)
 {
   PlanOp op = { .kind = kernel->kind };
-  ExecConstants constants = { .norm_eps = 1e-5, .rope_theta = 10000, .beta1 = 0.9, .step = 1 };
+  ExecConstants constants
+      = { .norm_eps = 1e-5, .rope = { .theta = 10000 }, .beta1 = 0.9, .step = 1 };
   ExecArgs args = { .op = &op, .constants = &constants };
   gint64 begun = 0;
 

@@ -61,7 +61,7 @@ run_backwards (void)
 
 START_TEST (fake_logs_each_launch)
 {
-  ExecConstants constants = { .norm_eps = 1e-5, .rope_theta = 10000, .step = 1 };
+  ExecConstants constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 }, .step = 1 };
   PlanOp count = { .dims = { 300 } }, matrix = { .dims = { 2, 300 } };
   PlanOp heads = { .dims = { 2, 2, 2, 1, 16, 0 } };
   ExecArgs args = { .op = &count, .constants = &constants };

@@ -215,7 +215,7 @@ product_case_init (ProductCase *self, guint64 point)
                          .seed = product_declaration (point),
                          .steps = 2,
                          .constants = { .norm_eps = 1e-5,
-                                        .rope_theta = 10000,
+                                        .rope = self->model->rope,
                                         .lr = 1e-2,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,

@@ -170,8 +170,12 @@ random_megatron_model (guint seed)
     "activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,mlp_bias=on",
   };
   static const char *const positions[]
-      = { "positions=rope,rope_theta=500000", "positions=rope,rope_fraction=0.25",
-          "positions=learned", "positions=none" };
+      = { "positions=rope,rope_theta=500000",
+          "positions=rope,rope_fraction=0.25",
+          "positions=learned",
+          "positions=none",
+          "rope_scaling=llama3,rope_factor=32,rope_original=8192",
+          "rope_scaling=yarn,rope_factor=4,rope_original=96,rope_mscale=0.7,rope_mscale_all=0.3" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
   g_autoptr (GError) error = NULL;
   const gint32 layers = g_rand_int_range (rand, 1, 12);

@@ -53,7 +53,10 @@ any_model (guint seed)
           "family=qwen3",
           "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
           "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
-          "family=mistral,window=3" };
+          "family=mistral,window=3",
+          "family=llama,rope_theta=500,rope_scaling=llama3,rope_factor=8,rope_original=40",
+          "family=qwen2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fast=6",
+          "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   g_autoptr (GError) error = NULL;
   if (seed % 2 == 0)
@@ -213,7 +216,7 @@ case_init (Case *c, int seed)
                       .seed = (guint64)seed,
                       .steps = STEPS,
                       .constants = { .norm_eps = 1e-5,
-                                     .rope_theta = 10000,
+                                     .rope = c->model->rope,
                                      .window = c->model->window,
                                      .lr = 1e-2,
                                      .beta1 = 0.9,

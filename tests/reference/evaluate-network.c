@@ -4,8 +4,10 @@
 #include "config.h"
 
 #include "exec/number/exact.h"
+#include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
 #include "tests/reference/evaluate-private.h"
+#include "tests/reference/rope.h"
 
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
@@ -233,6 +235,35 @@ activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in)
     RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn, m->activation, m->gated);
 }
 
+/* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
+static void
+turn_heads (ExecEvaluator *self, ExecArray heads, gboolean inverse)
+{
+  const PlanModel *m = self->model;
+  const gint64 half = m->head_dim / 2;
+
+  for (gint64 row = 0; row < self->rows; row++)
+    for (gint64 head = 0; head < m->heads + m->kv_heads; head++)
+      for (gint64 i = 0; i < half; i++)
+        {
+          const gint64 at = row * self->qkv_width + head * m->head_dim + i;
+          ExecArray first = exec_evaluator_from (heads, (guint64)at);
+          ExecArray second = exec_evaluator_from (heads, (guint64)(at + half));
+          double cosine, sine;
+          float a, b, turned;
+
+          reference_rope_turn (&m->rope, i, m->head_dim, self->seq, row % self->seq, &cosine,
+                               &sine);
+          const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
+          exec_number_widen (&a, first.data, first.dtype, 1);
+          exec_number_widen (&b, second.data, second.dtype, 1);
+          turned = a * c - b * s;
+          exec_number_narrow (first.data, first.dtype, &turned, 1);
+          turned = b * c + a * s;
+          exec_number_narrow (second.data, second.dtype, &turned, 1);
+        }
+}
+
 /* Positions and norms of heads, forwards: what attention reads is in `heads`. */
 static void
 prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
@@ -246,8 +277,7 @@ prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
                         weight_of (self, PLAN_TENSOR_K_NORM, layer)),
          self->rows, m->heads, m->kv_heads, m->head_dim);
   if (m->positions == PLAN_POSITIONS_ROPE)
-    RUN (ROPE, EXEC_OPERANDS (l->heads), self->rows, self->seq, m->heads, m->kv_heads, m->head_dim,
-         0);
+    turn_heads (self, l->heads, FALSE);
 }
 
 /* From dheads to dqkv. */
@@ -257,8 +287,7 @@ prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 laye
   const PlanModel *m = self->model;
 
   if (m->positions == PLAN_POSITIONS_ROPE)
-    RUN (ROPE, EXEC_OPERANDS (self->dheads), self->rows, self->seq, m->heads, m->kv_heads,
-         m->head_dim, 1);
+    turn_heads (self, self->dheads, TRUE);
   if (m->qk_norm)
     RUN (HEAD_NORM_BWD,
          EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),

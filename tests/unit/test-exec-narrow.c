@@ -71,7 +71,7 @@ case_init (Case *c, guint ranks, const char *fields)
                       .seed = 1,
                       .steps = STEPS,
                       .constants = { .norm_eps = 1e-5,
-                                     .rope_theta = 10000,
+                                     .rope = c->model->rope,
                                      .lr = 1e-2,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

@@ -42,7 +42,7 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
                       .seed = 1,
                       .steps = steps,
                       .constants = { .norm_eps = 1e-5,
-                                     .rope_theta = 10000,
+                                     .rope = c->model->rope,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
@@ -568,6 +568,22 @@ START_TEST (windows_in_some_layers_are_refused)
 }
 END_TEST
 
+START_TEST (positions_by_lists_of_factors_are_refused)
+{
+  Case c;
+  ExecResult results[2] = { { 0 } };
+  g_autoptr (GError) error = NULL;
+  case_init_of (&c,
+                "family=phi3,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,vocab=32,"
+                "max_seq=32,rope_scaling=longrope",
+                2, "optim", "bf16", 1);
+  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
+  ck_assert_msg (strstr (error->message, " has rope_scaling=longrope, which is modelled and not"),
+                 "%s", error->message);
+  case_clear (&c);
+}
+END_TEST
+
 /* Kernels that know fewer formats than the CPU's. */
 START_TEST (formats_that_kernels_lack_are_refused_by_name)
 {
@@ -621,6 +637,7 @@ main (void)
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
   tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 8);
   tcase_add_loop_test (tcase, windows_in_some_layers_are_refused, 0, 2);
+  tcase_add_test (tcase, positions_by_lists_of_factors_are_refused);
   tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);
   suite_add_tcase (suite, tcase);

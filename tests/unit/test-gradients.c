@@ -136,7 +136,7 @@ START_TEST (gradients_are_differences_of_the_loss)
                         .cluster = cluster,
                         .kernels = &exec_kernels_cpu,
                         .steps = 1,
-                        .constants = { .norm_eps = 1e-5, .rope_theta = 10000, .lr = 1 } };
+                        .constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 }, .lr = 1 } };
   n_weights = plan_model_parameters (model);
   weights = g_new (double, n_weights);
   for (guint64 i = 0; i < n_weights; i++)

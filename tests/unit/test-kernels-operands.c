@@ -12,7 +12,7 @@
 
 ExecConstants constants = {
   .norm_eps = 1e-5,
-  .rope_theta = 10000,
+  .rope = { .theta = 10000 },
   .lr = 1e-2,
   .beta1 = 0.9,
   .beta2 = 0.95,

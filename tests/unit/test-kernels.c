@@ -65,27 +65,6 @@ slow_gemm (Pass *pass)
       }
 }
 
-static void
-slow_rope (Pass *pass)
-{
-  gint64 rows = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
-  gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
-
-  memcpy (pass->out, pass->in[0], (gsize)(rows * width) * sizeof (double));
-  for (gint64 r = 0; r < rows; r++)
-    for (gint64 h = 0; h < heads + kv; h++)
-      for (gint64 i = 0; i < d / 2; i++)
-        {
-          const double *a = pass->in[0] + r * width + h * d + i, *b = a + d / 2;
-          double *out = pass->out + r * width + h * d + i;
-          double angle
-              = (double)(r % seq) / pow (constants.rope_theta, 2.0 * (double)i / (double)d);
-
-          out[0] = *a * cos (angle) - *b * sin (angle);
-          out[d / 2] = *b * cos (angle) + *a * sin (angle);
-        }
-}
-
 /* The first key that query t sees. */
 static gint64
 first_key (gint64 t)
@@ -353,35 +332,6 @@ START_TEST (kernels_gemm_says_its_name) { ck_assert_int_gt (strlen (exec_gemm_na
 END_TEST
 
 /* --- attention ---------------------------------------------------------------------------- */
-
-START_TEST (kernels_rope)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  gint64 kv = between (rand, 1, 2), heads = kv * between (rand, 1, 3), seq = between (rand, 1, 9);
-  gint64 d = 2 * (_i % 5 == 0 ? 64 : 0) + 2 * between (rand, 1, 6),
-         rows = seq * between (rand, 1, 2);
-  gint64 forward[] = { rows, seq, heads, kv, d, 0 }, inverse[] = { rows, seq, heads, kv, d, 1 };
-  guint64 n = (guint64)(rows * (heads + 2 * kv) * d);
-  PlanDtype format = format_of (_i);
-  g_auto (Tensor) in = tensor_random (rand, format, n, 1);
-  g_auto (Tensor) out = tensor_copy (&in);
-  Pass pass = { { rows, seq, heads, kv, d }, { in.value }, NULL, g_new (double, n), n };
-  g_autofree double *want = pass.out;
-
-  slow_rope (&pass);
-  run_kernel (PLAN_OP_ROPE, OPERANDS (&out), forward, format);
-  check_close (&out, want, 3e-7, "rope");
-  if (n > 400)
-    return;
-
-  /* The gradient of a rotation is the rotation back. */
-  g_auto (Tensor) din = tensor_copy (&in);
-  g_autofree double *dout = g_memdup2 (in.value, n * sizeof *dout);
-  g_autofree double *want_din = slow_gradient (slow_rope, &pass, 0, n, dout);
-  run_kernel (PLAN_OP_ROPE, OPERANDS (&din), inverse, format);
-  check_close (&din, want_din, 3e-7, "rope inverse");
-}
-END_TEST
 
 START_TEST (kernels_attention)
 {
@@ -779,7 +729,6 @@ main (void)
   tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
   tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);
-  tcase_add_loop_test (tcase, kernels_rope, 0, 20);
   tcase_add_loop_test (tcase, kernels_attention, 0, 20);
   tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 8);
   tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);

@@ -44,6 +44,14 @@ static const struct
   { LLAMA "--rotary-percent 0.25", LLAMA_TEXT ",rope_fraction=0.25" },
   { LLAMA "--position-embedding-type none", LLAMA_TEXT ",positions=none" },
   { LLAMA "--position-embedding-type yarn", LLAMA_TEXT },
+  { LLAMA "--position-embedding-type yarn --rotary-scaling-factor 4 --yarn-beta-fast 16 "
+          "--yarn-original-max-position-embeddings 64 --mscale-all-dim 0.5",
+    LLAMA_TEXT ",rope_scaling=yarn,rope_factor=4,rope_original=64,rope_slow=1,rope_fast=16,"
+               "rope_mscale_all=0.5" },
+  { LLAMA "--use-rope-scaling", LLAMA_TEXT ",rope_scaling=llama3,rope_factor=8,rope_original=8192,"
+                                           "rope_slow=1,rope_fast=4" },
+  { LLAMA "--use-rope-scaling --rope-scaling-factor 32",
+    LLAMA_TEXT ",rope_scaling=llama3,rope_factor=32,rope_original=8192,rope_slow=1,rope_fast=4" },
   { LLAMA "--window-size 63,0", LLAMA_TEXT ",window=64" },
   { LLAMA "--window-size '(63, -1)'", LLAMA_TEXT ",window=64" },
   { LLAMA "--window-size -1,0", LLAMA_TEXT },

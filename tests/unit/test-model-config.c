@@ -26,17 +26,16 @@ config_with (const char *keys)
 START_TEST (config_is_read)
 {
   g_autofree char *text = config_with (
-      ALL
-      ", \"rope_theta\": 500000.0, \"rms_norm_eps\": 1e-05, \"attention_bias\": false, "
-      "\"mlp_bias\": null, \"tie_word_embeddings\": false, \"rope_scaling\": {\"factor\": 8.0}, "
-      "\"architectures\": [\"LlamaForCausalLM\"], \"note\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
+      ALL ", \"rope_theta\": 500000.0, \"rms_norm_eps\": 1e-05, \"attention_bias\": false, "
+          "\"mlp_bias\": null, \"tie_word_embeddings\": false, \"rope_scaling\": null, "
+          "\"architectures\": [\"LlamaForCausalLM\"], \"note\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model
       = plan_model_parse_config (text, strlen (text), "models/My Llama/config.json", &error);
   ck_assert_msg (model != NULL, "%s", error ? error->message : "");
   ck_assert_str_eq (model->name, "My_Llama");
   ck_assert_uint_eq (plan_model_parameters (model), G_GUINT64_CONSTANT (8030261248));
-  ck_assert (model->rope_theta == 500000 && model->norm_eps == 1e-5 && !model->tied_embeddings);
+  ck_assert (model->rope.theta == 500000 && model->norm_eps == 1e-5 && !model->tied_embeddings);
   ck_assert_int_eq (model->head_dim, 128);
 }
 END_TEST
@@ -60,6 +59,39 @@ static const struct
                          "\"tie_word_embeddings\": true, \"hidden_act\": \"gelu\""),
     TEXT ("llama", "32", "16") ",norm_eps=1e-06,tied=on,activation=gelu,qkv_bias=on,proj_bias=on,"
                                "mlp_bias=on" },
+#define LLAMA3 \
+  "\"rope_type\": \"llama3\", \"factor\": 32.0, \"low_freq_factor\": 1.5, " \
+  "\"high_freq_factor\": 6, \"original_max_position_embeddings\": 40"
+  { WITH ("llama", SMALL ", \"rope_theta\": 500000, \"rope_scaling\": {" LLAMA3 "}"),
+    TEXT ("llama", "32", "16") ",norm_eps=1e-06,rope_theta=500000,rope_scaling=llama3,"
+                               "rope_factor=32,rope_original=40,rope_slow=1.5,rope_fast=6" },
+  { WITH ("llama", SMALL ", \"rope_parameters\": {" LLAMA3 ", \"rope_theta\": 7}"),
+    TEXT ("llama", "32", "16") ",norm_eps=1e-06,rope_theta=7,rope_scaling=llama3,"
+                               "rope_factor=32,rope_original=40,rope_slow=1.5,rope_fast=6" },
+  { WITH ("llama", SMALL ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.5}"),
+    TEXT ("llama", "32", "16") ",norm_eps=1e-06,rope_scaling=linear,rope_factor=2.5" },
+  { WITH ("llama", SMALL ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}"),
+    TEXT ("llama", "32", "16") ",norm_eps=1e-06,rope_scaling=dynamic,rope_factor=2,"
+                               "rope_original=50" },
+  { WITH ("qwen2", SMALL ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                         "\"original_max_position_embeddings\": 20}"),
+    TEXT ("qwen2", "32", "16") ",rope_scaling=yarn,rope_factor=4,rope_original=20,rope_slow=1,"
+                               "rope_fast=32" },
+  { WITH ("qwen3", SMALL ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"beta_fast\": 9, "
+                         "\"original_max_position_embeddings\": 20, \"beta_slow\": null}"),
+    TEXT ("qwen3", "32", "128") ",rope_scaling=yarn,rope_factor=2.5,rope_original=20,rope_slow=1,"
+                                "rope_fast=9" },
+  { WITH ("qwen3", SMALL ", \"rope_parameters\": {\"rope_type\": \"default\"}"),
+    TEXT ("qwen3", "32", "128") },
+  { WITH ("phi3", SMALL ", \"original_max_position_embeddings\": 10, \"rope_scaling\": {"
+                        "\"type\": \"su\", \"long_factor\": [2], \"short_factor\": [1]}"),
+    TEXT ("phi3", "32", "16") ",rope_scaling=longrope,rope_factor=5,rope_original=10" },
+  { WITH ("deepseek_v3",
+          SMALL ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"beta_fast\": 32, "
+                "\"beta_slow\": 1, \"mscale\": 1.0, \"mscale_all_dim\": 0.5, "
+                "\"original_max_position_embeddings\": 4096}"),
+    TEXT ("deepseek_v3", "32", "192") ",rope_scaling=yarn,rope_factor=40,rope_original=4096,"
+                                      "rope_slow=1,rope_fast=32,rope_mscale_all=0.5" },
   { WITH ("mistral", SMALL), TEXT ("mistral", "8", "16") ",norm_eps=1e-06,window=4096" },
   { WITH ("mistral", SMALL ", \"sliding_window\": null, \"num_key_value_heads\": null, "
                            "\"rope_parameters\": {\"rope_theta\": 1000000}, \"head_dim\": 160"),
@@ -243,6 +275,26 @@ static const struct
   { ALL ", \"rope_theta\": 1e400", "rope_theta: inf is out of range: it must be from 1 to",
     PLAN_ERROR_INVALID },
   { ALL ", \"rope_parameters\": 5", "rope_parameters: '5' is not an object", PLAN_ERROR_INVALID },
+#define SCALING(keys) ALL ", \"rope_scaling\": {" keys "}"
+  { SCALING ("\"factor\": 8"), "rope_scaling: rope_type: missing beside factor",
+    PLAN_ERROR_INVALID },
+  { SCALING ("\"type\": \"linear\""), "rope_scaling: factor: missing", PLAN_ERROR_INVALID },
+  { SCALING ("\"type\": \"mrope\""),
+    "c.json: rope_scaling: rope_type: 'mrope' is not modelled; known are default, linear",
+    PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"full_attention\": {}"), "rope_scaling: 'full_attention' is not modelled",
+    PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"mscale\": 1"),
+    "rope_scaling: mscale: without mscale_all_dim", PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"truncate\": false"),
+    "rope_scaling: truncate: false is not modelled", PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1"),
+    "rope_scaling: attention_factor: 1 is not modelled: only what factor and mscale say, 1.13",
+    PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"type\": \"llama3\", \"factor\": 4"),
+    "c.json: rope_original: missing, and rope_scaling=llama3 needs it", PLAN_ERROR_INVALID },
+  { SCALING ("") ", \"rope_parameters\": {}", "rope_scaling and rope_parameters say the same",
+    PLAN_ERROR_INVALID },
   { ALL ", \"a\": [1", "not JSON", PLAN_ERROR_INVALID },
   { ALL "}} ", "text after the end", PLAN_ERROR_INVALID },
   { ALL ", // comment", "neither a value nor punctuation", PLAN_ERROR_INVALID },

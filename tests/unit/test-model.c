@@ -451,7 +451,9 @@ START_TEST (properties_print_short)
   g_autofree char *of_deepseek = plan_model_print (deepseek);
   ck_assert_str_eq (of_deepseek,
                     "family=deepseek_v3,layers=61,hidden=7168,ffn=18432,heads=128,kv_heads=128,"
-                    "head_dim=192,vocab=129280,max_seq=163840,name=deepseek-v3,mtp=1");
+                    "head_dim=192,vocab=129280,max_seq=163840,name=deepseek-v3,rope_scaling=yarn,"
+                    "rope_factor=40,rope_original=4096,rope_slow=1,rope_fast=32,"
+                    "rope_mscale_all=1,mtp=1");
 }
 END_TEST
 
@@ -481,8 +483,8 @@ static const struct
   gboolean is_shaped;
 } shapes[] = {
   { "llama3-8b", 8192, TRUE },
-  { "llama3.2-1b", 8192, TRUE },
-  { "mistral-7b", 4096, TRUE }, /* its window is as long */
+  { "llama3.2-1b", 8192, FALSE }, /* its positions reach further */
+  { "mistral-7b", 4096, TRUE },   /* its window is as long */
   { "mistral-7b", 4097, FALSE },
   { "family=gemma2," TINY ",window=0", 128, FALSE },
   { "family=phi3," TINY ",window=64", 64, TRUE },
@@ -499,6 +501,7 @@ static const struct
   { TINY ",mlp_bias=on", 128, FALSE },
   { TINY ",positions=none", 128, FALSE },
   { TINY ",rope_fraction=0.5", 128, FALSE },
+  { TINY ",rope_scaling=linear,rope_factor=2", 128, FALSE },
   { TINY ",parallel=on", 128, FALSE },
   { TINY ",embed_scale=on", 128, FALSE },
   { TINY ",attn_scalar=16", 128, FALSE },
@@ -545,6 +548,21 @@ static const struct
   { TINY ",gated=1", "model: gated: '1' must be on or off", PLAN_ERROR_INVALID },
   { TINY ",rope_fraction=0.2",
     "model: rope_fraction: rotary positions would turn 3 of head_dim=16, but they turn pairs",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_factor=2", "model: rope_factor: acts only with rope_scaling, which is none",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=linear,rope_original=2", "model: rope_original: acts only with",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=dynamic,rope_fast=2", "model: rope_slow, rope_fast: act only with",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=linear,rope_mscale=2", "model: rope_mscale, rope_mscale_all: act only with",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=llama3", "model: rope_original: missing", PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=yarn,rope_slow=40", "model: rope_slow: must be below rope_fast",
+    PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=yarn,rope_theta=1", "model: rope_theta: must be above 1",
+    PLAN_ERROR_INVALID },
+  { TINY ",positions=none,rope_scaling=linear", "model: rope_scaling: acts on positions=rope only",
     PLAN_ERROR_INVALID },
   { TINY ",rope_fraction=0", "model: rope_fraction: '0' is out of range", PLAN_ERROR_INVALID },
   { TINY ",topk=1",

@@ -333,7 +333,7 @@ struct Rope
 {
   uint64_t rows, seq, width, half, first;
   unsigned pairs, rotated;
-  double frequency[ANGLES]; /* of those pairs */
+  double magnitude, frequency[ANGLES]; /* of those pairs */
 };
 
 struct Turns
@@ -361,8 +361,8 @@ find_turns (const Rope &shape, uint64_t row)
       double cosine, sine;
 
       sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
-      turns.cosine[threadIdx.x] = (float)cosine;
-      turns.sine[threadIdx.x] = (float)sine;
+      turns.cosine[threadIdx.x] = (float)(shape.magnitude * cosine);
+      turns.sine[threadIdx.x] = (float)(shape.magnitude * sine);
     }
   __syncthreads ();
   return turns;
@@ -579,13 +579,14 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Rope shape = {};
-  double direction = operands.dim (5) != 0 ? -1 : 1, dim = (double)operands.dim (4);
+  double direction = operands.dim (5) != 0 ? -1 : 1;
 
   shape.rows = operands.dim (0);
   shape.seq = operands.dim (1);
   shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
   shape.half = operands.dim (4) / 2;
   shape.width = (shape.rotated + operands.dim (3)) * 2 * shape.half;
+  shape.magnitude = plan_rope_magnitude (&args->constants->rope);
 
   Array qkv = operands.rows_of (0, shape.half);
   int code = operands.code;
@@ -593,8 +594,9 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
     {
       shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
       for (unsigned i = 0; i < shape.pairs; i++)
-        shape.frequency[i]
-            = direction * pow (args->constants->rope_theta, -2.0 * (double)(shape.first + i) / dim);
+        shape.frequency[i] = direction
+                             * plan_rope_frequency (&args->constants->rope, shape.first + i,
+                                                    2 * shape.half, shape.seq);
       uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
     }

@@ -5,7 +5,8 @@ torchrun --nproc_per_node 8 --nnodes 32 pretrain_gpt.py \
   --swiglu --normalization RMSNorm --norm-epsilon 1e-6 --qk-layernorm \
   --disable-bias-linear --untie-embeddings-and-output-weights \
   --multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 \
-  --v-head-dim 128 --num-experts 256 --moe-layer-freq "([0]*3+[1]*58)" --moe-ffn-hidden-size 2048 \
+  --v-head-dim 128 --rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1 \
+  --num-experts 256 --moe-layer-freq "([0]*3+[1]*58)" --moe-ffn-hidden-size 2048 \
   --moe-shared-expert-intermediate-size 2048 --moe-router-topk 8 --moe-router-enable-expert-bias \
   --moe-router-score-function sigmoid --moe-router-num-groups 8 --moe-router-group-topk 4 \
   --moe-router-topk-scaling-factor 2.5 --expert-model-parallel-size 64 --moe-token-dispatcher-type alltoall \

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rope_scaling of a config.json, and rope_parameters, as transformers has called it since 5.0:
+ * there the base and the share that is turned are inside, too. */
+#include "config.h"
+
+#include "planner/model/model-private.h"
+
+#include "planner/base/error.h"
+#include "planner/base/text.h"
+
+#include <math.h>
+
+static const struct
+{
+  const char *name;
+  PlanRopeScaling scaling;
+} kinds[] = {
+  { "default", PLAN_ROPE_SCALING_NONE },    { "linear", PLAN_ROPE_SCALING_LINEAR },
+  { "dynamic", PLAN_ROPE_SCALING_DYNAMIC }, { "llama3", PLAN_ROPE_SCALING_LLAMA3 },
+  { "yarn", PLAN_ROPE_SCALING_YARN },       { "longrope", PLAN_ROPE_SCALING_LONGROPE },
+  { "su", PLAN_ROPE_SCALING_LONGROPE }, /* Phi-3's first files */
+};
+
+static gboolean
+read_kind (PlanModel *self, JsonObject *inner, GError **error)
+{
+  const char *names[G_N_ELEMENTS (kinds) + 1] = { NULL }, *name = NULL;
+  const gboolean is_said = plan_model_json_find (inner, "rope_type") != NULL;
+  if (!plan_model_json_word (inner, is_said ? "rope_type" : "type", &name, error))
+    return FALSE;
+  if (!name && plan_model_json_find (inner, "factor"))
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "rope_type: missing beside factor");
+      return FALSE;
+    }
+  for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
+    {
+      names[i] = kinds[i].name;
+      if (!name || g_str_equal (name, kinds[i].name))
+        {
+          self->rope.scaling = kinds[i].scaling;
+          return TRUE;
+        }
+    }
+  g_autofree char *shown = plan_text_quote (name);
+  g_autofree char *all = g_strjoinv (", ", (char **)names);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "rope_type: %s is not modelled; known are %s", shown, all);
+  return FALSE;
+}
+
+/* Every key there is one of those that are read here. */
+static gboolean
+check_keys (JsonObject *inner, GError **error)
+{
+  static const char *const read[] = { "rope_type",
+                                      "type",
+                                      "rope_theta",
+                                      "partial_rotary_factor",
+                                      "factor",
+                                      "original_max_position_embeddings",
+                                      "low_freq_factor",
+                                      "high_freq_factor",
+                                      "beta_slow",
+                                      "beta_fast",
+                                      "mscale",
+                                      "mscale_all_dim",
+                                      "attention_factor",
+                                      "truncate",
+                                      "long_factor",
+                                      "short_factor",
+                                      NULL };
+  g_autoptr (GList) keys = json_object_get_members (inner);
+  for (const GList *at = keys; at; at = at->next)
+    if (!g_strv_contains (read, at->data))
+      {
+        g_autofree char *shown = plan_text_quote (at->data);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s is not modelled", shown);
+        return FALSE;
+      }
+  return TRUE;
+}
+
+/* Both of yarn's, or neither: transformers ignores one alone where rotary positions are made, and
+ * not where latent attention divides its scores. */
+static gboolean
+read_mscale (PlanModel *self, JsonObject *inner, GError **error)
+{
+  double mscale = 0, all = 0;
+  if (!plan_model_json_real (inner, "mscale", &mscale, error)
+      || !plan_model_json_real (inner, "mscale_all_dim", &all, error))
+    return FALSE;
+  if ((mscale > 0) != (all > 0))
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "mscale: without mscale_all_dim, or the other way round, is not "
+                           "modelled");
+      return FALSE;
+    }
+  if (mscale > 0)
+    {
+      self->rope.mscale = mscale;
+      self->rope.mscale_all = all;
+    }
+  return TRUE;
+}
+
+static gboolean
+check_attention_factor (const PlanModel *self, JsonObject *inner, GError **error)
+{
+  const double ours = plan_rope_magnitude (&self->rope);
+  double theirs = ours;
+  if (!plan_model_json_real (inner, "attention_factor", &theirs, error))
+    return FALSE;
+  if (self->rope.scaling == PLAN_ROPE_SCALING_LONGROPE || fabs (theirs - ours) <= 1e-6 * ours)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "attention_factor: %.10g is not modelled: only what factor and mscale say, %.10g",
+               theirs, ours);
+  return FALSE;
+}
+
+static gboolean
+read_factor (PlanModel *self, JsonObject *object, JsonObject *inner, GError **error)
+{
+  PlanRope *const rope = &self->rope;
+  const gboolean is_said = plan_model_json_find (inner, "factor") != NULL;
+  if (!plan_model_json_real (inner, "factor", &rope->factor, error)
+      || !plan_model_json_int (object, "original_max_position_embeddings", 1, &rope->original,
+                               error)
+      || !plan_model_json_int (inner, "original_max_position_embeddings", 1, &rope->original,
+                               error))
+    return FALSE;
+  if (rope->scaling == PLAN_ROPE_SCALING_LINEAR)
+    rope->original = 0; /* says nothing */
+  if (!is_said && rope->original > 0
+      && (rope->scaling == PLAN_ROPE_SCALING_YARN || rope->scaling == PLAN_ROPE_SCALING_LONGROPE))
+    rope->factor = MAX ((double)self->max_seq / (double)rope->original, 1);
+  else if (!is_said && rope->scaling != PLAN_ROPE_SCALING_LONGROPE)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID, "factor: missing");
+      return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+read_scaling (PlanModel *self, JsonObject *object, JsonObject *inner, GError **error)
+{
+  PlanRope *const rope = &self->rope;
+  gboolean truncates = TRUE;
+  if (!check_keys (inner, error) || !read_kind (self, inner, error))
+    return FALSE;
+  if (rope->scaling == PLAN_ROPE_SCALING_NONE)
+    return TRUE;
+  const gboolean is_llama = rope->scaling == PLAN_ROPE_SCALING_LLAMA3;
+  const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
+  if (!read_factor (self, object, inner, error)
+      || ((is_llama || is_yarn)
+          && (!plan_model_json_real (inner, is_llama ? "low_freq_factor" : "beta_slow", &rope->slow,
+                                     error)
+              || !plan_model_json_real (inner, is_llama ? "high_freq_factor" : "beta_fast",
+                                        &rope->fast, error)))
+      || (is_yarn && !read_mscale (self, inner, error))
+      || !plan_model_json_flag (inner, "truncate", &truncates, error))
+    return FALSE;
+  if (is_yarn && !truncates)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                           "truncate: false is not modelled: yarn's bounds are whole pairs");
+      return FALSE;
+    }
+  return check_attention_factor (self, inner, error);
+}
+
+static gboolean
+find_object (JsonObject *object, const char *key, JsonObject **out_inner, GError **error)
+{
+  JsonNode *const node = plan_model_json_find (object, key);
+  if (node && !JSON_NODE_HOLDS_OBJECT (node))
+    return plan_model_json_refuse (key, node, "is not an object", error);
+  *out_inner = node ? json_node_get_object (node) : NULL;
+  return TRUE;
+}
+
+gboolean
+plan_model_read_rope (PlanModel *self, JsonObject *object, const char *theta, const char *fraction,
+                      GError **error)
+{
+  JsonObject *older, *newer;
+  if (!find_object (object, "rope_scaling", &older, error)
+      || !find_object (object, "rope_parameters", &newer, error))
+    return FALSE;
+  if (older && newer)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "rope_scaling and rope_parameters say the same: keep one");
+      return FALSE;
+    }
+  JsonObject *const inner = older ? older : newer;
+  if (inner
+      && (!read_scaling (self, object, inner, error)
+          || !plan_model_json_real (inner, "rope_theta", &self->rope.theta, error)
+          || !plan_model_json_real (inner, "partial_rotary_factor", &self->rope_fraction, error)))
+    {
+      g_prefix_error (error, "%s: ", older ? "rope_scaling" : "rope_parameters");
+      return FALSE;
+    }
+  return plan_model_json_real (object, theta, &self->rope.theta, error)
+         && (!fraction || plan_model_json_real (object, fraction, &self->rope_fraction, error));
+}
