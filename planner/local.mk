@@ -13,6 +13,7 @@ libplanner_a_SOURCES += \
 libplanner_a_SOURCES += \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
+  %D%/model/model-config-keys.c \
   %D%/model/model-config-rope.c \
   %D%/model/model-json.c \
   %D%/model/model-tensors.c \

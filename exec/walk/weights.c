@@ -76,6 +76,7 @@ struct _ExecWeights
   char *folder;
   GPtrArray *files;
   GHashTable *where; /* tensor's name -> ExecTensorFile */
+  GHashTable *read;  /* names of those that are a parameter's */
   gboolean is_gpt2;
   gint64 layers;
   Parameter *parameters; /* by role, then layer */
@@ -87,6 +88,7 @@ exec_weights_free (ExecWeights *self)
   if (!self)
     return;
   g_hash_table_unref (self->where);
+  g_hash_table_unref (self->read);
   g_ptr_array_unref (self->files);
   g_free (self->parameters);
   g_free (self->folder);
@@ -187,6 +189,7 @@ add_part (const ExecWeights *self, Parameter *parameter, const char *name, const
       return FALSE;
     }
   const PlanSafetensor *tensor = part->tensor;
+  g_hash_table_add (self->read, tensor->name);
   const gboolean is_vector = wanted->cols == 1 && tensor->n_dims == 1;
   const gboolean turned = parameter->is_turned;
   part->rows = tensor->n_dims > 0 ? tensor->dims[turned && !is_vector] : 0;
@@ -249,6 +252,42 @@ add_parameters (ExecWeights *self, const PlanModel *model, GError **error)
   return TRUE;
 }
 
+/* Tensors that say nothing a model here has not, by the end of their names: gpt2's triangular mask,
+ * frequencies of rotary positions, and a tied output layer's copy of the embedding. */
+static gboolean
+is_known_to_be_spare (const PlanModel *model, const char *name)
+{
+  static const char *const buffers[]
+      = { ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq" };
+  for (guint i = 0; i < G_N_ELEMENTS (buffers); i++)
+    if (g_str_has_suffix (name, buffers[i]))
+      return TRUE;
+  return model->tied_embeddings && g_str_equal (name, "lm_head.weight");
+}
+
+/* What nothing reads says that the model is another one than its weights were trained for. */
+static gboolean
+check_rest (const ExecWeights *self, const PlanModel *model, GError **error)
+{
+  for (guint f = 0; f < self->files->len; f++)
+    {
+      const ExecTensorFile *file = self->files->pdata[f];
+      for (guint i = 0; i < file->header->tensors->len; i++)
+        {
+          const char *name = g_array_index (file->header->tensors, PlanSafetensor, i).name;
+          if (g_hash_table_contains (self->read, name) || is_known_to_be_spare (model, name))
+            continue;
+          g_set_error (
+              error, PLAN_ERROR, PLAN_ERROR_INVALID,
+              "%s: the model has nothing for the tensor %s: it is another model than these "
+              "weights are of",
+              file->path, name);
+          return FALSE;
+        }
+    }
+  return TRUE;
+}
+
 ExecWeights *
 exec_weights_open (const char *folder, const PlanModel *model, GError **error)
 {
@@ -257,12 +296,15 @@ exec_weights_open (const char *folder, const PlanModel *model, GError **error)
   self->folder = g_strdup (folder);
   self->files = g_ptr_array_new_with_free_func ((GDestroyNotify)exec_tensor_file_free);
   self->where = g_hash_table_new (g_str_hash, g_str_equal);
+  self->read = g_hash_table_new (g_str_hash, g_str_equal);
   self->layers = model->layers;
   self->parameters = g_new0 (Parameter, PLAN_N_TENSORS * model->layers);
   if (!add_files (self, error))
     return NULL;
   self->is_gpt2 = find (self, "wte.weight", &tensor) != NULL;
-  return add_parameters (self, model, error) ? g_steal_pointer (&self) : NULL;
+  return add_parameters (self, model, error) && check_rest (self, model, error)
+             ? g_steal_pointer (&self)
+             : NULL;
 }
 
 /* As much of a run of elements as one part and one row hold; returns how many. */

@@ -7,7 +7,8 @@ G_BEGIN_DECLS
 
 typedef struct _ExecWeights ExecWeights;
 
-/* Refuses a folder that lacks a tensor of the model, or has one of another shape. */
+/* Refuses a folder that lacks a tensor of the model, or has one of another shape or one that is
+ * none of the model's. */
 ExecWeights *exec_weights_open (const char *folder, const PlanModel *model, GError **error);
 void exec_weights_free (ExecWeights *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecWeights, exec_weights_free)

@@ -22,11 +22,11 @@ static const struct
 };
 
 static gboolean
-read_kind (PlanModel *self, JsonObject *inner, GError **error)
+read_kind (PlanModel *self, PlanModelJson *inner, GError **error)
 {
   const char *names[G_N_ELEMENTS (kinds) + 1] = { NULL }, *name = NULL;
-  const gboolean is_said = plan_model_json_find (inner, "rope_type") != NULL;
-  if (!plan_model_json_word (inner, is_said ? "rope_type" : "type", &name, error))
+  if (!plan_model_json_word (inner, "type", &name, error)
+      || !plan_model_json_word (inner, "rope_type", &name, error))
     return FALSE;
   if (!name && plan_model_json_find (inner, "factor"))
     {
@@ -50,42 +50,10 @@ read_kind (PlanModel *self, JsonObject *inner, GError **error)
   return FALSE;
 }
 
-/* Every key there is one of those that are read here. */
-static gboolean
-check_keys (JsonObject *inner, GError **error)
-{
-  static const char *const read[] = { "rope_type",
-                                      "type",
-                                      "rope_theta",
-                                      "partial_rotary_factor",
-                                      "factor",
-                                      "original_max_position_embeddings",
-                                      "low_freq_factor",
-                                      "high_freq_factor",
-                                      "beta_slow",
-                                      "beta_fast",
-                                      "mscale",
-                                      "mscale_all_dim",
-                                      "attention_factor",
-                                      "truncate",
-                                      "long_factor",
-                                      "short_factor",
-                                      NULL };
-  g_autoptr (GList) keys = json_object_get_members (inner);
-  for (const GList *at = keys; at; at = at->next)
-    if (!g_strv_contains (read, at->data))
-      {
-        g_autofree char *shown = plan_text_quote (at->data);
-        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s is not modelled", shown);
-        return FALSE;
-      }
-  return TRUE;
-}
-
 /* Both of yarn's, or neither: transformers ignores one alone where rotary positions are made, and
  * not where latent attention divides its scores. */
 static gboolean
-read_mscale (PlanModel *self, JsonObject *inner, GError **error)
+read_mscale (PlanModel *self, PlanModelJson *inner, GError **error)
 {
   double mscale = 0, all = 0;
   if (!plan_model_json_real (inner, "mscale", &mscale, error)
@@ -107,7 +75,7 @@ read_mscale (PlanModel *self, JsonObject *inner, GError **error)
 }
 
 static gboolean
-check_attention_factor (const PlanModel *self, JsonObject *inner, GError **error)
+check_attention_factor (const PlanModel *self, PlanModelJson *inner, GError **error)
 {
   const double ours = plan_rope_magnitude (&self->rope);
   double theirs = ours;
@@ -122,7 +90,7 @@ check_attention_factor (const PlanModel *self, JsonObject *inner, GError **error
 }
 
 static gboolean
-read_factor (PlanModel *self, JsonObject *object, JsonObject *inner, GError **error)
+read_factor (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GError **error)
 {
   PlanRope *const rope = &self->rope;
   const gboolean is_said = plan_model_json_find (inner, "factor") != NULL;
@@ -146,11 +114,11 @@ read_factor (PlanModel *self, JsonObject *object, JsonObject *inner, GError **er
 }
 
 static gboolean
-read_scaling (PlanModel *self, JsonObject *object, JsonObject *inner, GError **error)
+read_scaling (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GError **error)
 {
   PlanRope *const rope = &self->rope;
   gboolean truncates = TRUE;
-  if (!check_keys (inner, error) || !read_kind (self, inner, error))
+  if (!read_kind (self, inner, error))
     return FALSE;
   if (rope->scaling == PLAN_ROPE_SCALING_NONE)
     return TRUE;
@@ -171,26 +139,32 @@ read_scaling (PlanModel *self, JsonObject *object, JsonObject *inner, GError **e
                            "truncate: false is not modelled: yarn's bounds are whole pairs");
       return FALSE;
     }
+  if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE)
+    {
+      plan_model_json_find (inner, "long_factor");
+      plan_model_json_find (inner, "short_factor");
+    }
   return check_attention_factor (self, inner, error);
 }
 
 static gboolean
-find_object (JsonObject *object, const char *key, JsonObject **out_inner, GError **error)
+read_inner (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **error)
 {
-  JsonNode *const node = plan_model_json_find (object, key);
-  if (node && !JSON_NODE_HOLDS_OBJECT (node))
-    return plan_model_json_refuse (key, node, "is not an object", error);
-  *out_inner = node ? json_node_get_object (node) : NULL;
-  return TRUE;
+  g_auto (PlanModelJson) inner = plan_model_json_begin (found);
+  return read_scaling (self, object, &inner, error)
+         && plan_model_json_real (&inner, "rope_theta", &self->rope.theta, error)
+         && plan_model_json_real (&inner, "partial_rotary_factor", &self->rope_fraction, error)
+         && plan_model_json_check_rest (&inner, error);
 }
 
 gboolean
-plan_model_read_rope (PlanModel *self, JsonObject *object, const char *theta, const char *fraction,
-                      GError **error)
+plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
+                      const char *fraction, GError **error)
 {
   JsonObject *older, *newer;
-  if (!find_object (object, "rope_scaling", &older, error)
-      || !find_object (object, "rope_parameters", &newer, error))
+  plan_model_json_find (object, "original_max_position_embeddings"); /* of scaling alone */
+  if (!plan_model_json_object (object, "rope_scaling", &older, error)
+      || !plan_model_json_object (object, "rope_parameters", &newer, error))
     return FALSE;
   if (older && newer)
     {
@@ -198,11 +172,7 @@ plan_model_read_rope (PlanModel *self, JsonObject *object, const char *theta, co
                            "rope_scaling and rope_parameters say the same: keep one");
       return FALSE;
     }
-  JsonObject *const inner = older ? older : newer;
-  if (inner
-      && (!read_scaling (self, object, inner, error)
-          || !plan_model_json_real (inner, "rope_theta", &self->rope.theta, error)
-          || !plan_model_json_real (inner, "partial_rotary_factor", &self->rope_fraction, error)))
+  if ((older || newer) && !read_inner (self, object, older ? older : newer, error))
     {
       g_prefix_error (error, "%s: ", older ? "rope_scaling" : "rope_parameters");
       return FALSE;

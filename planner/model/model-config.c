@@ -20,7 +20,7 @@ struct _Family
   const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
   gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
   double default_norm_eps; /* 0: as the family has it */
-  gboolean (*read_rest) (PlanModel *self, JsonObject *object, GError **error);
+  gboolean (*read_rest) (PlanModel *self, PlanModelJson *object, GError **error);
 };
 
 static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
@@ -34,7 +34,7 @@ static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format,
 }
 
 static gboolean
-read_activation (PlanModel *self, JsonObject *object, const char *key, GError **error)
+read_activation (PlanModel *self, PlanModelJson *object, const char *key, GError **error)
 {
   static const struct
   {
@@ -72,7 +72,7 @@ read_activation (PlanModel *self, JsonObject *object, const char *key, GError **
 
 /* One flag of the file for the biases of attention, inside and out. */
 static gboolean
-read_attention_bias (PlanModel *self, JsonObject *object, GError **error)
+read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gboolean bias = self->qkv_bias;
   if (!plan_model_json_flag (object, "attention_bias", &bias, error))
@@ -85,7 +85,7 @@ read_attention_bias (PlanModel *self, JsonObject *object, GError **error)
 
 /* The list of layers, where there is one, as a first windowed layer and a stride. */
 static gboolean
-read_layer_types (PlanModel *self, JsonObject *object, GError **error)
+read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, "layer_types");
   if (!node)
@@ -124,7 +124,7 @@ read_layer_types (PlanModel *self, JsonObject *object, GError **error)
 
 /* Qwen: a window only where it is asked for, and only in the layers behind max_window_layers. */
 static gboolean
-read_late_window (PlanModel *self, JsonObject *object, GError **error)
+read_late_window (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gint64 window = 4096, from = 28;
   gboolean used = FALSE;
@@ -140,10 +140,13 @@ read_late_window (PlanModel *self, JsonObject *object, GError **error)
   return read_layer_types (self, object, error);
 }
 
+/* How wide it would be, and where, matters only then. */
 static gboolean
-refuse_window (JsonObject *object, GError **error)
+refuse_window (PlanModelJson *object, GError **error)
 {
   gboolean used = FALSE;
+  plan_model_json_find (object, "sliding_window");
+  plan_model_json_find (object, "max_window_layers");
   if (!plan_model_json_flag (object, "use_sliding_window", &used, error))
     return FALSE;
   return !used || refuse (error, "use_sliding_window: true is not modelled for this family");
@@ -152,7 +155,7 @@ refuse_window (JsonObject *object, GError **error)
 /* --- families ------------------------------------------------------------------------------ */
 
 static gboolean
-read_llama (PlanModel *self, JsonObject *object, GError **error)
+read_llama (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_attention_bias (self, object, error)
          && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
@@ -160,7 +163,7 @@ read_llama (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_mistral (PlanModel *self, JsonObject *object, GError **error)
+read_mistral (PlanModel *self, PlanModelJson *object, GError **error)
 {
   self->window = 4096;
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
@@ -168,20 +171,20 @@ read_mistral (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_qwen2 (PlanModel *self, JsonObject *object, GError **error)
+read_qwen2 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_late_window (self, object, error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 static gboolean
-read_qwen3 (PlanModel *self, JsonObject *object, GError **error)
+read_qwen3 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_attention_bias (self, object, error) && read_qwen2 (self, object, error);
 }
 
 static gboolean
-read_gemma (PlanModel *self, JsonObject *object, GError **error)
+read_gemma (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_attention_bias (self, object, error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
@@ -189,15 +192,15 @@ read_gemma (PlanModel *self, JsonObject *object, GError **error)
 
 /* null is 0 and stands for no bound. */
 static gboolean
-read_softcap (JsonObject *object, const char *key, double *out_value, GError **error)
+read_softcap (PlanModelJson *object, const char *key, double *out_value, GError **error)
 {
-  if (json_object_has_member (object, key) && !plan_model_json_find (object, key))
+  if (plan_model_json_has (object, key) && !plan_model_json_find (object, key))
     *out_value = 0;
   return plan_model_json_real (object, key, out_value, error);
 }
 
 static gboolean
-read_gemma2 (PlanModel *self, JsonObject *object, GError **error)
+read_gemma2 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
          && read_layer_types (self, object, error)
@@ -208,7 +211,7 @@ read_gemma2 (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_gpt_neox (PlanModel *self, JsonObject *object, GError **error)
+read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_attention_bias (self, object, error)
          && plan_model_json_flag (object, "use_parallel_residual", &self->parallel, error)
@@ -216,22 +219,29 @@ read_gpt_neox (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_mpt_attention (PlanModel *self, JsonObject *object, GError **error)
+read_mpt_attention (PlanModel *self, PlanModelJson *object, GError **error)
 {
   const char *type = "multihead_attention";
   gboolean alibi = TRUE, rope = FALSE, qk_norm = FALSE, learned = TRUE;
-  JsonNode *const node = plan_model_json_find (object, "attn_config");
-  if (node && !JSON_NODE_HOLDS_OBJECT (node))
-    return plan_model_json_refuse ("attn_config", node, "is not an object", error);
-  JsonObject *const inner = node ? json_node_get_object (node) : NULL;
+  JsonObject *config;
   if (!plan_model_json_flag (object, "learned_pos_emb", &learned, error)
-      || (inner
-          && (!plan_model_json_flag (inner, "alibi", &alibi, error)
-              || !plan_model_json_flag (inner, "rope", &rope, error)
-              || !plan_model_json_flag (inner, "qk_ln", &qk_norm, error)
-              || !plan_model_json_word (inner, "attn_type", &type, error)
-              || !plan_model_json_int (inner, "kv_n_heads", 1, &self->kv_heads, error))))
+      || !plan_model_json_object (object, "attn_config", &config, error))
     return FALSE;
+  if (config)
+    {
+      g_auto (PlanModelJson) inner = plan_model_json_begin (config);
+      if (!plan_model_json_flag (&inner, "alibi", &alibi, error)
+          || !plan_model_json_flag (&inner, "rope", &rope, error)
+          || !plan_model_json_real (&inner, "rope_theta", &self->rope.theta, error)
+          || !plan_model_json_flag (&inner, "qk_ln", &qk_norm, error)
+          || !plan_model_json_word (&inner, "attn_type", &type, error)
+          || !plan_model_json_int (&inner, "kv_n_heads", 1, &self->kv_heads, error)
+          || !plan_model_json_check_rest (&inner, error))
+        {
+          g_prefix_error (error, "attn_config: ");
+          return FALSE;
+        }
+    }
   if (qk_norm)
     return refuse (error, "qk_ln: true is not modelled: it norms all heads together");
   if (g_str_equal (type, "multiquery_attention"))
@@ -253,7 +263,7 @@ read_mpt_attention (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_mpt (PlanModel *self, JsonObject *object, GError **error)
+read_mpt (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gboolean no_bias = TRUE;
   if (!plan_model_json_flag (object, "no_bias", &no_bias, error)
@@ -264,14 +274,14 @@ read_mpt (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_phi3 (PlanModel *self, JsonObject *object, GError **error)
+read_phi3 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
          && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
 }
 
 static gboolean
-read_mixtral (PlanModel *self, JsonObject *object, GError **error)
+read_mixtral (PlanModel *self, PlanModelJson *object, GError **error)
 {
   self->expert_ffn = self->ffn;
   return plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
@@ -282,7 +292,7 @@ read_mixtral (PlanModel *self, JsonObject *object, GError **error)
 
 /* The list of layers without experts, where it has any: the first ones. */
 static gboolean
-read_mlp_only_layers (PlanModel *self, JsonObject *object, GError **error)
+read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, "mlp_only_layers");
   if (!node)
@@ -312,7 +322,7 @@ read_mlp_only_layers (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_qwen_experts (PlanModel *self, JsonObject *object, GError **error)
+read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gboolean norms = FALSE;
   if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
@@ -328,7 +338,7 @@ read_qwen_experts (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_qwen2_moe (PlanModel *self, JsonObject *object, GError **error)
+read_qwen2_moe (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_int (object, "shared_expert_intermediate_size", 1, &self->shared_ffn,
                               error)
@@ -337,14 +347,14 @@ read_qwen2_moe (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_qwen3_moe (PlanModel *self, JsonObject *object, GError **error)
+read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return read_attention_bias (self, object, error) && read_qwen_experts (self, object, error);
 }
 
 /* One group is none. */
 static gboolean
-read_groups (PlanModel *self, JsonObject *object, GError **error)
+read_groups (PlanModel *self, PlanModelJson *object, GError **error)
 {
   if (!plan_model_json_int_or_null (object, "n_group", &self->router_groups, error)
       || !plan_model_json_int_or_null (object, "topk_group", &self->router_group_topk, error)
@@ -357,7 +367,7 @@ read_groups (PlanModel *self, JsonObject *object, GError **error)
 
 /* Experts as DeepSeek's and GLM's files have them. */
 static gboolean
-read_routed_experts (PlanModel *self, JsonObject *object, gint64 shared, GError **error)
+read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GError **error)
 {
   if (!plan_model_json_int (object, "n_routed_experts", 1, &self->experts, error)
       || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
@@ -373,19 +383,19 @@ read_routed_experts (PlanModel *self, JsonObject *object, gint64 shared, GError 
 }
 
 static gboolean
-read_glm4_moe (PlanModel *self, JsonObject *object, GError **error)
+read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
          && plan_model_json_flag (object, "use_qk_norm", &self->qk_norm, error)
          && plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
          && read_routed_experts (self, object, 1, error)
-         && read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
 }
 
 /* Its activation has no name of its own in the file: x times the sigmoid of 1.702 x, of bounded
  * factors. */
 static gboolean
-read_gpt_oss (PlanModel *self, JsonObject *object, GError **error)
+read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
 {
   self->expert_ffn = self->ffn;
   return read_attention_bias (self, object, error)
@@ -393,12 +403,12 @@ read_gpt_oss (PlanModel *self, JsonObject *object, GError **error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
          && read_layer_types (self, object, error)
-         && read_rope (self, object, "rope_theta", NULL, error);
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
 /* Experts are chosen by a softmax, in V2 over all of them, or by sigmoids and a bias. */
 static gboolean
-read_scores (PlanModel *self, JsonObject *object, GError **error)
+read_scores (PlanModel *self, PlanModelJson *object, GError **error)
 {
   const gboolean is_v2 = g_str_equal (self->family, "deepseek_v2");
   const char *method = is_v2 ? "greedy" : "noaux_tc", *function = is_v2 ? "softmax" : "sigmoid";
@@ -422,7 +432,7 @@ read_scores (PlanModel *self, JsonObject *object, GError **error)
 }
 
 static gboolean
-read_deepseek (PlanModel *self, JsonObject *object, GError **error)
+read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
 {
   const gint64 shared = g_str_equal (self->family, "deepseek_v2") ? 2 : 1;
   gint64 every = 1;
@@ -477,7 +487,7 @@ static const Family families[] = {
 
 /* gpt2 and mpt have their MLP four times as wide as the model unless they say otherwise. */
 static gboolean
-read_ffn (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+read_ffn (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
 {
   double ratio = 4;
   if (family->ffn && !g_str_equal (family->name, "gpt2"))
@@ -497,11 +507,11 @@ read_ffn (PlanModel *self, const Family *family, JsonObject *object, GError **er
 }
 
 static gboolean
-read_heads (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+read_heads (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
 {
   if (!plan_model_json_size (object, family->heads, &self->heads, error))
     return FALSE;
-  const gboolean is_null = json_object_has_member (object, "num_key_value_heads");
+  const gboolean is_null = plan_model_json_has (object, "num_key_value_heads");
   self->kv_heads = is_null || family->kv_heads == 0 ? self->heads : family->kv_heads;
   if (!plan_model_json_int (object, "num_key_value_heads", 1, &self->kv_heads, error))
     return FALSE;
@@ -514,7 +524,7 @@ read_heads (PlanModel *self, const Family *family, JsonObject *object, GError **
                    self->heads);
       return FALSE;
     }
-  if (json_object_has_member (object, "head_dim") && !plan_model_json_find (object, "head_dim"))
+  if (plan_model_json_has (object, "head_dim") && !plan_model_json_find (object, "head_dim"))
     self->head_dim = 0;
   if (!plan_model_json_int (object, "head_dim", 1, &self->head_dim, error))
     return FALSE;
@@ -534,7 +544,7 @@ read_heads (PlanModel *self, const Family *family, JsonObject *object, GError **
 
 /* A check names our key; the file's own name for it stands in its place where there is one. */
 static void
-name_as_in_file (GError *error, JsonObject *object)
+name_as_in_file (GError *error, PlanModelJson *object)
 {
   static const struct
   {
@@ -571,7 +581,7 @@ name_as_in_file (GError *error, JsonObject *object)
     {
       const gsize length = strlen (names[i].ours);
       if (!g_str_has_prefix (error->message, names[i].ours) || error->message[length] != ':'
-          || !json_object_has_member (object, names[i].theirs))
+          || !plan_model_json_has (object, names[i].theirs))
         continue;
       char *const message = g_strconcat (names[i].theirs, error->message + length, NULL);
       g_free (error->message);
@@ -581,7 +591,7 @@ name_as_in_file (GError *error, JsonObject *object)
 }
 
 static gboolean
-check_config (PlanModel *self, JsonObject *object, GError **error)
+check_config (PlanModel *self, PlanModelJson *object, GError **error)
 {
   GError *cause = NULL;
   if (plan_model_complete (self, &cause))
@@ -591,8 +601,27 @@ check_config (PlanModel *self, JsonObject *object, GError **error)
   return FALSE;
 }
 
+/* How weights are stored, for which the weights' reader has words of its own; others than
+ * DeepSeek's may say that activations are rounded, too. */
 static gboolean
-read_config (PlanModel *self, const Family *family, JsonObject *object, GError **error)
+read_quantization (PlanModelJson *object, GError **error)
+{
+  JsonObject *found;
+  const char *method = NULL;
+  if (!plan_model_json_object (object, "quantization_config", &found, error))
+    return FALSE;
+  if (!found)
+    return TRUE;
+  g_auto (PlanModelJson) inner = plan_model_json_begin (found);
+  if (!plan_model_json_word (&inner, "quant_method", &method, error))
+    return FALSE;
+  return g_strcmp0 (method, "fp8") == 0
+         || refuse (error, "quantization_config: quant_method is not fp8, which alone is known to "
+                           "say no more than how weights are stored");
+}
+
+static gboolean
+read_config (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
 {
   if (family->default_norm_eps > 0)
     self->norm_eps = family->default_norm_eps;
@@ -605,7 +634,8 @@ read_config (PlanModel *self, const Family *family, JsonObject *object, GError *
          && (!family->activation || read_activation (self, object, family->activation, error))
          && plan_model_json_flag (object, "tie_word_embeddings", &self->tied_embeddings, error)
          && (!family->read_rest || family->read_rest (self, object, error))
-         && check_config (self, object, error);
+         && read_quantization (object, error) && check_config (self, object, error)
+         && plan_model_json_check_rest (object, error);
 }
 
 /* "…/Llama-3-8B/config.json" -> "Llama-3-8B", "…/mine.json" -> "mine". */
@@ -631,7 +661,7 @@ name_of (const char *origin)
 
 /* The model with nothing but its family's defaults. */
 static PlanModel *
-begin (JsonObject *object, const char *origin, const Family **out_family, GError **error)
+begin (PlanModelJson *object, const char *origin, const Family **out_family, GError **error)
 {
   const char *type = NULL;
   g_autofree char *name = name_of (origin);
@@ -659,11 +689,12 @@ plan_model_parse_config (const char *text, gsize length, const char *origin, GEr
   const Family *family = NULL;
   g_autofree char *copy = g_strndup (text, length);
   g_autoptr (JsonParser) parser = json_parser_new_immutable ();
-  JsonObject *const object = plan_json_load (parser, copy, origin, error);
-  if (!object)
+  JsonObject *const root = plan_json_load (parser, copy, origin, error);
+  if (!root)
     return NULL;
-  g_autoptr (PlanModel) self = begin (object, origin, &family, error);
-  if (!self || !read_config (self, family, object, error))
+  g_auto (PlanModelJson) object = plan_model_json_begin (root);
+  g_autoptr (PlanModel) self = begin (&object, origin, &family, error);
+  if (!self || !read_config (self, family, &object, error))
     {
       g_prefix_error (error, "%s: ", origin);
       return NULL;

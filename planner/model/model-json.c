@@ -7,10 +7,29 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
-JsonNode *
-plan_model_json_find (JsonObject *object, const char *key)
+PlanModelJson
+plan_model_json_begin (JsonObject *object)
 {
-  JsonNode *const node = json_object_get_member (object, key);
+  return (PlanModelJson){ .object = object, .read = g_hash_table_new (g_str_hash, g_str_equal) };
+}
+
+void
+plan_model_json_clear (PlanModelJson *self)
+{
+  g_clear_pointer (&self->read, g_hash_table_unref);
+}
+
+gboolean
+plan_model_json_has (PlanModelJson *object, const char *key)
+{
+  return json_object_has_member (object->object, key);
+}
+
+JsonNode *
+plan_model_json_find (PlanModelJson *object, const char *key)
+{
+  g_hash_table_add (object->read, (gpointer)key);
+  JsonNode *const node = json_object_get_member (object->object, key);
   return node && !JSON_NODE_HOLDS_NULL (node) ? node : NULL;
 }
 
@@ -30,7 +49,7 @@ plan_model_json_refuse (const char *key, JsonNode *node, const char *rule, GErro
 }
 
 gboolean
-plan_model_json_int (JsonObject *object, const char *key, gint64 min, gint64 *out_value,
+plan_model_json_int (PlanModelJson *object, const char *key, gint64 min, gint64 *out_value,
                      GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, key);
@@ -50,7 +69,7 @@ plan_model_json_int (JsonObject *object, const char *key, gint64 min, gint64 *ou
 }
 
 gboolean
-plan_model_json_size (JsonObject *object, const char *key, gint64 *out_value, GError **error)
+plan_model_json_size (PlanModelJson *object, const char *key, gint64 *out_value, GError **error)
 {
   if (plan_model_json_find (object, key))
     return plan_model_json_int (object, key, 1, out_value, error);
@@ -59,15 +78,16 @@ plan_model_json_size (JsonObject *object, const char *key, gint64 *out_value, GE
 }
 
 gboolean
-plan_model_json_int_or_null (JsonObject *object, const char *key, gint64 *out_value, GError **error)
+plan_model_json_int_or_null (PlanModelJson *object, const char *key, gint64 *out_value,
+                             GError **error)
 {
-  if (json_object_has_member (object, key) && !plan_model_json_find (object, key))
+  if (plan_model_json_has (object, key) && !plan_model_json_find (object, key))
     *out_value = 0;
   return plan_model_json_int (object, key, 0, out_value, error);
 }
 
 gboolean
-plan_model_json_real (JsonObject *object, const char *key, double *out_value, GError **error)
+plan_model_json_real (PlanModelJson *object, const char *key, double *out_value, GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, key);
   if (node && !is_of (node, G_TYPE_DOUBLE) && !is_of (node, G_TYPE_INT64))
@@ -78,7 +98,7 @@ plan_model_json_real (JsonObject *object, const char *key, double *out_value, GE
 }
 
 gboolean
-plan_model_json_flag (JsonObject *object, const char *key, gboolean *out_value, GError **error)
+plan_model_json_flag (PlanModelJson *object, const char *key, gboolean *out_value, GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, key);
   if (node && !is_of (node, G_TYPE_BOOLEAN))
@@ -89,12 +109,24 @@ plan_model_json_flag (JsonObject *object, const char *key, gboolean *out_value, 
 }
 
 gboolean
-plan_model_json_word (JsonObject *object, const char *key, const char **out_value, GError **error)
+plan_model_json_word (PlanModelJson *object, const char *key, const char **out_value,
+                      GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, key);
   if (node && !is_of (node, G_TYPE_STRING))
     return plan_model_json_refuse (key, node, "is not a string", error);
   if (node)
     *out_value = json_node_get_string (node);
+  return TRUE;
+}
+
+gboolean
+plan_model_json_object (PlanModelJson *object, const char *key, JsonObject **out_object,
+                        GError **error)
+{
+  JsonNode *const node = plan_model_json_find (object, key);
+  if (node && !JSON_NODE_HOLDS_OBJECT (node))
+    return plan_model_json_refuse (key, node, "is not an object", error);
+  *out_object = node ? json_node_get_object (node) : NULL;
   return TRUE;
 }

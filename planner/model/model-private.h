@@ -26,28 +26,46 @@ double plan_model_elements (const PlanModel *self);
 /* "layers=4,hidden=64,...". */
 PlanModel *plan_model_parse (const char *spec, GError **error);
 
+/* An object, and which of its keys were looked for; those are not copied, and must stay. */
+typedef struct
+{
+  JsonObject *object;
+  GHashTable *read;
+} PlanModelJson;
+
+PlanModelJson plan_model_json_begin (JsonObject *object);
+void plan_model_json_clear (PlanModelJson *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanModelJson, plan_model_json_clear)
+
+/* Refuses keys that nobody looked for, unless they are known not to change what the model computes.
+ */
+gboolean plan_model_json_check_rest (const PlanModelJson *self, GError **error);
+
 /* How rotary positions turn; `theta` and `fraction`, which may be NULL, are what the family calls
  * its base and the share of a head that they turn. */
-gboolean plan_model_read_rope (PlanModel *self, JsonObject *object, const char *theta,
+gboolean plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                                const char *fraction, GError **error);
 
 /* Members by key and type. Errors name the key. An absent key leaves the output as it is; null is
  * as absent unless said otherwise. */
-JsonNode *plan_model_json_find (JsonObject *object, const char *key);
+JsonNode *plan_model_json_find (PlanModelJson *object, const char *key);
+gboolean plan_model_json_has (PlanModelJson *object, const char *key);
+gboolean plan_model_json_object (PlanModelJson *object, const char *key, JsonObject **out_object,
+                                 GError **error);
 gboolean plan_model_json_refuse (const char *key, JsonNode *node, const char *rule, GError **error);
-gboolean plan_model_json_int (JsonObject *object, const char *key, gint64 min, gint64 *out_value,
+gboolean plan_model_json_int (PlanModelJson *object, const char *key, gint64 min, gint64 *out_value,
                               GError **error);
-gboolean plan_model_json_real (JsonObject *object, const char *key, double *out_value,
+gboolean plan_model_json_real (PlanModelJson *object, const char *key, double *out_value,
                                GError **error);
-gboolean plan_model_json_flag (JsonObject *object, const char *key, gboolean *out_value,
+gboolean plan_model_json_flag (PlanModelJson *object, const char *key, gboolean *out_value,
                                GError **error);
-gboolean plan_model_json_word (JsonObject *object, const char *key, const char **out_value,
+gboolean plan_model_json_word (PlanModelJson *object, const char *key, const char **out_value,
                                GError **error);
 
 /* The same with a rule for absence: there it must be, or null means 0. */
-gboolean plan_model_json_size (JsonObject *object, const char *key, gint64 *out_value,
+gboolean plan_model_json_size (PlanModelJson *object, const char *key, gint64 *out_value,
                                GError **error);
-gboolean plan_model_json_int_or_null (JsonObject *object, const char *key, gint64 *out_value,
+gboolean plan_model_json_int_or_null (PlanModelJson *object, const char *key, gint64 *out_value,
                                       GError **error);
 
 G_END_DECLS

@@ -78,7 +78,7 @@ fail (GError **error, const char *tensor, const char *format, ...)
 
 /* An array of at most `max` whole numbers that are not negative. */
 static gboolean
-read_numbers (JsonObject *object, const char *tensor, const char *key, guint max, guint64 *out,
+read_numbers (PlanModelJson *object, const char *tensor, const char *key, guint max, guint64 *out,
               guint *out_n, GError **error)
 {
   JsonNode *node = plan_model_json_find (object, key);
@@ -101,7 +101,7 @@ read_numbers (JsonObject *object, const char *tensor, const char *key, guint max
 }
 
 static gboolean
-read_format (JsonObject *object, PlanSafetensor *tensor, GError **error)
+read_format (PlanModelJson *object, PlanSafetensor *tensor, GError **error)
 {
   const char *name = NULL;
   if (!plan_model_json_word (object, "dtype", &name, error))
@@ -128,14 +128,15 @@ shape_bytes (const PlanSafetensor *tensor, guint64 *out_bytes)
 }
 
 static gboolean
-read_tensor (JsonObject *object, guint64 data, guint64 size, PlanSafetensor *tensor, GError **error)
+read_tensor (JsonObject *entry, guint64 data, guint64 size, PlanSafetensor *tensor, GError **error)
 {
+  g_auto (PlanModelJson) object = plan_model_json_begin (entry);
   guint64 offsets[2] = { 0 }, bytes = 0;
   guint n = 0;
-  if (!read_format (object, tensor, error)
-      || !read_numbers (object, tensor->name, "shape", PLAN_SAFETENSORS_MAX_DIMS, tensor->dims,
+  if (!read_format (&object, tensor, error)
+      || !read_numbers (&object, tensor->name, "shape", PLAN_SAFETENSORS_MAX_DIMS, tensor->dims,
                         &tensor->n_dims, error)
-      || !read_numbers (object, tensor->name, "data_offsets", 2, offsets, &n, error))
+      || !read_numbers (&object, tensor->name, "data_offsets", 2, offsets, &n, error))
     return FALSE;
   if (n != 2 || offsets[1] < offsets[0])
     return fail (error, tensor->name, "data_offsets must be a beginning and an end");

@@ -28,7 +28,7 @@ START_TEST (config_is_read)
   g_autofree char *text = config_with (
       ALL ", \"rope_theta\": 500000.0, \"rms_norm_eps\": 1e-05, \"attention_bias\": false, "
           "\"mlp_bias\": null, \"tie_word_embeddings\": false, \"rope_scaling\": null, "
-          "\"architectures\": [\"LlamaForCausalLM\"], \"note\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
+          "\"architectures\": [\"LlamaForCausalLM\"], \"name\": \"\\ud83d\\ude00 \\u00e9 \\\"\"");
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model
       = plan_model_parse_config (text, strlen (text), "models/My Llama/config.json", &error);
@@ -55,7 +55,7 @@ static const struct
   ",vocab=100,max_seq=50"
   { WITH ("llama", SMALL), TEXT ("llama", "32", "16") ",norm_eps=1e-06" },
   { WITH ("llama", SMALL ", \"num_key_value_heads\": null, \"head_dim\": null, "
-                         "\"sliding_window\": 7, \"attention_bias\": true, \"mlp_bias\": true, "
+                         "\"attention_bias\": true, \"mlp_bias\": true, "
                          "\"tie_word_embeddings\": true, \"hidden_act\": \"gelu\""),
     TEXT ("llama", "32", "16") ",norm_eps=1e-06,tied=on,activation=gelu,qkv_bias=on,proj_bias=on,"
                                "mlp_bias=on" },
@@ -202,6 +202,61 @@ static const struct
                                 "experts=32,expert_ffn=96" },
 };
 
+/* Every key of the files that were published, beside those of the least there may be. */
+static const char *const published[] = {
+#define USUAL \
+  SMALL ", \"architectures\": [\"X\"], \"bos_token_id\": 1, \"eos_token_id\": [1, 2], " \
+        "\"initializer_range\": 0.02, \"torch_dtype\": \"bfloat16\", \"use_cache\": true, " \
+        "\"transformers_version\": \"4.43.1\", \"attention_dropout\": 0.0"
+  WITH ("llama", USUAL ", \"hidden_act\": \"silu\", \"pretraining_tp\": 1, \"mlp_bias\": false, "
+                       "\"rope_scaling\": {" LLAMA3 "}"),
+  WITH ("mistral", USUAL ", \"hidden_act\": \"silu\", \"sliding_window\": 4096"),
+  WITH ("qwen2", USUAL ", \"max_window_layers\": 28, \"use_mrope\": null, "
+                       "\"use_sliding_window\": false, \"sliding_window\": 131072"),
+  WITH ("gemma2", USUAL ", \"cache_implementation\": \"hybrid\", \"hidden_act\": \"gelu\", "
+                        "\"sliding_window_size\": 4096, \"pad_token_id\": 0"),
+  WITH ("gpt2",
+        "\"n_layer\": 2, \"n_embd\": 24, \"n_head\": 3, \"vocab_size\": 100, \"n_positions\": 50, "
+        "\"attn_pdrop\": 0.1, \"embd_pdrop\": 0.1, \"n_ctx\": 1024, \"resid_pdrop\": 0.1, "
+        "\"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_type\": \"a\", "
+        "\"summary_proj_to_labels\": true, \"summary_use_proj\": true, "
+        "\"task_specific_params\": {\"text-generation\": {\"max_length\": 50}}"),
+  WITH ("gpt_neox", USUAL ", \"classifier_dropout\": 0.1, \"hidden_dropout\": 0.0"),
+  WITH (
+      "mpt",
+      "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 100, \"max_seq_len\": 50, "
+      "\"attn_config\": {\"alibi\": true, \"alibi_bias_max\": 8, \"attn_impl\": \"torch\", "
+      "\"attn_pdrop\": 0, \"attn_type\": \"multihead_attention\", \"clip_qkv\": null, "
+      "\"attn_uses_sequence_id\": false, \"prefix_lm\": false, \"qk_ln\": false, "
+      "\"softmax_scale\": null}, \"emb_pdrop\": 0, \"embedding_fraction\": 1.0, "
+      "\"init_config\": {\"name\": \"kaiming_normal_\"}, \"init_device\": \"cpu\", "
+      "\"learned_pos_emb\": true, \"logit_scale\": null, \"no_bias\": true, "
+      "\"norm_type\": \"low_precision_layernorm\", \"resid_pdrop\": 0, \"verbose\": 0, "
+      "\"tokenizer_name\": \"EleutherAI/gpt-neox-20b\", \"auto_map\": {}"),
+  WITH ("phi3", USUAL ", \"auto_map\": {}, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0, "
+                      "\"original_max_position_embeddings\": 4096, \"rope_scaling\": null, "
+                      "\"attention_bias\": false, \"_name_or_path\": \"Phi-3\""),
+  WITH ("mixtral", USUAL ", \"output_router_logits\": false, \"router_aux_loss_coef\": 0.02, "
+                         "\"sliding_window\": null"),
+  WITH ("qwen2_moe", USUAL ", \"norm_topk_prob\": false, \"max_window_layers\": 21, "
+                           "\"sliding_window\": 32768, \"use_sliding_window\": false"),
+  WITH ("deepseek_v3",
+        USUAL ", \"aux_loss_alpha\": 0.001, \"ep_size\": 1, \"n_group\": 8, \"seq_aux\": true, "
+              "\"norm_topk_prob\": true, \"quantization_config\": {\"quant_method\": \"fp8\", "
+              "\"activation_scheme\": \"dynamic\", \"weight_block_size\": [128, 128]}, "
+              "\"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\", "
+              "\"topk_group\": 4, \"pretraining_tp\": 1"),
+};
+
+START_TEST (published_files_pass)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (published[_i], strlen (published[_i]), "config.json", &error);
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+}
+END_TEST
+
 START_TEST (config_of_family)
 {
   const char *const config = configs[_i].config;
@@ -282,8 +337,8 @@ static const struct
   { SCALING ("\"type\": \"mrope\""),
     "c.json: rope_scaling: rope_type: 'mrope' is not modelled; known are default, linear",
     PLAN_ERROR_UNSUPPORTED },
-  { SCALING ("\"full_attention\": {}"), "rope_scaling: 'full_attention' is not modelled",
-    PLAN_ERROR_UNSUPPORTED },
+  { SCALING ("\"full_attention\": {}"),
+    "rope_scaling: 'full_attention' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"mscale\": 1"),
     "rope_scaling: mscale: without mscale_all_dim", PLAN_ERROR_UNSUPPORTED },
   { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"truncate\": false"),
@@ -294,6 +349,20 @@ static const struct
   { SCALING ("\"type\": \"llama3\", \"factor\": 4"),
     "c.json: rope_original: missing, and rope_scaling=llama3 needs it", PLAN_ERROR_INVALID },
   { SCALING ("") ", \"rope_parameters\": {}", "rope_scaling and rope_parameters say the same",
+    PLAN_ERROR_INVALID },
+  { ALL ", \"logit_scale\": 0.5", "c.json: 'logit_scale' is not a key that is read here",
+    PLAN_ERROR_UNSUPPORTED },
+  { ALL ", \"sliding_window\": 7", "'sliding_window' is not a key that is read here",
+    PLAN_ERROR_UNSUPPORTED },
+  { ALL ", \"partial_rotary_factor\": 0.5",
+    "partial_rotary_factor: '0.5' is not modelled for this family: it must be 1",
+    PLAN_ERROR_UNSUPPORTED },
+  { ALL ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+    "layer_types: '[\"full_attention\",\"sliding_attention\"]' is not modelled for this family",
+    PLAN_ERROR_UNSUPPORTED },
+  { ALL ", \"quantization_config\": {\"quant_method\": \"bitnet\"}",
+    "quantization_config: quant_method is not fp8", PLAN_ERROR_UNSUPPORTED },
+  { ALL ", \"quantization_config\": []", "quantization_config: '[]' is not an object",
     PLAN_ERROR_INVALID },
   { ALL ", \"a\": [1", "not JSON", PLAN_ERROR_INVALID },
   { ALL "}} ", "text after the end", PLAN_ERROR_INVALID },
@@ -329,6 +398,16 @@ static const struct
   { "]", "c.json:1:1: a bracket is closed that was not opened", PLAN_ERROR_INVALID },
   { "{\"model_type\": \n\"llama\" \"x\"}", "c.json:2:", PLAN_ERROR_INVALID },
   { "{}", "c.json: model_type: missing", PLAN_ERROR_INVALID },
+  { WITH ("gpt2", "\"n_layer\": 2, \"n_embd\": 24, \"n_head\": 3, \"vocab_size\": 100, "
+                  "\"n_positions\": 50, \"scale_attn_weights\": false"),
+    "c.json: scale_attn_weights: 'false' is not modelled for this family: it must be true",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("gpt2", "\"n_layer\": 2, \"n_embd\": 24, \"n_head\": 3, \"vocab_size\": 100, "
+                  "\"n_positions\": 50, \"scale_attn_by_inverse_layer_idx\": true"),
+    "c.json: scale_attn_by_inverse_layer_idx: 'true' is not modelled", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("mpt", "\"n_layers\": 2, \"d_model\": 24, \"n_heads\": 3, \"vocab_size\": 100, "
+                 "\"max_seq_len\": 50, \"attn_config\": {\"clip_qkv\": 8}"),
+    "c.json: attn_config: 'clip_qkv' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
   { "{\"model_type\": \"deepseek_v4\"}",
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
@@ -487,6 +566,7 @@ main (void)
   Suite *suite = suite_create ("model-config");
   TCase *tcase = tcase_create ("model-config");
   tcase_add_test (tcase, config_is_read);
+  tcase_add_loop_test (tcase, published_files_pass, 0, (int)G_N_ELEMENTS (published));
   tcase_add_loop_test (tcase, config_of_family, 0, G_N_ELEMENTS (configs));
   tcase_add_test (tcase, every_family_has_a_config);
   tcase_add_loop_test (tcase, refuses_config, 0, G_N_ELEMENTS (bad_configs));

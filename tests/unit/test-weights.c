@@ -249,6 +249,37 @@ START_TEST (other_models_are_refused)
 }
 END_TEST
 
+/* Biases that the config denies, another layer, a scale beside quantised weights: each says that
+ * the model is another one. */
+START_TEST (tensors_that_nothing_reads_are_refused)
+{
+  static const struct
+  {
+    const char *tensor, *message;
+  } more[] = {
+    { "model.layers.0.self_attn.q_proj.bias",
+      "the model has nothing for the tensor model.layers.0.self_attn.q_proj.bias: " },
+    { "model.layers.1.input_layernorm.weight", "it is another model than these weights are of" },
+    { "model.layers.0.mlp.up_proj.weight_scale_inv",
+      "model.layers.0.mlp.up_proj.weight_scale_inv" },
+    { "model.layers.0.self_attn.rotary_emb.inv_freq", NULL },
+  };
+  g_autoptr (PlanModel) model = plan_model_new (LLAMA, NULL);
+  File file;
+  write_llama (PLAN_DTYPE_FP32, 5);
+  file_begin (&file);
+  add (&file, more[_i].tensor, PLAN_DTYPE_FP32, 1, 4, 0);
+  file_end (&file, "model-00003-of-00002.safetensors");
+  if (more[_i].message)
+    assert_refused (model, more[_i].message);
+  else
+    {
+      g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, NULL);
+      ck_assert (weights != NULL);
+    }
+}
+END_TEST
+
 /* However many are made at once; gains are 1, and what is written to the residual is smaller. */
 START_TEST (random_ones_are_of_their_place)
 {
@@ -279,6 +310,7 @@ main (void)
   tcase_add_loop_test (tcase, llama_is_read, 0, 3);
   tcase_add_loop_test (tcase, gpt2_is_read, 0, 2);
   tcase_add_test (tcase, other_models_are_refused);
+  tcase_add_loop_test (tcase, tensors_that_nothing_reads_are_refused, 0, 4);
   tcase_add_test (tcase, random_ones_are_of_their_place);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
