@@ -466,7 +466,12 @@ golden_tests = \
   %D%/golden/sim-gpt2.test \
   %D%/golden/sim-hw.test \
   %D%/golden/sim-mxfp8-hfsdp.test \
-  %D%/golden/refused-mixtral.test \
+  %D%/golden/lower-experts.test \
+  %D%/golden/lower-windows.test \
+  %D%/golden/query-mixtral.test \
+  %D%/golden/sim-deepseek-v3.test \
+  %D%/golden/sim-mixtral.test \
+  %D%/golden/refused-deepseek.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
   %D%/golden/show-cluster-alias.test \

@@ -71,13 +71,19 @@ splits_latent_attention (const PlanFacts *f)
   return f->model->kv_lora > 0 && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
 }
 
+static gboolean
+has_prediction_modules (const PlanFacts *f)
+{
+  return f->model->mtp > 0;
+}
+
 /* What some models with experts have besides. */
 static gboolean
 has_other_parts (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
   return has_experts (f)
-         && (m->shared_gate || m->mtp > 0 || m->qkv_bias || m->mlp_bias || m->proj_bias
+         && (m->shared_gate || m->qkv_bias || m->mlp_bias || m->proj_bias
              || m->post_norms || m->parallel || (m->kv_lora > 0 && m->window > 0));
 }
 
@@ -102,14 +108,20 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
+  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are read, shown and counted, "
+      "but not planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-latent-split", "latent attention is modelled with tp=1 and cp=1 by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+  { { "not-built-yet-prediction-modules", "multi-token prediction modules (mtp) are not modelled by this version: plan the model "
+      "without them, by mtp=0 behind its name (deepseek-v3,mtp=0) or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_prediction_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-model-parts", "of models with experts or latent attention, those with biases, gated shared experts, "
-      "prediction modules, norms behind branches or parallel branches are not planned by this version", LIMIT,
+      "norms behind branches or parallel branches are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16, "
@@ -118,9 +130,6 @@ static const PlanRuleEntry rules[] = {
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
-  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are read, shown and counted, "
-      "but not planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 };
 /* clang-format on */
 

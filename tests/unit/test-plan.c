@@ -523,11 +523,14 @@ static const struct
 {
   const char *rule, *model, *words;
 } unplanned[] = {
-  { "not-built-yet-experts", "mixtral-8x7b", "gbs=64" },
-  { "not-built-yet-ep", "mixtral-8x7b", "gbs=64 ep=2" },
-  { "not-built-yet-experts", "mixtral-8x7b", "gbs=64 recompute=selective recompute_modules=moe" },
-  { "not-built-yet-experts", "deepseek-v3",
-    "gbs=64 seq=4096 recompute=selective recompute_modules=mla_up_proj+shared_experts" },
+  { "not-built-yet-experts-of-stack", "mixtral-8x7b", "gbs=64 stack=native" },
+  { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 tp=2" },
+  { "not-built-yet-prediction-modules", "deepseek-v3", "gbs=64" },
+  { "not-built-yet-model-parts", "qwen2-57b-a14b", "gbs=64" },
+  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 compute=fp8-tensorwise" },
+  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 double_buffer=on" },
+  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 cuda_graph=on" },
+  { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 offload_optimizer=0.5 precision_aware=on" },
   { "recompute-modules-exist", "mixtral-8x7b",
     "gbs=64 recompute=selective recompute_modules=shared_experts" },
   { "recompute-modules-exist", "mixtral-8x7b",
@@ -589,7 +592,7 @@ START_TEST (model_is_not_planned)
   ck_assert (!resolve (unplanned[_i].model, "dgx-h100:8", unplanned[_i].words, &plan, &error));
   ck_assert_msg (g_str_has_prefix (error->message, start), "%s", error->message);
   ck_assert (g_error_matches (error, PLAN_ERROR, (int)rule->code));
-  if (g_str_equal (rule->name, "not-built-yet-experts"))
+  if (g_str_equal (rule->name, "not-built-yet-model-parts"))
     ck_assert_msg (strstr (error->message, unplanned[_i].model), "%s", error->message);
 }
 END_TEST
