@@ -4,6 +4,7 @@ libplanner_a_SOURCES =
 libplanner_a_SOURCES += \
   %D%/base/csv.c %D%/base/csv.h \
   %D%/base/dtype.c %D%/base/dtype.h \
+  %D%/base/each.h \
   %D%/base/error.c %D%/base/error.h \
   %D%/base/json.c %D%/base/json.h \
   %D%/base/lines.c %D%/base/lines.h \
@@ -36,7 +37,7 @@ libplanner_a_SOURCES += \
   %D%/schedule/arena.c %D%/schedule/arena.h \
   %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/schedule/op.c %D%/schedule/op.h \
-  %D%/schedule/op-list.h \
+  %D%/schedule/op-list.h %D%/schedule/op-enums.h \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
   %D%/schedule/schedule.c %D%/schedule/schedule-private.h %D%/schedule/schedule.h \
   %D%/schedule/schedule-check.c \

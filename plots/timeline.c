@@ -55,7 +55,7 @@ static const struct
 static Group
 group_of_copy (const PlanSchedule *schedule, const PlanOp *op)
 {
-  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_COPY_out].array);
 
   return out->category == PLAN_CATEGORY_HOST ? GROUP_TO_HOST : GROUP_FROM_HOST;
 }
@@ -63,36 +63,32 @@ group_of_copy (const PlanSchedule *schedule, const PlanOp *op)
 static Group
 group_of_compute (const PlanSchedule *schedule, const PlanOp *op)
 {
-  switch ((int)op->kind)
+  if (op->kind == PLAN_OP_COPY)
+    return group_of_copy (schedule, op);
+  switch (plan_op_work (op->kind))
     {
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
-    case PLAN_OP_GROUPED_GEMM:
-    case PLAN_OP_GROUPED_GEMM_ADD:
+    case PLAN_WORK_GEMM:
       return GROUP_GEMM;
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-    case PLAN_OP_ATTENTION_JOIN:
-    case PLAN_OP_LATENT_ATTENTION:
-    case PLAN_OP_LATENT_ATTENTION_BWD:
+    case PLAN_WORK_ATTENTION:
       return GROUP_ATTENTION;
-    case PLAN_OP_NORM_SQ:
-    case PLAN_OP_CLIP:
-    case PLAN_OP_ADAMW:
-    case PLAN_OP_ADAMW_HOST:
-    case PLAN_OP_SGD:
+    case PLAN_WORK_OPTIMIZER:
       return GROUP_OPTIMIZER;
-    case PLAN_OP_COPY:
-      return group_of_copy (schedule, op);
-    default:
+    case PLAN_WORK_ELEMENT:
+    case PLAN_WORK_LOSS:
+    case PLAN_WORK_QUANTISE:
+    case PLAN_WORK_COPY:
+    case PLAN_WORK_OTHER:
       return GROUP_ELEMENTWISE;
+    case PLAN_N_WORKS:
+      break;
     }
+  g_assert_not_reached ();
 }
 
 static Group
 group_of_collective (PlanOpKind kind)
 {
-  switch ((int)kind)
+  switch (kind)
     {
     case PLAN_OP_ALL_GATHER:
       return GROUP_GATHER;
@@ -100,9 +96,14 @@ group_of_collective (PlanOpKind kind)
       return GROUP_EXCHANGE;
     case PLAN_OP_ALL_TO_ALL:
       return GROUP_ALL_TO_ALL;
-    default:
+    case PLAN_OP_REDUCE_SCATTER:
+    case PLAN_OP_ALL_REDUCE:
+    case PLAN_OP_ALL_REDUCE_MAX:
       return GROUP_REDUCE;
+      PLAN_CASES_BUT_COLLECTIVES
+      break;
     }
+  g_assert_not_reached ();
 }
 
 static Group

@@ -127,7 +127,7 @@ is_root (const Bench *self)
 static const char *
 class_of (const ExecBenchOp *op)
 {
-  return sim_cost_class (op->op.kind);
+  return plan_cost_name (plan_op_cost (op->op.kind));
 }
 
 /* Names of all classes among ops, each once; the caller frees the array. */

@@ -1,15 +1,28 @@
-/* Every kind of op, once. The enum, names, parser, printer, checks and both kernel tables are made
- * from this list.
+/* Every kind of op, once, complete: the enum, names, parser, printer, checks, sizes, FLOPs,
+ * scratch, cost and both kernel tables are made from this list.
  *
- * PLAN_OP_LIST (X): X (ID, "name", CLASS, WORK, "operands", "dims", "summary")
+ * PLAN_OP_LIST (X): X (ID, "name", CLASS, WORK, COST, "summary", (dims), FLOPS, (operands))
  *   CLASS     MEMORY      alloc, free and touch; take no time on a stream
  *             HOST        runs on the host
  *             COMPUTE     one kernel on one stream
  *             COLLECTIVE  all ranks of a group
  *   WORK      what its time is counted as (PLAN_WORK_LIST)
- *   operands  "name:access ...", access r reads, w writes, u both, m the buffer itself,
- *             s scratch (contents mean nothing before or after); R and W may be absent
+ *   COST      what its time follows from (PLAN_COST_LIST)
  *   dims      names of the integers, all required
+ *   FLOPS     floating-point operations, of the dims as doubles; 0: memory bounds it
+ *   operands  (name, access, elements), in order
+ *     access    reads, writes, updates; may_read, may_write, may_update: may be absent;
+ *               memory: the buffer itself; scratch: contents mean nothing before or after
+ *     elements  that the op touches, of the dims as guint64, of `group_ranks`, the size of its
+ *               group, and of `refs`, its operands
+ *     of scratch: (name, scratch, elements, GPU, sums)
+ *     elements  in fp32 on a CPU, of the dims and of `is_fp32`, whether matrices are
+ *     GPU       what a GPU takes: PRODUCT cuBLASLt's workspace, ATTENTION that of its forward pass,
+ *               SAME as on a CPU, SUMS of `sums` columns by parts of the rows, NONE
+ *               (planner/schedule/scratch.h)
+ *
+ * Code has numbers of operands and dims by their names: PLAN_REF_GEMM_out, PLAN_DIM_GEMM_m
+ * (planner/schedule/op.h).
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
@@ -27,87 +40,338 @@
 #pragma once
 
 /* clang-format off */
-#define PLAN_OP_LIST(X)                                                                                                                               \
-  X (ALLOC, "alloc", MEMORY, OTHER, "buf:m", "", "take memory")                                                                                              \
-  X (FREE, "free", MEMORY, OTHER, "buf:m", "", "give memory back once the stream gets here")                                                                 \
-  X (TOUCH, "touch", MEMORY, OTHER, "buf:m", "", "the framework takes that memory when it first gets here, whatever was said before")                                \
-  X (INIT, "init", HOST, OTHER, "out:w", "bucket shard shards", "initial main weights of one shard of a bucket of this unit")                                \
-  X (LOAD, "load", HOST, OTHER, "tokens:w targets:w", "rows", "the next micro batch")                                                                        \
-  X (SYNC, "sync", HOST, OTHER, "", "", "the host waits for this op's events")                                                                               \
-  X (WAIT, "wait", HOST, OTHER, "", "", "a stream waits for this op's events")                                                                               \
-  X (PREPARE, "prepare", HOST, OTHER, "", "tensors", "the host's own work on parameters for the optimizer")                                                      \
-  X (ZERO, "zero", COMPUTE, COPY, "out:w", "count", "fill with zeros")                                                                                      \
-  X (CAST, "cast", COMPUTE, COPY, "out:w in:r", "count", "copy between number formats, rounded once")                                                       \
-  X (QUANTIZE, "quantize", COMPUTE, QUANTISE, "out:w col:W in:r scale:R amax:U", "rows cols", "to a scaled format, with its scales; and transposed")                           \
-  X (PARAM_AMAX, "param_amax", COMPUTE, QUANTISE, "amax:u in:r", "count parts", "largest magnitudes of each of a unit's parameters in this rank's part of them") \
-  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, QUANTISE, "out:w col:W in:r amax:R scales:W site_scales:R site_amax:U", "count parts", "this rank's part of a unit's parameters to a scaled format, each by its own magnitudes; and by columns") \
-  X (INIT_SCALES, "init_scales", HOST, OTHER, "scales:w history:W", "count length", "scales of sites, and the magnitudes of their last steps: a run's that is taken up, else 1") \
-  X (RESCALE, "rescale", COMPUTE, QUANTISE, "scales:u history:u amax:u", "count length", "next scales of sites, by the largest magnitudes of their last `length` steps; `amax` begins afresh") \
-  X (TRANSPOSE, "transpose", COMPUTE, QUANTISE, "out:w in:r", "rows cols", "out[cols, rows]")                                                                   \
-  X (ACCUMULATE, "accumulate", COMPUTE, COPY, "out:u in:r", "count", "out += in, summed in the wider format")                                               \
-  X (SUM_PARTS, "sum_parts", COMPUTE, COPY, "out:w in:r", "count parts", "out = the sum of `parts` runs of `count` elements, in fp32, rounded once") \
-  X (COPY, "copy", COMPUTE, COPY, "out:w in:r", "count", "between the device and the host, rounded where formats differ") \
-  X (ADD, "add", COMPUTE, ELEMENT, "out:w a:r b:r", "count", "out = a + b")                                                                                    \
-  X (DROPOUT, "dropout", COMPUTE, ELEMENT, "out:w mask:w in:r", "count", "zeroes some elements at random; a byte of the mask says which stay") \
-  X (DROPOUT_ADD, "dropout_add", COMPUTE, ELEMENT, "out:w mask:w a:r b:r", "count", "out = a + dropout (b)") \
-  X (DROPOUT_BWD, "dropout_bwd", COMPUTE, ELEMENT, "din:w dout:r mask:r", "count", "gradient of what was dropped from") \
-  X (SCALE, "scale", COMPUTE, COPY, "buf:u", "count", "times a constant: of gradients, 1 / the data-parallel size")                                                                                   \
-  X (SOFTCAP, "softcap", COMPUTE, ELEMENT, "buf:u", "count", "cap * tanh (x / cap), in place")                                                                 \
-  X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, ELEMENT, "grad:u out:r", "count", "its gradient, in place")                                                          \
-  X (POSITIONS, "positions", COMPUTE, ELEMENT, "out:u table:r", "rows cols seq", "adds each position's row of the table")                                      \
-  X (POSITIONS_BWD, "positions_bwd", COMPUTE, ELEMENT, "dtable:w dout:r", "rows cols seq", "gradient of the table's first seq rows")                           \
-  X (EMBED, "embed", COMPUTE, ELEMENT, "out:w table:r tokens:r", "rows cols vocab", "look token rows up")                                                      \
-  X (EMBED_BWD, "embed_bwd", COMPUTE, ELEMENT, "dtable:w dout:r tokens:r work:s", "rows cols vocab", "gradient of the table; rows nobody used become 0")       \
-  X (RMSNORM, "rmsnorm", COMPUTE, ELEMENT, "out:w rstd:w in:r weight:r scale:R amax:U", "rows cols", "root-mean-square norm")                                                 \
-  X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, ELEMENT, "din:w dweight:w dout:r in:r weight:r rstd:r work:s add:R", "rows cols", "its gradients; `add` is added to din, rounded before and after")                         \
-  X (LAYERNORM, "layernorm", COMPUTE, ELEMENT, "out:w stats:w in:r weight:r bias:R scale:R amax:U", "rows cols", "norm by mean and variance")                                 \
-  X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, ELEMENT, "din:w dweight:w dbias:W dout:r in:r weight:r stats:r add:R work:s", "rows cols", "the same")            \
-  X (ADD_RMSNORM, "add_rmsnorm", COMPUTE, ELEMENT, "out:w rstd:w sum:w a:r b:r weight:r scale:R amax:U", "rows cols", "sum = a + b, rounded, and its root-mean-square norm") \
-  X (ADD_LAYERNORM, "add_layernorm", COMPUTE, ELEMENT, "out:w stats:w sum:w a:r b:r weight:r bias:R scale:R amax:U", "rows cols", "sum = a + b, rounded, and its norm by mean and variance") \
-  X (HEAD_NORM, "head_norm", COMPUTE, ELEMENT, "out:w rstd:w in:r q:r k:r", "rows heads kv_heads head_dim", "root-mean-square norm of every head of q and k; v is copied") \
-  X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, ELEMENT, "din:w dq:w dk:w dout:r in:r q:r k:r rstd:r work:s", "rows heads kv_heads head_dim", "its gradients")   \
-  X (GEMM, "gemm", COMPUTE, GEMM, "out:w a:r b:r bias:R work:s", "m n k layout", "matrix product")                                                          \
-  X (GEMM_ADD, "gemm_add", COMPUTE, GEMM, "out:u a:r b:r work:s", "m n k layout", "out += matrix product, rounded once")                                                         \
-  X (BIAS_BWD, "bias_bwd", COMPUTE, ELEMENT, "dbias:w dout:r", "rows cols", "sums of columns")                                                                 \
-  X (REPEAT_HEADS, "repeat_heads", COMPUTE, ELEMENT, "out:w in:r", "rows heads kv_heads head_dim", "q, then k and v once for each query head") \
-  X (REPEAT_HEADS_BWD, "repeat_heads_bwd", COMPUTE, ELEMENT, "din:w dout:r", "rows heads kv_heads head_dim", "its gradient") \
-  X (ROPE, "rope", COMPUTE, ELEMENT, "qkv:u", "rows seq heads kv_heads head_dim inverse", "rotate q and k by position, in place")                              \
-  X (ATTENTION, "attention", COMPUTE, ATTENTION, "out:w lse:w qkv:r work:s kv:R", "batch seq heads kv_heads head_dim keys", "causal attention")                       \
-  X (ATTENTION_BWD, "attention_bwd", COMPUTE, ATTENTION, "dqkv:w dout:r out:r lse:r qkv:r work:s kv:R dkv:W", "batch seq heads kv_heads head_dim keys", "its gradients")    \
-  X (ATTENTION_JOIN, "attention_join", COMPUTE, ATTENTION, "out:u lse:u part:r part_lse:r", "rows heads head_dim", "joins attention over some tokens with that over others") \
-  X (SWIGLU, "swiglu", COMPUTE, ELEMENT, "out:w in:r", "rows cols", "silu(gate) * up; in is [rows, 2 cols]")                                                   \
-  X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, "din:w dout:r in:r", "rows cols", "its gradient")                                                             \
-  X (ACTIVATE, "activate", COMPUTE, ELEMENT, "out:w in:r", "rows cols kind gated", "activation, times the other half of in where gated")                       \
-  X (ACTIVATE_BWD, "activate_bwd", COMPUTE, ELEMENT, "din:w dout:r in:r", "rows cols kind gated", "its gradient")                                              \
-  X (LATENT_ROPE, "latent_rope", COMPUTE, ELEMENT, "q:u k:w v:w kv:r down:r", "rows heads nope rope v_dim rank", "queries turned by position; keys and values of all heads from the latent ones") \
-  X (LATENT_ROPE_BWD, "latent_rope_bwd", COMPUTE, ELEMENT, "dq:u dkv:w ddown:w dk:r dv:r", "rows heads nope rope v_dim rank", "its gradients") \
-  X (LATENT_ATTENTION, "latent_attention", COMPUTE, ATTENTION, "out:w lse:w q:r k:r v:r", "batch seq heads head_dim v_dim keys", "causal attention whose values have another size than its keys") \
-  X (LATENT_ATTENTION_BWD, "latent_attention_bwd", COMPUTE, ATTENTION, "dq:w dk:w dv:w dout:r out:r lse:r q:r k:r v:r", "batch seq heads head_dim v_dim keys", "its gradients") \
-  X (ROUTE, "route", COMPUTE, ELEMENT, "probs:w saved:w map:w logits:r", "rows experts topk", "the experts of each token, and their shares") \
-  X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, "dlogits:w dprobs:r saved:r map:r", "rows experts topk", "its gradient") \
-  X (ROW_MAP, "row_map", COMPUTE, ELEMENT, "map:w routes:R", "rows experts entries", "where each row goes when rows are sorted by expert") \
-  X (PERMUTE, "permute", COMPUTE, COPY, "out:w in:r map:r row_probs:W probs:R", "rows out_rows cols entries", "rows sorted by expert, once for each expert of a row; and the experts' shares of them") \
-  X (UNPERMUTE, "unpermute", COMPUTE, COPY, "out:w in:r map:r dprobs:W row_dprobs:R", "rows in_rows cols entries", "rows where they were, those of one added up") \
-  X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, "out:w a:r b:r", "m n k layout groups", "a matrix product for each expert") \
-  X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, "out:u a:r b:r", "m n k layout groups", "out += a matrix product for each expert") \
-  X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, "out:w in:r probs:r", "rows cols kind gated", "activation, times the expert's share of each row") \
-  X (EXPERT_ACTIVATE_BWD, "expert_activate_bwd", COMPUTE, ELEMENT, "din:w dprobs:w dout:r in:r probs:r", "rows cols kind gated", "its gradients") \
-  X (ROW_STAT, "row_stat", COMPUTE, LOSS, "out:w in:r", "rows cols", "a number per row of a part of the logits: its maximum, its sum or its target's")      \
-  X (CROSS_ENTROPY, "cross_entropy", COMPUTE, LOSS, "loss:u prob:w logits:r targets:r", "rows cols", "adds every token's loss to the exact sum, keeps the softmax") \
-  X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, LOSS, "dlogits:w prob:r targets:r", "rows cols", "gradient of the summed loss")                       \
-  X (LOSS_GRAD, "loss_grad", COMPUTE, LOSS, "loss:u logits:u targets:r work:s", "rows cols", "adds every token's loss to the exact sum; its logits become their gradient") \
-  X (NORM_SQ, "norm_sq", COMPUTE, OPTIMIZER, "sum:u in:r", "count", "adds the squares to the exact sum")                                                         \
-  X (CLIP, "clip", COMPUTE, OPTIMIZER, "coef:w sums:r", "ranks norms tokens", "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums")  \
-  X (ADAMW, "adamw", COMPUTE, OPTIMIZER, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update")                                             \
-  X (ADAMW_HOST, "adamw_host", COMPUTE, OPTIMIZER, "main:u exp_avg:u exp_avg_sq:u grad:r coef:r", "count", "one AdamW update, by the host") \
-  X (SGD, "sgd", COMPUTE, OPTIMIZER, "main:u momentum:u grad:r coef:r", "count", "one SGD update with momentum")                                                 \
-  X (ALL_GATHER, "all_gather", COLLECTIVE, OTHER, "out:w in:r", "count", "every rank's `count` elements, in rank order")                                     \
-  X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, OTHER, "out:w in:r", "count", "this rank's `count` elements of the sum over ranks")                       \
-  X (ALL_TO_ALL, "all_to_all", COLLECTIVE, OTHER, "out:w in:r", "count", "to each rank its `count` elements; from each rank this one's") \
-  X (ALL_REDUCE, "all_reduce", COLLECTIVE, OTHER, "buf:u", "count", "sum over ranks, everywhere") \
-  X (ALL_REDUCE_MAX, "all_reduce_max", COLLECTIVE, OTHER, "buf:u", "count", "largest over ranks, everywhere; of magnitudes") \
-  X (EXCHANGE, "exchange", COLLECTIVE, OTHER, "out:w in:r", "count", "this rank's elements to the next, the one before's here")
+#define PLAN_OP_LIST(X) \
+  X (ALLOC, "alloc", MEMORY, OTHER, NONE, "take memory", \
+     (), 0, ((buf, memory, 0))) \
+  X (FREE, "free", MEMORY, OTHER, NONE, "give memory back once the stream gets here", \
+     (), 0, ((buf, memory, 0))) \
+  X (TOUCH, "touch", MEMORY, OTHER, NONE, \
+     "the framework takes that memory when it first gets here, whatever was said before", \
+     (), 0, ((buf, memory, 0))) \
+  X (INIT, "init", HOST, OTHER, COPY, \
+     "initial main weights of one shard of a bucket of this unit", \
+     (bucket, shard, shards), 0, ((out, writes, 0))) \
+  X (LOAD, "load", HOST, OTHER, COPY, "the next micro batch", \
+     (rows), 0, ((tokens, writes, rows), (targets, writes, rows))) \
+  X (SYNC, "sync", HOST, OTHER, NONE, "the host waits for this op's events", \
+     (), 0, ()) \
+  X (WAIT, "wait", HOST, OTHER, NONE, "a stream waits for this op's events", \
+     (), 0, ()) \
+  X (PREPARE, "prepare", HOST, OTHER, NONE, \
+     "the host's own work on parameters for the optimizer", \
+     (tensors), 0, ()) \
+  X (ZERO, "zero", COMPUTE, COPY, COPY, "fill with zeros", \
+     (count), 0, ((out, writes, count))) \
+  X (CAST, "cast", COMPUTE, COPY, COPY, "copy between number formats, rounded once", \
+     (count), 0, ((out, writes, count), (in, reads, count))) \
+  X (QUANTIZE, "quantize", COMPUTE, QUANTISE, TRANSPOSE, \
+     "to a scaled format, with its scales; and transposed", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (col, may_write, rows * cols), (in, reads, rows * cols), \
+      (scale, may_read, 1), (amax, may_update, 1))) \
+  X (PARAM_AMAX, "param_amax", COMPUTE, QUANTISE, REDUCTION, \
+     "largest magnitudes of each of a unit's parameters in this rank's part of them", \
+     (count, parts), 0, ((amax, updates, MIN (parts, count / 16 + 1)), (in, reads, count))) \
+  X (PARAM_QUANTIZE, "param_quantize", COMPUTE, QUANTISE, TRANSPOSE, \
+     "this rank's part of a unit's parameters to a scaled format, each by its own " \
+     "magnitudes; and by columns", \
+     (count, parts), 0, \
+     ((out, writes, count), (col, may_write, count), (in, reads, count), \
+      (amax, may_read, parts), (scales, may_write, parts), \
+      (site_scales, may_read, PLAN_QUANTIZERS_OF_PRODUCT * parts), \
+      (site_amax, may_update, PLAN_QUANTIZERS_OF_PRODUCT * parts))) \
+  X (INIT_SCALES, "init_scales", HOST, OTHER, COPY, \
+     "scales of sites, and the magnitudes of their last steps: a run's that is taken up, " \
+     "else 1", \
+     (count, length), 0, ((scales, writes, count), (history, may_write, count * length))) \
+  X (RESCALE, "rescale", COMPUTE, QUANTISE, REDUCTION, \
+     "next scales of sites, by the largest magnitudes of their last `length` steps; `amax` " \
+     "begins afresh", \
+     (count, length), 0, \
+     ((scales, updates, count), (history, updates, count * length), (amax, updates, count))) \
+  X (TRANSPOSE, "transpose", COMPUTE, QUANTISE, TRANSPOSE, "out[cols, rows]", \
+     (rows, cols), 0, ((out, writes, rows * cols), (in, reads, rows * cols))) \
+  X (ACCUMULATE, "accumulate", COMPUTE, COPY, COPY, "out += in, summed in the wider format", \
+     (count), 0, ((out, updates, count), (in, reads, count))) \
+  X (SUM_PARTS, "sum_parts", COMPUTE, COPY, COPY, \
+     "out = the sum of `parts` runs of `count` elements, in fp32, rounded once", \
+     (count, parts), 0, ((out, writes, count), (in, reads, count * parts))) \
+  X (COPY, "copy", COMPUTE, COPY, HOST_COPY, \
+     "between the device and the host, rounded where formats differ", \
+     (count), 0, ((out, writes, count), (in, reads, count))) \
+  X (ADD, "add", COMPUTE, ELEMENT, COPY, "out = a + b", \
+     (count), 0, ((out, writes, count), (a, reads, count), (b, reads, count))) \
+  X (DROPOUT, "dropout", COMPUTE, ELEMENT, COPY, \
+     "zeroes some elements at random; a byte of the mask says which stay", \
+     (count), 0, ((out, writes, count), (mask, writes, count), (in, reads, count))) \
+  X (DROPOUT_ADD, "dropout_add", COMPUTE, ELEMENT, COPY, "out = a + dropout (b)", \
+     (count), 0, \
+     ((out, writes, count), (mask, writes, count), (a, reads, count), (b, reads, count))) \
+  X (DROPOUT_BWD, "dropout_bwd", COMPUTE, ELEMENT, COPY, "gradient of what was dropped from", \
+     (count), 0, ((din, writes, count), (dout, reads, count), (mask, reads, count))) \
+  X (SCALE, "scale", COMPUTE, COPY, COPY, \
+     "times a constant: of gradients, 1 / the data-parallel size", \
+     (count), 0, ((buf, updates, count))) \
+  X (SOFTCAP, "softcap", COMPUTE, ELEMENT, ACTIVATION, "cap * tanh (x / cap), in place", \
+     (count), 0, ((buf, updates, count))) \
+  X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient, in place", \
+     (count), 0, ((grad, updates, count), (out, reads, count))) \
+  X (POSITIONS, "positions", COMPUTE, ELEMENT, EMBED, "adds each position's row of the table", \
+     (rows, cols, seq), 0, ((out, updates, rows * cols), (table, reads, seq * cols))) \
+  X (POSITIONS_BWD, "positions_bwd", COMPUTE, ELEMENT, EMBED_BWD, \
+     "gradient of the table's first seq rows", \
+     (rows, cols, seq), 0, ((dtable, writes, seq * cols), (dout, reads, rows * cols))) \
+  X (EMBED, "embed", COMPUTE, ELEMENT, EMBED, "look token rows up", \
+     (rows, cols, vocab), 0, \
+     ((out, writes, rows * cols), (table, reads, vocab * cols), (tokens, reads, rows))) \
+  X (EMBED_BWD, "embed_bwd", COMPUTE, ELEMENT, EMBED_BWD, \
+     "gradient of the table; rows nobody used become 0", \
+     (rows, cols, vocab), 0, \
+     ((dtable, writes, vocab * cols), (dout, reads, rows * cols), (tokens, reads, rows), \
+      (work, scratch, rows + cols + vocab + 1, SAME, 0))) \
+  X (RMSNORM, "rmsnorm", COMPUTE, ELEMENT, NORM, "root-mean-square norm", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (rstd, writes, rows), (in, reads, rows * cols), \
+      (weight, reads, cols), (scale, may_read, 1), (amax, may_update, 1))) \
+  X (RMSNORM_BWD, "rmsnorm_bwd", COMPUTE, ELEMENT, NORM_BWD, \
+     "its gradients; `add` is added to din, rounded before and after", \
+     (rows, cols), 0, \
+     ((din, writes, rows * cols), (dweight, writes, cols), (dout, reads, rows * cols), \
+      (in, reads, rows * cols), (weight, reads, cols), (rstd, reads, rows), \
+      (work, scratch, cols, SUMS, cols), (add, may_read, rows * cols))) \
+  X (LAYERNORM, "layernorm", COMPUTE, ELEMENT, NORM, "norm by mean and variance", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (stats, writes, 2 * rows), (in, reads, rows * cols), \
+      (weight, reads, cols), (bias, may_read, cols), (scale, may_read, 1), \
+      (amax, may_update, 1))) \
+  X (LAYERNORM_BWD, "layernorm_bwd", COMPUTE, ELEMENT, NORM_BWD, "the same", \
+     (rows, cols), 0, \
+     ((din, writes, rows * cols), (dweight, writes, cols), (dbias, may_write, cols), \
+      (dout, reads, rows * cols), (in, reads, rows * cols), (weight, reads, cols), \
+      (stats, reads, 2 * rows), (add, may_read, rows * cols), \
+      (work, scratch, 0, SUMS, 2 * cols))) \
+  X (ADD_RMSNORM, "add_rmsnorm", COMPUTE, ELEMENT, NORM, \
+     "sum = a + b, rounded, and its root-mean-square norm", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (rstd, writes, rows), (sum, writes, rows * cols), \
+      (a, reads, rows * cols), (b, reads, rows * cols), (weight, reads, cols), \
+      (scale, may_read, 1), (amax, may_update, 1))) \
+  X (ADD_LAYERNORM, "add_layernorm", COMPUTE, ELEMENT, NORM, \
+     "sum = a + b, rounded, and its norm by mean and variance", \
+     (rows, cols), 0, \
+     ((out, writes, rows * cols), (stats, writes, 2 * rows), (sum, writes, rows * cols), \
+      (a, reads, rows * cols), (b, reads, rows * cols), (weight, reads, cols), \
+      (bias, may_read, cols), (scale, may_read, 1), (amax, may_update, 1))) \
+  X (HEAD_NORM, "head_norm", COMPUTE, ELEMENT, NORM, \
+     "root-mean-square norm of every head of q and k; v is copied", \
+     (rows, heads, kv_heads, head_dim), 0, \
+     ((out, writes, rows * (heads + 2 * kv_heads) * head_dim), \
+      (rstd, writes, rows * (heads + kv_heads)), \
+      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, reads, head_dim), \
+      (k, reads, head_dim))) \
+  X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, ELEMENT, NORM_BWD, "its gradients", \
+     (rows, heads, kv_heads, head_dim), 0, \
+     ((din, writes, rows * (heads + 2 * kv_heads) * head_dim), (dq, writes, head_dim), \
+      (dk, writes, head_dim), (dout, reads, rows * (heads + 2 * kv_heads) * head_dim), \
+      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, reads, head_dim), \
+      (k, reads, head_dim), (rstd, reads, rows * (heads + kv_heads)), \
+      (work, scratch, 0, SUMS, 2 * head_dim))) \
+  X (GEMM, "gemm", COMPUTE, GEMM, PRODUCT, "matrix product", \
+     (m, n, k, layout), 2.0 * m * n * k, \
+     ((out, writes, m * n), (a, reads, m * k), (b, reads, k * n), (bias, may_read, n), \
+      (work, scratch, is_fp32 ? 0 : m * k + k * n + m * n, PRODUCT, 0))) \
+  X (GEMM_ADD, "gemm_add", COMPUTE, GEMM, PRODUCT, "out += matrix product, rounded once", \
+     (m, n, k, layout), 2.0 * m * n * k, \
+     ((out, updates, m * n), (a, reads, m * k), (b, reads, k * n), \
+      (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), PRODUCT, 0))) \
+  X (BIAS_BWD, "bias_bwd", COMPUTE, ELEMENT, NORM_BWD, "sums of columns", \
+     (rows, cols), 0, ((dbias, writes, cols), (dout, reads, rows * cols))) \
+  X (REPEAT_HEADS, "repeat_heads", COMPUTE, ELEMENT, COPY, \
+     "q, then k and v once for each query head", \
+     (rows, heads, kv_heads, head_dim), 0, \
+     ((out, writes, rows * 3 * heads * head_dim), \
+      (in, reads, rows * (heads + 2 * kv_heads) * head_dim))) \
+  X (REPEAT_HEADS_BWD, "repeat_heads_bwd", COMPUTE, ELEMENT, COPY, "its gradient", \
+     (rows, heads, kv_heads, head_dim), 0, \
+     ((din, writes, rows * (heads + 2 * kv_heads) * head_dim), \
+      (dout, reads, rows * 3 * heads * head_dim))) \
+  X (ROPE, "rope", COMPUTE, ELEMENT, ROPE, "rotate q and k by position, in place", \
+     (rows, seq, heads, kv_heads, head_dim, inverse), 0, \
+     ((qkv, updates, rows * (heads + 2 * kv_heads) * head_dim))) \
+  X (ATTENTION, "attention", COMPUTE, ATTENTION, ATTENTION, "causal attention", \
+     (batch, seq, heads, kv_heads, head_dim, keys), 2.0 * batch * seq * keys * heads * head_dim, \
+     ((out, writes, batch * seq * heads * head_dim), (lse, writes, batch * seq * heads), \
+      (qkv, reads, batch * seq * (heads + 2 * kv_heads) * head_dim), \
+      (work, scratch, seq * seq + 4 * seq * head_dim, ATTENTION, 0), \
+      (kv, may_read, 2 * batch * seq * kv_heads * head_dim))) \
+  X (ATTENTION_BWD, "attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
+     (batch, seq, heads, kv_heads, head_dim, keys), 5.0 * batch * seq * keys * heads * head_dim, \
+     ((dqkv, writes, refs[PLAN_REF_ATTENTION_BWD_kv].array < 0 \
+         ? batch * seq * (heads + 2 * kv_heads) * head_dim : batch * seq * heads * head_dim), \
+      (dout, reads, batch * seq * heads * head_dim), \
+      (out, reads, batch * seq * heads * head_dim), (lse, reads, batch * seq * heads), \
+      (qkv, reads, batch * seq * (heads + 2 * kv_heads) * head_dim), \
+      (work, scratch, 2 * seq * seq + 8 * seq * head_dim, NONE, 0), \
+      (kv, may_read, 2 * batch * seq * kv_heads * head_dim), \
+      (dkv, may_write, 2 * batch * seq * kv_heads * head_dim))) \
+  X (ATTENTION_JOIN, "attention_join", COMPUTE, ATTENTION, ACTIVATION, \
+     "joins attention over some tokens with that over others", \
+     (rows, heads, head_dim), 0, \
+     ((out, updates, rows * heads * head_dim), (lse, updates, rows * heads), \
+      (part, reads, rows * heads * head_dim), (part_lse, reads, rows * heads))) \
+  X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
+     (rows, cols), 0, ((out, writes, rows * cols), (in, reads, 2 * rows * cols))) \
+  X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
+     (rows, cols), 0, \
+     ((din, writes, 2 * rows * cols), (dout, reads, rows * cols), (in, reads, 2 * rows * cols))) \
+  X (ACTIVATE, "activate", COMPUTE, ELEMENT, ACTIVATION, \
+     "activation, times the other half of in where gated", \
+     (rows, cols, kind, gated), 0, \
+     ((out, writes, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols))) \
+  X (ACTIVATE_BWD, "activate_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
+     (rows, cols, kind, gated), 0, \
+     ((din, writes, gated ? 2 * rows * cols : rows * cols), (dout, reads, rows * cols), \
+      (in, reads, gated ? 2 * rows * cols : rows * cols))) \
+  X (LATENT_ROPE, "latent_rope", COMPUTE, ELEMENT, ROPE, \
+     "queries turned by position; keys and values of all heads from the latent ones", \
+     (rows, heads, nope, rope, v_dim, rank), 0, \
+     ((q, updates, rows * heads * (nope + rope)), (k, writes, rows * heads * (nope + rope)), \
+      (v, writes, rows * heads * v_dim), (kv, reads, rows * heads * (nope + v_dim)), \
+      (down, reads, rows * (rank + rope)))) \
+  X (LATENT_ROPE_BWD, "latent_rope_bwd", COMPUTE, ELEMENT, ROPE, "its gradients", \
+     (rows, heads, nope, rope, v_dim, rank), 0, \
+     ((dq, updates, rows * heads * (nope + rope)), (dkv, writes, rows * heads * (nope + v_dim)), \
+      (ddown, writes, rows * (rank + rope)), (dk, reads, rows * heads * (nope + rope)), \
+      (dv, reads, rows * heads * v_dim))) \
+  X (LATENT_ATTENTION, "latent_attention", COMPUTE, ATTENTION, ATTENTION, \
+     "causal attention whose values have another size than its keys", \
+     (batch, seq, heads, head_dim, v_dim, keys), 1.0 * batch * seq * keys * heads * (head_dim + v_dim), \
+     ((out, writes, batch * seq * heads * v_dim), (lse, writes, batch * seq * heads), \
+      (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
+      (v, reads, batch * seq * heads * v_dim))) \
+  X (LATENT_ATTENTION_BWD, "latent_attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
+     (batch, seq, heads, head_dim, v_dim, keys), \
+     1.0 * batch * seq * keys * heads * (3 * head_dim + 2 * v_dim), \
+     ((dq, writes, batch * seq * heads * head_dim), (dk, writes, batch * seq * heads * head_dim), \
+      (dv, writes, batch * seq * heads * v_dim), (dout, reads, batch * seq * heads * v_dim), \
+      (out, reads, batch * seq * heads * v_dim), (lse, reads, batch * seq * heads), \
+      (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
+      (v, reads, batch * seq * heads * v_dim))) \
+  X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, "the experts of each token, and their shares", \
+     (rows, experts, topk), 0, \
+     ((probs, writes, rows * experts), (saved, writes, rows * experts), \
+      (map, writes, rows * experts), (logits, reads, rows * experts))) \
+  X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
+     (rows, experts, topk), 0, \
+     ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
+      (saved, reads, rows * experts), (map, reads, rows * experts))) \
+  X (ROW_MAP, "row_map", COMPUTE, ELEMENT, COPY, \
+     "where each row goes when rows are sorted by expert", \
+     (rows, experts, entries), 0, ((map, writes, entries), (routes, may_read, rows * experts))) \
+  X (PERMUTE, "permute", COMPUTE, COPY, COPY, \
+     "rows sorted by expert, once for each expert of a row; and the experts' shares of them", \
+     (rows, out_rows, cols, entries), 0, \
+     ((out, writes, out_rows * cols), (in, reads, rows * cols), (map, reads, entries), \
+      (row_probs, may_write, out_rows), (probs, may_read, out_rows))) \
+  X (UNPERMUTE, "unpermute", COMPUTE, COPY, COPY, "rows where they were, those of one added up", \
+     (rows, in_rows, cols, entries), 0, \
+     ((out, writes, rows * cols), (in, reads, in_rows * cols), (map, reads, entries), \
+      (dprobs, may_write, in_rows), (row_dprobs, may_read, in_rows))) \
+  X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, PRODUCT, "a matrix product for each expert", \
+     (m, n, k, layout, groups), 2.0 * m * n * k, \
+     ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
+      (b, reads, layout == 2 ? n * k : groups * n * k))) \
+  X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, PRODUCT, \
+     "out += a matrix product for each expert", \
+     (m, n, k, layout, groups), 2.0 * m * n * k, \
+     ((out, updates, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
+      (b, reads, layout == 2 ? n * k : groups * n * k))) \
+  X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, ACTIVATION, \
+     "activation, times the expert's share of each row", \
+     (rows, cols, kind, gated), 0, \
+     ((out, writes, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
+      (probs, reads, rows))) \
+  X (EXPERT_ACTIVATE_BWD, "expert_activate_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", \
+     (rows, cols, kind, gated), 0, \
+     ((din, writes, gated ? 2 * rows * cols : rows * cols), (dprobs, writes, rows), \
+      (dout, reads, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
+      (probs, reads, rows))) \
+  X (ROW_STAT, "row_stat", COMPUTE, LOSS, LOSS, \
+     "a number per row of a part of the logits: its maximum, its sum or its target's", \
+     (rows, cols), 0, ((out, writes, rows), (in, reads, rows * cols))) \
+  X (CROSS_ENTROPY, "cross_entropy", COMPUTE, LOSS, LOSS, \
+     "adds every token's loss to the exact sum, keeps the softmax", \
+     (rows, cols), 0, \
+     ((loss, updates, PLAN_EXACT_LIMBS), (prob, writes, rows * cols), \
+      (logits, reads, rows * cols), (targets, reads, rows))) \
+  X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, LOSS, LOSS, "gradient of the summed loss", \
+     (rows, cols), 0, \
+     ((dlogits, writes, rows * cols), (prob, reads, rows * cols), (targets, reads, rows))) \
+  X (LOSS_GRAD, "loss_grad", COMPUTE, LOSS, LOSS, \
+     "adds every token's loss to the exact sum; its logits become their gradient", \
+     (rows, cols), 0, \
+     ((loss, updates, PLAN_EXACT_LIMBS), (logits, updates, rows * cols), (targets, reads, rows), \
+      (work, scratch, cols, NONE, 0))) \
+  X (NORM_SQ, "norm_sq", COMPUTE, OPTIMIZER, REDUCTION, "adds the squares to the exact sum", \
+     (count), 0, ((sum, updates, PLAN_EXACT_LIMBS), (in, reads, count))) \
+  X (CLIP, "clip", COMPUTE, OPTIMIZER, REDUCTION, \
+     "gradient scale: 1 / tokens and the clipping factor, from all ranks' exact sums", \
+     (ranks, norms, tokens), 0, \
+     ((coef, writes, 4), (sums, reads, 2 * PLAN_EXACT_LIMBS * ranks))) \
+  X (ADAMW, "adamw", COMPUTE, OPTIMIZER, OPTIMIZER, "one AdamW update", \
+     (count), 0, \
+     ((main, updates, count), (exp_avg, updates, count), (exp_avg_sq, updates, count), \
+      (grad, reads, count), (coef, reads, 4))) \
+  X (ADAMW_HOST, "adamw_host", COMPUTE, OPTIMIZER, HOST_OPTIMIZER, \
+     "one AdamW update, by the host", \
+     (count), 0, \
+     ((main, updates, count), (exp_avg, updates, count), (exp_avg_sq, updates, count), \
+      (grad, reads, count), (coef, reads, 4))) \
+  X (SGD, "sgd", COMPUTE, OPTIMIZER, OPTIMIZER, "one SGD update with momentum", \
+     (count), 0, \
+     ((main, updates, count), (momentum, updates, count), (grad, reads, count), \
+      (coef, reads, 4))) \
+  X (ALL_GATHER, "all_gather", COLLECTIVE, OTHER, COLLECTIVE, \
+     "every rank's `count` elements, in rank order", \
+     (count), 0, ((out, writes, count * group_ranks), (in, reads, count))) \
+  X (REDUCE_SCATTER, "reduce_scatter", COLLECTIVE, OTHER, COLLECTIVE, \
+     "this rank's `count` elements of the sum over ranks", \
+     (count), 0, ((out, writes, count), (in, reads, count * group_ranks))) \
+  X (ALL_TO_ALL, "all_to_all", COLLECTIVE, OTHER, COLLECTIVE, \
+     "to each rank its `count` elements; from each rank this one's", \
+     (count), 0, ((out, writes, count * group_ranks), (in, reads, count * group_ranks))) \
+  X (ALL_REDUCE, "all_reduce", COLLECTIVE, OTHER, COLLECTIVE, "sum over ranks, everywhere", \
+     (count), 0, ((buf, updates, count))) \
+  X (ALL_REDUCE_MAX, "all_reduce_max", COLLECTIVE, OTHER, COLLECTIVE, \
+     "largest over ranks, everywhere; of magnitudes", \
+     (count), 0, ((buf, updates, count))) \
+  X (EXCHANGE, "exchange", COLLECTIVE, OTHER, COLLECTIVE, \
+     "this rank's elements to the next, the one before's here", \
+     (count), 0, ((out, writes, count), (in, reads, count)))
 /* clang-format on */
+
+/* What an op's time follows from: X (ID, "name"). Bytes that go through memory, at the share of its
+ * bandwidth that such ops reach (sim/cost/cost-params.h); else something else. */
+#define PLAN_TRAFFIC_LIST(X) \
+  X (COPY, "copy") \
+  X (TRANSPOSE, "transpose") \
+  X (NORM, "norm") \
+  X (NORM_BWD, "norm_bwd") \
+  X (ACTIVATION, "activation") \
+  X (ROPE, "rope") \
+  X (EMBED, "embed") \
+  X (EMBED_BWD, "embed_bwd") \
+  X (LOSS, "loss") \
+  X (REDUCTION, "reduction") \
+  X (OPTIMIZER, "optimizer")
+#define PLAN_COST_LIST(X) \
+  PLAN_TRAFFIC_LIST (X) \
+  X (PRODUCT, "product") \
+  X (ATTENTION, "attention") \
+  X (COLLECTIVE, "collective") \
+  X (HOST_COPY, "copy")           /* over the link to the host */ \
+  X (HOST_OPTIMIZER, "optimizer") /* by the host */ \
+  X (NONE, "none")                /* takes no time of its own */
 
 /* What a device's time goes into: X (ID, "key", "name"). */
 #define PLAN_WORK_LIST(X) \

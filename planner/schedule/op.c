@@ -5,68 +5,68 @@
 
 #include "planner/schedule/quantizers.h"
 
-#include <string.h>
+/* What the simulator relies on. */
+#define X(id, name, class, work, cost, ...) \
+  _Static_assert(PLAN_CLASS_##class != PLAN_CLASS_COMPUTE || PLAN_COST_##cost != PLAN_COST_NONE, \
+                 name " computes, and has no cost"); \
+  _Static_assert((PLAN_CLASS_##class == PLAN_CLASS_COLLECTIVE) \
+                     == (PLAN_COST_##cost == PLAN_COST_COLLECTIVE), \
+                 name " has the class or the cost of a collective, and not the other");
+PLAN_OP_LIST (X)
+#undef X
 
-#define MAX_NAME 20
+/* Accesses of the op list: an upper-case letter where the operand may be absent. */
+enum
+{
+  ACCESS_reads = 'r',
+  ACCESS_writes = 'w',
+  ACCESS_updates = 'u',
+  ACCESS_may_read = 'R',
+  ACCESS_may_write = 'W',
+  ACCESS_may_update = 'U',
+  ACCESS_memory = 'm',
+  ACCESS_scratch = 's',
+};
 
-/* One row of the op list, its operand and dim strings taken apart. */
+/* As g_ascii_tolower, of what is known when compiled. */
+#define LOWER(c) ((c) >= 'A' && (c) <= 'Z' ? (c) - 'A' + 'a' : (c))
+
+#define REF_ACCESS(id, ref) PLAN_SPLIT (REF_ACCESS_OF, id, ref)
+#define REF_ACCESS_OF(id, name, access, ...) LOWER (ACCESS_##access),
+#define X(id, op_name, class, op_work, op_cost, summary, dims, flops, refs) \
+  [PLAN_OP_##id] = { .op_class = PLAN_CLASS_##class, \
+                     .n_refs = PLAN_N_REFS_##id, \
+                     .n_dims = PLAN_N_DIMS_##id, \
+                     .ref_access = { PLAN_EACH (REF_ACCESS, id, refs) } },
+const PlanOpShape plan_op_shapes[PLAN_OP_END + 1] = { PLAN_OP_LIST (X) };
+#undef X
+
+/* The others. */
 typedef struct
 {
   const char *name;
-  PlanOpClass class;
   PlanWork work;
-  const char *operands;
-  const char *dims;
-  char ref_name[PLAN_MAX_REFS][MAX_NAME];
+  PlanCost cost;
+  const char *ref_name[PLAN_MAX_REFS];
   gboolean is_optional[PLAN_MAX_REFS];
-  char dim_name[PLAN_MAX_DIMS][MAX_NAME];
-  gboolean counts, has_rows; /* dims begin with "count"; with "rows" */
+  const char *dim_name[PLAN_MAX_DIMS];
 } OpFacts;
 
-static OpFacts op_facts[PLAN_N_OPS] = {
-#define X(id, op_name, op_class, op_work, op_operands, op_dims, summary) \
+#define REF_NAME(id, ref) PLAN_SPLIT (REF_NAME_OF, id, ref)
+#define REF_NAME_OF(id, name, ...) #name,
+#define REF_OPTIONAL(id, ref) PLAN_SPLIT (REF_OPTIONAL_OF, id, ref)
+#define REF_OPTIONAL_OF(id, name, access, ...) \
+  ACCESS_##access == ACCESS_scratch || ACCESS_##access != LOWER (ACCESS_##access),
+#define DIM_NAME(id, name) #name,
+#define X(id, op_name, class, op_work, op_cost, summary, dims, flops, refs) \
   [PLAN_OP_##id] = { .name = op_name, \
-                     .class = PLAN_CLASS_##op_class, \
                      .work = PLAN_WORK_##op_work, \
-                     .operands = op_operands, \
-                     .dims = op_dims },
-  PLAN_OP_LIST (X)
+                     .cost = PLAN_COST_##op_cost, \
+                     .ref_name = { PLAN_EACH (REF_NAME, id, refs) }, \
+                     .is_optional = { PLAN_EACH (REF_OPTIONAL, id, refs) }, \
+                     .dim_name = { PLAN_EACH (DIM_NAME, id, dims) } },
+static const OpFacts op_facts[PLAN_N_OPS] = { PLAN_OP_LIST (X) };
 #undef X
-};
-
-PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
-
-static void
-take_apart (OpFacts *facts, PlanOpShape *shape)
-{
-  g_auto (GStrv) operands = g_strsplit (facts->operands, " ", -1);
-  g_auto (GStrv) dims = g_strsplit (facts->dims, " ", -1);
-
-  shape->op_class = (guint8)facts->class;
-  for (char **o = operands; *o && **o; o++)
-    {
-      char *colon = strchr (*o, ':');
-      g_assert (shape->n_refs < PLAN_MAX_REFS && colon && colon - *o < MAX_NAME);
-      shape->ref_access[shape->n_refs] = g_ascii_tolower (colon[1]);
-      facts->is_optional[shape->n_refs] = colon[1] == 's' || g_ascii_isupper (colon[1]);
-      g_strlcpy (facts->ref_name[shape->n_refs], *o, (gsize)(colon - *o) + 1);
-      shape->n_refs++;
-    }
-  for (char **d = dims; *d && **d; d++)
-    {
-      g_assert (shape->n_dims < PLAN_MAX_DIMS);
-      g_strlcpy (facts->dim_name[shape->n_dims++], *d, MAX_NAME);
-    }
-  facts->counts = strcmp (facts->dim_name[0], "count") == 0;
-  facts->has_rows = strcmp (facts->dim_name[0], "rows") == 0;
-}
-
-__attribute__ ((constructor)) static void
-take_all_apart (void)
-{
-  for (guint kind = 0; kind < PLAN_N_OPS; kind++)
-    take_apart (&op_facts[kind], &plan_op_shapes[kind]);
-}
 
 static inline const OpFacts *
 facts_of (PlanOpKind kind)
@@ -100,6 +100,23 @@ PlanWork
 plan_op_work (PlanOpKind kind)
 {
   return facts_of (kind)->work;
+}
+
+PlanCost
+plan_op_cost (PlanOpKind kind)
+{
+  return facts_of (kind)->cost;
+}
+
+const char *
+plan_cost_name (PlanCost cost)
+{
+  static const char *const names[] = {
+#define X(id, name) name,
+    PLAN_COST_LIST (X)
+#undef X
+  };
+  return names[cost];
 }
 
 static const struct
@@ -172,251 +189,71 @@ plan_category_name (PlanCategory category)
   return names[category];
 }
 
+#define DIM_DOUBLE(id, name) G_GNUC_UNUSED const double name = (double)dims[PLAN_DIM_##id##_##name];
+#define X(id, op_name, class, op_work, op_cost, summary, op_dims, flops, op_refs) \
+  case PLAN_OP_##id: \
+    { \
+      PLAN_EACH (DIM_DOUBLE, id, op_dims) \
+      return flops; \
+    }
 double
 plan_op_flops (const PlanOp *op)
 {
-  const gint64 *d = op->dims;
-  switch ((int)op->kind)
+  const gint64 *dims = op->dims;
+  switch (op->kind)
     {
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
-    case PLAN_OP_GROUPED_GEMM:
-    case PLAN_OP_GROUPED_GEMM_ADD:
-      return 2.0 * (double)d[0] * (double)d[1] * (double)d[2];
-    case PLAN_OP_LATENT_ATTENTION: /* a product with keys, one with values */
-      return (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)(d[3] + d[4]);
-    case PLAN_OP_LATENT_ATTENTION_BWD: /* three and two */
-      return (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2]
-             * (double)(3 * d[3] + 2 * d[4]);
-    case PLAN_OP_ATTENTION: /* two products of [seq, keys] per head, half of each masked */
-      return 2.0 * (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)d[4];
-    case PLAN_OP_ATTENTION_BWD: /* five products */
-      return 5.0 * (double)d[0] * (double)d[1] * (double)d[5] * (double)d[2] * (double)d[4];
-    default:
+      PLAN_OP_LIST (X)
+    case PLAN_OP_REPEAT:
+    case PLAN_OP_END:
       return 0;
     }
+  g_assert_not_reached ();
 }
+#undef X
 
-/* Elements of operand `i` of ops on rows of tokens, whose dims begin "rows cols". */
-static guint64
-row_op_elements (const PlanOp *op, guint i)
-{
-  const guint64 rows = (guint64)op->dims[0], cols = (guint64)op->dims[1];
-  const guint64 matrix = rows * cols;
-  switch ((int)op->kind)
-    {
-    case PLAN_OP_EMBED:
-      return (guint64[]){ matrix, (guint64)op->dims[2] * cols, rows }[i];
-    case PLAN_OP_EMBED_BWD:
-      return (guint64[]){ (guint64)op->dims[2] * cols, matrix, rows, 0 }[i];
-    case PLAN_OP_RMSNORM:
-      return (guint64[]){ matrix, rows, matrix, cols, 1, 1 }[i];
-    case PLAN_OP_RMSNORM_BWD:
-      return (guint64[]){ matrix, cols, matrix, matrix, cols, rows, 0, matrix }[i];
-    case PLAN_OP_LAYERNORM:
-      return (guint64[]){ matrix, 2 * rows, matrix, cols, cols, 1, 1 }[i];
-    case PLAN_OP_LAYERNORM_BWD:
-      return (guint64[]){ matrix, cols, cols, matrix, matrix, cols, 2 * rows, matrix, 0 }[i];
-    case PLAN_OP_ADD_RMSNORM:
-      return (guint64[]){ matrix, rows, matrix, matrix, matrix, cols, 1, 1 }[i];
-    case PLAN_OP_ADD_LAYERNORM:
-      return (guint64[]){ matrix, 2 * rows, matrix, matrix, matrix, cols, cols, 1, 1 }[i];
-    case PLAN_OP_BIAS_BWD:
-      return i == 0 ? cols : matrix;
-    case PLAN_OP_ROW_STAT:
-      return i == 0 ? rows : matrix;
-    case PLAN_OP_POSITIONS:
-      return i == 0 ? matrix : (guint64)op->dims[2] * cols;
-    case PLAN_OP_POSITIONS_BWD:
-      return i == 0 ? (guint64)op->dims[2] * cols : matrix;
-    case PLAN_OP_QUANTIZE:
-      return i < 3 ? matrix : 1;
-    case PLAN_OP_TRANSPOSE:
-      return matrix;
-    case PLAN_OP_ACTIVATE:
-      return i == 0 || !op->dims[3] ? matrix : 2 * matrix;
-    case PLAN_OP_ACTIVATE_BWD:
-      return i == 1 || !op->dims[3] ? matrix : 2 * matrix;
-    case PLAN_OP_SWIGLU:
-      return (guint64[]){ matrix, 2 * matrix }[i];
-    case PLAN_OP_SWIGLU_BWD:
-      return (guint64[]){ 2 * matrix, matrix, 2 * matrix }[i];
-    case PLAN_OP_CROSS_ENTROPY:
-      return (guint64[]){ PLAN_EXACT_LIMBS, matrix, matrix, rows }[i];
-    case PLAN_OP_CROSS_ENTROPY_BWD:
-      return (guint64[]){ matrix, matrix, rows }[i];
-    case PLAN_OP_LOSS_GRAD:
-      return (guint64[]){ PLAN_EXACT_LIMBS, matrix, rows, 0 }[i];
-    default:
-      g_assert_not_reached ();
+/* Elements of operand `i`, of an op of a kind with these dims and operands; those of scratch are
+ * asked for alone. */
+#define DIM_SIZE(id, name) G_GNUC_UNUSED const guint64 name = (guint64)dims[PLAN_DIM_##id##_##name];
+#define REF_ELEMENTS(id, ref) PLAN_SPLIT (REF_ELEMENTS_OF, id, ref)
+#define REF_ELEMENTS_OF(id, name, access, elements, ...) \
+  case PLAN_REF_##id##_##name: \
+    return (ACCESS_##access == ACCESS_scratch) == of_scratch ? (guint64)(elements) : 0;
+#define X(id, op_name, class, op_work, op_cost, summary, op_dims, flops, op_refs) \
+  case PLAN_OP_##id: \
+    { \
+      PLAN_EACH (DIM_SIZE, id, op_dims) \
+      switch (i) \
+        { \
+          PLAN_EACH (REF_ELEMENTS, id, op_refs) \
+        } \
+      return 0; \
     }
-}
-
-static guint64
-attention_elements (const PlanOp *op, guint i)
+G_ALWAYS_INLINE static inline guint64
+elements_of (PlanOpKind op, guint i, const gint64 *dims, const PlanRef *refs, guint64 group_ranks,
+             gboolean is_fp32, gboolean of_scratch)
 {
-  const guint64 rows = (guint64)op->dims[0] * (guint64)op->dims[1];
-  const guint64 out = rows * (guint64)(op->dims[2] * op->dims[4]);
-  const guint64 qkv = rows * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
-  const guint64 lse = rows * (guint64)op->dims[2];
-  const guint64 kv = qkv - out;
-  if (op->kind == PLAN_OP_ATTENTION)
-    return (guint64[]){ out, lse, qkv, 0, kv }[i];
-  return (guint64[]){ op->refs[6].array < 0 ? qkv : out, out, out, lse, qkv, 0, kv, kv }[i];
-}
-
-static guint64
-head_norm_elements (const PlanOp *op, guint i)
-{
-  const guint64 rows = (guint64)op->dims[0], width = (guint64)op->dims[3];
-  const guint64 qkv = rows * (guint64)(op->dims[1] + 2 * op->dims[2]) * width;
-  const guint64 rstd = rows * (guint64)(op->dims[1] + op->dims[2]);
-  if (op->kind == PLAN_OP_HEAD_NORM)
-    return (guint64[]){ qkv, rstd, qkv, width, width }[i];
-  return (guint64[]){ qkv, width, width, qkv, qkv, width, width, rstd, 0 }[i];
-}
-
-static guint64
-repeat_elements (const PlanOp *op, guint i)
-{
-  const gboolean is_wide = (op->kind == PLAN_OP_REPEAT_HEADS) == (i == 0);
-  const guint64 keys = (guint64)(is_wide ? op->dims[1] : op->dims[2]);
-  return (guint64)op->dims[0] * ((guint64)op->dims[1] + 2 * keys) * (guint64)op->dims[3];
-}
-
-static guint64
-latent_elements (const PlanOp *op, guint i)
-{
-  const guint64 rows = (guint64)op->dims[0], heads = (guint64)op->dims[1];
-  const guint64 nope = (guint64)op->dims[2], rope = (guint64)op->dims[3];
-  const guint64 values = (guint64)op->dims[4], rank = (guint64)op->dims[5];
-  const guint64 q = rows * heads * (nope + rope), v = rows * heads * values;
-  const guint64 kv = rows * heads * (nope + values), down = rows * (rank + rope);
-  if (op->kind == PLAN_OP_LATENT_ROPE)
-    return (guint64[]){ q, q, v, kv, down }[i];
-  return (guint64[]){ q, kv, down, q, v }[i];
-}
-
-static guint64
-latent_attention_elements (const PlanOp *op, guint i)
-{
-  const guint64 heads = (guint64)(op->dims[0] * op->dims[1] * op->dims[2]);
-  const guint64 q = heads * (guint64)op->dims[3], v = heads * (guint64)op->dims[4];
-  if (op->kind == PLAN_OP_LATENT_ATTENTION)
-    return (guint64[]){ v, heads, q, q, v }[i];
-  return (guint64[]){ q, q, v, v, v, heads, q, q, v }[i];
-}
-
-/* Of the ops that send tokens to experts and compute there. */
-static guint64
-expert_elements (const PlanOp *op, guint i)
-{
-  const guint64 d0 = (guint64)op->dims[0], d1 = (guint64)op->dims[1], d2 = (guint64)op->dims[2];
-  const guint64 d4 = (guint64)op->dims[4];
-  switch ((int)op->kind)
+  switch (op)
     {
-    case PLAN_OP_ROUTE:
-    case PLAN_OP_ROUTE_BWD:
-      return d0 * d1;
-    case PLAN_OP_ROW_MAP:
-      return i == 0 ? d2 : d0 * d1;
-    case PLAN_OP_PERMUTE:
-      return (guint64[]){ d1 * d2, d0 * d2, (guint64)op->dims[3], d1, d1 }[i];
-    case PLAN_OP_UNPERMUTE:
-      return (guint64[]){ d0 * d2, d1 * d2, (guint64)op->dims[3], d1, d1 }[i];
-    case PLAN_OP_GROUPED_GEMM:
-    case PLAN_OP_GROUPED_GEMM_ADD:
-      if (op->dims[3] == 2)
-        return (guint64[]){ d4 * d0 * d1, d0 * d2, d1 * d2 }[i];
-      return (guint64[]){ d0 * d1, d0 * d2, d4 * d1 * d2 }[i];
-    case PLAN_OP_EXPERT_ACTIVATE:
-      return (guint64[]){ d0 * d1, (op->dims[3] ? 2 : 1) * d0 * d1, d0 }[i];
-    default:
-      g_assert (op->kind == PLAN_OP_EXPERT_ACTIVATE_BWD);
-      return (guint64[]){ (op->dims[3] ? 2 : 1) * d0 * d1, d0, d0 * d1,
-                          (op->dims[3] ? 2 : 1) * d0 * d1, d0 }[i];
+      PLAN_OP_LIST (X)
+    case PLAN_OP_REPEAT:
+    case PLAN_OP_END:
+      return 0;
     }
+  return 0;
 }
-
-/* Those with a shape of their own; G_MAXUINT64 for the others. */
-static guint64
-shaped_elements (const PlanOp *op, guint i, guint ranks)
-{
-  const guint64 d0 = (guint64)op->dims[0], d1 = (guint64)op->dims[1], d2 = (guint64)op->dims[2];
-  switch ((int)op->kind)
-    {
-    case PLAN_OP_GEMM:
-      return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, d1, 0 }[i];
-    case PLAN_OP_GEMM_ADD:
-      return (guint64[]){ d0 * d1, d0 * d2, d2 * d1, 0 }[i];
-    case PLAN_OP_HEAD_NORM:
-    case PLAN_OP_HEAD_NORM_BWD:
-      return head_norm_elements (op, i);
-    case PLAN_OP_REPEAT_HEADS:
-    case PLAN_OP_REPEAT_HEADS_BWD:
-      return repeat_elements (op, i);
-    case PLAN_OP_ROPE:
-      return d0 * (guint64)((op->dims[2] + 2 * op->dims[3]) * op->dims[4]);
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-      return attention_elements (op, i);
-    case PLAN_OP_ATTENTION_JOIN:
-      return i % 2 == 0 ? d0 * d1 * d2 : d0 * d1;
-    case PLAN_OP_LATENT_ROPE:
-    case PLAN_OP_LATENT_ROPE_BWD:
-      return latent_elements (op, i);
-    case PLAN_OP_LATENT_ATTENTION:
-    case PLAN_OP_LATENT_ATTENTION_BWD:
-      return latent_attention_elements (op, i);
-    case PLAN_OP_ROUTE:
-    case PLAN_OP_ROUTE_BWD:
-    case PLAN_OP_ROW_MAP:
-    case PLAN_OP_PERMUTE:
-    case PLAN_OP_UNPERMUTE:
-    case PLAN_OP_GROUPED_GEMM:
-    case PLAN_OP_GROUPED_GEMM_ADD:
-    case PLAN_OP_EXPERT_ACTIVATE:
-    case PLAN_OP_EXPERT_ACTIVATE_BWD:
-      return expert_elements (op, i);
-    case PLAN_OP_NORM_SQ:
-      return i == 0 ? PLAN_EXACT_LIMBS : d0;
-    case PLAN_OP_CLIP:
-      return i == 0 ? 4 : 2 * PLAN_EXACT_LIMBS * d0;
-    case PLAN_OP_ADAMW:
-    case PLAN_OP_ADAMW_HOST:
-      return i == 4 ? 4 : d0;
-    case PLAN_OP_SGD:
-      return i == 3 ? 4 : d0;
-    case PLAN_OP_PARAM_AMAX:
-      return i == 0 ? MIN (d1, d0 / 16 + 1) : d0; /* blocks of 32, both ways */
-    case PLAN_OP_PARAM_QUANTIZE:
-      return i >= 5 ? PLAN_QUANTIZERS_OF_PRODUCT * d1 : i >= 3 ? d1 : d0;
-    case PLAN_OP_INIT_SCALES:
-    case PLAN_OP_RESCALE:
-      return i == 1 ? d0 * d1 : d0;
-    case PLAN_OP_SUM_PARTS:
-      return i == 0 ? d0 : d0 * d1;
-    case PLAN_OP_ALL_TO_ALL:
-      return d0 * ranks;
-    case PLAN_OP_ALL_GATHER:
-      return i == 0 ? d0 * ranks : d0;
-    case PLAN_OP_REDUCE_SCATTER:
-      return i == 0 ? d0 : d0 * ranks;
-    default:
-      return G_MAXUINT64;
-    }
-}
+#undef X
 
 guint64
 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks)
 {
-  const guint64 shaped = shaped_elements (op, i, ranks);
-  if (shaped != G_MAXUINT64)
-    return shaped;
-  if (op->kind >= PLAN_N_OPS)
-    return 0;
-  const OpFacts *facts = &op_facts[op->kind];
-  if (facts->has_rows && plan_op_n_dims (op->kind) > 1)
-    return row_op_elements (op, i);
-  return facts->counts || facts->has_rows ? (guint64)op->dims[0] : 0;
+  return elements_of (op->kind, i, op->dims, op->refs, ranks, FALSE, FALSE);
+}
+
+guint64
+plan_op_scratch_elements (PlanOpKind kind, const gint64 *dims, gboolean is_fp32)
+{
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    if (plan_op_ref_access (kind, i) == 's')
+      return elements_of (kind, i, dims, NULL, 1, is_fp32, TRUE);
+  return 0;
 }

@@ -4,52 +4,9 @@
  * functions here are that list made usable. */
 #pragma once
 #include "planner/base/dtype.h"
-#include "planner/schedule/op-list.h"
+#include "planner/schedule/op-enums.h"
 #include <glib.h>
 G_BEGIN_DECLS
-
-typedef enum
-{
-#define X(id, name, class, work, operands, dims, summary) PLAN_OP_##id,
-  PLAN_OP_LIST (X)
-#undef X
-      PLAN_N_OPS,
-  PLAN_OP_REPEAT = PLAN_N_OPS, /* structure, not work: never seen through a cursor */
-  PLAN_OP_END,
-} PlanOpKind;
-
-typedef enum
-{
-  PLAN_CLASS_MEMORY,
-  PLAN_CLASS_HOST,
-  PLAN_CLASS_COMPUTE,
-  PLAN_CLASS_COLLECTIVE,
-} PlanOpClass;
-
-typedef enum
-{
-#define X(id, key, name) PLAN_WORK_##id,
-  PLAN_WORK_LIST (X)
-#undef X
-      PLAN_N_WORKS
-} PlanWork;
-
-typedef enum
-{
-#define X(id, name, summary) PLAN_STREAM_##id,
-  PLAN_STREAM_LIST (X)
-#undef X
-      PLAN_N_STREAMS
-} PlanStream;
-
-typedef enum
-{
-#define X(id, name, summary) PLAN_CATEGORY_##id,
-  PLAN_CATEGORY_LIST (X)
-#undef X
-      PLAN_N_CATEGORIES,
-  PLAN_CATEGORY_HOST = PLAN_N_CATEGORIES /* memory of the host: in no sum of the device's */
-} PlanCategory;
 
 /* 64-bit limbs of one exact sum (exec/number/exact.h). */
 #define PLAN_EXACT_LIMBS 20
@@ -89,15 +46,14 @@ typedef struct
 /* An op without operands, waits and event. */
 void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
 
-/* Facts of the op list that are asked for at every turn, taken from its strings when the program
- * starts; structure has none. */
+/* Facts of the op list that are asked for at every turn; structure has none. */
 typedef struct
 {
   guint8 op_class, n_refs, n_dims;
   char ref_access[PLAN_MAX_REFS]; /* r w u m s */
 } PlanOpShape;
 
-extern PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
+extern const PlanOpShape plan_op_shapes[PLAN_OP_END + 1];
 
 static inline PlanOpClass
 plan_op_class (PlanOpKind kind)
@@ -126,6 +82,8 @@ plan_op_ref_access (PlanOpKind kind, guint i)
 /* The others. */
 const char *plan_op_name (PlanOpKind kind);
 PlanWork plan_op_work (PlanOpKind kind);
+PlanCost plan_op_cost (PlanOpKind kind);
+const char *plan_cost_name (PlanCost cost);
 const char *plan_work_key (PlanWork work);
 const char *plan_work_name (PlanWork work);
 const char *plan_op_ref_name (PlanOpKind kind, guint i);
@@ -140,5 +98,10 @@ double plan_op_flops (const PlanOp *op);
 
 /* Elements of operand `i` that the op touches; `ranks` is the size of its group. */
 guint64 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks);
+
+/* Of the scratch of an op with these dims on a CPU; 0 if it needs none
+ * (planner/schedule/scratch.h).
+ */
+guint64 plan_op_scratch_elements (PlanOpKind kind, const gint64 *dims, gboolean is_fp32);
 
 G_END_DECLS

@@ -5,32 +5,14 @@
 
 #include "planner/base/units.h"
 
+/* The last two of a scratch operand in the op list; NONE and 0 of the others. */
+#define GPU_OF(elements, gpu, ...) gpu
+#define SUMS_OF(elements, gpu, sums, ...) sums
+
 guint64
 plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
 {
-  switch ((int)kind)
-    {
-    case PLAN_OP_GEMM: /* fp32 images of both factors and the product */
-      if (dtype == PLAN_DTYPE_FP32)
-        return 0;
-      return (guint64)dims[0] * dims[2] + (guint64)dims[2] * dims[1] + (guint64)dims[0] * dims[1];
-    case PLAN_OP_GEMM_ADD: /* the product, before it is added */
-      return plan_scratch_elements (PLAN_OP_GEMM, dims, dtype)
-             + (dtype == PLAN_DTYPE_FP32 ? (guint64)dims[0] * dims[1] : 0);
-    case PLAN_OP_ATTENTION: /* one head: scores, then q, k, v, out */
-      return (guint64)dims[1] * dims[1] + 4 * (guint64)dims[1] * dims[4];
-    case PLAN_OP_ATTENTION_BWD: /* one head: probabilities and their gradient, then q, k, v, out,
-                                   dout, dq, dk, dv */
-      return 2 * (guint64)dims[1] * dims[1] + 8 * (guint64)dims[1] * dims[4];
-    case PLAN_OP_RMSNORM_BWD: /* dweight in fp32 */
-      return (guint64)dims[1];
-    case PLAN_OP_LOSS_GRAD: /* a row's softmax in fp32 */
-      return (guint64)dims[1];
-    case PLAN_OP_EMBED_BWD: /* counting sort of the rows by token, and one fp32 row */
-      return (guint64)dims[0] + (guint64)dims[1] + (guint64)dims[2] + 1;
-    default:
-      return 0;
-    }
+  return plan_op_scratch_elements (kind, dims, dtype == PLAN_DTYPE_FP32);
 }
 
 /* cuBLAS's documentation, cublasSetWorkspace: 32 MiB on Hopper and Blackwell's 10.x, 12 MiB on
@@ -43,29 +25,45 @@ product_bytes (const PlanCluster *cluster)
   return cluster->compute_capability >= 90 ? 32 * PLAN_MIB : 4 * PLAN_MIB;
 }
 
+typedef enum
+{
+  GPU_NONE = 0,
+  GPU_PRODUCT,
+  GPU_ATTENTION,
+  GPU_SAME,
+  GPU_SUMS,
+} GpuScratch;
+
+#define REF_GPU(id, ref) PLAN_SPLIT (REF_GPU_NAMED, id, ref)
+#define REF_GPU_NAMED(id, name, access, ...) REF_GPU_AS (GPU_OF (__VA_ARGS__, NONE, 0))
+#define REF_GPU_AS(gpu) REF_GPU_IS (gpu)
+#define REF_GPU_IS(gpu) | GPU_##gpu
+#define X(id, name, class, work, cost, summary, dims, flops, refs) \
+  [PLAN_OP_##id] = GPU_NONE PLAN_EACH (REF_GPU, id, refs),
+static const GpuScratch gpu_scratch[] = { PLAN_OP_LIST (X) };
+#undef X
+
 guint64
 plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
                            const PlanCluster *cluster)
 {
-  switch ((int)kind)
+  switch (gpu_scratch[kind])
     {
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
+    case GPU_PRODUCT:
       return product_bytes (cluster) / sizeof (float) + PLAN_SCRATCH_ALIGNMENT;
-    case PLAN_OP_EMBED_BWD: /* the same sort */
+    case GPU_SAME:
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
-    case PLAN_OP_ATTENTION: /* cuDNN's own; its backward pass has a buffer to itself */
+    case GPU_ATTENTION: /* cuDNN's own; its backward pass has a buffer to itself */
       return PLAN_SCRATCH_ALIGNMENT
              + (plan_scratch_attention_is_fused (kind, dims, dtype, cluster->compute_capability)
                     ? PLAN_SCRATCH_CUDNN_ELEMENTS
                     : plan_scratch_batched_elements (kind, dims));
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_LAYERNORM_BWD:
-    case PLAN_OP_HEAD_NORM_BWD:
+    case GPU_SUMS:
       return plan_scratch_norm_elements (kind, dims);
-    default:
+    case GPU_NONE:
       return 0;
     }
+  g_assert_not_reached ();
 }
 
 /* cuDNN 9.19, its own figures for the shapes of every shipped model (tests/gpu/test-cudnn-ask.c):
@@ -117,21 +115,28 @@ plan_scratch_norm_parts (guint64 rows, guint64 columns)
   return MIN (rows, CLAMP (PARTS_ELEMENTS / columns, 1, by_rows));
 }
 
+#define DIM_SIZE(id, name) G_GNUC_UNUSED const guint64 name = (guint64)dims[PLAN_DIM_##id##_##name];
+#define REF_SUMS(id, ref) PLAN_SPLIT (REF_SUMS_NAMED, id, ref)
+#define REF_SUMS_NAMED(id, name, access, ...) +(SUMS_OF (__VA_ARGS__, NONE, 0))
+#define X(id, name, class, work, cost, summary, op_dims, flops, refs) \
+  case PLAN_OP_##id: \
+    { \
+      PLAN_EACH (DIM_SIZE, id, op_dims) \
+      return 0 PLAN_EACH (REF_SUMS, id, refs); \
+    }
 guint64
-plan_scratch_norm_columns (PlanOpKind kind, const gint64 *dims)
+plan_scratch_norm_columns (PlanOpKind op, const gint64 *dims)
 {
-  switch ((int)kind)
+  switch (op)
     {
-    case PLAN_OP_RMSNORM_BWD: /* dweight */
-      return (guint64)dims[1];
-    case PLAN_OP_LAYERNORM_BWD: /* dweight, dbias */
-      return 2 * (guint64)dims[1];
-    case PLAN_OP_HEAD_NORM_BWD: /* dq, dk */
-      return 2 * (guint64)dims[3];
-    default:
+      PLAN_OP_LIST (X)
+    case PLAN_OP_REPEAT:
+    case PLAN_OP_END:
       return 0;
     }
+  return 0;
 }
+#undef X
 
 guint64
 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)

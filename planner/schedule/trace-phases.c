@@ -20,7 +20,7 @@ plan_phase_name (PlanPhase phase)
 static PlanPhase
 phase_of (PlanOpKind kind, PlanPhase now)
 {
-  switch ((int)kind)
+  switch (kind)
     {
     case PLAN_OP_LOAD:
     case PLAN_OP_EMBED:
@@ -33,7 +33,7 @@ phase_of (PlanOpKind kind, PlanPhase now)
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:
       return PLAN_PHASE_OPTIMIZER;
-    default:
+    default: /* within a phase */
       return now;
     }
 }

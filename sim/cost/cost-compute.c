@@ -7,8 +7,6 @@
 #include "planner/schedule/scratch.h"
 #include "sim/cost/cost-private.h"
 
-#include <string.h>
-
 /* Tiles of a product, the fastest first; each rate is a parameter but the first's, which is 1. */
 static const struct
 {
@@ -62,21 +60,15 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
 {
   if (input->stack->id != PLAN_STACK_NATIVE || input->cluster->kind == PLAN_DEVICE_CPU)
     return 0;
-  switch ((int)op->kind)
-    {
-    case PLAN_OP_RMSNORM_BWD:
-    case PLAN_OP_LAYERNORM_BWD:
-    case PLAN_OP_HEAD_NORM_BWD:
-      return 2.0 * sizeof (float) * (double)plan_scratch_norm_elements (op->kind, op->dims);
-    case PLAN_OP_ROPE:
-      return -2 * values_share (op->dims[2], op->dims[3]) * operand_bytes (input, op, 0);
-    case PLAN_OP_QUANTIZE:
-      return op->refs[3].array < 0 && has_tensor_scale (operand (input, op, 0)->dtype)
-                 ? operand_bytes (input, op, 2)
-                 : 0;
-    default:
-      return 0;
-    }
+  if (op->kind == PLAN_OP_ROPE)
+    return -2 * values_share (op->dims[PLAN_DIM_ROPE_heads], op->dims[PLAN_DIM_ROPE_kv_heads])
+           * operand_bytes (input, op, PLAN_REF_ROPE_qkv);
+  if (op->kind == PLAN_OP_QUANTIZE)
+    return op->refs[PLAN_REF_QUANTIZE_scale].array < 0
+                   && has_tensor_scale (operand (input, op, PLAN_REF_QUANTIZE_out)->dtype)
+               ? operand_bytes (input, op, PLAN_REF_QUANTIZE_in)
+               : 0;
+  return 2.0 * sizeof (float) * (double)plan_scratch_norm_elements (op->kind, op->dims);
 }
 
 double
@@ -150,23 +142,12 @@ is_grouped (PlanOpKind kind)
   return kind == PLAN_OP_GROUPED_GEMM || kind == PLAN_OP_GROUPED_GEMM_ADD;
 }
 
-static gboolean
-is_product (PlanOpKind kind)
-{
-  return kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD || is_grouped (kind);
-}
-
-static gboolean
-is_attention (PlanOpKind kind)
-{
-  return kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
-         || kind == PLAN_OP_LATENT_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION_BWD;
-}
-
 double
 sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op)
 {
-  return sheet_rate (input, operand (input, op, is_product (op->kind) ? 1 : 2)->dtype);
+  const gboolean is_product = plan_op_cost (op->kind) == PLAN_COST_PRODUCT;
+  const guint read = is_product ? PLAN_REF_GEMM_a : PLAN_REF_ATTENTION_qkv;
+  return sheet_rate (input, operand (input, op, read)->dtype);
 }
 
 /* The rate a format is multiplied at, and the share of it that products reach; 0 with an error. */
@@ -207,8 +188,8 @@ shape_of (const PlanOp *op)
   Shape shape = { op->dims[0], op->dims[1], op->dims[2], 1 };
   if (!is_grouped (op->kind))
     return shape;
-  shape.groups = op->dims[4];
-  gint64 *shared = op->dims[3] == 2 ? &shape.k : &shape.m;
+  shape.groups = op->dims[PLAN_DIM_GROUPED_GEMM_groups];
+  gint64 *shared = op->dims[PLAN_DIM_GROUPED_GEMM_layout] == 2 ? &shape.k : &shape.m;
   *shared = divide_up (*shared, shape.groups);
   return shape;
 }
@@ -308,7 +289,11 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
   const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
   const SimParam half = is_bwd ? SIM_PARAM_ATTENTION_BWD_HALF : SIM_PARAM_ATTENTION_HALF;
-  const double keys = (double)op->dims[5], head = (double)op->dims[is_latent ? 3 : 4];
+  const double keys
+      = (double)op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_keys : PLAN_DIM_ATTENTION_keys];
+  const double head
+      = (double)
+            op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
   const double head_half = sim_cost_param (input, of_head);
   const double by_head = head / (head + head_half) * (REFERENCE_HEAD + head_half) / REFERENCE_HEAD;
   const gint64 blocks = op->dims[0] * op->dims[2] * divide_up (op->dims[1], ATTENTION_ROWS);
@@ -325,82 +310,6 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double seconds
       = MAX (plan_op_flops (op) / rate, memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY));
   return told (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS), bytes);
-}
-
-/* How the ops that are bound by memory move their bytes; 0: not such an op. */
-static const SimParam traffic_class[PLAN_N_OPS] = {
-  [PLAN_OP_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
-  [PLAN_OP_PARAM_QUANTIZE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
-  [PLAN_OP_PARAM_AMAX] = SIM_PARAM_TRAFFIC_REDUCTION,
-  [PLAN_OP_TRANSPOSE] = SIM_PARAM_TRAFFIC_TRANSPOSE,
-  [PLAN_OP_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
-  [PLAN_OP_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
-  [PLAN_OP_ADD_RMSNORM] = SIM_PARAM_TRAFFIC_NORM,
-  [PLAN_OP_ADD_LAYERNORM] = SIM_PARAM_TRAFFIC_NORM,
-  [PLAN_OP_HEAD_NORM] = SIM_PARAM_TRAFFIC_NORM,
-  [PLAN_OP_RMSNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
-  [PLAN_OP_LAYERNORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
-  [PLAN_OP_HEAD_NORM_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
-  [PLAN_OP_BIAS_BWD] = SIM_PARAM_TRAFFIC_NORM_BWD,
-  [PLAN_OP_SWIGLU] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_SWIGLU_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_SOFTCAP] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_EXPERT_ACTIVATE] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_EXPERT_ACTIVATE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ROUTE] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ROUTE_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ROW_MAP] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_PERMUTE] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_UNPERMUTE] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_LATENT_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
-  [PLAN_OP_LATENT_ROPE_BWD] = SIM_PARAM_TRAFFIC_ROPE,
-  [PLAN_OP_SOFTCAP_BWD] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_REPEAT_HEADS] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_REPEAT_HEADS_BWD] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_ROPE] = SIM_PARAM_TRAFFIC_ROPE,
-  [PLAN_OP_EMBED] = SIM_PARAM_TRAFFIC_EMBED,
-  [PLAN_OP_POSITIONS] = SIM_PARAM_TRAFFIC_EMBED,
-  [PLAN_OP_EMBED_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
-  [PLAN_OP_POSITIONS_BWD] = SIM_PARAM_TRAFFIC_EMBED_BWD,
-  [PLAN_OP_ROW_STAT] = SIM_PARAM_TRAFFIC_LOSS,
-  [PLAN_OP_CROSS_ENTROPY] = SIM_PARAM_TRAFFIC_LOSS,
-  [PLAN_OP_CROSS_ENTROPY_BWD] = SIM_PARAM_TRAFFIC_LOSS,
-  [PLAN_OP_LOSS_GRAD] = SIM_PARAM_TRAFFIC_LOSS,
-  [PLAN_OP_NORM_SQ] = SIM_PARAM_TRAFFIC_REDUCTION,
-  [PLAN_OP_CLIP] = SIM_PARAM_TRAFFIC_REDUCTION,
-  [PLAN_OP_ADAMW] = SIM_PARAM_TRAFFIC_OPTIMIZER,
-  [PLAN_OP_SGD] = SIM_PARAM_TRAFFIC_OPTIMIZER,
-  [PLAN_OP_INIT] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_INIT_SCALES] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_RESCALE] = SIM_PARAM_TRAFFIC_REDUCTION,
-  [PLAN_OP_LOAD] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_ZERO] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_CAST] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_ACCUMULATE] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_SUM_PARTS] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_ATTENTION_JOIN] = SIM_PARAM_TRAFFIC_ACTIVATION,
-  [PLAN_OP_ADD] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_DROPOUT] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_DROPOUT_ADD] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_DROPOUT_BWD] = SIM_PARAM_TRAFFIC_COPY,
-  [PLAN_OP_SCALE] = SIM_PARAM_TRAFFIC_COPY,
-};
-
-const char *
-sim_cost_class (PlanOpKind kind)
-{
-  if (is_product (kind))
-    return "product";
-  if (is_attention (kind))
-    return "attention";
-  if (plan_op_class (kind) == PLAN_CLASS_COLLECTIVE)
-    return "collective";
-  if (kind == PLAN_OP_ADAMW_HOST)
-    return "optimizer";
-  const SimParam class = traffic_class[kind];
-  return class ? sim_param_key (class) + strlen ("traffic.") : "copy";
 }
 
 /* A framework that keeps a second image of the logits goes over them more often than it must.
@@ -435,23 +344,41 @@ host_time (const SimCostInput *input, const PlanOp *op, GError **error)
   return (SimTime){ .seconds = -1 };
 }
 
-SimTime
-sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
+static SimTime
+traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
-  if (is_product (op->kind))
-    return product_time (input, op, error);
-  if (is_attention (op->kind))
-    return attention_time (input, op, error);
-  if (op->kind == PLAN_OP_COPY || op->kind == PLAN_OP_ADAMW_HOST)
-    return host_time (input, op, error);
-  SimParam class = traffic_class[op->kind];
-  g_assert (class != 0);
+  G_STATIC_ASSERT ((int)PLAN_REF_QUANTIZE_col == (int)PLAN_REF_PARAM_QUANTIZE_col);
   const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
-  if (quantises && op->refs[1].array < 0) /* no transposed copy */
+  if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
   return told (input,
                memory_seconds (input, bytes, class)
                    + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
                bytes);
+}
+
+SimTime
+sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error)
+{
+  switch (plan_op_cost (op->kind))
+    {
+#define X(id, name) \
+  case PLAN_COST_##id: \
+    return traffic_time (input, op, SIM_PARAM_TRAFFIC_##id);
+      PLAN_TRAFFIC_LIST (X)
+#undef X
+    case PLAN_COST_PRODUCT:
+      return product_time (input, op, error);
+    case PLAN_COST_ATTENTION:
+      return attention_time (input, op, error);
+    case PLAN_COST_HOST_COPY:
+    case PLAN_COST_HOST_OPTIMIZER:
+      return host_time (input, op, error);
+    case PLAN_COST_COLLECTIVE: /* cost-collective.c */
+    case PLAN_COST_NONE:
+    case PLAN_N_COSTS:
+      break;
+    }
+  g_assert_not_reached ();
 }

@@ -74,7 +74,7 @@ groups_of (const PlanOp *op)
 {
   const gboolean is_grouped
       = op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_GEMM_ADD;
-  return is_grouped ? op->dims[4] : 1;
+  return is_grouped ? op->dims[PLAN_DIM_GROUPED_GEMM_groups] : 1;
 }
 
 gint64

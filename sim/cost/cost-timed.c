@@ -9,18 +9,25 @@
 static SimParam
 kept_of (PlanOpKind kind)
 {
-  switch ((int)kind)
+  switch (plan_op_cost (kind))
     {
-    case PLAN_OP_GEMM:
-    case PLAN_OP_GEMM_ADD:
+    case PLAN_COST_PRODUCT:
       return SIM_PARAM_PRODUCT_SUSTAINED;
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
+    case PLAN_COST_ATTENTION:
       return SIM_PARAM_TIMED_ATTENTION;
-    default:
-      return plan_op_class (kind) == PLAN_CLASS_COLLECTIVE ? SIM_PARAM_TIMED_COLLECTIVE
-                                                           : SIM_PARAM_TIMED_TRAFFIC;
+    case PLAN_COST_COLLECTIVE:
+      return SIM_PARAM_TIMED_COLLECTIVE;
+#define X(id, name) case PLAN_COST_##id:
+      PLAN_TRAFFIC_LIST (X)
+#undef X
+    case PLAN_COST_HOST_COPY:
+    case PLAN_COST_HOST_OPTIMIZER:
+      return SIM_PARAM_TIMED_TRAFFIC;
+    case PLAN_COST_NONE:
+    case PLAN_N_COSTS:
+      break;
     }
+  g_assert_not_reached ();
 }
 
 /* What a collective takes of a GPU and of its links beside its time. */

@@ -80,9 +80,6 @@ SimLoad sim_cost_load (const SimCost *self, guint node);
  * sheet; 0 where that has none. */
 double sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op);
 
-/* What sets an op's time: "product", "attention", "collective", or a class of traffic's name. */
-const char *sim_cost_class (PlanOpKind kind);
-
 gboolean sim_cost_is_serial (const SimCost *self); /* a CPU: streams do not overlap */
 
 G_END_DECLS

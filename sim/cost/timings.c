@@ -76,35 +76,39 @@ static void
 add_axes (Place *self, const SimTiming *timing)
 {
   const gint64 *d = timing->dims;
-  switch ((int)timing->kind)
+  switch (timing->kind)
     {
     case PLAN_OP_GEMM:
     case PLAN_OP_GEMM_ADD:
-      for (guint i = 0; i < 3; i++)
-        add_axis (self, d[i]);
+      add_axis (self, d[PLAN_DIM_GEMM_m]);
+      add_axis (self, d[PLAN_DIM_GEMM_n]);
+      add_axis (self, d[PLAN_DIM_GEMM_k]);
       break;
     case PLAN_OP_ATTENTION:
     case PLAN_OP_ATTENTION_BWD: /* head by head */
-      self->units = (double)MAX (d[0] * d[2], 1);
-      add_axis (self, d[1] * d[5]);
-      add_axis (self, d[4]);
+      self->units = (double)MAX (d[PLAN_DIM_ATTENTION_batch] * d[PLAN_DIM_ATTENTION_heads], 1);
+      add_axis (self, d[PLAN_DIM_ATTENTION_seq] * d[PLAN_DIM_ATTENTION_keys]);
+      add_axis (self, d[PLAN_DIM_ATTENTION_head_dim]);
       break;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
     case PLAN_OP_REPEAT_HEADS:
     case PLAN_OP_REPEAT_HEADS_BWD:
-      add_axis (self, d[0]);
-      add_axis (self, (d[1] + 2 * d[2]) * d[3]);
+      add_axis (self, d[PLAN_DIM_HEAD_NORM_rows]);
+      add_axis (self, (d[PLAN_DIM_HEAD_NORM_heads] + 2 * d[PLAN_DIM_HEAD_NORM_kv_heads])
+                          * d[PLAN_DIM_HEAD_NORM_head_dim]);
       break;
     case PLAN_OP_ROPE:
-      add_axis (self, d[0]);
-      add_axis (self, (d[2] + 2 * d[3]) * d[4]);
+      add_axis (self, d[PLAN_DIM_ROPE_rows]);
+      add_axis (self, (d[PLAN_DIM_ROPE_heads] + 2 * d[PLAN_DIM_ROPE_kv_heads])
+                          * d[PLAN_DIM_ROPE_head_dim]);
       break;
     case PLAN_OP_EMBED_BWD:
-      for (guint i = 0; i < 3; i++)
-        add_axis (self, d[i]);
+      add_axis (self, d[PLAN_DIM_EMBED_BWD_rows]);
+      add_axis (self, d[PLAN_DIM_EMBED_BWD_cols]);
+      add_axis (self, d[PLAN_DIM_EMBED_BWD_vocab]);
       break;
-    default:
+    default: /* any other: by rows and columns, else by bytes */
       if (plan_op_n_dims (timing->kind) > 1
           && strcmp (plan_op_dim_name (timing->kind, 1), "cols") == 0)
         {
@@ -120,7 +124,8 @@ add_axes (Place *self, const SimTiming *timing)
 static gboolean
 matters (PlanOpKind kind, guint operand)
 {
-  return plan_op_ref_access (kind, operand) != 's' && !(kind == PLAN_OP_GEMM && operand == 3);
+  return plan_op_ref_access (kind, operand) != 's'
+         && !(kind == PLAN_OP_GEMM && operand == PLAN_REF_GEMM_bias);
 }
 
 /* Magnitudes of parameters come with their elements. */
