@@ -32,6 +32,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c \
   %D%/cpu/kernels-cpu-norm.c \
+  %D%/cpu/kernels-cpu-optimizer.c \
   %D%/cpu/kernels-cpu-quantize.c \
   %D%/cpu/kernels-cpu-row.c
 # Collectives, and who is where.

@@ -120,8 +120,8 @@ EXTRA_DIST += %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
-  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-quantize.c \
-  exec/cpu/kernels-cpu-row.c
+  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
+  exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)

@@ -24,18 +24,19 @@ swiglu_block (float *restrict out, const float *gate, const float *up, guint64 n
 void
 exec_cpu_swiglu (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_SWIGLU_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_cols];
   float gate_storage[BLOCK], up_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
-        const float *gate = exec_cpu_read (args->ptr[1], args->dtype[1], in_at, n, gate_storage);
-        const float *up = exec_cpu_read (args->ptr[1], args->dtype[1], in_at + cols, n, up_storage);
+        const float *gate = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_in, in_at, n, gate_storage);
+        const float *up = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_in, in_at + cols, n, up_storage);
 
         swiglu_block (out, gate, up, n);
-        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_out, row * cols + at, n, out);
       }
 }
 
@@ -55,7 +56,8 @@ swiglu_bwd_block (float *restrict dgate, float *restrict dup, const float *dout,
 void
 exec_cpu_swiglu_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols];
   float gate_storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
@@ -63,13 +65,15 @@ exec_cpu_swiglu_bwd (const ExecArgs *args)
       {
         guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
         const float *dout
-            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
-        const float *gate = exec_cpu_read (args->ptr[2], args->dtype[2], in_at, n, gate_storage);
-        const float *up = exec_cpu_read (args->ptr[2], args->dtype[2], in_at + cols, n, up_storage);
+            = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_dout, row * cols + at, n, dout_storage);
+        const float *gate
+            = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_in, in_at, n, gate_storage);
+        const float *up
+            = exec_cpu_read_ref (args, PLAN_REF_SWIGLU_BWD_in, in_at + cols, n, up_storage);
 
         swiglu_bwd_block (dgate, dup, dout, gate, up, n);
-        exec_cpu_write (args->ptr[0], args->dtype[0], in_at, n, dgate);
-        exec_cpu_write (args->ptr[0], args->dtype[0], in_at + cols, n, dup);
+        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at, n, dgate);
+        exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at + cols, n, dup);
       }
 }
 
@@ -136,13 +140,16 @@ point_of (PlanActivation kind, float x)
   g_assert_not_reached ();
 }
 
+PLAN_SAME_DIM (ACTIVATE, ACTIVATE_BWD, cols);
+PLAN_SAME_DIM (ACTIVATE, ACTIVATE_BWD, gated);
+
 /* A piece of a row: gates, or all of it; and what they scale, or NULL. */
 static const float *
 read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint64 n, float *storage,
             float *up_storage, const float **out_up)
 {
-  guint64 cols = (guint64)args->op->dims[1];
-  gboolean is_gated = args->op->dims[3] != 0;
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols];
+  gboolean is_gated = args->op->dims[PLAN_DIM_ACTIVATE_gated] != 0;
   guint64 from = (is_gated ? 2 : 1) * row * cols + at;
   const void *in = args->ptr[operand];
   PlanDtype dtype = args->dtype[operand];
@@ -154,8 +161,9 @@ read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint6
 void
 exec_cpu_activate (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  PlanActivation kind = (PlanActivation)args->op->dims[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols];
+  PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_kind];
   float storage[BLOCK], up_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
@@ -163,19 +171,21 @@ exec_cpu_activate (const ExecArgs *args)
       {
         guint64 n = MIN (BLOCK, cols - at);
         const float *up;
-        const float *gate = read_gates (args, 1, row, at, n, storage, up_storage, &up);
+        const float *gate
+            = read_gates (args, PLAN_REF_ACTIVATE_in, row, at, n, storage, up_storage, &up);
 
         for (guint64 i = 0; i < n; i++)
           out[i] = point_of (kind, gate[i]).value * (up != NULL ? up[i] : 1.0f);
-        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+        exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_out, row * cols + at, n, out);
       }
 }
 
 void
 exec_cpu_activate_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  PlanActivation kind = (PlanActivation)args->op->dims[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols];
+  PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_BWD_kind];
   float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
@@ -183,9 +193,10 @@ exec_cpu_activate_bwd (const ExecArgs *args)
       {
         guint64 n = MIN (BLOCK, cols - at);
         const float *up;
-        const float *gate = read_gates (args, 2, row, at, n, storage, up_storage, &up);
-        const float *dout
-            = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, dout_storage);
+        const float *gate
+            = read_gates (args, PLAN_REF_ACTIVATE_BWD_in, row, at, n, storage, up_storage, &up);
+        const float *dout = exec_cpu_read_ref (args, PLAN_REF_ACTIVATE_BWD_dout, row * cols + at, n,
+                                               dout_storage);
         guint64 out_at = (up != NULL ? 2 : 1) * row * cols + at;
 
         for (guint64 i = 0; i < n; i++)
@@ -195,8 +206,8 @@ exec_cpu_activate_bwd (const ExecArgs *args)
             dgate[i] = dout[i] * point.slope * (up != NULL ? up[i] : 1.0f);
             dup[i] = dout[i] * point.value;
           }
-        exec_cpu_write (args->ptr[0], args->dtype[0], out_at, n, dgate);
+        exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at, n, dgate);
         if (up != NULL)
-          exec_cpu_write (args->ptr[0], args->dtype[0], out_at + cols, n, dup);
+          exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at + cols, n, dup);
       }
 }

@@ -19,19 +19,25 @@ typedef struct
   float scale;
 } Shape;
 
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, seq);
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, heads);
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, kv_heads);
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, head_dim);
+
 static Shape
 shape_of (const ExecArgs *args)
 {
   const PlanOp *op = args->op;
   const gint64 window = args->constants ? args->constants->window : 0;
   return (Shape){
-    .batch = (guint64)op->dims[0],
-    .seq = (guint64)op->dims[1],
-    .heads = (guint64)op->dims[2],
-    .kv_heads = (guint64)op->dims[3],
-    .dim = (guint64)op->dims[4],
-    .window = window > 0 ? (guint64)window : (guint64)op->dims[1],
-    .scale = (float)(1 / sqrt ((double)op->dims[4])),
+    .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
+    .seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
+    .heads = (guint64)op->dims[PLAN_DIM_ATTENTION_heads],
+    .kv_heads = (guint64)op->dims[PLAN_DIM_ATTENTION_kv_heads],
+    .dim = (guint64)op->dims[PLAN_DIM_ATTENTION_head_dim],
+    .window = window > 0 ? (guint64)window : (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
+    .scale = (float)(1 / sqrt ((double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
   };
 }
 
@@ -143,7 +149,7 @@ read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
 
 /* One head of one sequence out of rows of `width` elements. */
 static void
-gather_head (const Shape *shape, const Matrix *out, const void *array, PlanDtype dtype,
+gather_head (const Shape *shape, const Matrix *out, const ExecArgs *args, guint operand,
              guint64 width, guint64 sequence, guint64 head)
 {
   for (guint64 t = 0; t < shape->seq; t++)
@@ -152,12 +158,12 @@ gather_head (const Shape *shape, const Matrix *out, const void *array, PlanDtype
 
       if (out->wide == NULL)
         {
-          memcpy (out->upper + t * shape->dim, (const guint16 *)array + at,
+          memcpy (out->upper + t * shape->dim, (const guint16 *)args->ptr[operand] + at,
                   shape->dim * sizeof *out->upper);
           continue;
         }
       float *row = out->wide + t * shape->dim;
-      const float *in = exec_cpu_read (array, dtype, at, shape->dim, row);
+      const float *in = exec_cpu_read_ref (args, operand, at, shape->dim, row);
 
       if (in != row)
         memcpy (row, in, shape->dim * sizeof *row);
@@ -165,14 +171,14 @@ gather_head (const Shape *shape, const Matrix *out, const void *array, PlanDtype
 }
 
 static void
-scatter_head (const Shape *shape, void *array, PlanDtype dtype, guint64 width, guint64 sequence,
-              guint64 head, const float *in)
+scatter_head (const Shape *shape, const ExecArgs *args, guint operand, guint64 width,
+              guint64 sequence, guint64 head, const float *in)
 {
   for (guint64 t = 0; t < shape->seq; t++)
     {
       guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
 
-      exec_cpu_write (array, dtype, at, shape->dim, in + t * shape->dim);
+      exec_cpu_write_ref (args, operand, at, shape->dim, in + t * shape->dim);
     }
 }
 
@@ -303,9 +309,10 @@ void
 exec_cpu_attention (const ExecArgs *args)
 {
   Shape shape = shape_of (args);
-  const Way way = way_of (&shape, args->dtype[2]);
+  const Way way = way_of (&shape, args->dtype[PLAN_REF_ATTENTION_qkv]);
   guint64 size = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
-  float *work = args->ptr[3], *images = work + shape.seq * shape.seq, *out = images + 3 * size;
+  float *work = args->ptr[PLAN_REF_ATTENTION_work], *images = work + shape.seq * shape.seq,
+        *out = images + 3 * size;
   const Scores scores = scores_at (&shape, &way, work, NULL);
   const Matrix image[] = { image_at (&way, images), image_at (&way, images + size),
                            image_at (&way, images + 2 * size) }; /* q, k, v */
@@ -315,13 +322,14 @@ exec_cpu_attention (const ExecArgs *args)
       {
         const guint64 key = shape.heads + head / group;
         const guint64 from[] = { head, key, key + shape.kv_heads };
-        float *lse = (float *)args->ptr[1] + (b * shape.heads + head) * shape.seq;
+        float *lse
+            = (float *)args->ptr[PLAN_REF_ATTENTION_lse] + (b * shape.heads + head) * shape.seq;
 
         for (guint i = 0; i < (head % group == 0 ? 3 : 1); i++)
-          gather_head (&shape, &image[i], args->ptr[2], args->dtype[2], qkv_width (&shape), b,
+          gather_head (&shape, &image[i], args, PLAN_REF_ATTENTION_qkv, qkv_width (&shape), b,
                        from[i]);
         query_head (&shape, &way, &scores, image, lse, out);
-        scatter_head (&shape, args->ptr[0], args->dtype[0], shape.heads * shape.dim, b, head, out);
+        scatter_head (&shape, args, PLAN_REF_ATTENTION_out, shape.heads * shape.dim, b, head, out);
       }
 }
 
@@ -432,9 +440,12 @@ void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
   Shape shape = shape_of (args);
-  const gboolean is_even = args->dtype[1] == args->dtype[4] && args->dtype[2] == args->dtype[4];
-  const Way way = way_of (&shape, is_even ? args->dtype[4] : PLAN_DTYPE_FP32);
-  Head head = head_of (&shape, &way, args->ptr[5]);
+  const gboolean is_even
+      = args->dtype[PLAN_REF_ATTENTION_BWD_dout] == args->dtype[PLAN_REF_ATTENTION_BWD_qkv]
+        && args->dtype[PLAN_REF_ATTENTION_BWD_out] == args->dtype[PLAN_REF_ATTENTION_BWD_qkv];
+  const Way way
+      = way_of (&shape, is_even ? args->dtype[PLAN_REF_ATTENTION_BWD_qkv] : PLAN_DTYPE_FP32);
+  Head head = head_of (&shape, &way, args->ptr[PLAN_REF_ATTENTION_BWD_work]);
   guint64 image_bytes = shape.seq * shape.dim * sizeof (float);
   guint64 width = qkv_width (&shape), out_width = shape.heads * shape.dim;
   guint64 group = shape.heads / shape.kv_heads;
@@ -443,24 +454,25 @@ exec_cpu_attention_bwd (const ExecArgs *args)
     for (guint64 h = 0; h < shape.heads; h++)
       {
         guint64 key = shape.heads + h / group, value = key + shape.kv_heads;
-        const float *lse = (const float *)args->ptr[3] + (b * shape.heads + h) * shape.seq;
+        const float *lse = (const float *)args->ptr[PLAN_REF_ATTENTION_BWD_lse]
+                           + (b * shape.heads + h) * shape.seq;
 
         if (h % group == 0)
           {
-            gather_head (&shape, &head.k, args->ptr[4], args->dtype[4], width, b, key);
-            gather_head (&shape, &head.v, args->ptr[4], args->dtype[4], width, b, value);
+            gather_head (&shape, &head.k, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, key);
+            gather_head (&shape, &head.v, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, value);
             memset (head.dk, 0, image_bytes);
             memset (head.dv, 0, image_bytes);
           }
-        gather_head (&shape, &head.q, args->ptr[4], args->dtype[4], width, b, h);
-        gather_head (&shape, &head.dout, args->ptr[1], args->dtype[1], out_width, b, h);
-        gather_head (&shape, &head.out, args->ptr[2], args->dtype[2], out_width, b, h);
+        gather_head (&shape, &head.q, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, h);
+        gather_head (&shape, &head.dout, args, PLAN_REF_ATTENTION_BWD_dout, out_width, b, h);
+        gather_head (&shape, &head.out, args, PLAN_REF_ATTENTION_BWD_out, out_width, b, h);
         query_head_bwd (&shape, &way, &head, lse);
-        scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, h, head.dq);
+        scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, h, head.dq);
         if (h % group == group - 1)
           {
-            scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, key, head.dk);
-            scatter_head (&shape, args->ptr[0], args->dtype[0], width, b, value, head.dv);
+            scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, key, head.dk);
+            scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, value, head.dv);
           }
       }
 }
@@ -487,9 +499,11 @@ void
 exec_cpu_rope (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
-  guint64 rows = (guint64)dims[0], seq = (guint64)dims[1], dim = (guint64)dims[4], half = dim / 2;
-  guint64 rotated = (guint64)(dims[2] + dims[3]), width = (rotated + (guint64)dims[3]) * dim;
-  double frequency[PAIRS], direction = dims[5] != 0 ? -1 : 1;
+  guint64 rows = (guint64)dims[PLAN_DIM_ROPE_rows], seq = (guint64)dims[PLAN_DIM_ROPE_seq],
+          dim = (guint64)dims[PLAN_DIM_ROPE_head_dim], half = dim / 2;
+  guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
+          width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
+  double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
   double magnitude = plan_rope_magnitude (&args->constants->rope);
   float cosine[PAIRS], sine[PAIRS];
 
@@ -509,8 +523,8 @@ exec_cpu_rope (const ExecArgs *args)
               sine[i] = (float)(magnitude * sin (angle));
             }
           for (guint64 head = 0; head < rotated; head++)
-            rotate (args->ptr[0], args->dtype[0], row * width + head * dim, from, count, half,
-                    cosine, sine);
+            rotate (args->ptr[PLAN_REF_ROPE_qkv], args->dtype[PLAN_REF_ROPE_qkv],
+                    row * width + head * dim, from, count, half, cosine, sine);
         }
     }
 }

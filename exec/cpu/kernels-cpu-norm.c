@@ -21,7 +21,7 @@ write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const 
   if (args->ptr[scale] != NULL)
     exec_cpu_write_scaled (args, scale, at, count, values);
   else
-    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, values);
+    exec_cpu_write_ref (args, PLAN_REF_RMSNORM_out, at, count, values);
 }
 
 /* Numbers in fp32 go where they belong, others to `storage`, to be rounded. */
@@ -38,22 +38,34 @@ add_piece (float *out, const float *a, const float *b, guint64 count)
     out[i] = a[i] + b[i];
 }
 
-/* A piece of what a norm reads, the first time; where it is operand 3 + 4 of `sum` (or NULL), that
- * is stored before, so that the norm reads what has been rounded. */
+/* The norm of a sum has the operands of a norm alone, with three in the place of one: the two that
+ * are added up follow what they come to. */
+PLAN_SAME_REF (RMSNORM, LAYERNORM, out);
+PLAN_SAME_REF (ADD_RMSNORM, ADD_LAYERNORM, sum);
+PLAN_SAME_REF (ADD_RMSNORM, ADD_LAYERNORM, a);
+PLAN_SAME_REF (ADD_RMSNORM, ADD_LAYERNORM, b);
+PLAN_SAME_REF (RMSNORM, LAYERNORM, in);
+G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_sum == (int)PLAN_REF_RMSNORM_in);
+G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_a == (int)PLAN_REF_RMSNORM_weight);
+G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_weight == (int)PLAN_REF_RMSNORM_weight + 2);
+G_STATIC_ASSERT ((int)PLAN_REF_ADD_LAYERNORM_weight == (int)PLAN_REF_LAYERNORM_weight + 2);
+
+/* A piece of what a norm reads, the first time; where it is a + b of `sum` (or NULL), that is
+ * stored before, so that the norm reads what has been rounded. */
 static const float *
 read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
 {
   float a_storage[BLOCK], b_storage[BLOCK];
 
   if (sum == NULL)
-    return exec_cpu_read (args->ptr[2], args->dtype[2], at, count, storage);
-  float *out = place_of (sum, 2, at, storage);
-  add_piece (out, exec_cpu_read (sum->ptr[3], sum->dtype[3], at, count, a_storage),
-             exec_cpu_read (sum->ptr[4], sum->dtype[4], at, count, b_storage), count);
+    return exec_cpu_read_ref (args, PLAN_REF_RMSNORM_in, at, count, storage);
+  float *out = place_of (sum, PLAN_REF_ADD_RMSNORM_sum, at, storage);
+  add_piece (out, exec_cpu_read_ref (sum, PLAN_REF_ADD_RMSNORM_a, at, count, a_storage),
+             exec_cpu_read_ref (sum, PLAN_REF_ADD_RMSNORM_b, at, count, b_storage), count);
   if (out != storage)
     return out;
-  exec_cpu_write (sum->ptr[2], sum->dtype[2], at, count, out);
-  return exec_cpu_read (sum->ptr[2], sum->dtype[2], at, count, storage);
+  exec_cpu_write_ref (sum, PLAN_REF_ADD_RMSNORM_sum, at, count, out);
+  return exec_cpu_read_ref (sum, PLAN_REF_ADD_RMSNORM_sum, at, count, storage);
 }
 
 /* The operands of the norm alone: those but the two that are added up. */
@@ -62,7 +74,7 @@ norm_of_sum (const ExecArgs *args)
 {
   ExecArgs self = *args;
 
-  for (guint i = 3; i + 2 < PLAN_MAX_REFS; i++)
+  for (guint i = PLAN_REF_RMSNORM_weight; i + 2 < PLAN_MAX_REFS; i++)
     {
       self.ptr[i] = args->ptr[i + 2];
       self.dtype[i] = args->dtype[i + 2];
@@ -73,9 +85,9 @@ norm_of_sum (const ExecArgs *args)
 static EXEC_WIDE void
 rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
 {
-  guint64 cols = (guint64)args->op->dims[1];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols];
   float eps = (float)args->constants->norm_eps;
-  float *rstd = args->ptr[1];
+  float *rstd = args->ptr[PLAN_REF_RMSNORM_rstd];
   float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
   float squares[EXEC_CPU_LANES] = { 0 };
 
@@ -91,19 +103,20 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
     {
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
-          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
+          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_in, row * cols + at, n, in_storage);
+      const float *weight
+          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_weight, at, n, weight_storage);
 
       for (guint64 i = 0; i < n; i++)
         out[i] = in[i] * rstd[row] * weight[i];
-      write_norm (args, 4, row * cols + at, n, out);
+      write_norm (args, PLAN_REF_RMSNORM_scale, row * cols + at, n, out);
     }
 }
 
 void
 exec_cpu_rmsnorm (const ExecArgs *args)
 {
-  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_RMSNORM_rows]; row++)
     rmsnorm_row (args, NULL, row);
 }
 
@@ -112,9 +125,11 @@ exec_cpu_add_rmsnorm (const ExecArgs *args)
 {
   const ExecArgs norm = norm_of_sum (args);
 
-  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_ADD_RMSNORM_rows]; row++)
     rmsnorm_row (&norm, args, row);
 }
+
+PLAN_SAME_REF (RMSNORM_BWD, LAYERNORM_BWD, din);
 
 /* The gradient of a norm's input, or where operand `add` is there its sum with what the norm was
  * made of already: rounded before and after, as an op of its own would. */
@@ -122,24 +137,24 @@ static void
 write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count, const float *din)
 {
   float storage[BLOCK], add_storage[BLOCK];
-  float *sum = place_of (args, 0, at, storage);
+  float *sum = place_of (args, PLAN_REF_RMSNORM_BWD_din, at, storage);
 
   if (args->ptr[add] == NULL)
     {
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, count, din);
+      exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_din, at, count, din);
       return;
     }
-  const float *before = exec_cpu_read (args->ptr[add], args->dtype[add], at, count, add_storage);
+  const float *before = exec_cpu_read_ref (args, add, at, count, add_storage);
   if (sum == storage)
     {
       guint16 rounded[BLOCK]; /* of formats that are not wider */
 
-      exec_cpu_write (rounded, args->dtype[0], 0, count, din);
-      din = exec_cpu_read (rounded, args->dtype[0], 0, count, storage);
+      exec_cpu_write (rounded, args->dtype[PLAN_REF_RMSNORM_BWD_din], 0, count, din);
+      din = exec_cpu_read (rounded, args->dtype[PLAN_REF_RMSNORM_BWD_din], 0, count, storage);
     }
   add_piece (sum, before, din, count);
   if (sum == storage)
-    exec_cpu_write (args->ptr[0], args->dtype[0], at, count, sum);
+    exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_din, at, count, sum);
 }
 
 /* One piece of a row of an RMS norm, as its backward pass sees it. */
@@ -154,13 +169,15 @@ static EXEC_WIDE const float *
 read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
                  float *storage)
 {
-  guint64 cols = (guint64)args->op->dims[1];
-  float rstd = ((const float *)args->ptr[5])[row];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+  float rstd = ((const float *)args->ptr[PLAN_REF_RMSNORM_BWD_rstd])[row];
   float in_storage[BLOCK], weight_storage[BLOCK];
-  const float *dout = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, count, storage);
+  const float *dout
+      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_dout, row * cols + at, count, storage);
   const float *in
-      = exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, count, in_storage);
-  const float *weight = exec_cpu_read (args->ptr[4], args->dtype[4], at, count, weight_storage);
+      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, row * cols + at, count, in_storage);
+  const float *weight
+      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_weight, at, count, weight_storage);
 
   for (guint64 i = 0; i < count; i++)
     {
@@ -175,9 +192,10 @@ read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, N
 EXEC_WIDE void
 exec_cpu_rmsnorm_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  const float *rstd = args->ptr[5];
-  float *dweight = args->ptr[6];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+  const float *rstd = args->ptr[PLAN_REF_RMSNORM_BWD_rstd];
+  float *dweight = args->ptr[PLAN_REF_RMSNORM_BWD_work];
   float storage[BLOCK], din[BLOCK];
   NormPiece piece;
 
@@ -203,10 +221,10 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
           read_norm_piece (args, row, at, n, &piece, storage);
           for (guint64 i = 0; i < n; i++)
             din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
-          write_input_gradient (args, 7, row * cols + at, n, din);
+          write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, row * cols + at, n, din);
         }
     }
-  exec_cpu_write (args->ptr[1], args->dtype[1], 0, cols, dweight);
+  exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_dweight, 0, cols, dweight);
 }
 
 /* --- by mean and variance ------------------------------------------------------------------ */
@@ -215,7 +233,7 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
 static void
 find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *out_stats)
 {
-  guint64 cols = (guint64)args->op->dims[1];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_cols];
   float in_storage[BLOCK], sums[EXEC_CPU_LANES] = { 0 }, squares[EXEC_CPU_LANES] = { 0 };
 
   for (guint64 at = 0; at < cols; at += BLOCK)
@@ -231,7 +249,7 @@ find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *
     {
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
-          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
+          = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_in, row * cols + at, n, in_storage);
 
       for (guint64 i = 0; i < n; i++)
         {
@@ -247,20 +265,22 @@ find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *
 static void
 layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
 {
-  guint64 cols = (guint64)args->op->dims[1];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_cols];
   float in_storage[BLOCK], weight_storage[BLOCK], bias_storage[BLOCK], out[BLOCK];
-  float *stats = (float *)args->ptr[1] + 2 * row;
+  float *stats = (float *)args->ptr[PLAN_REF_LAYERNORM_stats] + 2 * row;
 
   find_statistics (args, sum, row, stats);
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
-          = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, in_storage);
-      const float *weight = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, weight_storage);
-      const float *bias = args->ptr[4] != NULL
-                              ? exec_cpu_read (args->ptr[4], args->dtype[4], at, n, bias_storage)
-                              : NULL;
+          = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_in, row * cols + at, n, in_storage);
+      const float *weight
+          = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_weight, at, n, weight_storage);
+      const float *bias
+          = args->ptr[PLAN_REF_LAYERNORM_bias] != NULL
+                ? exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_bias, at, n, bias_storage)
+                : NULL;
 
       for (guint64 i = 0; i < n; i++)
         {
@@ -268,14 +288,14 @@ layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
           if (bias != NULL)
             out[i] += bias[i];
         }
-      write_norm (args, 5, row * cols + at, n, out);
+      write_norm (args, PLAN_REF_LAYERNORM_scale, row * cols + at, n, out);
     }
 }
 
 void
 exec_cpu_layernorm (const ExecArgs *args)
 {
-  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_LAYERNORM_rows]; row++)
     layernorm_row (args, NULL, row);
 }
 
@@ -284,7 +304,7 @@ exec_cpu_add_layernorm (const ExecArgs *args)
 {
   const ExecArgs norm = norm_of_sum (args);
 
-  for (guint64 row = 0; row < (guint64)args->op->dims[0]; row++)
+  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_ADD_LAYERNORM_rows]; row++)
     layernorm_row (&norm, args, row);
 }
 
@@ -293,21 +313,23 @@ static const float *
 read_layernorm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 n, float *out_normal,
                       float *storage)
 {
-  guint64 cols = (guint64)args->op->dims[1];
-  const float *stats = (const float *)args->ptr[6] + 2 * row;
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
+  const float *stats = (const float *)args->ptr[PLAN_REF_LAYERNORM_BWD_stats] + 2 * row;
   float in_storage[BLOCK];
-  const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], row * cols + at, n, in_storage);
+  const float *in
+      = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_BWD_in, row * cols + at, n, in_storage);
 
   for (guint64 i = 0; i < n; i++)
     out_normal[i] = (in[i] - stats[0]) * stats[1];
-  return exec_cpu_read (args->ptr[3], args->dtype[3], row * cols + at, n, storage);
+  return exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_BWD_dout, row * cols + at, n, storage);
 }
 
 /* dweight = sum over rows of dout * normal, dbias = sum over rows of dout. */
 static void
 layernorm_bwd_parameters (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
   float normal[BLOCK], storage[BLOCK], dweight[BLOCK], dbias[BLOCK];
 
   for (guint64 at = 0; at < cols; at += BLOCK)
@@ -326,9 +348,9 @@ layernorm_bwd_parameters (const ExecArgs *args)
               dbias[i] += dout[i];
             }
         }
-      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, dweight);
-      if (args->ptr[2] != NULL)
-        exec_cpu_write (args->ptr[2], args->dtype[2], at, n, dbias);
+      exec_cpu_write_ref (args, PLAN_REF_LAYERNORM_BWD_dweight, at, n, dweight);
+      if (args->ptr[PLAN_REF_LAYERNORM_BWD_dbias] != NULL)
+        exec_cpu_write_ref (args, PLAN_REF_LAYERNORM_BWD_dbias, at, n, dbias);
     }
 }
 
@@ -337,12 +359,13 @@ layernorm_bwd_parameters (const ExecArgs *args)
 void
 exec_cpu_layernorm_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
   float normal[BLOCK], storage[BLOCK], weight_storage[BLOCK], scaled[BLOCK], din[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
     {
-      float rstd = ((const float *)args->ptr[6])[2 * row + 1];
+      float rstd = ((const float *)args->ptr[PLAN_REF_LAYERNORM_BWD_stats])[2 * row + 1];
       float sums[EXEC_CPU_LANES] = { 0 }, products[EXEC_CPU_LANES] = { 0 }, mean, slope;
 
       for (guint pass = 0; pass < 2; pass++)
@@ -354,7 +377,7 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
               guint64 n = MIN (BLOCK, cols - at);
               const float *dout = read_layernorm_piece (args, row, at, n, normal, storage);
               const float *weight
-                  = exec_cpu_read (args->ptr[5], args->dtype[5], at, n, weight_storage);
+                  = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_BWD_weight, at, n, weight_storage);
 
               for (guint64 i = 0; i < n; i++)
                 {
@@ -363,7 +386,7 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
                 }
               if (pass == 1)
                 {
-                  write_input_gradient (args, 7, row * cols + at, n, din);
+                  write_input_gradient (args, PLAN_REF_LAYERNORM_BWD_add, row * cols + at, n, din);
                   continue;
                 }
               for (guint64 i = 0; i < n; i++)
@@ -382,13 +405,19 @@ typedef struct
   guint64 rows, heads, kv_heads, dim, width; /* `width` of a row */
 } Heads;
 
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, rows);
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, heads);
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, kv_heads);
+PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, head_dim);
+G_STATIC_ASSERT ((int)PLAN_REF_HEAD_NORM_out == (int)PLAN_REF_HEAD_NORM_BWD_din);
+
 static Heads
 heads_of (const PlanOp *op)
 {
-  Heads self = { .rows = (guint64)op->dims[0],
-                 .heads = (guint64)op->dims[1],
-                 .kv_heads = (guint64)op->dims[2],
-                 .dim = (guint64)op->dims[3] };
+  Heads self = { .rows = (guint64)op->dims[PLAN_DIM_HEAD_NORM_rows],
+                 .heads = (guint64)op->dims[PLAN_DIM_HEAD_NORM_heads],
+                 .kv_heads = (guint64)op->dims[PLAN_DIM_HEAD_NORM_kv_heads],
+                 .dim = (guint64)op->dims[PLAN_DIM_HEAD_NORM_head_dim] };
 
   self.width = (self.heads + 2 * self.kv_heads) * self.dim;
   return self;
@@ -400,9 +429,10 @@ copy_values (const Heads *heads, const ExecArgs *args, guint64 row, guint in)
   guint64 from = row * heads->width + (heads->heads + heads->kv_heads) * heads->dim;
   guint64 count = heads->kv_heads * heads->dim;
 
-  memcpy ((guint8 *)args->ptr[0] + plan_dtype_bytes (args->dtype[0], from),
+  memcpy ((guint8 *)args->ptr[PLAN_REF_HEAD_NORM_out]
+              + plan_dtype_bytes (args->dtype[PLAN_REF_HEAD_NORM_out], from),
           (const guint8 *)args->ptr[in] + plan_dtype_bytes (args->dtype[in], from),
-          plan_dtype_bytes (args->dtype[0], count));
+          plan_dtype_bytes (args->dtype[PLAN_REF_HEAD_NORM_out], count));
 }
 
 void
@@ -417,15 +447,15 @@ exec_cpu_head_norm (const ExecArgs *args)
       for (guint64 h = 0; h < normed; h++)
         {
           guint64 from = row * heads.width + h * heads.dim;
-          guint gain = h < heads.heads ? 3 : 4;
-          float *rstd = (float *)args->ptr[1] + row * normed + h;
+          guint gain = h < heads.heads ? PLAN_REF_HEAD_NORM_q : PLAN_REF_HEAD_NORM_k;
+          float *rstd = (float *)args->ptr[PLAN_REF_HEAD_NORM_rstd] + row * normed + h;
           float squares[EXEC_CPU_LANES] = { 0 };
 
           for (guint64 at = 0; at < heads.dim; at += BLOCK)
             {
               guint64 n = MIN (BLOCK, heads.dim - at);
               const float *in
-                  = exec_cpu_read (args->ptr[2], args->dtype[2], from + at, n, in_storage);
+                  = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_in, from + at, n, in_storage);
 
               exec_cpu_add_products (squares, in, in, n);
             }
@@ -436,16 +466,15 @@ exec_cpu_head_norm (const ExecArgs *args)
             {
               guint64 n = MIN (BLOCK, heads.dim - at);
               const float *in
-                  = exec_cpu_read (args->ptr[2], args->dtype[2], from + at, n, in_storage);
-              const float *weight
-                  = exec_cpu_read (args->ptr[gain], args->dtype[gain], at, n, weight_storage);
+                  = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_in, from + at, n, in_storage);
+              const float *weight = exec_cpu_read_ref (args, gain, at, n, weight_storage);
 
               for (guint64 i = 0; i < n; i++)
                 out[i] = in[i] * *rstd * weight[i];
-              exec_cpu_write (args->ptr[0], args->dtype[0], from + at, n, out);
+              exec_cpu_write_ref (args, PLAN_REF_HEAD_NORM_out, from + at, n, out);
             }
         }
-      copy_values (&heads, args, row, 2);
+      copy_values (&heads, args, row, PLAN_REF_HEAD_NORM_in);
     }
 }
 
@@ -454,8 +483,10 @@ static void
 head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guint64 h)
 {
   guint64 from = row * heads->width + h * heads->dim;
-  guint gain = h < heads->heads ? 5 : 6;
-  float rstd = ((const float *)args->ptr[7])[row * (heads->heads + heads->kv_heads) + h];
+  guint gain = h < heads->heads ? PLAN_REF_HEAD_NORM_BWD_q : PLAN_REF_HEAD_NORM_BWD_k;
+  float rstd
+      = ((const float *)
+             args->ptr[PLAN_REF_HEAD_NORM_BWD_rstd])[row * (heads->heads + heads->kv_heads) + h];
   float in_storage[BLOCK], dout_storage[BLOCK], weight_storage[BLOCK], normal[BLOCK];
   float scaled[BLOCK], din[BLOCK], sum[EXEC_CPU_LANES] = { 0 };
 
@@ -467,10 +498,10 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
         {
           guint64 n = MIN (BLOCK, heads->dim - at);
           const float *dout
-              = exec_cpu_read (args->ptr[3], args->dtype[3], from + at, n, dout_storage);
-          const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], from + at, n, in_storage);
-          const float *weight
-              = exec_cpu_read (args->ptr[gain], args->dtype[gain], at, n, weight_storage);
+              = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, from + at, n, dout_storage);
+          const float *in
+              = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_in, from + at, n, in_storage);
+          const float *weight = exec_cpu_read_ref (args, gain, at, n, weight_storage);
 
           for (guint64 i = 0; i < n; i++)
             {
@@ -481,7 +512,7 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
           if (pass == 0)
             exec_cpu_add_products (sum, scaled, normal, n);
           else
-            exec_cpu_write (args->ptr[0], args->dtype[0], from + at, n, din);
+            exec_cpu_write_ref (args, PLAN_REF_HEAD_NORM_BWD_din, from + at, n, din);
         }
     }
 }
@@ -503,14 +534,16 @@ head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint
         for (guint64 h = first; h < first + count; h++)
           {
             guint64 from = row * heads->width + h * heads->dim + at;
-            float rstd = ((const float *)args->ptr[7])[row * normed + h];
-            const float *dout = exec_cpu_read (args->ptr[3], args->dtype[3], from, n, dout_storage);
-            const float *in = exec_cpu_read (args->ptr[4], args->dtype[4], from, n, in_storage);
+            float rstd = ((const float *)args->ptr[PLAN_REF_HEAD_NORM_BWD_rstd])[row * normed + h];
+            const float *dout
+                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, from, n, dout_storage);
+            const float *in
+                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_in, from, n, in_storage);
 
             for (guint64 i = 0; i < n; i++)
               sum[i] += dout[i] * (in[i] * rstd);
           }
-      exec_cpu_write (args->ptr[out], args->dtype[out], at, n, sum);
+      exec_cpu_write_ref (args, out, at, n, sum);
     }
 }
 
@@ -523,8 +556,8 @@ exec_cpu_head_norm_bwd (const ExecArgs *args)
     {
       for (guint64 h = 0; h < heads.heads + heads.kv_heads; h++)
         head_norm_bwd_input (&heads, args, row, h);
-      copy_values (&heads, args, row, 3);
+      copy_values (&heads, args, row, PLAN_REF_HEAD_NORM_BWD_dout);
     }
-  head_norm_bwd_weight (&heads, args, 1, 0, heads.heads);
-  head_norm_bwd_weight (&heads, args, 2, heads.heads, heads.kv_heads);
+  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dq, 0, heads.heads);
+  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dk, heads.heads, heads.kv_heads);
 }

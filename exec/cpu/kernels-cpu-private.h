@@ -17,6 +17,12 @@ const float *exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guin
 /* Rounds `count` values once, into element `at` of an array and those after it. */
 void exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values);
 
+/* The same of an operand. */
+const float *exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
+                                float *storage);
+void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
+                         const float *values);
+
 /* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
  * vectorises. */
 #define EXEC_CPU_LANES 8
@@ -81,7 +87,7 @@ void exec_cpu_activate_bwd (const ExecArgs *args);
 /* exec/cpu/kernels-cpu-quantize.c */
 void exec_cpu_quantize (const ExecArgs *args);
 
-/* By a scale that is known before: `count` elements of operand 0 from element `at` on; raises the
+/* By a scale that is known before: `count` elements of a norm from element `at` on; raises the
  * largest magnitude of its site. */
 void exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
                             const float *values);
@@ -93,6 +99,12 @@ void exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale
                           guint64 cols, float *out);
 void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                                 float *out);
+
+/* exec/cpu/kernels-cpu-optimizer.c */
+void exec_cpu_norm_sq (const ExecArgs *args);
+void exec_cpu_clip (const ExecArgs *args);
+void exec_cpu_adamw (const ExecArgs *args);
+void exec_cpu_sgd (const ExecArgs *args);
 
 /* exec/cpu/kernels-cpu-attention.c */
 void exec_cpu_rope (const ExecArgs *args);

@@ -257,7 +257,8 @@ exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 co
   Matrix in = { values, PLAN_DTYPE_FP32, 1, count, FALSE };
 
   quantize_scaled (&in, *(const float *)args->ptr[scale], args->ptr[scale + 1],
-                   (guint8 *)args->ptr[0] + at, args->dtype[0], args->scale[0]);
+                   (guint8 *)args->ptr[PLAN_REF_RMSNORM_out] + at,
+                   args->dtype[PLAN_REF_RMSNORM_out], args->scale[PLAN_REF_RMSNORM_out]);
 }
 
 /* --- scales by what was seen before ------------------------------------------------------- */
@@ -266,8 +267,10 @@ exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 co
 void
 exec_cpu_rescale (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[0], length = (guint64)args->op->dims[1];
-  float *scales = args->ptr[0], *history = args->ptr[1], *amax = args->ptr[2];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_RESCALE_count],
+          length = (guint64)args->op->dims[PLAN_DIM_RESCALE_length];
+  float *scales = args->ptr[PLAN_REF_RESCALE_scales],
+        *history = args->ptr[PLAN_REF_RESCALE_history], *amax = args->ptr[PLAN_REF_RESCALE_amax];
 
   for (guint64 site = 0; site < count; site++, history += length)
     {
@@ -287,28 +290,33 @@ exec_cpu_rescale (const ExecArgs *args)
 void
 exec_cpu_quantize (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  Matrix in = { args->ptr[2], args->dtype[2], rows, cols, FALSE };
-  Matrix turned = { args->ptr[2], args->dtype[2], cols, rows, TRUE };
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_QUANTIZE_cols];
+  Matrix in
+      = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], rows, cols, FALSE };
+  Matrix turned
+      = { args->ptr[PLAN_REF_QUANTIZE_in], args->dtype[PLAN_REF_QUANTIZE_in], cols, rows, TRUE };
 
-  for (guint operand = 0; operand < 2; operand++)
-    if (args->ptr[operand] != NULL && args->ptr[3] != NULL)
-      quantize_scaled (operand ? &turned : &in, *(const float *)args->ptr[3], args->ptr[4],
-                       args->ptr[operand], args->dtype[operand], args->scale[operand]);
+  for (guint operand = PLAN_REF_QUANTIZE_out; operand <= PLAN_REF_QUANTIZE_col; operand++)
+    if (args->ptr[operand] != NULL && args->ptr[PLAN_REF_QUANTIZE_scale] != NULL)
+      quantize_scaled (operand == PLAN_REF_QUANTIZE_col ? &turned : &in,
+                       *(const float *)args->ptr[PLAN_REF_QUANTIZE_scale],
+                       args->ptr[PLAN_REF_QUANTIZE_amax], args->ptr[operand], args->dtype[operand],
+                       args->scale[operand]);
     else if (args->ptr[operand] != NULL)
-      quantize (operand ? &turned : &in, args, operand);
+      quantize (operand == PLAN_REF_QUANTIZE_col ? &turned : &in, args, operand);
 }
 
 /* --- parts of parameters: the walk calls once for each ------------------------------------ */
 
 static void
-raise_to (void *amax, PlanDtype dtype, guint64 at, double magnitude)
+raise_to (const ExecArgs *args, guint64 at, double magnitude)
 {
-  float storage, before = *exec_cpu_read (amax, dtype, at, 1, &storage);
+  float storage, before = *exec_cpu_read_ref (args, PLAN_REF_PARAM_AMAX_amax, at, 1, &storage);
   float value = (float)magnitude;
 
   if (!(magnitude <= (double)before) && !isnan (before))
-    exec_cpu_write (amax, dtype, at, 1, &value);
+    exec_cpu_write_ref (args, PLAN_REF_PARAM_AMAX_amax, at, 1, &value);
 }
 
 /* The square of a parameter that an element is in. */
@@ -338,12 +346,13 @@ blocks_of (const ExecParam *param, guint64 element)
 void
 exec_cpu_param_amax (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[0];
-  Matrix in = { args->ptr[1], args->dtype[1], 1, count, FALSE };
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_PARAM_AMAX_count];
+  Matrix in
+      = { args->ptr[PLAN_REF_PARAM_AMAX_in], args->dtype[PLAN_REF_PARAM_AMAX_in], 1, count, FALSE };
 
   if (args->param.block == 0)
     {
-      raise_to (args->ptr[0], args->dtype[0], 0, largest (&in, 0, 1, 0, count));
+      raise_to (args, 0, largest (&in, 0, 1, 0, count));
       return;
     }
   for (guint64 i = 0; i < count; i++)
@@ -353,12 +362,11 @@ exec_cpu_param_amax (const ExecArgs *args)
 
       if (args->param.block == PLAN_DTYPE_SIDE)
         {
-          raise_to (args->ptr[0], args->dtype[0], square_of (&args->param, args->param.first + i),
-                    magnitude);
+          raise_to (args, square_of (&args->param, args->param.first + i), magnitude);
           continue;
         }
-      raise_to (args->ptr[0], args->dtype[0], at.by_row, magnitude);
-      raise_to (args->ptr[0], args->dtype[0], at.by_column, magnitude);
+      raise_to (args, at.by_row, magnitude);
+      raise_to (args, at.by_column, magnitude);
     }
 }
 
@@ -366,7 +374,9 @@ exec_cpu_param_amax (const ExecArgs *args)
 static void
 param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
-  guint8 *scales = args->ptr[4], *out = args->ptr[0], *col = args->ptr[1];
+  guint8 *scales = args->ptr[PLAN_REF_PARAM_QUANTIZE_scales],
+         *out = args->ptr[PLAN_REF_PARAM_QUANTIZE_out],
+         *col = args->ptr[PLAN_REF_PARAM_QUANTIZE_col];
 
   for (guint64 i = 0; i < amax->cols; i++)
     scales[i] = exec_number_to_e8m0_up ((double)element (amax, i) / E4M3_MAX);
@@ -384,8 +394,8 @@ param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in
 static void
 param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
-  float *scales = args->ptr[4];
-  guint8 *out = args->ptr[0];
+  float *scales = args->ptr[PLAN_REF_PARAM_QUANTIZE_scales];
+  guint8 *out = args->ptr[PLAN_REF_PARAM_QUANTIZE_out];
 
   for (guint64 i = 0; i < amax->cols; i++)
     scales[i] = scale_of_128 ((double)element (amax, i));
@@ -407,12 +417,13 @@ put_e2m1 (guint8 *out, guint64 i, double value, double scale)
 static void
 param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
-  guint8 *scales = args->ptr[4];
+  guint8 *scales = args->ptr[PLAN_REF_PARAM_QUANTIZE_scales];
   double max = largest (amax, 0, 1, 0, amax->cols), unit;
 
   g_assert (in->cols % 2 == 0 && args->param.first % 2 == 0);
-  *args->scale[0] = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
-  unit = (double)*args->scale[0];
+  *args->scale[PLAN_REF_PARAM_QUANTIZE_out]
+      = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  unit = (double)*args->scale[PLAN_REF_PARAM_QUANTIZE_out];
   for (guint64 i = 0; i < amax->cols; i++)
     scales[i] = exec_number_to_e4m3 ((double)element (amax, i) / E2M1_MAX / unit);
   for (guint64 i = 0; i < in->cols; i++)
@@ -420,8 +431,9 @@ param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in
       Blocks at = blocks_of (&args->param, args->param.first + i);
       double value = (double)element (in, i);
 
-      put_e2m1 (args->ptr[0], i, value, (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
-      put_e2m1 (args->ptr[1], i, value,
+      put_e2m1 (args->ptr[PLAN_REF_PARAM_QUANTIZE_out], i, value,
+                (double)exec_number_from_e4m3 (scales[at.by_row]) * unit);
+      put_e2m1 (args->ptr[PLAN_REF_PARAM_QUANTIZE_col], i, value,
                 (double)exec_number_from_e4m3 (scales[at.by_column]) * unit);
     }
 }
@@ -429,20 +441,27 @@ param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in
 void
 exec_cpu_param_quantize (const ExecArgs *args)
 {
-  Matrix in = { args->ptr[2], args->dtype[2], 1, (guint64)args->op->dims[0], FALSE };
-  Matrix amax = { args->ptr[3], args->dtype[3], 1, (guint64)args->op->dims[1], FALSE };
+  Matrix in = { args->ptr[PLAN_REF_PARAM_QUANTIZE_in], args->dtype[PLAN_REF_PARAM_QUANTIZE_in], 1,
+                (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count], FALSE };
+  Matrix amax
+      = { args->ptr[PLAN_REF_PARAM_QUANTIZE_amax], args->dtype[PLAN_REF_PARAM_QUANTIZE_amax], 1,
+          (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], FALSE };
 
-  if (args->dtype[0] == PLAN_DTYPE_E2M1)
+  if (args->dtype[PLAN_REF_PARAM_QUANTIZE_out] == PLAN_DTYPE_E2M1)
     param_quantize_nvfp4 (args, &amax, &in);
   else if (args->param.block == PLAN_DTYPE_SIDE)
     param_quantize_squares (args, &amax, &in);
   else if (args->param.block > 0)
     param_quantize_mxfp8 (args, &amax, &in);
-  else if (args->ptr[5] != NULL)
-    quantize_scaled (&in, *(const float *)args->ptr[5], args->ptr[6], args->ptr[0], args->dtype[0],
-                     args->scale[0]);
+  else if (args->ptr[PLAN_REF_PARAM_QUANTIZE_site_scales] != NULL)
+    quantize_scaled (
+        &in, *(const float *)args->ptr[PLAN_REF_PARAM_QUANTIZE_site_scales],
+        args->ptr[PLAN_REF_PARAM_QUANTIZE_site_amax], args->ptr[PLAN_REF_PARAM_QUANTIZE_out],
+        args->dtype[PLAN_REF_PARAM_QUANTIZE_out], args->scale[PLAN_REF_PARAM_QUANTIZE_out]);
   else
-    quantize_by (&in, (double)element (&amax, 0), args->ptr[0], args->dtype[0], args->scale[0]);
+    quantize_by (&in, (double)element (&amax, 0), args->ptr[PLAN_REF_PARAM_QUANTIZE_out],
+                 args->dtype[PLAN_REF_PARAM_QUANTIZE_out],
+                 args->scale[PLAN_REF_PARAM_QUANTIZE_out]);
 }
 
 /* Of squares: theirs may lie apart. */
@@ -451,10 +470,11 @@ transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
 {
   const guint64 side = PLAN_DTYPE_SIDE, from = plan_dtype_squares_apart (cols);
   const guint64 to = plan_dtype_squares_apart (rows);
-  const float *in = args->blocks[1].scales != NULL
-                        ? (gconstpointer)args->blocks[1].scales
-                        : (gconstpointer)((const guint8 *)args->ptr[1] + rows * cols);
-  float *out = (gpointer)((guint8 *)args->ptr[0] + rows * cols);
+  const float *in
+      = args->blocks[PLAN_REF_TRANSPOSE_in].scales != NULL
+            ? (gconstpointer)args->blocks[PLAN_REF_TRANSPOSE_in].scales
+            : (gconstpointer)((const guint8 *)args->ptr[PLAN_REF_TRANSPOSE_in] + rows * cols);
+  float *out = (gpointer)((guint8 *)args->ptr[PLAN_REF_TRANSPOSE_out] + rows * cols);
 
   for (guint64 r = 0; r * side < cols; r++)
     for (guint64 c = 0; c < to; c++)
@@ -465,18 +485,20 @@ transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
 void
 exec_cpu_transpose (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  guint64 width = plan_dtype_bits (args->dtype[0]) / 8;
-  const guint8 *in = args->ptr[1];
-  guint8 *out = args->ptr[0];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_TRANSPOSE_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_TRANSPOSE_cols];
+  guint64 width = plan_dtype_bits (args->dtype[PLAN_REF_TRANSPOSE_out]) / 8;
+  const guint8 *in = args->ptr[PLAN_REF_TRANSPOSE_in];
+  guint8 *out = args->ptr[PLAN_REF_TRANSPOSE_out];
 
   for (guint64 col = 0; col < cols; col++)
     for (guint64 row = 0; row < rows; row++, out += width)
       memcpy (out, in + (row * cols + col) * width, width);
-  if (args->dtype[0] == PLAN_DTYPE_FP8_128X128)
+  if (args->dtype[PLAN_REF_TRANSPOSE_out] == PLAN_DTYPE_FP8_128X128)
     transpose_scales (args, rows, cols);
-  else if (args->scale[0] != NULL && args->scale[1] != NULL)
-    *args->scale[0] = *args->scale[1];
+  else if (args->scale[PLAN_REF_TRANSPOSE_out] != NULL
+           && args->scale[PLAN_REF_TRANSPOSE_in] != NULL)
+    *args->scale[PLAN_REF_TRANSPOSE_out] = *args->scale[PLAN_REF_TRANSPOSE_in];
 }
 
 static void

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Operands and dims are those of planner/schedule/op-list.h, in its order. Everything is computed
+/* Operands and dims are those of planner/schedule/op-list.h. Everything is computed
  * in fp32 from widened operands, in loops of a fixed order, and rounded once where it is stored. */
 
 #define BLOCK EXEC_CPU_BLOCK
@@ -25,52 +25,68 @@ exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count, fl
   return storage;
 }
 
+const float *
+exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
+{
+  return exec_cpu_read (args->ptr[operand], args->dtype[operand], at, count, storage);
+}
+
 void
 exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values)
 {
   exec_number_narrow ((guint8 *)array + plan_dtype_bytes (dtype, at), dtype, values, count);
 }
 
+void
+exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
+                    const float *values)
+{
+  exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
+}
+
 static void
 run_zero (const ExecArgs *args)
 {
-  memset (args->ptr[0], 0, plan_dtype_bytes (args->dtype[0], (guint64)args->op->dims[0]));
+  memset (args->ptr[PLAN_REF_ZERO_out], 0,
+          plan_dtype_bytes (args->dtype[PLAN_REF_ZERO_out],
+                            (guint64)args->op->dims[PLAN_DIM_ZERO_count]));
 }
 
 static void
 run_cast (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[0];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_CAST_count];
   float storage[BLOCK];
 
-  if (args->dtype[0] == args->dtype[1])
+  if (args->dtype[PLAN_REF_CAST_out] == args->dtype[PLAN_REF_CAST_in])
     {
-      memmove (args->ptr[0], args->ptr[1], plan_dtype_bytes (args->dtype[0], count));
+      memmove (args->ptr[PLAN_REF_CAST_out], args->ptr[PLAN_REF_CAST_in],
+               plan_dtype_bytes (args->dtype[PLAN_REF_CAST_out], count));
       return;
     }
   for (guint64 at = 0; at < count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, count - at);
 
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n,
-                      exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage));
+      exec_cpu_write_ref (args, PLAN_REF_CAST_out, at, n,
+                          exec_cpu_read_ref (args, PLAN_REF_CAST_in, at, n, storage));
     }
 }
 
 static void
 run_scale (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[0];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_SCALE_count];
   float storage[BLOCK], out[BLOCK], factor = (float)(1.0 / (double)args->constants->mean_of);
 
   for (guint64 at = 0; at < count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, count - at);
-      const float *in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
+      const float *in = exec_cpu_read_ref (args, PLAN_REF_SCALE_buf, at, n, storage);
 
       for (guint64 i = 0; i < n; i++)
         out[i] = in[i] * factor;
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, out);
+      exec_cpu_write_ref (args, PLAN_REF_SCALE_buf, at, n, out);
     }
 }
 
@@ -81,47 +97,51 @@ add_block (float *out, const float *a, const float *b, guint64 n)
     out[i] = a[i] + b[i];
 }
 
-/* Operand 0 = operand `a` + operand `b`. */
+/* The first operand = operand `a` + operand `b`. */
+PLAN_SAME_REF (ADD, ACCUMULATE, out);
+
 static void
 add (const ExecArgs *args, guint a, guint b)
 {
-  guint64 count = (guint64)args->op->dims[0];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADD_count];
   float a_storage[BLOCK], b_storage[BLOCK], out[BLOCK];
 
   for (guint64 at = 0; at < count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, count - at);
-      const float *x = exec_cpu_read (args->ptr[a], args->dtype[a], at, n, a_storage);
-      const float *y = exec_cpu_read (args->ptr[b], args->dtype[b], at, n, b_storage);
+      const float *x = exec_cpu_read_ref (args, a, at, n, a_storage);
+      const float *y = exec_cpu_read_ref (args, b, at, n, b_storage);
 
       add_block (out, x, y, n);
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, out);
+      exec_cpu_write_ref (args, PLAN_REF_ADD_out, at, n, out);
     }
 }
 
 static void
 run_accumulate (const ExecArgs *args)
 {
-  add (args, 0, 1);
+  add (args, PLAN_REF_ACCUMULATE_out, PLAN_REF_ACCUMULATE_in);
 }
 
-/* Operand 1 holds one run of elements after the other. */
+/* `in` holds one run of elements after the other. */
 static void
 run_sum_parts (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[0];
-  guint parts = (guint)args->op->dims[1];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_SUM_PARTS_count];
+  guint parts = (guint)args->op->dims[PLAN_DIM_SUM_PARTS_parts];
   g_autofree const void **part = g_new (const void *, parts);
 
   for (guint i = 0; i < parts; i++)
-    part[i] = (const guint8 *)args->ptr[1] + plan_dtype_bytes (args->dtype[1], i * count);
-  exec_comm_sum (args->ptr[0], part, parts, count, args->dtype[1]);
+    part[i] = (const guint8 *)args->ptr[PLAN_REF_SUM_PARTS_in]
+              + plan_dtype_bytes (args->dtype[PLAN_REF_SUM_PARTS_in], i * count);
+  exec_comm_sum (args->ptr[PLAN_REF_SUM_PARTS_out], part, parts, count,
+                 args->dtype[PLAN_REF_SUM_PARTS_in]);
 }
 
 static void
 run_add (const ExecArgs *args)
 {
-  add (args, 1, 2);
+  add (args, PLAN_REF_ADD_a, PLAN_REF_ADD_b);
 }
 
 /* --- embedding ---------------------------------------------------------------------------- */
@@ -129,20 +149,21 @@ run_add (const ExecArgs *args)
 static void
 run_embed (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  const gint32 *tokens = args->ptr[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_EMBED_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_EMBED_cols];
+  const gint32 *tokens = args->ptr[PLAN_REF_EMBED_tokens];
   float storage[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
     {
-      g_assert (tokens[row] >= 0 && tokens[row] < args->op->dims[2]);
+      g_assert (tokens[row] >= 0 && tokens[row] < args->op->dims[PLAN_DIM_EMBED_vocab]);
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);
           guint64 from = (guint64)tokens[row] * cols + at;
 
-          exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n,
-                          exec_cpu_read (args->ptr[1], args->dtype[1], from, n, storage));
+          exec_cpu_write_ref (args, PLAN_REF_EMBED_out, row * cols + at, n,
+                              exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
         }
     }
 }
@@ -167,14 +188,15 @@ sort_rows (const gint32 *tokens, guint64 rows, guint64 vocab, guint32 *start, gu
 static void
 run_embed_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  guint64 vocab = (guint64)args->op->dims[2];
-  guint32 *start = args->ptr[3], *order = start + vocab + 1;
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_cols];
+  guint64 vocab = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_vocab];
+  guint32 *start = args->ptr[PLAN_REF_EMBED_BWD_work], *order = start + vocab + 1;
   float *sum = (float *)(order + rows);
   float storage[BLOCK];
 
   g_assert (rows <= G_MAXUINT32);
-  sort_rows (args->ptr[2], rows, vocab, start, order);
+  sort_rows (args->ptr[PLAN_REF_EMBED_BWD_tokens], rows, vocab, start, order);
   for (guint64 v = 0; v < vocab; v++)
     {
       memset (sum, 0, cols * sizeof *sum);
@@ -182,13 +204,13 @@ run_embed_bwd (const ExecArgs *args)
         for (guint64 at = 0; at < cols; at += BLOCK)
           {
             guint64 n = MIN (BLOCK, cols - at);
-            const float *dout
-                = exec_cpu_read (args->ptr[1], args->dtype[1], order[k] * cols + at, n, storage);
+            const float *dout = exec_cpu_read_ref (args, PLAN_REF_EMBED_BWD_dout,
+                                                   order[k] * cols + at, n, storage);
 
             for (guint64 i = 0; i < n; i++)
               sum[at + i] += dout[i];
           }
-      exec_cpu_write (args->ptr[0], args->dtype[0], v * cols, cols, sum);
+      exec_cpu_write_ref (args, PLAN_REF_EMBED_BWD_dtable, v * cols, cols, sum);
     }
 }
 
@@ -196,8 +218,9 @@ run_embed_bwd (const ExecArgs *args)
 static void
 run_positions (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  guint64 seq = (guint64)args->op->dims[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
+  guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_seq];
   float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
@@ -205,21 +228,22 @@ run_positions (const ExecArgs *args)
       {
         guint64 n = MIN (BLOCK, cols - at);
         const float *in
-            = exec_cpu_read (args->ptr[0], args->dtype[0], row * cols + at, n, in_storage);
-        const float *place
-            = exec_cpu_read (args->ptr[1], args->dtype[1], row % seq * cols + at, n, table_storage);
+            = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, in_storage);
+        const float *place = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table,
+                                                row % seq * cols + at, n, table_storage);
 
         for (guint64 i = 0; i < n; i++)
           out[i] = in[i] + place[i];
-        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+        exec_cpu_write_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, out);
       }
 }
 
 static void
 run_positions_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  guint64 seq = (guint64)args->op->dims[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_cols];
+  guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
   float storage[BLOCK], sum[BLOCK];
 
   for (guint64 place = 0; place < seq; place++)
@@ -230,13 +254,13 @@ run_positions_bwd (const ExecArgs *args)
         memset (sum, 0, sizeof sum);
         for (guint64 row = place; row < rows; row += seq)
           {
-            const float *dout
-                = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
+            const float *dout = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_BWD_dout,
+                                                   row * cols + at, n, storage);
 
             for (guint64 i = 0; i < n; i++)
               sum[i] += dout[i];
           }
-        exec_cpu_write (args->ptr[0], args->dtype[0], place * cols + at, n, sum);
+        exec_cpu_write_ref (args, PLAN_REF_POSITIONS_BWD_dtable, place * cols + at, n, sum);
       }
 }
 
@@ -246,13 +270,14 @@ run_positions_bwd (const ExecArgs *args)
 static void
 add_bias (const ExecArgs *args, float *out)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_GEMM_m],
+          cols = (guint64)args->op->dims[PLAN_DIM_GEMM_n];
   float storage[BLOCK];
 
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
-      const float *bias = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage);
+      const float *bias = exec_cpu_read_ref (args, PLAN_REF_GEMM_bias, at, n, storage);
 
       for (guint64 row = 0; row < rows; row++)
         for (guint64 i = 0; i < n; i++)
@@ -260,38 +285,52 @@ add_bias (const ExecArgs *args, float *out)
     }
 }
 
+PLAN_SAME_REF (GEMM, GEMM_ADD, out);
+PLAN_SAME_REF (GEMM, GEMM_ADD, a);
+PLAN_SAME_REF (GEMM, GEMM_ADD, b);
+PLAN_SAME_DIM (GEMM, GEMM_ADD, m);
+PLAN_SAME_DIM (GEMM, GEMM_ADD, n);
+PLAN_SAME_DIM (GEMM, GEMM_ADD, k);
+PLAN_SAME_DIM (GEMM, GEMM_ADD, layout);
+
 /* A factor of a product in fp32: itself, or its image. */
 static const float *
 read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
 {
   PlanDtype dtype = args->dtype[operand];
+  const guint rows = operand == PLAN_REF_GEMM_a ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n;
 
   if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
-    return exec_cpu_read (args->ptr[operand], dtype, 0, count, image);
+    return exec_cpu_read_ref (args, operand, 0, count, image);
   if (args->blocks[operand].scales != NULL) /* both factors lie along the inner dimension */
-    exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[operand - 1],
-                               (guint64)args->op->dims[2], image);
+    exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[rows],
+                               (guint64)args->op->dims[PLAN_DIM_GEMM_k], image);
   else
     exec_cpu_dequantize (args->ptr[operand], dtype, args->scale[operand],
-                         (guint64)args->op->dims[operand - 1], (guint64)args->op->dims[2], image);
+                         (guint64)args->op->dims[rows], (guint64)args->op->dims[PLAN_DIM_GEMM_k],
+                         image);
   return image;
 }
 
-/* The product of operands 1 and 2, in fp32; where `rounded` is not NULL perhaps there, in bf16 and
+/* The product of a and b, in fp32; where `rounded` is not NULL perhaps there, in bf16 and
  * nowhere else: TRUE then. */
 static gboolean
 multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, float *b_image)
 {
   const gint64 *dims = args->op->dims;
-  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
-  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
+  guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
+  guint64 b_count = (guint64)dims[PLAN_DIM_GEMM_k] * (guint64)dims[PLAN_DIM_GEMM_n];
 
-  if (args->dtype[1] == PLAN_DTYPE_BF16 && args->dtype[2] == PLAN_DTYPE_BF16
-      && exec_gemm_amx (dims[0], dims[1], dims[2], (int)dims[3], args->ptr[1], args->ptr[2], FALSE,
-                        out, rounded, a_image, b_image))
+  if (args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_BF16
+      && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_BF16
+      && exec_gemm_amx (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
+                        (int)dims[PLAN_DIM_GEMM_layout], args->ptr[PLAN_REF_GEMM_a],
+                        args->ptr[PLAN_REF_GEMM_b], FALSE, out, rounded, a_image, b_image))
     return rounded != NULL;
-  exec_gemm_fp32 (dims[0], dims[1], dims[2], (int)dims[3], read_factor (args, 1, a_count, a_image),
-                  read_factor (args, 2, b_count, b_image), out);
+  exec_gemm_fp32 (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
+                  (int)dims[PLAN_DIM_GEMM_layout],
+                  read_factor (args, PLAN_REF_GEMM_a, a_count, a_image),
+                  read_factor (args, PLAN_REF_GEMM_b, b_count, b_image), out);
   return FALSE;
 }
 
@@ -299,24 +338,27 @@ static void
 run_gemm (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
-  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
-  guint64 b_count = (guint64)dims[2] * (guint64)dims[1];
-  guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
-  float *a_image = args->ptr[4], *b_image, *out;
+  guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
+  guint64 b_count = (guint64)dims[PLAN_DIM_GEMM_k] * (guint64)dims[PLAN_DIM_GEMM_n];
+  guint64 out_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_n];
+  float *a_image = args->ptr[PLAN_REF_GEMM_work], *b_image, *out;
 
   /* Without scratch all three are fp32 and no image is needed. */
   g_assert (a_image != NULL
-            || (args->dtype[0] == PLAN_DTYPE_FP32 && args->dtype[1] == PLAN_DTYPE_FP32
-                && args->dtype[2] == PLAN_DTYPE_FP32));
+            || (args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32
+                && args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_FP32
+                && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_FP32));
   b_image = a_image != NULL ? a_image + a_count : NULL;
-  out = args->dtype[0] == PLAN_DTYPE_FP32 ? args->ptr[0] : b_image + b_count;
-  const gboolean rounds = args->dtype[0] == PLAN_DTYPE_BF16 && args->ptr[3] == NULL;
-  if (multiply (args, out, rounds ? args->ptr[0] : NULL, a_image, b_image))
+  out = args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32 ? args->ptr[PLAN_REF_GEMM_out]
+                                                          : b_image + b_count;
+  const gboolean rounds
+      = args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_BF16 && args->ptr[PLAN_REF_GEMM_bias] == NULL;
+  if (multiply (args, out, rounds ? args->ptr[PLAN_REF_GEMM_out] : NULL, a_image, b_image))
     return;
-  if (args->ptr[3] != NULL)
+  if (args->ptr[PLAN_REF_GEMM_bias] != NULL)
     add_bias (args, out);
-  if (args->dtype[0] != PLAN_DTYPE_FP32)
-    exec_cpu_write (args->ptr[0], args->dtype[0], 0, out_count, out);
+  if (args->dtype[PLAN_REF_GEMM_out] != PLAN_DTYPE_FP32)
+    exec_cpu_write_ref (args, PLAN_REF_GEMM_out, 0, out_count, out);
 }
 
 /* The product is not rounded before it is added. Its scratch has room for images of the factors
@@ -325,19 +367,20 @@ static void
 run_gemm_add (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
-  guint64 a_count = (guint64)dims[0] * (guint64)dims[2];
-  guint64 out_count = (guint64)dims[0] * (guint64)dims[1];
-  float *product = args->ptr[3], *a_image = product + out_count, *b_image = a_image + a_count;
+  guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_k];
+  guint64 out_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_n];
+  float *product = args->ptr[PLAN_REF_GEMM_ADD_work], *a_image = product + out_count,
+        *b_image = a_image + a_count;
   float storage[BLOCK];
 
   multiply (args, product, NULL, a_image, b_image);
   for (guint64 at = 0; at < out_count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, out_count - at);
-      const float *before = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
+      const float *before = exec_cpu_read_ref (args, PLAN_REF_GEMM_ADD_out, at, n, storage);
 
       add_block (product + at, product + at, before, n);
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, product + at);
+      exec_cpu_write_ref (args, PLAN_REF_GEMM_ADD_out, at, n, product + at);
     }
 }
 
@@ -345,7 +388,8 @@ run_gemm_add (const ExecArgs *args)
 static void
 run_bias_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_cols];
   float storage[BLOCK], sum[BLOCK];
 
   for (guint64 at = 0; at < cols; at += BLOCK)
@@ -356,12 +400,12 @@ run_bias_bwd (const ExecArgs *args)
       for (guint64 row = 0; row < rows; row++)
         {
           const float *dout
-              = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
+              = exec_cpu_read_ref (args, PLAN_REF_BIAS_BWD_dout, row * cols + at, n, storage);
 
           for (guint64 i = 0; i < n; i++)
             sum[i] += dout[i];
         }
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, sum);
+      exec_cpu_write_ref (args, PLAN_REF_BIAS_BWD_dbias, at, n, sum);
     }
 }
 
@@ -386,23 +430,25 @@ largest (const void *array, PlanDtype dtype, guint64 at, guint64 count)
 static void
 run_cross_entropy (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  ExecExact *loss = args->ptr[0];
-  const gint32 *targets = args->ptr[3];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
+  ExecExact *loss = args->ptr[PLAN_REF_CROSS_ENTROPY_loss];
+  const gint32 *targets = args->ptr[PLAN_REF_CROSS_ENTROPY_targets];
   float storage[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
     {
-      float *prob = (float *)args->ptr[1] + row * cols;
-      float max = largest (args->ptr[2], args->dtype[2], row * cols, cols);
+      float *prob = (float *)args->ptr[PLAN_REF_CROSS_ENTROPY_prob] + row * cols;
+      float max = largest (args->ptr[PLAN_REF_CROSS_ENTROPY_logits],
+                           args->dtype[PLAN_REF_CROSS_ENTROPY_logits], row * cols, cols);
       float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
 
-      g_assert (targets[row] < args->op->dims[1]);
+      g_assert (targets[row] < args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols]);
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);
-          const float *logits
-              = exec_cpu_read (args->ptr[2], args->dtype[2], row * cols + at, n, storage);
+          const float *logits = exec_cpu_read_ref (args, PLAN_REF_CROSS_ENTROPY_logits,
+                                                   row * cols + at, n, storage);
 
           if (targets[row] >= 0 && (guint64)targets[row] - at < n)
             target_logit = logits[(guint64)targets[row] - at];
@@ -418,9 +464,10 @@ run_cross_entropy (const ExecArgs *args)
 static void
 run_cross_entropy_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  const float *prob = args->ptr[1];
-  const gint32 *targets = args->ptr[2];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_BWD_cols];
+  const float *prob = args->ptr[PLAN_REF_CROSS_ENTROPY_BWD_prob];
+  const gint32 *targets = args->ptr[PLAN_REF_CROSS_ENTROPY_BWD_targets];
   float out[BLOCK];
 
   for (guint64 row = 0; row < rows; row++)
@@ -434,7 +481,7 @@ run_cross_entropy_bwd (const ExecArgs *args)
           memcpy (out, prob + row * cols + at, n * sizeof *out);
         if (targets[row] >= 0 && (guint64)targets[row] - at < n)
           out[(guint64)targets[row] - at] -= 1.0f;
-        exec_cpu_write (args->ptr[0], args->dtype[0], row * cols + at, n, out);
+        exec_cpu_write_ref (args, PLAN_REF_CROSS_ENTROPY_BWD_dlogits, row * cols + at, n, out);
       }
 }
 
@@ -442,27 +489,29 @@ run_cross_entropy_bwd (const ExecArgs *args)
 static void
 run_loss_grad (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[0], cols = (guint64)args->op->dims[1];
-  const gint32 *targets = args->ptr[2];
-  float storage[BLOCK], *prob = args->ptr[3];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
+  const gint32 *targets = args->ptr[PLAN_REF_LOSS_GRAD_targets];
+  float storage[BLOCK], *prob = args->ptr[PLAN_REF_LOSS_GRAD_work];
 
   for (guint64 row = 0; row < rows; row++)
     {
-      float max = largest (args->ptr[1], args->dtype[1], row * cols, cols);
+      float max = largest (args->ptr[PLAN_REF_LOSS_GRAD_logits],
+                           args->dtype[PLAN_REF_LOSS_GRAD_logits], row * cols, cols);
       float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
 
-      g_assert (targets[row] < args->op->dims[1]);
+      g_assert (targets[row] < args->op->dims[PLAN_DIM_LOSS_GRAD_cols]);
       if (targets[row] < 0)
         {
           memset (prob, 0, cols * sizeof *prob);
-          exec_cpu_write (args->ptr[1], args->dtype[1], row * cols, cols, prob);
+          exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
           continue;
         }
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);
           const float *logits
-              = exec_cpu_read (args->ptr[1], args->dtype[1], row * cols + at, n, storage);
+              = exec_cpu_read_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols + at, n, storage);
 
           if ((guint64)targets[row] - at < n)
             target_logit = logits[(guint64)targets[row] - at];
@@ -470,223 +519,9 @@ run_loss_grad (const ExecArgs *args)
         }
       float sum = exec_cpu_total (parts);
       exec_cpu_divide_row (prob, cols, sum);
-      exec_exact_add_float (args->ptr[0], logf (sum) - (target_logit - max));
+      exec_exact_add_float (args->ptr[PLAN_REF_LOSS_GRAD_loss], logf (sum) - (target_logit - max));
       prob[targets[row]] -= 1.0f;
-      exec_cpu_write (args->ptr[1], args->dtype[1], row * cols, cols, prob);
-    }
-}
-
-/* --- optimizer ---------------------------------------------------------------------------- */
-
-static void
-run_norm_sq (const ExecArgs *args)
-{
-  guint64 count = (guint64)args->op->dims[0];
-  float storage[BLOCK];
-
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      const float *in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage);
-      ExecExact sum = { 0 };
-
-      exec_exact_add_squares (&sum, in, (guint)n);
-      exec_exact_merge (args->ptr[0], &sum);
-    }
-}
-
-static void
-run_clip (const ExecArgs *args)
-{
-  gint64 ranks = args->op->dims[0], norms = args->op->dims[1];
-  double tokens = (double)args->op->dims[2], max_norm = args->constants->max_norm, factor = 1;
-  const ExecExact *sums = args->ptr[1]; /* of each rank: its loss, its squared norm */
-  ExecExact loss = { 0 }, square = { 0 };
-  float *coef = args->ptr[0];
-
-  for (gint64 rank = 0; rank < ranks; rank++)
-    exec_exact_merge (&loss, &sums[2 * rank]);
-  for (gint64 rank = 0; rank < norms; rank++)
-    exec_exact_merge (&square, &sums[2 * rank + 1]);
-  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* to divide gradients by */
-  double grad_norm = sqrt (exec_exact_value (&square)) / left;
-  if (max_norm > 0)
-    factor = max_norm / (grad_norm + 1e-6);
-  if (factor > 1) /* a NaN stays one: the step must not look sound */
-    factor = 1;
-  coef[0] = (float)(1 / left * factor);
-  coef[1] = (float)grad_norm;
-  coef[2] = (float)(exec_exact_value (&loss) / tokens);
-  coef[3] = 0;
-}
-
-/* The step of Adam's hyperparameters, converted once. */
-typedef struct
-{
-  float scale, lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
-  float correction1, correction2, eps, weight_decay;
-} Adam;
-
-static Adam
-adam_of (const ExecConstants *constants, float scale)
-{
-  double step = (double)constants->step;
-
-  return (Adam){
-    .scale = scale,
-    .lr = (float)constants->lr,
-    .beta1 = (float)constants->beta1,
-    .beta2 = (float)constants->beta2,
-    .one_minus_beta1 = (float)(1 - constants->beta1),
-    .one_minus_beta2 = (float)(1 - constants->beta2),
-    .correction1 = (float)(1 - pow (constants->beta1, step)),
-    .correction2 = (float)(1 - pow (constants->beta2, step)),
-    .eps = (float)constants->adam_eps,
-    .weight_decay = (float)constants->weight_decay,
-  };
-}
-
-/* A piece of both moments, before it is rounded. */
-typedef struct
-{
-  float avg[BLOCK], avg_sq[BLOCK];
-} Moments;
-
-static const float *
-read_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
-             float *storage)
-{
-  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
-    return exec_cpu_read (args->ptr[operand], args->dtype[operand], at, count, storage);
-  exec_number_widen_scaled (storage, PLAN_DTYPE_E4M3, (const guint8 *)args->ptr[operand] + at,
-                            scale, count);
-  return storage;
-}
-
-static void
-write_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
-              const float *values)
-{
-  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
-    exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
-  else
-    exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, PLAN_DTYPE_E4M3, values, scale,
-                               count);
-}
-
-static EXEC_WIDE void
-step_moments (const Adam *restrict adam, guint64 n, const float *avg, const float *avg_sq,
-              const float *grad, Moments *restrict out)
-{
-  for (guint64 i = 0; i < n; i++)
-    {
-      float g = grad[i] * adam->scale;
-
-      out->avg[i] = adam->beta1 * avg[i] + adam->one_minus_beta1 * g;
-      out->avg_sq[i] = adam->beta2 * avg_sq[i] + adam->one_minus_beta2 * g * g;
-    }
-}
-
-static EXEC_WIDE void
-step_weights (const Adam *restrict adam, guint64 n, const float *in, const Moments *moments,
-              float *restrict out)
-{
-  for (guint64 i = 0; i < n; i++)
-    {
-      float update = moments->avg[i] / adam->correction1
-                     / (sqrtf (moments->avg_sq[i] / adam->correction2) + adam->eps);
-
-      out[i] = in[i] - adam->lr * (update + adam->weight_decay * in[i]);
-    }
-}
-
-static void
-next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guint64 at, guint64 n,
-              Moments *out)
-{
-  float storage[3][BLOCK];
-  const float *avg = read_moment (args, 1, scale[0], at, n, storage[0]);
-  const float *avg_sq = read_moment (args, 2, scale[1], at, n, storage[1]);
-  const float *grad = exec_cpu_read (args->ptr[3], args->dtype[3], at, n, storage[2]);
-
-  step_moments (adam, n, avg, avg_sq, grad, out);
-}
-
-/* Of moments in eight bits: their scales are those of all of them. */
-static void
-find_moment_scales (const ExecArgs *args, const Adam *adam, const float before[2], float out[2])
-{
-  guint64 count = (guint64)args->op->dims[0];
-  float largest[2] = { 0, 0 };
-
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      Moments next;
-
-      next_moments (args, adam, before, at, n, &next);
-      for (guint moment = 0; moment < 2; moment++)
-        {
-          float of_piece = exec_number_largest (moment == 0 ? next.avg : next.avg_sq, n);
-
-          if (!(of_piece <= largest[moment]) && !isnan (largest[moment]))
-            largest[moment] = of_piece;
-        }
-    }
-  for (guint moment = 0; moment < 2; moment++)
-    if (args->dtype[1 + moment] == PLAN_DTYPE_E4M3)
-      *args->scale[1 + moment] = out[moment] = exec_number_scale (largest[moment]);
-}
-
-static void
-run_adamw (const ExecArgs *args)
-{
-  Adam adam = adam_of (args->constants, ((const float *)args->ptr[4])[0]);
-  guint64 count = (guint64)args->op->dims[0];
-  gboolean is_scaled[] = { args->dtype[1] == PLAN_DTYPE_E4M3, args->dtype[2] == PLAN_DTYPE_E4M3 };
-  float before[2] = { is_scaled[0] ? *args->scale[1] : 1, is_scaled[1] ? *args->scale[2] : 1 };
-  float scale[2] = { 1, 1 }, storage[BLOCK], main_out[BLOCK];
-  Moments next;
-
-  if (is_scaled[0] || is_scaled[1])
-    find_moment_scales (args, &adam, before, scale);
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage);
-
-      next_moments (args, &adam, before, at, n, &next);
-      step_weights (&adam, n, main_in, &next, main_out);
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
-      write_moment (args, 1, scale[0], at, n, next.avg);
-      write_moment (args, 2, scale[1], at, n, next.avg_sq);
-    }
-}
-
-static void
-run_sgd (const ExecArgs *args)
-{
-  const ExecConstants *constants = args->constants;
-  float scale = ((const float *)args->ptr[3])[0], lr = (float)constants->lr;
-  float momentum = (float)constants->beta1, weight_decay = (float)constants->weight_decay;
-  guint64 count = (guint64)args->op->dims[0];
-  float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
-
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      const float *main_in = exec_cpu_read (args->ptr[0], args->dtype[0], at, n, storage[0]);
-      const float *momentum_in = exec_cpu_read (args->ptr[1], args->dtype[1], at, n, storage[1]);
-      const float *grad = exec_cpu_read (args->ptr[2], args->dtype[2], at, n, storage[2]);
-
-      for (guint64 i = 0; i < n; i++)
-        {
-          momentum_out[i]
-              = momentum * momentum_in[i] + (grad[i] * scale + weight_decay * main_in[i]);
-          main_out[i] = main_in[i] - lr * momentum_out[i];
-        }
-      exec_cpu_write (args->ptr[0], args->dtype[0], at, n, main_out);
-      exec_cpu_write (args->ptr[1], args->dtype[1], at, n, momentum_out);
+      exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
     }
 }
 
@@ -703,9 +538,10 @@ check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   const gboolean adds = op->kind == PLAN_OP_GEMM_ADD;
   const gboolean has_scratch
-      = (!adds && op->kind != PLAN_OP_GEMM) || op->refs[adds ? 3 : 4].array >= 0;
+      = (!adds && op->kind != PLAN_OP_GEMM)
+        || op->refs[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work].array >= 0;
 
-  for (guint i = 0; !has_scratch && i <= 2; i++)
+  for (guint i = 0; !has_scratch && i <= PLAN_REF_GEMM_b; i++)
     if (adds || plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype != PLAN_DTYPE_FP32)
       {
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
@@ -768,9 +604,9 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_CROSS_ENTROPY] = run_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = run_cross_entropy_bwd,
     [PLAN_OP_LOSS_GRAD] = run_loss_grad,
-    [PLAN_OP_NORM_SQ] = run_norm_sq,
-    [PLAN_OP_CLIP] = run_clip,
-    [PLAN_OP_ADAMW] = run_adamw,
-    [PLAN_OP_SGD] = run_sgd,
+    [PLAN_OP_NORM_SQ] = exec_cpu_norm_sq,
+    [PLAN_OP_CLIP] = exec_cpu_clip,
+    [PLAN_OP_ADAMW] = exec_cpu_adamw,
+    [PLAN_OP_SGD] = exec_cpu_sgd,
   },
 };

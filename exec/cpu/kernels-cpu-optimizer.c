@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Norms, clipping and updates of parameters. */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/number/exact.h"
+#include "exec/number/number.h"
+
+#include <math.h>
+
+#define BLOCK EXEC_CPU_BLOCK
+
+void
+exec_cpu_norm_sq (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_NORM_SQ_count];
+  float storage[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *in = exec_cpu_read_ref (args, PLAN_REF_NORM_SQ_in, at, n, storage);
+      ExecExact sum = { 0 };
+
+      exec_exact_add_squares (&sum, in, (guint)n);
+      exec_exact_merge (args->ptr[PLAN_REF_NORM_SQ_sum], &sum);
+    }
+}
+
+void
+exec_cpu_clip (const ExecArgs *args)
+{
+  gint64 ranks = args->op->dims[PLAN_DIM_CLIP_ranks], norms = args->op->dims[PLAN_DIM_CLIP_norms];
+  double tokens = (double)args->op->dims[PLAN_DIM_CLIP_tokens],
+         max_norm = args->constants->max_norm, factor = 1;
+  const ExecExact *sums
+      = args->ptr[PLAN_REF_CLIP_sums]; /* of each rank: its loss, its squared norm */
+  ExecExact loss = { 0 }, square = { 0 };
+  float *coef = args->ptr[PLAN_REF_CLIP_coef];
+
+  for (gint64 rank = 0; rank < ranks; rank++)
+    exec_exact_merge (&loss, &sums[2 * rank]);
+  for (gint64 rank = 0; rank < norms; rank++)
+    exec_exact_merge (&square, &sums[2 * rank + 1]);
+  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* to divide gradients by */
+  double grad_norm = sqrt (exec_exact_value (&square)) / left;
+  if (max_norm > 0)
+    factor = max_norm / (grad_norm + 1e-6);
+  if (factor > 1) /* a NaN stays one: the step must not look sound */
+    factor = 1;
+  coef[0] = (float)(1 / left * factor);
+  coef[1] = (float)grad_norm;
+  coef[2] = (float)(exec_exact_value (&loss) / tokens);
+  coef[3] = 0;
+}
+
+/* The step of Adam's hyperparameters, converted once. */
+typedef struct
+{
+  float scale, lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
+  float correction1, correction2, eps, weight_decay;
+} Adam;
+
+static Adam
+adam_of (const ExecConstants *constants, float scale)
+{
+  double step = (double)constants->step;
+
+  return (Adam){
+    .scale = scale,
+    .lr = (float)constants->lr,
+    .beta1 = (float)constants->beta1,
+    .beta2 = (float)constants->beta2,
+    .one_minus_beta1 = (float)(1 - constants->beta1),
+    .one_minus_beta2 = (float)(1 - constants->beta2),
+    .correction1 = (float)(1 - pow (constants->beta1, step)),
+    .correction2 = (float)(1 - pow (constants->beta2, step)),
+    .eps = (float)constants->adam_eps,
+    .weight_decay = (float)constants->weight_decay,
+  };
+}
+
+/* A piece of both moments, before it is rounded. */
+typedef struct
+{
+  float avg[BLOCK], avg_sq[BLOCK];
+} Moments;
+
+static const float *
+read_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
+             float *storage)
+{
+  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
+    return exec_cpu_read_ref (args, operand, at, count, storage);
+  exec_number_widen_scaled (storage, PLAN_DTYPE_E4M3, (const guint8 *)args->ptr[operand] + at,
+                            scale, count);
+  return storage;
+}
+
+static void
+write_moment (const ExecArgs *args, guint operand, float scale, guint64 at, guint64 count,
+              const float *values)
+{
+  if (args->dtype[operand] != PLAN_DTYPE_E4M3)
+    exec_cpu_write_ref (args, operand, at, count, values);
+  else
+    exec_number_narrow_scaled ((guint8 *)args->ptr[operand] + at, PLAN_DTYPE_E4M3, values, scale,
+                               count);
+}
+
+static EXEC_WIDE void
+step_moments (const Adam *restrict adam, guint64 n, const float *avg, const float *avg_sq,
+              const float *grad, Moments *restrict out)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float g = grad[i] * adam->scale;
+
+      out->avg[i] = adam->beta1 * avg[i] + adam->one_minus_beta1 * g;
+      out->avg_sq[i] = adam->beta2 * avg_sq[i] + adam->one_minus_beta2 * g * g;
+    }
+}
+
+static EXEC_WIDE void
+step_weights (const Adam *restrict adam, guint64 n, const float *in, const Moments *moments,
+              float *restrict out)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float update = moments->avg[i] / adam->correction1
+                     / (sqrtf (moments->avg_sq[i] / adam->correction2) + adam->eps);
+
+      out[i] = in[i] - adam->lr * (update + adam->weight_decay * in[i]);
+    }
+}
+
+static void
+next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guint64 at, guint64 n,
+              Moments *out)
+{
+  float storage[3][BLOCK];
+  const float *avg = read_moment (args, PLAN_REF_ADAMW_exp_avg, scale[0], at, n, storage[0]);
+  const float *avg_sq = read_moment (args, PLAN_REF_ADAMW_exp_avg_sq, scale[1], at, n, storage[1]);
+  const float *grad = exec_cpu_read_ref (args, PLAN_REF_ADAMW_grad, at, n, storage[2]);
+
+  step_moments (adam, n, avg, avg_sq, grad, out);
+}
+
+/* Of moments in eight bits: their scales are those of all of them. */
+static void
+find_moment_scales (const ExecArgs *args, const Adam *adam, const float before[2], float out[2])
+{
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
+  float largest[2] = { 0, 0 };
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      Moments next;
+
+      next_moments (args, adam, before, at, n, &next);
+      for (guint moment = 0; moment < 2; moment++)
+        {
+          float of_piece = exec_number_largest (moment == 0 ? next.avg : next.avg_sq, n);
+
+          if (!(of_piece <= largest[moment]) && !isnan (largest[moment]))
+            largest[moment] = of_piece;
+        }
+    }
+  for (guint moment = 0; moment < 2; moment++)
+    if (args->dtype[PLAN_REF_ADAMW_exp_avg + moment] == PLAN_DTYPE_E4M3)
+      *args->scale[PLAN_REF_ADAMW_exp_avg + moment] = out[moment]
+          = exec_number_scale (largest[moment]);
+}
+
+void
+exec_cpu_adamw (const ExecArgs *args)
+{
+  Adam adam = adam_of (args->constants, ((const float *)args->ptr[PLAN_REF_ADAMW_coef])[0]);
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
+  gboolean is_scaled[] = { args->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3,
+                           args->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3 };
+  float before[2] = { is_scaled[0] ? *args->scale[PLAN_REF_ADAMW_exp_avg] : 1,
+                      is_scaled[1] ? *args->scale[PLAN_REF_ADAMW_exp_avg_sq] : 1 };
+  float scale[2] = { 1, 1 }, storage[BLOCK], main_out[BLOCK];
+  Moments next;
+
+  if (is_scaled[0] || is_scaled[1])
+    find_moment_scales (args, &adam, before, scale);
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *main_in = exec_cpu_read_ref (args, PLAN_REF_ADAMW_main, at, n, storage);
+
+      next_moments (args, &adam, before, at, n, &next);
+      step_weights (&adam, n, main_in, &next, main_out);
+      exec_cpu_write_ref (args, PLAN_REF_ADAMW_main, at, n, main_out);
+      write_moment (args, PLAN_REF_ADAMW_exp_avg, scale[0], at, n, next.avg);
+      write_moment (args, PLAN_REF_ADAMW_exp_avg_sq, scale[1], at, n, next.avg_sq);
+    }
+}
+
+void
+exec_cpu_sgd (const ExecArgs *args)
+{
+  const ExecConstants *constants = args->constants;
+  float scale = ((const float *)args->ptr[PLAN_REF_SGD_coef])[0], lr = (float)constants->lr;
+  float momentum = (float)constants->beta1, weight_decay = (float)constants->weight_decay;
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_SGD_count];
+  float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *main_in = exec_cpu_read_ref (args, PLAN_REF_SGD_main, at, n, storage[0]);
+      const float *momentum_in = exec_cpu_read_ref (args, PLAN_REF_SGD_momentum, at, n, storage[1]);
+      const float *grad = exec_cpu_read_ref (args, PLAN_REF_SGD_grad, at, n, storage[2]);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          momentum_out[i]
+              = momentum * momentum_in[i] + (grad[i] * scale + weight_decay * main_in[i]);
+          main_out[i] = main_in[i] - lr * momentum_out[i];
+        }
+      exec_cpu_write_ref (args, PLAN_REF_SGD_main, at, n, main_out);
+      exec_cpu_write_ref (args, PLAN_REF_SGD_momentum, at, n, momentum_out);
+    }
+}
