@@ -44,6 +44,11 @@
   X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
+  X (keep, "keep", "N", "how many of them to keep; 2 unless said") \
+  X (skip_nonfinite, "skip-nonfinite", "N", \
+     "go on after so many steps without a finite loss and gradient norm, which change no weight; " \
+     "0 unless " \
+     "said") \
   X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
   X (record, "record", "FILE", \
      "write the run there, for fsdplan import to take, instead of into the store") \
@@ -212,10 +217,13 @@ static gboolean
 parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
 {
   ExecConstants *c = &job->constants;
-  gint64 seed;
+  gint64 seed, keep;
   if (!parse_int (options->steps, "--steps", 1, 1000000000, 10, &job->steps, error)
       || !parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
       || !parse_int (options->save_every, "--save-every", 1, G_MAXINT64, 0, &job->save_every, error)
+      || !parse_int (options->keep, "--keep", 1, G_MAXINT32, EXEC_CHECKPOINT_KEEP, &keep, error)
+      || !parse_int (options->skip_nonfinite, "--skip-nonfinite", 0, G_MAXINT64, 0,
+                     &job->skip_nonfinite, error)
       || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
       || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
       || !parse_real (options->clip, "--clip", 1e30, &c->max_norm, error)
@@ -223,11 +231,18 @@ parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
       || !parse_rate (options, c->lr, job->steps, &job->rate, error))
     return FALSE;
   job->seed = (guint64)seed;
-  if (!options->save_every || options->save)
+  job->keep = (guint)keep;
+  if ((!options->save_every && !options->keep) || options->save)
     return TRUE;
-  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                       "--save-every: say where with --save FOLDER");
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: say where with --save FOLDER",
+               options->save_every ? "--save-every" : "--keep");
   return FALSE;
+}
+
+static gboolean
+is_root (const AdviseTraining *training)
+{
+  return !training->comm || training->comm->rank == 0;
 }
 
 /* What the run reads: weights or a checkpoint, tokens. */
@@ -256,7 +271,9 @@ open_sources (AdviseTraining *training, const RunOptions *options, GError **erro
           && !(training->tokens = exec_tokens_open (options->data, vocab, seq, error)))
       || (options->eval_data
           && !(training->eval_tokens = exec_tokens_open (options->eval_data, vocab, seq, error)))
-      || (options->save && !exec_checkpoint_prepare (options->save, error)))
+      || (options->save && !exec_checkpoint_prepare (options->save, error))
+      || (options->save && is_root (training)
+          && (training->save_lock = exec_checkpoint_lock (options->save, error)) < 0))
     return FALSE;
   job->resume = training->resume;
   job->weights = training->weights;
@@ -394,14 +411,13 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
       || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;
-  const gboolean is_root = !training->comm || training->comm->rank == 0;
-  options.is_silent = !is_root;
+  options.is_silent = !is_root (training);
   training->ranks = (guint)ranks;
   training->db = options.db;
   training->record = run_options.record;
   if (!cli_ranks_meet (training, (guint)timeout, error))
     return FALSE;
-  const gboolean can_begin = bring_here (&input, &options, training, is_root, error)
+  const gboolean can_begin = bring_here (&input, &options, training, is_root (training), error)
                              && prepare (training, &input, &run_options, error);
   cli_ranks_vote (training, can_begin);
   if (!can_begin || !cli_ranks_agree (training, error))
@@ -437,7 +453,7 @@ int
 main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
-  AdviseTraining training = { 0 };
+  AdviseTraining training = { .save_lock = -1 };
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
   setlocale (LC_CTYPE, "");

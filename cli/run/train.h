@@ -27,6 +27,7 @@ typedef struct
   ExecWeights *weights;
   ExecTokens *tokens, *eval_tokens;
   char *data, *save;
+  int save_lock; /* -1: none */
   Plan eval_plan;
 } AdviseTraining;
 

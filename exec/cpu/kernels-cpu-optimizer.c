@@ -46,11 +46,11 @@ exec_cpu_clip (const ExecArgs *args)
   double grad_norm = sqrt (exec_exact_value (&square)) / left;
   if (max_norm > 0)
     factor = max_norm / (grad_norm + 1e-6);
-  if (factor > 1) /* a NaN stays one: the step must not look sound */
+  if (factor > 1)
     factor = 1;
-  coef[0] = (float)(1 / left * factor);
   coef[1] = (float)grad_norm;
   coef[2] = (float)(exec_exact_value (&loss) / tokens);
+  coef[0] = isfinite (coef[1]) && isfinite (coef[2]) ? (float)(1 / left * factor) : NAN;
   coef[3] = 0;
 }
 
@@ -185,6 +185,8 @@ exec_cpu_adamw (const ExecArgs *args)
   float scale[2] = { 1, 1 }, storage[BLOCK], main_out[BLOCK];
   Moments next;
 
+  if (isnan (adam.scale))
+    return;
   if (is_scaled[0] || is_scaled[1])
     find_moment_scales (args, &adam, before, scale);
   for (guint64 at = 0; at < count; at += BLOCK)
@@ -209,6 +211,8 @@ exec_cpu_sgd (const ExecArgs *args)
   guint64 count = (guint64)args->op->dims[PLAN_DIM_SGD_count];
   float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
 
+  if (isnan (scale))
+    return;
   for (guint64 at = 0; at < count; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, count - at);

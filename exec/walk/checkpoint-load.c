@@ -7,6 +7,7 @@
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 
+#include <glib/gstdio.h>
 #include <string.h>
 
 /* A piece where it lies. */
@@ -23,6 +24,7 @@ struct _ExecCheckpoint
   GPtrArray *files;
   GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found, by first element */
   gint64 step, sequences;
+  char **names; /* of the checkpoints beside it, itself last */
 };
 
 void
@@ -32,6 +34,7 @@ exec_checkpoint_free (ExecCheckpoint *self)
     return;
   g_hash_table_unref (self->pieces);
   g_ptr_array_unref (self->files);
+  g_strfreev (self->names);
   g_free (self->folder);
   g_free (self);
 }
@@ -46,6 +49,19 @@ gint64
 exec_checkpoint_sequences (const ExecCheckpoint *self)
 {
   return self->sequences;
+}
+
+GPtrArray *
+exec_checkpoint_names (const ExecCheckpoint *self, const char *folder)
+{
+  GPtrArray *names = g_ptr_array_new_with_free_func (g_free);
+  GStatBuf here, there;
+  const gboolean is_same = self && g_stat (self->folder, &here) == 0 && g_stat (folder, &there) == 0
+                           && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+  for (guint i = 0; is_same && self->names && self->names[i]; i++)
+    if (exec_checkpoint_is_name (self->names[i]))
+      g_ptr_array_add (names, g_strdup (self->names[i]));
+  return names;
 }
 
 G_GNUC_PRINTF (4, 5)
@@ -163,8 +179,9 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
     return corrupt (error, self, file, "version %d is not one that this program reads", version);
   self->step = g_key_file_get_int64 (manifest, group, "step", NULL);
   self->sequences = g_key_file_get_int64 (manifest, group, "sequences", NULL);
-  if (self->step < 1 || self->sequences < 1 || !stored || !data || *data == '.'
-      || strchr (data, G_DIR_SEPARATOR))
+  self->names = g_key_file_get_string_list (manifest, group, "kept", NULL, NULL);
+  if (self->step < 1 || self->sequences < 1 || !stored || !data
+      || (!g_str_equal (data, ".") && !exec_checkpoint_is_name (data)))
     return corrupt (error, self, file, "step, sequences, model or folder is missing or wrong");
   if (!g_str_equal (stored, wanted))
     {

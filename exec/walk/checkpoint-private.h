@@ -7,7 +7,11 @@ G_BEGIN_DECLS
 #define EXEC_CHECKPOINT_MANIFEST "manifest"
 #define EXEC_CHECKPOINT_GROUP "checkpoint"
 #define EXEC_CHECKPOINT_FILES "files"
-#define EXEC_CHECKPOINT_VERSION 1
+#define EXEC_CHECKPOINT_VERSION 2
+#define EXEC_CHECKPOINT_LOCK "lock"
+
+/* step-STEP.NUMBER, and nothing else. */
+gboolean exec_checkpoint_is_name (const char *name);
 
 /* STATE/PARAMETER/LAYER, and with /FIRST the name of a piece; the caller frees. */
 char *exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer);

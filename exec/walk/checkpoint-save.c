@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <glib/gstdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define PREFIX "step-"
@@ -155,7 +156,7 @@ write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch,
   g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
   gsize digest_bytes = DIGEST_BYTES;
   Writer writer = { .path = path, .checksum = checksum, .fetch = fetch, .user_data = user_data };
-  writer.fd = open (path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  writer.fd = open (path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (writer.fd < 0)
     return fail (error, path);
   gboolean ok = put_pieces (&writer, pieces, n, error);
@@ -170,48 +171,118 @@ write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch,
 
 /* --- the folder --------------------------------------------------------------------------- */
 
-/* Removes a folder of an earlier checkpoint, with nothing in it but ranks' files. */
-static void
-remove_data (const char *path)
+gboolean
+exec_checkpoint_is_name (const char *name)
 {
-  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
-  const char *name;
-  while (dir && (name = g_dir_read_name (dir)))
-    {
-      g_autofree char *file = g_build_filename (path, name, NULL);
-      if (g_str_has_prefix (name, "rank-") && g_str_has_suffix (name, ".safetensors"))
-        g_unlink (file);
-    }
-  g_rmdir (path);
+  const char *at = name;
+  if (!g_str_has_prefix (at, PREFIX) || !g_ascii_isdigit (at[strlen (PREFIX)]))
+    return FALSE;
+  for (at += strlen (PREFIX); g_ascii_isdigit (*at); at++)
+    ;
+  if (*at++ != '.' || !g_ascii_isdigit (*at))
+    return FALSE;
+  while (g_ascii_isdigit (*at))
+    at++;
+  return *at == '\0';
 }
 
-static void
-remove_others (const char *folder, const char *kept)
+/* A small file of a folder that is open, not through links; NULL where it is none. The caller
+ * frees.
+ */
+static GKeyFile *
+read_manifest (int folder)
 {
-  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
-  const char *name;
-  while (dir && (name = g_dir_read_name (dir)))
+  g_autoptr (GKeyFile) file = g_key_file_new ();
+  g_autoptr (GMappedFile) mapped = NULL;
+  const int fd = openat (folder, EXEC_CHECKPOINT_MANIFEST, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd >= 0)
     {
-      g_autofree char *path = g_build_filename (folder, name, NULL);
-      if (g_str_has_prefix (name, PREFIX) && !g_str_equal (name, kept))
-        remove_data (path);
+      mapped = g_mapped_file_new_from_fd (fd, FALSE, NULL);
+      close (fd);
     }
+  const gboolean ok
+      = mapped
+        && g_key_file_load_from_data (file, g_mapped_file_get_contents (mapped),
+                                      g_mapped_file_get_length (mapped), G_KEY_FILE_NONE, NULL)
+        && g_key_file_has_group (file, EXEC_CHECKPOINT_GROUP);
+  return ok ? g_steal_pointer (&file) : NULL;
+}
+
+/* Removes a checkpoint: the files that its manifest lists, the manifest, and the folder if nothing
+ * else is there. */
+static void
+remove_checkpoint (int folder, const char *name)
+{
+  const int inner = openat (folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  g_autoptr (GKeyFile) manifest = inner >= 0 ? read_manifest (inner) : NULL;
+  g_auto (GStrv) files
+      = manifest ? g_key_file_get_keys (manifest, EXEC_CHECKPOINT_FILES, NULL, NULL) : NULL;
+  for (guint i = 0; files && files[i]; i++)
+    if (!strchr (files[i], G_DIR_SEPARATOR))
+      unlinkat (inner, files[i], 0);
+  if (manifest)
+    unlinkat (inner, EXEC_CHECKPOINT_MANIFEST, 0);
+  if (inner >= 0)
+    close (inner);
+  if (manifest)
+    unlinkat (folder, name, AT_REMOVEDIR);
+}
+
+/* Those that are no longer kept, oldest first. */
+static void
+remove_oldest (const ExecCheckpointHead *head)
+{
+  const int folder = open (head->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (; folder >= 0 && head->names->len > head->keep; g_ptr_array_remove_index (head->names, 0))
+    remove_checkpoint (folder, head->names->pdata[0]);
+  if (folder >= 0)
+    close (folder);
 }
 
 gboolean
 exec_checkpoint_prepare (const char *folder, GError **error)
 {
+  g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
   if (g_mkdir_with_parents (folder, 0777) != 0 || g_access (folder, W_OK | X_OK) != 0)
     return fail (error, folder);
-  return TRUE;
+  const int fd = open (folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  g_autoptr (GKeyFile) manifest = fd >= 0 ? read_manifest (fd) : NULL;
+  if (fd >= 0)
+    close (fd);
+  if (manifest || !g_file_test (path, G_FILE_TEST_EXISTS))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: is there already and no checkpoint's: give another folder", path);
+  return FALSE;
+}
+
+int
+exec_checkpoint_lock (const char *folder, GError **error)
+{
+  g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_LOCK, NULL);
+  const int fd = open (path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0)
+    {
+      fail (error, path);
+      return -1;
+    }
+  if (flock (fd, LOCK_EX | LOCK_NB) == 0)
+    return fd;
+  if (errno == EWOULDBLOCK)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: another run saves its checkpoints here: give another folder", folder);
+  else
+    fail (error, path);
+  close (fd);
+  return -1;
 }
 
 /* A new folder for the ranks' files, by a number that no other has. */
 static gboolean
 make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **error)
 {
-  if (!exec_checkpoint_prepare (head->folder, error))
-    return FALSE;
+  if (g_mkdir_with_parents (head->folder, 0777) != 0)
+    return fail (error, head->folder);
   for (guint64 number = 0;; number++)
     {
       g_autofree char *name = g_strdup_printf (
@@ -227,8 +298,8 @@ make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **
 }
 
 static char *
-manifest_text (const ExecCheckpointHead *head, const char *data, const Written *written,
-               guint ranks)
+manifest_text (const ExecCheckpointHead *head, const char *data, const char *const *kept,
+               const Written *written, guint ranks)
 {
   g_autoptr (GKeyFile) file = g_key_file_new ();
   g_autofree char *model = plan_model_print (head->model);
@@ -237,6 +308,9 @@ manifest_text (const ExecCheckpointHead *head, const char *data, const Written *
   g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "sequences", head->sequences);
   g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "model", model);
   g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "folder", data);
+  if (kept)
+    g_key_file_set_string_list (file, EXEC_CHECKPOINT_GROUP, "kept", kept,
+                                g_strv_length ((char **)kept));
   for (guint rank = 0; rank < ranks; rank++)
     {
       g_autofree char *name = rank_name (rank);
@@ -257,7 +331,8 @@ write_manifest (const char *folder, const char *text, GError **error)
   g_autofree char *part = g_strconcat (path, ".part", NULL);
   g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
   Writer writer = { .path = part, .checksum = checksum };
-  writer.fd = open (part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  g_unlink (part); /* never through a link */
+  writer.fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (writer.fd < 0)
     return fail (error, part);
   gboolean ok = put (&writer, text, strlen (text), error);
@@ -268,6 +343,31 @@ write_manifest (const char *folder, const char *text, GError **error)
   if (ok && g_rename (part, path) != 0)
     ok = fail (error, path);
   return ok && sync_folder (folder, error);
+}
+
+/* Rank 0, once all files are there: first the manifest of the checkpoint, then that of the folder.
+ */
+static gboolean
+name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written *written,
+                 guint ranks, GError **error)
+{
+  g_autofree char *folder = g_build_filename (head->folder, data, NULL);
+  g_autofree char *own = manifest_text (head, ".", NULL, written, ranks);
+  if (!write_manifest (folder, own, error) || !sync_folder (head->folder, error))
+    return FALSE;
+  const guint past = head->names->len + 1 > head->keep ? head->names->len + 1 - head->keep : 0;
+  g_autoptr (GPtrArray) kept = g_ptr_array_new ();
+  for (guint i = past; i < head->names->len; i++)
+    g_ptr_array_add (kept, head->names->pdata[i]);
+  g_ptr_array_add (kept, (gpointer)data);
+  g_ptr_array_add (kept, NULL);
+  g_autofree char *text
+      = manifest_text (head, data, (const char *const *)kept->pdata, written, ranks);
+  if (!write_manifest (head->folder, text, error))
+    return FALSE;
+  g_ptr_array_add (head->names, g_strdup (data));
+  remove_oldest (head);
+  return TRUE;
 }
 
 gboolean
@@ -290,13 +390,7 @@ exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, g
   if (!write_rank (path, pieces, n, fetch, user_data, &own, error)
       || !comm->ops->all_gather (comm, all, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
     return FALSE;
-  if (comm->rank == 0)
-    {
-      g_autofree char *text = manifest_text (head, data, all, comm->ranks);
-      if (!sync_folder (folder, error) || !sync_folder (head->folder, error)
-          || !write_manifest (head->folder, text, error))
-        return FALSE;
-      remove_others (head->folder, data);
-    }
+  if (comm->rank == 0 && !name_checkpoint (head, data, all, comm->ranks, error))
+    return FALSE;
   return comm->ops->barrier (comm, error);
 }

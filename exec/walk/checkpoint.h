@@ -2,7 +2,11 @@
  *
  * Every rank writes its own part of it, piece by piece of each parameter, so that any other number
  * of ranks finds what it needs. The manifest is replaced last and at once: whoever is killed at any
- * moment leaves the old checkpoint or the new one. Files are synced before they are named. */
+ * moment leaves the old checkpoint or the new one. Files are synced before they are named.
+ *
+ * Each checkpoint is a folder in that one, with a manifest of its own, so that it can be opened by
+ * itself; the manifest of all names the newest, and those kept. What no manifest lists is not ours,
+ * and stays. */
 #pragma once
 #include "exec/comm.h"
 #include "planner/model/model.h"
@@ -31,16 +35,24 @@ typedef struct
   gboolean is_here; /* the host can read it, whatever `fetch` is */
 } ExecPiece;
 
+#define EXEC_CHECKPOINT_KEEP 2
+
 typedef struct
 {
   const char *folder;
+  guint keep;       /* checkpoints, this one too */
+  GPtrArray *names; /* of those of this run, the newest last: changed by rank 0 */
   gint64 step;      /* done so far */
   gint64 sequences; /* seen so far */
   const PlanModel *model;
 } ExecCheckpointHead;
 
-/* Makes the folder where there is none; whether it can be written is better known before a run. */
+/* Makes the folder where there is none; whether it can be written is better known before a run. A
+ * manifest there that is no checkpoint's is refused. */
 gboolean exec_checkpoint_prepare (const char *folder, GError **error);
+
+/* No other run may write there until the file is closed; -1 where one does. */
+int exec_checkpoint_lock (const char *folder, GError **error);
 
 /* Copies some bytes of a piece's data to where the host can read them. */
 typedef gboolean (*ExecFetch) (gpointer user_data, void *out, const void *from, guint64 bytes,
@@ -60,6 +72,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecCheckpoint, exec_checkpoint_free)
 
 gint64 exec_checkpoint_step (const ExecCheckpoint *self);
 gint64 exec_checkpoint_sequences (const ExecCheckpoint *self);
+
+/* Names of the checkpoints that the run before left in that folder, the newest last; none where it
+ * wrote to another. `self` may be NULL; the caller frees. */
+GPtrArray *exec_checkpoint_names (const ExecCheckpoint *self, const char *folder);
 
 /* `count` elements of a parameter's state from element `first` on; CORRUPT when some are missing.
  */

@@ -76,6 +76,39 @@ save (ExecWalk *walk, gint64 steps_done, GError **error)
   return FALSE;
 }
 
+/* A step without a finite loss and gradient norm has changed nothing, and no checkpoint is made of
+ * it: the next sound step makes the one that was due. */
+static gboolean
+judge_step (ExecWalk *walk, gboolean is_last, GError **error)
+{
+  const ExecJob *job = walk->job;
+  walk->is_sound = isfinite (walk->loss) && isfinite (walk->grad_norm);
+  if (walk->is_sound)
+    return TRUE;
+  if (++walk->n_unsound <= job->skip_nonfinite && !(is_last && job->save))
+    return TRUE;
+  g_set_error (
+      error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
+      "step %" G_GINT64_FORMAT
+      ": the loss is %g and the gradient norm %g: the weights are as they were before, and "
+      "nothing is saved; --set nan_check=params names the gradient, --skip-nonfinite "
+      "%" G_GINT64_FORMAT " goes on",
+      walk->step + 1, walk->loss, walk->grad_norm, walk->n_unsound);
+  return FALSE;
+}
+
+/* No rank makes a checkpoint of a step that was not sound on another: replicas may have norms of
+ * their own. */
+static gboolean
+agree (ExecWalk *walk, GError **error)
+{
+  float unsound = walk->is_sound ? 0 : 1;
+  if (!walk->comm->ops->all_reduce (walk->comm, &unsound, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  walk->is_sound = unsound <= 0;
+  return TRUE;
+}
+
 /* What comes between two steps. */
 static gboolean
 pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError **error)
@@ -83,9 +116,15 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
   const ExecJob *job = walk->job;
   const gint64 done = walk->step + 1;
   const gboolean evaluates = is_due (job->eval_every, done);
-  const gboolean saves = job->save && (is_last || is_due (job->save_every, done));
+  walk->owes_checkpoint
+      = walk->owes_checkpoint || (job->save && (is_last || is_due (job->save_every, done)));
+  if (walk->owes_checkpoint && !agree (walk, error))
+    return FALSE;
+  const gboolean saves = walk->owes_checkpoint && walk->is_sound;
   if ((evaluates || saves) && !exec_walk_finish (walk, error))
     return FALSE;
+  if (saves)
+    walk->owes_checkpoint = FALSE;
   return (!evaluates || evaluate (walk, out_eval_loss, error))
          && (!saves || save (walk, done, error));
 }
@@ -112,7 +151,7 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
 {
   const ExecJob *job = walk->job;
   const gint64 done = walk->step;
-  const gboolean saves = job->save && steps > 0;
+  const gboolean saves = job->save && steps > 0 && walk->is_sound;
   if (saves && !is_due (job->save_every, done)
       && (!exec_walk_finish (walk, error) || !save (walk, done, error)))
     return FALSE;
@@ -156,7 +195,8 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
       walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
-      if (!run_step (walk, &step, error) || !pause_training (walk, is_last, &step.eval_loss, error))
+      if (!run_step (walk, &step, error) || !judge_step (walk, is_last, error)
+          || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
       result->losses[i] = step.loss;
       result->grad_norms[i] = step.grad_norm;

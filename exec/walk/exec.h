@@ -67,8 +67,11 @@ typedef struct
   const ExecTokens *eval_tokens;
   const char *save;      /* folder of checkpoints; the last step always makes one */
   gint64 save_every;     /* steps; 0: only then */
+  guint keep;            /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
   const Plan *eval_plan; /* `plan` with task=eval, resolved */
   gint64 eval_every;     /* steps; 0: never */
+  gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
+                            before the next one ends the run */
   gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */
 
   /* TRUE on any rank: all end before the next step, with a checkpoint; NULL: never. */

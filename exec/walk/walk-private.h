@@ -1,6 +1,5 @@
-/* The walk of one rank, as its files share it: walk.c runs ops, walk-params.c those on
- * quantised parameters, walk-state.c knows where the state of the run lies, exec.c makes steps of
- * them. */
+/* The walk of one rank, as its files share it: walk.c runs ops, walk-params.c those on quantised
+ * parameters, walk-state.c knows where the run's state lies, exec.c makes steps of them. */
 #pragma once
 #include "exec/device.h"
 #include "exec/walk/exec.h"
@@ -104,17 +103,19 @@ struct _ExecWalk
   guint joined[PLAN_N_STREAMS];      /* of those, how many the compute stream is behind */
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
-  gint64 step;        /* from 0 */
-  gint64 micro_batch; /* loaded so far in this step */
-  guint next_alloc;   /* in this section */
+  gint64 step, n_unsound; /* from 0; of them, not finite */
+  gint64 micro_batch;     /* loaded so far in this step */
+  guint next_alloc;       /* in this section */
   double loss, grad_norm;
-  gint64 collective_ns; /* of this step, that calls of the communicator took */
+  gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */
+  GPtrArray *checkpoints; /* names of those that are this run's, the newest last; NULL: none yet */
+  gint64 collective_ns;   /* of this step, that calls of the communicator took */
   ExecStepGraph kept;
   ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
   gboolean poisons;
 };
 
-/* exec/walk/walk.c. Every `open` is followed by a `close`. */
+/* exec/walk/walk.c. A `close` follows every `open`. */
 gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
@@ -132,7 +133,7 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
-gboolean exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error);
+gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error);
 GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
 /* The element of an array that a reference means, before pools are taken in turns. */

@@ -265,12 +265,16 @@ add_sites (const ExecWalk *self, GArray *pieces)
 }
 
 gboolean
-exec_walk_save (const ExecWalk *self, gint64 steps_done, GError **error)
+exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error)
 {
   const ExecJob *job = self->job;
   g_autoptr (GArray) pieces = g_array_new (FALSE, FALSE, sizeof (ExecPiece));
   g_autoptr (GPtrArray) widened = g_ptr_array_new_with_free_func (g_free);
+  if (!self->checkpoints)
+    self->checkpoints = exec_checkpoint_names (job->resume, job->save);
   const ExecCheckpointHead head = { .folder = job->save,
+                                    .keep = job->keep ? job->keep : EXEC_CHECKPOINT_KEEP,
+                                    .names = self->checkpoints,
                                     .step = steps_done,
                                     .sequences = exec_source_first_sequence (job, steps_done),
                                     .model = job->model };

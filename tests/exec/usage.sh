@@ -126,6 +126,8 @@ expect 1 "No such file" $run --init "$work/none"
 expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
 expect 2 "each give the weights: use one" $run --resume "$work" --init "$work"
 expect 2 "say where with --save" $run --save-every 2
+expect 2 "^fsdplan: --keep: say where with --save" $run --keep 2
+expect 2 "^fsdplan: --keep: '0' is out of range" $run --save "$work/x" --keep 0
 expect 2 "'hourly' is not one of none, linear, cosine" $run --decay hourly
 expect 2 "--min-lr" $run --lr 0.1 --min-lr 0.2
 expect 2 "--warmup" $run --steps 2 --warmup 3
@@ -174,6 +176,8 @@ done <<END
 --warmup $run
 --seed $run
 --save-every $run --save x
+--keep $run --save x
+--skip-nonfinite $run
 --eval-every $run
 --timeout $run
 --ranks $run

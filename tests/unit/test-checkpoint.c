@@ -18,12 +18,14 @@
 static char *folder;
 static PlanModel *model;
 static float values[ELEMENTS];
+static GPtrArray *names;
 
 static void
 begin (void)
 {
   folder = g_dir_make_tmp ("test-checkpoint-XXXXXX", NULL);
   model = plan_model_new ("llama-tiny", NULL);
+  names = g_ptr_array_new_with_free_func (g_free);
 }
 
 static void
@@ -47,6 +49,7 @@ end (void)
 {
   remove_all (folder);
   g_free (folder);
+  g_ptr_array_unref (names);
   plan_model_free (model);
 }
 
@@ -54,8 +57,12 @@ end (void)
 static gboolean
 save (gint64 step, GError **error)
 {
-  const ExecCheckpointHead head
-      = { .folder = folder, .step = step, .sequences = 10 * step, .model = model };
+  const ExecCheckpointHead head = { .folder = folder,
+                                    .keep = 2,
+                                    .names = names,
+                                    .step = step,
+                                    .sequences = 10 * step,
+                                    .model = model };
   const ExecPiece pieces[] = {
     { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000, TRUE },
     { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values, TRUE },
@@ -89,7 +96,17 @@ assert_holds (gint64 step)
     }
 }
 
-START_TEST (the_newest_is_kept_alone)
+static guint
+count_entries (void)
+{
+  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  guint n = 0;
+  while (g_dir_read_name (dir))
+    n++;
+  return n;
+}
+
+START_TEST (the_newest_are_kept)
 {
   g_autoptr (GError) error = NULL;
   for (gint64 step = 1; step < 4; step++)
@@ -97,13 +114,81 @@ START_TEST (the_newest_is_kept_alone)
       ck_assert_msg (save (step, &error), "%s", error ? error->message : "");
       assert_holds (step);
     }
+  ck_assert_uint_eq (count_entries (), 3);          /* the manifest and two folders */
   ck_assert (save (2, &error) && save (2, &error)); /* back, and the same again */
   assert_holds (2);
-  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
-  guint n = 0;
-  while (g_dir_read_name (dir))
-    n++;
-  ck_assert_uint_eq (n, 2); /* the manifest and one folder */
+  ck_assert_uint_eq (count_entries (), 3);
+
+  /* the older one is whole by itself */
+  g_autofree char *all = folder;
+  folder = g_build_filename (all, names->pdata[0], NULL);
+  assert_holds (2);
+  g_free (folder);
+  folder = g_steal_pointer (&all);
+}
+END_TEST
+
+/* Whatever it is called, and through links. */
+START_TEST (what_is_not_ours_stays)
+{
+  static const char *const others[]
+      = { "step-1.0/notes.txt", "step-1.0/rank-9.safetensors", "step-7/rank-0.safetensors",
+          "step-1.5/rank-0.safetensors", "elsewhere/rank-0.safetensors" };
+  g_autofree char *link = g_build_filename (folder, "step-9.9", NULL);
+  g_autoptr (GError) error = NULL;
+  ck_assert (save (1, &error));
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
+    {
+      g_autofree char *path = g_build_filename (folder, others[i], NULL);
+      g_autofree char *inner = g_path_get_dirname (path);
+      g_mkdir_with_parents (inner, 0777);
+      ck_assert (g_file_set_contents (path, "mine", -1, NULL));
+    }
+  ck_assert (symlink ("elsewhere", link) == 0);
+  g_ptr_array_insert (names, 0, g_strdup ("step-9.9")); /* as if the manifest had listed it */
+  ck_assert (save (2, &error) && save (3, &error) && save (4, &error));
+  assert_holds (4);
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
+    {
+      g_autofree char *path = g_build_filename (folder, others[i], NULL);
+      ck_assert_msg (g_file_test (path, G_FILE_TEST_EXISTS), "%s is gone", path);
+    }
+  g_autofree char *ours = g_build_filename (folder, "step-1.0", "rank-0.safetensors", NULL);
+  ck_assert (!g_file_test (ours, G_FILE_TEST_EXISTS));
+  g_unlink (link);
+}
+END_TEST
+
+START_TEST (a_run_goes_on_with_what_it_left)
+{
+  g_autoptr (GError) error = NULL;
+  ck_assert (save (1, &error) && save (2, &error));
+  g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, model, &error);
+  g_autoptr (GPtrArray) here = exec_checkpoint_names (checkpoint, folder);
+  g_autoptr (GPtrArray) elsewhere = exec_checkpoint_names (checkpoint, "/");
+  ck_assert_uint_eq (here->len, 2);
+  ck_assert_str_eq (here->pdata[1], "step-2.0");
+  ck_assert_uint_eq (elsewhere->len, 0);
+}
+END_TEST
+
+START_TEST (one_run_writes_to_a_folder)
+{
+  g_autoptr (GError) error = NULL;
+  const int first = exec_checkpoint_lock (folder, &error);
+  ck_assert_int_ge (first, 0);
+  ck_assert_int_lt (exec_checkpoint_lock (folder, &error), 0);
+  ck_assert_msg (strstr (error->message, "another run saves its checkpoints here"), "%s",
+                 error->message);
+  close (first);
+  const int second = exec_checkpoint_lock (folder, NULL);
+  ck_assert_int_ge (second, 0);
+  close (second);
+  g_clear_error (&error);
+  g_autofree char *manifest = g_build_filename (folder, "manifest", NULL);
+  ck_assert (g_file_set_contents (manifest, "a list of freight", -1, NULL));
+  ck_assert (!exec_checkpoint_prepare (folder, &error));
+  ck_assert_msg (strstr (error->message, "no checkpoint's"), "%s", error->message);
 }
 END_TEST
 
@@ -204,9 +289,9 @@ START_TEST (what_is_no_checkpoint_is_refused)
   assert_refused (other, "the checkpoint is of another model, family=llama,layers=4");
   edit ("step-1.0/rank-0.safetensors", "main/qkv", "main/qkw");
   assert_refused (model, "rank-0.safetensors: is not what the manifest says was written");
-  edit ("manifest", "version=1", "version=9");
+  edit ("manifest", "version=2", "version=9");
   assert_refused (model, "version 9 is not one that this program reads");
-  edit ("manifest", "version=9", "version=1");
+  edit ("manifest", "version=9", "version=2");
   edit ("manifest", "folder=step", "folder=../p");
   assert_refused (model, "step, sequences, model or folder is missing or wrong");
   ck_assert (save (3, NULL));
@@ -233,7 +318,10 @@ main (void)
   Suite *suite = suite_create ("checkpoint");
   TCase *tcase = tcase_create ("folder");
   tcase_add_checked_fixture (tcase, begin, end);
-  tcase_add_test (tcase, the_newest_is_kept_alone);
+  tcase_add_test (tcase, the_newest_are_kept);
+  tcase_add_test (tcase, what_is_not_ours_stays);
+  tcase_add_test (tcase, a_run_goes_on_with_what_it_left);
+  tcase_add_test (tcase, one_run_writes_to_a_folder);
   tcase_add_test (tcase, a_killed_process_leaves_the_old_one_or_the_new);
   tcase_add_test (tcase, a_full_disk_is_an_error);
   tcase_add_test (tcase, what_is_no_checkpoint_is_refused);

@@ -554,6 +554,10 @@ START_TEST (kernels_clip)
   exec_exact_add_square (&sums[1], NAN);
   run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
   ck_assert (isnan (((float *)coef.data)[0]) && isnan (((float *)coef.data)[1]));
+  exec_exact_add_float (&sums[0], INFINITY);
+  sums[1] = sums[3];
+  run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
+  ck_assert (isnan (((float *)coef.data)[0]) && isfinite (((float *)coef.data)[1]));
 }
 END_TEST
 

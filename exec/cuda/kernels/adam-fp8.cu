@@ -4,8 +4,8 @@
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
  *                2048 blocks; keep_scales: one thread. The first and the last only where a moment
  *                has a scale, which is that of the largest of the new ones: they are made twice.
- * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu:
- *                equal byte for byte, whichever NaN.
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
+ * tests/gpu: equal byte for byte, whichever NaN.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                          FLOPs
@@ -154,6 +154,8 @@ adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVa
   ExecCudaVarying step = varying_of (given, own);
   float scale = next_scale (avg), scale_sq = next_scale (avg_sq);
 
+  if (isnan (coef[0]))
+    return;
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
       unsigned n = piece_of (at, count);
@@ -170,8 +172,10 @@ adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVa
 
 /* Once nobody reads the scales of before. By one thread. */
 __global__ void
-keep_scales (Moment avg, Moment avg_sq)
+keep_scales (Moment avg, Moment avg_sq, const float *coef)
 {
+  if (isnan (coef[0]))
+    return;
   if (avg.codes != NULL)
     *avg.scale = next_scale (avg);
   if (avg_sq.codes != NULL)
@@ -213,6 +217,6 @@ exec_cuda_adamw_narrow (const ExecArgs *args, void *stream)
     code = EXEC_CUDA_LAUNCH (adamw_narrow, shape_of_pieces (count), stream, count, adam, given, own,
                              main, avg, avg_sq, grad, coef);
   if (code == 0 && has_scales)
-    code = EXEC_CUDA_LAUNCH (keep_scales, shape_of_blocks (1, 1), stream, avg, avg_sq);
+    code = EXEC_CUDA_LAUNCH (keep_scales, shape_of_blocks (1, 1), stream, avg, avg_sq, coef);
   return code;
 }

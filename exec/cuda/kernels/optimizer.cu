@@ -4,8 +4,8 @@
  * Launch shape   adamw, sgd: a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  *                norm_sq: 64 threads and 33 KiB of shared memory a block, at most 2048 blocks; then
  *                one thread, which carries. clip: one thread.
- * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu:
- *                equal bit for bit. The updates are the same operations in the same order, sums are
+ * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
+ * tests/gpu: equal bit for bit. The updates are the same operations in the same order, sums are
  *                integers, and clip works in doubles as the CPU does.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
@@ -20,7 +20,8 @@
 namespace
 {
 
-/* coef[0] scales the gradient; it is on the device because the gradient's norm is. */
+/* coef[0] scales the gradient; it is on the device because the gradient's norm is. It is no number
+ * where the loss or the norm is not finite: such a step changes nothing. */
 __global__ void
 adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
        Array exp_avg, Array exp_avg_sq, Array grad, const float *coef)
@@ -28,6 +29,8 @@ adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *
   ExecCudaVarying step = varying_of (given, own);
   float scale = coef[0];
 
+  if (isnan (scale))
+    return;
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
       unsigned n = piece_of (at, count);
@@ -58,6 +61,8 @@ sgd (uint64_t count, Sgd rule, ExecCudaVarying given, const ExecCudaVarying *own
 {
   float scale = coef[0], lr = varying_of (given, own).lr;
 
+  if (isnan (scale))
+    return;
   for (uint64_t at = first_piece (); at < count; at += piece_stride ())
     {
       unsigned n = piece_of (at, count);
@@ -246,11 +251,12 @@ clip (Clip shape, float *coef, const Limb *sums)
   double grad_norm = sqrt (exact_value (square)) / left;
   if (shape.max_norm > 0)
     factor = shape.max_norm / (grad_norm + 1e-6);
-  if (factor > 1) /* a NaN stays one: the step must not look sound */
+  if (factor > 1)
     factor = 1;
-  coef[0] = (float)(1 / left * factor);
   coef[1] = (float)grad_norm;
   coef[2] = (float)(exact_value (loss) / shape.tokens);
+  coef[0] = isfinite (coef[1]) && isfinite (coef[2]) ? (float)(1 / left * factor)
+                                                     : float_of (0x7fc00000u);
   coef[3] = 0;
 }
 
