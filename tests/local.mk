@@ -163,6 +163,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-private.h \
   %D%/reference/evaluate-moments.c \
   %D%/reference/evaluate-network.c \
+  %D%/reference/evaluate-source.c \
   %D%/reference/rope.c %D%/reference/rope.h
 
 if HAVE_CHECK

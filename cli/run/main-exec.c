@@ -9,6 +9,7 @@
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
 #include "cli/run/ranks.h"
+#include "cli/run/resume.h"
 #include "cli/run/train.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/stop.h"
@@ -65,6 +66,7 @@ typedef struct
 #define X(field, name, value, meaning) char *field;
   RUN_OPTION_LIST (X)
 #undef X
+  gboolean is_forced;
 } RunOptions;
 
 static void
@@ -84,7 +86,9 @@ run_options_add (RunOptions *self, CliContext *context)
   { name, 0, 0, G_OPTION_ARG_STRING, &self->field, meaning, value },
     RUN_OPTION_LIST (X)
 #undef X
-        G_OPTION_ENTRY_NULL,
+        { "force", 0, 0, G_OPTION_ARG_NONE, &self->is_forced,
+          "resume though the data or the optimizer is another than before", NULL },
+    G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
 }
@@ -281,9 +285,12 @@ open_sources (AdviseTraining *training, const RunOptions *options, GError **erro
   job->eval_tokens = training->eval_tokens;
   job->save = training->save = g_strdup (options->save);
   training->data = g_strdup (options->data);
+  training->settings = cli_resume_settings (job);
+  job->settings = (const char *const *)training->settings;
   if (!job->resume)
     return TRUE;
-  job->first_step = exec_checkpoint_step (job->resume);
+  if (!cli_resume_take_up (training, options->is_forced, error))
+    return FALSE;
   job->steps -= job->first_step;
   if (job->steps > 0)
     return TRUE;

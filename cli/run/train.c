@@ -54,6 +54,7 @@ cli_training_clear (AdviseTraining *self)
   g_clear_pointer (&self->eval_tokens, exec_tokens_free);
   g_clear_pointer (&self->data, g_free);
   g_clear_pointer (&self->save, g_free);
+  g_clear_pointer (&self->settings, g_strfreev);
   if (self->save_lock >= 0)
     close (self->save_lock);
 }

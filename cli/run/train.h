@@ -27,7 +27,8 @@ typedef struct
   ExecWeights *weights;
   ExecTokens *tokens, *eval_tokens;
   char *data, *save;
-  int save_lock; /* -1: none */
+  char **settings; /* as a checkpoint keeps them */
+  int save_lock;   /* -1: none */
   Plan eval_plan;
 } AdviseTraining;
 

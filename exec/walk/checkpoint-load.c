@@ -23,7 +23,8 @@ struct _ExecCheckpoint
   char *folder;
   GPtrArray *files;
   GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found, by first element */
-  gint64 step, sequences;
+  gint64 step, tokens;
+  GHashTable *settings;
   char **names; /* of the checkpoints beside it, itself last */
 };
 
@@ -34,6 +35,7 @@ exec_checkpoint_free (ExecCheckpoint *self)
     return;
   g_hash_table_unref (self->pieces);
   g_ptr_array_unref (self->files);
+  g_hash_table_unref (self->settings);
   g_strfreev (self->names);
   g_free (self->folder);
   g_free (self);
@@ -46,9 +48,15 @@ exec_checkpoint_step (const ExecCheckpoint *self)
 }
 
 gint64
-exec_checkpoint_sequences (const ExecCheckpoint *self)
+exec_checkpoint_tokens (const ExecCheckpoint *self)
 {
-  return self->sequences;
+  return self->tokens;
+}
+
+const char *
+exec_checkpoint_setting (const ExecCheckpoint *self, const char *name)
+{
+  return g_hash_table_lookup (self->settings, name);
 }
 
 GPtrArray *
@@ -178,11 +186,11 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
   if (version != EXEC_CHECKPOINT_VERSION)
     return corrupt (error, self, file, "version %d is not one that this program reads", version);
   self->step = g_key_file_get_int64 (manifest, group, "step", NULL);
-  self->sequences = g_key_file_get_int64 (manifest, group, "sequences", NULL);
+  self->tokens = g_key_file_get_int64 (manifest, group, "tokens", NULL);
   self->names = g_key_file_get_string_list (manifest, group, "kept", NULL, NULL);
-  if (self->step < 1 || self->sequences < 1 || !stored || !data
+  if (self->step < 1 || self->tokens < 1 || !stored || !data
       || (!g_str_equal (data, ".") && !exec_checkpoint_is_name (data)))
-    return corrupt (error, self, file, "step, sequences, model or folder is missing or wrong");
+    return corrupt (error, self, file, "step, tokens, model or folder is missing or wrong");
   if (!g_str_equal (stored, wanted))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -190,6 +198,10 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
                    stored, wanted);
       return FALSE;
     }
+  g_auto (GStrv) names = g_key_file_get_keys (manifest, EXEC_CHECKPOINT_RUN, NULL, NULL);
+  for (guint i = 0; names && names[i]; i++)
+    g_hash_table_insert (self->settings, g_strdup (names[i]),
+                         g_key_file_get_string (manifest, EXEC_CHECKPOINT_RUN, names[i], NULL));
   *out_data = g_steal_pointer (&data);
   return TRUE;
 }
@@ -212,6 +224,7 @@ exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error
   self->folder = g_strdup (folder);
   self->files = g_ptr_array_new_with_free_func ((GDestroyNotify)exec_tensor_file_free);
   self->pieces = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, free_found);
+  self->settings = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
   if (!plan_text_read_file (path, &text, &length, error))
     {
       g_prefix_error (error, "no checkpoint: ");

@@ -7,6 +7,7 @@ G_BEGIN_DECLS
 #define EXEC_CHECKPOINT_MANIFEST "manifest"
 #define EXEC_CHECKPOINT_GROUP "checkpoint"
 #define EXEC_CHECKPOINT_FILES "files"
+#define EXEC_CHECKPOINT_RUN "run"
 #define EXEC_CHECKPOINT_VERSION 2
 #define EXEC_CHECKPOINT_LOCK "lock"
 

@@ -305,12 +305,17 @@ manifest_text (const ExecCheckpointHead *head, const char *data, const char *con
   g_autofree char *model = plan_model_print (head->model);
   g_key_file_set_integer (file, EXEC_CHECKPOINT_GROUP, "version", EXEC_CHECKPOINT_VERSION);
   g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "step", head->step);
-  g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "sequences", head->sequences);
+  g_key_file_set_int64 (file, EXEC_CHECKPOINT_GROUP, "tokens", head->tokens);
   g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "model", model);
   g_key_file_set_string (file, EXEC_CHECKPOINT_GROUP, "folder", data);
   if (kept)
     g_key_file_set_string_list (file, EXEC_CHECKPOINT_GROUP, "kept", kept,
                                 g_strv_length ((char **)kept));
+  for (guint i = 0; head->settings && head->settings[i]; i++)
+    {
+      g_auto (GStrv) pair = g_strsplit (head->settings[i], "=", 2);
+      g_key_file_set_string (file, EXEC_CHECKPOINT_RUN, pair[0], pair[1]);
+    }
   for (guint rank = 0; rank < ranks; rank++)
     {
       g_autofree char *name = rank_name (rank);

@@ -43,8 +43,9 @@ typedef struct
   guint keep;       /* checkpoints, this one too */
   GPtrArray *names; /* of those of this run, the newest last: changed by rank 0 */
   gint64 step;      /* done so far */
-  gint64 sequences; /* seen so far */
+  gint64 tokens;    /* seen so far */
   const PlanModel *model;
+  const char *const *settings; /* "NAME=VALUE" of the run; may be NULL */
 } ExecCheckpointHead;
 
 /* Makes the folder where there is none; whether it can be written is better known before a run. A
@@ -71,7 +72,10 @@ void exec_checkpoint_free (ExecCheckpoint *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecCheckpoint, exec_checkpoint_free)
 
 gint64 exec_checkpoint_step (const ExecCheckpoint *self);
-gint64 exec_checkpoint_sequences (const ExecCheckpoint *self);
+gint64 exec_checkpoint_tokens (const ExecCheckpoint *self);
+
+/* A setting of the run that wrote it, or NULL. */
+const char *exec_checkpoint_setting (const ExecCheckpoint *self, const char *name);
 
 /* Names of the checkpoints that the run before left in that folder, the newest last; none where it
  * wrote to another. `self` may be NULL; the caller frees. */

@@ -49,7 +49,6 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
     return FALSE;
   gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
   walk.trained = trained;
-  walk.step = job->first_step; /* always on the same sequences */
   ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
        && exec_walk_run (&walk, PLAN_SECTION_STEP, error) && exec_walk_finish (&walk, error)
        && mean_loss (&walk, out_loss, error) && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);

@@ -52,8 +52,8 @@ typedef struct
   const PlanWorkspaces *asked; /* of cuDNN about it; may be NULL */
   const ExecKernels *kernels;
   guint64 seed;
-  gint64 first_step; /* done before, by the run that `resume` is of */
-  gint64 steps;      /* to do */
+  gint64 first_step, first_token; /* done and seen before, by the run that `resume` is of */
+  gint64 steps;                   /* to do */
   ExecConstants constants;
   ExecRate rate;
 
@@ -65,11 +65,12 @@ typedef struct
   const ExecWeights *weights; /* else from the seed */
   const ExecTokens *tokens;   /* else synthetic text */
   const ExecTokens *eval_tokens;
-  const char *save;      /* folder of checkpoints; the last step always makes one */
-  gint64 save_every;     /* steps; 0: only then */
-  guint keep;            /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
-  const Plan *eval_plan; /* `plan` with task=eval, resolved */
-  gint64 eval_every;     /* steps; 0: never */
+  const char *const *settings; /* "NAME=VALUE" that checkpoints keep, for whoever resumes them */
+  const char *save;            /* folder of checkpoints; the last step always makes one */
+  gint64 save_every;           /* steps; 0: only then */
+  guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
+  const Plan *eval_plan;       /* `plan` with task=eval, resolved */
+  gint64 eval_every;           /* steps; 0: never */
   gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
                             before the next one ends the run */
   gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */

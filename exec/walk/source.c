@@ -30,21 +30,26 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
 }
 
 gint64
-exec_source_first_sequence (const ExecJob *job, gint64 step)
+exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step)
 {
-  const gint64 before = job->resume ? exec_checkpoint_sequences (job->resume) : 0;
-  return before + (step - job->first_step) * job->plan->value[PLAN_GBS];
+  const gint64 *value = job->plan->value;
+  if (is_eval)
+    return 0;
+  return job->first_token + (step - job->first_step) * value[PLAN_GBS] * value[PLAN_SEQ];
 }
 
+/* Synthetic text is made by the sequence, whatever its length. */
 gboolean
-exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence, gint32 *out_tokens,
+exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
                       gint32 *out_targets, GError **error)
 {
   const ExecTokens *tokens = is_eval ? job->eval_tokens : job->tokens;
+  const gint64 seq = job->plan->value[PLAN_SEQ];
   if (tokens)
-    return exec_tokens_read (tokens, (guint64)sequence, out_tokens, out_targets, error);
-  exec_data_sequence (job->seed, job->model->vocab, sequence + (is_eval ? FIRST_EVAL_SEQUENCE : 0),
-                      job->plan->value[PLAN_SEQ], out_tokens, out_targets);
+    return exec_tokens_read (tokens, (guint64)first, out_tokens, out_targets, error);
+  exec_data_sequence (job->seed, job->model->vocab,
+                      (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
+                      out_tokens, out_targets);
   return TRUE;
 }
 

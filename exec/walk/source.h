@@ -9,11 +9,13 @@ G_BEGIN_DECLS
 gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
                             guint64 first, guint64 count, float *out, GError **error);
 
-/* Of all that a run trains on, the first sequence of a step. */
-gint64 exec_source_first_sequence (const ExecJob *job, gint64 step);
+/* Of all that a run trains on, the first token of a step; what it is evaluated on is always the
+ * same, and begins with 0. */
+gint64 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step);
 
-/* Tokens and next tokens of a sequence; those to evaluate on are never trained on. */
-gboolean exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence,
+/* The tokens from one on, a sequence of them, and next tokens; those to evaluate on are never
+ * trained on. */
+gboolean exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first,
                                gint32 *out_tokens, gint32 *out_targets, GError **error);
 
 /* The learning rate of a step, from 0. */

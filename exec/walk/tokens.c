@@ -8,6 +8,9 @@
 
 #include <string.h>
 
+/* From the beginning of a file, to tell it from others. */
+#define LOOKED_AT_BYTES ((gsize)1 << 20)
+
 struct _ExecTokens
 {
   char *path;
@@ -69,6 +72,17 @@ exec_tokens_sequences (const ExecTokens *self)
   return (self->count - 1) / (guint64)self->seq;
 }
 
+char *
+exec_tokens_describe (const ExecTokens *self)
+{
+  const gsize bytes = g_mapped_file_get_length (self->file);
+  g_autofree char *digest = g_compute_checksum_for_data (
+      G_CHECKSUM_SHA256, (const guchar *)g_mapped_file_get_contents (self->file),
+      MIN (bytes, LOOKED_AT_BYTES));
+  return g_strdup_printf ("%" G_GUINT64_FORMAT " tokens of %d bits, %.16s", self->count,
+                          8 * (gint)self->bytes, digest);
+}
+
 static guint32
 token_at (const ExecTokens *self, guint64 at)
 {
@@ -78,20 +92,22 @@ token_at (const ExecTokens *self, guint64 at)
 }
 
 gboolean
-exec_tokens_read (const ExecTokens *self, guint64 sequence, gint32 *out_tokens, gint32 *out_targets,
+exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens, gint32 *out_targets,
                   GError **error)
 {
-  const guint64 first = sequence % exec_tokens_sequences (self) * (guint64)self->seq;
+  const guint64 period = exec_tokens_sequences (self) * (guint64)self->seq;
+  first %= period;
   for (guint64 t = 0; t <= (guint64)self->seq; t++)
     {
-      const guint32 token = token_at (self, first + t);
+      const guint64 at = first + t > period ? first + t - period : first + t;
+      const guint32 token = token_at (self, at);
       if (token >= (guint64)self->vocab)
         {
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                        "%s: token %u at place %" G_GUINT64_FORMAT
                        " is outside the model's vocabulary of %" G_GINT64_FORMAT
                        ": another tokenizer made this file, or its tokens have %s bits",
-                       self->path, token, first + t, self->vocab, self->bytes == 2 ? "32" : "16");
+                       self->path, token, at, self->vocab, self->bytes == 2 ? "32" : "16");
           return FALSE;
         }
       if (t < (guint64)self->seq)

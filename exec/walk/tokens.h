@@ -1,6 +1,6 @@
 /* ExecTokens: a file of token numbers, 16 or 32 bits each, little-endian and nothing else: what
- * tokenizers' scripts write. Sequence i is the tokens from i * seq on; behind the last whole one
- * the first comes again. */
+ * tokenizers' scripts write. Behind the last whole sequence, of those from the first token on, the
+ * first comes again. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -15,8 +15,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecTokens, exec_tokens_free)
 
 guint64 exec_tokens_sequences (const ExecTokens *self);
 
-/* Tokens and next tokens; INVALID when one is outside the vocabulary. */
-gboolean exec_tokens_read (const ExecTokens *self, guint64 sequence, gint32 *out_tokens,
+/* What tells the file from others, wherever it lies; the caller frees. */
+char *exec_tokens_describe (const ExecTokens *self);
+
+/* A sequence from a token on, and next tokens; INVALID when one is outside the vocabulary. */
+gboolean exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens,
                            gint32 *out_targets, GError **error);
 
 G_END_DECLS

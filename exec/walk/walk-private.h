@@ -103,9 +103,8 @@ struct _ExecWalk
   guint joined[PLAN_N_STREAMS];      /* of those, how many the compute stream is behind */
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
-  gint64 step, n_unsound; /* from 0; of them, not finite */
-  gint64 micro_batch;     /* loaded so far in this step */
-  guint next_alloc;       /* in this section */
+  gint64 step, n_unsound, micro_batch; /* from 0; of them, not finite; loaded so far in this one */
+  guint next_alloc;                    /* in this section */
   double loss, grad_norm;
   gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */
   GPtrArray *checkpoints; /* names of those that are this run's, the newest last; NULL: none yet */

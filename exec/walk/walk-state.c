@@ -276,8 +276,9 @@ exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error)
                                     .keep = job->keep ? job->keep : EXEC_CHECKPOINT_KEEP,
                                     .names = self->checkpoints,
                                     .step = steps_done,
-                                    .sequences = exec_source_first_sequence (job, steps_done),
-                                    .model = job->model };
+                                    .tokens = exec_source_first_token (job, FALSE, steps_done),
+                                    .model = job->model,
+                                    .settings = job->settings };
   for (guint i = 0; i < self->shards->len; i++)
     {
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);

@@ -233,9 +233,10 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
 {
   const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
   const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
-  const gint64 first = exec_source_first_sequence (walk->job, walk->step) + turn * mbs;
+  const gboolean is_eval = walk->trained != NULL;
+  const gint64 first = exec_source_first_token (walk->job, is_eval, walk->step) + turn * mbs * seq;
   for (gint64 i = 0; i < mbs; i++)
-    if (!exec_source_sequence (walk->job, walk->trained != NULL, first + i, load->tokens + i * seq,
+    if (!exec_source_sequence (walk->job, is_eval, first + i * seq, load->tokens + i * seq,
                                load->targets + i * seq, error))
       return FALSE;
   return TRUE;

@@ -36,6 +36,49 @@ sed "1,${second}d" "$work/whole.csv" | diff - "$work/rest.csv" >"$work/diff" || 
   exit 1
 }
 
+# what a resumed run is evaluated on is what every run is; the older of two checkpoints is whole
+short="--model llama-tiny --gbs 4 --seq 16 --db :memory: --format=csv --eval-every 1"
+evals () { cut -d, -f1,5 | tail -n "$1"; }
+fsdplan run $short --steps 4 --save "$work/two" --save-every 1 | evals 2 >"$work/all"
+for from in two two/step-3.0; do
+  test -e "$work/$from/manifest"
+done
+fsdplan run $short --steps 4 --resume "$work/two/step-3.0" | evals 1 >"$work/last"
+tail -n 1 "$work/all" | diff - "$work/last"
+
+# what differs is said; other data, or another optimizer, are refused unless they are forced
+refused () { # PATTERN OPTION...
+  pattern=$1
+  shift
+  if fsdplan run $short --steps 5 --resume "$work/two" "$@" >"$work/out" 2>"$work/err"; then
+    echo "not refused: $*"
+    exit 1
+  fi
+  grep -q -- "$pattern" "$work/err" || { cat "$work/err"; exit 1; }
+}
+head -c 4000 /dev/zero >"$work/tokens.bin"
+refused "data is 'synthetic, seed 2', and was 'synthetic, seed 1'.*--force begins it anew" --seed 2
+refused "data is '2000 tokens of 16 bits" --data "$work/tokens.bin" --eval-data "$work/tokens.bin"
+refused "optimizer is 'sgd', and was 'adamw'" --set optimizer=sgd
+fsdplan run $short --steps 5 --resume "$work/two" --seed 2 --force >"$work/out" 2>"$work/err"
+grep -qx 'fsdplan: goes on with data synthetic, seed 2, which was synthetic, seed 1' "$work/err"
+fsdplan run $short --steps 5 --resume "$work/two" --lr 0.5 --clip 0 --warmup 1 --weight-decay 0 --gbs 2 --seq 8 \
+  --decay linear >"$work/out" 2>"$work/err"
+for words in 'lr 0.5, which was 0.001' 'clip 0, which was 1' 'warmup 1, which was 0' 'gbs 2, which was 4' \
+  'weight-decay 0, which was 0.1' 'seq 8, which was 16' 'decay linear, which was none'; do
+  grep -qx "fsdplan: goes on with $words" "$work/err"
+done
+
+# the place in the data is a token: half of the sequences, twice as long, go on where the others ended
+fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory: --steps 1 --save "$work/kept16" >"$work/out"
+fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: --steps 2 --resume "$work/kept16" \
+  --save "$work/kept32" >"$work/out" 2>"$work/err"
+grep -qx 'tokens=128' "$work/kept32/manifest"
+
+# two runs do not save to one folder, whoever comes first
+(flock 9 && if fsdplan run $short --save "$work/two" >"$work/out" 2>"$work/err"; then exit 1; fi) 9>"$work/two/lock"
+grep -q "another run saves its checkpoints here" "$work/err"
+
 # a folder that cannot be written ends the run with a message that names it, and nothing hangs
 : >"$work/file"
 if fsdplan run $args --ranks 4 --steps 2 --warmup 1 --save "$work/file" >"$work/out" 2>"$work/err"; then exit 1; fi

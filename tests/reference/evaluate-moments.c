@@ -4,7 +4,6 @@
 #include "config.h"
 
 #include "exec/number/number.h"
-#include "exec/walk/source.h"
 #include "tests/reference/evaluate-private.h"
 
 /* Ranks' parts of a bucket end between two multiples of its share. */
@@ -55,8 +54,8 @@ init_part (ExecEvaluator *self, ExecArray all, ExecState state, ExecEvaluatorPar
   float *scale = &part->scale[state == EXEC_STATE_EXP_AVG_SQ];
   g_autofree float *values = g_new (float, part->count);
 
-  if (!exec_source_state (self->job, state, part->role, part->layer, part->first, part->count,
-                          values, error))
+  if (!exec_evaluator_state (self->job, state, part->role, part->layer, part->first, part->count,
+                             values, error))
     return FALSE;
   if (out.dtype != PLAN_DTYPE_E4M3)
     exec_number_narrow (out.data, out.dtype, values, part->count);

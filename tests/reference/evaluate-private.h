@@ -88,6 +88,16 @@ guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gi
 /* Where the gradient of a parameter goes before any sum. */
 ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
 
+/* tests/reference/evaluate-source.c: what a parameter begins with; a sequence by its number in the
+ * batch; the rate of a step. */
+gboolean exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role,
+                               gint64 layer, guint64 first, guint64 count, float *out,
+                               GError **error);
+gboolean exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step,
+                                  gint64 of_batch, gint32 *out_tokens, gint32 *out_targets,
+                                  GError **error);
+double exec_evaluator_rate (const ExecJob *job, gint64 step);
+
 /* tests/reference/evaluate-moments.c */
 void exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);

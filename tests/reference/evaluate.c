@@ -6,7 +6,6 @@
 
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
-#include "exec/walk/source.h"
 #include "planner/base/error.h"
 #include "planner/plan/stack.h"
 #include "planner/schedule/quantizers.h"
@@ -120,12 +119,11 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
 static gboolean
 load (ExecEvaluator *self, gboolean is_eval, gint64 step, gint64 micro_batch, GError **error)
 {
-  gint64 first = exec_source_first_sequence (self->job, step)
-                 + (micro_batch * self->ranks + self->rank) * self->mbs;
+  gint64 first = (micro_batch * self->ranks + self->rank) * self->mbs;
 
   for (gint64 i = 0; i < self->mbs; i++)
-    if (!exec_source_sequence (self->job, is_eval, first + i, self->tokens + i * self->seq,
-                               self->targets + i * self->seq, error))
+    if (!exec_evaluator_sequence (self->job, is_eval, step, first + i, self->tokens + i * self->seq,
+                                  self->targets + i * self->seq, error))
       return FALSE;
   return TRUE;
 }
@@ -345,7 +343,7 @@ update (ExecEvaluator *self, gint64 step)
                         (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
 
   self->constants.step = step + 1;
-  self->constants.lr = exec_source_rate (self->job, step);
+  self->constants.lr = exec_evaluator_rate (self->job, step);
   exec_evaluator_run (self, PLAN_OP_NORM_SQ,
                       EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
                       count);
@@ -389,7 +387,7 @@ init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTens
   guint64 n = numel (tensor);
   g_autofree float *values = g_new (float, n);
 
-  if (!exec_source_state (self->job, state, tensor->role, layer, 0, n, values, error))
+  if (!exec_evaluator_state (self->job, state, tensor->role, layer, 0, n, values, error))
     return FALSE;
   exec_number_narrow (out.data, out.dtype, values, n);
   return TRUE;
@@ -417,8 +415,9 @@ init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, G
         PlanTensorRole role = plan_quantizer_weight (product);
         guint64 site = (guint64)layer * PLAN_QUANTIZERS_OF_LAYER + plan_quantizer_of (role, 0);
 
-        if (!exec_source_state (self->job, state, role, layer, 0, PLAN_QUANTIZERS_OF_PRODUCT * each,
-                                (float *)all.data + site * each, error))
+        if (!exec_evaluator_state (self->job, state, role, layer, 0,
+                                   PLAN_QUANTIZERS_OF_PRODUCT * each,
+                                   (float *)all.data + site * each, error))
           return FALSE;
       }
   return TRUE;

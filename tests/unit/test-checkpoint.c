@@ -57,12 +57,14 @@ end (void)
 static gboolean
 save (gint64 step, GError **error)
 {
-  const ExecCheckpointHead head = { .folder = folder,
-                                    .keep = 2,
-                                    .names = names,
-                                    .step = step,
-                                    .sequences = 10 * step,
-                                    .model = model };
+  const ExecCheckpointHead head
+      = { .folder = folder,
+          .keep = 2,
+          .names = names,
+          .step = step,
+          .tokens = 10 * step,
+          .settings = (const char *const[]){ "lr=0.5", "data=a = b", NULL },
+          .model = model };
   const ExecPiece pieces[] = {
     { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000, TRUE },
     { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values, TRUE },
@@ -85,7 +87,10 @@ assert_holds (gint64 step)
   float found[ELEMENTS];
   ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
   ck_assert_int_eq (exec_checkpoint_step (checkpoint), step);
-  ck_assert_int_eq (exec_checkpoint_sequences (checkpoint), 10 * step);
+  ck_assert_int_eq (exec_checkpoint_tokens (checkpoint), 10 * step);
+  ck_assert_str_eq (exec_checkpoint_setting (checkpoint, "lr"), "0.5");
+  ck_assert_str_eq (exec_checkpoint_setting (checkpoint, "data"), "a = b");
+  ck_assert_ptr_null (exec_checkpoint_setting (checkpoint, "seed"));
   for (guint first = 0; first < ELEMENTS; first += 700)
     {
       const guint n = MIN (1300, ELEMENTS - first);
@@ -293,7 +298,7 @@ START_TEST (what_is_no_checkpoint_is_refused)
   assert_refused (model, "version 9 is not one that this program reads");
   edit ("manifest", "version=9", "version=2");
   edit ("manifest", "folder=step", "folder=../p");
-  assert_refused (model, "step, sequences, model or folder is missing or wrong");
+  assert_refused (model, "step, tokens, model or folder is missing or wrong");
   ck_assert (save (3, NULL));
   edit ("manifest", "[files]", "[flies]");
   assert_refused (model, "names no files");

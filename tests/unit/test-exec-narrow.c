@@ -242,6 +242,7 @@ take_up (Case *c, const ExecCheckpoint *checkpoint)
 {
   c->job.resume = checkpoint;
   c->job.first_step = exec_checkpoint_step (checkpoint);
+  c->job.first_token = exec_checkpoint_tokens (checkpoint);
   c->job.steps = STEPS - c->job.first_step;
 }
 

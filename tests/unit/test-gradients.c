@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "exec/probe/probe.h"
-#include "exec/walk/source.h"
+#include "tests/reference/evaluate-private.h"
 #include "tests/reference/evaluate.h"
 
 #include <check.h>
@@ -19,8 +19,8 @@ static double *weights;
 static guint64 n_weights, asked;
 
 gboolean
-exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
-                   guint64 first, guint64 count, double *out, GError **error)
+exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
+                      guint64 first, guint64 count, double *out, GError **error)
 {
   g_assert (first == 0);
   if (state != EXEC_STATE_MAIN)
@@ -34,17 +34,11 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
   return TRUE;
 }
 
-gint64
-exec_source_first_sequence (const ExecJob *job, gint64 step)
-{
-  return 0;
-}
-
 gboolean
-exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence, gint32 *out_tokens,
-                      gint32 *out_targets, GError **error)
+exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint64 of_batch,
+                         gint32 *out_tokens, gint32 *out_targets, GError **error)
 {
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)sequence + 1);
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)of_batch + 1);
   for (gint64 i = 0; i < job->plan->value[PLAN_SEQ]; i++)
     {
       out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->model->vocab);
@@ -54,7 +48,7 @@ exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 sequence, gin
 }
 
 double
-exec_source_rate (const ExecJob *job, gint64 step)
+exec_evaluator_rate (const ExecJob *job, gint64 step)
 {
   return job->constants.lr;
 }

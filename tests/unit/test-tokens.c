@@ -58,7 +58,7 @@ START_TEST (sequences_follow_one_another)
   ck_assert_uint_eq (exec_tokens_sequences (file), 4); /* 22 next tokens */
   for (guint64 s = 0; s < 9; s++)
     {
-      ck_assert (exec_tokens_read (file, s, tokens, targets, &error));
+      ck_assert (exec_tokens_read (file, 5 * s, tokens, targets, &error));
       for (gint32 t = 0; t < seq; t++)
         {
           const gint32 place = (gint32)(s % 4) * (gint32)seq + t;
@@ -66,6 +66,29 @@ START_TEST (sequences_follow_one_another)
           ck_assert_int_eq (targets[t], 3 * (place + 1) % 100);
         }
     }
+  g_unlink (path);
+}
+END_TEST
+
+/* After a run with sequences of another length: no token is left out, and none comes twice. */
+START_TEST (any_token_may_be_the_first)
+{
+  gint32 tokens[5], targets[5];
+  g_autofree char *path = make_file ("any.bin", 2, 23, 100, 0);
+  g_autoptr (ExecTokens) file = exec_tokens_open (path, 100, 5, NULL);
+  for (guint64 first = 0; first < 50; first++)
+    {
+      ck_assert (exec_tokens_read (file, first, tokens, targets, NULL));
+      for (guint64 t = 0; t < 5; t++)
+        {
+          const guint64 place = first % 20 + t, next = place + 1;
+          const guint64 at = place > 20 ? place - 20 : place;
+          ck_assert_int_eq (tokens[t], (gint32)(3 * at));
+          ck_assert_int_eq (targets[t], (gint32)(3 * (next > 20 ? next - 20 : next)));
+        }
+    }
+  g_autofree char *same = exec_tokens_describe (file);
+  ck_assert_msg (g_str_has_prefix (same, "23 tokens of 16 bits, "), "%s", same);
   g_unlink (path);
 }
 END_TEST
@@ -103,7 +126,7 @@ START_TEST (another_vocabulary_is_refused)
   g_autoptr (GError) error = NULL;
   g_autoptr (ExecTokens) file = exec_tokens_open (path, 50, 4, &error);
   ck_assert (file && exec_tokens_read (file, 0, tokens, targets, &error));
-  ck_assert (!exec_tokens_read (file, 4, tokens, targets, &error));
+  ck_assert (!exec_tokens_read (file, 16, tokens, targets, &error));
   ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
   ck_assert_msg (
       strstr (error->message, "token 51 at place 17 is outside the model's vocabulary of 50"), "%s",
@@ -119,6 +142,7 @@ main (void)
   TCase *tcase = tcase_create ("file");
   tcase_add_unchecked_fixture (tcase, make_folder, remove_folder);
   tcase_add_loop_test (tcase, sequences_follow_one_another, 0, 4);
+  tcase_add_test (tcase, any_token_may_be_the_first);
   tcase_add_test (tcase, wrong_files_are_refused);
   tcase_add_test (tcase, another_vocabulary_is_refused);
   suite_add_tcase (suite, tcase);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/run/resume.h"
+
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What must not differ unsaid, and what becomes of it if it does. */
+static const struct
+{
+  const char *name, *why, *forced;
+} fixed[] = {
+  { "data", "the place in it would mean nothing", "begins it anew" },
+  { "optimizer", "what it has summed up would mean something else", "takes that as it is" },
+};
+
+static char *
+describe_data (const ExecJob *job)
+{
+  if (job->tokens)
+    return exec_tokens_describe (job->tokens);
+  return g_strdup_printf ("synthetic, seed %" G_GUINT64_FORMAT, job->seed);
+}
+
+static void
+add_real (GPtrArray *list, const char *name, double value)
+{
+  g_autofree char *text = plan_units_format_real (value);
+  g_ptr_array_add (list, g_strdup_printf ("%s=%s", name, text));
+}
+
+static void
+add_field (GPtrArray *list, const Plan *plan, PlanField field)
+{
+  g_autofree char *text = plan_field_print (field, plan->value[field]);
+  g_ptr_array_add (list, g_strdup_printf ("%s=%s", plan_field_name (field), text));
+}
+
+char **
+cli_resume_settings (const ExecJob *job)
+{
+  static const char *const decays[] = { "none", "linear", "cosine" };
+  static const PlanField fields[]
+      = { PLAN_OPTIMIZER, PLAN_GBS, PLAN_SEQ, PLAN_COMPUTE, PLAN_MAIN_PARAMS };
+  const gboolean decays_at_all = job->rate.decay != EXEC_DECAY_NONE;
+  GPtrArray *list = g_ptr_array_new ();
+  g_autofree char *data = describe_data (job);
+  g_ptr_array_add (list, g_strdup_printf ("data=%s", data));
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    add_field (list, job->plan, fields[i]);
+  add_real (list, "lr", job->constants.lr);
+  add_real (list, "warmup", (double)job->rate.warmup_steps);
+  g_ptr_array_add (list, g_strdup_printf ("decay=%s", decays[job->rate.decay]));
+  add_real (list, "min-lr", decays_at_all ? job->rate.min_share * job->constants.lr : 0);
+  add_real (list, "decay-steps", decays_at_all ? (double)job->rate.last_step : 0);
+  add_real (list, "clip", job->constants.max_norm);
+  add_real (list, "weight-decay", job->constants.weight_decay);
+  g_ptr_array_add (list, NULL);
+  return (char **)g_ptr_array_free (list, FALSE);
+}
+
+/* Whether a setting that differs is refused. */
+static gboolean
+check_setting (AdviseTraining *self, const char *name, const char *now, const char *before,
+               gboolean is_forced, GError **error)
+{
+  for (guint i = 0; !is_forced && i < G_N_ELEMENTS (fixed); i++)
+    if (g_str_equal (name, fixed[i].name))
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "--resume: %s is '%s', and was '%s': %s; --force %s", name, now, before,
+                     fixed[i].why, fixed[i].forced);
+        return FALSE;
+      }
+  if (!self->comm || self->comm->rank == 0)
+    fprintf (stderr, "fsdplan: goes on with %s %s, which was %s\n", name, now, before);
+  return TRUE;
+}
+
+gboolean
+cli_resume_take_up (AdviseTraining *self, gboolean is_forced, GError **error)
+{
+  ExecJob *const job = &self->job;
+  job->first_step = exec_checkpoint_step (self->resume);
+  job->first_token = exec_checkpoint_tokens (self->resume);
+  for (char **at = self->settings; *at; at++)
+    {
+      g_auto (GStrv) pair = g_strsplit (*at, "=", 2);
+      const char *before = exec_checkpoint_setting (self->resume, pair[0]);
+      if (!before || g_str_equal (before, pair[1]))
+        continue;
+      if (!check_setting (self, pair[0], pair[1], before, is_forced, error))
+        return FALSE;
+      if (g_str_equal (pair[0], "data"))
+        job->first_token = 0;
+    }
+  return TRUE;
+}
