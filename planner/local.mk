@@ -128,6 +128,7 @@ libplanner_a_SOURCES += \
   %D%/runs/accuracy.c %D%/runs/accuracy.h \
   %D%/runs/nccl-log.c %D%/runs/nccl-log.h \
   %D%/runs/run-columns.h \
+  %D%/runs/run-experts.c \
   %D%/runs/run-facts.c \
   %D%/runs/run-model-cluster.c \
   %D%/runs/run-notes.c \

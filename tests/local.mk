@@ -75,6 +75,7 @@ check_tests = \
   %D%/unit/test-plot-plans.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
+  %D%/unit/test-run-experts.tap \
   %D%/unit/test-run-table.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define DEEPSEEK "" /* see run-experts.c */
+
 /* What a family of these tables is in this program's words; NULL: the columns cannot say it. */
 static const struct
 {
@@ -24,11 +26,11 @@ static const struct
   { "mixtral", "family=mixtral", NULL },
   { "qwen3-moe", "family=qwen3_moe", NULL },
   { "bert", NULL, "attention looks both ways" },
-  { "grok", NULL, "experts" },
-  { "gpt-oss", NULL, "experts" },
-  { "gpt-moe", NULL, "experts" },
-  { "llama4", NULL, "experts" },
-  { "deepseek", NULL, "experts and latent attention" },
+  { "gpt-oss", "family=gpt_oss", NULL },
+  { "gpt-moe", "family=gpt2,activation=gelu", NULL }, /* by tanh only where it adds biases */
+  { "deepseek", DEEPSEEK, NULL },
+  { "grok", NULL, "norms and an activation that are not in the columns" },
+  { "llama4", NULL, "scores that go into experts, and norms without weights" },
   { "hybrid", NULL, "layers without attention" },
   { "other", NULL, "not in the columns" },
 };
@@ -75,18 +77,42 @@ add_biases (GString *text, const PlanRunRow *row)
   const gboolean qkv = attention || g_str_equal (bias, "qkv");
   g_string_append_printf (text, ",qkv_bias=%s,proj_bias=%s,mlp_bias=%s", qkv ? "on" : "off",
                           attention ? "on" : "off", all ? "on" : "off");
+  if (plan_run_row_int (row, PLAN_RUN_EXPERTS) > 0)
+    g_string_append_printf (text, ",expert_bias=%s", all ? "on" : "off");
+}
+
+static void
+add_experts (GString *text, const PlanRunRow *row)
+{
+  g_autofree char *mtp = plan_run_row_note (row, "mtp");
+  add_number (text, row, PLAN_RUN_EXPERTS, "experts");
+  add_number (text, row, PLAN_RUN_TOPK, "topk");
+  add_number (text, row, PLAN_RUN_EXPERT_FFN, "expert_ffn");
+  add_number (text, row, PLAN_RUN_SHARED_EXPERT_FFN, "shared_ffn");
+  add_number (text, row, PLAN_RUN_FIRST_DENSE_LAYERS, "dense_layers");
+  if (plan_run_row_is (row, PLAN_RUN_FAMILY, "gpt-moe")
+      && plan_run_row_is (row, PLAN_RUN_TOPK, "1"))
+    g_string_append (text, ",pre_softmax=on"); /* of one expert there is no other */
+  if (mtp)
+    g_string_append_printf (text, ",mtp=%s", mtp);
 }
 
 static char *
-model_text (const PlanRunRow *row, const char *family)
+model_text (PlanRunRow *row, const char *family)
 {
-  GString *text = g_string_new (family);
+  const gboolean is_latent = g_str_equal (family, DEEPSEEK);
+  g_autofree char *latent = is_latent ? plan_run_row_latent_keys (row) : NULL;
+  g_autofree char *window = plan_run_row_note (row, "sliding_window");
+  GString *text = g_string_new (is_latent ? latent : family);
   add_number (text, row, PLAN_RUN_LAYERS, "layers");
   add_number (text, row, PLAN_RUN_HIDDEN, "hidden");
   add_number (text, row, PLAN_RUN_FFN, "ffn");
   add_number (text, row, PLAN_RUN_HEADS, "heads");
-  add_number (text, row, PLAN_RUN_KV_HEADS, "kv_heads");
-  add_number (text, row, PLAN_RUN_HEAD_DIM, "head_dim");
+  if (!is_latent) /* whose heads have keys of their own, and widths of more than one kind */
+    {
+      add_number (text, row, PLAN_RUN_KV_HEADS, "kv_heads");
+      add_number (text, row, PLAN_RUN_HEAD_DIM, "head_dim");
+    }
   add_number (text, row, PLAN_RUN_VOCAB, "vocab");
   add_number (text, row, PLAN_RUN_SEQ, "max_seq");
   if (row->cell[PLAN_RUN_TIED])
@@ -94,13 +120,9 @@ model_text (const PlanRunRow *row, const char *family)
                             plan_run_row_is (row, PLAN_RUN_TIED, "yes") ? "on" : "off");
   add_biases (text, row);
   if (plan_run_row_int (row, PLAN_RUN_EXPERTS) > 0)
-    {
-      add_number (text, row, PLAN_RUN_EXPERTS, "experts");
-      add_number (text, row, PLAN_RUN_TOPK, "topk");
-      add_number (text, row, PLAN_RUN_EXPERT_FFN, "expert_ffn");
-      add_number (text, row, PLAN_RUN_SHARED_EXPERT_FFN, "shared_ffn");
-      add_number (text, row, PLAN_RUN_FIRST_DENSE_LAYERS, "dense_layers");
-    }
+    add_experts (text, row);
+  if (g_strcmp0 (window, PLAN_RUN_ALTERNATING_WINDOW) == 0)
+    g_string_append (text, ",window=128,window_every=2");
   return g_string_free (text, FALSE);
 }
 
@@ -134,6 +156,8 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   if (self->skipped || lacks_something (self))
     return NULL;
   g_autofree char *text = model_text (self, families[family].keys);
+  if (self->skipped)
+    return NULL;
   PlanModel *model = g_hash_table_lookup (parts->models, text);
   if (model || !(model = plan_model_new (text, error)))
     return model;

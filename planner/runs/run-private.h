@@ -3,6 +3,9 @@
 #include "planner/runs/run-table.h"
 G_BEGIN_DECLS
 
+/* A value of sliding_window in `notes`. */
+#define PLAN_RUN_ALTERNATING_WINDOW "128 every second layer"
+
 /* Models and clusters by their text: rows that are alike share them. */
 typedef struct
 {
@@ -32,6 +35,13 @@ gboolean plan_run_row_read_texts (PlanRunRow *self, PlanRunParts *parts, const c
 
 /* What the switches in `notes` set, leave out or forbid. */
 gboolean plan_run_row_apply_notes (PlanRunRow *self, GError **error);
+
+/* The family and latent attention of a row of the family "deepseek", as keys of a model; may skip
+ * the row. The caller frees. */
+char *plan_run_row_latent_keys (PlanRunRow *self);
+
+/* What a plan of experts has where notes do not say it: before these are applied. */
+gboolean plan_run_row_assume_experts (PlanRunRow *self, GError **error);
 
 /* A column that holds a number; 0 where it is empty. */
 gint64 plan_run_row_int (const PlanRunRow *self, PlanRunColumn column);

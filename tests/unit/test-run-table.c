@@ -193,7 +193,7 @@ static const struct
   { "notes+=tp_overlap=flux", "mbs=1\n", NULL, NULL,
     "tp_overlap=flux is not modelled: tensor-parallel communication beside products" },
   { "stack=deepspeed", NULL, "stack deepspeed: not one that plans know", NULL, NULL },
-  { "family=deepseek", NULL, "family deepseek: experts and latent attention", NULL, NULL },
+  { "family=deepseek", NULL, "mla: latent attention whose ranks are not known", NULL, NULL },
   { "recompute=", NULL, "recompute is not known: nothing is assumed in its place", NULL, NULL },
   { "layers=", NULL, "layers is not known: nothing is assumed in its place", NULL, NULL },
   { "vpp=2|pp=2", NULL, "vpp: interleaved pipeline stages", NULL, NULL },

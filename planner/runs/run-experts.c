@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of models with experts: what their notes say of latent attention, and what a plan of experts
+ * assumes where they say nothing. */
+#include "config.h"
+
+#include "planner/runs/run-private.h"
+
+#include "planner/base/error.h"
+
+#include <string.h>
+
+#define UNFORCED "1.25" /* rows of the fullest rank over the mean, while a router learns */
+
+/* Models that are known by name, of the family "deepseek" of these tables; `note` begins their
+ * name. */
+static const struct
+{
+  const char *note, *keys;
+} models[] = {
+  { "deepseek-v3-671b", "family=deepseek_v3" },
+  { "kimi-k2", "family=kimi_k2" },
+  { "deepseekv2", "family=deepseek_v2,router_groups=8,router_group_topk=3,router_scale=16" },
+  { "deepseek-v3-16b", "family=deepseek_v2,q_lora=0" }, /* torchtitan's own, of DeepSeek-V2-Lite */
+  { "moonlight", "family=deepseek_v3,router_groups=0,router_group_topk=0,q_lora=0" },
+};
+
+#define OTHER "family=deepseek_v3,router_groups=0,router_group_topk=0"
+
+/* Ranks and widths as notes name them. */
+static const struct
+{
+  const char *name, *key;
+} latent[] = {
+  { "q_lora", "q_lora" },   { "q-lora-rank", "q_lora" },
+  { "kv_lora", "kv_lora" }, { "kv-lora-rank", "kv_lora" },
+  { "nope", "nope_dim" },   { "qk-head-dim", "nope_dim" },
+  { "rope", "rope_dim" },   { "qk-pos-emb-head-dim", "rope_dim" },
+  { "v", "v_dim" },         { "v-head-dim", "v_dim" },
+};
+
+static const char *
+find_model (const PlanRunRow *row)
+{
+  g_autofree char *name = plan_run_row_note (row, "model");
+  for (guint i = 0; name && i < G_N_ELEMENTS (models); i++)
+    if (g_str_has_prefix (name, models[i].note))
+      return models[i].keys;
+  return NULL;
+}
+
+/* "q_lora:none,kv_lora:512,...". */
+static void
+add_latent (GString *text, PlanRunRow *row, const char *mla)
+{
+  g_auto (GStrv) pairs = g_strsplit (mla, ",", -1);
+  for (char **pair = pairs; *pair; pair++)
+    {
+      g_autofree char *known = NULL;
+      char *const value = strchr (*pair, ':');
+      guint i = 0;
+      if (value)
+        *value = '\0';
+      while (value && i < G_N_ELEMENTS (latent) && !g_str_equal (latent[i].name, *pair))
+        i++;
+      if (!value || i == G_N_ELEMENTS (latent))
+        {
+          plan_run_row_skip (row, "mla=%s: not ranks and widths of latent attention", mla);
+          return;
+        }
+      known = g_strdup_printf (",%s=", latent[i].key);
+      if (!strstr (text->str, known))
+        g_string_append_printf (text, ",%s=%s", latent[i].key,
+                                g_str_equal (value + 1, "none") ? "0" : value + 1);
+    }
+}
+
+char *
+plan_run_row_latent_keys (PlanRunRow *self)
+{
+  g_autofree char *mla = plan_run_row_note (self, "mla");
+  const char *const known = find_model (self);
+  GString *text = g_string_new (known ? known : OTHER);
+  if (mla && strchr (mla, ':'))
+    add_latent (text, self, mla);
+  else if (!known)
+    plan_run_row_skip (self, "mla: latent attention whose ranks are not known");
+  return g_string_free (text, FALSE);
+}
+
+/* Sets a field that no note tells, and says so. */
+static gboolean
+assume (PlanRunRow *row, const char *note, const char *field, const char *value, GError **error)
+{
+  g_autofree char *told = plan_run_row_note (row, note);
+  if (told)
+    return TRUE;
+  plan_run_row_remark (row, "%s is not known: %s is assumed", field, value);
+  return plan_set (&row->plan, field, value, error);
+}
+
+static gboolean
+set_imbalance (PlanRunRow *row, GError **error)
+{
+  g_autofree char *routing = plan_run_row_note (row, "routing");
+  g_autofree char *capacity = plan_run_row_note (row, "capacity_factor");
+  const gboolean is_even = (routing && g_str_has_prefix (routing, "balanced"))
+                           || (capacity && g_ascii_strtod (capacity, NULL) <= 1);
+  if (is_even)
+    return plan_set (&row->plan, "moe_imbalance", "1", error);
+  return routing ? plan_set (&row->plan, "moe_imbalance", UNFORCED, error)
+                 : assume (row, "routing", "moe_imbalance", UNFORCED, error);
+}
+
+/* Megatron-LM's own default of etp is tp (arguments.py 587), of the dispatcher allgather; its tests
+ * give every flag they set. */
+static gboolean
+assume_megatron (PlanRunRow *row, GError **error)
+{
+  const char *const source = row->cell[PLAN_RUN_SOURCE];
+  const gboolean is_test = g_str_has_prefix (source, "NVIDIA/Megatron-LM tests/");
+  const gboolean is_bridge = g_str_has_prefix (source, "NVIDIA-NeMo/Megatron-Bridge");
+  const gboolean is_deepseek = plan_run_row_is (row, PLAN_RUN_FAMILY, "deepseek");
+  g_autofree char *etp = plan_run_row_note (row, "etp");
+  g_autofree char *type = plan_run_row_note (row, "moe_token_dispatcher_type");
+  const gint64 tp = row->plan.value[PLAN_TP];
+  if (!etp)
+    row->plan.value[PLAN_ETP] = tp;
+  if (!etp && tp > 1 && !is_test)
+    plan_run_row_remark (row, "etp is not known: that of tp is assumed");
+  if (!type && is_test)
+    row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
+  else if (!assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
+    return FALSE;
+  if (is_bridge && is_deepseek) /* deepseek_v3_bridge.py 57-97 */
+    row->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_ON;
+  else if (!assume (row, "moe_permute_fusion", "moe_permute_fusion", "on", error))
+    return FALSE;
+  return assume (row, "moe_grouped_gemm", "moe_grouped_gemm", "on", error)
+         && ((is_bridge && is_deepseek)
+             || assume (row, "router_dtype", "router_dtype", "fp32", error));
+}
+
+gboolean
+plan_run_row_assume_experts (PlanRunRow *self, GError **error)
+{
+  const gint64 stack = self->plan.value[PLAN_STACK] % PLAN_STACK_BASE;
+  const gboolean is_megatron = stack == PLAN_STACK_MEGATRON || stack == PLAN_STACK_MEGATRON_FSDP;
+  if (!self->model || self->model->experts == 0)
+    return TRUE;
+  return set_imbalance (self, error) && (!is_megatron || assume_megatron (self, error));
+}
