@@ -57,14 +57,12 @@ typedef struct
   double rope_fraction;
   gboolean parallel, embed_scale;
   gint64 window, window_from, window_every;
-  double attn_scalar, attn_softcap, logit_softcap;
+  double attn_scalar, attn_softcap, logit_softcap, router_scale;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
   gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks;
   PlanRouterScore router_score;
-  gint64 router_groups, router_group_topk; /* 0: experts are not in groups */
-  double router_scale;
+  gint64 router_groups, router_group_topk, mtp;      /* 0: experts are not in groups; modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
-  gint64 mtp;
 } PlanModel;
 
 /* A key of the text form. */
