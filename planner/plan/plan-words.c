@@ -35,6 +35,8 @@ static const struct
   { PLAN_STACK, "torchtitan", "fsdp2", NULL },
   { PLAN_COMPUTE, "fp8", NULL,
     "the recipe: compute=fp8-delayed, fp8-tensorwise, fp8-blockwise or mxfp8" },
+  { PLAN_MOE_DISPATCHER, "flex", NULL, "its backend: moe_dispatcher=deepep or hybridep" },
+  { PLAN_MOE_DISPATCHER, "standard", "alltoall", NULL }, /* torchtitan's */
 };
 
 /* Of every field that has the value. */
@@ -74,6 +76,14 @@ static const struct
   { "context_parallel_size", "cp" },
   { "pipeline_parallel_size", "pp" },
   { "expert_parallel_size", "ep" },
+  { "expert_model_parallel_size", "ep" },
+  { "expert_parallel_degree", "ep" },
+  { "expert_tensor_parallel_size", "etp" },
+  { "moe_token_dispatcher_type", "moe_dispatcher" },
+  { "moe_comm_backend", "moe_dispatcher" },
+  { "moe_router_dtype", "router_dtype" },
+  { "moe_shared_expert_overlap", "moe_shared_overlap" },
+  { "overlap_moe_expert_parallel_comm", "ep_overlap" },
   { "sequence_parallel", "sp" },
   { "dp_replicate", "dp_outer" },
   { "data_parallel_replicate_degree", "dp_outer" },

@@ -109,6 +109,7 @@ static const char *const words[][3] = {
   { "stack", "megatron_fsdp", "megatron-fsdp" },
   { "stack", "Megatron-LM", "megatron" },
   { "stack", "torchtitan", "fsdp2" },
+  { "moe_dispatcher", "standard", "alltoall" },
 };
 
 START_TEST (others_words_are_understood)
@@ -158,6 +159,8 @@ static const struct
     "recompute_modules: '' must be none, or core_attn|mlp|layernorm|moe|" },
   { "recompute_modules", "", "recompute_modules: '' must be none, or" },
   { "recompute_modules", "none+mlp", "recompute_modules: 'none' must be" },
+  { "expert_tensor_parallel_size", "2", "did you mean 'etp'?" },
+  { "moe_dispatcher", "flex", "write its backend: moe_dispatcher=deepep or hybridep" },
   { "recompute_modules", "layernrom", "did you mean 'layernorm'?" },
   { "nccl", "2", "nccl: '2' is not a version: write major.minor, as 2.28" },
   { "nccl", "2.28.3", "is not a version" },
