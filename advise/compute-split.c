@@ -3,7 +3,7 @@
 
 #include "advise/compute-split.h"
 
-#include "planner/lower/step-ops.h"
+#include "planner/schedule/step-ops.h"
 
 static void
 add_op (AdviseWork *work, const SimCostInput *costs, const SimCost *cost, guint node, gint64 ns,

@@ -10,7 +10,7 @@
 #include "advise/workspaces.h"
 #include "planner/base/error.h"
 #include "planner/lower/hazards.h"
-#include "planner/lower/step-ops.h"
+#include "planner/schedule/step-ops.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
 

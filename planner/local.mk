@@ -43,6 +43,7 @@ libplanner_a_SOURCES += \
   %D%/schedule/schedule-check.c \
   %D%/schedule/schedule-text.c \
   %D%/schedule/scratch.c %D%/schedule/scratch.h \
+  %D%/schedule/step-ops.c %D%/schedule/step-ops.h \
   %D%/schedule/trace.c %D%/schedule/trace.h \
   %D%/schedule/trace-phases.c \
   %D%/schedule/trace-text.c \
@@ -89,8 +90,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \
   %D%/lower/lower-weight.c \
-  %D%/lower/packing.c %D%/lower/packing.h \
-  %D%/lower/step-ops.c %D%/lower/step-ops.h
+  %D%/lower/packing.c %D%/lower/packing.h
 # The best plans of a space.
 libplanner_a_SOURCES += \
   %D%/search/bound.c %D%/search/bound.h \

@@ -3,9 +3,9 @@
 
 #include "planner/lower/layout.h"
 #include "planner/lower/lower.h"
-#include "planner/lower/step-ops.h"
 #include "planner/plan/megatron-lacks.h"
 #include "planner/plan/stack.h"
+#include "planner/schedule/step-ops.h"
 #include "sim/sim.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"

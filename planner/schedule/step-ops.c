@@ -4,7 +4,7 @@
  * sent, is made wherever it is wanted, whether values are kept or not. */
 #include "config.h"
 
-#include "planner/lower/step-ops.h"
+#include "planner/schedule/step-ops.h"
 
 gint64 *
 plan_schedule_step_times (const PlanSchedule *self)
