@@ -161,14 +161,10 @@ static gboolean
 find_step (const AdviseFloors *self, const Plan *plan, gboolean is_simulated, Work *out)
 {
   const AdviseInput *input = self->input;
-  Plan resolved;
-  if (!plan_resolve (plan, input->model, input->cluster, &resolved, NULL))
-    return FALSE;
-  const PlanStack *stack = plan_stack_of (&resolved, input->cluster->kind, NULL);
-  g_autoptr (PlanSchedule) schedule
-      = stack ? plan_lower (input->model, input->cluster, &resolved, 0, NULL) : NULL;
-  g_autoptr (SimCost) cost
-      = schedule ? advise_cost_of (input, &resolved, schedule, stack, NULL) : NULL;
+  /* Nothing of a micro batch's time depends on workspaces. */
+  g_autoptr (PlanCase) of = plan_case_new (input->model, input->cluster, plan, NULL, NULL);
+  g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, 0, NULL) : NULL;
+  g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, NULL) : NULL;
   if (!cost)
     return FALSE;
   *out = work_of_step (schedule, cost);

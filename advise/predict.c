@@ -10,6 +10,7 @@
 #include "advise/workspaces.h"
 #include "planner/base/error.h"
 #include "planner/lower/hazards.h"
+#include "planner/lower/lower.h"
 #include "planner/schedule/step-ops.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
@@ -17,6 +18,7 @@
 void
 advise_prediction_clear (AdvisePrediction *self)
 {
+  g_clear_pointer (&self->of, plan_case_free);
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->trace, plan_trace_free);
   g_clear_pointer (&self->hazards, g_ptr_array_unref);
@@ -30,11 +32,9 @@ advise_mib (guint64 bytes)
 
 /* What the time of each op tells, as it ran beside others. */
 static void
-take_times (AdvisePrediction *self, const AdviseInput *input, const SimCost *cost,
-            const gint64 *node_ns)
+take_times (AdvisePrediction *self, const SimCost *cost, const gint64 *node_ns)
 {
-  const SimCostInput costs
-      = { .schedule = self->schedule, .cluster = input->cluster, .stack = self->stack };
+  const SimCostInput costs = sim_cost_input (self->of, self->schedule);
   g_autofree gint64 *times = plan_schedule_step_times (self->schedule);
   gint64 of[SIM_N_PROVENANCES] = { 0 }, total = 0, slowed = 0;
   for (guint node = 0; node < plan_schedule_n_nodes (self->schedule); node++)
@@ -53,18 +53,14 @@ take_times (AdvisePrediction *self, const AdviseInput *input, const SimCost *cos
 }
 
 SimCost *
-advise_cost_of (const AdviseInput *input, const Plan *resolved, const PlanSchedule *schedule,
-                const PlanStack *stack, GError **error)
+advise_cost_of (const AdviseInput *input, const PlanCase *of, const PlanSchedule *schedule,
+                GError **error)
 {
-  const SimParams params = advise_params (input->adjustments, input->cluster, stack);
-  const SimCostInput costs
-      = { .schedule = schedule,
-          .cluster = input->cluster,
-          .stack = stack,
-          .plan = resolved,
-          .params = &params,
-          .measurements = advise_measurements (input->cluster),
-          .timings = advise_timings (input->cluster, stack, input->db, input->comm) };
+  const SimParams params = advise_params (input->adjustments, of->cluster, of->stack);
+  SimCostInput costs = sim_cost_input (of, schedule);
+  costs.params = &params;
+  costs.measurements = advise_measurements (of->cluster);
+  costs.timings = advise_timings (of->cluster, of->stack, input->db, input->comm);
   return sim_cost_new (&costs, error);
 }
 
@@ -84,22 +80,20 @@ advise_workspace (void)
 }
 
 gboolean
-advise_measure_plan (const AdviseInput *input, const Plan *resolved, SimSummary *out_summary,
+advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *out_summary,
                      GError **error)
 {
-  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, error);
-  g_autoptr (PlanSchedule) schedule = stack ? advise_lower (input, resolved, 0, error) : NULL;
-  g_autoptr (SimCost) cost
-      = schedule ? advise_cost_of (input, resolved, schedule, stack, error) : NULL;
-  return cost && sim_measure (schedule, cost, stack, advise_workspace (), out_summary, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (of, 0, error);
+  g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, error) : NULL;
+  return cost && sim_measure (schedule, cost, of->stack, advise_workspace (), out_summary, error);
 }
 
 /* The totals of a trace, and what its ops took. */
 static PlanTrace *
-measure (AdvisePrediction *self, const AdviseInput *input, const SimCost *cost, GError **error)
+measure (AdvisePrediction *self, const SimCost *cost, GError **error)
 {
   SimSummary summary;
-  if (!sim_measure (self->schedule, cost, self->stack, advise_workspace (), &summary, error))
+  if (!sim_measure (self->schedule, cost, self->of->stack, advise_workspace (), &summary, error))
     return NULL;
   PlanTrace *trace = plan_trace_new ("sim");
   trace->step_ns = summary.step_ns;
@@ -111,7 +105,7 @@ measure (AdvisePrediction *self, const AdviseInput *input, const SimCost *cost, 
   trace->host_ns = summary.host_ns;
   trace->idle_ns = summary.idle_ns;
   trace->memory = summary.memory;
-  take_times (self, input, cost, sim_measure_node_ns (advise_workspace ()));
+  take_times (self, cost, sim_measure_node_ns (advise_workspace ()));
   return trace;
 }
 
@@ -148,49 +142,46 @@ static void
 find_error_range (AdvisePrediction *self, const AdviseInput *input)
 {
   const PlanTrace *t = self->trace;
+  const PlanCase *of = self->of;
   const double exposed = advise_exposed_share (t->step_ns, t->exposed_tensor_ns,
                                                t->exposed_gather_ns, t->exposed_reduce_ns);
-  const AdviseMemoryError error
-      = advise_memory_error (input->adjustments, input->cluster, self->stack);
-  self->error_range = advise_time_uncertainty (input->adjustments, input->cluster, self->stack,
-                                               &self->plan, exposed);
+  const AdviseMemoryError error = advise_memory_error (input->adjustments, of->cluster, of->stack);
+  self->error_range
+      = advise_time_uncertainty (input->adjustments, of->cluster, of->stack, &of->plan, exposed);
   self->p_fits
-      = advise_p_fits (&error, t->memory.device, t->memory.allocated, input->cluster->memory_bytes);
+      = advise_p_fits (&error, t->memory.device, t->memory.allocated, of->cluster->memory_bytes);
 }
 
 static gboolean
 predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
-  if (!plan_resolve (&input->plan, input->model, input->cluster, &self->plan, error)
-      || !(self->stack = plan_stack_of (&self->plan, input->cluster->kind, error))
-      || !(self->schedule = advise_lower (input, &self->plan, 0, error)))
+  if (!(self->of = advise_case (input, &input->plan, error))
+      || !(self->schedule = plan_lower (self->of, 0, error)))
     return FALSE;
-  g_autoptr (SimCost) cost
-      = advise_cost_of (input, &self->plan, self->schedule, self->stack, error);
-  if (!cost || !(self->trace = measure (self, input, cost, error)))
+  const PlanCase *of = self->of;
+  const gint64 *value = of->plan.value;
+  g_autoptr (SimCost) cost = advise_cost_of (input, of, self->schedule, error);
+  if (!cost || !(self->trace = measure (self, cost, error)))
     return FALSE;
-  self->params_id = advise_params (input->adjustments, input->cluster, self->stack).id;
+  self->params_id = advise_params (input->adjustments, of->cluster, of->stack).id;
   find_error_range (self, input);
-  self->hazards = plan_hazards_of (&self->plan, input->model, input->cluster);
-  note_shared_cores (self, input->cluster);
-  note_other_hardware (self, input->cluster);
+  self->hazards = plan_hazards_of (of);
+  note_shared_cores (self, of->cluster);
+  note_other_hardware (self, of->cluster);
 
-  const gint64 seq = self->plan.value[PLAN_SEQ];
-  const gint64 vocab
-      = plan_stack_padded_vocab (self->stack, input->model->vocab, self->plan.value[PLAN_TP]);
-  const double tokens = (double)(self->plan.value[PLAN_GBS] * seq);
-  const double devices = (double)plan_cluster_devices (input->cluster);
+  const gint64 vocab = plan_stack_padded_vocab (of->stack, of->model->vocab, value[PLAN_TP]);
+  const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  const double devices = (double)plan_cluster_devices (of->cluster);
   const double seconds = 1e-9 * (double)self->trace->step_ns;
-  const double peak
-      = input->cluster->peak_flops[plan_field_dtype (&self->plan, PLAN_COMPUTE)] * 1e-12;
+  const double peak = of->cluster->peak_flops[plan_field_dtype (&of->plan, PLAN_COMPUTE)] * 1e-12;
   self->step_ms = 1e3 * seconds;
   self->tokens_per_s_per_gpu = tokens / seconds / devices;
   /* A backward pass is twice a forward pass. */
-  const double passes = self->plan.value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
+  const double passes = value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
   self->tflops_per_gpu = 1e-12 * passes * self->tokens_per_s_per_gpu
-                         * plan_model_flops_per_token (input->model, seq, vocab);
+                         * plan_model_flops_per_token (of->model, value[PLAN_SEQ], vocab);
   self->mfu = peak > 0 ? self->tflops_per_gpu / peak : 0;
-  self->fits = self->trace->memory.device <= input->cluster->memory_bytes;
+  self->fits = self->trace->memory.device <= of->cluster->memory_bytes;
   return TRUE;
 }
 
@@ -223,29 +214,28 @@ advise_prediction_can_expand (const AdvisePrediction *self)
 
 /* The micro batches between the first and the last are alike. */
 static gboolean
-check_expansion (const AdvisePrediction *self, const AdviseInput *input, GError **error)
+check_expansion (const AdvisePrediction *self, GError **error)
 {
   if (advise_prediction_can_expand (self))
     return TRUE;
-  const gint64 at_once
-      = self->plan.value[PLAN_MBS] * plan_data_parallel (&self->plan, input->cluster);
+  const Plan *plan = &self->of->plan;
+  const gint64 at_once = plan->value[PLAN_MBS] * plan_data_parallel (plan, self->of->cluster);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "a step of %" G_GINT64_FORMAT " micro batches has %" G_GUINT64_FORMAT
                " ops, and at most %d are listed one by one: gbs=%" G_GINT64_FORMAT
                " has 8 micro batches, and those between the first and the last are alike",
-               self->plan.value[PLAN_GBS] / at_once, advise_prediction_n_ops (self),
-               ADVISE_MAX_SPANS, 8 * at_once);
+               plan->value[PLAN_GBS] / at_once, advise_prediction_n_ops (self), ADVISE_MAX_SPANS,
+               8 * at_once);
   return FALSE;
 }
 
 gboolean
 advise_prediction_expand (AdvisePrediction *self, const AdviseInput *input, GError **error)
 {
-  if (!check_expansion (self, input, error))
+  if (!check_expansion (self, error))
     return FALSE;
-  g_autoptr (SimCost) cost
-      = advise_cost_of (input, &self->plan, self->schedule, self->stack, error);
-  PlanTrace *trace = cost ? sim_run (self->schedule, cost, self->stack, error) : NULL;
+  g_autoptr (SimCost) cost = advise_cost_of (input, self->of, self->schedule, error);
+  PlanTrace *trace = cost ? sim_run (self->schedule, cost, self->of->stack, error) : NULL;
   if (!trace)
     return FALSE;
   plan_trace_free (self->trace);

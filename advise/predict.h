@@ -2,7 +2,7 @@
 #pragma once
 #include "advise/compute-split.h"
 #include "advise/input.h"
-#include "planner/plan/stack.h"
+#include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"
@@ -12,8 +12,7 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  Plan plan; /* resolved */
-  const PlanStack *stack;
+  PlanCase *of; /* of the input's model and cluster, which need not outlive the rest */
   PlanSchedule *schedule;
   PlanTrace *trace; /* totals; spans and samples once they are asked for */
   const char *params_id;
@@ -44,9 +43,9 @@ gboolean advise_prediction_can_expand (const AdvisePrediction *self);
 gboolean advise_prediction_expand (AdvisePrediction *self, const AdviseInput *input,
                                    GError **error);
 
-/* What a resolved plan's schedule costs, from the best sources there are. */
-SimCost *advise_cost_of (const AdviseInput *input, const Plan *resolved,
-                         const PlanSchedule *schedule, const PlanStack *stack, GError **error);
+/* What a case's schedule costs, from the best sources there are. */
+SimCost *advise_cost_of (const AdviseInput *input, const PlanCase *of, const PlanSchedule *schedule,
+                         GError **error);
 
 /* What this thread simulates in. */
 SimWorkspace *advise_workspace (void);
@@ -54,9 +53,9 @@ SimWorkspace *advise_workspace (void);
 /* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
 char *advise_describe_uncertainty (SimErrorRange error_range);
 
-/* The totals of a resolved plan. */
-gboolean advise_measure_plan (const AdviseInput *input, const Plan *resolved,
-                              SimSummary *out_summary, GError **error);
+/* The totals of a case. */
+gboolean advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *out_summary,
+                              GError **error);
 
 /* Where costs are from, in words behind the parameter set's name; the caller frees. */
 char *advise_describe_costs (const AdvisePrediction *self);

@@ -5,6 +5,7 @@
 #include "advise/query.h"
 #include "advise/resize.h"
 #include "advise/score.h"
+#include "advise/workspaces.h"
 #include "planner/base/error.h"
 #include "planner/lower/hazards.h"
 #include "planner/search/bound.h"
@@ -14,10 +15,10 @@
 #define MOST_DOUBLINGS 10
 
 static gboolean
-score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
+score_memory (const PlanCase *of, PlanInquiry *inquiry, gpointer scorer, PlanScore *out_score)
 {
   PlanScore score;
-  if (!advise_scorer_score (resolved, inquiry, scorer, &score))
+  if (!advise_scorer_score (of, inquiry, scorer, &score))
     return FALSE;
   *out_score = score;
   out_score->time_ns = (gint64)score.memory_bytes;
@@ -35,6 +36,7 @@ search_memory (const AdviseChoice *choice, gboolean any, PlanSearchResult *out, 
     return FALSE;
   const PlanSearch search = { .model = input->model,
                               .cluster = input->cluster,
+                              .asked = advise_workspaces (input),
                               .space = space,
                               .memory_bytes = any ? choice->memory_bytes : G_MAXUINT64,
                               .best = 1,
@@ -100,19 +102,19 @@ static void
 look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point,
                GHashTable *obstacles, char **out_hazard)
 {
-  const AdviseInput *input = choice->input;
   g_autoptr (GError) why = NULL;
-  Plan plan, resolved;
+  Plan plan;
   if (!plan_space_at (space, point, &plan))
     return; /* it sums less exactly than another point */
-  if (!plan_resolve (&plan, input->model, input->cluster, &resolved, &why))
+  g_autoptr (PlanCase) of = advise_case (choice->input, &plan, &why);
+  if (!of)
     {
       g_autofree char *name = g_strndup (why->message, strcspn (why->message, ";"));
       count_obstacle (obstacles, name, why->message);
     }
-  else if (!*out_hazard && !plan_space_admits (space, &resolved))
+  else if (!*out_hazard && !plan_space_admits (space, &of->plan))
     {
-      g_autoptr (GPtrArray) hazards = plan_hazards_of (&resolved, input->model, input->cluster);
+      g_autoptr (GPtrArray) hazards = plan_hazards_of (of);
       *out_hazard = g_strdup (hazards->pdata[0]);
     }
 }
@@ -140,6 +142,7 @@ say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
           || (obstacle->n == most->n && strcmp (obstacle->words, most->words) < 0))
         most = obstacle;
     }
+  const gboolean is_rule = most && g_str_has_prefix (most->words, "rule ");
   if (hazard)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                  "each legal plan of these %" G_GUINT64_FORMAT
@@ -147,8 +150,9 @@ say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
                  total, hazard);
   else
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                 "none of %" G_GUINT64_FORMAT " plans is legal here; %.0f %% break %s", total,
-                 most ? 100.0 * most->n / n : 0, most ? most->words : "");
+                 "none of %" G_GUINT64_FORMAT " plans is legal here; %.0f %% %s %s", total,
+                 most ? 100.0 * most->n / n : 0,
+                 is_rule ? "break" : "are refused:", most ? most->words : "");
 }
 
 gboolean
@@ -173,13 +177,10 @@ static guint64
 memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64 enough)
 {
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, p_fits);
-  const PlanStack *stack;
-  Plan resolved;
+  g_autoptr (PlanCase) of = advise_case (input, plan, NULL);
   PlanScore score;
-  return plan_resolve (plan, input->model, input->cluster, &resolved, NULL)
-                 && (stack = plan_stack_of (&resolved, input->cluster->kind, NULL))
-                 && plan_bound_memory (input->model, input->cluster, &resolved, stack) < enough
-                 && advise_scorer_score_within (scorer, &resolved, enough - 1, &score)
+  return of && plan_bound_memory (of) < enough
+                 && advise_scorer_score_within (scorer, of, enough - 1, &score)
              ? score.memory_bytes
              : 0;
 }

@@ -6,6 +6,7 @@
 #include "advise/adjustments.h"
 #include "advise/score.h"
 #include "advise/uncertainty.h"
+#include "advise/workspaces.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
@@ -83,7 +84,7 @@ advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePrediction *pr
 {
   const PlanMemory *memory = &prediction->trace->memory;
   const AdviseMemoryError error
-      = advise_memory_error (self->input->adjustments, self->input->cluster, prediction->stack);
+      = advise_memory_error (self->input->adjustments, self->input->cluster, prediction->of->stack);
   return advise_needed_bytes (&error, self->p_fits, memory->device, memory->allocated);
 }
 
@@ -263,6 +264,7 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, choice->p_fits);
   const PlanSearch search = { .model = input->model,
                               .cluster = input->cluster,
+                              .asked = advise_workspaces (input),
                               .space = space,
                               .memory_bytes = choice->memory_bytes,
                               .best = choice->question->apart > ADVISE_NEAR ? 1 : top,

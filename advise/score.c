@@ -6,7 +6,6 @@
 #include "advise/floor.h"
 #include "advise/predict.h"
 #include "advise/uncertainty.h"
-#include "advise/workspaces.h"
 #include "planner/lower/lower.h"
 #include "planner/search/bound.h"
 #include "sim/fast/measure.h"
@@ -153,14 +152,14 @@ find_recent (AdviseScorer *self, const Plan *key)
 
 /* The schedule of a plan, perhaps one that is there. */
 static Shared *
-lower (AdviseScorer *self, const Plan *resolved, const Plan *key)
+lower (AdviseScorer *self, const PlanCase *of, const Plan *key)
 {
   Plan schedule_key = *key;
   plan_lower_distil_schedule (&schedule_key);
   Shared *shared = find_recent (self, &schedule_key);
   if (shared)
     return shared;
-  PlanSchedule *schedule = advise_lower (self->input, resolved, 0, NULL);
+  PlanSchedule *schedule = plan_lower (of, 0, NULL);
   if (!schedule)
     return NULL;
   shared = g_atomic_rc_box_new0 (Shared);
@@ -177,8 +176,7 @@ lower (AdviseScorer *self, const Plan *resolved, const Plan *key)
 /* A plan being scored. */
 typedef struct
 {
-  const Plan *resolved;
-  const PlanStack *stack;
+  const PlanCase *of;
   PlanInquiry *inquiry;
   guint64 enough_bytes; /* more is not asked for */
   Plan key, held_key;
@@ -224,7 +222,7 @@ run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *
   const guint64 enough = advise_takable_bytes (&s->error, self->p_fits, needed, s->known.resting);
   guint64 bytes;
   gboolean is_settled;
-  if (!sim_measure_device_bytes (schedule, cost, s->stack, enough, advise_workspace (), &bytes,
+  if (!sim_measure_device_bytes (schedule, cost, s->of->stack, enough, advise_workspace (), &bytes,
                                  &is_settled, NULL))
     return;
   s->known.memory_bytes = bytes;
@@ -238,17 +236,16 @@ run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *
 static gboolean
 find_out (AdviseScorer *self, Scoring *s)
 {
-  g_autoptr (Shared) shared = lower (self, s->resolved, &s->key);
+  g_autoptr (Shared) shared = lower (self, s->of, &s->key);
   if (!shared)
     return FALSE;
-  const guint64 least = sim_measure_least_bytes (shared->schedule, s->stack);
+  const guint64 least = sim_measure_least_bytes (shared->schedule, s->of->stack);
   keep_held (self, &s->held_key, least - s->communicator_bytes, FALSE);
   s->known.memory_bytes = MAX (s->known.memory_bytes, least);
-  s->known.resting = sim_measure_resting_bytes (shared->schedule, s->stack);
+  s->known.resting = sim_measure_resting_bytes (shared->schedule, s->of->stack);
   if (!matters (self, s))
     return FALSE;
-  g_autoptr (SimCost) cost
-      = advise_cost_of (self->input, s->resolved, shared->schedule, s->stack, NULL);
+  g_autoptr (SimCost) cost = advise_cost_of (self->input, s->of, shared->schedule, NULL);
   if (!cost)
     return FALSE;
   s->known.time_ns = sim_measure_step (shared->schedule, cost, advise_workspace ());
@@ -259,23 +256,16 @@ find_out (AdviseScorer *self, Scoring *s)
 }
 
 static gboolean
-score (AdviseScorer *self, const Plan *resolved, PlanInquiry *inquiry, guint64 enough_bytes,
+score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 enough_bytes,
        PlanScore *out_score)
 {
-  const AdviseInput *input = self->input;
-  Scoring s = { .resolved = resolved,
-                .stack = plan_stack_of (resolved, input->cluster->kind, NULL),
-                .inquiry = inquiry,
-                .enough_bytes = enough_bytes };
-  if (!s.stack)
-    return FALSE;
-  plan_lower_distil (input->model, input->cluster, resolved, &s.key);
+  Scoring s = { .of = of, .inquiry = inquiry, .enough_bytes = enough_bytes };
+  plan_lower_distil (of, &s.key);
   s.held_key = s.key;
   plan_lower_distil_schedule (&s.held_key);
   s.held_key.value[PLAN_AG_GROUP] = PLAN_AG_GROUP_OFF;
-  s.error = advise_memory_error (input->adjustments, input->cluster, s.stack);
-  s.communicator_bytes
-      = plan_bound_communicator_bytes (input->model, input->cluster, resolved, s.stack);
+  s.error = advise_memory_error (self->input->adjustments, of->cluster, of->stack);
+  s.communicator_bytes = plan_bound_communicator_bytes (of);
   s.known = find_known (self, &s.key);
   learn_held (self, &s);
   if (!matters (self, &s))
@@ -292,18 +282,16 @@ score (AdviseScorer *self, const Plan *resolved, PlanInquiry *inquiry, guint64 e
 }
 
 gboolean
-advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self,
-                     PlanScore *out_score)
+advise_scorer_score (const PlanCase *of, PlanInquiry *inquiry, gpointer self, PlanScore *out_score)
 {
-  return score (self, resolved, inquiry, G_MAXUINT64, out_score);
+  return score (self, of, inquiry, G_MAXUINT64, out_score);
 }
 
 gboolean
-advise_scorer_score_within (AdviseScorer *self, const Plan *resolved, guint64 enough_bytes,
+advise_scorer_score_within (AdviseScorer *self, const PlanCase *of, guint64 enough_bytes,
                             PlanScore *out_score)
 {
-  return score (self, resolved, NULL, enough_bytes, out_score)
-         && out_score->memory_bytes <= enough_bytes;
+  return score (self, of, NULL, enough_bytes, out_score) && out_score->memory_bytes <= enough_bytes;
 }
 
 gint64

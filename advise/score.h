@@ -17,10 +17,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (AdviseScorer, advise_scorer_free)
 
 /* PlanScoreFunc and two PlanFloorFunc of a search, of blocks and of plans; `self` is the
  * AdviseScorer. Without an inquiry everything matters. */
-gboolean advise_scorer_score (const Plan *resolved, PlanInquiry *inquiry, gpointer self,
+gboolean advise_scorer_score (const PlanCase *of, PlanInquiry *inquiry, gpointer self,
                               PlanScore *out_score);
-/* The same of a plan that needs no more than so much; FALSE, and sooner, where it needs more. */
-gboolean advise_scorer_score_within (AdviseScorer *self, const Plan *resolved, guint64 enough_bytes,
+/* The same of a case that needs no more than so much; FALSE, and sooner, where it needs more. */
+gboolean advise_scorer_score_within (AdviseScorer *self, const PlanCase *of, guint64 enough_bytes,
                                      PlanScore *out_score);
 
 gint64 advise_scorer_floor (const Plan *resolved, gint64 enough_ns, gpointer self);

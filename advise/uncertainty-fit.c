@@ -308,7 +308,7 @@ note_run (SimAdjustments *set, const AdviseRun *run, const char *gpu, const char
 {
   const gint64 network = advise_network (run->row.cluster);
   SimSeen *seen = find_seen (set, gpu, stack);
-  g_auto (GStrv) modes = advise_modes (&run->plan);
+  g_auto (GStrv) modes = advise_modes (&run->of->plan);
   g_autofree char *rate = g_strdup_printf ("%" G_GINT64_FORMAT, network);
   char *rates[] = { network > 0 ? rate : NULL, NULL };
   seen->devices = MAX (seen->devices, plan_cluster_devices (run->row.cluster));

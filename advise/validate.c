@@ -5,6 +5,7 @@
 
 #include "advise/predict.h"
 #include "advise/uncertainty.h"
+#include "advise/workspaces.h"
 #include "db/catalogue.h"
 #include "db/tables.h"
 #include "planner/base/error.h"
@@ -19,7 +20,9 @@
 static void
 run_clear (gpointer data)
 {
-  plan_run_row_clear (&((AdviseRun *)data)->row);
+  AdviseRun *run = data;
+  g_clear_pointer (&run->of, plan_case_free);
+  plan_run_row_clear (&run->row);
 }
 
 void
@@ -256,7 +259,8 @@ number_of_fields (GHashTable *numbers, const AdviseRun *run, guint cluster,
   gpointer known;
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
     if (!is_left_out[f])
-      fields[f + 2] = f == PLAN_STACK ? run->plan.value[f] % PLAN_STACK_BASE : run->plan.value[f];
+      fields[f + 2]
+          = f == PLAN_STACK ? run->of->plan.value[f] % PLAN_STACK_BASE : run->of->plan.value[f];
   g_autoptr (GBytes) key = g_bytes_new (fields, sizeof fields);
   if (g_hash_table_lookup_extended (numbers, key, NULL, &known))
     return GPOINTER_TO_UINT (known);
@@ -301,7 +305,16 @@ find_choices (gboolean *out_is_choice)
     out_is_choice[choices[i]] = TRUE;
 }
 
-/* Resolves every plan and numbers what is alike. */
+static AdviseInput
+input_of (const AdviseRun *run, const SimAdjustments *adjustments, const char *db)
+{
+  return (AdviseInput){ .model = (PlanModel *)run->row.model,
+                        .cluster = (PlanCluster *)run->row.cluster,
+                        .adjustments = adjustments,
+                        .db = db };
+}
+
+/* Makes the case of every run and numbers what is alike. */
 static void
 resolve (AdviseValidation *self)
 {
@@ -321,7 +334,10 @@ resolve (AdviseValidation *self)
       run->group = number_of (groups, group ? group : run->row.cell[PLAN_RUN_ROW_ID]);
       if (run->row.skipped)
         continue;
-      if (!plan_resolve (&run->row.plan, run->row.model, run->row.cluster, &run->plan, &why))
+      const AdviseInput input = input_of (run, NULL, self->db);
+      g_clear_pointer (&run->of, plan_case_free);
+      run->of = advise_case (&input, &run->row.plan, &why);
+      if (!run->of)
         {
           run->row.skipped = g_strdup (why->message);
           continue;
@@ -337,15 +353,16 @@ resolve (AdviseValidation *self)
 static double
 naive_mib (const AdviseRun *run)
 {
-  const gint64 *value = run->plan.value;
+  const gint64 *value = run->of->plan.value;
   const double parameters
       = (double)plan_model_parameters (run->row.model) / (double)(value[PLAN_TP] * value[PLAN_PP]);
-  const double all = (double)(plan_data_parallel (&run->plan, run->row.cluster) * value[PLAN_CP]);
+  const double all
+      = (double)(plan_data_parallel (&run->of->plan, run->row.cluster) * value[PLAN_CP]);
   const double inner = all / (double)value[PLAN_DP_OUTER];
   const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
-  const double weights = plan_shards_weights (&run->plan) ? inner : 1;
-  const double grads = plan_shards_grads (&run->plan) ? inner : 1;
-  const double optimizer = !plan_shards_optimizer (&run->plan) ? 1 : is_hfsdp ? all : inner;
+  const double weights = plan_shards_weights (&run->of->plan) ? inner : 1;
+  const double grads = plan_shards_grads (&run->of->plan) ? inner : 1;
+  const double optimizer = !plan_shards_optimizer (&run->of->plan) ? 1 : is_hfsdp ? all : inner;
   return parameters * (2 / weights + 4 / grads + 12 / optimizer) / 1048576;
 }
 
@@ -354,8 +371,9 @@ static double
 naive_ms_at_peak (const AdviseRun *run)
 {
   const PlanCluster *cluster = run->row.cluster;
-  const double peak = cluster->peak_flops[plan_field_dtype (&run->plan, PLAN_COMPUTE)];
-  const double tokens = (double)run->plan.value[PLAN_GBS] * (double)run->plan.value[PLAN_SEQ];
+  const double peak = cluster->peak_flops[plan_field_dtype (&run->of->plan, PLAN_COMPUTE)];
+  const double tokens
+      = (double)run->of->plan.value[PLAN_GBS] * (double)run->of->plan.value[PLAN_SEQ];
   return peak > 0 ? 6e3 * (double)plan_model_parameters (run->row.model) * tokens / peak
                         / (double)plan_cluster_devices (cluster)
                   : 0;
@@ -429,32 +447,28 @@ typedef struct
   gint next;
 } Work;
 
-/* A run that was predicted has a stack. */
 static void
 find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSummary *s)
 {
   const PlanCluster *cluster = run->row.cluster;
-  const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, NULL);
+  const PlanStack *stack = run->of->stack;
   const AdviseMemoryError error = advise_memory_error (adjustments, cluster, stack);
   run->exposed = advise_exposed_share (s->step_ns, s->exposed_tensor_ns, s->exposed_gather_ns,
                                        s->exposed_reduce_ns);
   run->device = s->memory.device;
   run->resting = s->memory.allocated;
   run->error_range
-      = advise_time_uncertainty (adjustments, cluster, stack, &run->plan, run->exposed);
+      = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, run->exposed);
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 
 static void
 predict_run (AdviseRun *run, const SimAdjustments *adjustments, const char *db)
 {
-  const AdviseInput input = { .model = (PlanModel *)run->row.model,
-                              .cluster = (PlanCluster *)run->row.cluster,
-                              .adjustments = adjustments,
-                              .db = db };
+  const AdviseInput input = input_of (run, adjustments, db);
   g_autoptr (GError) why = NULL;
   SimSummary summary;
-  if (!advise_measure_plan (&input, &run->plan, &summary, &why))
+  if (!advise_measure_case (&input, run->of, &summary, &why))
     {
       run->row.skipped = g_strdup (why->message);
       return;
@@ -498,8 +512,8 @@ copy_prediction (const AdviseRun *from, AdviseRun *to)
 static double
 length_of (const AdviseRun *run)
 {
-  const gint64 *value = run->plan.value;
-  const double ranks = (double)plan_data_parallel (&run->plan, run->row.cluster);
+  const gint64 *value = run->of->plan.value;
+  const double ranks = (double)plan_data_parallel (&run->of->plan, run->row.cluster);
   return (double)run->row.model->layers * (double)value[PLAN_GBS]
          / ((double)value[PLAN_MBS] * ranks);
 }
@@ -539,7 +553,7 @@ advise_validation_predict (AdviseValidation *self, const SimAdjustments *adjustm
       if (run->row.skipped || !run->is_selected)
         continue;
       char *key = g_strdup_printf ("%u %p %" G_GINT64_FORMAT, run->configuration,
-                                   (gpointer)run->row.cluster, run->plan.value[PLAN_STACK]);
+                                   (gpointer)run->row.cluster, run->of->plan.value[PLAN_STACK]);
       same[i] = g_hash_table_lookup (by_plan, key);
       if (same[i])
         {

@@ -1,5 +1,6 @@
 /* AdviseValidation: measured runs beside what is predicted for them. */
 #pragma once
+#include "planner/lower/case.h"
 #include "planner/runs/run-table.h"
 #include "sim/cost/adjust.h"
 #include <glib.h>
@@ -13,7 +14,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   PlanRunRow row;
-  Plan plan;             /* resolved; without meaning where the row was skipped */
+  PlanCase *of;          /* NULL where the row was skipped */
   gboolean is_selected;  /* asked for: predicted and scored */
   gboolean is_predicted; /* the next two are there */
   gboolean fits;

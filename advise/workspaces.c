@@ -126,11 +126,10 @@ advise_workspaces (const AdviseInput *input)
   return found;
 }
 
-PlanSchedule *
-advise_lower (const AdviseInput *input, const Plan *resolved, guint rank, GError **error)
+PlanCase *
+advise_case (const AdviseInput *input, const Plan *plan, GError **error)
 {
-  return plan_lower_asked (input->model, input->cluster, advise_workspaces (input), resolved, rank,
-                           error);
+  return plan_case_new (input->model, input->cluster, plan, advise_workspaces (input), error);
 }
 
 /* The buffer that the pass has to itself; NULL: there is no such pass, or none on GPUs. */
@@ -144,16 +143,14 @@ find_work (const PlanSchedule *schedule)
 }
 
 char *
-advise_describe_workspace (const AdviseInput *input, const Plan *resolved,
-                           const PlanSchedule *schedule)
+advise_describe_workspace (const PlanCase *of, const PlanSchedule *schedule)
 {
   const PlanBuffer *work = find_work (schedule);
-  const gboolean is_deterministic = resolved->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON;
-  if (!work || resolved->value[PLAN_TASK] == PLAN_TASK_EVAL)
+  const gboolean is_deterministic = of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON;
+  if (!work || of->plan.value[PLAN_TASK] == PLAN_TASK_EVAL)
     return NULL;
   const PlanWorkspace *said = plan_lower_find_workspace (
-      input->model, input->cluster, advise_workspaces (input), resolved,
-      is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
+      of, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
   g_autofree char *size = plan_units_format_size (plan_dtype_bytes (work->dtype, work->elements));
   if (!said)
     return g_strdup_printf ("attention backwards works in %s by rule: of this shape nothing "

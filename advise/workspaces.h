@@ -1,9 +1,9 @@
-/* Schedules with the workspaces that cuDNN asks for attention, by rows of the store and shipped
- * ones. */
+/* Cases with the workspaces that cuDNN asks for attention, by rows of the store and shipped ones.
+ */
 #pragma once
 #include "advise/input.h"
+#include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
-#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -11,13 +11,12 @@ G_BEGIN_DECLS
  * once, and owned by this module. Any thread may ask. */
 const PlanWorkspaces *advise_workspaces (const AdviseInput *input);
 
-/* plan_lower with these workspaces. */
-PlanSchedule *advise_lower (const AdviseInput *input, const Plan *resolved, guint rank,
-                            GError **error);
+/* The case of a plan for the input's model and cluster, which have to outlive it, with these
+ * workspaces. */
+PlanCase *advise_case (const AdviseInput *input, const Plan *plan, GError **error);
 
 /* "attention backwards works in 65.5MiB, as cuDNN 9.19.0 says", or by which rule it is taken to;
  * NULL where no such pass is. The caller frees. */
-char *advise_describe_workspace (const AdviseInput *input, const Plan *resolved,
-                                 const PlanSchedule *schedule);
+char *advise_describe_workspace (const PlanCase *of, const PlanSchedule *schedule);
 
 G_END_DECLS

@@ -74,21 +74,18 @@ static gboolean
 add_run (Fitted *self, AdviseRun *run, const char *db, double weight, guint n_parts, GError **error)
 {
   const PlanCluster *cluster = run->row.cluster;
-  const PlanStack *stack = plan_stack_of (&run->plan, cluster->kind, error);
-  PlanSchedule *schedule
-      = stack ? plan_lower (run->row.model, cluster, &run->plan, 0, error) : NULL;
+  const char *stack = run->of->stack->name;
+  PlanSchedule *schedule = plan_lower (run->of, 0, error);
   if (!schedule)
     return FALSE;
+  SimCostInput input = sim_cost_input (run->of, schedule);
+  input.measurements = advise_measurements (cluster);
+  input.timings = advise_timings (cluster, run->of->stack, db, NULL);
   g_ptr_array_add (self->schedules, schedule);
   g_ptr_array_add (self->runs, run);
-  const SimObservation row = { .input = { .schedule = schedule,
-                                          .cluster = cluster,
-                                          .stack = stack,
-                                          .plan = &run->plan,
-                                          .measurements = advise_measurements (cluster),
-                                          .timings = advise_timings (cluster, stack, db, NULL) },
+  const SimObservation row = { .input = input,
                                .gpu = cluster->device_name,
-                               .stack = stack->name,
+                               .stack = stack,
                                .site = cluster->site,
                                .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
                                .weight = weight,

@@ -126,7 +126,7 @@ cmd_diff (int argc, char **argv, GError **error)
     return CLI_FAILED;
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
   cli_compare_inputs (table, &pair.input[0], &pair.input[1]);
-  cli_compare_fields (table, &pair.prediction[0].plan, &pair.prediction[1].plan);
+  cli_compare_fields (table, &pair.prediction[0].of->plan, &pair.prediction[1].of->plan);
   cli_compare_costs (table, &pair.prediction[0], &pair.prediction[1]);
   cli_table_print (table, format);
   return pair.prediction[0].fits || pair.prediction[1].fits ? CLI_DONE : CLI_NOT_FEASIBLE;

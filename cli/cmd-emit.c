@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "advise/workspaces.h"
 #include "cli/io/commands.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
@@ -32,7 +33,7 @@ cmd_emit (int argc, char **argv, GError **error)
   g_autofree char *as = NULL, *runtime_name = NULL, *path = NULL;
   PlanEmitKind kind = PLAN_EMIT_PLAN;
   PlanEmitRuntime runtime;
-  Plan plan;
+  g_autoptr (PlanCase) of = NULL;
   const GOptionEntry entries[] = {
     { "as", 0, 0, G_OPTION_ARG_STRING, &as,
       "what is written, of those below; by the plan's stack unless said", "TARGET" },
@@ -51,12 +52,9 @@ cmd_emit (int argc, char **argv, GError **error)
     return *error ? CLI_FAILED : CLI_DONE;
   if (!parse_kind (as, runtime_name, &kind, &runtime, error)
       || !cli_input_read (&options, NULL, &input, error)
-      || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
+      || !(of = advise_case (&input, &input.plan, error)))
     return CLI_FAILED;
-  const PlanEmitSubject subject = { .model = input.model,
-                                    .cluster = input.cluster,
-                                    .cluster_spec = input.cluster_spec,
-                                    .plan = &plan };
+  const PlanEmitSubject subject = { .of = of, .cluster_spec = input.cluster_spec };
   if (options.from_megatron && !(as && kind == PLAN_EMIT_PLAN))
     fprintf (stderr,
              "%s: note: its data, checkpoints and learning rates are no part of a plan: what is "

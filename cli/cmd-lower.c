@@ -6,6 +6,7 @@
 #include "cli/io/options.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
+#include "planner/lower/lower.h"
 
 #include <stdio.h>
 
@@ -14,9 +15,9 @@ cmd_lower (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (AdviseInput) input = { 0 };
+  g_autoptr (PlanCase) of = NULL;
   g_autofree char *asked = NULL;
   gint64 rank = 0;
-  Plan plan;
   const GOptionEntry entries[] = {
     { "rank", 0, 0, G_OPTION_ARG_STRING, &asked, "the rank whose schedule it is; 0 unless said",
       "N" },
@@ -29,16 +30,16 @@ cmd_lower (int argc, char **argv, GError **error)
     return *error ? CLI_FAILED : CLI_DONE;
   if ((asked && !plan_units_parse_int (asked, "--rank", 0, G_MAXINT32, &rank, error))
       || !cli_input_read (&options, NULL, &input, error)
-      || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error))
+      || !(of = advise_case (&input, &input.plan, error)))
     return CLI_FAILED;
-  const gint64 ranks = plan_data_parallel (&plan, input.cluster);
+  const gint64 ranks = plan_data_parallel (&of->plan, of->cluster);
   if (rank >= ranks)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                    "--rank: this plan has ranks 0 to %" G_GINT64_FORMAT, ranks - 1);
       return CLI_FAILED;
     }
-  g_autoptr (PlanSchedule) schedule = advise_lower (&input, &plan, (guint)rank, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (of, (guint)rank, error);
   if (!schedule)
     return CLI_FAILED;
   g_autofree char *text = plan_schedule_print (schedule);

@@ -10,6 +10,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
+#include "planner/lower/lower.h"
 #include "plots/plot.h"
 
 #include <stdio.h>
@@ -46,7 +47,7 @@ predict_subject (const CliOptions *options, Subject *subject, GError **error)
   if (!cli_input_read (options, NULL, &input, error) || !advise_predict (&input, &prediction, error)
       || !advise_prediction_expand (&prediction, &input, error))
     return FALSE;
-  g_autofree char *label = advise_plan_label (&prediction.plan);
+  g_autofree char *label = advise_plan_label (&prediction.of->plan);
   subject->title = cli_plot_title (&input, label, NULL);
   subject->schedule = g_steal_pointer (&prediction.schedule);
   subject->simulated = g_steal_pointer (&prediction.trace);
@@ -73,7 +74,7 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
   g_auto (AdviseInput) input = { 0 };
   g_auto (DbRun) row = { 0 };
   gint64 id;
-  Plan plan;
+  g_autoptr (PlanCase) of = NULL;
   if (!plan_units_parse_int (run, "--run", 1, G_MAXINT64, &id, error))
     return FALSE;
   g_autoptr (DbStore) store = db_store_open_readonly (options->db, error);
@@ -82,13 +83,13 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
   g_free (options->plan);
   options->plan = g_strdup_printf ("@%" G_GINT64_FORMAT, id);
   if (!cli_input_read (options, NULL, &input, error)
-      || !plan_resolve (&input.plan, input.model, input.cluster, &plan, error)
-      || !(subject->schedule = advise_lower (&input, &plan, 0, error))
+      || !(of = advise_case (&input, &input.plan, error))
+      || !(subject->schedule = plan_lower (of, 0, error))
       || !is_same_schedule (subject->schedule, &row, error)
       || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
       || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error)))
     return FALSE;
-  g_autofree char *label = advise_plan_label (&plan);
+  g_autofree char *label = advise_plan_label (&of->plan);
   subject->title = cli_plot_title (&input, label, NULL);
   return TRUE;
 }

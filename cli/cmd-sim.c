@@ -30,7 +30,7 @@ static const CliColumn sweep_columns[] = {
 static void
 add_sweep_row (CliTable *table, const Plan *asked, const AdvisePrediction *p, const char *note)
 {
-  const Plan *plan = p ? &p->plan : asked;
+  const Plan *plan = p ? &p->of->plan : asked;
   g_autofree char *strategy = plan_field_print (PLAN_STRATEGY, plan->value[PLAN_STRATEGY]);
   cli_table_add (table, strategy);
   if (plan->value[PLAN_MBS] == PLAN_UNSET)
@@ -77,7 +77,7 @@ best_consider (Best *self, const AdvisePrediction *p, const char *note)
 {
   if (self->label && p->tokens_per_s_per_gpu <= self->tokens_per_s_per_gpu)
     return;
-  g_autofree char *label = advise_plan_label (&p->plan);
+  g_autofree char *label = advise_plan_label (&p->of->plan);
   g_free (self->label);
   self->label = g_strjoin (" ", label, *note ? note : NULL, NULL);
   self->tokens_per_s_per_gpu = p->tokens_per_s_per_gpu;
@@ -163,8 +163,8 @@ print_memory (const AdvisePrediction *p)
       cli_table_add_real (table, advise_mib (m->by_category[c]), 1);
     }
   cli_table_add (table, "outside the plan (workspaces, tables)");
-  cli_table_add_real (table, advise_mib (p->stack->fixed_bytes), 1);
-  cli_table_add_real (table, advise_mib (p->stack->fixed_bytes), 1);
+  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
+  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
   cli_table_add (table, "allocated, max allocated");
   cli_table_add_real (table, advise_mib (m->allocated), 1);
   cli_table_add_real (table, advise_mib (m->max_allocated), 1);
@@ -233,14 +233,14 @@ static void
 print_peaks (const AdvisePrediction *p)
 {
   guint64 peaks[PLAN_N_PHASES];
-  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->stack->allocation_bytes, peaks);
+  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->of->stack->allocation_bytes, peaks);
   printf ("most in each part of the step:");
   const char *comma = "";
   for (guint i = 0; i < PLAN_N_PHASES; i++)
     if (peaks[i] > 0)
       {
         printf ("%s %s %.1f", comma, plan_phase_name (i),
-                advise_mib (peaks[i] + p->stack->fixed_bytes));
+                advise_mib (peaks[i] + p->of->stack->fixed_bytes));
         comma = ",";
       }
   printf (" MiB\n");
@@ -249,14 +249,14 @@ print_peaks (const AdvisePrediction *p)
 static void
 print_details (const AdvisePrediction *p, const AdviseInput *input)
 {
-  g_autofree char *label = advise_plan_label (&p->plan);
+  g_autofree char *label = advise_plan_label (&p->of->plan);
   g_autofree char *peak = advise_peak_name (&p->trace->memory, p->schedule);
   const PlanMemory *m = &p->trace->memory;
   printf ("%s on %s (%" G_GINT64_FORMAT " x %s), stack %s: %s\n%s gbs=%" G_GINT64_FORMAT
           " seq=%" G_GINT64_FORMAT "\n\n",
           input->model->name, input->cluster->name, plan_cluster_devices (input->cluster),
-          input->cluster->device_name, p->stack->name, p->stack->source, label,
-          p->plan.value[PLAN_GBS], p->plan.value[PLAN_SEQ]);
+          input->cluster->device_name, p->of->stack->name, p->of->stack->source, label,
+          p->of->plan.value[PLAN_GBS], p->of->plan.value[PLAN_SEQ]);
   print_time (p);
   g_autofree char *uncertainty = advise_describe_uncertainty (p->error_range);
   g_autofree char *costs = advise_describe_costs (p);
@@ -271,7 +271,7 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
           advise_mib (input->cluster->memory_bytes), p->fits ? "fits" : "does not fit");
   if (p->p_fits >= 0)
     printf ("probability that it fits: %.3f\n", p->p_fits);
-  g_autofree char *workspace = advise_describe_workspace (input, &p->plan, p->schedule);
+  g_autofree char *workspace = advise_describe_workspace (p->of, p->schedule);
   if (workspace)
     printf ("%s\n", workspace);
   for (guint i = 0; i < p->hazards->len; i++)
@@ -349,7 +349,7 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
   else if (format == CLI_FORMAT_CSV)
     {
       g_autoptr (CliTable) table = cli_table_new (sweep_columns, G_N_ELEMENTS (sweep_columns));
-      add_sweep_row (table, &prediction.plan, &prediction, NULL);
+      add_sweep_row (table, &prediction.of->plan, &prediction, NULL);
       cli_table_print (table, format);
     }
   else if (!trace_path || strcmp (trace_path, "-") != 0)

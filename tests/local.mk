@@ -117,7 +117,7 @@ tests_unit_test_comm_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exact_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 # The evaluator and its kernels once more, with double in the place of float.
-EXTRA_DIST += %D%/share.h %D%/unit/double.h
+EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
@@ -458,6 +458,7 @@ golden_tests = \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-p-fits.test \
   %D%/golden/query-tiny.test \
+  %D%/golden/query-unmodelled-stack.test \
   %D%/golden/refused-experts.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-fsdp1.test \
@@ -492,6 +493,7 @@ golden_tests = \
   %D%/golden/show-model-keys.test \
   %D%/golden/show-names.test \
   %D%/golden/show-plan.test \
+  %D%/golden/show-plan-cp.test \
   %D%/golden/show-plan-csv.test \
   %D%/golden/show-plan-json.test \
   %D%/golden/show-rules.test \

@@ -52,13 +52,13 @@ add_peaks (const AdvisePrediction *self, JsonBuilder *builder)
   static const char *const names[PLAN_N_PHASES]
       = { "loss", "backward", "backward_end", "optimizer" };
   guint64 peaks[PLAN_N_PHASES];
-  plan_memory_phase_peaks (&self->trace->memory, self->schedule, self->stack->allocation_bytes,
+  plan_memory_phase_peaks (&self->trace->memory, self->schedule, self->of->stack->allocation_bytes,
                            peaks);
   json_builder_set_member_name (builder, "peaks_mib");
   json_builder_begin_object (builder);
   for (guint p = 0; p < PLAN_N_PHASES; p++)
     if (peaks[p] > 0)
-      add_number (builder, names[p], advise_mib (peaks[p] + self->stack->fixed_bytes));
+      add_number (builder, names[p], advise_mib (peaks[p] + self->of->stack->fixed_bytes));
     else
       {
         json_builder_set_member_name (builder, names[p]);
@@ -173,7 +173,7 @@ void
 cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
                         JsonBuilder *builder)
 {
-  cli_plan_to_json (&self->plan, input->model, builder);
+  cli_plan_to_json (&self->of->plan, self->of->model, builder);
   add_number (builder, "step_ms", self->step_ms);
   add_number (builder, "tokens_per_s_per_gpu", self->tokens_per_s_per_gpu);
   add_number (builder, "tflops_per_gpu", self->tflops_per_gpu);

@@ -6,6 +6,7 @@
 #include "cli/plot/plot-kinds.h"
 
 #include "advise/predict.h"
+#include "advise/workspaces.h"
 #include "cli/io/sweep.h"
 #include "cli/query/query.h"
 #include "planner/base/error.h"
@@ -197,7 +198,7 @@ sweep_pareto (CliPlot *self, char **out_text, GError **error)
     {
       const AdvisePrediction *p = prediction_at (swept.predictions, i);
       g_autofree char *fields = cli_describe_swept (&g_array_index (swept.plans, Plan, i), sweeps);
-      g_autofree char *label = label_of (&p->plan, &input.plan, &input.plan);
+      g_autofree char *label = label_of (&p->of->plan, &input.plan, &input.plan);
       g_ptr_array_add (labels, g_strjoin (" ", label, *fields ? fields : NULL, NULL));
       const PlotPoint point = { .label = labels->pdata[i],
                                 .memory_gib = gib (p->trace->memory.device),
@@ -369,7 +370,7 @@ read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrA
           return FALSE;
         }
       g_array_append_val (out_swept->predictions, prediction);
-      g_autofree char *label = advise_plan_label (&prediction.plan);
+      g_autofree char *label = advise_plan_label (&prediction.of->plan);
       g_autofree char *name = g_path_get_basename (*word);
       g_ptr_array_add (labels, g_strdup_printf ("%s: %s", name, label));
       if (word == self->plans)
@@ -401,10 +402,11 @@ find_plans (const CliPlot *self, AdviseInput *input, Swept *out_swept, GPtrArray
       g_autoptr (GArray) best = find_best (self, input, error);
       if (!best || !predict_plans (input, best, out_swept, error))
         return FALSE;
-      plan_resolve (&input->plan, input->model, input->cluster, &base, NULL); /* as those are */
+      g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL);
+      base = of ? of->plan : input->plan; /* as those are */
     }
   for (guint i = 0; i < out_swept->plans->len; i++)
-    g_ptr_array_add (labels, label_of (&prediction_at (out_swept->predictions, i)->plan,
+    g_ptr_array_add (labels, label_of (&prediction_at (out_swept->predictions, i)->of->plan,
                                        &g_array_index (out_swept->plans, Plan, i), &base));
   return TRUE;
 }

@@ -5,6 +5,7 @@
 #include "cli/plot/plot-kinds.h"
 
 #include "advise/predict.h"
+#include "advise/workspaces.h"
 #include "cli/io/sweep.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
@@ -113,13 +114,13 @@ static gboolean
 score_at (const AdviseInput *input, const Plan *asked, gint64 first, PlotScalingPoint *point,
           GError **error)
 {
+  g_autoptr (PlanCase) of = NULL;
   SimSummary summary;
   Plan plan = *asked;
-  if (!grow_batch (&plan, first, point->gpus, error)
-      || !plan_resolve (&plan, input->model, input->cluster, &plan, error)
-      || !advise_measure_plan (input, &plan, &summary, error))
+  if (!grow_batch (&plan, first, point->gpus, error) || !(of = advise_case (input, &plan, error))
+      || !advise_measure_case (input, of, &summary, error))
     return FALSE;
-  const double tokens = (double)(plan.value[PLAN_GBS] * plan.value[PLAN_SEQ]);
+  const double tokens = (double)(of->plan.value[PLAN_GBS] * of->plan.value[PLAN_SEQ]);
   point->tokens_per_s_per_gpu = 1e9 * tokens / (double)summary.step_ns / point->gpus;
   point->fits = summary.memory.device <= input->cluster->memory_bytes;
   return TRUE;

@@ -62,7 +62,7 @@ name_plan (const AdviseQuestion *question, gint64 id)
 static void
 print_next (const AdviseChoice *choice, const AdviseAnswer *best)
 {
-  const Plan *plan = &best->prediction.plan;
+  const Plan *plan = &best->prediction.of->plan;
   g_autofree char *name = name_plan (choice->question, best->id);
   const gboolean is_own = plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_NATIVE;
   const gboolean is_here = is_own && choice->input->cluster->kind == PLAN_DEVICE_CPU;
@@ -81,7 +81,7 @@ cli_query_print_card (const AdviseQuery *self, const AdviseChoice *choice)
   const AdviseInput *input = choice->input;
   const AdvisePrediction *p = &best->prediction;
   const gint64 devices = plan_cluster_devices (input->cluster);
-  const Plan *plan = &p->plan;
+  const Plan *plan = &p->of->plan;
   g_autofree char *stack = plan_field_print (PLAN_STACK, plan->value[PLAN_STACK]);
   g_autofree char *settings = advise_query_differences (&best->found->plan, &input->plan);
   g_autofree char *time = describe_time (p);

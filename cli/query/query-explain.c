@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "advise/score.h"
+#include "advise/workspaces.h"
 #include "cli/io/compare.h"
 #include "cli/io/prediction-json.h"
 #include "cli/query/query-keep.h"
@@ -98,7 +99,7 @@ static void
 keep_best_of_each (Explanation *self)
 {
   gboolean is_there[PLAN_N_FIELDS] = { FALSE };
-  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.plan;
+  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.of->plan;
   guint n = 0;
   for (guint i = 0; i < self->changes->len; i++)
     {
@@ -129,15 +130,17 @@ find_changes (Explanation *self, GError **error)
   g_autoptr (GArray) plans = plan_space_neighbours (space, &self->mine.plan);
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (input, self->choice->p_fits);
   self->changes = g_array_new (FALSE, TRUE, sizeof (Change));
-  const gboolean is_admitted = self->illegal || plan_space_admits (space, &self->prediction.plan);
+  const gboolean is_admitted
+      = self->illegal || plan_space_admits (space, &self->prediction.of->plan);
   for (guint i = 0; i < plans->len; i++)
     {
+      g_autoptr (PlanCase) of = advise_case (input, &g_array_index (plans, Plan, i), NULL);
       Change change;
-      if (plan_resolve (&g_array_index (plans, Plan, i), input->model, input->cluster, &change.plan,
-                        NULL)
-          && (!is_admitted || plan_space_admits (space, &change.plan))
-          && advise_scorer_score (&change.plan, NULL, scorer, &change.score))
-        g_array_append_val (self->changes, change);
+      if (!of || (is_admitted && !plan_space_admits (space, &of->plan))
+          || !advise_scorer_score (of, NULL, scorer, &change.score))
+        continue;
+      change.plan = of->plan;
+      g_array_append_val (self->changes, change);
     }
   self->n_legal = self->changes->len;
   g_array_sort_with_data (self->changes, compare_changes, self);
@@ -170,7 +173,7 @@ keep (Explanation *self)
   if (!self->illegal)
     kept[n++] = (CliKept){ input->model,
                            input->cluster,
-                           &self->prediction.plan,
+                           &self->prediction.of->plan,
                            { .time_ns = self->prediction.trace->step_ns,
                              .device_bytes = self->prediction.trace->memory.device },
                            0 };
@@ -249,7 +252,7 @@ change_table (const Explanation *self)
           { "device_mib", TRUE }, { "device_change_mib", TRUE }, { "fits", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   const PlanTrace *mine = self->prediction.trace;
-  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.plan;
+  const Plan *from = self->illegal ? &self->mine.plan : &self->prediction.of->plan;
   for (guint i = 0; i < MIN (self->changes->len, (guint)self->choice->question->top); i++)
     {
       const Change *change = &g_array_index (self->changes, Change, i);
@@ -287,7 +290,7 @@ comparison (const Explanation *self)
       cli_query_add_id (table, best->id);
       cli_table_add (table, NULL);
     }
-  cli_compare_fields (table, &self->prediction.plan, &best->found->plan);
+  cli_compare_fields (table, &self->prediction.of->plan, &best->found->plan);
   cli_compare_costs (table, &self->prediction, &best->prediction);
   return table;
 }

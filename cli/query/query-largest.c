@@ -5,6 +5,7 @@
  * are found by halving among those; micro batches are few, and each is tried. */
 #include "config.h"
 
+#include "advise/workspaces.h"
 #include "cli/query/query-keep.h"
 #include "cli/query/query.h"
 #include "planner/base/error.h"
@@ -171,7 +172,8 @@ explain (Largest *self, gint64 bad)
                             name, bad, advise_mib (bytes),
                             advise_mib (bytes - self->choice.memory_bytes));
   g_clear_error (&why);
-  if (plan_resolve (&self->input.plan, self->input.model, self->input.cluster, &plan, &why))
+  g_autoptr (PlanCase) of = advise_case (&self->input, &self->input.plan, &why);
+  if (of)
     return g_strdup_printf ("%s=%" G_GINT64_FORMAT " leaves no legal plan", name, bad);
   return g_strdup_printf ("%s=%" G_GINT64_FORMAT " leaves no legal plan: %s", name, bad,
                           why->message);

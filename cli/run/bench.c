@@ -390,17 +390,14 @@ bus_factor (PlanOpKind kind, guint ranks)
 static gint64
 model_ns (const Bench *self, guint i)
 {
-  const PlanStack *stack = plan_stack_of (&self->frame.plan, self->cluster->kind, NULL);
+  const PlanCase *of = self->frame.of;
   ExecBenchOp alone = *op_at (self, i);
   alone.batch = 1;
   alone.pauses = 0;
   g_autoptr (PlanSchedule) schedule = exec_bench_schedule (&alone, 0, self->ranks, 1);
-  const SimParams params = advise_params (self->adjustments, self->cluster, stack);
-  const SimCostInput input = { .schedule = schedule,
-                               .cluster = self->cluster,
-                               .stack = stack,
-                               .plan = &self->frame.plan,
-                               .params = &params };
+  const SimParams params = advise_params (self->adjustments, of->cluster, of->stack);
+  SimCostInput input = sim_cost_input (of, schedule);
+  input.params = &params;
   g_autoptr (SimCost) cost = sim_cost_new (&input, NULL);
   PlanCursor cursor;
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);

@@ -16,6 +16,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
+#include "planner/lower/lower.h"
 #include "planner/schedule/arena.h"
 
 #include <locale.h>
@@ -254,7 +255,7 @@ static gboolean
 open_sources (AdviseTraining *training, const RunOptions *options, GError **error)
 {
   ExecJob *job = &training->job;
-  const gint64 seq = job->plan->value[PLAN_SEQ], vocab = job->model->vocab;
+  const gint64 seq = job->of->plan.value[PLAN_SEQ], vocab = job->of->model->vocab;
   if (options->resume && options->init)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -268,9 +269,9 @@ open_sources (AdviseTraining *training, const RunOptions *options, GError **erro
       return FALSE;
     }
   if ((options->resume
-       && !(training->resume = exec_checkpoint_open (options->resume, job->model, error)))
+       && !(training->resume = exec_checkpoint_open (options->resume, job->of->model, error)))
       || (options->init
-          && !(training->weights = exec_weights_open (options->init, job->model, error)))
+          && !(training->weights = exec_weights_open (options->init, job->of->model, error)))
       || (options->data
           && !(training->tokens = exec_tokens_open (options->data, vocab, seq, error)))
       || (options->eval_data
@@ -306,7 +307,7 @@ static gboolean
 evaluation_fits (const AdviseTraining *training, const AdviseInput *input, GError **error)
 {
   g_auto (PlanArena) arena = { 0 };
-  g_autoptr (PlanSchedule) schedule = advise_lower (input, &training->eval_plan, 0, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (training->eval_of, 0, error);
   if (!schedule || !plan_arena_init (&arena, schedule, error))
     return FALSE;
   const guint64 needs = arena.size_bytes + training->prediction.trace->memory.device;
@@ -326,13 +327,12 @@ evaluation_fits (const AdviseTraining *training, const AdviseInput *input, GErro
 static gboolean
 plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **error)
 {
-  Plan plan = *training->job.plan;
+  Plan plan = training->job.of->plan;
   if (training->job.eval_every == 0)
     return TRUE;
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-  training->job.eval_plan = &training->eval_plan;
-  if (plan_resolve (&plan, input->model, input->cluster, &training->eval_plan, error)
-      && evaluation_fits (training, input, error))
+  training->job.eval_of = training->eval_of = advise_case (input, &plan, error);
+  if (training->eval_of && evaluation_fits (training, input, error))
     return TRUE;
   g_prefix_error (error, "--eval-every: ");
   return FALSE;
@@ -362,17 +362,13 @@ prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options
   if (!training->job.is_unlisted && !advise_prediction_expand (&training->prediction, input, error))
     return FALSE;
   training->input = input;
-  training->job.model = input->model;
-  training->job.plan = &training->prediction.plan;
-  training->job.cluster = input->cluster;
-  training->job.asked = advise_workspaces (input);
+  training->job.of = training->prediction.of;
   training->job.kernels = cli_backend.kernels;
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope = input->model->rope;
   training->job.constants.window = input->model->window;
-  if (!exec_runnable_check (&training->job, training->job.plan, training->prediction.schedule,
-                            error))
+  if (!exec_runnable_check (&training->job, training->job.of, training->prediction.schedule, error))
     return FALSE;
   return open_sources (training, options, error) && plan_evaluation (training, input, error);
 }

@@ -125,11 +125,11 @@ gboolean
 cli_ranks_agree (AdviseTraining *training, GError **error)
 {
   const ExecJob *job = &training->job;
-  const gint64 outer = job->plan->value[PLAN_DP_OUTER];
+  const gint64 outer = job->of->plan.value[PLAN_DP_OUTER];
   if (!are_processes (training))
     return TRUE;
-  g_autofree char *model = plan_model_print (job->model);
-  g_autofree char *plan = plan_print (job->plan);
+  g_autofree char *model = plan_model_print (job->of->model);
+  g_autofree char *plan = plan_print (&job->of->plan);
   g_autofree char *settings = print_all_settings (job);
   g_autofree char *schedule = plan_schedule_hash (training->prediction.schedule);
   const ExecAgreed agreed[] = {

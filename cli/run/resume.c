@@ -51,7 +51,7 @@ cli_resume_settings (const ExecJob *job)
   g_autofree char *data = describe_data (job);
   g_ptr_array_add (list, g_strdup_printf ("data=%s", data));
   for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
-    add_field (list, job->plan, fields[i]);
+    add_field (list, &job->of->plan, fields[i]);
   add_real (list, "lr", job->constants.lr);
   add_real (list, "warmup", (double)job->rate.warmup_steps);
   g_ptr_array_add (list, g_strdup_printf ("decay=%s", decays[job->rate.decay]));

@@ -47,6 +47,7 @@ is_root (const AdviseTraining *self)
 void
 cli_training_clear (AdviseTraining *self)
 {
+  g_clear_pointer (&self->eval_of, plan_case_free);
   advise_prediction_clear (&self->prediction);
   g_clear_pointer (&self->resume, exec_checkpoint_free);
   g_clear_pointer (&self->weights, exec_weights_free);
@@ -62,7 +63,7 @@ cli_training_clear (AdviseTraining *self)
 static gint64
 tokens_per_step (const AdviseTraining *self)
 {
-  const Plan *plan = &self->prediction.plan;
+  const Plan *plan = &self->prediction.of->plan;
   return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
 }
 
@@ -167,8 +168,8 @@ fill_run (const AdviseTraining *self, DbRun *run)
                   .host = g_strdup (g_get_host_name ()),
                   .model_text = plan_model_print (self->input->model),
                   .cluster_text = plan_cluster_print (self->input->cluster),
-                  .plan_text = plan_print (&self->prediction.plan),
-                  .plan_hash = plan_hash (&self->prediction.plan),
+                  .plan_text = plan_print (&self->prediction.of->plan),
+                  .plan_hash = plan_hash (&self->prediction.of->plan),
                   .schedule_hash = plan_schedule_hash (self->prediction.schedule),
                   .ranks = self->ranks,
                   .steps = self->job.steps,
@@ -221,7 +222,7 @@ tokens_per_s (const AdviseTraining *self, const ExecResult *result)
 static gboolean
 is_timed_here (const AdviseTraining *self)
 {
-  return advise_timings (self->input->cluster, self->prediction.stack, self->input->db,
+  return advise_timings (self->input->cluster, self->prediction.of->stack, self->input->db,
                          self->input->comm)
          != NULL;
 }

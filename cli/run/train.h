@@ -29,7 +29,7 @@ typedef struct
   char *data, *save;
   char **settings; /* as a checkpoint keeps them */
   int save_lock;   /* -1: none */
-  Plan eval_plan;
+  PlanCase *eval_of;
 } AdviseTraining;
 
 /* All but the communicator and the placement, which that uses. */

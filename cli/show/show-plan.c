@@ -5,6 +5,7 @@
 #include "cli/show/show-plan.h"
 
 #include "advise/predict.h"
+#include "advise/workspaces.h"
 #include "planner/emit/emit.h"
 #include "planner/lower/hazards.h"
 #include "planner/lower/layout.h"
@@ -31,31 +32,30 @@ elements_of (const PlanTensor *tensors, guint n)
 }
 
 static void
-derive (const AdviseInput *input, const Plan *plan, const PlanStack *stack, Figure *out)
+derive (const PlanCase *of, Figure *out)
 {
-  PlanLayout layout;
-  const gint64 ranks = plan_data_parallel (plan, input->cluster);
-  plan_layout_init (&layout, input->model, stack, plan, ranks);
-  const PlanBucket *b = layout.buckets;
-  const gint64 shards = (gint64)layout.shards;
+  const Plan *plan = &of->plan;
+  const PlanLayout *layout = &of->layout;
+  const PlanBucket *b = layout->buckets;
+  const gint64 shards = (gint64)layout->shards;
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
   gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
   gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
-  if (layout.by_size) /* buckets are no layer's, and pad what they hold */
+  if (layout->by_size) /* buckets are no layer's, and pad what they hold */
     {
       g_auto (PlanBuckets) buckets = { 0 };
-      plan_buckets_init (&buckets, input->model, &layout.rule);
+      plan_buckets_init (&buckets, of->model, &layout->rule);
       raw = padded = elements_of (buckets.layer, buckets.n_layer);
       embedding = elements_of (buckets.before, buckets.n_before);
       head = elements_of (buckets.after, buckets.n_after);
     }
   const Figure figures[N_FIGURES] = {
-    { "devices", plan_cluster_devices (input->cluster) },
-    { "data_parallel", ranks },
-    { "micro_batches", plan_micro_batches (plan, input->cluster) },
+    { "devices", plan_cluster_devices (of->cluster) },
+    { "data_parallel", plan_data_parallel (plan, of->cluster) },
+    { "micro_batches", plan_micro_batches (plan, of->cluster) },
     { "tokens_per_step", plan->value[PLAN_GBS] * plan->value[PLAN_SEQ] },
-    { "padded_vocab", plan_stack_padded_vocab (stack, input->model->vocab, plan->value[PLAN_TP]) },
-    { "units", input->model->layers },
+    { "padded_vocab", (gint64)layout->rule.vocab },
+    { "units", of->model->layers },
     { "unit_elements", raw },
     { "unit_elements_padded", padded },
     { "unit_elements_per_rank", padded / shards },
@@ -68,12 +68,9 @@ derive (const AdviseInput *input, const Plan *plan, const PlanStack *stack, Figu
 
 /* The words for a cluster are shorter than the file they stand for. */
 static void
-print_file (const AdviseInput *input, const Plan *plan, const Figure *figures, GPtrArray *hazards)
+print_file (const PlanCase *of, const char *cluster_spec, const Figure *figures, GPtrArray *hazards)
 {
-  const PlanEmitSubject subject = { .model = input->model,
-                                    .cluster = input->cluster,
-                                    .cluster_spec = input->cluster_spec,
-                                    .plan = plan };
+  const PlanEmitSubject subject = { .of = of, .cluster_spec = cluster_spec };
   g_autofree char *text = plan_emit_plan (&subject);
   fputs (text, stdout);
   puts ("");
@@ -105,10 +102,10 @@ print_rows (const Plan *plan, const PlanModel *model, const Figure *figures)
 }
 
 static void
-print_json (const AdviseInput *input, const Plan *plan, const Figure *figures, GPtrArray *hazards)
+print_json (const PlanCase *of, const Figure *figures, GPtrArray *hazards)
 {
-  g_autofree char *hash = plan_hash (plan);
-  g_autofree char *model = plan_model_print (input->model);
+  g_autofree char *hash = plan_hash (&of->plan);
+  g_autofree char *model = plan_model_print (of->model);
   g_autoptr (JsonBuilder) b = json_builder_new ();
   json_builder_begin_object (b);
   json_builder_set_member_name (b, "hash");
@@ -116,8 +113,8 @@ print_json (const AdviseInput *input, const Plan *plan, const Figure *figures, G
   json_builder_set_member_name (b, "model");
   json_builder_add_string_value (b, model);
   json_builder_set_member_name (b, "cluster");
-  json_builder_add_string_value (b, input->cluster->name);
-  cli_plan_to_json (plan, input->model, b);
+  json_builder_add_string_value (b, of->cluster->name);
+  cli_plan_to_json (&of->plan, of->model, b);
   json_builder_set_member_name (b, "derived");
   json_builder_begin_object (b);
   for (guint i = 0; i < N_FIGURES; i++)
@@ -135,20 +132,18 @@ print_json (const AdviseInput *input, const Plan *plan, const Figure *figures, G
 gboolean
 cli_show_plan (const AdviseInput *input, CliFormat format, GError **error)
 {
-  Plan plan;
   Figure figures[N_FIGURES];
-  const PlanStack *stack;
-  if (!plan_resolve (&input->plan, input->model, input->cluster, &plan, error)
-      || !(stack = plan_stack_of (&plan, input->cluster->kind, error)))
+  g_autoptr (PlanCase) of = advise_case (input, &input->plan, error);
+  if (!of)
     return FALSE;
-  derive (input, &plan, stack, figures);
-  g_autoptr (GPtrArray) hazards = plan_hazards_of (&plan, input->model, input->cluster);
+  derive (of, figures);
+  g_autoptr (GPtrArray) hazards = plan_hazards_of (of);
   if (format == CLI_FORMAT_JSON)
-    print_json (input, &plan, figures, hazards);
+    print_json (of, figures, hazards);
   else if (format == CLI_FORMAT_CSV)
-    print_rows (&plan, input->model, figures);
+    print_rows (&of->plan, of->model, figures);
   else
-    print_file (input, &plan, figures, hazards);
+    print_file (of, input->cluster_spec, figures, hazards);
   return TRUE;
 }
 

@@ -607,7 +607,7 @@ collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster,
                 GError **error)
 {
   g_autoptr (PlanModel) model = plan_model_new (source->model, error);
-  Plan plan, resolved;
+  Plan plan;
   if (!model || !parse_source (source, cluster, &plan, error))
     return FALSE;
   if (cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] <= 0)
@@ -618,9 +618,8 @@ collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster,
       exec_bench_refuse (refusals, why, 0);
       return TRUE;
     }
-  g_autoptr (PlanSchedule) schedule = plan_resolve (&plan, model, cluster, &resolved, error)
-                                          ? plan_lower (model, cluster, &resolved, 0, error)
-                                          : NULL;
+  g_autoptr (PlanCase) of = plan_case_new (model, cluster, &plan, NULL, error);
+  g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, 0, error) : NULL;
   if (schedule)
     collect (kinds, schedule, source->has_params);
   else

@@ -338,7 +338,7 @@ exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeat
   job.alone = op->params.n > 0 ? &op->params : NULL;
   *out_times = (ExecBenchTimes){ 0 };
   *out_why = NULL;
-  if (!exec_walk_open (&walk, &job, job.plan, schedule, comm, &why)
+  if (!exec_walk_open (&walk, &job, job.of, schedule, comm, &why)
       && why->code != PLAN_ERROR_INFEASIBLE)
     {
       exec_walk_close (&walk);
@@ -358,8 +358,8 @@ gboolean
 exec_bench_check (const ExecBenchFrame *frame, const ExecBenchOp *op, GError **error)
 {
   g_autoptr (PlanSchedule) schedule
-      = exec_bench_schedule (op, 0, (guint)plan_cluster_devices (frame->job.cluster), 1);
-  return exec_runnable_check (&frame->job, frame->job.plan, schedule, error);
+      = exec_bench_schedule (op, 0, (guint)plan_cluster_devices (frame->job.of->cluster), 1);
+  return exec_runnable_check (&frame->job, frame->job.of, schedule, error);
 }
 
 /* --- ranks -------------------------------------------------------------------------------- */
@@ -444,11 +444,9 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
   plan_init (&plan);
   if (!self->model || !plan_set (&plan, "stack", "native", error)
       || !plan_set (&plan, "gbs", gbs, error) || !plan_set (&plan, "seq", "16", error)
-      || !plan_resolve (&plan, self->model, cluster, &self->plan, error))
+      || !(self->of = plan_case_new (self->model, cluster, &plan, NULL, error)))
     return FALSE;
-  self->job = (ExecJob){ .model = self->model,
-                         .plan = &self->plan,
-                         .cluster = cluster,
+  self->job = (ExecJob){ .of = self->of,
                          .kernels = kernels,
                          .seed = 1,
                          .steps = 1,
@@ -467,5 +465,6 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
 void
 exec_bench_frame_clear (ExecBenchFrame *self)
 {
+  g_clear_pointer (&self->of, plan_case_free);
   g_clear_pointer (&self->model, plan_model_free);
 }

@@ -75,7 +75,7 @@ typedef struct
 {
   ExecJob job; /* its `join` is the caller's to set */
   PlanModel *model;
-  Plan plan;
+  PlanCase *of;
 } ExecBenchFrame;
 
 gboolean exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster,

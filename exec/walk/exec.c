@@ -18,7 +18,7 @@
 static gboolean
 mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
 {
-  const gint64 *value = walk->plan->value;
+  const gint64 *value = walk->of->plan.value;
   const guint ranks = walk->comm->ranks;
   g_autofree ExecExact *sums = g_new0 (ExecExact, 2 * ranks);
   ExecExact loss = { 0 };
@@ -43,11 +43,10 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
   const ExecJob *job = trained->job;
   ExecWalk walk;
-  g_autoptr (PlanSchedule) schedule = plan_lower_asked (job->model, job->cluster, job->asked,
-                                                        job->eval_plan, trained->comm->rank, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (job->eval_of, trained->comm->rank, error);
   if (!schedule)
     return FALSE;
-  gboolean ok = exec_walk_open (&walk, job, job->eval_plan, schedule, trained->comm, error);
+  gboolean ok = exec_walk_open (&walk, job, job->eval_of, schedule, trained->comm, error);
   walk.trained = trained;
   ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
        && exec_walk_run (&walk, PLAN_SECTION_STEP, error) && exec_walk_finish (&walk, error)
@@ -245,7 +244,7 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
   g_auto (ExecResult) result = { 0 };
   g_autoptr (GError) why = NULL;
   ExecWalk walk;
-  if (job->plan->value[PLAN_TASK] != PLAN_TASK_TRAIN)
+  if (job->of->plan.value[PLAN_TASK] != PLAN_TASK_TRAIN)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                            "task=eval is modelled and not executed by itself: it must be train, "
@@ -254,7 +253,7 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
     }
   if (!job->kernels->open (error))
     return FALSE;
-  const gboolean ok = exec_walk_open (&walk, job, job->plan, schedule, comm, &why)
+  const gboolean ok = exec_walk_open (&walk, job, job->of, schedule, comm, &why)
                       && run_walk (&walk, keeps_params, progress, user_data, &result, &why);
   exec_walk_close (&walk);
   if (!ok)
@@ -271,8 +270,7 @@ gboolean
 exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params, ExecProgress progress,
                gpointer user_data, ExecResult *out_result, GError **error)
 {
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower_asked (job->model, job->cluster, job->asked, job->plan, comm->rank, error);
+  g_autoptr (PlanSchedule) schedule = plan_lower (job->of, comm->rank, error);
   if (!schedule)
     return FALSE;
   if (plan_schedule_ranks (schedule) != comm->ranks)

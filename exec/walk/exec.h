@@ -10,13 +10,9 @@
 #include "exec/walk/checkpoint.h"
 #include "exec/walk/tokens.h"
 #include "exec/walk/weights.h"
-#include "planner/cluster/cluster.h"
-#include "planner/lower/layout.h"
-#include "planner/model/model.h"
-#include "planner/plan/plan.h"
+#include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
-#include "planner/schedule/workspaces.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -46,10 +42,7 @@ typedef struct
 
 typedef struct
 {
-  const PlanModel *model;
-  const Plan *plan; /* resolved, for this number of ranks */
-  const PlanCluster *cluster;
-  const PlanWorkspaces *asked; /* of cuDNN about it; may be NULL */
+  const PlanCase *of; /* for this number of ranks */
   const ExecKernels *kernels;
   guint64 seed;
   gint64 first_step, first_token; /* done and seen before, by the run that `resume` is of */
@@ -69,7 +62,7 @@ typedef struct
   const char *save;            /* folder of checkpoints; the last step always makes one */
   gint64 save_every;           /* steps; 0: only then */
   guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
-  const Plan *eval_plan;       /* `plan` with task=eval, resolved */
+  const PlanCase *eval_of;     /* the same with task=eval */
   gint64 eval_every;           /* steps; 0: never */
   gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
                             before the next one ends the run */

@@ -6,7 +6,7 @@
 G_BEGIN_DECLS
 
 /* UNSUPPORTED, with the model's property, the plan's field, the number format or the op. */
-gboolean exec_runnable_check (const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
+gboolean exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule *schedule,
                               GError **error);
 
 G_END_DECLS

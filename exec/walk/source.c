@@ -25,14 +25,14 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
   else if (job->weights)
     exec_weights_read (job->weights, role, layer, first, count, out);
   else
-    exec_data_weights (job->seed, job->model, role, layer, first, count, out);
+    exec_data_weights (job->seed, job->of->model, role, layer, first, count, out);
   return TRUE;
 }
 
 gint64
 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step)
 {
-  const gint64 *value = job->plan->value;
+  const gint64 *value = job->of->plan.value;
   if (is_eval)
     return 0;
   return job->first_token + (step - job->first_step) * value[PLAN_GBS] * value[PLAN_SEQ];
@@ -44,10 +44,10 @@ exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32
                       gint32 *out_targets, GError **error)
 {
   const ExecTokens *tokens = is_eval ? job->eval_tokens : job->tokens;
-  const gint64 seq = job->plan->value[PLAN_SEQ];
+  const gint64 seq = job->of->plan.value[PLAN_SEQ];
   if (tokens)
     return exec_tokens_read (tokens, (guint64)first, out_tokens, out_targets, error);
-  exec_data_sequence (job->seed, job->model->vocab,
+  exec_data_sequence (job->seed, job->of->model->vocab,
                       (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
                       out_tokens, out_targets);
   return TRUE;

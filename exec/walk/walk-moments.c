@@ -27,18 +27,18 @@ is_scaled (const Plan *plan, PlanField field)
 guint
 exec_walk_n_moment_scales (const ExecWalk *self)
 {
-  const Plan *plan = self->plan;
+  const Plan *plan = &self->of->plan;
   if (self->job->alone)
     return FLOATS_OF_PART;
   return !self->trained && (is_scaled (plan, PLAN_EXP_AVG) || is_scaled (plan, PLAN_EXP_AVG_SQ))
-             ? (guint)(self->job->model->layers + 1) * PLAN_N_TENSORS * FLOATS_OF_PART
+             ? (guint)(self->job->of->model->layers + 1) * PLAN_N_TENSORS * FLOATS_OF_PART
              : 0;
 }
 
 gboolean
 exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
   const guint n = slots->len * FLOATS_OF_PART;
   gboolean has_any = FALSE;
   for (ExecState state = EXEC_STATE_EXP_AVG; state <= EXEC_STATE_EXP_AVG_SQ; state++)
@@ -96,7 +96,7 @@ exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const Exec
                    plan_op_name (args->op->kind), args->op->dims[0]);
       return FALSE;
     }
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
     {
       PlanOp op = *args->op;
@@ -120,7 +120,7 @@ gboolean
 exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
                        GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);

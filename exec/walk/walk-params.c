@@ -18,13 +18,13 @@
 static const PlanSlot *
 slots_of (const ExecWalk *self)
 {
-  return self->layout.slots[PLAN_BUCKET_LAYER];
+  return self->of->layout.slots[PLAN_BUCKET_LAYER];
 }
 
 static guint
 n_slots (const ExecWalk *self)
 {
-  return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
+  return self->of->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
 }
 
 static gint32
@@ -39,8 +39,8 @@ find_array (const ExecWalk *self, const char *name)
 guint
 exec_walk_n_param_scales (const ExecWalk *self)
 {
-  return self->plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
-             ? (guint)self->job->model->layers * PLAN_N_TENSORS
+  return self->of->plan.value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+             ? (guint)self->job->of->model->layers * PLAN_N_TENSORS
              : 0;
 }
 
@@ -60,7 +60,7 @@ exec_walk_find_params (ExecWalk *self)
 static PlanDtype
 format_of (const ExecWalk *self)
 {
-  const gint64 gather = self->plan->value[PLAN_PARAM_GATHER];
+  const gint64 gather = self->of->plan.value[PLAN_PARAM_GATHER];
   return gather == PLAN_PARAM_GATHER_MXFP8   ? PLAN_DTYPE_MXFP8
          : gather == PLAN_PARAM_GATHER_NVFP4 ? PLAN_DTYPE_NVFP4
                                              : PLAN_DTYPE_FP8_128X128;

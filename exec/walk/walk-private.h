@@ -72,13 +72,12 @@ typedef struct _ExecWalk ExecWalk;
 struct _ExecWalk
 {
   const ExecJob *job;
-  const Plan *plan;                 /* what the schedule was lowered from */
+  const PlanCase *of;               /* what the schedule was lowered from */
   ExecComm *comm;                   /* of all ranks */
   ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule's groups */
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
-  PlanLayout layout;
-  PlanBuckets buckets; /* where it goes by size */
+  PlanBuckets buckets;     /* where the layout goes by size */
   PlanArena arena;
   float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
   float *moment_scales; /* the device's, shard after shard */
@@ -115,7 +114,7 @@ struct _ExecWalk
 };
 
 /* exec/walk/walk.c. A `close` follows every `open`. */
-gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan,
+gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);

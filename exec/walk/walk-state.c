@@ -62,7 +62,7 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
 static gboolean
 fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
   const PlanDtype dtype = shard->state[state].dtype;
   if (dtype == PLAN_DTYPE_E4M3)
     return exec_walk_fill_scaled (self, shard, state, error);
@@ -87,7 +87,7 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
 {
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[2];
-  const guint64 part = self->layout.buckets[op->dims[0]].padded / shards;
+  const guint64 part = self->of->layout.buckets[op->dims[0]].padded / shards;
   ExecShard shard = { .kind = (PlanBucketKind)op->dims[0],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[1],
@@ -162,7 +162,7 @@ static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
             GPtrArray *widened, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
@@ -221,7 +221,7 @@ static gboolean
 fill_sites (const ExecWalk *self, ExecState state, float *sites, GError **error)
 {
   g_autofree float *values = g_new (float, PLAN_QUANTIZERS_OF_PRODUCT *PLAN_QUANTIZER_HISTORY);
-  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+  for (gint64 layer = 0; layer < self->job->of->model->layers; layer++)
     for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       {
         guint64 at;
@@ -252,7 +252,7 @@ add_sites (const ExecWalk *self, GArray *pieces)
 {
   if (self->sites.scales < 0 || self->comm->rank > 0)
     return;
-  for (gint64 layer = 0; layer < self->job->model->layers; layer++)
+  for (gint64 layer = 0; layer < self->job->of->model->layers; layer++)
     for (guint product = 0; product < PLAN_QUANTIZER_PRODUCTS; product++)
       for (ExecState state = EXEC_STATE_SCALES; state <= EXEC_STATE_HISTORY; state++)
         {
@@ -277,7 +277,7 @@ exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error)
                                     .names = self->checkpoints,
                                     .step = steps_done,
                                     .tokens = exec_source_first_token (job, FALSE, steps_done),
-                                    .model = job->model,
+                                    .model = job->of->model,
                                     .settings = job->settings };
   for (guint i = 0; i < self->shards->len; i++)
     {

@@ -127,7 +127,7 @@ static guint64
 n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
 {
   if (op->kind == PLAN_OP_INIT)
-    return walk->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
+    return walk->of->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
   return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
 }
 
@@ -164,7 +164,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
                       .constants = &walk->constants,
                       .taken_sms = taken_sms (walk, op->stream),
                       .is_deterministic
-                      = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
+                      = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       if (op->refs[i].array < 0)
@@ -231,7 +231,7 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 gboolean
 exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
 {
-  const gint64 seq = walk->plan->value[PLAN_SEQ], mbs = walk->plan->value[PLAN_MBS];
+  const gint64 seq = walk->of->plan.value[PLAN_SEQ], mbs = walk->of->plan.value[PLAN_MBS];
   const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
   const gboolean is_eval = walk->trained != NULL;
   const gint64 first = exec_source_first_token (walk->job, is_eval, walk->step) + turn * mbs * seq;
@@ -246,8 +246,8 @@ static gboolean
 run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
 {
   ExecDevice *device = walk->device;
-  const guint64 bytes
-      = (guint64)(walk->plan->value[PLAN_SEQ] * walk->plan->value[PLAN_MBS]) * sizeof (gint32);
+  const guint64 bytes = (guint64)(walk->of->plan.value[PLAN_SEQ] * walk->of->plan.value[PLAN_MBS])
+                        * sizeof (gint32);
   ExecLoad load = { .micro_batch = walk->micro_batch++ };
   if (!(load.tokens = device->ops->stage (device, bytes, error))
       || !(load.targets = device->ops->stage (device, bytes, error))
@@ -315,7 +315,7 @@ run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, 
 static guint64
 looked_at (const ExecWalk *walk, const PlanOp *op)
 {
-  const gint64 checks = walk->plan->value[PLAN_NAN_CHECK];
+  const gint64 checks = walk->of->plan.value[PLAN_NAN_CHECK];
   if (op->kind == PLAN_OP_CLIP)
     return 3 * sizeof (float);
   const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
@@ -618,9 +618,9 @@ open_device (ExecWalk *walk, GError **error)
           .comm = walk->comm,
           .memory_bytes = walk->arena.size_bytes,
           .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
-          .is_registered = walk->plan->value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
+          .is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
-          .is_deterministic = walk->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON,
+          .is_deterministic = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON,
           .window = walk->job->constants.window };
   walk->device = walk->job->kernels->device->open (&needs, error);
   if (walk->device && needs.more_scales > 0)
@@ -645,11 +645,12 @@ find_groups (ExecWalk *walk, GError **error)
 }
 
 gboolean
-exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const PlanSchedule *schedule,
-                ExecComm *comm, GError **error)
+exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
+                const PlanSchedule *schedule, ExecComm *comm, GError **error)
 {
+  const Plan *plan = &of->plan;
   *self = (ExecWalk){ .job = job,
-                      .plan = plan,
+                      .of = of,
                       .comm = comm,
                       .schedule = schedule,
                       .tags = g_new0 (ExecTag, plan_schedule_n_buffer_ids (schedule) + 1),
@@ -664,15 +665,13 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const Plan *plan, const Plan
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = comm->ranks;
-  const PlanStack *stack = plan_stack_of (plan, job->cluster->kind, error);
-  if (!stack || !exec_runnable_check (job, plan, schedule, error)
-      || !exec_walk_check_graph (self, error) || !find_groups (self, error)
-      || !plan_arena_init (&self->arena, schedule, error) || !open_device (self, error))
+  if (!exec_runnable_check (job, of, schedule, error) || !exec_walk_check_graph (self, error)
+      || !find_groups (self, error) || !plan_arena_init (&self->arena, schedule, error)
+      || !open_device (self, error))
     return FALSE;
-  plan_layout_init (&self->layout, job->model, stack, plan, comm->ranks);
   exec_walk_find_params (self);
-  if (self->layout.by_size)
-    plan_buckets_init (&self->buckets, job->model, &self->layout.rule);
+  if (of->layout.by_size)
+    plan_buckets_init (&self->buckets, of->model, &of->layout.rule);
   return TRUE;
 }
 

@@ -50,33 +50,34 @@ is_second (const gint64 *value)
 static void
 refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 recomputed = plan_emit_recomputed (subject);
   const gboolean is_hybrid = value[PLAN_DP_OUTER] > 1;
   const char *const kind = is_second (value) ? "fsdp2" : "fsdp1";
-  const PlanDtype weights = plan_weights_dtype (subject->plan);
+  const PlanDtype weights = plan_weights_dtype (&subject->of->plan);
   plan_emit_refuse_target (subject, &target, reasons);
-  plan_emit_refuse_experts (subject->model, reasons);
-  plan_emit_refuse (reasons, plan_field_dtype (subject->plan, PLAN_GRAD_COMM) != weights,
+  plan_emit_refuse_experts (subject->of->model, reasons);
+  plan_emit_refuse (reasons, plan_field_dtype (&subject->of->plan, PLAN_GRAD_COMM) != weights,
                     "grad_comm: Accelerate's mixed_precision reduces gradients in the format of "
                     "compute: use grad_comm=%s, or --as %s",
                     plan_dtype_name (weights), kind);
-  plan_emit_refuse (reasons, recomputed > 0 && recomputed < subject->model->layers,
+  plan_emit_refuse (reasons, recomputed > 0 && recomputed < subject->of->model->layers,
                     "recompute_layers: Accelerate recomputes all layers or none: use "
                     "recompute_method=uniform, or --as %s",
                     kind);
   plan_emit_refuse (
-      reasons, is_hybrid && !is_second (value) && value[PLAN_DP_OUTER] != subject->cluster->nodes,
+      reasons,
+      is_hybrid && !is_second (value) && value[PLAN_DP_OUTER] != subject->of->cluster->nodes,
       "dp_outer: Accelerate's HYBRID_SHARD shards over a node: use dp_outer=" INT ", or --as fsdp1",
-      subject->cluster->nodes);
+      subject->of->cluster->nodes);
 }
 
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  const gint64 n = plan_micro_batches (subject->plan, subject->cluster);
-  const gint64 dp = plan_data_parallel (subject->plan, subject->cluster);
+  const gint64 *const value = subject->of->plan.value;
+  const gint64 n = plan_micro_batches (&subject->of->plan, subject->of->cluster);
+  const gint64 dp = plan_data_parallel (&subject->of->plan, subject->of->cluster);
   plan_emit_head (text, subject, PLAN_EMIT_ACCELERATE);
   plan_emit_for (text, subject, target.version);
   g_string_append_printf (text,
@@ -84,8 +85,8 @@ append_head (GString *text, const PlanEmitSubject *subject)
                           "model, its data and its loss. As accelerate_plan.yaml%s:\n"
                           "#   accelerate launch --config_file accelerate_plan.yaml%s train.py\n#\n"
                           "# The program's own part of the plan:\n",
-                          subject->cluster->nodes > 1 ? ", on every node" : "",
-                          subject->cluster->nodes > 1
+                          subject->of->cluster->nodes > 1 ? ", on every node" : "",
+                          subject->of->cluster->nodes > 1
                               ? " \\\n#     --machine_rank RANK --main_process_ip FIRST_NODE "
                                 "--main_process_port 29500"
                               : "");
@@ -109,7 +110,7 @@ append_head (GString *text, const PlanEmitSubject *subject)
 static void
 append_fsdp (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean is_full = IS (STRATEGY, OPTIM_GRADS_PARAMS), is_hybrid = value[PLAN_DP_OUTER] > 1;
   g_string_append_printf (text,
                           "fsdp_config:\n  fsdp_version: %d\n"
@@ -137,7 +138,7 @@ append_fsdp (GString *text, const PlanEmitSubject *subject)
 static void
 append_parallelism (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP], outer = value[PLAN_DP_OUTER];
   if (!is_second (value) || (tp == 1 && cp == 1 && outer == 1))
     return;
@@ -147,14 +148,15 @@ append_parallelism (GString *text, const PlanEmitSubject *subject)
                           "  parallelism_config_dp_shard_size: " INT "\n"
                           "  parallelism_config_tp_size: " INT "\n"
                           "  parallelism_config_cp_size: " INT "\n",
-                          outer, plan_cluster_devices (subject->cluster) / tp / cp / outer, tp, cp);
+                          outer, plan_cluster_devices (subject->of->cluster) / tp / cp / outer, tp,
+                          cp);
 }
 
 char *
 plan_emit_accelerate (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
-  const PlanCluster *const c = subject->cluster;
+  const gint64 *const value = subject->of->plan.value;
+  const PlanCluster *const c = subject->of->cluster;
   GString *text = g_string_new (NULL);
   refuse (subject, reasons);
   append_head (text, subject);

@@ -46,8 +46,8 @@ is_ddp (const gint64 *value)
 static void
 refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const PlanModel *const m = subject->model;
-  const gint64 *const value = subject->plan->value;
+  const PlanModel *const m = subject->of->model;
+  const gint64 *const value = subject->of->plan.value;
   g_auto (PlanEmitCommand) command = { 0 };
   plan_emit_megatron (subject, &command, reasons);
   plan_emit_refuse (reasons, IS (AG_GROUP, ON),
@@ -84,8 +84,8 @@ add_switch (GString *text, const char *setting, gboolean is_on)
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
+  const gint64 *const value = subject->of->plan.value;
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_BRIDGE);
   plan_emit_for (text, subject, BRIDGE_VERSION);
   g_string_append_printf (text,
@@ -100,7 +100,7 @@ append_head (GString *text, const PlanEmitSubject *subject)
 static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanActivation a = subject->model->activation;
+  const PlanActivation a = subject->of->model->activation;
   g_string_append (text, "import torch\nimport torch.nn.functional as F\n"
                          "from megatron.bridge.models.gpt_provider import GPTModelProvider\n"
                          "from megatron.bridge.recipes.common import _pretrain_common\n"
@@ -180,8 +180,8 @@ append_positions (GString *text, const PlanModel *m)
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanModel *const m = subject->model;
-  const gint64 *const value = subject->plan->value;
+  const PlanModel *const m = subject->of->model;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean has_biases = m->qkv_bias && m->proj_bias && m->mlp_bias;
   g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_autofree char *hidden = plan_field_print (PLAN_HIDDEN_DROPOUT, value[PLAN_HIDDEN_DROPOUT]);
@@ -220,9 +220,9 @@ append_precision (GString *text, const PlanEmitSubject *subject)
           [PLAN_COMPUTE_FP8_TENSORWISE] = "tensorwise",
           [PLAN_COMPUTE_FP8_BLOCKWISE] = "blockwise",
           [PLAN_COMPUTE_MXFP8] = "mxfp8" };
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const char *const recipe = recipes[value[PLAN_COMPUTE]];
-  const char *const weights = plan_emit_torch_dtype (plan_weights_dtype (subject->plan));
+  const char *const weights = plan_emit_torch_dtype (plan_weights_dtype (&subject->of->plan));
   const char *const gathers = plan_emit_python (!IS (PARAM_GATHER, COMPUTE));
   g_string_append_printf (text,
                           "    cfg.mixed_precision = MixedPrecisionConfig(\n        fp32=%s,\n"
@@ -235,7 +235,8 @@ append_precision (GString *text, const PlanEmitSubject *subject)
   if (recipe)
     g_string_append_printf (
         text, "        fp8=\"%s\",\n        fp8_recipe=\"%s\",\n        fp8_param_gather=%s,\n",
-        plan_grad_dtype (subject->plan) == PLAN_DTYPE_E5M2 ? "hybrid" : "e4m3", recipe, gathers);
+        plan_grad_dtype (&subject->of->plan) == PLAN_DTYPE_E5M2 ? "hybrid" : "e4m3", recipe,
+        gathers);
   if (IS (COMPUTE, FP8_DELAYED))
     g_string_append (text, "        fp8_amax_history_len=1024,\n"
                            "        fp8_amax_compute_algo=\"max\",\n");
@@ -273,7 +274,7 @@ append_settings (GString *text, const gint64 *value)
 static void
 append_sharding (GString *text, const PlanEmitSubject *subject)
 {
-  const Plan *const plan = subject->plan;
+  const Plan *const plan = &subject->of->plan;
   const gint64 *const value = plan->value;
   const gboolean is_sharded = !is_ddp (value) || IS (STRATEGY, OPTIM);
   static const PlanField states[] = { PLAN_MAIN_PARAMS, PLAN_MAIN_GRADS, PLAN_GRAD_COMM };
@@ -374,7 +375,7 @@ moment_of (gint64 value)
 static void
 append_step (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean checks = IS (NAN_CHECK, LOSS), is_nvl = IS (SHARP, NVL) || IS (SHARP, NVL_IB);
   GString *variables = g_string_new (NULL);
   add (text, "optimizer.optimizer", "\"%s\"", IS (OPTIMIZER, SGD) ? "sgd" : "adam");
@@ -407,7 +408,7 @@ append_step (GString *text, const PlanEmitSubject *subject)
 char *
 plan_emit_bridge (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   GString *text = g_string_new (NULL);
   refuse (subject, reasons);
   append_head (text, subject);
@@ -421,7 +422,7 @@ plan_emit_bridge (const PlanEmitSubject *subject, GPtrArray *reasons)
       ")\n    cfg.checkpoint.save = cfg.checkpoint.load = None\n"
       "    cfg.train.train_iters = 100\n    cfg.scheduler.lr_warmup_iters = 10\n"
       "    cfg.validation.eval_iters = 0\n    cfg.logger.log_interval = 1\n",
-      subject->model->vocab);
+      subject->of->model->vocab);
   append_precision (text, subject);
   append_settings (text, value);
   append_sharding (text, subject);

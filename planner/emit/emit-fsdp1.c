@@ -33,8 +33,8 @@ static const PlanEmitTarget target = {
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
+  const gint64 *const value = subject->of->plan.value;
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#       ");
   plan_emit_head (text, subject, PLAN_EMIT_FSDP1);
   plan_emit_for (text, subject, target.version);
   g_string_append_printf (
@@ -70,7 +70,7 @@ strategy_of (const gint64 *value)
 static void
 append_shard (GString *text, const PlanEmitSubject *subject)
 {
-  const Plan *const plan = subject->plan;
+  const Plan *const plan = &subject->of->plan;
   const gint64 *const value = plan->value;
   const gint64 outer = value[PLAN_DP_OUTER];
   const gint64 recomputed = plan_emit_recomputed (subject);
@@ -80,13 +80,14 @@ append_shard (GString *text, const PlanEmitSubject *subject)
       "\n\ndef shard(model, layers):\n    \"\"\"layers: a list of " INT ", each a unit.\"\"\"\n"
       "    model.to(%s)  # the weights that the optimizer updates\n"
       "    layers = list(layers)\n    model = FullyShardedDataParallel(\n        model,\n",
-      subject->model->layers, plan_emit_torch_dtype (plan_field_dtype (plan, PLAN_MAIN_PARAMS)));
+      subject->of->model->layers,
+      plan_emit_torch_dtype (plan_field_dtype (plan, PLAN_MAIN_PARAMS)));
   if (outer > 1)
     g_string_append_printf (text,
                             "        device_mesh=init_device_mesh(\n            \"cuda\", (" INT
                             ", " INT
                             "), mesh_dim_names=(\"dp_replicate\", \"dp_shard\")\n        ),\n",
-                            outer, plan_cluster_devices (subject->cluster) / outer);
+                            outer, plan_cluster_devices (subject->of->cluster) / outer);
   g_string_append_printf (text,
                           "        sharding_strategy=ShardingStrategy.%s,\n"
                           "        auto_wrap_policy=ModuleWrapPolicy({type(layer) for layer in "
@@ -113,11 +114,11 @@ append_shard (GString *text, const PlanEmitSubject *subject)
 char *
 plan_emit_fsdp1 (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
   plan_emit_refuse_torch (subject, reasons);
-  plan_emit_refuse_experts (subject->model, reasons);
+  plan_emit_refuse_experts (subject->of->model, reasons);
   append_head (text, subject);
   if (IS (RECOMPUTE, SELECTIVE))
     g_string_append (text, "\nfrom functools import partial\n");

@@ -38,8 +38,8 @@ static const PlanEmitTarget target = {
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
+  const gint64 *const value = subject->of->plan.value;
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#       ");
   plan_emit_head (text, subject, PLAN_EMIT_FSDP2);
   plan_emit_for (text, subject, target.version);
   g_string_append_printf (text,
@@ -64,7 +64,7 @@ append_head (GString *text, const PlanEmitSubject *subject)
 static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   plan_emit_torch_imports (text, subject);
   g_string_append (text, "from torch.distributed.device_mesh import init_device_mesh\n");
   g_string_append_printf (
@@ -80,9 +80,9 @@ append_imports (GString *text, const PlanEmitSubject *subject)
 static void
 append_meshes (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP], outer = value[PLAN_DP_OUTER];
-  const gint64 devices = plan_cluster_devices (subject->cluster);
+  const gint64 devices = plan_cluster_devices (subject->of->cluster);
   g_string_append (text, "\nMESH = init_device_mesh(\n    \"cuda\",\n    (");
   if (outer > 1)
     g_string_append_printf (text, INT ", ", outer);
@@ -106,7 +106,7 @@ append_meshes (GString *text, const PlanEmitSubject *subject)
 static void
 append_layers (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 recomputed = plan_emit_recomputed (subject);
   if (IS (COMPUTE, FP8_TENSORWISE))
     g_string_append (text, "    recipe = Float8LinearConfig.from_recipe_name(\"tensorwise\")\n"
@@ -129,16 +129,17 @@ append_layers (GString *text, const PlanEmitSubject *subject)
 static void
 append_shard (GString *text, const PlanEmitSubject *subject)
 {
-  const Plan *const plan = subject->plan;
+  const Plan *const plan = &subject->of->plan;
   const gint64 *const value = plan->value;
-  const gboolean is_tied = subject->model->tied_embeddings;
+  const gboolean is_tied = subject->of->model->tied_embeddings;
   const char *const resharded = plan_emit_python (IS (STRATEGY, OPTIM_GRADS_PARAMS));
-  g_string_append_printf (
-      text,
-      "\n\ndef shard(model, embedding, layers, head):\n"
-      "    \"\"\"layers: a ModuleList of " INT "; head: [the last norm, the output layer].\"\"\"\n"
-      "    model.to(%s)  # the weights that the optimizer updates\n",
-      subject->model->layers, plan_emit_torch_dtype (plan_field_dtype (plan, PLAN_MAIN_PARAMS)));
+  g_string_append_printf (text,
+                          "\n\ndef shard(model, embedding, layers, head):\n"
+                          "    \"\"\"layers: a ModuleList of " INT
+                          "; head: [the last norm, the output layer].\"\"\"\n"
+                          "    model.to(%s)  # the weights that the optimizer updates\n",
+                          subject->of->model->layers,
+                          plan_emit_torch_dtype (plan_field_dtype (plan, PLAN_MAIN_PARAMS)));
   append_layers (text, subject);
   g_string_append_printf (text,
                           "    policy = MixedPrecisionPolicy(\n        param_dtype=%s,\n"
@@ -175,7 +176,7 @@ plan_emit_fsdp2 (const PlanEmitSubject *subject, GPtrArray *reasons)
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
   plan_emit_refuse_torch (subject, reasons);
-  plan_emit_refuse_experts (subject->model, reasons);
+  plan_emit_refuse_experts (subject->of->model, reasons);
   append_head (text, subject);
   append_imports (text, subject);
   plan_emit_torch_batch (text, subject);

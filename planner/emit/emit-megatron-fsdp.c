@@ -63,7 +63,7 @@ static const PlanEmitTarget target
 static void
 refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   plan_emit_refuse_common (subject, FALSE, reasons);
   plan_emit_refuse (reasons, value[PLAN_EP] > 1, "ep: a mesh of experts is not written: use 1");
   plan_emit_refuse (reasons, value[PLAN_COMM_UNIT] != PLAN_UNSET,
@@ -98,8 +98,8 @@ dtype_of (gint64 state)
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#       ");
+  const gint64 *const value = subject->of->plan.value;
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#       ");
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, value[PLAN_NCCL]);
   plan_emit_head (text, subject, PLAN_EMIT_MEGATRON_FSDP);
   g_string_append_printf (text,
@@ -120,9 +120,9 @@ append_head (GString *text, const PlanEmitSubject *subject)
 static void
 append_mesh (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], outer = value[PLAN_DP_OUTER];
-  const gint64 shards = plan_cluster_devices (subject->cluster) / tp / outer;
+  const gint64 shards = plan_cluster_devices (subject->of->cluster) / tp / outer;
   g_string_append (text, "    mesh = init_device_mesh(\n        \"cuda\",\n");
   if (outer > 1)
     g_string_append_printf (text,
@@ -142,13 +142,13 @@ append_mesh (GString *text, const PlanEmitSubject *subject)
                             "    gathers, _ = torch.distributed.new_subgroups_by_enumeration(\n"
                             "        [list(range(i, " INT ", " INT ")) for i in range(" INT ")]\n"
                             "    )\n",
-                            plan_cluster_devices (subject->cluster), tp, tp);
+                            plan_cluster_devices (subject->of->cluster), tp, tp);
 }
 
 static void
 append_arguments (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean is_hybrid = value[PLAN_DP_OUTER] > 1;
   g_string_append_printf (text,
                           "        device_mesh=mesh,\n        dp_shard_dim=\"dp_shard\",\n%s"
@@ -179,7 +179,7 @@ append_arguments (GString *text, const PlanEmitSubject *subject)
 char *
 plan_emit_megatron_fsdp (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   /* fully_shard takes enable_fine_grained_param_gather and does not pass it on. */
   const gboolean in_two = IS (FINE_GRAINED, ON);
   GString *text = g_string_new (NULL);

@@ -105,7 +105,7 @@ add_fields (const Emit *e)
     {
       const PlanField field = fields[i].field;
       PlanMegatronFlag flag;
-      if ((e->is_ddp && fields[i].is_fsdp) || !plan_field_is_of (field, e->subject->model))
+      if ((e->is_ddp && fields[i].is_fsdp) || !plan_field_is_of (field, e->subject->of->model))
         continue;
       if (!plan_megatron_flag_of_field (field, &flag))
         g_return_if_reached ();
@@ -129,7 +129,7 @@ add_experts (const Emit *e)
                                              [PLAN_MOE_DISPATCHER_HYBRIDEP] = "flex" };
   const PlanEmitGroup group = PLAN_EMIT_GROUP_EXPERTS;
   const gint64 dispatcher = e->value[PLAN_MOE_DISPATCHER];
-  if (e->subject->model->experts == 0)
+  if (e->subject->of->model->experts == 0)
     return;
   add (e, group, F (MOE_DISPATCHER), dispatchers[dispatcher]);
   add_if (e, g_str_equal (dispatchers[dispatcher], "flex"), group, F (MOE_FLEX_BACKEND),
@@ -177,7 +177,7 @@ add_compute (const Emit *e)
           [PLAN_COMPUTE_MXFP8] = "mxfp8" };
   const PlanEmitGroup group = PLAN_EMIT_GROUP_PRECISION;
   const char *const recipe = recipes[e->value[PLAN_COMPUTE]];
-  const gboolean is_hybrid = plan_grad_dtype (e->subject->plan) == PLAN_DTYPE_E5M2;
+  const gboolean is_hybrid = plan_grad_dtype (&e->subject->of->plan) == PLAN_DTYPE_E5M2;
   add_if (e, IS (COMPUTE, FP16), group, F (FP16), NULL);
   add_if (e, !IS (COMPUTE, FP16) && !IS (COMPUTE, FP32), group, F (BF16), NULL);
   if (recipe)
@@ -256,7 +256,7 @@ add_data_and_training (const Emit *e)
   plan_emit_line (data, "--mock-data");
   add (e, PLAN_EMIT_GROUP_DATA, F (TOKENIZER_TYPE), "NullTokenizer");
   plan_emit_line (data, "%s %" G_GINT64_FORMAT, plan_megatron_flag_name (F (VOCAB_SIZE)),
-                  e->subject->model->vocab);
+                  e->subject->of->model->vocab);
   plan_emit_line (data, "--split 99,1,0");
   plan_emit_line (data, "--no-create-attention-mask-in-dataloader");
   add (e, PLAN_EMIT_GROUP_TRAINING, F (OPTIMIZER), IS (OPTIMIZER, SGD) ? "sgd" : "adam");
@@ -288,7 +288,7 @@ void
 plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command,
                     GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const Emit emit = { .subject = subject,
                       .value = value,
                       .command = out_command,
@@ -299,7 +299,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
     out_command->groups[i] = g_ptr_array_new_with_free_func (g_free);
   out_command->environment = g_ptr_array_new_with_free_func (g_free);
   refuse (e);
-  plan_emit_megatron_model (subject->model, e->value[PLAN_SEQ],
+  plan_emit_megatron_model (subject->of->model, e->value[PLAN_SEQ],
                             out_command->groups[PLAN_EMIT_GROUP_MODEL], reasons);
   add_compute (e);
   add_always (e);

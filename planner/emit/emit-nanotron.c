@@ -30,7 +30,7 @@ static const PlanEmitTarget target = {
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_NANOTRON);
   plan_emit_for (text, subject, target.version);
   g_string_append_printf (
@@ -57,7 +57,7 @@ append_loss (GString *text, const gint64 *value)
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanModel *const m = subject->model;
+  const PlanModel *const m = subject->of->model;
   g_autofree char *eps = plan_emit_real (m->norm_eps), *theta = plan_emit_real (m->rope.theta);
   g_string_append_printf (
       text,
@@ -71,21 +71,21 @@ append_model (GString *text, const PlanEmitSubject *subject)
       "    pad_token_id: null\n    pretraining_tp: 1\n    rms_norm_eps: %s\n"
       "    rope_interleaved: false\n    rope_scaling: null\n    rope_theta: %s\n"
       "    tie_word_embeddings: %s\n    use_cache: true\n    vocab_size: " INT "\n",
-      m->hidden, m->ffn, MAX (m->max_seq, subject->plan->value[PLAN_SEQ]), m->heads, m->layers,
+      m->hidden, m->ffn, MAX (m->max_seq, subject->of->plan.value[PLAN_SEQ]), m->heads, m->layers,
       m->kv_heads, eps, theta, m->tied_embeddings ? "true" : "false", m->vocab);
 }
 
 static void
 append_parallelism (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean is_sequence = value[PLAN_TP] > 1 && IS (SP, ON);
   g_string_append_printf (
       text,
       "parallelism:\n  dp: " INT "\n  expert_parallel_size: 1\n  pp: 1\n  pp_engine: 1f1b\n"
       "  recompute_layer: %s\n  tp: " INT "\n  tp_linear_async_communication: %s\n"
       "  tp_mode: %s\n  tp_recompute_allgather: true\n",
-      plan_data_parallel (subject->plan, subject->cluster),
+      plan_data_parallel (&subject->of->plan, subject->of->cluster),
       plan_emit_recomputed (subject) > 0 ? "true" : "false", value[PLAN_TP],
       is_sequence ? "true" : "false", is_sequence ? "REDUCE_SCATTER" : "ALL_REDUCE");
 }
@@ -108,10 +108,10 @@ append_optimizer (GString *text, const gint64 *value)
 char *
 plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
-  plan_emit_refuse (reasons, subject->model->rope.scaling != PLAN_ROPE_SCALING_NONE,
+  plan_emit_refuse (reasons, subject->of->model->rope.scaling != PLAN_ROPE_SCALING_NONE,
                     "model rope_scaling: nanotron's configuration has it and its llama does not "
                     "read it: only none");
   append_head (text, subject);
@@ -123,7 +123,7 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
   g_string_append (text, "logging:\n  iteration_step_info_interval: 1\n  log_level: info\n"
                          "  log_level_replica: info\n");
   g_string_append_printf (text, "general:\n  project: fsdplan\n  run: %s\n  seed: 42\n",
-                          subject->model->name);
+                          subject->of->model->name);
   append_model (text, subject);
   append_optimizer (text, value);
   append_parallelism (text, subject);
@@ -132,7 +132,7 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
                           "tokens:\n  batch_accumulation_per_replica: " INT "\n"
                           "  micro_batch_size: " INT "\n  sequence_length: " INT "\n"
                           "  train_steps: 100\n",
-                          plan_micro_batches (subject->plan, subject->cluster), value[PLAN_MBS],
-                          value[PLAN_SEQ]);
+                          plan_micro_batches (&subject->of->plan, subject->of->cluster),
+                          value[PLAN_MBS], value[PLAN_SEQ]);
   return g_string_free (text, FALSE);
 }

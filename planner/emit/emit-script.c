@@ -38,7 +38,7 @@ plan_emit_torchrun (const PlanCluster *cluster, const char *separator)
 static void
 append_versions (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanRope *const rope = &subject->model->rope;
+  const PlanRope *const rope = &subject->of->model->rope;
   plan_emit_for (text, subject, PLAN_EMIT_VERSION);
   g_string_append_c (text, '\n');
   if (rope->scaling == PLAN_ROPE_SCALING_LLAMA3 && rope->factor != 8)
@@ -78,7 +78,7 @@ static void
 append_launch (GString *text, const PlanEmitSubject *subject, const PlanEmitCommand *command,
                const char *before)
 {
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, NEXT_LINE);
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, NEXT_LINE);
   guint n = 0;
   g_string_append_printf (text, "\n%s%s pretrain_gpt.py", before, launch);
   for (guint g = 0; g < PLAN_EMIT_N_GROUPS; g++)
@@ -94,7 +94,7 @@ plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand
   GString *text = g_string_new ("#!/bin/bash\n");
   plan_emit_head (text, subject, PLAN_EMIT_MEGATRON);
   append_versions (text, subject);
-  g_string_append (text, subject->cluster->nodes == 1
+  g_string_append (text, subject->of->cluster->nodes == 1
                              ? "# Run it in Megatron-LM's folder\n"
                              : "# Run it in Megatron-LM's folder on every node, with the first "
                                "one's name in MASTER_ADDR\n");
@@ -108,7 +108,7 @@ plan_emit_script_megatron (const PlanEmitSubject *subject, const PlanEmitCommand
 char *
 plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *command)
 {
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " ");
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " ");
   GString *text
       = g_string_new (command->unsets_connections ? "env -u CUDA_DEVICE_MAX_CONNECTIONS" : "env");
   for (guint i = 0; i < command->environment->len; i++)
@@ -133,9 +133,9 @@ own_options (const PlanCluster *cluster)
 char *
 plan_emit_script_line_own (const PlanEmitSubject *subject)
 {
-  const PlanCluster *const c = subject->cluster;
-  g_autofree char *model = plan_model_print (subject->model);
-  g_autofree char *fields = plan_print (subject->plan);
+  const PlanCluster *const c = subject->of->cluster;
+  g_autofree char *model = plan_model_print (subject->of->model);
+  g_autofree char *fields = plan_print (&subject->of->plan);
   g_autofree char *cluster = subject->cluster_spec ? g_shell_quote (subject->cluster_spec) : NULL;
   g_auto (GStrv) lines = g_strsplit (fields, "\n", -1);
   GString *text = g_string_new (NULL);
@@ -156,12 +156,12 @@ plan_emit_script_line_own (const PlanEmitSubject *subject)
 static void
 append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node)
 {
-  const PlanCluster *const c = subject->cluster;
+  const PlanCluster *const c = subject->of->cluster;
   g_string_append (text, "#!/bin/bash\n");
   plan_emit_head (text, subject, PLAN_EMIT_SLURM);
   g_string_append_printf (
       text, "#SBATCH --job-name=%s\n#SBATCH --nodes=" INT "\n#SBATCH --ntasks-per-node=" INT "\n",
-      subject->model->name, c->nodes, tasks_per_node);
+      subject->of->model->name, c->nodes, tasks_per_node);
   if (c->kind == PLAN_DEVICE_GPU)
     g_string_append_printf (text, "#SBATCH --gpus-per-node=" INT "\n", c->devices_per_node);
   g_string_append (
@@ -186,7 +186,7 @@ plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *c
   append_versions (text, subject);
   g_string_append (text, "# Submit it in Megatron-LM's folder\nset -euo pipefail\n\n");
   append_environment (text, command);
-  append_address (text, subject->cluster);
+  append_address (text, subject->of->cluster);
   append_arrays (text, command);
   append_launch (text, subject, command, SRUN);
   return g_string_free (text, FALSE);
@@ -197,7 +197,7 @@ plan_emit_script_slurm_file (const PlanEmitSubject *subject, const char *file, c
                              const char *environment, const char *program, const char *folder)
 {
   GString *text = g_string_new (NULL);
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, NEXT_LINE);
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, NEXT_LINE);
   append_job (text, subject, 1);
   g_string_append_printf (text,
                           "# Submit it in %s folder, which all nodes share\nset -euo pipefail\n\n"
@@ -205,7 +205,7 @@ plan_emit_script_slurm_file (const PlanEmitSubject *subject, const char *file, c
                           folder, name, file);
   if (environment)
     g_string_append_printf (text, "export %s\n", environment);
-  append_address (text, subject->cluster);
+  append_address (text, subject->of->cluster);
   g_string_append_printf (text, SRUN "%s %s\n", launch, program);
   return g_string_free (text, FALSE);
 }
@@ -215,12 +215,12 @@ plan_emit_script_slurm_own (const PlanEmitSubject *subject)
 {
   GString *text = g_string_new (NULL);
   g_autofree char *plan = plan_emit_plan (subject);
-  append_job (text, subject, subject->cluster->devices_per_node);
+  append_job (text, subject, subject->of->cluster->devices_per_node);
   g_string_append_printf (text,
                           "# Submit it in a folder that all nodes share\nset -euo pipefail\n\n"
                           "PLAN=plan-$SLURM_JOB_ID.txt\ncat >\"$PLAN\" <<'END'\n%sEND\n\n"
                           "srun --mpi=pmix --kill-on-bad-exit=1 "
                           "fsdplan run --plan \"$PLAN\"%s",
-                          plan, own_options (subject->cluster));
+                          plan, own_options (subject->of->cluster));
   return g_string_free (text, FALSE);
 }

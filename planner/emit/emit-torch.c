@@ -18,8 +18,8 @@ plan_emit_torch_dtype (PlanDtype dtype)
 gint64
 plan_emit_recomputed (const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  const gint64 layers = subject->model->layers;
+  const gint64 *const value = subject->of->plan.value;
+  const gint64 layers = subject->of->model->layers;
   if (IS (RECOMPUTE, NONE))
     return 0;
   return IS (RECOMPUTE, FULL) && IS (RECOMPUTE_METHOD, BLOCK)
@@ -30,7 +30,7 @@ plan_emit_recomputed (const PlanEmitSubject *subject)
 void
 plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const Plan *const plan = subject->plan;
+  const Plan *const plan = &subject->of->plan;
   const gint64 *const value = plan->value;
   const PlanDtype params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   const char *const shown = plan_dtype_name (params);
@@ -50,7 +50,7 @@ plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
 void
 plan_emit_torch_imports (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   g_string_append (text, "\nimport torch\n");
   if (!IS (RECOMPUTE, NONE))
     g_string_append (text, "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper "
@@ -63,17 +63,18 @@ plan_emit_torch_imports (GString *text, const PlanEmitSubject *subject)
 void
 plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  const gint64 n = plan_micro_batches (subject->plan, subject->cluster);
-  g_string_append_printf (text,
-                          "\nMICRO_BATCH = " INT "  # sequences of a rank, forward and backward\n"
-                          "MICRO_BATCHES = " INT "  # before each step of the optimizer\n"
-                          "DATA_PARALLEL = " INT "  # ranks with sequences of their own: " INT
-                          " x " INT " x " INT " = " INT " in a step\n"
-                          "SEQUENCE = " INT "  # tokens\n",
-                          value[PLAN_MBS], n, plan_data_parallel (subject->plan, subject->cluster),
-                          value[PLAN_MBS], n, plan_data_parallel (subject->plan, subject->cluster),
-                          value[PLAN_GBS], value[PLAN_SEQ]);
+  const gint64 *const value = subject->of->plan.value;
+  const gint64 n = plan_micro_batches (&subject->of->plan, subject->of->cluster);
+  g_string_append_printf (
+      text,
+      "\nMICRO_BATCH = " INT "  # sequences of a rank, forward and backward\n"
+      "MICRO_BATCHES = " INT "  # before each step of the optimizer\n"
+      "DATA_PARALLEL = " INT "  # ranks with sequences of their own: " INT " x " INT " x " INT
+      " = " INT " in a step\n"
+      "SEQUENCE = " INT "  # tokens\n",
+      value[PLAN_MBS], n, plan_data_parallel (&subject->of->plan, subject->of->cluster),
+      value[PLAN_MBS], n, plan_data_parallel (&subject->of->plan, subject->of->cluster),
+      value[PLAN_GBS], value[PLAN_SEQ]);
   if (IS (DETERMINISTIC, ON))
     g_string_append (text, "\ntorch.use_deterministic_algorithms(True)\n");
 }
@@ -83,7 +84,7 @@ plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject)
 void
 plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   if (!IS (RECOMPUTE, SELECTIVE))
     return;
   g_string_append (
@@ -113,7 +114,7 @@ plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
 void
 plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   g_string_append (text, "\n\ndef optimizer_of(model, lr):\n");
   g_string_append (text, IS (OPTIMIZER, SGD)
                              ? "    return torch.optim.SGD(model.parameters(), lr=lr, fused=True)\n"

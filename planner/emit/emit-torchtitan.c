@@ -78,7 +78,7 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
 static void
 refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean is_bf16 = IS (MAIN_PARAMS, BF16);
   plan_emit_refuse (reasons, IS (COMPUTE, FP8_TENSORWISE),
                     "compute=fp8-tensorwise: torchtitan's fp8 has a scale per row "
@@ -94,7 +94,7 @@ refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
 static void
 refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP];
   const gint64 parts = (IS (SP, ON) ? tp : 1) * (cp > 1 ? 2 * cp : 1);
   plan_emit_refuse (reasons, value[PLAN_MBS] * value[PLAN_SEQ] % parts != 0,
@@ -102,7 +102,7 @@ refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
                     parts);
   plan_emit_refuse (reasons,
                     plan_emit_recomputed (subject) > 0
-                        && plan_emit_recomputed (subject) < subject->model->layers,
+                        && plan_emit_recomputed (subject) < subject->of->model->layers,
                     "recompute_layers: torchtitan recomputes all layers or none: use "
                     "recompute_method=uniform, or --as fsdp2");
 }
@@ -110,7 +110,7 @@ refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
 static void
 append_head (GString *text, const PlanEmitSubject *subject)
 {
-  g_autofree char *launch = plan_emit_torchrun (subject->cluster, " \\\n#     ");
+  g_autofree char *launch = plan_emit_torchrun (subject->of->cluster, " \\\n#     ");
   plan_emit_head (text, subject, PLAN_EMIT_TORCHTITAN);
   plan_emit_for (text, subject, target.version);
   g_string_append_printf (
@@ -124,15 +124,15 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "# " INT
       " tokens), the data, steps and learning rate, checkpoints. Documents are packed into\n"
       "# sequences, and attention stays within each: it computes less than the plan counts.\n",
-      launch, subject->model->vocab);
+      launch, subject->of->model->vocab);
 }
 
 static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
-  const char *const family = subject->model->qk_norm ? "qwen3" : "llama3";
-  const char *const prefix = subject->model->qk_norm ? "Qwen3" : "Llama3";
+  const gint64 *const value = subject->of->plan.value;
+  const char *const family = subject->of->model->qk_norm ? "qwen3" : "llama3";
+  const char *const prefix = subject->of->model->qk_norm ? "Qwen3" : "Llama3";
   g_string_append (
       text,
       "from functools import partial\n\nimport torch.nn as nn\n"
@@ -161,10 +161,10 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated (subject->model) ? "CosSinRoPE" : "ComplexRoPE",
-      family, prefix, prefix, family,
-      subject->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
-  if (!subject->model->qkv_bias)
+      IS (RECOMPUTE, NONE) ? "" : "\n",
+      is_rotated (subject->of->model) ? "CosSinRoPE" : "ComplexRoPE", family, prefix, prefix,
+      family, subject->of->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
+  if (!subject->of->model->qkv_bias)
     g_string_append_printf (
         text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n", family,
         prefix);
@@ -190,8 +190,8 @@ scaling_of (const PlanModel *m)
 static void
 append_layer (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanModel *const m = subject->model;
-  const gint64 *const value = subject->plan->value;
+  const PlanModel *const m = subject->of->model;
+  const gint64 *const value = subject->of->plan.value;
   g_autofree char *theta = plan_emit_real (m->rope.theta), *scaling = scaling_of (m);
   g_string_append_printf (
       text,
@@ -231,8 +231,8 @@ append_layer (GString *text, const PlanEmitSubject *subject)
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanModel *const m = subject->model;
-  const gint64 *const value = subject->plan->value;
+  const PlanModel *const m = subject->of->model;
+  const gint64 *const value = subject->of->plan.value;
   const char *const prefix = m->qk_norm ? "Qwen3" : "Llama3";
   g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_string_append_printf (
@@ -277,24 +277,24 @@ append_model (GString *text, const PlanEmitSubject *subject)
 static void
 append_loss (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 chunks = subject->plan->value[PLAN_LOSS_CHUNKS];
+  const gint64 chunks = subject->of->plan.value[PLAN_LOSS_CHUNKS];
   if (chunks > 1)
     g_string_append_printf (text,
                             "        loss=ChunkedLossWrapper.Config(\n"
                             "            num_chunks=" INT ",\n"
                             "            loss_fn=CrossEntropyLoss.Config(global_vocab_size=" INT
                             "),\n        ),\n",
-                            chunks, subject->model->vocab);
+                            chunks, subject->of->model->vocab);
   else
     g_string_append_printf (text,
                             "        loss=CrossEntropyLoss.Config(global_vocab_size=" INT "),\n",
-                            subject->model->vocab);
+                            subject->of->model->vocab);
 }
 
 static void
 append_training (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP], outer = value[PLAN_DP_OUTER];
   g_string_append_printf (
       text,
@@ -314,7 +314,7 @@ append_training (GString *text, const PlanEmitSubject *subject)
       "            context_parallel_degree=" INT ",\n        ),\n",
       value[PLAN_MBS], value[PLAN_SEQ], value[PLAN_GBS], value[PLAN_SEQ], value[PLAN_SEQ],
       IS (MAIN_PARAMS, BF16) ? "bfloat16" : "float32", IS (COMPUTE, FP32) ? "float32" : "bfloat16",
-      outer, plan_cluster_devices (subject->cluster) / tp / cp / outer,
+      outer, plan_cluster_devices (subject->of->cluster) / tp / cp / outer,
       IS (STRATEGY, OPTIM_GRADS) ? "never" : "default", tp,
       plan_emit_python (tp == 1 || IS (SP, ON)), cp);
 }
@@ -322,7 +322,7 @@ append_training (GString *text, const PlanEmitSubject *subject)
 static void
 append_config (GString *text, const PlanEmitSubject *subject)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const gboolean is_narrow = IS (EXP_AVG, BF16) && IS (MAIN_PARAMS, FP32);
   g_string_append_printf (text,
                           "\n\ndef config() -> Trainer.Config:\n"
@@ -330,7 +330,7 @@ append_config (GString *text, const PlanEmitSubject *subject)
                           "    optimizer.implementation = \"%s\"\n"
                           "    return Trainer.Config(\n        model_spec=model(),\n"
                           "        hf_assets_path=\"./assets/hf/%s\",\n",
-                          is_narrow ? "fused_opt_states_bf16" : "fused", subject->model->name);
+                          is_narrow ? "fused_opt_states_bf16" : "fused", subject->of->model->name);
   append_loss (text, subject);
   g_string_append (
       text,
@@ -360,7 +360,7 @@ plan_emit_torchtitan (const PlanEmitSubject *subject, GPtrArray *reasons)
   plan_emit_refuse_target (subject, &target, reasons);
   refuse_formats (subject, reasons);
   refuse_sizes (subject, reasons);
-  refuse_model (subject->model, reasons);
+  refuse_model (subject->of->model, reasons);
   append_head (text, subject);
   append_imports (text, subject);
   append_model (text, subject);

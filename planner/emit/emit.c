@@ -107,13 +107,13 @@ plan_emit_command_clear (PlanEmitCommand *self)
 void
 plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind)
 {
-  const PlanCluster *const c = subject->cluster;
-  g_autofree char *hash = plan_hash (subject->plan);
-  g_autoptr (GPtrArray) hazards = plan_hazards_of (subject->plan, subject->model, c);
+  const PlanCluster *const c = subject->of->cluster;
+  g_autofree char *hash = plan_hash (&subject->of->plan);
+  g_autoptr (GPtrArray) hazards = plan_hazards_of (subject->of);
   g_string_append_printf (text,
                           "# %s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
                           " %s), plan %s\n# Written by fsdplan emit --as %s\n",
-                          subject->model->name, c->name, c->nodes, c->devices_per_node,
+                          subject->of->model->name, c->name, c->nodes, c->devices_per_node,
                           c->device_name, hash, kinds[kind]);
   for (guint i = 0; i < hazards->len; i++)
     g_string_append_printf (text, "# Note: %s\n", (char *)hazards->pdata[i]);
@@ -122,16 +122,16 @@ plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind
 char *
 plan_emit_plan (const PlanEmitSubject *subject)
 {
-  g_autofree char *hash = plan_hash (subject->plan);
-  g_autofree char *model = plan_model_print (subject->model);
-  g_autofree char *fields = plan_print (subject->plan);
+  g_autofree char *hash = plan_hash (&subject->of->plan);
+  g_autofree char *model = plan_model_print (subject->of->model);
+  g_autofree char *fields = plan_print (&subject->of->plan);
   GString *text = g_string_new (NULL);
   g_string_append_printf (text, "# plan %s\nmodel=%s\n", hash, model);
   if (subject->cluster_spec)
     g_string_append_printf (text, "cluster=%s\n", subject->cluster_spec);
   else
     g_string_append_printf (text, "# cluster %s of a stored run: give one with --cluster\n",
-                            subject->cluster->name);
+                            subject->of->cluster->name);
   g_string_append (text, fields);
   return g_string_free (text, FALSE);
 }
@@ -151,15 +151,15 @@ join_names (PlanField field, guint64 values)
 static void
 refuse_stack (const PlanEmitSubject *subject, guint taken, const char *version, GPtrArray *reasons)
 {
-  const gint64 value = subject->plan->value[PLAN_STACK];
+  const gint64 value = subject->of->plan.value[PLAN_STACK];
   const gint64 date = value / PLAN_STACK_BASE, id = value % PLAN_STACK_BASE;
   const gboolean is_taken = taken >> id & 1;
-  const PlanStack *const stack = plan_stack_of (subject->plan, subject->cluster->kind, NULL);
   g_autofree char *name = plan_field_print (PLAN_STACK, value);
   g_autofree char *others = join_names (PLAN_STACK, taken);
   plan_emit_refuse (reasons, !is_taken, "stack=%s: what is written is for stack=%s: use --as %s",
-                    name, others, kinds[plan_emit_kind_of (subject->plan, subject->cluster)]);
-  plan_emit_refuse (reasons, is_taken && date != 0 && stack && date != stack->newest,
+                    name, others,
+                    kinds[plan_emit_kind_of (&subject->of->plan, subject->of->cluster)]);
+  plan_emit_refuse (reasons, is_taken && date != 0 && date != subject->of->stack->newest,
                     "stack=%s: what is written is for %s: use stack=%s", name, version,
                     plan_field_names (PLAN_STACK)[id]);
 }
@@ -203,10 +203,10 @@ void
 plan_emit_refuse_target (const PlanEmitSubject *subject, const PlanEmitTarget *target,
                          GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   refuse_stack (subject, target->stacks, target->version, reasons);
-  plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
-                    "cluster %s: has no GPUs, which %s needs", subject->cluster->name,
+  plan_emit_refuse (reasons, subject->of->cluster->kind != PLAN_DEVICE_GPU,
+                    "cluster %s: has no GPUs, which %s needs", subject->of->cluster->name,
                     target->name);
   for (guint f = 0; f < PLAN_N_FIELDS; f++)
     if (!can_say (target, (PlanField)f, value[f]))
@@ -228,8 +228,8 @@ plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarg
   for (guint i = 0; i < target->n_said; i++)
     {
       const PlanEmitSaid *const said = &target->said[i];
-      const gint64 value = subject->plan->value[said->field];
-      const gboolean is_idle = said->field == PLAN_SP && subject->plan->value[PLAN_TP] == 1;
+      const gint64 value = subject->of->plan.value[said->field];
+      const gboolean is_idle = said->field == PLAN_SP && subject->of->plan.value[PLAN_TP] == 1;
       if (!said->own || is_idle
           || (value == initial.value[said->field] && said->field != PLAN_COMPUTE))
         continue;
@@ -242,7 +242,7 @@ plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarg
 void
 plan_emit_for (GString *text, const PlanEmitSubject *subject, const char *version)
 {
-  g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->plan->value[PLAN_NCCL]);
+  g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->of->plan.value[PLAN_NCCL]);
   g_string_append_printf (text, "# For %s, with NCCL %s", version, nccl);
 }
 
@@ -266,7 +266,7 @@ void
 plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron,
                          GPtrArray *reasons)
 {
-  const gint64 *const value = subject->plan->value;
+  const gint64 *const value = subject->of->plan.value;
   const guint taken
       = 1 << PLAN_STACK_MEGATRON_FSDP | (takes_megatron ? 1 << PLAN_STACK_MEGATRON : 0);
   refuse_stack (subject, taken, PLAN_EMIT_VERSION, reasons);
@@ -274,8 +274,8 @@ plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron
                     "unit=block: its units are layers: use layer");
   plan_emit_refuse (reasons, value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON,
                     "fused_masters=on: that version's optimizer keeps none: use off");
-  plan_emit_refuse (reasons, subject->cluster->kind != PLAN_DEVICE_GPU,
-                    "cluster %s: has no GPUs, which Megatron-LM needs", subject->cluster->name);
+  plan_emit_refuse (reasons, subject->of->cluster->kind != PLAN_DEVICE_GPU,
+                    "cluster %s: has no GPUs, which Megatron-LM needs", subject->of->cluster->name);
 }
 
 static gboolean
@@ -337,7 +337,7 @@ emit_file (PlanEmitKind kind, PlanEmitKind named, const PlanEmitSubject *subject
       reasons, is_job && !files[i].program,
       "stack=%s: a program of your own trains: start it in a job of yours, with "
       "what --as %s writes",
-      plan_field_names (PLAN_STACK)[subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE],
+      plan_field_names (PLAN_STACK)[subject->of->plan.value[PLAN_STACK] % PLAN_STACK_BASE],
       kinds[kind]);
   g_autofree char *text = files[i].write (subject, reasons);
   if (!check_reasons (named, reasons, error))
@@ -353,8 +353,8 @@ static gboolean
 check_own (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error)
 {
   g_autoptr (GError) why = NULL;
-  const gint64 ranks = plan_data_parallel (subject->plan, subject->cluster);
-  if (plan_native_runs (subject->plan, subject->model, ranks, &why))
+  const gint64 ranks = plan_data_parallel (&subject->of->plan, subject->of->cluster);
+  if (plan_native_runs (&subject->of->plan, subject->of->model, ranks, &why))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "--as %s cannot express this plan: %s",
                kinds[kind], why->message);
@@ -383,8 +383,8 @@ is_of_megatron (PlanEmitKind kind)
 static char *
 emit_job (PlanEmitRuntime runtime, const PlanEmitSubject *subject, GError **error)
 {
-  const gint64 stack = subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE;
-  const PlanEmitKind natural = plan_emit_kind_of (subject->plan, subject->cluster);
+  const gint64 stack = subject->of->plan.value[PLAN_STACK] % PLAN_STACK_BASE;
+  const PlanEmitKind natural = plan_emit_kind_of (&subject->of->plan, subject->of->cluster);
   if (runtime == PLAN_EMIT_RUNTIME_FSDPLAN
       || (runtime == PLAN_EMIT_RUNTIME_OF_STACK && stack == PLAN_STACK_NATIVE))
     return check_own (PLAN_EMIT_SLURM, subject, error) ? plan_emit_script_slurm_own (subject)
@@ -421,8 +421,8 @@ plan_emit_natural (PlanEmitRuntime runtime, const PlanEmitSubject *subject, char
   static const PlanEmitKind calls[PLAN_STACK_N_VALUES] = {
     [PLAN_STACK_MEGATRON_FSDP] = PLAN_EMIT_MEGATRON_FSDP, [PLAN_STACK_FSDP2] = PLAN_EMIT_FSDP2
   };
-  const gint64 stack = subject->plan->value[PLAN_STACK] % PLAN_STACK_BASE;
-  const PlanEmitKind first = plan_emit_kind_of (subject->plan, subject->cluster);
+  const gint64 stack = subject->of->plan.value[PLAN_STACK] % PLAN_STACK_BASE;
+  const PlanEmitKind first = plan_emit_kind_of (&subject->of->plan, subject->of->cluster);
   g_autoptr (GError) why = NULL;
   char *text = plan_emit (first, runtime, subject, &why);
   if (!text && calls[stack])

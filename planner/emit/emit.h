@@ -3,9 +3,7 @@
  * Pure functions from values to text. What the target cannot say is an error that names every field
  * in the way and what would be right; nothing is left out in silence. */
 #pragma once
-#include "planner/cluster/cluster.h"
-#include "planner/model/model.h"
-#include "planner/plan/plan.h"
+#include "planner/lower/case.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -43,10 +41,8 @@ typedef enum
 
 typedef struct
 {
-  const PlanModel *model;
-  const PlanCluster *cluster;
-  const char *cluster_spec; /* the words for it; NULL where it has none */
-  const Plan *plan;         /* resolved */
+  const PlanCase *of;
+  const char *cluster_spec; /* the words for its cluster; NULL where that has none */
 } PlanEmitSubject;
 
 /* NULL-terminated names, in that order. */

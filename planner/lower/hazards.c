@@ -6,7 +6,6 @@
 
 #include "planner/lower/hazards.h"
 
-#include "planner/lower/layout.h"
 #include "planner/plan/native.h"
 #include "planner/plan/rules-private.h"
 
@@ -74,15 +73,17 @@ norm_per_replica (const PlanFacts *f)
 static gboolean
 queues_two_units (const PlanFacts *f)
 {
-  PlanLayout layout;
-  plan_layout_init (&layout, f->model, f->stack, f->plan,
-                    plan_data_parallel (f->plan, f->cluster) * f->value[PLAN_CP]);
-  const PlanBucket *const b = layout.buckets;
+  g_autoptr (PlanCase) made
+      = f->of ? NULL : plan_case_new (f->model, f->cluster, f->plan, NULL, NULL);
+  const PlanCase *of = f->of ? f->of : made;
+  if (!of)
+    return FALSE;
+  const PlanBucket *const b = of->layout.buckets;
   guint64 least = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
-  if (plan_layout_has (&layout, PLAN_BUCKET_HEAD))
+  if (plan_layout_has (&of->layout, PLAN_BUCKET_HEAD))
     least = MIN (least, b[PLAN_BUCKET_HEAD].padded);
-  return !layout.by_size && layout.shards > 1
-         && plan_layout_comm_unit (&layout, f->stack, f->plan) >= (gint64)least;
+  return !of->layout.by_size && of->layout.shards > 1
+         && plan_layout_comm_unit (&of->layout, of->stack, &of->plan) >= (gint64)least;
 }
 
 /* The order of waits, unit after unit in the backward pass, by param_and_grad_buffer.py's lines:
@@ -238,14 +239,19 @@ hazard_at (guint i)
 }
 
 GPtrArray *
-plan_hazards_of (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
+plan_hazards_of (const PlanCase *of)
 {
   static const char *const beginnings[] = {
 #define X(id, words) words,
     PLAN_HAZARD_LEVELS (X)
 #undef X
   };
-  const PlanFacts facts = plan_rules_facts (resolved, model, cluster);
+  const PlanFacts facts = { .value = of->plan.value,
+                            .plan = &of->plan,
+                            .model = of->model,
+                            .cluster = of->cluster,
+                            .stack = of->stack,
+                            .of = of };
   GPtrArray *texts = g_ptr_array_new_with_free_func (g_free);
   for (guint level = G_N_ELEMENTS (beginnings); level-- > 0;)
     for (guint i = 0; hazard_at (i); i++)

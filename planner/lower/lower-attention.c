@@ -76,17 +76,16 @@ plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
 }
 
 const PlanWorkspace *
-plan_lower_find_workspace (const PlanModel *model, const PlanCluster *cluster,
-                           const PlanWorkspaces *asked, const Plan *plan, PlanPass pass)
+plan_lower_find_workspace (const PlanCase *of, PlanPass pass)
 {
-  PlanLayerGraphs graphs;
-  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
-  self.stack = plan_stack_of (plan, cluster->kind, NULL);
-  if (!self.stack || cluster->kind == PLAN_DEVICE_CPU)
-    return NULL;
-  plan_layer_graphs_init (&graphs, model, plan, self.stack, cluster);
-  self.sizes = &graphs.sizes;
-  return plan_lower_asked_attention (&self, pass);
+  const PlanLower self = { .model = of->model,
+                           .cluster = of->cluster,
+                           .asked = of->asked,
+                           .plan = &of->plan,
+                           .stack = of->stack,
+                           .graphs = &of->graphs,
+                           .sizes = &of->graphs.sizes };
+  return of->cluster->kind == PLAN_DEVICE_CPU ? NULL : plan_lower_asked_attention (&self, pass);
 }
 
 guint64

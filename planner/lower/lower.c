@@ -603,7 +603,6 @@ measure_groups (PlanLower *self, guint rank)
   self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
   self->expert_rank = (gint64)rank / value[PLAN_EP] % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
-  plan_layout_init (&self->layout, self->model, self->stack, self->plan, all);
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
@@ -667,12 +666,9 @@ find_again (PlanLower *self)
 }
 
 static void
-measure (PlanLower *self, PlanLayerGraphs *graphs, guint rank)
+measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
-  plan_layer_graphs_init (graphs, self->model, plan, self->stack, self->cluster);
-  self->graphs = graphs;
-  self->sizes = &graphs->sizes;
   self->stage
       = (PlanStage){ .layers = self->model->layers, .has_embedding = TRUE, .has_head = TRUE };
   find_again (self);
@@ -809,25 +805,27 @@ declare (PlanLower *self)
   plan_lower_declare_pieces (self);
 }
 
-PlanSchedule *
-plan_lower (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, guint rank,
-            GError **error)
+static void
+begin (PlanLower *self, const PlanCase *of, guint rank)
 {
-  return plan_lower_asked (model, cluster, NULL, plan, rank, error);
+  *self = (PlanLower){ .model = of->model,
+                       .cluster = of->cluster,
+                       .asked = of->asked,
+                       .plan = &of->plan,
+                       .stack = of->stack,
+                       .layout = of->layout,
+                       .graphs = &of->graphs,
+                       .sizes = &of->graphs.sizes };
+  measure (self, rank);
 }
 
 PlanSchedule *
-plan_lower_asked (const PlanModel *model, const PlanCluster *cluster, const PlanWorkspaces *asked,
-                  const Plan *plan, guint rank, GError **error)
+plan_lower (const PlanCase *of, guint rank, GError **error)
 {
-  PlanLayerGraphs graphs;
-  PlanLower self = { .model = model, .cluster = cluster, .asked = asked, .plan = plan };
-  const guint all = (guint)(plan_cluster_devices (cluster) / plan->value[PLAN_PP]);
-  self.stack = plan_stack_of (plan, cluster->kind, error);
-  if (!self.stack)
-    return NULL;
+  PlanLower self;
+  const guint all = (guint)(plan_cluster_devices (of->cluster) / of->plan.value[PLAN_PP]);
   g_return_val_if_fail (rank < all, NULL);
-  measure (&self, &graphs, rank);
+  begin (&self, of, rank);
   plan_lower_init_buckets (&self);
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
@@ -867,19 +865,16 @@ units_in_flight (const PlanLower *self, guint64 ahead)
 #define COUNTS (1 << 14) /* of layers, which are packed */
 
 void
-plan_lower_distil (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
-                   Plan *out_key)
+plan_lower_distil (const PlanCase *of, Plan *out_key)
 {
-  PlanLayerGraphs graphs;
-  PlanLower self = { .model = model, .cluster = cluster, .plan = plan };
-  *out_key = *plan;
-  self.stack = plan_stack_of (plan, cluster->kind, NULL);
-  if (!self.stack || model->layers + 1 >= COUNTS)
+  PlanLower self;
+  *out_key = of->plan;
+  if (of->model->layers + 1 >= COUNTS)
     return;
-  measure (&self, &graphs, 0);
+  begin (&self, of, 0);
   const gboolean queues
       = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
-  if (self.layout.by_size || model->experts > 0) /* whose units differ */
+  if (self.layout.by_size || of->model->experts > 0) /* whose units differ */
     return;
   gint64 effect = self.ahead * COUNTS + self.ahead_of_embedding;
   if (queues && self.sets == 0)

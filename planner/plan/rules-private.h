@@ -11,7 +11,8 @@ typedef struct
   const Plan *plan;
   const PlanModel *model;
   const PlanCluster *cluster;
-  const PlanStack *stack; /* NULL where it is not modelled */
+  const PlanStack *stack;     /* NULL where it is not modelled */
+  const struct _PlanCase *of; /* of hazards, which also ask where parameters lie; else NULL */
 } PlanFacts;
 
 #define IS(facts, field, id) ((facts)->value[PLAN_##field] == PLAN_##field##_##id)

@@ -42,8 +42,11 @@ set_error (GError **error, const PlanRuleEntry *entry, const PlanFacts *facts)
 PlanFacts
 plan_rules_facts (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster)
 {
-  return (PlanFacts){ resolved->value, resolved, model, cluster,
-                      plan_stack_of (resolved, cluster->kind, NULL) };
+  return (PlanFacts){ .value = resolved->value,
+                      .plan = resolved,
+                      .model = model,
+                      .cluster = cluster,
+                      .stack = plan_stack_of (resolved, cluster->kind, NULL) };
 }
 
 static const PlanRuleEntry *

@@ -3,8 +3,6 @@
 
 #include "planner/search/bound.h"
 
-#include "planner/lower/layer-graph.h"
-#include "planner/lower/layout.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 
@@ -17,11 +15,12 @@ typedef struct
 } Elements;
 
 static Elements
-count_elements (const PlanModel *model, const PlanCluster *cluster, const PlanLayout *layout,
-                const Plan *plan)
+count_elements (const PlanCase *of)
 {
+  const Plan *plan = &of->plan;
+  const PlanLayout *layout = &of->layout;
   const gint64 *value = plan->value;
-  const gint64 all = plan_data_parallel (plan, cluster) * value[PLAN_CP];
+  const gint64 all = plan_data_parallel (plan, of->cluster) * value[PLAN_CP];
   const gint64 of_experts = plan_layout_expert_data_parallel (plan, all);
   const gint64 replicas = value[PLAN_DP_OUTER];
   const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
@@ -36,7 +35,7 @@ count_elements (const PlanModel *model, const PlanCluster *cluster, const PlanLa
       sum.split += elements / ranks / (is_hfsdp ? (guint64)replicas : 1);
       if (kind == PLAN_BUCKET_LAYER && value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
         {
-          sum.linear = layout->buckets[kind].padded * (guint64)model->layers;
+          sum.linear = layout->buckets[kind].padded * (guint64)of->model->layers;
           sum.linear_shared = sum.linear / ranks;
         }
     }
@@ -46,23 +45,24 @@ count_elements (const PlanModel *model, const PlanCluster *cluster, const PlanLa
 /* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
  * moments, each over the ranks that share it. */
 static guint64
-state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayout *layout,
-             const Plan *plan, const PlanStack *stack)
+state_bytes (const PlanCase *of)
 {
+  const Plan *plan = &of->plan;
+  const PlanLayout *layout = &of->layout;
   const gint64 *value = plan->value;
-  const Elements sum = count_elements (model, cluster, layout, plan);
+  const Elements sum = count_elements (of);
   const gboolean shards_grads = plan_shards_grads (plan);
   const gboolean shards_weights = plan_shards_weights (plan);
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   const guint64 linear = shards_weights ? sum.linear_shared : sum.linear;
   const guint64 own = plan_shards_optimizer (plan) ? sum.split : sum.whole;
   /* What comes and goes with the passes may not be there when the loss is made. */
-  const guint64 grads = shards_grads && stack->drops_grads ? 0
-                        : shards_grads                     ? sum.shared
-                                                           : sum.whole;
-  const gboolean rests = !(shards_grads && stack->rounds_as_gathered && has_main);
+  const guint64 grads = shards_grads && of->stack->drops_grads ? 0
+                        : shards_grads                         ? sum.shared
+                                                               : sum.whole;
+  const gboolean rests = !(shards_grads && of->stack->rounds_as_gathered && has_main);
   /* What is no layer's may stay gathered, too. */
-  const guint64 whole = shards_weights && stack->outer == PLAN_OUTER_STAYS
+  const guint64 whole = shards_weights && of->stack->outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
                                   + layout->buckets[PLAN_BUCKET_HEAD].padded
                             : 0;
@@ -84,14 +84,15 @@ state_bytes (const PlanModel *model, const PlanCluster *cluster, const PlanLayou
 
 /* Elements of the weights of products in all layers of a kind. */
 static guint64
-linear_elements (const PlanModel *model, const PlanLayerGraph *net, const PlanLayout *layout)
+linear_elements (const PlanCase *of, const PlanLayerGraph *net)
 {
+  const PlanBucketRule *rule = &of->layout.rule;
   guint64 elements = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     if (net->nodes[i].kind == PLAN_NODE_LINEAR)
       {
         const PlanTensor tensor
-            = plan_buckets_part (model, net->nodes[i].weight, layout->rule.vocab, layout->rule.tp);
+            = plan_buckets_part (of->model, net->nodes[i].weight, rule->vocab, rule->tp);
         elements += tensor.rows * tensor.cols;
       }
   return elements;
@@ -100,49 +101,50 @@ linear_elements (const PlanModel *model, const PlanLayerGraph *net, const PlanLa
 /* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
  * every rank. */
 static guint64
-derived_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const PlanLayout *layout,
-               const Plan *plan, const PlanStack *stack)
+derived_bytes (const PlanCase *of)
 {
-  const gint64 gather = plan->value[PLAN_PARAM_GATHER];
+  const PlanLayout *layout = &of->layout;
+  const PlanLayerGraphs *graphs = &of->graphs;
+  const gint64 gather = of->plan.value[PLAN_PARAM_GATHER];
   const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
   const PlanSizes *sizes = &graphs->sizes;
   guint64 copies = 0, bytes = 0;
   if (!sizes->quantises)
     return 0;
-  if (gather == PLAN_PARAM_GATHER_COMPUTE && !stack->quantises_on_use)
+  if (gather == PLAN_PARAM_GATHER_COMPUTE && !of->stack->quantises_on_use)
     copies = sizes->has_columns ? 2 : 1;
   else if (gather == PLAN_PARAM_GATHER_FP8 && sizes->has_columns && !layout->by_size
-           && plan->value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
+           && of->plan.value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
     copies = 1;
   for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
-    bytes
-        += (guint64)graphs->layers[kind] * copies
-           * plan_dtype_bytes (sizes->weights, linear_elements (model, &graphs->of[kind], layout));
+    bytes += (guint64)graphs->layers[kind] * copies
+             * plan_dtype_bytes (sizes->weights, linear_elements (of, &graphs->of[kind]));
   const guint64 scales = layout->by_size                     ? 0
                          : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
                          : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
                                                              : 0;
-  return bytes + (guint64)model->layers * scales;
+  return bytes + (guint64)of->model->layers * scales;
 }
 
 /* What one layer of a kind keeps for the backward pass at least: what nodes that are not computed
  * again read, but for what is made again cheaply. One that recompute_method=block leaves alone. */
 static guint64
-kept_bytes (const PlanLayerGraphs *graphs, guint kind, const Plan *plan)
+kept_bytes (const PlanCase *of, guint kind)
 {
-  const PlanLayerGraph *net = &graphs->of[kind];
+  const PlanSizes *sizes = &of->graphs.sizes;
+  const PlanLayerGraph *net = &of->graphs.of[kind];
   PlanValueSet kept = 0, made = 0;
   guint64 bytes = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      const gboolean again = plan_node_is_again (&graphs->sizes, node, plan, FALSE);
+      const gboolean again = plan_node_is_again (sizes, node, &of->plan, FALSE);
       const PlanValueSet saved = plan_value_bit (node->saved);
       kept |= saved | (again ? 0 : node->needs);
-      if (node->is_cheap || (again && (graphs->sizes.per_op || plan_node_discards (node))))
+      if (node->is_cheap || (again && (sizes->per_op || plan_node_discards (node))))
         made |= node->makes & ~saved;
     }
-  kept &= ~made & ~plan_lower_offload_takes (net, plan->value[PLAN_OFFLOAD_MODULES]);
+  kept &= ~made & ~plan_lower_offload_takes (net, of->plan.value[PLAN_OFFLOAD_MODULES]);
   while (kept)
     {
       const PlanValue *value = &net->values[plan_value_pop (&kept)];
@@ -153,98 +155,89 @@ kept_bytes (const PlanLayerGraphs *graphs, guint kind, const Plan *plan)
 
 /* What the layers from this one on keep. */
 static guint64
-kept_from (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan, gint64 first)
+kept_from (const PlanCase *of, gint64 first)
 {
   guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    of_kind[kind] = graphs->layers[kind] > 0 ? kept_bytes (graphs, kind, plan) : 0;
-  for (gint64 layer = first; layer < model->layers; layer++)
-    bytes += of_kind[plan_model_layer_kind (model, layer, plan->value[PLAN_SEQ])];
+    of_kind[kind] = of->graphs.layers[kind] > 0 ? kept_bytes (of, kind) : 0;
+  for (gint64 layer = first; layer < of->model->layers; layer++)
+    bytes += of_kind[plan_model_layer_kind (of->model, layer, of->plan.value[PLAN_SEQ])];
   return bytes;
 }
 
 /* Bytes of a layer's input, unless it goes to the host. */
 static guint64
-input_bytes (const PlanLayerGraphs *graphs, const Plan *plan)
+input_bytes (const PlanCase *of)
 {
-  const PlanValue *x = &graphs->values[PLAN_VALUE_X];
+  const PlanValue *x = &of->graphs.values[PLAN_VALUE_X];
   PlanValueSet outgoing = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    outgoing |= plan_lower_offload_takes (&graphs->of[kind], plan->value[PLAN_OFFLOAD_MODULES]);
+    outgoing
+        |= plan_lower_offload_takes (&of->graphs.of[kind], of->plan.value[PLAN_OFFLOAD_MODULES]);
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 
 /* Activations of all layers as the loss begins. */
 static guint64
-activation_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan)
+activation_bytes (const PlanCase *of)
 {
-  const gint64 *value = plan->value;
-  const gint64 layers = model->layers;
-  const guint64 input = input_bytes (graphs, plan);
+  const gint64 *value = of->plan.value;
+  const gint64 layers = of->model->layers;
+  const guint64 input = input_bytes (of);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
     return 0;
   if (value[PLAN_OFFLOAD_LAYERS] > 0)
-    return kept_from (model, graphs, plan, value[PLAN_OFFLOAD_LAYERS]);
+    return kept_from (of, value[PLAN_OFFLOAD_LAYERS]);
   if (is_full && !is_block)
     return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
   const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
-  return (guint64)again * input + kept_from (model, graphs, plan, again);
+  return (guint64)again * input + kept_from (of, again);
 }
 
 /* The loss has the logits of a piece and, but where they become their gradient, their softmax at
  * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
  * and its norm. */
 static guint64
-loss_bytes (const PlanModel *model, const PlanLayerGraphs *graphs, const Plan *plan,
-            const PlanStack *stack)
+loss_bytes (const PlanCase *of)
 {
-  const PlanSizes *sizes = &graphs->sizes;
+  const Plan *plan = &of->plan;
+  const PlanSizes *sizes = &of->graphs.sizes;
   const guint64 rows = (guint64)(sizes->rows / plan->value[PLAN_LOSS_CHUNKS]);
   const guint64 logits = rows * (guint64)sizes->vocab;
-  const gboolean has_softmax = !plan_lower_turns_logits (stack, plan, model);
-  const PlanLoss loss = plan_stack_loss (stack, plan);
+  const gboolean has_softmax = !plan_lower_turns_logits (of->stack, plan, of->model);
+  const PlanLoss loss = plan_stack_loss (of->stack, plan);
   const PlanDtype kept = loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32;
   const gboolean has_image
       = plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON && loss == PLAN_LOSS_IMAGE;
-  const guint64 ends
-      = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN ? 2 * input_bytes (graphs, plan) : 0;
+  const guint64 ends = plan->value[PLAN_TASK] == PLAN_TASK_TRAIN ? 2 * input_bytes (of) : 0;
   return plan_dtype_bytes (sizes->compute, logits)
          + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
 }
 
 guint64
-plan_bound_communicator_bytes (const PlanModel *model, const PlanCluster *cluster,
-                               const Plan *resolved, const PlanStack *stack)
+plan_bound_communicator_bytes (const PlanCase *of)
 {
-  const gint64 *value = resolved->value;
-  const gint64 all = plan_data_parallel (resolved, cluster) * value[PLAN_CP];
+  const gint64 *value = of->plan.value;
+  const gint64 all = plan_data_parallel (&of->plan, of->cluster) * value[PLAN_CP];
   const gint64 inner = all / value[PLAN_DP_OUTER];
   const gint64 of_experts
-      = model->experts > 0 ? plan_layout_expert_data_parallel (resolved, all) / value[PLAN_DP_OUTER]
-                           : 0;
+      = of->model->experts > 0
+            ? plan_layout_expert_data_parallel (&of->plan, all) / value[PLAN_DP_OUTER]
+            : 0;
   const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
   const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
                   + (inner > 1) + (inner > 1 && has_gather_group) + (all * value[PLAN_TP] > 1)
                   + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
-  return n * stack->communicator_bytes;
+  return n * of->stack->communicator_bytes;
 }
 
 guint64
-plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
-                   const PlanStack *stack)
+plan_bound_memory (const PlanCase *of)
 {
-  PlanLayerGraphs graphs;
-  PlanLayout layout;
-  plan_layer_graphs_init (&graphs, model, resolved, stack, cluster);
-  plan_layout_init (&layout, model, stack, resolved,
-                    plan_data_parallel (resolved, cluster) * resolved->value[PLAN_CP]);
-  return loss_bytes (model, &graphs, resolved, stack) + activation_bytes (model, &graphs, resolved)
-         + state_bytes (model, cluster, &layout, resolved, stack)
-         + derived_bytes (model, &graphs, &layout, resolved, stack)
-         + plan_bound_communicator_bytes (model, cluster, resolved, stack) + stack->fixed_bytes
-         + stack->context_bytes;
+  return loss_bytes (of) + activation_bytes (of) + state_bytes (of) + derived_bytes (of)
+         + plan_bound_communicator_bytes (of) + of->stack->fixed_bytes + of->stack->context_bytes;
 }
 
 void

@@ -1,23 +1,18 @@
 /* Closed-form lower bounds of what a plan will take: never more than a simulation says. Used only
  * to leave plans out of a search. */
 #pragma once
-#include "planner/cluster/cluster.h"
-#include "planner/model/model.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/stack.h"
+#include "planner/lower/case.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
 /* Device bytes: what stays between steps, the logits, and what every layer keeps. */
-guint64 plan_bound_memory (const PlanModel *model, const PlanCluster *cluster, const Plan *resolved,
-                           const PlanStack *stack);
+guint64 plan_bound_memory (const PlanCase *of);
 
 /* Drops from a resolved plan what that bound does not look at. */
 void plan_bound_distil (Plan *resolved);
 
 /* Device bytes of every group of ranks that talk to one another: no bound, but what they take. */
-guint64 plan_bound_communicator_bytes (const PlanModel *model, const PlanCluster *cluster,
-                                       const Plan *resolved, const PlanStack *stack);
+guint64 plan_bound_communicator_bytes (const PlanCase *of);
 
 /* Time of a step: its products and attention at the device's full rate. 0 on a CPU, whose rate is
  * assumed: what was timed there may be faster. */

@@ -87,16 +87,19 @@ compare_found (gconstpointer a, gconstpointer b)
   return x->point < y->point ? -1 : x->point > y->point;
 }
 
+static PlanCase *
+case_of (const PlanSearch *s, const Plan *plan)
+{
+  return plan_case_new (s->model, s->cluster, plan, s->asked, NULL);
+}
+
 static guint64
 leanest_bytes (const PlanSearch *s, const Plan *plan)
 {
-  Plan lean, resolved;
-  const PlanStack *stack;
+  Plan lean;
   plan_bound_leanest (plan, &lean);
-  return plan_resolve (&lean, s->model, s->cluster, &resolved, NULL)
-                 && (stack = plan_stack_of (&resolved, s->cluster->kind, NULL))
-             ? plan_bound_memory (s->model, s->cluster, &resolved, stack)
-             : 0;
+  g_autoptr (PlanCase) of = case_of (s, &lean);
+  return of ? plan_bound_memory (of) : 0;
 }
 
 /* Slower than anything that is looked for: neither among the K best, nor on the front. */
@@ -238,9 +241,11 @@ find_bound (GArray *bounds, const Plan *key, Bound **out_new)
   return NULL;
 }
 
-/* Most plans of a block share their bound with some others. */
+#define NO_CASE G_MAXUINT64 /* a bound: nothing breaks a rule, but its stack is not modelled */
+
+/* Most plans of a block share their bound with some others: a case is made of the first alone. */
 static guint64
-bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, Bounds *bounds)
+bound_bytes (const PlanSearch *s, const Plan *resolved, Bounds *bounds)
 {
   Plan key = *resolved;
   Bound *bound;
@@ -248,7 +253,8 @@ bound_bytes (const PlanSearch *s, const Plan *resolved, const PlanStack *stack, 
   const Bound *known = find_bound (bounds->memory, &key, &bound);
   if (known)
     return known->least;
-  return bound->least = plan_bound_memory (s->model, s->cluster, resolved, stack);
+  g_autoptr (PlanCase) of = case_of (s, resolved);
+  return bound->least = of ? plan_bound_memory (of) : NO_CASE;
 }
 
 static gint64
@@ -265,23 +271,22 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
   return (gint64)(known ? known : bound)->least;
 }
 
-/* What rules and bounds say of one point. */
+/* What rules and bounds say of one point. A search looks at millions of points, each for as long as
+ * the rules take: so it only resolves them, and makes cases where something has to be derived. */
 static void
 filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
               Bounds *bounds, GArray *kept, PlanSearchResult *counts)
 {
   Plan plan, resolved;
-  const PlanStack *stack = NULL;
+  Candidate candidate = { .point = point };
   if (!plan_space_at (s->space, point, &plan)
       || !plan_resolve (&plan, s->model, s->cluster, &resolved, NULL)
       || !plan_space_admits (s->space, &resolved)
-      || !(stack = plan_stack_of (&resolved, s->cluster->kind, NULL)))
+      || (candidate.memory_bytes = bound_bytes (s, &resolved, bounds)) == NO_CASE)
     {
       counts->by_rule++;
       return;
     }
-  Candidate candidate = { .point = point };
-  candidate.memory_bytes = bound_bytes (s, &resolved, stack, bounds);
   if (candidate.memory_bytes > s->memory_bytes)
     {
       counts->by_memory++;
@@ -448,9 +453,11 @@ score (Work *work, const Candidate *candidate)
   PlanFound found = { .point = candidate->point };
   Plan plan;
   g_mutex_unlock (&work->lock);
-  const gboolean ok = plan_space_at (s->space, found.point, &plan)
-                      && plan_resolve (&plan, s->model, s->cluster, &found.plan, NULL)
-                      && s->score (&found.plan, &inquiry, s->user_data, &found.score);
+  g_autoptr (PlanCase) of
+      = plan_space_at (s->space, found.point, &plan) ? case_of (s, &plan) : NULL;
+  const gboolean ok = of && s->score (of, &inquiry, s->user_data, &found.score);
+  if (of)
+    found.plan = of->plan;
   g_mutex_lock (&work->lock);
   note_score (&inquiry, &found, ok);
 }

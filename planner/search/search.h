@@ -5,6 +5,7 @@
  * no longer reach the K best, nor, of the plain points, the front of memory and time. Points are in
  * one order, ties go to the lower one, and the number of threads changes no answer. */
 #pragma once
+#include "planner/lower/case.h"
 #include "planner/search/space.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -33,7 +34,7 @@ guint64 plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns);
 
 /* FALSE where the plan cannot be scored, or no longer matters. Called from several threads at
  * once. */
-typedef gboolean (*PlanScoreFunc) (const Plan *resolved, PlanInquiry *inquiry, gpointer user_data,
+typedef gboolean (*PlanScoreFunc) (const PlanCase *of, PlanInquiry *inquiry, gpointer user_data,
                                    PlanScore *out_score);
 
 /* Nanoseconds that no plan with these activations can do a step of this plan in less than; any
@@ -66,6 +67,7 @@ typedef struct
 {
   const PlanModel *model;
   const PlanCluster *cluster;
+  const PlanWorkspaces *asked; /* see PlanCase; may be NULL */
   const PlanSpace *space;
   guint64 memory_bytes; /* what a plan may take */
   guint best;           /* K: distinct plans wanted */

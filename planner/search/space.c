@@ -16,6 +16,7 @@ struct _PlanSpace
   const PlanModel *model;
   const PlanCluster *cluster;
   Plan base;
+  const PlanStack *stack; /* of the base, which is no case: it need not be legal; may be NULL */
   guint allow;
   GPtrArray *axes; /* of GArray of PlanChoice: those that a block goes through come first, then
                       those that change what is computed, then the one of extras */
@@ -192,11 +193,10 @@ add_comm_unit (PlanSpace *self)
   Plan plan = self->base;
   GArray *axis = new_axis (self);
   ADD (axis, PLAN_COMM_UNIT, PLAN_UNSET);
-  const PlanStack *stack = plan_stack_of (&plan, self->cluster->kind, NULL);
-  if (!stack || is_alone (self))
+  if (!self->stack || is_alone (self))
     return;
   plan.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
-  plan_layout_init (&layout, self->model, stack, &plan, plan_cluster_devices (self->cluster));
+  plan_layout_init (&layout, self->model, self->stack, &plan, plan_cluster_devices (self->cluster));
   const gint64 unit
       = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded + layout.buckets[PLAN_BUCKET_PLAIN].padded
                  + layout.buckets[PLAN_BUCKET_EXPERTS].padded);
@@ -292,8 +292,7 @@ add_compile (PlanSpace *self)
 static gboolean
 cuts_loss (const PlanSpace *self)
 {
-  const PlanStack *stack = plan_stack_of (&self->base, self->cluster->kind, NULL);
-  return stack && stack->loss_chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
+  return self->stack && self->stack->loss_chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
@@ -480,6 +479,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   self->model = model;
   self->cluster = cluster;
   self->base = *base;
+  self->stack = plan_stack_of (base, cluster->kind, NULL);
   self->allow = allow;
   self->axes = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);
   self->more = g_ptr_array_new_with_free_func ((GDestroyNotify)g_array_unref);

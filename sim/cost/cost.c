@@ -242,6 +242,14 @@ learn_times (SimCost *self, const SimCostInput *input, guint node, double calls,
   return TRUE;
 }
 
+SimCostInput
+sim_cost_input (const PlanCase *of, const PlanSchedule *schedule)
+{
+  return (SimCostInput){
+    .schedule = schedule, .cluster = of->cluster, .stack = of->stack, .plan = &of->plan
+  };
+}
+
 SimCost *
 sim_cost_new (const SimCostInput *input, GError **error)
 {

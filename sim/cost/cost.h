@@ -3,9 +3,7 @@
  * Made for one schedule on one cluster; durations are integers, rounded once. Best source first:
  * measured at this shape, interpolated between measured shapes, the parameter set's curves. */
 #pragma once
-#include "planner/cluster/cluster.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/stack.h"
+#include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
 #include "sim/cost/cost-params.h"
 #include "sim/cost/measurements.h"
@@ -50,6 +48,9 @@ typedef struct
   const SimMeasurements *measurements; /* of the kind of device; NULL: none */
   const SimTimings *timings;           /* of the very machine; NULL: none */
 } SimCostInput;
+
+/* Of a case's schedule, by the cluster's default parameters and no measurements. */
+SimCostInput sim_cost_input (const PlanCase *of, const PlanSchedule *schedule);
 
 typedef struct _SimCost SimCost;
 

@@ -3,11 +3,11 @@
  * bench` and `make bench-instructions`; never part of the tests. */
 #include "config.h"
 
-#include "planner/lower/lower.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +20,9 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan;           /* resolved */
+  PlanCase *of;
   SimParams params[2]; /* in turns: nothing that was found for one set of costs helps the other */
   guint turn;
-  const PlanStack *stack;
   PlanSchedule *schedule;
   SimCost *cost, *costs[2];
   SimSummary summary;
@@ -36,6 +35,7 @@ case_clear (Case *self)
   for (guint i = 0; i < 2; i++)
     g_clear_pointer (&self->costs[i], sim_cost_free);
   g_clear_pointer (&self->schedule, plan_schedule_free);
+  g_clear_pointer (&self->of, plan_case_free);
   g_clear_pointer (&self->cluster, plan_cluster_free);
   g_clear_pointer (&self->model, plan_model_free);
 }
@@ -44,21 +44,16 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
 static void
 lower (Case *self, SimWorkspace *workspace)
 {
-  g_autoptr (GError) error = NULL;
   g_clear_pointer (&self->schedule, plan_schedule_free);
-  if (!(self->schedule = plan_lower (self->model, self->cluster, &self->plan, 0, &error)))
-    g_error ("%s", error->message);
+  self->schedule = test_lower (self->of, 0);
 }
 
 static void
 find_costs (Case *self, SimWorkspace *workspace)
 {
   g_autoptr (GError) error = NULL;
-  const SimCostInput input = { .schedule = self->schedule,
-                               .cluster = self->cluster,
-                               .stack = self->stack,
-                               .plan = &self->plan,
-                               .params = &self->params[self->turn % 2] };
+  SimCostInput input = sim_cost_input (self->of, self->schedule);
+  input.params = &self->params[self->turn % 2];
   g_clear_pointer (&self->cost, sim_cost_free);
   if (!(self->cost = sim_cost_new (&input, &error)))
     g_error ("%s", error->message);
@@ -69,19 +64,11 @@ static void
 prepare (Case *self, const char *model_spec, const char *cluster_spec, const char *words)
 {
   g_autoptr (GError) error = NULL;
-  g_auto (GStrv) fields = g_strsplit (words, " ", -1);
-  Plan plan;
-  plan_init (&plan);
   *self = (Case){ .model = plan_model_new (model_spec, &error) };
   self->cluster = self->model ? plan_cluster_new (cluster_spec, &error) : NULL;
-  for (char **f = fields; *f && !error; f++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
-      plan_set (&plan, halves[0], halves[1], &error);
-    }
-  if (error || !plan_resolve (&plan, self->model, self->cluster, &self->plan, &error)
-      || !(self->stack = plan_stack_of (&self->plan, self->cluster->kind, &error)))
+  if (error)
     g_error ("%s %s %s: %s", model_spec, cluster_spec, words, error->message);
+  self->of = test_case (self->model, self->cluster, words);
   lower (self, NULL);
   for (guint i = 0; i < 2; i++)
     {
@@ -99,7 +86,7 @@ static void
 measure (Case *self, SimWorkspace *workspace)
 {
   g_autoptr (GError) error = NULL;
-  if (!sim_measure (self->schedule, self->costs[++self->turn % 2], self->stack, workspace,
+  if (!sim_measure (self->schedule, self->costs[++self->turn % 2], self->of->stack, workspace,
                     &self->summary, &error))
     g_error ("%s", error->message);
 }
@@ -116,8 +103,8 @@ measure_bytes (Case *self, SimWorkspace *workspace)
 {
   guint64 bytes;
   gboolean is_settled;
-  if (!sim_measure_device_bytes (self->schedule, self->cost, self->stack, G_MAXUINT64, workspace,
-                                 &bytes, &is_settled, NULL))
+  if (!sim_measure_device_bytes (self->schedule, self->cost, self->of->stack, G_MAXUINT64,
+                                 workspace, &bytes, &is_settled, NULL))
     g_error ("no memory");
 }
 
@@ -192,7 +179,7 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
   const double step_us = time_of (score_time, &c, workspace, SAMPLES);
   const double measure_us = time_of (measure, &c, workspace, SAMPLES);
   const gint64 start = g_get_monotonic_time ();
-  g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.stack, &error);
+  g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.of->stack, &error);
   const double run_us = (double)(g_get_monotonic_time () - start);
   printf ("%-13s %-13s %-20s %8.0f %7.0f %9.0f %7.1f %10.1f %9" G_GUINT64_FORMAT
           " %7" G_GUINT64_FORMAT " %6.1f%% %6.0fx\n",
@@ -238,13 +225,13 @@ find_bytes (Candidates *self, const Plan *key)
 {
   const Case *c = self->c;
   const guint64 *held = g_hash_table_lookup (self->helds, key);
-  const guint64 outside = plan_bound_communicator_bytes (c->model, c->cluster, &c->plan, c->stack);
+  const guint64 outside = plan_bound_communicator_bytes (c->of);
   guint64 bytes;
   gboolean is_settled;
   if (held)
     return *held + outside;
   self->n_held++;
-  if (!sim_measure_device_bytes (c->schedule, c->cost, c->stack, G_MAXUINT64, self->workspace,
+  if (!sim_measure_device_bytes (c->schedule, c->cost, c->of->stack, G_MAXUINT64, self->workspace,
                                  &bytes, &is_settled, NULL))
     return G_MAXUINT64;
   const guint64 rest = bytes - outside;
@@ -255,15 +242,15 @@ find_bytes (Candidates *self, const Plan *key)
 
 /* What plans share is shared as in advise/score.c. */
 static gboolean
-score_candidate (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
+score_candidate (const PlanCase *of, PlanInquiry *inquiry, gpointer data, PlanScore *out_score)
 {
   Candidates *self = data;
   Case *c = self->c;
   const gint64 start = g_get_monotonic_time ();
   Plan key, schedule_key;
-  c->plan = *resolved;
-  c->stack = plan_stack_of (resolved, c->cluster->kind, NULL);
-  plan_lower_distil (c->model, c->cluster, resolved, &key);
+  plan_case_free (c->of);
+  c->of = g_memdup2 (of, sizeof *of);
+  plan_lower_distil (of, &key);
   const PlanScore *known = g_hash_table_lookup (self->scores, &key);
   if (known)
     {
@@ -308,7 +295,7 @@ print_candidates (const char *model, const char *cluster, const char *words,
   g_clear_pointer (&c.schedule, plan_schedule_free);
   Plan base;
   plan_init (&base);
-  base.value[PLAN_GBS] = c.plan.value[PLAN_GBS];
+  base.value[PLAN_GBS] = c.of->plan.value[PLAN_GBS];
   pinned[PLAN_GBS] = TRUE;
   g_autoptr (PlanSpace) space = plan_space_new (c.model, c.cluster, &base, pinned, 0);
   const PlanSearch search = { .model = c.model,

@@ -4,8 +4,8 @@
 #include "tests/fake/cuda-case.h"
 
 #include "exec/probe/probe.h"
-#include "planner/lower/lower.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
 
@@ -35,42 +35,46 @@ case_open (Case *c, const char *model, guint ranks)
 void
 case_set_job (Case *c, guint seed)
 {
-  c->job
-      = (ExecJob){ .model = c->model,
-                   .plan = &c->plan,
-                   .cluster = c->gpus,
-                   .kernels = watch_kernels (&exec_kernels_cuda),
-                   .seed = seed,
-                   .steps = STEPS,
-                   .constants = { .norm_eps = 1e-5,
-                                  .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
-                                  .window = c->model ? c->model->window : 0,
-                                  .lr = 1e-3,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.95,
-                                  .adam_eps = 1e-4,
-                                  .weight_decay = 0.1,
-                                  .max_norm = 1 } };
+  c->job = (ExecJob){ .of = c->of,
+                      .kernels = watch_kernels (&exec_kernels_cuda),
+                      .seed = seed,
+                      .steps = STEPS,
+                      .constants = { .norm_eps = 1e-5,
+                                     .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
+                                     .window = c->model ? c->model->window : 0,
+                                     .lr = 1e-3,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .adam_eps = 1e-4,
+                                     .weight_decay = 0.1,
+                                     .max_norm = 1 } };
 }
 
 void
 case_set_plan (Case *c, const char *fields)
 {
-  g_autoptr (GError) error = NULL;
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
-  Plan plan;
-  plan_init (&plan);
+  Plan plan = test_plan ("stack=native seq=8");
   plan.value[PLAN_GBS] = c->ranks;
-  plan.value[PLAN_SEQ] = 8;
-  ck_assert (plan_set (&plan, "stack", "native", &error));
-  for (char **word = words; *word && **word; word++)
-    {
-      g_auto (GStrv) parts = g_strsplit (*word, "=", 2);
-      ck_assert_msg (plan_set (&plan, parts[0], parts[1], &error), "%s", *word);
-    }
-  if (!plan_resolve (&plan, c->model, c->gpus, &c->plan, &error))
-    g_error ("%s: %s", fields, error->message);
+  test_plan_set (&plan, fields);
+  plan_case_free (c->of);
+  c->of = test_case_of (c->model, c->gpus, &plan);
   case_set_job (c, 1);
+}
+
+void
+case_change (Case *c, const char *fields)
+{
+  test_case_set (&c->of, fields);
+  c->job.of = c->of;
+}
+
+void
+case_evaluates (Case *c)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  c->job.eval_of = c->eval_of = test_case_of (c->model, c->gpus, &plan);
+  c->job.eval_every = 1;
 }
 
 void
@@ -101,6 +105,8 @@ void
 case_free (Case *c)
 {
   case_clear_results (c);
+  plan_case_free (c->of);
+  plan_case_free (c->eval_of);
   plan_model_free (c->model);
   plan_cluster_free (c->gpus);
   plan_cluster_free (c->processors);
@@ -133,8 +139,12 @@ run_on_cpu (const Case *c, const char *what, ExecResult results[MAX_RANKS])
 {
   g_autoptr (GError) error = NULL;
   ExecJob job = c->job;
+  g_autoptr (PlanCase) of = test_case_of (c->model, c->processors, &c->of->plan);
+  g_autoptr (PlanCase) eval_of
+      = c->eval_of ? test_case_of (c->model, c->processors, &c->eval_of->plan) : NULL;
+  job.of = of;
+  job.eval_of = eval_of;
   job.kernels = &exec_kernels_cpu;
-  job.cluster = c->processors;
   ck_assert_msg (exec_run_threads (&job, c->ranks, TRUE, NULL, NULL, results, &error), "%s: %s",
                  what, error->message);
 }
@@ -167,11 +177,11 @@ weights_distance (const Case *c, const ExecResult *a, const ExecResult *b)
 void
 assert_near (const Case *c, const char *what, const ExecResult *found, const ExecResult *expected)
 {
-  const gboolean is_wide = c->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_FP32
-                           && plan_field_dtype (&c->plan, PLAN_MAIN_GRADS) == PLAN_DTYPE_FP32
-                           && plan_field_dtype (&c->plan, PLAN_GRAD_COMM) == PLAN_DTYPE_FP32
-                           && plan_field_dtype (&c->plan, PLAN_MAIN_PARAMS) == PLAN_DTYPE_FP32;
-  const gboolean is_narrow = c->plan.value[PLAN_COMPUTE] > PLAN_COMPUTE_BF16;
+  const gboolean is_wide = c->of->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_FP32
+                           && plan_field_dtype (&c->of->plan, PLAN_MAIN_GRADS) == PLAN_DTYPE_FP32
+                           && plan_field_dtype (&c->of->plan, PLAN_GRAD_COMM) == PLAN_DTYPE_FP32
+                           && plan_field_dtype (&c->of->plan, PLAN_MAIN_PARAMS) == PLAN_DTYPE_FP32;
+  const gboolean is_narrow = c->of->plan.value[PLAN_COMPUTE] > PLAN_COMPUTE_BF16;
   const double bound = is_wide ? 2e-5 : is_narrow ? 0.05 : 0.01;
   for (gint64 step = 0; step < c->job.steps; step++)
     {
@@ -240,12 +250,10 @@ void
 case_check_bytes (Case *c, const char *what)
 {
   g_autoptr (GError) error = NULL;
-  const PlanStack *stack = plan_stack_of (&c->plan, c->gpus->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->gpus, &c->plan, 0, &error);
-  const SimCostInput input
-      = { .schedule = schedule, .cluster = c->gpus, .stack = stack, .plan = &c->plan };
+  g_autoptr (PlanSchedule) schedule = test_lower (c->of, 0);
+  const SimCostInput input = sim_cost_input (c->of, schedule);
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
+  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, c->of->stack, &error);
   ck_assert_msg (sim != NULL, "%s: %s", what, error ? error->message : "");
   case_must_run (c, what);
   for (guint r = 0; r < c->ranks; r++)

@@ -4,7 +4,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
-#include "planner/model/model.h"
+#include "planner/lower/case.h"
 #include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS
@@ -16,7 +16,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *gpus, *processors;
-  Plan plan; /* resolved for either */
+  PlanCase *of, *eval_of; /* on the GPUs; NULL: none */
   guint ranks;
   ExecJob job; /* on the GPU */
   ExecResult results[MAX_RANKS];
@@ -27,8 +27,11 @@ void case_open_on (Case *c, const char *model, const char *gpu, guint ranks);
 void case_open (Case *c, const char *model, guint ranks);
 void case_set_job (Case *c, guint seed);
 
-/* After case_open: a plan by its text, resolved. */
+/* After case_open: a plan by its text; the same with some fields set otherwise; with evaluations
+ * after each step. */
 void case_set_plan (Case *c, const char *fields);
+void case_change (Case *c, const char *fields);
+void case_evaluates (Case *c);
 
 /* A plan by its text, on a small model; with heads of that many elements. */
 void case_init_heads (Case *c, guint ranks, guint head_dim, const char *fields);

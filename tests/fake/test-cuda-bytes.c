@@ -4,8 +4,8 @@
  */
 #include "config.h"
 
-#include "planner/lower/lower.h"
 #include "sim/cost/cost-private.h"
+#include "tests/case.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 
@@ -81,21 +81,15 @@ is_bound_by_bytes (PlanOpKind kind)
 START_TEST (kernels_move_what_the_model_says)
 {
   Case c;
-  g_autoptr (GError) error = NULL;
   case_open_on (&c, cases[_i].model, cases[_i].gpu, 1);
   fake_cuda_set_machine (1, (guint64)1 << 30, g_str_equal (cases[_i].gpu, "b200") ? 10 : 9, 0);
   case_set_plan (&c, cases[_i].fields);
-  c.plan.value[PLAN_SEQ] = c.model->max_seq;
+  g_autofree char *whole = g_strdup_printf ("seq=%d", (int)c.model->max_seq);
+  case_change (&c, whole);
   ExecKernels kernels = counting (&exec_kernels_cuda);
   c.job.kernels = &kernels;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.gpus, &c.plan, 0, &error);
-  g_assert_no_error (error);
-  count.input = (SimCostInput){
-    .schedule = schedule,
-    .cluster = c.gpus,
-    .stack = plan_stack_of (&c.plan, c.gpus->kind, NULL),
-    .plan = &c.plan,
-  };
+  g_autoptr (PlanSchedule) schedule = test_lower (c.of, 0);
+  count.input = sim_cost_input (c.of, schedule);
   case_must_run (&c, cases[_i].fields);
   for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)
     if (count.calls[kind] > 0 && is_bound_by_bytes (kind))

@@ -53,7 +53,7 @@ assert_equal_runs (const Case *a, const Case *b, const char *what)
                          && memcmp (x->grad_norms, y->grad_norms, bytes) == 0,
                      "%s: other losses or norms", what);
       for (guint step = 0; step < GRAPH_STEPS; step++)
-        ck_assert_msg (x->eval_losses[step] == y->eval_losses[step] || !a->job.eval_plan,
+        ck_assert_msg (x->eval_losses[step] == y->eval_losses[step] || !a->job.eval_of,
                        "%s: other evaluation", what);
       ck_assert_msg (memcmp (x->main_params->data, y->main_params->data, x->main_params->len) == 0,
                      "%s: other weights", what);
@@ -98,15 +98,10 @@ END_TEST
 
 /* An evaluation after each step, and a checkpoint. */
 static void
-run_with_pauses (Case *c, Plan *eval_plan, guint ranks, gboolean is_on, const char *folder)
+run_with_pauses (Case *c, guint ranks, gboolean is_on, const char *folder)
 {
-  g_autoptr (GError) error = NULL;
   case_init_graph (c, ranks, "compute=bf16 strategy=optim_grads_params", is_on);
-  Plan plan = c->plan;
-  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-  ck_assert (plan_resolve (&plan, c->model, c->gpus, eval_plan, &error));
-  c->job.eval_plan = eval_plan;
-  c->job.eval_every = 1;
+  case_evaluates (c);
   c->job.save = folder;
   c->job.save_every = 2;
   case_must_run (c, "pauses");
@@ -116,10 +111,9 @@ START_TEST (pauses_between_launches_change_no_bit)
 {
   g_autofree char *folder = g_dir_make_tmp ("test-cuda-graph-XXXXXX", NULL);
   const guint ranks = 1 + (guint)_i;
-  Plan plans_of[2];
   Case plain, graph;
-  run_with_pauses (&plain, &plans_of[0], ranks, FALSE, folder);
-  run_with_pauses (&graph, &plans_of[1], ranks, TRUE, folder);
+  run_with_pauses (&plain, ranks, FALSE, folder);
+  run_with_pauses (&graph, ranks, TRUE, folder);
   ck_assert_uint_eq (count_logged ("graph"), GRAPH_STEPS - 2);
   assert_equal_runs (&graph, &plain, "pauses");
   remove_folder (folder);

@@ -5,6 +5,7 @@
  * the loss. */
 #include "config.h"
 
+#include "tests/case.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/share.h"
@@ -70,18 +71,9 @@ static gboolean
 is_legal (const PlanModel *model, PlanCluster *const *clusters, const Point *point)
 {
   g_autofree char *fields = fields_of (point);
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
-  Plan plan, resolved;
-  plan_init (&plan);
+  Plan plan = test_plan ("stack=native seq=8"), resolved;
   plan.value[PLAN_GBS] = ranks_of (point);
-  plan.value[PLAN_SEQ] = 8;
-  plan_set (&plan, "stack", "native", NULL);
-  for (char **word = words; *word; word++)
-    {
-      g_auto (GStrv) parts = g_strsplit (*word, "=", 2);
-      if (!plan_set (&plan, parts[0], parts[1], NULL))
-        g_error ("%s", *word);
-    }
+  test_plan_set (&plan, fields);
   return plan_resolve (&plan, model, clusters[ranks_of (point)], &resolved, NULL);
 }
 

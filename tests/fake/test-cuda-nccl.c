@@ -161,7 +161,7 @@ START_TEST (a_rank_lost_while_products_are_tried_is_told)
   g_autoptr (GError) error = NULL;
   g_setenv ("XDG_DATA_HOME", "/dev/null", TRUE); /* none is remembered */
   case_init_nccl (&c, 2, "compute=bf16 strategy=optim_grads_params", FALSE);
-  c.plan.value[PLAN_DETERMINISTIC] = PLAN_DETERMINISTIC_OFF;
+  case_change (&c, "deterministic=off");
   deadline_ns = SHORT_NS;
   fake_nccl_lose (1, (guint)_i, FAKE_NCCL_STALLS);
   ck_assert (!case_run (&c, &error));

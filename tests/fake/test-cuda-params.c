@@ -6,7 +6,7 @@
 
 #include "exec/cuda/device-cuda.h"
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
+#include "tests/case.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/share.h"
@@ -193,7 +193,7 @@ static PlanSchedule *
 schedule_without (const Case *c, guint rank, const char *what, guint kept)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) whole = plan_lower (c->model, c->gpus, &c->plan, rank, &error);
+  g_autoptr (PlanSchedule) whole = test_lower (c->of, rank);
   g_autofree char *text = plan_schedule_print (whole);
   g_auto (GStrv) lines = g_strsplit (text, "\n", -1);
   g_autoptr (GString) less = g_string_new (NULL);

@@ -6,7 +6,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/walk/runnable.h"
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
+#include "tests/case.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/cudnn-fake.h"
@@ -31,36 +31,29 @@ static const char *const kinds[]
         "family=llama,tied=on" };
 
 static gboolean
-runs_on (const Case *c, const Plan *plan, const PlanCluster *cluster, const ExecKernels *kernels)
+runs_on (const PlanCase *of, const ExecKernels *kernels)
 {
-  ExecJob job = c->job;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, cluster, plan, 0, NULL);
-  job.plan = plan;
-  job.cluster = cluster;
-  job.kernels = kernels;
-  return schedule && exec_runnable_check (&job, plan, schedule, NULL);
+  const ExecJob job = { .of = of, .kernels = kernels };
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  return exec_runnable_check (&job, of, schedule, NULL);
 }
 
-/* What one of the backends refuses by name is not here: a test of its own looks at that. */
-static gboolean
-is_refused (const Case *c, const Plan *plan)
-{
-  return !runs_on (c, plan, c->gpus, &exec_kernels_cuda)
-         || !runs_on (c, plan, c->processors, &exec_kernels_cpu);
-}
-
-/* Unless that is refused. */
+/* Unless a rule refuses it, or one of the backends by name: a test of its own looks at that. */
 static void
 change_plan (Case *c, PlanField field, gint64 value)
 {
-  Plan plan = c->plan, resolved;
+  Plan plan = c->of->plan;
   plan.value[field] = value;
-  if (plan_resolve (&plan, c->model, c->gpus, &resolved, NULL) && !is_refused (c, &resolved))
-    c->plan = resolved;
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->gpus, &plan, NULL, NULL);
+  g_autoptr (PlanCase) cpu_of = plan_case_new (c->model, c->processors, &plan, NULL, NULL);
+  if (!of || !cpu_of || !runs_on (of, &exec_kernels_cuda) || !runs_on (cpu_of, &exec_kernels_cpu))
+    return;
+  plan_case_free (c->of);
+  c->job.of = c->of = g_steal_pointer (&of);
 }
 
 static void
-random_case (Case *c, guint seed)
+case_init_random (Case *c, guint seed)
 {
   static const struct
   {
@@ -91,7 +84,7 @@ random_case (Case *c, guint seed)
       g_rand_int_range (rand, 4, 30), g_rand_int_range (rand, 4, 40), kv_heads,
       2 * g_rand_int_range (rand, 2, 7), g_rand_int_range (rand, 8, 90));
   case_open (c, model, (guint[]){ 1, 2, 3, 4 }[seed % 4]);
-  c->plan = random_plan (seed, c->model, c->gpus, "native");
+  c->of = random_case (seed, c->model, c->gpus, "native");
   case_set_job (c, seed);
   change_plan (c, PLAN_MBS, 1);
   change_plan (c, PLAN_GBS, c->ranks * (1 + seed % 2));
@@ -106,7 +99,7 @@ START_TEST (random_plans_are_near_the_cpu)
 {
   Case c;
   g_autofree char *what = g_strdup_printf ("seed %d", _i);
-  random_case (&c, (guint)_i);
+  case_init_random (&c, (guint)_i);
   check_against_cpu (&c, what);
   case_clear (&c, what);
 }
@@ -116,7 +109,7 @@ END_TEST
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
-  random_case (&c, 500 + (guint)_i);
+  case_init_random (&c, 500 + (guint)_i);
   case_check_bytes (&c, "bytes");
   case_clear (&c, "bytes");
 }
@@ -417,7 +410,6 @@ START_TEST (what_is_missing_is_named)
   fake_cuda_set_machine (1, 200000, 9, 0);
   assert_refused (&c, PLAN_ERROR_INFEASIBLE, "GPU 0 has no ");
   case_init (&c, 1, "");
-  c.job.plan = &c.plan;
   ExecKernels fewer = exec_kernels_cuda;
   fewer.launch[PLAN_OP_ROPE] = NULL;
   c.job.kernels = &fewer;
@@ -492,14 +484,8 @@ START_TEST (evaluation_is_near_the_cpu)
 {
   Case c;
   ExecResult expected[MAX_RANKS] = { { 0 } };
-  g_autoptr (GError) error = NULL;
-  Plan plan, eval_plan;
   case_init (&c, 2, "strategy=optim_grads_params compute=fp32");
-  plan = c.plan;
-  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-  ck_assert (plan_resolve (&plan, c.model, c.gpus, &eval_plan, &error));
-  c.job.eval_plan = &eval_plan;
-  c.job.eval_every = 1;
+  case_evaluates (&c);
   run_on_cpu (&c, "evaluation", expected);
   case_must_run (&c, "evaluation");
   for (guint step = 0; step < STEPS; step++)
@@ -553,7 +539,7 @@ START_TEST (the_trace_is_whole)
   case_must_run (&c, "trace");
   for (guint r = 0; r < c.ranks; r++)
     {
-      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.gpus, &c.plan, r, &error);
+      g_autoptr (PlanSchedule) schedule = test_lower (c.of, r);
       ck_assert_msg (plan_trace_check (c.results[r].trace, schedule, &error), "%s",
                      error ? error->message : "");
       ck_assert_str_eq (c.results[r].trace->origin, "cuda");

@@ -5,7 +5,7 @@
 
 #include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
-#include "planner/lower/lower.h"
+#include "tests/case.h"
 #include "tests/prop/shards.h"
 
 #include <stdio.h>
@@ -184,19 +184,27 @@ pieces_of (gint64 seq)
 static gboolean
 is_runnable (const ProductCase *self)
 {
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule
-      = plan_lower (self->model, self->cluster, &self->plan, 0, &error);
-  if (!schedule)
-    g_error ("%s", error->message);
-  return exec_runnable_check (&self->job, &self->plan, schedule, NULL);
+  g_autoptr (PlanSchedule) schedule = test_lower (self->of, 0);
+  return exec_runnable_check (&self->job, self->of, schedule, NULL);
+}
+
+void
+product_case_clear (ProductCase *self)
+{
+  g_clear_pointer (&self->of, plan_case_free);
+}
+
+guint
+product_ranks (guint value)
+{
+  return (guint)atoi (dimensions[PRODUCT_RANKS][value]);
 }
 
 gboolean
 product_case_init (ProductCase *self, guint64 point)
 {
   Plan plan;
-  self->ranks = (guint)atoi (dimensions[PRODUCT_RANKS][product_digit (point, PRODUCT_RANKS)]);
+  self->ranks = product_ranks (product_digit (point, PRODUCT_RANKS));
   self->model = model_of (product_digit (point, PRODUCT_SHARDS) == 1,
                           sizes_of (product_digit (point, PRODUCT_COMPUTE)));
   self->cluster = cluster_of (self->ranks);
@@ -208,9 +216,8 @@ product_case_init (ProductCase *self, guint64 point)
   if (product_digit (point, PRODUCT_LOSS) == 1)
     plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
   plan.value[PLAN_GBS] = 2 * self->ranks;
-  self->job = (ExecJob){ .model = self->model,
-                         .plan = &self->plan,
-                         .cluster = self->cluster,
+  self->of = plan_case_new (self->model, self->cluster, &plan, NULL, NULL);
+  self->job = (ExecJob){ .of = self->of,
                          .kernels = &exec_kernels_cpu,
                          .seed = product_declaration (point),
                          .steps = 2,
@@ -222,7 +229,7 @@ product_case_init (ProductCase *self, guint64 point)
                                         .adam_eps = 1e-8,
                                         .weight_decay = 0.1,
                                         .max_norm = 1.0 } };
-  return plan_resolve (&plan, self->model, self->cluster, &self->plan, NULL) && is_runnable (self);
+  return self->of && is_runnable (self);
 }
 
 static gboolean

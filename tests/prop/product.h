@@ -36,6 +36,7 @@ guint64 product_size (void);
 guint64 product_declaration (guint64 point);
 /* How many times longer a plan that computes so takes than others, about. */
 guint product_weight (guint compute);
+guint product_ranks (guint value); /* of PRODUCT_RANKS */
 guint product_digit (guint64 point, ProductDimension dimension);
 guint64 product_point (const guint digits[PRODUCT_N_DIMENSIONS]);
 char *product_name (guint64 point); /* the caller frees */
@@ -45,13 +46,15 @@ typedef struct
 {
   const PlanModel *model;
   const PlanCluster *cluster;
-  Plan plan;
+  PlanCase *of; /* NULL where a rule refuses it */
   guint ranks;
-  ExecJob job; /* of `plan`: in its place as long as it is used */
+  ExecJob job;
 } ProductCase;
 
-/* FALSE where a rule refuses the plan. */
+/* FALSE where a rule refuses the plan, or the runtime. */
 gboolean product_case_init (ProductCase *self, guint64 point);
+void product_case_clear (ProductCase *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ProductCase, product_case_clear)
 
 /* Whether a rank's losses, norms and shard of the main weights are those of the evaluator; says on
  * stdout what differs. */

@@ -5,6 +5,7 @@
 
 #include "planner/base/error.h"
 #include "planner/emit/emit.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -106,44 +107,48 @@ model_of (guint seed)
 
 /* Takes the value where that is a legal plan. */
 static void
-try_value (Plan *asked, Plan *plan, const PlanModel *model, const PlanCluster *cluster,
-           const char *field, const char *word)
+try_value (Plan *asked, PlanCase **of, const char *field, const char *word)
 {
-  Plan other = *asked, resolved;
-  if (!plan_set (&other, field, word, NULL)
-      || !plan_resolve (&other, model, cluster, &resolved, NULL))
+  Plan other = *asked;
+  if (!plan_set (&other, field, word, NULL))
+    return;
+  PlanCase *changed = plan_case_new ((*of)->model, (*of)->cluster, &other, NULL, NULL);
+  if (!changed)
     return;
   *asked = other;
-  *plan = resolved;
+  plan_case_free (*of);
+  *of = changed;
 }
 
 /* A plain plan of any stack with some fields changed: what most people have. For other models, one
  * with any value of any field. */
-static Plan
-plan_of (guint seed, const PlanModel *model, const PlanCluster *cluster)
+static PlanCase *
+case_of (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
   static const char *const stacks[]
       = { "fsdp2", "nanotron", "fsdp1", "megatron-fsdp", "fsdp2", "megatron", "native" };
   static const char *const sizes[] = { "tp", "cp", "dp_outer", "mbs" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
-  Plan asked, plan;
+  Plan asked;
   if (!is_plain (seed))
-    return random_wide_plan (seed, model, cluster);
+    return random_wide_case (seed, model, cluster);
   plan_init (&asked);
   ck_assert (plan_set (&asked, "stack", stacks[seed / 2 % G_N_ELEMENTS (stacks)], NULL));
   asked.value[PLAN_GBS] = plan_cluster_devices (cluster) * 16;
-  if (!plan_resolve (&asked, model, cluster, &plan, NULL))
-    asked.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM;
-  ck_assert (plan_resolve (&asked, model, cluster, &plan, NULL));
+  PlanCase *of = plan_case_new (model, cluster, &asked, NULL, NULL);
+  if (!of)
+    {
+      asked.value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM;
+      of = test_case_of (model, cluster, &asked);
+    }
   for (guint i = 0; i < G_N_ELEMENTS (sizes); i++)
-    try_value (&asked, &plan, model, cluster, sizes[i], value_of (g_rand_int (rand), PLAN_TP));
+    try_value (&asked, &of, sizes[i], value_of (g_rand_int (rand), PLAN_TP));
   for (guint i = 0; i < seed / 2 % 6; i++)
     {
       const PlanField field = (PlanField)g_rand_int_range (rand, PLAN_STACK + 1, PLAN_N_FIELDS);
-      try_value (&asked, &plan, model, cluster, plan_field_name (field),
-                 value_of (g_rand_int (rand), field));
+      try_value (&asked, &of, plan_field_name (field), value_of (g_rand_int (rand), field));
     }
-  return plan;
+  return of;
 }
 
 START_TEST (any_plan_is_written_or_refused_by_name)
@@ -151,15 +156,15 @@ START_TEST (any_plan_is_written_or_refused_by_name)
   const guint seed = (guint)_i;
   g_autoptr (PlanModel) model = model_of (seed);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
-  const Plan plan = plan_of (seed, model, cluster);
-  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
+  g_autoptr (PlanCase) of = case_of (seed, model, cluster);
+  const PlanEmitSubject subject = { .of = of };
   for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
     {
       g_autoptr (GError) error = NULL;
       g_autofree char *text = plan_emit (kinds[i], PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
       ck_assert_msg ((text != NULL) != (error != NULL), "seed %u", seed);
       if (text)
-        assert_sizes (seed, kinds[i], text, &plan, cluster);
+        assert_sizes (seed, kinds[i], text, &of->plan, cluster);
       else
         assert_names_fields (seed, error->message);
     }
@@ -190,17 +195,17 @@ behind_hash (const char *text)
 /* The natural kind's text of the plan with that field set to `word`; NULL where it is not another
  * plan, is not legal or is refused. */
 static char *
-write_other (const PlanEmitSubject *subject, PlanField field, const char *word)
+write_other (const PlanCase *of, PlanField field, const char *word)
 {
-  Plan asked = *subject->plan, other;
-  PlanEmitSubject changed = *subject;
-  if (!plan_set (&asked, plan_field_name (field), word, NULL)
-      || !plan_resolve (&asked, subject->model, subject->cluster, &other, NULL)
-      || other.value[field] == subject->plan->value[field] || is_idle (&other, field))
+  Plan asked = of->plan;
+  if (!plan_set (&asked, plan_field_name (field), word, NULL))
     return NULL;
-  changed.plan = &other;
-  return plan_emit (plan_emit_kind_of (&other, subject->cluster), PLAN_EMIT_RUNTIME_OF_STACK,
-                    &changed, NULL);
+  g_autoptr (PlanCase) other = plan_case_new (of->model, of->cluster, &asked, NULL, NULL);
+  if (!other || other->plan.value[field] == of->plan.value[field] || is_idle (&other->plan, field))
+    return NULL;
+  const PlanEmitSubject subject = { .of = other };
+  return plan_emit (plan_emit_kind_of (&other->plan, of->cluster), PLAN_EMIT_RUNTIME_OF_STACK,
+                    &subject, NULL);
 }
 
 /* Of two plans that differ in one field and are both written, other things are written. */
@@ -209,16 +214,16 @@ START_TEST (no_field_is_dropped_in_silence)
   const guint seed = (guint)_i;
   g_autoptr (PlanModel) model = model_of (seed);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
-  const Plan plan = plan_of (seed, model, cluster);
-  const PlanEmitKind kind = plan_emit_kind_of (&plan, cluster);
-  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
-  g_autofree char *text = plan_emit (kind, PLAN_EMIT_RUNTIME_OF_STACK, &subject, NULL);
+  g_autoptr (PlanCase) of = case_of (seed, model, cluster);
+  const PlanEmitKind kind = plan_emit_kind_of (&of->plan, cluster);
+  g_autofree char *text
+      = plan_emit (kind, PLAN_EMIT_RUNTIME_OF_STACK, &(PlanEmitSubject){ .of = of }, NULL);
   if (!text || kind == PLAN_EMIT_MPIRUN)
     return;
   for (PlanField field = PLAN_STACK + 1; field < PLAN_N_FIELDS; field++)
-    for (guint i = 0; i < 8 && !is_idle (&plan, field); i++)
+    for (guint i = 0; i < 8 && !is_idle (&of->plan, field); i++)
       {
-        g_autofree char *other = write_other (&subject, field, value_of (i, field));
+        g_autofree char *other = write_other (of, field, value_of (i, field));
         ck_assert_msg (!other || strcmp (behind_hash (text), behind_hash (other)) != 0,
                        "seed %u: %s=%s changes nothing of\n%.900s", seed, plan_field_name (field),
                        value_of (i, field), text);

@@ -6,6 +6,7 @@
 #include "planner/base/error.h"
 #include "planner/emit/emit.h"
 #include "planner/megatron/megatron.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -93,7 +94,7 @@ assert_reads_back (guint seed, const char *text, const PlanEmitSubject *subject)
 {
   g_auto (PlanMegatron) read = { 0 };
   g_autoptr (GError) error = NULL;
-  Plan resolved;
+  const Plan *plan = &subject->of->plan;
   ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "seed %u: %s\n%s", seed,
                  error ? error->message : "", text);
   for (guint i = 0; i < read.notes->len; i++)
@@ -104,17 +105,17 @@ assert_reads_back (guint seed, const char *text, const PlanEmitSubject *subject)
                          && !strstr (note->text, "cannot be known"),
                      "seed %u: %s: %s\n%s", seed, note->flag, note->text, text);
     }
-  g_autofree char *other = plan_megatron_shape_compare (&read.shape, subject->model, &error);
+  g_autofree char *other = plan_megatron_shape_compare (&read.shape, subject->of->model, &error);
   ck_assert_msg (!other && !error, "seed %u: %s%s\n%s", seed, other ? other : "",
                  error ? error->message : "", text);
-  ck_assert_int_eq (read.devices, plan_cluster_devices (subject->cluster));
+  ck_assert_int_eq (read.devices, plan_cluster_devices (subject->of->cluster));
   g_autoptr (PlanModel) model = plan_megatron_model (&read, &error);
   ck_assert_msg (model != NULL, "seed %u: %s", seed, error ? error->message : "");
-  ck_assert_msg (plan_resolve (&read.plan, model, subject->cluster, &resolved, &error),
-                 "seed %u: %s\n%s", seed, error ? error->message : "", text);
-  g_autofree char *difference = print_difference (subject->plan, &resolved);
-  ck_assert_msg (memcmp (&resolved, subject->plan, sizeof resolved) == 0, "seed %u: %s\n%s", seed,
-                 difference, text);
+  g_autoptr (PlanCase) of = plan_case_new (model, subject->of->cluster, &read.plan, NULL, &error);
+  ck_assert_msg (of != NULL, "seed %u: %s\n%s", seed, error ? error->message : "", text);
+  g_autofree char *difference = print_difference (plan, &of->plan);
+  ck_assert_msg (memcmp (&of->plan, plan, sizeof *plan) == 0, "seed %u: %s\n%s", seed, difference,
+                 text);
 }
 
 /* Writes the plan in every way that Megatron-LM's reader takes, after what the first refusal asks
@@ -125,17 +126,18 @@ check_written (guint seed, PlanModel **model)
   static const PlanEmitKind kinds[] = { PLAN_EMIT_MEGATRON, PLAN_EMIT_TORCHRUN, PLAN_EMIT_SLURM };
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
   g_autoptr (GError) error = NULL;
-  Plan plan = random_wide_plan (seed, *model, cluster);
-  PlanEmitSubject subject = { .model = *model, .cluster = cluster, .plan = &plan };
+  g_autoptr (PlanCase) random = random_wide_case (seed, *model, cluster);
+  g_autoptr (PlanCase) followed = NULL;
+  PlanEmitSubject subject = { .of = random };
   g_autofree char *first
       = plan_emit (PLAN_EMIT_MEGATRON, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
   if (error)
     {
-      Plan asked = plan;
+      Plan asked = random->plan;
       ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED));
       follow (error->message, &asked, model);
-      subject.model = *model;
-      if (!plan_resolve (&asked, *model, cluster, &plan, NULL)) /* a newer stack forbids more */
+      subject.of = followed = plan_case_new (*model, cluster, &asked, NULL, NULL);
+      if (!followed) /* a newer stack forbids more */
         return;
     }
   for (guint i = 0; i < G_N_ELEMENTS (kinds); i++)
@@ -276,7 +278,12 @@ START_TEST (experts_read_back)
       ck_assert (plan_field_parse (fields[i], &field, NULL));
       ck_assert (plan_set (&plan, fields[i], one_of (rand, plan_field_names (field)), NULL));
     }
-  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
+  /* Whatever this version models of it. */
+  const PlanCase of = { .model = model,
+                        .cluster = cluster,
+                        .plan = plan,
+                        .stack = plan_stack_of (&plan, cluster->kind, NULL) };
+  const PlanEmitSubject subject = { .of = &of };
   g_autofree char *text
       = plan_emit (PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
   ck_assert_msg (text != NULL, "seed %d: %s", _i, error ? error->message : "");
@@ -298,8 +305,8 @@ START_TEST (plans_read_back)
   g_autoptr (PlanModel) model = random_wide_model (seed);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (seed);
   g_autoptr (GError) error = NULL;
-  const Plan plan = random_wide_plan (seed, model, cluster);
-  const PlanEmitSubject subject = { .model = model, .cluster = cluster, .plan = &plan };
+  g_autoptr (PlanCase) of = random_wide_case (seed, model, cluster);
+  const PlanEmitSubject subject = { .of = of };
   g_autofree char *text = plan_emit (PLAN_EMIT_PLAN, PLAN_EMIT_RUNTIME_OF_STACK, &subject, &error);
   ck_assert (text != NULL);
   const char *const line = strstr (text, "model=");
@@ -308,7 +315,7 @@ START_TEST (plans_read_back)
   g_autoptr (PlanModel) again = plan_model_new (spec, &error);
   Plan read;
   ck_assert (again && plan_parse (end + 1, "emitted", &read, &error));
-  ck_assert (memcmp (&read, &plan, sizeof read) == 0);
+  ck_assert (memcmp (&read, &of->plan, sizeof read) == 0);
 }
 END_TEST
 

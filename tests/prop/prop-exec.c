@@ -3,8 +3,8 @@
 
 #include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
-#include "planner/lower/lower.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/prop/shards.h"
 #include "tests/reference/evaluate.h"
@@ -23,7 +23,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan, eval_plan;
+  PlanCase *of, *eval_of;
   ExecJob job;
   guint ranks;
 } Case;
@@ -137,15 +137,11 @@ static const struct
 
 /* Whether the walk refuses the plan, by a rule that a test of its own looks at. */
 static gboolean
-is_refused (const Case *c, const Plan *plan)
+is_refused (const PlanCase *of)
 {
-  const ExecJob job
-      = { .model = c->model, .plan = plan, .cluster = c->cluster, .kernels = &exec_kernels_cpu };
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, plan, 0, &error);
-  if (!schedule)
-    g_error ("%s", error->message);
-  return !exec_runnable_check (&job, plan, schedule, NULL);
+  const ExecJob job = { .of = of, .kernels = &exec_kernels_cpu };
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  return !exec_runnable_check (&job, of, schedule, NULL);
 }
 
 /* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
@@ -156,7 +152,7 @@ widen_plan (Case *c, int seed)
   const gint64 replicas[] = { 1, 2, c->ranks };
   for (guint i = 0; i < 12; i++)
     {
-      Plan plan = c->plan, resolved;
+      Plan plan = c->of->plan;
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (wide_fields));
       if (i == 0)
         plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
@@ -194,8 +190,11 @@ widen_plan (Case *c, int seed)
         }
       else
         plan.value[wide_fields[at].field] = wide_fields[at].other;
-      if (plan_resolve (&plan, c->model, c->cluster, &resolved, NULL) && !is_refused (c, &resolved))
-        c->plan = resolved;
+      g_autoptr (PlanCase) wider = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+      if (!wider || is_refused (wider))
+        continue;
+      plan_case_free (c->of);
+      c->of = g_steal_pointer (&wider);
     }
 }
 
@@ -207,11 +206,10 @@ case_init (Case *c, int seed)
   c->model = any_model ((guint)seed);
   c->cluster = exec_probe_cluster (c->ranks, &error);
   ck_assert (c->cluster != NULL);
-  c->plan = random_plan ((guint)seed, c->model, c->cluster, "native");
+  c->of = random_case ((guint)seed, c->model, c->cluster, "native");
+  c->eval_of = NULL;
   widen_plan (c, seed);
-  c->job = (ExecJob){ .model = c->model,
-                      .plan = &c->plan,
-                      .cluster = c->cluster,
+  c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
                       .steps = STEPS,
@@ -230,18 +228,17 @@ case_init (Case *c, int seed)
 static void
 case_add_evaluation (Case *c)
 {
-  g_autoptr (GError) error = NULL;
-  Plan plan = c->plan;
+  Plan plan = c->of->plan;
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-  if (!plan_resolve (&plan, c->model, c->cluster, &c->eval_plan, &error))
-    g_error ("%s", error->message);
-  c->job.eval_plan = &c->eval_plan;
+  c->job.eval_of = c->eval_of = test_case_of (c->model, c->cluster, &plan);
   c->job.eval_every = 1;
 }
 
 static void
 case_clear (Case *c)
 {
+  plan_case_free (c->of);
+  plan_case_free (c->eval_of);
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
 }
@@ -350,7 +347,7 @@ START_TEST (every_value_is_run)
     {
       Case c;
       case_init (&c, seed);
-      const gint64 *value = c.plan.value;
+      const gint64 *value = c.of->plan.value;
       for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
@@ -372,14 +369,10 @@ START_TEST (bytes_taken_equal_bytes_predicted)
   g_autoptr (GError) error = NULL;
   ExecResult results[MAX_RANKS] = { { 0 } };
   case_init (&c, _i);
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, 0, &error);
-  ck_assert (schedule != NULL);
-  g_autoptr (SimCost) cost = sim_cost_new (
-      &(SimCostInput){
-          .schedule = schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan },
-      &error);
-  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, stack, &error);
+  g_autoptr (PlanSchedule) schedule = test_lower (c.of, 0);
+  const SimCostInput input = sim_cost_input (c.of, schedule);
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, c.of->stack, &error);
   ck_assert (sim != NULL);
   ck_assert (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error));
   for (guint r = 0; r < c.ranks; r++)

@@ -6,6 +6,7 @@
 #include "planner/lower/layout.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/stack.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -13,15 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  Plan plan;
-  PlanSchedule *schedule;
-  gint64 devices;
-} Case;
 
 static gint64
 one_of (GRand *rand, const gint64 *values, guint n)
@@ -95,7 +87,7 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
 }
 
 static void
-case_init (Case *c, int seed)
+case_init (TestCase *c, int seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
   g_autoptr (GError) error = NULL;
@@ -103,36 +95,27 @@ case_init (Case *c, int seed)
   guint tries = 0;
   c->model = random_experts (rand, seed % 2);
   c->cluster = plan_cluster_new (seed % 3 ? "dgx-h100:1" : "dgx-h100:2", NULL);
-  c->devices = plan_cluster_devices (c->cluster);
   do
     {
-      random_settings (rand, &plan, c->model, c->devices);
+      random_settings (rand, &plan, c->model, plan_cluster_devices (c->cluster));
       if (++tries == 2000)
         g_error ("seed %d: no plan", seed);
     }
-  while (!plan_resolve (&plan, c->model, c->cluster, &c->plan, NULL));
-  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
+  while (!(c->of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL)));
+  c->schedule = plan_lower (c->of, 0, &error);
   ck_assert_msg (c->schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
-}
-
-static void
-case_clear (Case *c)
-{
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-  plan_schedule_free (c->schedule);
 }
 
 START_TEST (schedules_pass_their_check)
 {
-  Case c;
+  TestCase c;
   g_autoptr (GError) error = NULL;
   case_init (&c, _i);
-  g_autofree char *plan = plan_print (&c.plan);
+  g_autofree char *plan = plan_print (&c.of->plan);
   g_autofree char *model = plan_model_print (c.model);
   ck_assert_msg (plan_schedule_check (c.schedule, &error), "seed %d: %s\n%s\n%s", _i,
                  error ? error->message : "", model, plan);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -150,20 +133,21 @@ count_moe (const PlanModel *m)
  * exchanges of a layer, and three more where all of it runs again. */
 START_TEST (tokens_go_to_their_experts_and_back)
 {
-  Case c;
+  TestCase c;
   PlanCursor cursor;
   case_init (&c, _i);
-  const gint64 *value = c.plan.value;
+  const gint64 *value = c.of->plan.value;
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
   const double rows = (double)(tokens * c.model->topk), width = (double)c.model->hidden;
   const gint64 micro_batches
-      = value[PLAN_GBS] / value[PLAN_MBS] / (c.devices / value[PLAN_TP] / value[PLAN_CP]);
+      = value[PLAN_GBS] / value[PLAN_MBS]
+        / (plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_CP]);
   const gboolean again = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                          && value[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_MOE & 1;
   double sent = 0;
   if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
     {
-      case_clear (&c);
+      test_case_clear (&c);
       return;
     }
   plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
@@ -177,7 +161,7 @@ START_TEST (tokens_go_to_their_experts_and_back)
   ck_assert_msg (sent == layers * once || sent == layers * most,
                  "seed %d: %.0f elements, not %.0f or %.0f", _i, sent, layers * once,
                  layers * most);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -201,13 +185,13 @@ work_by_tensors (const PlanModel *m)
 /* Where nothing runs again, a step's products in layers are those of its tokens, three times. */
 START_TEST (products_are_those_of_the_model)
 {
-  Case c;
+  TestCase c;
   PlanTimes times = { 0 };
   double flops = 0;
   case_init (&c, _i);
-  const gint64 *value = c.plan.value;
-  const double tokens
-      = (double)(value[PLAN_GBS] * value[PLAN_SEQ]) / (double)c.devices; /* a rank's, or its part */
+  const gint64 *value = c.of->plan.value;
+  const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ])
+                        / (double)plan_cluster_devices (c.cluster); /* a rank's, or its part */
   const double head = (double)(c.model->hidden) * 6 * tokens;
   for (guint node = plan_schedule_section_node (c.schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (c.schedule, PLAN_SECTION_TEARDOWN); node++)
@@ -227,7 +211,7 @@ START_TEST (products_are_those_of_the_model)
                      "seed %d: %.0f FLOPs in layers want %.0f, which leaves a head of %.1f for %d",
                      _i, flops, expected, rest, (int)c.model->vocab);
     }
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -235,11 +219,13 @@ END_TEST
  * rest by all that share data. Padding is bounded by what the layout says. */
 START_TEST (resting_state_is_shared_by_those_who_hold_it)
 {
-  Case c;
+  TestCase c;
   case_init (&c, _i);
-  const gint64 *value = c.plan.value;
-  const double inner = (double)(c.devices / value[PLAN_TP] / value[PLAN_DP_OUTER]);
-  const double of_experts = (double)(c.devices / value[PLAN_EP] / value[PLAN_DP_OUTER]);
+  const gint64 *value = c.of->plan.value;
+  const double inner
+      = (double)(plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_DP_OUTER]);
+  const double of_experts
+      = (double)(plan_cluster_devices (c.cluster) / value[PLAN_EP] / value[PLAN_DP_OUTER]);
   const double expert = (double)count_moe (c.model) * (double)c.model->experts
                         / (double)value[PLAN_EP] * 3
                         * (double)(c.model->hidden * c.model->expert_ffn);
@@ -268,7 +254,7 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
   const double least = rest / (double)value[PLAN_TP] / (is_sharded ? inner * split : 1);
   ck_assert_msg (moments - of_experts_moments >= 0.999 * least,
                  "seed %d: %.0f elements, %.0f least", _i, moments - of_experts_moments, least);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 

@@ -2,9 +2,9 @@
 /* sim_measure, which jumps, against sim_run, which goes through every op. */
 #include "config.h"
 
-#include "planner/lower/lower.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -198,19 +198,15 @@ END_TEST
 
 /* Rates as some cluster might have them. */
 static SimCost *
-cost_of_plan (const PlanSchedule *schedule, const PlanCluster *cluster, const Plan *plan,
-              GRand *rand)
+cost_of_case (const PlanCase *of, const PlanSchedule *schedule, GRand *rand)
 {
   g_autoptr (GError) error = NULL;
-  SimParams params = *sim_params_default (cluster);
+  SimParams params = *sim_params_default (of->cluster);
   params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 20000);
   params.value[SIM_PARAM_RING_SHARE] *= g_rand_double_range (rand, 0.001, 1);
   params.value[SIM_PARAM_PRODUCT_BF16] *= g_rand_double_range (rand, 0.001, 1);
-  const SimCostInput input = { .schedule = schedule,
-                               .cluster = cluster,
-                               .stack = plan_stack_of (plan, cluster->kind, NULL),
-                               .plan = plan,
-                               .params = &params };
+  SimCostInput input = sim_cost_input (of, schedule);
+  input.params = &params;
   SimCost *cost = sim_cost_new (&input, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
   return cost;
@@ -236,24 +232,21 @@ assert_all_compute (const PlanSchedule *schedule, const SimCost *cost, const Pla
 
 /* A plan as search meets it: any fields, any rates. */
 static void
-assert_same_plan (const PlanModel *model, PlanCluster *cluster, const Plan *plan, int seed)
+assert_same_plan (const PlanCase *of, int seed)
 {
-  g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed);
-  const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
-  ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
-  g_autoptr (SimCost) cost = cost_of_plan (schedule, cluster, plan, rand);
-  assert_same (schedule, cost, stack, seed);
-  assert_all_compute (schedule, cost, stack, seed);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  g_autoptr (SimCost) cost = cost_of_case (of, schedule, rand);
+  assert_same (schedule, cost, of->stack, seed);
+  assert_all_compute (schedule, cost, of->stack, seed);
 }
 
 START_TEST (any_plan)
 {
   g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
-  assert_same_plan (model, cluster, &plan, _i);
+  g_autoptr (PlanCase) of = random_case (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  assert_same_plan (of, _i);
 }
 END_TEST
 
@@ -261,8 +254,8 @@ START_TEST (any_wide_plan)
 {
   g_autoptr (PlanModel) model = random_wide_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_wide_plan (_i, model, cluster);
-  assert_same_plan (model, cluster, &plan, _i);
+  g_autoptr (PlanCase) of = random_wide_case (_i, model, cluster);
+  assert_same_plan (of, _i);
 }
 END_TEST
 
@@ -294,18 +287,16 @@ START_TEST (one_after_the_other)
   g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
   g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+  PlanCase *cases[KINDS];
   PlanSchedule *schedules[KINDS];
   SimCost *costs[KINDS][KINDS];
-  const PlanStack *stacks[KINDS];
   for (guint i = 0; i < KINDS; i++)
     {
-      const Plan plan
-          = random_plan (_i * KINDS + (int)i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
-      stacks[i] = plan_stack_of (&plan, cluster->kind, NULL);
-      schedules[i] = plan_lower (model, cluster, &plan, 0, NULL);
-      ck_assert_ptr_nonnull (schedules[i]);
+      cases[i]
+          = random_case (_i * KINDS + (int)i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+      schedules[i] = test_lower (cases[i], 0);
       for (guint k = 0; k < KINDS; k++)
-        costs[i][k] = cost_of_plan (schedules[i], cluster, &plan, rand);
+        costs[i][k] = cost_of_case (cases[i], schedules[i], rand);
     }
   for (guint n = 0; n < 20; n++)
     {
@@ -314,9 +305,9 @@ START_TEST (one_after_the_other)
       g_autoptr (SimWorkspace) new = sim_workspace_new ();
       SimSummary summary;
       if (g_rand_int_range (rand, 0, 4) == 0)
-        sim_measure (schedules[i], cost, stacks[i], workspace, &summary, NULL);
-      const Score used = score_of (schedules[i], cost, stacks[i], workspace);
-      const Score fresh = score_of (schedules[i], cost, stacks[i], new);
+        sim_measure (schedules[i], cost, cases[i]->stack, workspace, &summary, NULL);
+      const Score used = score_of (schedules[i], cost, cases[i]->stack, workspace);
+      const Score fresh = score_of (schedules[i], cost, cases[i]->stack, new);
       ck_assert_msg (used.step_ns == fresh.step_ns && used.bytes == fresh.bytes
                          && used.is_settled == fresh.is_settled,
                      "seed %d, plan %u", _i, n);
@@ -326,6 +317,7 @@ START_TEST (one_after_the_other)
       for (guint k = 0; k < KINDS; k++)
         sim_cost_free (costs[i][k]);
       plan_schedule_free (schedules[i]);
+      plan_case_free (cases[i]);
     }
 }
 END_TEST
@@ -348,26 +340,11 @@ static const struct
 START_TEST (full_size)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_new (large[_i].model, &error);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new (large[_i].cluster, &error);
-  g_auto (GStrv) fields = g_strsplit (large[_i].words, " ", -1);
-  Plan plan, resolved;
-  ck_assert_msg (model && cluster, "%s", error ? error->message : "");
-  plan_init (&plan);
-  for (char **f = fields; *f; f++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
-      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
-    }
-  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s",
-                 error ? error->message : "");
-  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const SimCostInput input
-      = { .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved };
+  g_auto (TestCase) c = { 0 };
+  test_case_init (&c, large[_i].model, large[_i].cluster, large[_i].words);
+  const SimCostInput input = sim_cost_input (c.of, c.schedule);
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  ck_assert_double_lt (assert_same (schedule, cost, stack, _i), 0.2);
+  ck_assert_double_lt (assert_same (c.schedule, cost, c.of->stack, _i), 0.2);
 }
 END_TEST
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/layout.h"
-#include "planner/lower/lower.h"
 #include "planner/plan/megatron-lacks.h"
-#include "planner/plan/stack.h"
 #include "planner/schedule/step-ops.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 #include "tests/unit/test-names.h"
@@ -16,79 +14,63 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A random plan for GPUs with everything that belongs to it. */
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  Plan plan;
-  PlanSchedule *schedule;
-} Case;
-
 static PlanSchedule *
-lower (const Case *c, guint rank, int seed)
+lower (const PlanCase *of, guint rank, int seed)
 {
   g_autoptr (GError) error = NULL;
-  PlanSchedule *schedule = plan_lower (c->model, c->cluster, &c->plan, rank, &error);
+  PlanSchedule *schedule = plan_lower (of, rank, &error);
   ck_assert_msg (schedule != NULL, "seed %d: %s", seed, error ? error->message : "");
   return schedule;
 }
 
+/* A random plan for GPUs with everything that belongs to it. */
 static void
-case_init (Case *c, int seed)
+case_init (TestCase *c, int seed)
 {
   c->model = random_model ((guint)seed);
   c->cluster = random_gpu_cluster ((guint)seed);
-  c->plan = random_plan ((guint)seed, c->model, c->cluster, seed % 2 ? "megatron-fsdp" : "native");
-  c->schedule = lower (c, 0, seed);
-}
-
-static void
-case_clear (Case *c)
-{
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-  plan_schedule_free (c->schedule);
+  c->of = random_case ((guint)seed, c->model, c->cluster, seed % 2 ? "megatron-fsdp" : "native");
+  c->schedule = lower (c->of, 0, seed);
 }
 
 /* Any plan that is modelled, for GPUs that know every format. */
 static void
-wide_case_init (Case *c, int seed)
+wide_case_init (TestCase *c, int seed)
 {
   c->model = random_wide_model ((guint)seed);
   c->cluster = plan_cluster_new (seed % 3 ? "dgx-b200:1" : "dgx-h100:2", NULL);
-  c->plan = random_wide_plan ((guint)seed, c->model, c->cluster);
-  c->schedule = lower (c, 0, seed);
+  c->of = random_wide_case ((guint)seed, c->model, c->cluster);
+  c->schedule = lower (c->of, 0, seed);
 }
 
 /* Memory is taken before it is used and given back, and every read and reuse is ordered, whatever
  * the plan says. */
 START_TEST (wide_schedules_pass_their_check)
 {
-  Case c;
+  TestCase c;
   g_autoptr (GError) error = NULL;
   wide_case_init (&c, _i);
-  g_autofree char *plan = plan_print (&c.plan);
+  g_autofree char *plan = plan_print (&c.of->plan);
   ck_assert_msg (plan_schedule_check (c.schedule, &error), "seed %d: %s\n%s", _i,
                  error ? error->message : "", plan);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 START_TEST (schedules_pass_their_check)
 {
-  Case c;
+  TestCase c;
   g_autoptr (GError) error = NULL;
   case_init (&c, _i);
   ck_assert_msg (plan_schedule_check (c.schedule, &error), "seed %d: %s", _i,
                  error ? error->message : "");
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 START_TEST (print_then_parse_is_identity)
 {
-  Case c;
+  TestCase c;
   g_autoptr (GError) error = NULL;
   case_init (&c, _i);
   g_autofree char *text = plan_schedule_print (c.schedule);
@@ -96,14 +78,14 @@ START_TEST (print_then_parse_is_identity)
   ck_assert_msg (again != NULL, "seed %d: %s", _i, error ? error->message : "");
   g_autofree char *text_again = plan_schedule_print (again);
   ck_assert_str_eq (text, text_again);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 /* What was taken in a step is given back in it; what setup took, in teardown. */
 START_TEST (every_alloc_is_freed)
 {
-  Case c;
+  TestCase c;
   case_init (&c, _i);
   g_autofree gint *taken = g_new0 (gint, plan_schedule_n_buffer_ids (c.schedule) + 1);
   gint balance[PLAN_N_SECTIONS] = { 0 };
@@ -123,7 +105,7 @@ START_TEST (every_alloc_is_freed)
     }
   ck_assert_int_eq (balance[PLAN_SECTION_STEP], 0);
   ck_assert_int_eq (balance[PLAN_SECTION_SETUP], -balance[PLAN_SECTION_TEARDOWN]);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -148,16 +130,16 @@ collectives (const PlanSchedule *schedule)
 
 START_TEST (all_ranks_issue_the_same_collectives)
 {
-  Case c;
+  TestCase c;
   case_init (&c, _i);
   g_autofree char *expected = collectives (c.schedule);
   for (guint rank = 1; rank < plan_schedule_ranks (c.schedule); rank++)
     {
-      g_autoptr (PlanSchedule) other = lower (&c, rank, _i);
+      g_autoptr (PlanSchedule) other = lower (c.of, rank, _i);
       g_autofree char *found = collectives (other);
       ck_assert_msg (g_strcmp0 (expected, found) == 0, "seed %d: rank %u differs", _i, rank);
     }
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -198,19 +180,18 @@ elements_of (const PlanLayout *layout, gboolean of_units)
 /* When each strategy communicates: once per step, or in each micro batch, forward and backward. */
 START_TEST (traffic_follows_the_strategy)
 {
-  Case c;
-  PlanLayout layout;
+  TestCase c;
   case_init (&c, _i);
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
-  const guint64 ranks = (guint64)plan_data_parallel (&c.plan, c.cluster);
-  const guint64 m = (guint64)plan_micro_batches (&c.plan, c.cluster);
-  const gint64 strategy = c.plan.value[PLAN_STRATEGY];
-  plan_layout_init (&layout, c.model, stack, &c.plan, (gint64)ranks);
-  const guint64 units = elements_of (&layout, TRUE), others = elements_of (&layout, FALSE);
+  const PlanStack *stack = c.of->stack;
+  const guint64 ranks = (guint64)plan_data_parallel (&c.of->plan, c.cluster);
+  const guint64 m = (guint64)plan_micro_batches (&c.of->plan, c.cluster);
+  const gint64 strategy = c.of->plan.value[PLAN_STRATEGY];
+  const guint64 units = elements_of (&c.of->layout, TRUE);
+  const guint64 others = elements_of (&c.of->layout, FALSE);
   const guint64 ring = ranks - 1;
   const gboolean gathers_more = stack->prefetches_past_head
-                                || (c.plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
-                                    && c.plan.value[PLAN_RECOMPUTE_LAYERS] > 1);
+                                || (c.of->plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
+                                    && c.of->plan.value[PLAN_RECOMPUTE_LAYERS] > 1);
   Traffic expected = { 0 }, found = traffic_of (c.schedule);
   if (strategy == PLAN_STRATEGY_NO_SHARD)
     expected.reduced = 2 * (units + others) * ring / ranks;
@@ -236,14 +217,14 @@ START_TEST (traffic_follows_the_strategy)
   ck_assert_msg (found.reduced <= expected.reduced && expected.reduced <= found.reduced + slack,
                  "seed %d: %" G_GUINT64_FORMAT " for %" G_GUINT64_FORMAT, _i, found.reduced,
                  expected.reduced);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 /* Sizes of a plan as its fields say them, without the lowering. */
 typedef struct
 {
-  PlanLayout layout;
+  const PlanLayout *layout;
   const PlanStack *stack;
   guint64 inner, outer, m; /* ranks of the sharding group, its replicas, micro batches */
   guint64 units, others;   /* elements, with padding, of one rank of a tensor-parallel group */
@@ -252,17 +233,17 @@ typedef struct
 } Sizes;
 
 static void
-sizes_init (Sizes *s, const Case *c)
+sizes_init (Sizes *s, const TestCase *c)
 {
-  const gint64 *value = c->plan.value;
-  const guint64 all = (guint64)(plan_data_parallel (&c->plan, c->cluster) * value[PLAN_CP]);
-  s->stack = plan_stack_of (&c->plan, c->cluster->kind, NULL);
+  const gint64 *value = c->of->plan.value;
+  const guint64 all = (guint64)(plan_data_parallel (&c->of->plan, c->cluster) * value[PLAN_CP]);
+  s->stack = c->of->stack;
   s->outer = (guint64)value[PLAN_DP_OUTER];
   s->inner = all / s->outer;
-  s->m = (guint64)plan_micro_batches (&c->plan, c->cluster);
-  plan_layout_init (&s->layout, c->model, s->stack, &c->plan, (gint64)all);
-  s->units = elements_of (&s->layout, TRUE);
-  s->others = elements_of (&s->layout, FALSE);
+  s->m = (guint64)plan_micro_batches (&c->of->plan, c->cluster);
+  s->layout = &c->of->layout;
+  s->units = elements_of (s->layout, TRUE);
+  s->others = elements_of (s->layout, FALSE);
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
   /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
@@ -274,15 +255,15 @@ sizes_init (Sizes *s, const Case *c)
 
 /* Elements of this rank that the device updates: all but the host's share of each bucket. */
 static guint64
-updated_here (const Case *c, const Sizes *s)
+updated_here (const TestCase *c, const Sizes *s)
 {
   guint64 count = 0;
   const guint64 parts = (s->shards[0] ? s->inner : 1) * (s->is_hfsdp ? s->outer : 1);
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
     {
-      const guint64 own = s->layout.buckets[b].padded / parts;
-      const double share = (double)c->plan.value[PLAN_OFFLOAD_OPTIMIZER] / 1e6;
-      count += (own - (guint64)((double)own * share)) * (guint64)s->layout.buckets[b].units;
+      const guint64 own = s->layout->buckets[b].padded / parts;
+      const double share = (double)c->of->plan.value[PLAN_OFFLOAD_OPTIMIZER] / 1e6;
+      count += (own - (guint64)((double)own * share)) * (guint64)s->layout->buckets[b].units;
     }
   return count;
 }
@@ -290,20 +271,20 @@ updated_here (const Case *c, const Sizes *s)
 /* Buffers that a tensor-parallel group's sequences are gathered into, where they stay, and their
  * gradients. */
 static guint64
-static_bytes (const Case *c, const Sizes *s)
+static_bytes (const TestCase *c, const Sizes *s)
 {
-  const gint64 *value = c->plan.value;
+  const gint64 *value = c->of->plan.value;
   if (!s->stack->static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
     return 0;
   return (value[PLAN_TASK] == PLAN_TASK_EVAL ? 1u : 2u)
-         * plan_dtype_bytes (plan_weights_dtype (&c->plan),
+         * plan_dtype_bytes (plan_weights_dtype (&c->of->plan),
                              (guint64)(value[PLAN_MBS] * value[PLAN_SEQ] * c->model->hidden));
 }
 
 /* What each strategy keeps between steps, by the table of bytes per parameter. */
 START_TEST (wide_resting_memory_is_the_formula_s)
 {
-  Case c;
+  TestCase c;
   Sizes s;
   g_autoptr (GError) error = NULL;
   wide_case_init (&c, _i);
@@ -313,11 +294,12 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   ck_assert_msg (trace != NULL, "seed %d: %s", _i, error ? error->message : "");
   const guint64 all = s.units + s.others, parts = s.shards[0] ? s.inner : 1;
   const guint64 optimizer = all / parts / (s.is_hfsdp ? s.outer : 1);
-  const gint64 *value = c.plan.value;
-  const PlanDtype plain = plan_weights_dtype (&c.plan), quantised = plan_gathered_dtype (&c.plan);
+  const gint64 *value = c.of->plan.value;
+  const PlanDtype plain = plan_weights_dtype (&c.of->plan),
+                  quantised = plan_gathered_dtype (&c.of->plan);
   const gboolean is_quantised = value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
   const guint64 linear
-      = is_quantised ? s.layout.buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers : 0;
+      = is_quantised ? s.layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers : 0;
   const guint64 cut = s.shards[2] ? s.inner : 1;
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   const gboolean rests = !(s.shards[2] && s.stack->rounds_as_gathered && has_main);
@@ -326,11 +308,12 @@ START_TEST (wide_resting_memory_is_the_formula_s)
                                     + plan_dtype_bytes (plain, (all - linear) / cut)
                               : 0;
   const guint64 main
-      = has_main ? plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_MAIN_PARAMS), optimizer) : 0;
+      = has_main ? plan_dtype_bytes (plan_field_dtype (&c.of->plan, PLAN_MAIN_PARAMS), optimizer)
+                 : 0;
   const guint64 here = updated_here (&c, &s);
-  guint64 moments = plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_EXP_AVG), here);
+  guint64 moments = plan_dtype_bytes (plan_field_dtype (&c.of->plan, PLAN_EXP_AVG), here);
   if (value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
-    moments += plan_dtype_bytes (plan_field_dtype (&c.plan, PLAN_EXP_AVG_SQ), here);
+    moments += plan_dtype_bytes (plan_field_dtype (&c.of->plan, PLAN_EXP_AVG_SQ), here);
   if (value[PLAN_FUSED_MASTERS] == PLAN_FUSED_MASTERS_ON)
     moments += 4 * here;
   guint64 peaks[PLAN_N_PHASES], highest = 0;
@@ -346,7 +329,7 @@ START_TEST (wide_resting_memory_is_the_formula_s)
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_MAIN_PARAMS], main);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_OPTIMIZER], moments);
   ck_assert_uint_eq (trace->memory.resting[PLAN_CATEGORY_ACTIVATIONS], static_bytes (&c, &s));
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -377,9 +360,9 @@ sent_on (const PlanSchedule *schedule, PlanStream stream)
 /* Layers that are computed again in the backward pass, and of them those that are not the last of
  * what is computed again together. */
 static void
-count_again (const Case *c, double *out_again, double *out_inside)
+count_again (const TestCase *c, double *out_again, double *out_inside)
 {
-  const gint64 *value = c->plan.value;
+  const gint64 *value = c->of->plan.value;
   const gint64 layers = c->model->layers, n = value[PLAN_RECOMPUTE_LAYERS];
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
@@ -394,36 +377,36 @@ count_again (const Case *c, double *out_again, double *out_inside)
  * copy than the backward pass reads; and units that are not the last of their chunk may be gathered
  * once more. */
 static void
-gathers_follow_the_strategy (const Case *c, const Sizes *s, int seed)
+gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
   double again, inside;
   if (!s->shards[2] || s->stack->prefetches_past_head) /* that gathers units for nothing */
     return;
   count_again (c, &again, &inside);
   const double r = (double)(s->inner - 1) / (double)s->inner, m = (double)s->m;
-  const double w = plan_dtype_bits (plan_gathered_dtype (&c->plan)) / 8.0;
-  const double p = plan_dtype_bits (plan_weights_dtype (&c->plan)) / 8.0;
+  const double w = plan_dtype_bits (plan_gathered_dtype (&c->of->plan)) / 8.0;
+  const double p = plan_dtype_bits (plan_weights_dtype (&c->of->plan)) / 8.0;
   const double layers = (double)c->model->layers;
-  const gboolean is_eval = c->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
-  const gboolean stays = c->plan.value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  const gboolean is_eval = c->of->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
+  const gboolean stays = c->of->plan.value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
   const double passes = is_eval || stays ? 1 : 2;
-  const double linear = w * (double)s->layout.buckets[PLAN_BUCKET_LAYER].padded;
-  const double unit = linear + p * (double)s->layout.buckets[PLAN_BUCKET_PLAIN].padded;
+  const double linear = w * (double)s->layout->buckets[PLAN_BUCKET_LAYER].padded;
+  const double unit = linear + p * (double)s->layout->buckets[PLAN_BUCKET_PLAIN].padded;
   /* Embedding and head: once per step, or in each pass; with groups of their own the embedding
    * once more, for a backward pass that does not read it. */
   const gboolean by_pass = s->stack->outer >= PLAN_OUTER_EACH_PASS;
   const gboolean has_own = s->stack->outer == PLAN_OUTER_OWN_GROUPS && !c->model->tied_embeddings;
-  const double embedding = (double)s->layout.buckets[PLAN_BUCKET_EMBEDDING].padded;
+  const double embedding = (double)s->layout->buckets[PLAN_BUCKET_EMBEDDING].padded;
   const double others = (double)s->others + (has_own && !is_eval ? embedding : 0);
   const double least = (m * (passes * layers * unit + (s->has_columns ? again * linear : 0))
                         + p * (by_pass ? m * others : (double)s->others))
                        * r;
   /* In a pool, what was gathered ahead of a chunk may have to make room for its other layers. */
-  const gboolean pools = c->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF;
+  const gboolean pools = c->of->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF;
   const double extra = pools && inside > 0 ? layers : inside;
   const double most = least + m * extra * unit * r;
   const double sent = sent_on (c->schedule, PLAN_STREAM_GATHER);
-  g_autofree char *words = plan_print (&c->plan);
+  g_autofree char *words = plan_print (&c->of->plan);
   ck_assert_msg (sent >= least * (1 - 1e-9) && sent <= most * (1 + 1e-9),
                  "seed %d: %.0f gathered, not %.0f to %.0f\n%s", seed, sent, least, most, words);
 }
@@ -431,17 +414,17 @@ gathers_follow_the_strategy (const Case *c, const Sizes *s, int seed)
 /* Wire bytes per step: the table of when each strategy communicates. */
 START_TEST (wide_traffic_follows_the_strategy)
 {
-  Case c;
+  TestCase c;
   Sizes s;
   wide_case_init (&c, _i);
   sizes_init (&s, &c);
   const double all = (double)(s.units + s.others), inner = (double)s.inner, outer = (double)s.outer;
   const double r = (inner - 1) / inner, ro = (outer - 1) / outer, m = (double)s.m;
-  const PlanDtype grad = plan_field_dtype (&c.plan, PLAN_GRAD_COMM);
+  const PlanDtype grad = plan_field_dtype (&c.of->plan, PLAN_GRAD_COMM);
   const double g = plan_dtype_bits (grad) / 8.0;
-  const gboolean is_eval = c.plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
+  const gboolean is_eval = c.of->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
   const gboolean syncs
-      = c.plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
+      = c.of->plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
   const double times = is_eval ? 0 : s.shards[1] || syncs ? m : 1;
   const double outer_times = is_eval ? 0 : syncs ? m : 1;
   const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->sums_at_once);
@@ -455,37 +438,35 @@ START_TEST (wide_traffic_follows_the_strategy)
   ck_assert_msg (fabs (found_outer - outer_reduced) <= 1e-9 * outer_reduced,
                  "seed %d: %.0f, not %.0f between replicas", _i, found_outer, outer_reduced);
   gathers_follow_the_strategy (&c, &s, _i);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 /* Tensors neither overlap nor leave their bucket, and a bucket's shards are equal. */
 START_TEST (layouts_hold_every_tensor_once)
 {
-  Case c;
-  PlanLayout layout;
+  TestCase c;
   case_init (&c, _i);
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
-  plan_layout_init (&layout, c.model, stack, &c.plan, plan_data_parallel (&c.plan, c.cluster));
+  const PlanLayout *layout = &c.of->layout;
   for (guint b = 0; b < PLAN_N_BUCKETS; b++)
     {
-      const PlanBucket *bucket = &layout.buckets[b];
-      ck_assert_uint_eq (bucket->padded % layout.shards, 0);
+      const PlanBucket *bucket = &layout->buckets[b];
+      ck_assert_uint_eq (bucket->padded % layout->shards, 0);
       for (guint i = 0; i < bucket->n_slots; i++)
         {
-          const PlanSlot *s = &layout.slots[b][i];
+          const PlanSlot *s = &layout->slots[b][i];
           const guint64 end = s->offset + s->tensor.rows * s->tensor.cols;
           ck_assert_uint_le (end, bucket->padded);
           for (guint j = 0; j < i; j++)
             {
-              const PlanSlot *t = &layout.slots[b][j];
+              const PlanSlot *t = &layout->slots[b][j];
               ck_assert_msg (t->offset >= end
                                  || t->offset + t->tensor.rows * t->tensor.cols <= s->offset,
                              "seed %d: %s and %s overlap", _i, s->tensor.name, t->tensor.name);
             }
         }
     }
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -494,33 +475,32 @@ END_TEST
 START_TEST (equal_keys_have_equal_schedules)
 {
   static const gint64 tenths[] = { 0, 1, 5, 9, 10, 11, 20, 25, 30, 40, 80, 200 };
-  Case c;
-  PlanLayout layout;
+  TestCase c;
   wide_case_init (&c, _i);
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
-  plan_layout_init (&layout, c.model, stack, &c.plan, plan_cluster_devices (c.cluster));
-  const gint64 unit = (gint64)(layout.buckets[PLAN_BUCKET_LAYER].padded
-                               + layout.buckets[PLAN_BUCKET_PLAIN].padded);
+  PlanCase other = *c.of; /* some stacks refuse it, and nothing of a case depends on it */
+  const PlanLayout *layout = &c.of->layout;
+  const gint64 unit = (gint64)(layout->buckets[PLAN_BUCKET_LAYER].padded
+                               + layout->buckets[PLAN_BUCKET_PLAIN].padded);
   Plan keys[G_N_ELEMENTS (tenths)];
   char *texts[G_N_ELEMENTS (tenths)];
   for (guint i = 0; i < G_N_ELEMENTS (tenths); i++)
     {
-      c.plan.value[PLAN_COMM_UNIT] = unit * tenths[i] / 10 + 1;
-      g_autoptr (PlanSchedule) schedule = lower (&c, 0, _i);
+      other.plan.value[PLAN_COMM_UNIT] = unit * tenths[i] / 10 + 1;
+      g_autoptr (PlanSchedule) schedule = lower (&other, 0, _i);
       texts[i] = plan_schedule_print (schedule);
-      plan_lower_distil (c.model, c.cluster, &c.plan, &keys[i]);
+      plan_lower_distil (&other, &keys[i]);
       for (guint j = 0; j < i; j++)
         if (memcmp (&keys[i], &keys[j], sizeof keys[i]) == 0)
           ck_assert_msg (strcmp (texts[i], texts[j]) == 0, "seed %d: %" G_GINT64_FORMAT " tenths",
                          _i, tenths[i]);
     }
-  if (c.plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD && !layout.by_size
-      && c.plan.value[PLAN_GRAD_COMM] == c.plan.value[PLAN_MAIN_GRADS]
-      && c.plan.value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_RS)
+  if (c.of->plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD && !layout->by_size
+      && c.of->plan.value[PLAN_GRAD_COMM] == c.of->plan.value[PLAN_MAIN_GRADS]
+      && c.of->plan.value[PLAN_REDUCE_ALGO] == PLAN_REDUCE_ALGO_RS)
     ck_assert_mem_eq (&keys[0], &keys[G_N_ELEMENTS (tenths) - 1], sizeof keys[0]);
   for (guint i = 0; i < G_N_ELEMENTS (tenths); i++)
     g_free (texts[i]);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -574,11 +554,10 @@ gradients_written (const PlanSchedule *schedule, const PlanCursor *cursor, const
 }
 
 /* A plan whose buckets go by size. */
-static Plan
-plan_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, int seed)
+static PlanCase *
+case_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, int seed)
 {
-  g_autoptr (GError) error = NULL;
-  Plan words, plan;
+  Plan plan;
   const gboolean is_ddp = seed % 2 && !plan_megatron_lacks (model, 0);
   const gboolean shards = is_ddp && g_rand_boolean (rand);
   const gboolean overlaps = g_rand_int_range (rand, 0, 4) > 0;
@@ -594,12 +573,10 @@ plan_by_size (GRand *rand, const PlanModel *model, const PlanCluster *cluster, i
                  { "recompute", g_rand_boolean (rand) ? "full" : "none" },
                  { "gbs", gbs },
                  { "seq", "64" } };
-  plan_init (&words);
+  plan_init (&plan);
   for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
-    ck_assert (plan_set (&words, fields[i].field, fields[i].value, NULL));
-  if (!plan_resolve (&words, model, cluster, &plan, &error))
-    ck_abort_msg ("seed %d: %s", seed, error->message);
-  return plan;
+    ck_assert (plan_set (&plan, fields[i].field, fields[i].value, NULL));
+  return test_case_of (model, cluster, &plan);
 }
 
 /* Collectives of whole buckets: what there must be, and how many of it came. */
@@ -651,12 +628,12 @@ START_TEST (buckets_travel_one_by_one)
   g_autoptr (PlanModel) model = model_of_many_buckets (rand);
   g_autoptr (PlanCluster) cluster = plan_cluster_new (_i % 3 ? "dgx-h100:1" : "dgx-h100:12", NULL);
   const guint64 ranks = (guint64)plan_cluster_devices (cluster);
-  const Plan plan = plan_by_size (rand, model, cluster, _i);
-  const gboolean shards = plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
+  g_autoptr (PlanCase) of = case_by_size (rand, model, cluster, _i);
+  const gboolean shards = of->plan.value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
   g_auto (Travel) t = { 0 };
-  travel_init (&t, model, &plan, ranks);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, &error);
-  ck_assert_msg (schedule && plan_schedule_check (schedule, &error), "seed %d: %s", _i,
+  travel_init (&t, model, &of->plan, ranks);
+  g_autoptr (PlanSchedule) schedule = lower (of, 0, _i);
+  ck_assert_msg (plan_schedule_check (schedule, &error), "seed %d: %s", _i,
                  error ? error->message : "");
   gint64 last = -1;
   PlanCursor cursor;
@@ -677,7 +654,7 @@ START_TEST (buckets_travel_one_by_one)
                                 == g_array_index (sizes, guint64, at),
                      "seed %d: %s of bucket %u has %" G_GINT64_FORMAT " elements", _i,
                      plan_op_name (op->kind), at, op->dims[0]);
-      ck_assert_msg (gathers || plan.value[PLAN_OVERLAP_GRAD_REDUCE] == 0
+      ck_assert_msg (gathers || of->plan.value[PLAN_OVERLAP_GRAD_REDUCE] == 0
                          || last == (gint64)plan_cursor_buffer (&cursor, &op->refs[0]),
                      "seed %d: bucket %u is not reduced behind its last gradient", _i, at);
     }
@@ -698,18 +675,12 @@ lower_by_size (int seed, gint64 layers, gint64 *out_step)
   g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   g_auto (PlanBuckets) buckets = { 0 };
-  PlanLayout layout;
-  Plan words, plan;
-  plan_init (&words);
-  ck_assert (plan_set (&words, "stack", stacks[seed % 2], NULL));
-  ck_assert (plan_set (&words, "strategy", seed / 2 % 2 ? "optim" : "no_shard", NULL));
-  ck_assert (plan_set (&words, "gbs", "16", NULL));
-  ck_assert (plan_set (&words, "seq", "64", NULL));
-  ck_assert (plan_resolve (&words, model, cluster, &plan, NULL));
-  plan_layout_init (&layout, model, plan_stack_of (&plan, cluster->kind, NULL), &plan, 8);
-  plan_buckets_init (&buckets, model, &layout.rule);
+  g_autofree char *words = g_strdup_printf ("stack=%s strategy=%s gbs=16 seq=64", stacks[seed % 2],
+                                            seed / 2 % 2 ? "optim" : "no_shard");
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  plan_buckets_init (&buckets, model, &of->layout.rule);
   *out_step = ABS (plan_buckets_cycle (&buckets).step);
-  return plan_lower (model, cluster, &plan, 0, NULL);
+  return test_lower (of, 0);
 }
 
 /* Layers whose parameters lie alike are one repeat: more of them take no more ops. */
@@ -750,24 +721,23 @@ START_TEST (only_what_is_computed_again_is_said_to_be)
 {
   static const PlanField fields[]
       = { PLAN_RECOMPUTE, PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS, PLAN_RECOMPUTE_MODULES };
-  g_autoptr (GError) error = NULL;
   Plan initial;
-  Case c;
+  TestCase c;
   wide_case_init (&c, _i);
   plan_init (&initial);
-  Plan keeps = c.plan;
+  Plan keeps = c.of->plan;
   for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
     keeps.value[fields[i]] = initial.value[fields[i]];
   keeps.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
   const Flops found = flops_of (c.schedule);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &keeps, 0, &error);
-  ck_assert_msg (schedule != NULL, "seed %d: %s", _i, error ? error->message : "");
+  g_autoptr (PlanCase) keeping = test_case_of (c.model, c.cluster, &keeps);
+  g_autoptr (PlanSchedule) schedule = lower (keeping, 0, _i);
   const Flops kept = flops_of (schedule);
   ck_assert_msg (kept.again == 0, "seed %d: %.0f of %.0f again in a plan that keeps all", _i,
                  kept.again, kept.all);
   ck_assert_msg (found.again == found.all - kept.all, "seed %d: %.0f again, not %.0f", _i,
                  found.again, found.all - kept.all);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -786,10 +756,10 @@ keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
 /* Attention of each layer sees what its own window shows, in whatever repeat it stands. */
 START_TEST (windows_are_those_of_their_layers)
 {
-  Case c;
+  TestCase c;
   PlanCursor cursor;
   wide_case_init (&c, 3 * _i);
-  const gint64 seq = c.plan.value[PLAN_SEQ], parts = c.plan.value[PLAN_CP];
+  const gint64 seq = c.of->plan.value[PLAN_SEQ], parts = c.of->plan.value[PLAN_CP];
   g_autofree double *keys = g_new0 (double, c.model->layers);
   plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
@@ -804,7 +774,7 @@ START_TEST (windows_are_those_of_their_layers)
                      "seed %d: layer %" G_GINT64_FORMAT " sees %.1f keys in all, %.1f each time",
                      3 * _i, layer, keys[layer], expected);
     }
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 

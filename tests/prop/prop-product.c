@@ -4,6 +4,7 @@
  * begins with the Nth of its hundred parts, where a run was broken off. */
 #include "config.h"
 
+#include "tests/case.h"
 #include "tests/prop/product.h"
 #include "tests/prop/shards.h"
 #include "tests/reference/evaluate.h"
@@ -101,7 +102,7 @@ expect (Expected *self, const ProductCase *c, guint64 point, guint *made, GError
 static gboolean
 run_point (Expected *expected, guint64 point, Tally *found)
 {
-  ProductCase c;
+  g_auto (ProductCase) c = { 0 };
   ExecResult results[PRODUCT_MAX_RANKS] = { { 0 } };
   g_autoptr (GError) error = NULL;
   if (!product_case_init (&c, point))
@@ -223,18 +224,16 @@ START_TEST (points_are_what_they_say)
   for (guint64 point = 0; point < product_size (); point += 1009)
     {
       guint digits[PRODUCT_N_DIMENSIONS];
-      ProductCase c;
-      PlanLayout layout;
+      g_auto (ProductCase) c = { 0 };
       for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
         digits[d] = product_digit (point, d);
       ck_assert_uint_eq (product_point (digits), point);
       if (!product_case_init (&c, point) || c.ranks == 3 || digits[PRODUCT_COMPUTE] > 1)
         continue;
-      plan_layout_init (&layout, c.model, plan_stack_of (&c.plan, c.cluster->kind, NULL), &c.plan,
-                        c.ranks);
-      for (PlanBucketKind k = 0; layout.shards > 1 && k < PLAN_N_BUCKETS; k++)
-        if (plan_bucket_is_unit (k) && plan_layout_has (&layout, k))
-          met[digits[PRODUCT_SHARDS]][layout.buckets[k].padded > layout.buckets[k].raw]++;
+      const PlanLayout *layout = &c.of->layout;
+      for (PlanBucketKind k = 0; layout->shards > 1 && k < PLAN_N_BUCKETS; k++)
+        if (plan_bucket_is_unit (k) && plan_layout_has (layout, k))
+          met[digits[PRODUCT_SHARDS]][layout->buckets[k].padded > layout->buckets[k].raw]++;
     }
   ck_assert_uint_gt (met[0][0], 20);
   ck_assert_uint_gt (met[1][1], 20);
@@ -246,13 +245,15 @@ END_TEST
 static gboolean
 simple_case_init (ProductCase *c, guint ranks, guint strategy, guint recompute, gint64 sequences)
 {
+  g_autofree char *gbs = g_strdup_printf ("gbs=%d", (int)sequences);
   guint digits[PRODUCT_N_DIMENSIONS] = { [PRODUCT_SHARDS] = 1,
                                          [PRODUCT_RANKS] = ranks,
                                          [PRODUCT_STRATEGY] = strategy,
                                          [PRODUCT_RECOMPUTE] = recompute };
   if (!product_case_init (c, product_point (digits)))
     return FALSE;
-  c->plan.value[PLAN_GBS] = sequences;
+  test_case_set (&c->of, gbs);
+  c->job.of = c->of;
   c->job.seed = 1;
   return TRUE;
 }
@@ -261,13 +262,12 @@ simple_case_init (ProductCase *c, guint ranks, guint strategy, guint recompute, 
  * add up the same numbers in the same order. */
 START_TEST (ranks_do_not_matter_where_the_trees_coincide)
 {
-  ProductCase one, many;
+  g_auto (ProductCase) one = { 0 }, many = { 0 };
   ExecResult alone[1] = { { 0 } }, results[PRODUCT_MAX_RANKS] = { { 0 } };
   g_auto (ExecResult) expected = { 0 };
   g_autoptr (GError) error = NULL;
   const guint ranks = 1 + (guint)_i % 4, strategy = (guint)_i / 4;
-  ck_assert (simple_case_init (&many, ranks, strategy, 0, 0));
-  many.plan.value[PLAN_GBS] = many.ranks;
+  ck_assert (simple_case_init (&many, ranks, strategy, 0, product_ranks (ranks)));
   ck_assert (simple_case_init (&one, 0, 0, 0, many.ranks));
   ck_assert_msg (exec_run_threads (&one.job, 1, TRUE, NULL, NULL, alone, &error)
                      && exec_run_threads (&many.job, many.ranks, TRUE, NULL, NULL, results, &error)
@@ -286,15 +286,16 @@ END_TEST
 /* Recomputing changes neither a loss nor a norm nor a weight. */
 START_TEST (recomputing_changes_no_bit)
 {
-  ProductCase c;
+  g_auto (ProductCase) c = { 0 };
   ExecResult kept[PRODUCT_MAX_RANKS] = { { 0 } }, again[PRODUCT_MAX_RANKS] = { { 0 } };
   g_autoptr (GError) error = NULL;
   const guint strategy = (guint)_i / 4, recompute = 1 + (guint)_i % 4;
   ck_assert (simple_case_init (&c, 2, strategy, 0, 6)
              && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, kept, &error));
+  product_case_clear (&c);
   ck_assert (simple_case_init (&c, 2, strategy, recompute, 6)
              && exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, again, &error));
-  ck_assert_int_ne (c.plan.value[PLAN_RECOMPUTE], PLAN_RECOMPUTE_NONE);
+  ck_assert_int_ne (c.of->plan.value[PLAN_RECOMPUTE], PLAN_RECOMPUTE_NONE);
   ck_assert_uint_gt (again[0].trace->spans->len, kept[0].trace->spans->len);
   for (guint r = 0; r < c.ranks; r++)
     {

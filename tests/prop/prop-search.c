@@ -4,12 +4,12 @@
 
 #include "advise/predict.h"
 #include "advise/score.h"
-#include "planner/lower/lower.h"
 #include "planner/plan/megatron-lacks.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -42,15 +42,13 @@ needed_bytes (const PlanMemory *memory)
 
 /* Without the scorer's memory of schedules, and op by op. */
 static gboolean
-simulate (const Case *c, const Plan *resolved, PlanScore *out)
+simulate (const Case *c, const PlanCase *of, PlanScore *out)
 {
   g_autoptr (GError) error = NULL;
-  const PlanStack *stack = plan_stack_of (resolved, c->cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, resolved, 0, &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  g_autoptr (SimCost) cost = advise_cost_of (&c->input, resolved, schedule, stack, &error);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  g_autoptr (SimCost) cost = advise_cost_of (&c->input, of, schedule, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
-  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
+  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, of->stack, &error);
   *out = (PlanScore){ trace->step_ns, needed_bytes (&trace->memory), trace->memory.device };
   return TRUE;
 }
@@ -212,11 +210,14 @@ try_everything (const Case *c, const PlanSpace *space, guint64 memory_bytes)
     {
       PlanFound found = { .point = point };
       Plan plan;
-      if (plan_space_at (space, point, &plan)
-          && plan_resolve (&plan, c->model, c->cluster, &found.plan, NULL)
-          && plan_space_admits (space, &found.plan) && simulate (c, &found.plan, &found.score)
-          && found.score.memory_bytes <= memory_bytes)
-        g_array_append_val (all, found);
+      if (!plan_space_at (space, point, &plan))
+        continue;
+      g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+      if (!of || !plan_space_admits (space, &of->plan) || !simulate (c, of, &found.score)
+          || found.score.memory_bytes > memory_bytes)
+        continue;
+      found.plan = of->plan;
+      g_array_append_val (all, found);
     }
   return all;
 }
@@ -318,28 +319,29 @@ START_TEST (bounds_are_never_above_the_simulation)
   Case c;
   PlanScore found;
   case_init (&c, _i);
-  const Plan plan = random_wide_plan ((guint)_i, c.model, c.cluster);
-  const PlanStack *stack = plan_stack_of (&plan, c.cluster->kind, NULL);
-  simulate (&c, &plan, &found);
-  g_autofree char *text = plan_print (&plan);
-  const guint64 memory = plan_bound_memory (c.model, c.cluster, &plan, stack);
+  g_autoptr (PlanCase) of = random_wide_case ((guint)_i, c.model, c.cluster);
+  const Plan *plan = &of->plan;
+  simulate (&c, of, &found);
+  g_autofree char *text = plan_print (plan);
+  const guint64 memory = plan_bound_memory (of);
   ck_assert_msg (memory <= found.device_bytes, "seed %d: at least %lu, simulated %lu\n%s", _i,
                  (unsigned long)memory, (unsigned long)found.device_bytes, text);
-  ck_assert_msg (plan_bound_time_ns (c.model, c.cluster, &plan) <= found.time_ns, "seed %d:\n%s",
-                 _i, text);
-  const gint64 floor_ns = advise_scorer_floor (&plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
+  ck_assert_msg (plan_bound_time_ns (c.model, c.cluster, plan) <= found.time_ns, "seed %d:\n%s", _i,
+                 text);
+  const gint64 floor_ns = advise_scorer_floor (plan, _i % 2 ? 0 : G_MAXINT64, c.scorer);
   ck_assert_msg (floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.time_ns, text);
-  const gint64 plan_floor_ns = advise_scorer_plan_floor (&plan, G_MAXINT64, c.scorer);
+  const gint64 plan_floor_ns = advise_scorer_plan_floor (plan, G_MAXINT64, c.scorer);
   ck_assert_msg (plan_floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)plan_floor_ns, (long)found.time_ns, text);
-  Plan lean, resolved, distilled = plan;
+  Plan lean, distilled = *plan;
   plan_bound_distil (&distilled);
-  ck_assert_uint_eq (plan_bound_memory (c.model, c.cluster, &distilled, stack), memory);
-  plan_bound_leanest (&plan, &lean);
-  if (plan_resolve (&lean, c.model, c.cluster, &resolved, NULL))
-    ck_assert_msg (plan_bound_memory (c.model, c.cluster, &resolved, stack) <= found.device_bytes,
-                   "seed %d: the leanest\n%s", _i, text);
+  g_autoptr (PlanCase) alike = test_case_of (c.model, c.cluster, &distilled);
+  ck_assert_uint_eq (plan_bound_memory (alike), memory);
+  plan_bound_leanest (plan, &lean);
+  g_autoptr (PlanCase) leanest = plan_case_new (c.model, c.cluster, &lean, NULL, NULL);
+  ck_assert_msg (!leanest || plan_bound_memory (leanest) <= found.device_bytes,
+                 "seed %d: the leanest\n%s", _i, text);
   case_clear (&c);
 }
 END_TEST
@@ -355,7 +357,6 @@ START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
   };
   const guint seed = (guint)_i;
   Case c = { 0 };
-  Plan resolved;
   c.model = plan_model_new (models[seed % G_N_ELEMENTS (models)], NULL);
   c.cluster = plan_cluster_new (seed % 4 == 0   ? "dgx-h100:1"
                                 : seed % 4 == 1 ? "dgx-h100:2"
@@ -364,14 +365,15 @@ START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
                                 NULL);
   c.input = (AdviseInput){ .model = c.model, .cluster = c.cluster };
   c.scorer = advise_scorer_new (&c.input, P_FITS);
-  Plan plan = random_wide_plan (seed, c.model, c.cluster);
+  g_autoptr (PlanCase) random = random_wide_case (seed, c.model, c.cluster);
+  Plan plan = random->plan;
   plan.value[PLAN_SEQ] *= 4 << seed % 4;
   plan.value[PLAN_GBS] *= 1 + seed % 3;
-  ck_assert (plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
+  g_autoptr (PlanCase) of = test_case_of (c.model, c.cluster, &plan);
   SimSummary found;
-  ck_assert (advise_measure_plan (&c.input, &resolved, &found, NULL));
-  const gint64 floor_ns = advise_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
-  g_autofree char *text = plan_print (&resolved);
+  ck_assert (advise_measure_case (&c.input, of, &found, NULL));
+  const gint64 floor_ns = advise_scorer_plan_floor (&of->plan, G_MAXINT64, c.scorer);
+  g_autofree char *text = plan_print (&of->plan);
   ck_assert_msg (floor_ns <= found.step_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)floor_ns, (long)found.step_ns, text);
   case_clear (&c);
@@ -385,7 +387,6 @@ START_TEST (bounds_hold_where_sequences_travel_beside_products)
   static const char *const words[] = { "stack=megatron-fsdp", "stack=megatron strategy=optim",
                                        "stack=megatron strategy=optim tp_overlap=ub" };
   Case c = { 0 };
-  Plan resolved;
   c.model = plan_model_new ("layers=4,hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,"
                             "vocab=32000,max_seq=8192",
                             NULL);
@@ -393,16 +394,11 @@ START_TEST (bounds_hold_where_sequences_travel_beside_products)
   c.input = (AdviseInput){ .model = c.model, .cluster = c.cluster };
   c.scorer = advise_scorer_new (&c.input, P_FITS);
   g_autofree char *all = g_strconcat ("gbs=8 seq=8192 tp=8 ", words[_i], NULL);
-  g_auto (GStrv) halves = g_strsplit_set (all, " =", -1);
-  Plan plan;
-  plan_init (&plan);
-  for (char **h = halves; *h; h += 2)
-    ck_assert (plan_set (&plan, h[0], h[1], NULL));
-  ck_assert (plan_resolve (&plan, c.model, c.cluster, &resolved, NULL));
+  g_autoptr (PlanCase) of = test_case (c.model, c.cluster, all);
   SimSummary found;
-  ck_assert (advise_measure_plan (&c.input, &resolved, &found, NULL));
-  const gint64 floor_ns = advise_scorer_floor (&resolved, G_MAXINT64, c.scorer);
-  const gint64 plan_floor_ns = advise_scorer_plan_floor (&resolved, G_MAXINT64, c.scorer);
+  ck_assert (advise_measure_case (&c.input, of, &found, NULL));
+  const gint64 floor_ns = advise_scorer_floor (&of->plan, G_MAXINT64, c.scorer);
+  const gint64 plan_floor_ns = advise_scorer_plan_floor (&of->plan, G_MAXINT64, c.scorer);
   ck_assert_msg (MAX (floor_ns, plan_floor_ns) <= found.step_ns, "%s: at least %ld, simulated %ld",
                  words[_i], (long)MAX (floor_ns, plan_floor_ns), (long)found.step_ns);
   ck_assert_int_gt (floor_ns, found.step_ns / 2);
@@ -454,9 +450,9 @@ START_TEST (bounds_change_no_answer)
 END_TEST
 
 static gboolean
-score_memory (const Plan *resolved, PlanInquiry *inquiry, gpointer data, PlanScore *out)
+score_memory (const PlanCase *of, PlanInquiry *inquiry, gpointer data, PlanScore *out)
 {
-  if (!advise_scorer_score (resolved, inquiry, data, out))
+  if (!advise_scorer_score (of, inquiry, data, out))
     return FALSE;
   out->time_ns = (gint64)out->memory_bytes;
   return TRUE;
@@ -497,12 +493,12 @@ START_TEST (what_needs_more_than_enough_is_none)
   g_autoptr (AdviseScorer) scorer = advise_scorer_new (&c.input, P_FITS);
   for (guint i = 0; i < 10; i++)
     {
-      const Plan plan = random_wide_plan ((guint)_i * 10 + i, c.model, c.cluster);
+      g_autoptr (PlanCase) of = random_wide_case ((guint)_i * 10 + i, c.model, c.cluster);
       g_autoptr (AdviseScorer) fresh = advise_scorer_new (&c.input, P_FITS);
       PlanScore found, expected;
-      ck_assert (advise_scorer_score (&plan, NULL, fresh, &expected));
-      ck_assert (!advise_scorer_score_within (scorer, &plan, expected.memory_bytes - 1, &found));
-      ck_assert (advise_scorer_score_within (scorer, &plan, expected.memory_bytes, &found));
+      ck_assert (advise_scorer_score (of, NULL, fresh, &expected));
+      ck_assert (!advise_scorer_score_within (scorer, of, expected.memory_bytes - 1, &found));
+      ck_assert (advise_scorer_score_within (scorer, of, expected.memory_bytes, &found));
       ck_assert_int_eq (found.time_ns, expected.time_ns);
       ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
     }
@@ -517,10 +513,10 @@ START_TEST (schedules_are_told_apart)
   case_init (&c, _i);
   for (guint i = 0; i < 20; i++)
     {
-      const Plan plan = random_wide_plan ((guint)_i * 20 + i % 10, c.model, c.cluster);
+      g_autoptr (PlanCase) of = random_wide_case ((guint)_i * 20 + i % 10, c.model, c.cluster);
       PlanScore found, expected;
-      ck_assert (advise_scorer_score (&plan, NULL, c.scorer, &found));
-      simulate (&c, &plan, &expected);
+      ck_assert (advise_scorer_score (of, NULL, c.scorer, &found));
+      simulate (&c, of, &expected);
       ck_assert_int_eq (found.time_ns, expected.time_ns);
       ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
     }
@@ -535,31 +531,31 @@ START_TEST (what_is_shared_is_alike)
 {
   Case c;
   case_init (&c, _i);
-  const Plan plan = random_wide_plan ((guint)_i, c.model, c.cluster);
-  const PlanStack *stack = plan_stack_of (&plan, c.cluster->kind, NULL);
-  Plan other = plan;
+  g_autoptr (PlanCase) of = random_wide_case ((guint)_i, c.model, c.cluster);
+  const PlanStack *stack = of->stack;
+  Plan other = of->plan;
   plan_lower_distil_schedule (&other);
-  g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &plan, 0, NULL);
-  g_autoptr (PlanSchedule) same = plan_lower (c.model, c.cluster, &other, 0, NULL);
+  g_autoptr (PlanCase) alike = test_case_of (c.model, c.cluster, &other);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0), same = test_lower (alike, 0);
   g_autofree char *text = plan_schedule_print (schedule), *same_text = plan_schedule_print (same);
   ck_assert_str_eq (text, same_text);
   guint64 registered = 0;
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     registered += plan_schedule_group (schedule, g)->registered_bytes;
-  ck_assert_uint_eq (plan_bound_communicator_bytes (c.model, c.cluster, &plan, stack) + registered,
+  ck_assert_uint_eq (plan_bound_communicator_bytes (of) + registered,
                      plan_stack_outside_bytes (stack, schedule) - stack->context_bytes);
   PlanScore found;
-  simulate (&c, &plan, &found);
+  simulate (&c, of, &found);
   ck_assert_uint_le (sim_measure_least_bytes (schedule, stack), found.device_bytes);
-  other = plan;
-  other.value[PLAN_AG_GROUP] = !plan.value[PLAN_AG_GROUP];
-  if (plan_resolve (&other, c.model, c.cluster, &other, NULL))
+  other = of->plan;
+  other.value[PLAN_AG_GROUP] = !other.value[PLAN_AG_GROUP];
+  g_autoptr (PlanCase) apart = plan_case_new (c.model, c.cluster, &other, NULL, NULL);
+  if (apart)
     {
       PlanScore beside;
-      simulate (&c, &other, &beside);
-      ck_assert_uint_eq (
-          found.device_bytes - plan_bound_communicator_bytes (c.model, c.cluster, &plan, stack),
-          beside.device_bytes - plan_bound_communicator_bytes (c.model, c.cluster, &other, stack));
+      simulate (&c, apart, &beside);
+      ck_assert_uint_eq (found.device_bytes - plan_bound_communicator_bytes (of),
+                         beside.device_bytes - plan_bound_communicator_bytes (apart));
     }
   case_clear (&c);
 }
@@ -578,17 +574,18 @@ START_TEST (what_is_left_out_never_helps)
 {
   Case c;
   case_init (&c, _i);
-  const Plan plan = random_wide_plan ((guint)_i, c.model, c.cluster);
+  g_autoptr (PlanCase) of = random_wide_case ((guint)_i, c.model, c.cluster);
   PlanScore other, best;
-  simulate (&c, &plan, &other);
+  simulate (&c, of, &other);
   for (guint i = 0; i < G_N_ELEMENTS (settled); i++)
     {
-      Plan better = plan, resolved;
-      better.value[settled[i].field] = settled[i].best;
-      if (!plan_resolve (&better, c.model, c.cluster, &resolved, NULL))
+      Plan plan = of->plan;
+      plan.value[settled[i].field] = settled[i].best;
+      g_autoptr (PlanCase) better = plan_case_new (c.model, c.cluster, &plan, NULL, NULL);
+      if (!better)
         continue;
-      g_autofree char *text = plan_print (&plan);
-      simulate (&c, &resolved, &best);
+      g_autofree char *text = plan_print (&of->plan);
+      simulate (&c, better, &best);
       ck_assert_msg (best.time_ns <= other.time_ns, "seed %d: %s: %ld ns, else %ld\n%s", _i,
                      plan_field_name (settled[i].field), (long)best.time_ns, (long)other.time_ns,
                      text);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/lower.h"
 #include "sim/sharing.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -200,29 +200,26 @@ END_TEST
 
 /* A plan on GPUs, lowered and simulated; `shares`: ops that run side by side slow one another. */
 static PlanTrace *
-simulate_sharing (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed,
-                  gboolean shares)
+simulate_sharing (const PlanCase *of, int seed, gboolean shares)
 {
   g_autoptr (GError) error = NULL;
-  SimParams params = *sim_params_default (cluster);
+  SimParams params = *sim_params_default (of->cluster);
   for (SimParam p = SIM_PARAM_SHARED_PROCESSORS; p <= SIM_PARAM_SHARED_LINKS; p++)
     params.value[p] = shares;
-  const PlanStack *stack = plan_stack_of (plan, cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, plan, 0, &error);
-  const SimCostInput input = {
-    .schedule = schedule, .cluster = cluster, .stack = stack, .plan = plan, .params = &params
-  };
-  g_autoptr (SimCost) cost = schedule ? sim_cost_new (&input, &error) : NULL;
-  PlanTrace *trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  SimCostInput input = sim_cost_input (of, schedule);
+  input.params = &params;
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  PlanTrace *trace = cost ? sim_run (schedule, cost, of->stack, &error) : NULL;
   ck_assert_msg (trace && plan_trace_check (trace, schedule, &error), "seed %d: %s", seed,
                  error ? error->message : "");
   return trace;
 }
 
 static PlanTrace *
-simulate (const PlanModel *model, const PlanCluster *cluster, const Plan *plan, int seed)
+simulate (const PlanCase *of, int seed)
 {
-  return simulate_sharing (model, cluster, plan, seed, FALSE);
+  return simulate_sharing (of, seed, FALSE);
 }
 
 /* Between what it takes when nothing is shared and the most that sharing can cost. */
@@ -230,9 +227,9 @@ START_TEST (sharing_costs_within_bounds)
 {
   g_autoptr (PlanModel) model = random_wide_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_wide_plan (_i, model, cluster);
-  g_autoptr (PlanTrace) alone = simulate_sharing (model, cluster, &plan, _i, FALSE);
-  g_autoptr (PlanTrace) beside = simulate_sharing (model, cluster, &plan, _i, TRUE);
+  g_autoptr (PlanCase) of = random_wide_case (_i, model, cluster);
+  g_autoptr (PlanTrace) alone = simulate_sharing (of, _i, FALSE);
+  g_autoptr (PlanTrace) beside = simulate_sharing (of, _i, TRUE);
   ck_assert_msg (beside->step_ns >= alone->step_ns, "seed %d: faster when shared", _i);
   ck_assert_msg (beside->step_ns <= SIM_SLOWEST * alone->step_ns, "seed %d: too slow", _i);
 }
@@ -242,8 +239,8 @@ START_TEST (faster_hardware_is_never_slower)
 {
   g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
-  g_autoptr (PlanTrace) base = simulate (model, cluster, &plan, _i);
+  g_autoptr (PlanCase) of = random_case (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  g_autoptr (PlanTrace) base = simulate (of, _i);
   double *const rates[] = { &cluster->link_bytes_per_s,
                             &cluster->nic_bytes_per_s,
                             &cluster->memory_bytes_per_s,
@@ -256,7 +253,7 @@ START_TEST (faster_hardware_is_never_slower)
   for (guint r = 0; r < G_N_ELEMENTS (rates); r++)
     {
       *rates[r] *= 3;
-      g_autoptr (PlanTrace) faster = simulate (model, cluster, &plan, _i);
+      g_autoptr (PlanTrace) faster = simulate (of, _i);
       ck_assert_msg (faster->step_ns <= base->step_ns, "seed %d: rate %u", _i, r);
       *rates[r] /= 3;
     }
@@ -265,7 +262,7 @@ START_TEST (faster_hardware_is_never_slower)
     {
       const gint64 was = *latencies[l];
       *latencies[l] = was / 2;
-      g_autoptr (PlanTrace) faster = simulate (model, cluster, &plan, _i);
+      g_autoptr (PlanTrace) faster = simulate (of, _i);
       ck_assert_msg (faster->step_ns <= base->step_ns, "seed %d: latency %u", _i, l);
       *latencies[l] = was;
     }
@@ -276,9 +273,9 @@ START_TEST (no_step_is_shorter_than_its_busiest_stream)
 {
   g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, NULL);
-  g_autoptr (PlanTrace) trace = simulate (model, cluster, &plan, _i);
+  g_autoptr (PlanCase) of = random_case (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  g_autoptr (PlanTrace) trace = simulate (of, _i);
   gint64 busy[PLAN_N_STREAMS] = { 0 };
   for (guint i = 0; i < trace->spans->len; i++)
     {
@@ -296,10 +293,10 @@ START_TEST (memory_equals_the_slow_count)
 {
   g_autoptr (PlanModel) model = random_model (_i);
   g_autoptr (PlanCluster) cluster = random_gpu_cluster (_i);
-  const Plan plan = random_plan (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
-  const PlanStack *stack = plan_stack_of (&plan, cluster->kind, NULL);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &plan, 0, NULL);
-  g_autoptr (PlanTrace) trace = simulate (model, cluster, &plan, _i);
+  g_autoptr (PlanCase) of = random_case (_i, model, cluster, _i % 2 ? "native" : "megatron-fsdp");
+  const PlanStack *stack = of->stack;
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  g_autoptr (PlanTrace) trace = simulate (of, _i);
   const guint32 n = plan_schedule_n_buffer_ids (schedule);
   g_autofree guint64 *live = g_new0 (guint64, n + 1);
   guint64 peak = 0, resting = 0;

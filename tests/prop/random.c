@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "tests/case.h"
 #include "tests/prop/random.h"
 
 #include "planner/plan/megatron-lacks.h"
@@ -66,15 +67,15 @@ set_pieces (GRand *rand, Plan *plan, gint64 rows)
   plan->value[PLAN_LOSS_CHUNKS] = pieces;
 }
 
-Plan
-random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, const char *stack)
+PlanCase *
+random_case (guint seed, const PlanModel *model, const PlanCluster *cluster, const char *stack)
 {
   static const char *const strategies[]
       = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
   static const char *const formats[] = { "fp32", "bf16" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 2);
   g_autoptr (GError) error = NULL;
-  Plan plan, resolved;
+  Plan plan;
   const gint32 mbs = g_rand_int_range (rand, 1, 4);
   plan_init (&plan);
   set (&plan, "stack", stack);
@@ -117,9 +118,10 @@ random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster, con
     set_int (&plan, "comm_unit", 1 + g_rand_int_range (rand, 0, 40) * 1000);
   if (is_native)
     set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ]);
-  if (!plan_resolve (&plan, model, cluster, &resolved, &error))
+  PlanCase *of = plan_case_new (model, cluster, &plan, NULL, &error);
+  if (!of)
     g_error ("seed %u: %s", seed, error->message);
-  return resolved;
+  return of;
 }
 
 PlanModel *
@@ -196,8 +198,8 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SHARP,
                                  PLAN_TASK };
 
-Plan
-random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster)
+PlanCase *
+random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
   static const char *const stacks[] = { "megatron-fsdp",
                                         "megatron-fsdp@2026-03-15",
@@ -212,7 +214,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 4);
   const gint64 devices = plan_cluster_devices (cluster);
   const char *stack = stacks[g_rand_int_range (rand, 0, G_N_ELEMENTS (stacks))];
-  Plan plan, resolved;
+  PlanCase *of;
+  Plan plan;
   guint tries = 0;
   do
     {
@@ -254,8 +257,8 @@ random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster
       if (strcmp (stack, "native") == 0)
         set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ] / plan.value[PLAN_CP]);
     }
-  while (!plan_resolve (&plan, model, cluster, &resolved, NULL));
-  return resolved;
+  while (!(of = plan_case_new (model, cluster, &plan, NULL, NULL)));
+  return of;
 }
 
 /* Ops in a row, each touching one buffer, ordered behind its last user by an event where that ran

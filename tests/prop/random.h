@@ -1,25 +1,22 @@
 /* Random inputs for property tests: functions of the seed alone. */
 #pragma once
-#include "planner/cluster/cluster.h"
-#include "planner/model/model.h"
-#include "planner/plan/plan.h"
+#include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
 #include "sim/cost/cost.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* A small model with odd sizes, and a plan that resolves on the cluster. */
+/* A small model with odd sizes, and a legal plan for the cluster; aborts the test if rules refuse
+ * it. */
 PlanModel *random_model (guint seed);
 PlanCluster *random_gpu_cluster (guint seed);
-
-/* Resolved for the cluster; aborts the test if the rules refuse it. */
-Plan random_plan (guint seed, const PlanModel *model, const PlanCluster *cluster,
-                  const char *stack);
+PlanCase *random_case (guint seed, const PlanModel *model, const PlanCluster *cluster,
+                       const char *stack);
 
 /* A small model of any family without experts, with sizes that every format and split takes; a plan
  * for it with any value of any field that this version models. */
 PlanModel *random_wide_model (guint seed);
-Plan random_wide_plan (guint seed, const PlanModel *model, const PlanCluster *cluster);
+PlanCase *random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
 
 /* Any schedule that passes its check: random streams, waits and memory. */
 PlanSchedule *random_schedule (guint seed);

@@ -3,14 +3,13 @@
 
 #include "tests/prop/shards.h"
 
-#include "planner/lower/layout.h"
-#include "planner/plan/stack.h"
+#include "planner/lower/case.h"
 
 #include <string.h>
 
 typedef struct
 {
-  PlanLayout layout;
+  const PlanLayout *layout;
   guint64 part;                   /* of every bucket, that is the rank's */
   const float *own, *expected;    /* of all parameters */
   guint64 own_length, n_expected; /* floats */
@@ -51,9 +50,9 @@ static gboolean
 parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64 at)
 {
   PlanBucketKind kind;
-  const PlanSlot *slot = plan_layout_slot (&self->layout, role, &kind);
-  const guint64 size = self->layout.buckets[kind].padded / self->layout.shards;
-  const guint64 before = floats_before (&self->layout, kind, layer);
+  const PlanSlot *slot = plan_layout_slot (self->layout, role, &kind);
+  const guint64 size = self->layout->buckets[kind].padded / self->layout->shards;
+  const guint64 before = floats_before (self->layout, kind, layer);
   const guint64 count = slot->tensor.rows * slot->tensor.cols;
   const guint64 first = MAX (slot->offset, self->part * size);
   const guint64 end = MIN (slot->offset + count, (self->part + 1) * size);
@@ -71,23 +70,23 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
               const ExecResult *expected)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
-  const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, NULL);
-  const gint64 vocab = plan_stack_padded_vocab (stack, job->model->vocab, 1);
+  const PlanCase *of = job->of;
+  const gint64 vocab = of->layout.rule.vocab;
   Shards self = { .own = (const float *)(gpointer)result->main_params->data,
                   .own_length = result->main_params->len / sizeof (float),
                   .expected = (const float *)(gpointer)expected->main_params->data,
                   .n_expected = expected->main_params->len / sizeof (float) };
   guint64 at = 0;
   gboolean equal = TRUE;
-  plan_layout_init (&self.layout, job->model, stack, job->plan, ranks);
-  self.part = part_of (job->plan, self.layout.shards, rank);
-  for (guint i = 0, n = plan_model_outer_tensors (job->model, vocab, tensors); i < n; i++)
+  self.layout = &of->layout;
+  self.part = part_of (&of->plan, self.layout->shards, rank);
+  for (guint i = 0, n = plan_model_outer_tensors (of->model, vocab, tensors); i < n; i++)
     {
       equal = equal && parameter_equals (&self, tensors[i].role, 0, at);
       at += tensors[i].rows * tensors[i].cols;
     }
-  for (gint64 layer = 0; layer < job->model->layers; layer++)
-    for (guint i = 0, n = plan_model_layer_tensors (job->model, 0, tensors); i < n; i++)
+  for (gint64 layer = 0; layer < of->model->layers; layer++)
+    for (guint i = 0, n = plan_model_layer_tensors (of->model, 0, tensors); i < n; i++)
       {
         equal = equal && parameter_equals (&self, tensors[i].role, layer, at);
         at += tensors[i].rows * tensors[i].cols;

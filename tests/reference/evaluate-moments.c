@@ -30,20 +30,18 @@ add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
 }
 
 void
-exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack)
+exec_evaluator_find_parts (ExecEvaluator *self)
 {
-  const Plan *plan = self->job->plan;
-  gboolean is_sharded = self->inner > 1 && plan->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
-  PlanLayout layout;
+  const PlanCase *of = self->job->of;
+  gboolean is_sharded = self->inner > 1 && of->plan.value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
 
-  plan_layout_init (&layout, self->model, stack, plan, self->ranks);
-  g_assert (!layout.by_size); /* on no CPU */
+  g_assert (!of->layout.by_size); /* on no CPU */
   self->parts = g_array_new (FALSE, FALSE, sizeof (ExecEvaluatorPart));
   for (guint i = 0; i < self->n_outer; i++)
-    add_parts (self, &layout, is_sharded, &self->outer[i], 0);
+    add_parts (self, &of->layout, is_sharded, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
     for (guint i = 0; i < self->n_layer; i++)
-      add_parts (self, &layout, is_sharded, &self->layer[i], layer);
+      add_parts (self, &of->layout, is_sharded, &self->layer[i], layer);
 }
 
 static gboolean

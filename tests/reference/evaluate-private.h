@@ -99,7 +99,7 @@ gboolean exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 s
 double exec_evaluator_rate (const ExecJob *job, gint64 step);
 
 /* tests/reference/evaluate-moments.c */
-void exec_evaluator_find_parts (ExecEvaluator *self, const PlanStack *stack);
+void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad);
 

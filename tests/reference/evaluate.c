@@ -7,7 +7,6 @@
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
 #include "planner/base/error.h"
-#include "planner/plan/stack.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
 #include "tests/reference/evaluate-private.h"
@@ -562,11 +561,9 @@ read_plan (ExecEvaluator *self, const Plan *plan)
 static gboolean
 init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
 {
-  const PlanModel *m = job->model;
-  const PlanStack *stack = plan_stack_of (job->plan, job->cluster->kind, error);
+  const PlanModel *m = job->of->model;
+  const PlanStack *stack = job->of->stack;
 
-  if (stack == NULL)
-    return FALSE;
   self->model = m;
   self->ranks = ranks;
   self->job = job;
@@ -574,11 +571,11 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
   self->vocab = plan_stack_padded_vocab (stack, m->vocab, 1);
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * m->head_dim;
-  read_plan (self, job->plan);
+  read_plan (self, &job->of->plan);
   self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
   lay_out (self);
   if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
-    exec_evaluator_find_parts (self, stack);
+    exec_evaluator_find_parts (self);
   return check (self, error);
 }
 

@@ -3,8 +3,8 @@
 
 #include "exec/bench/bench.h"
 #include "exec/probe/probe.h"
-#include "planner/lower/lower.h"
 #include "sim/cost/timings.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -289,20 +289,10 @@ schedule_of (const PlanCluster *cluster, const char *name, const char *fields)
 {
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model = plan_model_new (name, &error);
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
-  Plan plan, resolved;
-  plan_init (&plan);
-  ck_assert (model && plan_set (&plan, "stack", "native", &error));
-  for (char **word = words; *word; word++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*word, "=", 2);
-      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *word);
-    }
-  PlanSchedule *schedule = plan_resolve (&plan, model, cluster, &resolved, &error)
-                               ? plan_lower (model, cluster, &resolved, 0, &error)
-                               : NULL;
-  ck_assert_msg (schedule != NULL, "%s with %s: %s", name, fields, error ? error->message : "");
-  return schedule;
+  g_autofree char *words = g_strconcat ("stack=native ", fields, NULL);
+  ck_assert (model != NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  return test_lower (of, 0);
 }
 
 static gboolean

@@ -2,10 +2,10 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
 #include "sim/cost/uncertainty.h"
 #include "sim/fast/measure.h"
 #include "sim/fit/calibrate.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -34,42 +34,20 @@ static const struct
 
 typedef struct
 {
-  PlanModel *models[G_N_ELEMENTS (runs)];
-  PlanCluster *clusters[G_N_ELEMENTS (runs)];
-  PlanSchedule *schedules[G_N_ELEMENTS (runs)];
-  Plan plans[G_N_ELEMENTS (runs)];
+  TestCase cases[G_N_ELEMENTS (runs)];
   SimObservation rows[G_N_ELEMENTS (runs)];
 } Runs;
 
 static void
 set_up (Runs *self)
 {
-  g_autoptr (GError) error = NULL;
   for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
     {
-      g_auto (GStrv) fields = g_strsplit (runs[i].fields, " ", -1);
-      Plan plan;
-      plan_init (&plan);
-      self->models[i] = plan_model_new (runs[i].model, &error);
-      self->clusters[i] = plan_cluster_new (runs[i].cluster, &error);
-      ck_assert_msg (self->models[i] && self->clusters[i], "%s", error ? error->message : "");
-      for (char **f = fields; *f; f++)
-        {
-          g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
-          ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
-        }
-      ck_assert_msg (
-          plan_resolve (&plan, self->models[i], self->clusters[i], &self->plans[i], &error), "%s",
-          error ? error->message : "");
-      self->schedules[i]
-          = plan_lower (self->models[i], self->clusters[i], &self->plans[i], 0, &error);
-      ck_assert_msg (self->schedules[i] != NULL, "%s", error ? error->message : "");
+      TestCase *c = &self->cases[i];
+      test_case_init (c, runs[i].model, runs[i].cluster, runs[i].fields);
       self->rows[i] = (SimObservation){
-        .input = { .schedule = self->schedules[i],
-                   .cluster = self->clusters[i],
-                   .stack = plan_stack_of (&self->plans[i], PLAN_DEVICE_GPU, &error),
-                   .plan = &self->plans[i] },
-        .gpu = self->clusters[i]->device_name,
+        .input = sim_cost_input (c->of, c->schedule),
+        .gpu = c->cluster->device_name,
         .stack = "megatron-fsdp",
         .weight = 1,
         .part = i % 4,
@@ -81,11 +59,7 @@ static void
 clear (Runs *self)
 {
   for (guint i = 0; i < G_N_ELEMENTS (runs); i++)
-    {
-      plan_schedule_free (self->schedules[i]);
-      plan_model_free (self->models[i]);
-      plan_cluster_free (self->clusters[i]);
-    }
+    test_case_clear (&self->cases[i]);
 }
 
 /* What a set says the run takes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/lower.h"
+#include "tests/case.h"
 #include "tests/unit/test-cost-case.h"
 
 #include <stdlib.h>
@@ -378,51 +378,18 @@ START_TEST (collectives_grow_with_size)
 END_TEST
 
 /* A plan on GPUs, lowered. */
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  Plan plan;
-  PlanSchedule *schedule;
-} Case;
-
 static void
-case_init_words (Case *c, const char *words)
+case_init (TestCase *c, const char *words)
 {
-  Plan plan;
-  c->model = plan_model_new ("llama3-8b", NULL);
-  c->cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  plan_init (&plan);
-  ck_assert (plan_set (&plan, "gbs", "16", NULL) && plan_set (&plan, "seq", "2048", NULL));
-  g_auto (GStrv) each = g_strsplit (words, " ", -1);
-  for (guint i = 0; each[i]; i++)
-    {
-      g_auto (GStrv) word = g_strsplit (each[i], "=", 2);
-      ck_assert (plan_set (&plan, word[0], word[1], NULL));
-    }
-  ck_assert (plan_resolve (&plan, c->model, c->cluster, &c->plan, NULL));
-  ck_assert ((c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, NULL)) != NULL);
-}
-
-static void
-case_init (Case *c)
-{
-  case_init_words (c, "recompute=none");
-}
-
-static void
-case_clear (Case *c)
-{
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-  plan_schedule_free (c->schedule);
+  g_autofree char *all = g_strconcat ("gbs=16 seq=2048 ", words, NULL);
+  test_case_init (c, "llama3-8b", "dgx-h100:1", all);
 }
 
 /* One shape measured: its ops take what it took, and say so; no other op changes. */
 START_TEST (a_measurement_changes_its_shape_alone)
 {
-  Case c;
-  case_init (&c);
+  TestCase c;
+  case_init (&c, "recompute=none");
   const SimProduct down = { .m = 2048,
                             .n = 4096,
                             .k = 14336,
@@ -431,10 +398,7 @@ START_TEST (a_measurement_changes_its_shape_alone)
                             .out = PLAN_DTYPE_BF16,
                             .flops_per_s = 123e12 };
   g_autoptr (SimMeasurements) measurements = sim_measurements_new (&down, 1);
-  SimCostInput input = { .schedule = c.schedule,
-                         .cluster = c.cluster,
-                         .stack = plan_stack_of (&c.plan, c.cluster->kind, NULL),
-                         .plan = &c.plan };
+  SimCostInput input = sim_cost_input (c.of, c.schedule);
   g_autoptr (SimCost) before = cost_of (&input);
   input.measurements = measurements;
   g_autoptr (SimCost) after = cost_of (&input);
@@ -454,7 +418,7 @@ START_TEST (a_measurement_changes_its_shape_alone)
       changed += is_it;
     }
   ck_assert_uint_gt (changed, 0);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -518,11 +482,10 @@ END_TEST
  * in the backward pass is called as it was in the forward pass. */
 START_TEST (issuing_costs_by_kind)
 {
-  Case c;
-  case_init_words (&c, _i ? "recompute=full" : "recompute=none");
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
-  const SimCostInput input
-      = { .schedule = c.schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan };
+  TestCase c;
+  case_init (&c, _i ? "recompute=full" : "recompute=none");
+  const PlanStack *stack = c.of->stack;
+  const SimCostInput input = sim_cost_input (c.of, c.schedule);
   g_autoptr (SimCost) cost = cost_of (&input);
   ck_assert_int_ne (stack->launch_ns[PLAN_LAUNCH_PRODUCT], stack->launch_ns[PLAN_LAUNCH_GRADIENT]);
   for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
@@ -541,7 +504,7 @@ START_TEST (issuing_costs_by_kind)
         continue;
       ck_assert_int_eq (sim_cost_launch_ns (cost, node), expected);
     }
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -623,11 +586,10 @@ END_TEST
 /* Quantised factors all lie alike; of three products of a weight two are of gradients. */
 START_TEST (quantised_gradients_are_told_apart)
 {
-  Case c;
-  case_init_words (&c, "compute=fp8-tensorwise param_gather=fp8");
-  const PlanStack *stack = plan_stack_of (&c.plan, c.cluster->kind, NULL);
-  const SimCostInput input
-      = { .schedule = c.schedule, .cluster = c.cluster, .stack = stack, .plan = &c.plan };
+  TestCase c;
+  case_init (&c, "compute=fp8-tensorwise param_gather=fp8");
+  const PlanStack *stack = c.of->stack;
+  const SimCostInput input = sim_cost_input (c.of, c.schedule);
   g_autoptr (SimCost) cost = cost_of (&input);
   gint64 n[PLAN_N_LAUNCHES] = { 0 };
   PlanTimes times = { .depth = 0 };
@@ -644,7 +606,7 @@ START_TEST (quantised_gradients_are_told_apart)
   ck_assert_int_eq (n[PLAN_LAUNCH_QUANTISED_GRADIENT], micro_batches * linear * 2);
   ck_assert_int_eq (n[PLAN_LAUNCH_PRODUCT], micro_batches);
   ck_assert_int_eq (n[PLAN_LAUNCH_GRADIENT], micro_batches * 2);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 

@@ -7,6 +7,7 @@
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
+#include "tests/case.h"
 #include "tests/reference/evaluate.h"
 
 #include <check.h>
@@ -22,7 +23,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan, eval_plan;
+  PlanCase *of, *eval_of;
   ExecJob job;
   guint ranks;
   ExecResult results[MAX_RANKS], expected;
@@ -36,21 +37,6 @@ typedef struct
     } \
   while (0)
 
-static void
-resolve (const Case *c, const char *fields, Plan *out)
-{
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
-  g_autoptr (GError) error = NULL;
-  Plan plan;
-  plan_init (&plan);
-  for (guint i = 0; words[i]; i++)
-    {
-      g_auto (GStrv) pair = g_strsplit (words[i], "=", 2);
-      must (plan_set (&plan, pair[0], pair[1], &error), error);
-    }
-  must (plan_resolve (&plan, c->model, c->cluster, out, &error), error);
-}
-
 #define DELAYED "stack=native gbs=8 seq=32 compute=fp8-delayed"
 #define MOMENTS "stack=native gbs=8 seq=32 compute=bf16 precision_aware=on"
 
@@ -63,10 +49,8 @@ case_init (Case *c, guint ranks, const char *fields)
   must (c->model != NULL, error);
   c->cluster = exec_probe_cluster (ranks, &error);
   must (c->cluster != NULL, error);
-  resolve (c, fields, &c->plan);
-  c->job = (ExecJob){ .model = c->model,
-                      .plan = &c->plan,
-                      .cluster = c->cluster,
+  c->of = test_case (c->model, c->cluster, fields);
+  c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = 1,
                       .steps = STEPS,
@@ -84,8 +68,7 @@ static void
 case_evaluates (Case *c, const char *fields)
 {
   g_autofree char *eval = g_strconcat (fields, " task=eval", NULL);
-  resolve (c, eval, &c->eval_plan);
-  c->job.eval_plan = &c->eval_plan;
+  c->job.eval_of = c->eval_of = test_case (c->model, c->cluster, eval);
   c->job.eval_every = 1;
 }
 
@@ -95,6 +78,8 @@ case_clear (Case *c)
   for (guint r = 0; r < MAX_RANKS; r++)
     exec_result_clear (&c->results[r]);
   exec_result_clear (&c->expected);
+  plan_case_free (c->of);
+  plan_case_free (c->eval_of);
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
 }

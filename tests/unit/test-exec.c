@@ -4,7 +4,7 @@
 #include "exec/probe/probe.h"
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
+#include "tests/case.h"
 #include "tests/reference/evaluate.h"
 
 #include <check.h>
@@ -16,7 +16,7 @@ typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  Plan plan;
+  PlanCase *of;
   ExecJob job;
 } Case;
 
@@ -25,19 +25,12 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
               gint64 steps)
 {
   g_autoptr (GError) error = NULL;
-  Plan plan;
+  g_autofree char *words
+      = g_strdup_printf ("stack=native strategy=%s compute=%s gbs=8 seq=32", strategy, compute);
   c->model = plan_model_new (model, &error);
   c->cluster = exec_probe_cluster (ranks, &error);
-  plan_init (&plan);
-  ck_assert (plan_set (&plan, "stack", "native", &error)
-             && plan_set (&plan, "strategy", strategy, &error)
-             && plan_set (&plan, "compute", compute, &error) && plan_set (&plan, "gbs", "8", &error)
-             && plan_set (&plan, "seq", "32", &error));
-  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
-                 error ? error->message : "");
-  c->job = (ExecJob){ .model = c->model,
-                      .plan = &c->plan,
-                      .cluster = c->cluster,
+  c->of = test_case (c->model, c->cluster, words);
+  c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = 1,
                       .steps = steps,
@@ -60,6 +53,7 @@ case_init (Case *c, guint ranks, const char *strategy, const char *compute, gint
 static void
 case_clear (Case *c)
 {
+  plan_case_free (c->of);
   plan_model_free (c->model);
   plan_cluster_free (c->cluster);
 }
@@ -138,18 +132,10 @@ START_TEST (unlisted_steps_have_totals)
 END_TEST
 
 static void
-case_set (Case *c, const char *fields)
+case_set (Case *c, const char *words)
 {
-  g_auto (GStrv) words = g_strsplit (fields, " ", -1);
-  g_autoptr (GError) error = NULL;
-  Plan plan = c->plan;
-  for (guint i = 0; words[i]; i++)
-    {
-      g_auto (GStrv) pair = g_strsplit (words[i], "=", 2);
-      ck_assert_msg (plan_set (&plan, pair[0], pair[1], &error), "%s", error ? error->message : "");
-    }
-  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
-                 error ? error->message : "");
+  test_case_set (&c->of, words);
+  c->job.of = c->of;
 }
 
 /* Rows of a product decide nothing about another's, so that pieces of a micro batch change how the
@@ -249,8 +235,7 @@ static PlanSchedule *
 planted (const Case *c, guint rank, const Plant *plant)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule = plan_lower (c->model, c->cluster, &c->plan, rank, &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autoptr (PlanSchedule) schedule = test_lower (c->of, rank);
   g_autofree char *whole = plan_schedule_print (schedule);
   g_autoptr (GString) text = g_string_new (whole);
   change_text (text, plant);
@@ -461,8 +446,8 @@ message_of_nan (const char *strategy, const char *check, gint call)
   g_autoptr (GError) error = NULL;
   ExecKernels kernels = exec_kernels_cpu;
   case_init (&c, 2, strategy, "fp32", 3);
-  ck_assert (plan_set (&c.plan, "nan_check", check, &error)
-             && plan_set (&c.plan, "double_buffer", "on", &error));
+  g_autofree char *words = g_strdup_printf ("nan_check=%s double_buffer=on", check);
+  case_set (&c, words);
   kernels.run[PLAN_OP_RMSNORM_BWD] = norm_bwd_with_nan;
   c.job.kernels = &kernels;
   planted_call = call;
@@ -542,7 +527,7 @@ START_TEST (nan_check_names_the_layer)
   static const char *const where[]
       = { "mlp_norm of layer 3", "attention_norm of layer 3", "mlp_norm of layer 2" };
   case_init (&c, 1, "no_shard", "fp32", 2);
-  ck_assert (plan_set (&c.plan, "nan_check", "params", &error));
+  case_set (&c, "nan_check=params");
   kernels.run[PLAN_OP_RMSNORM_BWD] = norm_bwd_with_nan;
   c.job.kernels = &kernels;
   planted_call = 1 + _i;
@@ -562,28 +547,23 @@ START_TEST (what_is_not_executed_is_refused_by_name)
 {
   static const struct
   {
-    const char *field, *value, *message;
+    const char *words, *message;
   } cases[]
-      = { { "task", "eval", "task=eval is modelled and not executed by itself" },
-          { "cuda_graph", "on",
-            "cuda_graph=on is for devices that run ops by themselves, which the CPU does not: it "
-            "must be off" },
-          { "tp", "2", "tp=2 is modelled and not executed yet: it must be 1" },
-          { "cp", "2", "cp=2 is modelled and not executed yet: it must be 1" },
-          { "hidden_dropout", "0.1",
+      = { { "task=eval", "task=eval is modelled and not executed by itself" },
+          { "tp=2 gbs=4", "tp=2 is modelled and not executed yet: it must be 1" },
+          { "cp=2 gbs=4", "cp=2 is modelled and not executed yet: it must be 1" },
+          { "hidden_dropout=0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
-          { "attention_dropout", "0.5", "attention_dropout=0.5 is modelled and not executed yet" },
-          { "compute", "fp8-blockwise",
+          { "attention_dropout=0.5", "attention_dropout=0.5 is modelled and not executed yet" },
+          { "compute=fp8-blockwise",
             "copy.qkv of 128 x 64 is not of whole blocks of fp8-128x128: each must be a multiple "
             "of 128" },
-          { "compute", "mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" } };
+          { "compute=mxfp8", "copy.down of 64 x 176 is not of whole blocks of mxfp8" } };
   Case c;
   ExecResult results[2] = { { 0 } };
   g_autoptr (GError) error = NULL;
   case_init (&c, 2, "optim", "bf16", 1);
-  ck_assert (plan_set (&c.plan, cases[_i].field, cases[_i].value, &error));
-  if (strlen (cases[_i].field) == 2) /* else ranks are left over */
-    plan_set (&c.plan, "gbs", "4", &error);
+  case_set (&c, cases[_i].words);
   ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
   ck_assert_msg (strstr (error->message, cases[_i].message), "%s", error->message);
   case_clear (&c);
@@ -637,7 +617,7 @@ START_TEST (formats_that_kernels_lack_are_refused_by_name)
   kernels.name = "fewer";
   kernels.more_formats = 0;
   c.job.kernels = &kernels;
-  ck_assert (plan_set (&c.plan, "exp_avg_sq", "fp16", &error));
+  case_set (&c, "exp_avg_sq=fp16 precision_aware=on");
   ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
   ck_assert_str_eq (error->message, "this plan keeps exp_avg_sq.embed in fp16, which is "
                                     "modelled and not executed by fewer yet");
@@ -678,7 +658,7 @@ main (void)
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
-  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 8);
+  tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 7);
   tcase_add_loop_test (tcase, windows_in_some_layers_are_refused, 0, 2);
   tcase_add_test (tcase, positions_by_lists_of_factors_are_refused);
   tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);

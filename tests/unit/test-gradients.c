@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "exec/probe/probe.h"
+#include "tests/case.h"
 #include "tests/reference/evaluate-private.h"
 #include "tests/reference/evaluate.h"
 
@@ -39,10 +40,10 @@ exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint
                          gint32 *out_tokens, gint32 *out_targets, GError **error)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)of_batch + 1);
-  for (gint64 i = 0; i < job->plan->value[PLAN_SEQ]; i++)
+  for (gint64 i = 0; i < job->of->plan.value[PLAN_SEQ]; i++)
     {
-      out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->model->vocab);
-      out_targets[i] = g_rand_int_range (rand, 0, (gint32)job->model->vocab);
+      out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
+      out_targets[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
     }
   return TRUE;
 }
@@ -93,8 +94,8 @@ check_gradients (const ExecJob *job)
             / (2 * STEP);
       const double gradient = weights[i] - after[i];
       ck_assert_msg (fabs (gradient - slope) <= BOUND * largest,
-                     "%s: gradient %d of %d is %.12g, the loss rises by %.12g", job->model->name,
-                     (int)i, (int)n_weights, gradient, slope);
+                     "%s: gradient %d of %d is %.12g, the loss rises by %.12g",
+                     job->of->model->name, (int)i, (int)n_weights, gradient, slope);
     }
 }
 
@@ -117,17 +118,12 @@ START_TEST (gradients_are_differences_of_the_loss)
       "%s,layers=2,hidden=6,ffn=5,heads=4,kv_heads=2,head_dim=4,vocab=7,max_seq=5", kinds[_i]);
   g_autoptr (PlanModel) model = plan_model_new (spec, &error);
   g_autoptr (PlanCluster) cluster = exec_probe_processors (2, &error);
-  Plan plan, resolved;
-  plan_init (&plan);
-  ck_assert (model && cluster && plan_set (&plan, "stack", "native", &error)
-             && plan_set (&plan, "compute", "fp32", &error)
-             && plan_set (&plan, "optimizer", "sgd", &error) && plan_set (&plan, "mbs", "2", &error)
-             && plan_set (&plan, "gbs", "8", &error)
-             && plan_set (&plan, "loss_chunks", pieces[_i % (int)G_N_ELEMENTS (pieces)], &error)
-             && plan_resolve (&plan, model, cluster, &resolved, &error));
-  const ExecJob job = { .model = model,
-                        .plan = &resolved,
-                        .cluster = cluster,
+  g_autofree char *words
+      = g_strconcat ("stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 loss_chunks=",
+                     pieces[_i % (int)G_N_ELEMENTS (pieces)], NULL);
+  ck_assert (model && cluster);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  const ExecJob job = { .of = of,
                         .kernels = &exec_kernels_cpu,
                         .steps = 1,
                         .constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 }, .lr = 1 } };

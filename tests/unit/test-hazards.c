@@ -2,24 +2,10 @@
 #include "config.h"
 
 #include "planner/lower/hazards.h"
-#include "planner/plan/plan.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <stdlib.h>
-
-/* A legal plan from "field=value" words between spaces. */
-static Plan
-resolved (const char *words, const PlanModel *model, const PlanCluster *cluster)
-{
-  g_auto (GStrv) pairs = g_strsplit (words, " ", -1);
-  g_autofree char *text = g_strjoinv ("\n", pairs);
-  g_autoptr (GError) error = NULL;
-  Plan plan, out;
-  ck_assert_msg (plan_parse (text, "test", &plan, &error), "%s", error ? error->message : "");
-  ck_assert_msg (plan_resolve (&plan, model, cluster, &out, &error), "%s",
-                 error ? error->message : "");
-  return out;
-}
 
 /* A plan with one hazard each, and `plain` without. */
 static const struct
@@ -72,17 +58,30 @@ static const struct
     "gbs=8 precision_aware=on exp_avg=fp8 exp_avg_sq=bf16" },
 };
 
+static PlanHazardLevel
+level_of (const char *name)
+{
+  PlanHazardLevel level = PLAN_HAZARD_COST;
+  for (guint i = 0; i < plan_hazards_n (); i++)
+    if (g_str_equal (plan_hazards_get (i, NULL)->name, name))
+      plan_hazards_get (i, &level);
+  return level;
+}
+
 START_TEST (hazard_is_named)
 {
   g_autoptr (PlanModel) model = plan_model_new ("llama3-8b", NULL);
   g_autoptr (PlanCluster) cluster = plan_cluster_new (hazardous[_i].cluster, NULL);
   g_autofree char *start = g_strdup_printf ("%s: ", hazardous[_i].hazard);
-  const Plan plan = resolved (hazardous[_i].words, model, cluster);
-  const Plan plain = resolved (hazardous[_i].plain, model, cluster);
-  g_autoptr (GPtrArray) found = plan_hazards_of (&plan, model, cluster);
-  g_autoptr (GPtrArray) none = plan_hazards_of (&plain, model, cluster);
+  g_autoptr (PlanCase) of = test_case (model, cluster, hazardous[_i].words);
+  g_autoptr (PlanCase) plain = test_case (model, cluster, hazardous[_i].plain);
+  g_autoptr (GPtrArray) found = plan_hazards_of (of);
+  g_autoptr (GPtrArray) none = plan_hazards_of (plain);
   ck_assert_uint_eq (none->len, 0);
   ck_assert_uint_eq (found->len, 1);
+  ck_assert_int_eq (plan_hazards_level (&plain->plan, model, cluster), PLAN_HAZARD_COST);
+  ck_assert_int_eq (plan_hazards_level (&of->plan, model, cluster),
+                    level_of (hazardous[_i].hazard));
   ck_assert_msg (g_str_has_prefix (found->pdata[0], start), "%s", (char *)found->pdata[0]);
 }
 END_TEST
@@ -110,11 +109,9 @@ START_TEST (experts_may_reduce_alone)
   g_autoptr (PlanModel) model = plan_model_new ("qwen3-30b-a3b", NULL);
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100", NULL);
   g_autofree char *words = g_strconcat ("mbs=1 seq=4096 sp=off ", of_experts[_i].words, NULL);
-  g_strdelimit (words, " ", '\n');
   gboolean found = FALSE;
-  Plan plan;
-  ck_assert (plan_parse (words, "test", &plan, NULL));
-  g_autoptr (GPtrArray) texts = plan_hazards_of (&plan, model, cluster);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  g_autoptr (GPtrArray) texts = plan_hazards_of (of);
   for (guint i = 0; i < texts->len; i++)
     found = found || g_str_has_prefix (texts->pdata[i], OF_EXPERTS ": changes what is learned: ");
   ck_assert_int_eq (found, of_experts[_i].is_alone);

@@ -43,12 +43,12 @@ START_TEST (without_overlap_communication_stands_apart)
 {
   for (guint i = 0; i < 2; i++)
     {
-      Case c;
+      TestCase c;
       guint n;
       g_autofree char *words
           = g_strconcat ("gbs=16 seq=1024 strategy=optim grad_comm=bf16 overlap_grad_reduce=",
                          i ? "off overlap_param_gather=off" : "on", NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       const guint reduces = first_op (c.schedule, PLAN_OP_REDUCE_SCATTER);
       const guint gathers = first_op (c.schedule, PLAN_OP_ALL_GATHER);
       ck_assert_int_eq (reduces > last_op (c.schedule, PLAN_OP_EMBED_BWD, &n), i == 1);
@@ -66,7 +66,7 @@ START_TEST (without_overlap_communication_stands_apart)
           early += at < updates ? 1 : 0;
       ck_assert_int_eq (early > 0, i == 0);
       ck_assert_uint_eq (most_live (c.schedule, "bucket.layer"), i ? 1 : 5);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -76,14 +76,14 @@ END_TEST
  * added up. */
 START_TEST (buckets_of_a_unit_leave_together)
 {
-  Case c;
+  TestCase c;
   PlanCursor cursor;
   const PlanOp *op;
   guint pairs = 0;
   PlanOpKind last = PLAN_N_OPS, before = PLAN_N_OPS;
   gint64 unit = -1;
-  case_init_words (&c, "llama3-8b", "dgx-h100:1",
-                   "gbs=16 seq=1024 stack=megatron-fsdp compute=fp8-delayed param_gather=fp8");
+  test_case_init (&c, "llama3-8b", "dgx-h100:1",
+                  "gbs=16 seq=1024 stack=megatron-fsdp compute=fp8-delayed param_gather=fp8");
   for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
        (op = plan_cursor_next (&cursor));)
     {
@@ -98,7 +98,7 @@ START_TEST (buckets_of_a_unit_leave_together)
       unit = plan_cursor_unit (&cursor, op);
     }
   ck_assert_uint_eq (pairs, 2 * 32);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -106,14 +106,14 @@ START_TEST (syncing_reduces_in_every_micro_batch)
 {
   for (guint i = 0; i < 2; i++)
     {
-      Case c;
+      TestCase c;
       guint n;
       g_autofree char *words = g_strconcat (
           "gbs=32 seq=1024 mbs=2 strategy=optim sync_every_micro_batch=", i ? "on" : "off", NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       last_op (c.schedule, PLAN_OP_REDUCE_SCATTER, &n);
       ck_assert_uint_eq (n, (i + 1) * 34);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -139,15 +139,15 @@ START_TEST (host_waits_where_the_stack_looks)
                { "megatron-fsdp", "params", "on", 1 + NORM + 2 * (32 * 6 + 3) } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       guint n;
       g_autofree char *words
           = g_strconcat ("gbs=16 seq=1024 stack=", rows[i].stack, " nan_check=", rows[i].check,
                          " grad_accum_fusion=", rows[i].fusion, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       last_op (c.schedule, PLAN_OP_SYNC, &n);
       ck_assert_uint_eq (n, rows[i].syncs);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -156,13 +156,12 @@ END_TEST
  * up to 5 units, and where memory is fullest the head and 3 units, in bf16. */
 START_TEST (all_to_all_takes_a_second_bucket)
 {
-  Case ring, direct;
+  TestCase ring, direct;
   guint n;
-  case_init_words (&ring, "llama3-8b", "dgx-h100:1",
-                   "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000");
-  case_init_words (
-      &direct, "llama3-8b", "dgx-h100:1",
-      "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000 reduce_algo=a2a");
+  test_case_init (&ring, "llama3-8b", "dgx-h100:1",
+                  "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000");
+  test_case_init (&direct, "llama3-8b", "dgx-h100:1",
+                  "gbs=8 seq=256 grad_comm=bf16 stack=native comm_unit=1000000000 reduce_algo=a2a");
   last_op (direct.schedule, PLAN_OP_REDUCE_SCATTER, &n);
   ck_assert_uint_eq (n, 0);
   last_op (direct.schedule, PLAN_OP_ALL_TO_ALL, &n);
@@ -171,8 +170,8 @@ START_TEST (all_to_all_takes_a_second_bucket)
   const PlanMemory a = memory_of (&ring), b = memory_of (&direct);
   ck_assert_uint_eq (b.max_allocated - a.max_allocated,
                      2 * (G_GUINT64_CONSTANT (525369344) + 3 * 218136576));
-  case_clear (&ring);
-  case_clear (&direct);
+  test_case_clear (&ring);
+  test_case_clear (&direct);
 }
 END_TEST
 
@@ -181,11 +180,11 @@ START_TEST (graphs_gather_when_they_begin)
 {
   for (guint i = 0; i < 2; i++)
     {
-      Case c;
+      TestCase c;
       guint n, gathers_behind = 0;
       g_autoptr (GError) error = NULL;
       g_autofree char *words = g_strconcat ("gbs=8 seq=256 cuda_graph=", i ? "on" : "off", NULL);
-      case_init_words (&c, "llama3.2-1b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3.2-1b", "dgx-h100:1", words);
       const guint updates = last_op (c.schedule, PLAN_OP_ADAMW, &n);
       const guint gathers = last_op (c.schedule, PLAN_OP_ALL_GATHER, &gathers_behind);
       ck_assert_int_eq (gathers > updates, i == 0);
@@ -193,14 +192,15 @@ START_TEST (graphs_gather_when_they_begin)
       g_autoptr (PlanSchedule) again = plan_schedule_parse (text, "text", &error);
       ck_assert_msg (again != NULL, "%s", error ? error->message : "");
       ck_assert_int_eq (plan_schedule_is_graph (again), i == 1);
-      const SimCostInput input
-          = { .schedule = c.schedule, .cluster = c.cluster, .stack = c.stack, .plan = &c.plan };
+      const SimCostInput input = {
+        .schedule = c.schedule, .cluster = c.cluster, .stack = c.of->stack, .plan = &c.of->plan
+      };
       g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
       for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
         if (plan_schedule_node (c.schedule, node)->kind == PLAN_OP_ADAMW)
           ck_assert_int_eq (sim_cost_launch_ns (cost, node),
-                            i ? 0 : c.stack->launch_ns[PLAN_LAUNCH_KERNEL]);
-      case_clear (&c);
+                            i ? 0 : c.of->stack->launch_ns[PLAN_LAUNCH_KERNEL]);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -209,11 +209,11 @@ END_TEST
  * keeps no more than a layer works on; what training keeps stays. */
 START_TEST (evaluating_is_forward_only)
 {
-  Case train, eval;
+  TestCase train, eval;
   guint n;
-  case_init_words (&train, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native ce_fusion=off");
-  case_init_words (&eval, "llama3-8b", "dgx-h100:1",
-                   "gbs=32 seq=4096 stack=native ce_fusion=off task=eval");
+  test_case_init (&train, "llama3-8b", "dgx-h100:1", "gbs=32 seq=4096 stack=native ce_fusion=off");
+  test_case_init (&eval, "llama3-8b", "dgx-h100:1",
+                  "gbs=32 seq=4096 stack=native ce_fusion=off task=eval");
   const guint64 unit = 218136576;
   ck_assert_uint_eq (gathered_into (train.schedule, "weights.layer"), 2 * 4 * 32 * unit);
   ck_assert_uint_eq (gathered_into (eval.schedule, "weights.layer"), 4 * 32 * unit);
@@ -229,8 +229,8 @@ START_TEST (evaluating_is_forward_only)
   ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_LOSS], G_GUINT64_CONSTANT (10) * 4096 * 128256);
   ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_ACTIVATIONS], 0);
   ck_assert_uint_eq (e.by_category[PLAN_CATEGORY_GRAD_BUCKETS], 0);
-  case_clear (&train);
-  case_clear (&eval);
+  test_case_clear (&train);
+  test_case_clear (&eval);
 }
 END_TEST
 
@@ -252,11 +252,11 @@ START_TEST (loss_in_pieces_holds_one_of_them)
                { "loss_chunks=8 task=eval", 8, 0, 1, FALSE } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       guint n, products = 0, sums = 0;
       g_autofree char *words
           = g_strconcat ("gbs=32 mbs=4 seq=4096 stack=native ", rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       const guint pieces = strstr (words, "loss_chunks=8") ? 8 : 1;
       for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
         {
@@ -280,7 +280,7 @@ START_TEST (loss_in_pieces_holds_one_of_them)
       ck_assert_uint_eq (n, rows[i].syncs);
       g_autofree char *text = plan_schedule_print (c.schedule);
       ck_assert_int_eq (strstr (text, "raw.sum") != NULL, rows[i].is_apart);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -344,7 +344,7 @@ START_TEST (torchtitan_joins_pieces)
                { "loss_chunks=8 tp=2", 1, 7, 2, 18 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       guint n;
       const guint tp = strstr (rows[i].words, "tp=2") ? 2 : 1;
       const guint pieces = strstr (rows[i].words, "loss_chunks=8") ? 8 : 1;
@@ -352,7 +352,7 @@ START_TEST (torchtitan_joins_pieces)
       g_autofree char *words
           = g_strconcat ("mbs=1 seq=4096 ce_fusion=off stack=fsdp2 gbs=", tp == 2 ? "4 " : "8 ",
                          rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       ck_assert_uint_eq (elements_into (c.schedule, PLAN_OP_CAST, "raw.sum", &n),
                          rows[i].widened * head);
       ck_assert_uint_eq (elements_into (c.schedule, PLAN_OP_ACCUMULATE, "raw.sum", &n),
@@ -367,7 +367,7 @@ START_TEST (torchtitan_joins_pieces)
       ck_assert_msg (most_bytes (c.schedule, PLAN_CATEGORY_LOSS) == rows[i].bytes * logits,
                      "%s: %" G_GUINT64_FORMAT, rows[i].words,
                      most_bytes (c.schedule, PLAN_CATEGORY_LOSS) / logits);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -379,12 +379,12 @@ START_TEST (head_gathers_the_last_layer)
   static const char *const words[] = { "stack=fsdp2", "stack=fsdp1", "stack=fsdp2 loss_chunks=8" };
   for (guint i = 0; i < G_N_ELEMENTS (words); i++)
     {
-      Case c;
+      TestCase c;
       guint at = 0, n = 0, gathered = 0, turned = 0, reduced = 0;
       PlanCursor cursor;
       const PlanOp *op;
       g_autofree char *fields = g_strconcat ("gbs=8 seq=4096 ce_fusion=off ", words[i], NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", fields);
       for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
            (op = plan_cursor_next (&cursor)); at++)
         {
@@ -402,7 +402,7 @@ START_TEST (head_gathers_the_last_layer)
       ck_assert_uint_eq (n, 64);
       ck_assert_msg (gathered < turned, "%s: %u, %u", words[i], gathered, turned);
       ck_assert_uint_lt (turned, reduced);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST

@@ -1,60 +1,28 @@
-/* A model, a cluster and a plan, lowered: what the tests of lowering look at. */
+/* What the tests of lowering look at in a case. */
 #pragma once
-#include "planner/lower/lower.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 #include <check.h>
 
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  Plan plan;
-  const PlanStack *stack;
-  PlanSchedule *schedule;
-} Case;
-
+/* A case of pairs of a field and its value; the last one is NULL. */
 static inline void
-case_init (Case *c, const char *model, const char *cluster, const char *const *fields)
+case_init_fields (TestCase *c, const char *model, const char *cluster, const char *const *fields)
 {
   g_autoptr (GError) error = NULL;
   Plan plan;
-  c->model = plan_model_new (model, &error);
-  c->cluster = plan_cluster_new (cluster, &error);
   plan_init (&plan);
   for (; *fields; fields += 2)
     ck_assert_msg (plan_set (&plan, fields[0], fields[1], &error), "%s", error->message);
-  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
-                 error ? error->message : "");
-  c->stack = plan_stack_of (&c->plan, c->cluster->kind, &error);
-  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
-  ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
-}
-
-/* The same, of "field=value field=value". */
-static inline void
-case_init_words (Case *c, const char *model, const char *cluster, const char *words)
-{
-  g_auto (GStrv) halves = g_strsplit_set (words, " =", -1);
-  case_init (c, model, cluster, (const char *const *)halves);
-}
-
-static inline void
-case_clear (Case *c)
-{
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-  plan_schedule_free (c->schedule);
+  test_case_init_of (c, model, cluster, &plan);
 }
 
 static inline PlanMemory
-memory_of (const Case *c)
+memory_of (const TestCase *c)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (SimCost) cost = sim_cost_new (
-      &(SimCostInput){
-          .schedule = c->schedule, .cluster = c->cluster, .stack = c->stack, .plan = &c->plan },
-      &error);
-  g_autoptr (PlanTrace) trace = sim_run (c->schedule, cost, c->stack, &error);
+  const SimCostInput input = sim_cost_input (c->of, c->schedule);
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) trace = sim_run (c->schedule, cost, c->of->stack, &error);
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return trace->memory;
 }

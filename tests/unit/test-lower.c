@@ -21,15 +21,15 @@ START_TEST (resting_memory_follows_the_formulas)
   } rows[] = { { "optim_grads_params", 19236 }, { "optim_grads", 30636 }, { "optim", 57444 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       const char *const fields[]
           = { "strategy", rows[i].strategy, "gbs", "8", "seq", "1024", NULL };
-      case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      case_init_fields (&c, "llama3-8b", "dgx-h100:1", fields);
       const PlanMemory m = memory_of (&c);
-      const double mib = (double)(m.allocated - c.stack->fixed_bytes) / PLAN_MIB;
+      const double mib = (double)(m.allocated - c.of->stack->fixed_bytes) / PLAN_MIB;
       ck_assert_msg (fabs (mib / rows[i].mib - 1) < 0.001, "%s: %.1f MiB, not %.0f",
                      rows[i].strategy, mib, rows[i].mib);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -41,12 +41,12 @@ START_TEST (bf16_gradients_cost_a_copy)
   guint64 bytes[2];
   for (guint i = 0; i < 2; i++)
     {
-      Case c;
+      TestCase c;
       const char *const fields[]
           = { "gbs", "8", "seq", "1024", "main_grads", i ? "bf16" : "fp32", NULL };
-      case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      case_init_fields (&c, "llama3-8b", "dgx-h100:1", fields);
       bytes[i] = memory_of (&c).resting[PLAN_CATEGORY_MAIN_GRADS];
-      case_clear (&c);
+      test_case_clear (&c);
     }
   ck_assert_uint_eq (bytes[1], bytes[0] / 2 * 3);
 }
@@ -69,17 +69,17 @@ START_TEST (queues_are_as_deep_as_the_communication_unit_says)
   };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       const char *const fields[]
           = { "gbs", "64", "seq", "256", "comm_unit", rows[i].comm_unit, NULL };
-      case_init (&c, rows[i].model, "dgx-h100:1", fields);
+      case_init_fields (&c, rows[i].model, "dgx-h100:1", fields);
       const guint gathered = most_live (c.schedule, "weights.layer");
       const guint buckets = most_live (c.schedule, "bucket.layer");
       ck_assert_msg (gathered == rows[i].gathered, "%s %s: %u units gathered, not %u",
                      rows[i].model, rows[i].comm_unit, gathered, rows[i].gathered);
       ck_assert_msg (buckets == rows[i].buckets, "%s %s: %u buckets, not %u", rows[i].model,
                      rows[i].comm_unit, buckets, rows[i].buckets);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -87,9 +87,9 @@ END_TEST
 /* Units gathered at the output layer lie in memory through the loss, for nothing. */
 START_TEST (the_output_layer_prefetches_uselessly)
 {
-  Case c;
+  TestCase c;
   const char *const fields[] = { "gbs", "8", "seq", "8192", NULL };
-  case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+  case_init_fields (&c, "llama3-8b", "dgx-h100:1", fields);
   const PlanMemory m = memory_of (&c);
   const PlanOp *op = plan_schedule_node (c.schedule, m.peak_node);
   const PlanBuffer *buffer = plan_schedule_buffer (c.schedule, (guint)op->refs[0].array);
@@ -100,7 +100,7 @@ START_TEST (the_output_layer_prefetches_uselessly)
   const double gathered = (double)m.by_category[PLAN_CATEGORY_GATHERED] / PLAN_MIB;
   ck_assert_msg (fabs (gathered - units - rest) < 0.01, "%.2f MiB gathered, not %.2f", gathered,
                  units + rest);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -118,7 +118,7 @@ START_TEST (recompute_keeps_what_it_says)
                { "full", "core_attn", "block", "8", (8 * 2 + 24 * 34) / 32.0 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       const char *const fields[] = { "gbs",
                                      "8",
                                      "seq",
@@ -132,7 +132,7 @@ START_TEST (recompute_keeps_what_it_says)
                                      "recompute_layers",
                                      rows[i].layers,
                                      NULL };
-      case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      case_init_fields (&c, "llama3-8b", "dgx-h100:1", fields);
       const PlanMemory m = memory_of (&c);
       /* at the loss: what layers keep, and three more such inputs of norm and head */
       const double unit = 8192.0 * 4096;
@@ -140,7 +140,7 @@ START_TEST (recompute_keeps_what_it_says)
           = ((double)m.by_category[PLAN_CATEGORY_ACTIVATIONS] - 4 * unit) / unit / 32;
       ck_assert_msg (fabs (per_layer - rows[i].per_layer) < 0.1, "%s %s: %.2f, not %.2f",
                      rows[i].recompute, rows[i].method, per_layer, rows[i].per_layer);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -168,10 +168,10 @@ START_TEST (recomputing_gathers_what_it_needs)
   };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       g_autofree char *words
           = g_strconcat ("gbs=8 seq=1024 stack=native fine_grained=on ", rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", rows[i].cluster, words);
+      test_case_init (&c, "llama3-8b", rows[i].cluster, words);
       const PlanBuffer *unit = NULL;
       for (guint b = 0; b < plan_schedule_n_buffers (c.schedule); b++)
         if (g_str_equal (plan_schedule_buffer (c.schedule, b)->name, "weights.layer"))
@@ -180,7 +180,7 @@ START_TEST (recomputing_gathers_what_it_needs)
                          rows[i].rows * unit->elements);
       ck_assert_uint_eq (gathered_into (c.schedule, "columns.layer"),
                          rows[i].columns * unit->elements);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -205,21 +205,21 @@ measure_ring (const PlanSchedule *schedule, guint64 *out_sent, double *out_flops
  * of 32 layers. Arithmetic is the same in sum, memory that of a shorter sequence. */
 START_TEST (context_parallel_ranks_share_the_work)
 {
-  Case whole, shorter;
+  TestCase whole, shorter;
   double all, flops;
   guint64 sent;
   const char *const words = "gbs=8 seq=8192 comm_unit=1 ";
-  case_init_words (&whole, "llama3-8b", "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1");
+  test_case_init (&whole, "llama3-8b", "dgx-h100:1", "gbs=8 seq=8192 comm_unit=1");
   measure_ring (whole.schedule, &sent, &all);
   ck_assert_uint_eq (sent, 0);
   for (gint64 cp = 2; cp <= 8; cp *= 2)
     {
-      Case c;
+      TestCase c;
       g_autofree char *fields = g_strdup_printf ("%scp=%" G_GINT64_FORMAT, words, cp);
       g_autofree char *less
           = g_strdup_printf ("gbs=8 seq=%" G_GINT64_FORMAT " comm_unit=1", 8192 / cp);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", fields);
-      case_init_words (&shorter, "llama3-8b", "dgx-h100:1", less);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", fields);
+      test_case_init (&shorter, "llama3-8b", "dgx-h100:1", less);
       measure_ring (c.schedule, &sent, &flops);
       /* with as many ranks fewer sequences run at once: cp micro batches */
       ck_assert_uint_eq (sent, (guint64)(cp * 32 * 3 * 2 * 8 * 128 * (8192 / cp) * (cp - 1)));
@@ -232,10 +232,10 @@ START_TEST (context_parallel_ranks_share_the_work)
                          memory_of (&whole).allocated
                              - memory_of (&whole).resting[PLAN_CATEGORY_WORKSPACE]
                              + memory_of (&c).resting[PLAN_CATEGORY_WORKSPACE]);
-      case_clear (&c);
-      case_clear (&shorter);
+      test_case_clear (&c);
+      test_case_clear (&shorter);
     }
-  case_clear (&whole);
+  test_case_clear (&whole);
 }
 END_TEST
 
@@ -255,15 +255,15 @@ START_TEST (tensor_parallel_ranks_sum_norms)
                { "main_grads=bf16", 1 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       guint64 summed = 0;
       g_autofree char *words = g_strconcat ("gbs=8 seq=256 tp=2 ", rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       for (guint rank = 0; rank < 8; rank += 2)
         {
           PlanCursor cursor;
           const PlanOp *op;
-          g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, NULL);
+          g_autoptr (PlanSchedule) schedule = plan_lower (c.of, rank, NULL);
           for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
                (op = plan_cursor_next (&cursor));)
             if (op->kind == PLAN_OP_ALL_REDUCE && op->stream == PLAN_STREAM_TENSOR
@@ -272,7 +272,7 @@ START_TEST (tensor_parallel_ranks_sum_norms)
               summed += (guint64)op->dims[0];
         }
       ck_assert_uint_eq (summed, rows[i].copies * (2 * 32 + 1) * 4096);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -285,17 +285,17 @@ START_TEST (gathering_again_makes_no_norm_again)
       = { "stack=megatron-fsdp", "stack=megatron strategy=optim", "stack=nanotron strategy=optim" };
   for (guint i = 0; i < G_N_ELEMENTS (stacks); i++)
     {
-      Case c;
+      TestCase c;
       PlanCursor cursor;
       const PlanOp *op;
       guint norms = 0;
       g_autofree char *words = g_strconcat ("gbs=16 seq=256 tp=2 ", stacks[i], NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
       while ((op = plan_cursor_next (&cursor)))
         norms += op->kind == PLAN_OP_RMSNORM;
       ck_assert_msg (norms == 4 * (2 * 32 + 1), "%s: %u", stacks[i], norms);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -318,13 +318,13 @@ START_TEST (gradients_are_summed_at_once)
   };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       PlanCursor cursor;
       const PlanOp *op;
       guint64 summed = 0, measured = 0;
       gboolean is_late = TRUE;
       g_autofree char *words = g_strconcat ("gbs=16 seq=256 ", rows[i].fields, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       for (plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
            (op = plan_cursor_next (&cursor));)
         {
@@ -340,7 +340,7 @@ START_TEST (gradients_are_summed_at_once)
       ck_assert_uint_le (elements / rows[i].measured, measured);
       ck_assert_uint_le (measured, elements / rows[i].measured + elements / 1000);
       ck_assert_msg (is_late == rows[i].is_late, "%s", rows[i].fields);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -390,11 +390,11 @@ START_TEST (sums_are_made_by_norms)
 #undef MODEL
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       guint n[PLAN_N_OPS], adding;
       g_autofree char *words = g_strconcat ("gbs=4 seq=64 ", rows[i].fields, NULL);
-      case_init_words (&c, rows[i].model, "h100-80gb:2", words);
-      const guint batches = (guint)plan_micro_batches (&c.plan, c.cluster);
+      test_case_init (&c, rows[i].model, "h100-80gb:2", words);
+      const guint batches = (guint)plan_micro_batches (&c.of->plan, c.cluster);
       count_ops (c.schedule, n, &adding);
       const guint norms = n[PLAN_OP_RMSNORM] + n[PLAN_OP_LAYERNORM];
       const guint adding_norms = n[PLAN_OP_ADD_RMSNORM] + n[PLAN_OP_ADD_LAYERNORM];
@@ -405,7 +405,7 @@ START_TEST (sums_are_made_by_norms)
                      "%s, %s: %u norms, %u that add, %u sums, %u gradients that add, of %u batches",
                      rows[i].model, rows[i].fields, norms, adding_norms, n[PLAN_OP_ADD], adding,
                      batches);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -431,48 +431,48 @@ measure_copies (const PlanSchedule *schedule, guint64 *out_out, guint64 *out_bac
  * once. */
 START_TEST (offloading_copies_each_byte_out_and_back)
 {
-  Case c;
+  TestCase c;
   guint64 out, back;
-  case_init_words (&c, "llama3-8b", "dgx-h100:1", "gbs=16 seq=4096 offload_layers=12");
+  test_case_init (&c, "llama3-8b", "dgx-h100:1", "gbs=16 seq=4096 offload_layers=12");
   measure_copies (c.schedule, &out, &back);
   ck_assert_uint_eq (out, G_GUINT64_CONSTANT (2) * 12 * 4096 * (34 * 4096 + 4 * (2 + 32)));
   ck_assert_uint_eq (back, out);
-  case_clear (&c);
-  case_init_words (&c, "llama3-8b", "dgx-h100:1",
-                   "gbs=16 seq=4096 precision_aware=on offload_optimizer=0.5");
+  test_case_clear (&c);
+  test_case_init (&c, "llama3-8b", "dgx-h100:1",
+                  "gbs=16 seq=4096 precision_aware=on offload_optimizer=0.5");
   measure_copies (c.schedule, &out, &back);
   ck_assert_uint_eq (out, (32 * G_GUINT64_CONSTANT (218136576) + 525336576 + 525369344) / 8 * 2);
   ck_assert_uint_eq (back, out);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 START_TEST (one_rank_communicates_nothing)
 {
-  Case c;
+  TestCase c;
   const char *const fields[] = { "gbs", "4", "seq", "16", "stack", "native", NULL };
   PlanCursor cursor;
   const PlanOp *op;
-  case_init (&c, "llama-tiny", "h100-80gb:1", fields);
+  case_init_fields (&c, "llama-tiny", "h100-80gb:1", fields);
   for (PlanSection s = 0; s < PLAN_N_SECTIONS; s++)
     for (plan_cursor_start (&cursor, c.schedule, s); (op = plan_cursor_next (&cursor));)
       ck_assert (plan_op_class (op->kind) != PLAN_CLASS_COLLECTIVE);
-  case_clear (&c);
+  test_case_clear (&c);
 }
 END_TEST
 
 START_TEST (repeats_keep_the_schedule_small)
 {
-  Case small, large;
+  TestCase small, large;
   const char *const few[] = { "gbs", "64", "seq", "256", NULL };
   const char *const many[] = { "gbs", "4096", "seq", "256", NULL };
-  case_init (&small, "llama3-8b", "dgx-h100:1", few);
-  case_init (&large, "llama3-8b", "dgx-h100:1", many);
+  case_init_fields (&small, "llama3-8b", "dgx-h100:1", few);
+  case_init_fields (&large, "llama3-8b", "dgx-h100:1", many);
   ck_assert_uint_eq (plan_schedule_n_nodes (small.schedule),
                      plan_schedule_n_nodes (large.schedule));
   ck_assert_uint_lt (plan_schedule_n_nodes (large.schedule), 1000);
-  case_clear (&small);
-  case_clear (&large);
+  test_case_clear (&small);
+  test_case_clear (&large);
 }
 END_TEST
 

@@ -3,9 +3,8 @@
 #include "config.h"
 
 #include "planner/base/units.h"
-#include "planner/lower/layout.h"
-#include "planner/lower/lower.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <math.h>
@@ -20,27 +19,11 @@ static PlanMemory
 memory_of (const char *model_spec, const char *cluster_spec, const char *words)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_new (model_spec, &error);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new (cluster_spec, &error);
-  g_auto (GStrv) fields = g_strsplit (words, " ", -1);
-  Plan plan, resolved;
-  ck_assert_msg (model && cluster, "%s", error ? error->message : "");
-  plan_init (&plan);
-  for (char **f = fields; *f; f++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
-      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
-    }
-  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s: %s", words,
-                 error ? error->message : "");
-  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  g_autoptr (SimCost) cost = sim_cost_new (
-      &(SimCostInput){
-          .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved },
-      &error);
-  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, stack, &error);
+  g_auto (TestCase) c = { 0 };
+  test_case_init (&c, model_spec, cluster_spec, words);
+  const SimCostInput input = sim_cost_input (c.of, c.schedule);
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  g_autoptr (PlanTrace) trace = sim_run (c.schedule, cost, c.of->stack, &error);
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return trace->memory;
 }

@@ -5,9 +5,9 @@
  * costs the host was chosen with the level of A11 and D2 in sight. */
 #include "config.h"
 
-#include "planner/lower/lower.h"
 #include "sim/cost/adjust.h"
 #include "sim/sim.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <math.h>
@@ -91,26 +91,14 @@ predict_ms (Row row, gboolean is_fitted)
   g_autoptr (PlanCluster) cluster = plan_cluster_new (rows[row].cluster, &error);
   ck_assert_msg (model && cluster, "%s: %s", rows[row].name, error ? error->message : "");
   cluster->nvls = PLAN_ANSWER_NO; /* as NCCL's log in PR #3067 shows: AllGather_ST */
-  g_auto (GStrv) fields = g_strsplit (rows[row].fields, " ", -1);
-  Plan plan, resolved;
-  plan_init (&plan);
-  for (char **f = fields; *f; f++)
-    {
-      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
-      ck_assert_msg (plan_set (&plan, halves[0], halves[1], &error), "%s", *f);
-    }
-  ck_assert_msg (plan_resolve (&plan, model, cluster, &resolved, &error), "%s: %s", rows[row].name,
-                 error ? error->message : "");
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
-  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const PlanStack *stack = plan_stack_of (&resolved, cluster->kind, &error);
+  g_autoptr (PlanCase) of = test_case (model, cluster, rows[row].fields);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
   const SimParams params
-      = is_fitted ? fitted_params (row, cluster, stack) : *sim_params_default (cluster);
-  const SimCostInput input = {
-    .schedule = schedule, .cluster = cluster, .stack = stack, .plan = &resolved, .params = &params
-  };
+      = is_fitted ? fitted_params (row, cluster, of->stack) : *sim_params_default (cluster);
+  SimCostInput input = sim_cost_input (of, schedule);
+  input.params = &params;
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, stack, &error) : NULL;
+  g_autoptr (PlanTrace) trace = cost ? sim_run (schedule, cost, of->stack, &error) : NULL;
   ck_assert_msg (trace != NULL, "%s", error ? error->message : "");
   return 1e-6 * (double)trace->step_ns;
 }

@@ -2,54 +2,11 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
-#include "planner/plan/stack.h"
 #include "sim/cost/cost.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <stdlib.h>
-
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  Plan plan;
-  const PlanStack *stack;
-  PlanSchedule *schedule;
-} Case;
-
-static void
-case_init (Case *c, const char *model, const char *cluster, const char *const *fields)
-{
-  g_autoptr (GError) error = NULL;
-  Plan plan;
-  c->model = plan_model_new (model, &error);
-  c->cluster = plan_cluster_new (cluster, &error);
-  plan_init (&plan);
-  for (; *fields; fields += 2)
-    ck_assert_msg (plan_set (&plan, fields[0], fields[1], &error), "%s", error->message);
-  ck_assert_msg (plan_resolve (&plan, c->model, c->cluster, &c->plan, &error), "%s",
-                 error ? error->message : "");
-  c->stack = plan_stack_of (&c->plan, c->cluster->kind, &error);
-  c->schedule = plan_lower (c->model, c->cluster, &c->plan, 0, &error);
-  ck_assert_msg (c->schedule != NULL, "%s", error ? error->message : "");
-}
-
-/* The same, of "field=value field=value". */
-static void
-case_init_words (Case *c, const char *model, const char *cluster, const char *words)
-{
-  g_auto (GStrv) halves = g_strsplit_set (words, " =", -1);
-  case_init (c, model, cluster, (const char *const *)halves);
-}
-
-static void
-case_clear (Case *c)
-{
-  plan_model_free (c->model);
-  plan_cluster_free (c->cluster);
-  plan_schedule_free (c->schedule);
-}
 
 /* Products of a step that run while the tensor-parallel group communicates. */
 static guint
@@ -86,12 +43,12 @@ START_TEST (sequences_are_exchanged_beside_products)
                { "stack=fsdp2", 0 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       g_autofree char *words = g_strconcat ("gbs=16 seq=256 tp=2 ", rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       ck_assert_msg (products_beside_exchanges (c.schedule) == 4 * 32 * rows[i].per_layer, "%s: %u",
                      rows[i].words, products_beside_exchanges (c.schedule));
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST
@@ -134,16 +91,16 @@ START_TEST (user_buffers_take_products_apart)
   g_autoptr (GError) error = NULL;
   g_autofree char *plain = g_strconcat ("gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
   g_autofree char *words = g_strconcat (plain, " tp_overlap=ub", NULL);
-  Case without, c;
+  TestCase without, c;
   guint exchanges, sums, all_sums;
   double flops, all_flops;
-  case_init_words (&without, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", plain);
+  test_case_init (&without, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", plain);
   count_products (without.schedule, &exchanges, &all_sums, &all_flops);
   ck_assert_uint_eq (exchanges, 0);
-  case_init_words (&c, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", words);
+  test_case_init (&c, "llama3-8b", is_mxfp8 ? "dgx-b200:1" : "dgx-h100:1", words);
   for (guint rank = 0; rank < 4; rank++)
     {
-      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, &error);
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.of, rank, &error);
       ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", words,
                      error ? error->message : "");
       count_products (schedule, &exchanges, &sums, &flops);
@@ -151,11 +108,11 @@ START_TEST (user_buffers_take_products_apart)
       ck_assert_uint_eq (sums, all_sums + 2 * 32 * rows[_i].sums * 3);
       ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
     }
-  ck_assert_uint_eq (plan_stack_outside_bytes (c.stack, c.schedule)
-                         - plan_stack_outside_bytes (without.stack, without.schedule),
+  ck_assert_uint_eq (plan_stack_outside_bytes (c.of->stack, c.schedule)
+                         - plan_stack_outside_bytes (without.of->stack, without.schedule),
                      (guint64)(rows[_i].bytes * 256 * 4096));
-  case_clear (&without);
-  case_clear (&c);
+  test_case_clear (&without);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -176,15 +133,15 @@ START_TEST (symmetric_memory_takes_products_apart)
   g_autofree char *plain
       = g_strconcat ("stack=fsdp2 compile=on gbs=4 seq=256 tp=4 ", rows[_i].words, NULL);
   g_autofree char *words = g_strconcat (g_strchomp (plain), " tp_overlap=async", NULL);
-  Case without, c;
+  TestCase without, c;
   guint exchanges, sums;
   double flops, all_flops;
-  case_init_words (&without, "llama3-8b", "dgx-h100:1", plain);
+  test_case_init (&without, "llama3-8b", "dgx-h100:1", plain);
   count_products (without.schedule, &exchanges, &sums, &all_flops);
-  case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+  test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
   for (guint rank = 0; rank < 4; rank++)
     {
-      g_autoptr (PlanSchedule) schedule = plan_lower (c.model, c.cluster, &c.plan, rank, &error);
+      g_autoptr (PlanSchedule) schedule = plan_lower (c.of, rank, &error);
       ck_assert_msg (plan_schedule_check (schedule, &error), "%s: %s", words,
                      error ? error->message : "");
       count_products (schedule, &exchanges, &sums, &flops);
@@ -193,8 +150,8 @@ START_TEST (symmetric_memory_takes_products_apart)
       ck_assert_uint_eq (sums, 2 * (2 + 2 * 32));
       ck_assert_double_eq_tol (flops / all_flops, 1, 1e-12);
     }
-  case_clear (&without);
-  case_clear (&c);
+  test_case_clear (&without);
+  test_case_clear (&c);
 }
 END_TEST
 
@@ -211,20 +168,20 @@ START_TEST (weights_are_turned_as_often_as_they_are_dropped)
                { "stack=megatron-fsdp", 3 * 2 } };
   for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
     {
-      Case c;
+      TestCase c;
       PlanCursor cursor;
       const PlanOp *op;
       guint n = 0;
       g_autofree char *words = g_strconcat ("gbs=24 seq=256 compute=fp8-delayed param_gather=fp8 ",
                                             rows[i].words, NULL);
-      case_init_words (&c, "llama3-8b", "dgx-h100:1", words);
+      test_case_init (&c, "llama3-8b", "dgx-h100:1", words);
       plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
       while ((op = plan_cursor_next (&cursor)))
         n += op->kind == PLAN_OP_TRANSPOSE
              && plan_schedule_buffer (c.schedule, (guint)op->refs[0].array)->category
                     == PLAN_CATEGORY_DERIVED;
       ck_assert_msg (n == 4 * 32 * rows[i].times, "%s: %u", rows[i].words, n);
-      case_clear (&c);
+      test_case_clear (&c);
     }
 }
 END_TEST

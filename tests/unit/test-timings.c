@@ -2,9 +2,9 @@
 #include "config.h"
 
 #include "planner/base/error.h"
-#include "planner/lower/lower.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/timings.h"
+#include "tests/case.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -269,13 +269,8 @@ START_TEST (costs_are_what_was_timed)
   g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", &error);
   g_autoptr (PlanCluster) cluster
       = is_gpu ? plan_cluster_new ("h100-80gb:1", &error) : processors (1, &error);
-  Plan plan, resolved;
-  plan_init (&plan);
-  ck_assert (plan_set (&plan, "gbs", "1", &error) && plan_set (&plan, "seq", "16", &error)
-             && plan_set (&plan, "stack", "native", &error));
-  ck_assert (plan_resolve (&plan, model, cluster, &resolved, &error));
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
-  ck_assert (schedule != NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, "gbs=1 seq=16 stack=native");
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
   guint node = 0;
   while (plan_schedule_node (schedule, node)->kind != PLAN_OP_GEMM)
     node++;
@@ -284,11 +279,8 @@ START_TEST (costs_are_what_was_timed)
   SimParams params = *sim_params_default (cluster);
   params.value[SIM_PARAM_PRODUCT_SUSTAINED] = 0.5;
   g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
-  SimCostInput input = { .schedule = schedule,
-                         .cluster = cluster,
-                         .stack = plan_stack_of (&resolved, cluster->kind, &error),
-                         .plan = &resolved,
-                         .params = &params };
+  SimCostInput input = sim_cost_input (of, schedule);
+  input.params = &params;
   g_autoptr (SimCost) without = sim_cost_new (&input, &error);
   input.timings = timings;
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
@@ -308,22 +300,15 @@ START_TEST (collectives_keep_their_share_of_a_gpu)
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanModel) model = plan_model_new ("llama-tiny", &error);
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("h100-80gb:2", &error);
-  Plan plan, resolved;
-  plan_init (&plan);
-  ck_assert (plan_set (&plan, "gbs", "2", &error) && plan_set (&plan, "seq", "16", &error)
-             && plan_set (&plan, "stack", "native", &error));
-  ck_assert (plan_resolve (&plan, model, cluster, &resolved, &error));
-  g_autoptr (PlanSchedule) schedule = plan_lower (model, cluster, &resolved, 0, &error);
+  g_autoptr (PlanCase) of = test_case (model, cluster, "gbs=2 seq=16 stack=native");
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
   guint node = 0;
   while (plan_schedule_node (schedule, node)->kind != PLAN_OP_ALL_GATHER)
     node++;
   SimTiming row = sim_timing_of (schedule, plan_schedule_node (schedule, node));
   row.ns = 1e9;
   g_autoptr (SimTimings) timings = sim_timings_new (&row, 1);
-  SimCostInput input = { .schedule = schedule,
-                         .cluster = cluster,
-                         .stack = plan_stack_of (&resolved, cluster->kind, &error),
-                         .plan = &resolved };
+  SimCostInput input = sim_cost_input (of, schedule);
   g_autoptr (SimCost) without = sim_cost_new (&input, &error);
   input.timings = timings;
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/case.h"
+
+PlanCase *
+plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
+               const PlanWorkspaces *asked, GError **error)
+{
+  g_autoptr (PlanCase) self = g_new (PlanCase, 1); /* all of it is set; zeroing it would show */
+  self->model = model;
+  self->cluster = cluster;
+  self->asked = asked;
+  if (!plan_resolve (plan, model, cluster, &self->plan, error)
+      || !(self->stack = plan_stack_of (&self->plan, cluster->kind, error)))
+    return NULL;
+  plan_layer_graphs_init (&self->graphs, model, &self->plan, self->stack, cluster);
+  plan_layout_init (&self->layout, model, self->stack, &self->plan,
+                    plan_data_parallel (&self->plan, cluster) * self->plan.value[PLAN_CP]);
+  return g_steal_pointer (&self);
+}
+
+void
+plan_case_free (PlanCase *self)
+{
+  g_free (self);
+}
