@@ -84,7 +84,8 @@ static gboolean
 adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
 {
   return op->kind == PLAN_OP_ACCUMULATE
-         && plan_schedule_buffer (schedule, (guint)op->refs[0].array)->category
+         && plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_ACCUMULATE_out].array)
+                    ->category
                 == PLAN_CATEGORY_MAIN_GRADS;
 }
 

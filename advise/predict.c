@@ -249,7 +249,8 @@ advise_peak_name (const PlanMemory *memory, const PlanSchedule *schedule)
   const PlanOp *op = plan_schedule_node (schedule, memory->peak_node);
   if (op->kind != PLAN_OP_ALLOC)
     return g_strdup ("between steps");
-  const char *name = plan_schedule_buffer (schedule, (guint)op->refs[0].array)->name;
+  const char *name
+      = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array)->name;
   return memory->peak_unit < 0 ? g_strdup (name)
                                : g_strdup_printf ("%s[%d]", name, memory->peak_unit);
 }

@@ -64,7 +64,7 @@ find_late (SimMemory *self, const PlanSchedule *schedule)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
       if (op->kind == PLAN_OP_TOUCH)
-        g_array_index (self->is_late, gboolean, op->refs[0].array) = TRUE;
+        g_array_index (self->is_late, gboolean, op->refs[PLAN_REF_TOUCH_buf].array) = TRUE;
     }
 }
 
@@ -297,13 +297,15 @@ take_block (SimMemory *self, guint32 id, guint64 bytes, PlanStream stream)
 PlanCategory
 sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
 {
-  const guint32 id = plan_cursor_buffer (cursor, &op->refs[0]);
+  const guint32 id = plan_cursor_buffer (cursor, &op->refs[PLAN_REF_ALLOC_buf]);
   const guint64 multiple = self->stack ? self->stack->allocation_bytes : 1;
   const guint64 bytes = plan_units_round_up (
-      plan_schedule_buffer_bytes (self->schedule, (guint)op->refs[0].array), multiple);
-  const gboolean is_late = g_array_index (self->is_late, gboolean, op->refs[0].array);
+      plan_schedule_buffer_bytes (self->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array),
+      multiple);
+  const gboolean is_late
+      = g_array_index (self->is_late, gboolean, op->refs[PLAN_REF_ALLOC_buf].array);
 
-  if (plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
+  if (plan_schedule_buffer (self->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array)->category
       == PLAN_CATEGORY_HOST)
     return PLAN_CATEGORY_HOST;
 
@@ -314,7 +316,7 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
         take_block (self, id, bytes, op->stream);
       else if (op->kind == PLAN_OP_FREE && self->block_of[id] != NO_BLOCK)
         {
-          if (!sim_record_stream_give_back (&self->lead, (guint)op->refs[0].array,
+          if (!sim_record_stream_give_back (&self->lead, (guint)op->refs[PLAN_REF_ALLOC_buf].array,
                                             self->block_of[id]))
             give_back (self, self->block_of[id]);
           self->block_of[id] = NO_BLOCK;

@@ -45,14 +45,18 @@ check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GE
 static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  const PlanBuffer *out = plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+  const PlanBuffer *out
+      = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_QUANTIZE_out].array);
   const gint64 block = plan_dtype_block (out->dtype);
-  if (block == 0 || (op->dims[0] % block == 0 && op->dims[1] % block == 0))
+  if (block == 0
+      || (op->dims[PLAN_DIM_QUANTIZE_rows] % block == 0
+          && op->dims[PLAN_DIM_QUANTIZE_cols] % block == 0))
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
                " is not of whole blocks of %s: each must be a multiple of %" G_GINT64_FORMAT,
-               out->name, op->dims[0], op->dims[1], plan_dtype_name (out->dtype), block);
+               out->name, op->dims[PLAN_DIM_QUANTIZE_rows], op->dims[PLAN_DIM_QUANTIZE_cols],
+               plan_dtype_name (out->dtype), block);
   return FALSE;
 }
 

@@ -13,7 +13,8 @@ gboolean
 exec_walk_has_scaled_moments (const ExecArgs *args)
 {
   return args->op->kind == PLAN_OP_ADAMW
-         && (args->dtype[1] == PLAN_DTYPE_E4M3 || args->dtype[2] == PLAN_DTYPE_E4M3);
+         && (args->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3
+             || args->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3);
 }
 
 #define FLOATS_OF_PART 4 /* a scale and room, of each moment */
@@ -77,8 +78,8 @@ static gboolean
 run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
 {
   ExecArgs part = *args;
-  part.scale[1] = self->moment_scales;
-  part.scale[2] = self->moment_scales + FLOATS_OF_PART / 2;
+  part.scale[PLAN_REF_ADAMW_exp_avg] = self->moment_scales;
+  part.scale[PLAN_REF_ADAMW_exp_avg_sq] = self->moment_scales + FLOATS_OF_PART / 2;
   return self->device->ops->run (self->device, &part, args->op->stream, error);
 }
 
@@ -86,14 +87,15 @@ gboolean
 exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const ExecShard *shard = shard_of (self, plan_cursor_buffer (cursor, &args->op->refs[1]));
+  const ExecShard *shard
+      = shard_of (self, plan_cursor_buffer (cursor, &args->op->refs[PLAN_REF_ADAMW_exp_avg]));
   if (self->job->alone)
     return run_alone (self, args, error);
-  if (!shard || (guint64)args->op->dims[0] != shard->count)
+  if (!shard || (guint64)args->op->dims[PLAN_DIM_ADAMW_count] != shard->count)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
                    "%s is of %" G_GINT64_FORMAT " elements, which are no rank's part of a bucket",
-                   plan_op_name (args->op->kind), args->op->dims[0]);
+                   plan_op_name (args->op->kind), args->op->dims[PLAN_DIM_ADAMW_count]);
       return FALSE;
     }
   g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
@@ -104,12 +106,12 @@ exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const Exec
       guint64 at, count, first;
       if (!exec_walk_part_of (shard, &g_array_index (slots, PlanSlot, s), &at, &count, &first))
         continue;
-      op.dims[0] = (gint64)count;
+      op.dims[PLAN_DIM_ADAMW_count] = (gint64)count;
       part.op = &op;
-      for (guint i = 0; i < 4; i++)
+      for (guint i = PLAN_REF_ADAMW_main; i <= PLAN_REF_ADAMW_grad; i++)
         part.ptr[i] = (guint8 *)args->ptr[i] + plan_dtype_bytes (args->dtype[i], at);
-      part.scale[1] = scale_of (shard, EXEC_STATE_EXP_AVG, s);
-      part.scale[2] = scale_of (shard, EXEC_STATE_EXP_AVG_SQ, s);
+      part.scale[PLAN_REF_ADAMW_exp_avg] = scale_of (shard, EXEC_STATE_EXP_AVG, s);
+      part.scale[PLAN_REF_ADAMW_exp_avg_sq] = scale_of (shard, EXEC_STATE_EXP_AVG_SQ, s);
       if (!self->device->ops->run (self->device, &part, op.stream, error))
         return FALSE;
     }

@@ -156,7 +156,8 @@ shard_of (const ExecWalk *self, gint64 layer)
 static gboolean
 is_of_magnitudes (PlanOpKind kind, guint operand)
 {
-  return kind == PLAN_OP_PARAM_AMAX ? operand == 0 : operand >= 3;
+  return kind == PLAN_OP_PARAM_AMAX ? operand == PLAN_REF_PARAM_AMAX_amax
+                                    : operand >= PLAN_REF_PARAM_QUANTIZE_amax;
 }
 
 /* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
@@ -164,14 +165,18 @@ is_of_magnitudes (PlanOpKind kind, guint operand)
 static guint64
 place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
 {
-  const guint amax = kind == PLAN_OP_PARAM_AMAX ? 0 : 3;
+  const guint amax
+      = kind == PLAN_OP_PARAM_AMAX ? PLAN_REF_PARAM_AMAX_amax : PLAN_REF_PARAM_QUANTIZE_amax;
   const guint64 first = magnitudes_of (self, s);
-  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > amax + 1)
+  if (kind == PLAN_OP_PARAM_QUANTIZE && operand > PLAN_REF_PARAM_QUANTIZE_scales)
     return plan_quantizer_of (slots_of (self)[s].tensor.role, PLAN_QUANTIZER_WEIGHT);
   if (operand == amax)
     return (guint64)layer * magnitudes_of (self, n_slots (self)) + first;
   return kind == PLAN_OP_PARAM_QUANTIZE && operand > amax ? first : from;
 }
+
+PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, count);
+PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, parts);
 
 /* One parameter of them, of which this rank may hold nothing. */
 static gboolean
@@ -184,8 +189,9 @@ run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecS
   const guint64 to = CLAMP (end, shard->first, last);
   PlanOp op = *args->op;
   ExecArgs part = *args;
-  op.dims[0] = (gint64)(to - from);
-  op.dims[1] = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
+  op.dims[PLAN_DIM_PARAM_QUANTIZE_count] = (gint64)(to - from);
+  op.dims[PLAN_DIM_PARAM_QUANTIZE_parts]
+      = (gint64)(magnitudes_of (self, s + 1) - magnitudes_of (self, s));
   part.op = &op;
   part.param = (ExecParam){ slot->tensor.rows, slot->tensor.cols,
                             to > from ? from - slot->offset : 0, block_of (self) };
@@ -207,8 +213,8 @@ run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
   const ExecAlone *alone = self->job->alone;
   PlanOp op = *args->op;
   ExecArgs part = *args;
-  op.dims[0] /= alone->n;
-  op.dims[1] /= alone->n;
+  op.dims[PLAN_DIM_PARAM_QUANTIZE_count] /= alone->n;
+  op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] /= alone->n;
   part.op = &op;
   part.param = alone->each;
   for (guint s = 0; s < alone->n; s++)
@@ -217,9 +223,11 @@ run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
         return FALSE;
       for (guint i = 0; i < plan_op_n_refs (op.kind); i++)
         if (part.ptr[i])
-          part.ptr[i]
-              = (guint8 *)part.ptr[i]
-                + plan_dtype_bytes (part.dtype[i], (guint64)op.dims[is_of_magnitudes (op.kind, i)]);
+          part.ptr[i] = (guint8 *)part.ptr[i]
+                        + plan_dtype_bytes (part.dtype[i],
+                                            (guint64)op.dims[is_of_magnitudes (op.kind, i)
+                                                                 ? PLAN_DIM_PARAM_QUANTIZE_parts
+                                                                 : PLAN_DIM_PARAM_QUANTIZE_count]);
     }
   return TRUE;
 }
@@ -234,13 +242,14 @@ exec_walk_run_params (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const guint n = n_slots (self);
   if (self->job->alone)
     return run_alone (self, args, error);
-  if (!shard || (guint64)args->op->dims[0] != shard->count
-      || (guint64)args->op->dims[1] != magnitudes_of (self, n))
+  if (!shard || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count] != shard->count
+      || (guint64)args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts] != magnitudes_of (self, n))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
                    "%s is of %" G_GINT64_FORMAT " elements with %" G_GINT64_FORMAT
                    " magnitudes, which is no rank's part of unit %" G_GINT64_FORMAT,
-                   plan_op_name (args->op->kind), args->op->dims[0], args->op->dims[1], layer);
+                   plan_op_name (args->op->kind), args->op->dims[PLAN_DIM_PARAM_QUANTIZE_count],
+                   args->op->dims[PLAN_DIM_PARAM_QUANTIZE_parts], layer);
       return FALSE;
     }
   for (guint s = 0; s < n; s++)

@@ -86,27 +86,28 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
                       GError **error)
 {
   const PlanOp *op = args->op;
-  const guint64 shards = (guint64)op->dims[2];
-  const guint64 part = self->of->layout.buckets[op->dims[0]].padded / shards;
-  ExecShard shard = { .kind = (PlanBucketKind)op->dims[0],
+  const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
+  const guint64 part = self->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
+  ExecShard shard = { .kind = (PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
-                      .first = part * (guint64)op->dims[1],
+                      .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],
                       .count = part,
                       .is_owner = self->comm->rank < shards };
   shard.state[EXEC_STATE_MAIN].exists = TRUE;
-  shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[0]);
-  shard.state[EXEC_STATE_MAIN].dtype = args->dtype[0];
-  shard.state[EXEC_STATE_MAIN].at = op->refs[0].at;
+  shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[PLAN_REF_INIT_out]);
+  shard.state[EXEC_STATE_MAIN].dtype = args->dtype[PLAN_REF_INIT_out];
+  shard.state[EXEC_STATE_MAIN].at = op->refs[PLAN_REF_INIT_out].at;
   g_array_append_val (self->shards, shard);
   if (!self->trained)
     return fill (self, &shard, EXEC_STATE_MAIN, error);
   const ExecShard *trained
       = &g_array_index (self->trained->shards, ExecShard, self->shards->len - 1);
   g_assert (trained->first == shard.first && trained->count == shard.count
-            && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[0]);
-  return self->device->ops->copy (self->device, args->ptr[0],
+            && trained->state[EXEC_STATE_MAIN].dtype == args->dtype[PLAN_REF_INIT_out]);
+  return self->device->ops->copy (self->device, args->ptr[PLAN_REF_INIT_out],
                                   exec_walk_state (self->trained, trained, EXEC_STATE_MAIN, 0),
-                                  plan_dtype_bytes (args->dtype[0], part), op->stream, error);
+                                  plan_dtype_bytes (args->dtype[PLAN_REF_INIT_out], part),
+                                  op->stream, error);
 }
 
 static void
@@ -118,6 +119,9 @@ set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, 
   shard->state[state].dtype = plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
   shard->state[state].at = ref->at;
 }
+
+G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_main == (int)PLAN_REF_SGD_main);
+G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_exp_avg == (int)PLAN_REF_SGD_momentum);
 
 /* The optimizer's ops say which moments belong to which weights. */
 gboolean
@@ -132,12 +136,14 @@ exec_walk_find_moments (ExecWalk *self, GError **error)
          (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD) && i < self->shards->len; i++)
       {
         ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
-        if (shard->state[EXEC_STATE_MAIN].buffer != plan_cursor_buffer (&cursor, &op->refs[0])
-            || shard->state[EXEC_STATE_MAIN].at != op->refs[0].at)
+        if (shard->state[EXEC_STATE_MAIN].buffer
+                != plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_ADAMW_main])
+            || shard->state[EXEC_STATE_MAIN].at != op->refs[PLAN_REF_ADAMW_main].at)
           continue;
-        set_moment (self, &cursor, &op->refs[1], shard, EXEC_STATE_EXP_AVG);
+        set_moment (self, &cursor, &op->refs[PLAN_REF_ADAMW_exp_avg], shard, EXEC_STATE_EXP_AVG);
         if (op->kind == PLAN_OP_ADAMW)
-          set_moment (self, &cursor, &op->refs[2], shard, EXEC_STATE_EXP_AVG_SQ);
+          set_moment (self, &cursor, &op->refs[PLAN_REF_ADAMW_exp_avg_sq], shard,
+                      EXEC_STATE_EXP_AVG_SQ);
         if (!exec_walk_take_moment_scales (self, shard, &n_scales, error))
           return FALSE;
       }
@@ -239,11 +245,15 @@ exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **erro
 {
   const ExecWalk *trained = self->trained;
   if (trained)
-    return self->device->ops->copy (
-        self->device, args->ptr[0], sites_at (trained, trained->sites.scales),
-        (guint64)args->op->dims[0] * sizeof (float), args->op->stream, error);
-  return fill_sites (self, EXEC_STATE_SCALES, args->ptr[0], error)
-         && (!args->ptr[1] || fill_sites (self, EXEC_STATE_HISTORY, args->ptr[1], error));
+    return self->device->ops->copy (self->device, args->ptr[PLAN_REF_INIT_SCALES_scales],
+                                    sites_at (trained, trained->sites.scales),
+                                    (guint64)args->op->dims[PLAN_DIM_INIT_SCALES_count]
+                                        * sizeof (float),
+                                    args->op->stream, error);
+  return fill_sites (self, EXEC_STATE_SCALES, args->ptr[PLAN_REF_INIT_SCALES_scales], error)
+         && (!args->ptr[PLAN_REF_INIT_SCALES_history]
+             || fill_sites (self, EXEC_STATE_HISTORY, args->ptr[PLAN_REF_INIT_SCALES_history],
+                            error));
 }
 
 /* All ranks hold the same. */

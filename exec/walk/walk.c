@@ -78,10 +78,10 @@ static gboolean
 apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, const PlanOp *op,
               GError **error)
 {
-  const guint array = (guint)op->refs[0].array;
+  const guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
   const guint64 bytes = plan_schedule_buffer_bytes (walk->schedule, array);
   const guint64 taken = plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT);
-  ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[0])];
+  ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, &op->refs[PLAN_REF_ALLOC_buf])];
 
   if ((tag->bytes != NULL) == (op->kind == PLAN_OP_ALLOC))
     return fail (walk, cursor, error, "%s is %s",
@@ -127,7 +127,8 @@ static guint64
 n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
 {
   if (op->kind == PLAN_OP_INIT)
-    return walk->of->layout.buckets[op->dims[0]].padded / (guint64)op->dims[2];
+    return walk->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded
+           / (guint64)op->dims[PLAN_DIM_INIT_shards];
   return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
 }
 
@@ -255,8 +256,10 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
     return FALSE;
   if (walk->kept.is_keeping)
     g_array_append_val (walk->kept.loads, load);
-  return device->ops->put (device, args->ptr[0], load.tokens, bytes, args->op->stream, error)
-         && device->ops->put (device, args->ptr[1], load.targets, bytes, args->op->stream, error);
+  return device->ops->put (device, args->ptr[PLAN_REF_LOAD_tokens], load.tokens, bytes,
+                           args->op->stream, error)
+         && device->ops->put (device, args->ptr[PLAN_REF_LOAD_targets], load.targets, bytes,
+                              args->op->stream, error);
 }
 
 gint64
@@ -267,14 +270,21 @@ exec_walk_now_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
+PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, out);
+PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, in);
+PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, out);
+PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, in);
+G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_buf == (int)PLAN_REF_ALL_GATHER_out);
+G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_MAX_buf == (int)PLAN_REF_ALL_GATHER_out);
+
 static gboolean
 call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
-  const guint64 count = (guint64)args->op->dims[0];
-  const PlanDtype dtype = args->dtype[0];
+  const guint64 count = (guint64)args->op->dims[PLAN_DIM_ALL_GATHER_count];
+  const PlanDtype dtype = args->dtype[PLAN_REF_ALL_GATHER_out];
   ExecComm *comm = walk->group[args->op->group];
   void *stream = walk->device->ops->stream (walk->device, args->op->stream);
-  void *out = args->ptr[0], *in = args->ptr[1];
+  void *out = args->ptr[PLAN_REF_ALL_GATHER_out], *in = args->ptr[PLAN_REF_ALL_GATHER_in];
   walk->collectives[args->op->stream]++;
   comm->node = cursor->node;
   comm->unit = plan_cursor_unit (cursor, args->op);
@@ -321,7 +331,7 @@ looked_at (const ExecWalk *walk, const PlanOp *op)
   const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
   if ((adds_loss && checks == PLAN_NAN_CHECK_LOSS)
       || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
-          && op->refs[0].at == 0)) /* others add to the sums of the norm */
+          && op->refs[PLAN_REF_NORM_SQ_sum].at == 0)) /* others add to the sums of the norm */
     return sizeof (ExecExact);
   return 0;
 }
@@ -353,7 +363,8 @@ layer_of (const PlanCursor *cursor, const PlanRef *destination)
 static gboolean
 blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
 {
-  const PlanBuffer *raw = plan_schedule_buffer (walk->schedule, (guint)seen->op->refs[1].array);
+  const PlanBuffer *raw
+      = plan_schedule_buffer (walk->schedule, (guint)seen->op->refs[PLAN_REF_NORM_SQ_in].array);
   const PlanBuffer *buffer
       = plan_schedule_buffer (walk->schedule, (guint)seen->put_by->refs[0].array);
   g_autofree char *where = buffer->count > 1
@@ -405,7 +416,8 @@ static gboolean
 is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
 {
   if (!look->op || look->op->kind != PLAN_OP_NORM_SQ || look->put_by || op->kind == PLAN_OP_NORM_SQ
-      || plan_op_n_refs (op->kind) < 2 || op->refs[1].array != look->op->refs[1].array)
+      || plan_op_n_refs (op->kind) < 2
+      || op->refs[1].array != look->op->refs[PLAN_REF_NORM_SQ_in].array)
     return FALSE;
   look->put_by = op;
   look->put_node = cursor->node;

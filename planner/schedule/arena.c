@@ -124,8 +124,8 @@ walk_section (Walk *self, PlanSection section, GError **error)
       if (op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_FREE)
         continue;
 
-      guint32 id = plan_cursor_buffer (&cursor, &op->refs[0]);
-      guint64 size = padded_bytes (self->schedule, (guint)op->refs[0].array);
+      guint32 id = plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_ALLOC_buf]);
+      guint64 size = padded_bytes (self->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array);
 
       if (op->kind == PLAN_OP_ALLOC)
         {

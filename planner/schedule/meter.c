@@ -11,7 +11,8 @@ PlanCategory
 plan_meter_apply (PlanMeter *self, const PlanCursor *cursor, const PlanOp *op, guint64 bytes)
 {
   const PlanCategory category
-      = plan_schedule_buffer (cursor->schedule, (guint)op->refs[0].array)->category;
+      = plan_schedule_buffer (cursor->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array)
+            ->category;
   if (category == PLAN_CATEGORY_HOST || op->kind == PLAN_OP_TOUCH)
     return category;
   if (op->kind == PLAN_OP_FREE)
@@ -84,7 +85,7 @@ walk (const PlanSchedule *schedule, guint64 granule)
       const PlanOp *op = plan_schedule_node (schedule, node);
       if (op->kind == PLAN_OP_REPEAT)
         {
-          counts[depth++] = op->dims[1];
+          counts[depth++] = op->dims[PLAN_REPEAT_COUNT];
           open[depth] = (Swing){ 0, 0 };
         }
       else if (op->kind == PLAN_OP_END)
@@ -96,7 +97,7 @@ walk (const PlanSchedule *schedule, guint64 granule)
         }
       else if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
         {
-          const guint array = (guint)op->refs[0].array;
+          const guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
           const guint64 bytes
               = plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST
                     ? 0

@@ -82,6 +82,16 @@ typedef enum
 PLAN_OP_LIST (X)
 #undef X
 
+/* Numbers of the dims of structure: of a repeat, which is not in the list. */
+enum
+{
+  PLAN_REPEAT_FROM,
+  PLAN_REPEAT_COUNT,
+  PLAN_REPEAT_STEP,
+  PLAN_REPEAT_END,      /* node of its end */
+  PLAN_REPEAT_VARIABLE, /* index among variables */
+};
+
 /* Code for several ops uses the names of one of them; these declarations do not compile where
  * operands, or dims, of the others have other numbers. */
 #define PLAN_SAME_REF(a, b, name) \

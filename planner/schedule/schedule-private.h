@@ -7,7 +7,7 @@ struct _PlanSchedule
 {
   guint rank, ranks;
   guint64 serial;
-  PlanOp *nodes; /* REPEAT has dims { from, count, step, node of its END } */
+  PlanOp *nodes; /* REPEAT has dims PLAN_REPEAT_... */
   guint n_nodes, room;
   GArray *buffers; /* PlanBuffer */
   GArray *events;  /* PlanEvent */
@@ -18,15 +18,6 @@ struct _PlanSchedule
   guint n_sections_begun;
   guint open[PLAN_MAX_DEPTH]; /* REPEAT nodes not ended yet, while building */
   guint depth;
-};
-
-enum
-{
-  PLAN_REPEAT_FROM,
-  PLAN_REPEAT_COUNT,
-  PLAN_REPEAT_STEP,
-  PLAN_REPEAT_END,
-  PLAN_REPEAT_VARIABLE, /* index among variables */
 };
 
 const char *plan_schedule_variable (const PlanSchedule *self, const PlanOp *repeat);

@@ -361,7 +361,7 @@ plan_times_next (PlanTimes *self, const PlanOp *op)
 {
   const gint64 around = self->depth > 0 ? self->times[self->depth - 1] : 1;
   if (op->kind == PLAN_OP_REPEAT)
-    self->times[self->depth++] = around * op->dims[1]; /* its count */
+    self->times[self->depth++] = around * op->dims[PLAN_REPEAT_COUNT];
   else if (op->kind == PLAN_OP_END)
     self->depth--;
   return op->kind < PLAN_N_OPS ? around : 0;

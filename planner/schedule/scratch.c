@@ -73,9 +73,13 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
 guint64
 plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean is_deterministic)
 {
-  const guint64 seq = (guint64)dims[1], heads = (guint64)(dims[0] * dims[2]);
-  const guint64 width = (guint64)dims[4], rows = heads * seq;
-  const guint64 grouped = dims[2] > dims[3] ? rows * width : 0;
+  const guint64 seq
+      = (guint64)dims[PLAN_DIM_ATTENTION_BWD_seq],
+      heads = (guint64)(dims[PLAN_DIM_ATTENTION_BWD_batch] * dims[PLAN_DIM_ATTENTION_BWD_heads]);
+  const guint64 width = (guint64)dims[PLAN_DIM_ATTENTION_BWD_head_dim], rows = heads * seq;
+  const guint64 grouped = dims[PLAN_DIM_ATTENTION_BWD_heads] > dims[PLAN_DIM_ATTENTION_BWD_kv_heads]
+                              ? rows * width
+                              : 0;
   const gboolean is_small = seq < 128 || width < 64;
   const gboolean has_more = capability < 90 || (capability >= 100 && is_small);
   const guint64 sums = plan_units_round_up (rows, PLAN_SCRATCH_CUDNN_ELEMENTS);
@@ -92,7 +96,7 @@ gboolean
 plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
                                  gint64 capability)
 {
-  const gint64 width = dims[4];
+  const gint64 width = dims[PLAN_DIM_ATTENTION_head_dim];
 
   return (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16) && width % 8 == 0
          && width <= (kind == PLAN_OP_ATTENTION || capability == 90 ? 256 : 128);
@@ -138,12 +142,17 @@ plan_scratch_norm_columns (PlanOpKind op, const gint64 *dims)
 }
 #undef X
 
+PLAN_SAME_DIM (RMSNORM_BWD, LAYERNORM_BWD, rows);
+PLAN_SAME_DIM (RMSNORM_BWD, HEAD_NORM_BWD, rows);
+
 guint64
 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 {
   const guint64 columns = plan_scratch_norm_columns (kind, dims);
 
-  return columns > 0 ? columns * plan_scratch_norm_parts ((guint64)dims[0], columns) : 0;
+  return columns > 0
+             ? columns * plan_scratch_norm_parts ((guint64)dims[PLAN_DIM_RMSNORM_BWD_rows], columns)
+             : 0;
 }
 
 /* --- attention by products in batches ----------------------------------------------------- */
@@ -158,10 +167,13 @@ plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 static PlanBatchedTurn
 whole_turn (const gint64 *dims)
 {
-  return (PlanBatchedTurn){ .heads = dims[3],
-                            .queries = MIN (dims[1], TURN_QUERIES),
-                            .pitch = plan_units_round_up ((guint64)dims[1], 4),
-                            .image = plan_units_round_up ((guint64)(dims[1] * dims[4]), 4) };
+  return (PlanBatchedTurn){
+    .heads = dims[PLAN_DIM_ATTENTION_kv_heads],
+    .queries = MIN (dims[PLAN_DIM_ATTENTION_seq], TURN_QUERIES),
+    .pitch = plan_units_round_up ((guint64)dims[PLAN_DIM_ATTENTION_seq], 4),
+    .image = plan_units_round_up (
+        (guint64)(dims[PLAN_DIM_ATTENTION_seq] * dims[PLAN_DIM_ATTENTION_head_dim]), 4)
+  };
 }
 
 /* Of one key head: scores, backwards their gradients too, and those of its keys and values. */
@@ -212,8 +224,10 @@ plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
   if (kind == PLAN_OP_ATTENTION)
     on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;
   if (kind == PLAN_OP_ATTENTION_BWD) /* a sum for every row; the rest differs between GPUs */
-    on_gpu = MIN (
-        plan_scratch_batched_elements (kind, dims),
-        plan_units_round_up ((guint64)(dims[0] * dims[1] * dims[2]), PLAN_SCRATCH_CUDNN_ELEMENTS));
+    on_gpu = MIN (plan_scratch_batched_elements (kind, dims),
+                  plan_units_round_up ((guint64)(dims[PLAN_DIM_ATTENTION_BWD_batch]
+                                                 * dims[PLAN_DIM_ATTENTION_BWD_seq]
+                                                 * dims[PLAN_DIM_ATTENTION_BWD_heads]),
+                                       PLAN_SCRATCH_CUDNN_ELEMENTS));
   return MIN (on_cpu, on_gpu);
 }

@@ -102,7 +102,7 @@ walk_op (Walk *walk, const PlanOp *op)
       issue (walk, op->kind);
       return;
     }
-  const guint array = (guint)op->refs[0].array;
+  const guint array = (guint)op->refs[PLAN_REF_ALLOC_buf].array;
   const gint64 bytes = (gint64)plan_units_round_up (
       plan_schedule_buffer_bytes (walk->schedule, array), walk->granule);
   if (op->kind != PLAN_OP_TOUCH
@@ -134,7 +134,7 @@ walk_nodes (Walk *walk, guint node, guint end)
 static guint
 walk_repeat (Walk *walk, guint node)
 {
-  const gint64 count = plan_schedule_node (walk->schedule, node)->dims[1];
+  const gint64 count = plan_schedule_node (walk->schedule, node)->dims[PLAN_REPEAT_COUNT];
   const guint end = plan_schedule_n_nodes (walk->schedule);
   gint64 left_behind = 0;
   guint64 n_issued = 0;

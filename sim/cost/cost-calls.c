@@ -34,8 +34,11 @@ sim_calls_clear (SimCalls *self)
 static void
 note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
-  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[1].array)->dtype;
-  const Gradient new = { op->refs[0], plan_dtype_bytes (dtype, (guint64)op->dims[0]) };
+  const PlanDtype dtype
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ACCUMULATE_in].array)
+            ->dtype;
+  const Gradient new = { op->refs[PLAN_REF_ACCUMULATE_out],
+                         plan_dtype_bytes (dtype, (guint64)op->dims[PLAN_DIM_ACCUMULATE_count]) };
   for (guint i = 0; i < self->gradients->len; i++)
     {
       const PlanRef *into = &g_array_index (self->gradients, Gradient, i).into;

@@ -384,7 +384,8 @@ all_ports (const Collective *self, const PlanCluster *c)
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
-  const PlanBuffer *buffer = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array);
+  const PlanBuffer *buffer
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ALL_GATHER_out].array);
   const gboolean comes_and_goes = buffer->category == PLAN_CATEGORY_GATHERED
                                   || buffer->category == PLAN_CATEGORY_GRAD_BUCKETS;
   return !comes_and_goes || buffer->count > 1;
@@ -402,7 +403,9 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->crosses = self->nodes > 1;
   self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE || op->kind == PLAN_OP_ALL_REDUCE_MAX;
   self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;
-  const guint64 count = (guint64)(self->is_all_reduce ? op->dims[0] : op->dims[0] * self->ranks);
+  const guint64 count
+      = (guint64)(self->is_all_reduce ? op->dims[PLAN_DIM_ALL_GATHER_count]
+                                      : op->dims[PLAN_DIM_ALL_GATHER_count] * self->ranks);
   self->bytes = (double)plan_dtype_bytes (dtype, count);
   self->link = c->link_bytes_per_s;
   self->has_nvlink = c->nvlink_domain > 1;
@@ -442,7 +445,9 @@ memory_passes (const Collective *self)
 SimTime
 sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
 {
-  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  const PlanDtype dtype
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ALL_GATHER_out].array)
+            ->dtype;
   Collective self;
   describe (&self, input, op, dtype);
   self.calls = calls;

@@ -82,8 +82,9 @@ sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
         continue;
       const char access = plan_op_ref_access (op->kind, i);
       guint64 elements = plan_op_ref_elements (op, i, ranks);
-      if (op->kind == PLAN_OP_EMBED && i == 1) /* one row per token, not the table */
-        elements = plan_op_ref_elements (op, 0, ranks);
+      if (op->kind == PLAN_OP_EMBED
+          && i == PLAN_REF_EMBED_table) /* one row per token, not the table */
+        elements = plan_op_ref_elements (op, PLAN_REF_EMBED_out, ranks);
       bytes += (double)plan_dtype_bytes (operand (input, op, i)->dtype, elements)
                * (access == 'u' ? 2 : 1);
     }
@@ -230,7 +231,8 @@ product_seconds (const SimCostInput *input, const PlanOp *op, double rate, doubl
 static gboolean
 is_aligned (const SimCostInput *input, const PlanOp *op)
 {
-  const gint64 m = op->dims[0], n = op->dims[1], k = op->dims[2], layout = op->dims[3];
+  const gint64 m = op->dims[PLAN_DIM_GEMM_m], n = op->dims[PLAN_DIM_GEMM_n],
+               k = op->dims[PLAN_DIM_GEMM_k], layout = op->dims[PLAN_DIM_GEMM_layout];
   const gint64 columns[] = { n, layout == 2 ? m : k, layout == 1 ? k : n };
   for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
     if (columns[i] * plan_dtype_bits (operand (input, op, i)->dtype) % ALIGNMENT_BITS != 0)
@@ -241,14 +243,14 @@ is_aligned (const SimCostInput *input, const PlanOp *op)
 static SimTime
 product_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
-  const PlanDtype dtype = operand (input, op, 1)->dtype;
+  const PlanDtype dtype = operand (input, op, PLAN_REF_GEMM_a)->dtype;
   const double bytes = sim_cost_traffic (input, op);
-  const SimProduct product = { .m = op->dims[0],
-                               .n = op->dims[1],
-                               .k = op->dims[2],
-                               .layout = op->dims[3],
+  const SimProduct product = { .m = op->dims[PLAN_DIM_GEMM_m],
+                               .n = op->dims[PLAN_DIM_GEMM_n],
+                               .k = op->dims[PLAN_DIM_GEMM_k],
+                               .layout = op->dims[PLAN_DIM_GEMM_layout],
                                .in = dtype,
-                               .out = operand (input, op, 0)->dtype,
+                               .out = operand (input, op, PLAN_REF_GEMM_out)->dtype,
                                .accumulates = op->kind == PLAN_OP_GEMM_ADD };
   const double sustained = sim_cost_param (input, SIM_PARAM_PRODUCT_SUSTAINED);
   const gboolean has_table = input->measurements && !is_grouped (op->kind);
@@ -296,11 +298,13 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
             op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
   const double head_half = sim_cost_param (input, of_head);
   const double by_head = head / (head + head_half) * (REFERENCE_HEAD + head_half) / REFERENCE_HEAD;
-  const gint64 blocks = op->dims[0] * op->dims[2] * divide_up (op->dims[1], ATTENTION_ROWS);
+  const gint64 blocks = op->dims[PLAN_DIM_ATTENTION_batch] * op->dims[PLAN_DIM_ATTENTION_heads]
+                        * divide_up (op->dims[PLAN_DIM_ATTENTION_seq], ATTENTION_ROWS);
   const gint64 processors = input->cluster->sm_count;
   const double busy = processors > 0 ? MIN (1, (double)blocks / (double)processors) : 1;
   double unused;
-  const double peak = peak_of (input, operand (input, op, 2)->dtype, &unused, error);
+  const double peak
+      = peak_of (input, operand (input, op, PLAN_REF_ATTENTION_qkv)->dtype, &unused, error);
   if (peak <= 0)
     return (SimTime){ .seconds = -1 };
   const double share = is_older ? sim_cost_param (input, of_share) : 1;

@@ -28,7 +28,7 @@ sim_gradients_next (SimGradients *self, const PlanOp *op)
     if (op->refs[i].array >= 0 && plan_op_ref_access (op->kind, i) == 'w')
       self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
   if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: its logits are read as products' results are */
-    self->holds[op->refs[1].array] = TRUE;
+    self->holds[op->refs[PLAN_REF_LOSS_GRAD_logits].array] = TRUE;
   return reads;
 }
 
@@ -59,7 +59,8 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
     return PLAN_LAUNCH_ATTENTION;
   if (plan_op_work (op->kind) != PLAN_WORK_GEMM)
     return PLAN_LAUNCH_KERNEL;
-  const PlanDtype factor = plan_schedule_buffer (schedule, (guint)op->refs[1].array)->dtype;
+  const PlanDtype factor
+      = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_GEMM_a].array)->dtype;
   if (plan_dtype_bits (factor) < 16)
     return reads_gradient ? PLAN_LAUNCH_QUANTISED_GRADIENT : PLAN_LAUNCH_QUANTISED_PRODUCT;
   return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
@@ -81,7 +82,7 @@ gint64
 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
-    return input->stack->tensor_ns * op->dims[0];
+    return input->stack->tensor_ns * op->dims[PLAN_DIM_PREPARE_tensors];
   const gint64 ns = input->stack->launch_ns[launch] + (groups_of (op) - 1) * GROUPED_CALL_NS;
   return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
 }
@@ -93,7 +94,7 @@ sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
   if (!stack->gathers_at_once || op->kind != PLAN_OP_ALL_GATHER || op->stream != PLAN_STREAM_GATHER)
     return 0;
   return plan_schedule_group_size (input->schedule, op)
-         * (op->refs[0].loop >= 0 ? stack->unit_tensors : 1);
+         * (op->refs[PLAN_REF_ALL_GATHER_out].loop >= 0 ? stack->unit_tensors : 1);
 }
 
 guint

@@ -184,9 +184,12 @@ copying_seconds (const SimCostInput *input, const PlanOp *op)
   const gint64 pieces = sim_cost_pieces (input, op);
   if (pieces == 0)
     return 0;
-  const PlanDtype dtype = plan_schedule_buffer (input->schedule, (guint)op->refs[0].array)->dtype;
+  const PlanDtype dtype
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ALL_GATHER_out].array)
+            ->dtype;
   const gint64 ranks = plan_schedule_group_size (input->schedule, op);
-  const double bytes = (double)plan_dtype_bytes (dtype, (guint64)(op->dims[0] * ranks));
+  const double bytes
+      = (double)plan_dtype_bytes (dtype, (guint64)(op->dims[PLAN_DIM_ALL_GATHER_count] * ranks));
   const double copy
       = 2 * bytes
         / (input->cluster->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY));

@@ -47,9 +47,9 @@ begin_repeat (Builder *self, const PlanOp *op)
   *ADD (self->list->items, SimItem) = (SimItem){ .kind = SIM_ITEM_REPEAT,
                                                  .index = self->list->loops->len,
                                                  .launches = self->launches };
-  *ADD (self->list->loops, SimLoop) = (SimLoop){ .from = op->dims[0],
-                                                 .count = op->dims[1],
-                                                 .step = op->dims[2],
+  *ADD (self->list->loops, SimLoop) = (SimLoop){ .from = op->dims[PLAN_REPEAT_FROM],
+                                                 .count = op->dims[PLAN_REPEAT_COUNT],
+                                                 .step = op->dims[PLAN_REPEAT_STEP],
                                                  .depth = (guint8)self->depth,
                                                  .unroll = 1,
                                                  .is_closed = TRUE };
@@ -178,7 +178,7 @@ static void
 add_memory (Compiler *self, const PlanOp *op, guint node)
 {
   Builder *memory = &self->memory;
-  const PlanRef *ref = &op->refs[0];
+  const PlanRef *ref = &op->refs[PLAN_REF_ALLOC_buf];
   *next_item (memory) = (SimItem){
     .kind = op->kind == PLAN_OP_ALLOC   ? SIM_ITEM_OP
             : op->kind == PLAN_OP_TOUCH ? SIM_ITEM_TOUCH
@@ -268,7 +268,8 @@ add_node (Compiler *self, guint node, const SimCost *cost)
   if (op->kind != PLAN_OP_END)
     {
       if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
-          && plan_schedule_buffer (self->schedule, (guint)op->refs[0].array)->category
+          && plan_schedule_buffer (self->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array)
+                     ->category
                  != PLAN_CATEGORY_HOST)
         add_memory (self, op, node);
       self->memory.launches += sim_cost_launches (cost, node);
