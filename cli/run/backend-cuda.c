@@ -79,11 +79,11 @@ static gboolean
 ask (gint64 capability, PlanWorkspace *io_row, GError **error)
 {
   const gint64 *dims = io_row->dims;
-  const ExecAttentionShape shape = { .batch = dims[0],
-                                     .seq = dims[1],
-                                     .heads = dims[2],
-                                     .kv_heads = dims[3],
-                                     .head_dim = dims[4],
+  const ExecAttentionShape shape = { .batch = dims[PLAN_DIM_ATTENTION_BWD_batch],
+                                     .seq = dims[PLAN_DIM_ATTENTION_BWD_seq],
+                                     .heads = dims[PLAN_DIM_ATTENTION_BWD_heads],
+                                     .kv_heads = dims[PLAN_DIM_ATTENTION_BWD_kv_heads],
+                                     .head_dim = dims[PLAN_DIM_ATTENTION_BWD_head_dim],
                                      .dtype = io_row->dtype,
                                      .is_backward = io_row->pass != PLAN_PASS_FORWARD,
                                      .is_deterministic = io_row->pass == PLAN_PASS_DETERMINISTIC };

@@ -111,11 +111,11 @@ add_shape (Asking *self, gint64 capability, const PlanModel *model, gint64 seq, 
       Question question;
       memset (&question, 0, sizeof question); /* compared whole */
       question.capability = capability;
-      question.row.dims[0] = batch;
-      question.row.dims[1] = seq;
-      question.row.dims[2] = model->heads / tp;
-      question.row.dims[3] = model->kv_heads / tp;
-      question.row.dims[4] = model->head_dim;
+      question.row.dims[PLAN_DIM_ATTENTION_BWD_batch] = batch;
+      question.row.dims[PLAN_DIM_ATTENTION_BWD_seq] = seq;
+      question.row.dims[PLAN_DIM_ATTENTION_BWD_heads] = model->heads / tp;
+      question.row.dims[PLAN_DIM_ATTENTION_BWD_kv_heads] = model->kv_heads / tp;
+      question.row.dims[PLAN_DIM_ATTENTION_BWD_head_dim] = model->head_dim;
       question.row.dtype = PLAN_DTYPE_BF16;
       question.row.pass = pass;
       question.row.version = cli_backend.cudnn->version ();
@@ -207,7 +207,8 @@ ask_all (Asking *self, GError **error)
         fprintf (stderr,
                  "fsdplan: no row where cuDNN has no kernel: heads of %" G_GINT64_FORMAT
                  ", %s: %s\n",
-                 question->row.dims[4], plan_pass_name (question->row.pass), why->message);
+                 question->row.dims[PLAN_DIM_ATTENTION_BWD_head_dim],
+                 plan_pass_name (question->row.pass), why->message);
     }
   cli_watch_erase ();
   g_array_unref (self->questions);

@@ -87,11 +87,6 @@ static const Source gpu_sources[] = {
 };
 
 #define MAX_AXES 3
-/* Operands. */
-#define GEMM_BIAS 3
-#define ATTENTION_QKV 2
-#define ATTENTION_BWD_QKV 4
-#define PARAM_SCALES 4
 
 /* A dim and the sizes that it takes, up to a 0. */
 typedef struct
@@ -313,8 +308,8 @@ static guint64
 scratch_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
   const PlanOp *op = &self->op;
-  const PlanDtype dtype
-      = self->dtype[op->kind == PLAN_OP_ATTENTION_BWD ? ATTENTION_BWD_QKV : ATTENTION_QKV];
+  const PlanDtype dtype = self->dtype[op->kind == PLAN_OP_ATTENTION_BWD ? PLAN_REF_ATTENTION_BWD_qkv
+                                                                        : PLAN_REF_ATTENTION_qkv];
   if (cluster->kind == PLAN_DEVICE_CPU)
     return plan_scratch_elements (op->kind, op->dims, PLAN_DTYPE_BF16);
   if (op->kind != PLAN_OP_ATTENTION_BWD)
@@ -346,11 +341,11 @@ complete_params (ExecBenchOp *self)
 {
   ExecParam *each = &self->params.each;
   const guint64 side = each->block > 0 ? each->block : 8, n = self->params.n;
-  const guint64 wanted = (guint64)self->op.dims[0] / n;
+  const guint64 wanted = (guint64)self->op.dims[PLAN_DIM_PARAM_QUANTIZE_count] / n;
   each->cols = side * MAX ((guint64)(sqrt ((double)wanted) / (double)side), 1);
   each->rows = side * MAX (wanted / each->cols / side, 1);
-  self->op.dims[0] = (gint64)(n * each->rows * each->cols);
-  self->op.dims[1] = (gint64)(n * magnitudes_of (each));
+  self->op.dims[PLAN_DIM_PARAM_QUANTIZE_count] = (gint64)(n * each->rows * each->cols);
+  self->op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] = (gint64)(n * magnitudes_of (each));
 }
 
 /* Of a GPU's products, by what data sheets say of their factors: in fp32 some last 15 times as
@@ -359,7 +354,7 @@ static double
 slower_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
   const double wide = cluster->peak_flops[PLAN_DTYPE_BF16];
-  const double own = cluster->peak_flops[self->dtype[1]];
+  const double own = cluster->peak_flops[self->dtype[PLAN_REF_GEMM_a]];
   const gboolean is_product = self->op.kind == PLAN_OP_GEMM || self->op.kind == PLAN_OP_GEMM_ADD;
   return is_product && cluster->kind == PLAN_DEVICE_GPU && own > 0 && wide > 0 ? wide / own : 1;
 }
@@ -528,15 +523,18 @@ params_of (const ExecBenchOp *self)
   const gboolean is_quantize = self->op.kind == PLAN_OP_PARAM_QUANTIZE;
   ExecAlone params = { .n = PARAMS };
   if (self->op.kind == PLAN_OP_ADAMW)
-    params.n = self->dtype[1] == PLAN_DTYPE_E4M3 || self->dtype[2] == PLAN_DTYPE_E4M3;
+    params.n = self->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3
+               || self->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3;
   else if (!is_of_params (self->op.kind))
     params.n = 0;
   else if (!is_quantize)
-    params.each.block = self->dtype[0] == PLAN_DTYPE_BF16 ? plan_dtype_block (PLAN_DTYPE_MXFP8) : 0;
-  else if (self->dtype[0] == PLAN_DTYPE_E2M1)
+    params.each.block = self->dtype[PLAN_REF_PARAM_AMAX_amax] == PLAN_DTYPE_BF16
+                            ? plan_dtype_block (PLAN_DTYPE_MXFP8)
+                            : 0;
+  else if (self->dtype[PLAN_REF_PARAM_QUANTIZE_out] == PLAN_DTYPE_E2M1)
     params.each.block = plan_dtype_block (PLAN_DTYPE_NVFP4);
-  else if (self->op.refs[PARAM_SCALES].array >= 0)
-    params.each.block = self->dtype[PARAM_SCALES] == PLAN_DTYPE_FP32
+  else if (self->op.refs[PLAN_REF_PARAM_QUANTIZE_scales].array >= 0)
+    params.each.block = self->dtype[PLAN_REF_PARAM_QUANTIZE_scales] == PLAN_DTYPE_FP32
                             ? PLAN_DTYPE_SIDE
                             : plan_dtype_block (PLAN_DTYPE_MXFP8);
   return params;
@@ -553,7 +551,7 @@ op_of (const PlanSchedule *schedule, const PlanOp *op)
   plan_op_init (&self.op, op->kind, PLAN_STREAM_COMPUTE);
   memcpy (self.op.dims, op->dims, sizeof self.op.dims);
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
-    if (op->refs[i].array >= 0 && !(op->kind == PLAN_OP_GEMM && i == GEMM_BIAS))
+    if (op->refs[i].array >= 0 && !(op->kind == PLAN_OP_GEMM && i == PLAN_REF_GEMM_bias))
       {
         self.op.refs[i].array = 0;
         self.dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;

@@ -34,8 +34,9 @@ is_read (PlanOpKind kind, guint operand)
 static guint64
 elements_of (const ExecBenchOp *self, guint operand)
 {
-  if (self->op.kind == PLAN_OP_PARAM_AMAX && operand == 0)
-    return (guint64)self->op.dims[1]; /* all of them, also where elements are few */
+  if (self->op.kind == PLAN_OP_PARAM_AMAX && operand == PLAN_REF_PARAM_AMAX_amax)
+    return (guint64)
+        self->op.dims[PLAN_DIM_PARAM_AMAX_parts]; /* all of them, also where elements are few */
   return MAX (plan_op_ref_access (self->op.kind, operand) == 's'
                   ? self->scratch
                   : plan_op_ref_elements (&self->op, operand, self->ranks),
@@ -46,15 +47,15 @@ static void
 add_memory (PlanSchedule *schedule, PlanOpKind kind, PlanRef ref, gint32 turn)
 {
   PlanOp *op = plan_schedule_add_op (schedule, kind, PLAN_STREAM_COMPUTE);
-  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+  op->refs[PLAN_REF_ALLOC_buf] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
 }
 
 static void
 add_zero (PlanSchedule *schedule, PlanRef ref, gint32 turn, guint64 elements)
 {
   PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
-  op->refs[0] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
-  op->dims[0] = (gint64)elements;
+  op->refs[PLAN_REF_ZERO_out] = (PlanRef){ .array = ref.array, .offset = turn, .loop = -1 };
+  op->dims[PLAN_DIM_ZERO_count] = (gint64)elements;
 }
 
 static guint

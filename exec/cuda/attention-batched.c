@@ -81,16 +81,16 @@ attention_of (const ExecArgs *args, Attention *out)
   guint8 *work = args->ptr[is_bwd ? BWD_WORK : WORK];
   const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
   Attention self = { .args = args,
-                     .batch = dims[0],
-                     .seq = dims[1],
-                     .heads = dims[2],
-                     .kv_heads = dims[3],
-                     .dim = dims[4],
-                     .group = dims[2] / dims[3],
+                     .batch = dims[PLAN_DIM_ATTENTION_batch],
+                     .seq = dims[PLAN_DIM_ATTENTION_seq],
+                     .heads = dims[PLAN_DIM_ATTENTION_heads],
+                     .kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
+                     .dim = dims[PLAN_DIM_ATTENTION_head_dim],
+                     .group = dims[PLAN_DIM_ATTENTION_heads] / dims[PLAN_DIM_ATTENTION_kv_heads],
                      .window = exec_cuda_window (args),
                      .qkv = is_bwd ? BWD_QKV : QKV,
                      .lse = is_bwd ? BWD_LSE : LSE,
-                     .scale = (float)(1 / sqrt ((double)dims[4])) };
+                     .scale = (float)(1 / sqrt ((double)dims[PLAN_DIM_ATTENTION_head_dim])) };
   self.dtype = args->dtype[self.qkv];
   if (args->ptr[is_bwd ? BWD_KV : KV] || !work || args->scratch_bytes <= skipped
       || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16

@@ -41,11 +41,11 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
                      backward[] = { BWD_QKV, BWD_OUT, BWD_DOUT, BWD_DQKV };
   const guint *matrices = is_backward ? backward : forward;
 
-  *out = (ExecAttentionShape){ .batch = op->dims[0],
-                               .seq = op->dims[1],
-                               .heads = op->dims[2],
-                               .kv_heads = op->dims[3],
-                               .head_dim = op->dims[4],
+  *out = (ExecAttentionShape){ .batch = op->dims[PLAN_DIM_ATTENTION_batch],
+                               .seq = op->dims[PLAN_DIM_ATTENTION_seq],
+                               .heads = op->dims[PLAN_DIM_ATTENTION_heads],
+                               .kv_heads = op->dims[PLAN_DIM_ATTENTION_kv_heads],
+                               .head_dim = op->dims[PLAN_DIM_ATTENTION_head_dim],
                                .dtype = dtype[matrices[0]],
                                .is_backward = is_backward,
                                .is_deterministic = is_backward && is_deterministic };

@@ -1,23 +1,20 @@
-/* Operands of attention in the op list, for the files that launch it. */
+/* Short names of attention's operands, for the files that launch it. */
 #pragma once
+#include "planner/schedule/op.h"
 
 enum
 {
-  OUT,
-  LSE,
-  QKV,
-  WORK,
-  KV
-};
+  OUT = PLAN_REF_ATTENTION_out,
+  LSE = PLAN_REF_ATTENTION_lse,
+  QKV = PLAN_REF_ATTENTION_qkv,
+  WORK = PLAN_REF_ATTENTION_work,
+  KV = PLAN_REF_ATTENTION_kv,
 
-/* Backwards. */
-enum
-{
-  BWD_DQKV,
-  BWD_DOUT,
-  BWD_OUT,
-  BWD_LSE,
-  BWD_QKV,
-  BWD_WORK,
-  BWD_KV
+  BWD_DQKV = PLAN_REF_ATTENTION_BWD_dqkv,
+  BWD_DOUT = PLAN_REF_ATTENTION_BWD_dout,
+  BWD_OUT = PLAN_REF_ATTENTION_BWD_out,
+  BWD_LSE = PLAN_REF_ATTENTION_BWD_lse,
+  BWD_QKV = PLAN_REF_ATTENTION_BWD_qkv,
+  BWD_WORK = PLAN_REF_ATTENTION_BWD_work,
+  BWD_KV = PLAN_REF_ATTENTION_BWD_kv,
 };

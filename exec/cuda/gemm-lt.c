@@ -31,16 +31,19 @@
 
 #define WORKSPACE_ALIGNMENT 256
 
-/* Operands of the op list. */
+/* Short names of operands. */
 enum
 {
-  OUT,
-  A,
-  B,
-  BIAS,
-  WORK,
-  ADD_WORK = BIAS /* a product that is added has none */
+  OUT = PLAN_REF_GEMM_out,
+  A = PLAN_REF_GEMM_a,
+  B = PLAN_REF_GEMM_b,
+  BIAS = PLAN_REF_GEMM_bias,
+  WORK = PLAN_REF_GEMM_work,
+  ADD_WORK = PLAN_REF_GEMM_ADD_work /* a product that is added has no bias */
 };
+PLAN_SAME_REF (GEMM, GEMM_ADD, out);
+PLAN_SAME_REF (GEMM, GEMM_ADD, a);
+PLAN_SAME_REF (GEMM, GEMM_ADD, b);
 
 /* A product that is ready to be issued; pointers are set at every call. */
 typedef struct
@@ -138,7 +141,8 @@ format_of (const ExecArgs *args, guint i)
 static const guint8 *
 scales_of (const ExecArgs *args, guint i)
 {
-  const guint64 count = (guint64)(args->op->dims[i == A ? 0 : 1] * args->op->dims[2]);
+  const guint64 count = (guint64)(args->op->dims[i == A ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n]
+                                  * args->op->dims[PLAN_DIM_GEMM_k]);
   if (args->blocks[i].scales)
     return args->blocks[i].scales;
   return (const guint8 *)args->ptr[i] + plan_dtype_bits (args->dtype[i]) * count / 8;
@@ -148,13 +152,14 @@ scales_of (const ExecArgs *args, guint i)
 static gboolean
 is_foreign (const ExecArgs *args, guint i)
 {
-  const gint64 rows = args->op->dims[i == A ? 0 : 1], k = args->op->dims[2];
+  const gint64 rows = args->op->dims[i == A ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n],
+               k = args->op->dims[PLAN_DIM_GEMM_k];
   const gint64 block = plan_dtype_block (format_of (args, i));
   const gboolean lies = block == PLAN_DTYPE_SIDE ? rows % 4 == 0
                         : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
                                                  : TRUE;
   return block > 0
-         && (args->op->dims[3] != 1 || k % block != 0 || !lies
+         && (args->op->dims[PLAN_DIM_GEMM_layout] != 1 || k % block != 0 || !lies
              || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
@@ -175,10 +180,12 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   const guint n_operands = accumulates ? BIAS : WORK;
   guint64 workspace = 0;
   memset (out, 0, sizeof *out);
-  out->m = dims[0];
-  out->n = dims[1];
-  out->k = dims[2];
-  out->layout = dims[3] == 1 && args->blocks[B].is_turned ? 0 : (guint8)dims[3];
+  out->m = dims[PLAN_DIM_GEMM_m];
+  out->n = dims[PLAN_DIM_GEMM_n];
+  out->k = dims[PLAN_DIM_GEMM_k];
+  out->layout = dims[PLAN_DIM_GEMM_layout] == 1 && args->blocks[B].is_turned
+                    ? 0
+                    : (guint8)dims[PLAN_DIM_GEMM_layout];
   out->is_foreign = (guint8)(is_foreign (args, A) || is_foreign (args, B));
   out->accumulates = (guint8)accumulates;
   out->is_deterministic = (guint8)args->is_deterministic;
