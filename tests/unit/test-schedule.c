@@ -3,6 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/schedule/schedule.h"
+#include "planner/schedule/scratch.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -239,19 +240,47 @@ START_TEST (ops_touch_what_their_dims_say)
 {
   PlanOp op;
   plan_op_init (&op, PLAN_OP_GEMM, PLAN_STREAM_COMPUTE);
-  op.dims[0] = 2, op.dims[1] = 3, op.dims[2] = 5;
-  ck_assert_uint_eq (plan_op_ref_elements (&op, 0, 1), 6);
-  ck_assert_uint_eq (plan_op_ref_elements (&op, 1, 1), 10);
-  ck_assert_uint_eq (plan_op_ref_elements (&op, 2, 1), 15);
+  op.dims[PLAN_DIM_GEMM_m] = 2, op.dims[PLAN_DIM_GEMM_n] = 3, op.dims[PLAN_DIM_GEMM_k] = 5;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_GEMM_out, 1), 6);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_GEMM_a, 1), 10);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_GEMM_b, 1), 15);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_GEMM_work, 1), 0);
+  ck_assert_uint_eq (plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_BF16), 31);
+  ck_assert_uint_eq (plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_FP32), 0);
   ck_assert_double_eq (plan_op_flops (&op), 60);
   plan_op_init (&op, PLAN_OP_ALL_GATHER, PLAN_STREAM_GATHER);
-  op.dims[0] = 7;
-  ck_assert_uint_eq (plan_op_ref_elements (&op, 0, 4), 28);
-  ck_assert_uint_eq (plan_op_ref_elements (&op, 1, 4), 7);
+  op.dims[PLAN_DIM_ALL_GATHER_count] = 7;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_ALL_GATHER_out, 4), 28);
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_ALL_GATHER_in, 4), 7);
   plan_op_init (&op, PLAN_OP_ATTENTION, PLAN_STREAM_COMPUTE);
-  op.dims[0] = 1, op.dims[1] = 8192, op.dims[2] = 64, op.dims[3] = 8, op.dims[4] = 128;
-  op.dims[5] = 8192;
+  op.dims[PLAN_DIM_ATTENTION_batch] = 1;
+  op.dims[PLAN_DIM_ATTENTION_seq] = op.dims[PLAN_DIM_ATTENTION_keys] = 8192;
+  op.dims[PLAN_DIM_ATTENTION_heads] = 64, op.dims[PLAN_DIM_ATTENTION_kv_heads] = 8;
+  op.dims[PLAN_DIM_ATTENTION_head_dim] = 128;
   ck_assert_double_eq (plan_op_flops (&op), 2.0 * 8192 * 8192 * 64 * 128);
+}
+END_TEST
+
+/* Where keys are another rank's, the gradient is that of the queries alone; sums of a norm's
+ * gradients have its columns. */
+START_TEST (sizes_follow_from_operands_and_kinds)
+{
+  PlanOp op;
+  plan_op_init (&op, PLAN_OP_ATTENTION_BWD, PLAN_STREAM_COMPUTE);
+  op.dims[PLAN_DIM_ATTENTION_BWD_batch] = 1;
+  op.dims[PLAN_DIM_ATTENTION_BWD_seq] = op.dims[PLAN_DIM_ATTENTION_BWD_keys] = 3;
+  op.dims[PLAN_DIM_ATTENTION_BWD_heads] = 4, op.dims[PLAN_DIM_ATTENTION_BWD_kv_heads] = 2;
+  op.dims[PLAN_DIM_ATTENTION_BWD_head_dim] = 5;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_ATTENTION_BWD_dqkv, 1), 3 * 8 * 5);
+  op.refs[PLAN_REF_ATTENTION_BWD_kv].array = 0;
+  ck_assert_uint_eq (plan_op_ref_elements (&op, PLAN_REF_ATTENTION_BWD_dqkv, 1), 3 * 4 * 5);
+  ck_assert_uint_eq (plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_BF16),
+                     2 * 3 * 3 + 8 * 3 * 5);
+  ck_assert_uint_eq (plan_scratch_norm_columns (op.kind, op.dims), 0);
+  plan_op_init (&op, PLAN_OP_LAYERNORM_BWD, PLAN_STREAM_COMPUTE);
+  op.dims[PLAN_DIM_LAYERNORM_BWD_rows] = 2, op.dims[PLAN_DIM_LAYERNORM_BWD_cols] = 7;
+  ck_assert_uint_eq (plan_scratch_norm_columns (op.kind, op.dims), 14);
+  ck_assert_uint_eq (plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_BF16), 0);
 }
 END_TEST
 
@@ -289,6 +318,7 @@ main (void)
   tcase_add_test (tcase, the_cursor_names_units);
   tcase_add_test (tcase, repeats_take_long_steps);
   tcase_add_test (tcase, ops_touch_what_their_dims_say);
+  tcase_add_test (tcase, sizes_follow_from_operands_and_kinds);
   tcase_add_test (tcase, every_operand_has_a_size);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
