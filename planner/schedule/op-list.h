@@ -22,7 +22,7 @@
  *               (planner/schedule/scratch.h)
  *
  * Code has numbers of operands and dims by their names: PLAN_REF_GEMM_out, PLAN_DIM_GEMM_m
- * (planner/schedule/op.h).
+ * (planner/schedule/op-enums.h).
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
