@@ -63,14 +63,17 @@ libplanner_a_SOURCES += \
   %D%/plan/rules-unbuilt.c \
   %D%/plan/stack.c %D%/plan/stack.h \
   %D%/plan/stack-history.c %D%/plan/stack-history.h
+# Where parameters lie.
+libplanner_a_SOURCES += \
+  %D%/layout/buckets.c %D%/layout/buckets.h \
+  %D%/layout/layout.c %D%/layout/layout.h \
+  %D%/layout/packing.c %D%/layout/packing.h
 # A plan to a schedule.
 libplanner_a_SOURCES += \
-  %D%/lower/buckets.c %D%/lower/buckets.h \
   %D%/lower/case.c %D%/lower/case.h \
   %D%/lower/layer-graph.c %D%/lower/layer-graph.h \
   %D%/lower/layer-values.h \
   %D%/lower/hazards.c %D%/lower/hazards.h \
-  %D%/lower/layout.c %D%/lower/layout.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
   %D%/lower/lower-attention.c \
@@ -78,9 +81,9 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-buckets.c %D%/lower/lower-buckets.h \
   %D%/lower/lower-emit.c %D%/lower/lower-emit.h \
   %D%/lower/lower-experts.c \
-  %D%/lower/lower-latent.c \
   %D%/lower/lower-forward.c \
   %D%/lower/lower-gradient.c \
+  %D%/lower/lower-latent.c \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \
   %D%/lower/lower-layer-backward.c \
   %D%/lower/lower-loss.c \
@@ -90,8 +93,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-replicated.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \
-  %D%/lower/lower-weight.c \
-  %D%/lower/packing.c %D%/lower/packing.h
+  %D%/lower/lower-weight.c
 # The best plans of a space.
 libplanner_a_SOURCES += \
   %D%/search/bound.c %D%/search/bound.h \

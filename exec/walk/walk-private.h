@@ -4,7 +4,7 @@
 #include "exec/device.h"
 #include "exec/walk/exec.h"
 #include "exec/walk/walk-graph.h"
-#include "planner/lower/layout.h"
+#include "planner/layout/layout.h"
 #include "planner/schedule/arena.h"
 #include "planner/schedule/meter.h"
 #include <glib.h>

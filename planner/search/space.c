@@ -6,7 +6,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/lower/hazards.h"
-#include "planner/lower/layout.h"
+#include "planner/layout/layout.h"
 #include "planner/plan/stack.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * the model's text alone. */
 #include "config.h"
 
-#include "planner/lower/layout.h"
+#include "planner/layout/layout.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/stack.h"
 #include "tests/case.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/buckets.h"
-#include "planner/lower/layout.h"
+#include "planner/layout/buckets.h"
+#include "planner/layout/layout.h"
 #include "tests/unit/test-names.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/layout.h"
+#include "planner/layout/layout.h"
 
 #include <check.h>
 #include <math.h>

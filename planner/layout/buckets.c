@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/buckets.h"
+#include "planner/layout/buckets.h"
 
 #include <string.h>
 

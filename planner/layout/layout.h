@@ -3,7 +3,7 @@
  * Made from a model and a resolved plan. Every bucket is cut into equal shards;
  * parameters are views into their bucket. */
 #pragma once
-#include "planner/lower/buckets.h"
+#include "planner/layout/buckets.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"

@@ -4,7 +4,7 @@
  * closes with the parameter that fills it. So a bucket may begin and end anywhere, and span
  * several layers. Those that hold the same parameters of as many layers are alike: of one kind. */
 #pragma once
-#include "planner/lower/packing.h"
+#include "planner/layout/packing.h"
 #include "planner/model/model.h"
 #include "planner/model/tensor.h"
 #include <glib.h>

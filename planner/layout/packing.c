@@ -8,7 +8,7 @@
  * - the bucket is padded to a multiple of shards * F, so that no shard cuts a row. */
 #include "config.h"
 
-#include "planner/lower/packing.h"
+#include "planner/layout/packing.h"
 
 #include "planner/base/units.h"
 
