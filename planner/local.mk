@@ -12,6 +12,7 @@ libplanner_a_SOURCES += \
   %D%/base/units.c %D%/base/units.h
 # Transformers.
 libplanner_a_SOURCES += \
+  %D%/model/layer-kinds.c %D%/model/layer-kinds.h \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
   %D%/model/model-config-keys.c \
@@ -89,10 +90,12 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-loss.c \
   %D%/lower/lower-norm.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
+  %D%/lower/lower-parts.h \
   %D%/lower/lower-quantizers.c \
   %D%/lower/lower-replicated.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \
+  %D%/lower/lower-values.c \
   %D%/lower/lower-weight.c
 # The best plans of a space.
 libplanner_a_SOURCES += \

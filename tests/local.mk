@@ -99,8 +99,8 @@ check_tests = \
   %D%/prop/prop-emit.tap \
   %D%/prop/prop-emit-stacks.tap \
   %D%/prop/prop-exec.tap \
-  %D%/prop/prop-experts.tap \
   %D%/prop/prop-fold.tap \
+  %D%/prop/prop-kinds.tap \
   %D%/prop/prop-leap.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \

@@ -6,7 +6,7 @@
  * is. */
 #pragma once
 #include "planner/lower/layer-values.h"
-#include "planner/model/model.h"
+#include "planner/model/layer-kinds.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"
 #include "planner/schedule/op.h"
@@ -129,8 +129,8 @@ plan_node_bit (guint node)
   return (PlanNodeSet)1 << node;
 }
 
-/* Whether recomputing that node's module gives up even what the next module reads, and makes it when
- * that one wants it (Megatron-LM's CheckpointWithoutOutput). */
+/* Whether recomputing that node's module gives up even what the next module reads, and makes it
+ * when that one wants it (Megatron-LM's CheckpointWithoutOutput). */
 gboolean plan_node_discards (const PlanNode *node);
 
 /* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of

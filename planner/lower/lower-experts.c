@@ -19,8 +19,8 @@ value (const PlanLayer *self, PlanValueId id)
 
 /* Scores of all experts, then the best of them; the scores go when their gradient's image is there.
  */
-void
-plan_layer_route (PlanLayer *self, const PlanNode *node)
+static void
+route (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   plan_lower_alloc (lower, REF (scores));
@@ -38,8 +38,8 @@ plan_layer_route (PlanLayer *self, const PlanNode *node)
 
 /* Gradients of a router are made of wide images of what it read (moe_utils.py, RouterGatingLinear).
  */
-void
-plan_layer_route_backward (PlanLayer *self, const PlanNode *node)
+static void
+route_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const gint64 tokens = node->rows * node->depth;
@@ -97,8 +97,8 @@ wait_for_counts (PlanLayer *self, const PlanNode *node)
     plan_lower_look (self->lower);
 }
 
-void
-plan_layer_permute (PlanLayer *self, const PlanNode *node)
+static void
+permute (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef map = value (self, node->stats), probs = value (self, PLAN_VALUE_ROW_PROBS);
@@ -112,8 +112,8 @@ plan_layer_permute (PlanLayer *self, const PlanNode *node)
   wait_for_counts (self, node);
 }
 
-void
-plan_layer_permute_backward (PlanLayer *self, const PlanNode *node)
+static void
+permute_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
@@ -132,8 +132,8 @@ plan_layer_permute_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-void
-plan_layer_unpermute (PlanLayer *self, const PlanNode *node)
+static void
+unpermute (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[4];
   plan_lower_compute (self->lower, PLAN_OP_UNPERMUTE,
@@ -143,8 +143,8 @@ plan_layer_unpermute (PlanLayer *self, const PlanNode *node)
   wait_for_counts (self, node);
 }
 
-void
-plan_layer_unpermute_backward (PlanLayer *self, const PlanNode *node)
+static void
+unpermute_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanRef din = plan_layer_take_share (self, node->in);
   gint64 dims[4];
@@ -167,8 +167,8 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
 }
 
 /* Rows, and where they go to their experts, the shares of these as well. */
-void
-plan_layer_send_rows (PlanLayer *self, const PlanNode *node)
+static void
+send_rows (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef probs = value (self, node->other);
@@ -177,8 +177,8 @@ plan_layer_send_rows (PlanLayer *self, const PlanNode *node)
     exchange (lower, probs, probs, node->rows);
 }
 
-void
-plan_layer_send_rows_backward (PlanLayer *self, const PlanNode *node)
+static void
+send_rows_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
@@ -190,8 +190,8 @@ plan_layer_send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-void
-plan_layer_expert_linear (PlanLayer *self, const PlanNode *node)
+static void
+expert_linear (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
@@ -200,8 +200,8 @@ plan_layer_expert_linear (PlanLayer *self, const PlanNode *node)
                       PLAN_DIMS (node->rows, node->cols, node->depth, 1, lower->sizes->experts));
 }
 
-void
-plan_layer_expert_linear_backward (PlanLayer *self, const PlanNode *node)
+static void
+expert_linear_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef dout = plan_layer_gradient (self, node->out);
@@ -214,8 +214,8 @@ plan_layer_expert_linear_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-void
-plan_layer_expert_activate (PlanLayer *self, const PlanNode *node)
+static void
+expert_activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   plan_lower_compute (
@@ -224,8 +224,8 @@ plan_layer_expert_activate (PlanLayer *self, const PlanNode *node)
       PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
-void
-plan_layer_expert_activate_backward (PlanLayer *self, const PlanNode *node)
+static void
+expert_activate_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanModel *m = lower->model;
@@ -238,4 +238,60 @@ plan_layer_expert_activate_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
+}
+
+void
+plan_layer_experts (PlanLayer *self, const PlanNode *node)
+{
+  switch (node->kind)
+    {
+    case PLAN_NODE_ROUTE:
+      route (self, node);
+      return;
+    case PLAN_NODE_PERMUTE:
+      permute (self, node);
+      return;
+    case PLAN_NODE_SEND_ROWS:
+      send_rows (self, node);
+      return;
+    case PLAN_NODE_EXPERT_LINEAR:
+      expert_linear (self, node);
+      return;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      expert_activate (self, node);
+      return;
+    case PLAN_NODE_UNPERMUTE:
+      unpermute (self, node);
+      return;
+    default:
+      g_assert_not_reached ();
+    }
+}
+
+void
+plan_layer_experts_backward (PlanLayer *self, const PlanNode *node)
+{
+  switch (node->kind)
+    {
+    case PLAN_NODE_ROUTE:
+      route_backward (self, node);
+      return;
+    case PLAN_NODE_PERMUTE:
+      permute_backward (self, node);
+      return;
+    case PLAN_NODE_SEND_ROWS:
+      send_rows_backward (self, node);
+      return;
+    case PLAN_NODE_EXPERT_LINEAR:
+      expert_linear_backward (self, node);
+      return;
+    case PLAN_NODE_EXPERT_ACTIVATE:
+      expert_activate_backward (self, node);
+      return;
+    case PLAN_NODE_UNPERMUTE:
+      unpermute_backward (self, node);
+      return;
+    default:
+      g_assert_not_reached ();
+    }
 }

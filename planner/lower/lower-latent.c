@@ -27,8 +27,8 @@ rope_dims (const PlanLayer *self, gint64 *out_dims)
   return out_dims;
 }
 
-void
-plan_layer_latent_rope (PlanLayer *self, const PlanNode *node)
+static void
+rope (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ROPE,
@@ -38,8 +38,8 @@ plan_layer_latent_rope (PlanLayer *self, const PlanNode *node)
                       rope_dims (self, dims));
 }
 
-void
-plan_layer_latent_rope_backward (PlanLayer *self, const PlanNode *node)
+static void
+rope_backward (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[PLAN_MAX_DIMS];
   const PlanRef dkv = plan_layer_take_share (self, node->other);
@@ -69,8 +69,8 @@ attention_dims (const PlanLayer *self, gint64 *out_dims)
   return out_dims;
 }
 
-void
-plan_layer_latent_attention (PlanLayer *self, const PlanNode *node)
+static void
+attention (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ATTENTION,
@@ -80,8 +80,8 @@ plan_layer_latent_attention (PlanLayer *self, const PlanNode *node)
                       attention_dims (self, dims));
 }
 
-void
-plan_layer_latent_attention_backward (PlanLayer *self, const PlanNode *node)
+static void
+attention_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef dq = plan_layer_take_share (self, node->in);
@@ -102,4 +102,22 @@ plan_layer_latent_attention_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, dq);
   plan_layer_add_share (self, node->other, dk);
   plan_layer_add_share (self, node->latent, dv);
+}
+
+void
+plan_layer_latent (PlanLayer *self, const PlanNode *node)
+{
+  if (node->kind == PLAN_NODE_LATENT_ROPE)
+    rope (self, node);
+  else
+    attention (self, node);
+}
+
+void
+plan_layer_latent_backward (PlanLayer *self, const PlanNode *node)
+{
+  if (node->kind == PLAN_NODE_LATENT_ROPE)
+    rope_backward (self, node);
+  else
+    attention_backward (self, node);
 }

@@ -455,28 +455,16 @@ node_backward (PlanLayer *self, const PlanNode *node)
       add_backward (self, node);
       return;
     case PLAN_NODE_LATENT_ROPE:
-      plan_layer_latent_rope_backward (self, node);
-      return;
     case PLAN_NODE_LATENT_ATTENTION:
-      plan_layer_latent_attention_backward (self, node);
+      plan_layer_latent_backward (self, node);
       return;
     case PLAN_NODE_ROUTE:
-      plan_layer_route_backward (self, node);
-      return;
     case PLAN_NODE_PERMUTE:
-      plan_layer_permute_backward (self, node);
-      return;
     case PLAN_NODE_SEND_ROWS:
-      plan_layer_send_rows_backward (self, node);
-      return;
     case PLAN_NODE_EXPERT_LINEAR:
-      plan_layer_expert_linear_backward (self, node);
-      return;
     case PLAN_NODE_EXPERT_ACTIVATE:
-      plan_layer_expert_activate_backward (self, node);
-      return;
     case PLAN_NODE_UNPERMUTE:
-      plan_layer_unpermute_backward (self, node);
+      plan_layer_experts_backward (self, node);
       return;
     }
 }

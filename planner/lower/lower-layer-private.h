@@ -29,23 +29,11 @@ typedef struct
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
-/* Experts, and latent attention. Gradients: see lower-layer-backward.c. */
-void plan_layer_route (PlanLayer *self, const PlanNode *node);
-void plan_layer_permute (PlanLayer *self, const PlanNode *node);
-void plan_layer_unpermute (PlanLayer *self, const PlanNode *node);
-void plan_layer_send_rows (PlanLayer *self, const PlanNode *node);
-void plan_layer_expert_linear (PlanLayer *self, const PlanNode *node);
-void plan_layer_expert_activate (PlanLayer *self, const PlanNode *node);
-void plan_layer_latent_rope (PlanLayer *self, const PlanNode *node);
-void plan_layer_latent_attention (PlanLayer *self, const PlanNode *node);
-void plan_layer_route_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_permute_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_unpermute_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_send_rows_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_expert_linear_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_expert_activate_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_latent_rope_backward (PlanLayer *self, const PlanNode *node);
-void plan_layer_latent_attention_backward (PlanLayer *self, const PlanNode *node);
+/* Nodes of latent attention, and of experts. */
+void plan_layer_latent (PlanLayer *self, const PlanNode *node);
+void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_experts (PlanLayer *self, const PlanNode *node);
+void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
 
 /* The gradient of a value, which must be there; giving up this holder's claim to it; a new buffer
  * for a share of one, and adding that to what there is. */

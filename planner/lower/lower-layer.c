@@ -348,28 +348,16 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       add_forward (self, node, nodes);
       return;
     case PLAN_NODE_LATENT_ROPE:
-      plan_layer_latent_rope (self, node);
-      return;
     case PLAN_NODE_LATENT_ATTENTION:
-      plan_layer_latent_attention (self, node);
+      plan_layer_latent (self, node);
       return;
     case PLAN_NODE_ROUTE:
-      plan_layer_route (self, node);
-      return;
     case PLAN_NODE_PERMUTE:
-      plan_layer_permute (self, node);
-      return;
     case PLAN_NODE_SEND_ROWS:
-      plan_layer_send_rows (self, node);
-      return;
     case PLAN_NODE_EXPERT_LINEAR:
-      plan_layer_expert_linear (self, node);
-      return;
     case PLAN_NODE_EXPERT_ACTIVATE:
-      plan_layer_expert_activate (self, node);
-      return;
     case PLAN_NODE_UNPERMUTE:
-      plan_layer_unpermute (self, node);
+      plan_layer_experts (self, node);
       return;
     }
 }

@@ -4,6 +4,8 @@
 #include "planner/lower/lower-private.h"
 G_BEGIN_DECLS
 
+void plan_lower_declare_values (PlanLower *self);
+
 /* In the order in which they appear in a schedule. */
 void plan_lower_setup (PlanLower *self);
 void plan_lower_begin_step (PlanLower *self);

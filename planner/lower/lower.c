@@ -168,137 +168,6 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   declare_gradients (self, kind);
 }
 
-/* Two where several nodes leave one and there is no buffer of its own for the sum. */
-static gint64
-n_shares (const PlanLower *self, PlanValueId v)
-{
-  guint most = 0;
-  if (v == PLAN_VALUE_X || v == PLAN_VALUE_HIDDEN2)
-    return 1;
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    {
-      const PlanLayerGraph *net = &self->graphs->of[kind];
-      guint n = 0;
-      for (guint i = 0; i < net->n_nodes; i++)
-        {
-          const PlanNode *node = &net->nodes[i];
-          const gboolean leaves = node->out != node->in && !node->is_lazy
-                                  && node->kind != PLAN_NODE_ADD
-                                  && node->kind != PLAN_NODE_TRANSPOSE;
-          n += leaves && (node->in == v || node->latent == v);
-        }
-      most = MAX (most, n);
-    }
-  return most > 1 ? 2 : 1;
-}
-
-/* A share of a value's gradient: what the backward pass of a node leaves. */
-static void
-declare_gradient_of (PlanLower *self, PlanValueId v)
-{
-  if (self->grad[v] >= 0)
-    return;
-  g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
-  const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_ROW_PROBS;
-  self->grad[v]
-      = buffer (self, name, n_shares (self, v), self->graphs->values[v].elements,
-                is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-}
-
-/* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
- * and adds its own to that. */
-static gboolean
-adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
-{
-  const PlanNode *norm = &net->nodes[node];
-  PlanValueSet behind = 0;
-  for (guint i = node + 1; i < net->n_nodes; i++)
-    behind |= net->nodes[i].reads;
-  return self->stack->adds_in_norms && norm->kind == PLAN_NODE_NORM
-         && (behind & plan_value_bit (norm->in));
-}
-
-/* One buffer for whatever sequences are gathered, and one for their gradients. */
-static void
-declare_gathered (PlanLower *self)
-{
-  const guint64 elements = (guint64)(self->sizes->rows * self->model->hidden);
-  const gboolean exist = self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
-  self->gathered[FALSE] = self->gathered[TRUE] = -1;
-  if (!exist)
-    return;
-  self->gathered[FALSE]
-      = buffer (self, "gathered", 1, elements, self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  if (!self->is_eval)
-    self->gathered[TRUE]
-        = buffer (self, "d.gathered", 1, elements, self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  self->value[PLAN_VALUE_NORM1_FULL] = self->value[PLAN_VALUE_NORM2_FULL] = self->gathered[FALSE];
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
-      if (self->graphs->of[kind].nodes[i].kind == PLAN_NODE_REDUCE_TP)
-        self->grad[self->graphs->of[kind].nodes[i].in] = self->gathered[TRUE];
-}
-
-/* Gradients of what the nodes of a layer read, and their quantised forms. */
-static void
-declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
-{
-  const PlanDtype grad
-      = self->sizes->quantises ? plan_grad_dtype (self->plan) : self->sizes->compute;
-  for (guint i = 0; i < net->n_nodes; i++)
-    if (net->nodes[i].kind != PLAN_NODE_ADD && !adds_share (self, net, i))
-      declare_gradient_of (self, net->nodes[i].in);
-  for (guint i = 0; i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      if (node->other != PLAN_NO_VALUE
-          && (node->kind != PLAN_NODE_ADD || node->stats != PLAN_NO_VALUE))
-        declare_gradient_of (self, node->other);
-      if (node->latent != PLAN_NO_VALUE)
-        declare_gradient_of (self, node->latent);
-    }
-  for (guint i = 0; self->sizes->quantises && i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR || self->quantised_grad[node->out] >= 0)
-        continue;
-      g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
-      g_autofree char *col = g_strconcat (row, ".col", NULL);
-      const guint64 elements = (guint64)(node->rows * node->cols);
-      self->quantised_grad[node->out]
-          = buffer (self, row, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
-      if (self->sizes->has_columns)
-        self->quantised_grad_col[node->out]
-            = buffer (self, col, 1, elements, grad, PLAN_CATEGORY_ACTIVATIONS);
-    }
-}
-
-static void
-declare_values (PlanLower *self)
-{
-  const gint64 layers = self->stage.layers;
-  for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
-    {
-      const PlanValue *value = &self->graphs->values[v];
-      self->value[v] = self->grad[v] = self->grad_sum[v] = -1;
-      self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
-      if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
-        continue;
-      self->value[v] = buffer (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
-                               value->elements, value->dtype, PLAN_CATEGORY_ACTIVATIONS);
-    }
-  declare_gathered (self);
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    declare_gradients_of_nodes (self, &self->graphs->of[kind]);
-  self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
-  self->grad_sum[PLAN_VALUE_X]
-      = buffer (self, "dx", layers + 1, self->graphs->values[PLAN_VALUE_X].elements,
-                self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  self->grad_sum[PLAN_VALUE_HIDDEN2]
-      = buffer (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,
-                self->sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-}
-
 static void
 declare_head (PlanLower *self)
 {
@@ -793,7 +662,7 @@ declare (PlanLower *self)
   declare_quantising (self);
   plan_lower_declare_sites (self);
   declare_rest (self);
-  declare_values (self);
+  plan_lower_declare_values (self);
   declare_head (self);
   plan_lower_declare_joined (self);
   plan_lower_declare_attention (self);

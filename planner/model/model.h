@@ -132,18 +132,6 @@ gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gint64 plan_model_moe_layers (const PlanModel *self);
 
-/* What layers differ in, as bits: a kind of layer. A window that holds a sequence of `seq` tokens
- * makes no difference. */
-#define PLAN_LAYER_WINDOWED 1u
-#define PLAN_LAYER_EXPERTS 2u
-#define PLAN_N_LAYER_KINDS 4
-guint plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq);
-
-/* Layers of each kind; after so many layers, kinds recur (but for those before the first layer with
- * a window or experts). */
-void plan_model_count_kinds (const PlanModel *self, gint64 seq, gint64 *out_layers);
-gint64 plan_model_kinds_period (const PlanModel *self, gint64 seq);
-
 /* As published: without prediction modules, which are counted apart. `out_parts`, which may be
  * NULL, is by PlanModelPart and adds up to what is returned. */
 guint64 plan_model_parameters (const PlanModel *self);

@@ -83,8 +83,8 @@ has_other_parts (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
   return has_experts (f)
-         && (m->shared_gate || m->qkv_bias || m->mlp_bias || m->proj_bias
-             || m->post_norms || m->parallel || (m->kv_lora > 0 && m->window > 0));
+         && (m->shared_gate || m->qkv_bias || m->mlp_bias || m->proj_bias || m->post_norms
+             || m->parallel || (m->kv_lora > 0 && m->window > 0));
 }
 
 static gboolean
@@ -92,8 +92,9 @@ has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
          && (!IS (f, COMPUTE, BF16) || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
-             || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
-             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF)
+             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0
+             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
 

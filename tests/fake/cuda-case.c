@@ -35,19 +35,20 @@ case_open (Case *c, const char *model, guint ranks)
 void
 case_set_job (Case *c, guint seed)
 {
-  c->job = (ExecJob){ .of = c->of,
-                      .kernels = watch_kernels (&exec_kernels_cuda),
-                      .seed = seed,
-                      .steps = STEPS,
-                      .constants = { .norm_eps = 1e-5,
-                                     .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
-                                     .window = c->model ? c->model->window : 0,
-                                     .lr = 1e-3,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .adam_eps = 1e-4,
-                                     .weight_decay = 0.1,
-                                     .max_norm = 1 } };
+  c->job
+      = (ExecJob){ .of = c->of,
+                   .kernels = watch_kernels (&exec_kernels_cuda),
+                   .seed = seed,
+                   .steps = STEPS,
+                   .constants = { .norm_eps = 1e-5,
+                                  .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
+                                  .window = c->model ? c->model->window : 0,
+                                  .lr = 1e-3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .adam_eps = 1e-4,
+                                  .weight_decay = 0.1,
+                                  .max_norm = 1 } };
 }
 
 void

@@ -741,43 +741,6 @@ START_TEST (only_what_is_computed_again_is_said_to_be)
 }
 END_TEST
 
-/* Twice the tokens that a query of a windowed layer sees, counted one by one. */
-static double
-keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
-{
-  const gboolean is_windowed = model->window > 0 && layer >= model->window_from
-                               && (layer - model->window_from) % model->window_every == 0;
-  double seen = 0;
-  for (gint64 token = 0; token < seq; token++)
-    seen += is_windowed && token + 1 > model->window ? (double)model->window : (double)token + 1;
-  return (2 * seen - (double)seq) / (double)seq; /* a token counts itself half */
-}
-
-/* Attention of each layer sees what its own window shows, in whatever repeat it stands. */
-START_TEST (windows_are_those_of_their_layers)
-{
-  TestCase c;
-  PlanCursor cursor;
-  wide_case_init (&c, 3 * _i);
-  const gint64 seq = c.of->plan.value[PLAN_SEQ], parts = c.of->plan.value[PLAN_CP];
-  g_autofree double *keys = g_new0 (double, c.model->layers);
-  plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    if (op->kind == PLAN_OP_ATTENTION)
-      keys[plan_cursor_index (&cursor, &op->refs[2])] += (double)op->dims[5];
-  for (gint64 layer = 0; layer < c.model->layers; layer++)
-    {
-      /* As often as micro batches and recompute make it. */
-      const double expected = keys_by_counting (c.model, layer, seq);
-      const double times = round (keys[layer] / expected);
-      ck_assert_msg (times >= 1 && fabs (keys[layer] / times - expected) <= 1 + (double)parts,
-                     "seed %d: layer %" G_GINT64_FORMAT " sees %.1f keys in all, %.1f each time",
-                     3 * _i, layer, keys[layer], expected);
-    }
-  test_case_clear (&c);
-}
-END_TEST
-
 int
 main (void)
 {
@@ -797,7 +760,6 @@ main (void)
   test_add_share (tcase, buckets_travel_one_by_one, 160);
   tcase_add_loop_test (tcase, buckets_that_recur_are_folded, 0, 8);
   test_add_share (tcase, equal_keys_have_equal_schedules, 150);
-  test_add_share (tcase, windows_are_those_of_their_layers, 120);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models with experts and latent attention: what their schedules do, against what is counted from
- * the model's text alone. */
+/* Layers that differ, by experts, windows or latent attention: what their schedules do, against
+ * what is counted from the model's text alone. */
 #include "config.h"
 
 #include "planner/layout/layout.h"
@@ -258,16 +258,56 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
 }
 END_TEST
 
+/* Twice the tokens that a query of a windowed layer sees, counted one by one. */
+static double
+keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
+{
+  const gboolean is_windowed = model->window > 0 && layer >= model->window_from
+                               && (layer - model->window_from) % model->window_every == 0;
+  double seen = 0;
+  for (gint64 token = 0; token < seq; token++)
+    seen += is_windowed && token + 1 > model->window ? (double)model->window : (double)token + 1;
+  return (2 * seen - (double)seq) / (double)seq; /* a token counts itself half */
+}
+
+/* Attention of each layer sees what its own window shows, in whatever repeat it stands. */
+START_TEST (windows_are_those_of_their_layers)
+{
+  TestCase c = { .cluster = plan_cluster_new (_i % 2 ? "dgx-b200:1" : "dgx-h100:2", NULL) };
+  PlanCursor cursor;
+  c.model = random_wide_model (3 * (guint)_i); /* one that may have windows */
+  c.of = random_wide_case (3 * (guint)_i, c.model, c.cluster);
+  c.schedule = test_lower (c.of, 0);
+  const gint64 seq = c.of->plan.value[PLAN_SEQ], parts = c.of->plan.value[PLAN_CP];
+  g_autofree double *keys = g_new0 (double, c.model->layers);
+  plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ATTENTION)
+      keys[plan_cursor_index (&cursor, &op->refs[2])] += (double)op->dims[5];
+  for (gint64 layer = 0; layer < c.model->layers; layer++)
+    {
+      /* As often as micro batches and recompute make it. */
+      const double expected = keys_by_counting (c.model, layer, seq);
+      const double times = round (keys[layer] / expected);
+      ck_assert_msg (times >= 1 && fabs (keys[layer] / times - expected) <= 1 + (double)parts,
+                     "seed %d: layer %" G_GINT64_FORMAT " sees %.1f keys in all, %.1f each time",
+                     3 * _i, layer, keys[layer], expected);
+    }
+  test_case_clear (&c);
+}
+END_TEST
+
 int
 main (void)
 {
-  Suite *suite = suite_create ("prop-experts");
+  Suite *suite = suite_create ("prop-kinds");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   test_add_share (tcase, schedules_pass_their_check, 400);
   test_add_share (tcase, tokens_go_to_their_experts_and_back, 200);
   test_add_share (tcase, products_are_those_of_the_model, 200);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
+  test_add_share (tcase, windows_are_those_of_their_layers, 120);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

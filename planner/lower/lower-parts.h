@@ -1,0 +1,65 @@
+/* Parts of PlanLower: what lowering holds of a kind of bucket, and how it names a unit. */
+#pragma once
+#include "planner/base/dtype.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* What the host keeps of the parameters that it updates. */
+typedef enum
+{
+  PLAN_HOST_MAIN,
+  PLAN_HOST_EXP_AVG,
+  PLAN_HOST_EXP_AVG_SQ,
+  PLAN_HOST_GRADS,
+  PLAN_N_HOST_STATES
+} PlanHostState;
+
+/* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
+typedef struct
+{
+  PlanDtype dtype;                 /* of the weights that kernels read */
+  gboolean is_unit;                /* of a layer */
+  gint64 ranks, rank;              /* of the group that shards it; this rank's place in it */
+  gint8 inner_group, gather_group; /* -1: a group of one, which shards nothing */
+  gboolean shards_weights, shards_grads, shards_optimizer;
+  gboolean rounds_late; /* main weights, as they are gathered */
+  gboolean sums_whole;  /* every rank gets all sums, though it updates a part */
+  gint32 weights;       /* full compute weights */
+  gint32 landing;       /* what is gathered into, and copied out of; -1: `weights` */
+  gint32 shard;         /* this rank's part of them at rest; -1: `weights` is at rest */
+  gint32 columns;       /* the same in the copy for the backward pass */
+  gint32 column_shard;
+  gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
+  gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
+  gint32 exp_avg, exp_avg_sq;
+  gint32 host[PLAN_N_HOST_STATES];
+  gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
+  gint32 grads;                 /* accumulated gradients */
+  gint32 half;                  /* this step's, in the format of weights */
+  gint32 received;              /* all ranks' shares of this one's part, before they are summed */
+  gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
+  gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
+  gint32 cast; /* own gradients as the optimizer reads them; -1: it reads `grads` */
+  gint32 gathered, columns_gathered; /* events: `weights`, `columns` are whole */
+  gint32 whole;                      /* event: the shard is, between replicas */
+  gint32 reduced;                    /* event: the reduction has ended */
+} PlanLowerBucket;
+
+/* When weights that stay gathered are gathered. */
+typedef enum
+{
+  PLAN_GATHER_AS_UPDATED, /* each beside the update of the next */
+  PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
+  PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
+  PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
+} PlanGatherTime;
+
+/* A unit: a fixed one, or the one a repeat stands at. */
+typedef struct
+{
+  gint8 loop;
+  gint32 offset;
+  gint32 first; /* what the repeat starts with */
+} PlanLowerUnit;
+
+G_END_DECLS

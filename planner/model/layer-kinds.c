@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/model/layer-kinds.h"
+
+#include <string.h>
+
+static gboolean
+has_windows (const PlanModel *self, gint64 seq)
+{
+  return self->window > 0 && self->window < seq;
+}
+
+guint
+plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
+{
+  const gboolean is_windowed = has_windows (self, seq) && layer >= self->window_from
+                               && (layer - self->window_from) % self->window_every == 0;
+  return (is_windowed ? PLAN_LAYER_WINDOWED : 0)
+         | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0);
+}
+
+void
+plan_model_count_kinds (const PlanModel *self, gint64 seq, gint64 *out_layers)
+{
+  memset (out_layers, 0, PLAN_N_LAYER_KINDS * sizeof *out_layers);
+  for (gint64 layer = 0; layer < self->layers; layer++)
+    out_layers[plan_model_layer_kind (self, layer, seq)]++;
+}
+
+gint64
+plan_model_kinds_period (const PlanModel *self, gint64 seq)
+{
+  const gint64 windows = has_windows (self, seq) ? MIN (self->window_every, self->layers) : 1;
+  const gint64 experts = self->experts > 0 ? MIN (self->moe_every, self->layers) : 1;
+  gint64 period = MAX (windows, experts);
+  while (period % windows != 0 || period % experts != 0)
+    period++;
+  return period;
+}
