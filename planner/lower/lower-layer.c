@@ -287,6 +287,17 @@ norm_heads (PlanLayer *self, const PlanNode *node)
       PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
 }
 
+/* The sum over the tensor-parallel group; of split tokens, each rank's part of it. */
+static void
+reduce_sequence (PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef in = plan_layer_value (self, node->in), out = plan_layer_value (self, node->out);
+  if (node->in == node->out)
+    plan_lower_exchange (self->lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (in), node->cols);
+  else
+    plan_lower_exchange (self->lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
+}
+
 static void
 run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
@@ -336,10 +347,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in, self->net->keys);
       return;
     case PLAN_NODE_REDUCE_TP:
-      if (node->in == node->out)
-        plan_lower_exchange (lower, PLAN_OP_ALL_REDUCE, PLAN_REFS (in), node->cols);
-      else
-        plan_lower_exchange (lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
+      reduce_sequence (self, node);
       return;
     case PLAN_NODE_ACTIVATE:
       activate (self, node);

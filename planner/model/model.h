@@ -46,15 +46,13 @@ typedef struct
   char *name;
   char *family; /* its defaults; code looks at the properties instead */
   gint64 layers, hidden, ffn, heads, kv_heads, head_dim, vocab, max_seq;
-  double norm_eps;
+  double norm_eps, rope_fraction;
   PlanRope rope;
-  gboolean tied_embeddings;
   PlanNorm norm;
-  gboolean norm_bias, norm_1p, post_norms, qk_norm;
+  gboolean tied_embeddings, norm_bias, norm_1p, post_norms, qk_norm;
   PlanActivation activation;
   gboolean gated, qkv_bias, proj_bias, mlp_bias;
   PlanPositions positions;
-  double rope_fraction;
   gboolean parallel, embed_scale;
   gint64 window, window_from, window_every;
   double attn_scalar, attn_softcap, logit_softcap, router_scale;

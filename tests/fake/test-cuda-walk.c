@@ -466,6 +466,7 @@ START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
   part.job.save = NULL;
   part.job.resume = checkpoint;
   part.job.first_step = exec_checkpoint_step (checkpoint);
+  part.job.first_token = exec_checkpoint_tokens (checkpoint);
   case_must_run (&part, "second half");
   ck_assert (memcmp (part.results[0].losses, whole.results[0].losses + 2, 2 * sizeof (double))
              == 0);
