@@ -298,11 +298,27 @@ reduce_sequence (PlanLayer *self, const PlanNode *node)
     plan_lower_exchange (self->lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
 }
 
+/* A gather or a product, with what goes on beside it in pieces where that is done. */
+static void
+run_linear (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
+{
+  const gboolean gathers = node->kind == PLAN_NODE_GATHER_SEQ;
+  const PlanNode *next
+      = goes_on (self, node, gathers ? PLAN_NODE_LINEAR : PLAN_NODE_REDUCE_TP, nodes);
+  if (next && gathers)
+    gathered_forward (self, node, next);
+  else if (next)
+    summed_forward (self, node, next);
+  else if (gathers)
+    gather_sequence (self, node);
+  else
+    linear_forward (self, node);
+}
+
 static void
 run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   PlanLower *lower = self->lower;
-  const PlanNode *next;
   const PlanRef in = plan_layer_value (self, node->in), out = plan_layer_value (self, node->out);
   switch (node->kind)
     {
@@ -320,18 +336,10 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
                           PLAN_DIMS (node->rows, node->cols));
       return;
     case PLAN_NODE_GATHER_SEQ:
-      if ((next = goes_on (self, node, PLAN_NODE_LINEAR, nodes)))
-        gathered_forward (self, node, next);
-      else
-        gather_sequence (self, node);
+    case PLAN_NODE_LINEAR:
+      run_linear (self, node, nodes);
       return;
     case PLAN_NODE_COPY_TP:
-      return;
-    case PLAN_NODE_LINEAR:
-      if ((next = goes_on (self, node, PLAN_NODE_REDUCE_TP, nodes)))
-        summed_forward (self, node, next);
-      else
-        linear_forward (self, node);
       return;
     case PLAN_NODE_HEAD_NORM:
       norm_heads (self, node);

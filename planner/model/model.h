@@ -117,8 +117,7 @@ gboolean plan_model_attends_plainly (const PlanModel *self);
 /* The tensor of that role with the vocabulary padded to `vocab` rows. */
 PlanTensor plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab);
 
-/* Elements of all the alike ones. */
-guint64 plan_model_numel (const PlanTensor *tensor);
+guint64 plan_model_numel (const PlanTensor *tensor); /* elements of all the alike ones */
 
 /* The tensors of a layer in the order of tensor-list.h, those once per model, those of a
  * multi-token prediction module: at most PLAN_N_TENSORS. Returns how many. */
