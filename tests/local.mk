@@ -170,7 +170,8 @@ tests_reference_libreference_a_SOURCES = \
 if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
-tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-loads.c %D%/prop/random.h
+tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
+  %D%/prop/random.h
 check_PROGRAMS += $(check_tests)
 endif
 

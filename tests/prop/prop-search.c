@@ -88,7 +88,8 @@ small_space (const Case *c, int seed, guint allow)
 
 #define FIRST_OPEN 6 /* of the spaces */
 #define FIRST_STACK 14
-#define N_SPACES 18
+#define FIRST_EXPERTS 18
+#define N_SPACES 24
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
 /* A small space with every class open: some recipes and some of what leans on the host. */
@@ -140,6 +141,27 @@ stack_space (const Case *c, int seed)
                                      1u << PLAN_ALLOW_MIXED | 1u << PLAN_ALLOW_MOMENTS);
   ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_RECOMPUTE, recompute, 2, NULL));
+  return space;
+}
+
+/* A small space of a model with experts: all degrees, and what can be recomputed of them. */
+static PlanSpace *
+expert_space (const Case *c, int seed)
+{
+  static const gint64 stacks[]
+      = { PLAN_STACK_MEGATRON_FSDP, PLAN_STACK_MEGATRON, PLAN_STACK_FSDP2 };
+  const gint64 one = 1, mbs[] = { 1, 2 };
+  gboolean pinned[PLAN_N_FIELDS] = { FALSE };
+  Plan base;
+  plan_init (&base);
+  base.value[PLAN_STACK] = stacks[seed % (int)G_N_ELEMENTS (stacks)];
+  base.value[PLAN_GBS] = 32;
+  base.value[PLAN_SEQ] = 128;
+  pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = pinned[PLAN_COMM_UNIT] = TRUE;
+  PlanSpace *space
+      = plan_space_new (c->model, c->cluster, &base, pinned, seed % 2 ? 1u << PLAN_ALLOW_MIXED : 0);
+  ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_CP, &one, 1, NULL));
   return space;
 }
 
@@ -260,12 +282,14 @@ START_TEST (the_search_equals_trying_everything)
   Case c;
   /* That of other stacks is one that all of them have. */
   case_init_model (&c, _i,
-                   _i < FIRST_STACK ? random_wide_model ((guint)_i)
-                                    : plan_model_new ("llama-tiny", NULL));
+                   _i < FIRST_STACK     ? random_wide_model ((guint)_i)
+                   : _i < FIRST_EXPERTS ? plan_model_new ("llama-tiny", NULL)
+                                        : random_expert_model ((guint)_i));
   g_autoptr (PlanSpace) space = _i < FIRST_OPEN
                                     ? small_space (&c, _i, _i % 2 ? 0 : 1u << PLAN_ALLOW_MIXED)
-                                : _i < FIRST_STACK ? open_space (&c, _i)
-                                                   : stack_space (&c, _i);
+                                : _i < FIRST_STACK   ? open_space (&c, _i)
+                                : _i < FIRST_EXPERTS ? stack_space (&c, _i)
+                                                     : expert_space (&c, _i);
   PlanScore some = { 0 };
   g_auto (PlanSearchResult) result = { 0 };
   g_autoptr (GArray) unlimited = try_everything (&c, space, G_MAXUINT64);
@@ -318,8 +342,11 @@ START_TEST (bounds_are_never_above_the_simulation)
 {
   Case c;
   PlanScore found;
-  case_init (&c, _i);
-  g_autoptr (PlanCase) of = random_wide_case ((guint)_i, c.model, c.cluster);
+  const gboolean has_experts = _i % 5 == 4;
+  case_init_model (&c, _i,
+                   has_experts ? random_expert_model ((guint)_i) : random_wide_model ((guint)_i));
+  g_autoptr (PlanCase) of = has_experts ? random_expert_case ((guint)_i, c.model, c.cluster)
+                                        : random_wide_case ((guint)_i, c.model, c.cluster);
   const Plan *plan = &of->plan;
   simulate (&c, of, &found);
   g_autofree char *text = plan_print (plan);
@@ -601,7 +628,7 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, N_SPACES);
-  test_add_share (tcase, bounds_are_never_above_the_simulation, 150);
+  test_add_share (tcase, bounds_are_never_above_the_simulation, 180);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
   tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);

@@ -18,6 +18,11 @@ PlanCase *random_case (guint seed, const PlanModel *model, const PlanCluster *cl
 PlanModel *random_wide_model (guint seed);
 PlanCase *random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
 
+/* A model with experts in all layers, behind some, or in every second one, some with latent
+ * attention and shared experts; a plan for it with any value of what is modelled of those. */
+PlanModel *random_expert_model (guint seed);
+PlanCase *random_expert_case (guint seed, const PlanModel *model, const PlanCluster *cluster);
+
 /* Any schedule that passes its check: random streams, waits and memory. */
 PlanSchedule *random_schedule (guint seed);
 

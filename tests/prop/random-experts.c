@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/prop/random.h"
+
+static gint64
+one_of (GRand *rand, const gint64 *values, guint n)
+{
+  return values[g_rand_int_range (rand, 0, (gint32)n)];
+}
+
+#define ONE_OF(rand, ...) \
+  one_of (rand, (const gint64[]){ __VA_ARGS__ }, G_N_ELEMENTS (((const gint64[]){ __VA_ARGS__ })))
+
+PlanModel *
+random_expert_model (guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
+  const gboolean is_latent = seed % 2;
+  const gint64 every = g_rand_int_range (rand, 1, 4) == 3 ? 2 : 1;
+  const gint32 layers = g_rand_int_range (rand, 2, 9);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *common = g_strdup_printf (
+      "layers=%d,hidden=%d,ffn=%d,heads=8,vocab=%d,max_seq=512,experts=%d,topk=%d,"
+      "expert_ffn=%d,dense_layers=%d",
+      layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
+      g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
+      g_rand_int_range (rand, 1, 5), 64 * g_rand_int_range (rand, 1, 5),
+      g_rand_int_range (rand, 0, layers - 1));
+  g_autofree char *spec
+      = is_latent ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
+                                     "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
+                                     common, (int)ONE_OF (rand, 0, 96, 128),
+                                     (int)ONE_OF (rand, 64, 96), (int)ONE_OF (rand, 0, 128, 256))
+                  : g_strdup_printf ("family=qwen3_moe,%s,kv_heads=%d,head_dim=64,moe_every=%d",
+                                     common, (int)ONE_OF (rand, 2, 4, 8), (int)every);
+  PlanModel *model = plan_model_new (spec, &error);
+  if (!model)
+    g_error ("%s: %s", spec, error->message);
+  return model;
+}
+
+static void
+random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices)
+{
+  static const PlanField switches[] = { PLAN_GRAD_ACCUM_FUSION, PLAN_AG_GROUP, PLAN_CE_FUSION,
+                                        PLAN_OVERLAP_GRAD_REDUCE, PLAN_MOE_ROUTER_FUSION };
+  static const char *const stacks[] = { "megatron-fsdp", "megatron", "fsdp2" };
+  static const gint64 modules[]
+      = { PLAN_RECOMPUTE_MODULES_CORE_ATTN,   PLAN_RECOMPUTE_MODULES_MOE,
+          PLAN_RECOMPUTE_MODULES_MOE_ACT,     PLAN_RECOMPUTE_MODULES_SHARED_EXPERTS,
+          PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ, PLAN_RECOMPUTE_MODULES_LAYERNORM };
+  plan_init (plan);
+  plan_set (plan, "stack", stacks[g_rand_int_range (rand, 0, 3)], NULL);
+  plan->value[PLAN_STRATEGY] = g_rand_int_range (rand, 0, 4);
+  plan->value[PLAN_EP] = ONE_OF (rand, 1, 2, 4, 8);
+  plan->value[PLAN_TP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_CP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_ROUTER_DTYPE] = g_rand_int_range (rand, 0, 2);
+  plan->value[PLAN_MAIN_GRADS] = ONE_OF (rand, PLAN_MAIN_GRADS_FP32, PLAN_MAIN_GRADS_BF16);
+  plan->value[PLAN_RECOMPUTE] = g_rand_int_range (rand, 0, 3);
+  if (plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE)
+    plan->value[PLAN_RECOMPUTE_MODULES]
+        = 1 << modules[g_rand_int_range (rand, 0, G_N_ELEMENTS (modules))];
+  if (plan->value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+    plan->value[PLAN_RECOMPUTE_LAYERS] = g_rand_int_range (rand, 1, (gint32)model->layers + 1);
+  for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
+    if (g_rand_int_range (rand, 0, 3) == 0)
+      plan->value[switches[i]] = g_rand_int_range (rand, 0, 2);
+  if (g_rand_boolean (rand))
+    plan->value[PLAN_COMM_UNIT] = 1 + g_rand_int_range (rand, 0, 40) * 100000;
+  plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
+  plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
+  plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);
+}
+
+PlanCase *
+random_expert_case (guint seed, const PlanModel *model, const PlanCluster *cluster)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 6);
+  PlanCase *of = NULL;
+  Plan plan;
+  for (guint tries = 0; !of; tries++)
+    {
+      random_settings (rand, &plan, model, plan_cluster_devices (cluster));
+      if (tries == 2000)
+        g_error ("seed %u: no plan", seed);
+      of = plan_case_new (model, cluster, &plan, NULL, NULL);
+    }
+  return of;
+}
