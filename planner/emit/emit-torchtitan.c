@@ -12,11 +12,13 @@
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
-  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (EP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
       | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE) /* see refuse_formats */, NULL },
+  { PLAN_MOE_DISPATCHER, PLAN_EMIT_ONLY (MOE_DISPATCHER, ALLTOALL) | PLAN_EMIT_ONLY (MOE_DISPATCHER, DEEPEP)
+      | PLAN_EMIT_ONLY (MOE_DISPATCHER, HYBRIDEP), NULL },
   CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce has this value alone */
   { PLAN_MAIN_PARAMS, PLAN_EMIT_ONLY (MAIN_PARAMS, FP32) | PLAN_EMIT_ONLY (MAIN_PARAMS, BF16), NULL },
   { PLAN_MAIN_GRADS, PLAN_EMIT_ONLY (MAIN_GRADS, FP32) | PLAN_EMIT_ONLY (MAIN_GRADS, BF16), NULL },
@@ -33,19 +35,45 @@ static const PlanEmitTarget target = {
   .n_said = G_N_ELEMENTS (said),
 };
 
+/* Qwen3's blocks may have norms of queries and keys, and experts; Llama 3's have neither. */
+static gboolean
+is_qwen3 (const PlanModel *m)
+{
+  return m->qk_norm || m->experts > 0;
+}
+
 /* Qwen's blocks turn by cosines and sines, llama's by complex numbers. */
 static gboolean
 is_rotated (const PlanModel *m)
 {
-  return m->qk_norm || m->qkv_bias;
+  return is_qwen3 (m) || m->qkv_bias;
 }
 
-/* Models that its blocks make: llama3's, and qwen3's where queries and keys have norms. */
+/* Its state dict adapters read the names of Llama 3's and Qwen3's own weights. */
+static gboolean
+has_adapter (const PlanModel *m)
+{
+  return !m->qkv_bias && (m->experts == 0 || (m->qk_norm && m->shared_ffn == 0));
+}
+
+static void
+refuse_experts (const PlanModel *m, GPtrArray *reasons)
+{
+  plan_emit_refuse (reasons, m->kv_lora > 0, "model kv_lora: latent attention is not written");
+  plan_emit_refuse (reasons, m->shared_gate || m->expert_bias || m->sinks,
+                    "model shared_gate, expert_bias, sinks: Qwen3's blocks have none");
+  plan_emit_refuse (reasons, m->router_score == PLAN_ROUTER_SQRTSOFTPLUS,
+                    "model router_score: torchtitan's routers have softmax and sigmoid");
+  plan_emit_refuse (reasons, m->router_groups > 0 && m->experts / m->router_groups < 2,
+                    "model router_groups: torchtitan's have two experts at least");
+}
+
+/* Models that its blocks make. */
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
 {
   const guint before = reasons->len;
-  plan_emit_refuse_experts (m, reasons);
+  refuse_experts (m, reasons);
   plan_emit_refuse (
       reasons, m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms,
       "model norm, norm_bias, norm_1p, post_norms: torchtitan's blocks have RMS norms "
@@ -131,8 +159,9 @@ static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
-  const char *const family = subject->of->model->qk_norm ? "qwen3" : "llama3";
-  const char *const prefix = subject->of->model->qk_norm ? "Qwen3" : "Llama3";
+  const PlanModel *const m = subject->of->model;
+  const char *const family = is_qwen3 (m) ? "qwen3" : "llama3";
+  const char *const prefix = is_qwen3 (m) ? "Qwen3" : "Llama3";
   g_string_append (
       text,
       "from functools import partial\n\nimport torch.nn as nn\n"
@@ -142,6 +171,9 @@ append_imports (GString *text, const PlanEmitSubject *subject)
   g_string_append (
       text, "from torchtitan.components.metrics import MetricsProcessor\n"
             "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw\n");
+  if (m->router_bias)
+    g_string_append (text, "from torchtitan.components.optimizer import "
+                           "register_moe_load_balancing_hook\n");
   if (IS (COMPUTE, MXFP8))
     g_string_append (text, "from torchtitan.components.quantization import MXFP8LinearConverter\n");
   g_string_append_printf (
@@ -152,7 +184,7 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       "from torchtitan.hf_datasets.text_datasets import DATASETS\n"
       "from torchtitan.models.common import %s, Embedding, Linear\n"
       "from torchtitan.models.common.config_utils import (\n    get_attention_config,\n"
-      "    make_ffn_config,\n    make_gqa_config,\n)\n"
+      "    make_ffn_config,\n    make_gqa_config,\n%s)\n"
       "from torchtitan.models.common.nn_modules import RMSNorm\n"
       "from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init\n"
       "from torchtitan.models.%s.model import %sModel, %sTransformerBlock\n"
@@ -161,10 +193,12 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n",
-      is_rotated (subject->of->model) ? "CosSinRoPE" : "ComplexRoPE", family, prefix, prefix,
-      family, subject->of->model->qk_norm ? "parallelize_qwen3" : "parallelize_llama");
-  if (!subject->of->model->qkv_bias)
+      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated (m) ? "CosSinRoPE" : "ComplexRoPE",
+      m->experts == 0 ? ""
+                      : "    make_moe_config,\n    make_routed_experts_config,\n"
+                        "    make_router_config,\n",
+      family, prefix, prefix, family, is_qwen3 (m) ? "parallelize_qwen3" : "parallelize_llama");
+  if (has_adapter (m))
     g_string_append_printf (
         text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n", family,
         prefix);
@@ -188,6 +222,73 @@ scaling_of (const PlanModel *m)
 }
 
 static void
+append_ffn (GString *text, const PlanModel *m, const char *what, gint64 ffn, const char *indent)
+{
+  g_string_append_printf (
+      text,
+      "%s%s=%smake_ffn_config(\n%s    dim=" INT ",\n%s    hidden_dim=" INT ",\n"
+      "%s    w1_param_init=init,\n%s    w2w3_param_init=scaled,\n%s),\n",
+      indent, what,
+      g_str_equal (what, "feed_forward") && m->experts > 0 ? "None if is_moe else " : "", indent,
+      m->hidden, indent, ffn, indent, indent, indent);
+}
+
+static void
+append_router (GString *text, const PlanModel *m)
+{
+  const gboolean is_sigmoid = m->router_score == PLAN_ROUTER_SIGMOID;
+  g_autofree char *scale = plan_emit_real (m->router_scale);
+  g_string_append_printf (
+      text,
+      "                router=make_router_config(\n"
+      "                    dim=" INT ",\n                    num_experts=" INT
+      ",\n                    gate_param_init=init,\n"
+      "                    top_k=" INT ",\n"
+      "                    score_func=\"%s\",\n"
+      "                    route_norm=%s,\n                    route_scale=%s,\n",
+      m->hidden, m->experts, m->topk, is_sigmoid ? "sigmoid" : "softmax",
+      plan_emit_python (!m->pre_softmax), scale);
+  if (m->router_groups > 0)
+    g_string_append_printf (text,
+                            "                    num_expert_groups=" INT ",\n"
+                            "                    num_limited_groups=" INT ",\n",
+                            m->router_groups, m->router_group_topk);
+  g_string_append (text, "                ),\n");
+}
+
+/* Experts in a layer for which is_moe holds. */
+static void
+append_experts (GString *text, const PlanEmitSubject *subject)
+{
+  static const char *const backends[]
+      = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "standard",
+          [PLAN_MOE_DISPATCHER_ALLGATHER] = "standard", /* refused */
+          [PLAN_MOE_DISPATCHER_DEEPEP] = "deepep",
+          [PLAN_MOE_DISPATCHER_HYBRIDEP] = "hybridep" };
+  const PlanModel *const m = subject->of->model;
+  g_string_append_printf (text,
+                          "            moe=None if not is_moe else make_moe_config(\n"
+                          "                num_experts=" INT ",\n"
+                          "                load_balance_coeff=%s,\n",
+                          m->experts, m->router_bias ? "1e-3" : "None");
+  append_router (text, m);
+  g_string_append_printf (
+      text,
+      "                routed_experts=make_routed_experts_config(\n"
+      "                    dim=" INT ",\n                    hidden_dim=" INT ",\n"
+      "                    num_experts=" INT ",\n                    top_k=" INT ",\n"
+      "                    param_init={\n                        \"w1_EFD\": init[\"weight\"],\n"
+      "                        \"w2_EDF\": scaled[\"weight\"],\n"
+      "                        \"w3_EFD\": init[\"weight\"],\n                    },\n"
+      "                    comm_backend=\"%s\",\n                ),\n",
+      m->hidden, m->expert_ffn, m->experts, m->topk,
+      backends[subject->of->plan.value[PLAN_MOE_DISPATCHER]]);
+  if (m->shared_ffn > 0)
+    append_ffn (text, m, "shared_experts", m->shared_ffn, "                ");
+  g_string_append (text, "            ),\n");
+}
+
+static void
 append_layer (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->of->model;
@@ -198,7 +299,13 @@ append_layer (GString *text, const PlanEmitSubject *subject)
       "    layers = []\n    for i in range(" INT "):\n"
       "        scaled = {\n"
       "            \"weight\": partial(nn.init.trunc_normal_, std=depth_scaled_std(0.02, i)),\n"
-      "            \"bias\": nn.init.zeros_,\n        }\n"
+      "            \"bias\": nn.init.zeros_,\n        }\n",
+      m->layers);
+  if (m->experts > 0)
+    g_string_append_printf (text, "        is_moe = i >= " INT " and (i + 1) %% " INT " == 0\n",
+                            m->dense_layers, m->moe_every);
+  g_string_append_printf (
+      text,
       "        layer = %sTransformerBlock.Config(\n"
       "            attention_norm=norm(normalized_shape=" INT "),\n"
       "            ffn_norm=norm(normalized_shape=" INT "),\n"
@@ -208,21 +315,21 @@ append_layer (GString *text, const PlanEmitSubject *subject)
       "                wqkv_param_init=init,\n                wo_param_init=scaled,\n"
       "                inner_attention=get_attention_config(\"%s\"),\n"
       "                fuse_qkv=True,\n",
-      m->layers, m->qk_norm ? "Qwen3" : "Llama3", m->hidden, m->hidden, m->hidden, m->heads,
-      m->kv_heads, m->head_dim, value[PLAN_CP] > 1 ? "flex" : "varlen");
+      is_qwen3 (m) ? "Qwen3" : "Llama3", m->hidden, m->hidden, m->hidden, m->heads, m->kv_heads,
+      m->head_dim, value[PLAN_CP] > 1 ? "flex" : "varlen");
   if (m->qk_norm)
     g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
                             m->head_dim);
   g_string_append_printf (text,
                           "                rope=%s.Config(\n                    dim=" INT ",\n"
                           "                    max_context_length=" INT ",\n"
-                          "                    theta=%s,\n%s                ),\n            ),\n"
-                          "            feed_forward=make_ffn_config(\n"
-                          "                dim=" INT ",\n                hidden_dim=" INT ",\n"
-                          "                w1_param_init=init,\n"
-                          "                w2w3_param_init=scaled,\n            ),\n        )\n",
+                          "                    theta=%s,\n%s                ),\n            ),\n",
                           is_rotated (m) ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
-                          MAX (m->max_seq, value[PLAN_SEQ]), theta, scaling, m->hidden, m->ffn);
+                          MAX (m->max_seq, value[PLAN_SEQ]), theta, scaling);
+  if (m->experts > 0)
+    append_experts (text, subject);
+  append_ffn (text, m, "feed_forward", m->ffn, "            ");
+  g_string_append (text, "        )\n");
   if (m->qkv_bias)
     g_string_append (text, "        layer.attention.qkv_linear.wqkv.bias = True\n");
   g_string_append (text, "        layers.append(layer)\n");
@@ -233,7 +340,7 @@ append_model (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->of->model;
   const gint64 *const value = subject->of->plan.value;
-  const char *const prefix = m->qk_norm ? "Qwen3" : "Llama3";
+  const char *const prefix = is_qwen3 (m) ? "Qwen3" : "Llama3";
   g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_string_append_printf (
       text,
@@ -265,13 +372,16 @@ append_model (GString *text, const PlanEmitSubject *subject)
                           "    return ModelSpec(\n        name=\"%s\",\n        flavor=\"%s\",\n"
                           "        model=decoder,\n        parallelize_fn=%s,\n"
                           "        pipelining_fn=pipeline_llm,\n"
-                          "        post_optimizer_build_fn=None,\n"
+                          "        post_optimizer_build_fn=%s,\n"
                           "        state_dict_adapter=%s%s,%s\n    )\n",
-                          m->qk_norm ? "qwen3" : "llama3", m->name,
-                          m->qk_norm ? "parallelize_qwen3" : "parallelize_llama",
-                          m->qkv_bias ? "None" : prefix, m->qkv_bias ? "" : "StateDictAdapter",
-                          m->qkv_bias ? "  # Hugging Face weights with these biases are not read"
-                                      : "");
+                          is_qwen3 (m) ? "qwen3" : "llama3", m->name,
+                          is_qwen3 (m) ? "parallelize_qwen3" : "parallelize_llama",
+                          m->router_bias ? "register_moe_load_balancing_hook" : "None",
+                          has_adapter (m) ? prefix : "None",
+                          has_adapter (m) ? "StateDictAdapter" : "",
+                          has_adapter (m) ? ""
+                          : m->qkv_bias ? "  # Hugging Face weights with these biases are not read"
+                                        : "  # Hugging Face weights of this family are not read");
 }
 
 static void
@@ -311,12 +421,15 @@ append_training (GString *text, const PlanEmitSubject *subject)
       "            fsdp_reshard_after_forward=\"%s\",\n"
       "            tensor_parallel_degree=" INT ",\n"
       "            enable_sequence_parallel=%s,\n"
-      "            context_parallel_degree=" INT ",\n        ),\n",
+      "            context_parallel_degree=" INT ",\n",
       value[PLAN_MBS], value[PLAN_SEQ], value[PLAN_GBS], value[PLAN_SEQ], value[PLAN_SEQ],
       IS (MAIN_PARAMS, BF16) ? "bfloat16" : "float32", IS (COMPUTE, FP32) ? "float32" : "bfloat16",
       outer, plan_cluster_devices (subject->of->cluster) / tp / cp / outer,
       IS (STRATEGY, OPTIM_GRADS) ? "never" : "default", tp,
       plan_emit_python (tp == 1 || IS (SP, ON)), cp);
+  if (subject->of->model->experts > 0)
+    g_string_append_printf (text, "            expert_parallel_degree=" INT ",\n", value[PLAN_EP]);
+  g_string_append (text, "        ),\n");
 }
 
 static void

@@ -110,6 +110,9 @@ plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind
   const PlanCluster *const c = subject->of->cluster;
   g_autofree char *hash = plan_hash (&subject->of->plan);
   g_autoptr (GPtrArray) hazards = plan_hazards_of (subject->of);
+  const gint64 imbalance = subject->of->plan.value[PLAN_MOE_IMBALANCE];
+  Plan initial;
+  plan_init (&initial);
   g_string_append_printf (text,
                           "# %s on %s (%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
                           " %s), plan %s\n# Written by fsdplan emit --as %s\n",
@@ -117,6 +120,13 @@ plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind
                           c->device_name, hash, kinds[kind]);
   for (guint i = 0; i < hazards->len; i++)
     g_string_append_printf (text, "# Note: %s\n", (char *)hazards->pdata[i]);
+  if (imbalance != initial.value[PLAN_MOE_IMBALANCE])
+    {
+      g_autofree char *shown = plan_field_print (PLAN_MOE_IMBALANCE, imbalance);
+      g_string_append_printf (
+          text, "# Note: moe_imbalance=%s is expected of the router; there is no setting for it\n",
+          shown);
+    }
 }
 
 char *
@@ -182,7 +192,8 @@ can_say (const PlanEmitTarget *target, PlanField field, gint64 value)
   if (said)
     return said->values == PLAN_EMIT_ANY || (value >= 0 && value < 64 && said->values >> value & 1);
   plan_init (&initial);
-  return value == initial.value[field] || field == PLAN_STACK || field == PLAN_NCCL;
+  return value == initial.value[field] || field == PLAN_STACK || field == PLAN_NCCL
+         || field == PLAN_MOE_IMBALANCE;
 }
 
 static void

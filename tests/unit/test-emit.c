@@ -381,6 +381,21 @@ assert_words (const char *text, const char *words)
     }
 }
 
+/* Whatever this version models of it. */
+static void
+case_init_unchecked (Case *self, const char *model, char *fields)
+{
+  Plan plan;
+  self->model = plan_model_new (model, NULL);
+  self->cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  ck_assert (self->model && plan_parse (g_strdelimit (fields, " ", '\n'), "test", &plan, NULL));
+  self->of = g_new0 (PlanCase, 1);
+  *self->of = (PlanCase){ .model = self->model,
+                          .cluster = self->cluster,
+                          .plan = plan,
+                          .stack = plan_stack_of (&plan, self->cluster->kind, NULL) };
+}
+
 START_TEST (experts_are_written)
 {
   g_auto (Case) c = { 0 };
@@ -392,14 +407,7 @@ START_TEST (experts_are_written)
   char *const first = is_split ? strstr (fields, "sp=off ") : NULL;
   if (first) /* given once */
     memset (first, ' ', strlen ("sp=off "));
-  c.model = plan_model_new (of_experts[_i].model, NULL);
-  c.cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  ck_assert (plan_parse (g_strdelimit (fields, " ", '\n'), "test", &plan, NULL));
-  c.of = g_new0 (PlanCase, 1); /* whatever this version models of it */
-  *c.of = (PlanCase){ .model = c.model,
-                      .cluster = c.cluster,
-                      .plan = plan,
-                      .stack = plan_stack_of (&plan, c.cluster->kind, NULL) };
+  case_init_unchecked (&c, of_experts[_i].model, fields);
   g_autofree char *text = emit (&c, PLAN_EMIT_TORCHRUN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
   ck_assert_msg (text != NULL, "%s", error ? error->message : "");
   assert_flags_known (text);
@@ -414,6 +422,51 @@ START_TEST (experts_are_written)
   ck_assert_str_eq (a, b);
   g_autofree char *other = plan_megatron_shape_compare (&read.shape, c.model, &error);
   ck_assert_msg (!other && !error, "%s", other ? other : error->message);
+}
+END_TEST
+
+/* The same for torchtitan, with what it says where it cannot. */
+static const struct
+{
+  const char *model, *fields, *words, *reason;
+} of_titan[] = {
+  { "qwen3-30b-a3b", "ep=8",
+    "make_moe_config, num_experts=128, top_k=8, score_func=\"softmax\", route_norm=True, "
+    "load_balance_coeff=None, comm_backend=\"standard\", expert_parallel_degree=8, "
+    "state_dict_adapter=Qwen3StateDictAdapter, post_optimizer_build_fn=None, !num_expert_groups",
+    NULL },
+  { "mixtral-8x7b", "ep=4 moe_dispatcher=hybridep moe_imbalance=1.25",
+    "Qwen3TransformerBlock !qk_norm= comm_backend=\"hybridep\", moe_imbalance=1.25 "
+    "state_dict_adapter=None,",
+    NULL },
+  { "layers=8,hidden=64,ffn=128,heads=4,vocab=256,max_seq=128,experts=8,topk=2,expert_ffn=32,"
+    "shared_ffn=32,dense_layers=1,moe_every=2,router_score=sigmoid,router_bias=on,router_groups=4,"
+    "router_group_topk=2,router_scale=2.5",
+    "ep=2 moe_dispatcher=deepep",
+    "score_func=\"sigmoid\", route_scale=2.5, num_expert_groups=4, num_limited_groups=2, "
+    "shared_experts=make_ffn_config( load_balance_coeff=1e-3, "
+    "post_optimizer_build_fn=register_moe_load_balancing_hook,",
+    NULL },
+  { "deepseek-v3", "ep=8", NULL, "model kv_lora: latent attention is not written" },
+  { "qwen2-57b-a14b", "ep=8", NULL, "model shared_gate, expert_bias, sinks" },
+};
+
+START_TEST (experts_are_torchtitan_s)
+{
+  g_auto (Case) c = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *fields = g_strconcat ("stack=fsdp2 gbs=128 mbs=1 seq=128 sp=off ce_fusion=on ",
+                                         of_titan[_i].fields, NULL);
+  case_init_unchecked (&c, of_titan[_i].model, fields);
+  g_autofree char *text = emit (&c, PLAN_EMIT_TORCHTITAN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  if (of_titan[_i].reason)
+    ck_assert_msg (error && strstr (error->message, of_titan[_i].reason), "%s",
+                   error ? error->message : text);
+  else
+    {
+      ck_assert_msg (text != NULL, "%s", error ? error->message : "");
+      assert_words (text, of_titan[_i].words);
+    }
 }
 END_TEST
 
@@ -663,6 +716,7 @@ main (void)
   tcase_add_loop_test (tcase, shipped_models_are_written, 0, n_presets);
   tcase_add_loop_test (tcase, experts_are_written, 0, G_N_ELEMENTS (of_experts));
   tcase_add_test (tcase, every_model_with_experts_is_written);
+  tcase_add_loop_test (tcase, experts_are_torchtitan_s, 0, G_N_ELEMENTS (of_titan));
   tcase_add_test (tcase, rare_flags_are_known);
   tcase_add_test (tcase, long_sequences_raise_the_bound);
   tcase_add_test (tcase, formats_are_always_said);

@@ -201,6 +201,19 @@ START_TEST (field_describes_itself)
 }
 END_TEST
 
+START_TEST (fields_are_of_models)
+{
+  g_autoptr (PlanModel) dense = plan_model_new (MODEL, NULL);
+  g_autoptr (PlanModel) experts = plan_model_new ("mixtral-8x7b", NULL);
+  const char *const name = plan_field_name ((PlanField)_i);
+  const gboolean is_of_experts = g_str_has_prefix (name, "moe_") || g_str_equal (name, "etp")
+                                 || g_str_equal (name, "router_dtype")
+                                 || g_str_equal (name, "ep_overlap");
+  ck_assert (plan_field_is_of ((PlanField)_i, experts));
+  ck_assert_int_eq (plan_field_is_of ((PlanField)_i, dense), !is_of_experts);
+}
+END_TEST
+
 START_TEST (values_as_help_shows_them)
 {
   static const struct
@@ -752,6 +765,7 @@ main (void)
   tcase_add_loop_test (tcase, others_words_are_understood, 0, G_N_ELEMENTS (words));
   tcase_add_loop_test (tcase, refuses_value, 0, G_N_ELEMENTS (bad_values));
   tcase_add_loop_test (tcase, field_describes_itself, 0, PLAN_N_FIELDS);
+  tcase_add_loop_test (tcase, fields_are_of_models, 0, PLAN_N_FIELDS);
   tcase_add_test (tcase, values_as_help_shows_them);
   tcase_add_test (tcase, text_is_read);
   tcase_add_loop_test (tcase, refuses_text, 0, G_N_ELEMENTS (bad_texts));
