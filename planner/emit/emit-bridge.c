@@ -29,6 +29,12 @@ static const struct
   { PLAN_CE_FUSION, "model.cross_entropy_loss_fusion", FALSE },
   { PLAN_OVERLAP_GRAD_REDUCE, "ddp.overlap_grad_reduce", FALSE },
   { PLAN_PRECISION_AWARE, "optimizer.use_precision_aware_optimizer", FALSE },
+  { PLAN_EP, "model.expert_model_parallel_size", FALSE },
+  { PLAN_ETP, "model.expert_tensor_parallel_size", FALSE },
+  { PLAN_MOE_GROUPED_GEMM, "model.moe_grouped_gemm", FALSE },
+  { PLAN_MOE_PERMUTE_FUSION, "model.moe_permute_fusion", FALSE },
+  { PLAN_MOE_ROUTER_FUSION, "model.moe_router_fusion", FALSE },
+  { PLAN_MOE_SHARED_OVERLAP, "model.moe_shared_expert_overlap", FALSE },
   { PLAN_NCCL_UB, "ddp.nccl_ub", TRUE },
   { PLAN_NCCL_UB, "ddp.fsdp_manual_registration", TRUE },
   { PLAN_DOUBLE_BUFFER, "ddp.fsdp_double_buffer", TRUE },
@@ -53,8 +59,11 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
   plan_emit_refuse (reasons, IS (AG_GROUP, ON),
                     "ag_group=on: Megatron-Bridge makes no communicator for it: use off, or --as "
                     "megatron");
-  plan_emit_refuse_experts (m, reasons);
-  plan_emit_refuse (reasons, value[PLAN_EP] > 1, "ep: experts are not written: use 1");
+  plan_emit_refuse (reasons, m->kv_lora > 0,
+                    "model kv_lora: latent attention is not written: use --as megatron");
+  plan_emit_refuse (reasons, IS (EP_OVERLAP, ON),
+                    "ep_overlap=on: a recipe's own settings of overlap would undo it: use off, or "
+                    "--as megatron");
   plan_emit_refuse (reasons,
                     m->positions == PLAN_POSITIONS_LEARNED && value[PLAN_SEQ] != m->max_seq,
                     "seq: Megatron-Bridge's table of learned positions has seq rows, the model " INT
@@ -110,6 +119,10 @@ append_imports (GString *text, const PlanEmitSubject *subject)
                          "from megatron.bridge.training.mixed_precision import "
                          "MixedPrecisionConfig\n"
                          "from megatron.bridge.training.pretrain import pretrain\n");
+  if (subject->of->model->experts > 0)
+    g_string_append (text, "from functools import partial\n"
+                           "from megatron.core.models.gpt.gpt_layer_specs import "
+                           "get_gpt_decoder_block_spec\n");
   if (a == PLAN_ACTIVATION_RELU2)
     g_string_append (text, "from megatron.core.activations import squared_relu\n");
   if (a == PLAN_ACTIVATION_QUICK_GELU)
@@ -177,6 +190,41 @@ append_positions (GString *text, const PlanModel *m)
                             m->layers);
 }
 
+/* A layer's kind is in a specification of all of them. */
+static void
+append_experts (GString *text, const PlanModel *m)
+{
+  static const char *const scores[] = { [PLAN_ROUTER_SOFTMAX] = "softmax",
+                                        [PLAN_ROUTER_SIGMOID] = "sigmoid",
+                                        [PLAN_ROUTER_SQRTSOFTPLUS] = "sqrtsoftplus" };
+  g_autofree char *scale = plan_emit_real (m->router_scale);
+  if (m->experts == 0)
+    return;
+  g_string_append_printf (
+      text,
+      "        transformer_layer_spec=partial(\n"
+      "            get_gpt_decoder_block_spec, use_transformer_engine=True\n        ),\n"
+      "        num_moe_experts=" INT ",\n        moe_ffn_hidden_size=" INT ",\n"
+      "        moe_layer_freq=[\n            1 if i >= " INT " and (i + 1) %% " INT
+      " == 0 else 0 for i in range(" INT ")\n        ],\n"
+      "        moe_router_topk=" INT ",\n        moe_router_score_function=\"%s\",\n"
+      "        moe_router_pre_softmax=%s,\n        moe_router_enable_expert_bias=%s,\n"
+      "        moe_router_topk_scaling_factor=%s,\n",
+      m->experts, m->expert_ffn, m->dense_layers, m->moe_every, m->layers, m->topk,
+      scores[m->router_score], plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
+      m->router_scale != 1 ? scale : "None");
+  if (m->router_groups > 0)
+    g_string_append_printf (text,
+                            "        moe_router_num_groups=" INT ",\n"
+                            "        moe_router_group_topk=" INT ",\n",
+                            m->router_groups, m->router_group_topk);
+  if (m->shared_ffn > 0)
+    g_string_append_printf (text,
+                            "        moe_shared_expert_intermediate_size=" INT ",\n"
+                            "        moe_shared_expert_gate=%s,\n",
+                            m->shared_ffn, plan_emit_python (m->shared_gate));
+}
+
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
@@ -207,6 +255,7 @@ append_model (GString *text, const PlanEmitSubject *subject)
       plan_emit_python (m->qkv_bias && !has_biases), hidden, attention);
   append_activation (text, m);
   append_positions (text, m);
+  append_experts (text, m);
   if (m->mtp > 0)
     g_string_append_printf (text, "        mtp_num_layers=" INT ",\n", m->mtp);
   g_string_append (text, "    )\n");
@@ -249,15 +298,21 @@ append_precision (GString *text, const PlanEmitSubject *subject)
 }
 
 static void
-append_settings (GString *text, const gint64 *value)
+append_settings (GString *text, const PlanModel *model, const gint64 *value)
 {
+  static const char *const dispatchers[] = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "alltoall",
+                                             [PLAN_MOE_DISPATCHER_ALLGATHER] = "allgather",
+                                             [PLAN_MOE_DISPATCHER_DEEPEP] = "flex",
+                                             [PLAN_MOE_DISPATCHER_HYBRIDEP] = "flex" };
+  const gint64 dispatcher = value[PLAN_MOE_DISPATCHER];
   const gboolean gathers
       = IS (OVERLAP_PARAM_GATHER, ON) && !(is_ddp (value) && IS (STRATEGY, NO_SHARD));
   for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
     {
       const PlanField field = settings[i].field;
       const char *const *const names = plan_field_names (field);
-      if (settings[i].is_fsdp && is_ddp (value))
+      const gboolean is_of_experts = field == PLAN_EP || !plan_field_is_of (field, model);
+      if ((settings[i].is_fsdp && is_ddp (value)) || (is_of_experts && model->experts == 0))
         continue;
       if (names)
         add_switch (text, settings[i].setting, value[field] != 0);
@@ -269,6 +324,13 @@ append_settings (GString *text, const gint64 *value)
   add_switch (text, "ddp.overlap_param_gather", gathers);
   add_switch (text, "optimizer.overlap_param_gather", gathers);
   add_switch (text, "ddp.average_in_collective", FALSE);
+  if (model->experts == 0)
+    return;
+  add (text, "model.moe_token_dispatcher_type", "\"%s\"", dispatchers[dispatcher]);
+  if (g_str_equal (dispatchers[dispatcher], "flex"))
+    add (text, "model.moe_flex_dispatcher_backend", "\"%s\"",
+         plan_field_names (PLAN_MOE_DISPATCHER)[dispatcher]);
+  add (text, "model.moe_router_dtype", "%s", IS (ROUTER_DTYPE, FP32) ? "\"fp32\"" : "None");
 }
 
 static void
@@ -424,7 +486,7 @@ plan_emit_bridge (const PlanEmitSubject *subject, GPtrArray *reasons)
       "    cfg.validation.eval_iters = 0\n    cfg.logger.log_interval = 1\n",
       subject->of->model->vocab);
   append_precision (text, subject);
-  append_settings (text, value);
+  append_settings (text, subject->of->model, value);
   append_sharding (text, subject);
   append_recompute (text, value);
   append_offload (text, value);

@@ -425,47 +425,63 @@ START_TEST (experts_are_written)
 }
 END_TEST
 
-/* The same for torchtitan, with what it says where it cannot. */
+/* The same for torchtitan and Megatron-Bridge, with what they say where they cannot. */
 static const struct
 {
   const char *model, *fields, *words, *reason;
-} of_titan[] = {
-  { "qwen3-30b-a3b", "ep=8",
+} of_files[] = {
+  { "mixtral-8x7b", "stack=megatron-fsdp ep=8 router_dtype=bf16",
+    "num_moe_experts=8, moe_ffn_hidden_size=14336, moe_router_topk=2, get_gpt_decoder_block_spec "
+    "cfg.model.expert_model_parallel_size cfg.model.moe_grouped_gemm moe_router_dtype "
+    "!moe_shared_expert_gate !moe_flex_dispatcher_backend",
+    NULL },
+  { "qwen2-57b-a14b", "stack=megatron strategy=optim ep=8 moe_dispatcher=hybridep",
+    "moe_shared_expert_intermediate_size=20480, moe_shared_expert_gate=True, "
+    "moe_router_pre_softmax=True, moe_flex_dispatcher_backend",
+    NULL },
+  { "glm-4.5-air", "stack=megatron strategy=optim ep=8",
+    "moe_router_score_function=\"sigmoid\", moe_router_enable_expert_bias=True, mtp_num_layers=1,",
+    NULL },
+  { "deepseek-v3", "stack=megatron-fsdp ep=8", NULL, "model kv_lora: latent attention" },
+  { "mixtral-8x7b", "stack=megatron-fsdp ep=8 ep_overlap=on", NULL, "ep_overlap=on: a recipe" },
+  { "qwen3-30b-a3b", "stack=fsdp2 ep=8",
     "make_moe_config, num_experts=128, top_k=8, score_func=\"softmax\", route_norm=True, "
     "load_balance_coeff=None, comm_backend=\"standard\", expert_parallel_degree=8, "
     "state_dict_adapter=Qwen3StateDictAdapter, post_optimizer_build_fn=None, !num_expert_groups",
     NULL },
-  { "mixtral-8x7b", "ep=4 moe_dispatcher=hybridep moe_imbalance=1.25",
+  { "mixtral-8x7b", "stack=fsdp2 ep=4 moe_dispatcher=hybridep moe_imbalance=1.25",
     "Qwen3TransformerBlock !qk_norm= comm_backend=\"hybridep\", moe_imbalance=1.25 "
     "state_dict_adapter=None,",
     NULL },
   { "layers=8,hidden=64,ffn=128,heads=4,vocab=256,max_seq=128,experts=8,topk=2,expert_ffn=32,"
     "shared_ffn=32,dense_layers=1,moe_every=2,router_score=sigmoid,router_bias=on,router_groups=4,"
     "router_group_topk=2,router_scale=2.5",
-    "ep=2 moe_dispatcher=deepep",
+    "stack=fsdp2 ep=2 moe_dispatcher=deepep",
     "score_func=\"sigmoid\", route_scale=2.5, num_expert_groups=4, num_limited_groups=2, "
     "shared_experts=make_ffn_config( load_balance_coeff=1e-3, "
     "post_optimizer_build_fn=register_moe_load_balancing_hook,",
     NULL },
-  { "deepseek-v3", "ep=8", NULL, "model kv_lora: latent attention is not written" },
-  { "qwen2-57b-a14b", "ep=8", NULL, "model shared_gate, expert_bias, sinks" },
+  { "deepseek-v3", "stack=fsdp2 ep=8", NULL, "model kv_lora: latent attention is not written" },
+  { "qwen2-57b-a14b", "stack=fsdp2 ep=8", NULL, "model shared_gate, expert_bias, sinks" },
 };
 
-START_TEST (experts_are_torchtitan_s)
+START_TEST (experts_are_in_files)
 {
   g_auto (Case) c = { 0 };
   g_autoptr (GError) error = NULL;
-  g_autofree char *fields = g_strconcat ("stack=fsdp2 gbs=128 mbs=1 seq=128 sp=off ce_fusion=on ",
-                                         of_titan[_i].fields, NULL);
-  case_init_unchecked (&c, of_titan[_i].model, fields);
-  g_autofree char *text = emit (&c, PLAN_EMIT_TORCHTITAN, PLAN_EMIT_RUNTIME_OF_STACK, &error);
-  if (of_titan[_i].reason)
-    ck_assert_msg (error && strstr (error->message, of_titan[_i].reason), "%s",
+  const PlanEmitKind kind
+      = strstr (of_files[_i].fields, "fsdp2") ? PLAN_EMIT_TORCHTITAN : PLAN_EMIT_BRIDGE;
+  g_autofree char *fields
+      = g_strconcat ("gbs=128 mbs=1 seq=128 sp=off ", of_files[_i].fields, NULL);
+  case_init_unchecked (&c, of_files[_i].model, fields);
+  g_autofree char *text = emit (&c, kind, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+  if (of_files[_i].reason)
+    ck_assert_msg (error && strstr (error->message, of_files[_i].reason), "%s",
                    error ? error->message : text);
   else
     {
       ck_assert_msg (text != NULL, "%s", error ? error->message : "");
-      assert_words (text, of_titan[_i].words);
+      assert_words (text, of_files[_i].words);
     }
 }
 END_TEST
@@ -716,7 +732,7 @@ main (void)
   tcase_add_loop_test (tcase, shipped_models_are_written, 0, n_presets);
   tcase_add_loop_test (tcase, experts_are_written, 0, G_N_ELEMENTS (of_experts));
   tcase_add_test (tcase, every_model_with_experts_is_written);
-  tcase_add_loop_test (tcase, experts_are_torchtitan_s, 0, G_N_ELEMENTS (of_titan));
+  tcase_add_loop_test (tcase, experts_are_in_files, 0, G_N_ELEMENTS (of_files));
   tcase_add_test (tcase, rare_flags_are_known);
   tcase_add_test (tcase, long_sequences_raise_the_bound);
   tcase_add_test (tcase, formats_are_always_said);
