@@ -14,7 +14,7 @@
 
 #define VERSION_MINORS 1000 /* a VERSION is major times this plus minor */
 #define SHARE_ONE 1000000
-#define MAX_FACTOR 1e6
+#define MAX_FACTOR 1000
 #define MAX_INT G_MAXINT32
 #define MAX_AUTO G_GINT64_CONSTANT (1000000000000000)
 

@@ -52,8 +52,11 @@ sizes_overflow (const PlanFacts *f)
   width = MAX (width, f->model->hidden);
   width = MAX (width, 3 * f->model->heads * f->model->head_dim);
   const double scores = (double)f->model->heads * (double)f->value[PLAN_SEQ];
-  return tokens > G_MAXINT32
-         || tokens * MAX ((double)width, scores) * (double)f->model->layers > 0x1p53;
+  /* The fullest rank has what all of its ep ranks have, at most. */
+  const double full = MIN (1e-6 * (double)f->value[PLAN_MOE_IMBALANCE], (double)f->value[PLAN_EP]);
+  const double experts = 2.0 * (double)f->model->topk * (double)f->model->expert_ffn * full;
+  const double widest = MAX (MAX ((double)width, scores), experts);
+  return tokens > G_MAXINT32 || tokens * widest * (double)f->model->layers > 0x1p53;
 }
 
 static gboolean
