@@ -163,7 +163,8 @@ add_positions (const PlanModel *m, GPtrArray *lines)
                                 [PLAN_POSITIONS_LEARNED] = "learned_absolute",
                                 [PLAN_POSITIONS_NONE] = "none" };
   const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
-  add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, is_yarn ? "yarn" : words[m->positions]);
+  const gboolean is_type = is_yarn && m->kv_lora == 0; /* latent heads have yarn by --rope-type */
+  add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, is_type ? "yarn" : words[m->positions]);
   if (m->positions != PLAN_POSITIONS_ROPE)
     return;
   add_int (lines, PLAN_MEGATRON_ROTARY_BASE, (gint64)m->rope.theta);
