@@ -35,7 +35,9 @@ emits () {
 }
 
 for stack in megatron-fsdp megatron fsdp2 fsdp1 nanotron native; do
-  emits llama3.2-1b dgx-a100:2 64 4096 --set stack=$stack
+  model=llama3.2-1b
+  test $stack != nanotron || model=$model,rope_scaling=none # its llama reads no scaling
+  emits $model dgx-a100:2 64 4096 --set stack=$stack
 done
 if [ "${FSDPLAN_SHARE:-1}" = 1 ]; then
   for stack in megatron-fsdp megatron fsdp2 fsdp1 nanotron native; do
