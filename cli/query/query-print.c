@@ -25,7 +25,7 @@ explain (const AdviseAnswer *self, const AdviseAnswer *next)
   } parts[] = { { "compute", b->compute_ns - a->compute_ns },
                 { "exposed gathers", b->exposed_gather_ns - a->exposed_gather_ns },
                 { "exposed reductions", b->exposed_reduce_ns - a->exposed_reduce_ns },
-                { "exposed tensor- and context-parallel communication",
+                { "exposed tensor-, context- and expert-parallel communication",
                   b->exposed_tensor_ns - a->exposed_tensor_ns },
                 { "exposed copies to and from the host", b->exposed_copy_ns - a->exposed_copy_ns },
                 { "waiting for the host", b->host_ns - a->host_ns } };

@@ -655,13 +655,13 @@ list_values (PlanLayerGraph *self)
     }
 }
 
-/* Rows that come to the experts of the fullest rank: as many from each rank. */
+/* Rows that come to the experts of the fullest rank: as many from each rank, at most all. */
 static gint64
 expert_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
 {
   const gint64 ep = plan->value[PLAN_EP], rows = tokens * model->topk;
-  const gint64 fullest = (gint64)((double)rows * (double)plan->value[PLAN_MOE_IMBALANCE] / 1e6);
-  return (MAX (fullest, rows) + ep - 1) / ep * ep;
+  const double imbalance = MIN ((double)plan->value[PLAN_MOE_IMBALANCE] / 1e6, (double)ep);
+  return ((gint64)((double)rows * imbalance) + ep - 1) / ep * ep;
 }
 
 static void

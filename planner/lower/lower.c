@@ -499,7 +499,7 @@ units_ahead (const PlanLower *self, gint64 counted)
 {
   const PlanBucket *b = self->layout.buckets;
   const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
-                               + b[PLAN_BUCKET_EXPERTS].padded);
+                               + (self->expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
   const gint64 left = self->comm_unit / 2 - counted;
   if (self->shards_weights && self->stack->units_ahead > 0)
     return MIN (self->stack->units_ahead, self->stage.layers - 1);
