@@ -253,10 +253,11 @@ clip (Clip shape, float *coef, const Limb *sums)
     factor = shape.max_norm / (grad_norm + 1e-6);
   if (factor > 1)
     factor = 1;
-  coef[1] = (float)grad_norm;
-  coef[2] = (float)(exact_value (loss) / shape.tokens);
-  coef[0] = isfinite (coef[1]) && isfinite (coef[2]) ? (float)(1 / left * factor)
-                                                     : float_of (0x7fc00000u);
+  float norm = (float)grad_norm, mean_loss = (float)(exact_value (loss) / shape.tokens);
+  coef[0] = isfinite (norm) && isfinite (mean_loss) ? (float)(1 / left * factor)
+                                                    : float_of (0x7fc00000u);
+  coef[1] = norm;
+  coef[2] = mean_loss;
   coef[3] = 0;
 }
 
