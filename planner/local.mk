@@ -72,6 +72,7 @@ libplanner_a_SOURCES += \
 # A plan to a schedule.
 libplanner_a_SOURCES += \
   %D%/lower/case.c %D%/lower/case.h \
+  %D%/lower/layer-builder.h %D%/lower/layer-experts.c \
   %D%/lower/layer-graph.c %D%/lower/layer-graph.h \
   %D%/lower/layer-values.h \
   %D%/lower/hazards.c %D%/lower/hazards.h \

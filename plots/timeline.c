@@ -95,6 +95,7 @@ group_of_collective (PlanOpKind kind)
     case PLAN_OP_EXCHANGE:
       return GROUP_EXCHANGE;
     case PLAN_OP_ALL_TO_ALL:
+    case PLAN_OP_SEND_TOKENS:
       return GROUP_ALL_TO_ALL;
     case PLAN_OP_REDUCE_SCATTER:
     case PLAN_OP_ALL_REDUCE:

@@ -41,7 +41,8 @@ describe_time (const AdvisePrediction *p)
     add_exposed (text, name, work->ns, t->step_ns);
   add_exposed (text, "exposed gathers", t->exposed_gather_ns, t->step_ns);
   add_exposed (text, "exposed reductions", t->exposed_reduce_ns, t->step_ns);
-  add_exposed (text, "exposed tensor, context and expert parallelism", t->exposed_tensor_ns, t->step_ns);
+  add_exposed (text, "exposed tensor, context and expert parallelism", t->exposed_tensor_ns,
+               t->step_ns);
   add_exposed (text, "exposed copies", t->exposed_copy_ns, t->step_ns);
   add_exposed (text, "waiting for the host", t->host_ns, t->step_ns);
   add_exposed (text, "idle", t->idle_ns, t->step_ns);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/layer-graph.h"
+#include "planner/lower/layer-builder.h"
 
+#include <math.h>
 #include <string.h>
 
-#define NONE PLAN_N_TENSORS
+#define NONE PLAN_N_TENSORS /* no weight */
 
 const char *
 plan_value_name (PlanValueId id)
@@ -96,14 +97,15 @@ plan_node_discards (const PlanNode *node)
          || node->module == PLAN_MODULE_EXPERT_ACT;
 }
 
-static void
-define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype)
+void
+plan_layer_define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype)
 {
   self->values[id] = (PlanValue){ (guint64)elements, dtype };
 }
 
-static PlanNode *
-add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in, PlanValueId out)
+PlanNode *
+plan_layer_add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in,
+                PlanValueId out)
 {
   g_assert (self->n_nodes < PLAN_MAX_NODES);
   PlanNode *node = &self->nodes[self->n_nodes++];
@@ -124,51 +126,40 @@ add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, PlanValueId in,
   return node;
 }
 
-/* What building a layer looks at. */
-typedef struct
-{
-  PlanLayerGraph *net;
-  const PlanSizes *sizes;
-  const PlanModel *model;
-  gint64 tp;
-  gboolean splits;      /* sequence parallel */
-  gboolean fuses_norms; /* norms write the format of products */
-  gboolean drops;       /* a share of what branches add */
-  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
-  gint64 ep;
-} Builder;
-
 /* A weight's or bias's role where the model has it. */
 static PlanTensorRole
-role (const Builder *b, PlanTensorRole wanted)
+role (const PlanLayerBuilder *b, PlanTensorRole wanted)
 {
   if (wanted == NONE)
     return NONE;
   return plan_model_tensor (b->model, wanted, b->model->vocab).rows > 0 ? wanted : NONE;
 }
 
-static void
-add_norm (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId stats,
-          PlanTensorRole weight, PlanTensorRole bias, PlanTensorRole feeds)
+void
+plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in, PlanValueId out,
+                     PlanValueId stats, PlanTensorRole weight, PlanTensorRole bias,
+                     PlanTensorRole feeds)
 {
   const gboolean fused = feeds != NONE && b->fuses_norms;
   const gint64 rows = b->sizes->split_rows, cols = b->model->hidden;
-  PlanNode *node = add (b->net, PLAN_NODE_NORM, module, in, out);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_NORM, module, in, out);
   node->stats = stats;
   node->weight = weight;
   node->bias = role (b, bias);
   node->feeds = fused ? feeds : NONE;
   node->rows = rows;
   node->cols = cols;
-  define (b->net, out, rows * cols, fused ? b->sizes->linear : b->sizes->compute);
-  define (b->net, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, out, rows * cols, fused ? b->sizes->linear : b->sizes->compute);
+  plan_layer_define (b->net, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows,
+                     PLAN_DTYPE_FP32);
 }
 
 /* `in` in the format of products as `out`, transposed as `col`; which of them the forward product
  * reads is returned, which the backward one is stored. */
 static PlanValueId
-add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, PlanValueId col,
-              PlanTensorRole feeds, gint64 rows, gint64 cols, PlanValueId *out_kept)
+add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in, PlanValueId out,
+              PlanValueId col, PlanTensorRole feeds, gint64 rows, gint64 cols,
+              PlanValueId *out_kept)
 {
   PlanLayerGraph *net = b->net;
   *out_kept = in;
@@ -178,32 +169,32 @@ add_quantize (Builder *b, PlanModule module, PlanValueId in, PlanValueId out, Pl
   *out_kept = is_done ? in : out;
   if (!is_done)
     {
-      PlanNode *node = add (net, PLAN_NODE_QUANTIZE, module, in, out);
+      PlanNode *node = plan_layer_add (net, PLAN_NODE_QUANTIZE, module, in, out);
       node->feeds = feeds;
       node->rows = rows;
       node->cols = cols;
       node->col = b->sizes->has_columns ? col : PLAN_NO_VALUE;
       node->is_cheap = b->quantises_on_use;
-      define (net, out, rows * cols, b->sizes->linear);
+      plan_layer_define (net, out, rows * cols, b->sizes->linear);
     }
   else if (b->sizes->has_columns)
     {
-      PlanNode *node = add (net, PLAN_NODE_TRANSPOSE, module, in, col);
+      PlanNode *node = plan_layer_add (net, PLAN_NODE_TRANSPOSE, module, in, col);
       node->rows = rows;
       node->cols = cols;
     }
   if (b->sizes->has_columns)
     {
-      define (net, col, rows * cols, b->sizes->linear);
+      plan_layer_define (net, col, rows * cols, b->sizes->linear);
       *out_kept = col;
     }
   return is_done ? in : out;
 }
 
 /* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
-static PlanValueId
-add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValueId *v,
-                   PlanTensorRole feeds, PlanValueId *out_kept)
+PlanValueId
+plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                              const PlanValueId *v, PlanTensorRole feeds, PlanValueId *out_kept)
 {
   /* v: norm, its quantised forms, its whole forms */
   PlanLayerGraph *net = b->net;
@@ -212,7 +203,7 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
       read = add_quantize (b, module, in, v[1], v[2], feeds, b->sizes->split_rows, hidden, &kept);
   if (b->tp > 1 && !b->splits)
     {
-      add (net, PLAN_NODE_COPY_TP, module, read, read);
+      plan_layer_add (net, PLAN_NODE_COPY_TP, module, read, read);
       *out_kept = kept;
       return read;
     }
@@ -221,75 +212,78 @@ add_product_input (Builder *b, PlanModule module, PlanValueId in, const PlanValu
       *out_kept = kept;
       return read;
     }
-  PlanNode *node = add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
+  PlanNode *node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
   node->cols = b->sizes->split_rows * hidden;
   node->is_cheap = !b->keeps_gathered;
-  define (net, v[3], b->sizes->rows * hidden, net->values[read].dtype);
+  plan_layer_define (net, v[3], b->sizes->rows * hidden, net->values[read].dtype);
   *out_kept = v[3];
   if (kept != read)
     {
-      node = add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
+      node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
       node->cols = b->sizes->split_rows * hidden;
       node->is_cheap = node->is_lazy = TRUE;
-      define (net, v[4], b->sizes->rows * hidden, net->values[kept].dtype);
+      plan_layer_define (net, v[4], b->sizes->rows * hidden, net->values[kept].dtype);
       *out_kept = v[4];
     }
   return v[3];
 }
 
-static void
-add_linear (Builder *b, PlanModule module, PlanValueId in, PlanValueId kept, PlanValueId out,
-            PlanTensorRole weight, PlanTensorRole bias, gint64 cols, gint64 depth)
+void
+plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in, PlanValueId kept,
+                       PlanValueId out, PlanTensorRole weight, PlanTensorRole bias, gint64 cols,
+                       gint64 depth)
 {
-  PlanNode *node = add (b->net, PLAN_NODE_LINEAR, module, in, out);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LINEAR, module, in, out);
   node->kept = kept;
   node->weight = weight;
   node->bias = role (b, bias);
   node->rows = b->sizes->rows;
   node->cols = cols;
   node->depth = depth;
-  define (b->net, out, b->sizes->rows * cols, b->sizes->compute);
+  plan_layer_define (b->net, out, b->sizes->rows * cols, b->sizes->compute);
 }
 
 /* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
-static PlanValueId
-add_branch_end (Builder *b, PlanModule module, PlanValueId branch, PlanValueId sum,
-                PlanValueId post, PlanValueId stats, PlanTensorRole weight)
+PlanValueId
+plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId branch,
+                           PlanValueId sum, PlanValueId post, PlanValueId stats,
+                           PlanTensorRole weight)
 {
   PlanLayerGraph *net = b->net;
   if (b->tp > 1 && !b->splits)
-    add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols
+    plan_layer_add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols
         = b->sizes->rows * b->model->hidden;
   else if (b->tp > 1)
     {
-      PlanNode *node = add (net, PLAN_NODE_REDUCE_TP, module, branch, sum);
+      PlanNode *node = plan_layer_add (net, PLAN_NODE_REDUCE_TP, module, branch, sum);
       node->cols = b->sizes->split_rows * b->model->hidden;
-      define (net, sum, node->cols, b->sizes->compute);
+      plan_layer_define (net, sum, node->cols, b->sizes->compute);
       branch = sum;
     }
   if (role (b, weight) == NONE)
     return branch;
-  add_norm (b, PLAN_MODULE_OTHER, branch, post, stats, weight, NONE, NONE);
+  plan_layer_add_norm (b, PLAN_MODULE_OTHER, branch, post, stats, weight, NONE, NONE);
   return post;
 }
 
 static void
-add_residual (Builder *b, PlanValueId in, PlanValueId branch, PlanValueId mask, PlanValueId out)
+add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValueId mask,
+              PlanValueId out)
 {
-  PlanNode *node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
   node->other = branch;
   node->rows = b->sizes->split_rows;
   node->cols = b->model->hidden;
-  define (b->net, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
+  plan_layer_define (b->net, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
   if (!b->drops)
     return;
   node->stats = mask;
-  define (b->net, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
+  plan_layer_define (b->net, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
 /* What per-op selective recomputing keeps of the product just added: a part, or its output. */
 static void
-save (Builder *b, PlanValueId saved, gint64 cols)
+save (PlanLayerBuilder *b, PlanValueId saved, gint64 cols)
 {
   PlanNode *node = &b->net->nodes[b->net->n_nodes - 1];
   if (!b->sizes->per_op || cols == 0)
@@ -297,34 +291,34 @@ save (Builder *b, PlanValueId saved, gint64 cols)
   node->saved = cols == node->cols ? node->out : saved;
   node->saved_cols = cols;
   if (node->saved == saved)
-    define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
+    plan_layer_define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
 }
 
 /* A linear layer whose gradient reads what it reads. */
-static void
-add_plain_linear (Builder *b, PlanModule module, PlanValueId in, PlanValueId out,
-                  PlanTensorRole weight, gint64 cols, gint64 depth)
+void
+plan_layer_add_plain_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                             PlanValueId out, PlanTensorRole weight, gint64 cols, gint64 depth)
 {
-  add_linear (b, module, in, in, out, weight, NONE, cols, depth);
+  plan_layer_add_linear (b, module, in, in, out, weight, NONE, cols, depth);
 }
 
 /* The norm of a latent vector, which may have other columns behind it. */
 static void
-add_latent_norm (Builder *b, PlanValueId in, PlanValueId out, PlanValueId stats,
+add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValueId stats,
                  PlanTensorRole weight, gint64 cols)
 {
-  PlanNode *node = add (b->net, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
   node->stats = stats;
   node->weight = weight;
   node->rows = b->sizes->rows;
   node->cols = cols;
-  define (b->net, out, node->rows * cols, b->sizes->compute);
-  define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, out, node->rows * cols, b->sizes->compute);
+  plan_layer_define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
 }
 
 /* From the norm of x to what attention leaves, by way of latent queries, keys and values. */
 static void
-add_latent_attention (Builder *b, PlanValueId norm)
+add_latent_attention (PlanLayerBuilder *b, PlanValueId norm)
 {
   const PlanModel *m = b->model;
   const PlanSizes *sizes = b->sizes;
@@ -332,306 +326,153 @@ add_latent_attention (Builder *b, PlanValueId norm)
   const gint64 v_cols = sizes->heads * m->v_dim;
   if (m->q_lora > 0)
     {
-      add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_Q_LATENT, PLAN_TENSOR_Q_DOWN,
-                        m->q_lora, m->hidden);
+      plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_Q_LATENT,
+                                   PLAN_TENSOR_Q_DOWN, m->q_lora, m->hidden);
       add_latent_norm (b, PLAN_VALUE_Q_LATENT, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_STATS,
                        PLAN_TENSOR_Q_UP_NORM, m->q_lora);
-      add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q,
-                        PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
+      plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q,
+                                   PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
     }
   else
-    add_plain_linear (b, PLAN_MODULE_LATENT_UP, norm, PLAN_VALUE_Q, PLAN_TENSOR_Q, q_cols,
-                      m->hidden);
-  add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_KV_LATENT, PLAN_TENSOR_KV_DOWN,
-                    m->kv_lora + m->rope_dim, m->hidden);
+    plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, norm, PLAN_VALUE_Q, PLAN_TENSOR_Q,
+                                 q_cols, m->hidden);
+  plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_KV_LATENT,
+                               PLAN_TENSOR_KV_DOWN, m->kv_lora + m->rope_dim, m->hidden);
   add_latent_norm (b, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_STATS,
                    PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
-  add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV,
-                    PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim), m->kv_lora);
-  PlanNode *node
-      = add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q, PLAN_VALUE_K);
+  plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV,
+                               PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
+                               m->kv_lora);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
+                                   PLAN_VALUE_Q, PLAN_VALUE_K);
   node->other = PLAN_VALUE_KV;
   node->latent = PLAN_VALUE_KV_LATENT;
   node->col = PLAN_VALUE_V;
-  define (b->net, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
-  define (b->net, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
-  node = add (b->net, PLAN_NODE_LATENT_ATTENTION, PLAN_MODULE_CORE_ATTN, PLAN_VALUE_Q,
-              PLAN_VALUE_ATTN);
+  plan_layer_define (b->net, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
+  plan_layer_define (b->net, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
+  node = plan_layer_add (b->net, PLAN_NODE_LATENT_ATTENTION, PLAN_MODULE_CORE_ATTN, PLAN_VALUE_Q,
+                         PLAN_VALUE_ATTN);
   node->other = PLAN_VALUE_K;
   node->latent = PLAN_VALUE_V;
   node->stats = PLAN_VALUE_LSE;
-  define (b->net, PLAN_VALUE_ATTN, sizes->rows * v_cols, sizes->compute);
-  define (b->net, PLAN_VALUE_LSE, sizes->rows * sizes->heads, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, PLAN_VALUE_ATTN, sizes->rows * v_cols, sizes->compute);
+  plan_layer_define (b->net, PLAN_VALUE_LSE, sizes->rows * sizes->heads, PLAN_DTYPE_FP32);
 }
 
 static PlanValueId
-add_attention (Builder *b, PlanValueId qkv)
+add_attention (PlanLayerBuilder *b, PlanValueId qkv)
 {
   PlanLayerGraph *net = b->net;
   const gint64 heads = b->sizes->heads + b->sizes->kv_heads,
                out_cols = b->sizes->heads * b->sizes->head_dim;
   if (role (b, PLAN_TENSOR_Q_NORM) != NONE)
     {
-      PlanNode *node = add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
+      PlanNode *node
+          = plan_layer_add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
       node->stats = PLAN_VALUE_HEAD_STATS;
       node->rows = b->sizes->rows;
       node->cols = (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim;
-      define (net, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
-      define (net, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
+      plan_layer_define (net, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
+      plan_layer_define (net, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
       qkv = PLAN_VALUE_HEADS;
     }
   if (b->model->positions == PLAN_POSITIONS_ROPE)
-    add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
+    plan_layer_add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
   if (b->sizes->key_heads != b->sizes->kv_heads)
     {
-      PlanNode *node = add (net, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
+      PlanNode *node
+          = plan_layer_add (net, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
       node->rows = b->sizes->rows;
-      define (net, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
+      plan_layer_define (net, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
       qkv = PLAN_VALUE_WIDE;
     }
-  PlanNode *node = add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
+  PlanNode *node
+      = plan_layer_add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
   node->stats = PLAN_VALUE_LSE;
   node->rows = b->sizes->rows;
   node->cols = out_cols;
-  define (net, PLAN_VALUE_ATTN, b->sizes->rows * out_cols, b->sizes->compute);
-  define (net, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
+  plan_layer_define (net, PLAN_VALUE_ATTN, b->sizes->rows * out_cols, b->sizes->compute);
+  plan_layer_define (net, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
   if (b->pairs_keys)
     {
       node->col = PLAN_VALUE_PAIRS;
-      define (net, PLAN_VALUE_PAIRS, b->sizes->rows * 2 * b->sizes->kv_heads * b->sizes->head_dim,
-              b->sizes->compute);
+      plan_layer_define (net, PLAN_VALUE_PAIRS,
+                         b->sizes->rows * 2 * b->sizes->kv_heads * b->sizes->head_dim,
+                         b->sizes->compute);
     }
   return PLAN_VALUE_ATTN;
 }
 
 /* From x to what the attention branch adds. */
 static PlanValueId
-add_attention_branch (Builder *b)
+add_attention_branch (PlanLayerBuilder *b)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM1, PLAN_VALUE_NORM1_Q, PLAN_VALUE_NORM1_COL,
                                        PLAN_VALUE_NORM1_FULL, PLAN_VALUE_NORM1_FULL_COL };
   PlanValueId kept;
   const gboolean is_latent = b->model->kv_lora > 0;
   const gint64 attn_cols = b->sizes->heads * (is_latent ? b->model->v_dim : b->sizes->head_dim);
-  add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X, PLAN_VALUE_NORM1,
-            PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM, PLAN_TENSOR_ATTENTION_NORM_BIAS,
-            PLAN_TENSOR_QKV);
-  PlanValueId read
-      = add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms, PLAN_TENSOR_QKV, &kept);
+  plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
+                       PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
+                       PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
+  PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
+                                                   PLAN_TENSOR_QKV, &kept);
   if (is_latent)
     {
       add_latent_attention (b, read);
-      add_plain_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
-                        b->model->hidden, attn_cols);
-      return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
-                             PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
-                             PLAN_TENSOR_ATTENTION_POST_NORM);
+      plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_PROJ,
+                                   PLAN_TENSOR_PROJ, b->model->hidden, attn_cols);
+      return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
+                                        PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
+                                        PLAN_TENSOR_ATTENTION_POST_NORM);
     }
-  add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV,
-              PLAN_TENSOR_QKV_BIAS, (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim,
-              b->model->hidden);
+  plan_layer_add_linear (
+      b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
+      (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
   save (b, PLAN_VALUE_QKV_SAVED, (b->sizes->heads + b->sizes->kv_heads) * b->sizes->head_dim);
   add_attention (b, PLAN_VALUE_QKV);
   read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
                        PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols, &kept);
-  add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
-              PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
-  return add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
-                         PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS, PLAN_TENSOR_ATTENTION_POST_NORM);
+  plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
+                         PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
+  return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
+                                    PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
+                                    PLAN_TENSOR_ATTENTION_POST_NORM);
 }
 
 static PlanValueId
-add_mlp_branch (Builder *b, PlanValueId in)
+add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
                                        PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
   PlanLayerGraph *net = b->net;
   PlanValueId kept;
   const gint64 up = b->model->gated ? 2 * b->sizes->ffn : b->sizes->ffn;
-  add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
-            PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
-  PlanValueId read
-      = add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms, PLAN_TENSOR_GATE_UP, &kept);
-  add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
-              PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
+  plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
+                       PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
+  PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms,
+                                                   PLAN_TENSOR_GATE_UP, &kept);
+  plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
+                         PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
   save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);
-  PlanNode *node = add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
+  PlanNode *node
+      = plan_layer_add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
   node->rows = b->sizes->rows;
   node->cols = b->sizes->ffn;
-  define (net, PLAN_VALUE_ACT, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
+  plan_layer_define (net, PLAN_VALUE_ACT, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
   if (b->keeps_gate)
     {
       node->stats = PLAN_VALUE_GATE;
-      define (net, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
+      plan_layer_define (net, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
     }
   read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
                        PLAN_TENSOR_DOWN, b->sizes->rows, b->sizes->ffn, &kept);
-  add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
-              PLAN_TENSOR_DOWN_BIAS, b->model->hidden, b->sizes->ffn);
+  plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
+                         PLAN_TENSOR_DOWN_BIAS, b->model->hidden, b->sizes->ffn);
   save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);
-  return add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM, PLAN_VALUE_POST2,
-                         PLAN_VALUE_POST2_STATS, PLAN_TENSOR_MLP_POST_NORM);
-}
-
-/* The experts that every token goes through, on all tokens of the tensor-parallel group. */
-static PlanValueId
-add_shared_experts (Builder *b, PlanValueId norm)
-{
-  const PlanSizes *sizes = b->sizes;
-  const gint64 hidden = b->model->hidden, ffn = sizes->shared_ffn;
-  static const PlanValueId forms[]
-      = { PLAN_VALUE_NORM2, PLAN_NO_VALUE, PLAN_NO_VALUE, PLAN_VALUE_NORM2_FULL, PLAN_NO_VALUE };
-  PlanValueId kept;
-  const PlanValueId read
-      = add_product_input (b, PLAN_MODULE_SHARED, norm, forms, PLAN_TENSOR_SHARED_GATE_UP, &kept);
-  add_linear (b, PLAN_MODULE_SHARED, read, kept, PLAN_VALUE_SHARED_UP, PLAN_TENSOR_SHARED_GATE_UP,
-              NONE, b->model->gated ? 2 * ffn : ffn, hidden);
-  PlanNode *node = add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_UP,
-                        PLAN_VALUE_SHARED_ACT);
-  node->rows = sizes->rows;
-  node->cols = ffn;
-  define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
-  add_plain_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT, PLAN_VALUE_SHARED_DOWN,
-                    PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
-  return add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN, PLAN_VALUE_SHARED_SUM,
-                         PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
-}
-
-/* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
-static PlanNode *
-add_move (Builder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
-          gint64 out_rows, gint64 entries)
-{
-  PlanNode *node = add (b->net, kind, PLAN_MODULE_EXPERTS, in, out);
-  node->rows = in_rows;
-  node->cols = b->model->hidden;
-  node->depth = out_rows;
-  node->entries = entries;
-  define (b->net, out, out_rows * node->cols, b->sizes->compute);
-  return node;
-}
-
-/* Tokens to the ranks of their experts, or back. */
-static void
-add_send (Builder *b, PlanValueId in, PlanValueId out)
-{
-  const gint64 rows = b->sizes->expert_rows;
-  PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, rows, rows, 0);
-  node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
-}
-
-/* The router, and the way of the tokens to their experts; returns what these read. */
-static PlanValueId
-add_dispatch (Builder *b, PlanValueId norm)
-{
-  const PlanSizes *sizes = b->sizes;
-  const PlanModel *m = b->model;
-  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
-  const gint64 map = tokens * (2 * m->experts + 1);
-  PlanValueId at = PLAN_VALUE_SENT;
-  PlanNode *node = add (b->net, PLAN_NODE_ROUTE, PLAN_MODULE_EXPERTS, norm, PLAN_VALUE_PROBS);
-  node->stats = PLAN_VALUE_ROUTE_SAVED;
-  node->col = PLAN_VALUE_ROUTE_MAP;
-  node->weight = PLAN_TENSOR_ROUTER;
-  node->rows = tokens;
-  node->cols = m->experts;
-  node->depth = m->hidden;
-  define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
-  define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
-  define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
-  node = add_move (b, PLAN_NODE_PERMUTE, norm, PLAN_VALUE_SENT, tokens, rows, map);
-  node->other = PLAN_VALUE_PROBS;
-  node->stats = PLAN_VALUE_ROW_MAP;
-  node->col = PLAN_VALUE_ROW_PROBS;
-  node->map = PLAN_VALUE_ROUTE_MAP;
-  node->is_first_permute = TRUE;
-  define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
-  define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
-  node->waits = b->ep > 1;
-  if (b->ep > 1)
-    {
-      add_send (b, at, PLAN_VALUE_CAME);
-      at = PLAN_VALUE_CAME;
-    }
-  if (sizes->experts > 1)
-    {
-      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 2 * rows);
-      node->stats = PLAN_VALUE_SORT_MAP;
-      define (b->net, PLAN_VALUE_SORT_MAP, 2 * rows, PLAN_DTYPE_I32);
-      at = PLAN_VALUE_ROWS;
-    }
-  return at;
-}
-
-static PlanNode *
-add_expert_linear (Builder *b, PlanValueId in, PlanValueId out, PlanTensorRole weight, gint64 cols,
-                   gint64 depth)
-{
-  PlanNode *node = add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, in, out);
-  node->weight = weight;
-  node->rows = b->sizes->expert_rows;
-  node->cols = cols;
-  node->depth = depth;
-  define (b->net, out, node->rows * cols, b->sizes->compute);
-  return node;
-}
-
-/* Back to where the tokens are. Frameworks keep names for what went there, so that it stays. */
-static void
-add_combine (Builder *b)
-{
-  const PlanSizes *sizes = b->sizes;
-  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
-  PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
-  PlanNode *node;
-  if (sizes->experts > 1)
-    {
-      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows, 2 * rows);
-      node->map = PLAN_VALUE_SORT_MAP;
-      at = PLAN_VALUE_UNSORTED;
-    }
-  if (b->ep > 1)
-    {
-      add_send (b, at, PLAN_VALUE_RETURNED);
-      at = PLAN_VALUE_RETURNED;
-    }
-  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, rows, tokens,
-                   tokens * (2 * b->model->experts + 1));
-  node->map = PLAN_VALUE_ROW_MAP;
-  node->holds = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME)
-                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (PLAN_VALUE_UNSORTED);
-  node->waits = b->ep == 1;
-}
-
-static PlanValueId
-add_experts_branch (Builder *b, PlanValueId in)
-{
-  const PlanSizes *sizes = b->sizes;
-  const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
-  add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2, PLAN_TENSOR_MLP_NORM,
-            PLAN_TENSOR_MLP_NORM_BIAS, NONE);
-  const PlanValueId shared
-      = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
-  const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
-  add_expert_linear (b, rows, PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
-                     b->model->gated ? 2 * ffn : ffn, hidden);
-  PlanNode *node = add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
-                        PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
-  node->other = PLAN_VALUE_ROW_PROBS;
-  node->rows = sizes->expert_rows;
-  node->cols = ffn;
-  define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
-  add_expert_linear (b, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
-                     hidden, ffn);
-  add_combine (b);
-  if (shared == PLAN_NO_VALUE)
-    return PLAN_VALUE_COMBINED;
-  node = add (b->net, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED, PLAN_VALUE_MOE_OUT);
-  node->other = shared;
-  node->rows = sizes->split_rows;
-  node->cols = hidden;
-  define (b->net, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);
-  return PLAN_VALUE_MOE_OUT;
+  return plan_layer_add_branch_end (b, PLAN_MODULE_MLP, PLAN_VALUE_DOWN, PLAN_VALUE_DOWN_SUM,
+                                    PLAN_VALUE_POST2, PLAN_VALUE_POST2_STATS,
+                                    PLAN_TENSOR_MLP_POST_NORM);
 }
 
 /* A window of w lets the queries of a sequence of s see w - w^2 / 2s tokens on average. */
@@ -653,6 +494,40 @@ list_values (PlanLayerGraph *self)
                     | plan_value_bit (node->col) | plan_value_bit (node->saved);
       node->needs = needs (node);
     }
+}
+
+/* How many of `groups` equal groups of experts a token's `topk` are in, on average, when all are
+ * equally likely. */
+static double
+groups_reached (const PlanModel *model, gint64 groups)
+{
+  const double experts = (double)model->experts, own = experts / (double)groups;
+  double none = 1;
+  for (gint64 i = 0; i < model->topk; i++)
+    none *= MAX (experts - own - (double)i, 0) / (experts - (double)i);
+  return (double)groups * (1 - none);
+}
+
+/* Where each token goes once to each node that wants it, and there once to each rank: the rows that
+ * come to the fullest rank, and what a rank sends on the link and on the network. A router that
+ * chooses among some groups of experts reaches no more nodes than those. */
+static void
+count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
+                 const PlanCluster *cluster)
+{
+  const gint64 ep = plan->value[PLAN_EP];
+  const gint64 linked = CLAMP (plan_cluster_linked_devices (cluster), 1, ep);
+  const gint64 nodes = (ep + linked - 1) / linked;
+  const double imbalance = MIN ((double)plan->value[PLAN_MOE_IMBALANCE] / 1e6, (double)ep);
+  const double tokens = (double)self->split_rows * imbalance;
+  const double ranks = model->experts > 0 ? groups_reached (model, ep) : 0;
+  double reached = model->experts > 0 ? groups_reached (model, nodes) : 0;
+  if (model->router_group_topk > 0)
+    reached = MIN (reached, (double)model->router_group_topk);
+  self->came_rows
+      = MIN ((gint64)ceil (tokens * ranks), MIN (self->expert_rows, self->split_rows * ep));
+  self->near_rows = (gint64)((double)self->came_rows * (double)(linked - 1) / (double)linked);
+  self->far_rows = (gint64)(tokens * reached * (double)(nodes - 1) / (double)nodes);
 }
 
 /* Rows that come to the experts of the fullest rank: as many from each rank, at most all. */
@@ -691,6 +566,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .linear = plan_field_dtype (plan, PLAN_COMPUTE),
                        .weights = plan_weight_copies_dtype (plan) };
   self->expert_rows = expert_rows (model, plan, self->split_rows);
+  count_sent_rows (self, model, plan, cluster);
   self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
@@ -700,18 +576,18 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
 }
 
 static void
-init_graph (PlanLayerGraph *self, const Builder *common, guint kind, gint64 seq)
+init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gint64 seq)
 {
   const PlanModel *model = common->model;
-  Builder b = *common;
+  PlanLayerBuilder b = *common;
   b.net = self;
   self->keys = kind & PLAN_LAYER_WINDOWED ? windowed_keys (model, seq) : seq;
-  define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
+  plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
   const PlanValueId before = model->parallel ? PLAN_VALUE_X : PLAN_VALUE_HIDDEN2;
-  const PlanValueId mlp
-      = kind & PLAN_LAYER_EXPERTS ? add_experts_branch (&b, before) : add_mlp_branch (&b, before);
+  const PlanValueId mlp = kind & PLAN_LAYER_EXPERTS ? plan_layer_add_experts_branch (&b, before)
+                                                    : add_mlp_branch (&b, before);
   add_residual (&b, PLAN_VALUE_HIDDEN2, mlp, PLAN_VALUE_MASK2, PLAN_VALUE_OUT);
   list_values (self);
 }
@@ -740,19 +616,21 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
   memset (self->values, 0, sizeof self->values);
   init_sizes (&self->sizes, model, plan, stack, cluster);
   plan_model_count_kinds (model, value[PLAN_SEQ], self->layers);
-  const Builder b = { .sizes = &self->sizes,
-                      .model = model,
-                      .tp = value[PLAN_TP],
-                      .ep = value[PLAN_EP],
-                      .splits = value[PLAN_SP] == PLAN_SP_ON,
-                      .drops = plan_drops_hidden (plan),
-                      .fuses_norms
-                      = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
-                      .keeps_gate = stack->separate_gate && model->gated && !compiles,
-                      .compiles = compiles,
-                      .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
-                      .pairs_keys = stack->pairs_keys,
-                      .quantises_on_use = stack->quantises_on_use };
+  const PlanLayerBuilder b = {
+    .sizes = &self->sizes,
+    .model = model,
+    .tp = value[PLAN_TP],
+    .ep = value[PLAN_EP],
+    .dispatcher = value[PLAN_EP] > 1 ? value[PLAN_MOE_DISPATCHER] : PLAN_MOE_DISPATCHER_ALLTOALL,
+    .splits = value[PLAN_SP] == PLAN_SP_ON,
+    .drops = plan_drops_hidden (plan),
+    .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
+    .keeps_gate = stack->separate_gate && model->gated && !compiles,
+    .compiles = compiles,
+    .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
+    .pairs_keys = stack->pairs_keys,
+    .quantises_on_use = stack->quantises_on_use
+  };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
       self->of[kind].n_nodes = 0;

@@ -68,6 +68,7 @@ typedef struct
   PlanValueId map;             /* that rows are moved by, where another node made it */
   PlanValueId latent;          /* what latent keys and values, and their common part, come of */
   gint64 entries;              /* of a map */
+  gint64 near, far;            /* rows that go over the link and the network, once to each rank */
   PlanValueSet holds;          /* what is not given back before, though nothing reads it */
   gboolean is_first_permute;   /* of tokens that are here, by what the router says */
   gboolean waits;              /* the host waits here for numbers of rows */
@@ -96,8 +97,9 @@ typedef struct
 typedef struct
 {
   gint64 experts, expert_ffn, shared_ffn, expert_rows; /* of this rank; rows that come to it */
-  PlanDtype router;                                    /* format of the router's scores */
-  gint64 rows;                                         /* tokens of a micro batch on this rank */
+  gint64 came_rows, near_rows, far_rows; /* where each token comes once to a rank (PlanNode) */
+  PlanDtype router;                      /* format of the router's scores */
+  gint64 rows;                           /* tokens of a micro batch on this rank */
   gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
   gint64 key_heads;   /* that attention reads: kv_heads, or heads where they are repeated */

@@ -185,15 +185,22 @@ plan_lower_wait (PlanLower *self, PlanRef event)
 }
 
 void
-plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
-                       const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record)
+plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                          const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
 {
   const PlanRef done = plan_lower_ref (self->done);
   plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
   PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
-  fill (self, op, refs, &count, PLAN_WAITS (done, wait));
+  fill (self, op, refs, dims, PLAN_WAITS (done, wait));
   op->group = group;
   op->record = record;
+}
+
+void
+plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                       const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record)
+{
+  plan_lower_collective_of (self, kind, stream, group, refs, &count, wait, record);
 }
 
 void

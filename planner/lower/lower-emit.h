@@ -37,6 +37,11 @@ void plan_lower_wait (PlanLower *self, PlanRef event); /* of the compute stream;
 void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                             const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record);
 
+/* The same of an op whose size is more than a count. */
+void plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
+                               const PlanRef *refs, const gint64 *dims, PlanRef wait,
+                               PlanRef record);
+
 /* Communication within the tensor-parallel group, which compute waits for. */
 void plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count);
 

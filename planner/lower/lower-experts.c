@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts: the router, the way of the tokens to their experts and back, and the products there, in
- * either pass (after Megatron-LM's moe_layer.py, router.py and token_dispatcher.py at d98e8a64,
- * dispatcher alltoall). Every rank gets as many rows, `expert_rows`: those of the fullest one. */
+ * either pass (after Megatron-LM's moe_layer.py, router.py and token_dispatcher.py at d98e8a64).
+ * Every rank gets as many rows, `expert_rows`: those of the fullest one. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -10,6 +10,55 @@
 #include "planner/lower/lower-step.h"
 
 #define REF(array) plan_lower_ref (lower->array)
+
+/* DeepEP's buffers, by channels of two processors each: rows in flight of each rank that is near,
+ * and each way of each node, with what goes beside a row (csrc/config.hpp, Config::get_*_size_hint,
+ * and deep_ep/buffer.py, get_dispatch_config and get_combine_config). */
+#define DEEPEP_CHANNELS 10
+static const struct
+{
+  gint64 ranks;
+  guint64 near, far; /* rows */
+} deepep_rows[] = { { 8, 256, 0 },     { 16, 288, 128 },  { 64, 288, 128 },        { 96, 480, 128 },
+                    { 128, 560, 128 }, { 144, 720, 128 }, { G_MAXINT64, 720, 128 } };
+
+static guint64
+deepep_bytes (const PlanLower *self, gint64 linked)
+{
+  const gint64 ep = self->plan->value[PLAN_EP];
+  const guint64 row = 2 * (guint64)self->model->hidden + 8 + 128 * 8 + 128 * 4 + 128 * 4;
+  guint i = 0;
+  while (deepep_rows[i].ranks < ep)
+    i++;
+  const guint64 nodes = (guint64)((ep + linked - 1) / linked);
+  return DEEPEP_CHANNELS * row
+         * ((guint64)linked * deepep_rows[i].near
+            + (nodes > 1 ? 2 * nodes * deepep_rows[i].far : 0));
+}
+
+/* HybridEP's have room for all rows of the group (csrc/hybrid_ep/buffer/intranode.cu). */
+static guint64
+hybridep_bytes (const PlanLower *self, gint64 linked)
+{
+  const guint64 rows = (guint64)(self->sizes->split_rows * self->plan->value[PLAN_EP]);
+  return rows * (2 * (guint64)self->model->hidden + 4 * (guint64)(self->sizes->experts * linked));
+}
+
+guint64
+plan_lower_dispatch_bytes (const PlanLower *self)
+{
+  const gint64 ep = self->plan->value[PLAN_EP];
+  const gint64 linked = CLAMP (plan_cluster_linked_devices (self->cluster), 1, ep);
+  switch (self->plan->value[PLAN_MOE_DISPATCHER])
+    {
+    case PLAN_MOE_DISPATCHER_DEEPEP:
+      return deepep_bytes (self, linked);
+    case PLAN_MOE_DISPATCHER_HYBRIDEP:
+      return hybridep_bytes (self, linked);
+    default:
+      return 0;
+    }
+}
 
 static PlanRef
 value (const PlanLayer *self, PlanValueId id)
@@ -103,8 +152,9 @@ permute (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef map = value (self, node->stats), probs = value (self, PLAN_VALUE_ROW_PROBS);
   gint64 dims[4];
-  plan_lower_compute (lower, PLAN_OP_ROW_MAP, PLAN_REFS (map, value (self, node->map)),
-                      PLAN_DIMS (lower->sizes->split_rows, lower->model->experts, node->entries));
+  plan_lower_compute (
+      lower, PLAN_OP_ROW_MAP, PLAN_REFS (map, value (self, node->map)),
+      PLAN_DIMS (node->rows, MAX ((node->entries / node->rows - 1) / 2, 1), node->entries));
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in), map, probs,
                                  node->is_first_permute ? value (self, node->other) : probs),
@@ -166,11 +216,33 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
   plan_lower_wait (lower, REF (sent_rows));
 }
 
+/* The same by a library that sends a row once to each rank: from `node->rows` rows, or back to as
+ * many. `refs`: out, in, shares of the experts, and of what. */
+static void
+send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const PlanRef *refs)
+{
+  PlanLower *lower = self->lower;
+  const gint64 here = is_back ? node->depth : node->rows,
+               there = is_back ? node->rows : node->depth;
+  plan_lower_collective_of (lower, PLAN_OP_SEND_TOKENS, PLAN_STREAM_TENSOR, lower->expert_group,
+                            refs, PLAN_DIMS (there, here, node->cols, node->near, node->far),
+                            PLAN_REF_NONE, REF (sent_rows));
+  plan_lower_wait (lower, REF (sent_rows));
+}
+
 /* Rows, and where they go to their experts, the shares of these as well. */
 static void
 send_rows (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  if (node->near + node->far > 0)
+    {
+      wait_for_counts (self, node);
+      send_tokens (self, node, FALSE,
+                   PLAN_REFS (value (self, node->out), value (self, node->in),
+                              value (self, node->col), value (self, node->other)));
+      return;
+    }
   const PlanRef probs = value (self, node->other);
   exchange (lower, value (self, node->out), value (self, node->in), node->rows * node->cols);
   if (probs.array >= 0)
@@ -183,6 +255,21 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
   const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+  if (node->near + node->far > 0)
+    {
+      const gboolean has_probs = node->col != PLAN_NO_VALUE;
+      const PlanRef none = PLAN_REF_NONE, here = REF (grad[PLAN_VALUE_PROBS]);
+      if (has_probs)
+        plan_lower_alloc (lower, here);
+      send_tokens (self, node, TRUE,
+                   PLAN_REFS (din, plan_layer_gradient (self, node->out), has_probs ? here : none,
+                              has_probs ? dprobs : none));
+      if (has_probs)
+        plan_lower_free (lower, dprobs);
+      plan_layer_drop_gradient (self, node->out);
+      plan_layer_add_share (self, node->in, din);
+      return;
+    }
   exchange (lower, din, plan_layer_gradient (self, node->out), node->rows * node->cols);
   if (node->other != PLAN_NO_VALUE)
     exchange (lower, dprobs, dprobs, node->rows);

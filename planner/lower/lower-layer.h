@@ -60,6 +60,9 @@ guint64 plan_lower_own_part (const PlanLower *self, guint64 elements);
 void plan_lower_gathered_product (PlanLower *self, const PlanLowerProduct *product, PlanRef own);
 void plan_lower_reduced_product (PlanLower *self, const PlanLowerProduct *product, PlanRef sum);
 
+/* What the library that sends tokens takes for itself, outside any allocator's memory. */
+guint64 plan_lower_dispatch_bytes (const PlanLower *self);
+
 /* Leaves what the backward pass reads in out, lse and qkv; that one takes dqkv. */
 void plan_lower_declare_attention (PlanLower *self);
 

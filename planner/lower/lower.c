@@ -437,6 +437,9 @@ declare_expert_groups (PlanLower *self)
   if (self->model->experts == 0)
     return;
   self->expert_group = group (self, "expert", ep, 1);
+  if (self->expert_group >= 0)
+    plan_schedule_register (self->schedule, (guint)self->expert_group,
+                            plan_lower_dispatch_bytes (self));
   self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep);
   self->expert_gather_group = IS (self, AG_GROUP, ON)
                                   ? group (self, "expert_gather", self->expert_ranks, ep)

@@ -12,7 +12,8 @@
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
   X (ETP, "etp", "1", 1u << 1)                                                                                   \
-  X (MOE_DISPATCHER, "moe_dispatcher", "alltoall", BIT (MOE_DISPATCHER, ALLTOALL))                               \
+  X (MOE_DISPATCHER, "moe_dispatcher", "alltoall, deepep or hybridep", BIT (MOE_DISPATCHER, ALLTOALL) |          \
+     BIT (MOE_DISPATCHER, DEEPEP) | BIT (MOE_DISPATCHER, HYBRIDEP))                                              \
   X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "on", BIT (MOE_GROUPED_GEMM, ON))                                     \
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \

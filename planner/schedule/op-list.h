@@ -347,7 +347,13 @@
      (count), 0, ((buf, updates, count))) \
   X (EXCHANGE, "exchange", COLLECTIVE, OTHER, COLLECTIVE, \
      "this rank's elements to the next, the one before's here", \
-     (count), 0, ((out, writes, count), (in, reads, count)))
+     (count), 0, ((out, writes, count), (in, reads, count))) \
+  X (SEND_TOKENS, "send_tokens", COLLECTIVE, OTHER, COLLECTIVE, \
+     "rows to the ranks of their experts, or back, once to each rank and node; `near` of them over " \
+     "the link, `far` over the network; and the experts' shares of them", \
+     (out_rows, in_rows, cols, near, far), 0, \
+     ((out, writes, out_rows * cols), (in, reads, in_rows * cols), \
+      (row_probs, may_write, out_rows), (probs, may_read, in_rows)))
 /* clang-format on */
 
 /* What an op's time follows from: X (ID, "name"). Bytes that go through memory, at the share of its

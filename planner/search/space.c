@@ -162,14 +162,20 @@ add_recompute_of_experts (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* Degrees that divide the experts and the devices. */
+/* Degrees that divide the experts and the devices, and how tokens are sent where there are any. */
 static void
 add_experts (PlanSpace *self)
 {
+  static const gint64 dispatchers[] = { PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP };
   GArray *axis = new_axis (self);
   for (gint64 ep = 1; ep <= self->model->experts; ep *= 2)
-    if (self->model->experts % ep == 0 && plan_cluster_devices (self->cluster) % ep == 0)
-      ADD (axis, PLAN_EP, ep);
+    {
+      if (self->model->experts % ep != 0 || plan_cluster_devices (self->cluster) % ep != 0)
+        continue;
+      ADD (axis, PLAN_EP, ep, SET (MOE_DISPATCHER, ALLTOALL));
+      for (guint i = 0; ep > 1 && i < G_N_ELEMENTS (dispatchers); i++)
+        ADD (axis, PLAN_EP, ep, PLAN_MOE_DISPATCHER, dispatchers[i]);
+    }
 }
 
 static void

@@ -340,6 +340,30 @@ consider_direct (Collective *self, const PlanOp *op)
                    .stages = TRUE });
 }
 
+/* Processors that a library's kernels for experts keep busy (Megatron-LM's defaults). */
+#define DEEPEP_SMS 20
+#define HYBRIDEP_SMS 16
+
+/* Tokens to the ranks of their experts: over the network once to each node, and from there over the
+ * link to each rank (DeepEP's csrc/kernels/internode.cu; hybrid-ep's alike). */
+static void
+consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
+{
+  const double row = (double)plan_dtype_bytes (dtype, (guint64)op->dims[PLAN_DIM_SEND_TOKENS_cols]);
+  const double near = row * (double)op->dims[PLAN_DIM_SEND_TOKENS_near];
+  const double far = row * (double)op->dims[PLAN_DIM_SEND_TOKENS_far];
+  const gboolean is_hybrid = value (self, PLAN_MOE_DISPATCHER, PLAN_MOE_DISPATCHER_DEEPEP)
+                             == PLAN_MOE_DISPATCHER_HYBRIDEP;
+  self->bytes = row * (double)op->dims[PLAN_DIM_SEND_TOKENS_out_rows];
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
+            (Way){ .link_seconds = near / (self->link * param (self, SIM_PARAM_RING_SHARE)),
+                   .network_seconds = far / (self->port * param (self, SIM_PARAM_NET_SHARE)),
+                   .sms = is_hybrid ? HYBRIDEP_SMS : DEEPEP_SMS,
+                   .stages = TRUE });
+}
+
 gint64
 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
@@ -457,6 +481,8 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
     return time;
   if (has_user_buffers (&self, op))
     consider_user_buffers (&self, op);
+  else if (op->kind == PLAN_OP_SEND_TOKENS)
+    consider_tokens (&self, op, dtype);
   else if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)
     consider_direct (&self, op);
   else

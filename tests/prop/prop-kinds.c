@@ -66,7 +66,8 @@ START_TEST (tokens_go_to_their_experts_and_back)
   const gboolean again = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                          && value[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_MOE & 1;
   double sent = 0;
-  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
+      || value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     {
       test_case_clear (&c);
       return;
@@ -83,6 +84,44 @@ START_TEST (tokens_go_to_their_experts_and_back)
                  "seed %d: %.0f elements, not %.0f or %.0f", _i, sent, layers * once,
                  layers * most);
   test_case_clear (&c);
+}
+END_TEST
+
+/* Experts of tokens that are drawn one by one: a rank or a node is reached once, however many of a
+ * token's experts it has. */
+START_TEST (tokens_are_sent_once)
+{
+  static const gint64 eps[] = { 2, 4, 8, 16 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autoptr (PlanModel) model = plan_model_new ("qwen3-30b-a3b,layers=1", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:2", NULL);
+  const gint64 ep = eps[_i], own = model->experts / ep, tokens = 4096;
+  g_autofree char *words = g_strdup_printf (
+      "gbs=16 mbs=1 seq=4096 router_dtype=fp32 moe_dispatcher=deepep ep=%d", (int)ep);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  double came = 0, near = 0, far = 0;
+  for (gint64 token = 0; token < tokens; token++)
+    {
+      guint64 ranks = 0, nodes = 0, experts[2] = { 0, 0 };
+      for (gint64 n = 0; n < model->topk;)
+        {
+          const gint64 expert = g_rand_int_range (rand, 0, (gint32)model->experts);
+          if (experts[expert / 64] >> (expert % 64) & 1)
+            continue;
+          experts[expert / 64] |= G_GUINT64_CONSTANT (1) << (expert % 64);
+          ranks |= G_GUINT64_CONSTANT (1) << (expert / own);
+          nodes |= G_GUINT64_CONSTANT (1) << (expert / own / 8);
+          n++;
+        }
+      came += __builtin_popcountll (ranks);
+      near += __builtin_popcountll (ranks & ~(ranks & 1));
+      far += __builtin_popcountll (nodes & ~G_GUINT64_CONSTANT (1)); /* of a token in node 0 */
+    }
+  const PlanSizes *sizes = &of->graphs.sizes;
+  ck_assert_msg (fabs ((double)sizes->came_rows / came - 1) < 0.02, "%.0f", came);
+  ck_assert_msg (fabs ((double)sizes->far_rows - far) < 0.02 * (double)tokens, "%.0f", far);
+  if (ep <= 8)
+    ck_assert_msg (fabs ((double)sizes->near_rows / near - 1) < 0.03, "%.0f", near);
 }
 END_TEST
 
@@ -228,6 +267,7 @@ main (void)
   test_add_share (tcase, schedules_pass_their_check, 400);
   test_add_share (tcase, tokens_go_to_their_experts_and_back, 200);
   test_add_share (tcase, products_are_those_of_the_model, 200);
+  tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   suite_add_tcase (suite, tcase);

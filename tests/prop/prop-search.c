@@ -89,7 +89,7 @@ small_space (const Case *c, int seed, guint allow)
 #define FIRST_OPEN 6 /* of the spaces */
 #define FIRST_STACK 14
 #define FIRST_EXPERTS 18
-#define N_SPACES 24
+#define N_SPACES 21
 #define EVERY_CLASS ((1u << PLAN_N_ALLOW) - 1)
 
 /* A small space with every class open: some recipes and some of what leans on the host. */
@@ -144,13 +144,13 @@ stack_space (const Case *c, int seed)
   return space;
 }
 
-/* A small space of a model with experts: all degrees, and what can be recomputed of them. */
+/* A small space of a model with experts: two degrees, and what can be recomputed of them. */
 static PlanSpace *
 expert_space (const Case *c, int seed)
 {
   static const gint64 stacks[]
       = { PLAN_STACK_MEGATRON_FSDP, PLAN_STACK_MEGATRON, PLAN_STACK_FSDP2 };
-  const gint64 one = 1, mbs[] = { 1, 2 };
+  const gint64 one = 1, mbs[] = { 1, 2 }, ep[] = { 1, 4 };
   gboolean pinned[PLAN_N_FIELDS] = { FALSE };
   Plan base;
   plan_init (&base);
@@ -162,6 +162,8 @@ expert_space (const Case *c, int seed)
       = plan_space_new (c->model, c->cluster, &base, pinned, seed % 2 ? 1u << PLAN_ALLOW_MIXED : 0);
   ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_CP, &one, 1, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_EP, ep, 2, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_TP, mbs, 2, NULL));
   return space;
 }
 

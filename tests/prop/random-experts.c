@@ -25,7 +25,7 @@ random_expert_model (guint seed)
       "expert_ffn=%d,dense_layers=%d",
       layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
-      g_rand_int_range (rand, 1, 5), 64 * g_rand_int_range (rand, 1, 5),
+      g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 0, layers - 1));
   g_autofree char *spec
       = is_latent ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
@@ -54,6 +54,9 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan_set (plan, "stack", stacks[g_rand_int_range (rand, 0, 3)], NULL);
   plan->value[PLAN_STRATEGY] = g_rand_int_range (rand, 0, 4);
   plan->value[PLAN_EP] = ONE_OF (rand, 1, 2, 4, 8);
+  plan->value[PLAN_MOE_DISPATCHER]
+      = ONE_OF (rand, PLAN_MOE_DISPATCHER_ALLTOALL, PLAN_MOE_DISPATCHER_ALLTOALL,
+                PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP);
   plan->value[PLAN_TP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_CP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);

@@ -687,10 +687,30 @@ START_TEST (kernels_sum_parts)
 END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
-static const PlanOpKind not_here[]
-    = { PLAN_OP_SOFTCAP,        PLAN_OP_SOFTCAP_BWD,  PLAN_OP_ROW_STAT,        PLAN_OP_COPY,
-        PLAN_OP_ATTENTION_JOIN, PLAN_OP_ADAMW_HOST,   PLAN_OP_DROPOUT,         PLAN_OP_DROPOUT_ADD,
-        PLAN_OP_DROPOUT_BWD,    PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD };
+static const PlanOpKind not_here[] = { PLAN_OP_SOFTCAP,
+                                       PLAN_OP_SOFTCAP_BWD,
+                                       PLAN_OP_ROW_STAT,
+                                       PLAN_OP_COPY,
+                                       PLAN_OP_ATTENTION_JOIN,
+                                       PLAN_OP_ADAMW_HOST,
+                                       PLAN_OP_DROPOUT,
+                                       PLAN_OP_DROPOUT_ADD,
+                                       PLAN_OP_DROPOUT_BWD,
+                                       PLAN_OP_REPEAT_HEADS,
+                                       PLAN_OP_REPEAT_HEADS_BWD,
+                                       PLAN_OP_LATENT_ROPE,
+                                       PLAN_OP_LATENT_ROPE_BWD,
+                                       PLAN_OP_LATENT_ATTENTION,
+                                       PLAN_OP_LATENT_ATTENTION_BWD,
+                                       PLAN_OP_ROUTE,
+                                       PLAN_OP_ROUTE_BWD,
+                                       PLAN_OP_ROW_MAP,
+                                       PLAN_OP_PERMUTE,
+                                       PLAN_OP_UNPERMUTE,
+                                       PLAN_OP_GROUPED_GEMM,
+                                       PLAN_OP_GROUPED_GEMM_ADD,
+                                       PLAN_OP_EXPERT_ACTIVATE,
+                                       PLAN_OP_EXPERT_ACTIVATE_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)

@@ -596,7 +596,7 @@ static const struct
   { "expert-settings-are-megatron-s", "mixtral-8x7b",
     "gbs=64 stack=fsdp2 ep=2 moe_dispatcher=allgather" },
   { "not-built-yet-etp", "mixtral-8x7b", "gbs=64 etp=2" },
-  { "not-built-yet-moe_dispatcher", "mixtral-8x7b", "gbs=64 moe_dispatcher=hybridep" },
+  { "not-built-yet-moe_dispatcher", "mixtral-8x7b", "gbs=64 moe_dispatcher=allgather" },
   { "not-built-yet-moe_grouped_gemm", "mixtral-8x7b", "gbs=64 moe_grouped_gemm=off" },
   { "not-built-yet-moe_permute_fusion", "mixtral-8x7b", "gbs=64 moe_permute_fusion=off" },
   { "not-built-yet-moe_shared_overlap", "deepseek-v3", "gbs=64 moe_shared_overlap=on" },

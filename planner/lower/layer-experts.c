@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/lower/layer-builder.h"
+
+#define NONE PLAN_N_TENSORS /* no weight */
+
+/* The experts that every token goes through, on all tokens of the tensor-parallel group. */
+static PlanValueId
+add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 hidden = b->model->hidden, ffn = sizes->shared_ffn;
+  static const PlanValueId forms[]
+      = { PLAN_VALUE_NORM2, PLAN_NO_VALUE, PLAN_NO_VALUE, PLAN_VALUE_NORM2_FULL, PLAN_NO_VALUE };
+  PlanValueId kept;
+  const PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_SHARED, norm, forms,
+                                                         PLAN_TENSOR_SHARED_GATE_UP, &kept);
+  plan_layer_add_linear (b, PLAN_MODULE_SHARED, read, kept, PLAN_VALUE_SHARED_UP,
+                         PLAN_TENSOR_SHARED_GATE_UP, NONE, b->model->gated ? 2 * ffn : ffn, hidden);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,
+                                   PLAN_VALUE_SHARED_UP, PLAN_VALUE_SHARED_ACT);
+  node->rows = sizes->rows;
+  node->cols = ffn;
+  plan_layer_define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
+  plan_layer_add_plain_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT, PLAN_VALUE_SHARED_DOWN,
+                               PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
+  return plan_layer_add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN,
+                                    PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
+}
+
+/* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
+static PlanNode *
+add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
+          gint64 out_rows, gint64 entries)
+{
+  PlanNode *node = plan_layer_add (b->net, kind, PLAN_MODULE_EXPERTS, in, out);
+  node->rows = in_rows;
+  node->cols = b->model->hidden;
+  node->depth = out_rows;
+  node->entries = entries;
+  plan_layer_define (b->net, out, out_rows * node->cols, b->sizes->compute);
+  return node;
+}
+
+/* Tokens to the ranks of their experts, or back. */
+static PlanNode *
+add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, gint64 out_rows)
+{
+  PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, in_rows, out_rows, 0);
+  if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
+    node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
+  else
+    {
+      node->near = b->sizes->near_rows;
+      node->far = b->sizes->far_rows;
+    }
+  return node;
+}
+
+/* By the experts that the router chose. */
+static PlanNode *
+add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
+                   gint64 experts)
+{
+  const gint64 rows = b->sizes->expert_rows, map = in_rows * (2 * experts + 1);
+  PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, in, out, in_rows, rows, map);
+  node->other = PLAN_VALUE_PROBS;
+  node->stats = PLAN_VALUE_ROW_MAP;
+  node->col = PLAN_VALUE_ROW_PROBS;
+  node->map = PLAN_VALUE_ROUTE_MAP;
+  node->is_first_permute = TRUE;
+  plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
+  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+  return node;
+}
+
+/* Libraries that send each token once to a rank: DeepEP leaves them to be sorted there, HybridEP
+ * sorts them on the way (Megatron-LM's token_dispatcher.py, _DeepepManager and _HybridEPManager).
+ */
+static PlanValueId
+add_library_dispatch (PlanLayerBuilder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  PlanNode *node;
+  if (b->dispatcher == PLAN_MOE_DISPATCHER_DEEPEP)
+    {
+      node = add_send (b, norm, PLAN_VALUE_CAME, sizes->split_rows, sizes->came_rows);
+      node->waits = TRUE;
+      add_first_permute (b, PLAN_VALUE_CAME, PLAN_VALUE_ROWS, sizes->came_rows, sizes->experts);
+      return PLAN_VALUE_ROWS;
+    }
+  node = add_send (b, norm, PLAN_VALUE_ROWS, sizes->split_rows, sizes->expert_rows);
+  node->waits = TRUE;
+  node->other = PLAN_VALUE_PROBS;
+  node->col = PLAN_VALUE_ROW_PROBS;
+  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
+  return PLAN_VALUE_ROWS;
+}
+
+static PlanValueId
+add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 rows = sizes->expert_rows;
+  PlanValueId at = PLAN_VALUE_SENT;
+  PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
+  node->waits = b->ep > 1;
+  if (b->ep > 1)
+    {
+      add_send (b, at, PLAN_VALUE_CAME, rows, rows);
+      at = PLAN_VALUE_CAME;
+    }
+  if (sizes->experts > 1)
+    {
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 2 * rows);
+      node->stats = PLAN_VALUE_SORT_MAP;
+      plan_layer_define (b->net, PLAN_VALUE_SORT_MAP, 2 * rows, PLAN_DTYPE_I32);
+      at = PLAN_VALUE_ROWS;
+    }
+  return at;
+}
+
+/* The router, and the way of the tokens to their experts; returns what these read. */
+static PlanValueId
+add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const PlanModel *m = b->model;
+  const gint64 tokens = sizes->split_rows;
+  PlanNode *node
+      = plan_layer_add (b->net, PLAN_NODE_ROUTE, PLAN_MODULE_EXPERTS, norm, PLAN_VALUE_PROBS);
+  node->stats = PLAN_VALUE_ROUTE_SAVED;
+  node->col = PLAN_VALUE_ROUTE_MAP;
+  node->weight = PLAN_TENSOR_ROUTER;
+  node->rows = tokens;
+  node->cols = m->experts;
+  node->depth = m->hidden;
+  plan_layer_define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
+  plan_layer_define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
+  return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL ? add_alltoall_dispatch (b, norm)
+                                                       : add_library_dispatch (b, norm);
+}
+
+static PlanNode *
+add_expert_linear (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanTensorRole weight,
+                   gint64 cols, gint64 depth)
+{
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, in, out);
+  node->weight = weight;
+  node->rows = b->sizes->expert_rows;
+  node->cols = cols;
+  node->depth = depth;
+  plan_layer_define (b->net, out, node->rows * cols, b->sizes->compute);
+  return node;
+}
+
+/* Frameworks keep names for what went to the experts, so that it stays until all is back. */
+static void
+hold_rows (PlanNode *node)
+{
+  node->holds = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME)
+                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (PLAN_VALUE_UNSORTED);
+}
+
+/* Back to where the tokens are. */
+static void
+add_library_combine (PlanLayerBuilder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
+  if (b->dispatcher == PLAN_MOE_DISPATCHER_HYBRIDEP)
+    {
+      hold_rows (add_send (b, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_COMBINED, rows, tokens));
+      return;
+    }
+  PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
+                             rows, sizes->came_rows, sizes->came_rows * (2 * sizes->experts + 1));
+  node->map = PLAN_VALUE_ROW_MAP;
+  hold_rows (add_send (b, PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, sizes->came_rows, tokens));
+}
+
+static void
+add_alltoall_combine (PlanLayerBuilder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
+  PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
+  PlanNode *node;
+  if (sizes->experts > 1)
+    {
+      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows, 2 * rows);
+      node->map = PLAN_VALUE_SORT_MAP;
+      at = PLAN_VALUE_UNSORTED;
+    }
+  if (b->ep > 1)
+    {
+      add_send (b, at, PLAN_VALUE_RETURNED, rows, rows);
+      at = PLAN_VALUE_RETURNED;
+    }
+  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, rows, tokens,
+                   tokens * (2 * b->model->experts + 1));
+  node->map = PLAN_VALUE_ROW_MAP;
+  node->waits = b->ep == 1;
+  hold_rows (node);
+}
+
+PlanValueId
+plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
+  plan_layer_add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
+                       PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, NONE);
+  const PlanValueId shared
+      = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
+  const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
+  add_expert_linear (b, rows, PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
+                     b->model->gated ? 2 * ffn : ffn, hidden);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
+                                   PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
+  node->other = PLAN_VALUE_ROW_PROBS;
+  node->rows = sizes->expert_rows;
+  node->cols = ffn;
+  plan_layer_define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
+  add_expert_linear (b, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
+                     hidden, ffn);
+  if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
+    add_alltoall_combine (b);
+  else
+    add_library_combine (b);
+  if (shared == PLAN_NO_VALUE)
+    return PLAN_VALUE_COMBINED;
+  node = plan_layer_add (b->net, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED,
+                         PLAN_VALUE_MOE_OUT);
+  node->other = shared;
+  node->rows = sizes->split_rows;
+  node->cols = hidden;
+  plan_layer_define (b->net, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);
+  return PLAN_VALUE_MOE_OUT;
+}
