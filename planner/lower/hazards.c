@@ -164,6 +164,13 @@ experts_reduce_alone (const PlanFacts *f)
 }
 
 static gboolean
+wants_deepep (const PlanFacts *f)
+{
+  return f->model->experts > 0 && f->value[PLAN_EP] > 1
+         && (IS (f, MOE_DISPATCHER, DEEPEP) || IS (f, MOE_DISPATCHER, HYBRIDEP));
+}
+
+static gboolean
 is_not_run (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_NATIVE)
@@ -229,6 +236,9 @@ static const PlanRuleEntry hazards[] = {
       "gradients onto themselves: what has accumulated doubles, or is scaled again, with every micro batch; a smaller ep, or one "
       "micro batch, avoids it", "Megatron-LM issue #6660", 0 },
     experts_reduce_alone, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_DP_OUTER, PLAN_GBS, PLAN_MBS), PLAN_LEVEL (LEARNING) },
+  { { "dispatcher-is-a-library", "moe_dispatcher=deepep and hybridep call DeepEP (hybridep its branch hybrid-ep), which must be built for "
+      "the cluster's network; moe_dispatcher=alltoall needs NCCL alone", "Megatron-LM transformer/moe/fused_a2a.py", 0 },
+    wants_deepep, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP) },
 };
 /* clang-format on */
 
