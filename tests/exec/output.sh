@@ -105,7 +105,9 @@ json 1 '"message" : "' fsdplan db list --db "$work/none.db" --format=json
 
 # Ctrl-C while plans are scored: those found so far, and that they are not all.
 interrupted () { LD_PRELOAD=$top_builddir/tests/fake/interrupt.so INTERRUPT_AT=$1 fsdplan query $plan --no-keep ${2-}; }
-if interrupted 0 --format=csv 2>/dev/null | grep -q '^1,'; then
+if test -n "$(sh -c 'kill -INT $$; echo ignored' 2>/dev/null)"; then
+  echo "# what started this ignores Ctrl-C, and so does all that it starts: it is not tried"
+elif interrupted 0 --format=csv 2>/dev/null | grep -q '^1,'; then
   json 130 '"complete" : false' interrupted 60 --format=json
   grep -q '"rank" : 1' "$work/out" || complain "no answer of those found"
   grep -q "interrupted: this is the best so far" "$work/err" || complain "nothing says that more was to come"
