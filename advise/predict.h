@@ -43,7 +43,7 @@ gboolean advise_prediction_can_expand (const AdvisePrediction *self);
 gboolean advise_prediction_expand (AdvisePrediction *self, const AdviseInput *input,
                                    GError **error);
 
-/* What a case's schedule costs, from the best sources there are. */
+/* The cost of each op of the case's schedule: measured where the store has it, else modelled. */
 SimCost *advise_cost_of (const AdviseInput *input, const PlanCase *of, const PlanSchedule *schedule,
                          GError **error);
 

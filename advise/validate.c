@@ -314,7 +314,7 @@ input_of (const AdviseRun *run, const SimAdjustments *adjustments, const char *d
                         .db = db };
 }
 
-/* Makes the case of every run and numbers what is alike. */
+/* Each run becomes a PlanCase; runs with equal plans, and with equal questions, get one number. */
 static void
 resolve (AdviseValidation *self)
 {

@@ -1,4 +1,4 @@
-/* What a checkpoint says of the run that wrote it, and whether this one goes on with it. */
+/* Resuming: the settings that a checkpoint records beside those of the run that reads it. */
 #pragma once
 #include "cli/run/train.h"
 #include <glib.h>

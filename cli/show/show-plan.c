@@ -41,7 +41,7 @@ derive (const PlanCase *of, Figure *out)
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
   gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
   gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
-  if (layout->by_size) /* buckets are no layer's, and pad what they hold */
+  if (layout->by_size) /* a bucket may span layers, so padding is a bucket's */
     {
       g_auto (PlanBuckets) buckets = { 0 };
       plan_buckets_init (&buckets, of->model, &layout->rule);

@@ -50,8 +50,8 @@ G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_a == (int)PLAN_REF_RMSNORM_weight);
 G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_weight == (int)PLAN_REF_RMSNORM_weight + 2);
 G_STATIC_ASSERT ((int)PLAN_REF_ADD_LAYERNORM_weight == (int)PLAN_REF_LAYERNORM_weight + 2);
 
-/* A piece of what a norm reads, the first time; where it is a + b of `sum` (or NULL), that is
- * stored before, so that the norm reads what has been rounded. */
+/* Elements [at, at + count) of a norm's input. With the op `sum`, which may be NULL, they are its
+ * a + b, stored and read back: the norm sees them rounded to the format that they are kept in. */
 static const float *
 read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
 {

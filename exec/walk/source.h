@@ -9,8 +9,8 @@ G_BEGIN_DECLS
 gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
                             guint64 first, guint64 count, float *out, GError **error);
 
-/* Of all that a run trains on, the first token of a step; what it is evaluated on is always the
- * same, and begins with 0. */
+/* The first token of a step, counted from where training began. Evaluation always begins at token 0
+ * of its own data. */
 gint64 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step);
 
 /* The tokens from one on, a sequence of them, and next tokens; those to evaluate on are never

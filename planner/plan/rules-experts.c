@@ -46,14 +46,7 @@ static gboolean
 devices_do_not_divide (const PlanFacts *f)
 {
   static const PlanField degrees[] = { PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER };
-  gint64 rest = plan_cluster_devices (f->cluster);
-  for (guint i = 0; i < G_N_ELEMENTS (degrees); i++)
-    {
-      if (rest % f->value[degrees[i]] != 0)
-        return TRUE;
-      rest /= f->value[degrees[i]];
-    }
-  return FALSE;
+  return !plan_rules_degrees_divide (f, degrees, G_N_ELEMENTS (degrees));
 }
 
 static gboolean

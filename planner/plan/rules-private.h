@@ -60,4 +60,7 @@ const PlanRuleEntry *plan_rules_unbuilt (guint i);    /* what this one does not 
 PlanFacts plan_rules_facts (const Plan *plan, const PlanModel *model, const PlanCluster *cluster);
 char *plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *facts);
 
+/* Whether the product of these degrees of parallelism divides the cluster's devices. */
+gboolean plan_rules_degrees_divide (const PlanFacts *f, const PlanField *degrees, guint n);
+
 G_END_DECLS

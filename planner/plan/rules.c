@@ -3,6 +3,19 @@
 
 #include "planner/plan/rules-private.h"
 
+gboolean
+plan_rules_degrees_divide (const PlanFacts *f, const PlanField *degrees, guint n)
+{
+  gint64 rest = plan_cluster_devices (f->cluster);
+  for (guint i = 0; i < n; i++)
+    {
+      if (rest % f->value[degrees[i]] != 0)
+        return FALSE;
+      rest /= f->value[degrees[i]];
+    }
+  return TRUE;
+}
+
 char *
 plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
 {
