@@ -5,6 +5,7 @@
 
 #include "advise/predict.h"
 #include "planner/lower/lower.h"
+#include "planner/plan/stages.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/slowdown-bound.h"
@@ -95,6 +96,8 @@ static gboolean
 is_awaited (const PlanSchedule *schedule, guint node)
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
+  if (op->kind == PLAN_OP_TRADE)
+    return TRUE;
   if (op->stream != PLAN_STREAM_TENSOR || op->n_waits == 0
       || node + 1 == plan_schedule_n_nodes (schedule))
     return FALSE;
@@ -159,12 +162,14 @@ copies_activations (const Plan *plan)
 }
 
 static gboolean
-find_step (const AdviseFloors *self, const Plan *plan, gboolean is_simulated, Work *out)
+find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is_simulated,
+           Work *out)
 {
   const AdviseInput *input = self->input;
   /* Nothing of a micro batch's time depends on workspaces. */
   g_autoptr (PlanCase) of = plan_case_new (input->model, input->cluster, plan, NULL, NULL);
-  g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, 0, NULL) : NULL;
+  const guint rank = (guint)(stage * plan_cluster_devices (input->cluster) / plan->value[PLAN_PP]);
+  g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, rank, NULL) : NULL;
   g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, NULL) : NULL;
   if (!cost)
     return FALSE;
@@ -177,20 +182,24 @@ find_step (const AdviseFloors *self, const Plan *plan, gboolean is_simulated, Wo
 /* Of a step of so many micro batches without communication between data-parallel ranks but at its
  * end. */
 static gboolean
-find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 micro_batches, Work *out)
+find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 micro_batches,
+              Work *out)
 {
   Plan relaxed;
   plan_bound_relax (plan, self->input->cluster, micro_batches, &relaxed);
-  return find_step (self, &relaxed, copies_activations (plan), out);
+  return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
-/* What the third micro batch adds to two; nothing where that cannot be said. */
+/* What one more micro batch adds to two, or to as many as there are stages; nothing where that
+ * cannot be said. */
 static Work
-find_micro_batch (AdviseFloors *self, const Plan *plan)
+find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   Plan key;
   Work two, three, work = { .chain = { 0 } };
-  plan_bound_relax (plan, self->input->cluster, 2, &key);
+  const gint64 few = MAX (plan->value[PLAN_PP], 2);
+  plan_bound_relax (plan, self->input->cluster, few, &key);
+  key.value[PLAN_COMM_UNIT] = stage + 1; /* which those plans have not */
   g_mutex_lock (&self->lock);
   const Work *known = g_hash_table_lookup (self->micro_batches, &key);
   if (known)
@@ -198,7 +207,8 @@ find_micro_batch (AdviseFloors *self, const Plan *plan)
   g_mutex_unlock (&self->lock);
   if (known)
     return work;
-  if (find_relaxed (self, plan, 2, &two) && find_relaxed (self, plan, 3, &three))
+  if (find_relaxed (self, plan, stage, few, &two)
+      && find_relaxed (self, plan, stage, few + 1, &three))
     work = add (&three, &two, -1);
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->micro_batches, g_memdup2 (&key, sizeof key),
@@ -210,18 +220,19 @@ find_micro_batch (AdviseFloors *self, const Plan *plan)
 /* Where some layers are recomputed and others are not, each one more makes the same difference to
  * sums. */
 static Work
-find_work (AdviseFloors *self, const Plan *plan)
+find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   const gint64 layers = plan->value[PLAN_RECOMPUTE_LAYERS];
   if (plan->value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL
       || plan->value[PLAN_RECOMPUTE_METHOD] != PLAN_RECOMPUTE_METHOD_BLOCK
-      || layers >= self->input->model->layers || copies_activations (plan))
-    return find_micro_batch (self, plan);
+      || layers >= self->input->model->layers / plan->value[PLAN_PP] - 1
+      || copies_activations (plan))
+    return find_micro_batch (self, plan, stage);
   Plan some = *plan;
   some.value[PLAN_RECOMPUTE_LAYERS] = 1;
-  const Work one = find_micro_batch (self, &some);
+  const Work one = find_micro_batch (self, &some, stage);
   some.value[PLAN_RECOMPUTE_LAYERS] = 2;
-  const Work two = find_micro_batch (self, &some), another = add (&two, &one, -1);
+  const Work two = find_micro_batch (self, &some, stage), another = add (&two, &one, -1);
   return add (&one, &another, layers - 1);
 }
 
@@ -248,10 +259,10 @@ chain_ns (const Work *work, const Plan *resolved)
 /* What a stream or the host does, it does one after the other. Leaving ops out shortens the longest
  * path by what they took on it at most. */
 static gint64
-floor_ns (AdviseFloors *self, const Plan *resolved)
+stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
-  const Work work = find_work (self, resolved);
+  const Work work = find_work (self, resolved, stage);
   const gint64 *of = work.of, *streams = &work.of[WORK_STREAMS];
   const gint64 less = adding_left_out_ns (&work, resolved);
   const gint64 less_launch = is_fused ? of[WORK_ADDING_LAUNCH] : 0;
@@ -260,7 +271,29 @@ floor_ns (AdviseFloors *self, const Plan *resolved)
   for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
     if (s != PLAN_STREAM_COMPUTE)
       most = MAX (most, streams[s]);
-  return plan_micro_batches (resolved, self->input->cluster) * MAX (most, 0);
+  return MAX (most, 0);
+}
+
+/* Every micro batch of a stage; of a pipeline also what it takes the first one to get there, and
+ * the last one's gradient to get back. */
+static gint64
+floor_ns (AdviseFloors *self, const Plan *resolved)
+{
+  const AdviseInput *input = self->input;
+  const gint64 n = plan_micro_batches (resolved, input->cluster);
+  const gint64 stages = resolved->value[PLAN_PP];
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
+  gint64 before = 0, most = 0, layers = -1, each = 0;
+  for (gint64 stage = 0; stage < stages; stage++)
+    {
+      const PlanStage part = plan_stage_of (input->model, stack, resolved, stage);
+      if (stage == 0 || part.has_head || part.layers != layers)
+        each = stage_floor_ns (self, resolved, stage);
+      layers = stage == 0 ? -1 : part.layers;
+      most = MAX (most, before + n * each);
+      before += each;
+    }
+  return most;
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
@@ -327,7 +360,7 @@ find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches
 {
   Plan few;
   plan_bound_exchange (plan, self->input->cluster, micro_batches, &few);
-  return find_step (self, &few, FALSE, out);
+  return find_step (self, &few, 0, FALSE, out);
 }
 
 /* What the third micro batch of a plan exchanges; nothing where that cannot be said. */
@@ -362,12 +395,12 @@ gint64
 advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
 {
   Plan here = *resolved;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || resolved->value[PLAN_PP] > 1
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const Exchange exchange = find_exchange (self, resolved);
-  const Work work = find_work (self, &here);
+  const Work work = find_work (self, &here, 0);
   return plan_micro_batches (resolved, self->input->cluster)
          * floor_beside_ns (&work, &exchange, resolved);
 }

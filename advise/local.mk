@@ -8,6 +8,7 @@ libadvise_a_SOURCES = \
   %D%/input.c %D%/input.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/predict.c %D%/predict.h \
+  %D%/stages.c %D%/stages.h \
   %D%/query-closest.c \
   %D%/query.c %D%/query.h \
   %D%/resize.c %D%/resize.h \

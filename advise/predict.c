@@ -11,6 +11,7 @@
 #include "planner/base/error.h"
 #include "planner/lower/hazards.h"
 #include "planner/lower/lower.h"
+#include "planner/plan/stages.h"
 #include "planner/schedule/step-ops.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
@@ -22,6 +23,7 @@ advise_prediction_clear (AdvisePrediction *self)
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->trace, plan_trace_free);
   g_clear_pointer (&self->hazards, g_ptr_array_unref);
+  g_clear_pointer (&self->stages, g_array_unref);
 }
 
 double
@@ -32,18 +34,19 @@ advise_mib (guint64 bytes)
 
 /* What the time of each op tells, as it ran beside others. */
 static void
-take_times (AdvisePrediction *self, const SimCost *cost, const gint64 *node_ns)
+take_times (AdvisePrediction *self, const PlanSchedule *schedule, const SimCost *cost,
+            const gint64 *node_ns)
 {
-  const SimCostInput costs = sim_cost_input (self->of, self->schedule);
-  g_autofree gint64 *times = plan_schedule_step_times (self->schedule);
+  const SimCostInput costs = sim_cost_input (self->of, schedule);
+  g_autofree gint64 *times = plan_schedule_step_times (schedule);
   gint64 of[SIM_N_PROVENANCES] = { 0 }, total = 0, slowed = 0;
-  for (guint node = 0; node < plan_schedule_n_nodes (self->schedule); node++)
+  for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
     {
       if (times[node] == 0)
         continue;
       of[sim_cost_provenance (cost, node)] += node_ns[node];
       total += node_ns[node];
-      if (plan_schedule_node (self->schedule, node)->stream == PLAN_STREAM_COMPUTE)
+      if (plan_schedule_node (schedule, node)->stream == PLAN_STREAM_COMPUTE)
         slowed += node_ns[node] - times[node] * sim_cost_ns (cost, node);
     }
   for (guint p = 0; p < SIM_N_PROVENANCES && total > 0; p++)
@@ -88,25 +91,76 @@ advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *o
   return cost && sim_measure (schedule, cost, of->stack, advise_workspace (), out_summary, error);
 }
 
-/* The totals of a trace, and what its ops took. */
 static PlanTrace *
-measure (AdvisePrediction *self, const SimCost *cost, GError **error)
+trace_of (const SimSummary *summary)
+{
+  PlanTrace *trace = plan_trace_new ("sim");
+  trace->step_ns = summary->step_ns;
+  trace->compute_ns = summary->compute_ns;
+  trace->exposed_tensor_ns = summary->exposed_tensor_ns;
+  trace->exposed_gather_ns = summary->exposed_gather_ns;
+  trace->exposed_reduce_ns = summary->exposed_reduce_ns;
+  trace->exposed_copy_ns = summary->exposed_copy_ns;
+  trace->host_ns = summary->host_ns;
+  trace->idle_ns = summary->idle_ns;
+  trace->memory = summary->memory;
+  return trace;
+}
+
+/* The totals of a trace, and what its ops took. */
+static gboolean
+measure (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
   SimSummary summary;
-  if (!sim_measure (self->schedule, cost, self->of->stack, advise_workspace (), &summary, error))
-    return NULL;
-  PlanTrace *trace = plan_trace_new ("sim");
-  trace->step_ns = summary.step_ns;
-  trace->compute_ns = summary.compute_ns;
-  trace->exposed_tensor_ns = summary.exposed_tensor_ns;
-  trace->exposed_gather_ns = summary.exposed_gather_ns;
-  trace->exposed_reduce_ns = summary.exposed_reduce_ns;
-  trace->exposed_copy_ns = summary.exposed_copy_ns;
-  trace->host_ns = summary.host_ns;
-  trace->idle_ns = summary.idle_ns;
-  trace->memory = summary.memory;
-  take_times (self, cost, sim_measure_node_ns (advise_workspace ()));
-  return trace;
+  if (!(self->schedule = plan_lower (self->of, 0, error)))
+    return FALSE;
+  g_autoptr (SimCost) cost = advise_cost_of (input, self->of, self->schedule, error);
+  if (!cost
+      || !sim_measure (self->schedule, cost, self->of->stack, advise_workspace (), &summary, error))
+    return FALSE;
+  self->trace = trace_of (&summary);
+  take_times (self, self->schedule, cost, sim_measure_node_ns (advise_workspace ()));
+  return TRUE;
+}
+
+static AdviseStage
+stage_of (const PlanCase *of, gint64 number, const SimSummary *s)
+{
+  return (AdviseStage){ .part = plan_stage_of (of->model, of->stack, &of->plan, number),
+                        .step_ns = s->step_ns,
+                        .compute_ns = s->compute_ns,
+                        .exposed_ns = s->exposed_tensor_ns + s->exposed_gather_ns
+                                      + s->exposed_reduce_ns + s->exposed_copy_ns,
+                        .host_ns = s->host_ns,
+                        .idle_ns = s->idle_ns,
+                        .memory = s->memory };
+}
+
+/* The same of a pipeline: of its fullest stage, and what else is asked of all. */
+static gboolean
+measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error)
+{
+  g_auto (AdviseStages) stages = { 0 };
+  SimSummary summaries[SIM_MAX_STAGES];
+  if (!advise_stages_init (&stages, input, self->of, error))
+    return FALSE;
+  g_autoptr (SimStages) sim = NULL;
+  if (!advise_stages_measure (&stages, self->of, summaries, &sim, error))
+    return FALSE;
+  for (guint i = 0; i < stages.n; i++)
+    {
+      const AdviseStage stage = stage_of (self->of, i, &summaries[i]);
+      g_array_append_val (self->stages, stage);
+      if (summaries[i].memory.device > summaries[self->fullest].memory.device)
+        self->fullest = i;
+    }
+  self->trace = trace_of (&summaries[self->fullest]);
+  const guint fullest = self->fullest;
+  if (sim)
+    take_times (self, stages.schedules[fullest], stages.costs[fullest],
+                sim_stages_node_ns (sim, fullest));
+  self->schedule = g_steal_pointer (&stages.schedules[fullest]);
+  return TRUE;
 }
 
 /* Measurements of real machines hold for altered ones (--hw) only in part. */
@@ -155,13 +209,12 @@ find_error_range (AdvisePrediction *self, const AdviseInput *input)
 static gboolean
 predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
-  if (!(self->of = advise_case (input, &input->plan, error))
-      || !(self->schedule = plan_lower (self->of, 0, error)))
+  self->stages = g_array_new (FALSE, FALSE, sizeof (AdviseStage));
+  if (!(self->of = advise_case (input, &input->plan, error)))
     return FALSE;
   const PlanCase *of = self->of;
   const gint64 *value = of->plan.value;
-  g_autoptr (SimCost) cost = advise_cost_of (input, of, self->schedule, error);
-  if (!cost || !(self->trace = measure (self, cost, error)))
+  if (value[PLAN_PP] > 1 ? !measure_stages (input, self, error) : !measure (input, self, error))
     return FALSE;
   self->params_id = advise_params (input->adjustments, of->cluster, of->stack).id;
   find_error_range (self, input);

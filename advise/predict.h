@@ -2,6 +2,7 @@
 #pragma once
 #include "advise/compute-split.h"
 #include "advise/input.h"
+#include "advise/stages.h"
 #include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
@@ -12,9 +13,11 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  PlanCase *of; /* of the input's model and cluster, which need not outlive the rest */
-  PlanSchedule *schedule;
-  PlanTrace *trace; /* totals; spans and samples once they are asked for */
+  PlanCase *of;           /* of the input's model and cluster, which need not outlive the rest */
+  PlanSchedule *schedule; /* of a pipeline: of the stage that takes most memory */
+  PlanTrace *trace;       /* its totals; spans and samples once they are asked for */
+  GArray *stages;         /* AdviseStage: of a pipeline, in order; else empty */
+  guint fullest;          /* of them */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
   SimErrorRange error_range;                /* of step_ms; below 0: not known */

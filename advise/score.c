@@ -5,6 +5,7 @@
 
 #include "advise/floor.h"
 #include "advise/predict.h"
+#include "advise/stages.h"
 #include "advise/uncertainty.h"
 #include "planner/lower/lower.h"
 #include "planner/search/bound.h"
@@ -255,6 +256,31 @@ find_out (AdviseScorer *self, Scoring *s)
   return TRUE;
 }
 
+/* The same of a pipeline: every stage has to fit, and takes as long as all. */
+static gboolean
+find_out_stages (AdviseScorer *self, Scoring *s)
+{
+  g_auto (AdviseStages) stages = { 0 };
+  guint64 least = 0;
+  if (!advise_stages_init (&stages, self->input, s->of, NULL))
+    return FALSE;
+  for (guint i = 0; i < stages.n; i++)
+    least = MAX (least, sim_measure_least_bytes (stages.schedules[i], s->of->stack));
+  s->known.memory_bytes = MAX (s->known.memory_bytes, least);
+  if (!matters (self, s))
+    return FALSE;
+  guint n_steps;
+  s->known.time_ns = advise_stages_time (&stages, s->of, &n_steps);
+  if (s->known.time_ns < 0 || !matters (self, s))
+    return TRUE;
+  const guint fullest
+      = advise_stages_memory (&stages, s->of, n_steps, &s->known.memory_bytes, NULL);
+  s->known.is_whole = fullest < stages.n;
+  if (s->known.is_whole)
+    s->known.resting = sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack);
+  return TRUE;
+}
+
 static gboolean
 score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 enough_bytes,
        PlanScore *out_score)
@@ -267,12 +293,14 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 eno
   s.error = advise_memory_error (self->input->adjustments, of->cluster, of->stack);
   s.communicator_bytes = plan_bound_communicator_bytes (of);
   s.known = find_known (self, &s.key);
-  learn_held (self, &s);
+  const gboolean has_stages = of->plan.value[PLAN_PP] > 1;
+  if (!has_stages)
+    learn_held (self, &s);
   if (!matters (self, &s))
     return FALSE;
   if (!s.known.is_whole)
     {
-      const gboolean is_simulated = find_out (self, &s);
+      const gboolean is_simulated = has_stages ? find_out_stages (self, &s) : find_out (self, &s);
       keep_known (self, &s.key, &s.known, is_simulated);
     }
   *out_score = (PlanScore){ .time_ns = s.known.time_ns,

@@ -32,7 +32,7 @@ cmd_lower (int argc, char **argv, GError **error)
       || !cli_input_read (&options, NULL, &input, error)
       || !(of = advise_case (&input, &input.plan, error)))
     return CLI_FAILED;
-  const gint64 ranks = plan_data_parallel (&of->plan, of->cluster);
+  const gint64 ranks = plan_cluster_devices (of->cluster);
   if (rank >= ranks)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,

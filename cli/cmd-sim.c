@@ -246,6 +246,38 @@ print_peaks (const AdvisePrediction *p)
   printf (" MiB\n");
 }
 
+/* Of a pipeline, stage by stage. */
+static void
+print_stages (const AdvisePrediction *p)
+{
+  static const CliColumn columns[]
+      = { { "stage", TRUE },      { "layers", FALSE },           { "compute_ms", TRUE },
+          { "exposed_ms", TRUE }, { "host_ms", TRUE },           { "idle_ms", TRUE },
+          { "idle_pct", TRUE },   { "max_allocated_mib", TRUE }, { "device_mib", TRUE } };
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  if (p->stages->len == 0)
+    return;
+  for (guint i = 0; i < p->stages->len; i++)
+    {
+      const AdviseStage *s = &g_array_index (p->stages, AdviseStage, i);
+      g_autofree char *layers
+          = g_strdup_printf ("%s%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT "%s",
+                             s->part.has_embedding ? "embedding, " : "", s->part.first,
+                             s->part.first + s->part.layers - 1, s->part.has_head ? ", head" : "");
+      cli_table_add_int (table, i);
+      cli_table_add (table, layers);
+      cli_table_add_real (table, 1e-6 * (double)s->compute_ns, 2);
+      cli_table_add_real (table, 1e-6 * (double)s->exposed_ns, 2);
+      cli_table_add_real (table, 1e-6 * (double)s->host_ns, 2);
+      cli_table_add_real (table, 1e-6 * (double)s->idle_ns, 2);
+      cli_table_add_real (table, 100.0 * (double)s->idle_ns / (double)s->step_ns, 1);
+      cli_table_add_real (table, advise_mib (s->memory.max_allocated), 1);
+      cli_table_add_real (table, advise_mib (s->memory.device), 1);
+    }
+  cli_table_print (table, CLI_FORMAT_TABLE);
+  printf ("all else is of stage %u, which takes most memory\n\n", p->fullest);
+}
+
 static void
 print_details (const AdvisePrediction *p, const AdviseInput *input)
 {
@@ -257,6 +289,7 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
           input->model->name, input->cluster->name, plan_cluster_devices (input->cluster),
           input->cluster->device_name, p->of->stack->name, p->of->stack->source, label,
           p->of->plan.value[PLAN_GBS], p->of->plan.value[PLAN_SEQ]);
+  print_stages (p);
   print_time (p);
   g_autofree char *uncertainty = advise_describe_uncertainty (p->error_range);
   g_autofree char *costs = advise_describe_costs (p);

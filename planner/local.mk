@@ -12,6 +12,7 @@ libplanner_a_SOURCES += \
   %D%/base/units.c %D%/base/units.h
 # Transformers.
 libplanner_a_SOURCES += \
+  %D%/model/cut.h \
   %D%/model/layer-kinds.c %D%/model/layer-kinds.h \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
@@ -22,6 +23,7 @@ libplanner_a_SOURCES += \
   %D%/model/model-text.c \
   %D%/model/rope.c %D%/model/rope.h \
   %D%/model/safetensors.c %D%/model/safetensors.h \
+  %D%/model/stage.c %D%/model/stage.h \
   %D%/model/tensor.h \
   %D%/model/tensor-list.h
 # Machines.
@@ -60,10 +62,12 @@ libplanner_a_SOURCES += \
   %D%/plan/rules.c %D%/plan/rules-private.h %D%/plan/rules.h \
   %D%/plan/rules-experts.c \
   %D%/plan/rules-illegal.c \
+  %D%/plan/rules-pipeline.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \
   %D%/plan/stack.c %D%/plan/stack.h \
-  %D%/plan/stack-history.c %D%/plan/stack-history.h
+  %D%/plan/stack-history.c %D%/plan/stack-history.h \
+  %D%/plan/stages.c %D%/plan/stages.h
 # Where parameters lie.
 libplanner_a_SOURCES += \
   %D%/layout/buckets.c %D%/layout/buckets.h \
@@ -90,6 +94,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-layer-backward.c \
   %D%/lower/lower-loss.c \
   %D%/lower/lower-norm.c \
+  %D%/lower/lower-pipeline.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
   %D%/lower/lower-parts.h \
   %D%/lower/lower-quantizers.c \

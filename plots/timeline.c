@@ -93,6 +93,7 @@ group_of_collective (PlanOpKind kind)
     case PLAN_OP_ALL_GATHER:
       return GROUP_GATHER;
     case PLAN_OP_EXCHANGE:
+    case PLAN_OP_TRADE:
       return GROUP_EXCHANGE;
     case PLAN_OP_ALL_TO_ALL:
     case PLAN_OP_SEND_TOKENS:

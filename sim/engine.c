@@ -188,3 +188,29 @@ sim_engine_issue (SimEngine *self, const SimIssue *issue, SimClock *out_start)
   return self->n_proofs > 0 ? issue_op (self, issue, out_start, TRUE)
                             : issue_op (self, issue, out_start, FALSE);
 }
+
+static guint
+stream_clock (const SimEngine *self, PlanStream stream)
+{
+  return SIM_CLOCK_STREAMS + (self->is_serial ? PLAN_STREAM_COMPUTE : stream);
+}
+
+gint64
+sim_engine_ready (const SimEngine *self, const SimIssue *issue)
+{
+  const SimClock *clocks = sim_engine_clock (self, 0);
+  gint64 ready = MAX (clocks[stream_clock (self, issue->stream)].at,
+                      clocks[SIM_CLOCK_HOST].at + issue->launch_ns);
+  if (issue->group >= 0)
+    ready = MAX (ready, clocks[SIM_CLOCK_GROUPS + issue->group].at);
+  for (guint i = 0; i < issue->n_waits; i++)
+    ready = MAX (ready, clocks[SIM_CLOCK_EVENTS + issue->waits[i]].at);
+  return ready;
+}
+
+void
+sim_engine_hold (SimEngine *self, PlanStream stream, gint64 until_ns)
+{
+  SimClock *clock = sim_engine_clock (self, stream_clock (self, stream));
+  clock->at = MAX (clock->at, until_ns);
+}

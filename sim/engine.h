@@ -128,4 +128,8 @@ sim_engine_note_order (SimEngine *self, const SimClock *late, const SimClock *ea
  * runs beside what runs with it. */
 gint64 sim_engine_issue (SimEngine *self, const SimIssue *issue, SimClock *out_start);
 
+/* When an op could start; keeps its stream from anything before that time. */
+gint64 sim_engine_ready (const SimEngine *self, const SimIssue *issue);
+void sim_engine_hold (SimEngine *self, PlanStream stream, gint64 until_ns);
+
 G_END_DECLS

@@ -17,6 +17,7 @@ libsim_a_SOURCES += \
 # The simulator, op by op.
 libsim_a_SOURCES += \
   %D%/engine.c %D%/engine.h \
+  %D%/meet.c %D%/meet.h \
   %D%/memory.c %D%/memory.h \
   %D%/record-stream.c %D%/record-stream.h \
   %D%/sharing.c %D%/sharing.h \
@@ -35,6 +36,7 @@ libsim_a_SOURCES += \
   %D%/fast/program.c %D%/fast/program.h \
   %D%/fast/recall.c %D%/fast/recall.h \
   %D%/fast/rejoin.c %D%/fast/rejoin.h \
+  %D%/fast/stages.c %D%/fast/stages.h \
   %D%/fast/slowdown-bound.c %D%/fast/slowdown-bound.h \
   %D%/fast/tally.c %D%/fast/tally.h
 # Parameters from measured runs.

@@ -3,22 +3,39 @@
 
 #include "sim/sim.h"
 
+#include "planner/base/error.h"
 #include "sim/engine.h"
+#include "sim/meet.h"
 #include "sim/memory.h"
 
 #include <string.h>
 
+/* How much longer each stream is busy than the host. */
+typedef struct
+{
+  gint64 ns[PLAN_N_STREAMS];
+} Ahead;
+
+/* One rank of a stage on its way through a section. */
 typedef struct
 {
   const PlanSchedule *schedule;
   const SimCost *cost;
   SimEngine engine;
   SimMemory *memory;
+  PlanCursor cursor;
+  PlanTrace *trace;    /* what happens is noted there; NULL: nowhere */
+  gint64 begin_ns;     /* of the section, by the host's clock */
+  const PlanOp *meets; /* the op at which it waits for other stages */
+  gint64 ready_ns;     /* since when */
+  gint64 period, period_before;
+  Ahead now, before;
 } Run;
 
-static gint64
-issue (Run *run, const PlanCursor *cursor, const PlanOp *op, SimClock *out_start)
+static SimIssue
+issue_of (const Run *run, const PlanOp *op)
 {
+  const PlanCursor *cursor = &run->cursor;
   SimIssue now = { .kind = sim_issue_kind (op->kind),
                    .stream = op->stream,
                    .group = op->group,
@@ -33,7 +50,7 @@ issue (Run *run, const PlanCursor *cursor, const PlanOp *op, SimClock *out_start
     now.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
   if (op->record.array >= 0)
     now.record = plan_cursor_event (cursor, &op->record);
-  return sim_engine_issue (&run->engine, &now, out_start);
+  return now;
 }
 
 static gint64
@@ -43,47 +60,129 @@ host_ns (const Run *run)
 }
 
 static void
-note_memory (Run *run, PlanTrace *trace, const PlanCursor *cursor, const PlanOp *op, gint64 at_ns)
+note_memory (Run *run, const PlanOp *op, gint64 at_ns)
 {
-  const PlanCategory category = sim_memory_apply (run->memory, cursor, op);
-  if (trace && category != PLAN_CATEGORY_HOST)
-    plan_trace_add_sample (trace, category, at_ns, (gint64)sim_memory_live (run->memory, category));
+  const PlanCategory category = sim_memory_apply (run->memory, &run->cursor, op);
+  if (run->trace && category != PLAN_CATEGORY_HOST)
+    plan_trace_add_sample (run->trace, category, at_ns,
+                           (gint64)sim_memory_live (run->memory, category));
 }
 
-/* One section; with a trace, what happens is noted in it. Returns the host's time for it. */
-static gint64
-run_section (Run *run, PlanSection section, PlanTrace *trace)
+static void
+issue (Run *run, const PlanOp *op)
 {
-  const gint64 begin_ns = host_ns (run);
+  const SimIssue now = issue_of (run, op);
+  SimClock start = { 0 };
+  sim_memory_issue (run->memory, sim_cost_launches (run->cost, run->cursor.node));
+  const gint64 ns = sim_engine_issue (&run->engine, &now, &start);
+  gint64 start_ns = start.at;
+  if (now.kind == SIM_ISSUE_HOLD)
+    start_ns = MAX (start_ns, host_ns (run));
+  start_ns -= run->begin_ns;
+  if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+    note_memory (run, op, start_ns);
+  else if (run->trace)
+    plan_trace_add_span (run->trace, run->cursor.node, (gint32)plan_cursor_unit (&run->cursor, op),
+                         start_ns, start_ns + ns);
+}
+
+static void
+begin_section (Run *run, PlanSection section, PlanTrace *trace)
+{
+  plan_cursor_start (&run->cursor, run->schedule, section);
+  run->begin_ns = host_ns (run);
+  run->trace = trace;
+}
+
+/* Up to the next op at which it meets other stages, or to the end of the section. */
+static void
+advance (Run *run, const SimMeeting *meeting, guint stage)
+{
   const PlanOp *op;
-  PlanCursor cursor;
-  plan_cursor_start (&cursor, run->schedule, section);
-  while ((op = plan_cursor_next (&cursor)))
+  while ((op = plan_cursor_next (&run->cursor)))
     {
-      sim_memory_issue (run->memory, sim_cost_launches (run->cost, cursor.node));
-      const SimIssueKind kind = sim_issue_kind (op->kind);
-      SimClock start = { 0 };
-      const gint64 ns = issue (run, &cursor, op, &start);
-      gint64 start_ns = start.at;
-      if (kind == SIM_ISSUE_HOLD)
-        start_ns = MAX (start_ns, host_ns (run));
-      start_ns -= begin_ns;
-      if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
-        note_memory (run, trace, &cursor, op, start_ns);
-      else if (trace)
-        plan_trace_add_span (trace, cursor.node, (gint32)plan_cursor_unit (&cursor, op), start_ns,
-                             start_ns + ns);
+      if (sim_meet_is_meeting (meeting, stage, op))
+        {
+          const SimIssue now = issue_of (run, op);
+          run->ready_ns = sim_engine_ready (&run->engine, &now);
+          break;
+        }
+      issue (run, op);
     }
-  if (section != PLAN_SECTION_TEARDOWN)
-    sim_memory_end_step (run->memory);
-  return host_ns (run) - begin_ns;
+  run->meets = op;
 }
 
-/* How much longer each stream is busy than the host. */
-typedef struct
+/* Those who are all there begin what they do together. */
+static void
+meet (Run *runs, guint n, const gboolean *who)
 {
-  gint64 ns[PLAN_N_STREAMS];
-} Ahead;
+  gint64 start_ns = 0;
+  for (guint i = 0; i < n; i++)
+    if (who[i])
+      start_ns = MAX (start_ns, runs[i].ready_ns);
+  for (guint i = 0; i < n; i++)
+    if (who[i])
+      {
+        Run *run = &runs[i];
+        if (run->trace)
+          plan_trace_add_wait (run->trace, run->ready_ns - run->begin_ns, start_ns - run->begin_ns);
+        sim_engine_hold (&run->engine, run->meets->stream, start_ns);
+        issue (run, run->meets);
+      }
+}
+
+static gboolean
+meet_someone (Run *runs, const SimMeeting *meeting, GError **error)
+{
+  const PlanOp *ops[SIM_MAX_STAGES];
+  gboolean who[SIM_MAX_STAGES], is_over = TRUE;
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      ops[i] = runs[i].meets;
+      is_over = is_over && !ops[i];
+    }
+  for (guint i = 0; i < meeting->n; i++)
+    if (ops[i] && sim_meet_is_complete (meeting, i, ops, who))
+      {
+        meet (runs, meeting->n, who);
+        for (guint k = 0; k < meeting->n; k++)
+          if (who[k])
+            advance (&runs[k], meeting, k);
+        return TRUE;
+      }
+  if (!is_over)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "schedules: every stage of the pipeline waits for another one");
+  return FALSE;
+}
+
+/* One section of every stage; with traces, what happens is noted in them. */
+static gboolean
+run_section (Run *runs, const SimMeeting *meeting, PlanSection section, PlanTrace **traces,
+             GError **error)
+{
+  GError *deadlock = NULL;
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      begin_section (&runs[i], section, traces ? traces[i] : NULL);
+      advance (&runs[i], meeting, i);
+    }
+  while (meeting->n > 1 && meet_someone (runs, meeting, &deadlock))
+    ;
+  if (deadlock)
+    {
+      g_propagate_error (error, deadlock);
+      return FALSE;
+    }
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      if (section != PLAN_SECTION_TEARDOWN)
+        sim_memory_end_step (runs[i].memory);
+      runs[i].period_before = runs[i].period;
+      runs[i].period = host_ns (&runs[i]) - runs[i].begin_ns;
+    }
+  return TRUE;
+}
 
 static Ahead
 ahead_of (const SimEngine *engine)
@@ -96,36 +195,90 @@ ahead_of (const SimEngine *engine)
   return ahead;
 }
 
+/* Whether the last step left every stage as the one before did. */
+static gboolean
+is_steady (Run *runs, guint n)
+{
+  gboolean is_steady = TRUE;
+  for (guint i = 0; i < n; i++)
+    {
+      runs[i].before = runs[i].now;
+      runs[i].now = ahead_of (&runs[i].engine);
+      is_steady = is_steady && runs[i].period == runs[i].period_before
+                  && memcmp (&runs[i].now, &runs[i].before, sizeof runs[i].now) == 0;
+    }
+  return is_steady;
+}
+
+static gboolean
+run_step (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **error)
+{
+  for (guint i = 0; i < meeting->n; i++)
+    sim_memory_begin_step (runs[i].memory);
+  return run_section (runs, meeting, PLAN_SECTION_STEP, traces, error);
+}
+
+static gboolean
+run_all (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **error)
+{
+  guint steps = 0;
+  if (!run_section (runs, meeting, PLAN_SECTION_SETUP, NULL, error))
+    return FALSE;
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      runs[i].now = ahead_of (&runs[i].engine);
+      runs[i].period = -1;
+    }
+  do
+    if (!run_step (runs, meeting, NULL, error))
+      return FALSE;
+  while (!is_steady (runs, meeting->n) && ++steps < SIM_MAX_STEPS);
+  return run_step (runs, meeting, traces, error);
+}
+
+static gboolean
+report (Run *run, PlanTrace *trace, GError **error)
+{
+  trace->step_ns = run->period;
+  if (!sim_memory_report (run->memory, &trace->memory, error))
+    return FALSE;
+  plan_trace_attribute (trace, run->schedule);
+  return !g_getenv ("FSDPLAN_DEBUG_CHECK") || plan_trace_check (trace, run->schedule, error);
+}
+
+gboolean
+sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const PlanStack *stack,
+                PlanTrace **out_traces, gint64 *out_offsets, GError **error)
+{
+  g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
+  g_autofree Run *runs = g_new0 (Run, meeting->n);
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      const SimPace pace = sim_pace_of (meeting->schedules[i], costs[i]);
+      runs[i].schedule = meeting->schedules[i];
+      runs[i].cost = costs[i];
+      runs[i].memory = sim_memory_new (runs[i].schedule, stack, &pace);
+      sim_engine_init (&runs[i].engine, runs[i].schedule, runs[i].cost);
+      out_traces[i] = plan_trace_new ("sim");
+    }
+  gboolean ok = run_all (runs, meeting, out_traces, error);
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      ok = ok && report (&runs[i], out_traces[i], error);
+      if (out_offsets)
+        out_offsets[i] = runs[i].begin_ns - runs[0].begin_ns;
+      sim_memory_free (runs[i].memory);
+      sim_engine_clear (&runs[i].engine);
+    }
+  for (guint i = 0; i < meeting->n && !ok; i++)
+    g_clear_pointer (&out_traces[i], plan_trace_free);
+  return ok;
+}
+
 PlanTrace *
 sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, GError **error)
 {
-  const SimPace pace = sim_pace_of (schedule, cost);
-  g_autoptr (SimMemory) memory = sim_memory_new (schedule, stack, &pace);
-  g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
-  g_auto (SimEngine) engine = { 0 };
-  sim_engine_init (&engine, schedule, cost);
-  Run run = { .schedule = schedule, .cost = cost, .engine = engine, .memory = memory };
-
-  run_section (&run, PLAN_SECTION_SETUP, NULL);
-  Ahead now = ahead_of (&run.engine), before;
-  gint64 period = -1, period_before;
-  guint steps = 0;
-  do
-    {
-      before = now;
-      period_before = period;
-      sim_memory_begin_step (memory);
-      period = run_section (&run, PLAN_SECTION_STEP, NULL);
-      now = ahead_of (&run.engine);
-    }
-  while ((period != period_before || memcmp (&now, &before, sizeof now) != 0)
-         && ++steps < SIM_MAX_STEPS);
-  sim_memory_begin_step (memory);
-  trace->step_ns = run_section (&run, PLAN_SECTION_STEP, trace);
-  if (!sim_memory_report (memory, &trace->memory, error))
-    return NULL;
-  plan_trace_attribute (trace, schedule);
-  if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_trace_check (trace, schedule, error))
-    return NULL;
-  return g_steal_pointer (&trace);
+  const SimMeeting alone = { &schedule, 1 };
+  PlanTrace *trace;
+  return sim_run_stages (&alone, &cost, stack, &trace, NULL, error) ? trace : NULL;
 }

@@ -5,6 +5,7 @@
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"
+#include "sim/meet.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -16,5 +17,12 @@ G_BEGIN_DECLS
  * columns follow its allocator; `stack` may be NULL, then they are live bytes only. */
 PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                     GError **error);
+
+/* The same of a pipeline: one rank of every stage, and their costs. Returns one steady step of
+ * each, all of the same length, and when each begins its own, beside the first; NULL where nobody
+ * asks. */
+gboolean sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs,
+                         const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets,
+                         GError **error);
 
 G_END_DECLS

@@ -104,6 +104,7 @@ check_tests = \
   %D%/prop/prop-leap.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
+  %D%/prop/prop-pipeline.tap \
   %D%/prop/prop-product.tap \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-search.tap \

@@ -301,6 +301,7 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
     case PLAN_OP_ALL_REDUCE:
       return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
     case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these */
+    case PLAN_OP_TRADE:
     case PLAN_OP_SEND_TOKENS:
       PLAN_CASES_BUT_COLLECTIVES
       break;

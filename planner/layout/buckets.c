@@ -145,6 +145,22 @@ plan_buckets_find (const PlanBuckets *self, PlanTensorRole role, gint64 layer)
              : self->n_all - self->n_after + find_in (self->after, self->n_after, role);
 }
 
+/* What stages share has a bucket of its own on each: whether one ends with the i-th parameter that
+ * is taken, because that or the next one is shared. */
+static gboolean
+parts_copy (const PlanBuckets *self, const PlanBucketRule *rule, guint i)
+{
+  for (guint k = i; k < MIN (i + 2, self->n_all); k++)
+    {
+      gint64 layer;
+      const PlanTensor *tensor
+          = plan_buckets_tensor (self, rule->is_backwards ? self->n_all - 1 - k : k, &layer);
+      if (tensor->role == PLAN_TENSOR_EMBEDDING || tensor->role == PLAN_TENSOR_OUTPUT)
+        return TRUE;
+    }
+  return FALSE;
+}
+
 /* Cuts all parameters into spans. */
 static void
 cut (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
@@ -163,7 +179,8 @@ cut (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
       filled += tensor->rows * tensor->cols;
       if (filled < rule->closes_at
           && !(rule->parts_shared && model->tied_embeddings
-               && tensor->role == PLAN_TENSOR_EMBEDDING))
+               && tensor->role == PLAN_TENSOR_EMBEDDING)
+          && !(model->cut.shares_embedding && parts_copy (self, rule, i)))
         continue;
       filled = 0;
       self->n++;

@@ -156,15 +156,17 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   const gint64 replicas = is_hfsdp ? 1 : value[PLAN_DP_OUTER];
   const gint64 shards = data_parallel / replicas;
   const gint64 of_experts = plan_layout_expert_data_parallel (plan, data_parallel) / replicas;
-  const Builder b
-      = { .model = model,
-          .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
-          .tp = (guint64)value[PLAN_TP],
-          .closes_at = stack->bucket_elements == 0 ? 0
-                       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF
-                           ? G_MAXUINT64
-                           : MAX (stack->bucket_elements,
-                                  stack->bucket_elements_per_rank * (guint64)data_parallel) };
+  const Builder b = {
+    .model = model,
+    .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
+    .tp = (guint64)value[PLAN_TP],
+    /* Of later stages all gradients are one bucket (distributed_data_parallel.py 160). */
+    .closes_at
+    = stack->bucket_elements == 0 ? 0
+      : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF || model->cut.no_embedding
+          ? G_MAXUINT64
+          : MAX (stack->bucket_elements, stack->bucket_elements_per_rank * (guint64)data_parallel)
+  };
 
   memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
   self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;

@@ -3,6 +3,8 @@
 
 #include "planner/lower/case.h"
 
+#include "planner/plan/stages.h"
+
 PlanCase *
 plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                const PlanWorkspaces *asked, GError **error)
@@ -14,8 +16,10 @@ plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *p
   if (!plan_resolve (plan, model, cluster, &self->plan, error)
       || !(self->stack = plan_stack_of (&self->plan, cluster->kind, error)))
     return NULL;
+  const PlanStage first = plan_stage_of (model, self->stack, &self->plan, 0);
+  const PlanModel part = plan_stage_model (&first, model);
   plan_layer_graphs_init (&self->graphs, model, &self->plan, self->stack, cluster);
-  plan_layout_init (&self->layout, model, self->stack, &self->plan,
+  plan_layout_init (&self->layout, &part, self->stack, &self->plan,
                     plan_data_parallel (&self->plan, cluster) * self->plan.value[PLAN_CP]);
   return g_steal_pointer (&self);
 }

@@ -21,7 +21,7 @@ typedef struct _PlanCase
   const PlanWorkspaces *asked; /* of cuDNN about attention on these GPUs; NULL: it was not */
   Plan plan;                   /* resolved */
   const PlanStack *stack;
-  PlanLayout layout;
+  PlanLayout layout; /* of a pipeline: of its first stage */
   PlanLayerGraphs graphs;
 } PlanCase;
 

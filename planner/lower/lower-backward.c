@@ -16,7 +16,7 @@ static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
   const gboolean takes_more
-      = self->grad_comm != self->main_grads || self->bucket[PLAN_BUCKET_EMBEDDING].received >= 0;
+      = self->grad_comm != self->main_grads || plan_lower_any_bucket (self)->received >= 0;
   return self->shards_grads || (is_last && self->most_ranks * self->replicas > 1 && takes_more);
 }
 
@@ -192,7 +192,7 @@ head_backward (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
   const gint32 last = (gint32)self->stage.layers;
-  const PlanRef x = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, last);
+  const PlanRef x = plan_lower_output (self);
   const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
 
   plan_lower_loss_backward (self);
@@ -213,12 +213,13 @@ embedding_backward (PlanLower *self)
   const PlanSizes *sizes = self->sizes;
   const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
-                dout = splits ? ONE (embedded) : dx;
+                dout = splits ? ONE (embedded) : dx,
+                mask = plan_lower_in_row (self, ONE (embedded_mask));
   if (self->embedded_mask >= 0)
     {
-      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, ONE (embedded_mask)),
+      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, mask),
                           PLAN_DIMS (sizes->split_rows * m->hidden));
-      plan_lower_free (self, ONE (embedded_mask));
+      plan_lower_free (self, mask);
     }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
@@ -245,10 +246,26 @@ embedding_backward (PlanLower *self)
   plan_lower_compute (
       self, PLAN_OP_EMBED_BWD,
       PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
-                 ONE (tokens)),
+                 plan_lower_in_row (self, ONE (tokens))),
       PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
   plan_lower_free (self, dout);
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
+}
+
+static void
+around_head (PlanLower *self)
+{
+  if (self->stage.has_head)
+    head_backward (self);
+  else
+    plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
+}
+
+static void
+around_embedding (PlanLower *self)
+{
+  if (self->stage.has_embedding)
+    embedding_backward (self);
 }
 
 /* Every bucket around the layers that is not read before them. */
@@ -457,9 +474,9 @@ backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean r
   self->attached_from = PLAN_NO_UNIT;
   self->is_last_micro_batch = is_last;
   if (when == PLAN_BEFORE_LAYERS)
-    head_backward (self);
+    around_head (self);
   else
-    embedding_backward (self);
+    around_embedding (self);
   self->n_attached = 0;
 }
 
@@ -498,8 +515,8 @@ reduce_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   release_bucket (self, kind, unit, TRUE);
 }
 
-static void
-reduce_together (PlanLower *self)
+void
+plan_lower_reduce_together (PlanLower *self)
 {
   plan_lower_each_bucket (self, reduce_now);
 }
@@ -540,14 +557,14 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (self->layout.by_size)
     {
       backward_by_size (self, &queue, reduces, queues, is_last);
-      if (communicates && self->reduces_together)
-        reduce_together (self);
+      if (communicates && self->reduces_together && self->pipeline_group < 0)
+        plan_lower_reduce_together (self);
       self->is_backward = FALSE;
       return;
     }
   const gboolean head_waits
       = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
-  head_backward (self);
+  around_head (self);
   if (!head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
   if (self->has_own_groups)
@@ -556,7 +573,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   plan_lower_run (self, &order, is_last);
   if (self->has_own_groups)
     plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
-  embedding_backward (self);
+  around_embedding (self);
   plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   if (!self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
@@ -570,7 +587,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   plan_lower_drop_fresh_gradients (self);
-  if (communicates && self->reduces_together)
-    reduce_together (self);
+  if (communicates && self->reduces_together && self->pipeline_group < 0)
+    plan_lower_reduce_together (self);
   self->is_backward = FALSE;
 }

@@ -21,6 +21,16 @@ plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta)
   return (PlanRef){ .array = array, .loop = unit.loop, .offset = unit.offset + delta };
 }
 
+PlanRef
+plan_lower_in_row (const PlanLower *self, PlanRef ref)
+{
+  if (ref.array >= 0)
+    ref.offset
+        += (gint32)(self->row * plan_schedule_buffer (self->schedule, (guint)ref.array)->count
+                    / self->rows);
+  return ref;
+}
+
 static PlanRef
 pooled (PlanRef ref, gboolean is_pooled)
 {

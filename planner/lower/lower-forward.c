@@ -282,7 +282,7 @@ embedding_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
-  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
   const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef whole = splits ? ONE (embedded) : x;
   plan_lower_alloc (self, whole);
@@ -291,7 +291,7 @@ embedding_forward (PlanLower *self)
   plan_lower_compute (self, PLAN_OP_EMBED,
                       PLAN_REFS (whole,
                                  plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
-                                 ONE (tokens)),
+                                 plan_lower_in_row (self, ONE (tokens))),
                       PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
   if (splits)
     {
@@ -319,11 +319,12 @@ embedding_forward (PlanLower *self)
 static void
 drop_out_embedding (PlanLower *self)
 {
-  const PlanRef x = ONE (value[PLAN_VALUE_X]);
+  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+  const PlanRef mask = plan_lower_in_row (self, ONE (embedded_mask));
   if (self->embedded_mask < 0)
     return;
-  plan_lower_alloc (self, ONE (embedded_mask));
-  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, ONE (embedded_mask), x),
+  plan_lower_alloc (self, mask);
+  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, mask, x),
                       PLAN_DIMS (self->sizes->split_rows * self->model->hidden));
 }
 
@@ -350,8 +351,7 @@ head_forward (PlanLower *self)
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
   const gboolean splits = sizes->split_rows < sizes->rows;
-  const PlanRef x
-      = plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, (gint32)self->stage.layers);
+  const PlanRef x = plan_lower_output (self);
 
   if (self->gathers_head_late && self->is_first_micro_batch)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
@@ -383,15 +383,31 @@ head_forward (PlanLower *self)
   plan_lower_loss_forward (self);
 }
 
-void
-plan_lower_forward (PlanLower *self)
+PlanRef
+plan_lower_output (const PlanLower *self)
 {
+  return plan_lower_in_row (self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT,
+                                                       (gint32)self->stage.layers));
+}
+
+static void
+load (PlanLower *self)
+{
+  if (self->tokens < 0)
+    return;
   if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
-  plan_lower_compute (self, PLAN_OP_LOAD, PLAN_REFS (ONE (tokens), ONE (targets)),
-                      PLAN_DIMS (self->sizes->rows));
-  /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or
-   * by the output layer's hook of the micro batch before, where no backward pass took it. */
+  plan_lower_compute (
+      self, PLAN_OP_LOAD,
+      PLAN_REFS (plan_lower_in_row (self, ONE (tokens)), plan_lower_in_row (self, ONE (targets))),
+      PLAN_DIMS (self->sizes->rows));
+}
+
+/* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or by
+ * the output layer's hook of the micro batch before, where no backward pass took it. */
+static void
+reach_embedding (PlanLower *self)
+{
   if (!self->is_first_micro_batch)
     self->units_here = self->is_eval ? self->ahead_of_head : 0;
   for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
@@ -400,12 +416,24 @@ plan_lower_forward (PlanLower *self)
   if (!self->has_own_groups)
     plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
+}
+
+void
+plan_lower_forward (PlanLower *self)
+{
+  load (self);
+  if (self->stage.has_embedding)
+    reach_embedding (self);
+  else if (plan_lower_gathers_in_turn (self))
+    plan_lower_gather_first (self);
   plan_lower_touch (self, plan_lower_ref (self->product_work[FALSE]));
-  drop_out_embedding (self);
+  if (self->stage.has_embedding)
+    drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   layers_forward (self);
-  head_forward (self);
+  if (self->stage.has_head)
+    head_forward (self);
   if (self->is_eval && !self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   if (self->is_eval)

@@ -91,7 +91,7 @@ input (const PlanLower *self, Piece piece)
 static PlanRef
 targets (const PlanLower *self, Piece piece)
 {
-  return plan_lower_at (ONE (targets), (guint64)piece.first);
+  return plan_lower_at (plan_lower_in_row (self, ONE (targets)), (guint64)piece.first);
 }
 
 static gboolean
@@ -120,6 +120,65 @@ declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
   return self->joins_pieces && !self->is_eval
              ? plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype, category)
              : -1;
+}
+
+void
+plan_lower_declare_head (PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)sizes->rows;
+  const guint64 split = (guint64)sizes->split_rows * hidden, whole = rows * hidden;
+  const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
+  const guint64 logits = at_once * (guint64)sizes->vocab;
+  const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
+  const gboolean splits = sizes->split_rows < sizes->rows;
+  const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
+  const gboolean is_fused = self->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
+  const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
+  /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
+   * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
+  const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
+  const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
+  const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
+  const struct
+  {
+    gint32 *array;
+    const char *name;
+    gboolean exists;
+    guint64 elements;
+    PlanDtype dtype;
+    PlanCategory category;
+  } table[] = {
+    { &self->norm_final, "norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, sizes->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->stats_final, "rstd_final", TRUE, (guint64)sizes->split_rows * (has_mean ? 2 : 1),
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->logits, "logits", TRUE, logits, sizes->compute, PLAN_CATEGORY_LOSS },
+    { &self->prob, "prob", !turns, logits,
+      loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
+    { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", !turns, logits, sizes->compute, PLAN_CATEGORY_LOSS },
+    { &self->dnorm_final, "d.norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->dnorm_full, "d.norm_final.full", splits, whole, sizes->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_WORKSPACE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    *table[i].array
+        = table[i].exists && self->stage.has_head
+              ? plan_schedule_add_buffer (self->schedule, table[i].name, 1, table[i].elements,
+                                          table[i].dtype, table[i].category)
+              : -1;
+  if (splits && is_static)
+    self->norm_final_full = self->gathered[FALSE];
+  self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
 }
 
 void

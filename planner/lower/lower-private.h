@@ -4,19 +4,14 @@
 #include "planner/lower/layer-graph.h"
 #include "planner/lower/lower-parts.h"
 #include "planner/lower/lower.h"
+#include "planner/model/stage.h"
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* The part of a model that one rank runs: these layers, and what stands around them. */
 typedef struct
 {
-  gint64 first, layers;
-  gboolean has_embedding, has_head;
-} PlanStage;
-
-typedef struct
-{
-  const PlanModel *model;
+  PlanModel part;         /* of the model, that this rank's stage holds */
+  const PlanModel *model; /* that one */
   const PlanCluster *cluster;
   const PlanWorkspaces *asked;
   const Plan *plan;
@@ -28,6 +23,8 @@ typedef struct
   const PlanLayerGraphs *graphs; /* by kind of layer */
   const PlanSizes *sizes;        /* theirs */
   PlanStage stage;
+  gint64 stage_number; /* of a pipeline's, from 0 */
+  gint64 row, rows;    /* of activations, one for each micro batch that is held: the one at hand */
   PlanSchedule *schedule;
 
   gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
@@ -62,6 +59,7 @@ typedef struct
   gboolean syncs;                /* every micro batch ends as the last one does */
   /* -1: a group of one */
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
+  gint8 pipeline_group, embedding_group; /* of all stages; of the first and the last one */
   gint8 expert_group, expert_inner_group, expert_gather_group;
   PlanDtype main_params, main_grads, grad_comm;
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
@@ -90,6 +88,7 @@ typedef struct
   gint32 offloaded, fetched, copied, updated; /* events: per layer; the last copy and update */
   gint32 nan_sum;                             /* what looking for NaN adds up */
   gint32 done;                      /* event: everything given to the compute stream so far */
+  gint32 traded;                    /* event: what stages last exchanged has come */
   gint32 exchanged, received;       /* of a tensor-parallel group: the last event; what came */
   gint32 scores, dscores;           /* of the router: what it chooses by, and the gradient */
   gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */
@@ -111,8 +110,17 @@ typedef struct
 static inline guint
 plan_lower_kind (const PlanLower *self, gint64 layer)
 {
-  return plan_model_layer_kind (self->model, self->stage.first + layer,
-                                self->plan->value[PLAN_SEQ]);
+  return plan_model_layer_kind (self->model, layer, self->plan->value[PLAN_SEQ]);
+}
+
+/* One of the buckets: what there is of one kind, there is of all. */
+static inline const PlanLowerBucket *
+plan_lower_any_bucket (const PlanLower *self)
+{
+  PlanBucketKind kind = 0;
+  while (!plan_layout_has (&self->layout, kind))
+    kind++;
+  return &self->bucket[kind];
 }
 
 #define PLAN_POOL_SETS 2 /* of buffers in a pool */

@@ -69,7 +69,7 @@ count_all (const PlanLower *self)
 void
 plan_lower_declare_replicated (PlanLower *self)
 {
-  const gint32 cast = self->bucket[PLAN_BUCKET_EMBEDDING].cast;
+  const gint32 cast = plan_lower_any_bucket (self)->cast;
   const guint64 count = self->tensor_group < 0 || self->is_eval ? 0 : count_all (self);
   self->replicated
       = count == 0 ? -1

@@ -493,7 +493,7 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->gathered[TRUE] };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
-      visit (self, plan_lower_ref (arrays[i]));
+      take_work (self, plan_lower_ref (arrays[i]), visit);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind) && self->bucket[kind].is_unit)
       pool_buffers (self, kind, visit);
@@ -565,6 +565,20 @@ plan_lower_setup (PlanLower *self)
 }
 
 void
+plan_lower_gather_first (PlanLower *self)
+{
+  if (self->layout.by_size)
+    {
+      const PlanBucketSpan *span = &self->buckets.spans[self->buckets.number[0]];
+      publish_now (self, span->kind, plan_lower_span_unit (span));
+      return;
+    }
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_lower_is_early (self, kind))
+      publish_now (self, kind, PLAN_NO_UNIT);
+}
+
+void
 plan_lower_begin_step (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
@@ -579,13 +593,10 @@ plan_lower_begin_step (PlanLower *self)
     }
   if (self->is_eval)
     return;
-  if (self->gather_time == PLAN_GATHER_IN_TURN)
-    {
-      for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-        if (self->layout.by_size ? kind == PLAN_BUCKET_EMBEDDING : plan_lower_is_early (self, kind))
-          publish_now (self, kind, PLAN_NO_UNIT);
-    }
-  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+  /* Later stages ask once their first input is there. */
+  if (self->gather_time == PLAN_GATHER_IN_TURN && self->stage.has_embedding)
+    plan_lower_gather_first (self);
+  if (plan_lower_any_bucket (self)->cast >= 0)
     plan_lower_each_bucket (self, drop_cast);
   plan_lower_each_bucket (self, begin_gradients);
 }
@@ -667,7 +678,8 @@ plan_lower_end_step (PlanLower *self)
                                              : self->ranks;
   self->is_first_micro_batch = TRUE;
   drop_or_take_non_units (self, FALSE);
-  if (self->bucket[PLAN_BUCKET_EMBEDDING].cast >= 0)
+  plan_lower_sum_shared (self);
+  if (plan_lower_any_bucket (self)->cast >= 0)
     plan_lower_each_bucket (self, cast_gradients);
   plan_lower_sum_replicated (self);
   plan_lower_rescale (self);
@@ -679,8 +691,8 @@ plan_lower_end_step (PlanLower *self)
       PLAN_DIMS (all, norms,
                  self->ranks * self->replicas * self->micro_batches * self->sizes->rows));
   prepare (self);
-  const gboolean widens = self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg >= 0
-                          || self->bucket[PLAN_BUCKET_EMBEDDING].wide_avg_sq >= 0;
+  const PlanLowerBucket *any = plan_lower_any_bucket (self);
+  const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0;
   if (widens)
     plan_lower_each_bucket (self, take_widened);
   update_on_host (self);

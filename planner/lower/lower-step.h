@@ -12,12 +12,25 @@ void plan_lower_begin_step (PlanLower *self);
 void plan_lower_forward (PlanLower *self);
 void plan_lower_backward (PlanLower *self, gboolean is_last_micro_batch);
 void plan_lower_end_step (PlanLower *self);
+
+/* All micro batches through a stage of a pipeline; then the reductions that wait for the last. */
+void plan_lower_pipeline (PlanLower *self);
+void plan_lower_reduce_together (PlanLower *self);
+
+/* What the last layer leaves of the micro batch at hand. */
+PlanRef plan_lower_output (const PlanLower *self);
+
+/* Starts gathering the first of the buckets that stay gathered and are asked for in turn. */
+void plan_lower_gather_first (PlanLower *self);
 void plan_lower_teardown (PlanLower *self);
 
 /* The output layer and the loss, up to the gradient of what the final norm left, in dnorm_final.
  * Where logits become their gradient, or are made in pieces, all of it is the backward pass's. */
 void plan_lower_loss_forward (PlanLower *self);
 void plan_lower_loss_backward (PlanLower *self);
+
+/* What the final norm, the output layer and the loss leave for one another, and its gradients. */
+void plan_lower_declare_head (PlanLower *self);
 
 /* What pieces that autograd joins need beside; nothing where it joins none. */
 void plan_lower_declare_joined (PlanLower *self);
@@ -79,6 +92,9 @@ PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind ki
 void plan_lower_declare_sites (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);
 void plan_lower_rescale (PlanLower *self);
+
+/* Gradients of a matrix that the first and the last stage share, summed over the two. */
+void plan_lower_sum_shared (PlanLower *self);
 
 /* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
 void plan_lower_declare_replicated (PlanLower *self);

@@ -123,9 +123,9 @@ plan_lower_declare_values (PlanLower *self)
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
         continue;
-      self->value[v]
-          = activation (self, plan_value_name (v), v == PLAN_VALUE_X ? layers + 1 : layers,
-                        value->elements, value->dtype);
+      self->value[v] = activation (self, plan_value_name (v),
+                                   self->rows * (v == PLAN_VALUE_X ? layers + 1 : layers),
+                                   value->elements, value->dtype);
     }
   declare_gathered (self);
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)

@@ -6,6 +6,7 @@
 #include "planner/lower/lower-layer.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
+#include "planner/plan/stages.h"
 #include "planner/schedule/scratch.h"
 
 #define IS(self, field, id) ((self)->plan->value[PLAN_##field] == PLAN_##field##_##id)
@@ -168,64 +169,23 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   declare_gradients (self, kind);
 }
 
+/* What the embedding makes for the first layer. */
 static void
-declare_head (PlanLower *self)
+declare_embedding (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
-  const guint64 hidden = (guint64)self->model->hidden, rows = (guint64)sizes->rows;
-  const guint64 split = (guint64)sizes->split_rows * hidden, whole = rows * hidden;
-  const guint64 at_once = rows / (guint64)self->plan->value[PLAN_LOSS_CHUNKS];
-  const guint64 logits = at_once * (guint64)sizes->vocab;
-  const gboolean turns = plan_lower_turns_logits (self->stack, self->plan, self->model);
+  const guint64 hidden = (guint64)self->model->hidden;
   const gboolean splits = sizes->split_rows < sizes->rows;
-  const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
-  const gboolean is_fused = IS (self, CE_FUSION, ON);
-  const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
-  /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
-   * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
-  const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
-  const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
-  const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
-  const struct
-  {
-    gint32 *array;
-    const char *name;
-    gboolean exists;
-    guint64 elements;
-    PlanDtype dtype;
-    PlanCategory category;
-  } table[] = {
-    { &self->embedded, "embedded", splits, whole, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->embedded_mask, "mask.embedded", plan_drops_hidden (self->plan), split, PLAN_DTYPE_U8,
-      PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final, "norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, sizes->compute,
-      PLAN_CATEGORY_ACTIVATIONS },
-    { &self->stats_final, "rstd_final", TRUE, (guint64)sizes->split_rows * (has_mean ? 2 : 1),
-      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->logits, "logits", TRUE, logits, sizes->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", !turns, logits,
-      loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_LOSS },
-    { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
-      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", !turns, logits, sizes->compute, PLAN_CATEGORY_LOSS },
-    { &self->dnorm_final, "d.norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dnorm_full, "d.norm_final.full", splits, whole, sizes->compute,
-      PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_WORKSPACE },
-  };
-  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
-    *table[i].array = table[i].exists ? buffer (self, table[i].name, 1, table[i].elements,
-                                                table[i].dtype, table[i].category)
-                                      : -1;
-  if (splits && is_static)
-    self->norm_final_full = self->gathered[FALSE];
-  self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
+  self->embedded = self->embedded_mask = -1;
+  if (!self->stage.has_embedding)
+    return;
+  if (splits)
+    self->embedded = buffer (self, "embedded", 1, (guint64)sizes->rows * hidden, sizes->compute,
+                             PLAN_CATEGORY_ACTIVATIONS);
+  if (plan_drops_hidden (self->plan))
+    self->embedded_mask
+        = buffer (self, "mask.embedded", self->rows, (guint64)sizes->split_rows * hidden,
+                  PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
 }
 
 /* Gradients of all units in the format of weights, a tensor each. */
@@ -394,8 +354,15 @@ declare_rest (PlanLower *self)
 {
   const guint64 rows = (guint64)self->sizes->rows, sums = 2 * PLAN_EXACT_LIMBS;
   const guint all = plan_schedule_ranks (self->schedule);
-  self->tokens = buffer (self, "tokens", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
-  self->targets = buffer (self, "targets", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  const gboolean loads = self->stage.has_embedding || self->stage.has_head;
+  self->tokens = self->targets = -1;
+  if (loads)
+    {
+      self->tokens
+          = buffer (self, "tokens", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+      self->targets
+          = buffer (self, "targets", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+    }
   self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
   self->all_sums
       = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
@@ -459,6 +426,12 @@ declare_groups (PlanLower *self)
   self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
   self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
   declare_expert_groups (self);
+  const gint64 stages = self->plan->value[PLAN_PP];
+  const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
+  self->pipeline_group = group (self, "pipeline", stages, of_stage);
+  self->embedding_group = self->model->cut.shares_embedding
+                              ? group (self, "embedding", 2, of_stage * (stages - 1))
+                              : -1;
   self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }
 
@@ -467,14 +440,18 @@ measure_groups (PlanLower *self, guint rank)
 {
   const gint64 *value = self->plan->value;
   const gint64 all = plan_data_parallel (self->plan, self->cluster) * value[PLAN_CP];
-  const gint64 place = (gint64)rank / value[PLAN_TP];
+  const gint64 of_stage = plan_cluster_devices (self->cluster) / value[PLAN_PP];
+  const gint64 in_stage = (gint64)rank % of_stage, place = in_stage / value[PLAN_TP];
   self->replicas = value[PLAN_DP_OUTER];
   self->ranks = all / self->replicas;
   self->rank = place % self->ranks;
   self->replica = place / self->ranks;
   self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
-  self->expert_rank = (gint64)rank / value[PLAN_EP] % self->expert_ranks;
+  self->expert_rank = in_stage / value[PLAN_EP] % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
+  self->rows = value[PLAN_PP] > 1
+                   ? plan_stage_held (self->plan, self->stage_number, self->micro_batches)
+                   : 1;
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
@@ -541,8 +518,6 @@ static void
 measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
-  self->stage
-      = (PlanStage){ .layers = self->model->layers, .has_embedding = TRUE, .has_head = TRUE };
   find_again (self);
   self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
   self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
@@ -666,15 +641,34 @@ declare (PlanLower *self)
   plan_lower_declare_sites (self);
   declare_rest (self);
   plan_lower_declare_values (self);
-  declare_head (self);
+  declare_embedding (self);
+  plan_lower_declare_head (self);
   plan_lower_declare_joined (self);
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);
   declare_router (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
+  self->traded
+      = self->pipeline_group >= 0 ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);
+}
+
+/* Stages are of neighbouring ranks (Megatron-LM's and nanotron's order of groups). */
+static void
+take_stage (PlanLower *self, guint rank)
+{
+  const gint64 stages = self->plan->value[PLAN_PP];
+  self->stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
+  self->stage = plan_stage_of (self->model, self->stack, self->plan, self->stage_number);
+  if (stages == 1)
+    return;
+  self->part = plan_stage_model (&self->stage, self->model);
+  self->model = &self->part;
+  if (self->stage_number > 0)
+    plan_layout_init (&self->layout, self->model, self->stack, self->plan,
+                      plan_data_parallel (self->plan, self->cluster) * self->plan->value[PLAN_CP]);
 }
 
 static void
@@ -688,6 +682,7 @@ begin (PlanLower *self, const PlanCase *of, guint rank)
                        .layout = of->layout,
                        .graphs = &of->graphs,
                        .sizes = &of->graphs.sizes };
+  take_stage (self, rank);
   measure (self, rank);
 }
 
@@ -695,7 +690,7 @@ PlanSchedule *
 plan_lower (const PlanCase *of, guint rank, GError **error)
 {
   PlanLower self;
-  const guint all = (guint)(plan_cluster_devices (of->cluster) / of->plan.value[PLAN_PP]);
+  const guint all = (guint)plan_cluster_devices (of->cluster);
   g_return_val_if_fail (rank < all, NULL);
   begin (&self, of, rank);
   plan_lower_init_buckets (&self);
@@ -710,7 +705,10 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   self.is_in_step = TRUE;
   plan_lower_begin_step (&self);
-  lower_micro_batches (&self);
+  if (self.pipeline_group >= 0)
+    plan_lower_pipeline (&self);
+  else
+    lower_micro_batches (&self);
   plan_lower_end_step (&self);
   self.is_in_step = FALSE;
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);

@@ -14,8 +14,9 @@ has_windows (const PlanModel *self, gint64 seq)
 guint
 plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
 {
-  const gboolean is_windowed = has_windows (self, seq) && layer >= self->window_from
-                               && (layer - self->window_from) % self->window_every == 0;
+  const gint64 place = self->cut.first_layer + layer;
+  const gboolean is_windowed = has_windows (self, seq) && place >= self->window_from
+                               && (place - self->window_from) % self->window_every == 0;
   return (is_windowed ? PLAN_LAYER_WINDOWED : 0)
          | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0);
 }

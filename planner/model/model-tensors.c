@@ -24,8 +24,26 @@ static const PlanTensorRole order[] = {
 #undef X
 };
 
-PlanTensor
-plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab)
+/* Whether a part of a model has what stands before or behind the layers. */
+static gboolean
+is_cut_off (const PlanModelCut *cut, PlanTensorRole role)
+{
+  switch ((int)role)
+    {
+    case PLAN_TENSOR_EMBEDDING:
+    case PLAN_TENSOR_POSITIONS:
+      return cut->no_embedding;
+    case PLAN_TENSOR_FINAL_NORM:
+    case PLAN_TENSOR_FINAL_NORM_BIAS:
+    case PLAN_TENSOR_OUTPUT:
+      return cut->no_head;
+    default:
+      return FALSE;
+    }
+}
+
+static PlanTensor
+tensor_of (const PlanModel *self, PlanTensorRole role, gint64 vocab)
 {
   const PlanModel *const m = self;
   const gboolean mla = m->kv_lora > 0;
@@ -53,6 +71,15 @@ plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab)
   g_return_val_if_reached ((PlanTensor){ 0 });
 }
 
+PlanTensor
+plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab)
+{
+  PlanTensor tensor = tensor_of (self, role, vocab);
+  if (is_cut_off (&self->cut, role))
+    tensor.count = tensor.rows = 0;
+  return tensor;
+}
+
 guint64
 plan_model_numel (const PlanTensor *tensor)
 {
@@ -62,14 +89,24 @@ plan_model_numel (const PlanTensor *tensor)
 gboolean
 plan_model_is_moe_layer (const PlanModel *self, gint64 layer)
 {
-  return self->experts > 0 && layer >= self->dense_layers && (layer + 1) % self->moe_every == 0;
+  const gint64 place = self->cut.first_layer + layer;
+  return self->experts > 0 && place >= self->dense_layers && (place + 1) % self->moe_every == 0;
+}
+
+/* Of the first so many layers. */
+static gint64
+moe_layers_before (const PlanModel *self, gint64 place)
+{
+  return MAX (place, self->dense_layers) / self->moe_every - self->dense_layers / self->moe_every;
 }
 
 gint64
 plan_model_moe_layers (const PlanModel *self)
 {
-  return self->experts > 0 ? self->layers / self->moe_every - self->dense_layers / self->moe_every
-                           : 0;
+  const gint64 first = self->cut.first_layer;
+  return self->experts > 0
+             ? moe_layers_before (self, first + self->layers) - moe_layers_before (self, first)
+             : 0;
 }
 
 /* Appends those of a place; with PLACE_LAYER those of a whole layer, whatever it has. */

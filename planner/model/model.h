@@ -4,9 +4,9 @@
  * list of dimensions; never changed afterwards. Parameters are the published
  * ones: padding the vocabulary is a stack's business. */
 #pragma once
+#include "planner/model/cut.h"
 #include "planner/model/rope.h"
 #include "planner/model/tensor.h"
-#include <glib.h>
 G_BEGIN_DECLS
 
 typedef enum
@@ -61,6 +61,7 @@ typedef struct
   PlanRouterScore router_score;
   gint64 router_groups, router_group_topk, mtp;      /* 0: experts are not in groups; modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
+  PlanModelCut cut;
 } PlanModel;
 
 /* A key of the text form. */
@@ -105,7 +106,7 @@ char *plan_model_print (const PlanModel *self);
 const PlanModelKey *plan_model_keys (guint *out_n);
 char *plan_model_print_key (const PlanModel *self, guint key);
 
-/* TRUE where the key says something about this model that its kind does not say by itself. */
+/* TRUE where the key says something that the model's kind does not say by itself. */
 gboolean plan_model_key_matters (const PlanModel *self, guint key);
 
 /* TRUE for a model that at that sequence length computes what llama does: no property differs. */
@@ -142,7 +143,7 @@ guint64 plan_model_active_parameters (const PlanModel *self);
  * formula with causal attention counted half, recompute not counted. */
 double plan_model_flops_per_token (const PlanModel *self, gint64 seq, gint64 vocab);
 
-/* NULL-terminated names of the shipped models and of the families, in a fixed order. */
+/* Names of the shipped models and of the families, in a fixed order. */
 const char *const *plan_model_presets (void);
 const char *const *plan_model_families (void);
 

@@ -76,6 +76,10 @@
   X (CP, "cp", INT, PLAN_VALUES_NONE, 1, FALSE, "context-parallel size")                                                       \
   X (EP, "ep", INT, PLAN_VALUES_NONE, 1, FALSE, "expert-parallel size")                                                        \
   X (PP, "pp", INT, PLAN_VALUES_NONE, 1, FALSE, "pipeline-parallel size")                                                      \
+  X (PP_FIRST_LAYERS, "pp_first_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the first pipeline stage; auto: as the stack deals them out") \
+  X (PP_LAST_LAYERS, "pp_last_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the last pipeline stage, likewise") \
+  X (PP_COUNT_EMBEDDING, "pp_count_embedding", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_EMBEDDING_OFF, FALSE, "the embedding counts as a layer when layers are dealt out to stages") \
+  X (PP_COUNT_LOSS, "pp_count_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_LOSS_OFF, FALSE, "output layer and loss count as a layer, likewise") \
   X (SP, "sp", ENUM, PLAN_VALUES_SWITCH, PLAN_UNSET, FALSE, "sequence parallelism; on when tp > 1 unless said")                \
   X (MBS, "mbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batch, in sequences")                                        \
   X (GBS, "gbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "global batch, in sequences")                                       \

@@ -173,5 +173,5 @@ static const PlanRuleEntry rules[] = {
 const PlanRuleEntry *
 plan_rules_of_experts (guint i)
 {
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_stacks (i - G_N_ELEMENTS (rules));
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_pipelines (i - G_N_ELEMENTS (rules));
 }

@@ -51,10 +51,12 @@ typedef struct
 #define PLAN_LEVEL(id) .level = PLAN_HAZARD_##id
 
 /* The tables, in the order in which they are tried; an entry past the end is NULL. */
-const PlanRuleEntry *plan_rules_illegal (guint i);    /* what no version could do */
-const PlanRuleEntry *plan_rules_of_experts (guint i); /* from those on */
-const PlanRuleEntry *plan_rules_of_stacks (guint i);  /* what its stack cannot do: their end */
-const PlanRuleEntry *plan_rules_unbuilt (guint i);    /* what this one does not model yet */
+const PlanRuleEntry *plan_rules_illegal (guint i);      /* what no version could do */
+const PlanRuleEntry *plan_rules_of_experts (guint i);   /* from those on */
+const PlanRuleEntry *plan_rules_of_pipelines (guint i); /* and from those */
+const PlanRuleEntry *plan_rules_of_stacks (guint i);    /* what its stack cannot do: their end */
+const PlanRuleEntry *plan_rules_unbuilt (guint i);      /* what this one does not model yet */
+const PlanRuleEntry *plan_rules_unbuilt_pipelines (guint i); /* their end */
 
 /* What rules look at, and a broken rule's text with the values that it shows; the caller frees. */
 PlanFacts plan_rules_facts (const Plan *plan, const PlanModel *model, const PlanCluster *cluster);

@@ -18,7 +18,6 @@
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
   X (EP_OVERLAP, "ep_overlap", "off", BIT (EP_OVERLAP, OFF))                                                     \
-  X (PP, "pp", "1", 1u << 1)                                                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
 /* clang-format on */
 
@@ -138,5 +137,6 @@ static const PlanRuleEntry rules[] = {
 const PlanRuleEntry *
 plan_rules_unbuilt (guint i)
 {
-  return i < G_N_ELEMENTS (rules) ? &rules[i] : NULL;
+  return i < G_N_ELEMENTS (rules) ? &rules[i]
+                                  : plan_rules_unbuilt_pipelines (i - G_N_ELEMENTS (rules));
 }

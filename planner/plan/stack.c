@@ -131,6 +131,7 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 50000 },
+      .has_pipelines = TRUE,
       .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
       .tensor_ns = 50000,     /* sliced, listed, copied */
   },
@@ -242,6 +243,9 @@ static const PlanStack newest[] = {
       .context_bytes = CONTEXT_BYTES,
       .communicator_bytes = COMMUNICATOR_BYTES,
       .ampere_attention = TRUE,
+      .has_pipelines = TRUE,
+      .stages_by_cost = TRUE,
+      .message_calls = 3,     /* a header, shapes, then data (p2p.py 207-345) */
       .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
       .clips_in_place = TRUE, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,

@@ -348,6 +348,10 @@
   X (EXCHANGE, "exchange", COLLECTIVE, OTHER, COLLECTIVE, \
      "this rank's elements to the next, the one before's here", \
      (count), 0, ((out, writes, count), (in, reads, count))) \
+  X (TRADE, "trade", COLLECTIVE, OTHER, COLLECTIVE, \
+     "this rank's elements to member `peer` of the group, as many of that one's here; or only one of " \
+     "the two, as `peer` has it the other way round", \
+     (count, peer), 0, ((out, may_write, count), (in, may_read, count))) \
   X (SEND_TOKENS, "send_tokens", COLLECTIVE, OTHER, COLLECTIVE, \
      "rows to the ranks of their experts, or back, once to each rank and node; `near` of them over " \
      "the link, `far` over the network; and the experts' shares of them", \
@@ -399,7 +403,9 @@
   X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
   X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
   X (TENSOR, "tensor", "activations, within a tensor-parallel or an expert-parallel group") \
-  X (CONTEXT, "context", "keys and values, within a context-parallel group") \
+  X (CONTEXT, "context", \
+     "keys and values, within a context-parallel group; activations, between " \
+     "stages of a pipeline") \
   X (COPY, "copy", "between the device and the host")
 
 /* What memory of the device is for: X (ID, "name", "summary"). */

@@ -12,6 +12,7 @@ plan_trace_new (const char *origin)
   self->origin = g_strdup (origin);
   self->spans = g_array_new (FALSE, FALSE, sizeof (PlanSpan));
   self->samples = g_array_new (FALSE, FALSE, sizeof (PlanMemorySample));
+  self->waits = g_array_new (FALSE, FALSE, sizeof (PlanWait));
   self->memory.peak_unit = -1;
   return self;
 }
@@ -23,6 +24,7 @@ plan_trace_free (PlanTrace *self)
     return;
   g_array_unref (self->spans);
   g_array_unref (self->samples);
+  g_array_unref (self->waits);
   g_free (self->origin);
   g_free (self);
 }
@@ -32,6 +34,14 @@ plan_trace_add_span (PlanTrace *self, guint32 node, gint32 unit, gint64 start_ns
 {
   const PlanSpan span = { .node = node, .unit = unit, .start_ns = start_ns, .end_ns = end_ns };
   g_array_append_val (self->spans, span);
+}
+
+void
+plan_trace_add_wait (PlanTrace *self, gint64 start_ns, gint64 end_ns)
+{
+  const PlanWait wait = { start_ns, end_ns };
+  if (end_ns > start_ns)
+    g_array_append_val (self->waits, wait);
 }
 
 void
@@ -92,6 +102,20 @@ static const PlanStream precedence[]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
         PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
+/* Whose the time is when no stream is busy; cuts `until` to where that changes. */
+static gint64 *
+idle_or_host (PlanTrace *self, gint64 now, guint *next, gint64 *until)
+{
+  const PlanWait *waits = (const PlanWait *)(gconstpointer)self->waits->data;
+  while (*next < self->waits->len && waits[*next].end_ns <= now)
+    (*next)++;
+  if (*next == self->waits->len)
+    return &self->host_ns;
+  const gboolean is_waiting = waits[*next].start_ns <= now;
+  *until = MIN (*until, is_waiting ? waits[*next].end_ns : waits[*next].start_ns);
+  return is_waiting ? &self->idle_ns : &self->host_ns;
+}
+
 void
 plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
 {
@@ -110,10 +134,11 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
                         .in_tail = self->spans->len > 0 };
       busy_advance (&busy[i]);
     }
+  guint next_wait = 0;
   for (gint64 now = 0; now < self->step_ns;)
     {
       gint64 until = self->step_ns;
-      gint64 *owner = &self->host_ns;
+      gint64 *owner = idle_or_host (self, now, &next_wait, &until);
       for (guint i = 0; i < G_N_ELEMENTS (precedence); i++)
         {
           busy_seek (&busy[i], now);

@@ -22,6 +22,12 @@ typedef struct
   gint64 live_bytes; /* of that category, after the change */
 } PlanMemorySample;
 
+/* A rank that is ready to exchange something waits for another one. */
+typedef struct
+{
+  gint64 start_ns, end_ns;
+} PlanWait;
+
 typedef struct
 {
   guint64 allocated;                      /* live between steps */
@@ -36,16 +42,17 @@ typedef struct
 
 typedef struct
 {
-  char *origin;                                /* "sim", "cpu" */
-  gint64 step_ns;                              /* steady period from one step to the next */
-  gint64 compute_ns;                           /* this and the next two lines add up to the step */
-  gint64 exposed_tensor_ns;                    /* of tensor- and context-parallel groups */
+  char *origin;             /* "sim", "cpu" */
+  gint64 step_ns;           /* steady period from one step to the next */
+  gint64 compute_ns;        /* this and the next two lines add up to the step */
+  gint64 exposed_tensor_ns; /* of activations: tensor-, context-, expert-, pipeline-parallel */
   gint64 exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
   gint64 exposed_copy_ns;                      /* to the host and back */
   gint64 host_ns, idle_ns;                     /* waiting for the host; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */
   GArray *samples; /* PlanMemorySample, in issue order */
+  GArray *waits;   /* PlanWait, in order: what idle_ns is made of */
 } PlanTrace;
 
 /* Parts of a step, each with a peak of its own: X (ID, "name"). */
@@ -74,7 +81,10 @@ void plan_trace_add_span (PlanTrace *self, guint32 node, gint32 unit, gint64 sta
 void plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns,
                             gint64 live_bytes);
 
-/* Splits step_ns into compute, exposed communication by kind and host, from the spans. */
+void plan_trace_add_wait (PlanTrace *self, gint64 start_ns, gint64 end_ns);
+
+/* Splits step_ns into compute, exposed communication by kind, idle and host, from spans and waits.
+ */
 void plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule);
 
 /* Most bytes that buffers, in whole granules, hold in each part of a step that begins with what

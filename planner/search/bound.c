@@ -5,6 +5,15 @@
 
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
+#include "planner/plan/stages.h"
+
+/* Of a pipeline all bounds are its first stage's, which is the fullest but for the loss. */
+static PlanModel
+first_part (const PlanCase *of)
+{
+  const PlanStage first = plan_stage_of (of->model, of->stack, &of->plan, 0);
+  return plan_stage_model (&first, of->model);
+}
 
 /* Elements of all buckets on one rank: whole, over the ranks that share each, and over those and
  * the replicas that split it further. */
@@ -108,7 +117,10 @@ derived_bytes (const PlanCase *of)
   const gint64 gather = of->plan.value[PLAN_PARAM_GATHER];
   const PlanBucket *layer = &layout->buckets[PLAN_BUCKET_LAYER];
   const PlanSizes *sizes = &graphs->sizes;
+  const PlanModel part = first_part (of);
+  gint64 layers[PLAN_N_LAYER_KINDS];
   guint64 copies = 0, bytes = 0;
+  plan_model_count_kinds (&part, of->plan.value[PLAN_SEQ], layers);
   if (!sizes->quantises)
     return 0;
   if (gather == PLAN_PARAM_GATHER_COMPUTE && !of->stack->quantises_on_use)
@@ -117,13 +129,13 @@ derived_bytes (const PlanCase *of)
            && of->plan.value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
     copies = 1;
   for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
-    bytes += (guint64)graphs->layers[kind] * copies
+    bytes += (guint64)layers[kind] * copies
              * plan_dtype_bytes (sizes->weights, linear_elements (of, &graphs->of[kind]));
   const guint64 scales = layout->by_size                     ? 0
                          : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
                          : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
                                                              : 0;
-  return bytes + (guint64)of->model->layers * scales;
+  return bytes + (guint64)part.layers * scales;
 }
 
 /* What one layer of a kind keeps for the backward pass at least: what nodes that are not computed
@@ -157,11 +169,12 @@ kept_bytes (const PlanCase *of, guint kind)
 static guint64
 kept_from (const PlanCase *of, gint64 first)
 {
+  const PlanModel part = first_part (of);
   guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     of_kind[kind] = of->graphs.layers[kind] > 0 ? kept_bytes (of, kind) : 0;
-  for (gint64 layer = first; layer < of->model->layers; layer++)
-    bytes += of_kind[plan_model_layer_kind (of->model, layer, of->plan.value[PLAN_SEQ])];
+  for (gint64 layer = first; layer < part.layers; layer++)
+    bytes += of_kind[plan_model_layer_kind (&part, layer, of->plan.value[PLAN_SEQ])];
   return bytes;
 }
 
@@ -177,12 +190,12 @@ input_bytes (const PlanCase *of)
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 
-/* Activations of all layers as the loss begins. */
+/* Activations of all layers, of one micro batch. */
 static guint64
 activation_bytes (const PlanCase *of)
 {
   const gint64 *value = of->plan.value;
-  const gint64 layers = of->model->layers;
+  const gint64 layers = first_part (of).layers;
   const guint64 input = input_bytes (of);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
@@ -227,16 +240,28 @@ plan_bound_communicator_bytes (const PlanCase *of)
             ? plan_layout_expert_data_parallel (&of->plan, all) / value[PLAN_DP_OUTER]
             : 0;
   const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
-  const guint n = (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
-                  + (inner > 1) + (inner > 1 && has_gather_group) + (all * value[PLAN_TP] > 1)
+  const gboolean has_stages = value[PLAN_PP] > 1;
+  const guint n = has_stages + (has_stages && of->model->tied_embeddings) + (value[PLAN_TP] > 1)
+                  + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
+                  + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
                   + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
   return n * of->stack->communicator_bytes;
+}
+
+/* As the loss begins; a first stage has most as it has begun with its last forward pass ahead. */
+static guint64
+passing_bytes (const PlanCase *of)
+{
+  const gint64 m = plan_micro_batches (&of->plan, of->cluster);
+  return of->plan.value[PLAN_PP] == 1
+             ? loss_bytes (of) + activation_bytes (of)
+             : (guint64)plan_stage_held (&of->plan, 0, m) * activation_bytes (of);
 }
 
 guint64
 plan_bound_memory (const PlanCase *of)
 {
-  return loss_bytes (of) + activation_bytes (of) + state_bytes (of) + derived_bytes (of)
+  return passing_bytes (of) + state_bytes (of) + derived_bytes (of)
          + plan_bound_communicator_bytes (of) + of->stack->fixed_bytes + of->stack->context_bytes;
 }
 

@@ -125,6 +125,21 @@ add_powers (PlanSpace *self, PlanField field, gint64 most)
     ADD (axis, field, value);
 }
 
+/* Stages that divide the layers, or that do with embedding and loss counted as one each. */
+static void
+add_stages (PlanSpace *self)
+{
+  const gint64 layers = self->model->layers, devices = plan_cluster_devices (self->cluster);
+  GArray *axis = new_axis (self);
+  for (gint64 stages = 1; stages <= MIN (layers, devices); stages *= 2)
+    if (self->stack->stages_by_cost)
+      ADD (axis, PLAN_PP, stages);
+    else if (layers % stages == 0)
+      ADD (axis, PLAN_PP, stages, SET (PP_COUNT_EMBEDDING, OFF), SET (PP_COUNT_LOSS, OFF));
+    else if ((layers + 2) % stages == 0)
+      ADD (axis, PLAN_PP, stages, SET (PP_COUNT_EMBEDDING, ON), SET (PP_COUNT_LOSS, ON));
+}
+
 #define NO_MODULES PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN
 #define NO_METHOD SET (RECOMPUTE_METHOD, UNIFORM), PLAN_RECOMPUTE_LAYERS, 1
 
@@ -498,6 +513,8 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
+  if (self->stack && self->stack->has_pipelines)
+    add_stages (self);
   if (model->experts > 0)
     add_experts (self);
   if (model->experts > 0 || model->kv_lora > 0)

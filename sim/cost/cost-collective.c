@@ -364,6 +364,34 @@ consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
                    .stages = TRUE });
 }
 
+/* Between two stages: the way from the one to the other, by the link or a port of one's own. Both
+ * directions at once, unless a framework sends one message after the other. */
+static void
+consider_trade (Collective *self, const PlanOp *op)
+{
+  const PlanSchedule *schedule = self->input->schedule;
+  const PlanGroup *group = plan_schedule_group (schedule, (guint)op->group);
+  const gint64 linked = plan_cluster_linked_devices (self->input->cluster);
+  const gint64 rank = plan_schedule_rank (schedule);
+  const gint64 mine = rank / group->stride % group->size;
+  const gint64 peer = rank + (op->dims[PLAN_DIM_TRADE_peer] - mine) * group->stride;
+  const gint64 calls = self->input->stack->message_calls;
+  const gboolean is_both = op->refs[0].array >= 0 && op->refs[1].array >= 0;
+  self->crosses = rank / linked != peer / linked;
+  self->bytes /= (double)self->ranks;
+  const double bytes = self->bytes * (calls > 0 && is_both ? 2 : 1);
+  const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
+  const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
+  self->calls *= (double)MAX (calls, 1) * (calls > 0 && is_both ? 2 : 1);
+  consider (self,
+            start (self, SIM_PARAM_SIMPLE_NS)
+                + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),
+            (Way){ .link_seconds = self->crosses ? 0 : bytes / link,
+                   .network_seconds = self->crosses ? bytes / port : 0,
+                   .sms = processors (self),
+                   .stages = TRUE });
+}
+
 gint64
 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
@@ -469,9 +497,10 @@ memory_passes (const Collective *self)
 SimTime
 sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
 {
+  const guint some = op->refs[PLAN_REF_ALL_GATHER_out].array >= 0 ? PLAN_REF_ALL_GATHER_out
+                                                                  : PLAN_REF_ALL_GATHER_in;
   const PlanDtype dtype
-      = plan_schedule_buffer (input->schedule, (guint)op->refs[PLAN_REF_ALL_GATHER_out].array)
-            ->dtype;
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[some].array)->dtype;
   Collective self;
   describe (&self, input, op, dtype);
   self.calls = calls;
@@ -481,6 +510,8 @@ sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
     return time;
   if (has_user_buffers (&self, op))
     consider_user_buffers (&self, op);
+  else if (op->kind == PLAN_OP_TRADE)
+    consider_trade (&self, op);
   else if (op->kind == PLAN_OP_SEND_TOKENS)
     consider_tokens (&self, op, dtype);
   else if (op->kind == PLAN_OP_EXCHANGE || op->kind == PLAN_OP_ALL_TO_ALL)

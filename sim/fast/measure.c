@@ -150,6 +150,17 @@ sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost, con
   return TRUE;
 }
 
+gboolean
+sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
+                    guint n_steps, guint64 enough_bytes, SimWorkspace *workspace,
+                    PlanMemory *out_memory, GError **error)
+{
+  sim_program_compile (&workspace->program, schedule, cost);
+  workspace->footprint.enough_bytes = enough_bytes;
+  return sim_footprint_run (&workspace->footprint, schedule, &workspace->program, cost, stack,
+                            n_steps, out_memory, error);
+}
+
 guint64
 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
 {

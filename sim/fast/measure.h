@@ -42,6 +42,11 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
                                    SimWorkspace *workspace, guint64 *out_bytes,
                                    gboolean *out_is_settled, GError **error);
 
+/* Memory alone of a schedule whose steps were timed otherwise: after that many of them. */
+gboolean sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost,
+                             const PlanStack *stack, guint n_steps, guint64 enough_bytes,
+                             SimWorkspace *workspace, PlanMemory *out_memory, GError **error);
+
 /* Bytes that any allocator holds on the device at least, without a simulation. */
 guint64 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack);
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "advise/stages.h"
+
+#include "advise/predict.h"
+#include "planner/lower/lower.h"
+#include "sim/sim.h"
+
+void
+advise_stages_clear (AdviseStages *self)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_clear_pointer (&self->schedules[i], plan_schedule_free);
+      g_clear_pointer (&self->costs[i], sim_cost_free);
+    }
+  g_clear_pointer (&self->schedules, g_free);
+  g_clear_pointer (&self->costs, g_free);
+  self->n = 0;
+}
+
+gboolean
+advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                    GError **error)
+{
+  const guint n = (guint)of->plan.value[PLAN_PP];
+  const guint of_stage = (guint)plan_cluster_devices (of->cluster) / n;
+  *self = (AdviseStages){ .n = n,
+                          .schedules = g_new0 (PlanSchedule *, n),
+                          .costs = g_new0 (SimCost *, n) };
+  for (guint i = 0; i < n; i++)
+    if (!(self->schedules[i] = plan_lower (of, i * of_stage, error))
+        || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
+      return FALSE;
+  return TRUE;
+}
+
+static SimMeeting
+meeting_of (const AdviseStages *self)
+{
+  return (SimMeeting){ (const PlanSchedule *const *)self->schedules, self->n };
+}
+
+/* Op by op. */
+static gboolean
+run_slowly (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries, GError **error)
+{
+  const SimMeeting meeting = meeting_of (self);
+  PlanTrace *traces[SIM_MAX_STAGES];
+  if (!sim_run_stages (&meeting, (const SimCost *const *)self->costs, of->stack, traces, NULL,
+                       error))
+    return FALSE;
+  for (guint i = 0; i < self->n; i++)
+    {
+      const PlanTrace *t = traces[i];
+      out_summaries[i] = (SimSummary){ .step_ns = t->step_ns,
+                                       .compute_ns = t->compute_ns,
+                                       .exposed_tensor_ns = t->exposed_tensor_ns,
+                                       .exposed_gather_ns = t->exposed_gather_ns,
+                                       .exposed_reduce_ns = t->exposed_reduce_ns,
+                                       .exposed_copy_ns = t->exposed_copy_ns,
+                                       .host_ns = t->host_ns,
+                                       .idle_ns = t->idle_ns,
+                                       .memory = t->memory };
+      plan_trace_free (traces[i]);
+    }
+  return TRUE;
+}
+
+gboolean
+advise_stages_measure (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries,
+                       SimStages **out_stages, GError **error)
+{
+  const SimMeeting meeting = meeting_of (self);
+  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  if (out_stages)
+    *out_stages = NULL;
+  if (!sim_stages_run (stages))
+    return run_slowly (self, of, out_summaries, error);
+  for (guint i = 0; i < self->n; i++)
+    {
+      SimSummary *s = &out_summaries[i];
+      SimShares shares;
+      *s = (SimSummary){ .step_ns = sim_stages_step_ns (stages) };
+      sim_stages_split (stages, i, &shares, &s->idle_ns);
+      s->compute_ns = shares.compute_ns;
+      s->exposed_tensor_ns = shares.exposed_tensor_ns;
+      s->exposed_gather_ns = shares.exposed_gather_ns;
+      s->exposed_reduce_ns = shares.exposed_reduce_ns;
+      s->exposed_copy_ns = shares.exposed_copy_ns;
+      s->host_ns = shares.host_ns;
+      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack,
+                               sim_stages_n_steps (stages), G_MAXUINT64, advise_workspace (),
+                               &s->memory, error))
+        return FALSE;
+    }
+  if (out_stages)
+    *out_stages = g_steal_pointer (&stages);
+  return TRUE;
+}
+
+gint64
+advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps)
+{
+  const SimMeeting meeting = meeting_of (self);
+  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  g_autofree SimSummary *summaries = NULL;
+  *out_n_steps = 3;
+  if (sim_stages_run (stages))
+    {
+      *out_n_steps = sim_stages_n_steps (stages);
+      return sim_stages_step_ns (stages);
+    }
+  summaries = g_new0 (SimSummary, self->n);
+  return run_slowly (self, of, summaries, NULL) ? summaries[0].step_ns : -1;
+}
+
+guint
+advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
+                      guint64 *out_bytes, GError **error)
+{
+  guint fullest = self->n;
+  guint64 most = 0;
+  for (guint i = 0; i < self->n; i++)
+    {
+      PlanMemory memory;
+      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps, G_MAXUINT64,
+                               advise_workspace (), &memory, error))
+        return self->n;
+      if (fullest < self->n && memory.device <= most)
+        continue;
+      fullest = i;
+      most = memory.device;
+    }
+  *out_bytes = most;
+  return fullest;
+}

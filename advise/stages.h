@@ -1,0 +1,48 @@
+/* AdviseStages: a pipeline's stages, each lowered, and what they take together. */
+#pragma once
+#include "advise/input.h"
+#include "planner/lower/case.h"
+#include "planner/model/stage.h"
+#include "planner/schedule/trace.h"
+#include "sim/fast/measure.h"
+#include "sim/fast/stages.h"
+G_BEGIN_DECLS
+
+typedef struct
+{
+  PlanStage part;
+  gint64 step_ns; /* that all stages take; the next lines add up to it */
+  gint64 compute_ns;
+  gint64 exposed_ns; /* communication: with other stages, too */
+  gint64 host_ns;
+  gint64 idle_ns; /* waiting for other stages */
+  PlanMemory memory;
+} AdviseStage;
+
+typedef struct
+{
+  guint n;
+  PlanSchedule **schedules; /* of one rank of each stage */
+  SimCost **costs;
+} AdviseStages;
+
+void advise_stages_clear (AdviseStages *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseStages, advise_stages_clear)
+
+gboolean advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                             GError **error);
+
+/* Totals of the steady step, by stage: `out_summaries` has room for n. Returns the simulation, to
+ * be asked for more; NULL with the totals set where it is one op by op (sim_run_stages), or with an
+ * error. */
+gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
+                                SimSummary *out_summaries, SimStages **out_stages, GError **error);
+
+/* The step's time alone, below 0 where it cannot be told, and the steps that it took to find it.
+ * Then what the fullest stage takes on the device; returns which it is, n where that cannot be
+ * told. */
+gint64 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps);
+guint advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
+                            guint64 *out_bytes, GError **error);
+
+G_END_DECLS

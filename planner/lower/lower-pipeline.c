@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The micro batches of a step through one stage of a pipeline, under 1F1B: as many forward passes
+ * as there are stages behind, then a forward pass and a backward pass in turn, then what backward
+ * passes are left (Megatron-LM's schedules.py 2147-2509, nanotron's engine.py 235-346).
+ *
+ * Activations lie in rows, one for each micro batch that is held at once, used in turns. In the
+ * steady part everything recurs after as many micro batches as there are rows: these are one
+ * repeat. */
+#include "config.h"
+
+#include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-step.h"
+#include "planner/plan/stages.h"
+
+#define ONE(array) plan_lower_ref (self->array)
+
+static void
+set_row (PlanLower *self, gint64 micro_batch)
+{
+  self->row = micro_batch % self->rows;
+}
+
+/* What comes in from the stage before, and its gradient. */
+static PlanRef
+input (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  return plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+}
+
+static PlanRef
+output (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  return plan_lower_output (self);
+}
+
+static PlanRef
+input_gradient (const PlanLower *self)
+{
+  return ONE (grad_sum[PLAN_VALUE_X]);
+}
+
+static PlanRef
+output_gradient (const PlanLower *self)
+{
+  return plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT,
+                              (gint32)self->stage.layers);
+}
+
+/* One exchange with a neighbour, behind all that was computed; the host waits for it. What is sent
+ * is given back, what comes is taken. */
+static void
+trade (PlanLower *self, gint64 peer, PlanRef sent, PlanRef received)
+{
+  const gint64 count = self->sizes->split_rows * self->model->hidden;
+  if (received.array >= 0)
+    plan_lower_alloc (self, received);
+  plan_lower_collective_of (self, PLAN_OP_TRADE, PLAN_STREAM_CONTEXT, self->pipeline_group,
+                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer), PLAN_REF_NONE,
+                            ONE (traded));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (traded)),
+                   PLAN_REF_NONE);
+  if (sent.array >= 0)
+    plan_lower_free (self, sent);
+}
+
+/* With the stage before; nothing where there is none. */
+static void
+trade_up (PlanLower *self, PlanRef sent, PlanRef received)
+{
+  if (!self->stage.has_embedding && (sent.array >= 0 || received.array >= 0))
+    trade (self, self->stage_number - 1, sent, received);
+}
+
+/* With the one behind. */
+static void
+trade_down (PlanLower *self, PlanRef sent, PlanRef received)
+{
+  if (!self->stage.has_head)
+    trade (self, self->stage_number + 1, sent, received);
+}
+
+static void
+forward (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  self->is_first_micro_batch = micro_batch == 0;
+  plan_lower_forward (self);
+}
+
+static void
+backward (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  self->is_first_micro_batch = micro_batch == 0;
+  plan_lower_backward (self, micro_batch + 1 == self->micro_batches);
+}
+
+/* The i-th turn of the steady part: a forward pass, `ahead` micro batches ahead of the backward
+ * pass. */
+static void
+take_turn (PlanLower *self, gint64 i, gint64 ahead)
+{
+  const gint64 next = i + ahead + 1;
+  forward (self, i + ahead);
+  trade_down (self, output (self, i + ahead), output_gradient (self));
+  backward (self, i);
+  trade_up (self, input_gradient (self),
+            next < self->micro_batches ? input (self, next) : PLAN_REF_NONE);
+}
+
+/* The first turn is not like the others where it gathers, the last where it reduces. */
+static void
+take_turns (PlanLower *self, gint64 turns, gint64 ahead)
+{
+  for (gint64 i = 0; i < turns;)
+    {
+      const gint64 rounds = (turns - 1 - i) / self->rows;
+      if (i == 0 || rounds < 2)
+        {
+          take_turn (self, i++, ahead);
+          continue;
+        }
+      const PlanLowerUnit round = plan_lower_begin_repeat (self, "m", 0, rounds, 1);
+      for (gint64 k = 0; k < self->rows; k++)
+        take_turn (self, i + k, ahead);
+      plan_lower_end_units (self, round);
+      i += rounds * self->rows;
+    }
+}
+
+void
+plan_lower_pipeline (PlanLower *self)
+{
+  const gint64 n = self->micro_batches;
+  const gint64 ahead = plan_stage_warm_up (self->plan, self->stage_number, n);
+  /* Only the first stage's reductions run beside its last backward pass: those of others begin when
+   * its gradient has been sent, and what is there to hide them is the bubble. */
+  self->reduces_together = self->reduces_together || !self->stage.has_embedding;
+  for (gint64 i = 0; i < ahead; i++)
+    {
+      trade_up (self, PLAN_REF_NONE, input (self, i));
+      forward (self, i);
+      trade_down (self, output (self, i), PLAN_REF_NONE);
+    }
+  if (ahead < n)
+    trade_up (self, PLAN_REF_NONE, input (self, ahead));
+  take_turns (self, n - ahead, ahead);
+  for (gint64 i = n - ahead; i < n; i++)
+    {
+      trade_down (self, PLAN_REF_NONE, output_gradient (self));
+      backward (self, i);
+      trade_up (self, input_gradient (self), PLAN_REF_NONE);
+    }
+  self->row = 0;
+  if (self->reduces_together && self->most_ranks > 1)
+    plan_lower_reduce_together (self);
+}
+
+void
+plan_lower_sum_shared (PlanLower *self)
+{
+  if (self->embedding_group < 0)
+    return;
+  const PlanTensorRole role
+      = self->stage.has_embedding ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
+  const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
+  const PlanLowerBucket *b = &self->bucket[place.kind];
+  const PlanRef grads = plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->embedding_group,
+                         PLAN_REFS (grads), (gint64)place.elements,
+                         b->reduced >= 0 ? plan_lower_unit_ref (b->reduced, place.unit, 0)
+                                         : PLAN_REF_NONE,
+                         ONE (exchanged));
+  plan_lower_wait (self, ONE (exchanged));
+}

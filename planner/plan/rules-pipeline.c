@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules of pipelines: how layers are dealt out to stages, and what this version does not model. */
+#include "config.h"
+
+#include "planner/plan/rules-private.h"
+
+#include "planner/plan/stages.h"
+
+static gboolean
+has_stages (const PlanFacts *f)
+{
+  return f->value[PLAN_PP] > 1;
+}
+
+static gboolean
+has_ends (const PlanFacts *f)
+{
+  return f->value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET
+         || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET;
+}
+
+static gboolean
+counts_ends (const PlanFacts *f)
+{
+  return IS (f, PP_COUNT_EMBEDDING, ON) || IS (f, PP_COUNT_LOSS, ON);
+}
+
+static gboolean
+stages_without_pipeline (const PlanFacts *f)
+{
+  return !has_stages (f) && (has_ends (f) || counts_ends (f));
+}
+
+static gboolean
+ends_twice (const PlanFacts *f)
+{
+  return has_ends (f) && counts_ends (f);
+}
+
+static gboolean
+deals_out_otherwise (const PlanFacts *f)
+{
+  return has_stages (f) && f->stack && f->stack->stages_by_cost
+         && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET);
+}
+
+static gboolean
+layers_do_not_divide (const PlanFacts *f)
+{
+  return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
+}
+
+static gboolean
+too_few_micro_batches (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NANOTRON)
+         && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP] - 1;
+}
+
+static gboolean
+is_of_another_stack (const PlanFacts *f)
+{
+  return has_stages (f) && f->stack && !f->stack->has_pipelines;
+}
+
+static gboolean
+has_other_fields (const PlanFacts *f)
+{
+  return has_stages (f)
+         && (!IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || f->value[PLAN_DP_OUTER] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
+}
+
+static gboolean
+leaves_one_empty (const PlanFacts *f)
+{
+  return has_stages (f) && f->stack && plan_stages_leave_one_empty (f->model, f->stack, f->plan);
+}
+
+/* clang-format off */
+static const PlanRuleEntry rules[] = {
+  { { "pp-fields-need-pp", "fields that begin with pp_ say how layers are dealt out to stages: they need pp above 1",
+      "Megatron-LM transformer_config.py 2229-2366", PLAN_ERROR_INVALID },
+    stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "pp-ends", "pp_first_layers and pp_last_layers say what the ends hold: pp_count_embedding and pp_count_loss must be off",
+      "Megatron-LM transformer_config.py 2229-2239", PLAN_ERROR_INVALID },
+    ends_twice, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "nanotron-stages", "stack=nanotron deals layers out by their cost, behind pp_first_layers where that is given: it has no "
+      "other setting", "nanotron models/base.py 203-240", PLAN_ERROR_INVALID },
+    deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "pp-divides", "pp must divide the layers, embedding and loss counted as pp_count_embedding and pp_count_loss say; with "
+      "pp_first_layers or pp_last_layers the other stages must divide what those leave",
+      "Megatron-LM transformer_block.py 156-180, transformer_config.py 2366-2415", PLAN_ERROR_INVALID },
+    layers_do_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step",
+      "nanotron parallel/pipeline_parallel/engine.py 252", PLAN_ERROR_INVALID },
+    too_few_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
+};
+
+#define LIMIT "a limit of this version, not of a framework"
+
+static const PlanRuleEntry unbuilt[] = {
+  { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron and stack=nanotron by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
+  { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train, cuda_graph=off, dp_outer=1, param_gather=compute and "
+      "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER, PLAN_PARAM_GATHER,
+      PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-empty-stages", "a pipeline stage without layers is not modelled by this version: use a smaller pp", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },
+};
+/* clang-format on */
+
+const PlanRuleEntry *
+plan_rules_of_pipelines (guint i)
+{
+  return i < G_N_ELEMENTS (rules) ? &rules[i] : plan_rules_of_stacks (i - G_N_ELEMENTS (rules));
+}
+
+const PlanRuleEntry *
+plan_rules_unbuilt_pipelines (guint i)
+{
+  return i < G_N_ELEMENTS (unbuilt) ? &unbuilt[i] : NULL;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/plan/stages.h"
+
+static gint64
+is_on (gint64 value)
+{
+  return value == PLAN_PP_COUNT_LOSS_ON ? 1 : 0;
+}
+
+/* Multiply-adds of a token in one layer's matrices, as nanotron counts them (models/base.py). */
+static gint64
+block_cost (const PlanModel *model)
+{
+  return 4 * model->heads * model->head_dim * model->hidden + 3 * model->ffn * model->hidden;
+}
+
+/* nanotron: a block goes to the stage at hand; once the sum of costs exceeds the stages' even
+ * share up to here, the next one begins (models/base.py 203-240). The embedding costs nothing, the
+ * output layer its product. Versions differ in what they do where the two are equal: what the first
+ * stage holds can be given. */
+static PlanStage
+stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
+{
+  const gint64 stages = plan->value[PLAN_PP], given = plan->value[PLAN_PP_FIRST_LAYERS];
+  const gint64 layer = block_cost (model), head = model->vocab * model->hidden;
+  const gint64 total = layer * model->layers + head;
+  PlanStage stage = { .has_embedding = number == 0 };
+  gint64 at = 0, cost = 0;
+  for (gint64 i = 0; i <= model->layers; i++)
+    {
+      const gboolean is_head = i == model->layers;
+      if (at == number && is_head)
+        stage.has_head = TRUE;
+      else if (at == number && stage.layers++ == 0)
+        stage.first = i;
+      cost += is_head ? head : layer;
+      const gboolean is_full
+          = at == 0 && given != PLAN_UNSET
+                ? i + 1 == given
+                : (double)cost > (double)total * (double)(at + 1) / (double)stages;
+      at += is_full && at + 1 < stages ? 1 : 0;
+    }
+  return stage;
+}
+
+/* Megatron-LM: as many layers each, embedding and loss counting as one where they are told to; or
+ * as many as is said for the ends, and the others alike (transformer_block.py 76-203). */
+static PlanStage
+stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
+{
+  const gint64 *value = plan->value;
+  const gint64 stages = value[PLAN_PP], last = stages - 1;
+  const gint64 before = is_on (value[PLAN_PP_COUNT_EMBEDDING]);
+  const gint64 behind = is_on (value[PLAN_PP_COUNT_LOSS]);
+  const gint64 first_given = value[PLAN_PP_FIRST_LAYERS], last_given = value[PLAN_PP_LAST_LAYERS];
+  const gboolean has_first = first_given != PLAN_UNSET, has_last = last_given != PLAN_UNSET;
+  const gint64 others = stages - (has_first ? 1 : 0) - (has_last ? 1 : 0);
+  const gint64 left = model->layers + before + behind - (has_first ? first_given : 0)
+                      - (has_last ? last_given : 0);
+  const gint64 each = others > 0 ? left / others : 0;
+  const gint64 at_first = has_first ? first_given : each - before;
+  const gint64 at_last = has_last ? last_given : each - behind;
+  return (PlanStage){ .first = number == 0 ? 0 : at_first + (number - 1) * each,
+                      .layers = number == 0      ? at_first
+                                : number == last ? at_last
+                                                 : each,
+                      .has_embedding = number == 0,
+                      .has_head = number == last };
+}
+
+PlanStage
+plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
+{
+  if (plan->value[PLAN_PP] == 1)
+    return (PlanStage){ .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE };
+  if (stack->stages_by_cost)
+    return stage_by_cost (model, plan, number);
+  return stage_evenly (model, plan, number);
+}
+
+gboolean
+plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+{
+  gint64 layers = 0;
+  for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
+    {
+      const PlanStage stage = plan_stage_of (model, stack, plan, number);
+      if (stage.layers < 0 || (stage.layers > 0 && stage.first != layers))
+        return FALSE;
+      layers += stage.layers;
+    }
+  return layers == model->layers;
+}
+
+gboolean
+plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+{
+  for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
+    if (plan_stage_of (model, stack, plan, number).layers < 1)
+      return TRUE;
+  return FALSE;
+}
+
+gint64
+plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
+{
+  return MIN (plan->value[PLAN_PP] - 1 - number, micro_batches);
+}
+
+gint64
+plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches)
+{
+  return MIN (plan->value[PLAN_PP] - number, micro_batches);
+}

@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stretch is what a stage does between two meetings. It begins with the host, and perhaps with
+ * what the meeting left under way: that ends `lag` later than the host is free, or, where the host
+ * waits for it first, not at all. So its outcome follows from its ops, their costs and the lag. */
+#include "config.h"
+
+#include "sim/fast/stages.h"
+
+#include "planner/schedule/trace.h"
+#include "sim/engine.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+#define BASE (G_GINT64_CONSTANT (1) << 50) /* when stretches begin that are simulated */
+#define MAX_PIECES 4                       /* that a stretch consists of */
+
+/* What a stretch comes to, from when the host is free. */
+typedef struct
+{
+  gint64 ready_ns; /* until it is at the next meeting */
+  gint64 host_ns;  /* until the host is */
+  SimShares shares;
+  GArray *node_ns;  /* gint64 per node that its key is made of, in their order */
+  gboolean is_over; /* all that it began is, once it is ready */
+} Outcome;
+
+/* Nodes [begin, end) of a schedule, with `depth` repeats around them. */
+typedef struct
+{
+  guint begin, end;
+  gint8 depth;
+} Piece;
+
+typedef struct
+{
+  guint before, meeting; /* nodes: the meeting that it begins behind, and the one it leads to */
+  Piece pieces[MAX_PIECES];
+  guint n_pieces;
+  gboolean is_synced; /* the host waits for that meeting before anything else, */
+  guint sync;         /* at this node; else G_MAXUINT */
+  GBytes *key;        /* what it does */
+  Outcome *settled;   /* with no lag; NULL: not known yet */
+} Stretch;
+
+typedef struct
+{
+  GPtrArray *stretches; /* Stretch */
+  GArray *order;        /* guint: those of a step, one after the other */
+  guint at;             /* in that order: the one under way */
+  gint64 host_ns, lag_ns, ready_ns;
+  gint64 idle_ns;            /* so far in this step */
+  GPtrArray *used;           /* Outcome: of each stretch in it */
+  gint64 was_ns, was_lag_ns; /* as the step before ended, beside the first stage */
+} Stage;
+
+struct _SimStages
+{
+  SimMeeting meeting;
+  const SimCost *const *costs;
+  Stage *stages;
+  GHashTable *outcomes; /* key and lag, as GBytes -> Outcome */
+  SimEngine engine;
+  guint64 n_issued;
+  guint n_steps;
+  gint64 step_ns;
+  GArray *node_ns; /* of the stage last asked for */
+};
+
+static void
+free_outcome (gpointer data)
+{
+  Outcome *outcome = data;
+  g_array_unref (outcome->node_ns);
+  g_free (outcome);
+}
+
+static void
+free_stretch (gpointer data)
+{
+  Stretch *stretch = data;
+  g_clear_pointer (&stretch->key, g_bytes_unref);
+  g_free (stretch);
+}
+
+void
+sim_stages_free (SimStages *self)
+{
+  if (!self)
+    return;
+  for (guint i = 0; i < self->meeting.n; i++)
+    {
+      g_ptr_array_unref (self->stages[i].stretches);
+      g_array_unref (self->stages[i].order);
+      g_ptr_array_unref (self->stages[i].used);
+    }
+  g_free (self->stages);
+  g_hash_table_unref (self->outcomes);
+  sim_engine_clear (&self->engine);
+  g_array_unref (self->node_ns);
+  g_free (self);
+}
+
+static const PlanOp *
+node_of (const SimStages *self, guint stage, guint node)
+{
+  return plan_schedule_node (self->meeting.schedules[stage], node);
+}
+
+static gboolean
+is_meeting (const SimStages *self, guint stage, guint node)
+{
+  const PlanOp *op = node_of (self, stage, node);
+  return op->kind < PLAN_N_OPS && sim_meet_is_meeting (&self->meeting, stage, op);
+}
+
+/* Of an op, whatever its time follows from; events by name, and loops from those around on. */
+typedef struct
+{
+  gint64 ns, launch_ns, from, count, step;
+  SimLoad load;
+  PlanRef waits[PLAN_MAX_WAITS], record;
+  gint32 kind, stream, group, n_waits;
+} Trait;
+
+static PlanRef
+ref_from (PlanRef ref, gint8 depth)
+{
+  if (ref.loop >= 0)
+    ref.loop = (gint8)(ref.loop - depth);
+  ref.at = 0;
+  return ref;
+}
+
+static gboolean
+takes_time (const PlanOp *op)
+{
+  return op->kind >= PLAN_N_OPS || plan_op_class (op->kind) != PLAN_CLASS_MEMORY;
+}
+
+static void
+add_trait (const SimStages *self, guint stage, guint node, gint8 depth, GByteArray *key)
+{
+  const PlanOp *op = node_of (self, stage, node);
+  Trait trait;
+  memset (&trait, 0, sizeof trait); /* padding, too */
+  trait.kind = op->kind;
+  if (op->kind == PLAN_OP_REPEAT)
+    {
+      trait.from = op->dims[PLAN_REPEAT_FROM];
+      trait.count = op->dims[PLAN_REPEAT_COUNT];
+      trait.step = op->dims[PLAN_REPEAT_STEP];
+    }
+  else if (op->kind < PLAN_N_OPS)
+    {
+      const SimCost *cost = self->costs[stage];
+      trait.kind = (gint32)sim_issue_kind (op->kind);
+      trait.stream = op->stream;
+      trait.group = op->group;
+      trait.n_waits = op->n_waits;
+      trait.ns = sim_cost_ns (cost, node);
+      trait.launch_ns = sim_cost_launch_ns (cost, node);
+      trait.load = sim_cost_load (cost, node);
+      for (guint i = 0; i < op->n_waits; i++)
+        trait.waits[i] = ref_from (op->waits[i], depth);
+      trait.record = ref_from (op->record, depth);
+    }
+  g_byte_array_append (key, (const guint8 *)&trait, sizeof trait);
+}
+
+/* Whether the host waits for the meeting before it does anything: the node that does so. */
+static gboolean
+begins_with_sync (const SimStages *self, guint stage, const Stretch *stretch, guint *out_node)
+{
+  const PlanOp *before = node_of (self, stage, stretch->before);
+  for (guint p = 0; p < stretch->n_pieces; p++)
+    for (guint node = stretch->pieces[p].begin; node < stretch->pieces[p].end; node++)
+      {
+        const PlanOp *op = node_of (self, stage, node);
+        if (!takes_time (op))
+          continue;
+        *out_node = node;
+        return op->kind == PLAN_OP_SYNC && op->n_waits == 1
+               && op->waits[0].array == before->record.array;
+      }
+  return FALSE;
+}
+
+/* Whether a node of a stretch takes part in what it comes to; G_MAXUINT: none is skipped. */
+static gboolean
+is_of_key (const SimStages *self, guint stage, guint node, guint skipped)
+{
+  return takes_time (node_of (self, stage, node)) && node != skipped;
+}
+
+static void
+describe (SimStages *self, guint stage, Stretch *stretch)
+{
+  g_autoptr (GByteArray) key = g_byte_array_new ();
+  guint first = 0;
+  stretch->is_synced = begins_with_sync (self, stage, stretch, &first);
+  stretch->sync = stretch->is_synced ? first : G_MAXUINT;
+  if (!stretch->is_synced)
+    add_trait (self, stage, stretch->before, 0, key);
+  for (guint p = 0; p < stretch->n_pieces; p++)
+    for (guint node = stretch->pieces[p].begin; node < stretch->pieces[p].end; node++)
+      if (is_of_key (self, stage, node, stretch->sync))
+        add_trait (self, stage, node, stretch->pieces[p].depth, key);
+  add_trait (self, stage, stretch->meeting, 0, key);
+  stretch->key = g_byte_array_free_to_bytes (g_steal_pointer (&key));
+}
+
+/* What is between two meetings of a stage; the same one, where it comes again. */
+static guint
+add_stretch (SimStages *self, guint stage, const Stretch *found)
+{
+  GPtrArray *stretches = self->stages[stage].stretches;
+  for (guint i = stretches->len; i-- > 0;)
+    {
+      const Stretch *other = stretches->pdata[i];
+      if (other->before == found->before && other->meeting == found->meeting)
+        return i;
+    }
+  Stretch *stretch = g_memdup2 (found, sizeof *found);
+  describe (self, stage, stretch);
+  g_ptr_array_add (stretches, stretch);
+  return stretches->len - 1;
+}
+
+static gboolean
+meets_inside (const SimStages *self, guint stage, guint repeat)
+{
+  const guint end = (guint)node_of (self, stage, repeat)->dims[PLAN_REPEAT_END];
+  for (guint node = repeat + 1; node < end; node++)
+    if (is_meeting (self, stage, node))
+      return TRUE;
+  return FALSE;
+}
+
+/* A walk over the meetings of one step, repeats with meetings in them unrolled. */
+typedef struct
+{
+  SimStages *self;
+  guint stage;
+  Stretch now;
+  gboolean has_begun; /* some meeting is behind */
+  GArray *order;
+} Walk;
+
+static gboolean
+add_piece (Walk *walk, guint begin, guint end, gint8 depth)
+{
+  if (begin == end)
+    return TRUE;
+  if (walk->now.n_pieces == MAX_PIECES)
+    return FALSE;
+  walk->now.pieces[walk->now.n_pieces++] = (Piece){ begin, end, depth };
+  return TRUE;
+}
+
+static void
+reach_meeting (Walk *walk, guint node)
+{
+  walk->now.meeting = node;
+  if (walk->has_begun)
+    {
+      const guint stretch = add_stretch (walk->self, walk->stage, &walk->now);
+      g_array_append_val (walk->order, stretch);
+    }
+  walk->has_begun = TRUE;
+  walk->now = (Stretch){ .before = node };
+}
+
+static gboolean
+walk_nodes (Walk *walk, guint begin, guint end, gint8 depth)
+{
+  guint from = begin;
+  for (guint node = begin; node < end; node++)
+    {
+      const PlanOp *op = node_of (walk->self, walk->stage, node);
+      const gboolean opens
+          = op->kind == PLAN_OP_REPEAT && meets_inside (walk->self, walk->stage, node);
+      if (!opens && !is_meeting (walk->self, walk->stage, node))
+        continue;
+      if (!add_piece (walk, from, node, depth))
+        return FALSE;
+      if (!opens)
+        reach_meeting (walk, node);
+      const guint last = opens ? (guint)op->dims[PLAN_REPEAT_END] : node;
+      for (gint64 turn = 0; opens && turn < op->dims[PLAN_REPEAT_COUNT]; turn++)
+        if (!walk_nodes (walk, node + 1, last, (gint8)(depth + 1)))
+          return FALSE;
+      node = last;
+      from = last + 1;
+    }
+  return add_piece (walk, from, end, depth);
+}
+
+/* The stretches of a step in order, from its first meeting on to that of the next one. */
+static gboolean
+find_order (SimStages *self, guint stage)
+{
+  const PlanSchedule *schedule = self->meeting.schedules[stage];
+  const guint begin = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
+  const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
+  Walk walk = { .self = self, .stage = stage, .order = self->stages[stage].order };
+  guint first = begin;
+  if (!walk_nodes (&walk, begin, end, 0) || !walk.has_begun)
+    return FALSE;
+  /* The last stretch goes on into the next step. */
+  while (first < end && !is_meeting (self, stage, first))
+    {
+      if (node_of (self, stage, first)->kind == PLAN_OP_REPEAT && meets_inside (self, stage, first))
+        return FALSE;
+      first++;
+    }
+  if (!add_piece (&walk, begin, first, 0))
+    return FALSE;
+  reach_meeting (&walk, first);
+  return TRUE;
+}
+
+SimStages *
+sim_stages_new (const SimMeeting *meeting, const SimCost *const *costs)
+{
+  SimStages *self = g_new0 (SimStages, 1);
+  self->meeting = *meeting;
+  self->costs = costs;
+  self->stages = g_new0 (Stage, meeting->n);
+  self->outcomes = g_hash_table_new_full (g_bytes_hash, g_bytes_equal,
+                                          (GDestroyNotify)g_bytes_unref, free_outcome);
+  self->node_ns = g_array_new (FALSE, TRUE, sizeof (gint64));
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      self->stages[i].stretches = g_ptr_array_new_with_free_func (free_stretch);
+      self->stages[i].order = g_array_new (FALSE, FALSE, sizeof (guint));
+      self->stages[i].used = g_ptr_array_new ();
+    }
+  return self;
+}
+
+/* A stretch being simulated. */
+typedef struct
+{
+  SimStages *self;
+  guint stage;
+  const Stretch *stretch;
+  gint64 begin_ns; /* of what is attributed to it */
+  PlanTrace *trace;
+  Outcome *outcome;
+} Trial;
+
+static SimIssue
+issue_of (const Trial *trial, const PlanCursor *cursor, guint node)
+{
+  const SimCost *cost = trial->self->costs[trial->stage];
+  const PlanOp *op = node_of (trial->self, trial->stage, node);
+  SimIssue issue = { .kind = sim_issue_kind (op->kind),
+                     .stream = op->stream,
+                     .group = op->group,
+                     .n_waits = op->n_waits,
+                     .wait_level = { -1, -1, -1, -1 },
+                     .record_level = -1,
+                     .record = -1,
+                     .ns = sim_cost_ns (cost, node),
+                     .load = sim_cost_load (cost, node),
+                     .launch_ns = sim_cost_launch_ns (cost, node) };
+  for (guint i = 0; i < op->n_waits; i++)
+    issue.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
+  if (op->record.array >= 0)
+    issue.record = plan_cursor_event (cursor, &op->record);
+  return issue;
+}
+
+static gint64
+try_op (Trial *trial, const PlanCursor *cursor, guint node)
+{
+  const SimIssue issue = issue_of (trial, cursor, node);
+  SimClock start = { 0 };
+  const gint64 ns = sim_engine_issue (&trial->self->engine, &issue, &start);
+  trial->self->n_issued++;
+  if (issue.kind == SIM_ISSUE_WORK)
+    plan_trace_add_span (trial->trace, node, -1, start.at - trial->begin_ns,
+                         start.at - trial->begin_ns + ns);
+  return ns;
+}
+
+static void
+try_pieces (Trial *trial, guint skipped)
+{
+  GArray *node_ns = trial->outcome->node_ns;
+  for (guint p = 0; p < trial->stretch->n_pieces; p++)
+    {
+      const Piece *piece = &trial->stretch->pieces[p];
+      PlanCursor cursor = { .schedule = trial->self->meeting.schedules[trial->stage],
+                            .next = piece->begin,
+                            .end = piece->end,
+                            .depth = piece->depth };
+      g_autofree guint *place = g_new (guint, piece->end - piece->begin);
+      for (guint node = piece->begin; node < piece->end; node++)
+        {
+          place[node - piece->begin] = node_ns->len;
+          if (is_of_key (trial->self, trial->stage, node, skipped))
+            g_array_set_size (node_ns, node_ns->len + 1);
+        }
+      const PlanOp *op;
+      while ((op = plan_cursor_next (&cursor)))
+        if (is_of_key (trial->self, trial->stage, cursor.node, skipped))
+          g_array_index (node_ns, gint64, place[cursor.node - piece->begin])
+              += try_op (trial, &cursor, cursor.node);
+    }
+}
+
+/* The meeting that is still under way as the stretch begins. */
+static void
+try_meeting (Trial *trial, gint64 lag_ns)
+{
+  SimEngine *engine = &trial->self->engine;
+  const guint node = trial->stretch->before;
+  const PlanCursor nowhere = { .schedule = trial->self->meeting.schedules[trial->stage] };
+  const SimIssue issue = issue_of (trial, &nowhere, node);
+  trial->begin_ns = BASE + lag_ns - issue.ns;
+  sim_engine_clock (engine, SIM_CLOCK_HOST)->at = BASE - issue.launch_ns;
+  sim_engine_hold (engine, issue.stream, BASE + lag_ns - issue.ns);
+  try_op (trial, &nowhere, node);
+}
+
+static gboolean
+is_over (const SimEngine *engine, gint64 at_ns)
+{
+  for (guint i = 0; i < engine->n_clocks; i++)
+    if (sim_engine_clock (engine, i)->at > at_ns)
+      return FALSE;
+  return TRUE;
+}
+
+static Outcome *
+simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
+{
+  const PlanSchedule *schedule = self->meeting.schedules[stage];
+  g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
+  const PlanCursor nowhere = { .schedule = schedule };
+  Outcome *outcome = g_new0 (Outcome, 1);
+  Trial trial = { self, stage, stretch, BASE, trace, outcome };
+  outcome->node_ns = g_array_new (FALSE, TRUE, sizeof (gint64));
+  sim_engine_init (&self->engine, schedule, self->costs[stage]);
+  sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at = BASE;
+  if (!stretch->is_synced)
+    try_meeting (&trial, lag_ns);
+  try_pieces (&trial, stretch->sync);
+  const SimIssue next = issue_of (&trial, &nowhere, stretch->meeting);
+  const gint64 ready_ns = sim_engine_ready (&self->engine, &next);
+  outcome->ready_ns = ready_ns - BASE;
+  outcome->host_ns = sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at - BASE;
+  outcome->is_over = is_over (&self->engine, ready_ns);
+  trace->step_ns = ready_ns - trial.begin_ns;
+  plan_trace_attribute (trace, schedule);
+  outcome->shares
+      = (SimShares){ trace->compute_ns,        trace->exposed_tensor_ns, trace->exposed_gather_ns,
+                     trace->exposed_reduce_ns, trace->exposed_copy_ns,   trace->host_ns };
+  return outcome;
+}
+
+static Outcome *
+outcome_of (SimStages *self, guint stage, Stretch *stretch, gint64 lag_ns)
+{
+  if (stretch->settled && lag_ns == 0)
+    return stretch->settled;
+  gsize size;
+  const guint8 *text = g_bytes_get_data (stretch->key, &size);
+  g_autoptr (GByteArray) key = g_byte_array_sized_new ((guint)(size + sizeof lag_ns));
+  g_byte_array_append (key, text, (guint)size);
+  g_byte_array_append (key, (const guint8 *)&lag_ns, sizeof lag_ns);
+  g_autoptr (GBytes) bytes = g_byte_array_free_to_bytes (g_steal_pointer (&key));
+  Outcome *outcome = g_hash_table_lookup (self->outcomes, bytes);
+  if (!outcome)
+    {
+      outcome = simulate (self, stage, stretch, lag_ns);
+      g_hash_table_insert (self->outcomes, g_bytes_ref (bytes), outcome);
+    }
+  if (lag_ns == 0)
+    stretch->settled = outcome;
+  return outcome;
+}
+
+static Stretch *
+stretch_at (const SimStages *self, guint stage)
+{
+  const Stage *s = &self->stages[stage];
+  return s->stretches->pdata[g_array_index (s->order, guint, s->at)];
+}
+
+/* Goes through the stretch at hand, up to where it meets others. */
+static gboolean
+go_on (SimStages *self, guint stage)
+{
+  Stage *s = &self->stages[stage];
+  Outcome *outcome = outcome_of (self, stage, stretch_at (self, stage), s->lag_ns);
+  s->used->pdata[s->at] = outcome;
+  s->ready_ns = s->host_ns + outcome->ready_ns;
+  s->host_ns += outcome->host_ns;
+  return outcome->is_over;
+}
+
+/* The meeting that a stage is at, and what it leaves: the next stretch begins. */
+static void
+leave (SimStages *self, guint stage, gint64 start_ns)
+{
+  Stage *s = &self->stages[stage];
+  const guint node = stretch_at (self, stage)->meeting;
+  const gint64 end_ns = start_ns + sim_cost_ns (self->costs[stage], node);
+  s->idle_ns += start_ns - s->ready_ns;
+  s->host_ns += sim_cost_launch_ns (self->costs[stage], node);
+  s->at = (s->at + 1) % s->order->len;
+  s->lag_ns = end_ns - s->host_ns;
+  if (!stretch_at (self, stage)->is_synced)
+    return;
+  s->host_ns = end_ns;
+  s->lag_ns = 0;
+}
+
+/* Whether all who take part in the meeting that `stage` is at are there. */
+static gboolean
+are_all_there (const SimStages *self, guint stage, const gboolean *is_there, gboolean *out_who)
+{
+  const PlanOp *ops[SIM_MAX_STAGES];
+  for (guint i = 0; i < self->meeting.n; i++)
+    ops[i] = is_there[i] ? node_of (self, i, stretch_at (self, i)->meeting) : NULL;
+  return sim_meet_is_complete (&self->meeting, stage, ops, out_who);
+}
+
+/* One step of all stages, from the last meeting of one to that of the next. */
+static gboolean
+run_step (SimStages *self)
+{
+  const guint n = self->meeting.n;
+  gboolean is_there[SIM_MAX_STAGES] = { FALSE }, who[SIM_MAX_STAGES];
+  guint left[SIM_MAX_STAGES], queue[2 * SIM_MAX_STAGES], first = 0, last = 0;
+  for (guint i = 0; i < n; i++)
+    {
+      left[i] = self->stages[i].order->len;
+      self->stages[i].idle_ns = 0;
+      queue[last++] = i;
+    }
+  while (first != last)
+    {
+      const guint stage = queue[first];
+      gint64 start_ns = 0;
+      first = (first + 1) % G_N_ELEMENTS (queue);
+      if (!go_on (self, stage))
+        return FALSE;
+      is_there[stage] = TRUE;
+      if (!are_all_there (self, stage, is_there, who))
+        continue;
+      for (guint i = 0; i < n; i++)
+        if (who[i])
+          start_ns = MAX (start_ns, self->stages[i].ready_ns);
+      for (guint i = 0; i < n; i++)
+        if (who[i])
+          {
+            leave (self, i, start_ns);
+            is_there[i] = FALSE;
+            if (--left[i] == 0)
+              continue;
+            queue[last] = i;
+            last = (last + 1) % G_N_ELEMENTS (queue);
+          }
+    }
+  for (guint i = 0; i < n; i++)
+    if (left[i] > 0)
+      return FALSE;
+  return TRUE;
+}
+
+/* Whether the step left all stages as the one before did. */
+static gboolean
+is_steady (SimStages *self)
+{
+  gboolean is_steady = TRUE;
+  for (guint i = 0; i < self->meeting.n; i++)
+    {
+      Stage *s = &self->stages[i];
+      const gint64 now = s->host_ns - self->stages[0].host_ns;
+      is_steady = is_steady && now == s->was_ns && s->lag_ns == s->was_lag_ns;
+      s->was_ns = now;
+      s->was_lag_ns = s->lag_ns;
+    }
+  return is_steady;
+}
+
+gboolean
+sim_stages_run (SimStages *self)
+{
+  guint steps = 0;
+  gboolean is_same = FALSE;
+  for (guint i = 0; i < self->meeting.n; i++)
+    {
+      self->stages[i].was_ns = -1;
+      if (!find_order (self, i))
+        return FALSE;
+      g_ptr_array_set_size (self->stages[i].used, (gint)self->stages[i].order->len);
+      self->stages[i].at = self->stages[i].order->len - 1; /* all of them met as a step ended */
+    }
+  while (!is_same && steps++ < SIM_MAX_STEPS)
+    {
+      const gint64 begin_ns = self->stages[0].host_ns;
+      if (!run_step (self))
+        return FALSE;
+      self->step_ns = self->stages[0].host_ns - begin_ns;
+      is_same = is_steady (self);
+    }
+  self->n_steps = steps + 1;
+  return TRUE;
+}
+
+gint64
+sim_stages_step_ns (const SimStages *self)
+{
+  return self->step_ns;
+}
+
+guint
+sim_stages_n_steps (const SimStages *self)
+{
+  return self->n_steps;
+}
+
+guint64
+sim_stages_n_issued (const SimStages *self)
+{
+  return self->n_issued;
+}
+
+/* What the meeting at the beginning of a stretch takes of a step: where the host waits for it, it
+ * is no part of the stretch. */
+static void
+add_meeting (const SimStages *self, guint stage, const Stretch *stretch, SimShares *shares)
+{
+  const gint64 ns = sim_cost_ns (self->costs[stage], stretch->before);
+  if (!stretch->is_synced)
+    return;
+  if (node_of (self, stage, stretch->before)->stream == PLAN_STREAM_REDUCE)
+    shares->exposed_reduce_ns += ns;
+  else
+    shares->exposed_tensor_ns += ns;
+}
+
+void
+sim_stages_split (SimStages *self, guint stage, SimShares *out_shares, gint64 *out_idle_ns)
+{
+  const Stage *s = &self->stages[stage];
+  SimShares sum = { 0 };
+  for (guint i = 0; i < s->order->len; i++)
+    {
+      const SimShares *one = &((const Outcome *)s->used->pdata[i])->shares;
+      sum.compute_ns += one->compute_ns;
+      sum.exposed_tensor_ns += one->exposed_tensor_ns;
+      sum.exposed_gather_ns += one->exposed_gather_ns;
+      sum.exposed_reduce_ns += one->exposed_reduce_ns;
+      sum.exposed_copy_ns += one->exposed_copy_ns;
+      sum.host_ns += one->host_ns;
+      add_meeting (self, stage, s->stretches->pdata[g_array_index (s->order, guint, i)], &sum);
+    }
+  *out_shares = sum;
+  *out_idle_ns = s->idle_ns;
+}
+
+const gint64 *
+sim_stages_node_ns (SimStages *self, guint stage)
+{
+  const Stage *s = &self->stages[stage];
+  g_array_set_size (self->node_ns, 0);
+  g_array_set_size (self->node_ns, plan_schedule_n_nodes (self->meeting.schedules[stage]));
+  gint64 *all = (gint64 *)(gpointer)self->node_ns->data;
+  for (guint i = 0; i < s->order->len; i++)
+    {
+      const Stretch *stretch = s->stretches->pdata[g_array_index (s->order, guint, i)];
+      const gint64 *ns
+          = (const gint64 *)(gconstpointer)((const Outcome *)s->used->pdata[i])->node_ns->data;
+      all[stretch->before] += sim_cost_ns (self->costs[stage], stretch->before);
+      for (guint p = 0; p < stretch->n_pieces; p++)
+        for (guint node = stretch->pieces[p].begin; node < stretch->pieces[p].end; node++)
+          if (is_of_key (self, stage, node, stretch->sync))
+            all[node] += *ns++;
+    }
+  return all;
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pipelines: who holds what, that stages meet, and how long a step takes. The oracle of times knows
+ * only which forward and backward pass waits for which exchange. */
+#include "config.h"
+
+#include "planner/plan/stages.h"
+#include "planner/schedule/meter.h"
+#include "sim/fast/stages.h"
+#include "sim/sim.h"
+#include "tests/case.h"
+#include "tests/prop/random.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 16 /* stages */
+
+/* A pipeline's times: of a forward and a backward pass on each stage, of one exchange. */
+typedef struct
+{
+  gint64 n, m, c;
+  gint64 forward[MOST], backward[MOST];
+} Times;
+
+/* What a stage does, in order: 'F' and 'B', and exchanges with the stage before ('u') or behind
+ * ('d'). Written down pass by pass, as the schedule of Megatron-LM is described. */
+static char *
+write_down (const Times *t, gint64 r)
+{
+  const gint64 ahead = MIN (t->n - 1 - r, t->m), left = t->m - ahead;
+  const gboolean is_first = r == 0, is_last = r == t->n - 1;
+  GString *text = g_string_new (NULL);
+  for (gint64 i = 0; i < ahead; i++)
+    g_string_append (text, is_first ? "Fd" : "uFd");
+  if (left > 0 && !is_first)
+    g_string_append_c (text, 'u');
+  for (gint64 i = 0; i < left; i++)
+    g_string_append (text, is_first && is_last ? "FB"
+                           : is_first          ? "FdB"
+                           : is_last           ? "FBu"
+                                               : "FdBu");
+  for (gint64 i = 0; i < ahead; i++)
+    g_string_append (text, is_first ? "dB" : "dBu");
+  return g_string_free (text, FALSE);
+}
+
+/* Goes round and round until nobody can go on: an exchange takes place when both are at it. */
+static gint64
+time_slowly (const Times *t)
+{
+  char *todo[MOST];
+  gint64 at[MOST] = { 0 }, now[MOST] = { 0 }, end = 0;
+  gboolean moves = TRUE;
+  for (gint64 r = 0; r < t->n; r++)
+    todo[r] = write_down (t, r);
+  while (moves)
+    {
+      moves = FALSE;
+      for (gint64 r = 0; r < t->n; r++)
+        {
+          const char what = todo[r][at[r]];
+          if (what == 'F' || what == 'B')
+            now[r] += what == 'F' ? t->forward[r] : t->backward[r];
+          else if (what == 'd' && todo[r + 1][at[r + 1]] == 'u')
+            {
+              now[r] = now[r + 1] = MAX (now[r], now[r + 1]) + t->c;
+              at[r + 1]++;
+            }
+          else
+            continue;
+          at[r]++;
+          moves = TRUE;
+        }
+    }
+  for (gint64 r = 0; r < t->n; r++)
+    {
+      ck_assert_int_eq (todo[r][at[r]], '\0');
+      end = MAX (end, now[r]);
+      g_free (todo[r]);
+    }
+  return end;
+}
+
+/* Of the model of pipelines that the program's design was checked with. */
+START_TEST (the_oracle_knows_its_numbers)
+{
+  const struct
+  {
+    Times times;
+    gint64 step;
+  } known[] = {
+    { { 3, 7, 2, { 20, 19, 20 }, { 30, 22, 35 } }, 496 },
+    { { 4, 4, 2, { 11, 8, 20, 5 }, { 38, 36, 22, 23 } }, 309 },
+    { { 4, 12, 2, { 5, 19, 13, 12 }, { 28, 40, 13, 38 } }, 835 },
+    { { 5, 3, 2, { 15, 5, 5, 5, 5 }, { 40, 38, 22, 31, 16 } }, 282 },
+    { { 2, 4, 2, { 9, 7 }, { 18, 13 } }, 131 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    ck_assert_int_eq (time_slowly (&known[i].times), known[i].step);
+}
+END_TEST
+
+/* A pass that takes so many times what every op does. */
+static void
+add_pass (PlanSchedule *schedule, gint64 ops, gint32 buffer)
+{
+  plan_schedule_begin_repeat (schedule, "l", 0, ops, 1);
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_ZERO, PLAN_STREAM_COMPUTE);
+  op->refs[0] = (PlanRef){ .array = buffer, .loop = -1 };
+  op->dims[0] = 1;
+  plan_schedule_end_repeat (schedule);
+}
+
+static void
+add_exchange (PlanSchedule *schedule, gint64 peer, gint8 group, gint32 buffer, const gint32 *events)
+{
+  const PlanRef done = { .array = events[0], .loop = -1 },
+                traded = { .array = events[1], .loop = -1 };
+  plan_schedule_add_op (schedule, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE)->record = done;
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_TRADE, PLAN_STREAM_CONTEXT);
+  op->refs[PLAN_REF_TRADE_out] = (PlanRef){ .array = buffer, .loop = -1 };
+  op->dims[PLAN_DIM_TRADE_count] = 1;
+  op->dims[PLAN_DIM_TRADE_peer] = peer;
+  op->group = group;
+  op->waits[op->n_waits++] = done;
+  op->record = traded;
+  op = plan_schedule_add_op (schedule, PLAN_OP_SYNC, PLAN_STREAM_HOST);
+  op->waits[op->n_waits++] = traded;
+}
+
+/* One rank's schedule of that pipeline; at its end all stages wait for one another. */
+static PlanSchedule *
+new_schedule (const Times *t, gint64 r)
+{
+  PlanSchedule *schedule = plan_schedule_new ((guint)r, (guint)t->n);
+  g_autofree char *todo = write_down (t, r);
+  const gint32 buffer
+      = plan_schedule_add_buffer (schedule, "x", 1, 1, PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  const gint32 events[] = { plan_schedule_add_event (schedule, "done", 1),
+                            plan_schedule_add_event (schedule, "traded", 1) };
+  const gint8 pipeline = plan_schedule_add_group (schedule, "pipeline", (guint)t->n, 1);
+  const gint8 world = plan_schedule_add_group (schedule, "world", (guint)t->n, 1);
+  const PlanRef x = { .array = buffer, .loop = -1 }, done = { .array = events[0], .loop = -1 },
+                traded = { .array = events[1], .loop = -1 };
+  plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
+  plan_schedule_add_op (schedule, PLAN_OP_ALLOC, PLAN_STREAM_COMPUTE)->refs[0] = x;
+  plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
+  for (const char *what = todo; *what; what++)
+    if (*what == 'F' || *what == 'B')
+      add_pass (schedule, (*what == 'F' ? t->forward[r] : t->backward[r]) / t->c, buffer);
+    else
+      add_exchange (schedule, *what == 'u' ? r - 1 : r + 1, pipeline, buffer, events);
+  plan_schedule_add_op (schedule, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE)->record = done;
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE);
+  op->refs[0] = x;
+  op->dims[0] = 1;
+  op->group = world;
+  op->waits[op->n_waits++] = done;
+  op->record = traded;
+  op = plan_schedule_add_op (schedule, PLAN_OP_SYNC, PLAN_STREAM_HOST);
+  op->waits[op->n_waits++] = traded;
+  plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
+  plan_schedule_add_op (schedule, PLAN_OP_FREE, PLAN_STREAM_COMPUTE)->refs[0] = x;
+  return schedule;
+}
+
+/* Both simulators, of those schedules: they agree; returns the step's time. */
+static gint64
+simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
+               const PlanStack *stack, int seed)
+{
+  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  g_autoptr (GError) error = NULL;
+  PlanTrace *traces[MOST];
+  ck_assert_msg (
+      sim_run_stages (&meeting, (const SimCost *const *)costs, stack, traces, NULL, &error),
+      "seed %d: %s", seed, error ? error->message : "");
+  g_autoptr (SimStages) fast = sim_stages_new (&meeting, (const SimCost *const *)costs);
+  ck_assert_msg (sim_stages_run (fast), "seed %d: something is under way as stages meet", seed);
+  const gint64 step_ns = traces[0]->step_ns;
+  for (guint i = 0; i < n; i++)
+    {
+      SimShares shares;
+      gint64 idle_ns, total = 0;
+      sim_stages_split (fast, i, &shares, &idle_ns);
+      const PlanTrace *t = traces[i];
+      const gint64 found[] = { sim_stages_step_ns (fast),
+                               shares.compute_ns,
+                               shares.exposed_tensor_ns,
+                               shares.exposed_gather_ns,
+                               shares.exposed_reduce_ns,
+                               shares.host_ns,
+                               idle_ns };
+      const gint64 wanted[] = {
+        t->step_ns, t->compute_ns, t->exposed_tensor_ns, t->exposed_gather_ns, t->exposed_reduce_ns,
+        t->host_ns, t->idle_ns
+      };
+      for (guint k = 0; k < G_N_ELEMENTS (wanted); k++)
+        ck_assert_msg (found[k] == wanted[k],
+                       "seed %d, stage %u of %u: total %u is %" G_GINT64_FORMAT
+                       " ns, op by op %" G_GINT64_FORMAT,
+                       seed, i, n, k, found[k], wanted[k]);
+      const gint64 *node_ns = sim_stages_node_ns (fast, i);
+      for (guint node = 0; node < plan_schedule_n_nodes (schedules[i]); node++)
+        total += node_ns[node];
+      for (guint s = 0; s < t->spans->len; s++)
+        total -= g_array_index (t->spans, PlanSpan, s).end_ns
+                 - g_array_index (t->spans, PlanSpan, s).start_ns;
+      ck_assert_msg (total == 0, "seed %d, stage %u: ops take %" G_GINT64_FORMAT " ns more", seed,
+                     i, total);
+      plan_trace_free (traces[i]);
+    }
+  return step_ns;
+}
+
+START_TEST (a_step_takes_what_the_oracle_says)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Times t = { .n = g_rand_int_range (rand, 2, 9), .m = g_rand_int_range (rand, 1, 25), .c = 3 };
+  PlanSchedule *schedules[MOST];
+  SimCost *costs[MOST];
+  for (gint64 r = 0; r < t.n; r++)
+    {
+      t.forward[r] = t.c * g_rand_int_range (rand, 1, 20);
+      t.backward[r] = t.c * g_rand_int_range (rand, 1, 40);
+    }
+  for (gint64 r = 0; r < t.n; r++)
+    {
+      schedules[r] = new_schedule (&t, r);
+      costs[r] = sim_cost_new_constant (schedules[r], t.c, 0);
+    }
+  const gint64 step_ns = simulate_both (schedules, costs, (guint)t.n, NULL, _i);
+  ck_assert_msg (step_ns == time_slowly (&t) + t.c,
+                 "seed %d: %" G_GINT64_FORMAT " ns, and %" G_GINT64_FORMAT " by the oracle", _i,
+                 step_ns - t.c, time_slowly (&t));
+  for (gint64 r = 0; r < t.n; r++)
+    {
+      plan_schedule_free (schedules[r]);
+      sim_cost_free (costs[r]);
+    }
+}
+END_TEST
+
+/* Stages that are alike: (m + n - 1) slots, and so many exchanges that nothing hides. */
+START_TEST (the_closed_form_holds)
+{
+  const gint64 n = 3 + _i % 6, m = n + _i / 6;
+  Times t = { .n = n, .m = m, .c = 2 };
+  for (gint64 r = 0; r < n; r++)
+    {
+      t.forward[r] = 14;
+      t.backward[r] = 30;
+    }
+  ck_assert_int_eq (time_slowly (&t), (m + n - 1) * 44 + 2 * (2 * (m + n) - 5));
+}
+END_TEST
+
+/* A plan of a framework that has pipelines; NULL: it has none such. */
+static PlanCase *
+random_pipeline (guint seed, PlanModel *model, PlanCluster *cluster)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 7);
+  const char *stack = g_rand_boolean (rand) ? "megatron" : "nanotron";
+  const gint32 stages = 1 << g_rand_int_range (rand, 1, 4), mbs = g_rand_int_range (rand, 1, 3);
+  const gint32 tp = g_rand_boolean (rand) ? 2 : 1, m = stages - 1 + g_rand_int_range (rand, 0, 20);
+  const gint64 devices = plan_cluster_devices (cluster);
+  static const char *const recomputes[] = { "none", "full", "selective" };
+  if (devices % (stages * tp) != 0 || m == 0)
+    return NULL;
+  const gint64 gbs = m * mbs * devices / stages / tp;
+  g_autofree char *words = g_strdup_printf (
+      "stack=%s pp=%d tp=%d mbs=%d gbs=%" G_GINT64_FORMAT " seq=64 strategy=%s recompute=%s%s%s",
+      stack, stages, tp, mbs, gbs, g_rand_boolean (rand) ? "optim" : "no_shard",
+      recomputes[g_rand_int_range (rand, 0, 3)],
+      g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
+      g_rand_boolean (rand) ? "" : " recompute_layers=2");
+  const Plan plan = test_plan (words);
+  return plan_case_new (model, cluster, &plan, NULL, NULL);
+}
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  PlanCase *of;
+  guint n;
+  PlanSchedule *schedules[MOST];
+  SimCost *costs[MOST];
+} Pipeline;
+
+/* The next one from that seed on. */
+static void
+pipeline_init (Pipeline *self, guint seed)
+{
+  *self = (Pipeline){ 0 };
+  for (guint try = 0; !self->of; try++)
+    {
+      g_autoptr (GRand) rand = g_rand_new_with_seed (seed * 1000 + try);
+      g_clear_pointer (&self->model, plan_model_free);
+      g_clear_pointer (&self->cluster, plan_cluster_free);
+      g_autofree char *spec = g_strdup_printf (
+          "layers=%d,hidden=64,ffn=%d,heads=4,kv_heads=%d,vocab=%d,max_seq=64,tied=%s%s",
+          g_rand_int_range (rand, 2, 17), 32 * g_rand_int_range (rand, 1, 5),
+          g_rand_boolean (rand) ? 4 : 2, 64 * g_rand_int_range (rand, 1, 20),
+          g_rand_boolean (rand) ? "on" : "off",
+          g_rand_boolean (rand) ? "" : ",window=16,window_every=2");
+      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 3));
+      self->model = plan_model_new (spec, NULL);
+      self->cluster = plan_cluster_new (nodes, NULL);
+      ck_assert (self->model && self->cluster);
+      self->of = random_pipeline (seed * 1000 + try, self->model, self->cluster);
+    }
+  self->n = (guint)self->of->plan.value[PLAN_PP];
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_autoptr (GError) error = NULL;
+      self->schedules[i]
+          = test_lower (self->of, i * (guint)plan_cluster_devices (self->cluster) / self->n);
+      const SimCostInput input = sim_cost_input (self->of, self->schedules[i]);
+      self->costs[i] = sim_cost_new (&input, &error);
+      ck_assert_msg (self->costs[i] != NULL, "%s", error ? error->message : "");
+    }
+}
+
+static void
+pipeline_clear (Pipeline *self)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      plan_schedule_free (self->schedules[i]);
+      sim_cost_free (self->costs[i]);
+    }
+  plan_case_free (self->of);
+  plan_model_free (self->model);
+  plan_cluster_free (self->cluster);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
+
+START_TEST (the_fast_simulation_equals_that_of_all_ops)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i);
+  simulate_both (p.schedules, p.costs, p.n, p.of->stack, _i);
+}
+END_TEST
+
+/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends. */
+START_TEST (every_parameter_is_on_one_stage)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i);
+  guint64 parameters = 0;
+  gint64 next = 0;
+  for (guint i = 0; i < p.n; i++)
+    {
+      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
+      const PlanModel part = plan_stage_model (&stage, p.model);
+      ck_assert_int_eq (stage.first, next);
+      ck_assert_int_eq (stage.has_embedding, i == 0);
+      ck_assert_int_eq (stage.has_head, i == p.n - 1);
+      parameters += plan_model_parameters (&part);
+      next += stage.layers;
+      for (gint64 layer = 0; layer < stage.layers; layer++)
+        ck_assert_uint_eq (plan_model_layer_kind (&part, layer, 64),
+                           plan_model_layer_kind (p.model, stage.first + layer, 64));
+    }
+  ck_assert_int_eq (next, p.model->layers);
+  ck_assert_uint_eq (
+      parameters,
+      plan_model_parameters (p.model)
+          + (p.model->tied_embeddings ? (guint64)(p.model->vocab * p.model->hidden) : 0));
+}
+END_TEST
+
+/* Exchanges of neighbours pair up, one by one: what the one sends the other takes. */
+START_TEST (what_is_sent_is_received)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i);
+  const gint64 m = plan_micro_batches (&p.of->plan, p.cluster);
+  for (guint i = 0; i + 1 < p.n; i++)
+    {
+      PlanCursor up, down;
+      gint64 forward = 0, backward = 0;
+      plan_cursor_start (&down, p.schedules[i], PLAN_SECTION_STEP);
+      plan_cursor_start (&up, p.schedules[i + 1], PLAN_SECTION_STEP);
+      for (;;)
+        {
+          const PlanOp *a, *b;
+          while ((a = plan_cursor_next (&down))
+                 && !(a->kind == PLAN_OP_TRADE && a->dims[PLAN_DIM_TRADE_peer] == i + 1))
+            ;
+          while ((b = plan_cursor_next (&up))
+                 && !(b->kind == PLAN_OP_TRADE && b->dims[PLAN_DIM_TRADE_peer] == i))
+            ;
+          ck_assert_int_eq (a == NULL, b == NULL);
+          if (!a)
+            break;
+          const gboolean sends = a->refs[PLAN_REF_TRADE_in].array >= 0;
+          const gboolean takes = a->refs[PLAN_REF_TRADE_out].array >= 0;
+          ck_assert_int_eq (sends, b->refs[PLAN_REF_TRADE_out].array >= 0);
+          ck_assert_int_eq (takes, b->refs[PLAN_REF_TRADE_in].array >= 0);
+          ck_assert_int_eq (a->dims[PLAN_DIM_TRADE_count], b->dims[PLAN_DIM_TRADE_count]);
+          forward += sends;
+          backward += takes;
+        }
+      ck_assert_int_eq (forward, m);
+      ck_assert_int_eq (backward, m);
+    }
+}
+END_TEST
+
+/* The stages of a model whose output layer costs exactly as much as four layers, in nanotron's way,
+ * and evenly. */
+START_TEST (layers_are_dealt_out)
+{
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const struct
+  {
+    const char *words;
+    gint64 layers[8];
+  } known[] = {
+    { "stack=nanotron strategy=optim pp=2 gbs=8", { 11, 5 } },
+    { "stack=nanotron strategy=optim pp=2 gbs=8 pp_first_layers=10", { 10, 6 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8", { 4, 4, 4, 4 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8 pp_first_layers=3 pp_last_layers=1",
+      { 3, 6, 6, 1 } },
+    { "stack=megatron strategy=optim pp=4 gbs=8 pp_last_layers=1", { 5, 5, 5, 1 } },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      g_autoptr (PlanCase) of = test_case (model, cluster, known[i].words);
+      for (gint64 s = 0; s < of->plan.value[PLAN_PP]; s++)
+        ck_assert_int_eq (plan_stage_of (model, of->stack, &of->plan, s).layers,
+                          known[i].layers[s]);
+    }
+  Plan plan = test_plan ("stack=nanotron strategy=optim pp=4 gbs=8");
+  const PlanStack *nanotron = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  const gint64 four[] = { 6, 5, 5, 0 }, eight[] = { 3, 3, 2, 3, 2, 3, 0, 0 };
+  for (gint64 s = 0; s < 4; s++)
+    ck_assert_int_eq (plan_stage_of (model, nanotron, &plan, s).layers, four[s]);
+  plan.value[PLAN_PP] = 8;
+  for (gint64 s = 0; s < 8; s++)
+    ck_assert_int_eq (plan_stage_of (model, nanotron, &plan, s).layers, eight[s]);
+  ck_assert (plan_stages_leave_one_empty (model, nanotron, &plan));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-pipeline");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 1800);
+  tcase_add_test (tcase, the_oracle_knows_its_numbers);
+  tcase_add_loop_test (tcase, the_closed_form_holds, 0, 60);
+  tcase_add_test (tcase, layers_are_dealt_out);
+  test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
+  test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
+  test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, what_is_sent_is_received, 40);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
