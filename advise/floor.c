@@ -96,8 +96,6 @@ static gboolean
 is_awaited (const PlanSchedule *schedule, guint node)
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->kind == PLAN_OP_TRADE)
-    return TRUE;
   if (op->stream != PLAN_STREAM_TENSOR || op->n_waits == 0
       || node + 1 == plan_schedule_n_nodes (schedule))
     return FALSE;
@@ -120,6 +118,8 @@ static void
 note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 times, Work *work)
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
+  if (op->kind == PLAN_OP_TRADE) /* few micro batches have more of them than many have each */
+    return;
   const gint64 ns = times * sim_cost_ns (cost, node);
   const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
   const gboolean awaited = is_awaited (schedule, node);
@@ -190,14 +190,15 @@ find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 m
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
-/* What one more micro batch adds to two, or to as many as there are stages; nothing where that
- * cannot be said. */
+/* What one more micro batch adds to two, or to as few as a pipeline needs; nothing where that cannot
+ * be said. */
 static Work
 find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
   Plan key;
   Work two, three, work = { .chain = { 0 } };
-  const gint64 few = MAX (plan->value[PLAN_PP], 2);
+  const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
+  const gint64 few = stack->fills_pipeline ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
   plan_bound_relax (plan, self->input->cluster, few, &key);
   key.value[PLAN_COMM_UNIT] = stage + 1; /* which those plans have not */
   g_mutex_lock (&self->lock);
@@ -274,26 +275,44 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return MAX (most, 0);
 }
 
-/* Every micro batch of a stage; of a pipeline also what it takes the first one to get there, and
- * the last one's gradient to get back. */
+/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the last
+ * one, all of them there, and the last one's gradient to get back. Stages between the ends are as
+ * the second one, if they have as many layers; others are left out. */
 static gint64
-floor_ns (AdviseFloors *self, const Plan *resolved)
+pipeline_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
   const AdviseInput *input = self->input;
   const gint64 n = plan_micro_batches (resolved, input->cluster);
-  const gint64 stages = resolved->value[PLAN_PP];
+  const gint64 last = resolved->value[PLAN_PP] - 1;
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
-  gint64 before = 0, most = 0, layers = -1, each = 0;
-  for (gint64 stage = 0; stage < stages; stage++)
-    {
-      const PlanStage part = plan_stage_of (input->model, stack, resolved, stage);
-      if (stage == 0 || part.has_head || part.layers != layers)
-        each = stage_floor_ns (self, resolved, stage);
-      layers = stage == 0 ? -1 : part.layers;
-      most = MAX (most, before + n * each);
-      before += each;
-    }
-  return most;
+  const gint64 some = MIN (last - 1, 1);
+  const gint64 layers = plan_stage_of (input->model, stack, resolved, some).layers;
+  const gint64 inner_ns = stage_floor_ns (self, resolved, some);
+  gint64 before = 0, most = 0;
+  for (gint64 stage = 0; stage < last; stage++)
+    if (plan_stage_of (input->model, stack, resolved, stage).layers >= layers)
+      {
+        most = before + n * inner_ns;
+        before += inner_ns;
+      }
+  return MAX (most, before + n * stage_floor_ns (self, resolved, last));
+}
+
+/* Every micro batch; of a pipeline's stages the busiest has its even share of them at least, which
+ * is found soonest. */
+static gint64
+floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
+{
+  const gint64 n = plan_micro_batches (resolved, self->input->cluster);
+  const gint64 stages = resolved->value[PLAN_PP];
+  Plan whole = *resolved;
+  whole.value[PLAN_PP] = 1;
+  whole.value[PLAN_PP_FIRST_LAYERS] = whole.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
+  whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
+  whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+  const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
+  return stages == 1 || even > enough_ns ? even
+                                         : MAX (even, pipeline_floor_ns (self, resolved));
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
@@ -414,8 +433,8 @@ advise_floors_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
-  const gint64 least = floor_ns (self, &here);
+  const gint64 least = floor_ns (self, &here, enough_ns);
   return least > enough_ns || plan_search_key_equal (&here, resolved)
              ? least
-             : MAX (least, floor_ns (self, resolved));
+             : MAX (least, floor_ns (self, resolved, enough_ns));
 }

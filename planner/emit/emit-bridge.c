@@ -297,6 +297,20 @@ append_precision (GString *text, const PlanEmitSubject *subject)
   g_string_append (text, "    )\n");
 }
 
+/* How layers are dealt out to the stages of a pipeline. */
+static void
+add_stages (GString *text, const gint64 *value)
+{
+  if (value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET)
+    add (text, "model.num_layers_in_first_pipeline_stage", INT, value[PLAN_PP_FIRST_LAYERS]);
+  if (value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET)
+    add (text, "model.num_layers_in_last_pipeline_stage", INT, value[PLAN_PP_LAST_LAYERS]);
+  if (IS (PP_COUNT_EMBEDDING, ON))
+    add_switch (text, "model.account_for_embedding_in_pipeline_split", TRUE);
+  if (IS (PP_COUNT_LOSS, ON))
+    add_switch (text, "model.account_for_loss_in_pipeline_split", TRUE);
+}
+
 static void
 append_settings (GString *text, const PlanModel *model, const gint64 *value)
 {
@@ -319,6 +333,7 @@ append_settings (GString *text, const PlanModel *model, const gint64 *value)
       else
         add (text, settings[i].setting, INT, value[field]);
     }
+  add_stages (text, value);
   add_switch (text, "model.sequence_parallel", IS (SP, ON) && value[PLAN_TP] > 1);
   add_switch (text, "model.tp_comm_overlap", IS (TP_OVERLAP, UB));
   add_switch (text, "ddp.overlap_param_gather", gathers);

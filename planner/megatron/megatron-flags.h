@@ -91,6 +91,10 @@
   X (GBS, "global_batch_size", "global-batch-size", INT, "", "") \
   X (TP, "tensor_model_parallel_size", "tensor-model-parallel-size", INT, "1", "") \
   X (PP, "pipeline_model_parallel_size", "pipeline-model-parallel-size", INT, "1", "") \
+  X (PP_FIRST_LAYERS, "num_layers_in_first_pipeline_stage", "decoder-first-pipeline-num-layers", INT, "", "") \
+  X (PP_LAST_LAYERS, "num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers", INT, "", "") \
+  X (PP_COUNT_EMBEDDING, "account_for_embedding_in_pipeline_split", "account-for-embedding-in-pipeline-split", ON, "off", "") \
+  X (PP_COUNT_LOSS, "account_for_loss_in_pipeline_split", "account-for-loss-in-pipeline-split", ON, "off", "") \
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
   X (ETP, "expert_tensor_parallel_size", "expert-tensor-parallel-size", INT, "", "") \

@@ -126,7 +126,6 @@ guint plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor 
 guint plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors);
 guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
 gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
-
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gint64 plan_model_moe_layers (const PlanModel *self);
 

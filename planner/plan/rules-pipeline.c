@@ -50,10 +50,22 @@ layers_do_not_divide (const PlanFacts *f)
   return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
 }
 
+/* Blocks of layers that run again are counted in each stage (Megatron-LM's recompute.py 157-181). */
+static gboolean
+recomputes_past_stage (const PlanFacts *f)
+{
+  gint64 most = 0;
+  if (!has_stages (f) || !f->stack || !IS (f, RECOMPUTE, FULL))
+    return FALSE;
+  for (gint64 number = 0; number < f->value[PLAN_PP]; number++)
+    most = MAX (most, plan_stage_of (f->model, f->stack, f->plan, number).layers);
+  return f->value[PLAN_RECOMPUTE_LAYERS] > most;
+}
+
 static gboolean
 too_few_micro_batches (const PlanFacts *f)
 {
-  return is_stack (f, PLAN_STACK_NANOTRON)
+  return f->stack && f->stack->fills_pipeline
          && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP] - 1;
 }
 
@@ -96,6 +108,10 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM transformer_block.py 156-180, transformer_config.py 2366-2415", PLAN_ERROR_INVALID },
     layers_do_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
       PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "recompute-within-stage", "recompute_layers counts the layers of a pipeline stage: it may not be more than the largest "
+      "stage has; recompute_method=uniform with recompute_layers=1 recomputes all", "Megatron-LM transformer/transformer_block.py",
+      PLAN_ERROR_INVALID },
+    recomputes_past_stage, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS, PLAN_PP) },
   { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step",
       "nanotron parallel/pipeline_parallel/engine.py 252", PLAN_ERROR_INVALID },
     too_few_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },

@@ -245,6 +245,7 @@ static const PlanStack newest[] = {
       .ampere_attention = TRUE,
       .has_pipelines = TRUE,
       .stages_by_cost = TRUE,
+      .fills_pipeline = TRUE,
       .message_calls = 3,     /* a header, shapes, then data (p2p.py 207-345) */
       .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
       .clips_in_place = TRUE, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */

@@ -154,6 +154,10 @@ add_recompute (PlanSpace *self)
        NO_METHOD);
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_OP_SAC,
        NO_METHOD);
+  /* Of a pipeline they are counted in each stage, which may have few. */
+  for (gint64 n = 1; n < MIN (step, 4) && self->stack && self->stack->has_pipelines; n++)
+    ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
+         PLAN_RECOMPUTE_LAYERS, n);
   for (gint64 n = step; n < layers; n += step)
     ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
          PLAN_RECOMPUTE_LAYERS, n);
