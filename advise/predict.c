@@ -83,12 +83,18 @@ advise_workspace (void)
 }
 
 gboolean
-advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *out_summary,
+advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *out_summaries,
                      GError **error)
 {
+  if (of->plan.value[PLAN_PP] > 1)
+    {
+      g_auto (AdviseStages) stages = { 0 };
+      return advise_stages_init (&stages, input, of, error)
+             && advise_stages_measure (&stages, of, out_summaries, NULL, error);
+    }
   g_autoptr (PlanSchedule) schedule = plan_lower (of, 0, error);
   g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, error) : NULL;
-  return cost && sim_measure (schedule, cost, of->stack, advise_workspace (), out_summary, error);
+  return cost && sim_measure (schedule, cost, of->stack, advise_workspace (), out_summaries, error);
 }
 
 static PlanTrace *

@@ -56,9 +56,9 @@ SimWorkspace *advise_workspace (void);
 /* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
 char *advise_describe_uncertainty (SimErrorRange error_range);
 
-/* The totals of a case. */
-gboolean advise_measure_case (const AdviseInput *input, const PlanCase *of, SimSummary *out_summary,
-                              GError **error);
+/* The totals of a case, of each stage of its pipeline: up to SIM_MAX_STAGES. */
+gboolean advise_measure_case (const AdviseInput *input, const PlanCase *of,
+                              SimSummary *out_summaries, GError **error);
 
 /* Where costs are from, in words behind the parameter set's name; the caller frees. */
 char *advise_describe_costs (const AdvisePrediction *self);

@@ -462,20 +462,37 @@ find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSu
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 
+static guint
+fullest_stage (const SimSummary *summaries, guint n)
+{
+  guint fullest = 0;
+  for (guint i = 1; i < n; i++)
+    if (summaries[i].memory.device > summaries[fullest].memory.device)
+      fullest = i;
+  return fullest;
+}
+
 static void
 predict_run (AdviseRun *run, const SimAdjustments *adjustments, const char *db)
 {
   const AdviseInput input = input_of (run, adjustments, db);
   g_autoptr (GError) why = NULL;
-  SimSummary summary;
-  if (!advise_measure_case (&input, run->of, &summary, &why))
+  SimSummary summaries[SIM_MAX_STAGES];
+  if (!advise_measure_case (&input, run->of, summaries, &why))
     {
       run->row.skipped = g_strdup (why->message);
       return;
     }
+  const guint n = (guint)run->of->plan.value[PLAN_PP], fullest = fullest_stage (summaries, n);
+  const PlanRunMemoryStage told = plan_run_row_memory_stage (&run->row);
+  SimSummary summary = summaries[fullest];
   run->is_predicted = TRUE;
   find_error_range (run, adjustments, &summary);
   run->fits = summary.memory.device <= run->row.cluster->memory_bytes;
+  summary.memory = summaries[told == PLAN_RUN_FIRST_STAGE  ? 0
+                             : told == PLAN_RUN_LAST_STAGE ? n - 1
+                                                           : fullest]
+                       .memory;
   run->predicted[PLAN_RUN_QUANTITY_TIME] = 1e-6 * (double)summary.step_ns;
   run->predicted[PLAN_RUN_QUANTITY_ALLOCATED] = advise_mib (summary.memory.allocated);
   run->predicted[PLAN_RUN_QUANTITY_MAX_ALLOCATED] = advise_mib (summary.memory.max_allocated);

@@ -142,6 +142,7 @@ libplanner_a_SOURCES += \
   %D%/runs/run-columns.h \
   %D%/runs/run-experts.c \
   %D%/runs/run-facts.c \
+  %D%/runs/run-stages.c \
   %D%/runs/run-model-cluster.c \
   %D%/runs/run-notes.c \
   %D%/runs/run-private.h \

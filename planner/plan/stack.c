@@ -246,7 +246,7 @@ static const PlanStack newest[] = {
       .has_pipelines = TRUE,
       .stages_by_cost = TRUE,
       .fills_pipeline = TRUE,
-      .message_calls = 3,     /* a header, shapes, then data (p2p.py 207-345) */
+      .trades_in_turn = TRUE, /* blocking sends and receives on one stream (p2p.py 207-345) */
       .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
       .clips_in_place = TRUE, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 10000,

@@ -122,7 +122,7 @@ typedef struct
   gboolean has_pipelines;                          /* of several stages, under 1F1B */
   gboolean stages_by_cost; /* layers are dealt out by their cost, else evenly */
   gboolean fills_pipeline; /* needs a micro batch for each stage but one */
-  gint64 message_calls;    /* of NCCL that a tensor between stages takes; 0: one */
+  gboolean trades_in_turn; /* what stages send one another travels one after the other */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */

@@ -26,6 +26,7 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   const gint64 stages = plan->value[PLAN_PP], given = plan->value[PLAN_PP_FIRST_LAYERS];
   const gint64 layer = block_cost (model), head = model->vocab * model->hidden;
   const gint64 total = layer * model->layers + head;
+  const gboolean closes_on_edge = given != PLAN_UNSET && given * layer * stages == total;
   PlanStage stage = { .has_embedding = number == 0 };
   gint64 at = 0, cost = 0;
   for (gint64 i = 0; i <= model->layers; i++)
@@ -36,10 +37,10 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
       else if (at == number && stage.layers++ == 0)
         stage.first = i;
       cost += is_head ? head : layer;
-      const gboolean is_full
-          = at == 0 && given != PLAN_UNSET
-                ? i + 1 == given
-                : (double)cost > (double)total * (double)(at + 1) / (double)stages;
+      const double share = (double)total * (double)(at + 1) / (double)stages;
+      const gboolean is_full = at == 0 && given != PLAN_UNSET ? i + 1 == given
+                               : closes_on_edge               ? (double)cost >= share
+                                                              : (double)cost > share;
       at += is_full && at + 1 < stages ? 1 : 0;
     }
   return stage;

@@ -40,6 +40,9 @@ gboolean plan_run_row_apply_notes (PlanRunRow *self, GError **error);
  * the row. The caller frees. */
 char *plan_run_row_latent_keys (PlanRunRow *self);
 
+/* How a row's layers are dealt out to the stages of its pipeline; may skip the row. */
+void plan_run_row_set_stages (PlanRunRow *self);
+
 /* What a plan of experts has where notes do not say it: before these are applied. */
 gboolean plan_run_row_assume_experts (PlanRunRow *self, GError **error);
 

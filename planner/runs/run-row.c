@@ -194,8 +194,7 @@ set_parallel (PlanRunRow *row, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
     if (!set (row, columns[i], error))
       return FALSE;
-  if (plan_run_row_int (row, PLAN_RUN_VPP) > 1)
-    plan_run_row_skip (row, "vpp: interleaved pipeline stages");
+  plan_run_row_set_stages (row);
   /* Of one replica there is no outer strategy, whatever the column says. */
   return (plan_run_row_int (row, PLAN_RUN_TP) <= 1 || set_switch (row, PLAN_RUN_SP, error))
          && set_word (row, PLAN_RUN_STRATEGY, "strategy", strategies, G_N_ELEMENTS (strategies),

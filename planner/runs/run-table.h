@@ -50,6 +50,16 @@ typedef struct
 void plan_run_row_clear (PlanRunRow *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanRunRow, plan_run_row_clear)
 
+/* Of a pipeline: the stage whose memory a row tells. */
+typedef enum
+{
+  PLAN_RUN_FULLEST_STAGE,
+  PLAN_RUN_FIRST_STAGE,
+  PLAN_RUN_LAST_STAGE,
+} PlanRunMemoryStage;
+
+PlanRunMemoryStage plan_run_row_memory_stage (const PlanRunRow *self);
+
 /* Its value of a key in `notes`; the caller frees. NULL where there is none. */
 char *plan_run_row_note (const PlanRunRow *self, const char *key);
 

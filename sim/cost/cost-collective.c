@@ -375,14 +375,14 @@ consider_trade (Collective *self, const PlanOp *op)
   const gint64 rank = plan_schedule_rank (schedule);
   const gint64 mine = rank / group->stride % group->size;
   const gint64 peer = rank + (op->dims[PLAN_DIM_TRADE_peer] - mine) * group->stride;
-  const gint64 calls = self->input->stack->message_calls;
   const gboolean is_both = op->refs[0].array >= 0 && op->refs[1].array >= 0;
+  const double turns = is_both && self->input->stack->trades_in_turn ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
   self->bytes /= (double)self->ranks;
-  const double bytes = self->bytes * (calls > 0 && is_both ? 2 : 1);
+  const double bytes = self->bytes * turns;
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
   const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
-  self->calls *= (double)MAX (calls, 1) * (calls > 0 && is_both ? 2 : 1);
+  self->calls *= turns;
   consider (self,
             start (self, SIM_PARAM_SIMPLE_NS)
                 + hops (self, SIMPLE, self->crosses ? 0 : 1, self->crosses ? 1 : 0),

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A row's pipeline: what its columns and notes tell of the stages. */
+#include "config.h"
+
+#include "planner/runs/run-private.h"
+
+#include "planner/plan/stages.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* "940M": elements; 0: not a number of that kind. */
+static double
+read_count (const char *text)
+{
+  char *end;
+  const double value = g_ascii_strtod (text, &end);
+  return value * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'K' ? 1e3 : 0);
+}
+
+/* nanotron's log says how many parameters the first rank has: its layers, and the embedding. Where
+ * the rule finds others, costs are on the edge. */
+static void
+take_first_layers (PlanRunRow *row, const PlanStack *stack)
+{
+  const PlanModel *m = row->model;
+  gint64 *value = row->plan.value;
+  g_autofree char *said = plan_run_row_note (row, "local_parameters");
+  const double table = (double)(m->vocab * m->hidden);
+  const double rest = (double)(plan_model_parameters (m) - (guint64)m->hidden)
+                      - table * (m->tied_embeddings ? 1 : 2);
+  const double layer = rest / (double)m->layers;
+  const double local = said ? read_count (said) * (double)value[PLAN_TP] : 0;
+  const gint64 layers = (gint64)round ((local - table) / layer);
+  if (local > 0 && layers > 0 && layers != plan_stage_of (m, stack, &row->plan, 0).layers)
+    value[PLAN_PP_FIRST_LAYERS] = layers;
+}
+
+/* Megatron-LM's layers are dealt out evenly; where that does not go, its two settings that count
+ * what stands around them are on in every recipe that was looked into. */
+static void
+count_ends (PlanRunRow *row)
+{
+  gint64 *value = row->plan.value;
+  const gint64 layers = row->model->layers, stages = value[PLAN_PP];
+  if (layers % stages == 0 || (layers + 2) % stages != 0)
+    return;
+  value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
+  value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_ON;
+  plan_run_row_remark (row, "layers do not divide: embedding and loss are taken to count as layers");
+}
+
+void
+plan_run_row_set_stages (PlanRunRow *row)
+{
+  const gint64 *value = row->plan.value;
+  const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
+  const char *virtual_stages = row->cell[PLAN_RUN_VPP];
+  g_autofree char *name = plan_run_row_note (row, "model");
+  if (plan_run_row_int (row, PLAN_RUN_VPP) > 1)
+    plan_run_row_skip (row, "vpp: interleaved pipeline stages");
+  if (value[PLAN_PP] == 1 || !stack || !row->model)
+    return;
+  if (stack->stages_by_cost)
+    take_first_layers (row, stack);
+  else if (stack->has_pipelines)
+    count_ends (row);
+  if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON
+      && (!virtual_stages || atoi (virtual_stages) == 0))
+    plan_run_row_skip (row, "vpp is not known");
+  if (name && strstr (name, "uneven_pipeline"))
+    plan_run_row_skip (row, "layers of the first and the last stage are not said");
+}
+
+PlanRunMemoryStage
+plan_run_row_memory_stage (const PlanRunRow *self)
+{
+  g_autofree char *rank = plan_run_row_note (self, "memory_rank");
+  return g_strcmp0 (rank, "first") == 0  ? PLAN_RUN_FIRST_STAGE
+         : g_strcmp0 (rank, "last") == 0 ? PLAN_RUN_LAST_STAGE
+                                         : PLAN_RUN_FULLEST_STAGE;
+}
