@@ -101,8 +101,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-replicated.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \
-  %D%/lower/lower-values.c \
-  %D%/lower/lower-weight.c
+  %D%/lower/lower-values.c
 # The best plans of a space.
 libplanner_a_SOURCES += \
   %D%/search/bound.c %D%/search/bound.h \

@@ -508,6 +508,15 @@ groups_reached (const PlanModel *model, gint64 groups)
   return (double)groups * (1 - none);
 }
 
+/* Not more than if every token went to every expert of the fullest rank. */
+static double
+imbalance_of (const PlanModel *model, const Plan *plan)
+{
+  const double most = model->topk > 0 ? (double)model->experts / (double)model->topk : 1;
+  return MIN ((double)plan->value[PLAN_MOE_IMBALANCE] / 1e6,
+              MIN (most, (double)plan->value[PLAN_EP]));
+}
+
 /* Where each token goes once to each node that wants it, and there once to each rank: the rows that
  * come to the fullest rank, and what a rank sends on the link and on the network. A router that
  * chooses among some groups of experts reaches no more nodes than those. */
@@ -518,8 +527,7 @@ count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
   const gint64 ep = plan->value[PLAN_EP];
   const gint64 linked = CLAMP (plan_cluster_linked_devices (cluster), 1, ep);
   const gint64 nodes = (ep + linked - 1) / linked;
-  const double imbalance = MIN ((double)plan->value[PLAN_MOE_IMBALANCE] / 1e6, (double)ep);
-  const double tokens = (double)self->split_rows * imbalance;
+  const double tokens = (double)self->split_rows * imbalance_of (model, plan);
   const double ranks = model->experts > 0 ? groups_reached (model, ep) : 0;
   double reached = model->experts > 0 ? groups_reached (model, nodes) : 0;
   if (model->router_group_topk > 0)
@@ -535,8 +543,7 @@ static gint64
 expert_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
 {
   const gint64 ep = plan->value[PLAN_EP], rows = tokens * model->topk;
-  const double imbalance = MIN ((double)plan->value[PLAN_MOE_IMBALANCE] / 1e6, (double)ep);
-  return ((gint64)((double)rows * imbalance) + ep - 1) / ep * ep;
+  return ((gint64)((double)rows * imbalance_of (model, plan)) + ep - 1) / ep * ep;
 }
 
 static void

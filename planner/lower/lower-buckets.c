@@ -46,8 +46,9 @@ layer_of (PlanLowerUnit unit)
 gboolean
 plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
+  /* Where layers differ, those without experts have a bucket of their own. */
   if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
-      || self->model->experts == 0)
+      || !plan_layout_has (&self->layout, PLAN_BUCKET_DENSE))
     return plan_layout_has (&self->layout, kind);
   const gboolean has_experts
       = (plan_lower_kind (self, layer_of (unit) + delta) & PLAN_LAYER_EXPERTS) != 0;

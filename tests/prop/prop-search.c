@@ -45,11 +45,32 @@ static gboolean
 simulate (const Case *c, const PlanCase *of, PlanScore *out)
 {
   g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
-  g_autoptr (SimCost) cost = advise_cost_of (&c->input, of, schedule, &error);
-  ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
-  g_autoptr (PlanTrace) trace = sim_run (schedule, cost, of->stack, &error);
-  *out = (PlanScore){ trace->step_ns, needed_bytes (&trace->memory), trace->memory.device };
+  const guint n = (guint)of->plan.value[PLAN_PP];
+  PlanSchedule *schedules[SIM_MAX_STAGES];
+  SimCost *costs[SIM_MAX_STAGES] = { NULL };
+  PlanTrace *traces[SIM_MAX_STAGES];
+  for (guint i = 0; i < n; i++)
+    {
+      schedules[i] = test_lower (of, i * (guint)plan_cluster_devices (c->cluster) / n);
+      costs[i] = advise_cost_of (&c->input, of, schedules[i], &error);
+      ck_assert_msg (costs[i] != NULL, "%s", error ? error->message : "");
+    }
+  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  ck_assert (
+      sim_run_stages (&meeting, (const SimCost *const *)costs, of->stack, traces, NULL, &error));
+  *out = (PlanScore){ .time_ns = traces[0]->step_ns };
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanMemory *memory = &traces[i]->memory;
+      if (memory->device > out->device_bytes)
+        {
+          out->device_bytes = memory->device;
+          out->memory_bytes = needed_bytes (memory);
+        }
+      plan_trace_free (traces[i]);
+      sim_cost_free (costs[i]);
+      plan_schedule_free (schedules[i]);
+    }
   return TRUE;
 }
 
