@@ -190,8 +190,8 @@ find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 m
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
-/* What one more micro batch adds to two, or to as few as a pipeline needs; nothing where that cannot
- * be said. */
+/* What one more micro batch adds to two, or to as few as a pipeline needs; nothing where that
+ * cannot be said. */
 static Work
 find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
@@ -275,9 +275,9 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return MAX (most, 0);
 }
 
-/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the last
- * one, all of them there, and the last one's gradient to get back. Stages between the ends are as
- * the second one, if they have as many layers; others are left out. */
+/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the
+ * last one, all of them there, and the last one's gradient to get back. Stages between the ends are
+ * as the second one, if they have as many layers; others are left out. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
@@ -311,8 +311,7 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
-  return stages == 1 || even > enough_ns ? even
-                                         : MAX (even, pipeline_floor_ns (self, resolved));
+  return stages == 1 || even > enough_ns ? even : MAX (even, pipeline_floor_ns (self, resolved));
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:

@@ -16,9 +16,24 @@
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
 
+/* What was made for one stage alone is there once more. */
+static void
+clear_view (gpointer data)
+{
+  const PlanTraceView *view = data;
+  plan_trace_free ((PlanTrace *)(guintptr)view->trace);
+  plan_schedule_free ((PlanSchedule *)(guintptr)view->schedule);
+}
+
 void
 advise_prediction_clear (AdvisePrediction *self)
 {
+  if (self->expanded && self->expanded->len > 0)
+    {
+      self->trace = NULL; /* one of those */
+      self->schedule = NULL;
+    }
+  g_clear_pointer (&self->expanded, g_array_unref);
   g_clear_pointer (&self->of, plan_case_free);
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->trace, plan_trace_free);
@@ -216,6 +231,8 @@ static gboolean
 predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
   self->stages = g_array_new (FALSE, FALSE, sizeof (AdviseStage));
+  self->expanded = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
+  g_array_set_clear_func (self->expanded, clear_view);
   if (!(self->of = advise_case (input, &input->plan, error)))
     return FALSE;
   const PlanCase *of = self->of;
@@ -262,7 +279,7 @@ advise_prediction_n_ops (const AdvisePrediction *self)
   guint64 n = 0;
   for (guint node = 0; node < plan_schedule_n_nodes (self->schedule); node++)
     n += (guint64)times[node];
-  return n;
+  return n * MAX (self->stages->len, 1);
 }
 
 gboolean
@@ -282,10 +299,33 @@ check_expansion (const AdvisePrediction *self, GError **error)
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "a step of %" G_GINT64_FORMAT " micro batches has %" G_GUINT64_FORMAT
                " ops, and at most %d are listed one by one: gbs=%" G_GINT64_FORMAT
-               " has 8 micro batches, and those between the first and the last are alike",
+               " has few micro batches, and those between the first and the last are alike",
                plan->value[PLAN_GBS] / at_once, advise_prediction_n_ops (self), ADVISE_MAX_SPANS,
-               8 * at_once);
+               MAX (8, 2 * plan->value[PLAN_PP]) * at_once);
   return FALSE;
+}
+
+/* Every stage of a pipeline. */
+static gboolean
+expand_stages (AdvisePrediction *self, const AdviseInput *input, GError **error)
+{
+  g_auto (AdviseStages) stages = { 0 };
+  PlanTrace *traces[SIM_MAX_STAGES];
+  gint64 offsets[SIM_MAX_STAGES];
+  if (!advise_stages_init (&stages, input, self->of, error)
+      || !advise_stages_run (&stages, self->of, traces, offsets, error))
+    return FALSE;
+  for (guint i = 0; i < stages.n; i++)
+    {
+      const PlanTraceView view = { traces[i], g_steal_pointer (&stages.schedules[i]), offsets[i] };
+      g_array_append_val (self->expanded, view);
+    }
+  plan_trace_free (self->trace);
+  plan_schedule_free (self->schedule);
+  const PlanTraceView *fullest = &g_array_index (self->expanded, PlanTraceView, self->fullest);
+  self->trace = traces[self->fullest];
+  self->schedule = (PlanSchedule *)(guintptr)fullest->schedule;
+  return TRUE;
 }
 
 gboolean
@@ -293,6 +333,8 @@ advise_prediction_expand (AdvisePrediction *self, const AdviseInput *input, GErr
 {
   if (!check_expansion (self, error))
     return FALSE;
+  if (self->stages->len > 0)
+    return expand_stages (self, input, error);
   g_autoptr (SimCost) cost = advise_cost_of (input, self->of, self->schedule, error);
   PlanTrace *trace = cost ? sim_run (self->schedule, cost, self->of->stack, error) : NULL;
   if (!trace)

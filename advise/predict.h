@@ -18,6 +18,7 @@ typedef struct
   PlanTrace *trace;       /* its totals; spans and samples once they are asked for */
   GArray *stages;         /* AdviseStage: of a pipeline, in order; else empty */
   guint fullest;          /* of them */
+  GArray *expanded;       /* PlanTraceView: of each, once spans are asked for; else empty */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
   SimErrorRange error_range;                /* of step_ms; below 0: not known */

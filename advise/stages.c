@@ -42,14 +42,21 @@ meeting_of (const AdviseStages *self)
   return (SimMeeting){ (const PlanSchedule *const *)self->schedules, self->n };
 }
 
+gboolean
+advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
+                   gint64 *out_offsets, GError **error)
+{
+  const SimMeeting meeting = meeting_of (self);
+  return sim_run_stages (&meeting, (const SimCost *const *)self->costs, of->stack, out_traces,
+                         out_offsets, error);
+}
+
 /* Op by op. */
 static gboolean
 run_slowly (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries, GError **error)
 {
-  const SimMeeting meeting = meeting_of (self);
   PlanTrace *traces[SIM_MAX_STAGES];
-  if (!sim_run_stages (&meeting, (const SimCost *const *)self->costs, of->stack, traces, NULL,
-                       error))
+  if (!advise_stages_run (self, of, traces, NULL, error))
     return FALSE;
   for (guint i = 0; i < self->n; i++)
     {

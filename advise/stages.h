@@ -38,6 +38,10 @@ gboolean advise_stages_init (AdviseStages *self, const AdviseInput *input, const
 gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
                                 SimSummary *out_summaries, SimStages **out_stages, GError **error);
 
+/* sim_run_stages: a trace of each stage. */
+gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
+                            gint64 *out_offsets, GError **error);
+
 /* The step's time alone, below 0 where it cannot be told, and the steps that it took to find it.
  * Then what the fullest stage takes on the device; returns which it is, n where that cannot be
  * told. */

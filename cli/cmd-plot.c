@@ -24,6 +24,7 @@
 /* What a picture of one plan is drawn from: a prediction, or a stored run with its measurement. */
 typedef struct
 {
+  AdvisePrediction prediction; /* owns the next two where it is one */
   PlanSchedule *schedule;
   PlanTrace *simulated, *measured;
   char *title;
@@ -32,8 +33,12 @@ typedef struct
 static void
 subject_clear (Subject *self)
 {
-  g_clear_pointer (&self->schedule, plan_schedule_free);
-  g_clear_pointer (&self->simulated, plan_trace_free);
+  if (!self->prediction.of)
+    {
+      g_clear_pointer (&self->schedule, plan_schedule_free);
+      g_clear_pointer (&self->simulated, plan_trace_free);
+    }
+  advise_prediction_clear (&self->prediction);
   g_clear_pointer (&self->measured, plan_trace_free);
   g_clear_pointer (&self->title, g_free);
 }
@@ -43,14 +48,14 @@ static gboolean
 predict_subject (const CliOptions *options, Subject *subject, GError **error)
 {
   g_auto (AdviseInput) input = { 0 };
-  g_auto (AdvisePrediction) prediction = { 0 };
-  if (!cli_input_read (options, NULL, &input, error) || !advise_predict (&input, &prediction, error)
-      || !advise_prediction_expand (&prediction, &input, error))
+  AdvisePrediction *prediction = &subject->prediction;
+  if (!cli_input_read (options, NULL, &input, error) || !advise_predict (&input, prediction, error)
+      || !advise_prediction_expand (prediction, &input, error))
     return FALSE;
-  g_autofree char *label = advise_plan_label (&prediction.of->plan);
+  g_autofree char *label = advise_plan_label (&prediction->of->plan);
   subject->title = cli_plot_title (&input, label, NULL);
-  subject->schedule = g_steal_pointer (&prediction.schedule);
-  subject->simulated = g_steal_pointer (&prediction.trace);
+  subject->schedule = prediction->schedule;
+  subject->simulated = prediction->trace;
   return TRUE;
 }
 
@@ -101,6 +106,10 @@ plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **err
   if (self->run ? !load_subject (&self->options, self->run, &s, error)
                 : !predict_subject (&self->options, &s, error))
     return FALSE;
+  const GArray *stages = s.prediction.expanded;
+  if (is_timeline && stages && stages->len > 0)
+    return plot_pipeline ((const PlanTraceView *)(gconstpointer)stages->data, stages->len, s.title,
+                          self->path, out_text, error);
   return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule, s.title,
                                                       self->path, out_text, error);
 }

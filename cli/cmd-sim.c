@@ -365,7 +365,11 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
                         plan_cluster_devices (input->cluster));
   if (trace_path)
     {
-      g_autofree char *json = plan_trace_print_chrome (prediction.trace, prediction.schedule);
+      const PlanTraceView one = { prediction.trace, prediction.schedule, 0 };
+      const guint n = prediction.expanded->len;
+      g_autofree char *json = plan_trace_print_chrome (
+          n > 0 ? (const PlanTraceView *)(gconstpointer)prediction.expanded->data : &one,
+          MAX (n, 1));
       if (!cli_write (trace_path, json, error))
         return CLI_FAILED;
     }

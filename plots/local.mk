@@ -5,6 +5,7 @@ libplots_a_SOURCES = \
   %D%/labels.c %D%/labels.h \
   %D%/memory.c \
   %D%/pareto.c \
+  %D%/pipeline.c \
   %D%/plot.c %D%/plot.h %D%/plot-private.h \
   %D%/scaling.c \
   %D%/timeline.c \

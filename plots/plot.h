@@ -54,6 +54,10 @@ gboolean plot_timeline (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule, const char *title, const char *path,
                         char **out_text, GError **error);
 
+/* One step of a pipeline: a row per stage, its forward and backward passes and exchanges as boxes. */
+gboolean plot_pipeline (const PlanTraceView *views, guint n, const char *title, const char *path,
+                        char **out_text, GError **error);
+
 /* Live bytes by category over a step, stacked, peak marked; measured total as points. */
 gboolean plot_memory (const PlanTrace *simulated, const PlanTrace *measured,
                       const PlanSchedule *schedule, const char *title, const char *path,
@@ -86,6 +90,7 @@ gboolean plot_accuracy (const PlotAccuracyPoint *points, guint n_points, const c
 /* The data file a figure would be drawn from, for tests and for people who draw their own. */
 char *plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
                           const PlanSchedule *schedule);
+char *plot_pipeline_data (const PlanTraceView *views, guint n);
 char *plot_memory_data (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule);
 char *plot_pareto_data (const PlotPoint *points, guint n_points);

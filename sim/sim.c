@@ -262,11 +262,14 @@ sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const Pl
       out_traces[i] = plan_trace_new ("sim");
     }
   gboolean ok = run_all (runs, meeting, out_traces, error);
+  gint64 earliest_ns = G_MAXINT64;
+  for (guint i = 0; i < meeting->n; i++)
+    earliest_ns = MIN (earliest_ns, runs[i].begin_ns);
   for (guint i = 0; i < meeting->n; i++)
     {
       ok = ok && report (&runs[i], out_traces[i], error);
       if (out_offsets)
-        out_offsets[i] = runs[i].begin_ns - runs[0].begin_ns;
+        out_offsets[i] = runs[i].begin_ns - earliest_ns;
       sim_memory_free (runs[i].memory);
       sim_engine_clear (&runs[i].engine);
     }

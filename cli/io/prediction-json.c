@@ -119,6 +119,32 @@ add_time (const AdvisePrediction *self, JsonBuilder *builder)
   json_builder_end_object (builder);
 }
 
+/* Of a pipeline. */
+static void
+add_stages (const AdvisePrediction *self, JsonBuilder *builder)
+{
+  json_builder_set_member_name (builder, "stages");
+  json_builder_begin_array (builder);
+  for (guint i = 0; i < self->stages->len; i++)
+    {
+      const AdviseStage *s = &g_array_index (self->stages, AdviseStage, i);
+      json_builder_begin_object (builder);
+      json_builder_set_member_name (builder, "first_layer");
+      json_builder_add_int_value (builder, s->part.first);
+      json_builder_set_member_name (builder, "layers");
+      json_builder_add_int_value (builder, s->part.layers);
+      add_number (builder, "compute_ms", 1e-6 * (double)s->compute_ns);
+      add_number (builder, "exposed_ms", 1e-6 * (double)s->exposed_ns);
+      add_number (builder, "host_ms", 1e-6 * (double)s->host_ns);
+      add_number (builder, "idle_ms", 1e-6 * (double)s->idle_ns);
+      add_number (builder, "max_allocated_mib", advise_mib (s->memory.max_allocated));
+      add_number (builder, "reserved_mib", advise_mib (s->memory.reserved));
+      add_number (builder, "device_mib", advise_mib (s->memory.device));
+      json_builder_end_object (builder);
+    }
+  json_builder_end_array (builder);
+}
+
 void
 cli_plan_to_json (const Plan *plan, const PlanModel *model, JsonBuilder *builder)
 {
@@ -187,6 +213,8 @@ cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
   cli_memory_to_json (&self->trace->memory, self->schedule, builder);
   add_peaks (self, builder);
   add_time (self, builder);
+  if (self->stages->len > 0)
+    add_stages (self, builder);
   cli_provenance_to_json (self, builder);
   cli_hazards_to_json (self->hazards, builder);
 }

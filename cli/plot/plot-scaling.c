@@ -115,14 +115,16 @@ score_at (const AdviseInput *input, const Plan *asked, gint64 first, PlotScaling
           GError **error)
 {
   g_autoptr (PlanCase) of = NULL;
-  SimSummary summary;
+  SimSummary summaries[SIM_MAX_STAGES];
   Plan plan = *asked;
   if (!grow_batch (&plan, first, point->gpus, error) || !(of = advise_case (input, &plan, error))
-      || !advise_measure_case (input, of, &summary, error))
+      || !advise_measure_case (input, of, summaries, error))
     return FALSE;
   const double tokens = (double)(of->plan.value[PLAN_GBS] * of->plan.value[PLAN_SEQ]);
-  point->tokens_per_s_per_gpu = 1e9 * tokens / (double)summary.step_ns / point->gpus;
-  point->fits = summary.memory.device <= input->cluster->memory_bytes;
+  point->tokens_per_s_per_gpu = 1e9 * tokens / (double)summaries[0].step_ns / point->gpus;
+  point->fits = TRUE;
+  for (gint64 i = 0; i < of->plan.value[PLAN_PP]; i++)
+    point->fits = point->fits && summaries[i].memory.device <= input->cluster->memory_bytes;
   return TRUE;
 }
 

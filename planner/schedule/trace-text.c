@@ -181,36 +181,49 @@ append_microseconds (GString *out, gint64 ns)
 
 #define NO_SPAN G_MAXUINT32
 
+/* What is being printed: a trace among others, whose times begin later by an offset. */
+typedef struct
+{
+  GString *out;
+  const PlanTraceView *view;
+  guint number; /* of the process that it is shown as */
+  guint *n_flows;
+} Chrome;
+
 /* An arrow from within the span that recorded an event to the one that waited for it. */
 static void
-append_flow (GString *out, guint id, const PlanSpan *from, PlanStream from_stream,
-             const PlanSpan *to, PlanStream to_stream)
+append_flow (const Chrome *self, const PlanSpan *from, PlanStream from_stream, const PlanSpan *to,
+             PlanStream to_stream)
 {
   const gint64 begin_ns = MAX (from->start_ns, from->end_ns - 1);
+  GString *out = self->out;
   if (begin_ns > to->start_ns)
     return;
+  const guint id = ++*self->n_flows;
   g_string_append_printf (
       out,
-      ",\n{\"name\":\"event\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":%u,\"pid\":0,\"tid\":%u,\"ts\":",
-      id, (guint)from_stream);
-  append_microseconds (out, begin_ns);
+      ",\n{\"name\":\"event\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":%u,\"pid\":%u,\"tid\":%u,"
+      "\"ts\":",
+      id, self->number, (guint)from_stream);
+  append_microseconds (out, begin_ns + self->view->offset_ns);
   g_string_append_printf (out,
                           "},\n{\"name\":\"event\",\"cat\":\"flow\",\"ph\":\"f\",\"bp\":\"e\","
-                          "\"id\":%u,\"pid\":0,\"tid\":%u,\"ts\":",
-                          id, (guint)to_stream);
-  append_microseconds (out, to->start_ns);
+                          "\"id\":%u,\"pid\":%u,\"tid\":%u,\"ts\":",
+                          id, self->number, (guint)to_stream);
+  append_microseconds (out, to->start_ns + self->view->offset_ns);
   g_string_append_c (out, '}');
 }
 
 /* Dependencies between streams within the step. Spans are those of its ops in issue order: as far
  * as they are not, nothing is known of who waited for whom. */
 static void
-append_flows (GString *out, const PlanTrace *self, const PlanSchedule *schedule)
+append_flows (const Chrome *self)
 {
+  const PlanTrace *trace = self->view->trace;
+  const PlanSchedule *schedule = self->view->schedule;
   const guint32 n_events = plan_schedule_n_event_ids (schedule);
   g_autofree guint32 *recorder = g_new (guint32, n_events + 1);
   guint32 i = 0;
-  guint id = 0;
   PlanCursor cursor;
   const PlanOp *op;
   for (guint32 e = 0; e < n_events; e++)
@@ -218,17 +231,17 @@ append_flows (GString *out, const PlanTrace *self, const PlanSchedule *schedule)
   for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
     {
       const gboolean has_span = plan_op_class (op->kind) != PLAN_CLASS_MEMORY;
-      const PlanSpan *span = &g_array_index (self->spans, PlanSpan, i);
-      if (has_span && (i >= self->spans->len || span->node != cursor.node))
+      const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
+      if (has_span && (i >= trace->spans->len || span->node != cursor.node))
         return;
       for (guint w = 0; has_span && w < op->n_waits; w++)
         {
           const guint32 from = recorder[plan_cursor_event (&cursor, &op->waits[w])];
           const PlanSpan *before
-              = &g_array_index (self->spans, PlanSpan, from == NO_SPAN ? i : from);
+              = &g_array_index (trace->spans, PlanSpan, from == NO_SPAN ? i : from);
           const PlanStream stream = plan_schedule_node (schedule, before->node)->stream;
           if (stream != op->stream)
-            append_flow (out, ++id, before, stream, span, op->stream);
+            append_flow (self, before, stream, span, op->stream);
         }
       if (op->record.array >= 0)
         recorder[plan_cursor_event (&cursor, &op->record)] = has_span ? i : NO_SPAN;
@@ -236,40 +249,53 @@ append_flows (GString *out, const PlanTrace *self, const PlanSchedule *schedule)
     }
 }
 
-/* Trace Event Format: complete events per stream, arrows between them, a counter for memory. */
-char *
-plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule)
+static void
+append_process (const Chrome *self)
 {
-  GString *out = g_string_new ("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  const PlanTrace *trace = self->view->trace;
+  const PlanSchedule *schedule = self->view->schedule;
+  const gint64 offset_ns = self->view->offset_ns;
+  GString *out = self->out;
   g_string_append_printf (out,
-                          "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":"
+                          "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"name\":"
                           "\"rank %u (%s)\"}}",
-                          plan_schedule_rank (schedule), self->origin);
+                          self->number > 0 ? ",\n" : "", self->number,
+                          plan_schedule_rank (schedule), trace->origin);
   for (guint s = 0; s < PLAN_N_STREAMS; s++)
     g_string_append_printf (out,
-                            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%u,"
+                            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%u,"
                             "\"args\":{\"name\":\"%s\"}}",
-                            s, plan_stream_name (s));
-  for (guint i = 0; i < self->spans->len; i++)
+                            self->number, s, plan_stream_name (s));
+  for (guint i = 0; i < trace->spans->len; i++)
     {
-      const PlanSpan *span = &g_array_index (self->spans, PlanSpan, i);
+      const PlanSpan *span = &g_array_index (trace->spans, PlanSpan, i);
       const PlanOp *op = plan_schedule_node (schedule, span->node);
-      g_string_append_printf (out, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%u,\"ts\":",
-                              plan_op_name (op->kind), (guint)op->stream);
-      append_microseconds (out, span->start_ns);
+      g_string_append_printf (out, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%u,\"ts\":",
+                              plan_op_name (op->kind), self->number, (guint)op->stream);
+      append_microseconds (out, span->start_ns + offset_ns);
       g_string_append (out, ",\"dur\":");
       append_microseconds (out, span->end_ns - span->start_ns);
       g_string_append_printf (out, ",\"args\":{\"unit\":%d,\"node\":%u}}", span->unit, span->node);
     }
-  append_flows (out, self, schedule);
-  for (guint i = 0; i < self->samples->len; i++)
+  append_flows (self);
+  for (guint i = 0; i < trace->samples->len; i++)
     {
-      const PlanMemorySample *m = &g_array_index (self->samples, PlanMemorySample, i);
-      g_string_append_printf (out, ",\n{\"name\":\"memory %s\",\"ph\":\"C\",\"pid\":0,\"ts\":",
-                              plan_category_name ((PlanCategory)m->category));
-      append_microseconds (out, m->at_ns);
+      const PlanMemorySample *m = &g_array_index (trace->samples, PlanMemorySample, i);
+      g_string_append_printf (out, ",\n{\"name\":\"memory %s\",\"ph\":\"C\",\"pid\":%u,\"ts\":",
+                              plan_category_name ((PlanCategory)m->category), self->number);
+      append_microseconds (out, m->at_ns + offset_ns);
       g_string_append_printf (out, ",\"args\":{\"bytes\":%" G_GINT64_FORMAT "}}", m->live_bytes);
     }
+}
+
+/* Trace Event Format: complete events per stream, arrows between them, a counter for memory. */
+char *
+plan_trace_print_chrome (const PlanTraceView *views, guint n)
+{
+  GString *out = g_string_new ("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  guint n_flows = 0;
+  for (guint i = 0; i < n; i++)
+    append_process (&(Chrome){ out, &views[i], i, &n_flows });
   g_string_append (out, "\n]}\n");
   return g_string_free (out, FALSE);
 }

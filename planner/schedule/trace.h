@@ -99,8 +99,16 @@ gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, 
 char *plan_trace_print (const PlanTrace *self);
 PlanTrace *plan_trace_parse (const char *text, const char *origin, GError **error);
 
-/* Chrome / Perfetto JSON: a row per stream, arrows from who records an event to who waits for it on
- * another stream, a memory counter. */
-char *plan_trace_print_chrome (const PlanTrace *self, const PlanSchedule *schedule);
+/* A trace, and how much later it begins than those beside it. */
+typedef struct
+{
+  const PlanTrace *trace;
+  const PlanSchedule *schedule;
+  gint64 offset_ns;
+} PlanTraceView;
+
+/* Chrome / Perfetto JSON: a process per trace, in it a row per stream, arrows from who records an
+ * event to who waits for it on another stream, a memory counter. */
+char *plan_trace_print_chrome (const PlanTraceView *views, guint n);
 
 G_END_DECLS

@@ -132,7 +132,7 @@ START_TEST (chrome_json_is_json)
   g_autoptr (JsonParser) parser = json_parser_new ();
   plan_trace_add_span (t, ZERO, -1, 1234, 5678);
   plan_trace_add_sample (t, PLAN_CATEGORY_LOSS, 3, 64);
-  g_autofree char *text = plan_trace_print_chrome (t, s);
+  g_autofree char *text = plan_trace_print_chrome (&(PlanTraceView){ t, s, 0 }, 1);
   ck_assert (json_parser_load_from_data (parser, text, -1, NULL));
   JsonArray *events = json_object_get_array_member (
       json_node_get_object (json_parser_get_root (parser)), "traceEvents");
@@ -166,7 +166,7 @@ START_TEST (flows_follow_events)
   plan_trace_add_span (t, first, -1, 0, 1000);
   plan_trace_add_span (t, first + 1, -1, 1000, 3000);
   plan_trace_add_span (t, first + 2, -1, 4000, 5000);
-  g_autofree char *text = plan_trace_print_chrome (t, s);
+  g_autofree char *text = plan_trace_print_chrome (&(PlanTraceView){ t, s, 0 }, 1);
   g_autoptr (JsonParser) parser = json_parser_new ();
   ck_assert (json_parser_load_from_data (parser, text, -1, NULL));
   JsonArray *events = json_object_get_array_member (
