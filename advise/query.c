@@ -334,7 +334,8 @@ advise_query_bound_by (const PlanTrace *t)
                 { "reduce", t->exposed_reduce_ns },
                 { "tensor", t->exposed_tensor_ns },
                 { "copies", t->exposed_copy_ns },
-                { "host", t->host_ns } };
+                { "host", t->host_ns },
+                { "pipeline", t->idle_ns } };
   const char *name = "compute";
   gint64 most = t->step_ns / 10;
   for (guint i = 0; i < G_N_ELEMENTS (parts); i++)

@@ -89,12 +89,14 @@ add_boxes (View *self, guint stage, guint begin, guint end)
       const PlanOp *op = op_of (view, i);
       Box *last
           = self->boxes->len > 0 ? &g_array_index (self->boxes, Box, self->boxes->len - 1) : NULL;
-      const Box box
-          = { stage, kind, span->start_ns + view->offset_ns, span->end_ns + view->offset_ns };
       if (is_loss (op))
         kind = KIND_BACKWARD;
-      if (kind == KIND_BACKWARD && plan_op_work (op->kind) == PLAN_WORK_OPTIMIZER)
+      if (op->kind == PLAN_OP_LOAD) /* the first stage goes on to the next micro batch */
+        kind = KIND_FORWARD;
+      if (plan_op_work (op->kind) == PLAN_WORK_OPTIMIZER)
         kind = KIND_END;
+      const Box box
+          = { stage, kind, span->start_ns + view->offset_ns, span->end_ns + view->offset_ns };
       if (span->end_ns <= span->start_ns
           || (op->stream != PLAN_STREAM_COMPUTE && op->stream != PLAN_STREAM_TENSOR))
         continue;

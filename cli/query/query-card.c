@@ -45,7 +45,8 @@ describe_time (const AdvisePrediction *p)
                t->step_ns);
   add_exposed (text, "exposed copies", t->exposed_copy_ns, t->step_ns);
   add_exposed (text, "waiting for the host", t->host_ns, t->step_ns);
-  add_exposed (text, "idle", t->idle_ns, t->step_ns);
+  add_exposed (text, p->stages->len > 0 ? "waiting for other stages" : "idle", t->idle_ns,
+               t->step_ns);
   return g_string_free (text, FALSE);
 }
 

@@ -177,6 +177,12 @@ is_not_run (const PlanFacts *f)
          && !plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL);
 }
 
+static gboolean
+waits_for_stages (const PlanFacts *f)
+{
+  return plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP];
+}
+
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute tensor and context parallelism, offloading, dropout and "
@@ -236,6 +242,10 @@ static const PlanRuleEntry hazards[] = {
       "gradients onto themselves: what has accumulated doubles, or is scaled again, with every micro batch; a smaller ep, or one "
       "micro batch, avoids it", "Megatron-LM issue #6660", 0 },
     experts_reduce_alone, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_DP_OUTER, PLAN_GBS, PLAN_MBS), PLAN_LEVEL (LEARNING) },
+  { { "pipeline-waits", "with fewer micro batches than pipeline stages every stage waits for others for half of the step: a larger "
+      "gbs, a smaller mbs or a smaller pp shortens that",
+      "1F1B: of micro batches + pp - 1 turns pp - 1 are empty (arXiv 2104.04473, section 2.2)", 0 },
+    waits_for_stages, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
   { { "dispatcher-is-a-library", "moe_dispatcher=deepep and hybridep call DeepEP (hybridep its branch hybrid-ep), which must be built for "
       "the cluster's network; moe_dispatcher=alltoall needs NCCL alone", "Megatron-LM transformer/moe/fused_a2a.py", 0 },
     wants_deepep, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP) },
