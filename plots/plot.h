@@ -54,7 +54,8 @@ gboolean plot_timeline (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule, const char *title, const char *path,
                         char **out_text, GError **error);
 
-/* One step of a pipeline: a row per stage, its forward and backward passes and exchanges as boxes. */
+/* One step of a pipeline: a row per stage, its forward and backward passes and exchanges as boxes.
+ */
 gboolean plot_pipeline (const PlanTraceView *views, guint n, const char *title, const char *path,
                         char **out_text, GError **error);
 

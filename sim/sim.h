@@ -19,8 +19,8 @@ PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const Pla
                     GError **error);
 
 /* The same of a pipeline: one rank of every stage, and their costs. Returns one steady step of
- * each, all of the same length, and when each begins its own, beside the earliest; NULL where nobody
- * asks. */
+ * each, all of the same length, and when each begins its own, beside the earliest; NULL where
+ * nobody asks. */
 gboolean sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs,
                          const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets,
                          GError **error);

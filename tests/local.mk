@@ -71,6 +71,7 @@ check_tests = \
   %D%/unit/test-number.tap \
   %D%/unit/test-placement.tap \
   %D%/unit/test-plan.tap \
+  %D%/unit/test-rules.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-plot-plans.tap \
   %D%/unit/test-probe.tap \
@@ -448,6 +449,11 @@ golden_tests = \
   %D%/golden/query-illegal.test \
   %D%/golden/query-kept.test \
   %D%/golden/query-refused.test \
+  %D%/golden/emit-pipeline.test \
+  %D%/golden/plot-pipeline.test \
+  %D%/golden/sim-pipeline.test \
+  %D%/golden/query-stacks.test \
+  %D%/golden/query-stacks-refused.test \
   %D%/golden/query-max-seq.test \
   %D%/golden/query-max-seq-step.test \
   %D%/golden/query-max-mbs.test \
@@ -562,7 +568,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \
   %D%/bench/time-queries.sh %D%/exec/two-hosts.sh \
-  %D%/unit/test-cost-case.h %D%/unit/test-lower-case.h %D%/unit/test-names.h \
+  %D%/unit/test-cost-case.h %D%/unit/test-lower-case.h %D%/unit/test-plan-case.h %D%/unit/test-names.h \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/golden/store-small.json \
   %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
   %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \

@@ -242,7 +242,7 @@ static const PlanRuleEntry hazards[] = {
       "gradients onto themselves: what has accumulated doubles, or is scaled again, with every micro batch; a smaller ep, or one "
       "micro batch, avoids it", "Megatron-LM issue #6660", 0 },
     experts_reduce_alone, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_DP_OUTER, PLAN_GBS, PLAN_MBS), PLAN_LEVEL (LEARNING) },
-  { { "pipeline-waits", "with fewer micro batches than pipeline stages every stage waits for others for half of the step: a larger "
+  { { "pipeline-waits", "with fewer micro batches than pipeline stages every stage waits for others for at least half of the step: a larger "
       "gbs, a smaller mbs or a smaller pp shortens that",
       "1F1B: of micro batches + pp - 1 turns pp - 1 are empty (arXiv 2104.04473, section 2.2)", 0 },
     waits_for_stages, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },

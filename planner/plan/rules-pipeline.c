@@ -50,7 +50,8 @@ layers_do_not_divide (const PlanFacts *f)
   return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
 }
 
-/* Blocks of layers that run again are counted in each stage (Megatron-LM's recompute.py 157-181). */
+/* Blocks of layers that run again are counted in each stage (Megatron-LM's recompute.py 157-181).
+ */
 static gboolean
 recomputes_past_stage (const PlanFacts *f)
 {

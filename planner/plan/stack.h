@@ -119,9 +119,8 @@ typedef struct
   gboolean ampere_attention;         /* by flash-attention 2, whose kernels are made for Ampere */
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* host time to issue one op */
   guint8 kernels[PLAN_N_LAUNCHES], update_kernels; /* that one op, a unit's update, starts; 0: 1 */
-  gboolean has_pipelines;                          /* of several stages, under 1F1B */
-  gboolean stages_by_cost; /* layers are dealt out by their cost, else evenly */
-  gboolean fills_pipeline; /* needs a micro batch for each stage but one */
+  gboolean has_pipelines, stages_by_cost; /* under 1F1B; layers dealt out so, else evenly */
+  gboolean fills_pipeline;                /* needs a micro batch for each stage but one */
   gboolean trades_in_turn; /* what stages send one another travels one after the other */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */

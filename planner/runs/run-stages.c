@@ -47,7 +47,8 @@ count_ends (PlanRunRow *row)
     return;
   value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
   value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_ON;
-  plan_run_row_remark (row, "layers do not divide: embedding and loss are taken to count as layers");
+  plan_run_row_remark (row,
+                       "layers do not divide: embedding and loss are taken to count as layers");
 }
 
 void

@@ -5,6 +5,7 @@
 
 #include "planner/plan/stages.h"
 #include "planner/schedule/meter.h"
+#include "sim/fast/measure.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/case.h"
@@ -210,6 +211,15 @@ simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
                  - g_array_index (t->spans, PlanSpan, s).start_ns;
       ck_assert_msg (total == 0, "seed %d, stage %u: ops take %" G_GINT64_FORMAT " ns more", seed,
                      i, total);
+      if (stack)
+        {
+          g_autoptr (SimWorkspace) workspace = sim_workspace_new ();
+          PlanMemory memory = { 0 };
+          ck_assert (sim_measure_memory (schedules[i], costs[i], stack, sim_stages_n_steps (fast),
+                                         G_MAXUINT64, workspace, &memory, NULL));
+          ck_assert_msg (memcmp (&memory, &t->memory, sizeof memory) == 0,
+                         "seed %d, stage %u: memory is not what it is op by op", seed, i);
+        }
       plan_trace_free (traces[i]);
     }
   return step_ns;
