@@ -45,6 +45,7 @@ request_clear (Request *self)
   g_free (self->sizes.budget);
   g_free (self->sizes.goodput);
   g_strfreev (self->sizes.clusters);
+  g_strfreev (self->sizes.stacks);
 }
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Request, request_clear)
@@ -91,6 +92,23 @@ find_clusters (int argc, char **argv)
     return NULL;
   g_ptr_array_add (specs, NULL);
   return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
+}
+
+/* The stacks of "--set stack=A,B,…", which then sets the first; NULL where it names one. */
+static char **
+find_stacks (char **set)
+{
+  const char *const field = "stack=";
+  char **last = NULL;
+  for (char **s = set; s && *s; s++)
+    if (g_str_has_prefix (*s, field))
+      last = s;
+  if (!last || !strchr (*last, ','))
+    return NULL;
+  char **stacks = g_strsplit (*last + strlen (field), ",", -1);
+  g_free (*last);
+  *last = g_strconcat (field, stacks[0], NULL);
+  return stacks;
 }
 
 /* Fields that define the training; a better plan keeps them. */
@@ -176,8 +194,8 @@ explain (const Request *request, const CliOptions *options, AdviseInput *input, 
 static gboolean
 asks_for_sizes (const CliSizes *sizes)
 {
-  return sizes->clusters || sizes->gpus || sizes->tokens || sizes->deadline || sizes->price
-         || sizes->budget || sizes->goodput;
+  return sizes->clusters || sizes->stacks || sizes->gpus || sizes->tokens || sizes->deadline
+         || sizes->price || sizes->budget || sizes->goodput;
 }
 
 static gboolean
@@ -219,8 +237,8 @@ check_request (const Request *request, const CliOptions *options, GError **error
       > 1)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--explain, --from-megatron, --max, and --gpus, --tokens or several --cluster "
-                   "are questions of their own: ask one");
+                   "--explain, --from-megatron, --max, and --gpus, --tokens, several --cluster or "
+                   "several stacks are questions of their own: ask one");
       return FALSE;
     }
   if (request->explain && !is_settings (request->explain)
@@ -316,10 +334,11 @@ cmd_query (int argc, char **argv, GError **error)
   CliFormat format;
   g_autoptr (CliContext) context
       = cli_context_new (NULL, "the recommended configurations, best first, with reasons");
-  cli_context_describe (context,
-                        "--cluster may be given several times: the best plan of each, best first.\n"
-                        "With --from-megatron it says whether that command fits, what it would do, "
-                        "and what is better.");
+  cli_context_describe (
+      context, "--cluster may be given several times, and --set stack=A,B,… names several stacks: "
+               "the best plan of each, best first.\n"
+               "With --from-megatron it says whether that command fits, what it would do, "
+               "and what is better.");
   add_options (&request, context);
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);
@@ -327,6 +346,7 @@ cmd_query (int argc, char **argv, GError **error)
   request.sizes.clusters = find_clusters (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
+  request.sizes.stacks = find_stacks (options.set);
   if (!read_numbers (&request, error) || !check_request (&request, &options, error)
       || !cli_format_parse (options.format, &format, error))
     return CLI_FAILED;

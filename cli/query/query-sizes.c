@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question on several clusters, or on several sizes of one: the best plan of each, what a
- * training run of so many tokens takes there, and which of them answers.
+/* One question on several clusters, on several sizes of one, or to several stacks: the best plan of
+ * each, what a training run of so many tokens takes there, and which of them answers.
  *
  * The global batch is part of what is trained and stays as it is. Where no data-parallel size
  * divides it, the row says which batch near it would do. */
@@ -22,13 +22,14 @@
 
 typedef struct
 {
-  AdviseInput input; /* the cluster is its own, the model borrowed */
+  AdviseInput input; /* cluster and plan are its own, the model borrowed */
   AdviseChoice choice;
   AdviseQuery query;
   const AdviseAnswer *best; /* NULL: none */
   double price;             /* USD per device and hour; 0: not told */
   double seconds, gpu_hours, cost, efficiency;
   char *note;
+  GError *refusal; /* why no plan is legal */
   gint64 id;
 } Row;
 
@@ -37,7 +38,7 @@ typedef struct
   const AdviseQuestion *question;
   GPtrArray *rows; /* Row */
   double tokens, deadline_s, budget, goodput;
-  gboolean has_price;
+  gboolean has_price, has_stacks;
 } Sizes;
 
 static void
@@ -48,6 +49,7 @@ row_free (gpointer data)
   plan_cluster_free (self->input.cluster);
   g_free (self->input.cluster_spec);
   g_free (self->note);
+  g_clear_error (&self->refusal);
   g_free (self);
 }
 
@@ -124,6 +126,23 @@ add_own (Sizes *self, const AdviseInput *input, GError **error)
   return copy && add_row (self, input, copy, input->cluster_spec);
 }
 
+/* Every row once for each stack, those of a cluster side by side. */
+static gboolean
+multiply_by_stacks (Sizes *self, char *const *stacks, GError **error)
+{
+  g_autoptr (GPtrArray) rows = g_steal_pointer (&self->rows);
+  self->rows = g_ptr_array_new_with_free_func (row_free);
+  for (guint i = 0; i < rows->len; i++)
+    for (char *const *stack = stacks; *stack; stack++)
+      {
+        const Row *row = rows->pdata[i];
+        AdviseInput input = row->input;
+        if (!plan_set (&input.plan, "stack", *stack, error) || !add_own (self, &input, error))
+          return FALSE;
+      }
+  return TRUE;
+}
+
 static gboolean
 add_rows (Sizes *self, const CliSizes *asked, const AdviseInput *input, GError **error)
 {
@@ -136,15 +155,21 @@ add_rows (Sizes *self, const CliSizes *asked, const AdviseInput *input, GError *
                ? add_sizes (self, input, input->cluster, input->cluster_spec, asked->gpus, error)
                : add_own (self, input, error)))
     return FALSE;
+  self->has_stacks = asked->stacks != NULL;
+  if (self->has_stacks && !multiply_by_stacks (self, asked->stacks, error))
+    return FALSE;
   if (self->rows->len <= MOST_ROWS)
     return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--gpus: more than %d sizes", MOST_ROWS);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%u combinations of clusters, sizes and stacks are asked for: at most %d are "
+               "answered at once",
+               self->rows->len, MOST_ROWS);
   return FALSE;
 }
 
 /* Why there is no answer: memory, or the batch, which multiples of the devices always divide. */
 static char *
-why_none (const Row *row)
+why_none (Row *row)
 {
   const gint64 all = plan_cluster_devices (row->input.cluster);
   const gint64 gbs = row->input.plan.value[PLAN_GBS];
@@ -154,7 +179,10 @@ why_none (const Row *row)
   if (advise_query_least (&row->choice, &plan, &bytes, &why))
     return g_strdup_printf ("lacks %.1f MiB", advise_mib (bytes - row->choice.memory_bytes));
   if (gbs % all == 0)
-    return g_strdup ("no plan is legal");
+    {
+      row->refusal = g_steal_pointer (&why);
+      return g_strdup ("no plan is legal");
+    }
   return gbs < all ? g_strdup_printf ("gbs does not divide: %" G_GINT64_FORMAT " would", all)
                    : g_strdup_printf ("gbs does not divide: %" G_GINT64_FORMAT
                                       " or %" G_GINT64_FORMAT " would",
@@ -185,6 +213,12 @@ answer_row (Sizes *self, Row *row, const char *price, GError **error)
 }
 
 static gboolean
+is_same_stack (const Row *a, const Row *b)
+{
+  return a->input.plan.value[PLAN_STACK] == b->input.plan.value[PLAN_STACK];
+}
+
+static gboolean
 is_same_cluster (const Row *a, const Row *b)
 {
   g_autofree char *x = advise_cluster_name (a->input.cluster);
@@ -192,7 +226,7 @@ is_same_cluster (const Row *a, const Row *b)
   return strcmp (x, y) == 0;
 }
 
-/* Against the smallest size of the same cluster that fits. */
+/* Against the smallest size of the same cluster and stack that fits. */
 static void
 compare_efficiency (Sizes *self)
 {
@@ -203,7 +237,7 @@ compare_efficiency (Sizes *self)
       for (guint j = 0; row->best && j < self->rows->len; j++)
         {
           const Row *other = self->rows->pdata[j];
-          if (other->best && is_same_cluster (other, row)
+          if (other->best && is_same_cluster (other, row) && is_same_stack (other, row)
               && plan_cluster_devices (other->input.cluster)
                      < plan_cluster_devices (least->input.cluster))
             least = other;
@@ -259,6 +293,12 @@ keep (Sizes *self)
     }
 }
 
+static char *
+stack_of (const Row *row)
+{
+  return plan_field_print (PLAN_STACK, row->input.plan.value[PLAN_STACK]);
+}
+
 static void
 add_if (CliTable *table, gboolean is_known, double value, int decimals)
 {
@@ -269,14 +309,15 @@ add_if (CliTable *table, gboolean is_known, double value, int decimals)
 }
 
 static CliTable *
-row_table (const Sizes *self)
+row_table (const Sizes *self, CliFormat format)
 {
   static const CliColumn columns[]
-      = { { "cluster", FALSE },   { "gpus", TRUE },         { "id", FALSE },
-          { "step_ms", TRUE },    { "tokens_per_s", TRUE }, { "mfu", TRUE },
-          { "device_mib", TRUE }, { "days", TRUE },         { "gpu_hours", TRUE },
-          { "cost_usd", TRUE },   { "goodput", TRUE },      { "efficiency", TRUE },
-          { "note", FALSE },      { "plan", FALSE } };
+      = { { "cluster", FALSE },     { "gpus", TRUE },       { "id", FALSE },
+          { "stack", FALSE },       { "step_ms", TRUE },    { "uncertainty_pct", TRUE },
+          { "tokens_per_s", TRUE }, { "mfu", TRUE },        { "device_mib", TRUE },
+          { "days", TRUE },         { "gpu_hours", TRUE },  { "cost_usd", TRUE },
+          { "goodput", TRUE },      { "efficiency", TRUE }, { "note", FALSE },
+          { "plan", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   for (guint i = 0; i < self->rows->len; i++)
     {
@@ -286,10 +327,13 @@ row_table (const Sizes *self)
       g_autofree char *plan
           = p ? advise_query_differences (&row->best->found->plan, &row->input.plan) : NULL;
       g_autofree char *name = advise_cluster_name (row->input.cluster);
+      g_autofree char *stack = stack_of (row);
       cli_table_add (table, name);
       cli_table_add_int (table, plan_cluster_devices (row->input.cluster));
       cli_query_add_id (table, row->id);
+      cli_table_add (table, stack);
       add_if (table, p != NULL, p ? p->step_ms : 0, 1);
+      add_if (table, p && p->error_range.pct >= 0, p ? p->error_range.pct : 0, 1);
       add_if (table, p != NULL, speed (row), 0);
       add_if (table, p != NULL, p ? p->mfu : 0, 3);
       add_if (table, p != NULL, p ? advise_mib (p->trace->memory.device) : 0, 1);
@@ -298,13 +342,14 @@ row_table (const Sizes *self)
       add_if (table, lasts && row->price > 0, row->cost, 0);
       add_if (table, lasts, self->goodput, 2);
       add_if (table, p != NULL, row->efficiency, 3);
-      cli_table_add (table, row->note);
+      const gboolean is_long = row->refusal && format != CLI_FORMAT_TABLE;
+      cli_table_add (table, is_long ? row->refusal->message : row->note);
       cli_table_add (table, plan);
     }
   return table;
 }
 
-/* The first row by `value` among those that are good enough. */
+/* The least row by `value` among those that are good enough, of equal ones the fastest. */
 static const Row *
 least_of (const Sizes *self, double (*value) (const Row *row))
 {
@@ -315,7 +360,9 @@ least_of (const Sizes *self, double (*value) (const Row *row))
       const gboolean is_good = row->best
                                && (self->deadline_s == 0 || row->seconds <= self->deadline_s)
                                && (self->budget == 0 || row->cost <= self->budget);
-      if (is_good && (!best || value (row) < value (best)))
+      if (is_good
+          && (!best || value (row) < value (best)
+              || (value (row) == value (best) && speed (row) > speed (best))))
         best = row;
     }
   return best;
@@ -342,33 +389,76 @@ seconds_of (const Row *row)
 static void
 print_answer (const Sizes *self, const char *what, const Row *row)
 {
-  printf ("%s: %" G_GINT64_FORMAT " GPUs of %s, %.2f days, %.0f GPU-hours", what,
-          plan_cluster_devices (row->input.cluster), row->input.cluster->name, row->seconds / 86400,
-          row->gpu_hours);
+  g_autofree char *stack = stack_of (row);
+  printf ("%s: %" G_GINT64_FORMAT " GPUs of %s", what, plan_cluster_devices (row->input.cluster),
+          row->input.cluster->name);
+  if (self->has_stacks)
+    printf (", stack=%s", stack);
+  printf (", %.2f days, %.0f GPU-hours", row->seconds / 86400, row->gpu_hours);
   if (row->price > 0)
     printf (", %.0f USD", row->cost);
   printf ("\n");
 }
 
-/* What days and costs are made of. */
+/* Reasons that are too long for a table. */
 static void
-print_time_left_out (const Sizes *self)
+print_refusals (const Sizes *self)
 {
-  g_autofree char *description = advise_training_describe (self->goodput);
-  printf ("\n");
-  if (self->tokens > 0)
-    printf ("%s\n", description);
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      const Row *row = self->rows->pdata[i];
+      g_autofree char *name = advise_cluster_name (row->input.cluster);
+      g_autofree char *stack = stack_of (row);
+      if (row->refusal)
+        printf ("%s, %" G_GINT64_FORMAT " GPUs, stack=%s: %s\n", name,
+                plan_cluster_devices (row->input.cluster), stack, row->refusal->message);
+    }
 }
 
-/* FALSE: nothing keeps the deadline and the budget. */
+/* How far the fastest two stacks are apart on one cluster of one size, and how surely. */
+static void
+print_lead (const Sizes *self)
+{
+  const Row *first = self->rows->pdata[0], *second = NULL;
+  for (guint i = 0; i < self->rows->len; i++)
+    {
+      const Row *row = self->rows->pdata[i];
+      if (!is_same_cluster (row, first))
+        return;
+      if (!second && !is_same_stack (row, first))
+        second = row;
+    }
+  if (!second || !second->best)
+    return;
+  const AdvisePrediction *p = &first->best->prediction, *q = &second->best->prediction;
+  const double lead = 100 * (q->step_ms / p->step_ms - 1);
+  g_autofree char *faster = stack_of (first), *slower = stack_of (second);
+  printf ("stack=%s: %.1f %% faster than stack=%s", faster, lead, slower);
+  if (MAX (p->error_range.pct, q->error_range.pct) > lead)
+    printf (", which is less than such predictions err (uncertainty_pct): measure both");
+  printf ("\n");
+}
+
+/* What a table has no room for. */
+static void
+print_words (const Sizes *self, const CliSizes *asked)
+{
+  g_autofree char *left_out = advise_training_describe (self->goodput);
+  printf ("\n");
+  if (self->tokens > 0)
+    printf ("%s\n", left_out);
+  print_refusals (self);
+  if (self->has_stacks && !asked->gpus)
+    print_lead (self);
+}
+
+/* FALSE: nothing fits, or nothing that does keeps the deadline and the budget. */
 static gboolean
 answer (const Sizes *self, gboolean prints)
 {
   const Row *fewest = least_of (self, devices_of);
-  if (self->tokens == 0 || !fewest)
-    return fewest || (self->deadline_s == 0 && self->budget == 0);
-  if (!prints)
-    return TRUE;
+  if (self->tokens == 0 || !fewest || !prints)
+    return fewest != NULL;
   if (self->deadline_s > 0)
     print_answer (self, "fewest that keep the deadline", fewest);
   if (self->has_price)
@@ -429,17 +519,21 @@ cli_query_sizes (const AdviseQuestion *question, const CliSizes *asked, const Ad
     if (!answer_row (&self, self.rows->pdata[i], asked->price, error))
       return FALSE;
   compare_efficiency (&self);
-  if (asked->clusters && !asked->gpus)
+  if ((asked->clusters || asked->stacks) && !asked->gpus)
     g_ptr_array_sort_with_data (self.rows, compare_rows, GINT_TO_POINTER (self.has_price));
   keep (&self);
-  g_autoptr (CliTable) table = row_table (&self);
+  g_autoptr (CliTable) table = row_table (&self, format);
   cli_table_print (table, format);
   if (format == CLI_FORMAT_TABLE)
-    print_time_left_out (&self);
+    print_words (&self, asked);
   if (cli_watch_is_interrupted () || answer (&self, format == CLI_FORMAT_TABLE))
     return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-               "none of these keeps the %s: ask for more sizes, or give it more",
-               self.deadline_s > 0 ? "deadline" : "budget");
+  if (self.deadline_s > 0 || self.budget > 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of these keeps the %s: ask for more sizes, or give it more",
+                 self.deadline_s > 0 ? "deadline" : "budget");
+  else
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                 "none of these has a plan that fits: each row's note says what it lacks");
   return FALSE;
 }

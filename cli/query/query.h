@@ -16,14 +16,14 @@ void cli_query_print (const AdviseQuery *self, const AdviseChoice *choice, CliFo
 /* The best answer, as much as fits a card; it is to be predicted in full. */
 void cli_query_print_card (const AdviseQuery *self, const AdviseChoice *choice);
 
-/* What is asked about sizes and costs, as typed. */
+/* What is asked about sizes, stacks and costs, as typed. */
 typedef struct
 {
   char *gpus, *tokens, *deadline, *price, *budget, *goodput; /* each NULL where absent */
-  char **clusters;                                           /* where there are several */
+  char **clusters, **stacks;                                 /* where there are several */
 } CliSizes;
 
-/* The best plan of every size and cluster side by side, and which of them answers. */
+/* The best plan of every size, cluster and stack side by side, and which of them answers. */
 gboolean cli_query_sizes (const AdviseQuestion *question, const CliSizes *sizes,
                           const AdviseInput *input, CliFormat format, GError **error);
 
