@@ -256,18 +256,33 @@ find_out (AdviseScorer *self, Scoring *s)
   return TRUE;
 }
 
+/* Whether a pipeline still matters with what is live at once on each of its stages. The ends are
+ * the fullest: the first one holds most micro batches, the last one has the loss. */
+static gboolean
+stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
+{
+  for (guint i = 0; i < stages->n; i++)
+    {
+      const guint stage = i == 1 ? stages->n - 1 : i == 0 ? 0 : i - 1;
+      const PlanSchedule *schedule = advise_stages_lower (stages, s->of, stage, NULL);
+      if (!schedule)
+        return FALSE;
+      const guint64 least = sim_measure_least_bytes (schedule, s->of->stack);
+      s->known.memory_bytes = MAX (s->known.memory_bytes, least);
+      if (!matters (self, s))
+        return FALSE;
+    }
+  return TRUE;
+}
+
 /* The same of a pipeline: every stage has to fit, and takes as long as all. */
 static gboolean
 find_out_stages (AdviseScorer *self, Scoring *s)
 {
   g_auto (AdviseStages) stages = { 0 };
-  guint64 least = 0;
-  if (!advise_stages_init (&stages, self->input, s->of, NULL))
-    return FALSE;
-  for (guint i = 0; i < stages.n; i++)
-    least = MAX (least, sim_measure_least_bytes (stages.schedules[i], s->of->stack));
-  s->known.memory_bytes = MAX (s->known.memory_bytes, least);
-  if (!matters (self, s))
+  advise_stages_start (&stages, s->of);
+  if (!stages_may_fit (self, &stages, s)
+      || !advise_stages_finish (&stages, self->input, s->of, NULL))
     return FALSE;
   guint n_steps;
   s->known.time_ns = advise_stages_time (&stages, s->of, &n_steps);

@@ -20,20 +20,41 @@ advise_stages_clear (AdviseStages *self)
   self->n = 0;
 }
 
+void
+advise_stages_start (AdviseStages *self, const PlanCase *of)
+{
+  const guint n = (guint)of->plan.value[PLAN_PP];
+  *self = (AdviseStages){ .n = n,
+                          .schedules = g_new0 (PlanSchedule *, n),
+                          .costs = g_new0 (SimCost *, n) };
+}
+
+const PlanSchedule *
+advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage, GError **error)
+{
+  const guint of_stage = (guint)plan_cluster_devices (of->cluster) / self->n;
+  if (!self->schedules[stage])
+    self->schedules[stage] = plan_lower (of, stage * of_stage, error);
+  return self->schedules[stage];
+}
+
+gboolean
+advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                      GError **error)
+{
+  for (guint i = 0; i < self->n; i++)
+    if (!advise_stages_lower (self, of, i, error)
+        || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
+      return FALSE;
+  return TRUE;
+}
+
 gboolean
 advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                     GError **error)
 {
-  const guint n = (guint)of->plan.value[PLAN_PP];
-  const guint of_stage = (guint)plan_cluster_devices (of->cluster) / n;
-  *self = (AdviseStages){ .n = n,
-                          .schedules = g_new0 (PlanSchedule *, n),
-                          .costs = g_new0 (SimCost *, n) };
-  for (guint i = 0; i < n; i++)
-    if (!(self->schedules[i] = plan_lower (of, i * of_stage, error))
-        || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
-      return FALSE;
-  return TRUE;
+  advise_stages_start (self, of);
+  return advise_stages_finish (self, input, of, error);
 }
 
 static SimMeeting

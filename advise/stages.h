@@ -32,6 +32,14 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseStages, advise_stages_clear)
 gboolean advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                              GError **error);
 
+/* The same in parts, for those who may need few: nothing yet; one stage's schedule, borrowed; the
+ * rest. */
+void advise_stages_start (AdviseStages *self, const PlanCase *of);
+const PlanSchedule *advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage,
+                                         GError **error);
+gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                               GError **error);
+
 /* Totals of the steady step, by stage: `out_summaries` has room for n. Returns the simulation, to
  * be asked for more; NULL with the totals set where it is one op by op (sim_run_stages), or with an
  * error. */
