@@ -277,7 +277,9 @@ refuse (const Emit *e)
   plan_emit_refuse (reasons, IS (NAN_CHECK, PARAMS),
                     "nan_check=params: there is no flag for it: use loss or off, or --as "
                     "megatron_fsdp");
-  plan_emit_refuse (reasons, e->is_ddp && IS (STRATEGY, NO_SHARD) && IS (OVERLAP_PARAM_GATHER, OFF),
+  plan_emit_refuse (reasons,
+                    e->is_ddp && IS (STRATEGY, NO_SHARD) && IS (OVERLAP_PARAM_GATHER, OFF)
+                        && IS (OVERLAP_GRAD_REDUCE, ON),
                     "overlap_param_gather=off: strategy=no_shard gathers nothing: use on");
   plan_emit_refuse (reasons, IS (SYNC_EVERY_MICRO_BATCH, ON),
                     "sync_every_micro_batch=on: Megatron-LM's loop does not: use off, or --as "

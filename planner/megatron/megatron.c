@@ -310,7 +310,7 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
       = plan_megatron_is_on (s, F (OVERLAP_GRAD_REDUCE)) || is_torch || (is_fsdp && shards_grads);
   const gboolean is_moot = !is_fsdp && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD;
   const gboolean gathers = plan_megatron_is_on (s, F (OVERLAP_PARAM_GATHER)) || is_torch
-                           || (is_fsdp && is_full) || is_moot;
+                           || (is_fsdp && is_full) || (is_moot && reduces);
   value[PLAN_OVERLAP_GRAD_REDUCE]
       = reduces ? PLAN_OVERLAP_GRAD_REDUCE_ON : PLAN_OVERLAP_GRAD_REDUCE_OFF;
   value[PLAN_OVERLAP_PARAM_GATHER]

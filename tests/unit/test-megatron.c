@@ -58,7 +58,10 @@ static const struct
   { ALL FSDP, 20260401, "strategy=optim_grads_params stack=megatron-fsdp@2026-04-01" },
   { ALL FSDP "--use-precision-aware-optimizer", 20260409, "fused_masters=on" },
   { ALL FSDP "--use-precision-aware-optimizer", 20260410, "fused_masters=off" },
-  { ALL, 0, "stack=megatron strategy=no_shard main_grads=fp32 grad_comm=fp32" },
+  { ALL, 0,
+    "stack=megatron strategy=no_shard main_grads=fp32 grad_comm=fp32 overlap_grad_reduce=off "
+    "overlap_param_gather=off" },
+  { ALL "--overlap-grad-reduce", 0, "overlap_grad_reduce=on overlap_param_gather=on" },
   { ALL "--use-distributed-optimizer", 0, "stack=megatron strategy=optim overlap_grad_reduce=off" },
   { ALL "--grad-reduce-in-bf16 --ddp-reduce-scatter-with-fp32-accumulation", 0,
     "main_grads=bf16 grad_comm=bf16 reduce_algo=a2a" },
