@@ -5,6 +5,7 @@
 
 #include "advise/predict.h"
 #include "planner/lower/lower.h"
+#include "planner/schedule/check-stages.h"
 #include "sim/sim.h"
 
 void
@@ -46,7 +47,9 @@ advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCa
     if (!advise_stages_lower (self, of, i, error)
         || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
       return FALSE;
-  return TRUE;
+  return !g_getenv ("FSDPLAN_DEBUG_CHECK")
+         || plan_schedule_check_stages ((const PlanSchedule *const *)self->schedules, self->n,
+                                        error);
 }
 
 gboolean

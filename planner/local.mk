@@ -43,6 +43,7 @@ libplanner_a_SOURCES += \
   %D%/schedule/op-list.h %D%/schedule/op-enums.h \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
   %D%/schedule/schedule.c %D%/schedule/schedule-private.h %D%/schedule/schedule.h \
+  %D%/schedule/check-stages.c %D%/schedule/check-stages.h \
   %D%/schedule/schedule-check.c \
   %D%/schedule/schedule-text.c \
   %D%/schedule/scratch.c %D%/schedule/scratch.h \

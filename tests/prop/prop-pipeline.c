@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/plan/stages.h"
+#include "planner/schedule/check-stages.h"
 #include "planner/schedule/meter.h"
 #include "sim/fast/measure.h"
 #include "sim/fast/stages.h"
@@ -390,6 +391,9 @@ START_TEST (what_is_sent_is_received)
   g_auto (Pipeline) p = { 0 };
   pipeline_init (&p, (guint)_i);
   const gint64 m = plan_micro_batches (&p.of->plan, p.cluster);
+  g_autoptr (GError) error = NULL;
+  ck_assert_msg (plan_schedule_check_stages ((const PlanSchedule *const *)p.schedules, p.n, &error),
+                 "%s", error ? error->message : "");
   for (guint i = 0; i + 1 < p.n; i++)
     {
       PlanCursor up, down;

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
+#include "planner/schedule/check-stages.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/scratch.h"
 
@@ -305,6 +306,67 @@ START_TEST (every_operand_has_a_size)
 }
 END_TEST
 
+/* The steps of a pipeline's stages, and what is said of them; NULL: nothing. */
+static const struct
+{
+  const char *steps[3], *message;
+} pipelines[] = {
+  { { "SEND1 SUM", "TAKE0 SEND2 SUM", "TAKE1 SUM" }, NULL },
+  { { "BOTH1", "BOTH0 SEND2 TAKE2", "TAKE1 SEND1" }, NULL },
+  { { "SEND1", "", "" }, "stage 0, op 0 (trade), trades with stage 1, whose step is over" },
+  { { "", "SEND2", "SEND1" }, "stage 1, op 0 (trade), does not take what is sent by" },
+  { { "SEND1", "LESS0", "" }, "trades another number of elements than stage 1, at op 0 (trade)" },
+  { { "SEND2 SEND1", "TAKE0 TAKE2", "SEND1 TAKE0" }, "waits for ever for stage" },
+  { { "SUM SEND1", "TAKE0 SUM", "SUM" }, "waits for ever for stage 1, at op 0 (trade)" },
+  { { "", "SUM", "" }, "waits for stage 0, whose step is over" },
+  { { "SEND0", "", "" }, "trades with stage 0" },
+};
+
+/* A rank's schedule of such words. */
+static PlanSchedule *
+stage_of (const char *words, int rank)
+{
+  g_auto (GStrv) list = g_strsplit (words, " ", -1);
+  g_autoptr (GError) error = NULL;
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_string_printf (text,
+                   "schedule 2 rank=%d ranks=3\ngroup all size=3 stride=1\n"
+                   "buffer x elements=8 dtype=fp32 category=activations\n"
+                   "section setup\nsection step\n",
+                   rank);
+  for (char **w = list; *w && **w; w++)
+    {
+      const int peer = (*w)[strlen (*w) - 1] - '0';
+      if (g_str_equal (*w, "SUM"))
+        g_string_append (text, "  all_reduce reduce group=all buf=x count=8\n");
+      else
+        g_string_append_printf (text, "  trade context group=all%s%s count=%d peer=%d\n",
+                                g_str_has_prefix (*w, "TAKE") || **w == 'L' || **w == 'B' ? " out=x"
+                                                                                          : "",
+                                **w == 'S' || **w == 'B' ? " in=x" : "", **w == 'L' ? 4 : 8, peer);
+    }
+  g_string_append (text, "section teardown\n");
+  PlanSchedule *schedule = plan_schedule_parse (text->str, "text", &error);
+  ck_assert_msg (schedule != NULL, "%s in\n%s", error ? error->message : "", text->str);
+  return schedule;
+}
+
+START_TEST (stages_meet_or_are_named)
+{
+  g_autoptr (GError) error = NULL;
+  PlanSchedule *stages[3];
+  for (int i = 0; i < 3; i++)
+    stages[i] = stage_of (pipelines[_i].steps[i], i);
+  const gboolean is_sound
+      = plan_schedule_check_stages ((const PlanSchedule *const *)stages, 3, &error);
+  ck_assert_int_eq (is_sound, pipelines[_i].message == NULL);
+  ck_assert_msg (is_sound || strstr (error->message, pipelines[_i].message), "%s",
+                 is_sound ? "" : error->message);
+  for (int i = 0; i < 3; i++)
+    plan_schedule_free (stages[i]);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -320,6 +382,7 @@ main (void)
   tcase_add_test (tcase, ops_touch_what_their_dims_say);
   tcase_add_test (tcase, sizes_follow_from_operands_and_kinds);
   tcase_add_test (tcase, every_operand_has_a_size);
+  tcase_add_loop_test (tcase, stages_meet_or_are_named, 0, G_N_ELEMENTS (pipelines));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
