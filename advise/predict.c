@@ -18,6 +18,12 @@
 
 /* What was made for one stage alone is there once more. */
 static void
+clear_stage (gpointer data)
+{
+  plan_trace_free (((AdviseStage *)data)->totals);
+}
+
+static void
 clear_view (gpointer data)
 {
   const PlanTraceView *view = data;
@@ -144,19 +150,6 @@ measure (const AdviseInput *input, AdvisePrediction *self, GError **error)
   return TRUE;
 }
 
-static AdviseStage
-stage_of (const PlanCase *of, gint64 number, const SimSummary *s)
-{
-  return (AdviseStage){ .part = plan_stage_of (of->model, of->stack, &of->plan, number),
-                        .step_ns = s->step_ns,
-                        .compute_ns = s->compute_ns,
-                        .exposed_ns = s->exposed_tensor_ns + s->exposed_gather_ns
-                                      + s->exposed_reduce_ns + s->exposed_copy_ns,
-                        .host_ns = s->host_ns,
-                        .idle_ns = s->idle_ns,
-                        .memory = s->memory };
-}
-
 /* The same of a pipeline: of its fullest stage, and what else is asked of all. */
 static gboolean
 measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error)
@@ -170,7 +163,9 @@ measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error
     return FALSE;
   for (guint i = 0; i < stages.n; i++)
     {
-      const AdviseStage stage = stage_of (self->of, i, &summaries[i]);
+      const AdviseStage stage
+          = { plan_stage_of (self->of->model, self->of->stack, &self->of->plan, i),
+              trace_of (&summaries[i]) };
       g_array_append_val (self->stages, stage);
       if (summaries[i].memory.device > summaries[self->fullest].memory.device)
         self->fullest = i;
@@ -231,6 +226,7 @@ static gboolean
 predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
   self->stages = g_array_new (FALSE, FALSE, sizeof (AdviseStage));
+  g_array_set_clear_func (self->stages, clear_stage);
   self->expanded = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
   g_array_set_clear_func (self->expanded, clear_view);
   if (!(self->of = advise_case (input, &input->plan, error)))

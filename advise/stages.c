@@ -8,6 +8,22 @@
 #include "planner/schedule/check-stages.h"
 #include "sim/sim.h"
 
+char *
+advise_stage_describe (const AdviseStage *self)
+{
+  const PlanStage *part = &self->part;
+  return g_strdup_printf ("%s%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT "%s",
+                          part->has_embedding ? "embedding, " : "", part->first,
+                          part->first + part->layers - 1, part->has_head ? ", head" : "");
+}
+
+gint64
+advise_stage_exposed_ns (const AdviseStage *self)
+{
+  const PlanTrace *t = self->totals;
+  return t->exposed_tensor_ns + t->exposed_gather_ns + t->exposed_reduce_ns + t->exposed_copy_ns;
+}
+
 void
 advise_stages_clear (AdviseStages *self)
 {

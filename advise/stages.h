@@ -11,13 +11,14 @@ G_BEGIN_DECLS
 typedef struct
 {
   PlanStage part;
-  gint64 step_ns; /* that all stages take; the next lines add up to it */
-  gint64 compute_ns;
-  gint64 exposed_ns; /* communication: with other stages, too */
-  gint64 host_ns;
-  gint64 idle_ns; /* waiting for other stages */
-  PlanMemory memory;
+  PlanTrace *totals; /* without spans and samples; idle is what it waits for other stages */
 } AdviseStage;
+
+/* "embedding, 0-19": its layers in words; the caller frees. */
+char *advise_stage_describe (const AdviseStage *self);
+
+/* Communication that nothing hides, also with other stages. */
+gint64 advise_stage_exposed_ns (const AdviseStage *self);
 
 typedef struct
 {

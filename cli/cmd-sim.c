@@ -260,19 +260,17 @@ print_stages (const AdvisePrediction *p)
   for (guint i = 0; i < p->stages->len; i++)
     {
       const AdviseStage *s = &g_array_index (p->stages, AdviseStage, i);
-      g_autofree char *layers
-          = g_strdup_printf ("%s%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT "%s",
-                             s->part.has_embedding ? "embedding, " : "", s->part.first,
-                             s->part.first + s->part.layers - 1, s->part.has_head ? ", head" : "");
+      const PlanTrace *t = s->totals;
+      g_autofree char *layers = advise_stage_describe (s);
       cli_table_add_int (table, i);
       cli_table_add (table, layers);
-      cli_table_add_real (table, 1e-6 * (double)s->compute_ns, 2);
-      cli_table_add_real (table, 1e-6 * (double)s->exposed_ns, 2);
-      cli_table_add_real (table, 1e-6 * (double)s->host_ns, 2);
-      cli_table_add_real (table, 1e-6 * (double)s->idle_ns, 2);
-      cli_table_add_real (table, 100.0 * (double)s->idle_ns / (double)s->step_ns, 1);
-      cli_table_add_real (table, advise_mib (s->memory.max_allocated), 1);
-      cli_table_add_real (table, advise_mib (s->memory.device), 1);
+      cli_table_add_real (table, 1e-6 * (double)t->compute_ns, 2);
+      cli_table_add_real (table, 1e-6 * (double)advise_stage_exposed_ns (s), 2);
+      cli_table_add_real (table, 1e-6 * (double)t->host_ns, 2);
+      cli_table_add_real (table, 1e-6 * (double)t->idle_ns, 2);
+      cli_table_add_real (table, 100.0 * (double)t->idle_ns / (double)t->step_ns, 1);
+      cli_table_add_real (table, advise_mib (t->memory.max_allocated), 1);
+      cli_table_add_real (table, advise_mib (t->memory.device), 1);
     }
   cli_table_print (table, CLI_FORMAT_TABLE);
   printf ("all else is of stage %u, which takes most memory\n\n", p->fullest);

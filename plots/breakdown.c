@@ -11,7 +11,6 @@ static const char script[] =
 #include "plots/breakdown.gp.inc"
     ;
 
-#define MAX_PLANS 8
 #define MAX_LABEL 27   /* characters of a line */
 #define LABEL_LINES 18 /* that fit beside the bars, over all plans */
 
@@ -331,11 +330,11 @@ check (const PlotBreakdown *plans, guint n_plans, GError **error)
   if (n_plans == 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "cannot draw where time and memory go: there are no plans");
-  else if (n_plans > MAX_PLANS)
+  else if (n_plans > PLOT_MAX_BARS)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "cannot draw where time and memory go: %u plans are more than the %d that there "
                  "is room for",
-                 n_plans, MAX_PLANS);
+                 n_plans, PLOT_MAX_BARS);
   else if (most_of (&quantities[0], plans, n_plans) <= 0
            || most_of (&quantities[1], plans, n_plans) <= 0)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,

@@ -74,7 +74,10 @@ gboolean plot_pareto (const PlotPoint *points, guint n_points, double capacity_g
 gboolean plot_scaling (const PlotScalingPoint *points, guint n_points, const char *title,
                        const char *path, char **out_text, GError **error);
 
-/* Where step time and memory of several plans go: a bar each, and the device's capacity. */
+#define PLOT_MAX_BARS 8
+
+/* Where step time and memory of several plans, or of a pipeline's stages, go: a bar each, and the
+ * device's capacity. */
 gboolean plot_breakdown (const PlotBreakdown *plans, guint n_plans, guint64 capacity_bytes,
                          const char *title, const char *path, char **out_text, GError **error);
 

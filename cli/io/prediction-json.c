@@ -128,18 +128,19 @@ add_stages (const AdvisePrediction *self, JsonBuilder *builder)
   for (guint i = 0; i < self->stages->len; i++)
     {
       const AdviseStage *s = &g_array_index (self->stages, AdviseStage, i);
+      const PlanTrace *t = s->totals;
       json_builder_begin_object (builder);
       json_builder_set_member_name (builder, "first_layer");
       json_builder_add_int_value (builder, s->part.first);
       json_builder_set_member_name (builder, "layers");
       json_builder_add_int_value (builder, s->part.layers);
-      add_number (builder, "compute_ms", 1e-6 * (double)s->compute_ns);
-      add_number (builder, "exposed_ms", 1e-6 * (double)s->exposed_ns);
-      add_number (builder, "host_ms", 1e-6 * (double)s->host_ns);
-      add_number (builder, "idle_ms", 1e-6 * (double)s->idle_ns);
-      add_number (builder, "max_allocated_mib", advise_mib (s->memory.max_allocated));
-      add_number (builder, "reserved_mib", advise_mib (s->memory.reserved));
-      add_number (builder, "device_mib", advise_mib (s->memory.device));
+      add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);
+      add_number (builder, "exposed_ms", 1e-6 * (double)advise_stage_exposed_ns (s));
+      add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);
+      add_number (builder, "idle_ms", 1e-6 * (double)t->idle_ns);
+      add_number (builder, "max_allocated_mib", advise_mib (t->memory.max_allocated));
+      add_number (builder, "reserved_mib", advise_mib (t->memory.reserved));
+      add_number (builder, "device_mib", advise_mib (t->memory.device));
       json_builder_end_object (builder);
     }
   json_builder_end_array (builder);
