@@ -6,6 +6,7 @@
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/measure.h"
+#include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/case.h"
 
@@ -498,6 +499,96 @@ repeat (guint plan, const char *what, guint64 times, SimWorkspace *workspace)
       repeated[i].work (&c, workspace);
 }
 
+/* A pipeline: all stages, each by its first rank. */
+typedef struct
+{
+  PlanCase *of;
+  guint n;
+  PlanSchedule *schedules[SIM_MAX_STAGES];
+  SimCost *costs[SIM_MAX_STAGES];
+  SimWorkspace *workspace;
+  gint64 step_ns;
+} Pipeline;
+
+static void
+pipeline_forget (Pipeline *self)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_clear_pointer (&self->schedules[i], plan_schedule_free);
+      g_clear_pointer (&self->costs[i], sim_cost_free);
+    }
+}
+
+static void
+pipeline_lower (Pipeline *self)
+{
+  g_autoptr (GError) error = NULL;
+  const guint of_stage = (guint)plan_cluster_devices (self->of->cluster) / self->n;
+  pipeline_forget (self);
+  for (guint i = 0; i < self->n; i++)
+    {
+      self->schedules[i] = test_lower (self->of, i * of_stage);
+      const SimCostInput input = sim_cost_input (self->of, self->schedules[i]);
+      if (!(self->costs[i] = sim_cost_new (&input, &error)))
+        g_error ("%s", error->message);
+    }
+}
+
+static void
+pipeline_time (Pipeline *self)
+{
+  const SimMeeting meeting = { (const PlanSchedule *const *)self->schedules, self->n };
+  if (self->n == 1)
+    {
+      self->step_ns = sim_measure_step (self->schedules[0], self->costs[0], self->workspace);
+      return;
+    }
+  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  if (!sim_stages_run (stages))
+    g_error ("stages meet while something is under way");
+  self->step_ns = sim_stages_step_ns (stages);
+}
+
+static double
+pipeline_us (void (*what) (Pipeline *self), Pipeline *self)
+{
+  double best_us = G_MAXDOUBLE;
+  for (guint sample = 0; sample < SAMPLES; sample++)
+    {
+      const gint64 start = g_get_monotonic_time ();
+      what (self);
+      best_us = MIN (best_us, (double)(g_get_monotonic_time () - start));
+    }
+  return best_us;
+}
+
+/* How many pipelines one core simulates in a second, and how that grows with stages and micro
+ * batches. */
+static void
+print_pipelines (SimWorkspace *workspace)
+{
+  static const guint stages[] = { 1, 4, 16 }, micro_batches[] = { 16, 256 };
+  printf ("llama3-70b on H100, stack=megatron tp=8, one replica:\n%6s %13s %10s %8s %10s\n",
+          "stages", "micro_batches", "lower us", "time us", "per second");
+  for (guint i = 0; i < G_N_ELEMENTS (stages) * G_N_ELEMENTS (micro_batches); i++)
+    {
+      const guint n = stages[i / 2], m = micro_batches[i % 2];
+      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%u", n);
+      g_autofree char *words
+          = g_strdup_printf ("stack=megatron strategy=optim tp=8 pp=%u gbs=%u seq=8192", n, m);
+      g_autoptr (PlanModel) model = plan_model_new ("llama3-70b", NULL);
+      g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
+      g_autoptr (PlanCase) of = test_case (model, cluster, words);
+      Pipeline pipeline = { .of = of, .n = n, .workspace = workspace };
+      const double lower_us = pipeline_us (pipeline_lower, &pipeline);
+      const double time_us = pipeline_us (pipeline_time, &pipeline);
+      printf ("%6u %13u %10.0f %8.0f %10.1f\n", n, m, lower_us, time_us,
+              1e6 / (lower_us + time_us));
+      pipeline_forget (&pipeline);
+    }
+}
+
 int
 main (int argc, char **argv)
 {
@@ -515,5 +606,6 @@ main (int argc, char **argv)
     print_row (plans[i].model, plans[i].cluster, plans[i].words, workspace);
   print_rates ("llama3-70b", "dgx-h100:8", "gbs=1024", workspace);
   print_curves (workspace);
+  print_pipelines (workspace);
   return EXIT_SUCCESS;
 }
