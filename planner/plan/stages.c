@@ -26,7 +26,8 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   const gint64 stages = plan->value[PLAN_PP], given = plan->value[PLAN_PP_FIRST_LAYERS];
   const gint64 layer = block_cost (model), head = model->vocab * model->hidden;
   const gint64 total = layer * model->layers + head;
-  const gboolean closes_on_edge = given != PLAN_UNSET && given * layer * stages == total;
+  const gboolean closes_on_edge
+      = given != PLAN_UNSET && given <= model->layers && given * layer * stages == total;
   PlanStage stage = { .has_embedding = number == 0 };
   gint64 at = 0, cost = 0;
   for (gint64 i = 0; i <= model->layers; i++)
@@ -84,7 +85,10 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
 gboolean
 plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
+  const gint64 first = plan->value[PLAN_PP_FIRST_LAYERS];
   gint64 layers = 0;
+  if (first != PLAN_UNSET && first > model->layers)
+    return FALSE;
   for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
     {
       const PlanStage stage = plan_stage_of (model, stack, plan, number);

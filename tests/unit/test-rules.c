@@ -32,6 +32,8 @@ static const struct
   { "pp-divides", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 pp_first_layers=400" },
   { "recompute-within-stage", "dgx-h100",
     "gbs=8 stack=megatron strategy=optim pp=2 recompute=full recompute_layers=20" },
+  { "pp-divides", "dgx-h100",
+    "gbs=8 stack=nanotron strategy=optim pp=2 pp_first_layers=1000000000000000" },
   { "nanotron-micro-batches", "dgx-h100", "gbs=2 stack=nanotron strategy=optim pp=4" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=fsdp2 pp=2" },
   { "not-built-yet-empty-stages", "dgx-h100:17",
