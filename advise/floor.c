@@ -43,6 +43,7 @@ struct _AdviseFloors
   GMutex lock;
   GHashTable *micro_batches; /* Plan, relaxed -> Work */
   GHashTable *exchanges;     /* Plan, distilled -> Exchange */
+  GHashTable *gathers;       /* Plan, of few micro batches -> gint64 */
 };
 
 AdviseFloors *
@@ -55,6 +56,8 @@ advise_floors_new (const AdviseInput *input)
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
   self->exchanges
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->gathers
+      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
   return self;
 }
 
@@ -63,6 +66,7 @@ advise_floors_free (AdviseFloors *self)
 {
   if (!self)
     return;
+  g_hash_table_unref (self->gathers);
   g_hash_table_unref (self->exchanges);
   g_hash_table_unref (self->micro_batches);
   g_mutex_clear (&self->lock);
@@ -275,11 +279,43 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return MAX (most, 0);
 }
 
-/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the
- * last one, all of them there, and the last one's gradient to get back. Stages between the ends are
- * as the second one, if they have as many layers; others are left out. */
+/* What a stage behind the first gathers in a step, where it waits for all of that once its first
+ * micro batch has come; nothing of it depends on micro batches or recompute. */
 static gint64
-pipeline_floor_ns (AdviseFloors *self, const Plan *resolved)
+fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
+{
+  const PlanCluster *cluster = self->input->cluster;
+  const PlanStack *stack = plan_stack_of (resolved, cluster->kind, NULL);
+  Plan key = *resolved;
+  Work work = { .chain = { 0 } };
+  if (!stack->gathers_in_turn || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
+      || resolved->value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF)
+    return 0;
+  key.value[PLAN_MBS] = 1;
+  key.value[PLAN_GBS] = resolved->value[PLAN_PP] * plan_data_parallel (resolved, cluster);
+  key.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
+  key.value[PLAN_RECOMPUTE_METHOD] = PLAN_RECOMPUTE_METHOD_UNIFORM;
+  key.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  g_mutex_lock (&self->lock);
+  const gint64 *known = g_hash_table_lookup (self->gathers, &key);
+  gint64 ns = known ? *known : 0;
+  g_mutex_unlock (&self->lock);
+  if (known)
+    return ns;
+  if (find_step (self, &key, stage, FALSE, &work))
+    ns = work.of[WORK_STREAMS + PLAN_STREAM_GATHER];
+  g_mutex_lock (&self->lock);
+  g_hash_table_replace (self->gathers, g_memdup2 (&key, sizeof key), g_memdup2 (&ns, sizeof ns));
+  g_mutex_unlock (&self->lock);
+  return ns;
+}
+
+/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the
+ * last one, all of them there, and the last one's gradient to get back; with `gathers`, which a
+ * plan has that shards, also what stages gather one after the other as it gets there. Stages
+ * between the ends are as the second one, if they have as many layers; others are left out. */
+static gint64
+pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {
   const AdviseInput *input = self->input;
   const gint64 n = plan_micro_batches (resolved, input->cluster);
@@ -288,10 +324,12 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 some = MIN (last - 1, 1);
   const gint64 layers = plan_stage_of (input->model, stack, resolved, some).layers;
   const gint64 inner_ns = stage_floor_ns (self, resolved, some);
+  const gint64 gather_ns = gathers && last > 1 ? fill_gather_ns (self, resolved, some) : 0;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     if (plan_stage_of (input->model, stack, resolved, stage).layers >= layers)
       {
+        before += stage > 0 ? gather_ns : 0;
         most = before + n * inner_ns;
         before += inner_ns;
       }
@@ -311,7 +349,8 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
-  return stages == 1 || even > enough_ns ? even : MAX (even, pipeline_floor_ns (self, resolved));
+  return stages == 1 || even > enough_ns ? even
+                                         : MAX (even, pipeline_floor_ns (self, resolved, FALSE));
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
@@ -413,9 +452,11 @@ gint64
 advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
 {
   Plan here = *resolved;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || resolved->value[PLAN_PP] > 1
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
+  if (resolved->value[PLAN_PP] > 1)
+    return pipeline_floor_ns (self, resolved, TRUE);
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const Exchange exchange = find_exchange (self, resolved);
   const Work work = find_work (self, &here, 0);

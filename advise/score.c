@@ -214,13 +214,20 @@ learn_held (AdviseScorer *self, Scoring *s)
   s->known.is_whole = s->known.time_ns >= 0 && (s->known.is_whole || held.is_whole);
 }
 
+/* What a plan of that time may take to matter, if so much stays between steps. */
+static guint64
+takable_bytes (const AdviseScorer *self, const Scoring *s, guint64 resting)
+{
+  const guint64 needed
+      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : s->enough_bytes;
+  return advise_takable_bytes (&s->error, self->p_fits, needed, resting);
+}
+
 /* What the allocator holds, as far as it matters. */
 static void
 run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
-  const guint64 needed
-      = s->inquiry ? plan_inquiry_enough_bytes (s->inquiry, s->known.time_ns) : s->enough_bytes;
-  const guint64 enough = advise_takable_bytes (&s->error, self->p_fits, needed, s->known.resting);
+  const guint64 enough = takable_bytes (self, s, s->known.resting);
   guint64 bytes;
   gboolean is_settled;
   if (!sim_measure_device_bytes (schedule, cost, s->of->stack, enough, advise_workspace (), &bytes,
@@ -284,15 +291,20 @@ find_out_stages (AdviseScorer *self, Scoring *s)
   if (!stages_may_fit (self, &stages, s)
       || !advise_stages_finish (&stages, self->input, s->of, NULL))
     return FALSE;
+  guint64 resting = 0;
   guint n_steps;
   s->known.time_ns = advise_stages_time (&stages, s->of, &n_steps);
   if (s->known.time_ns < 0 || !matters (self, s))
     return TRUE;
+  for (guint i = 0; i < stages.n; i++)
+    resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
+  const guint64 enough = takable_bytes (self, s, resting);
   const guint fullest
-      = advise_stages_memory (&stages, s->of, n_steps, &s->known.memory_bytes, NULL);
-  s->known.is_whole = fullest < stages.n;
-  if (s->known.is_whole)
-    s->known.resting = sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack);
+      = advise_stages_memory (&stages, s->of, n_steps, enough, &s->known.memory_bytes, NULL);
+  s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
+  s->known.resting = s->known.is_whole
+                         ? sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack)
+                         : resting;
   return TRUE;
 }
 

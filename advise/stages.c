@@ -165,14 +165,14 @@ advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_s
 
 guint
 advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
-                      guint64 *out_bytes, GError **error)
+                      guint64 enough_bytes, guint64 *out_bytes, GError **error)
 {
   guint fullest = self->n;
   guint64 most = 0;
-  for (guint i = 0; i < self->n; i++)
+  for (guint i = 0; i < self->n && most <= enough_bytes; i++)
     {
       PlanMemory memory;
-      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps, G_MAXUINT64,
+      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps, enough_bytes,
                                advise_workspace (), &memory, error))
         return self->n;
       if (fullest < self->n && memory.device <= most)

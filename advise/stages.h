@@ -53,9 +53,9 @@ gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTr
 
 /* The step's time alone, below 0 where it cannot be told, and the steps that it took to find it.
  * Then what the fullest stage takes on the device; returns which it is, n where that cannot be
- * told. */
+ * told. Any stage and bytes above `enough_bytes` will do where one takes more. */
 gint64 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps);
 guint advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
-                            guint64 *out_bytes, GError **error);
+                            guint64 enough_bytes, guint64 *out_bytes, GError **error);
 
 G_END_DECLS

@@ -28,6 +28,7 @@ typedef struct
   PlanSchedule *schedule;
   PlanTrace *simulated, *measured;
   char *title;
+  guint64 capacity_bytes; /* of a device */
 } Subject;
 
 static void
@@ -55,6 +56,7 @@ predict_subject (const CliOptions *options, gboolean is_timeline, Subject *subje
     return FALSE;
   g_autofree char *label = advise_plan_label (&prediction->of->plan);
   subject->title = cli_plot_title (&input, label, NULL);
+  subject->capacity_bytes = input.cluster->memory_bytes;
   subject->schedule = prediction->schedule;
   subject->simulated = prediction->trace;
   return TRUE;
@@ -117,8 +119,8 @@ plot_stages (const Subject *s, const char *path, char **out_text, GError **error
       const PlotBreakdown bar = { .label = labels->pdata[i], .trace = of->totals };
       g_array_append_val (bars, bar);
     }
-  return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len,
-                         p->of->cluster->memory_bytes, s->title, path, out_text, error);
+  return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len, s->capacity_bytes,
+                         s->title, path, out_text, error);
 }
 
 static gboolean

@@ -125,19 +125,26 @@ add_powers (PlanSpace *self, PlanField field, gint64 most)
     ADD (axis, field, value);
 }
 
-/* Stages that divide the layers, or that do with embedding and loss counted as one each. */
+/* Stages that divide the layers, or that do with embedding and loss counted as one each. Where
+ * weights are gathered beside compute, one stage after the other waits for its own as the pipeline
+ * fills; else all gather at once. */
 static void
 add_stages (PlanSpace *self)
 {
   const gint64 layers = self->model->layers, devices = plan_cluster_devices (self->cluster);
   GArray *axis = new_axis (self);
   for (gint64 stages = 1; stages <= MIN (layers, devices); stages *= 2)
-    if (self->stack->stages_by_cost)
-      ADD (axis, PLAN_PP, stages);
-    else if (layers % stages == 0)
-      ADD (axis, PLAN_PP, stages, SET (PP_COUNT_EMBEDDING, OFF), SET (PP_COUNT_LOSS, OFF));
-    else if ((layers + 2) % stages == 0)
-      ADD (axis, PLAN_PP, stages, SET (PP_COUNT_EMBEDDING, ON), SET (PP_COUNT_LOSS, ON));
+    {
+      const gboolean is_even = layers % stages == 0;
+      if (self->stack->stages_by_cost)
+        ADD (axis, PLAN_PP, stages);
+      else if (is_even || (layers + 2) % stages == 0)
+        for (gint64 gathers = PLAN_OVERLAP_PARAM_GATHER_ON;
+             gathers >= (stages > 1 ? PLAN_OVERLAP_PARAM_GATHER_OFF : PLAN_OVERLAP_PARAM_GATHER_ON);
+             gathers--)
+          ADD (axis, PLAN_PP, stages, PLAN_PP_COUNT_EMBEDDING, !is_even, PLAN_PP_COUNT_LOSS,
+               !is_even, PLAN_OVERLAP_PARAM_GATHER, gathers);
+    }
 }
 
 #define NO_MODULES PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN
