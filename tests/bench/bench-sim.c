@@ -182,6 +182,8 @@ print_row (const char *model, const char *cluster, const char *words, SimWorkspa
   const gint64 start = g_get_monotonic_time ();
   g_autoptr (PlanTrace) trace = sim_run (c.schedule, c.cost, c.of->stack, &error);
   const double run_us = (double)(g_get_monotonic_time () - start);
+  if (!trace)
+    g_error ("%s", error->message);
   printf ("%-13s %-13s %-20s %8.0f %7.0f %9.0f %7.1f %10.1f %9" G_GUINT64_FORMAT
           " %7" G_GUINT64_FORMAT " %6.1f%% %6.0fx\n",
           model, cluster, words, lower_us, cost_us, run_us, step_us, measure_us, c.summary.n_ops,
