@@ -18,34 +18,55 @@ sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op)
   return (group->size - 1) * group->stride >= ranks_of_stage (self);
 }
 
-gboolean
-sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other)
+/* The stage at the other end of a trade. */
+static guint
+peer_of (const SimMeeting *self, guint stage, const PlanOp *op)
 {
   const PlanGroup *group = plan_schedule_group (self->schedules[stage], (guint)op->group);
   const guint rank = plan_schedule_rank (self->schedules[stage]);
-  const guint mine = rank / group->stride % group->size, first = rank - mine * group->stride;
+  const guint first = rank - rank / group->stride % group->size * group->stride;
+  return (first + (guint)op->dims[PLAN_DIM_TRADE_peer] * group->stride) / ranks_of_stage (self);
+}
+
+gboolean
+sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other)
+{
   if (op->kind == PLAN_OP_TRADE)
-    return other == stage
-           || other
-                  == (first + (guint)op->dims[PLAN_DIM_TRADE_peer] * group->stride)
-                         / ranks_of_stage (self);
+    return other == stage || other == peer_of (self, stage, op);
+  const PlanGroup *group = plan_schedule_group (self->schedules[stage], (guint)op->group);
+  const guint rank = plan_schedule_rank (self->schedules[stage]);
+  const guint first = rank - rank / group->stride % group->size * group->stride;
   for (guint member = 0; member < group->size; member++)
     if ((first + member * group->stride) / ranks_of_stage (self) == other)
       return TRUE;
   return FALSE;
 }
 
-gboolean
-sim_meet_is_complete (const SimMeeting *self, guint stage, const PlanOp *const *ops,
-                      gboolean *out_who)
+/* Whether another one's op is the same meeting. */
+static gboolean
+is_at (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint other)
 {
-  for (guint other = 0; other < self->n; other++)
+  return ops[other] && ops[other]->kind == ops[stage]->kind
+         && sim_meet_reaches (self, other, ops[other], stage);
+}
+
+guint
+sim_meet_all (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint *out_who)
+{
+  guint n = 0;
+  if (ops[stage]->kind == PLAN_OP_TRADE)
     {
-      out_who[other] = sim_meet_reaches (self, stage, ops[stage], other);
-      if (out_who[other]
-          && (!ops[other] || ops[other]->kind != ops[stage]->kind
-              || !sim_meet_reaches (self, other, ops[other], stage)))
-        return FALSE;
+      const guint peer = peer_of (self, stage, ops[stage]);
+      out_who[0] = MIN (stage, peer);
+      out_who[1] = MAX (stage, peer);
+      return is_at (self, stage, ops, peer) ? 2 : 0;
     }
-  return TRUE;
+  for (guint other = 0; other < self->n; other++)
+    if (sim_meet_reaches (self, stage, ops[stage], other))
+      {
+        out_who[n++] = other;
+        if (!is_at (self, stage, ops, other))
+          return 0;
+      }
+  return n;
 }

@@ -20,9 +20,8 @@ gboolean sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp 
 /* Whether the other stage takes part in it; every stage does in its own. */
 gboolean sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other);
 
-/* Whether all that take part in stage `stage`'s op are at it; `ops` is what each stage is at, NULL
- * for none. Marks them in `out_who`. */
-gboolean sim_meet_is_complete (const SimMeeting *self, guint stage, const PlanOp *const *ops,
-                               gboolean *out_who);
+/* How many take part in stage `stage`'s op, 0 while not all of them are at it; `ops` is what each
+ * stage is at, NULL for none. Lists them in `out_who`. */
+guint sim_meet_all (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint *out_who);
 
 G_END_DECLS

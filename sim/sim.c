@@ -114,40 +114,38 @@ advance (Run *run, const SimMeeting *meeting, guint stage)
 
 /* Those who are all there begin what they do together. */
 static void
-meet (Run *runs, guint n, const gboolean *who)
+meet (Run *runs, const guint *who, guint n)
 {
   gint64 start_ns = 0;
-  for (guint i = 0; i < n; i++)
-    if (who[i])
-      start_ns = MAX (start_ns, runs[i].ready_ns);
-  for (guint i = 0; i < n; i++)
-    if (who[i])
-      {
-        Run *run = &runs[i];
-        if (run->trace)
-          plan_trace_add_wait (run->trace, run->ready_ns - run->begin_ns, start_ns - run->begin_ns);
-        sim_engine_hold (&run->engine, run->meets->stream, start_ns);
-        issue (run, run->meets);
-      }
+  for (guint k = 0; k < n; k++)
+    start_ns = MAX (start_ns, runs[who[k]].ready_ns);
+  for (guint k = 0; k < n; k++)
+    {
+      Run *run = &runs[who[k]];
+      if (run->trace)
+        plan_trace_add_wait (run->trace, run->ready_ns - run->begin_ns, start_ns - run->begin_ns);
+      sim_engine_hold (&run->engine, run->meets->stream, start_ns);
+      issue (run, run->meets);
+    }
 }
 
 static gboolean
 meet_someone (Run *runs, const SimMeeting *meeting, GError **error)
 {
   const PlanOp *ops[SIM_MAX_STAGES];
-  gboolean who[SIM_MAX_STAGES], is_over = TRUE;
+  guint who[SIM_MAX_STAGES], n;
+  gboolean is_over = TRUE;
   for (guint i = 0; i < meeting->n; i++)
     {
       ops[i] = runs[i].meets;
       is_over = is_over && !ops[i];
     }
   for (guint i = 0; i < meeting->n; i++)
-    if (ops[i] && sim_meet_is_complete (meeting, i, ops, who))
+    if (ops[i] && (n = sim_meet_all (meeting, i, ops, who)) > 0)
       {
-        meet (runs, meeting->n, who);
-        for (guint k = 0; k < meeting->n; k++)
-          if (who[k])
-            advance (&runs[k], meeting, k);
+        meet (runs, who, n);
+        for (guint k = 0; k < n; k++)
+          advance (&runs[who[k]], meeting, who[k]);
         return TRUE;
       }
   if (!is_over)

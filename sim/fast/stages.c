@@ -210,23 +210,6 @@ describe (SimStages *self, guint stage, Stretch *stretch)
   stretch->key = g_byte_array_free_to_bytes (g_steal_pointer (&key));
 }
 
-/* What is between two meetings of a stage; the same one, where it comes again. */
-static guint
-add_stretch (SimStages *self, guint stage, const Stretch *found)
-{
-  GPtrArray *stretches = self->stages[stage].stretches;
-  for (guint i = stretches->len; i-- > 0;)
-    {
-      const Stretch *other = stretches->pdata[i];
-      if (other->before == found->before && other->meeting == found->meeting)
-        return i;
-    }
-  Stretch *stretch = g_memdup2 (found, sizeof *found);
-  describe (self, stage, stretch);
-  g_ptr_array_add (stretches, stretch);
-  return stretches->len - 1;
-}
-
 static gboolean
 meets_inside (const SimStages *self, guint stage, guint repeat)
 {
@@ -245,7 +228,55 @@ typedef struct
   Stretch now;
   gboolean has_begun; /* some meeting is behind */
   GArray *order;
+  guint *next;   /* of each node: the first one from there on that is a meeting or repeats some */
+  guint *behind; /* of each node that is a meeting: the stretch last found behind it, from 1 */
 } Walk;
+
+static void
+walk_clear (Walk *self)
+{
+  g_free (self->next);
+  g_free (self->behind);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Walk, walk_clear)
+
+static void
+walk_init (Walk *self, SimStages *stages, guint stage, guint begin, guint end)
+{
+  *self = (Walk){ .self = stages,
+                  .stage = stage,
+                  .order = stages->stages[stage].order,
+                  .next = g_new (guint, end + 1),
+                  .behind = g_new0 (guint, end) };
+  self->next[end] = end;
+  for (guint node = end; node-- > begin;)
+    {
+      const gboolean opens = node_of (stages, stage, node)->kind == PLAN_OP_REPEAT
+                             && meets_inside (stages, stage, node);
+      self->next[node] = opens || is_meeting (stages, stage, node) ? node : self->next[node + 1];
+    }
+}
+
+/* What is between two meetings of a stage; the same one, where it comes again. */
+static guint
+add_stretch (Walk *walk)
+{
+  GPtrArray *stretches = walk->self->stages[walk->stage].stretches;
+  guint *const behind = &walk->behind[walk->now.before];
+  if (*behind > 0 && ((const Stretch *)stretches->pdata[*behind - 1])->meeting == walk->now.meeting)
+    return *behind - 1;
+  for (guint i = stretches->len; i-- > 0;)
+    {
+      const Stretch *other = stretches->pdata[i];
+      if (other->before == walk->now.before && other->meeting == walk->now.meeting)
+        return i;
+    }
+  Stretch *stretch = g_memdup2 (&walk->now, sizeof walk->now);
+  describe (walk->self, walk->stage, stretch);
+  g_ptr_array_add (stretches, stretch);
+  *behind = stretches->len;
+  return stretches->len - 1;
+}
 
 static gboolean
 add_piece (Walk *walk, guint begin, guint end, gint8 depth)
@@ -264,7 +295,7 @@ reach_meeting (Walk *walk, guint node)
   walk->now.meeting = node;
   if (walk->has_begun)
     {
-      const guint stretch = add_stretch (walk->self, walk->stage, &walk->now);
+      const guint stretch = add_stretch (walk);
       g_array_append_val (walk->order, stretch);
     }
   walk->has_begun = TRUE;
@@ -275,22 +306,18 @@ static gboolean
 walk_nodes (Walk *walk, guint begin, guint end, gint8 depth)
 {
   guint from = begin;
-  for (guint node = begin; node < end; node++)
+  for (guint node; (node = walk->next[from]) < end;)
     {
       const PlanOp *op = node_of (walk->self, walk->stage, node);
-      const gboolean opens
-          = op->kind == PLAN_OP_REPEAT && meets_inside (walk->self, walk->stage, node);
-      if (!opens && !is_meeting (walk->self, walk->stage, node))
-        continue;
+      const gboolean opens = op->kind == PLAN_OP_REPEAT;
+      const guint last = opens ? (guint)op->dims[PLAN_REPEAT_END] : node;
       if (!add_piece (walk, from, node, depth))
         return FALSE;
       if (!opens)
         reach_meeting (walk, node);
-      const guint last = opens ? (guint)op->dims[PLAN_REPEAT_END] : node;
       for (gint64 turn = 0; opens && turn < op->dims[PLAN_REPEAT_COUNT]; turn++)
         if (!walk_nodes (walk, node + 1, last, (gint8)(depth + 1)))
           return FALSE;
-      node = last;
       from = last + 1;
     }
   return add_piece (walk, from, end, depth);
@@ -303,8 +330,9 @@ find_order (SimStages *self, guint stage)
   const PlanSchedule *schedule = self->meeting.schedules[stage];
   const guint begin = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
   const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
-  Walk walk = { .self = self, .stage = stage, .order = self->stages[stage].order };
+  g_auto (Walk) walk = { 0 };
   guint first = begin;
+  walk_init (&walk, self, stage, begin, end);
   if (!walk_nodes (&walk, begin, end, 0) || !walk.has_begun)
     return FALSE;
   /* The last stretch goes on into the next step. */
@@ -519,23 +547,14 @@ leave (SimStages *self, guint stage, gint64 start_ns)
   s->lag_ns = 0;
 }
 
-/* Whether all who take part in the meeting that `stage` is at are there. */
-static gboolean
-are_all_there (const SimStages *self, guint stage, const gboolean *is_there, gboolean *out_who)
-{
-  const PlanOp *ops[SIM_MAX_STAGES];
-  for (guint i = 0; i < self->meeting.n; i++)
-    ops[i] = is_there[i] ? node_of (self, i, stretch_at (self, i)->meeting) : NULL;
-  return sim_meet_is_complete (&self->meeting, stage, ops, out_who);
-}
-
 /* One step of all stages, from the last meeting of one to that of the next. */
 static gboolean
 run_step (SimStages *self)
 {
   const guint n = self->meeting.n;
-  gboolean is_there[SIM_MAX_STAGES] = { FALSE }, who[SIM_MAX_STAGES];
-  guint left[SIM_MAX_STAGES], queue[2 * SIM_MAX_STAGES], first = 0, last = 0;
+  const PlanOp *at[SIM_MAX_STAGES] = { NULL }; /* the meeting that a stage has come to */
+  guint left[SIM_MAX_STAGES], who[SIM_MAX_STAGES];
+  guint queue[2 * SIM_MAX_STAGES], first = 0, last = 0;
   for (guint i = 0; i < n; i++)
     {
       left[i] = self->stages[i].order->len;
@@ -549,22 +568,19 @@ run_step (SimStages *self)
       first = (first + 1) % G_N_ELEMENTS (queue);
       if (!go_on (self, stage))
         return FALSE;
-      is_there[stage] = TRUE;
-      if (!are_all_there (self, stage, is_there, who))
-        continue;
-      for (guint i = 0; i < n; i++)
-        if (who[i])
-          start_ns = MAX (start_ns, self->stages[i].ready_ns);
-      for (guint i = 0; i < n; i++)
-        if (who[i])
-          {
-            leave (self, i, start_ns);
-            is_there[i] = FALSE;
-            if (--left[i] == 0)
-              continue;
-            queue[last] = i;
-            last = (last + 1) % G_N_ELEMENTS (queue);
-          }
+      at[stage] = node_of (self, stage, stretch_at (self, stage)->meeting);
+      const guint n_meet = sim_meet_all (&self->meeting, stage, at, who);
+      for (guint k = 0; k < n_meet; k++)
+        start_ns = MAX (start_ns, self->stages[who[k]].ready_ns);
+      for (guint k = 0; k < n_meet; k++)
+        {
+          leave (self, who[k], start_ns);
+          at[who[k]] = NULL;
+          if (--left[who[k]] == 0)
+            continue;
+          queue[last] = who[k];
+          last = (last + 1) % G_N_ELEMENTS (queue);
+        }
     }
   for (guint i = 0; i < n; i++)
     if (left[i] > 0)
