@@ -40,7 +40,8 @@ typedef struct
   gboolean is_synced; /* the host waits for that meeting before anything else, */
   guint sync;         /* at this node; else G_MAXUINT */
   GBytes *key;        /* what it does */
-  Outcome *settled;   /* with no lag; NULL: not known yet */
+  Outcome *last;      /* that it had; NULL: none yet */
+  gint64 last_lag_ns;
 } Stretch;
 
 typedef struct
@@ -492,8 +493,8 @@ simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
 static Outcome *
 outcome_of (SimStages *self, guint stage, Stretch *stretch, gint64 lag_ns)
 {
-  if (stretch->settled && lag_ns == 0)
-    return stretch->settled;
+  if (stretch->last && stretch->last_lag_ns == lag_ns)
+    return stretch->last;
   gsize size;
   const guint8 *text = g_bytes_get_data (stretch->key, &size);
   g_autoptr (GByteArray) key = g_byte_array_sized_new ((guint)(size + sizeof lag_ns));
@@ -506,8 +507,8 @@ outcome_of (SimStages *self, guint stage, Stretch *stretch, gint64 lag_ns)
       outcome = simulate (self, stage, stretch, lag_ns);
       g_hash_table_insert (self->outcomes, g_bytes_ref (bytes), outcome);
     }
-  if (lag_ns == 0)
-    stretch->settled = outcome;
+  stretch->last = outcome;
+  stretch->last_lag_ns = lag_ns;
   return outcome;
 }
 
