@@ -279,8 +279,8 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return MAX (most, 0);
 }
 
-/* What a stage behind the first gathers in a step, where it waits for all of that once its first
- * micro batch has come; nothing of it depends on micro batches or recompute. */
+/* Gather time of a stage behind the first: its gathers start when its first micro batch arrives,
+ * and it computes nothing before they end. Micro batches and recompute do not change it. */
 static gint64
 fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
@@ -310,10 +310,11 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return ns;
 }
 
-/* Of a pipeline: what it takes the first micro batch to get to the last stage but one or to the
- * last one, all of them there, and the last one's gradient to get back; with `gathers`, which a
- * plan has that shards, also what stages gather one after the other as it gets there. Stages
- * between the ends are as the second one, if they have as many layers; others are left out. */
+/* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
+ * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
+ * backward pass (the last gradient on its way up); the larger of the last two stages' bounds. The
+ * second stage stands for all between the ends that have at least as many layers; others count
+ * nothing. `gathers` adds the gathers of the stages on the way down, which this very plan has. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {

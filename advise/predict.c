@@ -16,7 +16,6 @@
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
 
-/* What was made for one stage alone is there once more. */
 static void
 clear_stage (gpointer data)
 {

@@ -214,7 +214,8 @@ learn_held (AdviseScorer *self, Scoring *s)
   s->known.is_whole = s->known.time_ns >= 0 && (s->known.is_whole || held.is_whole);
 }
 
-/* What a plan of that time may take to matter, if so much stays between steps. */
+/* Device memory up to which a plan with that step time and that many bytes at rest can still be an
+ * answer. */
 static guint64
 takable_bytes (const AdviseScorer *self, const Scoring *s, guint64 resting)
 {
@@ -263,8 +264,9 @@ find_out (AdviseScorer *self, Scoring *s)
   return TRUE;
 }
 
-/* Whether a pipeline still matters with what is live at once on each of its stages. The ends are
- * the fullest: the first one holds most micro batches, the last one has the loss. */
+/* Whether a pipeline can still be an answer, by the peak of live bytes of each stage. The ends are
+ * asked first, as they are the fullest: the first stage holds most micro batches, the last one has
+ * the loss. */
 static gboolean
 stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
 {

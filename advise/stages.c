@@ -91,7 +91,7 @@ advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out
                          out_offsets, error);
 }
 
-/* Op by op. */
+/* Totals from the simulation of every op, where the fast one does not apply. */
 static gboolean
 run_slowly (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries, GError **error)
 {

@@ -1,4 +1,4 @@
-/* AdviseStages: a pipeline's stages, each lowered, and what they take together. */
+/* AdviseStages: the schedules and costs of all stages of a pipeline, and their simulation. */
 #pragma once
 #include "advise/input.h"
 #include "planner/lower/case.h"

@@ -187,7 +187,8 @@ begins_with_sync (const SimStages *self, guint stage, const Stretch *stretch, gu
   return FALSE;
 }
 
-/* Whether a node of a stretch takes part in what it comes to; G_MAXUINT: none is skipped. */
+/* Whether a node changes the outcome of its stretch: not `skipped`, the host's wait for the meeting
+ * before, and nothing that only takes or frees memory. */
 static gboolean
 is_of_key (const SimStages *self, guint stage, guint node, guint skipped)
 {
@@ -379,6 +380,7 @@ typedef struct
   Outcome *outcome;
 } Trial;
 
+/* An op as the engine takes it. sim.c, which this is compared with, has its own. */
 static SimIssue
 issue_of (const Trial *trial, const PlanCursor *cursor, guint node)
 {
@@ -648,8 +650,8 @@ sim_stages_n_issued (const SimStages *self)
   return self->n_issued;
 }
 
-/* What the meeting at the beginning of a stretch takes of a step: where the host waits for it, it
- * is no part of the stretch. */
+/* Adds the time of the meeting that a stretch begins behind, unless the stretch itself includes it
+ * because the host does not wait. */
 static void
 add_meeting (const SimStages *self, guint stage, const Stretch *stretch, SimShares *shares)
 {
