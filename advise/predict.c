@@ -166,11 +166,9 @@ measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error
           = { plan_stage_of (self->of->model, self->of->stack, &self->of->plan, i),
               trace_of (&summaries[i]) };
       g_array_append_val (self->stages, stage);
-      if (summaries[i].memory.device > summaries[self->fullest].memory.device)
-        self->fullest = i;
     }
-  self->trace = trace_of (&summaries[self->fullest]);
-  const guint fullest = self->fullest;
+  const guint fullest = self->fullest = advise_stages_fullest (summaries, stages.n);
+  self->trace = trace_of (&summaries[fullest]);
   if (sim)
     take_times (self, stages.schedules[fullest], stages.costs[fullest],
                 sim_stages_node_ns (sim, fullest));

@@ -115,6 +115,16 @@ run_slowly (const AdviseStages *self, const PlanCase *of, SimSummary *out_summar
   return TRUE;
 }
 
+guint
+advise_stages_fullest (const SimSummary *summaries, guint n)
+{
+  guint fullest = 0;
+  for (guint i = 1; i < n; i++)
+    if (summaries[i].memory.device > summaries[fullest].memory.device)
+      fullest = i;
+  return fullest;
+}
+
 gboolean
 advise_stages_measure (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries,
                        SimStages **out_stages, GError **error)

@@ -47,6 +47,9 @@ gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, con
 gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
                                 SimSummary *out_summaries, SimStages **out_stages, GError **error);
 
+/* The stage that takes most on the device, the first of equal ones. */
+guint advise_stages_fullest (const SimSummary *summaries, guint n);
+
 /* sim_run_stages: a trace of each stage. */
 gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
                             gint64 *out_offsets, GError **error);

@@ -462,16 +462,6 @@ find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSu
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 
-static guint
-fullest_stage (const SimSummary *summaries, guint n)
-{
-  guint fullest = 0;
-  for (guint i = 1; i < n; i++)
-    if (summaries[i].memory.device > summaries[fullest].memory.device)
-      fullest = i;
-  return fullest;
-}
-
 static void
 predict_run (AdviseRun *run, const SimAdjustments *adjustments, const char *db)
 {
@@ -483,7 +473,8 @@ predict_run (AdviseRun *run, const SimAdjustments *adjustments, const char *db)
       run->row.skipped = g_strdup (why->message);
       return;
     }
-  const guint n = (guint)run->of->plan.value[PLAN_PP], fullest = fullest_stage (summaries, n);
+  const guint n = (guint)run->of->plan.value[PLAN_PP],
+              fullest = advise_stages_fullest (summaries, n);
   const PlanRunMemoryStage told = plan_run_row_memory_stage (&run->row);
   SimSummary summary = summaries[fullest];
   run->is_predicted = TRUE;

@@ -21,7 +21,7 @@ typedef enum
   KIND_FORWARD,
   KIND_BACKWARD,
   KIND_EXCHANGE,
-  KIND_END, /* norm, optimizer and what the step ends with */
+  KIND_EDGE, /* gradients zeroed before all passes; norm and optimizer behind them */
   N_KINDS
 } Kind;
 
@@ -33,8 +33,8 @@ static const struct
 } kinds[N_KINDS] = {
   [KIND_FORWARD] = { "forward", "forward pass", 'F', 1 },
   [KIND_BACKWARD] = { "backward", "backward pass", 'B', 6 },
-  [KIND_EXCHANGE] = { "exchange", "exchange between stages", 'x', 7 },
-  [KIND_END] = { "end", "end of the step", 'e', 4 },
+  [KIND_EXCHANGE] = { "exchange", "exchange", 'x', 7 },
+  [KIND_EDGE] = { "edge", "start, end", 'e', 4 },
 };
 
 typedef struct
@@ -83,6 +83,8 @@ add_boxes (View *self, guint stage, guint begin, guint end)
       has_loss = has_loss || is_loss (op_of (view, i));
     }
   Kind kind = has_backward && !has_loss ? KIND_BACKWARD : KIND_FORWARD;
+  if (stage > 0 && begin == 0) /* nothing has arrived yet */
+    kind = KIND_EDGE;
   for (guint i = begin; i < end; i++)
     {
       const PlanSpan *span = &g_array_index (view->trace->spans, PlanSpan, i);
@@ -94,7 +96,7 @@ add_boxes (View *self, guint stage, guint begin, guint end)
       if (op->kind == PLAN_OP_LOAD) /* the first stage goes on to the next micro batch */
         kind = KIND_FORWARD;
       if (plan_op_work (op->kind) == PLAN_WORK_OPTIMIZER)
-        kind = KIND_END;
+        kind = KIND_EDGE;
       const Box box
           = { stage, kind, span->start_ns + view->offset_ns, span->end_ns + view->offset_ns };
       if (span->end_ns <= span->start_ns
