@@ -8,13 +8,37 @@
 #include "planner/schedule/check-stages.h"
 #include "sim/sim.h"
 
+/* "4-7"; "4" of one layer. */
+static void
+append_layers (GString *text, const PlanStage *stage, const PlanStage *part)
+{
+  const gint64 first = plan_stage_layer (stage, part->first);
+  g_string_append_printf (text, "%" G_GINT64_FORMAT, first);
+  if (part->layers > 1)
+    g_string_append_printf (text, "-%" G_GINT64_FORMAT, first + part->layers - 1);
+}
+
+/* Of many virtual stages, the first two and the last one. */
 char *
 advise_stage_describe (const AdviseStage *self)
 {
-  const PlanStage *part = &self->part;
-  return g_strdup_printf ("%s%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT "%s",
-                          part->has_embedding ? "embedding, " : "", part->first,
-                          part->first + part->layers - 1, part->has_head ? ", head" : "");
+  const PlanStage *stage = &self->part;
+  GString *text = g_string_new (stage->has_embedding ? "embedding, " : "");
+  for (gint64 i = 0; i < stage->n_virtual; i++)
+    {
+      const PlanStage part = plan_stage_virtual (stage, i);
+      if (i > 0)
+        g_string_append (text, ", ");
+      if (i == 2 && stage->n_virtual > 4)
+        {
+          g_string_append (text, "..., ");
+          i = stage->n_virtual - 2;
+          continue;
+        }
+      append_layers (text, stage, &part);
+    }
+  g_string_append (text, stage->has_head ? ", head" : "");
+  return g_string_free (text, FALSE);
 }
 
 gint64

@@ -96,6 +96,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-loss.c \
   %D%/lower/lower-norm.c \
   %D%/lower/lower-pipeline.c \
+  %D%/lower/lower-interleaved.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
   %D%/lower/lower-parts.h \
   %D%/lower/lower-quantizers.c \

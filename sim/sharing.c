@@ -16,7 +16,11 @@
 #define TOP 0x7fff
 
 G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
-G_STATIC_ASSERT ((PLAN_N_STREAMS - 1) * SIM_SPELLS * WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
+
+/* Streams that have spells at once: neither the host nor compute ever has, and a pipeline, of which
+ * `next` and `prev` are, has no replicas, of which there are two more. */
+#define BUSY_STREAMS (PLAN_N_STREAMS - 4)
+G_STATIC_ASSERT (BUSY_STREAMS * SIM_SPELLS * WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
 
 /* What some spells use, and how many of them do. */
 typedef struct

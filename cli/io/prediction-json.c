@@ -119,6 +119,25 @@ add_time (const AdvisePrediction *self, JsonBuilder *builder)
   json_builder_end_object (builder);
 }
 
+/* Whose layers are counted among all. */
+static void
+add_virtual_stages (const PlanStage *stage, JsonBuilder *builder)
+{
+  json_builder_set_member_name (builder, "virtual_stages");
+  json_builder_begin_array (builder);
+  for (gint64 i = 0; i < stage->n_virtual; i++)
+    {
+      const PlanStage part = plan_stage_virtual (stage, i);
+      json_builder_begin_object (builder);
+      json_builder_set_member_name (builder, "first_layer");
+      json_builder_add_int_value (builder, plan_stage_layer (stage, part.first));
+      json_builder_set_member_name (builder, "layers");
+      json_builder_add_int_value (builder, part.layers);
+      json_builder_end_object (builder);
+    }
+  json_builder_end_array (builder);
+}
+
 /* Of a pipeline. */
 static void
 add_stages (const AdvisePrediction *self, JsonBuilder *builder)
@@ -134,6 +153,8 @@ add_stages (const AdvisePrediction *self, JsonBuilder *builder)
       json_builder_add_int_value (builder, s->part.first);
       json_builder_set_member_name (builder, "layers");
       json_builder_add_int_value (builder, s->part.layers);
+      if (s->part.n_virtual > 1)
+        add_virtual_stages (&s->part, builder);
       add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);
       add_number (builder, "exposed_ms", 1e-6 * (double)advise_stage_exposed_ns (s));
       add_number (builder, "host_ms", 1e-6 * (double)t->host_ns);

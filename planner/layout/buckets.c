@@ -161,6 +161,30 @@ parts_copy (const PlanBuckets *self, const PlanBucketRule *rule, guint i)
   return FALSE;
 }
 
+/* The virtual stage that holds the i-th parameter that is taken; of all but the first one, all
+ * parameters are one bucket. */
+static gint64
+virtual_stage_of (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule,
+                  guint i)
+{
+  gint64 layer;
+  const guint at = rule->is_backwards ? self->n_all - 1 - i : i;
+  plan_buckets_tensor (self, at, &layer);
+  if (layer < 0)
+    layer = at < self->n_before ? 0 : self->layers - 1;
+  return plan_model_cut_run (&model->cut, layer);
+}
+
+/* Whether the i-th parameter that is taken fills its bucket, which has so many elements with it. */
+static gboolean
+closes (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule, guint i,
+        guint64 filled)
+{
+  const gint64 at = virtual_stage_of (self, model, rule, i);
+  return (at == 0 && filled >= rule->closes_at)
+         || (i + 1 < self->n_all && virtual_stage_of (self, model, rule, i + 1) != at);
+}
+
 /* Cuts all parameters into spans. */
 static void
 cut (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
@@ -177,7 +201,7 @@ cut (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
       span->n++;
       self->number[at] = self->n;
       filled += tensor->rows * tensor->cols;
-      if (filled < rule->closes_at
+      if (!closes (self, model, rule, i, filled)
           && !(rule->parts_shared && model->tied_embeddings
                && tensor->role == PLAN_TENSOR_EMBEDDING)
           && !(model->cut.shares_embedding && parts_copy (self, rule, i)))

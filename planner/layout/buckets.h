@@ -23,7 +23,7 @@ typedef enum
   PLAN_BUCKET_DENSE,   /* one per layer without experts, beside layers that have them */
   /* Where buckets go by size: further kinds that hold parameters of layers alone, and others. */
   PLAN_BUCKET_PART,
-  PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS - 1,
+  PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS + 1,
   PLAN_N_BUCKETS = PLAN_BUCKET_OUTER_PART + 2 * PLAN_MAX_OUTER
 } PlanBucketKind;
 

@@ -531,14 +531,14 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
   const gboolean by_unit = in_turn && !lower->layout.by_size;
-  const gint64 layers = lower->stage.layers;
+  const gint64 begin = lower->here.first, layers = begin + lower->here.layers;
   const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b
       = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
   PlanPiece pieces[MAX_PIECES];
   init (self);
-  for (gint64 u = 0; u < layers; u++)
+  for (gint64 u = begin; u < layers; u++)
     {
       guint n = lower->shards_weights && u + ahead < layers
                     ? pieces_read (&b, u + ahead, FALSE, pieces)
@@ -559,8 +559,8 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
         add_piece (&b, PLAN_ACT_DROP, pieces[i], u);
       if (u + 1 == layers)
         add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
-      if ((u + 1) % lower->chunk == 0 || u + 1 == layers)
-        close_chunk (&b, u - u % lower->chunk);
+      if ((u + 1 - begin) % lower->chunk == 0 || u + 1 == layers)
+        close_chunk (&b, u - (u - begin) % lower->chunk);
     }
   fold (&b);
 }
@@ -569,7 +569,7 @@ void
 plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
                                 gboolean reduces)
 {
-  const gint64 layers = lower->stage.layers;
+  const gint64 begin = lower->here.first, layers = begin + lower->here.layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b = { .lower = lower,
@@ -585,9 +585,9 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
     set_all (&b, u, PRESENT);
   if (lower->gathers_last_early)
     set_all (&b, layers - 1, PRESENT);
-  for (gint64 end = layers, first; end > 0; end = first)
+  for (gint64 end = layers, first; end > begin; end = first)
     {
-      first = (end - 1) - (end - 1) % lower->chunk;
+      first = (end - 1) - (end - 1 - begin) % lower->chunk;
       for (gint64 u = end - 1; end == layers && u >= first; u--)
         add_offload (&b, PLAN_ACT_FETCH, u);
       for (gint64 u = first - 1; u >= first - lower->chunk; u--)

@@ -191,9 +191,8 @@ static void
 head_backward (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
-  const gint32 last = (gint32)self->stage.layers;
   const PlanRef x = plan_lower_output (self);
-  const PlanRef dx = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT, last);
+  const PlanRef dx = plan_lower_output_gradient (self);
 
   plan_lower_loss_backward (self);
   plan_lower_gather_head_anew (self);
@@ -212,8 +211,7 @@ embedding_backward (PlanLower *self)
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
   const gboolean splits = sizes->split_rows < sizes->rows;
-  const PlanRef dx = plan_lower_ref (self->grad_sum[PLAN_VALUE_X]),
-                dout = splits ? ONE (embedded) : dx,
+  const PlanRef dx = plan_lower_input_gradient (self), dout = splits ? ONE (embedded) : dx,
                 mask = plan_lower_in_row (self, ONE (embedded_mask));
   if (self->embedded_mask >= 0)
     {
@@ -255,7 +253,7 @@ embedding_backward (PlanLower *self)
 static void
 around_head (PlanLower *self)
 {
-  if (self->stage.has_head)
+  if (self->here.has_head)
     head_backward (self);
   else
     plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
@@ -264,7 +262,7 @@ around_head (PlanLower *self)
 static void
 around_embedding (PlanLower *self)
 {
-  if (self->stage.has_embedding)
+  if (self->here.has_embedding)
     embedding_backward (self);
 }
 
@@ -521,6 +519,30 @@ plan_lower_reduce_together (PlanLower *self)
   plan_lower_each_bucket (self, reduce_now);
 }
 
+static void
+reduce_one (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  start_reductions (self, kind, kind + 1, unit, TRUE);
+}
+
+static void
+release_one (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  release_bucket (self, kind, unit, TRUE);
+}
+
+void
+plan_lower_reduce_here (PlanLower *self)
+{
+  plan_lower_each_bucket_here (self, reduce_one);
+}
+
+void
+plan_lower_await_reduced (PlanLower *self)
+{
+  plan_lower_each_bucket (self, release_one);
+}
+
 /* Elements that are reduced of each unit; the caller frees. */
 static guint64 *
 elements_of_units (const PlanLower *self)
@@ -557,7 +579,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (self->layout.by_size)
     {
       backward_by_size (self, &queue, reduces, queues, is_last);
-      if (communicates && self->reduces_together && self->pipeline_group < 0)
+      if (communicates && self->reduces_together && self->next_group < 0)
         plan_lower_reduce_together (self);
       self->is_backward = FALSE;
       return;
@@ -587,7 +609,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   plan_lower_drop_fresh_gradients (self);
-  if (communicates && self->reduces_together && self->pipeline_group < 0)
+  if (communicates && self->reduces_together && self->next_group < 0)
     plan_lower_reduce_together (self);
   self->is_backward = FALSE;
 }

@@ -4,6 +4,7 @@
 #include "planner/lower/lower-buckets.h"
 
 #include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-step.h"
 
 /* When a parameter's gradient is there, counted in a layer's backward pass. */
 static guint
@@ -161,13 +162,13 @@ is_dense (const PlanLower *self, gint64 layer)
          && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
 }
 
-/* The layers from this one on that lie at equal distances, all with the same buckets. */
+/* The layers from this one up to `end` that lie at equal distances, all with the same buckets. */
 static gint64
-count_alike (const PlanLower *self, gint64 first, gboolean of_dense, gint64 *out_step)
+count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_dense, gint64 *out_step)
 {
   gint64 count = 1, last = first;
   *out_step = 0;
-  for (gint64 layer = first + 1; layer < self->stage.layers; layer++)
+  for (gint64 layer = first + 1; layer < end; layer++)
     if (is_dense (self, layer) == of_dense)
       {
         if (*out_step == 0)
@@ -183,14 +184,15 @@ count_alike (const PlanLower *self, gint64 first, gboolean of_dense, gint64 *out
 /* The buckets of layers, layer by layer: of those without experts beside such that have them, or of
  * all others. */
 static void
-each_layer (PlanLower *self, gboolean of_dense, Visit visit)
+each_layer (PlanLower *self, const PlanStage *part, gboolean of_dense, Visit visit)
 {
+  const gint64 end = part->first + part->layers;
   gint64 step;
-  for (gint64 first = 0; first < self->stage.layers; first++)
+  for (gint64 first = part->first; first < end; first++)
     {
       if (is_dense (self, first) != of_dense)
         continue;
-      const gint64 count = count_alike (self, first, of_dense, &step);
+      const gint64 count = count_alike (self, first, end, of_dense, &step);
       const PlanLowerUnit unit = plan_lower_begin_units (self, first, count, MAX (step, 1));
       for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
         if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, 0))
@@ -200,19 +202,44 @@ each_layer (PlanLower *self, gboolean of_dense, Visit visit)
     }
 }
 
+/* Those of a part of the stage, where buckets go by module. */
+static void
+each_by_module (PlanLower *self, const PlanStage *part, Visit visit)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
+        && (plan_lower_is_early (self, kind) ? part->has_embedding : part->has_head))
+      visit (self, kind, PLAN_NO_UNIT);
+  each_layer (self, part, FALSE, visit);
+  each_layer (self, part, TRUE, visit);
+}
+
 void
 plan_lower_each_bucket (PlanLower *self, Visit visit)
 {
+  const PlanStage all = { .layers = self->stage.layers, .has_embedding = TRUE, .has_head = TRUE };
   if (self->layout.by_size)
+    each_by_size (self, visit);
+  else
+    each_by_module (self, &all, visit);
+}
+
+void
+plan_lower_each_bucket_here (PlanLower *self, Visit visit)
+{
+  const PlanStage *here = &self->here;
+  for (guint i = 0; self->layout.by_size && i < self->buckets.n; i++)
     {
-      each_by_size (self, visit);
-      return;
+      const PlanBucketSpan *span = &self->buckets.spans[i];
+      gint64 layer;
+      plan_buckets_tensor (&self->buckets, span->first, &layer);
+      if (layer < 0)
+        layer = span->first < self->buckets.n_before ? 0 : self->stage.layers - 1;
+      if (layer >= here->first && layer < here->first + here->layers)
+        visit (self, span->kind, plan_lower_span_unit (span));
     }
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind))
-      visit (self, kind, PLAN_NO_UNIT);
-  each_layer (self, FALSE, visit);
-  each_layer (self, TRUE, visit);
+  if (!self->layout.by_size)
+    each_by_module (self, here, visit);
 }
 
 /* When the gradient of a parameter is there, counted in the backward pass: first that of the layer,

@@ -45,6 +45,12 @@ gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowe
 void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                              PlanLowerUnit unit));
 
+/* Those that hold parameters of the layers here, of the embedding if that is here, or of the head.
+ */
+void plan_lower_each_bucket_here (PlanLower *self,
+                                  void (*visit) (PlanLower *self, PlanBucketKind kind,
+                                                 PlanLowerUnit unit));
+
 /* How the arrays of its kind count a bucket. */
 PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
 

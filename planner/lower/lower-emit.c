@@ -31,6 +31,13 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
   return ref;
 }
 
+PlanRef
+plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta)
+{
+  const PlanRef ref = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], unit, delta);
+  return self->grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
+}
+
 static PlanRef
 pooled (PlanRef ref, gboolean is_pooled)
 {

@@ -13,11 +13,12 @@
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
-  const gboolean is_in_block = layer < self->plan->value[PLAN_RECOMPUTE_LAYERS];
+  const gint64 place = layer - self->here.first;
+  const gboolean is_in_block = place < self->plan->value[PLAN_RECOMPUTE_LAYERS];
   const guint kind = plan_lower_kind (self, layer);
   return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT64 : self->again[kind][is_in_block],
                           .kind = kind,
-                          .drops_input = self->is_eval || layer % self->chunk != 0 };
+                          .drops_input = self->is_eval || place % self->chunk != 0 };
 }
 
 PlanLowerKeep
@@ -386,14 +387,35 @@ head_forward (PlanLower *self)
 PlanRef
 plan_lower_output (const PlanLower *self)
 {
+  return plan_lower_in_row (self,
+                            plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT,
+                                                 (gint32)(self->here.first + self->here.layers)));
+}
+
+PlanRef
+plan_lower_input (const PlanLower *self)
+{
   return plan_lower_in_row (self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT,
-                                                       (gint32)self->stage.layers));
+                                                       (gint32)self->here.first));
+}
+
+PlanRef
+plan_lower_output_gradient (const PlanLower *self)
+{
+  return plan_lower_layer_gradient (self, PLAN_NO_UNIT,
+                                    (gint32)(self->here.first + self->here.layers));
+}
+
+PlanRef
+plan_lower_input_gradient (const PlanLower *self)
+{
+  return plan_lower_layer_gradient (self, PLAN_NO_UNIT, (gint32)self->here.first);
 }
 
 static void
 load (PlanLower *self)
 {
-  if (self->tokens < 0)
+  if (self->tokens < 0 || !(self->here.has_embedding || self->here.has_head))
     return;
   if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
@@ -422,17 +444,17 @@ void
 plan_lower_forward (PlanLower *self)
 {
   load (self);
-  if (self->stage.has_embedding)
+  if (self->here.has_embedding)
     reach_embedding (self);
   else if (plan_lower_gathers_in_turn (self))
     plan_lower_gather_first (self);
   plan_lower_touch (self, plan_lower_ref (self->product_work[FALSE]));
-  if (self->stage.has_embedding)
+  if (self->here.has_embedding)
     drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   layers_forward (self);
-  if (self->stage.has_head)
+  if (self->here.has_head)
     head_forward (self);
   if (self->is_eval && !self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);

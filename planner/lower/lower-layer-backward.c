@@ -38,8 +38,8 @@ hold_gradient (PlanLayer *self, PlanValueId id, PlanRef ref)
 static PlanRef
 gradient_sum (const PlanLayer *self, PlanValueId id)
 {
-  const gint32 array = self->lower->grad_sum[id];
-  return id == PLAN_VALUE_X ? plan_lower_unit_ref (array, self->unit, 0) : plan_lower_ref (array);
+  return id == PLAN_VALUE_X ? plan_lower_layer_gradient (self->lower, self->unit, 0)
+                            : plan_lower_ref (self->lower->grad_sum[id]);
 }
 
 /* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
@@ -476,8 +476,7 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
   memset (self->slot, -1, sizeof self->slot);
   self->live = (plan_lower_kept (self->lower, keep) & ~plan_value_bit (PLAN_VALUE_OUT))
                | plan_value_bit (PLAN_VALUE_X);
-  hold_gradient (self, PLAN_VALUE_OUT,
-                 plan_lower_unit_ref (self->lower->grad_sum[PLAN_VALUE_X], self->unit, 1));
+  hold_gradient (self, PLAN_VALUE_OUT, plan_lower_layer_gradient (self->lower, self->unit, 1));
   if (self->lower->transposes_weights)
     for (guint i = 0; i < net->n_nodes; i++)
       if (net->nodes[i].kind == PLAN_NODE_LINEAR)

@@ -45,6 +45,16 @@ typedef struct
   gint32 reduced;                    /* event: the reduction has ended */
 } PlanLowerBucket;
 
+/* What virtual stages exchange, each by itself. */
+typedef enum
+{
+  PLAN_TRADE_INPUT, /* arrives */
+  PLAN_TRADE_OUTPUT,
+  PLAN_TRADE_OUTPUT_GRADIENT, /* arrives */
+  PLAN_TRADE_INPUT_GRADIENT,
+  PLAN_N_TRADES
+} PlanTrade;
+
 /* When weights that stay gathered are gathered. */
 typedef enum
 {
@@ -52,6 +62,7 @@ typedef enum
   PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
   PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
   PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
+  PLAN_GATHER_BY_STAGE,   /* of a virtual stage together, as the one before it is about to begin */
 } PlanGatherTime;
 
 /* A unit: a fixed one, or the one a repeat stands at. */

@@ -21,12 +21,12 @@ set_row (PlanLower *self, gint64 micro_batch)
   self->row = micro_batch % self->rows;
 }
 
-/* What comes in from the stage before, and its gradient. */
+/* What comes in from the stage before. */
 static PlanRef
 input (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
-  return plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+  return plan_lower_input (self);
 }
 
 static PlanRef
@@ -36,28 +36,15 @@ output (PlanLower *self, gint64 micro_batch)
   return plan_lower_output (self);
 }
 
-static PlanRef
-input_gradient (const PlanLower *self)
-{
-  return ONE (grad_sum[PLAN_VALUE_X]);
-}
-
-static PlanRef
-output_gradient (const PlanLower *self)
-{
-  return plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], PLAN_NO_UNIT,
-                              (gint32)self->stage.layers);
-}
-
 /* One exchange with a neighbour, behind all that was computed; the host waits for it. What is sent
  * is given back, what comes is taken. */
 static void
-trade (PlanLower *self, gint64 peer, PlanRef sent, PlanRef received)
+trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
 {
   const gint64 count = self->sizes->split_rows * self->model->hidden;
   if (received.array >= 0)
     plan_lower_alloc (self, received);
-  plan_lower_collective_of (self, PLAN_OP_TRADE, PLAN_STREAM_CONTEXT, self->pipeline_group,
+  plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->next_group,
                             PLAN_REFS (received, sent), PLAN_DIMS (count, peer), PLAN_REF_NONE,
                             ONE (traded));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (traded)),
@@ -71,7 +58,7 @@ static void
 trade_up (PlanLower *self, PlanRef sent, PlanRef received)
 {
   if (!self->stage.has_embedding && (sent.array >= 0 || received.array >= 0))
-    trade (self, self->stage_number - 1, sent, received);
+    trade (self, PLAN_STREAM_PREV, self->stage_number - 1, sent, received);
 }
 
 /* With the one behind. */
@@ -79,7 +66,7 @@ static void
 trade_down (PlanLower *self, PlanRef sent, PlanRef received)
 {
   if (!self->stage.has_head)
-    trade (self, self->stage_number + 1, sent, received);
+    trade (self, PLAN_STREAM_NEXT, self->stage_number + 1, sent, received);
 }
 
 static void
@@ -105,9 +92,9 @@ take_turn (PlanLower *self, gint64 i, gint64 ahead)
 {
   const gint64 next = i + ahead + 1;
   forward (self, i + ahead);
-  trade_down (self, output (self, i + ahead), output_gradient (self));
+  trade_down (self, output (self, i + ahead), plan_lower_output_gradient (self));
   backward (self, i);
-  trade_up (self, input_gradient (self),
+  trade_up (self, plan_lower_input_gradient (self),
             next < self->micro_batches ? input (self, next) : PLAN_REF_NONE);
 }
 
@@ -150,9 +137,9 @@ plan_lower_pipeline (PlanLower *self)
   take_turns (self, n - ahead, ahead);
   for (gint64 i = n - ahead; i < n; i++)
     {
-      trade_down (self, PLAN_REF_NONE, output_gradient (self));
+      trade_down (self, PLAN_REF_NONE, plan_lower_output_gradient (self));
       backward (self, i);
-      trade_up (self, input_gradient (self), PLAN_REF_NONE);
+      trade_up (self, plan_lower_input_gradient (self), PLAN_REF_NONE);
     }
   self->row = 0;
   if (self->reduces_together && self->most_ranks > 1)

@@ -579,6 +579,23 @@ plan_lower_gather_first (PlanLower *self)
 }
 
 void
+plan_lower_gather_here (PlanLower *self)
+{
+  plan_lower_each_bucket_here (self, publish_now);
+}
+
+/* As a step begins: the first two virtual stages. */
+static void
+gather_two (PlanLower *self)
+{
+  for (gint64 i = 0; i < MIN (self->stage.n_virtual, 2); i++)
+    {
+      self->here = plan_stage_virtual (&self->stage, i);
+      plan_lower_gather_here (self);
+    }
+}
+
+void
 plan_lower_begin_step (PlanLower *self)
 {
   plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
@@ -596,6 +613,8 @@ plan_lower_begin_step (PlanLower *self)
   /* Later stages ask once their first input is there. */
   if (self->gather_time == PLAN_GATHER_IN_TURN && self->stage.has_embedding)
     plan_lower_gather_first (self);
+  if (self->gather_time == PLAN_GATHER_BY_STAGE)
+    gather_two (self);
   if (plan_lower_any_bucket (self)->cast >= 0)
     plan_lower_each_bucket (self, drop_cast);
   plan_lower_each_bucket (self, begin_gradients);

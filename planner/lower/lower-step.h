@@ -15,10 +15,22 @@ void plan_lower_end_step (PlanLower *self);
 
 /* All micro batches through a stage of a pipeline; then the reductions that wait for the last. */
 void plan_lower_pipeline (PlanLower *self);
+void plan_lower_interleaved (PlanLower *self);
 void plan_lower_reduce_together (PlanLower *self);
 
-/* What the last layer leaves of the micro batch at hand. */
+/* The same in parts: what is here, beside what follows; then the wait for all. */
+void plan_lower_reduce_here (PlanLower *self);
+void plan_lower_await_reduced (PlanLower *self);
+
+/* Starts gathering what is here of the weights that stay gathered. */
+void plan_lower_gather_here (PlanLower *self);
+
+/* What the first layer here takes of the micro batch at hand, what the last one leaves, and their
+ * gradients. */
+PlanRef plan_lower_input (const PlanLower *self);
 PlanRef plan_lower_output (const PlanLower *self);
+PlanRef plan_lower_output_gradient (const PlanLower *self);
+PlanRef plan_lower_input_gradient (const PlanLower *self);
 
 /* Starts gathering the first of the buckets that stay gathered and are asked for in turn. */
 void plan_lower_gather_first (PlanLower *self);

@@ -131,8 +131,9 @@ plan_lower_declare_values (PlanLower *self)
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
-  self->grad_sum[PLAN_VALUE_X] = activation (
-      self, "dx", layers + 1, self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
+  self->grad_sum[PLAN_VALUE_X]
+      = activation (self, "dx", self->grad_rows * (layers + 1),
+                    self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
   self->grad_sum[PLAN_VALUE_HIDDEN2] = activation (
       self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements, self->sizes->compute);
 }

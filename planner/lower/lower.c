@@ -413,6 +413,17 @@ declare_expert_groups (PlanLower *self)
                                   : self->expert_inner_group;
 }
 
+/* Where stages are interleaved, each two of them that are neighbours have a communicator: the one
+ * before's is another one than the next one's. Of two stages, one has what goes one way, the other
+ * what comes (p2p_communication.py 73-80). */
+static void
+declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
+{
+  const gboolean is_alone = self->stage.n_virtual == 1;
+  self->next_group = group (self, is_alone ? "pipeline" : "next", stages, of_stage);
+  self->prev_group = is_alone ? self->next_group : group (self, "prev", stages, of_stage);
+}
+
 /* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
  * within the group that shards, which holds whole ones of those. */
 static void
@@ -428,7 +439,7 @@ declare_groups (PlanLower *self)
   declare_expert_groups (self);
   const gint64 stages = self->plan->value[PLAN_PP];
   const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
-  self->pipeline_group = group (self, "pipeline", stages, of_stage);
+  declare_neighbours (self, stages, of_stage);
   self->embedding_group = self->model->cut.shares_embedding
                               ? group (self, "embedding", 2, of_stage * (stages - 1))
                               : -1;
@@ -450,8 +461,9 @@ measure_groups (PlanLower *self, guint rank)
   self->expert_rank = in_stage / value[PLAN_EP] % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
   self->rows = value[PLAN_PP] > 1
-                   ? plan_stage_held (self->plan, self->stage_number, self->micro_batches)
+                   ? plan_stage_rows (self->plan, self->stage_number, self->micro_batches)
                    : 1;
+  self->grad_rows = self->stage.n_virtual > 1 ? self->rows : 1;
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
@@ -499,6 +511,8 @@ gather_time (const PlanLower *self)
     return PLAN_GATHER_AT_END;
   if (IS (self, CUDA_GRAPH, ON))
     return PLAN_GATHER_AT_BEGIN;
+  if (self->stage.n_virtual > 1)
+    return PLAN_GATHER_BY_STAGE;
   return self->stack->gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
 }
 
@@ -627,6 +641,21 @@ declare_router (PlanLower *self)
   self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
 }
 
+/* When what stages exchange has come. */
+static void
+declare_trades (PlanLower *self)
+{
+  static const char *const names[PLAN_N_TRADES]
+      = { "input", "output", "output_gradient", "input_gradient" };
+  const gboolean trades = self->next_group >= 0, is_alone = self->stage.n_virtual == 1;
+  self->traded = trades && is_alone ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
+  for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
+    self->trades[trade]
+        = trades && !is_alone ? plan_schedule_add_event (
+              self->schedule, names[trade], (guint32)(self->rows * self->stage.n_virtual))
+                              : -1;
+}
+
 static void
 declare (PlanLower *self)
 {
@@ -649,8 +678,7 @@ declare (PlanLower *self)
   plan_lower_declare_offload (self);
   declare_router (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
-  self->traded
-      = self->pipeline_group >= 0 ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
+  declare_trades (self);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);
 }
@@ -662,6 +690,9 @@ take_stage (PlanLower *self, guint rank)
   const gint64 stages = self->plan->value[PLAN_PP];
   self->stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
   self->stage = plan_stage_of (self->model, self->stack, self->plan, self->stage_number);
+  self->here = (PlanStage){ .layers = self->stage.layers,
+                            .has_embedding = self->stage.has_embedding,
+                            .has_head = self->stage.has_head };
   if (stages == 1)
     return;
   self->part = plan_stage_model (&self->stage, self->model);
@@ -705,7 +736,9 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   self.is_in_step = TRUE;
   plan_lower_begin_step (&self);
-  if (self.pipeline_group >= 0)
+  if (self.stage.n_virtual > 1)
+    plan_lower_interleaved (&self);
+  else if (self.next_group >= 0)
     plan_lower_pipeline (&self);
   else
     lower_micro_batches (&self);

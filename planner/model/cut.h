@@ -6,8 +6,34 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 first_layer; /* of the whole model's layers */
+  /* Layers are runs of so many neighbours, the first run short of `missing`; between a run and the
+   * next there are `gap` that others hold. 0 layers: all are one run. */
+  gint64 run_layers, missing, gap;
   gboolean no_embedding, no_head;
   gboolean shares_embedding; /* its embedding or its output layer is a copy of the other one's */
 } PlanModelCut;
+
+/* The run that a layer of the part is in, and its place among the whole model's layers. */
+static inline gint64
+plan_model_cut_run (const PlanModelCut *self, gint64 layer)
+{
+  return self->run_layers > 0 ? (layer + self->missing) / self->run_layers : 0;
+}
+
+static inline gint64
+plan_model_cut_place (const PlanModelCut *self, gint64 layer)
+{
+  return self->first_layer + layer + plan_model_cut_run (self, layer) * self->gap;
+}
+
+/* Layers from that one on that are neighbours in the whole model, itself counted; the part has
+ * `layers`. */
+static inline gint64
+plan_model_cut_rest (const PlanModelCut *self, gint64 layer, gint64 layers)
+{
+  const gint64 run = plan_model_cut_run (self, layer);
+  return self->run_layers > 0 ? MIN ((run + 1) * self->run_layers - self->missing, layers) - layer
+                              : layers - layer;
+}
 
 G_END_DECLS

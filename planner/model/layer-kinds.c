@@ -14,7 +14,7 @@ has_windows (const PlanModel *self, gint64 seq)
 guint
 plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
 {
-  const gint64 place = self->cut.first_layer + layer;
+  const gint64 place = plan_model_cut_place (&self->cut, layer);
   const gboolean is_windowed = has_windows (self, seq) && place >= self->window_from
                                && (place - self->window_from) % self->window_every == 0;
   return (is_windowed ? PLAN_LAYER_WINDOWED : 0)

@@ -89,7 +89,7 @@ plan_model_numel (const PlanTensor *tensor)
 gboolean
 plan_model_is_moe_layer (const PlanModel *self, gint64 layer)
 {
-  const gint64 place = self->cut.first_layer + layer;
+  const gint64 place = plan_model_cut_place (&self->cut, layer);
   return self->experts > 0 && place >= self->dense_layers && (place + 1) % self->moe_every == 0;
 }
 
@@ -103,10 +103,14 @@ moe_layers_before (const PlanModel *self, gint64 place)
 gint64
 plan_model_moe_layers (const PlanModel *self)
 {
-  const gint64 first = self->cut.first_layer;
-  return self->experts > 0
-             ? moe_layers_before (self, first + self->layers) - moe_layers_before (self, first)
-             : 0;
+  gint64 sum = 0;
+  for (gint64 layer = 0, n; self->experts > 0 && layer < self->layers; layer += n)
+    {
+      const gint64 place = plan_model_cut_place (&self->cut, layer);
+      n = plan_model_cut_rest (&self->cut, layer, self->layers);
+      sum += moe_layers_before (self, place + n) - moe_layers_before (self, place);
+    }
+  return sum;
 }
 
 /* Appends those of a place; with PLACE_LAYER those of a whole layer, whatever it has. */

@@ -3,17 +3,50 @@
 
 #include "planner/model/stage.h"
 
+static PlanModelCut
+cut_of (const PlanStage *self)
+{
+  PlanModelCut cut = { .first_layer = self->first,
+                       .no_embedding = !self->has_embedding,
+                       .no_head = !self->has_head };
+  if (self->n_virtual > 1)
+    {
+      cut.run_layers = self->each;
+      cut.missing = self->missing;
+      cut.gap = self->distance - self->each;
+    }
+  return cut;
+}
+
 PlanModel
 plan_stage_model (const PlanStage *self, const PlanModel *whole)
 {
   const gboolean is_whole = self->has_embedding && self->has_head;
   PlanModel part = *whole;
   part.layers = self->layers;
-  part.cut = (PlanModelCut){ .first_layer = self->first,
-                             .no_embedding = !self->has_embedding,
-                             .no_head = !self->has_head,
-                             .shares_embedding = whole->tied_embeddings && !is_whole
-                                                 && (self->has_embedding || self->has_head) };
+  part.cut = cut_of (self);
+  part.cut.shares_embedding
+      = whole->tied_embeddings && !is_whole && (self->has_embedding || self->has_head);
   part.tied_embeddings = whole->tied_embeddings && is_whole;
   return part;
+}
+
+PlanStage
+plan_stage_virtual (const PlanStage *self, gint64 number)
+{
+  const gboolean is_last = number + 1 == self->n_virtual;
+  const gint64 first = number == 0 ? 0 : number * self->each - self->missing;
+  const gint64 end = is_last ? self->layers : (number + 1) * self->each - self->missing;
+  return (PlanStage){ .first = first,
+                      .layers = end - first,
+                      .has_embedding = self->has_embedding && number == 0,
+                      .has_head = self->has_head && is_last,
+                      .n_virtual = 1 };
+}
+
+gint64
+plan_stage_layer (const PlanStage *self, gint64 layer)
+{
+  const PlanModelCut cut = cut_of (self);
+  return plan_model_cut_place (&cut, layer);
 }

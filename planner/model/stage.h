@@ -1,19 +1,30 @@
 /* PlanStage: the part of a model that one stage of a pipeline holds.
  *
  * Layers are dealt out in order; what stands before them goes with the first stage, what stands
- * behind them with the last one. */
+ * behind them with the last one. Where stages are interleaved, a stage consists of several virtual
+ * stages: micro batches go through the first of every stage, then through the second, and so on. */
 #pragma once
 #include "planner/model/model.h"
 G_BEGIN_DECLS
 
 typedef struct
 {
-  gint64 first, layers;
+  gint64 first, layers; /* its first layer; layers of all its virtual stages together */
   gboolean has_embedding, has_head;
+  gint64 n_virtual;
+  gint64 each;     /* layers of a virtual stage; the first one is short of `missing` */
+  gint64 missing;  /* the last one has what is left */
+  gint64 distance; /* from a virtual stage to the next one, in layers of the whole model */
 } PlanStage;
 
 /* That part as a model of its own; what the whole one owns stays its. Where embedding and output
  * layer are one matrix, the last stage has a copy of it as its output layer. */
 PlanModel plan_stage_model (const PlanStage *self, const PlanModel *whole);
+
+/* One of its virtual stages, whose layers are counted among the stage's own. */
+PlanStage plan_stage_virtual (const PlanStage *self, gint64 number);
+
+/* A layer of it among those of the whole model. */
+gint64 plan_stage_layer (const PlanStage *self, gint64 layer);
 
 G_END_DECLS

@@ -76,6 +76,8 @@
   X (CP, "cp", INT, PLAN_VALUES_NONE, 1, FALSE, "context-parallel size")                                                       \
   X (EP, "ep", INT, PLAN_VALUES_NONE, 1, FALSE, "expert-parallel size")                                                        \
   X (PP, "pp", INT, PLAN_VALUES_NONE, 1, FALSE, "pipeline-parallel size")                                                      \
+  X (VPP, "vpp", INT, PLAN_VALUES_NONE, 1, FALSE, "virtual stages of each pipeline stage, interleaved") \
+  X (PP_GROUP, "pp_group", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batches that go through a virtual stage before the next one's turn; auto: pp") \
   X (PP_FIRST_LAYERS, "pp_first_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the first pipeline stage; auto: as the stack deals them out") \
   X (PP_LAST_LAYERS, "pp_last_layers", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "layers of the last pipeline stage, likewise") \
   X (PP_COUNT_EMBEDDING, "pp_count_embedding", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_EMBEDDING_OFF, FALSE, "the embedding counts as a layer when layers are dealt out to stages") \

@@ -28,7 +28,23 @@ counts_ends (const PlanFacts *f)
 static gboolean
 stages_without_pipeline (const PlanFacts *f)
 {
-  return !has_stages (f) && (has_ends (f) || counts_ends (f));
+  return !has_stages (f) && (has_ends (f) || counts_ends (f) || f->value[PLAN_VPP] > 1);
+}
+
+static gboolean
+groups_without_virtual_stages (const PlanFacts *f)
+{
+  return f->value[PLAN_VPP] == 1 && f->value[PLAN_PP_GROUP] != PLAN_UNSET;
+}
+
+/* Of what is left for the last group there must be one for each stage, too. */
+static gboolean
+groups_do_not_fit (const PlanFacts *f)
+{
+  const gint64 stages = f->value[PLAN_PP], group = plan_stage_group (f->plan);
+  const gint64 m = plan_micro_batches (f->plan, f->cluster);
+  return f->value[PLAN_VPP] > 1
+         && (group < stages || group > m || (m % group != 0 && m % group < stages));
 }
 
 static gboolean
@@ -41,7 +57,8 @@ static gboolean
 deals_out_otherwise (const PlanFacts *f)
 {
   return has_stages (f) && f->stack && f->stack->stages_by_cost
-         && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET);
+         && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
+             || f->value[PLAN_VPP] > 1);
 }
 
 static gboolean
@@ -50,8 +67,8 @@ layers_do_not_divide (const PlanFacts *f)
   return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
 }
 
-/* Blocks of layers that run again are counted in each stage (Megatron-LM's recompute.py 157-181).
- */
+/* Blocks of layers that run again are counted in each virtual stage (Megatron-LM's recompute.py
+ * 157-181). */
 static gboolean
 recomputes_past_stage (const PlanFacts *f)
 {
@@ -59,7 +76,10 @@ recomputes_past_stage (const PlanFacts *f)
   if (!has_stages (f) || !f->stack || !IS (f, RECOMPUTE, FULL))
     return FALSE;
   for (gint64 number = 0; number < f->value[PLAN_PP]; number++)
-    most = MAX (most, plan_stage_of (f->model, f->stack, f->plan, number).layers);
+    {
+      const PlanStage stage = plan_stage_of (f->model, f->stack, f->plan, number);
+      most = MAX (most, stage.n_virtual > 1 ? stage.each : stage.layers);
+    }
   return f->value[PLAN_RECOMPUTE_LAYERS] > most;
 }
 
@@ -93,26 +113,34 @@ leaves_one_empty (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
-  { { "pp-fields-need-pp", "fields that begin with pp_ say how layers are dealt out to stages: they need pp above 1",
-      "Megatron-LM transformer_config.py 2229-2366", PLAN_ERROR_INVALID },
-    stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+  { { "pp-fields-need-pp", "vpp, and fields that begin with pp_, say how layers are dealt out to stages: they need pp above 1",
+      "Megatron-LM transformer_config.py 2229-2366, arguments.py 1000-1009", PLAN_ERROR_INVALID },
+    stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
       PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+  { { "pp-group-needs-vpp", "pp_group says how many micro batches go through one virtual stage before the next one: it needs vpp "
+      "above 1", "Megatron-LM schedules.py 989-1016", PLAN_ERROR_INVALID },
+    groups_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_GROUP, PLAN_VPP) },
   { { "pp-ends", "pp_first_layers and pp_last_layers say what the ends hold: pp_count_embedding and pp_count_loss must be off",
       "Megatron-LM transformer_config.py 2229-2239", PLAN_ERROR_INVALID },
     ends_twice, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
       PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
   { { "nanotron-stages", "stack=nanotron deals layers out by their cost, behind pp_first_layers where that is given: it has no "
       "other setting", "nanotron models/base.py 203-240", PLAN_ERROR_INVALID },
-    deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
-  { { "pp-divides", "pp must divide the layers, embedding and loss counted as pp_count_embedding and pp_count_loss say; with "
-      "pp_first_layers or pp_last_layers the other stages must divide what those leave",
-      "Megatron-LM transformer_block.py 156-180, transformer_config.py 2366-2415", PLAN_ERROR_INVALID },
-    layers_do_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
+    deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING,
+      PLAN_PP_COUNT_LOSS) },
+  { { "pp-divides", "pp x vpp must divide the layers, embedding and loss counted as pp_count_embedding and pp_count_loss say; with "
+      "pp_first_layers or pp_last_layers the other stages must divide what those leave, and vpp the layers of each stage",
+      "Megatron-LM transformer_block.py 156-180, transformer_config.py 2296-2415", PLAN_ERROR_INVALID },
+    layers_do_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
       PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
-  { { "recompute-within-stage", "recompute_layers counts the layers of a pipeline stage: it may not be more than the largest "
-      "stage has; recompute_method=uniform with recompute_layers=1 recomputes all", "Megatron-LM transformer/transformer_block.py",
+  { { "pp-group", "interleaved stages (vpp above 1) take micro batches in groups of pp_group, by default pp: there must be pp of "
+      "them at least, also in the last group, and no more than there are micro batches", "Megatron-LM schedules.py 1161-1180",
       PLAN_ERROR_INVALID },
-    recomputes_past_stage, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS, PLAN_PP) },
+    groups_do_not_fit, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },
+  { { "recompute-within-stage", "recompute_layers counts the layers of a virtual pipeline stage: it may not be more than the largest "
+      "one has; recompute_method=uniform with recompute_layers=1 recomputes all", "Megatron-LM transformer/transformer_block.py",
+      PLAN_ERROR_INVALID },
+    recomputes_past_stage, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS, PLAN_PP, PLAN_VPP) },
   { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step",
       "nanotron parallel/pipeline_parallel/engine.py 252", PLAN_ERROR_INVALID },
     too_few_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
@@ -128,9 +156,9 @@ static const PlanRuleEntry unbuilt[] = {
       "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER, PLAN_PARAM_GATHER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
-  { { "not-built-yet-empty-stages", "a pipeline stage without layers is not modelled by this version: use a smaller pp", LIMIT,
-      PLAN_ERROR_UNSUPPORTED },
-    leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },
+  { { "not-built-yet-empty-stages", "a pipeline stage without layers is not modelled by this version: use a smaller pp or vpp",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },
 };
 /* clang-format on */
 

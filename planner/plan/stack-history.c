@@ -134,11 +134,21 @@ static const Change megatron_fsdp_changes[] = {
     before_units_below_full },
 };
 
+static void
+leave_sends_alone (PlanStack *stack)
+{
+  stack->awaits_sent = FALSE;
+}
+
 static const Change megatron_changes[] = {
   { { 20260116, "Megatron-LM PR #2913",
       "the host waits for the GPU when it loads a micro batch, to say how it is packed, though it "
       "is not (`torch.tensor (n, device=...)`)" },
     do_not_wait_at_load },
+  { { 20260416, "Megatron-LM PR #4047",
+      "with interleaved stages (vpp) compute waits at once for what it sends to the next stage; "
+      "before, one micro batch later" },
+    leave_sends_alone },
   { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
 };
 

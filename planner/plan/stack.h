@@ -122,6 +122,7 @@ typedef struct
   gboolean has_pipelines, stages_by_cost; /* under 1F1B; layers dealt out so, else evenly */
   gboolean fills_pipeline;                /* needs a micro batch for each stage but one */
   gboolean trades_in_turn; /* what stages send one another travels one after the other */
+  gboolean awaits_sent;    /* compute waits at once for what a virtual stage sends forward */
   gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */

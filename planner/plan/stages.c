@@ -28,7 +28,7 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   const gint64 total = layer * model->layers + head;
   const gboolean closes_on_edge
       = given != PLAN_UNSET && given <= model->layers && given * layer * stages == total;
-  PlanStage stage = { .has_embedding = number == 0 };
+  PlanStage stage = { .has_embedding = number == 0, .n_virtual = 1 };
   gint64 at = 0, cost = 0;
   for (gint64 i = 0; i <= model->layers; i++)
     {
@@ -47,36 +47,43 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   return stage;
 }
 
-/* Megatron-LM: as many layers each, embedding and loss counting as one where they are told to; or
- * as many as is said for the ends, and the others alike (transformer_block.py 76-203). */
+/* Megatron-LM: as many layers in each virtual stage, embedding and loss counting as one where they
+ * are told to; or as many as is said for the ends, and the others alike (transformer_block.py
+ * 76-203). */
 static PlanStage
 stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
 {
   const gint64 *value = plan->value;
-  const gint64 stages = value[PLAN_PP], last = stages - 1;
+  const gint64 last = value[PLAN_PP] - 1, n_virtual = value[PLAN_VPP];
   const gint64 before = is_on (value[PLAN_PP_COUNT_EMBEDDING]);
   const gint64 behind = is_on (value[PLAN_PP_COUNT_LOSS]);
   const gint64 first_given = value[PLAN_PP_FIRST_LAYERS], last_given = value[PLAN_PP_LAST_LAYERS];
   const gboolean has_first = first_given != PLAN_UNSET, has_last = last_given != PLAN_UNSET;
-  const gint64 others = stages - (has_first ? 1 : 0) - (has_last ? 1 : 0);
+  const gint64 others = value[PLAN_PP] - (has_first ? 1 : 0) - (has_last ? 1 : 0);
   const gint64 left = model->layers + before + behind - (has_first ? first_given : 0)
                       - (has_last ? last_given : 0);
-  const gint64 each = others > 0 ? left / others : 0;
-  const gint64 at_first = has_first ? first_given : each - before;
-  const gint64 at_last = has_last ? last_given : each - behind;
-  return (PlanStage){ .first = number == 0 ? 0 : at_first + (number - 1) * each,
-                      .layers = number == 0      ? at_first
-                                : number == last ? at_last
-                                                 : each,
+  const gint64 even = others > 0 ? left / others / n_virtual : 0;
+  const gint64 at_first = has_first ? first_given / n_virtual : even;
+  const gint64 at_last = has_last ? last_given / n_virtual : even;
+  const gint64 each = number == 0 ? at_first : number == last ? at_last : even;
+  const gint64 missing = number == 0 ? before : 0;
+  return (PlanStage){ .first = number == 0 ? 0 : at_first - before + (number - 1) * even,
+                      .layers = n_virtual * each - missing - (number == last ? behind : 0),
                       .has_embedding = number == 0,
-                      .has_head = number == last };
+                      .has_head = number == last,
+                      .n_virtual = n_virtual,
+                      .each = each,
+                      .missing = missing,
+                      .distance = at_first + (last - 1) * even + at_last };
 }
 
 PlanStage
 plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
 {
   if (plan->value[PLAN_PP] == 1)
-    return (PlanStage){ .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE };
+    return (PlanStage){
+      .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE, .n_virtual = 1
+    };
   if (stack->stages_by_cost)
     return stage_by_cost (model, plan, number);
   return stage_evenly (model, plan, number);
@@ -87,15 +94,17 @@ plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *
 {
   const gint64 first = plan->value[PLAN_PP_FIRST_LAYERS];
   gint64 layers = 0;
-  if (first != PLAN_UNSET && first > model->layers)
+  if ((first != PLAN_UNSET && first > model->layers) || plan->value[PLAN_VPP] > model->layers)
     return FALSE;
-  for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
-    {
-      const PlanStage stage = plan_stage_of (model, stack, plan, number);
-      if (stage.layers < 0 || (stage.layers > 0 && stage.first != layers))
-        return FALSE;
-      layers += stage.layers;
-    }
+  for (gint64 turn = 0; turn < plan->value[PLAN_VPP]; turn++)
+    for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
+      {
+        const PlanStage stage = plan_stage_of (model, stack, plan, number);
+        const PlanStage part = plan_stage_virtual (&stage, turn);
+        if (part.layers < 0 || (part.layers > 0 && plan_stage_layer (&stage, part.first) != layers))
+          return FALSE;
+        layers += part.layers;
+      }
   return layers == model->layers;
 }
 
@@ -103,19 +112,70 @@ gboolean
 plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
   for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
-    if (plan_stage_of (model, stack, plan, number).layers < 1)
-      return TRUE;
+    {
+      const PlanStage stage = plan_stage_of (model, stack, plan, number);
+      for (gint64 turn = 0; turn < stage.n_virtual; turn++)
+        if (plan_stage_virtual (&stage, turn).layers < 1)
+          return TRUE;
+    }
   return FALSE;
 }
 
 gint64
+plan_stage_group (const Plan *plan)
+{
+  return plan->value[PLAN_PP_GROUP] == PLAN_UNSET ? plan->value[PLAN_PP]
+                                                  : plan->value[PLAN_PP_GROUP];
+}
+
+gint64
+plan_stage_passes (const Plan *plan, gint64 micro_batches)
+{
+  return micro_batches * plan->value[PLAN_VPP];
+}
+
+PlanStagePass
+plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at, gboolean is_backward)
+{
+  const gint64 n_virtual = plan->value[PLAN_VPP];
+  const gint64 group = n_virtual > 1 ? plan_stage_group (plan) : micro_batches;
+  const gint64 before = at / (group * n_virtual) * group; /* micro batches of earlier groups */
+  const gint64 size = MIN (group, micro_batches - before);
+  const gint64 inside = at - before * n_virtual, turn = inside / size;
+  return (PlanStagePass){ .virtual_stage = is_backward ? n_virtual - 1 - turn : turn,
+                          .micro_batch = before + inside % size };
+}
+
+/* Megatron-LM schedules.py 964-977 where stages are interleaved. */
+gint64
 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
 {
-  return MIN (plan->value[PLAN_PP] - 1 - number, micro_batches);
+  const gint64 behind = plan->value[PLAN_PP] - 1 - number, n_virtual = plan->value[PLAN_VPP];
+  const gint64 passes
+      = n_virtual > 1 ? 2 * behind + (n_virtual - 1) * plan_stage_group (plan) : behind;
+  return MIN (passes, plan_stage_passes (plan, micro_batches));
 }
 
 gint64
 plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches)
 {
-  return MIN (plan->value[PLAN_PP] - number, micro_batches);
+  return MIN (plan_stage_warm_up (plan, number, micro_batches) + 1,
+              plan_stage_passes (plan, micro_batches));
+}
+
+/* Of a group's first virtual stage the forward pass comes first and the backward pass last: as many
+ * groups later, a pass must come behind that one, its input not sooner than it can be there, and
+ * what the backward pass left not sooner than it has been sent. */
+gint64
+plan_stage_rows (const Plan *plan, gint64 number, gint64 micro_batches)
+{
+  const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
+  const gint64 group = plan_stage_group (plan);
+  if (n_virtual == 1)
+    return plan_stage_held (plan, number, micro_batches);
+  const gint64 early = group - stages + 1, late = 2;
+  const gint64 apart
+      = plan_stage_warm_up (plan, number, micro_batches) + (n_virtual - 1) * group + early + late;
+  const gint64 groups = (apart + n_virtual * group - 1) / (n_virtual * group);
+  return MIN (groups * group, micro_batches);
 }

@@ -16,9 +16,28 @@ gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, con
 gboolean plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack,
                                       const Plan *plan);
 
-/* Micro batches whose forward pass a stage has done when it begins with backward passes, under
- * 1F1B; and those whose activations it holds at most. */
+/* One pass of a micro batch through a virtual stage, forward or backward. */
+typedef struct
+{
+  gint64 virtual_stage, micro_batch;
+} PlanStagePass;
+
+/* A stage's passes of one direction in a step, and the one in place `at`: groups of pp_group micro
+ * batches go through one virtual stage after the other, backwards from the last one on. */
+gint64 plan_stage_passes (const Plan *plan, gint64 micro_batches);
+PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at,
+                               gboolean is_backward);
+
+/* Micro batches in a group; the last one may have fewer. */
+gint64 plan_stage_group (const Plan *plan);
+
+/* Forward passes that a stage has done when it begins with backward ones (1F1B, interleaved where
+ * there are virtual stages), and those whose activations it holds at most. */
 gint64 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches);
 gint64 plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches);
+
+/* Rows for activations of micro batches, used in turns, that suffice: no micro batch comes to one
+ * whose last user still holds something in the same virtual stage. */
+gint64 plan_stage_rows (const Plan *plan, gint64 number, gint64 micro_batches);
 
 G_END_DECLS

@@ -42,7 +42,7 @@ static void
 count_ends (PlanRunRow *row)
 {
   gint64 *value = row->plan.value;
-  const gint64 layers = row->model->layers, stages = value[PLAN_PP];
+  const gint64 layers = row->model->layers, stages = value[PLAN_PP] * value[PLAN_VPP];
   if (layers % stages == 0 || (layers + 2) % stages != 0)
     return;
   value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
@@ -54,12 +54,11 @@ count_ends (PlanRunRow *row)
 void
 plan_run_row_set_stages (PlanRunRow *row)
 {
-  const gint64 *value = row->plan.value;
+  gint64 *value = row->plan.value;
   const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
   const char *virtual_stages = row->cell[PLAN_RUN_VPP];
   g_autofree char *name = plan_run_row_note (row, "model");
-  if (plan_run_row_int (row, PLAN_RUN_VPP) > 1)
-    plan_run_row_skip (row, "vpp: interleaved pipeline stages");
+  value[PLAN_VPP] = MAX (plan_run_row_int (row, PLAN_RUN_VPP), 1);
   if (value[PLAN_PP] == 1 || !stack || !row->model)
     return;
   if (stack->stages_by_cost)

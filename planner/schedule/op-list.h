@@ -403,9 +403,9 @@
   X (OUTER_GATHER, "outer_gather", "weight shards, between replicas") \
   X (OUTER_REDUCE, "outer_reduce", "gradient shards, between replicas") \
   X (TENSOR, "tensor", "activations, within a tensor-parallel or an expert-parallel group") \
-  X (CONTEXT, "context", \
-     "keys and values, within a context-parallel group; activations, between " \
-     "stages of a pipeline") \
+  X (CONTEXT, "context", "keys and values, within a context-parallel group") \
+  X (NEXT, "next", "activations and their gradients, to and from the next stage of a pipeline") \
+  X (PREV, "prev", "the same, to and from the stage before") \
   X (COPY, "copy", "between the device and the host")
 
 /* What memory of the device is for: X (ID, "name", "summary"). */
