@@ -31,8 +31,8 @@ advise_stage_describe (const AdviseStage *self)
         g_string_append (text, ", ");
       if (i == 2 && stage->n_virtual > 4)
         {
-          g_string_append (text, "..., ");
-          i = stage->n_virtual - 2;
+          g_string_append (text, "...");
+          i = stage->n_virtual - 2; /* whose next one is the last */
           continue;
         }
       append_layers (text, stage, &part);

@@ -20,7 +20,7 @@ G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
 /* Streams that have spells at once: neither the host nor compute ever has, and a pipeline, of which
  * `next` and `prev` are, has no replicas, of which there are two more. */
 #define BUSY_STREAMS (PLAN_N_STREAMS - 4)
-G_STATIC_ASSERT (BUSY_STREAMS * SIM_SPELLS * WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
+G_STATIC_ASSERT (BUSY_STREAMS *SIM_SPELLS *WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
 
 /* What some spells use, and how many of them do. */
 typedef struct

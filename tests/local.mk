@@ -105,6 +105,7 @@ check_tests = \
   %D%/prop/prop-leap.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
+  %D%/prop/prop-interleaved.tap \
   %D%/prop/prop-pipeline.tap \
   %D%/prop/prop-product.tap \
   %D%/prop/prop-schedule.tap \
@@ -173,7 +174,7 @@ if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
-  %D%/prop/random.h
+  %D%/prop/random.h %D%/prop/pipelines.h
 check_PROGRAMS += $(check_tests)
 endif
 

@@ -16,8 +16,7 @@ typedef enum
   PLAN_LAUNCH_KERNEL,            /* anything element by element */
   PLAN_LAUNCH_PRODUCT,           /* a module's product: its share of the module's own work */
   PLAN_LAUNCH_QUANTISED_PRODUCT, /* the same with scales to keep */
-  PLAN_LAUNCH_GRADIENT,          /* a product that reads a gradient: one call issues those for a
-                                    module's input and its weight */
+  PLAN_LAUNCH_GRADIENT, /* a product that reads a gradient: one call issues a module's two */
   PLAN_LAUNCH_QUANTISED_GRADIENT,
   PLAN_LAUNCH_ATTENTION,
   PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
@@ -123,7 +122,7 @@ typedef struct
   gboolean fills_pipeline;                /* needs a micro batch for each stage but one */
   gboolean trades_in_turn; /* what stages send one another travels one after the other */
   gboolean awaits_sent;    /* compute waits at once for what a virtual stage sends forward */
-  gboolean waits_at_load;  /* the host waits for a micro batch's kernels before it loads the next */
+  gboolean waits_at_load;  /* the host waits for a micro batch's kernels before the next */
   gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */

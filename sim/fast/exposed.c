@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c; between stages of
- * a pipeline nothing is ever sent here (sim/fast/stages.c). */
+/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c; between stages
+ * of a pipeline nothing is ever sent here (sim/fast/stages.c). */
 static const PlanStream precedence[SIM_EXPOSED_STREAMS]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
         PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };

@@ -9,15 +9,14 @@
 #include "sim/fast/measure.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
-#include "tests/case.h"
-#include "tests/prop/random.h"
+#include "tests/prop/pipelines.h"
 #include "tests/share.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST 16 /* stages */
+#define MOST MOST_STAGES
 
 /* A pipeline's times: of a forward and a backward pass on each stage, of one exchange. */
 typedef struct
@@ -121,7 +120,7 @@ add_exchange (PlanSchedule *schedule, gint64 peer, gint8 group, gint32 buffer, c
   const PlanRef done = { .array = events[0], .loop = -1 },
                 traded = { .array = events[1], .loop = -1 };
   plan_schedule_add_op (schedule, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE)->record = done;
-  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_TRADE, PLAN_STREAM_CONTEXT);
+  PlanOp *op = plan_schedule_add_op (schedule, PLAN_OP_TRADE, PLAN_STREAM_NEXT);
   op->refs[PLAN_REF_TRADE_out] = (PlanRef){ .array = buffer, .loop = -1 };
   op->dims[PLAN_DIM_TRADE_count] = 1;
   op->dims[PLAN_DIM_TRADE_peer] = peer;
@@ -268,91 +267,10 @@ START_TEST (the_closed_form_holds)
 }
 END_TEST
 
-/* A plan of a framework that has pipelines; NULL: it has none such. */
-static PlanCase *
-random_pipeline (guint seed, PlanModel *model, PlanCluster *cluster)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 7);
-  const char *stack = g_rand_boolean (rand) ? "megatron" : "nanotron";
-  const gint32 stages = 1 << g_rand_int_range (rand, 1, 4), mbs = g_rand_int_range (rand, 1, 3);
-  const gint32 tp = g_rand_boolean (rand) ? 2 : 1, m = stages - 1 + g_rand_int_range (rand, 0, 20);
-  const gint64 devices = plan_cluster_devices (cluster);
-  static const char *const recomputes[] = { "none", "full", "selective" };
-  if (devices % (stages * tp) != 0 || m == 0)
-    return NULL;
-  const gint64 gbs = m * mbs * devices / stages / tp;
-  g_autofree char *words = g_strdup_printf (
-      "stack=%s pp=%d tp=%d mbs=%d gbs=%" G_GINT64_FORMAT " seq=64 strategy=%s recompute=%s%s%s",
-      stack, stages, tp, mbs, gbs, g_rand_boolean (rand) ? "optim" : "no_shard",
-      recomputes[g_rand_int_range (rand, 0, 3)],
-      g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
-      g_rand_boolean (rand) ? "" : " recompute_layers=2");
-  const Plan plan = test_plan (words);
-  return plan_case_new (model, cluster, &plan, NULL, NULL);
-}
-
-typedef struct
-{
-  PlanModel *model;
-  PlanCluster *cluster;
-  PlanCase *of;
-  guint n;
-  PlanSchedule *schedules[MOST];
-  SimCost *costs[MOST];
-} Pipeline;
-
-/* The next one from that seed on. */
-static void
-pipeline_init (Pipeline *self, guint seed)
-{
-  *self = (Pipeline){ 0 };
-  for (guint try = 0; !self->of; try++)
-    {
-      g_autoptr (GRand) rand = g_rand_new_with_seed (seed * 1000 + try);
-      g_clear_pointer (&self->model, plan_model_free);
-      g_clear_pointer (&self->cluster, plan_cluster_free);
-      g_autofree char *spec = g_strdup_printf (
-          "layers=%d,hidden=64,ffn=%d,heads=4,kv_heads=%d,vocab=%d,max_seq=64,tied=%s%s",
-          g_rand_int_range (rand, 2, 17), 32 * g_rand_int_range (rand, 1, 5),
-          g_rand_boolean (rand) ? 4 : 2, 64 * g_rand_int_range (rand, 1, 20),
-          g_rand_boolean (rand) ? "on" : "off",
-          g_rand_boolean (rand) ? "" : ",window=16,window_every=2");
-      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 3));
-      self->model = plan_model_new (spec, NULL);
-      self->cluster = plan_cluster_new (nodes, NULL);
-      ck_assert (self->model && self->cluster);
-      self->of = random_pipeline (seed * 1000 + try, self->model, self->cluster);
-    }
-  self->n = (guint)self->of->plan.value[PLAN_PP];
-  for (guint i = 0; i < self->n; i++)
-    {
-      g_autoptr (GError) error = NULL;
-      self->schedules[i]
-          = test_lower (self->of, i * (guint)plan_cluster_devices (self->cluster) / self->n);
-      const SimCostInput input = sim_cost_input (self->of, self->schedules[i]);
-      self->costs[i] = sim_cost_new (&input, &error);
-      ck_assert_msg (self->costs[i] != NULL, "%s", error ? error->message : "");
-    }
-}
-
-static void
-pipeline_clear (Pipeline *self)
-{
-  for (guint i = 0; i < self->n; i++)
-    {
-      plan_schedule_free (self->schedules[i]);
-      sim_cost_free (self->costs[i]);
-    }
-  plan_case_free (self->of);
-  plan_model_free (self->model);
-  plan_cluster_free (self->cluster);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
-
 START_TEST (the_fast_simulation_equals_that_of_all_ops)
 {
   g_auto (Pipeline) p = { 0 };
-  pipeline_init (&p, (guint)_i);
+  pipeline_init (&p, (guint)_i, FALSE);
   simulate_both (p.schedules, p.costs, p.n, p.of->stack, _i);
 }
 END_TEST
@@ -361,7 +279,7 @@ END_TEST
 START_TEST (every_parameter_is_on_one_stage)
 {
   g_auto (Pipeline) p = { 0 };
-  pipeline_init (&p, (guint)_i);
+  pipeline_init (&p, (guint)_i, FALSE);
   guint64 parameters = 0;
   gint64 next = 0;
   for (guint i = 0; i < p.n; i++)
@@ -389,7 +307,7 @@ END_TEST
 START_TEST (what_is_sent_is_received)
 {
   g_auto (Pipeline) p = { 0 };
-  pipeline_init (&p, (guint)_i);
+  pipeline_init (&p, (guint)_i, FALSE);
   const gint64 m = plan_micro_batches (&p.of->plan, p.cluster);
   g_autoptr (GError) error = NULL;
   ck_assert_msg (plan_schedule_check_stages ((const PlanSchedule *const *)p.schedules, p.n, &error),

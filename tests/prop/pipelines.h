@@ -1,0 +1,108 @@
+/* Random pipelines, of the frameworks that have them: a case, and schedules and costs by stage. */
+#pragma once
+#include "sim/cost/cost.h"
+#include "tests/case.h"
+#include <check.h>
+G_BEGIN_DECLS
+
+#define MOST_STAGES 16
+
+typedef struct
+{
+  PlanModel *model;
+  PlanCluster *cluster;
+  PlanCase *of;
+  guint n;
+  PlanSchedule *schedules[MOST_STAGES];
+  SimCost *costs[MOST_STAGES];
+} Pipeline;
+
+static inline gint64
+pipeline_some (GRand *rand, gint32 least, gint32 most)
+{
+  return g_rand_int_range (rand, least, most + 1);
+}
+
+/* A plan of a framework that has pipelines; NULL: it has none such. */
+static inline PlanCase *
+pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
+               const PlanCluster *cluster)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 7);
+  const char *stack = is_interleaved || g_rand_boolean (rand) ? "megatron" : "nanotron";
+  const gint64 stages
+      = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
+  const gint64 mbs = pipeline_some (rand, 1, 2), tp = g_rand_boolean (rand) ? 2 : 1;
+  const gint64 n_virtual = is_interleaved ? pipeline_some (rand, 2, 4) : 1;
+  const gint64 m = stages - 1 + pipeline_some (rand, 0, is_interleaved ? 24 : 19);
+  const gint64 devices = plan_cluster_devices (cluster);
+  static const char *const recomputes[] = { "none", "full", "selective" };
+  g_autofree char *group
+      = is_interleaved && pipeline_some (rand, 0, 2) == 0
+            ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, stages + pipeline_some (rand, 0, 3))
+            : g_strdup ("");
+  if (devices % (stages * tp) != 0 || m == 0)
+    return NULL;
+  const gint64 gbs = m * mbs * devices / stages / tp;
+  g_autofree char *words = g_strdup_printf (
+      "stack=%s%s pp=%" G_GINT64_FORMAT " vpp=%" G_GINT64_FORMAT " tp=%" G_GINT64_FORMAT
+      " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT " seq=64 strategy=%s recompute=%s%s%s%s%s",
+      stack, is_interleaved && g_rand_boolean (rand) ? "@2025-06-01" : "", stages, n_virtual, tp,
+      mbs, gbs, g_rand_boolean (rand) ? "optim" : "no_shard",
+      recomputes[g_rand_int_range (rand, 0, 3)],
+      g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
+      g_rand_boolean (rand) ? "" : " recompute_layers=2", group,
+      is_interleaved && g_rand_boolean (rand) ? " pp_count_embedding=on pp_count_loss=on" : "");
+  const Plan plan = test_plan (words);
+  return plan_case_new (model, cluster, &plan, NULL, NULL);
+}
+
+/* The next one from that seed on. */
+static inline void
+pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
+{
+  *self = (Pipeline){ 0 };
+  for (guint try = 0; !self->of; try++)
+    {
+      g_autoptr (GRand) rand = g_rand_new_with_seed (seed * 1000 + try);
+      g_clear_pointer (&self->model, plan_model_free);
+      g_clear_pointer (&self->cluster, plan_cluster_free);
+      g_autofree char *spec = g_strdup_printf (
+          "layers=%d,hidden=64,ffn=%d,heads=4,kv_heads=%d,vocab=%d,max_seq=64,tied=%s%s",
+          g_rand_int_range (rand, 2, is_interleaved ? 41 : 17), 32 * g_rand_int_range (rand, 1, 5),
+          g_rand_boolean (rand) ? 4 : 2, 64 * g_rand_int_range (rand, 1, 20),
+          g_rand_boolean (rand) ? "on" : "off",
+          g_rand_boolean (rand) ? "" : ",window=16,window_every=2");
+      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 4));
+      self->model = plan_model_new (spec, NULL);
+      self->cluster = plan_cluster_new (nodes, NULL);
+      ck_assert (self->model && self->cluster);
+      self->of = pipeline_case (seed * 1000 + try, is_interleaved, self->model, self->cluster);
+    }
+  self->n = (guint)self->of->plan.value[PLAN_PP];
+  for (guint i = 0; i < self->n; i++)
+    {
+      g_autoptr (GError) error = NULL;
+      self->schedules[i]
+          = test_lower (self->of, i * (guint)plan_cluster_devices (self->cluster) / self->n);
+      const SimCostInput input = sim_cost_input (self->of, self->schedules[i]);
+      self->costs[i] = sim_cost_new (&input, &error);
+      ck_assert_msg (self->costs[i] != NULL, "%s", error ? error->message : "");
+    }
+}
+
+static inline void
+pipeline_clear (Pipeline *self)
+{
+  for (guint i = 0; i < self->n; i++)
+    {
+      plan_schedule_free (self->schedules[i]);
+      sim_cost_free (self->costs[i]);
+    }
+  plan_case_free (self->of);
+  plan_model_free (self->model);
+  plan_cluster_free (self->cluster);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pipeline, pipeline_clear)
+
+G_END_DECLS

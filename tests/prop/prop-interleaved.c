@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Interleaved pipelines: the order of passes, who holds what, and how long a step takes. Two
+ * oracles: one knows only which pass waits for which; the other one runs what stages do side by
+ * side, each op of every stream as soon as it can begin, and knows nothing of the order in which
+ * they are looked at. */
+#include "config.h"
+
+#include "planner/plan/stages.h"
+#include "planner/schedule/check-stages.h"
+#include "sim/sim.h"
+#include "tests/prop/pipelines.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_PASSES 512
+
+/* A pipeline by its passes: of each virtual stage of the whole, in the order in which layers lie.
+ */
+typedef struct
+{
+  gint64 n, n_virtual, m, group, c; /* c: what is needed takes to travel */
+  gint64 forward[MOST_STAGES * 4], backward[MOST_STAGES * 4];
+} Times;
+
+/* A pass, and whether it is done. */
+typedef struct
+{
+  gboolean is_backward;
+  gint64 virtual_stage, micro_batch;
+} Pass;
+
+/* Writes down the passes of one direction as schedules.py describes them: group by group, virtual
+ * stage by virtual stage, micro batch by micro batch. */
+static guint
+list_passes (const Times *t, gboolean is_backward, Pass *out)
+{
+  guint n = 0;
+  for (gint64 first = 0; first < t->m; first += t->group)
+    for (gint64 turn = 0; turn < t->n_virtual; turn++)
+      for (gint64 k = first; k < first + t->group && k < t->m; k++)
+        out[n++] = (Pass){ is_backward, is_backward ? t->n_virtual - 1 - turn : turn, k };
+  return n;
+}
+
+/* All of a stage's passes, in order. */
+static guint
+write_down (const Times *t, gint64 r, Pass *out)
+{
+  Pass forward[MOST_PASSES], backward[MOST_PASSES];
+  const guint all = list_passes (t, FALSE, forward);
+  list_passes (t, TRUE, backward);
+  guint ahead = (guint)MIN (2 * (t->n - 1 - r) + (t->n_virtual - 1) * t->group, all), n = 0;
+  for (guint i = 0; i < ahead; i++)
+    out[n++] = forward[i];
+  for (guint i = 0; i < all; i++)
+    {
+      if (ahead + i < all)
+        out[n++] = forward[ahead + i];
+      out[n++] = backward[i];
+    }
+  return n;
+}
+
+/* When every pass can be over at the earliest. */
+static gint64
+time_slowly (const Times *t)
+{
+  static gint64 done[2][MOST_STAGES * 4][MOST_PASSES];
+  Pass todo[MOST_STAGES][2 * MOST_PASSES];
+  guint at[MOST_STAGES] = { 0 }, n = 0;
+  gint64 now[MOST_STAGES] = { 0 }, end = 0;
+  const gint64 last = t->n * t->n_virtual - 1;
+  gboolean moves = TRUE;
+  memset (done, -1, sizeof done);
+  for (gint64 r = 0; r < t->n; r++)
+    n = write_down (t, r, todo[r]);
+  while (moves)
+    {
+      moves = FALSE;
+      for (gint64 r = 0; r < t->n; r++)
+        {
+          const Pass *pass = &todo[r][at[r]];
+          if (at[r] == n)
+            continue;
+          const gint64 place = pass->virtual_stage * t->n + r;
+          const gint64 needed = !pass->is_backward
+                                    ? (place == 0 ? 0 : done[0][place - 1][pass->micro_batch])
+                                : place == last ? done[0][place][pass->micro_batch]
+                                                : done[1][place + 1][pass->micro_batch];
+          if (needed < 0)
+            continue;
+          const gboolean travels = place != (pass->is_backward ? last : 0);
+          now[r] = MAX (now[r], needed + (travels ? t->c : 0))
+                   + (pass->is_backward ? t->backward[place] : t->forward[place]);
+          done[pass->is_backward][place][pass->micro_batch] = now[r];
+          end = MAX (end, now[r]);
+          at[r]++;
+          moves = TRUE;
+        }
+    }
+  for (gint64 r = 0; r < t->n; r++)
+    ck_assert_uint_eq (at[r], n);
+  return end;
+}
+
+/* Of the model of pipelines that the program's design was checked with. */
+START_TEST (the_oracle_knows_its_numbers)
+{
+  const struct
+  {
+    Times times;
+    gint64 step;
+  } known[] = {
+    { { 2, 2, 4, 2, 2, { 18, 5, 12, 19 }, { 40, 25, 27, 17 } }, 400 },
+    { { 4, 2, 8, 4, 2, { 16, 12, 12, 19, 14, 5, 18, 8 }, { 15, 30, 33, 37, 19, 13, 33, 20 } },
+      867 },
+    { { 4,
+        3,
+        8,
+        4,
+        2,
+        { 18, 11, 14, 14, 20, 17, 6, 20, 12, 17, 18, 10 },
+        { 21, 27, 38, 32, 34, 31, 33, 21, 12, 24, 31, 26 } },
+      1292 },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    ck_assert_int_eq (time_slowly (&known[i].times), known[i].step);
+}
+END_TEST
+
+/* Virtual stages that are alike: m v (f + b) + (p - 1) (f + b). */
+START_TEST (the_closed_form_holds)
+{
+  Times t = { .n = 2 + _i % 7, .n_virtual = 2 + _i / 7 % 3 };
+  t.group = t.n;
+  t.m = t.n * (1 + _i / 21);
+  for (gint64 i = 0; i < t.n * t.n_virtual; i++)
+    {
+      t.forward[i] = 14;
+      t.backward[i] = 30;
+    }
+  ck_assert_int_eq (time_slowly (&t), (t.m * t.n_virtual + t.n - 1) * 44);
+}
+END_TEST
+
+static Times
+times_of (const Pipeline *p)
+{
+  const gint64 *value = p->of->plan.value;
+  return (Times){ .n = value[PLAN_PP],
+                  .n_virtual = value[PLAN_VPP],
+                  .m = plan_micro_batches (&p->of->plan, p->cluster),
+                  .group
+                  = value[PLAN_PP_GROUP] == PLAN_UNSET ? value[PLAN_PP] : value[PLAN_PP_GROUP] };
+}
+
+/* Layers are counted where attention begins: forward by its first layer, backward by its last. */
+static guint
+find_passes (const Pipeline *p, guint stage, Pass *out)
+{
+  const PlanSchedule *schedule = p->schedules[stage];
+  const PlanStage part = plan_stage_of (p->model, p->of->stack, &p->of->plan, stage);
+  PlanCursor cursor;
+  guint n = 0;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+      {
+        const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
+        const PlanRef *ref
+            = &op->refs[is_backward ? PLAN_REF_ATTENTION_BWD_out : PLAN_REF_ATTENTION_out];
+        const gint64 index = plan_cursor_index (&cursor, ref);
+        for (gint64 i = 0; i < part.n_virtual; i++)
+          {
+            const PlanStage one = plan_stage_virtual (&part, i);
+            const gint64 edge = is_backward ? one.first + one.layers - 1 : one.first;
+            if (index % part.layers == edge)
+              out[n++] = (Pass){ is_backward, i, index / part.layers };
+          }
+      }
+  return n;
+}
+
+/* Micro batches are told apart by their rows only. */
+START_TEST (passes_come_in_the_order_that_is_described)
+{
+  g_auto (Pipeline) p = { 0 };
+  Pass wanted[2 * MOST_PASSES], found[4 * MOST_PASSES];
+  pipeline_init (&p, (guint)_i, TRUE);
+  if (p.of->plan.value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE)
+    test_case_set (&p.of, "recompute=none recompute_layers=1");
+  const Times t = times_of (&p);
+  for (guint i = 0; i < p.n; i++)
+    {
+      g_clear_pointer (&p.schedules[i], plan_schedule_free);
+      p.schedules[i] = test_lower (p.of, i * (guint)plan_cluster_devices (p.cluster) / p.n);
+      const guint n = write_down (&t, i, wanted);
+      ck_assert_uint_eq (find_passes (&p, i, found), n);
+      const gint64 rows = plan_stage_rows (&p.of->plan, i, t.m);
+      gint64 held = 0, most = 0;
+      for (guint k = 0; k < n; k++)
+        {
+          ck_assert_int_eq (found[k].is_backward, wanted[k].is_backward);
+          ck_assert_int_eq (found[k].virtual_stage, wanted[k].virtual_stage);
+          ck_assert_int_eq (found[k].micro_batch, wanted[k].micro_batch % rows);
+          held += wanted[k].is_backward ? -1 : 1;
+          most = MAX (most, held);
+        }
+      ck_assert_int_eq (most, plan_stage_held (&p.of->plan, i, t.m));
+    }
+}
+END_TEST
+
+/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends. */
+START_TEST (every_parameter_is_on_one_stage)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, TRUE);
+  guint64 parameters = 0;
+  g_autofree guint *times = g_new0 (guint, p.model->layers);
+  for (guint i = 0; i < p.n; i++)
+    {
+      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
+      const PlanModel part = plan_stage_model (&stage, p.model);
+      parameters += plan_model_parameters (&part);
+      for (gint64 layer = 0; layer < stage.layers; layer++)
+        {
+          const gint64 place = plan_stage_layer (&stage, layer);
+          ck_assert_int_lt (place, p.model->layers);
+          times[place]++;
+          ck_assert_uint_eq (plan_model_layer_kind (&part, layer, 64),
+                             plan_model_layer_kind (p.model, place, 64));
+        }
+    }
+  for (gint64 layer = 0; layer < p.model->layers; layer++)
+    ck_assert_uint_eq (times[layer], 1);
+  ck_assert_uint_eq (
+      parameters,
+      plan_model_parameters (p.model)
+          + (p.model->tied_embeddings ? (guint64)(p.model->vocab * p.model->hidden) : 0));
+}
+END_TEST
+
+#define MOST_BEFORE (PLAN_MAX_WAITS + 3)
+
+/* An op of some step: what it comes behind, by place in its stage's list. */
+typedef struct
+{
+  gint64 end_ns; /* -1: not done */
+  gint64 ns;
+  guint stream, meeting; /* G_MAXUINT: it meets nobody */
+  guint before[MOST_BEFORE], n_before;
+} Work;
+
+/* Who is at an op that several stages do together. */
+typedef struct
+{
+  guint stage[MOST_STAGES], place[MOST_STAGES], n, wanted;
+} Together;
+
+#define STEPS 6
+
+typedef struct
+{
+  const Pipeline *pipeline;
+  GArray *work[MOST_STAGES];                  /* Work, as it is issued */
+  GArray *queue[MOST_STAGES][PLAN_N_STREAMS]; /* guint: places in that list */
+  guint at[MOST_STAGES][PLAN_N_STREAMS];
+  guint last_of_step[MOST_STAGES][STEPS]; /* the host's */
+  GArray *together;                       /* Together */
+  GHashTable *names;                      /* char * -> its place among them */
+} World;
+
+static Work *
+work_at (const World *self, guint stage, guint place)
+{
+  return &g_array_index (self->work[stage], Work, place);
+}
+
+static void
+come_behind (Work *work, guint place)
+{
+  if (place != G_MAXUINT)
+    work->before[work->n_before++] = place;
+}
+
+/* The k-th op of a name that several stages do is the same one on all of them. */
+static guint
+meet (World *self, guint stage, guint place, char *name, guint wanted)
+{
+  gpointer known;
+  if (!g_hash_table_lookup_extended (self->names, name, NULL, &known))
+    {
+      const Together none = { .wanted = wanted };
+      known = GUINT_TO_POINTER (self->together->len);
+      g_array_append_val (self->together, none);
+      g_hash_table_insert (self->names, g_strdup (name), known);
+    }
+  Together *all = &g_array_index (self->together, Together, GPOINTER_TO_UINT (known));
+  all->stage[all->n] = stage;
+  all->place[all->n++] = place;
+  g_free (name);
+  return GPOINTER_TO_UINT (known);
+}
+
+static guint
+meeting_of (World *self, guint stage, guint place, const PlanOp *op, guint *times)
+{
+  if (op->group < 0)
+    return G_MAXUINT;
+  const PlanGroup *group = plan_schedule_group (self->pipeline->schedules[stage], (guint)op->group);
+  if (op->kind == PLAN_OP_TRADE)
+    {
+      const guint peer = (guint)op->dims[PLAN_DIM_TRADE_peer];
+      const gboolean sends = op->refs[PLAN_REF_TRADE_in].array >= 0;
+      const guint from = sends ? stage : peer, to = sends ? peer : stage;
+      const guint time = times[sends ? peer : MOST_STAGES + peer]++;
+      return meet (self, stage, place, g_strdup_printf ("%u to %u, %u", from, to, time), 2);
+    }
+  if (strcmp (group->name, "world") != 0 && strcmp (group->name, "embedding") != 0)
+    return G_MAXUINT;
+  const gboolean is_world = *group->name == 'w';
+  const guint time = times[2 * MOST_STAGES + (is_world ? 0 : 1)]++;
+  return meet (self, stage, place, g_strdup_printf ("%s, %u", group->name, time),
+               is_world ? self->pipeline->n : 2);
+}
+
+/* Lists what a stage does in some steps, with what each op comes behind. */
+static void
+list_work (World *self, guint stage)
+{
+  const PlanSchedule *schedule = self->pipeline->schedules[stage];
+  const guint32 n_events = plan_schedule_n_event_ids (schedule);
+  g_autofree guint *recorded = g_new (guint, n_events);
+  guint last_sync = G_MAXUINT, of_group[PLAN_MAX_GROUPS], times[2 * MOST_STAGES + 2] = { 0 };
+  memset (recorded, 0xff, n_events * sizeof *recorded);
+  memset (of_group, 0xff, sizeof of_group);
+  for (guint step = 0; step < STEPS; step++)
+    {
+      PlanCursor cursor;
+      plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+      for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+        {
+          if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+            continue;
+          const guint place = self->work[stage]->len;
+          GArray *queue = self->queue[stage][op->stream];
+          Work work = { .end_ns = -1,
+                        .ns = sim_cost_ns (self->pipeline->costs[stage], cursor.node),
+                        .stream = op->stream,
+                        .meeting = meeting_of (self, stage, place, op, times) };
+          come_behind (&work, last_sync);
+          for (guint i = 0; i < op->n_waits; i++)
+            come_behind (&work, recorded[plan_cursor_event (&cursor, &op->waits[i])]);
+          if (op->group >= 0)
+            {
+              come_behind (&work, of_group[op->group]);
+              of_group[op->group] = place;
+            }
+          if (op->record.array >= 0)
+            recorded[plan_cursor_event (&cursor, &op->record)] = place;
+          if (op->kind == PLAN_OP_SYNC)
+            last_sync = place;
+          g_array_append_val (self->work[stage], work);
+          g_array_append_val (queue, place);
+        }
+      self->last_of_step[stage][step] = last_sync;
+    }
+}
+
+/* When an op can begin; -1: something before it is not done. */
+static gint64
+ready_ns (const World *self, guint stage, guint place)
+{
+  const Work *work = work_at (self, stage, place);
+  const guint at = self->at[stage][work->stream];
+  const GArray *queue = self->queue[stage][work->stream];
+  if (at == queue->len || g_array_index (queue, guint, at) != place)
+    return -1;
+  gint64 ready = at > 0 ? work_at (self, stage, g_array_index (queue, guint, at - 1))->end_ns : 0;
+  for (guint i = 0; i < work->n_before; i++)
+    {
+      const gint64 end = work_at (self, stage, work->before[i])->end_ns;
+      if (end < 0)
+        return -1;
+      ready = MAX (ready, end);
+    }
+  return ready;
+}
+
+static void
+finish (World *self, guint stage, guint place, gint64 begin_ns)
+{
+  Work *work = work_at (self, stage, place);
+  work->end_ns = begin_ns + work->ns;
+  self->at[stage][work->stream]++;
+}
+
+/* Does the first op of a stream that is left, if it and whoever it meets can begin. */
+static gboolean
+do_one (World *self, guint stage, guint stream)
+{
+  const GArray *queue = self->queue[stage][stream];
+  const guint at = self->at[stage][stream];
+  if (at == queue->len)
+    return FALSE;
+  const guint place = g_array_index (queue, guint, at);
+  const guint meeting = work_at (self, stage, place)->meeting;
+  gint64 begin_ns = ready_ns (self, stage, place);
+  if (begin_ns < 0)
+    return FALSE;
+  if (meeting == G_MAXUINT)
+    {
+      finish (self, stage, place, begin_ns);
+      return TRUE;
+    }
+  const Together *all = &g_array_index (self->together, Together, meeting);
+  ck_assert_uint_eq (all->n, all->wanted);
+  for (guint i = 0; i < all->n; i++)
+    {
+      const gint64 ready = ready_ns (self, all->stage[i], all->place[i]);
+      if (ready < 0)
+        return FALSE;
+      begin_ns = MAX (begin_ns, ready);
+    }
+  for (guint i = 0; i < all->n; i++)
+    finish (self, all->stage[i], all->place[i], begin_ns);
+  return TRUE;
+}
+
+/* The time of the last of some steps. */
+static gint64
+run_side_by_side (const Pipeline *pipeline)
+{
+  World self = { .pipeline = pipeline,
+                 .together = g_array_new (FALSE, FALSE, sizeof (Together)),
+                 .names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL) };
+  gboolean moves = TRUE;
+  for (guint i = 0; i < pipeline->n; i++)
+    {
+      self.work[i] = g_array_new (FALSE, FALSE, sizeof (Work));
+      for (guint s = 0; s < PLAN_N_STREAMS; s++)
+        self.queue[i][s] = g_array_new (FALSE, FALSE, sizeof (guint));
+      list_work (&self, i);
+    }
+  while (moves)
+    {
+      moves = FALSE;
+      for (guint i = 0; i < pipeline->n; i++)
+        for (guint s = 0; s < PLAN_N_STREAMS; s++)
+          while (do_one (&self, i, s))
+            moves = TRUE;
+    }
+  gint64 ns = 0;
+  for (guint i = 0; i < pipeline->n; i++)
+    for (guint s = 0; s < PLAN_N_STREAMS; s++)
+      ck_assert_uint_eq (self.at[i][s], self.queue[i][s]->len);
+  ns = work_at (&self, 0, self.last_of_step[0][STEPS - 1])->end_ns
+       - work_at (&self, 0, self.last_of_step[0][STEPS - 2])->end_ns;
+  for (guint i = 0; i < pipeline->n; i++)
+    {
+      g_array_unref (self.work[i]);
+      for (guint s = 0; s < PLAN_N_STREAMS; s++)
+        g_array_unref (self.queue[i][s]);
+    }
+  g_array_unref (self.together);
+  g_hash_table_unref (self.names);
+  return ns;
+}
+
+/* Ops that take as long as some number says, and share nothing. */
+START_TEST (a_step_takes_what_stages_side_by_side_do)
+{
+  g_auto (Pipeline) p = { 0 };
+  g_autoptr (GError) error = NULL;
+  PlanTrace *traces[MOST_STAGES];
+  pipeline_init (&p, (guint)_i, TRUE);
+  ck_assert_msg (plan_schedule_check_stages ((const PlanSchedule *const *)p.schedules, p.n, &error),
+                 "seed %d: %s", _i, error ? error->message : "");
+  for (guint i = 0; i < p.n; i++)
+    {
+      sim_cost_free (p.costs[i]);
+      p.costs[i] = sim_cost_new_constant (p.schedules[i], 1 + (i + (guint)_i) % 3, 0);
+    }
+  const SimMeeting meeting = { (const PlanSchedule *const *)p.schedules, p.n };
+  ck_assert_msg (
+      sim_run_stages (&meeting, (const SimCost *const *)p.costs, p.of->stack, traces, NULL, &error),
+      "seed %d: %s", _i, error ? error->message : "");
+  const gint64 wanted = run_side_by_side (&p);
+  ck_assert_msg (traces[0]->step_ns == wanted,
+                 "seed %d: %" G_GINT64_FORMAT " ns, and %" G_GINT64_FORMAT " side by side", _i,
+                 traces[0]->step_ns, wanted);
+  for (guint i = 0; i < p.n; i++)
+    {
+      ck_assert_int_eq (traces[i]->step_ns, wanted);
+      plan_trace_free (traces[i]);
+    }
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-interleaved");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 1800);
+  tcase_add_test (tcase, the_oracle_knows_its_numbers);
+  tcase_add_loop_test (tcase, the_closed_form_holds, 0, 63);
+  test_add_share (tcase, passes_come_in_the_order_that_is_described, 60);
+  test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, a_step_takes_what_stages_side_by_side_do, 60);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
