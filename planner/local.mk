@@ -121,6 +121,7 @@ libplanner_a_SOURCES += \
   %D%/megatron/megatron-settings.c %D%/megatron/megatron-settings.h \
   %D%/megatron/megatron-shape.c %D%/megatron/megatron-shape.h \
   %D%/megatron/megatron-shell.c %D%/megatron/megatron-shell-private.h %D%/megatron/megatron-shell.h \
+  %D%/megatron/megatron-stages.c %D%/megatron/megatron-stages.h \
   %D%/megatron/megatron-table.c %D%/megatron/megatron-table.h
 # A plan as what starts it.
 libplanner_a_SOURCES += \

@@ -380,6 +380,7 @@ golden_tests = \
   %D%/golden/emit-torchtitan.test \
   %D%/golden/emit-unknown.test \
   %D%/golden/from-megatron-70b.test \
+  %D%/golden/from-megatron-interleaved.test \
   %D%/golden/from-megatron-pipeline.test \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \

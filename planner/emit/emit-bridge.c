@@ -297,10 +297,18 @@ append_precision (GString *text, const PlanEmitSubject *subject)
   g_string_append (text, "    )\n");
 }
 
-/* How layers are dealt out to the stages of a pipeline. */
+/* How layers are dealt out to the stages of a pipeline. Virtual stages exchange beside compute. */
 static void
 add_stages (GString *text, const gint64 *value)
 {
+  if (value[PLAN_VPP] > 1)
+    {
+      add (text, "model.virtual_pipeline_model_parallel_size", INT, value[PLAN_VPP]);
+      add_switch (text, "model.overlap_p2p_comm", TRUE);
+      add_switch (text, "model.batch_p2p_comm", FALSE);
+    }
+  if (value[PLAN_PP_GROUP] != PLAN_UNSET)
+    add (text, "model.microbatch_group_size_per_vp_stage", INT, value[PLAN_PP_GROUP]);
   if (value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET)
     add (text, "model.num_layers_in_first_pipeline_stage", INT, value[PLAN_PP_FIRST_LAYERS]);
   if (value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET)

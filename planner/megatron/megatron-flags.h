@@ -95,6 +95,10 @@
   X (PP_LAST_LAYERS, "num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers", INT, "", "") \
   X (PP_COUNT_EMBEDDING, "account_for_embedding_in_pipeline_split", "account-for-embedding-in-pipeline-split", ON, "off", "") \
   X (PP_COUNT_LOSS, "account_for_loss_in_pipeline_split", "account-for-loss-in-pipeline-split", ON, "off", "") \
+  X (VPP, "num_virtual_stages_per_pipeline_rank", "num-virtual-stages-per-pipeline-rank", INT, "", "") \
+  X (VIRTUAL_LAYERS, "num_layers_per_virtual_pipeline_stage", "num-layers-per-virtual-pipeline-stage", INT, "", "") \
+  X (PP_LAYOUT, "pipeline_model_parallel_layout", "pipeline-model-parallel-layout", TEXT, "", "") \
+  X (PP_GROUP, "microbatch_group_size_per_vp_stage", "microbatch-group-size-per-virtual-pipeline-stage", INT, "", "") \
   X (CP, "context_parallel_size", "context-parallel-size", INT, "1", "") \
   X (EP, "expert_model_parallel_size", "expert-model-parallel-size", INT, "1", "") \
   X (ETP, "expert_tensor_parallel_size", "expert-tensor-parallel-size", INT, "", "") \

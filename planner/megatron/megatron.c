@@ -7,6 +7,7 @@
 
 #include "planner/base/error.h"
 #include "planner/megatron/megatron-rules.h"
+#include "planner/megatron/megatron-stages.h"
 
 #include <string.h>
 
@@ -34,6 +35,8 @@ static const struct
   { PLAN_CP, F (CP), ANY },
   { PLAN_EP, F (EP), ANY },
   { PLAN_PP, F (PP), ANY },
+  { PLAN_VPP, F (VPP), ANY },
+  { PLAN_PP_GROUP, F (PP_GROUP), ANY },
   { PLAN_PP_FIRST_LAYERS, F (PP_FIRST_LAYERS), ANY },
   { PLAN_PP_LAST_LAYERS, F (PP_LAST_LAYERS), ANY },
   { PLAN_PP_COUNT_EMBEDDING, F (PP_COUNT_EMBEDDING), ANY },
@@ -472,7 +475,8 @@ interpret (const PlanMegatronSettings *s, gint64 stack_date, gint64 date, PlanMe
   Plan *const plan = &self->plan;
   plan_init (plan);
   set_stack (plan, s, stack_date);
-  if (!set_same (plan, s, error) || !set_experts (plan, s, error) || !set_compute (plan, s, error)
+  if (!set_same (plan, s, error) || !plan_megatron_set_stages (plan, s, error)
+      || !set_experts (plan, s, error) || !set_compute (plan, s, error)
       || !set_activations (plan, s, self->notes, error) || !set_rest (plan, s, date, error))
     return FALSE;
   set_states (plan, s, date);

@@ -111,6 +111,8 @@ plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *
 gboolean
 plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
+  if (plan->value[PLAN_VPP] > model->layers)
+    return TRUE;
   for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
     {
       const PlanStage stage = plan_stage_of (model, stack, plan, number);

@@ -175,6 +175,53 @@ START_TEST (scripts_are_read)
 }
 END_TEST
 
+#define PIPELINE "torchrun p.py --num-layers 12 --pipeline-model-parallel-size 2 "
+#define LAYOUT "--pipeline-model-parallel-layout "
+
+/* How layers are dealt out, and by which fields a plan says so. */
+static const struct
+{
+  const char *flags;
+  gint64 n_virtual, group, first, last;
+  gboolean counts_embedding, counts_loss;
+} dealt[] = {
+  { "", 1, -1, -1, -1, FALSE, FALSE },
+  { "--num-virtual-stages-per-pipeline-rank 3", 3, -1, -1, -1, FALSE, FALSE },
+  { "--num-layers-per-virtual-pipeline-stage 2", 3, -1, -1, -1, FALSE, FALSE },
+  { "--num-layers-per-virtual-pipeline-stage 6", 1, -1, -1, -1, FALSE, FALSE },
+  { "--num-virtual-stages-per-pipeline-rank 2 "
+    "--microbatch-group-size-per-virtual-pipeline-stage 2",
+    2, -1, -1, -1, FALSE, FALSE },
+  { "--num-virtual-stages-per-pipeline-rank 2 "
+    "--microbatch-group-size-per-virtual-pipeline-stage 5",
+    2, 5, -1, -1, FALSE, FALSE },
+  { "--num-layers-per-virtual-pipeline-stage 7 --account-for-embedding-in-pipeline-split "
+    "--account-for-loss-in-pipeline-split",
+    1, -1, -1, -1, TRUE, TRUE },
+  { LAYOUT "'Et*6|t*6L'", 1, -1, -1, -1, FALSE, FALSE },
+  { LAYOUT "'Et*3|(ttt|)*2,ttt,L'", 2, -1, -1, -1, FALSE, FALSE },
+  { LAYOUT "'E(t*3|)*3t*3L'", 2, -1, -1, -1, FALSE, FALSE },
+  { LAYOUT "'Et*5|t*7L'", 1, -1, 5, 7, FALSE, FALSE },
+  { LAYOUT "'Ett|tttt|tt|ttttL'", 2, -1, 4, 8, FALSE, FALSE },
+};
+
+START_TEST (layers_are_dealt_out)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autofree char *text = g_strconcat (PIPELINE, dealt[_i].flags, NULL);
+  read_text (text, 0, &megatron);
+  const gint64 *value = megatron.plan.value;
+  ck_assert_int_eq (value[PLAN_VPP], dealt[_i].n_virtual);
+  ck_assert_int_eq (value[PLAN_PP_GROUP], dealt[_i].group < 0 ? PLAN_UNSET : dealt[_i].group);
+  ck_assert_int_eq (value[PLAN_PP_FIRST_LAYERS],
+                    dealt[_i].first < 0 ? PLAN_UNSET : dealt[_i].first);
+  ck_assert_int_eq (value[PLAN_PP_LAST_LAYERS], dealt[_i].last < 0 ? PLAN_UNSET : dealt[_i].last);
+  ck_assert_int_eq (value[PLAN_PP_COUNT_EMBEDDING] == PLAN_PP_COUNT_EMBEDDING_ON,
+                    dealt[_i].counts_embedding);
+  ck_assert_int_eq (value[PLAN_PP_COUNT_LOSS] == PLAN_PP_COUNT_LOSS_ON, dealt[_i].counts_loss);
+}
+END_TEST
+
 static const struct
 {
   const char *text, *message;
@@ -213,6 +260,21 @@ static const struct
   { "torchrun p.py --num-experts 2 --moe-token-dispatcher-type flex "
     "--moe-flex-dispatcher-backend ncclep",
     "ncclep is not modelled" },
+  { PIPELINE "--num-layers-per-virtual-pipeline-stage 5",
+    "stage is 5: --pipeline-model-parallel-size" },
+  { PIPELINE "--num-layers-per-virtual-pipeline-stage 3 --decoder-last-pipeline-num-layers 3",
+    "give --num-virtual-stages-per-pipeline-rank" },
+  { PIPELINE "--num-layers-per-virtual-pipeline-stage 3 --num-virtual-stages-per-pipeline-rank 2",
+    "and --num-virtual-stages-per-pipeline-rank exclude each other" },
+  { PIPELINE LAYOUT "'Et*3|t*3|t*3|t*3'", "layout is 'Et*3|t*3|t*3|t*3': stages are separated by" },
+  { PIPELINE LAYOUT "'Et*3|t*x|L'", "x*n repeats a letter" },
+  { PIPELINE LAYOUT "'E(((((((((((((((((((t'", "x*n repeats a letter" },
+  { PIPELINE LAYOUT "'Et*12|t*99999999|L'", "x*n repeats a letter" },
+  { PIPELINE LAYOUT "'E(t*60000)*60000L'", "x*n repeats a letter" },
+  { PIPELINE LAYOUT "'Et*6|t*3|t*3L'", "has 3 stages: their number must be a multiple of" },
+  { PIPELINE LAYOUT "'Et*6|t*3L'", "places 9 layers (t), and --num-layers is 12" },
+  { PIPELINE LAYOUT "'Et*6|t*5|t|L'", "but for the first and the last one" },
+  { PIPELINE LAYOUT "'Et*6|t*6mL'", "places prediction modules (m)" },
   { "x\n--- arguments ---\n---- arguments ----\n", "t.sh:3: the argument list has no line" },
   { "---- arguments ----\n  num_layers ..... many\n", "t.sh:2: num_layers: 'many'" },
 };
@@ -717,6 +779,7 @@ main (void)
   TCase *tcase = tcase_create ("megatron");
   tcase_add_loop_test (tcase, flags_mean_fields, 0, G_N_ELEMENTS (meanings));
   tcase_add_loop_test (tcase, scripts_are_read, 0, G_N_ELEMENTS (scripts));
+  tcase_add_loop_test (tcase, layers_are_dealt_out, 0, G_N_ELEMENTS (dealt));
   tcase_add_loop_test (tcase, failures_are_explained, 0, G_N_ELEMENTS (failures));
   tcase_add_loop_test (tcase, hazards_are_noted, 0, G_N_ELEMENTS (notes));
   tcase_add_test (tcase, what_is_right_has_no_notes);
