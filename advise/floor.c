@@ -345,13 +345,16 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   const gint64 n = plan_micro_batches (resolved, self->input->cluster);
   const gint64 stages = resolved->value[PLAN_PP];
   Plan whole = *resolved;
-  whole.value[PLAN_PP] = 1;
+  whole.value[PLAN_PP] = whole.value[PLAN_VPP] = 1;
+  whole.value[PLAN_PP_GROUP] = PLAN_UNSET;
   whole.value[PLAN_PP_FIRST_LAYERS] = whole.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
-  return stages == 1 || even > enough_ns ? even
-                                         : MAX (even, pipeline_floor_ns (self, resolved, FALSE));
+  /* Interleaved stages fill and drain sooner than the others' bound says. */
+  return stages == 1 || resolved->value[PLAN_VPP] > 1 || even > enough_ns
+             ? even
+             : MAX (even, pipeline_floor_ns (self, resolved, FALSE));
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
@@ -455,6 +458,8 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   Plan here = *resolved;
   if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
+    return 0;
+  if (resolved->value[PLAN_VPP] > 1)
     return 0;
   if (resolved->value[PLAN_PP] > 1)
     return pipeline_floor_ns (self, resolved, TRUE);

@@ -253,9 +253,12 @@ static guint64
 passing_bytes (const PlanCase *of)
 {
   const gint64 m = plan_micro_batches (&of->plan, of->cluster);
+  const PlanStage first = plan_stage_of (of->model, of->stack, &of->plan, 0);
+  const gint64 least = first.n_virtual > 1 ? first.each - first.missing : first.layers;
   return of->plan.value[PLAN_PP] == 1
              ? loss_bytes (of) + activation_bytes (of)
-             : (guint64)plan_stage_held (&of->plan, 0, m) * activation_bytes (of);
+             : (guint64)plan_stage_held (&of->plan, 0, m) * activation_bytes (of) * (guint64)least
+                   / (guint64)MAX (first.layers, 1);
 }
 
 guint64
