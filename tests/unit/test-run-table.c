@@ -196,7 +196,7 @@ static const struct
   { "family=deepseek", NULL, "mla: latent attention whose ranks are not known", NULL, NULL },
   { "recompute=", NULL, "recompute is not known: nothing is assumed in its place", NULL, NULL },
   { "layers=", NULL, "layers is not known: nothing is assumed in its place", NULL, NULL },
-  { "vpp=2|pp=2", NULL, "vpp: interleaved pipeline stages", NULL, NULL },
+  { "vpp=2|pp=2", "pp=2\nvpp=2\n", NULL, NULL, NULL },
   { "compute=fp8", NULL, "compute fp8: recipe unknown", NULL, NULL },
   { "compute=fp8-rowwise", NULL, "compute fp8-rowwise: a recipe without a model", NULL, NULL },
   { "compute=bf16|param_gather=fp32", NULL, "param_gather fp32: weights that compute in bf16", NULL,
