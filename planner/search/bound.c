@@ -165,15 +165,15 @@ kept_bytes (const PlanCase *of, guint kind)
   return bytes;
 }
 
-/* What the layers from this one on keep. */
+/* What the layers [first, end) of the first stage keep. */
 static guint64
-kept_from (const PlanCase *of, gint64 first)
+kept_from (const PlanCase *of, gint64 first, gint64 end)
 {
   const PlanModel part = first_part (of);
   guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     of_kind[kind] = of->graphs.layers[kind] > 0 ? kept_bytes (of, kind) : 0;
-  for (gint64 layer = first; layer < part.layers; layer++)
+  for (gint64 layer = first; layer < end; layer++)
     bytes += of_kind[plan_model_layer_kind (&part, layer, of->plan.value[PLAN_SEQ])];
   return bytes;
 }
@@ -190,23 +190,23 @@ input_bytes (const PlanCase *of)
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 
-/* Activations of all layers, of one micro batch. */
+/* Activations of one micro batch in a virtual stage of the first stage. */
 static guint64
-activation_bytes (const PlanCase *of)
+activation_bytes (const PlanCase *of, const PlanStage *part)
 {
   const gint64 *value = of->plan.value;
-  const gint64 layers = first_part (of).layers;
+  const gint64 layers = part->layers, end = part->first + layers;
   const guint64 input = input_bytes (of);
   const gboolean is_full = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL;
   const gboolean is_block = value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK;
   if (value[PLAN_TASK] != PLAN_TASK_TRAIN)
     return 0;
   if (value[PLAN_OFFLOAD_LAYERS] > 0)
-    return kept_from (of, value[PLAN_OFFLOAD_LAYERS]);
+    return kept_from (of, part->first + value[PLAN_OFFLOAD_LAYERS], end);
   if (is_full && !is_block)
     return (guint64)(layers / value[PLAN_RECOMPUTE_LAYERS]) * input;
   const gint64 again = is_full ? MIN (value[PLAN_RECOMPUTE_LAYERS], layers) : 0;
-  return (guint64)again * input + kept_from (of, again);
+  return (guint64)again * input + kept_from (of, part->first + again, end);
 }
 
 /* The loss has the logits of a piece and, but where they become their gradient, their softmax at
@@ -241,10 +241,11 @@ plan_bound_communicator_bytes (const PlanCase *of)
             : 0;
   const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
   const gboolean has_stages = value[PLAN_PP] > 1;
-  const guint n = has_stages + (has_stages && of->model->tied_embeddings) + (value[PLAN_TP] > 1)
-                  + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
-                  + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
-                  + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
+  const guint n = has_stages + (value[PLAN_VPP] > 1) + (has_stages && of->model->tied_embeddings)
+                  + (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
+                  + (inner > 1) + (inner > 1 && has_gather_group)
+                  + (plan_cluster_devices (of->cluster) > 1) + (value[PLAN_EP] > 1)
+                  + (of_experts > 1) + (of_experts > 1 && has_gather_group);
   return n * of->stack->communicator_bytes;
 }
 
@@ -254,11 +255,14 @@ passing_bytes (const PlanCase *of)
 {
   const gint64 m = plan_micro_batches (&of->plan, of->cluster);
   const PlanStage first = plan_stage_of (of->model, of->stack, &of->plan, 0);
-  const gint64 least = first.n_virtual > 1 ? first.each - first.missing : first.layers;
-  return of->plan.value[PLAN_PP] == 1
-             ? loss_bytes (of) + activation_bytes (of)
-             : (guint64)plan_stage_held (&of->plan, 0, m) * activation_bytes (of) * (guint64)least
-                   / (guint64)MAX (first.layers, 1);
+  guint64 least = G_MAXUINT64; /* of a pass through a virtual stage */
+  for (gint64 i = 0; i < first.n_virtual; i++)
+    {
+      const PlanStage part = plan_stage_virtual (&first, i);
+      least = MIN (least, activation_bytes (of, &part));
+    }
+  return of->plan.value[PLAN_PP] == 1 ? loss_bytes (of) + least
+                                      : (guint64)plan_stage_held (&of->plan, 0, m) * least;
 }
 
 guint64

@@ -10,6 +10,7 @@
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/case.h"
+#include "tests/prop/pipelines.h"
 #include "tests/prop/random.h"
 #include "tests/share.h"
 
@@ -396,6 +397,37 @@ START_TEST (bounds_are_never_above_the_simulation)
 }
 END_TEST
 
+/* The same of pipelines, plain and interleaved; and their communicators are counted. */
+START_TEST (bounds_of_pipelines_hold)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, _i % 3 != 0);
+  const Case c = { .model = p.model,
+                   .cluster = p.cluster,
+                   .input = { .model = p.model, .cluster = p.cluster } };
+  AdviseScorer *scorer = advise_scorer_new (&c.input, P_FITS);
+  PlanScore found;
+  simulate (&c, p.of, &found);
+  g_autofree char *text = plan_print (&p.of->plan);
+  const guint64 memory = plan_bound_memory (p.of);
+  ck_assert_msg (memory <= found.device_bytes, "seed %d: at least %lu, simulated %lu\n%s", _i,
+                 (unsigned long)memory, (unsigned long)found.device_bytes, text);
+  const gint64 floor_ns = advise_scorer_floor (&p.of->plan, _i % 2 ? 0 : G_MAXINT64, scorer);
+  const gint64 plan_floor_ns = advise_scorer_plan_floor (&p.of->plan, G_MAXINT64, scorer);
+  ck_assert_msg (MAX (floor_ns, plan_floor_ns) <= found.time_ns,
+                 "seed %d: at least %ld and %ld, simulated %ld\n%s", _i, (long)floor_ns,
+                 (long)plan_floor_ns, (long)found.time_ns, text);
+  ck_assert_int_le (plan_bound_time_ns (p.model, p.cluster, &p.of->plan), found.time_ns);
+  ck_assert_uint_eq (plan_bound_communicator_bytes (p.of),
+                     plan_stack_outside_bytes (p.of->stack, p.schedules[0])
+                         - p.of->stack->context_bytes);
+  PlanScore scored;
+  ck_assert (advise_scorer_score (p.of, NULL, scorer, &scored));
+  ck_assert_int_eq (scored.time_ns, found.time_ns);
+  advise_scorer_free (scorer);
+}
+END_TEST
+
 /* Where products take longer than to issue them, so that communication lies beside them: the bound
  * of a plan, and how close it comes. */
 START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
@@ -652,6 +684,7 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, N_SPACES);
   test_add_share (tcase, bounds_are_never_above_the_simulation, 180);
+  test_add_share (tcase, bounds_of_pipelines_hold, 60);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
   tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);
