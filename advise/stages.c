@@ -115,26 +115,63 @@ advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out
                          out_offsets, error);
 }
 
-/* Totals from the simulation of every op, where the fast one does not apply. */
+/* Whether nothing of one stage is under way as it meets another (sim/fast/stages.h): virtual stages
+ * exchange beside compute. */
 static gboolean
-run_slowly (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries, GError **error)
+meets_drained (const PlanCase *of)
 {
+  return of->plan.value[PLAN_VPP] == 1;
+}
+
+static SimSummary
+summary_of (const PlanTrace *t)
+{
+  return (SimSummary){ .step_ns = t->step_ns,
+                       .compute_ns = t->compute_ns,
+                       .exposed_tensor_ns = t->exposed_tensor_ns,
+                       .exposed_gather_ns = t->exposed_gather_ns,
+                       .exposed_reduce_ns = t->exposed_reduce_ns,
+                       .exposed_copy_ns = t->exposed_copy_ns,
+                       .host_ns = t->host_ns,
+                       .idle_ns = t->idle_ns };
+}
+
+/* Times from the simulation of every op, where the fast one does not apply. */
+static gboolean
+time_slowly (const AdviseStages *self, SimSummary *out_summaries, guint *out_n_steps,
+             GError **error)
+{
+  const SimMeeting meeting = meeting_of (self);
   PlanTrace *traces[SIM_MAX_STAGES];
-  if (!advise_stages_run (self, of, traces, NULL, error))
+  if (!sim_time_stages (&meeting, (const SimCost *const *)self->costs, traces, out_n_steps, error))
     return FALSE;
   for (guint i = 0; i < self->n; i++)
     {
-      const PlanTrace *t = traces[i];
-      out_summaries[i] = (SimSummary){ .step_ns = t->step_ns,
-                                       .compute_ns = t->compute_ns,
-                                       .exposed_tensor_ns = t->exposed_tensor_ns,
-                                       .exposed_gather_ns = t->exposed_gather_ns,
-                                       .exposed_reduce_ns = t->exposed_reduce_ns,
-                                       .exposed_copy_ns = t->exposed_copy_ns,
-                                       .host_ns = t->host_ns,
-                                       .idle_ns = t->idle_ns,
-                                       .memory = t->memory };
+      out_summaries[i] = summary_of (traces[i]);
       plan_trace_free (traces[i]);
+    }
+  return TRUE;
+}
+
+/* The same from what stages do between meetings; FALSE where that does not tell. */
+static gboolean
+time_fast (const AdviseStages *self, const PlanCase *of, SimStages *stages,
+           SimSummary *out_summaries)
+{
+  if (!meets_drained (of) || !sim_stages_run (stages))
+    return FALSE;
+  for (guint i = 0; i < self->n; i++)
+    {
+      SimSummary *s = &out_summaries[i];
+      SimShares shares;
+      *s = (SimSummary){ .step_ns = sim_stages_step_ns (stages) };
+      sim_stages_split (stages, i, &shares, &s->idle_ns);
+      s->compute_ns = shares.compute_ns;
+      s->exposed_tensor_ns = shares.exposed_tensor_ns;
+      s->exposed_gather_ns = shares.exposed_gather_ns;
+      s->exposed_reduce_ns = shares.exposed_reduce_ns;
+      s->exposed_copy_ns = shares.exposed_copy_ns;
+      s->host_ns = shares.host_ns;
     }
   return TRUE;
 }
@@ -155,28 +192,17 @@ advise_stages_measure (const AdviseStages *self, const PlanCase *of, SimSummary 
 {
   const SimMeeting meeting = meeting_of (self);
   g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  const gboolean is_fast = time_fast (self, of, stages, out_summaries);
+  guint n_steps = is_fast ? sim_stages_n_steps (stages) : 0;
   if (out_stages)
     *out_stages = NULL;
-  if (!sim_stages_run (stages))
-    return run_slowly (self, of, out_summaries, error);
+  if (!is_fast && !time_slowly (self, out_summaries, &n_steps, error))
+    return FALSE;
   for (guint i = 0; i < self->n; i++)
-    {
-      SimSummary *s = &out_summaries[i];
-      SimShares shares;
-      *s = (SimSummary){ .step_ns = sim_stages_step_ns (stages) };
-      sim_stages_split (stages, i, &shares, &s->idle_ns);
-      s->compute_ns = shares.compute_ns;
-      s->exposed_tensor_ns = shares.exposed_tensor_ns;
-      s->exposed_gather_ns = shares.exposed_gather_ns;
-      s->exposed_reduce_ns = shares.exposed_reduce_ns;
-      s->exposed_copy_ns = shares.exposed_copy_ns;
-      s->host_ns = shares.host_ns;
-      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack,
-                               sim_stages_n_steps (stages), G_MAXUINT64, advise_workspace (),
-                               &s->memory, error))
-        return FALSE;
-    }
-  if (out_stages)
+    if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps, G_MAXUINT64,
+                             advise_workspace (), &out_summaries[i].memory, error))
+      return FALSE;
+  if (out_stages && is_fast)
     *out_stages = g_steal_pointer (&stages);
   return TRUE;
 }
@@ -187,14 +213,13 @@ advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_s
   const SimMeeting meeting = meeting_of (self);
   g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
   g_autofree SimSummary *summaries = NULL;
-  *out_n_steps = 3;
-  if (sim_stages_run (stages))
+  if (meets_drained (of) && sim_stages_run (stages))
     {
       *out_n_steps = sim_stages_n_steps (stages);
       return sim_stages_step_ns (stages);
     }
   summaries = g_new0 (SimSummary, self->n);
-  return run_slowly (self, of, summaries, NULL) ? summaries[0].step_ns : -1;
+  return time_slowly (self, summaries, out_n_steps, NULL) ? summaries[0].step_ns : -1;
 }
 
 guint

@@ -42,8 +42,8 @@ gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, con
                                GError **error);
 
 /* Totals of the steady step, by stage: `out_summaries` has room for n. Returns the simulation, to
- * be asked for more; NULL with the totals set where it is one op by op (sim_run_stages), or with an
- * error. */
+ * be asked for more; NULL with the totals set where it is one op by op (sim_time_stages), or with
+ * an error. */
 gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
                                 SimSummary *out_summaries, SimStages **out_stages, GError **error);
 

@@ -20,9 +20,10 @@ typedef struct
 typedef struct
 {
   const PlanSchedule *schedule;
+  SimIssue *issues; /* of each node, but for the ids of events */
   const SimCost *cost;
   SimEngine engine;
-  SimMemory *memory;
+  SimMemory *memory; /* NULL: nobody asks */
   PlanCursor cursor;
   PlanTrace *trace;    /* what happens is noted there; NULL: nowhere */
   gint64 begin_ns;     /* of the section, by the host's clock */
@@ -32,20 +33,33 @@ typedef struct
   Ahead now, before;
 } Run;
 
+static void
+find_issues (Run *run)
+{
+  const guint n = plan_schedule_n_nodes (run->schedule);
+  run->issues = g_new (SimIssue, n);
+  for (guint node = 0; node < n; node++)
+    {
+      const PlanOp *op = plan_schedule_node (run->schedule, node);
+      if (op->kind < PLAN_N_OPS)
+        run->issues[node] = (SimIssue){ .kind = sim_issue_kind (op->kind),
+                                        .stream = op->stream,
+                                        .group = op->group,
+                                        .n_waits = op->n_waits,
+                                        .wait_level = { -1, -1, -1, -1 },
+                                        .record_level = -1,
+                                        .record = -1,
+                                        .ns = sim_cost_ns (run->cost, node),
+                                        .load = sim_cost_load (run->cost, node),
+                                        .launch_ns = sim_cost_launch_ns (run->cost, node) };
+    }
+}
+
 static SimIssue
 issue_of (const Run *run, const PlanOp *op)
 {
   const PlanCursor *cursor = &run->cursor;
-  SimIssue now = { .kind = sim_issue_kind (op->kind),
-                   .stream = op->stream,
-                   .group = op->group,
-                   .n_waits = op->n_waits,
-                   .wait_level = { -1, -1, -1, -1 },
-                   .record_level = -1,
-                   .record = -1,
-                   .ns = sim_cost_ns (run->cost, cursor->node),
-                   .load = sim_cost_load (run->cost, cursor->node),
-                   .launch_ns = sim_cost_launch_ns (run->cost, cursor->node) };
+  SimIssue now = run->issues[cursor->node];
   for (guint i = 0; i < op->n_waits; i++)
     now.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
   if (op->record.array >= 0)
@@ -71,15 +85,19 @@ note_memory (Run *run, const PlanOp *op, gint64 at_ns)
 static void
 issue (Run *run, const PlanOp *op)
 {
+  const gboolean takes_memory = plan_op_class (op->kind) == PLAN_CLASS_MEMORY;
+  if (takes_memory && !run->memory)
+    return;
   const SimIssue now = issue_of (run, op);
   SimClock start = { 0 };
-  sim_memory_issue (run->memory, sim_cost_launches (run->cost, run->cursor.node));
+  if (run->memory)
+    sim_memory_issue (run->memory, sim_cost_launches (run->cost, run->cursor.node));
   const gint64 ns = sim_engine_issue (&run->engine, &now, &start);
   gint64 start_ns = start.at;
   if (now.kind == SIM_ISSUE_HOLD)
     start_ns = MAX (start_ns, host_ns (run));
   start_ns -= run->begin_ns;
-  if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+  if (takes_memory)
     note_memory (run, op, start_ns);
   else if (run->trace)
     plan_trace_add_span (run->trace, run->cursor.node, (gint32)plan_cursor_unit (&run->cursor, op),
@@ -174,7 +192,7 @@ run_section (Run *runs, const SimMeeting *meeting, PlanSection section, PlanTrac
     }
   for (guint i = 0; i < meeting->n; i++)
     {
-      if (section != PLAN_SECTION_TEARDOWN)
+      if (section != PLAN_SECTION_TEARDOWN && runs[i].memory)
         sim_memory_end_step (runs[i].memory);
       runs[i].period_before = runs[i].period;
       runs[i].period = host_ns (&runs[i]) - runs[i].begin_ns;
@@ -212,12 +230,14 @@ static gboolean
 run_step (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **error)
 {
   for (guint i = 0; i < meeting->n; i++)
-    sim_memory_begin_step (runs[i].memory);
+    if (runs[i].memory)
+      sim_memory_begin_step (runs[i].memory);
   return run_section (runs, meeting, PLAN_SECTION_STEP, traces, error);
 }
 
 static gboolean
-run_all (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **error)
+run_all (Run *runs, const SimMeeting *meeting, PlanTrace **traces, guint *out_n_steps,
+         GError **error)
 {
   guint steps = 0;
   if (!run_section (runs, meeting, PLAN_SECTION_SETUP, NULL, error))
@@ -231,6 +251,7 @@ run_all (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **erro
     if (!run_step (runs, meeting, NULL, error))
       return FALSE;
   while (!is_steady (runs, meeting->n) && ++steps < SIM_MAX_STEPS);
+  *out_n_steps = steps + 2;
   return run_step (runs, meeting, traces, error);
 }
 
@@ -238,15 +259,18 @@ static gboolean
 report (Run *run, PlanTrace *trace, GError **error)
 {
   trace->step_ns = run->period;
-  if (!sim_memory_report (run->memory, &trace->memory, error))
+  if (run->memory && !sim_memory_report (run->memory, &trace->memory, error))
     return FALSE;
   plan_trace_attribute (trace, run->schedule);
-  return !g_getenv ("FSDPLAN_DEBUG_CHECK") || plan_trace_check (trace, run->schedule, error);
+  return !run->memory || !g_getenv ("FSDPLAN_DEBUG_CHECK")
+         || plan_trace_check (trace, run->schedule, error);
 }
 
-gboolean
-sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const PlanStack *stack,
-                PlanTrace **out_traces, gint64 *out_offsets, GError **error)
+/* `has_memory`: it is simulated, too. */
+static gboolean
+simulate (const SimMeeting *meeting, const SimCost *const *costs, gboolean has_memory,
+          const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets, guint *out_n_steps,
+          GError **error)
 {
   g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
   g_autofree Run *runs = g_new0 (Run, meeting->n);
@@ -255,11 +279,12 @@ sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const Pl
       const SimPace pace = sim_pace_of (meeting->schedules[i], costs[i]);
       runs[i].schedule = meeting->schedules[i];
       runs[i].cost = costs[i];
-      runs[i].memory = sim_memory_new (runs[i].schedule, stack, &pace);
+      runs[i].memory = has_memory ? sim_memory_new (runs[i].schedule, stack, &pace) : NULL;
+      find_issues (&runs[i]);
       sim_engine_init (&runs[i].engine, runs[i].schedule, runs[i].cost);
       out_traces[i] = plan_trace_new ("sim");
     }
-  gboolean ok = run_all (runs, meeting, out_traces, error);
+  gboolean ok = run_all (runs, meeting, out_traces, out_n_steps, error);
   gint64 earliest_ns = G_MAXINT64;
   for (guint i = 0; i < meeting->n; i++)
     earliest_ns = MIN (earliest_ns, runs[i].begin_ns);
@@ -268,12 +293,29 @@ sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const Pl
       ok = ok && report (&runs[i], out_traces[i], error);
       if (out_offsets)
         out_offsets[i] = runs[i].begin_ns - earliest_ns;
-      sim_memory_free (runs[i].memory);
+      if (runs[i].memory)
+        sim_memory_free (runs[i].memory);
+      g_free (runs[i].issues);
       sim_engine_clear (&runs[i].engine);
     }
   for (guint i = 0; i < meeting->n && !ok; i++)
     g_clear_pointer (&out_traces[i], plan_trace_free);
   return ok;
+}
+
+gboolean
+sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const PlanStack *stack,
+                PlanTrace **out_traces, gint64 *out_offsets, GError **error)
+{
+  guint n_steps;
+  return simulate (meeting, costs, TRUE, stack, out_traces, out_offsets, &n_steps, error);
+}
+
+gboolean
+sim_time_stages (const SimMeeting *meeting, const SimCost *const *costs, PlanTrace **out_traces,
+                 guint *out_n_steps, GError **error)
+{
+  return simulate (meeting, costs, FALSE, NULL, out_traces, NULL, out_n_steps, error);
 }
 
 PlanTrace *

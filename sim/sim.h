@@ -25,4 +25,8 @@ gboolean sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs,
                          const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets,
                          GError **error);
 
+/* The same without memory (sim/fast/measure.h finds that sooner), and how many steps it took. */
+gboolean sim_time_stages (const SimMeeting *meeting, const SimCost *const *costs,
+                          PlanTrace **out_traces, guint *out_n_steps, GError **error);
+
 G_END_DECLS

@@ -124,6 +124,14 @@ plan_buckets_tensor (const PlanBuckets *self, guint at, gint64 *out_layer)
   return &self->layer[at % self->n_layer];
 }
 
+gint64
+plan_buckets_layer_of (const PlanBuckets *self, guint at)
+{
+  gint64 layer;
+  plan_buckets_tensor (self, at, &layer);
+  return layer >= 0 ? layer : at < self->n_before ? 0 : self->layers - 1;
+}
+
 static guint
 find_in (const PlanTensor *tensors, guint n, PlanTensorRole role)
 {
@@ -167,12 +175,8 @@ static gint64
 virtual_stage_of (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule,
                   guint i)
 {
-  gint64 layer;
   const guint at = rule->is_backwards ? self->n_all - 1 - i : i;
-  plan_buckets_tensor (self, at, &layer);
-  if (layer < 0)
-    layer = at < self->n_before ? 0 : self->layers - 1;
-  return plan_model_cut_run (&model->cut, layer);
+  return plan_model_cut_run (&model->cut, plan_buckets_layer_of (self, at));
 }
 
 /* Whether the i-th parameter that is taken fills its bucket, which has so many elements with it. */

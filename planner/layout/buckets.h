@@ -21,7 +21,8 @@ typedef enum
   PLAN_BUCKET_PLAIN,   /* what a layer with quantised weights keeps in the format of activations */
   PLAN_BUCKET_EXPERTS, /* of a layer that has any, where LAYER is the rest of it */
   PLAN_BUCKET_DENSE,   /* one per layer without experts, beside layers that have them */
-  /* Where buckets go by size: further kinds that hold parameters of layers alone, and others. */
+  /* Where buckets go by size: further kinds that hold parameters of layers alone, and others. There
+   * is one for each parameter that a bucket begins with, and those that virtual stages cut off. */
   PLAN_BUCKET_PART,
   PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS + 1,
   PLAN_N_BUCKETS = PLAN_BUCKET_OUTER_PART + 2 * PLAN_MAX_OUTER
@@ -74,6 +75,10 @@ guint plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, gi
 
 /* A parameter by its place among all, and the layer it is in: -1 where in none. */
 const PlanTensor *plan_buckets_tensor (const PlanBuckets *self, guint at, gint64 *out_layer);
+
+/* The layer in whose virtual stage a parameter is: its own, the first one for those before the
+ * layers, the last one for those behind. */
+gint64 plan_buckets_layer_of (const PlanBuckets *self, guint at);
 
 /* The place of a parameter among all; n_all where the model lacks it. */
 guint plan_buckets_find (const PlanBuckets *self, PlanTensorRole role, gint64 layer);

@@ -231,10 +231,7 @@ plan_lower_each_bucket_here (PlanLower *self, Visit visit)
   for (guint i = 0; self->layout.by_size && i < self->buckets.n; i++)
     {
       const PlanBucketSpan *span = &self->buckets.spans[i];
-      gint64 layer;
-      plan_buckets_tensor (&self->buckets, span->first, &layer);
-      if (layer < 0)
-        layer = span->first < self->buckets.n_before ? 0 : self->stage.layers - 1;
+      const gint64 layer = plan_buckets_layer_of (&self->buckets, span->first);
       if (layer >= here->first && layer < here->first + here->layers)
         visit (self, span->kind, plan_lower_span_unit (span));
     }

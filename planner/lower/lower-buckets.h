@@ -45,8 +45,7 @@ gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowe
 void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                              PlanLowerUnit unit));
 
-/* Those that hold parameters of the layers here, of the embedding if that is here, or of the head.
- */
+/* Buckets of the virtual stage at hand. */
 void plan_lower_each_bucket_here (PlanLower *self,
                                   void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                  PlanLowerUnit unit));

@@ -14,7 +14,7 @@ PlanRef plan_lower_at (PlanRef ref, guint64 element);
 /* The same of the micro batch at hand, in an array that has as much for each that is held. */
 PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 
-/* The gradient of what a layer takes, `delta` behind that unit. */
+/* The gradient of the input of layer unit + delta. */
 PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
 /* A bucket's gathered weights (or the other copy of them), and its gradients on their way to the

@@ -13,11 +13,12 @@
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
-/* Something that was sent and is kept until it has arrived. */
+/* An output, or an input's gradient, that is being sent. */
 typedef struct
 {
-  PlanStagePass pass;
-  gboolean is_kept, is_awaited; /* compute waits for that already */
+  PlanStagePass pass;  /* that left it */
+  gboolean is_kept;    /* its buffer is not freed yet */
+  gboolean is_awaited; /* compute waits for the exchange */
 } Sent;
 
 typedef struct
@@ -85,8 +86,8 @@ event_of (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
   return event;
 }
 
-/* Of two stages each is the other's next one and the one before, and what travels one way must not
- * wait for what travels the other way. */
+/* Whether an exchange is on the stream and in the group `next`. Two stages are each other's next
+ * and previous one: there each direction has a stream, so that neither waits for the other. */
 static gboolean
 is_on_next (const PlanLower *lower, PlanTrade trade)
 {
@@ -94,7 +95,7 @@ is_on_next (const PlanLower *lower, PlanTrade trade)
                                          : is_sent (trade) == (lower->stage_number == 0);
 }
 
-/* Starts an exchange one way, behind all that was computed. */
+/* Starts one exchange, sending or receiving, behind all compute issued so far. */
 static void
 trade_now (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 {
@@ -127,7 +128,7 @@ is_traded (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
              : !(lower->stage.has_embedding && pass.virtual_stage == 0);
 }
 
-/* Waits for what was sent, where nothing does yet, and gives it back. */
+/* Frees a buffer that was sent, once compute waits for the exchange. */
 static void
 drop (Interleaved *self, Sent *sent, PlanTrade trade)
 {
@@ -139,10 +140,11 @@ drop (Interleaved *self, Sent *sent, PlanTrade trade)
   sent->is_kept = FALSE;
 }
 
-/* What comes as a pass has been done: what the next one needs; at the end of the ring, what the
- * other end has just left for the virtual stage that follows. FALSE where nothing does. */
+/* The pass whose input is received behind the pass `at`: the next one. On the stage that closes the
+ * ring (the first one forward, the last one backward) it is the pass through the next virtual stage
+ * of what the other end sends now. FALSE where nothing is received. */
 static gboolean
-comes (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass)
+find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass)
 {
   const PlanLower *lower = self->lower;
   const gboolean is_end = is_backward ? lower->stage.has_head : lower->stage.has_embedding;
@@ -159,7 +161,8 @@ comes (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *
   return TRUE;
 }
 
-/* Sends what the pass at hand left, and takes what comes. */
+/* Exchanges with both neighbours behind a pass: its output is sent, another pass's input received.
+ */
 static void
 exchange (Interleaved *self, gint64 at, gboolean is_backward)
 {
@@ -168,13 +171,13 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
   const PlanTrade in = is_backward ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT;
   const PlanStagePass pass = pass_at (self, at, is_backward);
   const gboolean is_even = lower->stage_number % 2 == 0;
-  PlanStagePass coming = { 0 };
+  PlanStagePass received = { 0 };
   const gboolean sends = is_traded (lower, out, pass);
-  const gboolean takes = comes (self, at, is_backward, &coming);
+  const gboolean takes = find_received (self, at, is_backward, &received);
   if (sends && is_even)
     trade_now (lower, out, pass);
   if (takes)
-    trade_now (lower, in, coming);
+    trade_now (lower, in, received);
   if (sends && !is_even)
     trade_now (lower, out, pass);
 }
@@ -211,8 +214,8 @@ forward (Interleaved *self, gint64 at)
   set_pass (lower, pass);
   lower->is_first_micro_batch = pass.micro_batch == 0;
   plan_lower_forward (lower);
-  exchange (self, at, FALSE);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
+  exchange (self, at, FALSE);
   self->output = (Sent){ .pass = pass,
                          .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
                          .is_awaited = is_ahead || lower->stack->awaits_sent };
@@ -271,17 +274,15 @@ take_turn (Interleaved *self, gint64 i)
   backward (self, i, FALSE);
 }
 
-/* Turns from `i` on that recur after as many as there are rows of passes: as often as is known to
- * hold. Neither is among them in which a virtual stage's first micro batch goes forward or its last
- * one backward, nor one of a group that is smaller than the others. */
+/* How often turns from `i` on recur, after as many as there are rows of passes. None is among them
+ * in which a virtual stage's first micro batch goes forward or its last one backward. */
 static gint64
 rounds_from (const Interleaved *self, gint64 i)
 {
   const PlanLower *lower = self->lower;
-  const gint64 group = plan_stage_group (lower->plan), n = lower->micro_batches;
   const gint64 n_virtual = lower->stage.n_virtual;
-  const gint64 forward_end = n / group * group * n_virtual - 1 - self->ahead;
-  const gint64 backward_end = (n - 1) / group * group * n_virtual;
+  const gint64 forward_end = self->passes - 1 - self->ahead;
+  const gint64 backward_end = self->passes - plan_stage_group (lower->plan) * n_virtual;
   const gint64 turns = MIN (forward_end, backward_end) - i;
   return turns > 0 ? turns / (lower->rows * n_virtual) : 0;
 }
@@ -316,9 +317,7 @@ finish (Interleaved *self)
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   for (gint64 i = 0; i < lower->stage.n_virtual; i++)
     reduce (self, i);
-  lower->here = (PlanStage){ .layers = lower->stage.layers,
-                             .has_embedding = lower->stage.has_embedding,
-                             .has_head = lower->stage.has_head };
+  lower->here = plan_stage_whole (&lower->stage);
   lower->row = 0;
   if (self->reduces_beside)
     plan_lower_await_reduced (lower);

@@ -45,12 +45,12 @@ typedef struct
   gint32 reduced;                    /* event: the reduction has ended */
 } PlanLowerBucket;
 
-/* What virtual stages exchange, each by itself. */
+/* Exchanges of virtual stages. */
 typedef enum
 {
-  PLAN_TRADE_INPUT, /* arrives */
+  PLAN_TRADE_INPUT, /* received */
   PLAN_TRADE_OUTPUT,
-  PLAN_TRADE_OUTPUT_GRADIENT, /* arrives */
+  PLAN_TRADE_OUTPUT_GRADIENT, /* received */
   PLAN_TRADE_INPUT_GRADIENT,
   PLAN_N_TRADES
 } PlanTrade;

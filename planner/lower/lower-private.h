@@ -23,10 +23,10 @@ typedef struct
   const PlanLayerGraphs *graphs; /* by kind of layer */
   const PlanSizes *sizes;        /* theirs */
   PlanStage stage;
-  PlanStage here;      /* what the pass at hand goes through: the stage, or a virtual one of it */
+  PlanStage here;      /* the virtual stage at hand; the whole stage where it has only one */
   gint64 stage_number; /* of a pipeline's, from 0 */
   gint64 row, rows;    /* of activations, one for each micro batch that is held: the one at hand */
-  gint64 grad_rows;    /* and of gradients of what layers take */
+  gint64 grad_rows;    /* rows of gradients of layers' inputs: as many, or one */
   PlanSchedule *schedule;
 
   gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
@@ -61,7 +61,7 @@ typedef struct
   gboolean syncs;                /* every micro batch ends as the last one does */
   /* -1: a group of one */
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
-  gint8 next_group, prev_group; /* all stages: what one trades with the one behind, and before */
+  gint8 next_group, prev_group; /* of all stages: exchanges with the next and the previous one */
   gint8 embedding_group;        /* the first and the last stage */
   gint8 expert_group, expert_inner_group, expert_gather_group;
   PlanDtype main_params, main_grads, grad_comm;
@@ -92,7 +92,7 @@ typedef struct
   gint32 nan_sum;                             /* what looking for NaN adds up */
   gint32 done;                      /* event: everything given to the compute stream so far */
   gint32 traded;                    /* event: what stages last exchanged has come */
-  gint32 trades[PLAN_N_TRADES];     /* events, by pass: the same of virtual stages */
+  gint32 trades[PLAN_N_TRADES];     /* events, by pass: exchanges of virtual stages are over */
   gint32 exchanged, received;       /* of a tensor-parallel group: the last event; what came */
   gint32 scores, dscores;           /* of the router: what it chooses by, and the gradient */
   gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */

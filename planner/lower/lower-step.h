@@ -18,15 +18,16 @@ void plan_lower_pipeline (PlanLower *self);
 void plan_lower_interleaved (PlanLower *self);
 void plan_lower_reduce_together (PlanLower *self);
 
-/* The same in parts: what is here, beside what follows; then the wait for all. */
+/* The reductions of the virtual stage at hand (`here`), beside what follows; the wait for those of
+ * all virtual stages. */
 void plan_lower_reduce_here (PlanLower *self);
 void plan_lower_await_reduced (PlanLower *self);
 
-/* Starts gathering what is here of the weights that stay gathered. */
+/* Starts gathering the weights of the virtual stage at hand. */
 void plan_lower_gather_here (PlanLower *self);
 
-/* What the first layer here takes of the micro batch at hand, what the last one leaves, and their
- * gradients. */
+/* Input of the first layer and output of the last layer of the virtual stage at hand, for the micro
+ * batch at hand, and the gradients of both. */
 PlanRef plan_lower_input (const PlanLower *self);
 PlanRef plan_lower_output (const PlanLower *self);
 PlanRef plan_lower_output_gradient (const PlanLower *self);

@@ -413,9 +413,8 @@ declare_expert_groups (PlanLower *self)
                                   : self->expert_inner_group;
 }
 
-/* Where stages are interleaved, each two of them that are neighbours have a communicator: the one
- * before's is another one than the next one's. Of two stages, one has what goes one way, the other
- * what comes (p2p_communication.py 73-80). */
+/* Interleaved stages have a communicator for each pair of neighbours, so that exchanges with the
+ * next stage and with the previous one run side by side (p2p_communication.py 73-80). */
 static void
 declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
 {
@@ -641,7 +640,7 @@ declare_router (PlanLower *self)
   self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
 }
 
-/* When what stages exchange has come. */
+/* Events of exchanges between stages. */
 static void
 declare_trades (PlanLower *self)
 {
@@ -690,9 +689,7 @@ take_stage (PlanLower *self, guint rank)
   const gint64 stages = self->plan->value[PLAN_PP];
   self->stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
   self->stage = plan_stage_of (self->model, self->stack, self->plan, self->stage_number);
-  self->here = (PlanStage){ .layers = self->stage.layers,
-                            .has_embedding = self->stage.has_embedding,
-                            .has_head = self->stage.has_head };
+  self->here = plan_stage_whole (&self->stage);
   if (stages == 1)
     return;
   self->part = plan_stage_model (&self->stage, self->model);

@@ -6,14 +6,15 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 first_layer; /* of the whole model's layers */
-  /* Layers are runs of so many neighbours, the first run short of `missing`; between a run and the
-   * next there are `gap` that others hold. 0 layers: all are one run. */
+  /* Virtual stages have `run_layers` neighbouring layers each, the first one `missing` fewer; other
+   * stages hold `gap` layers between one and the next. 0: there is only one. */
   gint64 run_layers, missing, gap;
   gboolean no_embedding, no_head;
   gboolean shares_embedding; /* its embedding or its output layer is a copy of the other one's */
 } PlanModelCut;
 
-/* The run that a layer of the part is in, and its place among the whole model's layers. */
+/* The virtual stage that a layer of the part is in, and its place among the whole model's layers.
+ */
 static inline gint64
 plan_model_cut_run (const PlanModelCut *self, gint64 layer)
 {
@@ -26,8 +27,7 @@ plan_model_cut_place (const PlanModelCut *self, gint64 layer)
   return self->first_layer + layer + plan_model_cut_run (self, layer) * self->gap;
 }
 
-/* Layers from that one on that are neighbours in the whole model, itself counted; the part has
- * `layers`. */
+/* Layers from that one on in its virtual stage, itself counted, of a part that has `layers`. */
 static inline gint64
 plan_model_cut_rest (const PlanModelCut *self, gint64 layer, gint64 layers)
 {

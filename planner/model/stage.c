@@ -44,6 +44,15 @@ plan_stage_virtual (const PlanStage *self, gint64 number)
                       .n_virtual = 1 };
 }
 
+PlanStage
+plan_stage_whole (const PlanStage *self)
+{
+  return (PlanStage){ .layers = self->layers,
+                      .has_embedding = self->has_embedding,
+                      .has_head = self->has_head,
+                      .n_virtual = 1 };
+}
+
 gint64
 plan_stage_layer (const PlanStage *self, gint64 layer)
 {

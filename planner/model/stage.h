@@ -21,8 +21,9 @@ typedef struct
  * layer are one matrix, the last stage has a copy of it as its output layer. */
 PlanModel plan_stage_model (const PlanStage *self, const PlanModel *whole);
 
-/* One of its virtual stages, whose layers are counted among the stage's own. */
+/* One of its virtual stages, or all of it, with layers counted among the stage's own. */
 PlanStage plan_stage_virtual (const PlanStage *self, gint64 number);
+PlanStage plan_stage_whole (const PlanStage *self);
 
 /* A layer of it among those of the whole model. */
 gint64 plan_stage_layer (const PlanStage *self, gint64 layer);

@@ -498,6 +498,8 @@ fill_in (Plan *self, const PlanModel *model)
     value[PLAN_MBS] = 1;
   if (value[PLAN_SEQ] == PLAN_UNSET)
     value[PLAN_SEQ] = model->max_seq;
+  if (value[PLAN_VPP] > 1 && value[PLAN_PP_GROUP] == value[PLAN_PP])
+    value[PLAN_PP_GROUP] = PLAN_UNSET; /* which means the same */
   if (value[PLAN_SP] == PLAN_UNSET)
     value[PLAN_SP] = value[PLAN_TP] > 1 ? PLAN_SP_ON : PLAN_SP_OFF;
   if (value[PLAN_MAIN_GRADS] == PLAN_MAIN_GRADS_AUTO)

@@ -105,6 +105,14 @@ has_other_fields (const PlanFacts *f)
              || f->value[PLAN_DP_OUTER] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
+/* Where the last group is smaller, the last stage has logits of several micro batches at once. */
+static gboolean
+groups_differ (const PlanFacts *f)
+{
+  return f->value[PLAN_VPP] > 1
+         && plan_micro_batches (f->plan, f->cluster) % plan_stage_group (f->plan) != 0;
+}
+
 static gboolean
 leaves_one_empty (const PlanFacts *f)
 {
@@ -156,6 +164,9 @@ static const PlanRuleEntry unbuilt[] = {
       "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER, PLAN_PARAM_GATHER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-uneven-groups", "the micro batches of interleaved stages (vpp above 1) must be a multiple of pp_group, by default "
+      "pp, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    groups_differ, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },
   { { "not-built-yet-empty-stages", "a pipeline stage without layers is not modelled by this version: use a smaller pp or vpp",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },

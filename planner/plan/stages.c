@@ -141,11 +141,9 @@ plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at, gboolean is_
 {
   const gint64 n_virtual = plan->value[PLAN_VPP];
   const gint64 group = n_virtual > 1 ? plan_stage_group (plan) : micro_batches;
-  const gint64 before = at / (group * n_virtual) * group; /* micro batches of earlier groups */
-  const gint64 size = MIN (group, micro_batches - before);
-  const gint64 inside = at - before * n_virtual, turn = inside / size;
+  const gint64 inside = at % (group * n_virtual), turn = inside / group;
   return (PlanStagePass){ .virtual_stage = is_backward ? n_virtual - 1 - turn : turn,
-                          .micro_batch = before + inside % size };
+                          .micro_batch = at / (group * n_virtual) * group + inside % group };
 }
 
 /* Megatron-LM schedules.py 964-977 where stages are interleaved. */

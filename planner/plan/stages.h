@@ -28,7 +28,7 @@ gint64 plan_stage_passes (const Plan *plan, gint64 micro_batches);
 PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at,
                                gboolean is_backward);
 
-/* Micro batches in a group; the last one may have fewer. */
+/* Micro batches in a group. */
 gint64 plan_stage_group (const Plan *plan);
 
 /* Forward passes that a stage has done when it begins with backward ones (1F1B, interleaved where

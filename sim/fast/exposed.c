@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c; between stages
- * of a pipeline nothing is ever sent here (sim/fast/stages.c). */
+/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c. */
 static const PlanStream precedence[SIM_EXPOSED_STREAMS]
-    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_GATHER,
-        PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE, PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,
+        PLAN_STREAM_PREV,         PLAN_STREAM_GATHER, PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
+        PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
 static guint
 rank_of (PlanStream stream)
@@ -288,10 +288,10 @@ sim_exposed_split (const SimExposed *self, gint64 step_ns, SimShares *out_shares
       now = until;
     }
   *out_shares = (SimShares){ .compute_ns = shares[0],
-                             .exposed_tensor_ns = shares[1] + shares[2],
-                             .exposed_gather_ns = shares[3] + shares[4],
-                             .exposed_reduce_ns = shares[5] + shares[6],
-                             .exposed_copy_ns = shares[7],
-                             .host_ns = shares[8] };
+                             .exposed_tensor_ns = shares[1] + shares[2] + shares[3] + shares[4],
+                             .exposed_gather_ns = shares[5] + shares[6],
+                             .exposed_reduce_ns = shares[7] + shares[8],
+                             .exposed_copy_ns = shares[9],
+                             .host_ns = shares[10] };
   return TRUE;
 }

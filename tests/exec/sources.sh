@@ -27,7 +27,8 @@ fit ()
 
 mean_error () { awk -F, '{ sum += $9 < 0 ? -$9 : $9 } END { print sum / NR }' "$1"; }
 
-fsdplan validate "$runs" --stack megatron --rows --format=csv --db "$db" --params defaults |
+# Runs without pipelines.
+fsdplan validate "$runs" --stack megatron --where pp=1 --rows --format=csv --db "$db" --params defaults |
   awk -F, '$5 == "yes" && $7 { print $1 }' >"$work/ids"
 rows_of "$work/ids" >"$work/all.csv"
 printf 'foundry-0001\nnt-0063\npr3067-a3\n' >"$work/ids"

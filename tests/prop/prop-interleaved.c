@@ -7,6 +7,7 @@
 
 #include "planner/plan/stages.h"
 #include "planner/schedule/check-stages.h"
+#include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/prop/pipelines.h"
 #include "tests/share.h"
@@ -482,6 +483,8 @@ START_TEST (a_step_takes_what_stages_side_by_side_do)
                  "seed %d: %s", _i, error ? error->message : "");
   for (guint i = 0; i < p.n; i++)
     {
+      ck_assert_msg (plan_schedule_check (p.schedules[i], &error), "seed %d, stage %u: %s", _i, i,
+                     error ? error->message : "");
       sim_cost_free (p.costs[i]);
       p.costs[i] = sim_cost_new_constant (p.schedules[i], 1 + (i + (guint)_i) % 3, 0);
     }
@@ -490,6 +493,8 @@ START_TEST (a_step_takes_what_stages_side_by_side_do)
       sim_run_stages (&meeting, (const SimCost *const *)p.costs, p.of->stack, traces, NULL, &error),
       "seed %d: %s", _i, error ? error->message : "");
   const gint64 wanted = run_side_by_side (&p);
+  g_autoptr (SimStages) fast = sim_stages_new (&meeting, (const SimCost *const *)p.costs);
+  ck_assert (!sim_stages_run (fast) || sim_stages_step_ns (fast) == wanted);
   ck_assert_msg (traces[0]->step_ns == wanted,
                  "seed %d: %" G_GINT64_FORMAT " ns, and %" G_GINT64_FORMAT " side by side", _i,
                  traces[0]->step_ns, wanted);

@@ -256,6 +256,7 @@ START_TEST (no_value_is_lost)
                                        "nccl_ub=on",
                                        "stack=megatron strategy=optim",
                                        "stack=megatron strategy=optim pp=2",
+                                       "stack=megatron strategy=optim pp=2 vpp=2",
                                        "stack=megatron strategy=no_shard" };
   const PlanField field = (PlanField)_i;
   const char *const *names = plan_field_names (field);

@@ -42,6 +42,8 @@ static const struct
   { "pp-group", "dgx-h100", "gbs=18 stack=megatron strategy=optim pp=4 vpp=2" },
   { "pp-group", "dgx-h100",
     "gbs=16 stack=megatron strategy=optim pp=4 vpp=2 pp_group=1000000000000000" },
+  { "not-built-yet-uneven-groups", "dgx-h100",
+    "gbs=22 stack=megatron strategy=optim pp=4 vpp=2 pp_group=6" },
   { "not-built-yet-empty-stages", "dgx-h100:17",
     "gbs=272 stack=megatron strategy=optim pp=2 vpp=17 pp_count_embedding=on pp_count_loss=on" },
   { "recompute-within-stage", "dgx-h100",
