@@ -34,13 +34,14 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
   const gint64 mbs = pipeline_some (rand, 1, 2), tp = g_rand_boolean (rand) ? 2 : 1;
   const gint64 n_virtual = is_interleaved ? pipeline_some (rand, 2, 4) : 1;
-  const gint64 m = stages - 1 + pipeline_some (rand, 0, is_interleaved ? 24 : 19);
+  const gint64 group = stages + (pipeline_some (rand, 0, 2) == 0 ? pipeline_some (rand, 0, 3) : 0);
+  const gint64 m = is_interleaved ? group * pipeline_some (rand, 1, 10)
+                                  : stages - 1 + pipeline_some (rand, 0, 19);
   const gint64 devices = plan_cluster_devices (cluster);
   static const char *const recomputes[] = { "none", "full", "selective" };
-  g_autofree char *group
-      = is_interleaved && pipeline_some (rand, 0, 2) == 0
-            ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, stages + pipeline_some (rand, 0, 3))
-            : g_strdup ("");
+  g_autofree char *of_group = is_interleaved && group > stages
+                                  ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, group)
+                                  : g_strdup ("");
   if (devices % (stages * tp) != 0 || m == 0)
     return NULL;
   const gint64 gbs = m * mbs * devices / stages / tp;
@@ -53,7 +54,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       mbs, gbs, model->max_seq, g_rand_boolean (rand) ? "optim" : "no_shard",
       recomputes[g_rand_int_range (rand, 0, 3)],
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
-      g_rand_boolean (rand) ? "" : " recompute_layers=2", group,
+      g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       is_interleaved && g_rand_boolean (rand) ? " pp_count_embedding=on pp_count_loss=on" : "",
       has_experts && g_rand_boolean (rand) ? " ep=2" : "");
   const Plan plan = test_plan (words);
@@ -74,15 +75,17 @@ pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
       g_clear_pointer (&self->cluster, plan_cluster_free);
       g_autofree char *spec = g_strdup_printf (
           "layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=%d,vocab=%d,max_seq=%d,tied=%s%s%s",
-          g_rand_int_range (rand, 2, is_interleaved ? 41 : 17), 64 * scale,
-          32 * scale * g_rand_int_range (rand, 1, 5), g_rand_boolean (rand) ? 4 : 2,
+          is_interleaved ? 12 * g_rand_int_range (rand, 1, 5) - (g_rand_boolean (rand) ? 2 : 0)
+                         : g_rand_int_range (rand, 2, 17),
+          64 * scale, 32 * scale * g_rand_int_range (rand, 1, 5), g_rand_boolean (rand) ? 4 : 2,
           64 * scale * g_rand_int_range (rand, 1, 20), 64 * scale,
           g_rand_boolean (rand) ? "on" : "off",
           g_rand_boolean (rand) ? "" : ",window=16,window_every=2",
           is_interleaved && seed % 4 == 1
               ? ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
               : "");
-      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 4));
+      g_autofree char *nodes
+          = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, is_interleaved ? 7 : 4));
       self->model = plan_model_new (spec, NULL);
       self->cluster = plan_cluster_new (nodes, NULL);
       ck_assert (self->model && self->cluster);
