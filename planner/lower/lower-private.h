@@ -63,6 +63,7 @@ typedef struct
   gint8 inner_group, gather_group, outer_group, tensor_group, context_group, world_group;
   gint8 next_group, prev_group; /* of all stages: exchanges with the next and the previous one */
   gint8 embedding_group;        /* the first and the last stage */
+  gint8 amax_group;             /* ranks that hold the same layers */
   gint8 expert_group, expert_inner_group, expert_gather_group;
   PlanDtype main_params, main_grads, grad_comm;
   PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */

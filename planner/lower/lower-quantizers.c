@@ -23,6 +23,18 @@ n_sites (const PlanLower *self)
   return self->stage.layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
+/* Ranks that hold the same layers: other stages have other ones, and as many or not
+ * (parallel_state.py get_amax_reduction_group: tensor and data parallel with context). */
+static void
+declare_amax_group (PlanLower *self)
+{
+  const guint stages = (guint)self->plan->value[PLAN_PP];
+  const guint of_stage = plan_schedule_ranks (self->schedule) / stages;
+  self->amax_group = stages == 1    ? self->world_group
+                     : of_stage > 1 ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
+                                    : -1;
+}
+
 void
 plan_lower_declare_sites (PlanLower *self)
 {
@@ -35,6 +47,7 @@ plan_lower_declare_sites (PlanLower *self)
     return;
   self->site_history = buffer (self, "site_history", n * PLAN_QUANTIZER_HISTORY);
   self->site_amax = buffer (self, "site_amax", n);
+  declare_amax_group (self);
 }
 
 /* One buffer for all layers, of which a layer's part is meant. */
@@ -104,9 +117,9 @@ plan_lower_rescale (PlanLower *self)
 {
   if (self->site_amax < 0)
     return;
-  if (self->world_group >= 0)
+  if (self->amax_group >= 0)
     {
-      plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->amax_group,
                              PLAN_REFS (ONE (site_amax)), n_sites (self), PLAN_REF_NONE,
                              ONE (exchanged));
       plan_lower_wait (self, ONE (exchanged));

@@ -56,7 +56,9 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       is_interleaved && g_rand_boolean (rand) ? " pp_count_embedding=on pp_count_loss=on" : "",
-      has_experts && g_rand_boolean (rand) ? " ep=2" : "");
+      has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
+      : pipeline_some (rand, 0, 2) == 0 ? " compute=fp8-delayed"
+                                        : "");
   const Plan plan = test_plan (words);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
 }
