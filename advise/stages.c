@@ -6,6 +6,7 @@
 #include "advise/predict.h"
 #include "planner/lower/lower.h"
 #include "planner/schedule/check-stages.h"
+#include "sim/fast/passes.h"
 #include "sim/sim.h"
 
 /* "4-7"; "4" of one layer. */
@@ -136,14 +137,18 @@ summary_of (const PlanTrace *t)
                        .idle_ns = t->idle_ns };
 }
 
-/* Times from the simulation of every op, where the fast one does not apply. */
+/* Times from one step that is simulated op by op. */
 static gboolean
 time_slowly (const AdviseStages *self, SimSummary *out_summaries, guint *out_n_steps,
              GError **error)
 {
   const SimMeeting meeting = meeting_of (self);
-  PlanTrace *traces[SIM_MAX_STAGES];
-  if (!sim_time_stages (&meeting, (const SimCost *const *)self->costs, traces, out_n_steps, error))
+  const SimCost *const *costs = (const SimCost *const *)self->costs;
+  PlanTrace *traces[SIM_MAX_STAGES] = { NULL };
+  SimPasses passes;
+  if (sim_passes_run (&meeting, costs, traces, &passes))
+    *out_n_steps = passes.n_steps;
+  else if (!sim_time_stages (&meeting, costs, traces, out_n_steps, error))
     return FALSE;
   for (guint i = 0; i < self->n; i++)
     {
@@ -211,12 +216,19 @@ gint64
 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps)
 {
   const SimMeeting meeting = meeting_of (self);
-  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  const SimCost *const *costs = (const SimCost *const *)self->costs;
+  g_autoptr (SimStages) stages = sim_stages_new (&meeting, costs);
   g_autofree SimSummary *summaries = NULL;
+  SimPasses passes;
   if (meets_drained (of) && sim_stages_run (stages))
     {
       *out_n_steps = sim_stages_n_steps (stages);
       return sim_stages_step_ns (stages);
+    }
+  if (sim_passes_run (&meeting, costs, NULL, &passes))
+    {
+      *out_n_steps = passes.n_steps;
+      return passes.step_ns;
     }
   summaries = g_new0 (SimSummary, self->n);
   return time_slowly (self, summaries, out_n_steps, NULL) ? summaries[0].step_ns : -1;

@@ -215,6 +215,19 @@ forget_past (SimEngine *self, const SimClock *now)
   }
 }
 
+void
+sim_sharing_add (SimEngine *self, PlanStream stream, const SimLoad *load, const SimClock *begin,
+                 const SimClock *end)
+{
+  SimOccupancy *o = &self->occupancy;
+  SimClock *spell = spell_of (self, stream, o->n[stream]);
+  spell[0] = *begin;
+  spell[1] = *end;
+  o->load[stream][o->n[stream]++] = *load;
+  self->used += packed (load);
+  self->occupied |= 1u << stream;
+}
+
 /* Spells that touch and are alike are one. */
 static void
 add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64 ns)
@@ -235,12 +248,7 @@ add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64
       if (o->n[s] == SIM_SPELLS)
         forget_first (self, s, 1);
     }
-  SimClock *spell = spell_of (self, s, o->n[s]);
-  spell[0] = *start;
-  spell[1] = end;
-  o->load[s][o->n[s]++] = issue->load;
-  self->used += packed (&issue->load);
-  self->occupied |= 1u << s;
+  sim_sharing_add (self, issue->stream, &issue->load, start, &end);
 }
 
 gint64

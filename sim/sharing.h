@@ -18,4 +18,8 @@ G_BEGIN_DECLS
 /* Says how long an op that starts then takes, and lets later ones know. */
 gint64 sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start);
 
+/* Notes a spell of a stream behind those it has, of which there are fewer than SIM_SPELLS. */
+void sim_sharing_add (SimEngine *self, PlanStream stream, const SimLoad *load,
+                      const SimClock *begin, const SimClock *end);
+
 G_END_DECLS

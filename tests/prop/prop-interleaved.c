@@ -7,6 +7,7 @@
 
 #include "planner/plan/stages.h"
 #include "planner/schedule/check-stages.h"
+#include "sim/fast/passes.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/prop/pipelines.h"
@@ -506,6 +507,47 @@ START_TEST (a_step_takes_what_stages_side_by_side_do)
 }
 END_TEST
 
+static gboolean
+are_alike (const PlanTrace *a, const PlanTrace *b)
+{
+  return a->step_ns == b->step_ns && a->idle_ns == b->idle_ns && a->compute_ns == b->compute_ns
+         && a->exposed_tensor_ns == b->exposed_tensor_ns
+         && a->exposed_gather_ns == b->exposed_gather_ns
+         && a->exposed_reduce_ns == b->exposed_reduce_ns && a->host_ns == b->host_ns
+         && a->spans->len == b->spans->len
+         && memcmp (a->spans->data, b->spans->data, a->spans->len * sizeof (PlanSpan)) == 0;
+}
+
+/* Costs as they are, of ops that slow one another down: micro batches that begin as others did are
+ * passed over, and the step is what it is with all of them. */
+START_TEST (passes_known_by_heart_change_nothing)
+{
+  g_auto (Pipeline) p = { 0 };
+  g_autoptr (GError) error = NULL;
+  PlanTrace *wanted[MOST_STAGES], *traces[MOST_STAGES];
+  SimPasses found, again;
+  guint n_steps;
+  pipeline_init (&p, (guint)_i, TRUE);
+  const SimMeeting meeting = { (const PlanSchedule *const *)p.schedules, p.n };
+  const SimCost *const *costs = (const SimCost *const *)p.costs;
+  ck_assert_msg (sim_time_stages (&meeting, costs, wanted, &n_steps, &error), "seed %d: %s", _i,
+                 error ? error->message : "");
+  ck_assert_msg (sim_passes_run (&meeting, costs, NULL, &found), "seed %d", _i);
+  ck_assert_msg (sim_passes_run (&meeting, costs, traces, &again), "seed %d", _i);
+  ck_assert_msg (found.step_ns == wanted[0]->step_ns && found.n_steps == n_steps,
+                 "seed %d: %" G_GINT64_FORMAT " ns after %u steps, not %" G_GINT64_FORMAT
+                 " after %u",
+                 _i, found.step_ns, found.n_steps, wanted[0]->step_ns, n_steps);
+  ck_assert_int_eq (again.step_ns, found.step_ns);
+  for (guint i = 0; i < p.n; i++)
+    {
+      ck_assert_msg (are_alike (traces[i], wanted[i]), "seed %d, stage %u", _i, i);
+      plan_trace_free (traces[i]);
+      plan_trace_free (wanted[i]);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -517,6 +559,7 @@ main (void)
   test_add_share (tcase, passes_come_in_the_order_that_is_described, 60);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, a_step_takes_what_stages_side_by_side_do, 60);
+  test_add_share (tcase, passes_known_by_heart_change_nothing, 100);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -7,6 +7,7 @@
 #include "planner/schedule/check-stages.h"
 #include "planner/schedule/meter.h"
 #include "sim/fast/measure.h"
+#include "sim/fast/passes.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/prop/pipelines.h"
@@ -181,6 +182,9 @@ simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
   g_autoptr (SimStages) fast = sim_stages_new (&meeting, (const SimCost *const *)costs);
   ck_assert_msg (sim_stages_run (fast), "seed %d: something is under way as stages meet", seed);
   const gint64 step_ns = traces[0]->step_ns;
+  SimPasses passes;
+  ck_assert (!sim_passes_run (&meeting, (const SimCost *const *)costs, NULL, &passes)
+             || passes.step_ns == step_ns);
   for (guint i = 0; i < n; i++)
     {
       SimShares shares;

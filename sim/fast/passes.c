@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/fast/passes.h"
+
+#include "sim/engine.h"
+#include "sim/fast/stretch.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+/* What a stage does from a place on up to the next meeting, or to the end of the section. */
+typedef struct
+{
+  SimStretch *stretch;
+  GArray *events;        /* guint32: their ids */
+  PlanCursor begin, end; /* as it was walked */
+  const PlanOp *meeting; /* NULL: the section ends */
+} Way;
+
+/* How much longer each stream is busy than the host. */
+typedef struct
+{
+  gint64 ns[PLAN_N_STREAMS];
+} Ahead;
+
+typedef struct
+{
+  const PlanSchedule *schedule;
+  const SimCost *cost;
+  SimEngine engine;
+  PlanCursor cursor;
+  GPtrArray *ways; /* Way, two per node: in the last iteration of the loop around, and before */
+  const PlanOp *meets;
+  gint64 ready_ns, begin_ns;
+  gint64 period, period_before;
+  Ahead ahead;
+  PlanTrace *trace; /* of the step that is under way; NULL: nobody asks */
+} Stage;
+
+typedef struct
+{
+  const SimMeeting *meeting;
+  Stage *stages;
+  GHashTable *stretches; /* ops -> SimStretch */
+  SimPasses *out;
+} Run;
+
+static void
+free_way (gpointer data)
+{
+  Way *way = data;
+  if (!way)
+    return;
+  g_array_unref (way->events);
+  g_free (way);
+}
+
+static gint64
+host_ns (const Stage *self)
+{
+  return sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at;
+}
+
+static SimIssue
+issue_of (const Stage *self, const PlanCursor *cursor, const PlanOp *op)
+{
+  SimIssue issue = { .kind = sim_issue_kind (op->kind),
+                     .stream = op->stream,
+                     .group = op->group,
+                     .n_waits = op->n_waits,
+                     .wait_level = { -1, -1, -1, -1 },
+                     .record_level = -1,
+                     .record = -1,
+                     .ns = sim_cost_ns (self->cost, cursor->node),
+                     .load = sim_cost_load (self->cost, cursor->node),
+                     .launch_ns = sim_cost_launch_ns (self->cost, cursor->node) };
+  for (guint i = 0; i < op->n_waits; i++)
+    issue.waits[i] = plan_cursor_event (cursor, &op->waits[i]);
+  if (op->record.array >= 0)
+    issue.record = plan_cursor_event (cursor, &op->record);
+  return issue;
+}
+
+static void
+issue (Stage *self, const PlanOp *op)
+{
+  const SimIssue now = issue_of (self, &self->cursor, op);
+  SimClock start;
+  const gint64 ns = sim_engine_issue (&self->engine, &now, &start);
+  gint64 start_ns = start.at - self->begin_ns;
+  if (!self->trace)
+    return;
+  if (now.kind == SIM_ISSUE_HOLD)
+    start_ns = MAX (start_ns, host_ns (self) - self->begin_ns);
+  plan_trace_add_span (self->trace, self->cursor.node, (gint32)plan_cursor_unit (&self->cursor, op),
+                       start_ns, start_ns + ns);
+}
+
+/* The ops of a way as they are being found. */
+typedef struct
+{
+  GByteArray *ops;
+  GArray *events;
+  GHashTable *numbers; /* event id -> its number among them, from 1 */
+} Finding;
+
+static guint32
+number_of (Finding *self, guint32 event)
+{
+  gpointer const key = GUINT_TO_POINTER (event);
+  const guint known = GPOINTER_TO_UINT (g_hash_table_lookup (self->numbers, key));
+  if (known > 0)
+    return known - 1;
+  g_array_append_val (self->events, event);
+  g_hash_table_insert (self->numbers, key, GUINT_TO_POINTER (self->events->len));
+  return self->events->len - 1;
+}
+
+static void
+add_op (Finding *self, const SimIssue *issue)
+{
+  SimStretchOp op;
+  memset (&op, 0, sizeof op); /* padding, too: ops are compared by their bytes */
+  op.ns = issue->ns;
+  op.launch_ns = issue->launch_ns;
+  op.load = issue->load;
+  op.record = issue->record < 0 ? -1 : (gint32)number_of (self, (guint32)issue->record);
+  op.group = issue->group;
+  op.kind = (guint8)issue->kind;
+  op.stream = (guint8)issue->stream;
+  op.n_waits = issue->n_waits;
+  for (guint i = 0; i < issue->n_waits; i++)
+    op.waits[i] = number_of (self, issue->waits[i]);
+  g_byte_array_append (self->ops, (const guint8 *)&op, sizeof op);
+}
+
+/* Whether an event is another one in another iteration of the loop that a way begins in. */
+static gboolean
+is_of_loop (const PlanCursor *begin, const PlanCursor *cursor, const PlanRef *ref)
+{
+  return ref->array >= 0 && ref->loop == 0 && begin->depth > 0
+         && begin->loop[0].node == cursor->loop[0].node;
+}
+
+static gboolean
+is_fixed (const PlanCursor *begin, const PlanCursor *cursor, const PlanOp *op)
+{
+  for (guint i = 0; i < op->n_waits; i++)
+    if (is_of_loop (begin, cursor, &op->waits[i]))
+      return FALSE;
+  return !is_of_loop (begin, cursor, &op->record);
+}
+
+static gboolean
+find_ops (const Run *run, guint stage, Way *way, Finding *finding)
+{
+  const Stage *s = &run->stages[stage];
+  const PlanOp *op;
+  while ((op = plan_cursor_next (&way->end)))
+    {
+      if (!is_fixed (&way->begin, &way->end, op))
+        return FALSE;
+      if (sim_meet_is_meeting (run->meeting, stage, op))
+        break;
+      if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
+        continue;
+      const SimIssue now = issue_of (s, &way->end, op);
+      add_op (finding, &now);
+    }
+  way->meeting = op;
+  return way->end.depth <= 1;
+}
+
+static SimStretch *
+stretch_of (Run *run, GByteArray *ops, guint n_events)
+{
+  g_autoptr (GBytes) key = g_byte_array_free_to_bytes (ops);
+  SimStretch *stretch = g_hash_table_lookup (run->stretches, key);
+  if (!stretch)
+    {
+      stretch = sim_stretch_new (g_bytes_ref (key), n_events);
+      g_hash_table_insert (run->stretches, g_bytes_ref (key), stretch);
+    }
+  return stretch;
+}
+
+/* NULL: what comes depends on the iteration. */
+static Way *
+find_way (Run *run, guint stage)
+{
+  Stage *s = &run->stages[stage];
+  const gboolean is_last = s->cursor.depth > 0 && s->cursor.loop[0].left == 1;
+  gpointer *place = &s->ways->pdata[2 * s->cursor.next + is_last];
+  if (*place)
+    return *place;
+  g_autoptr (GHashTable) numbers = g_hash_table_new (NULL, NULL);
+  Finding finding = { g_byte_array_new (), g_array_new (FALSE, FALSE, sizeof (guint32)), numbers };
+  Way *way = g_new0 (Way, 1);
+  way->begin = way->end = s->cursor;
+  way->events = finding.events;
+  if (s->cursor.depth > 1 || !find_ops (run, stage, way, &finding))
+    {
+      g_byte_array_unref (finding.ops);
+      free_way (way);
+      return NULL;
+    }
+  way->stretch = stretch_of (run, finding.ops, finding.events->len);
+  return *place = way;
+}
+
+/* Goes to where a way ends, which may be in the next iteration. */
+static void
+go_to_end (PlanCursor *cursor, const Way *way)
+{
+  const PlanCursor before = *cursor;
+  *cursor = way->end;
+  if (before.depth == 0 || way->end.depth == 0 || before.loop[0].node != way->end.loop[0].node)
+    return;
+  cursor->loop[0].left += before.loop[0].left - way->begin.loop[0].left;
+  cursor->loop[0].value += before.loop[0].value - way->begin.loop[0].value;
+}
+
+/* Goes through the next stretch, up to a meeting or the end of the section. */
+static gboolean
+pass (Run *run, guint stage)
+{
+  Stage *s = &run->stages[stage];
+  const Way *way = find_way (run, stage);
+  if (!way)
+    return FALSE;
+  run->out->n_simulated
+      += sim_stretch_run (way->stretch, &s->engine, (const guint32 *)(gpointer)way->events->data);
+  run->out->n_ops += sim_stretch_n_ops (way->stretch);
+  go_to_end (&s->cursor, way);
+  s->meets = way->meeting;
+  return TRUE;
+}
+
+/* The same op by op. */
+static void
+walk (const Run *run, guint stage)
+{
+  Stage *s = &run->stages[stage];
+  while ((s->meets = plan_cursor_next (&s->cursor))
+         && !sim_meet_is_meeting (run->meeting, stage, s->meets))
+    if (plan_op_class (s->meets->kind) != PLAN_CLASS_MEMORY)
+      issue (s, s->meets);
+}
+
+static gboolean
+advance (Run *run, guint stage)
+{
+  Stage *s = &run->stages[stage];
+  if (s->trace)
+    walk (run, stage);
+  else if (!pass (run, stage))
+    return FALSE;
+  if (s->meets)
+    {
+      const SimIssue now = issue_of (s, &s->cursor, s->meets);
+      s->ready_ns = sim_engine_ready (&s->engine, &now);
+    }
+  return TRUE;
+}
+
+/* Those who are all there begin what they do together, and go on. */
+static gboolean
+meet (Run *run, const guint *who, guint n)
+{
+  gint64 start_ns = 0;
+  gboolean ok = TRUE;
+  for (guint k = 0; k < n; k++)
+    start_ns = MAX (start_ns, run->stages[who[k]].ready_ns);
+  for (guint k = 0; k < n; k++)
+    {
+      Stage *s = &run->stages[who[k]];
+      if (s->trace)
+        plan_trace_add_wait (s->trace, s->ready_ns - s->begin_ns, start_ns - s->begin_ns);
+      sim_engine_hold (&s->engine, s->meets->stream, start_ns);
+      issue (s, s->meets);
+    }
+  for (guint k = 0; k < n; k++)
+    ok = ok && advance (run, who[k]);
+  return ok;
+}
+
+/* Stages in a ring: each is asked again once another one has gone on. */
+static gboolean
+run_meetings (Run *run)
+{
+  const guint n = run->meeting->n;
+  const PlanOp *ops[SIM_MAX_STAGES];
+  guint who[SIM_MAX_STAGES];
+  for (guint i = 0; i < n; i++)
+    ops[i] = run->stages[i].meets;
+  for (guint stage = 0, idle = 0; idle < n; stage = (stage + 1) % n)
+    {
+      const guint n_meet = ops[stage] ? sim_meet_all (run->meeting, stage, ops, who) : 0;
+      idle = n_meet > 0 ? 0 : idle + 1;
+      if (n_meet > 0 && !meet (run, who, n_meet))
+        return FALSE;
+      for (guint k = 0; k < n_meet; k++)
+        ops[who[k]] = run->stages[who[k]].meets;
+    }
+  for (guint i = 0; i < n; i++)
+    if (ops[i])
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+run_section (Run *run, PlanSection section)
+{
+  const guint n = run->meeting->n;
+  for (guint i = 0; i < n; i++)
+    {
+      Stage *s = &run->stages[i];
+      plan_cursor_start (&s->cursor, s->schedule, section);
+      s->begin_ns = host_ns (s);
+      if (!advance (run, i))
+        return FALSE;
+    }
+  if (!run_meetings (run))
+    return FALSE;
+  for (guint i = 0; i < n; i++)
+    {
+      Stage *s = &run->stages[i];
+      s->period_before = s->period;
+      s->period = host_ns (s) - s->begin_ns;
+    }
+  return TRUE;
+}
+
+static Ahead
+ahead_of (const Stage *self)
+{
+  Ahead ahead;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    ahead.ns[s]
+        = MAX (sim_engine_clock (&self->engine, SIM_CLOCK_STREAMS + s)->at - host_ns (self), 0);
+  return ahead;
+}
+
+/* Whether the last step left every stage as the one before did. */
+static gboolean
+is_steady (Run *run)
+{
+  gboolean is_steady = TRUE;
+  for (guint i = 0; i < run->meeting->n; i++)
+    {
+      Stage *s = &run->stages[i];
+      const Ahead now = ahead_of (s);
+      is_steady
+          = is_steady && s->period == s->period_before && memcmp (&now, &s->ahead, sizeof now) == 0;
+      s->ahead = now;
+    }
+  return is_steady;
+}
+
+static gboolean
+run_steps (Run *run)
+{
+  guint steps = 0;
+  if (!run_section (run, PLAN_SECTION_SETUP))
+    return FALSE;
+  for (guint i = 0; i < run->meeting->n; i++)
+    {
+      run->stages[i].ahead = ahead_of (&run->stages[i]);
+      run->stages[i].period = -1;
+    }
+  do
+    if (!run_section (run, PLAN_SECTION_STEP))
+      return FALSE;
+  while (!is_steady (run) && ++steps < SIM_MAX_STEPS);
+  run->out->n_steps = steps + 2;
+  return TRUE;
+}
+
+static gboolean
+run_last (Run *run, PlanTrace **out_traces)
+{
+  for (guint i = 0; i < run->meeting->n && out_traces; i++)
+    run->stages[i].trace = out_traces[i] = plan_trace_new ("sim");
+  if (!run_section (run, PLAN_SECTION_STEP))
+    return FALSE;
+  run->out->step_ns = run->stages[0].period;
+  for (guint i = 0; i < run->meeting->n && out_traces; i++)
+    {
+      out_traces[i]->step_ns = run->stages[i].period;
+      plan_trace_attribute (out_traces[i], run->stages[i].schedule);
+    }
+  return TRUE;
+}
+
+static void
+stage_init (Stage *self, const PlanSchedule *schedule, const SimCost *cost)
+{
+  self->schedule = schedule;
+  self->cost = cost;
+  self->ways = g_ptr_array_new_with_free_func (free_way);
+  g_ptr_array_set_size (self->ways, (gint)(2 * plan_schedule_n_nodes (schedule) + 2));
+  sim_engine_init (&self->engine, schedule, cost);
+}
+
+gboolean
+sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs, PlanTrace **out_traces,
+                SimPasses *out_passes)
+{
+  g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
+  g_autofree Stage *stages = g_new0 (Stage, meeting->n);
+  g_autoptr (GHashTable) stretches = g_hash_table_new_full (
+      g_bytes_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
+  Run run = { meeting, stages, stretches, out_passes };
+  *out_passes = (SimPasses){ 0 };
+  if (sim_cost_is_serial (costs[0]))
+    return FALSE;
+  for (guint i = 0; i < meeting->n; i++)
+    stage_init (&stages[i], meeting->schedules[i], costs[i]);
+  const gboolean ok = run_steps (&run) && run_last (&run, out_traces);
+  for (guint i = 0; i < meeting->n; i++)
+    {
+      g_ptr_array_unref (stages[i].ways);
+      sim_engine_clear (&stages[i].engine);
+      if (!ok && out_traces)
+        g_clear_pointer (&out_traces[i], plan_trace_free);
+    }
+  return ok;
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/fast/stretch.h"
+
+#include "sim/sharing.h"
+
+#include <string.h>
+
+#define MAX_VISITS 64 /* that are remembered of a stretch */
+
+/* A clock of the engine, events by their number in the stretch, and its time from the start. */
+typedef struct
+{
+  guint32 clock;
+  gboolean decides; /* some op began then; else: none did if it is no later */
+  gint64 ns;
+} Mark;
+
+typedef struct
+{
+  guint stream;
+  SimLoad load;
+  gint64 begin_ns, end_ns;
+} Spell;
+
+/* What it came to once, all times from its start. */
+typedef struct
+{
+  GArray *found;           /* Mark: clocks that it began with */
+  GArray *left;            /* Mark: clocks that it set */
+  GArray *beside, *behind; /* Spell: under way as its first op began, and as it ended */
+  gint64 first_ns;         /* when that was */
+  Mark host;               /* as it began */
+  gboolean sets_host;
+  gint64 host_ns; /* as it ended; where it is not set: added */
+} Visit;
+
+/* What is known of a clock while a stretch is run for the first time. */
+typedef struct
+{
+  gint64 found_ns; /* as it began */
+  gint64 until_ns; /* it may be as late as that and decides nothing */
+  gboolean is_set, is_read, decides;
+} Watch;
+
+struct _SimStretch
+{
+  GBytes *ops;
+  guint n_events;
+  GArray *leads;          /* guint32: clocks that its first op of compute waits for, */
+  gint64 lead_launch_ns;  /* beside the host, that long after it began */
+  gboolean is_remembered; /* it has such an op */
+  GPtrArray *visits;      /* Visit */
+  guint next_lost;        /* of them, where there is no room for more */
+};
+
+static void
+free_visit (gpointer data)
+{
+  Visit *visit = data;
+  g_array_unref (visit->found);
+  g_array_unref (visit->left);
+  g_array_unref (visit->beside);
+  g_array_unref (visit->behind);
+  g_free (visit);
+}
+
+static const SimStretchOp *
+ops_of (const SimStretch *self, gsize *out_n)
+{
+  const SimStretchOp *ops = g_bytes_get_data (self->ops, out_n);
+  *out_n /= sizeof *ops;
+  return ops;
+}
+
+/* Calls `visit` with every clock that an op waits for, but for the host's. */
+static void
+each_operand (const SimStretchOp *op, void (*visit) (gpointer data, guint32 clock), gpointer data)
+{
+  visit (data, SIM_CLOCK_STREAMS + op->stream);
+  if (op->group >= 0)
+    visit (data, SIM_CLOCK_GROUPS + (guint32)op->group);
+  for (guint i = 0; i < op->n_waits; i++)
+    visit (data, SIM_CLOCK_EVENTS + op->waits[i]);
+}
+
+/* Calls it with every clock that an op sets. */
+static void
+each_result (const SimStretchOp *op, void (*visit) (gpointer data, guint32 clock), gpointer data)
+{
+  if (op->kind == SIM_ISSUE_SYNC)
+    return;
+  visit (data, SIM_CLOCK_STREAMS + op->stream);
+  if (op->kind == SIM_ISSUE_WORK && op->group >= 0)
+    visit (data, SIM_CLOCK_GROUPS + (guint32)op->group);
+  if (op->record >= 0)
+    visit (data, SIM_CLOCK_EVENTS + (guint32)op->record);
+}
+
+typedef struct
+{
+  gboolean *is_set; /* by clock */
+  GArray *leads;
+} Leads;
+
+static void
+add_lead (gpointer data, guint32 clock)
+{
+  Leads *self = data;
+  if (!self->is_set[clock])
+    g_array_append_val (self->leads, clock);
+}
+
+static void
+note_set (gpointer data, guint32 clock)
+{
+  gboolean *is_set = data;
+  is_set[clock] = TRUE;
+}
+
+static void
+find_leads (SimStretch *self)
+{
+  gsize n;
+  const SimStretchOp *ops = ops_of (self, &n);
+  g_autofree gboolean *is_set = g_new0 (gboolean, SIM_CLOCK_EVENTS + self->n_events);
+  Leads leads = { is_set, self->leads };
+  for (gsize i = 0; i < n && !self->is_remembered; i++)
+    {
+      const gboolean is_work = ops[i].kind == SIM_ISSUE_WORK;
+      self->lead_launch_ns += is_work ? ops[i].launch_ns : 0;
+      if (ops[i].stream == PLAN_STREAM_COMPUTE)
+        each_operand (&ops[i], add_lead, &leads);
+      self->is_remembered = is_work && ops[i].stream == PLAN_STREAM_COMPUTE;
+      each_result (&ops[i], note_set, is_set);
+    }
+}
+
+SimStretch *
+sim_stretch_new (GBytes *ops, guint n_events)
+{
+  SimStretch *self = g_new0 (SimStretch, 1);
+  self->ops = ops;
+  self->n_events = n_events;
+  self->leads = g_array_new (FALSE, FALSE, sizeof (guint32));
+  self->visits = g_ptr_array_new_with_free_func (free_visit);
+  find_leads (self);
+  return self;
+}
+
+void
+sim_stretch_free (SimStretch *self)
+{
+  if (!self)
+    return;
+  g_bytes_unref (self->ops);
+  g_array_unref (self->leads);
+  g_ptr_array_unref (self->visits);
+  g_free (self);
+}
+
+static SimClock *
+clock_of (const SimEngine *engine, const guint32 *events, guint32 clock)
+{
+  return sim_engine_clock (engine, clock < SIM_CLOCK_EVENTS
+                                       ? clock
+                                       : SIM_CLOCK_EVENTS + events[clock - SIM_CLOCK_EVENTS]);
+}
+
+/* Where its first op of compute begins, unless that waits for something of the stretch, too. */
+static gint64
+start_of (const SimStretch *self, const SimEngine *engine, const guint32 *events)
+{
+  gint64 start = sim_engine_clock (engine, SIM_CLOCK_HOST)->at + self->lead_launch_ns;
+  for (guint i = 0; i < self->leads->len; i++)
+    start = MAX (start, clock_of (engine, events, g_array_index (self->leads, guint32, i))->at);
+  return start;
+}
+
+static SimClock *
+edges_of (const SimEngine *engine, guint stream, guint spell)
+{
+  return sim_engine_clock (engine, SIM_CLOCK_SPELLS + (stream * SIM_SPELLS + spell) * 2);
+}
+
+typedef struct
+{
+  PlanStream stream;
+  guint32 clock;
+} Waiting;
+
+/* A stretch on its way through an engine, for the first time. */
+typedef struct
+{
+  SimEngine *engine;
+  const guint32 *events;
+  Watch *watches;     /* by clock */
+  GArray *waiting;    /* Waiting: clocks that a stream waits for, of which no op has begun yet */
+  Watch host;         /* as it began, */
+  gint64 launched_ns; /* to which so much was added */
+  gint64 first_ns;    /* when the first op began */
+  gint64 ready_ns;    /* when the op at hand began */
+  PlanStream stream;  /* its own */
+} Run;
+
+/* Notes that something began at `ready_ns` that waited for a clock, among others. */
+static void
+judge (Watch *watch, gint64 found_ns, gint64 ready_ns)
+{
+  watch->decides = watch->decides || found_ns == ready_ns;
+  watch->until_ns = MIN (watch->until_ns, ready_ns);
+}
+
+/* Before the op at hand sets it. */
+static void
+look_at (gpointer data, guint32 clock)
+{
+  Run *self = data;
+  Watch *watch = &self->watches[clock];
+  if (watch->is_set || watch->is_read)
+    return;
+  watch->is_read = TRUE;
+  watch->until_ns = G_MAXINT64;
+  watch->found_ns = clock_of (self->engine, self->events, clock)->at;
+}
+
+static void
+judge_operand (gpointer data, guint32 clock)
+{
+  Run *self = data;
+  Watch *watch = &self->watches[clock];
+  if (!watch->is_set)
+    judge (watch, watch->found_ns, self->ready_ns);
+}
+
+/* A stream that only waits has begun nothing: what decides is known when it does. */
+static void
+put_off (gpointer data, guint32 clock)
+{
+  Run *self = data;
+  const Waiting waiting = { self->stream, clock };
+  if (!self->watches[clock].is_set)
+    g_array_append_val (self->waiting, waiting);
+}
+
+static void
+judge_waiting (Run *self, PlanStream stream, gint64 ready_ns)
+{
+  for (guint i = 0; i < self->waiting->len; i++)
+    {
+      const Waiting *waiting = &g_array_index (self->waiting, Waiting, i);
+      if (waiting->stream == stream)
+        judge (&self->watches[waiting->clock], self->watches[waiting->clock].found_ns, ready_ns);
+    }
+}
+
+static void
+forget_waiting (Run *self, PlanStream stream)
+{
+  for (guint i = self->waiting->len; i-- > 0;)
+    if (g_array_index (self->waiting, Waiting, i).stream == stream)
+      g_array_remove_index_fast (self->waiting, i);
+}
+
+static void
+judge_host (Run *self, const SimStretchOp *op)
+{
+  const gint64 rest_ns = self->ready_ns - self->launched_ns;
+  if (op->kind != SIM_ISSUE_HOLD && !self->host.is_set)
+    judge (&self->host, self->host.found_ns, rest_ns);
+  self->host.is_set = self->host.is_set || op->kind == SIM_ISSUE_SYNC;
+}
+
+static void
+set_clock (gpointer data, guint32 clock)
+{
+  ((Run *)data)->watches[clock].is_set = TRUE;
+}
+
+static SimIssue
+issue_of (const guint32 *events, const SimStretchOp *op)
+{
+  SimIssue issue = { .kind = (SimIssueKind)op->kind,
+                     .stream = (PlanStream)op->stream,
+                     .group = op->group,
+                     .n_waits = op->n_waits,
+                     .wait_level = { -1, -1, -1, -1 },
+                     .record_level = -1,
+                     .record = op->record < 0 ? -1 : (gint64)events[op->record],
+                     .ns = op->ns,
+                     .load = op->load,
+                     .launch_ns = op->launch_ns };
+  for (guint i = 0; i < op->n_waits; i++)
+    issue.waits[i] = events[op->waits[i]];
+  return issue;
+}
+
+static void
+run_op (Run *self, const SimStretchOp *op)
+{
+  const SimIssue issue = issue_of (self->events, op);
+  SimClock start;
+  each_operand (op, look_at, self);
+  sim_engine_issue (self->engine, &issue, &start);
+  self->ready_ns = start.at;
+  self->stream = issue.stream;
+  if (op->kind == SIM_ISSUE_WORK)
+    {
+      self->launched_ns += op->launch_ns;
+      self->first_ns = MIN (self->first_ns, start.at);
+    }
+  judge_host (self, op);
+  if (op->kind == SIM_ISSUE_HOLD && op->record < 0)
+    each_operand (op, put_off, self);
+  else
+    {
+      each_operand (op, judge_operand, self);
+      judge_waiting (self, issue.stream, start.at);
+    }
+  if (op->kind == SIM_ISSUE_WORK)
+    forget_waiting (self, issue.stream);
+  each_result (op, set_clock, self);
+}
+
+/* Spells that are not over at a time. */
+static GArray *
+spells_after (const SimEngine *engine, gint64 ns)
+{
+  GArray *spells = g_array_new (FALSE, FALSE, sizeof (Spell));
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    for (guint i = 0; i < engine->occupancy.n[s]; i++)
+      {
+        const SimClock *edges = edges_of (engine, s, i);
+        const Spell spell = { s, engine->occupancy.load[s][i], edges[0].at, edges[1].at };
+        if (spell.end_ns > ns)
+          g_array_append_val (spells, spell);
+      }
+  return spells;
+}
+
+static void
+count_from (GArray *spells, gint64 start_ns)
+{
+  for (guint i = 0; i < spells->len; i++)
+    {
+      g_array_index (spells, Spell, i).begin_ns -= start_ns;
+      g_array_index (spells, Spell, i).end_ns -= start_ns;
+    }
+}
+
+static void
+drop_over (GArray *spells, gint64 ns)
+{
+  guint kept = 0;
+  for (guint i = 0; i < spells->len; i++)
+    if (g_array_index (spells, Spell, i).end_ns > ns)
+      g_array_index (spells, Spell, kept++) = g_array_index (spells, Spell, i);
+  g_array_set_size (spells, kept);
+}
+
+static Mark
+mark_found (guint32 clock, const Watch *watch, gint64 start_ns)
+{
+  return (Mark){ clock, watch->decides,
+                 (watch->decides ? watch->found_ns : watch->until_ns) - start_ns };
+}
+
+static Visit *
+visit_of (const SimStretch *self, const Run *run, GArray *beside, gint64 start_ns)
+{
+  Visit *visit = g_new0 (Visit, 1);
+  const gint64 host_ns = sim_engine_clock (run->engine, SIM_CLOCK_HOST)->at;
+  visit->found = g_array_new (FALSE, FALSE, sizeof (Mark));
+  visit->left = g_array_new (FALSE, FALSE, sizeof (Mark));
+  for (guint32 clock = 0; clock < SIM_CLOCK_EVENTS + self->n_events; clock++)
+    {
+      const Watch *watch = &run->watches[clock];
+      const Mark found = mark_found (clock, watch, start_ns);
+      if (watch->is_read)
+        g_array_append_val (visit->found, found);
+      if (watch->is_set)
+        {
+          const gint64 at = clock_of (run->engine, run->events, clock)->at;
+          const Mark left = { clock, TRUE, at - start_ns };
+          g_array_append_val (visit->left, left);
+        }
+    }
+  drop_over (beside, run->first_ns);
+  visit->beside = beside;
+  visit->behind = spells_after (run->engine, G_MININT64);
+  count_from (visit->beside, start_ns);
+  count_from (visit->behind, start_ns);
+  visit->first_ns = run->first_ns - start_ns;
+  visit->host = mark_found (SIM_CLOCK_HOST, &run->host, start_ns);
+  visit->sets_host = run->host.is_set;
+  visit->host_ns = run->host.is_set ? host_ns - start_ns : run->launched_ns;
+  return visit;
+}
+
+static void
+remember (SimStretch *self, Visit *visit)
+{
+  if (self->visits->len < MAX_VISITS)
+    {
+      g_ptr_array_add (self->visits, visit);
+      return;
+    }
+  free_visit (self->visits->pdata[self->next_lost]);
+  self->visits->pdata[self->next_lost] = visit;
+  self->next_lost = (self->next_lost + 1) % MAX_VISITS;
+}
+
+static void
+run_first (SimStretch *self, SimEngine *engine, const guint32 *events, gint64 start_ns)
+{
+  gsize n;
+  const SimStretchOp *ops = ops_of (self, &n);
+  g_autofree Watch *watches = g_new0 (Watch, SIM_CLOCK_EVENTS + self->n_events);
+  g_autoptr (GArray) waiting = g_array_new (FALSE, FALSE, sizeof (Waiting));
+  GArray *beside = spells_after (engine, G_MININT64);
+  Run run = { .engine = engine,
+              .events = events,
+              .watches = watches,
+              .waiting = waiting,
+              .host = { .found_ns = sim_engine_clock (engine, SIM_CLOCK_HOST)->at,
+                        .until_ns = G_MAXINT64 },
+              .first_ns = G_MAXINT64 };
+  for (gsize i = 0; i < n; i++)
+    run_op (&run, &ops[i]);
+  for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
+    judge_waiting (&run, s, sim_engine_clock (engine, SIM_CLOCK_STREAMS + s)->at);
+  remember (self, visit_of (self, &run, beside, start_ns));
+}
+
+static gboolean
+is_as_marked (const Mark *mark, gint64 ns)
+{
+  return mark->decides ? ns == mark->ns : ns <= mark->ns;
+}
+
+static gboolean
+has_spells (const Visit *visit, const SimEngine *engine, gint64 start_ns)
+{
+  guint k = 0;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    for (guint i = 0; i < engine->occupancy.n[s]; i++)
+      {
+        const SimClock *edges = edges_of (engine, s, i);
+        if (edges[1].at - start_ns <= visit->first_ns)
+          continue;
+        if (k == visit->beside->len)
+          return FALSE;
+        const Spell *spell = &g_array_index (visit->beside, Spell, k++);
+        if (spell->stream != s || spell->begin_ns != edges[0].at - start_ns
+            || spell->end_ns != edges[1].at - start_ns
+            || memcmp (&spell->load, &engine->occupancy.load[s][i], sizeof spell->load) != 0)
+          return FALSE;
+      }
+  return k == visit->beside->len;
+}
+
+static gboolean
+begins_so (const Visit *visit, const SimEngine *engine, const guint32 *events, gint64 start_ns)
+{
+  if (!is_as_marked (&visit->host, sim_engine_clock (engine, SIM_CLOCK_HOST)->at - start_ns))
+    return FALSE;
+  for (guint i = 0; i < visit->found->len; i++)
+    {
+      const Mark *mark = &g_array_index (visit->found, Mark, i);
+      if (!is_as_marked (mark, clock_of (engine, events, mark->clock)->at - start_ns))
+        return FALSE;
+    }
+  return has_spells (visit, engine, start_ns);
+}
+
+static void
+set_spells (SimEngine *engine, const GArray *spells, gint64 start_ns)
+{
+  SimOccupancy *o = &engine->occupancy;
+  memset (sim_engine_clock (engine, SIM_CLOCK_SPELLS), 0,
+          (SIM_CLOCK_EVENTS - SIM_CLOCK_SPELLS) * sizeof (SimClock));
+  *o = (SimOccupancy){ 0 };
+  engine->occupied = 0;
+  engine->used = 0;
+  for (guint i = 0; i < spells->len; i++)
+    {
+      const Spell *spell = &g_array_index (spells, Spell, i);
+      const SimClock begin = { .at = spell->begin_ns + start_ns };
+      const SimClock end = { .at = spell->end_ns + start_ns };
+      sim_sharing_add (engine, (PlanStream)spell->stream, &spell->load, &begin, &end);
+    }
+}
+
+static void
+come_to (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 start_ns)
+{
+  gint64 *host_ns = &sim_engine_clock (engine, SIM_CLOCK_HOST)->at;
+  *host_ns = visit->host_ns + (visit->sets_host ? start_ns : *host_ns);
+  for (guint i = 0; i < visit->left->len; i++)
+    {
+      const Mark *mark = &g_array_index (visit->left, Mark, i);
+      clock_of (engine, events, mark->clock)->at = mark->ns + start_ns;
+    }
+  set_spells (engine, visit->behind, start_ns);
+}
+
+guint
+sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
+{
+  gsize n;
+  const SimStretchOp *ops = ops_of (self, &n);
+  const gint64 start_ns = start_of (self, engine, events);
+  for (guint i = self->visits->len; i-- > 0;)
+    if (begins_so (self->visits->pdata[i], engine, events, start_ns))
+      {
+        come_to (self->visits->pdata[i], engine, events, start_ns);
+        return 0;
+      }
+  if (self->is_remembered)
+    run_first (self, engine, events, start_ns);
+  for (gsize i = 0; i < n && !self->is_remembered; i++)
+    {
+      const SimIssue issue = issue_of (events, &ops[i]);
+      SimClock start;
+      sim_engine_issue (engine, &issue, &start);
+    }
+  return (guint)n;
+}
+
+guint
+sim_stretch_n_ops (const SimStretch *self)
+{
+  gsize n;
+  ops_of (self, &n);
+  return (guint)n;
+}
