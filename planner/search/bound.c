@@ -241,11 +241,13 @@ plan_bound_communicator_bytes (const PlanCase *of)
             : 0;
   const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
   const gboolean has_stages = value[PLAN_PP] > 1;
-  const guint n = has_stages + (value[PLAN_VPP] > 1) + (has_stages && of->model->tied_embeddings)
-                  + (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
-                  + (inner > 1) + (inner > 1 && has_gather_group)
-                  + (plan_cluster_devices (of->cluster) > 1) + (value[PLAN_EP] > 1)
-                  + (of_experts > 1) + (of_experts > 1 && has_gather_group);
+  const gboolean shares_magnitudes
+      = has_stages && value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && all * value[PLAN_TP] > 1;
+  const guint n = has_stages + (value[PLAN_VPP] > 1) + shares_magnitudes
+                  + (has_stages && of->model->tied_embeddings) + (value[PLAN_TP] > 1)
+                  + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
+                  + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
+                  + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
   return n * of->stack->communicator_bytes;
 }
 
