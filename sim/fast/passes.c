@@ -30,7 +30,8 @@ typedef struct
   const SimCost *cost;
   SimEngine engine;
   PlanCursor cursor;
-  GPtrArray *ways; /* Way, two per node: in the last iteration of the loop around, and before */
+  guint32 *numbers; /* by event: as Finding has them */
+  GPtrArray *ways;  /* Way, two per node: in the last iteration of the loop around, and before */
   const PlanOp *meets;
   gint64 ready_ns, begin_ns;
   gint64 period, period_before;
@@ -102,19 +103,18 @@ typedef struct
 {
   GByteArray *ops;
   GArray *events;
-  GHashTable *numbers; /* event id -> its number among them, from 1 */
+  guint32 *numbers; /* by event: its number among them, if they have it there; else anything */
 } Finding;
 
 static guint32
 number_of (Finding *self, guint32 event)
 {
-  gpointer const key = GUINT_TO_POINTER (event);
-  const guint known = GPOINTER_TO_UINT (g_hash_table_lookup (self->numbers, key));
-  if (known > 0)
-    return known - 1;
+  const guint32 number = self->numbers[event];
+  if (number < self->events->len && g_array_index (self->events, guint32, number) == event)
+    return number;
+  self->numbers[event] = self->events->len;
   g_array_append_val (self->events, event);
-  g_hash_table_insert (self->numbers, key, GUINT_TO_POINTER (self->events->len));
-  return self->events->len - 1;
+  return self->numbers[event];
 }
 
 static void
@@ -139,8 +139,7 @@ add_op (Finding *self, const SimIssue *issue)
 static gboolean
 is_of_loop (const PlanCursor *begin, const PlanCursor *cursor, const PlanRef *ref)
 {
-  return ref->array >= 0 && ref->loop == 0 && begin->depth > 0
-         && begin->loop[0].node == cursor->loop[0].node;
+  return ref->array >= 0 && ref->loop == 0 && begin->loop[0].node == cursor->loop[0].node;
 }
 
 static gboolean
@@ -159,7 +158,7 @@ find_ops (const Run *run, guint stage, Way *way, Finding *finding)
   const PlanOp *op;
   while ((op = plan_cursor_next (&way->end)))
     {
-      if (!is_fixed (&way->begin, &way->end, op))
+      if (way->begin.depth > 0 && !is_fixed (&way->begin, &way->end, op))
         return FALSE;
       if (sim_meet_is_meeting (run->meeting, stage, op))
         break;
@@ -194,8 +193,8 @@ find_way (Run *run, guint stage)
   gpointer *place = &s->ways->pdata[2 * s->cursor.next + is_last];
   if (*place)
     return *place;
-  g_autoptr (GHashTable) numbers = g_hash_table_new (NULL, NULL);
-  Finding finding = { g_byte_array_new (), g_array_new (FALSE, FALSE, sizeof (guint32)), numbers };
+  Finding finding
+      = { g_byte_array_new (), g_array_new (FALSE, FALSE, sizeof (guint32)), s->numbers };
   Way *way = g_new0 (Way, 1);
   way->begin = way->end = s->cursor;
   way->events = finding.events;
@@ -400,7 +399,16 @@ stage_init (Stage *self, const PlanSchedule *schedule, const SimCost *cost)
   self->cost = cost;
   self->ways = g_ptr_array_new_with_free_func (free_way);
   g_ptr_array_set_size (self->ways, (gint)(2 * plan_schedule_n_nodes (schedule) + 2));
+  self->numbers = g_new0 (guint32, plan_schedule_n_event_ids (schedule) + 1);
   sim_engine_init (&self->engine, schedule, cost);
+}
+
+static void
+stage_clear (Stage *self)
+{
+  g_ptr_array_unref (self->ways);
+  g_free (self->numbers);
+  sim_engine_clear (&self->engine);
 }
 
 gboolean
@@ -420,8 +428,7 @@ sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs, PlanTrac
   const gboolean ok = run_steps (&run) && run_last (&run, out_traces);
   for (guint i = 0; i < meeting->n; i++)
     {
-      g_ptr_array_unref (stages[i].ways);
-      sim_engine_clear (&stages[i].engine);
+      stage_clear (&stages[i]);
       if (!ok && out_traces)
         g_clear_pointer (&out_traces[i], plan_trace_free);
     }

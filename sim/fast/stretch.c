@@ -51,7 +51,7 @@ struct _SimStretch
   GArray *leads;          /* guint32: clocks that its first op of compute waits for, */
   gint64 lead_launch_ns;  /* beside the host, that long after it began */
   gboolean is_remembered; /* it has such an op */
-  GPtrArray *visits;      /* Visit */
+  GPtrArray *visits;      /* Visit: the one that was last met again comes last */
   guint next_lost;        /* of them, where there is no room for more */
 };
 
@@ -505,6 +505,15 @@ come_to (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 st
   set_spells (engine, visit->behind, start_ns);
 }
 
+static void
+bring_forward (SimStretch *self, guint i)
+{
+  gpointer *visits = self->visits->pdata, *last = &visits[self->visits->len - 1];
+  gpointer const met = visits[i];
+  visits[i] = *last;
+  *last = met;
+}
+
 guint
 sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
 {
@@ -515,6 +524,7 @@ sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
     if (begins_so (self->visits->pdata[i], engine, events, start_ns))
       {
         come_to (self->visits->pdata[i], engine, events, start_ns);
+        bring_forward (self, i);
         return 0;
       }
   if (self->is_remembered)
