@@ -5,6 +5,7 @@
 
 #include "advise/predict.h"
 #include "planner/lower/lower.h"
+#include "planner/model/layer-kinds.h"
 #include "planner/plan/stages.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
@@ -310,6 +311,18 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return ns;
 }
 
+/* The same layers on the same stages in one pass each. */
+static Plan
+uncut (const Plan *resolved)
+{
+  Plan plan = *resolved;
+  plan.value[PLAN_VPP] = 1;
+  plan.value[PLAN_PP_GROUP] = PLAN_UNSET;
+  if (plan.value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK)
+    plan.value[PLAN_RECOMPUTE_LAYERS] *= resolved->value[PLAN_VPP];
+  return plan;
+}
+
 /* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
  * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
  * backward pass (the last gradient on its way up); the larger of the last two stages' bounds. The
@@ -337,6 +350,47 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   return MAX (most, before + n * stage_floor_ns (self, resolved, last));
 }
 
+static gboolean
+has_one_kind (const PlanModel *model, gint64 seq)
+{
+  gint64 layers[PLAN_N_LAYER_KINDS];
+  guint n = 0;
+  plan_model_count_kinds (model, seq, layers);
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    n += layers[kind] > 0;
+  return n == 1;
+}
+
+/* The same of interleaved stages. Only the first virtual stages are on the way down and up, and
+ * while a stage waits its host may go ahead, which it does not where exchanges are awaited. Where
+ * layers differ, the first ones may be the quickest. */
+static gint64
+interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
+{
+  const AdviseInput *input = self->input;
+  const gint64 n = plan_micro_batches (resolved, input->cluster);
+  const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
+  const Plan plan = uncut (resolved);
+  const Work inner = find_work (self, &plan, some), end = find_work (self, &plan, last);
+  const PlanStage of_inner = plan_stage_of (input->model, stack, resolved, some);
+  const gint64 first_layers = plan_stage_virtual (&of_inner, 0).layers;
+  const gint64 way_ns = has_one_kind (input->model, plan.value[PLAN_SEQ])
+                            ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
+                            : 0;
+  gint64 before = 0, most = 0;
+  for (gint64 stage = 0; stage < last; stage++)
+    {
+      const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
+      if (here.layers < of_inner.layers)
+        continue;
+      most = MAX (before + n * chain_ns (&inner, &plan), n * stage_floor_ns (self, &plan, some));
+      before += plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
+    }
+  most = MAX (most, before + n * chain_ns (&end, &plan));
+  return MAX (most, n * stage_floor_ns (self, &plan, last));
+}
+
 /* Every micro batch; of a pipeline's stages the busiest has its even share of them at least, which
  * is found soonest. */
 static gint64
@@ -351,10 +405,10 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
-  /* Interleaved stages fill and drain sooner than the others' bound says. */
-  return stages == 1 || resolved->value[PLAN_VPP] > 1 || even > enough_ns
-             ? even
-             : MAX (even, pipeline_floor_ns (self, resolved, FALSE));
+  if (stages == 1 || even > enough_ns)
+    return even;
+  return MAX (even, resolved->value[PLAN_VPP] > 1 ? interleaved_floor_ns (self, resolved)
+                                                  : pipeline_floor_ns (self, resolved, FALSE));
 }
 
 /* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
