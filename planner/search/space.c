@@ -8,6 +8,7 @@
 #include "planner/layout/layout.h"
 #include "planner/lower/hazards.h"
 #include "planner/plan/stack.h"
+#include "planner/search/cuts.h"
 
 #include <string.h>
 
@@ -125,25 +126,20 @@ add_powers (PlanSpace *self, PlanField field, gint64 most)
     ADD (axis, field, value);
 }
 
-/* Stages that divide the layers, or that do with embedding and loss counted as one each. Where
- * weights are gathered beside compute, one stage after the other waits for its own as the pipeline
- * fills; else all gather at once. */
 static void
-add_stages (PlanSpace *self)
+add_cuts (PlanSpace *self, gboolean is_told)
 {
-  const gint64 layers = self->model->layers, devices = plan_cluster_devices (self->cluster);
+  g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, is_told);
   GArray *axis = new_axis (self);
-  for (gint64 stages = 1; stages <= MIN (layers, devices); stages *= 2)
+  for (guint i = 0; i < cuts->len; i++)
     {
-      const gboolean is_even = layers % stages == 0;
+      const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
       if (self->stack->stages_by_cost)
-        ADD (axis, PLAN_PP, stages);
-      else if (is_even || (layers + 2) % stages == 0)
-        for (gint64 gathers = PLAN_OVERLAP_PARAM_GATHER_ON;
-             gathers >= (stages > 1 ? PLAN_OVERLAP_PARAM_GATHER_OFF : PLAN_OVERLAP_PARAM_GATHER_ON);
-             gathers--)
-          ADD (axis, PLAN_PP, stages, PLAN_PP_COUNT_EMBEDDING, !is_even, PLAN_PP_COUNT_LOSS,
-               !is_even, PLAN_OVERLAP_PARAM_GATHER, gathers);
+        ADD (axis, PLAN_PP, cut->stages);
+      else
+        ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_PP_COUNT_EMBEDDING,
+             cut->counts_ends, PLAN_PP_COUNT_LOSS, cut->counts_ends, PLAN_OVERLAP_PARAM_GATHER,
+             cut->gathers_beside);
     }
 }
 
@@ -525,7 +521,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
   if (self->stack && self->stack->has_pipelines)
-    add_stages (self);
+    add_cuts (self, pinned[PLAN_VPP]);
   if (model->experts > 0)
     add_experts (self);
   if (model->experts > 0 || model->kv_lora > 0)
@@ -723,7 +719,8 @@ plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan)
       choose (&g_array_index (axis, PlanChoice, point % axis->len), out_plan);
       point /= axis->len;
     }
-  return is_exact_enough (self, out_plan);
+  return is_exact_enough (self, out_plan)
+         && plan_cut_may_help (out_plan, &self->base, self->model, self->cluster);
 }
 
 static void

@@ -62,7 +62,8 @@ guint64 plan_space_size (const PlanSpace *self);
 guint64 plan_space_block_size (const PlanSpace *self);
 guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 
-/* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed. */
+/* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed, compute
+ * more layers again than a stage has, or where fewer virtual stages are as good. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 
 /* Whether a legal plan may be recommended: FALSE where a hazard of it is more than a cost, and that

@@ -301,6 +301,15 @@ is_dominated (const GArray *all, const PlanScore *score_of)
   return FALSE;
 }
 
+static gboolean
+has_virtual_stages (const GArray *found)
+{
+  for (guint i = 0; i < found->len; i++)
+    if (g_array_index (found, PlanFound, i).plan.value[PLAN_VPP] > 1)
+      return TRUE;
+  return FALSE;
+}
+
 START_TEST (the_search_equals_trying_everything)
 {
   Case c;
@@ -318,6 +327,8 @@ START_TEST (the_search_equals_trying_everything)
   g_auto (PlanSearchResult) result = { 0 };
   g_autoptr (GArray) unlimited = try_everything (&c, space, G_MAXUINT64);
   ck_assert_uint_gt (unlimited->len, 0);
+  ck_assert (g_array_index (unlimited, PlanFound, 0).plan.value[PLAN_STACK] != PLAN_STACK_MEGATRON
+             || c.model->experts > 0 || has_virtual_stages (unlimited));
   some = g_array_index (unlimited, PlanFound, unlimited->len / 2).score;
   const guint64 memory_bytes = _i % 3 ? some.memory_bytes : G_MAXUINT64;
   g_autoptr (GArray) all = try_everything (&c, space, memory_bytes);
