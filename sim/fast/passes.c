@@ -118,21 +118,24 @@ number_of (Finding *self, guint32 event)
 }
 
 static void
-add_op (Finding *self, const SimIssue *issue)
+add_op (Finding *self, const Stage *stage, const PlanCursor *cursor, const PlanOp *op)
 {
-  SimStretchOp op;
-  memset (&op, 0, sizeof op); /* padding, too: ops are compared by their bytes */
-  op.ns = issue->ns;
-  op.launch_ns = issue->launch_ns;
-  op.load = issue->load;
-  op.record = issue->record < 0 ? -1 : (gint32)number_of (self, (guint32)issue->record);
-  op.group = issue->group;
-  op.kind = (guint8)issue->kind;
-  op.stream = (guint8)issue->stream;
-  op.n_waits = issue->n_waits;
-  for (guint i = 0; i < issue->n_waits; i++)
-    op.waits[i] = number_of (self, issue->waits[i]);
-  g_byte_array_append (self->ops, (const guint8 *)&op, sizeof op);
+  const guint at = self->ops->len;
+  g_byte_array_set_size (self->ops, at + sizeof (SimStretchOp));
+  SimStretchOp *new = (SimStretchOp *)(gpointer)&self->ops->data[at];
+  memset (new, 0, sizeof *new); /* padding, too: ops are compared by their bytes */
+  new->ns = sim_cost_ns (stage->cost, cursor->node);
+  new->launch_ns = sim_cost_launch_ns (stage->cost, cursor->node);
+  new->load = sim_cost_load (stage->cost, cursor->node);
+  new->record = op->record.array < 0
+                    ? -1
+                    : (gint32)number_of (self, plan_cursor_event (cursor, &op->record));
+  new->group = op->group;
+  new->kind = (guint8)sim_issue_kind (op->kind);
+  new->stream = (guint8)op->stream;
+  new->n_waits = op->n_waits;
+  for (guint i = 0; i < op->n_waits; i++)
+    new->waits[i] = number_of (self, plan_cursor_event (cursor, &op->waits[i]));
 }
 
 /* Whether an event is another one in another iteration of the loop that a way begins in. */
@@ -164,8 +167,7 @@ find_ops (const Run *run, guint stage, Way *way, Finding *finding)
         break;
       if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
         continue;
-      const SimIssue now = issue_of (s, &way->end, op);
-      add_op (finding, &now);
+      add_op (finding, s, &way->end, op);
     }
   way->meeting = op;
   return way->end.depth <= 1;
@@ -411,6 +413,20 @@ stage_clear (Stage *self)
   sim_engine_clear (&self->engine);
 }
 
+/* Ops are whole words. */
+G_STATIC_ASSERT (sizeof (SimStretchOp) % sizeof (guint64) == 0);
+
+static guint
+hash_ops (gconstpointer data)
+{
+  gsize size;
+  const guint64 *words = g_bytes_get_data ((GBytes *)data, &size);
+  guint64 hash = size;
+  for (gsize i = 0; i < size / sizeof *words; i++)
+    hash = (hash ^ words[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+  return (guint)(hash >> 32);
+}
+
 gboolean
 sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs, PlanTrace **out_traces,
                 SimPasses *out_passes)
@@ -418,7 +434,7 @@ sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs, PlanTrac
   g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
   g_autofree Stage *stages = g_new0 (Stage, meeting->n);
   g_autoptr (GHashTable) stretches = g_hash_table_new_full (
-      g_bytes_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
+      hash_ops, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
   Run run = { meeting, stages, stretches, out_passes };
   *out_passes = (SimPasses){ 0 };
   if (sim_cost_is_serial (costs[0]))

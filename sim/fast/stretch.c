@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define MAX_VISITS 64 /* that are remembered of a stretch */
+#define MAX_VISITS 512 /* that are remembered of a stretch */
+#define ANY 0          /* a digest: the visit may be met again whatever is beside it */
 
 /* A clock of the engine, events by their number in the stretch, and its time from the start. */
 typedef struct
@@ -51,7 +52,8 @@ struct _SimStretch
   GArray *leads;          /* guint32: clocks that its first op of compute waits for, */
   gint64 lead_launch_ns;  /* beside the host, that long after it began */
   gboolean is_remembered; /* it has such an op */
-  GPtrArray *visits;      /* Visit: the one that was last met again comes last */
+  GPtrArray *visits;      /* Visit */
+  GArray *digests;        /* guint64: of what was beside each of them as it began, or ANY */
   guint next_lost;        /* of them, where there is no room for more */
 };
 
@@ -145,6 +147,7 @@ sim_stretch_new (GBytes *ops, guint n_events)
   self->n_events = n_events;
   self->leads = g_array_new (FALSE, FALSE, sizeof (guint32));
   self->visits = g_ptr_array_new_with_free_func (free_visit);
+  self->digests = g_array_new (FALSE, FALSE, sizeof (guint64));
   find_leads (self);
   return self;
 }
@@ -157,6 +160,7 @@ sim_stretch_free (SimStretch *self)
   g_bytes_unref (self->ops);
   g_array_unref (self->leads);
   g_ptr_array_unref (self->visits);
+  g_array_unref (self->digests);
   g_free (self);
 }
 
@@ -398,21 +402,49 @@ visit_of (const SimStretch *self, const Run *run, GArray *beside, gint64 start_n
   return visit;
 }
 
-static void
-remember (SimStretch *self, Visit *visit)
+static guint64
+mixed (guint64 digest, guint64 number)
 {
+  return (digest ^ number) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
+}
+
+/* Of the spells that are not over at the start. */
+static guint64
+digest_of (const SimEngine *engine, gint64 start_ns)
+{
+  guint64 digest = 1;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    for (guint i = 0; i < engine->occupancy.n[s]; i++)
+      {
+        const SimClock *edges = edges_of (engine, s, i);
+        if (edges[1].at <= start_ns)
+          continue;
+        digest = mixed (digest, (guint64)(edges[0].at - start_ns));
+        digest = mixed (digest, (guint64)(edges[1].at - start_ns)) + s;
+      }
+  return digest == ANY ? 1 : digest;
+}
+
+static void
+remember (SimStretch *self, Visit *visit, guint64 digest)
+{
+  if (visit->first_ns != 0)
+    digest = ANY;
   if (self->visits->len < MAX_VISITS)
     {
       g_ptr_array_add (self->visits, visit);
+      g_array_append_val (self->digests, digest);
       return;
     }
   free_visit (self->visits->pdata[self->next_lost]);
   self->visits->pdata[self->next_lost] = visit;
+  g_array_index (self->digests, guint64, self->next_lost) = digest;
   self->next_lost = (self->next_lost + 1) % MAX_VISITS;
 }
 
 static void
-run_first (SimStretch *self, SimEngine *engine, const guint32 *events, gint64 start_ns)
+run_first (SimStretch *self, SimEngine *engine, const guint32 *events, gint64 start_ns,
+           guint64 digest)
 {
   gsize n;
   const SimStretchOp *ops = ops_of (self, &n);
@@ -430,7 +462,7 @@ run_first (SimStretch *self, SimEngine *engine, const guint32 *events, gint64 st
     run_op (&run, &ops[i]);
   for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
     judge_waiting (&run, s, sim_engine_clock (engine, SIM_CLOCK_STREAMS + s)->at);
-  remember (self, visit_of (self, &run, beside, start_ns));
+  remember (self, visit_of (self, &run, beside, start_ns), digest);
 }
 
 static gboolean
@@ -505,37 +537,48 @@ come_to (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 st
   set_spells (engine, visit->behind, start_ns);
 }
 
-static void
-bring_forward (SimStretch *self, guint i)
+/* A visit that began as the stretch does now; NULL: there was none. */
+static const Visit *
+find_visit (const SimStretch *self, const SimEngine *engine, const guint32 *events, gint64 start_ns,
+            guint64 digest)
 {
-  gpointer *visits = self->visits->pdata, *last = &visits[self->visits->len - 1];
-  gpointer const met = visits[i];
-  visits[i] = *last;
-  *last = met;
+  const guint64 *digests = (const guint64 *)(gconstpointer)self->digests->data;
+  for (guint i = 0; i < self->visits->len; i++)
+    if ((digests[i] == digest || digests[i] == ANY)
+        && begins_so (self->visits->pdata[i], engine, events, start_ns))
+      return self->visits->pdata[i];
+  return NULL;
 }
 
-guint
-sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
+static void
+run_plainly (const SimStretch *self, SimEngine *engine, const guint32 *events)
 {
   gsize n;
   const SimStretchOp *ops = ops_of (self, &n);
-  const gint64 start_ns = start_of (self, engine, events);
-  for (guint i = self->visits->len; i-- > 0;)
-    if (begins_so (self->visits->pdata[i], engine, events, start_ns))
-      {
-        come_to (self->visits->pdata[i], engine, events, start_ns);
-        bring_forward (self, i);
-        return 0;
-      }
-  if (self->is_remembered)
-    run_first (self, engine, events, start_ns);
-  for (gsize i = 0; i < n && !self->is_remembered; i++)
+  for (gsize i = 0; i < n; i++)
     {
       const SimIssue issue = issue_of (events, &ops[i]);
       SimClock start;
       sim_engine_issue (engine, &issue, &start);
     }
-  return (guint)n;
+}
+
+guint
+sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
+{
+  if (!self->is_remembered)
+    {
+      run_plainly (self, engine, events);
+      return sim_stretch_n_ops (self);
+    }
+  const gint64 start_ns = start_of (self, engine, events);
+  const guint64 digest = digest_of (engine, start_ns);
+  const Visit *visit = find_visit (self, engine, events, start_ns, digest);
+  if (visit)
+    come_to (visit, engine, events, start_ns);
+  else
+    run_first (self, engine, events, start_ns, digest);
+  return visit ? 0 : sim_stretch_n_ops (self);
 }
 
 guint
