@@ -141,7 +141,7 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
   const PlanBuffer *buffer = plan_schedule_buffer (walk->schedule, (guint)ref->array);
   const ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
   const gint64 unit = exec_walk_unit_of (cursor, ref);
-  const guint64 from = ref->at, to = from + n_touched (walk, op, i);
+  const guint64 from = (guint64)plan_cursor_at (cursor, ref), to = from + n_touched (walk, op, i);
   if (tag->version != walk->step && !moves_weights (op->kind))
     return fail (walk, cursor, error, "%s holds weights of step %" G_GINT64_FORMAT, buffer->name,
                  tag->version + 1);
@@ -180,10 +180,11 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
         return fail (walk, cursor, error, "%s is read before anything wrote it", buffer->name);
       if (access == 'r' && is_weights (buffer) && !check_weights (walk, cursor, op, i, error))
         return FALSE;
-      args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, op->refs[i].at);
+      const guint64 at = (guint64)plan_cursor_at (cursor, &op->refs[i]);
+      args->ptr[i] = tag->bytes + plan_dtype_bytes (buffer->dtype, at);
       args->dtype[i] = buffer->dtype;
       if (access == 's')
-        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - op->refs[i].at);
+        args->scratch_bytes = plan_dtype_bytes (buffer->dtype, buffer->elements - at);
       args->scale[i] = walk->device->scales ? &walk->device->scales[id] : NULL;
       exec_walk_find_scales (walk, cursor, i, args);
     }
@@ -214,7 +215,8 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
       if (ref->array < 0 || (access != 'w' && access != 'u'))
         continue;
       ExecTag *tag = &walk->tags[plan_cursor_buffer (cursor, ref)];
-      const guint64 from = ref->at, to = from + n_touched (walk, op, i);
+      const guint64 from = (guint64)plan_cursor_at (cursor, ref);
+      const guint64 to = from + n_touched (walk, op, i);
       tag->is_written = TRUE;
       if (moves_weights (op->kind))
         {

@@ -218,13 +218,23 @@ gcd (gint64 a, gint64 b)
   return a;
 }
 
+/* Whether layers at hand lie as their neighbours do: one behind the other in one bucket, or those
+ * of a virtual stage in buckets of their own. */
+static gboolean
+lie_alike (const PlanLower *lower)
+{
+  const gint64 *like = &lower->like[lower->here.first + lower->here.layers / 2];
+  return lower->here.layers > 1 && like[0] == like[-1]
+         && (like[0] < 0 || lower->stage.n_virtual > 1);
+}
+
 /* So many chunks do what the next as many do, where chunks recur at all: as many as it takes to get
  * to a layer of the same kind whose parameters lie alike. */
 static guint
 chunks_per_turn (const PlanLower *lower)
 {
   gint64 layers = plan_model_kinds_period (lower->model, lower->plan->value[PLAN_SEQ]);
-  if (lower->layout.by_size)
+  if (lower->layout.by_size && !lie_alike (lower))
     {
       const PlanBucketCycle cycle = plan_buckets_cycle (&lower->buckets);
       if (cycle.count < 2)
@@ -401,10 +411,13 @@ bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 uni
             PlanTensorRole role)
 {
   const PlanBucketSpan *span = &lower->buckets.spans[number];
+  const gboolean is_unit = plan_bucket_is_unit (span->kind);
+  const gboolean is_shared = is_unit && lower->like[unit] == PLAN_LIES_WITHIN (number);
   return (PlanAct){ .kind = kind,
-                    .unit = (gint32)(plan_bucket_is_unit (span->kind) ? span->unit : unit),
+                    .unit = (gint32)(is_unit && !is_shared ? span->unit : unit),
                     .role = role,
-                    .bucket = span->kind };
+                    .bucket = span->kind,
+                    .shared = is_shared ? span->unit + 1 : 0 };
 }
 
 static void

@@ -49,7 +49,8 @@ typedef struct PlanAct
   guint attached;        /* of a backward pass: so many acts behind it happen inside */
   PlanTensorRole role;   /* of one of those: once this gradient is there */
   PlanBucketKind bucket; /* of a piece, or of one that goes by size */
-  gint64 lies_like;      /* where they do: the first layer whose parameters lie as this one's */
+  gint64 lies_like;      /* where they do: as PlanLower's `like` says */
+  gint64 shared;         /* of a bucket that layers of a repeat share: its lowest layer, from 1 */
   gint64 like;           /* the first unit of which the same activations go to the host */
   PlanLowerKeep keep;
 } PlanAct;

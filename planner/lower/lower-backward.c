@@ -321,7 +321,10 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
 static gboolean
 act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_last)
 {
-  const PlanLowerUnit unit = plan_bucket_is_unit (a->bucket) ? of : PLAN_NO_UNIT;
+  const PlanLowerUnit shared = { .loop = -1, .offset = (gint32)(a->shared - 1) };
+  const PlanLowerUnit unit = a->shared > 0                     ? shared
+                             : plan_bucket_is_unit (a->bucket) ? of
+                                                               : PLAN_NO_UNIT;
   switch ((int)a->kind)
     {
     case PLAN_ACT_REDUCE_BUCKET:
@@ -405,18 +408,43 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->is_last_micro_batch = is_last;
 }
 
+/* Whether the layer of an act lies in a bucket that the turns of its run share. */
+static gboolean
+is_within (const PlanLower *self, const PlanLowerRun *run, const PlanAct *a)
+{
+  return run->count > 1 && self->like && self->like[run->first + a->unit] < 0;
+}
+
+static PlanLowerUnit
+begin_run (PlanLower *self, const PlanLowerRun *run, const PlanAct *acts)
+{
+  const PlanLowerUnit first = plan_lower_begin_units (self, run->first, run->count, run->step);
+  for (guint i = 0; i < run->n; i++)
+    {
+      const gint64 layer = run->first + acts[i].unit;
+      if (!is_within (self, run, &acts[i]))
+        continue;
+      plan_schedule_move_along (self->schedule,
+                                plan_lower_distance (self, layer, layer + run->step));
+      break;
+    }
+  return first;
+}
+
 void
 plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
 {
   for (guint r = 0; r < order->runs->len; r++)
     {
       const PlanLowerRun *run = &g_array_index (order->runs, PlanLowerRun, r);
-      const PlanLowerUnit first = plan_lower_begin_units (self, run->first, run->count, run->step);
+      const PlanAct *acts = &g_array_index (order->acts, PlanAct, run->from);
+      const PlanLowerUnit first = begin_run (self, run, acts);
       for (guint i = 0; i < run->n; i++)
         {
-          const PlanAct *a = &g_array_index (order->acts, PlanAct, run->from + i);
+          const PlanAct *a = &acts[i];
           PlanLowerUnit unit = first;
           unit.offset += a->unit;
+          unit.is_within = is_within (self, run, a);
           attach (self, a, first, is_last);
           act (self, a, unit, is_last);
           self->n_attached = 0;

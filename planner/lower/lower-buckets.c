@@ -84,7 +84,7 @@ parameter_of (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 PlanLowerPlace
 plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  PlanLowerPlace place = { .unit = unit };
+  PlanLowerPlace place = { .unit = unit, .along = -1 };
   if (!self->layout.by_size)
     {
       const PlanSlot *slot = slot_of (self, role, layer_of (unit), &place.kind);
@@ -99,11 +99,33 @@ plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit
   place.kind = span->kind;
   place.offset = self->buckets.offset[at];
   place.elements = tensor.rows * tensor.cols;
-  if (plan_bucket_is_unit (span->kind))
-    place.unit.offset += (gint32)(span->unit - layer_of (unit));
-  else
+  place.along = unit.is_within ? unit.loop : -1;
+  if (!plan_bucket_is_unit (span->kind))
     place.unit = PLAN_NO_UNIT;
+  else if (unit.is_within)
+    place.unit = plan_lower_span_unit (span);
+  else
+    place.unit.offset += (gint32)(span->unit - layer_of (unit));
   return place;
+}
+
+PlanRef
+plan_lower_in_place (PlanRef bucket, const PlanLowerPlace *place)
+{
+  bucket.at = place->offset;
+  if (place->along < 0)
+    return bucket;
+  bucket.loop = place->along;
+  bucket.moves = TRUE;
+  return bucket;
+}
+
+gint64
+plan_lower_distance (const PlanLower *self, gint64 layer, gint64 other)
+{
+  const guint64 *offset = &self->buckets.offset[self->buckets.n_before];
+  const guint n = self->buckets.n_layer;
+  return (gint64)(offset[(guint)other * n] - offset[(guint)layer * n]);
 }
 
 gboolean
@@ -304,6 +326,52 @@ lies_alike (const PlanBuckets *b, gint64 one, gint64 other)
   return TRUE;
 }
 
+/* The bucket that all of a layer is in, among other layers; PLAN_NO_BUCKET: there is none. */
+static guint32
+bucket_of_whole (const PlanBuckets *b, gint64 layer)
+{
+  const guint first = b->n_before + (guint)layer * b->n_layer;
+  for (guint p = first; p < first + b->n_layer; p++)
+    if (b->number[p] != b->number[first])
+      return PLAN_NO_BUCKET;
+  return b->number[first];
+}
+
+/* Whether each parameter of a layer is that far from the same one of the next layer. */
+static gboolean
+is_shifted (const PlanBuckets *b, gint64 layer, gint64 distance)
+{
+  const guint64 *one = &b->offset[b->n_before + (guint)layer * b->n_layer],
+                *next = one + b->n_layer;
+  for (guint p = 0; p < b->n_layer; p++)
+    if ((gint64)(next[p] - one[p]) != distance)
+      return FALSE;
+  return TRUE;
+}
+
+/* Layers that lie one behind the other in a bucket are alike, as many as it holds: a repeat goes
+ * through them. Where buckets recur, layers lie like those of another bucket instead, but those of
+ * a virtual stage, which is not passed together with others. */
+static void
+find_whole_layers (PlanLower *self)
+{
+  const PlanBuckets *b = &self->buckets;
+  if (self->stage.n_virtual == 1 && plan_buckets_cycle (b).count > 1)
+    return;
+  for (gint64 first = 0, next; first < self->stage.layers; first = next)
+    {
+      const guint32 number = bucket_of_whole (b, first);
+      next = first + 1;
+      if (number == PLAN_NO_BUCKET)
+        continue;
+      while (next < self->stage.layers && bucket_of_whole (b, next) == number
+             && is_shifted (b, next - 1, plan_lower_distance (self, first, first + 1)))
+        next++;
+      for (gint64 layer = first; layer < next && next > first + 1; layer++)
+        self->like[layer] = PLAN_LIES_WITHIN (number);
+    }
+}
+
 void
 plan_lower_init_buckets (PlanLower *self)
 {
@@ -325,6 +393,8 @@ plan_lower_init_buckets (PlanLower *self)
         other++;
       self->like[layer] = other;
     }
+  if (self->plan->value[PLAN_PP] > 1)
+    find_whole_layers (self);
 }
 
 void

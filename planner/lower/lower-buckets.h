@@ -10,6 +10,7 @@ typedef struct
   PlanBucketKind kind;
   PlanLowerUnit unit; /* of the bucket */
   guint64 offset, elements;
+  gint8 along; /* the repeat with whose turns the offset moves; -1: none */
 } PlanLowerPlace;
 
 #define PLAN_BEFORE_LAYERS G_MAXINT64 /* in the order of the backward pass */
@@ -38,6 +39,12 @@ gboolean plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLower
 /* Where that parameter of a unit lies; the model must have it. */
 PlanLowerPlace plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
+/* That parameter, of a bucket. */
+PlanRef plan_lower_in_place (PlanRef bucket, const PlanLowerPlace *place);
+
+/* Elements from a layer's parameters to those of another one in the same bucket. */
+gint64 plan_lower_distance (const PlanLower *self, gint64 layer, gint64 other);
+
 /* Whether the first gradient of its bucket is that parameter's, where buckets go by size. */
 gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
@@ -55,6 +62,9 @@ PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
 
 /* The bucket that a forward pass gets to behind that one. */
 #define PLAN_NO_BUCKET G_MAXUINT32
+#define PLAN_LIES_WITHIN(number) \
+  (-1 - (gint64)(number)) /* a layer, among others of that bucket \
+                           */
 guint32 plan_lower_next_bucket (const PlanLower *self, guint32 number);
 
 /* The buckets that are complete in a layer's backward pass, in time; the caller frees. */

@@ -75,8 +75,8 @@ parameter (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gbool
   if (role == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
   const PlanLowerPlace place = plan_lower_place (self, role, unit);
-  return plan_lower_at (plan_lower_weights_ref (self, place.kind, place.unit, 0, is_column),
-                        place.offset);
+  return plan_lower_in_place (plan_lower_weights_ref (self, place.kind, place.unit, 0, is_column),
+                              &place);
 }
 
 PlanRef

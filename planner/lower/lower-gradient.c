@@ -44,7 +44,7 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
   const PlanLowerPlace place = plan_lower_place (self, role, unit);
   const PlanLowerBucket *b = &self->bucket[place.kind];
   if (!b->shards_grads)
-    return plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
+    return plan_lower_in_place (plan_lower_unit_ref (b->grads, place.unit, 0), &place);
   const PlanRef bucket = plan_lower_bucket_ref (self, place.kind, place.unit, 0);
   if (opens_bucket (self, role, unit, place.kind))
     {
@@ -53,7 +53,7 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
       zero_gaps (self, place.kind, bucket);
       self->is_taken[place.kind] = TRUE;
     }
-  return plan_lower_at (bucket, place.offset);
+  return plan_lower_in_place (bucket, &place);
 }
 
 void
@@ -126,7 +126,7 @@ put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gb
   PlanRef from = fresh;
   if (b->half >= 0 && self->is_last_micro_batch)
     {
-      from = plan_lower_at (plan_lower_unit_ref (b->half, place.unit, 0), place.offset);
+      from = plan_lower_in_place (plan_lower_unit_ref (b->half, place.unit, 0), &place);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (from, fresh), PLAN_DIMS (count));
     }
   plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (destination (self, role, unit), from),

@@ -70,7 +70,8 @@ typedef struct
 {
   gint8 loop;
   gint32 offset;
-  gint32 first; /* what the repeat starts with */
+  gint32 first;       /* what the repeat starts with */
+  gboolean is_within; /* one bucket: the repeat goes through its layers */
 } PlanLowerUnit;
 
 G_END_DECLS

@@ -19,7 +19,8 @@ typedef struct
   PlanLayout layout;
   PlanBuckets buckets; /* where the layout goes by size */
   GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
-  gint64 *like;        /* of every layer the first one whose parameters lie as its own do */
+  gint64 *like;        /* of every layer the first one whose parameters lie as its own do; below 0:
+                          PLAN_LIES_WITHIN */
   const PlanLayerGraphs *graphs; /* by kind of layer */
   const PlanSizes *sizes;        /* theirs */
   PlanStage stage;

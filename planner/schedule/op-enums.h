@@ -90,6 +90,7 @@ enum
   PLAN_REPEAT_STEP,
   PLAN_REPEAT_END,      /* node of its end */
   PLAN_REPEAT_VARIABLE, /* index among variables */
+  PLAN_REPEAT_ALONG,    /* elements by which operands that move are further on with each turn */
 };
 
 /* Code for several ops uses the names of one of them; these declarations do not compile where

@@ -16,16 +16,18 @@ G_BEGIN_DECLS
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4
 #define PLAN_MAX_GROUPS 16
-#define PLAN_MAX_AT ((G_GINT64_CONSTANT (1) << 48) - 1)
+#define PLAN_MAX_AT ((G_GINT64_CONSTANT (1) << 47) - 1)
 
 /* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. Arrays that
- * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0. */
+ * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0.
+ * Where `moves`, the loop goes through one buffer instead: `at` is where it begins. */
 typedef struct
 {
   gint32 array; /* index of the buffer or event array; -1: absent */
   gint32 offset;
-  guint64 at : 48; /* first element used (buffers only) */
-  gint8 loop;      /* depth of the repeat whose value is added; -1: none */
+  guint64 at : 47; /* first element used (buffers only) */
+  guint64 moves : 1;
+  gint8 loop; /* depth of the repeat whose value is added; -1: none */
   guint8 modulus;
 } PlanRef; /* 16 bytes: an op has up to 14 */
 

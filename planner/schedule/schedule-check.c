@@ -157,7 +157,8 @@ static gboolean
 check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, Pieces *pieces,
               GError **error)
 {
-  const guint64 at = op->refs[i].at;
+  const gint64 from = plan_cursor_at (&c->cursor, &op->refs[i]);
+  const guint64 at = from < 0 ? G_MAXUINT64 : (guint64)from;
   const guint64 used
       = plan_op_ref_access (op->kind, i) == 's'
             ? plan_scratch_least_elements (op->kind, op->dims)

@@ -8,10 +8,12 @@
  *   event    := "event" NAME count?
  *   count    := "[" INT "]"                 (one element where absent)
  *   section  := "section" ("setup" | "step" | "teardown")  item*
- *   item     := op | "repeat" VARIABLE "from=" INT "count=" INT "step=" INT  item*  "end"
+ *   item     := op | "repeat" VARIABLE "from=" INT "count=" INT "step=" INT ("along=" INT)?  item*
+ *               "end"                       (along: elements per turn)
  *   op       := KIND STREAM ("group=" NAME)? (OPERAND "=" ref)* (DIM "=" INT)*
  *               ("wait=" ref ("," ref)*)? ("record=" ref)?
- *   ref      := NAME ("[" index "]")? ("+" INT)?      (+ INT: first element used)
+ *   ref      := NAME ("[" index "]")? ("+" INT)? ("~" VARIABLE)?
+ *               (+ INT: first element used; ~ VARIABLE: in its first turn, then further along)
  *   index    := (INT | VARIABLE | VARIABLE ("+" | "-") INT) ("%" INT)?
  *
  * Sections come in that order; a variable is visible inside its repeat. */
@@ -26,6 +28,7 @@
 
 #define MAX_ARRAY (1 << 24) /* elements of one buffer or event array */
 #define MAX_PIECES 64       /* of a buffer */
+#define MAX_ALONG (G_GINT64_CONSTANT (1) << 38)
 
 static void
 print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean is_event,
@@ -36,19 +39,22 @@ print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean 
                                  : plan_schedule_buffer (self, array)->count;
   g_string_append (out, is_event ? plan_schedule_event (self, array)->name
                                  : plan_schedule_buffer (self, array)->name);
-  if (ref->loop >= 0 || count > 1 || ref->modulus > 0)
+  const gboolean varies = ref->loop >= 0 && !ref->moves;
+  if (varies || count > 1 || ref->modulus > 0)
     {
       g_string_append_c (out, '[');
-      if (ref->loop >= 0)
+      if (varies)
         g_string_append (out, variables[ref->loop]);
-      if (ref->loop < 0 || ref->offset != 0)
-        g_string_append_printf (out, ref->loop < 0 ? "%d" : "%+d", ref->offset);
+      if (!varies || ref->offset != 0)
+        g_string_append_printf (out, varies ? "%+d" : "%d", ref->offset);
       if (ref->modulus)
         g_string_append_printf (out, "%%%u", ref->modulus);
       g_string_append_c (out, ']');
     }
   if (ref->at > 0)
     g_string_append_printf (out, "+%" G_GUINT64_FORMAT, (guint64)ref->at);
+  if (ref->moves)
+    g_string_append_printf (out, "~%s", variables[ref->loop]);
 }
 
 static void
@@ -137,9 +143,13 @@ plan_schedule_print (const PlanSchedule *self)
               variables[depth++] = plan_schedule_variable (self, op);
               g_string_append_printf (out,
                                       "repeat %s from=%" G_GINT64_FORMAT " count=%" G_GINT64_FORMAT
-                                      " step=%" G_GINT64_FORMAT "\n",
+                                      " step=%" G_GINT64_FORMAT,
                                       variables[depth - 1], op->dims[PLAN_REPEAT_FROM],
                                       op->dims[PLAN_REPEAT_COUNT], op->dims[PLAN_REPEAT_STEP]);
+              if (op->dims[PLAN_REPEAT_ALONG] != 0)
+                g_string_append_printf (out, " along=%" G_GINT64_FORMAT,
+                                        op->dims[PLAN_REPEAT_ALONG]);
+              g_string_append_c (out, '\n');
             }
           else if (op->kind == PLAN_OP_END)
             g_string_append (out, "end\n");
@@ -237,6 +247,17 @@ cut_brackets (const Reader *reader, char *text, char **out_inside, GError **erro
   return TRUE;
 }
 
+/* The innermost repeat around with the variable that `text` begins with. */
+static gboolean
+find_variable (const Reader *reader, const char *text, gsize n, PlanRef *ref, GError **error)
+{
+  for (int d = (int)reader->schedule->depth - 1; d >= 0 && ref->loop < 0; d--)
+    if (strlen (reader->variables[d]) == n && strncmp (reader->variables[d], text, n) == 0)
+      ref->loop = (gint8)d;
+  return ref->loop >= 0
+         || fail (reader, error, "no repeat around here has the variable '%.*s'", (int)n, text);
+}
+
 static gboolean
 read_index (const Reader *reader, char *text, PlanRef *ref, GError **error)
 {
@@ -252,11 +273,8 @@ read_index (const Reader *reader, char *text, PlanRef *ref, GError **error)
   if (g_ascii_isalpha (*text))
     {
       const gsize n = strcspn (text, "+-");
-      for (int d = (int)reader->schedule->depth - 1; d >= 0 && ref->loop < 0; d--)
-        if (strlen (reader->variables[d]) == n && strncmp (reader->variables[d], text, n) == 0)
-          ref->loop = (gint8)d;
-      if (ref->loop < 0)
-        return fail (reader, error, "no repeat around here has the variable '%.*s'", (int)n, text);
+      if (!find_variable (reader, text, n, ref, error))
+        return FALSE;
       text += n;
       if (*text == '+')
         text++;
@@ -275,6 +293,9 @@ read_ref (const Reader *reader, const char *text, gboolean is_event, PlanRef *ou
   g_autofree char *copy = g_strdup (text);
   PlanRef ref = PLAN_REF_NONE;
   char *inside = NULL;
+  char *along = is_event ? NULL : strchr (copy, '~');
+  if (along)
+    *along = '\0';
   char *after = strchr (copy, ']');
   char *plus = strchr (after ? after : copy, '+');
 
@@ -295,6 +316,11 @@ read_ref (const Reader *reader, const char *text, gboolean is_event, PlanRef *ou
     return fail (reader, error, "there is no %s '%s'", is_event ? "event" : "buffer", copy);
   if (inside && !read_index (reader, inside, &ref, error))
     return FALSE;
+  if (along && ref.loop >= 0)
+    return fail (reader, error, "'%s' goes from buffer to buffer, and not along one", text);
+  if (along && !find_variable (reader, along + 1, strlen (along + 1), &ref, error))
+    return FALSE;
+  ref.moves = along != NULL;
   *out = ref;
   return TRUE;
 }
@@ -377,6 +403,8 @@ read_op (const Reader *reader, char **words, GError **error)
   for (guint i = 0; i < plan_op_n_refs (kind); i++)
     if (!(seen & 1u << i) && !plan_op_ref_is_optional (kind, i))
       return fail (reader, error, "%s needs %s=", words[0], plan_op_ref_name (kind, i));
+    else if (op.refs[i].moves && plan_op_class (kind) == PLAN_CLASS_MEMORY)
+      return fail (reader, error, "%s is about a whole buffer: '~' has no place there", words[0]);
   for (guint i = 0; i < plan_op_n_dims (kind); i++)
     if (!(seen & 1u << (PLAN_MAX_REFS + i)))
       return fail (reader, error, "%s needs %s=", words[0], plan_op_dim_name (kind, i));
@@ -387,17 +415,22 @@ read_op (const Reader *reader, char **words, GError **error)
 static gboolean
 read_repeat (Reader *reader, char **words, GError **error)
 {
-  gint64 from = 0, count = 0, step = 0;
-  if (g_strv_length (words) != 5 || !is_name (words[1]) || !value_of (words[2], "from")
+  gint64 from = 0, count = 0, step = 0, along = 0;
+  const guint n = g_strv_length (words);
+  const char *elements = n == 6 ? value_of (words[5], "along") : NULL;
+  if (n != (elements ? 6 : 5) || !is_name (words[1]) || !value_of (words[2], "from")
       || !value_of (words[3], "count") || !value_of (words[4], "step"))
-    return fail (reader, error, "a repeat reads 'repeat NAME from=INT count=INT step=INT'");
+    return fail (reader, error,
+                 "a repeat reads 'repeat NAME from=INT count=INT step=INT along=INT'");
   if (!read_int (reader, value_of (words[2], "from"), 0, MAX_ARRAY, &from, error)
       || !read_int (reader, value_of (words[3], "count"), 1, MAX_ARRAY, &count, error)
-      || !read_int (reader, value_of (words[4], "step"), -MAX_ARRAY, MAX_ARRAY, &step, error))
+      || !read_int (reader, value_of (words[4], "step"), -MAX_ARRAY, MAX_ARRAY, &step, error)
+      || (elements && !read_int (reader, elements, -MAX_ALONG, MAX_ALONG, &along, error)))
     return FALSE;
   if (reader->schedule->depth == PLAN_MAX_DEPTH)
     return fail (reader, error, "repeats nest at most %d deep", PLAN_MAX_DEPTH);
   plan_schedule_begin_repeat (reader->schedule, words[1], from, count, step);
+  plan_schedule_move_along (reader->schedule, along);
   reader->variables[reader->schedule->depth - 1]
       = g_array_index (reader->schedule->variables, char *, reader->schedule->variables->len - 1);
   return TRUE;

@@ -167,6 +167,13 @@ plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint64 fro
 }
 
 void
+plan_schedule_move_along (PlanSchedule *self, gint64 elements)
+{
+  g_return_if_fail (self->depth > 0);
+  self->nodes[self->open[self->depth - 1]].dims[PLAN_REPEAT_ALONG] = elements;
+}
+
+void
 plan_schedule_end_repeat (PlanSchedule *self)
 {
   g_return_if_fail (self->depth > 0);
@@ -353,7 +360,7 @@ plan_cursor_next (PlanCursor *self)
 static inline gint64
 ref_value (const PlanCursor *self, const PlanRef *ref)
 {
-  return ref->offset + (ref->loop >= 0 ? self->loop[ref->loop].value : 0);
+  return ref->offset + (ref->loop >= 0 && !ref->moves ? self->loop[ref->loop].value : 0);
 }
 
 gint64
@@ -372,6 +379,16 @@ plan_cursor_index (const PlanCursor *self, const PlanRef *ref)
 {
   const gint64 value = ref_value (self, ref);
   return ref->modulus ? value % ref->modulus : value;
+}
+
+gint64
+plan_cursor_at (const PlanCursor *self, const PlanRef *ref)
+{
+  if (!ref->moves)
+    return (gint64)ref->at;
+  const PlanOp *repeat = plan_schedule_node (self->schedule, self->loop[ref->loop].node);
+  const gint64 turn = repeat->dims[PLAN_REPEAT_COUNT] - self->loop[ref->loop].left;
+  return (gint64)ref->at + turn * repeat->dims[PLAN_REPEAT_ALONG];
 }
 
 guint32

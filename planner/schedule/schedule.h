@@ -59,6 +59,8 @@ gint8 plan_schedule_add_group (PlanSchedule *self, const char *name, guint size,
 void plan_schedule_begin_section (PlanSchedule *self, PlanSection section);
 void plan_schedule_begin_repeat (PlanSchedule *self, const char *variable, gint64 from,
                                  gint64 count, gint64 step);
+/* Operands that move along do so by so many elements with each turn of the repeat last begun. */
+void plan_schedule_move_along (PlanSchedule *self, gint64 elements);
 void plan_schedule_end_repeat (PlanSchedule *self);
 void plan_schedule_add (PlanSchedule *self, const PlanOp *op);
 /* The same without operands, waits and event: to be filled in before the next is added. */
@@ -99,8 +101,7 @@ guint32 plan_schedule_n_event_ids (const PlanSchedule *self);
 guint plan_schedule_section_node (const PlanSchedule *self, PlanSection section);
 guint64 plan_schedule_buffer_bytes (const PlanSchedule *self, guint array);
 
-/* While it is being built: buffers of an array are used in pieces; a group has registered memory.
- */
+/* While it is being built: buffers are used in pieces; a group has registered memory. */
 void plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces);
 void plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes);
 
@@ -134,8 +135,9 @@ typedef struct
 
 gint64 plan_times_next (PlanTimes *self, const PlanOp *op);
 
-/* The element of its array that a reference names here. */
+/* Which buffer or event of its array a reference names here; the first element used of a buffer. */
 gint64 plan_cursor_index (const PlanCursor *self, const PlanRef *ref);
+gint64 plan_cursor_at (const PlanCursor *self, const PlanRef *ref);
 
 /* Ids among all buffers or events, in [0, n_buffer_ids) or [0, n_event_ids). */
 guint32 plan_cursor_buffer (const PlanCursor *self, const PlanRef *ref);

@@ -307,6 +307,118 @@ START_TEST (every_parameter_is_on_one_stage)
 }
 END_TEST
 
+static int
+compare_offsets (gconstpointer a, gconstpointer b)
+{
+  const guint64 x = *(const guint64 *)a, y = *(const guint64 *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Elements of one bucket at which something begins, each once, in order: as text. */
+static char *
+describe_offsets (GArray *offsets)
+{
+  GString *text = g_string_new (NULL);
+  guint64 last = G_MAXUINT64;
+  g_array_sort (offsets, compare_offsets);
+  for (guint i = 0; i < offsets->len; i++)
+    {
+      const guint64 at = g_array_index (offsets, guint64, i);
+      if (at != last)
+        g_string_append_printf (text, " %" G_GUINT64_FORMAT, at);
+      last = at;
+    }
+  return g_string_free (text, FALSE);
+}
+
+static int
+compare_texts (gconstpointer a, gconstpointer b)
+{
+  return strcmp (*(char *const *)a, *(char *const *)b);
+}
+
+/* Of each of these buckets that something begins in, one line. */
+static char *
+describe_all (GArray **offsets, guint n)
+{
+  g_autoptr (GPtrArray) lines = g_ptr_array_new_with_free_func (g_free);
+  for (guint i = 0; i < n; i++)
+    {
+      if (offsets[i]->len > 0)
+        g_ptr_array_add (lines, describe_offsets (offsets[i]));
+      g_array_unref (offsets[i]);
+    }
+  g_ptr_array_sort (lines, compare_texts);
+  g_ptr_array_add (lines, NULL);
+  return g_strjoinv ("\n", (char **)lines->pdata);
+}
+
+static GArray **
+new_offsets (guint n)
+{
+  GArray **offsets = g_new (GArray *, n);
+  for (guint i = 0; i < n; i++)
+    offsets[i] = g_array_new (FALSE, FALSE, sizeof (guint64));
+  return offsets;
+}
+
+/* Where parameters lie, by bucket. */
+static char *
+describe_parameters (const PlanBuckets *buckets)
+{
+  g_autofree GArray **offsets = new_offsets (buckets->n);
+  for (guint p = 0; p < buckets->n_all; p++)
+    g_array_append_val (offsets[buckets->number[p]], buckets->offset[p]);
+  return describe_all (offsets, buckets->n);
+}
+
+/* Where what ops compute with begins, by buffer of weights. */
+static char *
+describe_reads (const PlanSchedule *schedule)
+{
+  const guint n = plan_schedule_n_buffer_ids (schedule);
+  g_autofree GArray **offsets = new_offsets (n);
+  PlanCursor cursor;
+  const PlanOp *op;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+      {
+        const PlanRef *ref = &op->refs[i];
+        if (ref->array < 0 || plan_op_ref_access (op->kind, i) != 'r'
+            || plan_op_class (op->kind) != PLAN_CLASS_COMPUTE)
+          continue;
+        const guint64 at = (guint64)plan_cursor_at (&cursor, ref);
+        const PlanCategory category = plan_schedule_buffer (schedule, (guint)ref->array)->category;
+        if (category == PLAN_CATEGORY_WEIGHTS || category == PLAN_CATEGORY_GATHERED)
+          g_array_append_val (offsets[plan_cursor_buffer (&cursor, ref)], at);
+      }
+  return describe_all (offsets, n);
+}
+
+/* Repeats over layers that share a bucket, or have one each, read each parameter where it lies. */
+START_TEST (parameters_are_read_where_they_lie)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, _i % 2);
+  for (guint i = 0; i < p.n && p.model->experts == 0; i++)
+    {
+      const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
+      const PlanModel part = plan_stage_model (&stage, p.model);
+      PlanLayout layout;
+      plan_layout_init (&layout, &part, p.of->stack, &p.of->plan,
+                        plan_data_parallel (&p.of->plan, p.cluster));
+      if (!layout.by_size)
+        continue;
+      g_auto (PlanBuckets) buckets = { 0 };
+      plan_buckets_init (&buckets, &part, &layout.rule);
+      g_autofree char *wanted = describe_parameters (&buckets);
+      g_autofree char *found = describe_reads (p.schedules[i]);
+      ck_assert_str_eq (found, wanted);
+    }
+}
+END_TEST
+
 /* Exchanges of neighbours pair up, one by one: what the one sends the other takes. */
 START_TEST (what_is_sent_is_received)
 {
@@ -398,6 +510,7 @@ main (void)
   test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
   test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, parameters_are_read_where_they_lie, 60);
   test_add_share (tcase, what_is_sent_is_received, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -75,8 +75,63 @@ START_TEST (text_reads_back)
 }
 END_TEST
 
+/* A repeat goes from a buffer's end to its beginning. */
+START_TEST (operands_move_along_a_buffer)
+{
+  const char *text = HEADER "section setup\n"
+                            "section step\n"
+                            "  alloc compute buf=a[1]\n"
+                            "  repeat l from=2 count=3 step=-1 along=-3\n"
+                            "    zero compute out=a[1]+6~l count=2\n"
+                            "    zero compute out=a[1]~l count=0\n"
+                            "  end\n"
+                            "  free compute buf=a[1]\n"
+                            "section teardown\n";
+  const gint64 expected[] = { 0, 6, 0, 3, -3, 0, -6, 0 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  PlanCursor cursor;
+  const PlanOp *op;
+  guint i = 0;
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autofree char *again = plan_schedule_print (schedule);
+  ck_assert_str_eq (again, text);
+  for (plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP); (op = plan_cursor_next (&cursor));)
+    {
+      ck_assert_int_eq (plan_cursor_index (&cursor, &op->refs[0]), 1);
+      ck_assert_int_eq (plan_cursor_at (&cursor, &op->refs[0]), expected[i++]);
+    }
+  ck_assert_uint_eq (i, 8);
+  assert_check_passes ("alloc compute buf=a[1]\n"
+                       "repeat l from=0 count=2 step=1 along=4\n"
+                       "zero compute out=a[1]~l count=4\nend\n"
+                       "free compute buf=a[1]\n");
+  assert_check_fails ("alloc compute buf=a[1]\n"
+                      "repeat l from=0 count=2 step=1 along=5\n"
+                      "zero compute out=a[1]~l count=4\nend\n"
+                      "free compute buf=a[1]\n",
+                      "a needs 4 elements from 5, and has 8");
+  assert_check_fails ("alloc compute buf=a[1]\n"
+                      "repeat l from=0 count=2 step=1 along=-1\n"
+                      "zero compute out=a[1]~l count=4\nend\n"
+                      "free compute buf=a[1]\n",
+                      "a needs 4 elements");
+}
+END_TEST
+
 START_TEST (bad_text_is_refused_by_line)
 {
+  assert_refused (HEADER "section setup\nzero compute out=a[1]~l count=1\n", "variable 'l'");
+  assert_refused (HEADER "section setup\nrepeat l from=0 count=2 step=1 along=2\n"
+                         "zero compute out=a[l]~l count=1\n",
+                  "goes from buffer to buffer");
+  assert_refused (HEADER "section setup\nrepeat l from=0 count=2 step=1 along=2\n"
+                         "alloc compute buf=a[1]~l\n",
+                  "about a whole buffer");
+  assert_refused (HEADER "section setup\nrepeat l from=0 count=2 step=1 along=2\n"
+                         "zero compute out=w count=1 record=e~l\n",
+                  "'e~l'");
+  assert_refused (HEADER "section setup\nrepeat l from=0 count=2 step=1 far=2\n", "along=INT");
   assert_refused ("", "there is no schedule");
   assert_refused ("schedule 1 rank=0 ranks=1\n", "text:1: a schedule begins with");
   assert_refused ("schedule 2 rank=1 ranks=1\n", "text:1: '1' is not an integer from 0 to 0");
@@ -373,6 +428,7 @@ main (void)
   Suite *suite = suite_create ("schedule");
   TCase *tcase = tcase_create ("schedule");
   tcase_add_test (tcase, text_reads_back);
+  tcase_add_test (tcase, operands_move_along_a_buffer);
   tcase_add_test (tcase, bad_text_is_refused_by_line);
   tcase_add_test (tcase, ops_must_use_memory_that_is_taken);
   tcase_add_test (tcase, streams_must_be_ordered);
