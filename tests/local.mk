@@ -468,6 +468,7 @@ golden_tests = \
   %D%/golden/query-moments.test \
   %D%/golden/query-nothing-fits.test \
   %D%/golden/query-p-fits.test \
+  %D%/golden/query-pipeline.test \
   %D%/golden/query-tiny.test \
   %D%/golden/query-unmodelled-stack.test \
   %D%/golden/refused-experts.test \

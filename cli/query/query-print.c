@@ -28,7 +28,8 @@ explain (const AdviseAnswer *self, const AdviseAnswer *next)
                 { "exposed tensor-, context- and expert-parallel communication",
                   b->exposed_tensor_ns - a->exposed_tensor_ns },
                 { "exposed copies to and from the host", b->exposed_copy_ns - a->exposed_copy_ns },
-                { "waiting for the host", b->host_ns - a->host_ns } };
+                { "waiting for the host", b->host_ns - a->host_ns },
+                { "waiting for other stages", b->idle_ns - a->idle_ns } };
   guint most = 0;
   for (guint i = 1; i < G_N_ELEMENTS (parts); i++)
     if (parts[i].ns > parts[most].ns)
