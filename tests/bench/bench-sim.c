@@ -6,6 +6,7 @@
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/measure.h"
+#include "sim/fast/passes.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
 #include "tests/case.h"
@@ -546,7 +547,16 @@ pipeline_time (Pipeline *self)
       self->step_ns = sim_measure_step (self->schedules[0], self->costs[0], self->workspace);
       return;
     }
-  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  const SimCost *const *costs = (const SimCost *const *)self->costs;
+  if (self->of->plan.value[PLAN_VPP] > 1)
+    {
+      SimPasses passes;
+      if (!sim_passes_run (&meeting, costs, NULL, &passes))
+        g_error ("passes differ from iteration to iteration");
+      self->step_ns = passes.step_ns;
+      return;
+    }
+  g_autoptr (SimStages) stages = sim_stages_new (&meeting, costs);
   if (!sim_stages_run (stages))
     g_error ("stages meet while something is under way");
   self->step_ns = sim_stages_step_ns (stages);
@@ -565,30 +575,36 @@ pipeline_us (void (*what) (Pipeline *self), Pipeline *self)
   return best_us;
 }
 
-/* How many pipelines one core simulates in a second, and how that grows with stages and micro
- * batches. */
+static void
+print_pipeline (guint stages, guint n_virtual, guint micro_batches, SimWorkspace *workspace)
+{
+  g_autofree char *nodes = g_strdup_printf ("dgx-h100:%u", stages);
+  g_autofree char *words
+      = g_strdup_printf ("stack=megatron strategy=optim tp=8 pp=%u vpp=%u gbs=%u seq=8192", stages,
+                         n_virtual, micro_batches);
+  g_autoptr (PlanModel) model = plan_model_new ("llama3-70b", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  Pipeline pipeline = { .of = of, .n = stages, .workspace = workspace };
+  const double lower_us = pipeline_us (pipeline_lower, &pipeline);
+  const double time_us = pipeline_us (pipeline_time, &pipeline);
+  printf ("%6u %7u %13u %10.0f %8.0f %10.1f\n", stages, n_virtual, micro_batches, lower_us, time_us,
+          1e6 / (lower_us + time_us));
+  pipeline_forget (&pipeline);
+}
+
+/* How many pipelines one core simulates in a second, and how that grows with stages, virtual ones
+ * and micro batches. */
 static void
 print_pipelines (SimWorkspace *workspace)
 {
-  static const guint stages[] = { 1, 4, 16 }, micro_batches[] = { 16, 256 };
-  printf ("llama3-70b on H100, stack=megatron tp=8, one replica:\n%6s %13s %10s %8s %10s\n",
-          "stages", "micro_batches", "lower us", "time us", "per second");
-  for (guint i = 0; i < G_N_ELEMENTS (stages) * G_N_ELEMENTS (micro_batches); i++)
-    {
-      const guint n = stages[i / 2], m = micro_batches[i % 2];
-      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%u", n);
-      g_autofree char *words
-          = g_strdup_printf ("stack=megatron strategy=optim tp=8 pp=%u gbs=%u seq=8192", n, m);
-      g_autoptr (PlanModel) model = plan_model_new ("llama3-70b", NULL);
-      g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
-      g_autoptr (PlanCase) of = test_case (model, cluster, words);
-      Pipeline pipeline = { .of = of, .n = n, .workspace = workspace };
-      const double lower_us = pipeline_us (pipeline_lower, &pipeline);
-      const double time_us = pipeline_us (pipeline_time, &pipeline);
-      printf ("%6u %13u %10.0f %8.0f %10.1f\n", n, m, lower_us, time_us,
-              1e6 / (lower_us + time_us));
-      pipeline_forget (&pipeline);
-    }
+  static const guint stages[] = { 1, 4, 16 }, n_virtual[] = { 1, 5 }, micro_batches[] = { 16, 256 };
+  printf ("llama3-70b on H100, stack=megatron tp=8, one replica:\n%6s %7s %13s %10s %8s %10s\n",
+          "stages", "virtual", "micro_batches", "lower us", "time us", "per second");
+  for (guint p = 0; p < G_N_ELEMENTS (stages); p++)
+    for (guint v = 0; v < (stages[p] > 1 ? G_N_ELEMENTS (n_virtual) : 1); v++)
+      for (guint m = 0; m < G_N_ELEMENTS (micro_batches); m++)
+        print_pipeline (stages[p], n_virtual[v], micro_batches[m], workspace);
 }
 
 int
