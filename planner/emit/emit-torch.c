@@ -27,24 +27,24 @@ plan_emit_recomputed (const PlanEmitSubject *subject)
              : layers;
 }
 
+/* Moments in bf16 of weights in fp32. */
+static gboolean
+has_narrow_moments (const Plan *plan)
+{
+  return plan_field_dtype (plan, PLAN_MAIN_PARAMS) == PLAN_DTYPE_FP32
+         && plan_field_dtype (plan, PLAN_EXP_AVG) == PLAN_DTYPE_BF16
+         && plan_field_dtype (plan, PLAN_EXP_AVG_SQ) == PLAN_DTYPE_BF16;
+}
+
 void
 plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const Plan *const plan = &subject->of->plan;
-  const gint64 *const value = plan->value;
   const PlanDtype params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
-  const char *const shown = plan_dtype_name (params);
   plan_emit_refuse (reasons, plan_field_dtype (plan, PLAN_MAIN_GRADS) != params,
                     "main_grads: PyTorch keeps reduced gradients in the format of the weights that "
                     "the optimizer updates: use main_grads=%s",
-                    shown);
-  plan_emit_refuse (reasons,
-                    IS (OPTIMIZER, ADAMW)
-                        && (plan_field_dtype (plan, PLAN_EXP_AVG) != params
-                            || plan_field_dtype (plan, PLAN_EXP_AVG_SQ) != params),
-                    "exp_avg, exp_avg_sq: PyTorch's AdamW makes moments in the format of the "
-                    "weights that it updates: use exp_avg=%s and exp_avg_sq=%s, or --as torchtitan",
-                    shown, shown);
+                    plan_dtype_name (params));
 }
 
 void
@@ -111,13 +111,38 @@ plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
       "    return create_selective_checkpoint_contexts(policy)\n");
 }
 
+/* Fused AdamW keeps the state that it finds, and computes in fp32 with moments in bf16 (torchtitan
+ * PR #2732). */
+static void
+append_narrow_moments (GString *text)
+{
+  g_string_append (
+      text, "    for p in model.parameters():\n"
+            "        # There before the first step: AdamW would make them in fp32, and so does\n"
+            "        # load_state_dict.\n"
+            "        optimizer.state[p] = {\n"
+            "            \"step\": torch.zeros((), dtype=torch.float32, device=p.device),\n"
+            "            \"exp_avg\": torch.zeros_like(p, dtype=torch.bfloat16),\n"
+            "            \"exp_avg_sq\": torch.zeros_like(p, dtype=torch.bfloat16),\n"
+            "        }\n");
+}
+
 void
 plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
+  const gboolean is_narrow = IS (OPTIMIZER, ADAMW) && has_narrow_moments (&subject->of->plan);
   g_string_append (text, "\n\ndef optimizer_of(model, lr):\n");
   g_string_append (text, IS (OPTIMIZER, SGD)
                              ? "    return torch.optim.SGD(model.parameters(), lr=lr, fused=True)\n"
-                             : "    return torch.optim.AdamW(\n        model.parameters(), lr=lr, "
-                               "betas=(0.9, 0.95), weight_decay=0.1, fused=True\n    )\n");
+                         : is_narrow ? "    optimizer = torch.optim.AdamW("
+                                     : "    return torch.optim.AdamW(");
+  if (IS (OPTIMIZER, ADAMW))
+    g_string_append (text, "\n        model.parameters(), lr=lr, betas=(0.9, 0.95), "
+                           "weight_decay=0.1, fused=True\n    )\n");
+  if (is_narrow)
+    {
+      append_narrow_moments (text);
+      g_string_append (text, "    return optimizer\n");
+    }
 }

@@ -95,8 +95,6 @@ static const struct
   { PLAN_EMIT_TORCHTITAN, "gemma2-9b", "dgx-h100:1", "stack=fsdp2", "model attn_scalar" },
   { PLAN_EMIT_FSDP2, DENSE, "dgx-b200:1", "stack=fsdp2 compute=mxfp8", "compute=mxfp8: " },
   { PLAN_EMIT_FSDP2, DENSE, "dgx-h100:1", "stack=fsdp2 main_grads=bf16", "use main_grads=fp32" },
-  { PLAN_EMIT_FSDP2, DENSE, "dgx-h100:1", "stack=fsdp2 exp_avg=bf16 exp_avg_sq=bf16",
-    "use exp_avg=fp32 and exp_avg_sq=fp32, or --as torchtitan" },
   { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1", "stack=fsdp1 nan_check=loss", "nan_check=loss: " },
   { PLAN_EMIT_FSDP1, DENSE, "dgx-h100:1",
     "stack=fsdp1 main_params=auto exp_avg=bf16 exp_avg_sq=bf16", "use main_grads=bf16" },
@@ -640,6 +638,34 @@ START_TEST (calls_take_what_there_is)
 }
 END_TEST
 
+/* Before the first step, of as many tensors as there are weights. */
+START_TEST (narrow_moments_are_made)
+{
+  static const struct
+  {
+    const char *fields;
+    gboolean are_made;
+  } plans[] = {
+    { "stack=fsdp2 exp_avg=bf16 exp_avg_sq=bf16 compute=fp8-tensorwise", TRUE },
+    { "stack=fsdp2", FALSE },
+    { "stack=fsdp2 optimizer=sgd", FALSE },
+    { "stack=fsdp2 main_params=bf16 main_grads=bf16 exp_avg=bf16 exp_avg_sq=bf16", FALSE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
+    {
+      g_auto (Case) c = { 0 };
+      g_autoptr (GError) error = NULL;
+      ck_assert_msg (case_init (&c, "gemma2-9b", "dgx-h100:1", plans[i].fields, &error), "%s",
+                     error ? error->message : "");
+      g_autofree char *text = emit (&c, PLAN_EMIT_FSDP2, PLAN_EMIT_RUNTIME_OF_STACK, &error);
+      ck_assert_msg (text != NULL, "%s", error ? error->message : "");
+      ck_assert_int_eq (strstr (text, "torch.zeros_like(p, dtype=torch.bfloat16)") != NULL,
+                        plans[i].are_made);
+      ck_assert (strstr (text, "fused=True") != NULL);
+    }
+}
+END_TEST
+
 START_TEST (a_job_is_by_its_stack)
 {
   static const struct
@@ -739,6 +765,7 @@ main (void)
   tcase_add_test (tcase, long_sequences_raise_the_bound);
   tcase_add_test (tcase, formats_are_always_said);
   tcase_add_loop_test (tcase, calls_take_what_there_is, 0, G_N_ELEMENTS (calls));
+  tcase_add_test (tcase, narrow_moments_are_made);
   tcase_add_test (tcase, a_job_is_by_its_stack);
   tcase_add_test (tcase, each_stack_has_its_kind);
   tcase_add_test (tcase, words_are_checked);
