@@ -3,54 +3,108 @@
 
 #include "planner/search/cuts.h"
 
+#define GAIN 0.99 /* of the slowest stage's time: what another layout must come to, to be tried */
+#define LOPSIDED 1.5 /* times a stage's even share: what it must not come to */
+
 static gboolean
 can_be_cut (const PlanModel *model, gint64 parts, gboolean counts_ends)
 {
   return (model->layers + (counts_ends ? 2 : 0)) % parts == 0;
 }
 
+/* So many layers take as long as the loss does. */
+static double
+layers_of_loss (const PlanModel *model, gint64 seq)
+{
+  const double layers = plan_model_flops_per_token (model, seq, 0);
+  const double all = plan_model_flops_per_token (model, seq, model->vocab);
+  return (all - layers) / layers * (double)model->layers;
+}
+
+/* The slowest stage of an even cut, in layers; FALSE where there is none. */
+static gboolean
+cut_evenly (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
+{
+  const gint64 parts = cut->stages * cut->n_virtual;
+  cut->first_layers = cut->last_layers = PLAN_UNSET;
+  cut->counts_ends = !can_be_cut (model, parts, FALSE);
+  const gint64 each = (model->layers + (cut->counts_ends ? 2 : 0)) / cut->stages;
+  *out_slowest = (double)each + MAX (loss - (cut->counts_ends ? 1 : 0), 0);
+  return can_be_cut (model, parts, cut->counts_ends);
+}
+
+/* The layout whose slowest stage is quickest: as many layers between the ends, few on the last one,
+ * which has the loss, and what is left on the first one, which holds most and so has the fewest of
+ * equals. FALSE where there is none. */
+static gboolean
+cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
+{
+  const gint64 n = cut->n_virtual, between = cut->stages - 2;
+  *out_slowest = G_MAXDOUBLE;
+  for (gint64 each = n; each <= model->layers; each += n)
+    for (gint64 last = n; last < model->layers; last += n)
+      {
+        const gint64 first = model->layers - each * between - last;
+        const double slowest
+            = MAX ((double)MAX (first, between > 0 ? each : 0), (double)last + loss);
+        if (first < n || first % n != 0 || slowest > *out_slowest)
+          continue;
+        cut->first_layers = first != each && between > 0 ? first : PLAN_UNSET;
+        cut->last_layers = last;
+        *out_slowest = slowest;
+      }
+  return *out_slowest <= LOPSIDED * ((double)model->layers + loss) / (double)cut->stages;
+}
+
 /* Where weights are gathered beside compute, stages gather theirs one after the other as the
  * pipeline fills, and virtual ones all at once; else all gather at once before they compute. */
 static void
-add_cut (GArray *cuts, const PlanModel *model, gint64 stages, gint64 n_virtual)
+add_cut (GArray *cuts, PlanCut cut)
 {
-  const gint64 parts = stages * n_virtual;
-  PlanCut cut = { stages, n_virtual, .gathers_beside = TRUE };
-  cut.counts_ends = !can_be_cut (model, parts, FALSE) && can_be_cut (model, parts, TRUE);
+  cut.gathers_beside = TRUE;
   g_array_append_val (cuts, cut);
   cut.gathers_beside = FALSE;
-  if (stages > 1 && n_virtual == 1)
+  if (cut.stages > 1 && cut.n_virtual == 1)
     g_array_append_val (cuts, cut);
 }
 
-static void
-add_cuts (GArray *cuts, const PlanModel *model, gint64 stages, gboolean is_told)
+/* Returns whether there is any. */
+static gboolean
+add_layouts (GArray *cuts, const PlanModel *model, PlanCut cut, double loss, PlanCutTold told)
 {
-  gint64 last = 0;
-  for (gint64 n = 1; n <= (stages > 1 ? model->layers / stages : 1); n++)
-    {
-      const gint64 parts = stages * n;
-      const gboolean is_even = can_be_cut (model, parts, FALSE) || can_be_cut (model, parts, TRUE);
-      if (is_told ? n == 1 && !is_even : !is_even || n < 2 * last)
-        continue;
-      add_cut (cuts, model, stages, n);
-      last = n;
-    }
+  double slowest, by_loss;
+  PlanCut other = cut;
+  const gboolean is_even = cut_evenly (model, loss, &cut, &slowest);
+  const gboolean may_be_told = told.has_layout || (told.has_virtual && cut.n_virtual > 1);
+  if (is_even || may_be_told)
+    add_cut (cuts, cut);
+  if (told.has_layout || cut.stages == 1 || !cut_by_loss (model, loss, &other, &by_loss)
+      || (is_even && by_loss > GAIN * slowest))
+    return is_even || may_be_told;
+  add_cut (cuts, other);
+  return TRUE;
 }
 
 GArray *
 plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
-              gboolean is_told)
+              gint64 seq, PlanCutTold told)
 {
   GArray *cuts = g_array_new (FALSE, FALSE, sizeof (PlanCut));
+  const double loss = layers_of_loss (model, seq);
   const gint64 most = MIN (model->layers, plan_cluster_devices (cluster));
   for (gint64 stages = 1; stages <= most; stages *= 2)
     {
-      const PlanCut cut = { .stages = stages, .n_virtual = 1 };
-      if (stack->stages_by_cost)
-        g_array_append_val (cuts, cut);
-      else
-        add_cuts (cuts, model, stages, is_told);
+      const gint64 most_virtual = stages > 1 && !stack->stages_by_cost ? model->layers / stages : 1;
+      gint64 last = 0;
+      for (gint64 n = 1; n <= most_virtual; n++)
+        {
+          const PlanCut cut = { .stages = stages, .n_virtual = n };
+          if (stack->stages_by_cost)
+            g_array_append_val (cuts, cut);
+          else if ((told.has_virtual || n >= 2 * last)
+                   && add_layouts (cuts, model, cut, loss, told))
+            last = n;
+        }
     }
   return cuts;
 }

@@ -10,15 +10,24 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 stages, n_virtual;
-  gboolean counts_ends;    /* embedding and loss count as a layer each */
-  gboolean gathers_beside; /* overlap_param_gather */
+  gint64 first_layers, last_layers; /* PLAN_UNSET: as many as the others */
+  gboolean counts_ends;             /* embedding and loss count as a layer each */
+  gboolean gathers_beside;          /* overlap_param_gather */
 } PlanCut;
 
-/* Stages that divide the layers, or that do with the ends counted; of virtual stages each number is
- * at least twice the one before, as those between differ by less than predictions err, but all that
- * there could be where `is_told` how many. Those of a stack that cuts by cost are stages alone. */
+/* What is told of all cuts, and not searched. */
+typedef struct
+{
+  gboolean has_virtual, has_layout; /* vpp; any of the other fields that begin with pp_ */
+} PlanCutTold;
+
+/* Stages that divide the layers, or that do with the ends counted; and where that makes the slowest
+ * stage quicker, or stages do not divide them, ends with as many layers fewer as the loss weighs.
+ * Of virtual stages each number is at least twice the one before, as those between differ by less
+ * than predictions err; all that there could be where it is told. Those of a stack that cuts by
+ * cost are stages alone. */
 GArray *plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
-                      gboolean is_told);
+                      gint64 seq, PlanCutTold told);
 
 /* FALSE for what a cut makes pointless, and the base of the search does not say: to recompute more
  * layers than a virtual stage has, or virtual stages where half as many leave less than a hundredth

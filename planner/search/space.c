@@ -127,19 +127,30 @@ add_powers (PlanSpace *self, PlanField field, gint64 most)
 }
 
 static void
-add_cuts (PlanSpace *self, gboolean is_told)
+add_cuts (PlanSpace *self, const gboolean *pinned)
 {
-  g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, is_told);
+  static const PlanField layout[]
+      = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS };
+  PlanCutTold told = { .has_virtual = pinned[PLAN_VPP] };
+  const gint64 seq
+      = self->base.value[PLAN_SEQ] > 0 ? self->base.value[PLAN_SEQ] : self->model->max_seq;
+  for (guint i = 0; i < G_N_ELEMENTS (layout); i++)
+    told.has_layout = told.has_layout || pinned[layout[i]];
+  g_autoptr (GArray) cuts = plan_cuts_of (self->model, self->cluster, self->stack, seq, told);
   GArray *axis = new_axis (self);
   for (guint i = 0; i < cuts->len; i++)
     {
       const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
       if (self->stack->stages_by_cost)
         ADD (axis, PLAN_PP, cut->stages);
-      else
-        ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_PP_COUNT_EMBEDDING,
-             cut->counts_ends, PLAN_PP_COUNT_LOSS, cut->counts_ends, PLAN_OVERLAP_PARAM_GATHER,
+      else if (told.has_layout)
+        ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
              cut->gathers_beside);
+      else
+        ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
+             cut->gathers_beside, PLAN_PP_FIRST_LAYERS, cut->first_layers, PLAN_PP_LAST_LAYERS,
+             cut->last_layers, PLAN_PP_COUNT_EMBEDDING, cut->counts_ends, PLAN_PP_COUNT_LOSS,
+             cut->counts_ends);
     }
 }
 
@@ -521,7 +532,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
   if (self->stack && self->stack->has_pipelines)
-    add_cuts (self, pinned[PLAN_VPP]);
+    add_cuts (self, pinned);
   if (model->experts > 0)
     add_experts (self);
   if (model->experts > 0 || model->kv_lora > 0)

@@ -28,7 +28,7 @@ typedef enum
       PLAN_N_ALLOW
 } PlanAllow;
 
-#define PLAN_MAX_SET 5
+#define PLAN_MAX_SET 7
 
 typedef struct
 {

@@ -5,7 +5,10 @@
 #include "advise/predict.h"
 #include "advise/score.h"
 #include "planner/plan/megatron-lacks.h"
+#include "planner/plan/stages.h"
 #include "planner/search/bound.h"
+#include "planner/search/cuts.h"
+
 #include "planner/search/search.h"
 #include "sim/fast/measure.h"
 #include "sim/sim.h"
@@ -439,6 +442,65 @@ START_TEST (bounds_of_pipelines_hold)
 }
 END_TEST
 
+/* Layers of the slowest stage of a plan, as many more on the last one as the loss weighs. */
+static double
+slowest_stage (const PlanModel *model, const PlanStack *stack, const Plan *plan, double loss)
+{
+  double slowest = 0;
+  for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
+    {
+      const PlanStage stage = plan_stage_of (model, stack, plan, number);
+      slowest = MAX (slowest, (double)stage.layers + (stage.has_head ? loss : 0));
+    }
+  return slowest;
+}
+
+/* Cuts deal out all layers, and where ends are told, no other number of layers on them would make
+ * the slowest stage quicker. */
+START_TEST (cuts_are_legal_and_even)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  g_autofree char *spec
+      = g_strdup_printf ("layers=%d,hidden=512,ffn=1024,heads=8,vocab=%d,max_seq=64",
+                         g_rand_int_range (rand, 1, 100), 1000 * g_rand_int_range (rand, 1, 60));
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:4", NULL);
+  Plan plan = test_plan ("stack=megatron strategy=optim gbs=64 seq=64");
+  const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+  const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
+  const double loss = 6 * (double)(model->hidden * model->vocab) / layers;
+  g_autoptr (GArray) cuts = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ FALSE, FALSE });
+  ck_assert_uint_gt (cuts->len, 0);
+  for (guint i = 0; i < cuts->len; i++)
+    {
+      const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
+      plan.value[PLAN_PP] = cut->stages;
+      plan.value[PLAN_VPP] = cut->n_virtual;
+      plan.value[PLAN_PP_FIRST_LAYERS] = cut->first_layers;
+      plan.value[PLAN_PP_LAST_LAYERS] = cut->last_layers;
+      plan.value[PLAN_PP_COUNT_EMBEDDING] = plan.value[PLAN_PP_COUNT_LOSS] = cut->counts_ends;
+      ck_assert_msg (plan_stages_divide (model, stack, &plan), "%s: %d stages, %d virtual", spec,
+                     (int)cut->stages, (int)cut->n_virtual);
+      if (cut->last_layers == PLAN_UNSET)
+        continue;
+      const double found = slowest_stage (model, stack, &plan, loss);
+      for (gint64 first = 1; first < model->layers; first++)
+        for (gint64 last = 1; first + last <= model->layers; last++)
+          {
+            plan.value[PLAN_PP_FIRST_LAYERS] = first;
+            plan.value[PLAN_PP_LAST_LAYERS] = last;
+            if (plan_stages_divide (model, stack, &plan) && first % cut->n_virtual == 0
+                && last % cut->n_virtual == 0 && !plan_stages_leave_one_empty (model, stack, &plan))
+              ck_assert_msg (found <= slowest_stage (model, stack, &plan, loss) + 1e-6,
+                             "%s: %d stages, %d virtual, ends %d and %d: %g layers; %d and %d: %g",
+                             spec, (int)cut->stages, (int)cut->n_virtual, (int)cut->first_layers,
+                             (int)cut->last_layers, found, (int)first, (int)last,
+                             slowest_stage (model, stack, &plan, loss));
+          }
+    }
+}
+END_TEST
+
 /* Where products take longer than to issue them, so that communication lies beside them: the bound
  * of a plan, and how close it comes. */
 START_TEST (bounds_of_plans_hold_where_compute_is_slowed)
@@ -696,6 +758,7 @@ main (void)
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, N_SPACES);
   test_add_share (tcase, bounds_are_never_above_the_simulation, 180);
   test_add_share (tcase, bounds_of_pipelines_hold, 60);
+  test_add_share (tcase, cuts_are_legal_and_even, 40);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
   tcase_add_loop_test (tcase, blocks_are_forbidden_as_a_whole, 0, 6);
