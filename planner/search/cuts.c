@@ -85,26 +85,34 @@ add_layouts (GArray *cuts, const PlanModel *model, PlanCut cut, double loss, Pla
   return TRUE;
 }
 
+static void
+add_cuts (GArray *cuts, const PlanModel *model, gint64 stages, double loss, PlanCutTold told)
+{
+  gint64 last = 0;
+  for (gint64 n = 1; n <= (stages > 1 ? model->layers / stages : 1); n++)
+    {
+      const PlanCut cut = { .stages = stages, .n_virtual = n };
+      if ((told.has_virtual || n >= 2 * last) && add_layouts (cuts, model, cut, loss, told))
+        last = n;
+    }
+}
+
 GArray *
 plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
               gint64 seq, PlanCutTold told)
 {
   GArray *cuts = g_array_new (FALSE, FALSE, sizeof (PlanCut));
   const double loss = layers_of_loss (model, seq);
-  const gint64 most = MIN (model->layers, plan_cluster_devices (cluster));
-  for (gint64 stages = 1; stages <= most; stages *= 2)
+  const gint64 devices = plan_cluster_devices (cluster);
+  for (gint64 stages = 1; stages <= MIN (model->layers, devices); stages++)
     {
-      const gint64 most_virtual = stages > 1 && !stack->stages_by_cost ? model->layers / stages : 1;
-      gint64 last = 0;
-      for (gint64 n = 1; n <= most_virtual; n++)
-        {
-          const PlanCut cut = { .stages = stages, .n_virtual = n };
-          if (stack->stages_by_cost)
-            g_array_append_val (cuts, cut);
-          else if ((told.has_virtual || n >= 2 * last)
-                   && add_layouts (cuts, model, cut, loss, told))
-            last = n;
-        }
+      const PlanCut cut = { .stages = stages, .n_virtual = 1 };
+      if (devices % stages != 0)
+        continue;
+      if (stack->stages_by_cost)
+        g_array_append_val (cuts, cut);
+      else
+        add_cuts (cuts, model, stages, loss, told);
     }
   return cuts;
 }

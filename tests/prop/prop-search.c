@@ -464,7 +464,8 @@ START_TEST (cuts_are_legal_and_even)
       = g_strdup_printf ("layers=%d,hidden=512,ffn=1024,heads=8,vocab=%d,max_seq=64",
                          g_rand_int_range (rand, 1, 100), 1000 * g_rand_int_range (rand, 1, 60));
   g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:4", NULL);
+  g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, 7));
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (nodes, NULL);
   Plan plan = test_plan ("stack=megatron strategy=optim gbs=64 seq=64");
   const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
   const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
@@ -474,6 +475,7 @@ START_TEST (cuts_are_legal_and_even)
   for (guint i = 0; i < cuts->len; i++)
     {
       const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
+      ck_assert_int_eq (plan_cluster_devices (cluster) % cut->stages, 0);
       plan.value[PLAN_PP] = cut->stages;
       plan.value[PLAN_VPP] = cut->n_virtual;
       plan.value[PLAN_PP_FIRST_LAYERS] = cut->first_layers;
