@@ -56,43 +56,51 @@ cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slow
   return *out_slowest <= LOPSIDED * ((double)model->layers + loss) / (double)cut->stages;
 }
 
-/* Where weights are gathered beside compute, stages gather theirs one after the other as the
- * pipeline fills, and virtual ones all at once; else all gather at once before they compute. */
+/* Where weights are gathered beside compute, some stacks have one stage after the other wait for
+ * its own as the pipeline fills, and virtual stages gather theirs at once; else all stages gather
+ * at once before they compute, which is quicker than so many in turn. */
 static void
-add_cut (GArray *cuts, PlanCut cut)
+add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
 {
+  const gboolean is_plain = cut.n_virtual == 1;
   cut.gathers_beside = TRUE;
-  g_array_append_val (cuts, cut);
+  if (told.has_gathers || !is_plain || cut.stages <= 2 || !stack->gathers_in_turn)
+    g_array_append_val (cuts, cut);
   cut.gathers_beside = FALSE;
-  if (cut.stages > 1 && cut.n_virtual == 1)
+  if (told.has_gathers || (is_plain && cut.stages > 1))
     g_array_append_val (cuts, cut);
 }
 
-/* Returns whether there is any. */
+/* The even layout, or the other one where that is quicker or there is none; returns whether there
+ * is any. */
 static gboolean
-add_layouts (GArray *cuts, const PlanModel *model, PlanCut cut, double loss, PlanCutTold told)
+add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCut cut, double loss,
+            PlanCutTold told)
 {
   double slowest, by_loss;
   PlanCut other = cut;
   const gboolean is_even = cut_evenly (model, loss, &cut, &slowest);
-  const gboolean may_be_told = told.has_layout || (told.has_virtual && cut.n_virtual > 1);
-  if (is_even || may_be_told)
-    add_cut (cuts, cut);
-  if (told.has_layout || cut.stages == 1 || !cut_by_loss (model, loss, &other, &by_loss)
-      || (is_even && by_loss > GAIN * slowest))
-    return is_even || may_be_told;
-  add_cut (cuts, other);
+  const gboolean has_other = !told.has_layout && cut.stages > 1
+                             && cut_by_loss (model, loss, &other, &by_loss)
+                             && !(is_even && by_loss > GAIN * slowest);
+  if (has_other)
+    add_cut (cuts, other, stack, told);
+  else if (is_even || told.has_layout || (told.has_virtual && cut.n_virtual > 1))
+    add_cut (cuts, cut, stack, told);
+  else
+    return FALSE;
   return TRUE;
 }
 
 static void
-add_cuts (GArray *cuts, const PlanModel *model, gint64 stages, double loss, PlanCutTold told)
+add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 stages, double loss,
+          PlanCutTold told)
 {
   gint64 last = 0;
   for (gint64 n = 1; n <= (stages > 1 ? model->layers / stages : 1); n++)
     {
       const PlanCut cut = { .stages = stages, .n_virtual = n };
-      if ((told.has_virtual || n >= 2 * last) && add_layouts (cuts, model, cut, loss, told))
+      if ((told.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, told))
         last = n;
     }
 }
@@ -112,7 +120,7 @@ plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStac
       if (stack->stages_by_cost)
         g_array_append_val (cuts, cut);
       else
-        add_cuts (cuts, model, stages, loss, told);
+        add_cuts (cuts, model, stack, stages, loss, told);
     }
   return cuts;
 }

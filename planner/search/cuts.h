@@ -15,10 +15,11 @@ typedef struct
   gboolean gathers_beside;          /* overlap_param_gather */
 } PlanCut;
 
-/* What is told of all cuts, and not searched. */
+/* What is told of all cuts, and not searched: vpp; any of the other fields that begin with pp_;
+ * overlap_param_gather. */
 typedef struct
 {
-  gboolean has_virtual, has_layout; /* vpp; any of the other fields that begin with pp_ */
+  gboolean has_virtual, has_layout, has_gathers;
 } PlanCutTold;
 
 /* Stages that divide the devices and the layers, or that do with the ends counted; and where that

@@ -131,7 +131,8 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
 {
   static const PlanField layout[]
       = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS };
-  PlanCutTold told = { .has_virtual = pinned[PLAN_VPP] };
+  PlanCutTold told
+      = { .has_virtual = pinned[PLAN_VPP], .has_gathers = pinned[PLAN_OVERLAP_PARAM_GATHER] };
   const gint64 seq
       = self->base.value[PLAN_SEQ] > 0 ? self->base.value[PLAN_SEQ] : self->model->max_seq;
   for (guint i = 0; i < G_N_ELEMENTS (layout); i++)

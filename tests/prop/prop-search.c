@@ -470,7 +470,7 @@ START_TEST (cuts_are_legal_and_even)
   const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
   const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
   const double loss = 6 * (double)(model->hidden * model->vocab) / layers;
-  g_autoptr (GArray) cuts = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ FALSE, FALSE });
+  g_autoptr (GArray) cuts = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ FALSE });
   ck_assert_uint_gt (cuts->len, 0);
   for (guint i = 0; i < cuts->len; i++)
     {
