@@ -9,14 +9,23 @@
 #include "sim/fast/passes.h"
 #include "sim/sim.h"
 
-/* "4-7"; "4" of one layer. */
+static void
+append (GString *text, const char *part)
+{
+  g_string_append_printf (text, "%s%s", text->len > 0 ? ", " : "", part);
+}
+
+/* "4-7"; "4" of one layer; nothing of none. */
 static void
 append_layers (GString *text, const PlanStage *stage, const PlanStage *part)
 {
-  const gint64 first = plan_stage_layer (stage, part->first);
-  g_string_append_printf (text, "%" G_GINT64_FORMAT, first);
-  if (part->layers > 1)
-    g_string_append_printf (text, "-%" G_GINT64_FORMAT, first + part->layers - 1);
+  const gint64 first = plan_stage_layer (stage, part->first), last = first + part->layers - 1;
+  g_autofree char *layers = NULL;
+  if (part->layers == 0)
+    return;
+  layers = first == last ? g_strdup_printf ("%" G_GINT64_FORMAT, first)
+                         : g_strdup_printf ("%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT, first, last);
+  append (text, layers);
 }
 
 /* Of many virtual stages, the first two and the last one. */
@@ -24,21 +33,20 @@ char *
 advise_stage_describe (const AdviseStage *self)
 {
   const PlanStage *stage = &self->part;
-  GString *text = g_string_new (stage->has_embedding ? "embedding, " : "");
+  GString *text = g_string_new (stage->has_embedding ? "embedding" : "");
   for (gint64 i = 0; i < stage->n_virtual; i++)
     {
       const PlanStage part = plan_stage_virtual (stage, i);
-      if (i > 0)
-        g_string_append (text, ", ");
       if (i == 2 && stage->n_virtual > 4)
         {
-          g_string_append (text, "...");
+          append (text, "...");
           i = stage->n_virtual - 2; /* whose next one is the last */
           continue;
         }
       append_layers (text, stage, &part);
     }
-  g_string_append (text, stage->has_head ? ", head" : "");
+  if (stage->has_head)
+    append (text, "head");
   return g_string_free (text, FALSE);
 }
 

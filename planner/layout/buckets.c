@@ -176,7 +176,11 @@ virtual_stage_of (const PlanBuckets *self, const PlanModel *model, const PlanBuc
                   guint i)
 {
   const guint at = rule->is_backwards ? self->n_all - 1 - i : i;
-  return plan_model_cut_run (&model->cut, plan_buckets_layer_of (self, at));
+  gint64 layer;
+  plan_buckets_tensor (self, at, &layer);
+  if (layer >= 0 || model->cut.runs == 0)
+    return plan_model_cut_run (&model->cut, layer);
+  return at < self->n_before ? 0 : model->cut.runs - 1;
 }
 
 /* Whether the i-th parameter that is taken fills its bucket, which has so many elements with it. */
@@ -297,7 +301,7 @@ plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRu
   *self = (PlanBuckets){ .layers = model->layers };
   self->n_before = add_outer (self->before, model, rule, before, G_N_ELEMENTS (before));
   self->n_after = add_outer (self->after, model, rule, after, G_N_ELEMENTS (after));
-  self->n_layer = plan_buckets_layer (model, rule, 0, self->layer);
+  self->n_layer = model->layers > 0 ? plan_buckets_layer (model, rule, 0, self->layer) : 0;
   g_assert (self->n_layer <= PLAN_MAX_LAYER_TENSORS);
   self->n_all = self->n_before + self->n_layer * (guint)self->layers + self->n_after;
   self->spans = g_new0 (PlanBucketSpan, self->n_all);

@@ -67,6 +67,8 @@ add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 {
   const gint64 layers = b->model->layers, moe = plan_model_moe_layers (b->model);
   gint64 layer = 0;
+  if (layers == 0)
+    return;
   while (moe > 0 && !plan_model_is_moe_layer (b->model, layer))
     layer++;
   add_layer (self, b, layer, PLAN_BUCKET_LAYER, quantises);

@@ -266,16 +266,6 @@ around_embedding (PlanLower *self)
     embedding_backward (self);
 }
 
-/* Every bucket around the layers that is not read before them. */
-static void
-gather_head (PlanLower *self)
-{
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
-        && !plan_lower_is_early (self, kind))
-      plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
-}
-
 static void
 await_piece (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
 {
@@ -300,7 +290,7 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
       plan_lower_gather (self, unit, 0);
       return TRUE;
     case PLAN_ACT_GATHER_HEAD:
-      gather_head (self);
+      plan_lower_gather_head (self);
       return TRUE;
     case PLAN_ACT_GATHER_EMBEDDING:
       plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);

@@ -246,6 +246,18 @@ plan_lower_each_bucket (PlanLower *self, Visit visit)
     each_by_module (self, &all, visit);
 }
 
+/* Whether a bucket belongs to the virtual stage at hand: none is of two. */
+static gboolean
+is_here (const PlanLower *self, const PlanBucketSpan *span)
+{
+  const PlanStage *here = &self->here;
+  gint64 layer;
+  plan_buckets_tensor (&self->buckets, span->first, &layer);
+  if (layer >= 0)
+    return layer >= here->first && layer < here->first + here->layers;
+  return span->first < self->buckets.n_before ? here->has_embedding : here->has_head;
+}
+
 void
 plan_lower_each_bucket_here (PlanLower *self, Visit visit)
 {
@@ -253,8 +265,7 @@ plan_lower_each_bucket_here (PlanLower *self, Visit visit)
   for (guint i = 0; self->layout.by_size && i < self->buckets.n; i++)
     {
       const PlanBucketSpan *span = &self->buckets.spans[i];
-      const gint64 layer = plan_buckets_layer_of (&self->buckets, span->first);
-      if (layer >= here->first && layer < here->first + here->layers)
+      if (is_here (self, span))
         visit (self, span->kind, plan_lower_span_unit (span));
     }
   if (!self->layout.by_size)

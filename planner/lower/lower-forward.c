@@ -264,6 +264,15 @@ plan_lower_gathers_in_turn (const PlanLower *self)
          && self->is_first_micro_batch;
 }
 
+void
+plan_lower_gather_head (PlanLower *self)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (plan_layout_has (&self->layout, kind) && !plan_bucket_is_unit (kind)
+        && !plan_lower_is_early (self, kind))
+      plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
+}
+
 static void
 layers_forward (PlanLower *self)
 {
@@ -272,8 +281,10 @@ layers_forward (PlanLower *self)
   const gboolean in_turn = plan_lower_gathers_in_turn (self);
   for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
-  if (in_turn && !self->layout.by_size)
+  if (in_turn && !self->layout.by_size && self->here.layers > 0)
     plan_lower_gather (self, PLAN_NO_UNIT, 0);
+  else if (in_turn && !self->layout.by_size)
+    plan_lower_gather_head (self);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
 }

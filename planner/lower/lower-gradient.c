@@ -148,6 +148,8 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
   if (!self->stack->autograd_stays)
     return;
   drop_fresh (self, FALSE, PLAN_NO_UNIT);
+  if (self->stage.layers == 0)
+    return;
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
   drop_fresh (self, TRUE, unit);
   plan_lower_end_units (self, unit);

@@ -135,6 +135,8 @@ publish_quantised (PlanLower *self, PlanLowerUnit unit)
 static void
 each_unit (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
+  if (self->stage.layers == 0)
+    return;
   const PlanLowerUnit unit = plan_lower_begin_units (self, 0, self->stage.layers, 1);
   visit (self, unit);
   plan_lower_end_units (self, unit);

@@ -35,6 +35,9 @@ PlanRef plan_lower_input_gradient (const PlanLower *self);
 
 /* Starts gathering the first of the buckets that stay gathered and are asked for in turn. */
 void plan_lower_gather_first (PlanLower *self);
+
+/* Every bucket around the layers that is not read before them. */
+void plan_lower_gather_head (PlanLower *self);
 void plan_lower_teardown (PlanLower *self);
 
 /* The output layer and the loss, up to the gradient of what the final norm left, in dnorm_final.

@@ -66,7 +66,9 @@ static void
 declare_gathered (PlanLower *self)
 {
   const guint64 elements = (guint64)(self->sizes->rows * self->model->hidden);
-  const gboolean exist = self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
+  const gboolean is_used = self->stage.layers > 0 || self->stage.has_head;
+  const gboolean exist
+      = is_used && self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
   self->gathered[FALSE] = self->gathered[TRUE] = -1;
   if (!exist)
     return;
@@ -121,19 +123,22 @@ plan_lower_declare_values (PlanLower *self)
       const PlanValue *value = &self->graphs->values[v];
       self->value[v] = self->grad[v] = self->grad_sum[v] = -1;
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
-      if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v))
+      if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v)
+          || (layers == 0 && v != PLAN_VALUE_X))
         continue;
       self->value[v] = activation (self, plan_value_name (v),
                                    self->rows * (v == PLAN_VALUE_X ? layers + 1 : layers),
                                    value->elements, value->dtype);
     }
   declare_gathered (self);
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+  for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
   self->grad_sum[PLAN_VALUE_X]
       = activation (self, "dx", self->grad_rows * (layers + 1),
                     self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
-  self->grad_sum[PLAN_VALUE_HIDDEN2] = activation (
-      self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements, self->sizes->compute);
+  if (layers > 0)
+    self->grad_sum[PLAN_VALUE_HIDDEN2]
+        = activation (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,
+                      self->sizes->compute);
 }

@@ -272,7 +272,7 @@ declare_derived (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+  for (guint kind = 0; self->stage.layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_derived_of_nodes (self, &self->graphs->of[kind]);
 }
 
@@ -493,10 +493,10 @@ units_ahead (const PlanLower *self, gint64 counted)
                                + (self->expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
   const gint64 left = self->comm_unit / 2 - counted;
   if (self->shards_weights && self->stack->units_ahead > 0)
-    return MIN (self->stack->units_ahead, self->stage.layers - 1);
+    return MIN (self->stack->units_ahead, MAX (self->stage.layers - 1, 0));
   if (!self->shards_weights || left <= 0)
     return 0;
-  return MIN (self->pools ? 1 : (left + unit - 1) / unit, self->stage.layers - 1);
+  return MIN (self->pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
 }
 
 /* An evaluation begins with nothing gathered; a graph has no kick at its end. */

@@ -6,9 +6,11 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 first_layer; /* of the whole model's layers */
-  /* Virtual stages have `run_layers` neighbouring layers each, the first one `missing` fewer; other
-   * stages hold `gap` layers between one and the next. 0: there is only one. */
+  /* Virtual stages have `run_layers` neighbouring layers each, the first one `missing` fewer, the
+   * last one what is left, maybe none; other stages hold `gap` layers between one and the next. 0:
+   * there is only one. */
   gint64 run_layers, missing, gap;
+  gint64 runs; /* of them */
   gboolean no_embedding, no_head;
   gboolean shares_embedding; /* its embedding or its output layer is a copy of the other one's */
 } PlanModelCut;

@@ -32,8 +32,9 @@ plan_model_count_kinds (const PlanModel *self, gint64 seq, gint64 *out_layers)
 gint64
 plan_model_kinds_period (const PlanModel *self, gint64 seq)
 {
-  const gint64 windows = has_windows (self, seq) ? MIN (self->window_every, self->layers) : 1;
-  const gint64 experts = self->experts > 0 ? MIN (self->moe_every, self->layers) : 1;
+  const gint64 most = MAX (self->layers, 1);
+  const gint64 windows = has_windows (self, seq) ? MIN (self->window_every, most) : 1;
+  const gint64 experts = self->experts > 0 ? MIN (self->moe_every, most) : 1;
   gint64 period = MAX (windows, experts);
   while (period % windows != 0 || period % experts != 0)
     period++;

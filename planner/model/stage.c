@@ -11,6 +11,7 @@ cut_of (const PlanStage *self)
                        .no_head = !self->has_head };
   if (self->n_virtual > 1)
     {
+      cut.runs = self->n_virtual;
       cut.run_layers = self->each;
       cut.missing = self->missing;
       cut.gap = self->distance - self->each;

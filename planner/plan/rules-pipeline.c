@@ -167,7 +167,8 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-uneven-groups", "the micro batches of interleaved stages (vpp above 1) must be a multiple of pp_group, by default "
       "pp, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     groups_differ, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },
-  { { "not-built-yet-empty-stages", "a pipeline stage without layers is not modelled by this version: use a smaller pp or vpp",
+  { { "not-built-yet-empty-stages", "a pipeline stage with neither layers nor the embedding or the output layer is not modelled by this version: "
+      "use a smaller pp or vpp",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     leaves_one_empty, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS) },
 };

@@ -33,10 +33,12 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   for (gint64 i = 0; i <= model->layers; i++)
     {
       const gboolean is_head = i == model->layers;
+      if (at == number && stage.layers == 0)
+        stage.first = i;
       if (at == number && is_head)
         stage.has_head = TRUE;
-      else if (at == number && stage.layers++ == 0)
-        stage.first = i;
+      else if (at == number)
+        stage.layers++;
       cost += is_head ? head : layer;
       const double share = (double)total * (double)(at + 1) / (double)stages;
       const gboolean is_full = at == 0 && given != PLAN_UNSET ? i + 1 == given
@@ -111,14 +113,15 @@ plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *
 gboolean
 plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
-  if (plan->value[PLAN_VPP] > model->layers)
-    return TRUE;
   for (gint64 number = 0; number < plan->value[PLAN_PP]; number++)
     {
       const PlanStage stage = plan_stage_of (model, stack, plan, number);
       for (gint64 turn = 0; turn < stage.n_virtual; turn++)
-        if (plan_stage_virtual (&stage, turn).layers < 1)
-          return TRUE;
+        {
+          const PlanStage part = plan_stage_virtual (&stage, turn);
+          if (part.layers < 1 && !part.has_embedding && !part.has_head)
+            return TRUE;
+        }
     }
   return FALSE;
 }

@@ -12,7 +12,7 @@ PlanStage plan_stage_of (const PlanModel *model, const PlanStack *stack, const P
 /* Whether layers can be dealt out as the plan says, every layer to one stage. */
 gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Whether some stage has no layer. */
+/* Whether some stage has no layer, and neither the embedding nor the output layer. */
 gboolean plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack,
                                       const Plan *plan);
 

@@ -39,6 +39,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
                                   : stages - 1 + pipeline_some (rand, 0, 19);
   const gint64 devices = plan_cluster_devices (cluster);
   static const char *const recomputes[] = { "none", "full", "selective" };
+  static const char *const counts[] = { "", " pp_count_embedding=on pp_count_loss=on",
+                                        " pp_count_loss=on", " pp_count_embedding=on" };
   g_autofree char *of_group = is_interleaved && group > stages
                                   ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, group)
                                   : g_strdup ("");
@@ -55,7 +57,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       recomputes[g_rand_int_range (rand, 0, 3)],
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
-      is_interleaved && g_rand_boolean (rand) ? " pp_count_embedding=on pp_count_loss=on" : "",
+      g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, 4)] : "",
       has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
       : pipeline_some (rand, 0, 2) == 0 ? " compute=fp8-delayed"
                                         : "");

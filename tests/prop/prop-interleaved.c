@@ -179,11 +179,23 @@ find_passes (const Pipeline *p, guint stage, Pass *out)
           {
             const PlanStage one = plan_stage_virtual (&part, i);
             const gint64 edge = is_backward ? one.first + one.layers - 1 : one.first;
-            if (index % part.layers == edge)
+            if (one.layers > 0 && index % part.layers == edge)
               out[n++] = (Pass){ is_backward, i, index / part.layers };
           }
       }
   return n;
+}
+
+/* Leaves out passes in which there is no layer. */
+static guint
+leave_out_empty (const Pipeline *p, guint stage, Pass *passes, guint n)
+{
+  const PlanStage part = plan_stage_of (p->model, p->of->stack, &p->of->plan, stage);
+  guint left = 0;
+  for (guint i = 0; i < n; i++)
+    if (plan_stage_virtual (&part, passes[i].virtual_stage).layers > 0)
+      passes[left++] = passes[i];
+  return left;
 }
 
 /* Micro batches are told apart by their rows only. */
@@ -199,19 +211,23 @@ START_TEST (passes_come_in_the_order_that_is_described)
     {
       g_clear_pointer (&p.schedules[i], plan_schedule_free);
       p.schedules[i] = test_lower (p.of, i * (guint)plan_cluster_devices (p.cluster) / p.n);
-      const guint n = write_down (&t, i, wanted);
-      ck_assert_uint_eq (find_passes (&p, i, found), n);
+      const guint all = write_down (&t, i, wanted);
       const gint64 rows = plan_stage_rows (&p.of->plan, i, t.m);
       gint64 held = 0, most = 0;
+      for (guint k = 0; k < all; k++)
+        {
+          held += wanted[k].is_backward ? -1 : 1;
+          most = MAX (most, held);
+        }
+      ck_assert_int_eq (most, plan_stage_held (&p.of->plan, i, t.m));
+      const guint n = leave_out_empty (&p, i, wanted, all);
+      ck_assert_uint_eq (find_passes (&p, i, found), n);
       for (guint k = 0; k < n; k++)
         {
           ck_assert_int_eq (found[k].is_backward, wanted[k].is_backward);
           ck_assert_int_eq (found[k].virtual_stage, wanted[k].virtual_stage);
           ck_assert_int_eq (found[k].micro_batch, wanted[k].micro_batch % rows);
-          held += wanted[k].is_backward ? -1 : 1;
-          most = MAX (most, held);
         }
-      ck_assert_int_eq (most, plan_stage_held (&p.of->plan, i, t.m));
     }
 }
 END_TEST
