@@ -110,7 +110,8 @@ trade_now (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
       lower, PLAN_OP_TRADE, is_next ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV,
       is_next ? lower->next_group : lower->prev_group,
       PLAN_REFS (sends ? PLAN_REF_NONE : buffer, sends ? buffer : PLAN_REF_NONE),
-      PLAN_DIMS (count, peer), PLAN_REF_NONE, event_of (lower, trade, pass));
+      PLAN_DIMS (count, peer, trade == PLAN_TRADE_OUTPUT_GRADIENT), PLAN_REF_NONE,
+      event_of (lower, trade, pass));
 }
 
 static void

@@ -42,11 +42,12 @@ static void
 trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
 {
   const gint64 count = self->sizes->split_rows * self->model->hidden;
+  const gboolean gradient = stream == PLAN_STREAM_NEXT && received.array >= 0;
   if (received.array >= 0)
     plan_lower_alloc (self, received);
   plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->next_group,
-                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer), PLAN_REF_NONE,
-                            ONE (traded));
+                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer, gradient),
+                            PLAN_REF_NONE, ONE (traded));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (traded)),
                    PLAN_REF_NONE);
   if (sent.array >= 0)

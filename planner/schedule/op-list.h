@@ -350,8 +350,8 @@
      (count), 0, ((out, writes, count), (in, reads, count))) \
   X (TRADE, "trade", COLLECTIVE, OTHER, COLLECTIVE, \
      "this rank's elements to member `peer` of the group, as many of that one's here; or only one of " \
-     "the two, as `peer` has it the other way round", \
-     (count, peer), 0, ((out, may_write, count), (in, may_read, count))) \
+     "the two, as `peer` has it the other way round; what comes is an input, or its `gradient`", \
+     (count, peer, gradient), 0, ((out, may_write, count), (in, may_read, count))) \
   X (SEND_TOKENS, "send_tokens", COLLECTIVE, OTHER, COLLECTIVE, \
      "rows to the ranks of their experts, or back, once to each rank and node; `near` of them over " \
      "the link, `far` over the network; and the experts' shares of them", \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the host does to issue ops. Frameworks call modules forward one product at a time, and
  * backward those of a module at once; so it matters which products read gradients. They are found
- * by following what the loss's gradient is made into. */
+ * by following what the loss's gradient, or the one that the next stage sends, is made into. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
@@ -27,6 +27,8 @@ sim_gradients_next (SimGradients *self, const PlanOp *op)
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     if (op->refs[i].array >= 0 && plan_op_ref_access (op->kind, i) == 'w')
       self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
+  if (op->kind == PLAN_OP_TRADE && op->refs[PLAN_REF_TRADE_out].array >= 0)
+    self->holds[op->refs[PLAN_REF_TRADE_out].array] = op->dims[PLAN_DIM_TRADE_gradient] != 0;
   if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: its logits are read as products' results are */
     self->holds[op->refs[PLAN_REF_LOSS_GRAD_logits].array] = TRUE;
   return reads;

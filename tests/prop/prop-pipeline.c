@@ -498,6 +498,39 @@ START_TEST (layers_are_dealt_out)
 }
 END_TEST
 
+/* What the host pays for a product, by the buffer that it is written to. */
+static void
+find_launches (const Pipeline *p, guint stage, GHashTable *launches)
+{
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, p->schedules[stage], PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    {
+      if (op->kind != PLAN_OP_GEMM)
+        continue;
+      const PlanRef *out = &op->refs[PLAN_REF_GEMM_out];
+      const char *name = plan_schedule_buffer (p->schedules[stage], (guint)out->array)->name;
+      const gint64 ns = sim_cost_launch_ns (p->costs[stage], cursor.node);
+      const gint64 known = GPOINTER_TO_INT (g_hash_table_lookup (launches, name));
+      if (known == 0)
+        g_hash_table_insert (launches, g_strdup (name), GINT_TO_POINTER ((gint)ns));
+      else
+        ck_assert_msg (known == ns, "%s of stage %u: %d ns, and %d ns", name, stage, (int)known,
+                       (int)ns);
+    }
+}
+
+/* Where a gradient comes from changes nothing in what it costs to issue a product. */
+START_TEST (every_stage_issues_alike)
+{
+  g_auto (Pipeline) p = { 0 };
+  g_autoptr (GHashTable) launches = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  pipeline_init (&p, (guint)_i, _i % 2);
+  for (guint i = 0; i < p.n; i++)
+    find_launches (&p, i, launches);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -512,6 +545,7 @@ main (void)
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, parameters_are_read_where_they_lie, 60);
   test_add_share (tcase, what_is_sent_is_received, 40);
+  test_add_share (tcase, every_stage_issues_alike, 40);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
