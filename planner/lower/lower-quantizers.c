@@ -25,14 +25,18 @@ n_sites (const PlanLower *self)
 
 /* Ranks that hold the same layers: other stages have other ones, and as many or not
  * (parallel_state.py get_amax_reduction_group: tensor and data parallel with context). */
-static void
-declare_amax_group (PlanLower *self)
+void
+plan_lower_declare_amax_group (PlanLower *self)
 {
-  const guint stages = (guint)self->plan->value[PLAN_PP];
+  const gint64 *value = self->plan->value;
+  const guint stages = (guint)value[PLAN_PP];
   const guint of_stage = plan_schedule_ranks (self->schedule) / stages;
-  self->amax_group = stages == 1    ? self->world_group
-                     : of_stage > 1 ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
-                                    : -1;
+  const gboolean is_used = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+                           || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+  self->amax_group = stages == 1 ? self->world_group
+                     : is_used && of_stage > 1
+                         ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
+                         : -1;
 }
 
 void
@@ -47,7 +51,6 @@ plan_lower_declare_sites (PlanLower *self)
     return;
   self->site_history = buffer (self, "site_history", n * PLAN_QUANTIZER_HISTORY);
   self->site_amax = buffer (self, "site_amax", n);
-  declare_amax_group (self);
 }
 
 /* One buffer for all layers, of which a layer's part is meant. */

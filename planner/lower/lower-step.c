@@ -166,7 +166,7 @@ find_largest (PlanLower *self)
   each_unit (self, measure_unit);
   if (!is_shared)
     return;
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->world_group,
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->amax_group,
                          PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
   plan_lower_wait (self, ONE (exchanged));
 }
@@ -175,7 +175,7 @@ find_largest (PlanLower *self)
 static void
 quantise_weights (PlanLower *self)
 {
-  if (!is_quantised (self, PLAN_BUCKET_LAYER))
+  if (!is_quantised (self, PLAN_BUCKET_LAYER) || self->stage.layers == 0)
     return;
   each_unit (self, round_for_quantising);
   if (self->work >= 0)

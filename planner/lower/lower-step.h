@@ -106,6 +106,7 @@ PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind ki
 /* Sites that quantise by earlier magnitudes: what they keep, as a run begins, and as a step ends.
  */
 void plan_lower_declare_sites (PlanLower *self);
+void plan_lower_declare_amax_group (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);
 void plan_lower_rescale (PlanLower *self);
 

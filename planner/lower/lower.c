@@ -319,7 +319,7 @@ declare_quantising (PlanLower *self)
   const guint64 block = mx ? 32 : 16;
   const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
   self->unrounded = self->work = self->amax = self->scales = -1;
-  if (!quantised)
+  if (!quantised || layers == 0)
     return;
   self->unrounded = buffer (self, "unrounded", layers,
                             (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
@@ -665,6 +665,7 @@ declare (PlanLower *self)
   declare_raw (self);
   declare_derived (self);
   declare_flat_gather (self);
+  plan_lower_declare_amax_group (self);
   declare_quantising (self);
   plan_lower_declare_sites (self);
   declare_rest (self);

@@ -102,7 +102,7 @@ has_other_fields (const PlanFacts *f)
   return has_stages (f)
          && (!IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
              || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
-             || f->value[PLAN_DP_OUTER] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
+             || f->value[PLAN_DP_OUTER] > 1);
 }
 
 /* Where the last group is smaller, the last stage has logits of several micro batches at once. */
@@ -160,9 +160,9 @@ static const PlanRuleEntry unbuilt[] = {
   { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron and stack=nanotron by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
-  { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train, cuda_graph=off, dp_outer=1, param_gather=compute and "
-      "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER, PLAN_PARAM_GATHER,
+  { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train, cuda_graph=off, dp_outer=1 and nothing offloaded by "
+      "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
   { { "not-built-yet-uneven-groups", "the micro batches of interleaved stages (vpp above 1) must be a multiple of pp_group, by default "
       "pp, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -39,6 +39,9 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
                                   : stages - 1 + pipeline_some (rand, 0, 19);
   const gint64 devices = plan_cluster_devices (cluster);
   static const char *const recomputes[] = { "none", "full", "selective" };
+  static const char *const formats[]
+      = { " compute=fp8-delayed", " compute=fp8-delayed param_gather=fp8",
+          " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8" };
   static const char *const counts[] = { "", " pp_count_embedding=on pp_count_loss=on",
                                         " pp_count_loss=on", " pp_count_embedding=on" };
   g_autofree char *of_group = is_interleaved && group > stages
@@ -59,7 +62,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, 4)] : "",
       has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
-      : pipeline_some (rand, 0, 2) == 0 ? " compute=fp8-delayed"
+      : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 4)]
                                         : "");
   const Plan plan = test_plan (words);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
