@@ -42,15 +42,23 @@ find_section (GKeyFile *file, const PlanRunRow *row)
   return NULL;
 }
 
+/* What a section says of one GPU or release alone. */
+static char *
+known_of (GKeyFile *file, const char *section, const char *key, const char *what)
+{
+  g_autofree char *of_what = g_strdup_printf ("%s.%s", key, what ? what : "");
+  return g_key_file_get_string (file, section, of_what, NULL);
+}
+
 char *
 plan_run_row_known (const PlanRunRow *self, const char *key)
 {
   static GOnce once = G_ONCE_INIT;
   GKeyFile *file = g_once (&once, read_known, NULL);
   g_autofree char *section = find_section (file, self);
-  const char *const gpu = self->cell[PLAN_RUN_GPU];
-  g_autofree char *of_gpu = g_strdup_printf ("%s.%s", key, gpu ? gpu : "");
-  char *value = section ? g_key_file_get_string (file, section, of_gpu, NULL) : NULL;
+  char *value = section ? known_of (file, section, key, self->cell[PLAN_RUN_GPU]) : NULL;
+  if (section && !value)
+    value = known_of (file, section, key, self->cell[PLAN_RUN_STACK_DATE]);
   if (section && !value)
     value = g_key_file_get_string (file, section, key, NULL);
   char *source = value ? strchr (value, '#') : NULL;

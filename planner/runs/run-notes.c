@@ -91,24 +91,38 @@ static const struct
  * not a fused one, is in fms_fsdp/utils/train_utils.py, in the model that ATorch's example loads
  * (transformers), and in torchtitan's train.py. The suite's release of 2025-04 runs NeMo's recipes
  * in their performance mode, which overlaps tensor-parallel communication where there is any
- * (llama3.1/pretrain_llama31.py; NeMo llm/recipes/llama31_405b.py and nemotron4_15b.py). */
+ * (llama3.1/pretrain_llama31.py; NeMo llm/recipes/llama31_405b.py and nemotron4_15b.py). So do
+ * Megatron-Bridge's recipes of Llama (recipes/llama/h100/llama3.py and perf_recipes/llama at
+ * 9d9bd1c5), but for those in nvfp4, which say that they do not. */
 static const struct
 {
   const char *source, *setting;
-  gboolean is_split; /* holds for runs with tp above 1 only */
+  const char *family, *except; /* with that family; not with that format of compute */
+  gboolean is_split;           /* with tp above 1 */
 } defaults[] = {
-  { "NVIDIA/Megatron-LM tests/", "ce_fusion=off", FALSE },
-  { "NVIDIA/Megatron-LM tests/", "per_token_loss=off", FALSE },
-  { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on", FALSE },
-  { "NVIDIA/Megatron-LM PR #3067", "empty_cache=on", FALSE },
-  { "NVIDIA/Megatron-LM PR #3067", "per_token_loss=off", FALSE },
-  { "NVIDIA/Megatron-LM PR #4133", "empty_cache=on", FALSE },
-  { "NVIDIA/dgxc-benchmarking llama3.1/README.md@v25.04", "tp_overlap=ub", TRUE },
-  { "NVIDIA/dgxc-benchmarking nemotron/README.md@v25.04", "tp_overlap=ub", TRUE },
-  { "foundation-model-stack/fms-fsdp", "ce_fusion=off", FALSE },
-  { "intelligent-machine-learning/dlrover", "ce_fusion=off", FALSE },
-  { "pytorch/torchtitan", "ce_fusion=off", FALSE },
+  { "NVIDIA/Megatron-LM tests/", "ce_fusion=off", NULL, NULL, FALSE },
+  { "NVIDIA/Megatron-LM tests/", "per_token_loss=off", NULL, NULL, FALSE },
+  { "NVIDIA/Megatron-LM tests/", "grad_accum_fusion=on", NULL, NULL, FALSE },
+  { "NVIDIA/Megatron-LM PR #3067", "empty_cache=on", NULL, NULL, FALSE },
+  { "NVIDIA/Megatron-LM PR #3067", "per_token_loss=off", NULL, NULL, FALSE },
+  { "NVIDIA/Megatron-LM PR #4133", "empty_cache=on", NULL, NULL, FALSE },
+  { "NVIDIA/dgxc-benchmarking llama3.1/README.md@v25.04", "tp_overlap=ub", NULL, NULL, TRUE },
+  { "NVIDIA/dgxc-benchmarking nemotron/README.md@v25.04", "tp_overlap=ub", NULL, NULL, TRUE },
+  { "NVIDIA-NeMo/Megatron-Bridge", "tp_overlap=ub", "llama", "nvfp4", TRUE },
+  { "foundation-model-stack/fms-fsdp", "ce_fusion=off", NULL, NULL, FALSE },
+  { "intelligent-machine-learning/dlrover", "ce_fusion=off", NULL, NULL, FALSE },
+  { "pytorch/torchtitan", "ce_fusion=off", NULL, NULL, FALSE },
 };
+
+/* Whether the i-th of them holds for a run. */
+static gboolean
+is_default_of (guint i, const PlanRunRow *row)
+{
+  return g_str_has_prefix (row->cell[PLAN_RUN_SOURCE], defaults[i].source)
+         && (!defaults[i].family || plan_run_row_is (row, PLAN_RUN_FAMILY, defaults[i].family))
+         && !(defaults[i].except && plan_run_row_is (row, PLAN_RUN_COMPUTE, defaults[i].except))
+         && !(defaults[i].is_split && row->plan.value[PLAN_TP] == 1);
+}
 
 /* A stack's own configurations cut the loss since some day, where nothing is said. */
 static void
@@ -151,9 +165,7 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
     self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
   set_pieces (self);
   for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
-    if (g_str_has_prefix (self->cell[PLAN_RUN_SOURCE], defaults[i].source)
-        && !(defaults[i].is_split && self->plan.value[PLAN_TP] == 1)
-        && !set_field (self, defaults[i].setting, NULL, error))
+    if (is_default_of (i, self) && !set_field (self, defaults[i].setting, NULL, error))
       return FALSE;
   g_autofree char *value = NULL;
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
