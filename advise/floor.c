@@ -30,6 +30,7 @@ typedef struct
   gint64 of[WORK_N];
   SimSlowdown chain;          /* compute and what it waits for at once, but no gradients added up */
   SimSlowdown gather, reduce; /* what data-parallel ranks exchange */
+  gint64 trade_ns;            /* the quickest exchange with another stage; 0: there is none */
 } Work;
 
 /* What a micro batch of a plan gathers and reduces. */
@@ -74,6 +75,7 @@ advise_floors_free (AdviseFloors *self)
   g_free (self);
 }
 
+/* `a` and so many times what `b` does; exchanges between stages take what they take in `a`. */
 static Work
 add (const Work *a, const Work *b, gint64 times)
 {
@@ -124,7 +126,11 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
   if (op->kind == PLAN_OP_TRADE) /* few micro batches have more of them than many have each */
-    return;
+    {
+      const gint64 ns = sim_cost_ns (cost, node);
+      work->trade_ns = work->trade_ns == 0 ? ns : MIN (work->trade_ns, ns);
+      return;
+    }
   const gint64 ns = times * sim_cost_ns (cost, node);
   const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
   const gboolean awaited = is_awaited (schedule, node);
@@ -195,6 +201,15 @@ find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 m
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
+/* Whether all stages reach their neighbours in one way, by links or by the network. */
+static gboolean
+are_neighbours_alike (const Plan *plan, const PlanCluster *cluster)
+{
+  const gint64 all = plan_cluster_devices (cluster);
+  const gint64 linked = plan_cluster_linked_devices (cluster);
+  return all <= linked || all / plan->value[PLAN_PP] >= linked;
+}
+
 /* What one more micro batch adds to two, or to as few as a pipeline needs; nothing where that
  * cannot be said. */
 static Work
@@ -216,6 +231,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   if (find_relaxed (self, plan, stage, few, &two)
       && find_relaxed (self, plan, stage, few + 1, &three))
     work = add (&three, &two, -1);
+  work.trade_ns = are_neighbours_alike (plan, self->input->cluster) ? work.trade_ns : 0;
   g_mutex_lock (&self->lock);
   g_hash_table_replace (self->micro_batches, g_memdup2 (&key, sizeof key),
                         g_memdup2 (&work, sizeof work));
@@ -263,9 +279,10 @@ chain_ns (const Work *work, const Plan *resolved)
 }
 
 /* What a stream or the host does, it does one after the other. Leaving ops out shortens the longest
- * path by what they took on it at most. */
+ * path by what they took on it at most. Both compute and the host wait for so many exchanges with
+ * other stages. */
 static gint64
-stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
+stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   const Work work = find_work (self, resolved, stage);
@@ -273,7 +290,7 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   const gint64 less = adding_left_out_ns (&work, resolved);
   const gint64 less_launch = is_fused ? of[WORK_ADDING_LAUNCH] : 0;
   gint64 most = MAX (of[WORK_HOST] - less_launch, of[WORK_PERIOD] - less - less_launch);
-  most = MAX (most, chain_ns (&work, resolved));
+  most = MAX (most, chain_ns (&work, resolved)) + trades * work.trade_ns;
   for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
     if (s != PLAN_STREAM_COMPUTE)
       most = MAX (most, streams[s]);
@@ -325,9 +342,10 @@ uncut (const Plan *resolved)
 
 /* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
  * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
- * backward pass (the last gradient on its way up); the larger of the last two stages' bounds. The
- * second stage stands for all between the ends that have at least as many layers; others count
- * nothing. `gathers` adds the gathers of the stages on the way down, which this very plan has. */
+ * backward pass (the last gradient on its way up), each with an exchange; the larger of the last
+ * two stages' bounds. A stage exchanges twice for each micro batch, the ends once; but the last one
+ * has its first input and its last gradient from the way. The second stage stands for all between
+ * the ends that have at least as many layers; of others exchanges alone count. `gathers` adds the gathers of the stages on the way down, which this very plan has. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {
@@ -337,17 +355,21 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 some = MIN (last - 1, 1);
   const gint64 layers = plan_stage_of (input->model, stack, resolved, some).layers;
-  const gint64 inner_ns = stage_floor_ns (self, resolved, some);
+  const gint64 way_ns = stage_floor_ns (self, resolved, some, 0);
+  const gint64 first_ns = stage_floor_ns (self, resolved, some, 1);
+  const gint64 inner_ns = stage_floor_ns (self, resolved, some, 2);
+  const gint64 trade_ns = find_work (self, resolved, last).trade_ns;
   const gint64 gather_ns = gathers && last > 1 ? fill_gather_ns (self, resolved, some) : 0;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
-    if (plan_stage_of (input->model, stack, resolved, stage).layers >= layers)
-      {
-        before += stage > 0 ? gather_ns : 0;
-        most = before + n * inner_ns;
-        before += inner_ns;
-      }
-  return MAX (most, before + n * stage_floor_ns (self, resolved, last));
+    {
+      const gboolean counts = plan_stage_of (input->model, stack, resolved, stage).layers >= layers;
+      before += counts && stage > 0 ? gather_ns : 0;
+      most = MAX (most, counts ? before + n * (stage > 0 ? inner_ns : first_ns) : 0);
+      before += (counts ? way_ns : 0) + 2 * trade_ns;
+    }
+  const gint64 end_ns = stage_floor_ns (self, resolved, last, 1);
+  return MAX (most, before + n * end_ns - trade_ns);
 }
 
 static gboolean
@@ -363,7 +385,8 @@ has_one_kind (const PlanModel *model, gint64 seq)
 
 /* The same of interleaved stages. Only the first virtual stages are on the way down and up, and
  * while a stage waits its host may go ahead, which it does not where exchanges are awaited. Where
- * layers differ, the first ones may be the quickest. */
+ * layers differ, the first ones may be the quickest. Where each output is awaited, compute stands
+ * still while it travels. */
 static gint64
 interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
@@ -378,17 +401,21 @@ interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 way_ns = has_one_kind (input->model, plan.value[PLAN_SEQ])
                             ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
                             : 0;
+  const gint64 sent = stack->awaits_sent ? resolved->value[PLAN_VPP] : 0;
+  const gint64 inner_ns = chain_ns (&inner, &plan) + sent * inner.trade_ns;
+  const gint64 end_ns = chain_ns (&end, &plan) + MAX (sent - 1, 0) * end.trade_ns;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
       const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
-      if (here.layers < of_inner.layers)
-        continue;
-      most = MAX (before + n * chain_ns (&inner, &plan), n * stage_floor_ns (self, &plan, some));
-      before += plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
+      const gboolean counts = here.layers >= of_inner.layers;
+      if (counts)
+        most = MAX (most, MAX (before + n * inner_ns, n * stage_floor_ns (self, &plan, some, 0)));
+      before += counts && plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
+      before += 2 * inner.trade_ns;
     }
-  most = MAX (most, before + n * chain_ns (&end, &plan));
-  return MAX (most, n * stage_floor_ns (self, &plan, last));
+  most = MAX (most, before + n * end_ns);
+  return MAX (most, n * stage_floor_ns (self, &plan, last, 0));
 }
 
 /* Every micro batch; of a pipeline's stages the busiest has its even share of them at least, which
@@ -404,7 +431,7 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_FIRST_LAYERS] = whole.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
-  const gint64 even = n * stage_floor_ns (self, &whole, 0) / stages;
+  const gint64 even = n * stage_floor_ns (self, &whole, 0, 0) / stages;
   if (stages == 1 || even > enough_ns)
     return even;
   return MAX (even, resolved->value[PLAN_VPP] > 1 ? interleaved_floor_ns (self, resolved)
