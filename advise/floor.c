@@ -345,7 +345,8 @@ uncut (const Plan *resolved)
  * backward pass (the last gradient on its way up), each with an exchange; the larger of the last
  * two stages' bounds. A stage exchanges twice for each micro batch, the ends once; but the last one
  * has its first input and its last gradient from the way. The second stage stands for all between
- * the ends that have at least as many layers; of others exchanges alone count. `gathers` adds the gathers of the stages on the way down, which this very plan has. */
+ * the ends that have at least as many layers; of others exchanges alone count. `gathers` adds the
+ * gathers of the stages on the way down, which this very plan has. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {

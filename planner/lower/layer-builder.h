@@ -38,10 +38,16 @@ void plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId 
                             PlanValueId kept, PlanValueId out, PlanTensorRole weight,
                             PlanTensorRole bias, gint64 cols, gint64 depth);
 
-/* A linear layer whose gradient reads what it reads. */
-void plan_layer_add_plain_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
-                                  PlanValueId out, PlanTensorRole weight, gint64 cols,
-                                  gint64 depth);
+/* `in` in the format of products as `out`, transposed as `col`; which of them the forward product
+ * reads is returned, which the backward one is stored. Both are `in` where nothing is quantised. */
+PlanValueId plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                                     PlanValueId out, PlanValueId col, PlanTensorRole feeds,
+                                     gint64 rows, gint64 cols, PlanValueId *out_kept);
+
+/* The same and the linear layer behind it. */
+void plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                                      PlanValueId q, PlanValueId col, PlanValueId out,
+                                      PlanTensorRole weight, gint64 cols, gint64 depth);
 
 /* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
 PlanValueId plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId branch,

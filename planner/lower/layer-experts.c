@@ -11,8 +11,8 @@ add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
 {
   const PlanSizes *sizes = b->sizes;
   const gint64 hidden = b->model->hidden, ffn = sizes->shared_ffn;
-  static const PlanValueId forms[]
-      = { PLAN_VALUE_NORM2, PLAN_NO_VALUE, PLAN_NO_VALUE, PLAN_VALUE_NORM2_FULL, PLAN_NO_VALUE };
+  static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
+                                       PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_SHARED, norm, forms,
                                                          PLAN_TENSOR_SHARED_GATE_UP, &kept);
@@ -23,8 +23,9 @@ add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
   node->rows = sizes->rows;
   node->cols = ffn;
   plan_layer_define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
-  plan_layer_add_plain_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT, PLAN_VALUE_SHARED_DOWN,
-                               PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
+  plan_layer_add_quantised_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT,
+                                   PLAN_VALUE_SHARED_ACT_Q, PLAN_VALUE_SHARED_ACT_COL,
+                                   PLAN_VALUE_SHARED_DOWN, PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
   return plan_layer_add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN,
                                     PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
@@ -143,11 +144,17 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
                                                        : add_library_dispatch (b, norm);
 }
 
+/* `q`, `col`: the forms of `in` that products read, where it is quantised. */
 static PlanNode *
-add_expert_linear (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanTensorRole weight,
-                   gint64 cols, gint64 depth)
+add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, PlanValueId q,
+                   PlanValueId col, PlanValueId out, PlanTensorRole weight, gint64 cols,
+                   gint64 depth)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, in, out);
+  PlanValueId kept;
+  const PlanValueId read = plan_layer_add_quantize (b, of_input, in, q, col, weight,
+                                                    b->sizes->expert_rows, depth, &kept);
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, read, out);
+  node->kept = kept;
   node->weight = weight;
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
@@ -216,7 +223,8 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   const PlanValueId shared
       = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
   const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
-  add_expert_linear (b, rows, PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
+  add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
+                     PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
                      b->model->gated ? 2 * ffn : ffn, hidden);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
                                    PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
@@ -224,7 +232,8 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   node->rows = sizes->expert_rows;
   node->cols = ffn;
   plan_layer_define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
-  add_expert_linear (b, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
+  add_expert_linear (b, PLAN_MODULE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT_Q,
+                     PLAN_VALUE_EXPERT_ACT_COL, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
                      hidden, ffn);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     add_alltoall_combine (b);

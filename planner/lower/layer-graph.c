@@ -36,7 +36,7 @@ needs (const PlanNode *node)
     case PLAN_NODE_LINEAR:
       return plan_value_bit (node->kept) | plan_value_bit (node->saved);
     case PLAN_NODE_EXPERT_LINEAR:
-      return plan_value_bit (node->in);
+      return plan_value_bit (node->kept);
     case PLAN_NODE_EXPERT_ACTIVATE:
       return plan_value_bit (node->in) | plan_value_bit (node->other);
     case PLAN_NODE_LATENT_ATTENTION:
@@ -88,6 +88,12 @@ plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *pl
          || (node->module == PLAN_MODULE_CORE_ATTN && HAS_MODULE (value, CORE_ATTN))
          || ((node->kind != PLAN_NODE_ATTENTION || sizes->repeats_attention)
              && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
+}
+
+gboolean
+plan_node_is_product (const PlanNode *node)
+{
+  return node->kind == PLAN_NODE_LINEAR || node->kind == PLAN_NODE_EXPERT_LINEAR;
 }
 
 gboolean
@@ -154,12 +160,10 @@ plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in, Pla
                      PLAN_DTYPE_FP32);
 }
 
-/* `in` in the format of products as `out`, transposed as `col`; which of them the forward product
- * reads is returned, which the backward one is stored. */
-static PlanValueId
-add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in, PlanValueId out,
-              PlanValueId col, PlanTensorRole feeds, gint64 rows, gint64 cols,
-              PlanValueId *out_kept)
+PlanValueId
+plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in, PlanValueId out,
+                         PlanValueId col, PlanTensorRole feeds, gint64 rows, gint64 cols,
+                         PlanValueId *out_kept)
 {
   PlanLayerGraph *net = b->net;
   *out_kept = in;
@@ -199,8 +203,8 @@ plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueI
   /* v: norm, its quantised forms, its whole forms */
   PlanLayerGraph *net = b->net;
   const gint64 hidden = b->model->hidden;
-  PlanValueId kept,
-      read = add_quantize (b, module, in, v[1], v[2], feeds, b->sizes->split_rows, hidden, &kept);
+  PlanValueId kept, read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
+                                                    b->sizes->split_rows, hidden, &kept);
   if (b->tp > 1 && !b->splits)
     {
       plan_layer_add (net, PLAN_NODE_COPY_TP, module, read, read);
@@ -294,12 +298,15 @@ save (PlanLayerBuilder *b, PlanValueId saved, gint64 cols)
     plan_layer_define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
 }
 
-/* A linear layer whose gradient reads what it reads. */
 void
-plan_layer_add_plain_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
-                             PlanValueId out, PlanTensorRole weight, gint64 cols, gint64 depth)
+plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                                 PlanValueId q, PlanValueId col, PlanValueId out,
+                                 PlanTensorRole weight, gint64 cols, gint64 depth)
 {
-  plan_layer_add_linear (b, module, in, in, out, weight, NONE, cols, depth);
+  PlanValueId kept;
+  const PlanValueId read
+      = plan_layer_add_quantize (b, module, in, q, col, weight, b->sizes->rows, depth, &kept);
+  plan_layer_add_linear (b, module, read, kept, out, weight, NONE, cols, depth);
 }
 
 /* The norm of a latent vector, which may have other columns behind it. */
@@ -318,7 +325,7 @@ add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValue
 
 /* From the norm of x to what attention leaves, by way of latent queries, keys and values. */
 static void
-add_latent_attention (PlanLayerBuilder *b, PlanValueId norm)
+add_latent_attention (PlanLayerBuilder *b, PlanValueId norm, PlanValueId kept)
 {
   const PlanModel *m = b->model;
   const PlanSizes *sizes = b->sizes;
@@ -326,23 +333,25 @@ add_latent_attention (PlanLayerBuilder *b, PlanValueId norm)
   const gint64 v_cols = sizes->heads * m->v_dim;
   if (m->q_lora > 0)
     {
-      plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_Q_LATENT,
-                                   PLAN_TENSOR_Q_DOWN, m->q_lora, m->hidden);
+      plan_layer_add_linear (b, PLAN_MODULE_OTHER, norm, kept, PLAN_VALUE_Q_LATENT,
+                             PLAN_TENSOR_Q_DOWN, NONE, m->q_lora, m->hidden);
       add_latent_norm (b, PLAN_VALUE_Q_LATENT, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_STATS,
                        PLAN_TENSOR_Q_UP_NORM, m->q_lora);
-      plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q,
-                                   PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
+      plan_layer_add_quantised_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM,
+                                       PLAN_VALUE_Q_LATENT_Q, PLAN_VALUE_Q_LATENT_COL, PLAN_VALUE_Q,
+                                       PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
     }
   else
-    plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, norm, PLAN_VALUE_Q, PLAN_TENSOR_Q,
-                                 q_cols, m->hidden);
-  plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, norm, PLAN_VALUE_KV_LATENT,
-                               PLAN_TENSOR_KV_DOWN, m->kv_lora + m->rope_dim, m->hidden);
+    plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, norm, kept, PLAN_VALUE_Q, PLAN_TENSOR_Q, NONE,
+                           q_cols, m->hidden);
+  plan_layer_add_linear (b, PLAN_MODULE_OTHER, norm, kept, PLAN_VALUE_KV_LATENT,
+                         PLAN_TENSOR_KV_DOWN, NONE, m->kv_lora + m->rope_dim, m->hidden);
   add_latent_norm (b, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_STATS,
                    PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
-  plan_layer_add_plain_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV,
-                               PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
-                               m->kv_lora);
+  plan_layer_add_quantised_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM,
+                                   PLAN_VALUE_KV_LATENT_Q, PLAN_VALUE_KV_LATENT_COL, PLAN_VALUE_KV,
+                                   PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
+                                   m->kv_lora);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
                                    PLAN_VALUE_Q, PLAN_VALUE_K);
   node->other = PLAN_VALUE_KV;
@@ -419,9 +428,10 @@ add_attention_branch (PlanLayerBuilder *b)
                                                    PLAN_TENSOR_QKV, &kept);
   if (is_latent)
     {
-      add_latent_attention (b, read);
-      plan_layer_add_plain_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_PROJ,
-                                   PLAN_TENSOR_PROJ, b->model->hidden, attn_cols);
+      add_latent_attention (b, read, kept);
+      plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
+                                       PLAN_VALUE_ATTN_COL, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
+                                       b->model->hidden, attn_cols);
       return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
                                         PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
                                         PLAN_TENSOR_ATTENTION_POST_NORM);
@@ -431,8 +441,9 @@ add_attention_branch (PlanLayerBuilder *b)
       (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
   save (b, PLAN_VALUE_QKV_SAVED, (b->sizes->heads + b->sizes->kv_heads) * b->sizes->head_dim);
   add_attention (b, PLAN_VALUE_QKV);
-  read = add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
-                       PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols, &kept);
+  read = plan_layer_add_quantize (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
+                                  PLAN_VALUE_ATTN_COL, PLAN_TENSOR_PROJ, b->sizes->rows, attn_cols,
+                                  &kept);
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                          PLAN_TENSOR_PROJ_BIAS, b->model->hidden, attn_cols);
   return plan_layer_add_branch_end (b, PLAN_MODULE_OTHER, PLAN_VALUE_PROJ, PLAN_VALUE_PROJ_SUM,
@@ -465,8 +476,9 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
       node->stats = PLAN_VALUE_GATE;
       plan_layer_define (net, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
     }
-  read = add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q, PLAN_VALUE_ACT_COL,
-                       PLAN_TENSOR_DOWN, b->sizes->rows, b->sizes->ffn, &kept);
+  read = plan_layer_add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q,
+                                  PLAN_VALUE_ACT_COL, PLAN_TENSOR_DOWN, b->sizes->rows,
+                                  b->sizes->ffn, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_DOWN, PLAN_TENSOR_DOWN,
                          PLAN_TENSOR_DOWN_BIAS, b->model->hidden, b->sizes->ffn);
   save (b, PLAN_VALUE_DOWN_SAVED, b->model->gated && !b->compiles ? b->model->hidden : 0);

@@ -131,6 +131,9 @@ plan_node_bit (guint node)
   return (PlanNodeSet)1 << node;
 }
 
+/* Whether it multiplies by a layer's weights, in the format of products. */
+gboolean plan_node_is_product (const PlanNode *node);
+
 /* Whether recomputing that node's module gives up even what the next module reads, and makes it
  * when that one wants it (Megatron-LM's CheckpointWithoutOutput). */
 gboolean plan_node_discards (const PlanNode *node);

@@ -51,10 +51,14 @@ G_BEGIN_DECLS
   /* Latent attention. */ \
   X (Q_LATENT, "q_latent") \
   X (Q_LATENT_NORM, "q_latent.norm") \
+  X (Q_LATENT_Q, "q_latent.q") \
+  X (Q_LATENT_COL, "q_latent.col") \
   X (Q_LATENT_STATS, "rstd.q_latent") \
   X (Q, "q") \
   X (KV_LATENT, "kv_latent") \
   X (KV_LATENT_NORM, "kv_latent.norm") \
+  X (KV_LATENT_Q, "kv_latent.q") \
+  X (KV_LATENT_COL, "kv_latent.col") \
   X (KV_LATENT_STATS, "rstd.kv_latent") \
   X (KV, "kv") \
   X (K, "k") \
@@ -68,15 +72,21 @@ G_BEGIN_DECLS
   X (CAME, "rows.came") \
   X (SORT_MAP, "sort_map") \
   X (ROWS, "rows") \
+  X (ROWS_Q, "rows.q") \
+  X (ROWS_COL, "rows.col") \
   X (ROW_PROBS, "row_probs") \
   X (EXPERT_UP, "expert.gate_up") \
   X (EXPERT_ACT, "expert.act") \
+  X (EXPERT_ACT_Q, "expert.act.q") \
+  X (EXPERT_ACT_COL, "expert.act.col") \
   X (EXPERT_DOWN, "expert.down") \
   X (UNSORTED, "rows.unsorted") \
   X (RETURNED, "rows.returned") \
   X (COMBINED, "combined") \
   X (SHARED_UP, "shared.gate_up") \
   X (SHARED_ACT, "shared.act") \
+  X (SHARED_ACT_Q, "shared.act.q") \
+  X (SHARED_ACT_COL, "shared.act.col") \
   X (SHARED_DOWN, "shared.down") \
   X (SHARED_SUM, "shared.sum") \
   X (MOE_OUT, "moe_out") \

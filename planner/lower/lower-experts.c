@@ -281,22 +281,32 @@ static void
 expert_linear (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
-                      PLAN_REFS (value (self, node->out), value (self, node->in),
-                                 plan_lower_weight (lower, node->weight, self->unit)),
-                      PLAN_DIMS (node->rows, node->cols, node->depth, 1, lower->sizes->experts));
+  gint64 layout;
+  const PlanRef weight
+      = plan_lower_product_weight (lower, node->weight, self->unit, FALSE, &layout);
+  plan_lower_compute (
+      lower, PLAN_OP_GROUPED_GEMM,
+      PLAN_REFS (value (self, node->out), value (self, node->in), weight),
+      PLAN_DIMS (node->rows, node->cols, node->depth, layout, lower->sizes->experts));
 }
 
 static void
 expert_linear_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const PlanRef dout = plan_layer_gradient (self, node->out);
+  const PlanSizes *sizes = lower->sizes;
+  PlanRef row, col;
+  gint64 layout;
+  plan_layer_quantise_gradient (self, node, &row, &col);
+  const PlanRef weight = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &layout);
   const PlanRef din = plan_layer_take_share (self, node->in);
-  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
-                      PLAN_REFS (din, dout, plan_lower_weight (lower, node->weight, self->unit)),
-                      PLAN_DIMS (node->rows, node->depth, node->cols, 0, lower->sizes->experts));
-  plan_lower_expert_weight_gradient (lower, node, self->unit, dout, value (self, node->in));
+  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM, PLAN_REFS (din, row, weight),
+                      PLAN_DIMS (node->rows, node->depth, node->cols, layout, sizes->experts));
+  if (sizes->has_columns)
+    plan_lower_free (lower, row);
+  plan_lower_expert_weight_gradient (lower, node, self->unit, col, value (self, node->kept));
+  if (sizes->quantises)
+    plan_lower_free (lower, col);
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }

@@ -208,13 +208,14 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR)
+      if (!plan_node_is_product (node))
         continue;
+      const gint64 each = node->kind == PLAN_NODE_EXPERT_LINEAR ? self->sizes->experts : 1;
       plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
                            PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
                                       plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
                                       plan_lower_weight (self, node->weight, unit)),
-                           node->cols, node->depth);
+                           each * node->cols, node->depth);
     }
 }
 

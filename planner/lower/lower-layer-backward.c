@@ -76,6 +76,14 @@ static void
 pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 {
   const gint8 slot = self->slot[from];
+  if (self->slot[to] >= 0 && self->lower->grad_sum[to] < 0)
+    {
+      plan_lower_compute (
+          self->lower, PLAN_OP_ACCUMULATE,
+          PLAN_REFS (plan_layer_gradient (self, to), plan_layer_gradient (self, from)),
+          PLAN_DIMS ((gint64)self->net->values[to].elements));
+      return;
+    }
   if (self->slot[to] >= 0)
     {
       /* A second share that others hold too: added, not given back. */
@@ -104,9 +112,9 @@ plan_layer_take_share (PlanLayer *self, PlanValueId id)
   return share;
 }
 
-/* The gradient of a product's output as its two products read it. */
-static void
-quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row, PlanRef *out_col)
+void
+plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
+                              PlanRef *out_col)
 {
   PlanLower *lower = self->lower;
   const PlanRef dout = plan_layer_gradient (self, node->out);
@@ -224,7 +232,7 @@ input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
   if (gathers)
     product.in = place_own_gradient (self, node);
   else
-    quantise_gradient (self, node, &product.in, out_col);
+    plan_layer_quantise_gradient (self, node, &product.in, out_col);
   product.weight
       = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &product.layout);
   product.out = plan_layer_take_share (self, node->in);

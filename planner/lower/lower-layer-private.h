@@ -40,6 +40,10 @@ void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
 PlanRef plan_layer_gradient (const PlanLayer *self, PlanValueId id);
 void plan_layer_drop_gradient (PlanLayer *self, PlanValueId id);
 PlanRef plan_layer_take_share (PlanLayer *self, PlanValueId id);
+
+/* The gradient of a product's output as its two products read it. */
+void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
+                                   PlanRef *out_col);
 void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
 
 void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);

@@ -220,9 +220,22 @@ pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *se
       take_work (self, plan_lower_ref (arrays[i]), visit);
 }
 
-/* Derived copies of one layer's weights that stay. */
+/* Whether a bucket of units holds a parameter; where buckets go by size, all of a layer's are
+ * meant.
+ */
+static gboolean
+is_derived_of (const PlanLower *self, PlanBucketKind kind, PlanTensorRole role)
+{
+  const PlanSlot *slots = self->layout.slots[kind];
+  for (guint i = 0; !self->layout.by_size && i < self->layout.buckets[kind].n_slots; i++)
+    if (slots[i].tensor.role == role)
+      return TRUE;
+  return self->layout.by_size;
+}
+
+/* Derived copies of a bucket's weights that stay. */
 static void
-derived_buffers (PlanLower *self, PlanLowerUnit unit,
+derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                  void (*visit) (PlanLower *self, PlanRef buffer))
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
@@ -230,24 +243,24 @@ derived_buffers (PlanLower *self, PlanLowerUnit unit,
       const gboolean stays = !self->stack->quantises_on_use;
       const gint32 arrays[] = { stays ? self->copy[role] : -1, stays ? self->copy_col[role] : -1,
                                 self->keeps_transposes ? self->transposed[role] : -1 };
-      for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+      for (guint i = 0; is_derived_of (self, kind, role) && i < G_N_ELEMENTS (arrays); i++)
         if (arrays[i] >= 0)
           visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
     }
-  if (self->scales >= 0)
+  if (self->scales >= 0 && kind == PLAN_BUCKET_LAYER)
     visit (self, plan_lower_unit_ref (self->scales, unit, 0));
 }
 
 static void
 take_derived (PlanLower *self, PlanLowerUnit unit)
 {
-  derived_buffers (self, unit, plan_lower_alloc);
+  derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_alloc);
 }
 
 static void
 drop_derived (PlanLower *self, PlanLowerUnit unit)
 {
-  derived_buffers (self, unit, plan_lower_free);
+  derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_free);
 }
 
 /* Where buckets go by size, copies of a layer's weights go with none of them. */
@@ -270,8 +283,8 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                        : self->splits_shards ? b->rank * self->replicas + self->replica
                                              : b->rank;
   resident_buffers (self, kind, unit, plan_lower_alloc);
-  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
-    derived_buffers (self, unit, plan_lower_alloc);
+  if (plan_bucket_is_unit (kind) && !self->layout.by_size)
+    derived_buffers (self, kind, unit, plan_lower_alloc);
   plan_lower_compute (self, PLAN_OP_INIT, PLAN_REFS (main_weights (self, kind, unit)),
                       PLAN_DIMS (kind, shard, shards));
   plan_lower_host_init (self, kind, unit, main_weights (self, kind, unit));
@@ -471,8 +484,8 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                                  plan_lower_unit_ref (b->columns_gathered, unit, 0)),
                      PLAN_REF_NONE);
   resident_buffers (self, kind, unit, plan_lower_free);
-  if (kind == PLAN_BUCKET_LAYER && !self->layout.by_size)
-    derived_buffers (self, unit, plan_lower_free);
+  if (plan_bucket_is_unit (kind) && !self->layout.by_size)
+    derived_buffers (self, kind, unit, plan_lower_free);
 }
 
 static void

@@ -103,7 +103,7 @@ declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
   for (guint i = 0; self->sizes->quantises && i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR || self->quantised_grad[node->out] >= 0)
+      if (!plan_node_is_product (node) || self->quantised_grad[node->out] >= 0)
         continue;
       g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
       g_autofree char *col = g_strconcat (row, ".col", NULL);

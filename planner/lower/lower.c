@@ -247,7 +247,7 @@ declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (node->kind != PLAN_NODE_LINEAR || self->copy[node->weight] >= 0
+      if (!plan_node_is_product (node) || self->copy[node->weight] >= 0
           || self->transposed[node->weight] >= 0)
         continue;
       const PlanTensor tensor = plan_lower_tensor (self, node->weight);

@@ -87,12 +87,22 @@ has_other_parts (const PlanFacts *f)
              || m->parallel || (m->kv_lora > 0 && m->window > 0));
 }
 
+/* fsdp2 multiplies quantised experts in kernels of its own, and scales by earlier magnitudes belong
+ * to products that are always there. */
+static gboolean
+computes_experts (const PlanFacts *f)
+{
+  const gboolean is_quantised
+      = IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
+  return IS (f, COMPUTE, BF16) || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
+}
+
 static gboolean
 has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
-         && (!IS (f, COMPUTE, BF16) || !IS (f, DOUBLE_BUFFER, OFF) || !IS (f, TP_OVERLAP, NONE)
-             || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF)
+         && (!computes_experts (f) || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
+             || !IS (f, TP_OVERLAP, NONE) || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF)
              || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0
              || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
@@ -125,12 +135,12 @@ static const PlanRuleEntry rules[] = {
       "norms behind branches or parallel branches are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
-  { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16, "
-      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
+  { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
+      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute, double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
       "task=train, nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,
-    PLAN_SHOW (PLAN_COMPUTE, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
+    PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
 };
 /* clang-format on */
 

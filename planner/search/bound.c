@@ -241,10 +241,9 @@ plan_bound_communicator_bytes (const PlanCase *of)
             : 0;
   const gboolean has_gather_group = value[PLAN_AG_GROUP] == PLAN_AG_GROUP_ON;
   const gboolean has_stages = value[PLAN_PP] > 1;
-  const gboolean shares_magnitudes
-      = has_stages && all * value[PLAN_TP] > 1
-        && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-            || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
+  const gboolean shares_magnitudes = has_stages && all * value[PLAN_TP] > 1
+                                     && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+                                         || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
   const guint n = has_stages + (value[PLAN_VPP] > 1) + shares_magnitudes
                   + (has_stages && of->model->tied_embeddings) + (value[PLAN_TP] > 1)
                   + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
