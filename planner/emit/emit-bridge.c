@@ -286,6 +286,8 @@ append_precision (GString *text, const PlanEmitSubject *subject)
         text, "        fp8=\"%s\",\n        fp8_recipe=\"%s\",\n        fp8_param_gather=%s,\n",
         plan_grad_dtype (&subject->of->plan) == PLAN_DTYPE_E5M2 ? "hybrid" : "e4m3", recipe,
         gathers);
+  if (plan_layout_lends_grads (PLAN_BUCKET_LAYER, subject->of->stack, &subject->of->plan))
+    g_string_append (text, "        reuse_grad_buf_for_mxfp8_param_ag=True,\n");
   if (IS (COMPUTE, FP8_DELAYED))
     g_string_append (text, "        fp8_amax_history_len=1024,\n"
                            "        fp8_amax_compute_algo=\"max\",\n");

@@ -197,6 +197,9 @@ add_compute (const Emit *e)
       plan_emit_line (e->command->groups[group], "--fp8-amax-compute-algo max");
     }
   add_if (e, recipe && !IS (PARAM_GATHER, COMPUTE), group, F (FP8_PARAM), NULL);
+  add_if (e,
+          plan_layout_lends_grads (PLAN_BUCKET_LAYER, e->subject->of->stack, &e->subject->of->plan),
+          group, F (REUSE_GRAD_BUFFER), NULL);
   add_if (e, IS (COMPUTE, NVFP4), group, F (FP4), "e2m1");
   add_if (e, IS (COMPUTE, NVFP4), group, F (FP4_RECIPE), "nvfp4");
 }

@@ -143,6 +143,14 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
     }
 }
 
+gboolean
+plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
+{
+  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS) && stack->gathers_in_grads
+         && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
+         && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
+}
+
 gint64
 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel)
 {

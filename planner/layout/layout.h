@@ -37,6 +37,10 @@ typedef struct
 } PlanLayout;
 
 /* Ranks that hold the same experts. */
+/* Whether weights of such a bucket are gathered in the format of activations, where its gradients
+ * will be, and are there until the first pass has quantised them. */
+gboolean plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan);
+
 gint64 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel);
 
 /* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a

@@ -241,7 +241,10 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   plan_lower_await_unit (self, unit, 0);
   if (self->copies_weights && self->is_first_micro_batch && !self->stack->quantises_on_use)
-    copy_weights (self, unit, net);
+    {
+      copy_weights (self, unit, net);
+      plan_lower_return_gradients (self, unit);
+    }
   if (self->keeps_transposes && self->is_first_micro_batch)
     transpose_weights (self, unit, net);
   plan_lower_layer_forward (self, unit, keep);

@@ -23,6 +23,7 @@ typedef struct
   gint8 inner_group, gather_group; /* -1: a group of one, which shards nothing */
   gboolean shards_weights, shards_grads, shards_optimizer;
   gboolean rounds_late; /* main weights, as they are gathered */
+  gboolean lends_grads; /* weights are gathered where gradients will be, and quantised from there */
   gboolean sums_whole;  /* every rank gets all sums, though it updates a part */
   gint32 weights;       /* full compute weights */
   gint32 landing;       /* what is gathered into, and copied out of; -1: `weights` */

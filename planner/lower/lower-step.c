@@ -197,12 +197,13 @@ resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                   void (*visit) (PlanLower *self, PlanRef buffer))
 {
   const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 grads = b->lends_grads ? -1 : b->grads;
   const gint32 arrays[] = { b->shard,      b->column_shard, b->main, b->masters, b->exp_avg,
-                            b->exp_avg_sq, b->grads,        b->half, b->cast };
+                            b->exp_avg_sq, grads,           b->half, b->cast };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
-  if (stays_whole (self, kind))
+  if (stays_whole (self, kind)) /* lent grads are weights between steps */
     visit (self, plan_lower_unit_ref (b->weights, unit, 0));
   if (stays_whole (self, kind) && b->columns >= 0)
     visit (self, plan_lower_unit_ref (b->columns, unit, 0));
@@ -319,13 +320,25 @@ drop_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0));
 }
 
+void
+plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit)
+{
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    if (self->bucket[kind].lends_grads && plan_lower_holds (self, kind, unit, 0))
+      {
+        plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].weights, unit, 0));
+        plan_lower_alloc (self, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0));
+        zero_gradients (self, kind, unit);
+      }
+}
+
 /* As a step begins. */
 static void
 begin_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   if (self->drops_grads && self->bucket[kind].shards_grads)
     drop_gradients (self, kind, unit);
-  else
+  else if (!self->bucket[kind].lends_grads)
     zero_gradients (self, kind, unit);
 }
 
@@ -443,6 +456,11 @@ static void
 update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   update_here (self, kind, unit);
+  if (self->bucket[kind].lends_grads)
+    {
+      drop_gradients (self, kind, unit);
+      plan_lower_alloc (self, plan_lower_unit_ref (self->bucket[kind].weights, unit, 0));
+    }
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);

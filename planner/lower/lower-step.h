@@ -33,6 +33,9 @@ PlanRef plan_lower_output (const PlanLower *self);
 PlanRef plan_lower_output_gradient (const PlanLower *self);
 PlanRef plan_lower_input_gradient (const PlanLower *self);
 
+/* Weights that were gathered where gradients will be have been quantised. */
+void plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit);
+
 /* Starts gathering the first of the buckets that stay gathered and are asked for in turn. */
 void plan_lower_gather_first (PlanLower *self);
 

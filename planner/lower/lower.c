@@ -159,7 +159,8 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   memset (b, 0xff, sizeof *b); /* every array: -1 */
   declare_sharing (self, kind);
-  b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE)
+  b->lends_grads = plan_layout_lends_grads (kind, self->stack, self->plan);
+  b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE) && !b->lends_grads
                  ? plan_gathered_dtype (self->plan)
                  : self->sizes->compute;
   if (!plan_layout_has (&self->layout, kind))
@@ -313,7 +314,9 @@ declare_quantising (PlanLower *self)
 {
   const gint64 layers = self->stage.layers;
   const PlanBucket *layer = &self->layout.buckets[PLAN_BUCKET_LAYER];
-  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  const gboolean quantised
+      = !IS (self, PARAM_GATHER, COMPUTE)
+        && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, self->stack, self->plan);
   const gboolean blockwise = quantised && IS (self, COMPUTE, FP8_BLOCKWISE);
   const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
   const guint64 block = mx ? 32 : 16;
@@ -567,9 +570,12 @@ measure (PlanLower *self, guint rank)
   self->gather_time = gather_time (self);
 
   self->scales_buckets = plan_scales_gradients (plan, self->ranks);
-  const gboolean quantised = !IS (self, PARAM_GATHER, COMPUTE);
+  const gboolean quantised
+      = !IS (self, PARAM_GATHER, COMPUTE)
+        && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, self->stack, self->plan);
   self->copies_weights = self->sizes->quantises && !quantised;
-  self->gathers_columns = IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4);
+  self->gathers_columns
+      = quantised && (IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4));
   const gboolean transposes = quantised && self->sizes->has_columns && !self->gathers_columns;
   const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
   self->transposes_weights = transposes && !keeps;

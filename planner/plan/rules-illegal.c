@@ -240,7 +240,8 @@ transpose_of_nothing (const PlanFacts *f)
 static gboolean
 mxfp8_selective_per_unit (const PlanFacts *f)
 {
-  return IS (f, PARAM_GATHER, MXFP8) && IS (f, RECOMPUTE, SELECTIVE) && IS (f, FINE_GRAINED, OFF);
+  return (is_megatron_fsdp (f) || is_native (f)) && IS (f, PARAM_GATHER, MXFP8)
+         && IS (f, RECOMPUTE, SELECTIVE) && IS (f, FINE_GRAINED, OFF);
 }
 
 static gboolean

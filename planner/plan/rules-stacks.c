@@ -123,7 +123,7 @@ static gboolean
 quantised_elsewhere (const PlanFacts *f)
 {
   return !follows_megatron_fsdp (f) && !IS (f, PARAM_GATHER, COMPUTE)
-         && !(is_megatron (f) && IS (f, PARAM_GATHER, FP8));
+         && !(is_megatron (f) && (IS (f, PARAM_GATHER, FP8) || IS (f, PARAM_GATHER, MXFP8)));
 }
 
 static gboolean
@@ -404,7 +404,7 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES) },
   { { "quantised-gather-of-stack", "param_gather other than compute needs stack=megatron-fsdp or native; stack=megatron "
-      "takes fp8", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
+      "takes fp8 and mxfp8", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     quantised_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PARAM_GATHER) },
   { { "compute-of-stack", "stack=nanotron computes in bf16, stack=fsdp1 in fp32, fp16 or bf16, stack=fsdp2 in those, "
       "fp8-tensorwise or mxfp8 (torchao); torchtitan's own recipes of fp8, with a scale per row, and its nvfp4 are not modelled",

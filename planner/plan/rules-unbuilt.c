@@ -98,10 +98,17 @@ computes_experts (const PlanFacts *f)
 }
 
 static gboolean
+gathers_otherwise (const PlanFacts *f)
+{
+  return !IS (f, PARAM_GATHER, COMPUTE)
+         && !(IS (f, PARAM_GATHER, MXFP8) && is_stack (f, PLAN_STACK_MEGATRON));
+}
+
+static gboolean
 has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
-         && (!computes_experts (f) || !IS (f, PARAM_GATHER, COMPUTE) || !IS (f, DOUBLE_BUFFER, OFF)
+         && (!computes_experts (f) || gathers_otherwise (f) || !IS (f, DOUBLE_BUFFER, OFF)
              || !IS (f, TP_OVERLAP, NONE) || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF)
              || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0
              || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
@@ -136,7 +143,8 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
-      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute, double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
+      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute (on stack=megatron also mxfp8), "
+      "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
       "task=train, nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,

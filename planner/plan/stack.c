@@ -117,6 +117,8 @@ static const PlanStack newest[] = {
       .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
                                  * the product over weights, then over rows */
       .quantises_units = TRUE,
+      .gathers_in_grads = TRUE, /* --reuse-grad-buf-for-mxfp8-param-ag, which it urges to set
+                                 * (optimizer_config.py; _post_param_sync) */
       .loss = PLAN_LOSS_IMAGE,
       .allocation_bytes = 512,
       .caching_allocator = TRUE,

@@ -61,8 +61,8 @@ typedef struct
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */
-  gboolean gathers_each_pass;  /* optim_grads gathers in each forward pass, not once per step */
-  gboolean gathers_in_turn;    /* weights that stay are gathered when the unit before is used */
+  gboolean gathers_each_pass; /* optim_grads gathers in each forward pass, not once per step */
+  gboolean gathers_in_turn, gathers_in_grads; /* what stays: as it is used; mxfp8 in grads' place */
   gboolean rounds_as_gathered; /* no rounded weights at rest: main weights are, as they travel */
   gboolean copies_gathered;    /* out of the buffer that was gathered into, to the parameters */
   gboolean gathers_at_once;    /* what stays whole is, by one call with buffers of its own */

@@ -21,6 +21,7 @@ typedef struct
 {
   guint64 whole, shared, split;
   guint64 linear, linear_shared; /* of what travels in another format */
+  guint64 lent;                  /* of weights whose place gradients take */
 } Elements;
 
 static Elements
@@ -42,7 +43,9 @@ count_elements (const PlanCase *of)
       sum.whole += elements;
       sum.shared += elements / ranks;
       sum.split += elements / ranks / (is_hfsdp ? (guint64)replicas : 1);
-      if (kind == PLAN_BUCKET_LAYER && value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
+      if (plan_layout_lends_grads (kind, of->stack, plan))
+        sum.lent += elements;
+      else if (kind == PLAN_BUCKET_LAYER && value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE)
         {
           sum.linear = layout->buckets[kind].padded * (guint64)of->model->layers;
           sum.linear_shared = sum.linear / ranks;
@@ -76,7 +79,7 @@ state_bytes (const PlanCase *of)
                                   + layout->buckets[PLAN_BUCKET_HEAD].padded
                             : 0;
   const guint64 weights = shards_weights ? sum.shared : sum.whole;
-  const guint64 others = MIN (sum.whole - sum.linear, weights - linear + whole);
+  const guint64 others = MIN (sum.whole - sum.linear, weights - linear + whole) - sum.lent;
   guint64 bytes = (rests ? plan_dtype_bytes (plan_weights_dtype (plan), others)
                                + plan_dtype_bytes (plan_gathered_dtype (plan), linear)
                          : 0)
@@ -98,11 +101,12 @@ linear_elements (const PlanCase *of, const PlanLayerGraph *net)
   const PlanBucketRule *rule = &of->layout.rule;
   guint64 elements = 0;
   for (guint i = 0; i < net->n_nodes; i++)
-    if (net->nodes[i].kind == PLAN_NODE_LINEAR)
+    if (plan_node_is_product (&net->nodes[i]))
       {
+        const gboolean is_expert = net->nodes[i].kind == PLAN_NODE_EXPERT_LINEAR;
         const PlanTensor tensor
             = plan_buckets_part (of->model, net->nodes[i].weight, rule->vocab, rule->tp);
-        elements += tensor.rows * tensor.cols;
+        elements += tensor.rows * tensor.cols * (guint64)(is_expert ? of->graphs.sizes.experts : 1);
       }
   return elements;
 }
@@ -123,7 +127,8 @@ derived_bytes (const PlanCase *of)
   plan_model_count_kinds (&part, of->plan.value[PLAN_SEQ], layers);
   if (!sizes->quantises)
     return 0;
-  if (gather == PLAN_PARAM_GATHER_COMPUTE && !of->stack->quantises_on_use)
+  const gboolean lends = plan_layout_lends_grads (PLAN_BUCKET_LAYER, of->stack, &of->plan);
+  if ((gather == PLAN_PARAM_GATHER_COMPUTE || lends) && !of->stack->quantises_on_use)
     copies = sizes->has_columns ? 2 : 1;
   else if (gather == PLAN_PARAM_GATHER_FP8 && sizes->has_columns && !layout->by_size
            && of->plan.value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
@@ -131,7 +136,7 @@ derived_bytes (const PlanCase *of)
   for (guint kind = 0; copies > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     bytes += (guint64)layers[kind] * copies
              * plan_dtype_bytes (sizes->weights, linear_elements (of, &graphs->of[kind]));
-  const guint64 scales = layout->by_size                     ? 0
+  const guint64 scales = layout->by_size || lends            ? 0
                          : gather == PLAN_PARAM_GATHER_MXFP8 ? 2 * layer->raw / 32
                          : gather == PLAN_PARAM_GATHER_NVFP4 ? 2 * layer->raw / 16
                                                              : 0;

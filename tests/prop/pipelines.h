@@ -41,7 +41,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   static const char *const recomputes[] = { "none", "full", "selective" };
   static const char *const formats[]
       = { " compute=fp8-delayed", " compute=fp8-delayed param_gather=fp8",
-          " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8" };
+          " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8",
+          " compute=mxfp8 param_gather=mxfp8" };
   static const char *const counts[] = { "", " pp_count_embedding=on pp_count_loss=on",
                                         " pp_count_loss=on", " pp_count_embedding=on" };
   g_autofree char *of_group = is_interleaved && group > stages
@@ -62,7 +63,7 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, 4)] : "",
       has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
-      : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 4)]
+      : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                         : "");
   const Plan plan = test_plan (words);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
@@ -91,8 +92,9 @@ pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
           is_interleaved && seed % 4 == 1
               ? ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
               : "");
+      const int n_nodes = g_rand_int_range (rand, 1, is_interleaved ? 7 : 4);
       g_autofree char *nodes
-          = g_strdup_printf ("dgx-h100:%d", g_rand_int_range (rand, 1, is_interleaved ? 7 : 4));
+          = g_strdup_printf ("%s:%d", seed % 5 == 4 ? "dgx-b200" : "dgx-h100", n_nodes);
       self->model = plan_model_new (spec, NULL);
       self->cluster = plan_cluster_new (nodes, NULL);
       ck_assert (self->model && self->cluster);

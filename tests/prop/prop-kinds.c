@@ -19,7 +19,10 @@ static void
 case_init (TestCase *c, int seed)
 {
   c->model = random_expert_model ((guint)seed);
-  c->cluster = plan_cluster_new (seed % 3 ? "dgx-h100:1" : "dgx-h100:2", NULL);
+  c->cluster = plan_cluster_new (seed % 7 == 6 ? "dgx-b200:2"
+                                 : seed % 3    ? "dgx-h100:1"
+                                               : "dgx-h100:2",
+                                 NULL);
   c->of = random_expert_case ((guint)seed, c->model, c->cluster);
   c->schedule = test_lower (c->of, 0);
 }
@@ -58,7 +61,8 @@ START_TEST (tokens_go_to_their_experts_and_back)
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
   const double ep = (double)value[PLAN_EP], width = (double)c.model->hidden;
   /* As many to each rank as the fullest one gets, which is at most all there are. */
-  const double fullest = MIN ((double)value[PLAN_MOE_IMBALANCE] / 1e6, ep);
+  const double all = (double)c.model->experts / (double)c.model->topk;
+  const double fullest = MIN ((double)value[PLAN_MOE_IMBALANCE] / 1e6, MIN (ep, all));
   const double rows = ep * ceil ((double)(tokens * c.model->topk) * fullest / ep);
   const gint64 micro_batches
       = value[PLAN_GBS] / value[PLAN_MBS]

@@ -196,7 +196,10 @@ static void
 case_init_model (Case *c, int seed, PlanModel *model)
 {
   c->model = model;
-  c->cluster = plan_cluster_new (seed % 2 ? "dgx-h100:1" : "dgx-h100:2", NULL);
+  c->cluster = plan_cluster_new (seed % 10 == 9 ? "dgx-b200:1"
+                                 : seed % 2     ? "dgx-h100:1"
+                                                : "dgx-h100:2",
+                                 NULL);
   c->errors = sim_adjustments_parse (ERRORS, "errors", NULL);
   c->input = (AdviseInput){ .model = c->model, .cluster = c->cluster, .adjustments = c->errors };
   c->scorer = advise_scorer_new (&c->input, P_FITS);

@@ -78,8 +78,12 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);
-  plan->value[PLAN_COMPUTE] = ONE_OF (rand, PLAN_COMPUTE_BF16, PLAN_COMPUTE_BF16,
-                                      PLAN_COMPUTE_FP8_TENSORWISE, PLAN_COMPUTE_FP8_BLOCKWISE);
+  plan->value[PLAN_COMPUTE]
+      = ONE_OF (rand, PLAN_COMPUTE_BF16, PLAN_COMPUTE_BF16, PLAN_COMPUTE_FP8_TENSORWISE,
+                PLAN_COMPUTE_FP8_BLOCKWISE, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_MXFP8);
+  if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)
+    plan->value[PLAN_PARAM_GATHER] = ONE_OF (rand, PLAN_PARAM_GATHER_COMPUTE,
+                                             PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);
 }
 
 PlanCase *
