@@ -290,15 +290,18 @@ has_rate (const PlanSpace *self, gint64 compute)
 }
 
 /* What the device cannot compute by is left out here: a space is mostly recipes, and rules would
- * have to refuse it point by point. */
+ * have to refuse it point by point. Without leave to change the recipe, how weights travel in the
+ * one that the question names is what is left. */
 static void
 add_recipes (PlanSpace *self)
 {
-  if (!allows (self, PLAN_ALLOW_LOWBIT))
+  const gboolean is_free = allows (self, PLAN_ALLOW_LOWBIT);
+  const gint64 told = self->base.value[PLAN_COMPUTE];
+  if (!is_free && plan_field_dtype (&self->base, PLAN_COMPUTE) == plan_weights_dtype (&self->base))
     return;
   GArray *compute = new_axis (self);
-  ADD (compute, PLAN_COMPUTE, self->base.value[PLAN_COMPUTE], PLAN_PARAM_GATHER,
-       self->base.value[PLAN_PARAM_GATHER], SET (KEEP_TRANSPOSE, OFF));
+  ADD (compute, PLAN_COMPUTE, told, PLAN_PARAM_GATHER, self->base.value[PLAN_PARAM_GATHER],
+       SET (KEEP_TRANSPOSE, OFF));
   for (gint64 recipe = PLAN_COMPUTE_FP8_DELAYED; recipe <= PLAN_COMPUTE_FP8_BLOCKWISE; recipe++)
     {
       ADD (compute, PLAN_COMPUTE, recipe, SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
@@ -309,8 +312,14 @@ add_recipes (PlanSpace *self)
   ADD (compute, SET (COMPUTE, MXFP8), SET (PARAM_GATHER, MXFP8), SET (KEEP_TRANSPOSE, OFF));
   ADD (compute, SET (COMPUTE, NVFP4), SET (PARAM_GATHER, COMPUTE), SET (KEEP_TRANSPOSE, OFF));
   for (guint c = compute->len; c-- > 1;)
-    if (!has_rate (self, g_array_index (compute, PlanChoice, c).value[0]))
-      g_array_remove_index (compute, c);
+    {
+      const gint64 recipe = g_array_index (compute, PlanChoice, c).value[0];
+      if (!has_rate (self, recipe) || (!is_free && recipe != told))
+        g_array_remove_index (compute, c);
+    }
+  /* Among the others it is once more. */
+  if (!is_free)
+    g_array_remove_index (compute, 0);
 }
 
 /* Without it every weight gradient is written, read and written again: it never costs time. */
