@@ -188,6 +188,10 @@ append_positions (GString *text, const PlanModel *m)
                             " == 0 else 0 for i in range(" INT ")\n        ],\n",
                             m->window - 1, m->window_from, m->window_from, m->window_every,
                             m->layers);
+  if (m->sinks)
+    g_string_append (text, "        softmax_type=\"learnable\",\n"
+                           "        activation_func_clamp_value=7.0,\n"
+                           "        glu_linear_offset=1.0,\n");
 }
 
 /* A layer's kind is in a specification of all of them. */

@@ -95,6 +95,18 @@ add_window (const PlanModel *m, GPtrArray *lines)
   add_pattern (lines, PLAN_MEGATRON_WINDOW_SKIP_FREQ, m->layers, m->window_from, m->window_every);
 }
 
+/* gpt-oss has a learned score beside those of keys, and bounds its activation: swiglu_limit and
+ * what modeling_gpt_oss.py adds to the linear half. */
+static void
+add_sinks (const PlanModel *m, GPtrArray *lines)
+{
+  if (!m->sinks)
+    return;
+  add_word (lines, PLAN_MEGATRON_SOFTMAX_TYPE, "learnable");
+  plan_emit_line (lines, "--activation-func-clamp-value 7.0");
+  plan_emit_line (lines, "--glu-linear-offset 1.0");
+}
+
 static void
 add_router (const PlanModel *m, GPtrArray *lines)
 {
@@ -184,8 +196,8 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   const char *reason;
   for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
     plan_emit_refuse (reasons, TRUE, "%s", reason);
-  plan_emit_refuse (reasons, m->sinks,
-                    "model sinks=on: gpt-oss's, whose activation is bounded too, are not written");
+  plan_emit_refuse (reasons, m->sinks && m->activation != PLAN_ACTIVATION_QUICK_GELU,
+                    "model sinks=on: with gpt-oss's activation (quick_gelu) alone");
   plan_emit_line (lines, "--use-mcore-models");
   add_word (lines, PLAN_MEGATRON_TRANSFORMER_IMPL, "transformer_engine");
   add_int (lines, PLAN_MEGATRON_NUM_LAYERS, m->layers);
@@ -213,6 +225,7 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   add_if (lines, !has_all_biases (m), PLAN_MEGATRON_ADD_BIAS_LINEAR);
   add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);
   add_window (m, lines);
+  add_sinks (m, lines);
   add_experts (m, lines);
   add_if (lines, !m->tied_embeddings, PLAN_MEGATRON_UNTIE);
   if (m->mtp > 0)

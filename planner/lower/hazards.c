@@ -164,6 +164,12 @@ experts_reduce_alone (const PlanFacts *f)
 }
 
 static gboolean
+is_of_experts (const PlanFacts *f)
+{
+  return f->model->experts > 0;
+}
+
+static gboolean
 wants_deepep (const PlanFacts *f)
 {
   return f->model->experts > 0 && f->value[PLAN_EP] > 1
@@ -193,6 +199,9 @@ static const PlanRuleEntry hazards[] = {
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },
     copies_weights, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER) },
+  { { "experts-are-not-fitted", "no time was fitted to a run with experts: of those published, runs with releases before 2026-06 took "
+      "up to 1.8 times what is predicted, later ones down to 0.7 times", "docs/accuracy.md, Experts", 0 },
+    is_of_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP) },
   { { "grads-are-cast", "gradients in another format than the main weights are cast for the optimizer: 4 bytes per "
       "parameter of the shard more, until they are next zeroed; precision_aware=on avoids it",
       "Megatron-LM param_and_grad_buffer.py", 0 },

@@ -134,6 +134,7 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->stats = PLAN_VALUE_ROUTE_SAVED;
   node->col = PLAN_VALUE_ROUTE_MAP;
   node->weight = PLAN_TENSOR_ROUTER;
+  node->bias = m->expert_bias ? PLAN_TENSOR_ROUTER_BIASES : NONE;
   node->rows = tokens;
   node->cols = m->experts;
   node->depth = m->hidden;
@@ -156,6 +157,11 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, read, out);
   node->kept = kept;
   node->weight = weight;
+  if (b->model->expert_bias && weight == PLAN_TENSOR_EXPERT_DOWN)
+    node->other = PLAN_VALUE_ROW_PROBS;
+  if (b->model->expert_bias)
+    node->bias = weight == PLAN_TENSOR_EXPERT_DOWN ? PLAN_TENSOR_EXPERT_DOWN_BIAS
+                                                   : PLAN_TENSOR_EXPERT_GATE_UP_BIAS;
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
   node->depth = depth;

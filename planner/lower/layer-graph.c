@@ -36,7 +36,7 @@ needs (const PlanNode *node)
     case PLAN_NODE_LINEAR:
       return plan_value_bit (node->kept) | plan_value_bit (node->saved);
     case PLAN_NODE_EXPERT_LINEAR:
-      return plan_value_bit (node->kept);
+      return plan_value_bit (node->kept) | plan_value_bit (node->other);
     case PLAN_NODE_EXPERT_ACTIVATE:
       return plan_value_bit (node->in) | plan_value_bit (node->other);
     case PLAN_NODE_LATENT_ATTENTION:

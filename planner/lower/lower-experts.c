@@ -60,6 +60,37 @@ plan_lower_dispatch_bytes (const PlanLower *self)
     }
 }
 
+static gint32
+buffer (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype)
+{
+  return plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype,
+                                   PLAN_CATEGORY_ACTIVATIONS);
+}
+
+void
+plan_lower_declare_router (PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const guint64 tokens = (guint64)(sizes->split_rows * self->model->hidden);
+  const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
+  self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
+  self->bias_rows[0] = self->bias_rows[1] = -1;
+  if (self->model->experts == 0)
+    return;
+  self->scores = buffer (self, "scores", scores, sizes->router);
+  self->dscores = buffer (self, "d.scores", scores, sizes->router);
+  if (sizes->router != sizes->compute)
+    {
+      self->wide_tokens = buffer (self, "wide_tokens", tokens, sizes->router);
+      self->dwide_tokens = buffer (self, "d.wide_tokens", tokens, sizes->router);
+    }
+  for (guint i = 0; self->model->expert_bias && i < 2; i++)
+    self->bias_rows[i]
+        = buffer (self, i == 0 ? "bias_rows" : "bias_rows.again",
+                  (guint64)(sizes->expert_rows * self->model->hidden), PLAN_DTYPE_FP32);
+  self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
+}
+
 static PlanRef
 value (const PlanLayer *self, PlanValueId id)
 {
@@ -76,7 +107,7 @@ route (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (lower, PLAN_OP_GEMM,
                       PLAN_REFS (REF (scores), value (self, node->in),
                                  plan_lower_weight (lower, node->weight, self->unit),
-                                 PLAN_REF_NONE),
+                                 plan_lower_weight (lower, node->bias, self->unit)),
                       PLAN_DIMS (node->rows, node->cols, node->depth, 1));
   plan_lower_compute (lower, PLAN_OP_ROUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->stats),
@@ -124,6 +155,14 @@ route_backward (PlanLayer *self, const PlanNode *node)
                               2);
   if (is_wide)
     plan_lower_free (lower, REF (wide_tokens));
+  if (node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (
+          lower, PLAN_OP_BIAS_BWD,
+          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit), REF (dscores)),
+          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
   plan_lower_free (lower, REF (dscores));
   plan_layer_add_share (self, node->in, din);
 }
@@ -277,6 +316,53 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+/* The last bias is weighed by the experts' shares, which are in fp32: rows and biases are added up
+ * expert by expert, joined and rounded, by eager ops (experts.py, TEGroupedMLP._apply_bias). The
+ * first one is a part of its product. */
+static void
+add_bias (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef out = value (self, node->out),
+                bias = plan_lower_weight (lower, node->bias, self->unit);
+  const PlanRef one = REF (bias_rows[0]), other = REF (bias_rows[1]);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS,
+                      PLAN_REFS (one, bias, value (self, PLAN_VALUE_ROW_PROBS)),
+                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+  plan_lower_alloc (lower, other);
+  plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (other, one, out), count);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, other), count);
+  plan_lower_free (lower, other);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, one), count);
+  plan_lower_free (lower, one);
+}
+
+/* The gradients of rows, of shares and of biases, each by a product and a sum. */
+static void
+bias_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dout = plan_layer_gradient (self, node->out);
+  const PlanRef one = REF (bias_rows[0]), other = REF (bias_rows[1]);
+  const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  const gint64 *dims = PLAN_DIMS (node->rows, node->cols, lower->sizes->experts);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, dout), count);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (dout, one), count);
+  plan_lower_alloc (lower, other);
+  for (guint of_bias = 0; of_bias < 2; of_bias++)
+    {
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
+      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD, PLAN_REFS (raw, other), dims);
+    }
+  plan_lower_free (lower, other);
+  plan_lower_free (lower, one);
+  plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+}
+
 static void
 expert_linear (PlanLayer *self, const PlanNode *node)
 {
@@ -288,6 +374,8 @@ expert_linear (PlanLayer *self, const PlanNode *node)
       lower, PLAN_OP_GROUPED_GEMM,
       PLAN_REFS (value (self, node->out), value (self, node->in), weight),
       PLAN_DIMS (node->rows, node->cols, node->depth, layout, lower->sizes->experts));
+  if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
+    add_bias (self, node);
 }
 
 static void
@@ -297,6 +385,8 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
   const PlanSizes *sizes = lower->sizes;
   PlanRef row, col;
   gint64 layout;
+  if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
+    bias_backward (self, node);
   plan_layer_quantise_gradient (self, node, &row, &col);
   const PlanRef weight = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &layout);
   const PlanRef din = plan_layer_take_share (self, node->in);
@@ -307,6 +397,14 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_expert_weight_gradient (lower, node, self->unit, col, value (self, node->kept));
   if (sizes->quantises)
     plan_lower_free (lower, col);
+  if (node->weight != PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     plan_layer_gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols, sizes->experts));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }

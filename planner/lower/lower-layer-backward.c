@@ -295,6 +295,15 @@ attention_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_attention_backward (
       self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
       plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
+  if (self->lower->model->sinks) /* of each head a sum over the queries, by their statistics */
+    {
+      plan_lower_compute (
+          self->lower, PLAN_OP_BIAS_BWD,
+          PLAN_REFS (plan_lower_raw_gradient (self->lower, PLAN_TENSOR_SINKS, self->unit),
+                     plan_layer_value (self, node->stats)),
+          PLAN_DIMS (node->rows, self->sizes->heads));
+      plan_lower_put_gradient (self->lower, PLAN_TENSOR_SINKS, self->unit, FALSE);
+    }
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }

@@ -33,6 +33,10 @@ PlanRef plan_lower_output (const PlanLower *self);
 PlanRef plan_lower_output_gradient (const PlanLower *self);
 PlanRef plan_lower_input_gradient (const PlanLower *self);
 
+/* What routing takes while it works. Scores and their gradients are in the router's format; wide
+ * images of tokens are made where that is wider than theirs. */
+void plan_lower_declare_router (PlanLower *self);
+
 /* Weights that were gathered where gradients will be have been quantised. */
 void plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit);
 

@@ -624,28 +624,6 @@ lower_micro_batches (PlanLower *self)
     lower_micro_batch (self, !first_differs, TRUE);
 }
 
-/* What routing takes while it works. Scores and their gradients are in the router's format; wide
- * images of tokens are made where that is wider than theirs. */
-static void
-declare_router (PlanLower *self)
-{
-  const PlanSizes *sizes = self->sizes;
-  const guint64 tokens = (guint64)(sizes->split_rows * self->model->hidden);
-  const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
-  const PlanCategory category = PLAN_CATEGORY_ACTIVATIONS;
-  self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
-  if (self->model->experts == 0)
-    return;
-  self->scores = buffer (self, "scores", 1, scores, sizes->router, category);
-  self->dscores = buffer (self, "d.scores", 1, scores, sizes->router, category);
-  if (sizes->router != sizes->compute)
-    {
-      self->wide_tokens = buffer (self, "wide_tokens", 1, tokens, sizes->router, category);
-      self->dwide_tokens = buffer (self, "d.wide_tokens", 1, tokens, sizes->router, category);
-    }
-  self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
-}
-
 /* Events of exchanges between stages. */
 static void
 declare_trades (PlanLower *self)
@@ -682,7 +660,7 @@ declare (PlanLower *self)
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);
-  declare_router (self);
+  plan_lower_declare_router (self);
   self->done = plan_schedule_add_event (self->schedule, "done", 1);
   declare_trades (self);
   self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);

@@ -44,11 +44,14 @@ recomputes_other_modules (const PlanFacts *f)
          && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* Those of gpt-oss. */
+/* Those of gpt-oss: by kernels of Transformer Engine's, and biases lie where experts do. */
 static gboolean
 has_sinks (const PlanFacts *f)
 {
-  return f->model->sinks || f->model->expert_bias;
+  const gboolean is_megatron
+      = is_stack (f, PLAN_STACK_MEGATRON_FSDP) || is_stack (f, PLAN_STACK_MEGATRON);
+  return (f->model->sinks || f->model->expert_bias)
+         && (!is_megatron || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
 static gboolean
@@ -83,8 +86,8 @@ has_other_parts (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
   return has_experts (f)
-         && (m->shared_gate || m->qkv_bias || m->mlp_bias || m->proj_bias || m->post_norms
-             || m->parallel || (m->kv_lora > 0 && m->window > 0));
+         && (m->shared_gate || m->post_norms || m->parallel
+             || (m->kv_lora > 0 && (m->window > 0 || m->qkv_bias || m->proj_bias)));
 }
 
 /* fsdp2 multiplies quantised experts in kernels of its own, and scales by earlier magnitudes belong
@@ -126,9 +129,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are read, shown and counted, "
-      "but not planned by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
+      "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
@@ -138,8 +141,8 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-prediction-modules", "multi-token prediction modules (mtp) are not modelled by this version: plan the model "
       "without them, by mtp=0 behind its name (deepseek-v3,mtp=0) or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_prediction_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
-  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with biases, gated shared experts, "
-      "norms behind branches or parallel branches are not planned by this version", LIMIT,
+  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with gated shared experts, "
+      "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "

@@ -296,6 +296,11 @@
      ((din, writes, gated ? 2 * rows * cols : rows * cols), (dprobs, writes, rows), \
       (dout, reads, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
       (probs, reads, rows))) \
+  X (EXPERT_BIAS, "expert_bias", COMPUTE, ELEMENT, ACTIVATION, \
+     "each expert's bias for its rows, times the expert's share of each", (rows, cols, groups), 0, \
+     ((out, writes, rows * cols), (bias, reads, groups * cols), (probs, reads, rows))) \
+  X (EXPERT_BIAS_BWD, "expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
+     (rows, cols, groups), 0, ((dbias, writes, groups * cols), (dout, reads, rows * cols))) \
   X (ROW_STAT, "row_stat", COMPUTE, LOSS, LOSS, \
      "a number per row of a part of the logits: its maximum, its sum or its target's", \
      (rows, cols), 0, ((out, writes, rows), (in, reads, rows * cols))) \

@@ -190,9 +190,10 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
       = (double)(plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_DP_OUTER]);
   const double of_experts
       = (double)(plan_cluster_devices (c.cluster) / value[PLAN_EP] / value[PLAN_DP_OUTER]);
+  const gint64 hidden = c.model->hidden, ffn = c.model->expert_ffn;
+  const gint64 biases = c.model->expert_bias ? 2 * ffn + hidden : 0;
   const double expert = (double)count_moe (c.model) * (double)c.model->experts
-                        / (double)value[PLAN_EP] * 3
-                        * (double)(c.model->hidden * c.model->expert_ffn);
+                        / (double)value[PLAN_EP] * (double)(3 * hidden * ffn + biases);
   double moments = 0, of_experts_moments = 0;
   for (guint i = 0; i < plan_schedule_n_buffers (c.schedule); i++)
     {

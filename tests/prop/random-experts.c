@@ -32,8 +32,9 @@ random_expert_model (guint seed)
                                      "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
                                      common, (int)ONE_OF (rand, 0, 96, 128),
                                      (int)ONE_OF (rand, 64, 96), (int)ONE_OF (rand, 0, 128, 256))
-                  : g_strdup_printf ("family=qwen3_moe,%s,kv_heads=%d,head_dim=64,moe_every=%d",
-                                     common, (int)ONE_OF (rand, 2, 4, 8), (int)every);
+                  : g_strdup_printf ("family=%s,%s,kv_heads=%d,head_dim=64,moe_every=%d",
+                                     seed % 6 == 4 ? "gpt_oss" : "qwen3_moe", common,
+                                     (int)ONE_OF (rand, 2, 4, 8), (int)every);
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
     g_error ("%s: %s", spec, error->message);

@@ -709,6 +709,8 @@ static const PlanOpKind not_here[] = { PLAN_OP_SOFTCAP,
                                        PLAN_OP_UNPERMUTE,
                                        PLAN_OP_GROUPED_GEMM,
                                        PLAN_OP_GROUPED_GEMM_ADD,
+                                       PLAN_OP_EXPERT_BIAS,
+                                       PLAN_OP_EXPERT_BIAS_BWD,
                                        PLAN_OP_EXPERT_ACTIVATE,
                                        PLAN_OP_EXPERT_ACTIVATE_BWD };
 

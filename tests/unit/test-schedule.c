@@ -395,7 +395,7 @@ stage_of (const char *words, int rank)
       if (g_str_equal (*w, "SUM"))
         g_string_append (text, "  all_reduce reduce group=all buf=x count=8\n");
       else
-        g_string_append_printf (text, "  trade context group=all%s%s count=%d peer=%d\n",
+        g_string_append_printf (text, "  trade context group=all%s%s count=%d peer=%d gradient=0\n",
                                 g_str_has_prefix (*w, "TAKE") || **w == 'L' || **w == 'B' ? " out=x"
                                                                                           : "",
                                 **w == 'S' || **w == 'B' ? " in=x" : "", **w == 'L' ? 4 : 8, peer);
