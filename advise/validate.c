@@ -172,15 +172,23 @@ advise_validation_read (const char *path, AdviseValidation *out_self, GError **e
   return TRUE;
 }
 
+/* Whether a cell has that value; without one, whether it says that there is something. */
+static gboolean
+is_meant (const char *cell, const char *value)
+{
+  static const char *const nothing[] = { "", "0", "no", "none", NULL };
+  const char *const is = cell ? cell : "";
+  return value ? g_str_equal (is, value) : !g_strv_contains (nothing, is);
+}
+
 gboolean
 advise_validation_where (AdviseValidation *self, const char *text, GError **error)
 {
   g_auto (GStrv) halves = g_strsplit (text, "=", 2);
   PlanRunColumn column;
-  if (!halves[0] || !halves[1])
+  if (!halves[0])
     {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--where: '%s' is not COLUMN=VALUE",
-                   text);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--where: names no column");
       return FALSE;
     }
   if (!plan_run_column_parse (halves[0], &column, error))
@@ -192,8 +200,7 @@ advise_validation_where (AdviseValidation *self, const char *text, GError **erro
   for (guint i = 0; i < self->runs->len; i++)
     {
       AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
-      const char *cell = run->row.cell[column];
-      run->is_selected &= g_str_equal (cell ? cell : "", halves[1]);
+      run->is_selected &= is_meant (run->row.cell[column], halves[1]);
       n_left += run->is_selected;
     }
   if (n_left > 0)

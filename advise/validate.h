@@ -48,7 +48,8 @@ gboolean advise_validation_read (const char *path, AdviseValidation *out_self, G
 /* Reads the runs that were imported into the store, and those that "fsdplan run" did. */
 gboolean advise_validation_read_store (const char *db, AdviseValidation *out_self, GError **error);
 
-/* "COLUMN=VALUE": unselects the rows of another value. */
+/* "COLUMN=VALUE" unselects the rows of another value, "COLUMN" those that say 0, no, none or
+ * nothing there. */
 gboolean advise_validation_where (AdviseValidation *self, const char *text, GError **error);
 
 /* Unselects the rows of other sources. */

@@ -701,7 +701,8 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "fit to the published runs that come with the program", NULL },
     { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only runs of that framework", "STACK" },
     { "where", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question.where,
-      "only runs with that value in that column; may be repeated", "COLUMN=VALUE" },
+      "only runs with that value in that column, or with any but 0, no and none; may be repeated",
+      "COLUMN[=VALUE]" },
     { "folds", 0, 0, G_OPTION_ARG_STRING, &question.folds,
       "parts in which groups of runs are left out in turn, to see how well they are predicted by "
       "the others; 5 unless said, 0 for none",

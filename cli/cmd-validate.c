@@ -146,7 +146,8 @@ cmd_validate (int argc, char **argv, GError **error)
   const GOptionEntry entries[] = {
     { "stack", 0, 0, G_OPTION_ARG_STRING, &question.stack, "only rows of that framework", "STACK" },
     { "where", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question.where,
-      "only rows with that value in that column; may be repeated", "COLUMN=VALUE" },
+      "only rows with that value in that column, or with any but 0, no and none; may be repeated",
+      "COLUMN[=VALUE]" },
     { "use", 0, 0, G_OPTION_ARG_STRING, &question.use,
       "rows that parameters may be fitted to, those that they never are, or all",
       "fit|report|all" },
