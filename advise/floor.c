@@ -75,7 +75,8 @@ advise_floors_free (AdviseFloors *self)
   g_free (self);
 }
 
-/* `a` and so many times what `b` does; exchanges between stages take what they take in `a`. */
+/* The sum of `a` and `times` times `b`. An exchange between stages takes as long as in `a`: it is
+ * one op's time, not a sum. */
 static Work
 add (const Work *a, const Work *b, gint64 times)
 {

@@ -339,7 +339,9 @@ add_bias (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, one);
 }
 
-/* The gradients of rows, of shares and of biases, each by a product and a sum. */
+/* Autograd's backward pass of add_bias: the gradient is widened to fp32, and rounded for the rows;
+ * the gradients of the biases and of the shares are each a product of fp32 and a sum over it. Both
+ * sums are counted as the biases', as they read alike. */
 static void
 bias_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -353,7 +355,7 @@ bias_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, dout), count);
   plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (dout, one), count);
   plan_lower_alloc (lower, other);
-  for (guint of_bias = 0; of_bias < 2; of_bias++)
+  for (guint sum = 0; sum < 2; sum++)
     {
       plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
       plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD, PLAN_REFS (raw, other), dims);

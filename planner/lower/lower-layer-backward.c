@@ -76,7 +76,7 @@ static void
 pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 {
   const gint8 slot = self->slot[from];
-  if (self->slot[to] >= 0 && self->lower->grad_sum[to] < 0)
+  if (self->slot[to] >= 0 && self->lower->grad_sum[to] < 0) /* added to the first share in place */
     {
       plan_lower_compute (
           self->lower, PLAN_OP_ACCUMULATE,

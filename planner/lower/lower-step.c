@@ -203,7 +203,7 @@ resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
-  if (stays_whole (self, kind)) /* lent grads are weights between steps */
+  if (stays_whole (self, kind)) /* also those that lie where gradients will be */
     visit (self, plan_lower_unit_ref (b->weights, unit, 0));
   if (stays_whole (self, kind) && b->columns >= 0)
     visit (self, plan_lower_unit_ref (b->columns, unit, 0));

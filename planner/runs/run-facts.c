@@ -42,7 +42,8 @@ find_section (GKeyFile *file, const PlanRunRow *row)
   return NULL;
 }
 
-/* What a section says of one GPU or release alone. */
+/* The value of `key.what` in a section: a fact that holds for one GPU, or one release, alone. NULL:
+ * there is none. The caller frees. */
 static char *
 known_of (GKeyFile *file, const char *section, const char *key, const char *what)
 {

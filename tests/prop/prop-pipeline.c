@@ -498,7 +498,8 @@ START_TEST (layers_are_dealt_out)
 }
 END_TEST
 
-/* What the host pays for a product, by the buffer that it is written to. */
+/* Collects the host's time to issue each GEMM, by the name of its output buffer; asserts that those
+ * with the same output have the same time. */
 static void
 find_launches (const Pipeline *p, guint stage, GHashTable *launches)
 {
@@ -520,7 +521,8 @@ find_launches (const Pipeline *p, guint stage, GHashTable *launches)
     }
 }
 
-/* Where a gradient comes from changes nothing in what it costs to issue a product. */
+/* The host's time to issue a backward GEMM is the same on every stage, whether the gradient comes
+ * from the loss or from the next stage. */
 START_TEST (every_stage_issues_alike)
 {
   g_auto (Pipeline) p = { 0 };
