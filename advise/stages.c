@@ -224,22 +224,8 @@ gint64
 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps)
 {
   const SimMeeting meeting = meeting_of (self);
-  const SimCost *const *costs = (const SimCost *const *)self->costs;
-  g_autoptr (SimStages) stages = sim_stages_new (&meeting, costs);
-  g_autofree SimSummary *summaries = NULL;
-  SimPasses passes;
-  if (meets_drained (of) && sim_stages_run (stages))
-    {
-      *out_n_steps = sim_stages_n_steps (stages);
-      return sim_stages_step_ns (stages);
-    }
-  if (sim_passes_run (&meeting, costs, NULL, &passes))
-    {
-      *out_n_steps = passes.n_steps;
-      return passes.step_ns;
-    }
-  summaries = g_new0 (SimSummary, self->n);
-  return time_slowly (self, summaries, out_n_steps, NULL) ? summaries[0].step_ns : -1;
+  return sim_measure_stages_step (&meeting, (const SimCost *const *)self->costs, meets_drained (of),
+                                  out_n_steps);
 }
 
 guint

@@ -49,8 +49,16 @@ typedef struct
 {
   GArray *rows;         /* SimObservation */
   GPtrArray *runs;      /* AdviseRun * of each */
-  GPtrArray *schedules; /* of each */
+  GPtrArray *schedules; /* of each, a PlanSchedule * by stage */
 } Fitted;
+
+static void
+free_schedules (gpointer schedules)
+{
+  for (PlanSchedule **at = schedules; *at; at++)
+    plan_schedule_free (*at);
+  g_free (schedules);
+}
 
 static void
 fitted_clear (Fitted *self)
@@ -69,27 +77,45 @@ can_fit (const AdviseRun *run)
          && run->row.time_ok && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
 }
 
-/* A run that was predicted lowers, so there is a schedule. */
+/* The schedule of one rank of every stage, NULL-terminated: a run that was predicted lowers. */
+static PlanSchedule **
+lower_stages (const PlanCase *of, GError **error)
+{
+  const guint n = (guint)of->plan.value[PLAN_PP];
+  const guint of_stage = (guint)plan_cluster_devices (of->cluster) / n;
+  PlanSchedule **schedules = g_new0 (PlanSchedule *, n + 1);
+  for (guint s = 0; s < n; s++)
+    if (!(schedules[s] = plan_lower (of, s * of_stage, error)))
+      {
+        free_schedules (schedules);
+        return NULL;
+      }
+  return schedules;
+}
+
 static gboolean
 add_run (Fitted *self, AdviseRun *run, const char *db, double weight, guint n_parts, GError **error)
 {
   const PlanCluster *cluster = run->row.cluster;
   const char *stack = run->of->stack->name;
-  PlanSchedule *schedule = plan_lower (run->of, 0, error);
-  if (!schedule)
+  const guint n_stages = (guint)run->of->plan.value[PLAN_PP];
+  PlanSchedule **schedules = lower_stages (run->of, error);
+  if (!schedules)
     return FALSE;
-  SimCostInput input = sim_cost_input (run->of, schedule);
+  SimCostInput input = sim_cost_input (run->of, schedules[0]);
   input.measurements = advise_measurements (cluster);
   input.timings = advise_timings (cluster, run->of->stack, db, NULL);
-  g_ptr_array_add (self->schedules, schedule);
+  g_ptr_array_add (self->schedules, schedules);
   g_ptr_array_add (self->runs, run);
-  const SimObservation row = { .input = input,
-                               .gpu = cluster->device_name,
-                               .stack = stack,
-                               .site = cluster->site,
-                               .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
-                               .weight = weight,
-                               .part = n_parts > 1 ? run->group % n_parts : 0 };
+  const SimObservation row
+      = { .input = input,
+          .stages = { (const PlanSchedule *const *)schedules, n_stages > 1 ? n_stages : 0 },
+          .gpu = cluster->device_name,
+          .stack = stack,
+          .site = cluster->site,
+          .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
+          .weight = weight,
+          .part = n_parts > 1 ? run->group % n_parts : 0 };
   g_array_append_val (self->rows, row);
   return TRUE;
 }
@@ -109,7 +135,7 @@ collect (const AdviseValidation *validation, guint n_parts, Fitted *out, GError 
     }
   out->rows = g_array_new (FALSE, FALSE, sizeof (SimObservation));
   out->runs = g_ptr_array_new ();
-  out->schedules = g_ptr_array_new_with_free_func ((GDestroyNotify)plan_schedule_free);
+  out->schedules = g_ptr_array_new_with_free_func (free_schedules);
   for (guint i = 0; i < validation->runs->len; i++)
     {
       AdviseRun *run = &g_array_index (validation->runs, AdviseRun, i);

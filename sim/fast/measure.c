@@ -5,6 +5,8 @@
 
 #include "sim/fast/fold.h"
 #include "sim/fast/footprint.h"
+#include "sim/fast/passes.h"
+#include "sim/fast/stages.h"
 #include "sim/sim.h"
 
 #include <string.h>
@@ -133,6 +135,32 @@ gint64
 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspace *workspace)
 {
   return measure_step (schedule, cost, FALSE, workspace);
+}
+
+gint64
+sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs, gboolean drains,
+                         guint *out_n_steps)
+{
+  g_autoptr (SimStages) stages = sim_stages_new (meeting, costs);
+  PlanTrace *traces[SIM_MAX_STAGES] = { NULL };
+  SimPasses passes;
+  gint64 step_ns;
+  if (drains && sim_stages_run (stages))
+    {
+      *out_n_steps = sim_stages_n_steps (stages);
+      return sim_stages_step_ns (stages);
+    }
+  if (sim_passes_run (meeting, costs, NULL, &passes))
+    {
+      *out_n_steps = passes.n_steps;
+      return passes.step_ns;
+    }
+  if (!sim_time_stages (meeting, costs, traces, out_n_steps, NULL))
+    return -1;
+  step_ns = traces[0]->step_ns;
+  for (guint i = 0; i < meeting->n; i++)
+    plan_trace_free (traces[i]);
+  return step_ns;
 }
 
 gboolean

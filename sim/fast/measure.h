@@ -4,6 +4,7 @@
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"
+#include "sim/meet.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -41,6 +42,12 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
                                    const PlanStack *stack, guint64 enough_bytes,
                                    SimWorkspace *workspace, guint64 *out_bytes,
                                    gboolean *out_is_settled, GError **error);
+
+/* The same of a pipeline by the quickest of the ways to find it, and how many steps that took;
+ * below 0 where none tells. It drains where nothing of one stage is under way as it meets another.
+ */
+gint64 sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs,
+                                gboolean drains, guint *out_n_steps);
 
 /* Memory alone of a schedule whose steps were timed otherwise: after that many of them. */
 gboolean sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost,

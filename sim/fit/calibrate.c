@@ -92,9 +92,15 @@ params_of (const Fit *self, const SimObservation *row)
   return params;
 }
 
+static guint
+n_schedules (const SimObservation *row)
+{
+  return MAX (row->stages.n, 1);
+}
+
 /* Adjusted by what is being tried, and `extra` for one effect. */
 static SimCost *
-cost_of (const Fit *self, guint i, SimEffect bumped, double extra)
+cost_of (const Fit *self, guint i, guint stage, SimEffect bumped, double extra)
 {
   const SimObservation *row = &self->rows[i];
   SimParams params = params_of (self, row);
@@ -111,15 +117,36 @@ cost_of (const Fit *self, guint i, SimEffect bumped, double extra)
       sim_effect_apply (e, exp (total[e]), &params);
   SimCostInput input = row->input;
   input.params = &params;
+  if (row->stages.n > 0)
+    input.schedule = row->stages.schedules[stage];
   return sim_cost_new (&input, NULL);
+}
+
+/* Virtual stages exchange beside compute. */
+static gboolean
+drains (const SimObservation *row)
+{
+  return row->input.plan->value[PLAN_VPP] == 1;
 }
 
 static double
 log_ns (const Fit *self, guint i, SimEffect bumped, double extra, SimWorkspace *workspace)
 {
-  g_autoptr (SimCost) cost = cost_of (self, i, bumped, extra);
-  return cost ? log ((double)sim_measure_step (self->rows[i].input.schedule, cost, workspace))
-              : NAN;
+  const SimObservation *row = &self->rows[i];
+  SimCost *costs[SIM_MAX_STAGES];
+  gboolean has_all = TRUE;
+  gint64 step_ns = -1;
+  guint n_steps;
+  for (guint s = 0; s < n_schedules (row); s++)
+    has_all = (costs[s] = cost_of (self, i, s, bumped, extra)) != NULL && has_all;
+  if (has_all && row->stages.n > 0)
+    step_ns = sim_measure_stages_step (&row->stages, (const SimCost *const *)costs, drains (row),
+                                       &n_steps);
+  else if (has_all)
+    step_ns = sim_measure_step (row->input.schedule, costs[0], workspace);
+  for (guint s = 0; s < n_schedules (row); s++)
+    sim_cost_free (costs[s]);
+  return step_ns > 0 ? log ((double)step_ns) : NAN;
 }
 
 static gboolean
@@ -280,28 +307,36 @@ leap (Fit *self, double *theta)
   return least < before;
 }
 
-/* Which effects change anything of a row's costs. */
+/* Which effects change anything of what a stage's ops cost; FALSE where that is not known. */
+static gboolean
+find_moves_of (Fit *self, guint i, guint stage)
+{
+  const SimObservation *row = &self->rows[i];
+  const PlanSchedule *schedule
+      = row->stages.n > 0 ? row->stages.schedules[stage] : row->input.schedule;
+  const guint n_nodes = plan_schedule_n_nodes (schedule);
+  g_autoptr (SimCost) base = cost_of (self, i, stage, 0, 0);
+  for (SimEffect e = 0; base && e < SIM_N_EFFECTS; e++)
+    {
+      g_autoptr (SimCost) other = cost_of (self, i, stage, e, -10 * STEP);
+      for (guint node = 0; node < n_nodes; node++)
+        {
+          const SimLoad a = sim_cost_load (base, node), b = sim_cost_load (other, node);
+          if (sim_cost_ns (base, node) != sim_cost_ns (other, node)
+              || sim_cost_launch_ns (base, node) != sim_cost_launch_ns (other, node)
+              || memcmp (&a, &b, sizeof a) != 0)
+            self->moves[i] |= 1u << e;
+        }
+    }
+  return base != NULL;
+}
+
 static void
 find_moves (Fit *self)
 {
   for (guint i = 0; i < self->n; i++)
-    {
-      g_autoptr (SimCost) base = cost_of (self, i, 0, 0);
-      const guint n_nodes = plan_schedule_n_nodes (self->rows[i].input.schedule);
-      for (SimEffect e = 0; base && e < SIM_N_EFFECTS; e++)
-        {
-          g_autoptr (SimCost) other = cost_of (self, i, e, -10 * STEP);
-          for (guint node = 0; node < n_nodes; node++)
-            {
-              const SimLoad a = sim_cost_load (base, node), b = sim_cost_load (other, node);
-              if (sim_cost_ns (base, node) != sim_cost_ns (other, node)
-                  || sim_cost_launch_ns (base, node) != sim_cost_launch_ns (other, node)
-                  || memcmp (&a, &b, sizeof a) != 0)
-                self->moves[i] |= 1u << e;
-            }
-        }
-      self->failed = self->failed || !base;
-    }
+    for (guint s = 0; s < n_schedules (&self->rows[i]); s++)
+      self->failed = !find_moves_of (self, i, s) || self->failed;
 }
 
 static void

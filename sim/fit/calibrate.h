@@ -6,13 +6,16 @@
 #pragma once
 #include "sim/cost/adjust.h"
 #include "sim/cost/cost.h"
+#include "sim/meet.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
 /* One measured run. What it points to must outlive the calibration. */
 typedef struct
 {
-  SimCostInput input;       /* but for its params: the device's default is adjusted */
+  SimCostInput input; /* but for its params: the device's default is adjusted; of a pipeline, but
+                         for the schedule */
+  SimMeeting stages;  /* of a pipeline; else empty */
   const char *gpu, *stack;  /* scopes it belongs to */
   const char *site;         /* NULL: not known */
   double step_ns, weight;   /* measured; repeats of one configuration share a weight of 1 */

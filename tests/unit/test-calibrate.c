@@ -5,6 +5,7 @@
 #include "sim/cost/uncertainty.h"
 #include "sim/fast/measure.h"
 #include "sim/fit/calibrate.h"
+#include "sim/sim.h"
 #include "tests/case.h"
 
 #include <check.h>
@@ -193,6 +194,63 @@ START_TEST (finds_what_is_kept_of_timed_rates)
   sim_adjustments_apply (set, "h100-80gb", "megatron-fsdp", NULL, &params);
   ck_assert_double_lt (params.value[SIM_PARAM_PRODUCT_SUSTAINED], 0.95);
   clear (&self);
+}
+END_TEST
+
+/* A pipeline, by the simulation of all stages op by op. */
+static double
+run_stages_ns (const PlanCase *of, PlanSchedule *const *schedules, guint n)
+{
+  g_autoptr (GError) error = NULL;
+  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  SimCost *costs[SIM_MAX_STAGES];
+  PlanTrace *traces[SIM_MAX_STAGES];
+  const SimParams *params = sim_params_default (of->cluster);
+  for (guint s = 0; s < n; s++)
+    {
+      SimCostInput input = sim_cost_input (of, schedules[s]);
+      input.params = params;
+      costs[s] = sim_cost_new (&input, &error);
+      ck_assert (costs[s] != NULL);
+    }
+  ck_assert (
+      sim_run_stages (&meeting, (const SimCost *const *)costs, of->stack, traces, NULL, &error));
+  const double step_ns = (double)traces[0]->step_ns;
+  for (guint s = 0; s < n; s++)
+    {
+      plan_trace_free (traces[s]);
+      sim_cost_free (costs[s]);
+    }
+  return step_ns;
+}
+
+/* All stages of a pipeline count, not the first one alone, which waits for nobody. */
+START_TEST (simulates_all_stages_of_a_pipeline)
+{
+  const char *const vpp[] = { "", " vpp=2" };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *words
+      = g_strdup_printf ("stack=megatron strategy=optim pp=4 gbs=16 seq=1024%s", vpp[_i]);
+  g_autoptr (PlanModel) model = plan_model_new ("llama3-8b", &error);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", &error);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  PlanSchedule *schedules[4];
+  for (guint s = 0; s < G_N_ELEMENTS (schedules); s++)
+    schedules[s] = test_lower (of, 2 * s);
+  const double predicted_ns = run_stages_ns (of, schedules, G_N_ELEMENTS (schedules));
+  SimObservation row = { .input = sim_cost_input (of, schedules[0]),
+                         .stages = { (const PlanSchedule *const *)schedules, 4 },
+                         .gpu = "h100-80gb",
+                         .stack = "megatron",
+                         .weight = 1,
+                         .step_ns = 1.2 * predicted_ns };
+  const SimCalibration request = { .id = "found", .n_threads = 1 };
+  g_autoptr (SimAdjustments) set = sim_calibrate (&request, &row, 1, &error);
+  ck_assert_msg (set != NULL, "%s", error ? error->message : "");
+  ck_assert_double_eq_tol (row.before_ns, predicted_ns, 1e-6 * predicted_ns);
+  ck_assert_double_gt (row.after_ns, 1.05 * predicted_ns);
+  for (guint s = 0; s < G_N_ELEMENTS (schedules); s++)
+    plan_schedule_free (schedules[s]);
 }
 END_TEST
 
@@ -437,6 +495,7 @@ main (void)
   tcase_set_timeout (tcase, 300);
   tcase_add_test (tcase, finds_what_made_the_runs);
   tcase_add_test (tcase, finds_what_is_kept_of_timed_rates);
+  tcase_add_loop_test (tcase, simulates_all_stages_of_a_pipeline, 0, 2);
   tcase_add_test (tcase, is_not_led_by_one_run);
   tcase_add_test (tcase, own_runs_do_not_spoil_others);
   tcase_add_test (tcase, hosts_are_those_of_a_site);
