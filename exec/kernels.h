@@ -17,6 +17,7 @@ struct _ExecConstants
   PlanRope rope;
   gint64 window; /* tokens that a query sees at most, the last of them its own; 0: all before it */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
+  gboolean decays_all;                                       /* gains and biases, too */
   gint64 step;                                               /* of Adam, from 1 */
   gint64 mean_of; /* gradients are divided by it before they are reduced; 0: they are not */
 };

@@ -32,11 +32,19 @@
   X (seed, "seed", "N", "of weights and data; 1 unless said") \
   X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
   X (warmup, "warmup", "N", "steps in which the learning rate rises; 0 unless said") \
-  X (decay, "decay", "none|linear|cosine", "how it falls until the last step; none unless said") \
+  X (decay, "decay", "none|linear|cosine|minus_sqrt", \
+     "how it falls until the last step; none unless said") \
+  X (decay_steps, "decay-steps", "N", \
+     "last steps in which it falls, held until then (WSD); all after the warm-up unless said") \
   X (min_lr, "min-lr", "RATE", "to what it falls; 0 unless said") \
   X (clip, "clip", "NORM", \
      "gradient norm from which gradients are scaled down; 1 unless said, 0 never") \
+  X (beta1, "beta1", "SHARE", "of AdamW's mean of gradients, or SGD's momentum; 0.9 unless said") \
+  X (beta2, "beta2", "SHARE", "of AdamW's mean of squared gradients; 0.95 unless said") \
+  X (eps, "eps", "VALUE", "of AdamW; 1e-8 unless said") \
   X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
+  X (decay_of, "weight-decay-of", "matrices|all", \
+     "whether gains and biases decay, too; matrices unless said") \
   X (data, "data", "FILE", \
      "tokens of 16 bits to train on, of 32 in a .u32 file or for a large vocabulary; else " \
      "synthetic text") \
@@ -196,25 +204,69 @@ parse_real (const char *text, const char *what, double max, double *out, GError 
   return !text || plan_units_parse_real (text, what, 0, max, out, error);
 }
 
+/* One word of those, NULL-terminated; the first one where nothing was said. */
+static gboolean
+parse_word (const char *text, const char *what, const char *const *words, guint *out,
+            GError **error)
+{
+  for (*out = 0; text && words[*out] && !g_str_equal (text, words[*out]);)
+    ++*out;
+  if (!text || words[*out])
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (text);
+  g_autofree char *all = g_strjoinv (", ", (char **)words);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s is not one of %s", what, shown, all);
+  return FALSE;
+}
+
 static gboolean
 parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *out, GError **error)
 {
-  static const char *const names[] = { "none", "linear", "cosine", NULL };
   double min_lr = 0;
+  guint decay;
   *out = (ExecRate){ .last_step = last_step };
-  while (options->decay && names[out->decay] && !g_str_equal (options->decay, names[out->decay]))
-    out->decay++;
-  if (!names[out->decay])
-    {
-      g_autofree char *shown = plan_text_quote (options->decay);
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--decay: %s is not one of none, linear, cosine", shown);
-      return FALSE;
-    }
-  if (!parse_int (options->warmup, "--warmup", 0, last_step, 0, &out->warmup_steps, error)
+  if (!parse_word (options->decay, "--decay", exec_decay_names, &decay, error)
+      || !parse_int (options->warmup, "--warmup", 0, last_step, 0, &out->warmup_steps, error)
+      || !parse_int (options->decay_steps, "--decay-steps", 1, last_step - out->warmup_steps, 0,
+                     &out->decay_steps, error)
       || !parse_real (options->min_lr, "--min-lr", lr, &min_lr, error))
     return FALSE;
+  out->decay = (ExecDecay)decay;
   out->min_share = lr > 0 ? min_lr / lr : 0;
+  if (out->decay != EXEC_DECAY_NONE || (!options->decay_steps && !options->min_lr))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: acts only where the learning rate falls: say how with --decay",
+               options->decay_steps ? "--decay-steps" : "--min-lr");
+  return FALSE;
+}
+
+/* What a mean over steps keeps of what it was. */
+static gboolean
+parse_beta (const char *text, const char *what, double *out, GError **error)
+{
+  if (!parse_real (text, what, 1, out, error))
+    return FALSE;
+  if (*out < 1)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: must be below 1, at which nothing new would count", what);
+  return FALSE;
+}
+
+static gboolean
+parse_optimizer (const RunOptions *options, ExecConstants *out, GError **error)
+{
+  static const char *const decayed[] = { "matrices", "all", NULL };
+  guint of;
+  if (!parse_beta (options->beta1, "--beta1", &out->beta1, error)
+      || !parse_beta (options->beta2, "--beta2", &out->beta2, error)
+      || !parse_real (options->eps, "--eps", 1, &out->adam_eps, error)
+      || !parse_real (options->clip, "--clip", 1e30, &out->max_norm, error)
+      || !parse_real (options->weight_decay, "--weight-decay", 1e6, &out->weight_decay, error)
+      || !parse_word (options->decay_of, "--weight-decay-of", decayed, &of, error))
+    return FALSE;
+  out->decays_all = of > 0;
   return TRUE;
 }
 
@@ -231,8 +283,7 @@ parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
                      &job->skip_nonfinite, error)
       || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
       || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
-      || !parse_real (options->clip, "--clip", 1e30, &c->max_norm, error)
-      || !parse_real (options->weight_decay, "--weight-decay", 1e6, &c->weight_decay, error)
+      || !parse_optimizer (options, c, error)
       || !parse_rate (options, c->lr, job->steps, &job->rate, error))
     return FALSE;
   job->seed = (guint64)seed;

@@ -84,9 +84,11 @@ cli_ranks_print_settings (const ExecJob *job)
     { "beta2", constants->beta2 },
     { "adam_eps", constants->adam_eps },
     { "weight_decay", constants->weight_decay },
+    { "decays_all", (double)constants->decays_all },
     { "max_norm", constants->max_norm },
     { "warmup_steps", (double)job->rate.warmup_steps },
     { "decay", (double)job->rate.decay },
+    { "decay_steps", (double)job->rate.decay_steps },
     { "min_lr", job->rate.min_share * constants->lr },
     { "first_step", (double)job->first_step },
   };

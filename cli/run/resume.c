@@ -40,10 +40,16 @@ add_field (GPtrArray *list, const Plan *plan, PlanField field)
   g_ptr_array_add (list, g_strdup_printf ("%s=%s", plan_field_name (field), text));
 }
 
+/* In which the learning rate falls. */
+static gint64
+decay_steps (const ExecRate *rate)
+{
+  return rate->decay_steps > 0 ? rate->decay_steps : rate->last_step - rate->warmup_steps;
+}
+
 char **
 cli_resume_settings (const ExecJob *job)
 {
-  static const char *const decays[] = { "none", "linear", "cosine" };
   static const PlanField fields[]
       = { PLAN_OPTIMIZER, PLAN_GBS, PLAN_SEQ, PLAN_COMPUTE, PLAN_MAIN_PARAMS };
   const gboolean decays_at_all = job->rate.decay != EXEC_DECAY_NONE;
@@ -54,11 +60,17 @@ cli_resume_settings (const ExecJob *job)
     add_field (list, &job->of->plan, fields[i]);
   add_real (list, "lr", job->constants.lr);
   add_real (list, "warmup", (double)job->rate.warmup_steps);
-  g_ptr_array_add (list, g_strdup_printf ("decay=%s", decays[job->rate.decay]));
+  g_ptr_array_add (list, g_strdup_printf ("decay=%s", exec_decay_names[job->rate.decay]));
   add_real (list, "min-lr", decays_at_all ? job->rate.min_share * job->constants.lr : 0);
-  add_real (list, "decay-steps", decays_at_all ? (double)job->rate.last_step : 0);
+  add_real (list, "last-step-of-decay", decays_at_all ? (double)job->rate.last_step : 0);
+  add_real (list, "decay-steps", decays_at_all ? (double)decay_steps (&job->rate) : 0);
   add_real (list, "clip", job->constants.max_norm);
   add_real (list, "weight-decay", job->constants.weight_decay);
+  g_ptr_array_add (
+      list, g_strdup_printf ("weight-decay-of=%s", job->constants.decays_all ? "all" : "matrices"));
+  add_real (list, "beta1", job->constants.beta1);
+  add_real (list, "beta2", job->constants.beta2);
+  add_real (list, "eps", job->constants.adam_eps);
   g_ptr_array_add (list, NULL);
   return (char **)g_ptr_array_free (list, FALSE);
 }

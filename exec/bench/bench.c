@@ -456,6 +456,7 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
                                         .beta2 = 0.95,
                                         .adam_eps = 1e-8,
                                         .weight_decay = 0.1,
+                                        .decays_all = TRUE,
                                         .max_norm = 1,
                                         .norm_eps = self->model->norm_eps,
                                         .rope = self->model->rope,

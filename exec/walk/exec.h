@@ -16,19 +16,24 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* How the learning rate falls after its warm-up, to `min_share` of what it was. */
+/* How the learning rate falls, to `min_share` of what it was. */
 typedef enum
 {
   EXEC_DECAY_NONE,
   EXEC_DECAY_LINEAR,
-  EXEC_DECAY_COSINE
+  EXEC_DECAY_COSINE,
+  EXEC_DECAY_MINUS_SQRT /* 1 - sqrt (x) */
 } ExecDecay;
+
+extern const char *const exec_decay_names[]; /* NULL-terminated */
 
 typedef struct
 {
   ExecDecay decay;
   gint64 warmup_steps; /* in which it rises linearly */
   gint64 last_step;    /* at which it has fallen */
+  gint64 decay_steps;  /* before that in which it falls, and is held until then; 0: all after the
+                          warm-up */
   double min_share;
 } ExecRate;
 

@@ -53,18 +53,40 @@ exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32
   return TRUE;
 }
 
+const char *const exec_decay_names[] = { [EXEC_DECAY_NONE] = "none",
+                                         [EXEC_DECAY_LINEAR] = "linear",
+                                         [EXEC_DECAY_COSINE] = "cosine",
+                                         [EXEC_DECAY_MINUS_SQRT] = "minus_sqrt",
+                                         NULL };
+
+/* The share of its way down that is left to the learning rate. */
+static double
+left_of (ExecDecay decay, double done)
+{
+  switch (decay)
+    {
+    case EXEC_DECAY_NONE:
+      return 1;
+    case EXEC_DECAY_LINEAR:
+      return 1 - done;
+    case EXEC_DECAY_COSINE:
+      return 0.5 * (1 + cos (G_PI * done));
+    case EXEC_DECAY_MINUS_SQRT:
+      return 1 - sqrt (done);
+    }
+  g_return_val_if_reached (1);
+}
+
 double
 exec_source_rate (const ExecJob *job, gint64 step)
 {
   const ExecRate *rate = &job->rate;
   const double lr = job->constants.lr, min = lr * rate->min_share;
-  const gint64 decays = rate->last_step - rate->warmup_steps;
+  const gint64 after = rate->last_step - rate->warmup_steps;
+  const gint64 decays = rate->decay_steps > 0 ? MIN (rate->decay_steps, after) : after;
+  const gint64 fallen = step - (rate->last_step - decays); /* steps */
   if (step < rate->warmup_steps)
     return lr * (double)(step + 1) / (double)rate->warmup_steps;
-  if (rate->decay == EXEC_DECAY_NONE)
-    return lr;
-  const double done
-      = decays > 0 ? MIN ((double)(step - rate->warmup_steps) / (double)decays, 1.0) : 1.0;
-  const double left = rate->decay == EXEC_DECAY_COSINE ? 0.5 * (1 + cos (G_PI * done)) : 1 - done;
-  return min + (lr - min) * left;
+  const double done = decays > 0 ? CLAMP ((double)fallen / (double)decays, 0.0, 1.0) : 1.0;
+  return min + (lr - min) * left_of (rate->decay, done);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moments in eight bits. Each rank's part of a parameter has a scale of its own, as for Transformer
- * Engine's FusedAdam, to which such a part is a parameter; so an update is done part by part. */
+/* The optimizer's update, part by part of each parameter where parts differ: in whether their
+ * weights decay, and with moments in eight bits. There each rank's part of a parameter has a scale
+ * of its own, as for Transformer Engine's FusedAdam, to which such a part is a parameter. */
 #include "config.h"
 
 #include "exec/walk/walk-moments.h"
@@ -9,8 +10,8 @@
 #include "exec/walk/source.h"
 #include "planner/base/error.h"
 
-gboolean
-exec_walk_has_scaled_moments (const ExecArgs *args)
+static gboolean
+has_scaled_moments (const ExecArgs *args)
 {
   return args->op->kind == PLAN_OP_ADAMW
          && (args->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3
@@ -62,12 +63,14 @@ scale_of (const ExecShard *shard, ExecState state, guint slot)
 }
 
 static const ExecShard *
-shard_of (const ExecWalk *self, guint32 exp_avg)
+shard_of (const ExecWalk *self, const PlanCursor *cursor, const PlanOp *op)
 {
+  const PlanRef *main = &op->refs[PLAN_REF_ADAMW_main];
   for (guint i = 0; i < self->shards->len; i++)
     {
       const ExecShard *shard = &g_array_index (self->shards, ExecShard, i);
-      if (shard->scales && shard->state[EXEC_STATE_EXP_AVG].buffer == exp_avg)
+      if (shard->state[EXEC_STATE_MAIN].buffer == plan_cursor_buffer (cursor, main)
+          && shard->state[EXEC_STATE_MAIN].at == main->at)
         return shard;
     }
   return NULL;
@@ -83,14 +86,78 @@ run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
   return self->device->ops->run (self->device, &part, args->op->stream, error);
 }
 
+/* Gains, biases and what a router has learned apart from its weights are not pulled towards zero,
+ * as in Megatron-LM. */
+static gboolean
+is_decayed (const PlanSlot *slot)
+{
+  return slot->tensor.kind == PLAN_TENSOR_KIND_LINEAR
+         || slot->tensor.kind == PLAN_TENSOR_KIND_TABLE;
+}
+
+/* A stretch of a shard that one call updates. */
+typedef struct
+{
+  guint slot; /* the first one in it */
+  guint64 at, count;
+  gboolean is_decayed;
+} Part;
+
+/* Slots that lie side by side are one part where they decay alike, and have no scales. */
+static GArray *
+parts_of (const ExecShard *shard, const GArray *slots, gboolean is_scaled)
+{
+  GArray *parts = g_array_new (FALSE, FALSE, sizeof (Part));
+  for (guint s = 0; s < slots->len; s++)
+    {
+      const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
+      Part part = { .slot = s, .is_decayed = is_decayed (slot) };
+      Part *last = parts->len ? &g_array_index (parts, Part, parts->len - 1) : NULL;
+      guint64 first;
+      if (!exec_walk_part_of (shard, slot, &part.at, &part.count, &first))
+        continue;
+      if (!is_scaled && last && last->is_decayed == part.is_decayed
+          && last->at + last->count == part.at)
+        last->count += part.count;
+      else
+        g_array_append_val (parts, part);
+    }
+  return parts;
+}
+
+static gboolean
+run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, const Part *part,
+          GError **error)
+{
+  const gboolean is_adam = args->op->kind == PLAN_OP_ADAMW;
+  const guint last = is_adam ? (guint)PLAN_REF_ADAMW_grad : (guint)PLAN_REF_SGD_grad;
+  PlanOp op = *args->op;
+  ExecArgs own = *args;
+  ExecConstants constants = *args->constants;
+  if (!part->is_decayed && !constants.decays_all)
+    constants.weight_decay = 0;
+  op.dims[is_adam ? (guint)PLAN_DIM_ADAMW_count : (guint)PLAN_DIM_SGD_count] = (gint64)part->count;
+  own.op = &op;
+  own.constants = &constants;
+  for (guint i = PLAN_REF_ADAMW_main; i <= last; i++)
+    own.ptr[i] = (guint8 *)args->ptr[i] + plan_dtype_bytes (args->dtype[i], part->at);
+  for (guint i = 0; shard->scales && i < 2; i++)
+    own.scale[PLAN_REF_ADAMW_exp_avg + i]
+        = scale_of (shard, (ExecState)(EXEC_STATE_EXP_AVG + i), part->slot);
+  return self->device->ops->run (self->device, &own, op.stream, error);
+}
+
 gboolean
 exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                       GError **error)
 {
-  const ExecShard *shard
-      = shard_of (self, plan_cursor_buffer (cursor, &args->op->refs[PLAN_REF_ADAMW_exp_avg]));
-  if (self->job->alone)
+  const ExecShard *shard = shard_of (self, cursor, args->op);
+  const gboolean is_scaled = has_scaled_moments (args);
+  const gboolean spares = args->constants->weight_decay > 0 && !args->constants->decays_all;
+  if (self->job->alone && is_scaled)
     return run_alone (self, args, error);
+  if (!is_scaled && !spares)
+    return self->device->ops->run (self->device, args, args->op->stream, error);
   if (!shard || (guint64)args->op->dims[PLAN_DIM_ADAMW_count] != shard->count)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT,
@@ -99,22 +166,10 @@ exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const Exec
       return FALSE;
     }
   g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
-  for (guint s = 0; s < slots->len; s++)
-    {
-      PlanOp op = *args->op;
-      ExecArgs part = *args;
-      guint64 at, count, first;
-      if (!exec_walk_part_of (shard, &g_array_index (slots, PlanSlot, s), &at, &count, &first))
-        continue;
-      op.dims[PLAN_DIM_ADAMW_count] = (gint64)count;
-      part.op = &op;
-      for (guint i = PLAN_REF_ADAMW_main; i <= PLAN_REF_ADAMW_grad; i++)
-        part.ptr[i] = (guint8 *)args->ptr[i] + plan_dtype_bytes (args->dtype[i], at);
-      part.scale[PLAN_REF_ADAMW_exp_avg] = scale_of (shard, EXEC_STATE_EXP_AVG, s);
-      part.scale[PLAN_REF_ADAMW_exp_avg_sq] = scale_of (shard, EXEC_STATE_EXP_AVG_SQ, s);
-      if (!self->device->ops->run (self->device, &part, op.stream, error))
-        return FALSE;
-    }
+  g_autoptr (GArray) parts = parts_of (shard, slots, is_scaled);
+  for (guint i = 0; i < parts->len; i++)
+    if (!run_part (self, args, shard, &g_array_index (parts, Part, i), error))
+      return FALSE;
   return TRUE;
 }
 

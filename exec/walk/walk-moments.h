@@ -1,4 +1,4 @@
-/* Moments in eight bits, part by part of each parameter, and where such parts lie. */
+/* Updates, part by part of each parameter; moments in eight bits; where such parts lie. */
 #pragma once
 #include "exec/walk/walk-private.h"
 G_BEGIN_DECLS
@@ -13,8 +13,6 @@ guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState
                          guint64 element);
 
 /* exec/walk/walk-moments.c */
-gboolean exec_walk_has_scaled_moments (const ExecArgs *args);
-
 /* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each
  * for the device. */
 guint exec_walk_n_moment_scales (const ExecWalk *self);
@@ -23,7 +21,7 @@ guint exec_walk_n_moment_scales (const ExecWalk *self);
 gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at,
                                        GError **error);
 
-/* One ADAMW op, for all parts that are in its rank's part of a bucket. */
+/* One ADAMW or SGD op, for all parts that are in its rank's part of a bucket. */
 gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 

@@ -511,7 +511,7 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return run_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
     return exec_walk_run_params (walk, cursor, args, error);
-  if (exec_walk_has_scaled_moments (args))
+  if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)
     return exec_walk_run_update (walk, cursor, args, error);
   return op->kind == PLAN_OP_SYNC || op->kind == PLAN_OP_WAIT || op->kind == PLAN_OP_PREPARE
          || walk->device->ops->run (walk->device, args, op->stream, error);

@@ -470,6 +470,8 @@ append_step (GString *text, const PlanEmitSubject *subject)
   const gboolean checks = IS (NAN_CHECK, LOSS), is_nvl = IS (SHARP, NVL) || IS (SHARP, NVL_IB);
   GString *variables = g_string_new (NULL);
   add (text, "optimizer.optimizer", "\"%s\"", IS (OPTIMIZER, SGD) ? "sgd" : "adam");
+  if (IS (OPTIMIZER, ADAMW))
+    add (text, "optimizer.adam_beta2", "0.95");
   add (text, "optimizer.exp_avg_dtype", "%s", moment_of (value[PLAN_EXP_AVG]));
   add (text, "optimizer.exp_avg_sq_dtype", "%s", moment_of (value[PLAN_EXP_AVG_SQ]));
   add_switch (text, "rerun_state_machine.check_for_nan_in_loss", checks);

@@ -221,6 +221,7 @@ case_init (Case *c, int seed)
                                      .beta2 = 0.95,
                                      .adam_eps = 1e-8,
                                      .weight_decay = 0.1,
+                                     .decays_all = seed % 4 == 3,
                                      .max_norm = seed % 3 ? 1.0 : 0.0 } };
 }
 
@@ -311,7 +312,7 @@ START_TEST (resumed_runs_equal_the_evaluator)
   g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
   case_init (&c, 1000 + _i);
   case_add_evaluation (&c);
-  c.job.rate = (ExecRate){ (ExecDecay)(_i % 3), _i % 4, 4, 0.1 };
+  c.job.rate = (ExecRate){ (ExecDecay)(_i % 4), _i % 4, 4, _i % 5 % 4, 0.1 };
   c.job.steps = 4;
   ck_assert (exec_evaluate (&c.job, c.ranks, &expected, &error));
   c.job.steps = 1 + _i % 3;

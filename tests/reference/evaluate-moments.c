@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The update by AdamW. Moments in eight bits have a scale for every part of a parameter that one
- * rank updates: which those are is all that the plan's sharding means here. */
+/* The update by AdamW or SGD, parameter by parameter. Moments in eight bits have a scale for every
+ * part of a parameter that one rank updates: which those are is all that the plan's sharding means
+ * here. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -79,31 +80,57 @@ exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
+/* Neither norms nor biases decay. */
 static void
-update_part (ExecEvaluator *self, ExecArray grad, guint64 at, guint64 count, float *scale)
+update_part (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, guint64 at,
+             guint64 count, float *scale)
 {
+  const double decay = self->constants.weight_decay;
+  ExecArray main = exec_evaluator_from (self->main_params, at);
   ExecArray avg = exec_evaluator_from (self->exp_avg, at);
-  ExecArray avg_sq = exec_evaluator_from (self->exp_avg_sq, at);
+  gint64 dims[] = { (gint64)count };
 
-  avg.scale = &scale[0];
-  avg_sq.scale = &scale[1];
-  exec_evaluator_run (self, PLAN_OP_ADAMW,
-                      EXEC_OPERANDS (exec_evaluator_from (self->main_params, at), avg, avg_sq,
-                                     exec_evaluator_from (grad, at), self->coef),
-                      (gint64[]){ (gint64)count });
+  grad = exec_evaluator_from (grad, at);
+  if ((tensor->part == PLAN_PART_NORMS || g_str_has_suffix (tensor->name, "_bias"))
+      && !self->constants.decays_all)
+    self->constants.weight_decay = 0;
+  if (self->is_sgd)
+    exec_evaluator_run (self, PLAN_OP_SGD, EXEC_OPERANDS (main, avg, grad, self->coef), dims);
+  else
+    {
+      ExecArray avg_sq = exec_evaluator_from (self->exp_avg_sq, at);
+
+      avg.scale = &scale[0];
+      avg_sq.scale = &scale[1];
+      exec_evaluator_run (self, PLAN_OP_ADAMW, EXEC_OPERANDS (main, avg, avg_sq, grad, self->coef),
+                          dims);
+    }
+  self->constants.weight_decay = decay;
 }
 
-void
-exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad)
+static void
+update_tensor (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, gint64 layer)
 {
   float none[2] = { 1, 1 };
 
   if (self->parts == NULL)
-    update_part (self, grad, 0, self->parameters, none);
+    update_part (self, grad, tensor, exec_evaluator_place (self, tensor->role, layer),
+                 tensor->rows * tensor->cols, none);
   for (guint i = 0; self->parts != NULL && i < self->parts->len; i++)
     {
       ExecEvaluatorPart *part = &g_array_index (self->parts, ExecEvaluatorPart, i);
 
-      update_part (self, grad, part->at, part->count, part->scale);
+      if (part->role == tensor->role && part->layer == layer)
+        update_part (self, grad, tensor, part->at, part->count, part->scale);
     }
+}
+
+void
+exec_evaluator_step (ExecEvaluator *self, ExecArray grad)
+{
+  for (guint i = 0; i < self->n_outer; i++)
+    update_tensor (self, grad, &self->outer[i], 0);
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    for (guint i = 0; i < self->n_layer; i++)
+      update_tensor (self, grad, &self->layer[i], layer);
 }

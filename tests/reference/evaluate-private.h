@@ -101,7 +101,7 @@ double exec_evaluator_rate (const ExecJob *job, gint64 step);
 /* tests/reference/evaluate-moments.c */
 void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
-void exec_evaluator_adamw (ExecEvaluator *self, ExecArray grad);
+void exec_evaluator_step (ExecEvaluator *self, ExecArray grad);
 
 /* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones.
  */

@@ -36,17 +36,24 @@ exec_evaluator_rate (const ExecJob *job, gint64 step)
 {
   const gint64 warmup = job->rate.warmup_steps, last = job->rate.last_step;
   const double peak = job->constants.lr, least = peak * job->rate.min_share;
+  gint64 begin = warmup; /* of the fall */
   double share = 1;
   if (step < warmup)
     return peak * (double)(step + 1) / (double)warmup;
-  if (last > warmup && step < last)
-    share = (double)(step - warmup) / (double)(last - warmup);
+  if (job->rate.decay_steps > 0 && job->rate.decay_steps < last - warmup)
+    begin = last - job->rate.decay_steps;
+  if (step < begin)
+    return peak;
+  if (last > begin && step < last)
+    share = (double)(step - begin) / (double)(last - begin);
   switch (job->rate.decay)
     {
     case EXEC_DECAY_LINEAR:
       return least + (peak - least) * (1 - share);
     case EXEC_DECAY_COSINE:
       return least + (peak - least) * (0.5 * (1 + cos (G_PI * share)));
+    case EXEC_DECAY_MINUS_SQRT:
+      return least + (peak - least) * (1 - sqrt (share));
     case EXEC_DECAY_NONE:
       break;
     }

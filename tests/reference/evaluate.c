@@ -348,11 +348,7 @@ update (ExecEvaluator *self, gint64 step)
                       count);
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
                       (gint64[]){ 1, 1, self->gbs * self->seq });
-  if (self->is_sgd)
-    exec_evaluator_run (self, PLAN_OP_SGD,
-                        EXEC_OPERANDS (self->main_params, self->exp_avg, grad, self->coef), count);
-  else
-    exec_evaluator_adamw (self, grad);
+  exec_evaluator_step (self, grad);
   cast (self, self->weights, self->main_params, self->parameters);
 }
 
