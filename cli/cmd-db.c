@@ -14,6 +14,7 @@
 #include "planner/base/units.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -205,12 +206,18 @@ list_stored (const Request *request, GError **error)
 static gboolean
 print_steps (DbStore *store, gint64 id, GError **error)
 {
-  static const CliColumn columns[]
-      = { { "step", TRUE }, { "loss", TRUE }, { "grad_norm", TRUE }, { "step_ms", TRUE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  static const CliColumn columns[] = { { "step", TRUE },
+                                       { "loss", TRUE },
+                                       { "grad_norm", TRUE },
+                                       { "step_ms", TRUE },
+                                       { "eval_loss", TRUE } };
   g_autoptr (GArray) steps = db_store_list_steps (store, id, error);
+  gboolean evaluates = FALSE;
   if (!steps)
     return FALSE;
+  for (guint i = 0; i < steps->len; i++)
+    evaluates = evaluates || isfinite (g_array_index (steps, DbStep, i).eval_loss);
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns) - !evaluates);
   for (guint i = 0; i < steps->len; i++)
     {
       const DbStep *step = &g_array_index (steps, DbStep, i);
@@ -218,6 +225,10 @@ print_steps (DbStore *store, gint64 id, GError **error)
       cli_table_add_real (table, step->loss, 7);
       cli_table_add_real (table, step->grad_norm, 7);
       cli_table_add_real (table, 1e-6 * (double)step->step_ns, 3);
+      if (evaluates && isfinite (step->eval_loss))
+        cli_table_add_real (table, step->eval_loss, 7);
+      else if (evaluates)
+        cli_table_add (table, NULL);
     }
   putchar ('\n');
   cli_table_print (table, CLI_FORMAT_TABLE);

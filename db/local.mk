@@ -13,14 +13,14 @@ libdb_a_SOURCES = \
   %D%/dump.c %D%/dump-private.h \
   %D%/import.c %D%/transfer.h
 nodist_libdb_a_SOURCES = %D%/schema.sql.inc %D%/migrate-1.sql.inc %D%/migrate-2.sql.inc \
-  %D%/migrate-3.sql.inc
+  %D%/migrate-3.sql.inc %D%/migrate-4.sql.inc
 libdb_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGDATADIR='"$(pkgdatadir)"'
 
 BUILT_SOURCES += $(nodist_libdb_a_SOURCES)
 CLEANFILES += $(nodist_libdb_a_SOURCES)
 $(libdb_a_OBJECTS): | $(nodist_libdb_a_SOURCES)
 EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql \
-  %D%/migrate-3.sql
+  %D%/migrate-3.sql %D%/migrate-4.sql
 %D%/schema.sql.inc: %D%/schema.sql
 	$(EMBED)
 %D%/migrate-1.sql.inc: %D%/migrate-1.sql
@@ -28,6 +28,8 @@ EXTRA_DIST += %D%/README.md %D%/schema.sql %D%/migrate-1.sql %D%/migrate-2.sql \
 %D%/migrate-2.sql.inc: %D%/migrate-2.sql
 	$(EMBED)
 %D%/migrate-3.sql.inc: %D%/migrate-3.sql
+	$(EMBED)
+%D%/migrate-4.sql.inc: %D%/migrate-4.sql
 	$(EMBED)
 
 # The shipped catalogue: text here, a database for the program.

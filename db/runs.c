@@ -81,8 +81,9 @@ db_store_begin_run (DbStore *self, DbRun *run, GError **error)
 {
   g_auto (DbTransaction) transaction = { 0 };
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
-  g_autofree char *created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
-  g_autofree char *uid = db_random_uid ();
+  g_autofree char *created
+      = run->created ? g_strdup (run->created) : g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ");
+  g_autofree char *uid = run->uid ? g_strdup (run->uid) : db_random_uid ();
   DbRun row = *run;
 
   row.uid = uid;
@@ -123,10 +124,11 @@ db_store_add_steps (DbStore *self, gint64 run_id, const DbStep *steps, guint n_s
 
   db_store_doing (self, "store steps of run %" G_GINT64_FORMAT, run_id);
   if (!db_transaction_begin (&transaction, self, error)
-      || !db_query_prepare (&add, self,
-                            "INSERT INTO run_step (run_id, step, loss, grad_norm, step_ns)"
-                            " VALUES (?, ?, ?, ?, ?)",
-                            error))
+      || !db_query_prepare (
+          &add, self,
+          "INSERT INTO run_step (run_id, step, loss, grad_norm, step_ns, eval_loss)"
+          " VALUES (?, ?, ?, ?, ?, ?)",
+          error))
     return FALSE;
   for (guint i = 0; i < n_steps; i++)
     {
@@ -137,6 +139,7 @@ db_store_add_steps (DbStore *self, gint64 run_id, const DbStep *steps, guint n_s
       db_query_put_real (&add, steps[i].loss);
       db_query_put_real (&add, steps[i].grad_norm);
       db_query_put_int (&add, steps[i].step_ns);
+      db_query_put_real (&add, steps[i].eval_loss);
       if (!db_query_run (&add, error))
         return FALSE;
     }
@@ -151,7 +154,7 @@ db_store_list_steps (DbStore *self, gint64 run_id, GError **error)
 
   db_store_doing (self, "read the steps of run %" G_GINT64_FORMAT, run_id);
   if (!db_query_prepare (&list, self,
-                         "SELECT step, loss, grad_norm, step_ns FROM run_step"
+                         "SELECT step, loss, grad_norm, step_ns, eval_loss FROM run_step"
                          " WHERE run_id = ? ORDER BY step",
                          error))
     return NULL;
@@ -164,6 +167,7 @@ db_store_list_steps (DbStore *self, gint64 run_id, GError **error)
       step.loss = db_query_take_real (&list);
       step.grad_norm = db_query_take_real (&list);
       step.step_ns = db_query_take_int (&list);
+      step.eval_loss = db_query_take_real (&list);
       g_array_append_val (steps, step);
     }
   return db_query_end (&list, error) ? g_steal_pointer (&steps) : NULL;

@@ -34,7 +34,8 @@ typedef struct
 void db_run_clear (DbRun *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (DbRun, db_run_clear)
 
-/* Stores the run as "running" and sets its id. */
+/* Stores the run as "running" and sets its ids, pid and time; a uid and a time that are there stay.
+ */
 gboolean db_store_begin_run (DbStore *self, DbRun *run, GError **error);
 
 /* One training step of a run. */
@@ -43,6 +44,7 @@ typedef struct
   gint64 step;
   double loss, grad_norm; /* may be not a number */
   gint64 step_ns;
+  double eval_loss; /* NAN: no evaluation followed */
 } DbStep;
 
 /* All or none of them. */

@@ -1,4 +1,4 @@
--- The user's store, version 4. A store is known by its application_id, its version is
+-- The user's store, version 5. A store is known by its application_id, its version is
 -- user_version; db/store.c sets both.
 --
 -- Units are in the names: _ns nanoseconds, _ms milliseconds, _bytes bytes, _mib 2^20 bytes,
@@ -56,6 +56,7 @@ CREATE TABLE run_step (
   loss      REAL,                       -- mean per token; NULL: not a number
   grad_norm REAL,                       -- before clipping; NULL: not a number
   step_ns   INTEGER NOT NULL CHECK (step_ns >= 0),
+  eval_loss REAL,                       -- mean per token; NULL: none followed, or not a number
   PRIMARY KEY (run_id, step)
 ) STRICT, WITHOUT ROWID;
 

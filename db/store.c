@@ -29,6 +29,8 @@ static const char *const migrations[] = {
 #include "db/migrate-2.sql.inc"
   ,
 #include "db/migrate-3.sql.inc"
+  ,
+#include "db/migrate-4.sql.inc"
 };
 
 #define LATEST_VERSION ((gint64)G_N_ELEMENTS (migrations) + 1)

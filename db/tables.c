@@ -91,6 +91,7 @@ static const Column step_columns[] = {
   REAL ("loss"),
   REAL ("grad_norm"),
   INT ("step_ns"),
+  REAL ("eval_loss"),
 };
 
 static const Column query_columns[] = {

@@ -318,15 +318,42 @@ START_TEST (version_3_is_brought_up_to_date)
 }
 END_TEST
 
+/* A store as version 4 left it: that of store-small.json, without evaluations. */
+START_TEST (version_4_is_brought_up_to_date)
+{
+  g_autofree char *dump
+      = g_build_filename (g_getenv ("top_srcdir"), "tests/unit/store-v4.sql", NULL);
+  g_autofree char *text = NULL;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (DbStore) store = NULL;
+  g_autoptr (GPtrArray) faults = NULL;
+  g_autoptr (GArray) steps = NULL;
+
+  ck_assert_msg (g_file_get_contents (dump, &text, NULL, NULL), "%s", dump);
+  sql (store_file, text);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), 4);
+  store = store_open ();
+  faults = db_store_list_faults (store, &error);
+  must (faults != NULL, &error, "list_faults");
+  ck_assert_uint_eq (faults->len, 0);
+  ck_assert_int_eq (sql (store_file, "PRAGMA user_version"), db_store_latest_version ());
+  steps = db_store_list_steps (store, 3, &error);
+  must (steps != NULL, &error, "list_steps");
+  ck_assert_uint_eq (steps->len, 2);
+  ck_assert (g_array_index (steps, DbStep, 0).loss == 5.5);
+  ck_assert (isnan (g_array_index (steps, DbStep, 0).eval_loss));
+}
+END_TEST
+
 static const char *const tampering[][2] = {
   { "DROP TRIGGER run_is_final", "trigger run_is_final is missing" },
   { "DROP INDEX run_by_plan; CREATE INDEX run_by_plan ON run (seed)",
     "index run_by_plan is not as this version makes it" },
   { "CREATE TABLE diary (x)", "table diary is none of this program's" },
   { "UPDATE sqlite_sequence SET seq = 0 WHERE name = 'plan'", "could be given again" },
-  { "INSERT INTO run_step VALUES (1, 11, 0, 0, 0)",
+  { "INSERT INTO run_step VALUES (1, 11, 0, 0, 0, NULL)",
     "step 11 of run 1 is beyond the steps asked for" },
-  { "PRAGMA foreign_keys = OFF; INSERT INTO run_step VALUES (8, 1, 0, 0, 0)",
+  { "PRAGMA foreign_keys = OFF; INSERT INTO run_step VALUES (8, 1, 0, 0, 0, NULL)",
     "its run is not there" },
   { "UPDATE sqlite_sequence SET seq = 0 WHERE name = 'run'", "could be given again" },
   { "INSERT INTO param_set VALUES ('p', 't', 'v', 'x', 'none', 1)",
@@ -528,6 +555,7 @@ main (void)
   tcase_add_test (tcase, version_1_is_read_and_left_alone);
   tcase_add_test (tcase, version_2_is_brought_up_to_date);
   tcase_add_test (tcase, version_3_is_brought_up_to_date);
+  tcase_add_test (tcase, version_4_is_brought_up_to_date);
   tcase_add_loop_test (tcase, faults_are_found, 0, G_N_ELEMENTS (tampering));
   tcase_add_test (tcase, truncated_store_is_refused);
   tcase_add_loop_test (tcase, protected_store_is_read, 0, G_N_ELEMENTS (protected));

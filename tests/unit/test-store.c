@@ -142,9 +142,9 @@ END_TEST
 START_TEST (steps_come_back_as_stored)
 {
   static const DbStep steps[] = {
-    { .step = 0, .loss = 0.1 + 0.2, .grad_norm = 5e-324, .step_ns = 1 },
+    { .step = 0, .loss = 0.1 + 0.2, .grad_norm = 5e-324, .step_ns = 1, .eval_loss = 0.7 },
     { .step = 1, .loss = INFINITY, .grad_norm = 1.7976931348623157e308, .step_ns = G_MAXINT64 },
-    { .step = 2, .loss = NAN, .grad_norm = -0.0, .step_ns = 0 },
+    { .step = 2, .loss = NAN, .grad_norm = -0.0, .step_ns = 0, .eval_loss = NAN },
   };
   static const DbStep again[] = { { .step = 3 }, { .step = 1 } };
   g_autoptr (DbStore) store = store_open ();
@@ -163,6 +163,8 @@ START_TEST (steps_come_back_as_stored)
       ck_assert_int_eq (step->step_ns, steps[i].step_ns);
       ck_assert (step->loss == steps[i].loss || (isnan (step->loss) && isnan (steps[i].loss)));
       ck_assert (step->grad_norm == steps[i].grad_norm);
+      ck_assert (step->eval_loss == steps[i].eval_loss
+                 || (isnan (step->eval_loss) && isnan (steps[i].eval_loss)));
     }
 
   /* All or none: the new step goes with the one that is there already. */
