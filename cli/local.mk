@@ -60,6 +60,7 @@ exec_shared = \
   %D%/run/main-exec.c \
   %D%/run/ranks.c %D%/run/ranks.h \
   %D%/run/resume.c %D%/run/resume.h \
+  %D%/run/run-log.c %D%/run/run-log.h \
   %D%/run/train.c %D%/run/train.h
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/run/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)

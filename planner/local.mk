@@ -140,6 +140,7 @@ libplanner_a_SOURCES += \
 # Tables and logs of measured runs.
 libplanner_a_SOURCES += \
   %D%/runs/accuracy.c %D%/runs/accuracy.h \
+  %D%/runs/event-file.c %D%/runs/event-file.h \
   %D%/runs/nccl-log.c %D%/runs/nccl-log.h \
   %D%/runs/run-columns.h \
   %D%/runs/run-experts.c \

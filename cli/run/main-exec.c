@@ -62,6 +62,12 @@
   X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
   X (record, "record", "FILE", \
      "write the run there, for fsdplan import to take, instead of into the store") \
+  X (log, "log", "FILE", \
+     "append each step there as a line of JSON, for fsdplan import and plot loss to read") \
+  X (log_every, "log-every", "N", \
+     "a line on standard error every N steps; unless said, each step has one, and on a terminal " \
+     "they share it") \
+  X (tensorboard, "tensorboard", "FOLDER", "write TensorBoard's events there") \
   X (timeout, "timeout", "SECONDS", \
      "how long ranks wait for one that does not come; 600 unless said, 0 for ever") \
   X (backend, "backend", "cpu|cuda", \
@@ -462,6 +468,8 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   if (!cli_format_parse (options.format, &format, error)
       || !parse_int (run_options.ranks, "--ranks", 1, 4096,
                      run_options.ranks ? 1 : ranks_of_plan (&options), &ranks, error)
+      || !parse_int (run_options.log_every, "--log-every", 1, G_MAXINT64, 0, &training->log_every,
+                     error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
       || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
     return FALSE;
@@ -469,6 +477,8 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   training->ranks = (guint)ranks;
   training->db = options.db;
   training->record = run_options.record;
+  training->log = run_options.log;
+  training->tensorboard = run_options.tensorboard;
   if (!cli_ranks_meet (training, (guint)timeout, error))
     return FALSE;
   const gboolean can_begin = bring_here (&input, &options, training, is_root (training), error)

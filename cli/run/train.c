@@ -7,6 +7,7 @@
 #include "cli/io/prediction-json.h"
 #include "cli/io/watch.h"
 #include "cli/run/ranks.h"
+#include "cli/run/run-log.h"
 #include "db/runs.h"
 #include "db/traces.h"
 #include "db/transfer.h"
@@ -35,7 +36,8 @@ typedef struct
   gint64 run_id;
   GArray *pending; /* DbStep, not stored so far */
   gint64 begin_us, stored_us, recorded_us;
-  gboolean shows_progress;
+  CliRunLog *log;
+  gboolean draws_progress; /* on a terminal, in one line */
 } Recorder;
 
 static gboolean
@@ -67,25 +69,28 @@ tokens_per_step (const AdviseTraining *self)
   return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
 }
 
-/* Time left is by what the steps so far took, evaluations and checkpoints included. */
+/* One line in place of the one before on a terminal, else one of every so many steps. Time left is
+ * by what the steps so far took, evaluations and checkpoints included. */
 static void
-show_progress (const AdviseTraining *self, const ExecStep *step, gint64 begin_us)
+show_progress (const Recorder *recorder, const ExecStep *step)
 {
+  const AdviseTraining *self = recorder->training;
   const gint64 last = self->job.first_step + self->job.steps;
-  const gboolean is_last = step->step + 1 == last;
-  if (!cli_watch_is_due () && !is_last)
+  const gboolean is_last = step->step + 1 == last, draws = recorder->draws_progress;
+  if (!is_last && (draws ? !cli_watch_is_due () : (step->step + 1) % MAX (self->log_every, 1) != 0))
     return;
   const double done = (double)(step->step + 1 - self->job.first_step);
-  const double spent = 1e-6 * (double)(g_get_monotonic_time () - begin_us);
+  const double spent = 1e-6 * (double)(g_get_monotonic_time () - recorder->begin_us);
   g_autofree char *eval = isfinite (step->eval_loss)
                               ? g_strdup_printf ("  eval %.4f", step->eval_loss)
                               : g_strdup ("");
   fprintf (stderr,
-           "\rstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
-           "  loss %.4f%s  norm %.4f  lr %.3g  %.0f tokens/s  %.0f s left \033[K%s",
-           step->step + 1, last, step->loss, eval, step->grad_norm, step->lr,
+           "%sstep %" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
+           "  loss %.4f%s  norm %.4f  lr %.3g  %.0f tokens/s  %.0f s left%s%s",
+           draws ? "\r" : "", step->step + 1, last, step->loss, eval, step->grad_norm, step->lr,
            1e9 * (double)tokens_per_step (self) / (double)step->step_ns,
-           spent / done * (double)(last - step->step - 1), is_last ? "\n" : "");
+           spent / done * (double)(last - step->step - 1), draws ? " \033[K" : "",
+           draws && !is_last ? "" : "\n");
 }
 
 static void
@@ -131,12 +136,14 @@ note_step (gpointer user_data, const ExecStep *step)
   const DbStep done = { .step = step->step + 1,
                         .loss = step->loss,
                         .grad_norm = step->grad_norm,
-                        .step_ns = step->step_ns };
+                        .step_ns = step->step_ns,
+                        .eval_loss = step->eval_loss };
   g_array_append_val (self->pending, done);
   if (g_get_monotonic_time () - self->stored_us >= STORE_EVERY_US)
     store_steps (self);
-  if (self->shows_progress)
-    show_progress (self->training, step, self->begin_us);
+  if (self->log)
+    cli_run_log_step (self->log, step, tokens_per_step (self->training));
+  show_progress (self, step);
 }
 
 static int
@@ -160,7 +167,11 @@ static void
 fill_run (const AdviseTraining *self, DbRun *run)
 {
   g_autofree char *library = self->job.kernels->describe ();
-  *run = (DbRun){ .program_version = g_strdup (PACKAGE_VERSION),
+  g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
+  *run = (DbRun){ .uid = g_uuid_string_random (),
+                  .created = g_date_time_format (now, "%Y-%m-%dT%H:%M:%SZ"),
+                  .pid = getpid (),
+                  .program_version = g_strdup (PACKAGE_VERSION),
                   .backend = g_strdup (self->job.kernels->name),
                   .comm = g_strdup (self->comm_name),
                   .device = g_strdup_printf ("%u ranks on %s, %s", self->ranks,
@@ -443,6 +454,7 @@ recorder_clear (Recorder *self)
 {
   g_clear_pointer (&self->store, db_store_close);
   g_clear_pointer (&self->pending, g_array_unref);
+  g_clear_pointer (&self->log, cli_run_log_free);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
 
@@ -451,6 +463,8 @@ static void
 keep_failure (const AdviseTraining *self, Recorder *recorder, const GError *why)
 {
   g_autoptr (GError) not_kept = NULL;
+  if (recorder->log)
+    cli_run_log_end (recorder->log, "failed", why->message, 0);
   if (recorder->store
       && (!db_store_finish_run (recorder->store, recorder->run_id, "failed", why->message,
                                 self->prediction.trace->step_ns, 0, &not_kept)
@@ -462,12 +476,29 @@ static void
 keep_result (const AdviseTraining *self, Recorder *recorder, const ExecResult *result)
 {
   g_autoptr (GError) why = NULL;
+  if (recorder->log)
+    cli_run_log_end (recorder->log, "done", NULL, (gint64)(1e6 * step_ms (self, result, 0.5)));
   if (!recorder->store
       || (store_traces (self, recorder->store, recorder->run_id, result, &why)
           && write_record (recorder, &why)))
     return;
   fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
   g_clear_pointer (&recorder->store, db_store_close);
+}
+
+/* Who cannot be told what was done need not do it. */
+static gboolean
+begin_recording (Recorder *self, DbRun *run, GError **error)
+{
+  const AdviseTraining *training = self->training;
+  fill_run (training, run);
+  self->store = open_store (training, run);
+  self->run_id = run->id;
+  if ((training->log || training->tensorboard)
+      && (!(self->log = cli_run_log_new (training->log, training->tensorboard, error))
+          || !cli_run_log_begin (self->log, run, error)))
+    return FALSE;
+  return write_record (self, error);
 }
 
 gboolean
@@ -480,17 +511,11 @@ cli_train (AdviseTraining *self, CliFormat format, GError **error)
                                  .pending = g_array_new (FALSE, FALSE, sizeof (DbStep)),
                                  .begin_us = g_get_monotonic_time (),
                                  .stored_us = g_get_monotonic_time (),
-                                 .shows_progress = isatty (STDERR_FILENO) };
+                                 .draws_progress = self->log_every == 0 && isatty (STDERR_FILENO) };
   g_autoptr (GError) why = NULL;
 
-  if (is_root (self))
-    {
-      fill_run (self, &run);
-      recorder.store = open_store (self, &run);
-      recorder.run_id = run.id;
-      if (!write_record (&recorder, error)) /* who cannot be told what was done need not do it */
-        return FALSE;
-    }
+  if (is_root (self) && !begin_recording (&recorder, &run, error))
+    return FALSE;
   const gboolean ok = train_all (self, &recorder, &result, &times, &why);
   store_steps (&recorder);
   if (!ok)
