@@ -38,8 +38,8 @@
      "gradient norm from which gradients are scaled down; 1 unless said, 0 never") \
   X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
   X (data, "data", "FILE", \
-     "tokens of 16 bits to train on, of 32 in a .u32 file or for a large vocabulary; else " \
-     "synthetic text") \
+     "tokens to train on: a data set of Megatron-LM (PREFIX.bin and PREFIX.idx), else tokens of " \
+     "16 bits, of 32 in a .u32 file or for a large vocabulary; else synthetic text") \
   X (eval_data, "eval-data", "FILE", \
      "tokens to evaluate on; else synthetic text of the same kind") \
   X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \

@@ -116,11 +116,13 @@ expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --se
 run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
 printf '\001\000\377' >"$work/odd.bin"
 printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"
+: >"$work/x.idx"
 expect 2 "3 bytes are no whole number of tokens of 2 bytes: the file is truncated" $run --data "$work/odd.bin"
 expect 2 "token 65535 at place 1 is outside the model's vocabulary of 256" $run --data "$work/other.bin"
 expect 1 "No such file" $run --data "$work/none.bin"
 expect 1 "^fsdplan: $work: is a directory, not a file" $run --data "$work"
 expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
+expect 2 "x.idx: header: it has 34 bytes, and the file 0: it is truncated" $run --data "$work/x"
 expect 2 "no .safetensors file is here" $run --init "$work"
 expect 1 "No such file" $run --init "$work/none"
 expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
