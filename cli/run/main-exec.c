@@ -42,7 +42,9 @@
      "16 bits, of 32 in a .u32 file or for a large vocabulary; else synthetic text") \
   X (eval_data, "eval-data", "FILE", \
      "tokens to evaluate on; else synthetic text of the same kind") \
-  X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \
+  X (eval_every, "eval-every", "N", "evaluate every N steps") \
+  X (eval_batches, "eval-batches", "N", \
+     "global batches that an evaluation is the mean of; 1 unless said") \
   X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
@@ -230,6 +232,8 @@ parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
       || !parse_int (options->skip_nonfinite, "--skip-nonfinite", 0, G_MAXINT64, 0,
                      &job->skip_nonfinite, error)
       || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
+      || !parse_int (options->eval_batches, "--eval-batches", 1, 1000000, 1, &job->eval_batches,
+                     error)
       || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
       || !parse_real (options->clip, "--clip", 1e30, &c->max_norm, error)
       || !parse_real (options->weight_decay, "--weight-decay", 1e6, &c->weight_decay, error)
@@ -237,6 +241,12 @@ parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
     return FALSE;
   job->seed = (guint64)seed;
   job->keep = (guint)keep;
+  if (options->eval_batches && !options->eval_every)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--eval-batches: say when with --eval-every N");
+      return FALSE;
+    }
   if ((!options->save_every && !options->keep) || options->save)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: say where with --save FOLDER",

@@ -116,9 +116,10 @@ print_all_settings (const ExecJob *job)
   g_autofree char *settings = cli_ranks_print_settings (job);
   return g_strdup_printf (
       "%ssteps=%" G_GINT64_FORMAT "\nseed=%" G_GUINT64_FORMAT "\nsave_every=%" G_GINT64_FORMAT
-      "\neval_every=%" G_GINT64_FORMAT "\nsave=%d\ndata=%d\neval_data=%d\ninit=%d\n",
-      settings, job->steps, job->seed, job->save_every, job->eval_every, job->save != NULL,
-      job->tokens != NULL, job->eval_tokens != NULL, job->weights != NULL);
+      "\neval_every=%" G_GINT64_FORMAT "\neval_batches=%" G_GINT64_FORMAT
+      "\nsave=%d\ndata=%d\neval_data=%d\ninit=%d\n",
+      settings, job->steps, job->seed, job->save_every, job->eval_every, job->eval_batches,
+      job->save != NULL, job->tokens != NULL, job->eval_tokens != NULL, job->weights != NULL);
 }
 
 gboolean

@@ -30,12 +30,12 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
 }
 
 gint64
-exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step)
+exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch)
 {
-  const gint64 *value = job->of->plan.value;
+  const gint64 batch_tokens = job->of->plan.value[PLAN_GBS] * job->of->plan.value[PLAN_SEQ];
   if (is_eval)
-    return 0;
-  return job->first_token + (step - job->first_step) * value[PLAN_GBS] * value[PLAN_SEQ];
+    return batch * batch_tokens;
+  return job->first_token + (batch - job->first_step) * batch_tokens;
 }
 
 /* Synthetic text is made by the sequence, whatever its length. */

@@ -123,6 +123,7 @@ expect 1 "No such file" $run --data "$work/none.bin"
 expect 1 "^fsdplan: $work: is a directory, not a file" $run --data "$work"
 expect 2 "say on what beside --data with --eval-data" $run --data "$work/other.bin" --eval-every 2
 expect 2 "x.idx: header: it has 34 bytes, and the file 0: it is truncated" $run --data "$work/x"
+expect 2 "^fsdplan: --eval-batches: say when with --eval-every" $run --eval-batches 2
 expect 2 "no .safetensors file is here" $run --init "$work"
 expect 1 "No such file" $run --init "$work/none"
 expect 1 "no checkpoint: .*/manifest" $run --resume "$work"
@@ -181,6 +182,7 @@ done <<END
 --keep $run --save x
 --skip-nonfinite $run
 --eval-every $run
+--eval-batches $run --eval-every 1
 --timeout $run
 --ranks $run
 END

@@ -232,6 +232,7 @@ case_add_evaluation (Case *c)
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
   c->job.eval_of = c->eval_of = test_case_of (c->model, c->cluster, &plan);
   c->job.eval_every = 1;
+  c->job.eval_batches = 1 + c->job.seed % 3;
 }
 
 static void

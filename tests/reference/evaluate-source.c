@@ -17,11 +17,11 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
 }
 
 gboolean
-exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint64 of_batch,
+exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
                          gint32 *out_tokens, gint32 *out_targets, GError **error)
 {
   const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
-  const gint64 number = is_eval ? of_batch : step * gbs + of_batch;
+  const gint64 number = batch * gbs + of_batch;
   const ExecTokens *file = is_eval ? job->eval_tokens : job->tokens;
   if (file)
     return exec_tokens_read (file, (guint64)(number * seq), out_tokens, out_targets, error);
