@@ -43,6 +43,7 @@ libexec_a_SOURCES += \
   %D%/comm/placement.c %D%/comm/placement.h
 # A schedule, run.
 libexec_a_SOURCES += \
+  %D%/walk/blend.c %D%/walk/blend.h \
   %D%/walk/checkpoint-private.h %D%/walk/checkpoint.h \
   %D%/walk/checkpoint-load.c \
   %D%/walk/checkpoint-save.c \

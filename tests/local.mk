@@ -34,6 +34,7 @@ exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK
 check_tests = \
   %D%/unit/test-advise.tap \
   %D%/unit/test-bench.tap \
+  %D%/unit/test-blend.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
@@ -114,6 +115,7 @@ check_tests = \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_blend_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)

@@ -43,10 +43,10 @@ gboolean
 exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
                       gint32 *out_targets, GError **error)
 {
-  const ExecTokens *tokens = is_eval ? job->eval_tokens : job->tokens;
+  const ExecBlend *tokens = is_eval ? job->eval_tokens : job->tokens;
   const gint64 seq = job->of->plan.value[PLAN_SEQ];
   if (tokens)
-    return exec_tokens_read (tokens, (guint64)first, out_tokens, out_targets, error);
+    return exec_blend_read (tokens, (guint64)first, out_tokens, out_targets, error);
   exec_data_sequence (job->seed, job->of->model->vocab,
                       (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
                       out_tokens, out_targets);

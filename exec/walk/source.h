@@ -1,4 +1,4 @@
-/* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; a file of
+/* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; files of
  * tokens or synthetic text. Walks and the evaluator ask here. */
 #pragma once
 #include "exec/walk/exec.h"
