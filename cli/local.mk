@@ -57,6 +57,7 @@ exec_shared = \
   %D%/run/backend.h \
   %D%/run/bench-workspaces.c \
   %D%/run/bench.c %D%/run/bench.h \
+  %D%/run/data.c %D%/run/data.h \
   %D%/run/main-exec.c \
   %D%/run/ranks.c %D%/run/ranks.h \
   %D%/run/resume.c %D%/run/resume.h \

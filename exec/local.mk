@@ -43,11 +43,13 @@ libexec_a_SOURCES += \
   %D%/comm/placement.c %D%/comm/placement.h
 # A schedule, run.
 libexec_a_SOURCES += \
+  %D%/walk/blend.c %D%/walk/blend.h \
   %D%/walk/checkpoint-private.h %D%/walk/checkpoint.h \
   %D%/walk/checkpoint-load.c \
   %D%/walk/checkpoint-save.c \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/walk/exec.c %D%/walk/exec.h \
+  %D%/walk/indexed.c %D%/walk/indexed.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stop.c %D%/walk/stop.h \

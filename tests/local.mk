@@ -34,6 +34,7 @@ exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK
 check_tests = \
   %D%/unit/test-advise.tap \
   %D%/unit/test-bench.tap \
+  %D%/unit/test-blend.tap \
   %D%/unit/test-buckets.tap \
   %D%/unit/test-calibrate.tap \
   %D%/unit/test-catalogue.tap \
@@ -53,6 +54,7 @@ check_tests = \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-hazards.tap \
   %D%/unit/test-exec-narrow.tap \
+  %D%/unit/test-indexed.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-128x128.tap \
   %D%/unit/test-kernels-rope.tap \
@@ -113,6 +115,7 @@ check_tests = \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_blend_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
 comm_ranks = %D%/unit/test-comm-ranks.c %D%/unit/test-comm-ranks.h
 tests_unit_test_comm_tap_SOURCES = %D%/unit/test-comm.c $(comm_ranks)
@@ -139,6 +142,7 @@ tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_indexed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
@@ -186,6 +190,7 @@ fuzz_replays = \
   %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
   %D%/fuzz/replay-import.tap \
+  %D%/fuzz/replay-indexed.tap \
   %D%/fuzz/replay-logs.tap \
   %D%/fuzz/replay-megatron.tap \
   %D%/fuzz/replay-model.tap \
@@ -202,6 +207,8 @@ TESTS += $(fuzz_replays)
 tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c $(fuzz_replay)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c $(fuzz_replay)
 tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c $(fuzz_replay)
+tests_fuzz_replay_indexed_tap_SOURCES = %D%/fuzz/fuzz-indexed.c $(fuzz_replay)
+tests_fuzz_replay_indexed_tap_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_fuzz_replay_logs_tap_SOURCES = %D%/fuzz/fuzz-logs.c $(fuzz_replay)
 tests_fuzz_replay_megatron_tap_SOURCES = %D%/fuzz/fuzz-megatron.c $(fuzz_replay)
 tests_fuzz_replay_model_tap_SOURCES = %D%/fuzz/fuzz-model.c $(fuzz_replay)
@@ -219,6 +226,7 @@ fuzzers = \
   %D%/fuzz/fuzz-adjust \
   %D%/fuzz/fuzz-cluster \
   %D%/fuzz/fuzz-import \
+  %D%/fuzz/fuzz-indexed \
   %D%/fuzz/fuzz-logs \
   %D%/fuzz/fuzz-megatron \
   %D%/fuzz/fuzz-model \
@@ -237,6 +245,9 @@ tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_cluster_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_import_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_indexed_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_indexed_SOURCES = %D%/fuzz/fuzz-indexed.c %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_indexed_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_fuzz_fuzz_logs_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_logs_SOURCES = %D%/fuzz/fuzz-logs.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_megatron_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)

@@ -8,6 +8,7 @@
 #include "cli/io/output.h"
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
+#include "cli/run/data.h"
 #include "cli/run/ranks.h"
 #include "cli/run/resume.h"
 #include "cli/run/train.h"
@@ -45,12 +46,17 @@
   X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
   X (decay_of, "weight-decay-of", "matrices|all", \
      "whether gains and biases decay, too; matrices unless said") \
+  X (epochs, "epochs", "N", "in place of --steps: as many as see no --data more than N times") \
   X (data, "data", "FILE", \
-     "tokens of 16 bits to train on, of 32 in a .u32 file or for a large vocabulary; else " \
-     "synthetic text") \
+     "tokens to train on: a data set of Megatron-LM (PREFIX.bin and PREFIX.idx), else tokens of " \
+     "16 bits, of 32 in a .u32 file or for a large vocabulary; several as " \
+     "WEIGHT:FILE,WEIGHT:FILE; " \
+     "else synthetic text") \
   X (eval_data, "eval-data", "FILE", \
-     "tokens to evaluate on; else synthetic text of the same kind") \
-  X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \
+     "the same to evaluate on, always from its beginning; else synthetic text of the same kind") \
+  X (eval_every, "eval-every", "N", "evaluate every N steps") \
+  X (eval_batches, "eval-batches", "N", \
+     "global batches that an evaluation is the mean of; 1 unless said") \
   X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
@@ -81,7 +87,7 @@ typedef struct
 #define X(field, name, value, meaning) char *field;
   RUN_OPTION_LIST (X)
 #undef X
-  gboolean is_forced;
+  gboolean is_forced, is_shuffled;
 } RunOptions;
 
 static void
@@ -103,6 +109,8 @@ run_options_add (RunOptions *self, CliContext *context)
 #undef X
         { "force", 0, 0, G_OPTION_ARG_NONE, &self->is_forced,
           "resume though the data or the optimizer is another than before", NULL },
+    { "shuffle", 0, 0, G_OPTION_ARG_NONE, &self->is_shuffled,
+      "sequences of --data in an order of the seed's, another in every epoch", NULL },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -280,20 +288,27 @@ static gboolean
 parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
 {
   ExecConstants *c = &job->constants;
-  gint64 seed, keep;
-  if (!parse_int (options->steps, "--steps", 1, 1000000000, 10, &job->steps, error)
-      || !parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
+  const gint64 steps = job->steps > 0 ? job->steps : 10; /* by --epochs */
+  gint64 keep;
+  if (!parse_int (options->steps, "--steps", 1, 1000000000, steps, &job->steps, error)
       || !parse_int (options->save_every, "--save-every", 1, G_MAXINT64, 0, &job->save_every, error)
       || !parse_int (options->keep, "--keep", 1, G_MAXINT32, EXEC_CHECKPOINT_KEEP, &keep, error)
       || !parse_int (options->skip_nonfinite, "--skip-nonfinite", 0, G_MAXINT64, 0,
                      &job->skip_nonfinite, error)
       || !parse_int (options->eval_every, "--eval-every", 1, G_MAXINT64, 0, &job->eval_every, error)
+      || !parse_int (options->eval_batches, "--eval-batches", 1, 1000000, 1, &job->eval_batches,
+                     error)
       || !parse_real (options->lr, "--lr", 1e6, &c->lr, error)
       || !parse_optimizer (options, c, error)
       || !parse_rate (options, c->lr, job->steps, &job->rate, error))
     return FALSE;
-  job->seed = (guint64)seed;
   job->keep = (guint)keep;
+  if (options->eval_batches && !options->eval_every)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--eval-batches: say when with --eval-every N");
+      return FALSE;
+    }
   if ((!options->save_every && !options->keep) || options->save)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: say where with --save FOLDER",
@@ -307,42 +322,52 @@ is_root (const AdviseTraining *training)
   return !training->comm || training->comm->rank == 0;
 }
 
-/* What the run reads: weights or a checkpoint, tokens. */
+/* What says how long the run is: the data, and how much of it a checkpoint has behind it. */
 static gboolean
-open_sources (AdviseTraining *training, const RunOptions *options, GError **error)
+open_data (AdviseTraining *training, const RunOptions *options, GError **error)
 {
+  const CliDataOptions asked = { .data = options->data,
+                                 .eval_data = options->eval_data,
+                                 .epochs = options->epochs,
+                                 .steps = options->steps,
+                                 .is_shuffled = options->is_shuffled };
   ExecJob *job = &training->job;
-  const gint64 seq = job->of->plan.value[PLAN_SEQ], vocab = job->of->model->vocab;
+  gint64 seed;
+  job->of = training->prediction.of;
   if (options->resume && options->init)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                            "--resume and --init each give the weights: use one");
       return FALSE;
     }
+  if (!parse_int (options->seed, "--seed", 0, G_MAXINT64, 1, &seed, error)
+      || (options->resume
+          && !(training->resume = exec_checkpoint_open (options->resume, job->of->model, error))))
+    return FALSE;
+  job->resume = training->resume;
+  job->seed = (guint64)seed;
+  return cli_data_open (training, &asked, error);
+}
+
+/* What else the run reads, and where it writes. */
+static gboolean
+open_sources (AdviseTraining *training, const RunOptions *options, GError **error)
+{
+  ExecJob *job = &training->job;
   if (options->data && options->eval_every && !options->eval_data)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                            "--eval-every: say on what beside --data with --eval-data FILE");
       return FALSE;
     }
-  if ((options->resume
-       && !(training->resume = exec_checkpoint_open (options->resume, job->of->model, error)))
-      || (options->init
-          && !(training->weights = exec_weights_open (options->init, job->of->model, error)))
-      || (options->data
-          && !(training->tokens = exec_tokens_open (options->data, vocab, seq, error)))
-      || (options->eval_data
-          && !(training->eval_tokens = exec_tokens_open (options->eval_data, vocab, seq, error)))
+  if ((options->init
+       && !(training->weights = exec_weights_open (options->init, job->of->model, error)))
       || (options->save && !exec_checkpoint_prepare (options->save, error))
       || (options->save && is_root (training)
           && (training->save_lock = exec_checkpoint_lock (options->save, error)) < 0))
     return FALSE;
-  job->resume = training->resume;
   job->weights = training->weights;
-  job->tokens = training->tokens;
-  job->eval_tokens = training->eval_tokens;
   job->save = training->save = g_strdup (options->save);
-  training->data = g_strdup (options->data);
   training->settings = cli_resume_settings (job);
   job->settings = (const char *const *)training->settings;
   if (!job->resume)
@@ -404,8 +429,8 @@ prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options
                                             .adam_eps = 1e-8,
                                             .weight_decay = 0.1,
                                             .max_norm = 1.0 } };
-  if (!parse_numbers (options, &training->job, error)
-      || !advise_predict (input, &training->prediction, error))
+  if (!advise_predict (input, &training->prediction, error) || !open_data (training, options, error)
+      || !parse_numbers (options, &training->job, error))
     return FALSE;
   if (!training->prediction.fits)
     {
@@ -419,7 +444,6 @@ prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options
   if (!training->job.is_unlisted && !advise_prediction_expand (&training->prediction, input, error))
     return FALSE;
   training->input = input;
-  training->job.of = training->prediction.of;
   training->job.kernels = cli_backend.kernels;
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
@@ -486,6 +510,8 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   cli_ranks_vote (training, can_begin);
   if (!can_begin || !cli_ranks_agree (training, error))
     return FALSE;
+  if (is_root (training))
+    cli_data_say (training);
   exec_stop_watch ();
   training->job.is_stopping = exec_stop_is_asked;
   return cli_train (training, format, error);

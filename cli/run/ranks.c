@@ -110,17 +110,26 @@ cli_ranks_vote (AdviseTraining *training, gboolean can_begin)
     training->failed_together = against == (float)training->ranks;
 }
 
+static char *
+describe_data (const ExecBlend *blend)
+{
+  return blend ? exec_blend_describe (blend) : g_strdup ("synthetic");
+}
+
 /* All that makes ranks do the same: what is stored of a run's settings, and what it has columns
  * for. */
 static char *
 print_all_settings (const ExecJob *job)
 {
   g_autofree char *settings = cli_ranks_print_settings (job);
+  g_autofree char *data = describe_data (job->tokens);
+  g_autofree char *eval_data = describe_data (job->eval_tokens);
   return g_strdup_printf (
       "%ssteps=%" G_GINT64_FORMAT "\nseed=%" G_GUINT64_FORMAT "\nsave_every=%" G_GINT64_FORMAT
-      "\neval_every=%" G_GINT64_FORMAT "\nsave=%d\ndata=%d\neval_data=%d\ninit=%d\n",
-      settings, job->steps, job->seed, job->save_every, job->eval_every, job->save != NULL,
-      job->tokens != NULL, job->eval_tokens != NULL, job->weights != NULL);
+      "\neval_every=%" G_GINT64_FORMAT "\neval_batches=%" G_GINT64_FORMAT
+      "\nsave=%d\ndata=%s\neval_data=%s\ninit=%d\n",
+      settings, job->steps, job->seed, job->save_every, job->eval_every, job->eval_batches,
+      job->save != NULL, data, eval_data, job->weights != NULL);
 }
 
 gboolean

@@ -22,7 +22,7 @@ static char *
 describe_data (const ExecJob *job)
 {
   if (job->tokens)
-    return exec_tokens_describe (job->tokens);
+    return exec_blend_describe (job->tokens);
   return g_strdup_printf ("synthetic, seed %" G_GUINT64_FORMAT, job->seed);
 }
 

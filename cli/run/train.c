@@ -53,8 +53,8 @@ cli_training_clear (AdviseTraining *self)
   advise_prediction_clear (&self->prediction);
   g_clear_pointer (&self->resume, exec_checkpoint_free);
   g_clear_pointer (&self->weights, exec_weights_free);
-  g_clear_pointer (&self->tokens, exec_tokens_free);
-  g_clear_pointer (&self->eval_tokens, exec_tokens_free);
+  g_clear_pointer (&self->tokens, exec_blend_free);
+  g_clear_pointer (&self->eval_tokens, exec_blend_free);
   g_clear_pointer (&self->data, g_free);
   g_clear_pointer (&self->save, g_free);
   g_clear_pointer (&self->settings, g_strfreev);

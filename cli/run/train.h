@@ -27,7 +27,7 @@ typedef struct
   /* What the job reads and writes; each may be NULL. */
   ExecCheckpoint *resume;
   ExecWeights *weights;
-  ExecTokens *tokens, *eval_tokens;
+  ExecBlend *tokens, *eval_tokens;
   char *data, *save;
   char **settings; /* as a checkpoint keeps them */
   int save_lock;   /* -1: none */

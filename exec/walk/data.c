@@ -48,6 +48,32 @@ exec_data_sequence (guint64 seed, gint64 vocab, gint64 sample, gint64 seq, gint3
     }
 }
 
+/* A Feistel network over pairs of half as many bits as numbers below `n` have is a permutation of
+ * at most four times as many numbers; where it leads beyond `n`, it is followed on until it is back
+ * below, which permutes those. */
+#define ROUNDS 6
+
+guint64
+exec_data_shuffle (guint64 seed, guint64 source, guint64 epoch, guint64 n, guint64 at)
+{
+  const guint64 key = mix (mix (mix (seed) ^ source) ^ epoch);
+  const guint half = MAX ((g_bit_storage (n - 1) + 1) / 2, 1);
+  const guint64 mask = (G_GUINT64_CONSTANT (1) << half) - 1;
+  do
+    {
+      guint64 left = at >> half, right = at & mask;
+      for (guint64 round = 0; round < ROUNDS; round++)
+        {
+          const guint64 next = left ^ (mix ((key + round) ^ mix (right)) & mask);
+          left = right;
+          right = next;
+        }
+      at = left << half | right;
+    }
+  while (at >= n);
+  return at;
+}
+
 /* Twelve uniform numbers, summed in integers: deviation 1, mean 0, and the same on every machine.
  */
 static inline double

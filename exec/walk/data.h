@@ -10,6 +10,10 @@ G_BEGIN_DECLS
 void exec_data_sequence (guint64 seed, gint64 vocab, gint64 sample, gint64 seq, gint32 *out_tokens,
                          gint32 *out_targets);
 
+/* Which of `n` sequences of a source comes `at`-th in an epoch, where they are shuffled: each once,
+ * in an order that is the seed's, the source's and the epoch's own. */
+guint64 exec_data_shuffle (guint64 seed, guint64 source, guint64 epoch, guint64 n, guint64 at);
+
 /* Initial values of `count` elements of a parameter, from element `first` on: norms scale by 1,
  * biases add 0, all else is normal with the usual deviation (0.02, residual projections scaled down
  * by depth). `unit` is the layer. */

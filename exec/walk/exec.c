@@ -36,6 +36,23 @@ mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
   return TRUE;
 }
 
+/* The mean over all batches of an evaluation. */
+static gboolean
+evaluate_batches (ExecWalk *walk, double *out_loss, GError **error)
+{
+  const gint64 n = MAX (walk->job->eval_batches, 1);
+  double sum = 0, loss;
+  for (walk->eval_batch = 0; walk->eval_batch < n; walk->eval_batch++)
+    {
+      if (!exec_walk_run (walk, PLAN_SECTION_STEP, error) || !exec_walk_finish (walk, error)
+          || !mean_loss (walk, &loss, error))
+        return FALSE;
+      sum += loss;
+    }
+  *out_loss = sum / (double)n;
+  return TRUE;
+}
+
 /* Runs the evaluation's own schedule on the weights as they are after this step. It begins with
  * nothing gathered, so that nothing of it can be stale. */
 static gboolean
@@ -49,8 +66,8 @@ evaluate (const ExecWalk *trained, double *out_loss, GError **error)
   gboolean ok = exec_walk_open (&walk, job, job->eval_of, schedule, trained->comm, error);
   walk.trained = trained;
   ok = ok && exec_walk_run (&walk, PLAN_SECTION_SETUP, error)
-       && exec_walk_run (&walk, PLAN_SECTION_STEP, error) && exec_walk_finish (&walk, error)
-       && mean_loss (&walk, out_loss, error) && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
+       && evaluate_batches (&walk, out_loss, error)
+       && exec_walk_run (&walk, PLAN_SECTION_TEARDOWN, error);
   exec_walk_close (&walk);
   return ok;
 }

@@ -7,8 +7,8 @@
 #pragma once
 #include "exec/comm.h"
 #include "exec/kernels.h"
+#include "exec/walk/blend.h"
 #include "exec/walk/checkpoint.h"
-#include "exec/walk/tokens.h"
 #include "exec/walk/weights.h"
 #include "planner/lower/case.h"
 #include "planner/schedule/schedule.h"
@@ -61,14 +61,15 @@ typedef struct
   const ExecAlone *alone;                                /* where ops are timed one by one */
   const ExecCheckpoint *resume;
   const ExecWeights *weights; /* else from the seed */
-  const ExecTokens *tokens;   /* else synthetic text */
-  const ExecTokens *eval_tokens;
+  const ExecBlend *tokens;    /* else synthetic text */
+  const ExecBlend *eval_tokens;
   const char *const *settings; /* "NAME=VALUE" that checkpoints keep, for whoever resumes them */
   const char *save;            /* folder of checkpoints; the last step always makes one */
   gint64 save_every;           /* steps; 0: only then */
   guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
   const PlanCase *eval_of;     /* the same with task=eval */
   gint64 eval_every;           /* steps; 0: never */
+  gint64 eval_batches;         /* global batches that an evaluation is the mean of; 0: one */
   gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
                             before the next one ends the run */
   gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */

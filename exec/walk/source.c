@@ -30,12 +30,12 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
 }
 
 gint64
-exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step)
+exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch)
 {
-  const gint64 *value = job->of->plan.value;
+  const gint64 batch_tokens = job->of->plan.value[PLAN_GBS] * job->of->plan.value[PLAN_SEQ];
   if (is_eval)
-    return 0;
-  return job->first_token + (step - job->first_step) * value[PLAN_GBS] * value[PLAN_SEQ];
+    return batch * batch_tokens;
+  return job->first_token + (batch - job->first_step) * batch_tokens;
 }
 
 /* Synthetic text is made by the sequence, whatever its length. */
@@ -43,10 +43,10 @@ gboolean
 exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
                       gint32 *out_targets, GError **error)
 {
-  const ExecTokens *tokens = is_eval ? job->eval_tokens : job->tokens;
+  const ExecBlend *tokens = is_eval ? job->eval_tokens : job->tokens;
   const gint64 seq = job->of->plan.value[PLAN_SEQ];
   if (tokens)
-    return exec_tokens_read (tokens, (guint64)first, out_tokens, out_targets, error);
+    return exec_blend_read (tokens, (guint64)first, out_tokens, out_targets, error);
   exec_data_sequence (job->seed, job->of->model->vocab,
                       (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
                       out_tokens, out_targets);

@@ -1,4 +1,4 @@
-/* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; a file of
+/* Where the numbers of a run come from: a checkpoint, a folder of weights or the seed; files of
  * tokens or synthetic text. Walks and the evaluator ask here. */
 #pragma once
 #include "exec/walk/exec.h"
@@ -9,9 +9,9 @@ G_BEGIN_DECLS
 gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
                             guint64 first, guint64 count, float *out, GError **error);
 
-/* The first token of a step, counted from where training began. Evaluation always begins at token 0
- * of its own data. */
-gint64 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 step);
+/* The first token of a step, counted from where training began. An evaluation's batches are counted
+ * from 0, and always begin at token 0 of its own data. */
+gint64 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch);
 
 /* The tokens from one on, a sequence of them, and next tokens; those to evaluate on are never
  * trained on. */

@@ -1,19 +1,23 @@
-/* ExecTokens: a file of token numbers, 16 or 32 bits each, little-endian and nothing else: what
- * tokenizers' scripts write. Behind the last whole sequence, of those from the first token on, the
- * first comes again. */
+/* ExecTokens: a file of token numbers, 16 or 32 bits each, little-endian and nothing else, which is
+ * what tokenizers' scripts write, or one of Megatron-LM's data sets (PREFIX.bin and PREFIX.idx),
+ * whose documents follow one another. Behind the last whole sequence, of those from the first token
+ * on, the first comes again. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 typedef struct _ExecTokens ExecTokens;
 
-/* 32 bits where the path ends in .u32 or the vocabulary does not fit 16 (unless it ends in .u16).
- */
+/* A data set by its prefix, its .idx, or its .bin with the .idx beside it. Else a plain file, of 32
+ * bits where the path ends in .u32 or the vocabulary does not fit 16 (unless it ends in .u16). */
 ExecTokens *exec_tokens_open (const char *path, gint64 vocab, gint64 seq, GError **error);
 void exec_tokens_free (ExecTokens *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecTokens, exec_tokens_free)
 
 guint64 exec_tokens_sequences (const ExecTokens *self);
+
+/* The file that has the tokens. */
+const char *exec_tokens_path (const ExecTokens *self);
 
 /* What tells the file from others, wherever it lies; the caller frees. */
 char *exec_tokens_describe (const ExecTokens *self);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step that the device keeps and runs again. The first step goes op by op: what libraries find
  * out or take at their first call is there then. The second is kept as it is issued; later ones are
- * launched. The one that is recorded goes op by op again, so that each has times.
+ * launched. The one that is recorded goes op by op again, so that each has times; evaluations,
+ * which begin anew each time, always do.
  *
  * Tags are checked when the step is kept. A launch moves them on as that step did: by whole steps,
  * or not at all. Where the host would wait within the step, as nan_check has it do, it looks behind

@@ -103,6 +103,7 @@ struct _ExecWalk
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
   gint64 step, n_unsound, micro_batch; /* from 0; of them, not finite; loaded so far in this one */
+  gint64 eval_batch;                   /* of an evaluation, from 0 */
   guint next_alloc;                    /* in this section */
   double loss, grad_norm;
   gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */

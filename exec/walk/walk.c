@@ -237,7 +237,8 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
   const gint64 seq = walk->of->plan.value[PLAN_SEQ], mbs = walk->of->plan.value[PLAN_MBS];
   const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
   const gboolean is_eval = walk->trained != NULL;
-  const gint64 first = exec_source_first_token (walk->job, is_eval, walk->step) + turn * mbs * seq;
+  const gint64 batch = is_eval ? walk->eval_batch : walk->step;
+  const gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
   for (gint64 i = 0; i < mbs; i++)
     if (!exec_source_sequence (walk->job, is_eval, first + i * seq, load->tokens + i * seq,
                                load->targets + i * seq, error))
@@ -665,6 +666,8 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                 const PlanSchedule *schedule, ExecComm *comm, GError **error)
 {
   const Plan *plan = &of->plan;
+  const gboolean has_graphs = plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON
+                              && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
   *self = (ExecWalk){ .job = job,
                       .of = of,
                       .comm = comm,
@@ -677,7 +680,7 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                       .records = g_new0 (ExecRecord, plan_schedule_n_event_ids (schedule) + 1),
                       .constants = job->constants,
                       .step = job->first_step,
-                      .kept = { .is_wanted = plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_ON },
+                      .kept = { .is_wanted = has_graphs },
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = comm->ranks;

@@ -75,6 +75,20 @@ fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: --steps 2 --resume
   --save "$work/kept32" >"$work/out" 2>"$work/err"
 grep -qx 'tokens=128' "$work/kept32/manifest"
 
+# a blend in a seed's order goes on exactly, on other ranks, in another epoch; other sequences have no such place
+head -c 1000 "$work/two/manifest" | iconv -f ascii -t utf-16le >"$work/whole.u16"
+head -c 100 "$work/two/manifest" | iconv -f ascii -t utf-16le >"$work/part.u16"
+blend="--model llama-tiny --gbs 4 --db :memory: --format=csv --set compute=fp32 --clip 0 --shuffle"
+blend="$blend --data 0.6:$work/whole.u16,0.4:$work/part.u16"
+fsdplan run $blend --seq 16 --steps 6 --ranks 4 2>"$work/err" | steps | tail -n 3 >"$work/all"
+grep -qx "fsdplan: the run of 6 steps takes 9 sequences of 16 tokens from $work/part.u16, which has 6: it is seen 1.5 \
+times" "$work/err"
+fsdplan run $blend --seq 16 --steps 3 --ranks 4 --save "$work/blend" >"$work/out" 2>"$work/err"
+fsdplan run $blend --seq 16 --steps 6 --ranks 1 --resume "$work/blend" 2>"$work/err" | steps | diff "$work/all" -
+test "$(fsdplan run $blend --seq 16 --epochs 2 --resume "$work/blend" 2>"$work/err" | tail -n 1 | cut -d, -f1)" = 7
+if fsdplan run $blend --seq 8 --steps 6 --resume "$work/blend" >"$work/out" 2>"$work/err"; then exit 1; fi
+grep -q "in sequences of 8 shuffled by seed 1'.*the place in it would mean nothing" "$work/err"
+
 # two runs do not save to one folder, whoever comes first
 (flock 9 && if fsdplan run $short --save "$work/two" >"$work/out" 2>"$work/err"; then exit 1; fi) 9>"$work/two/lock"
 grep -q "another run saves its checkpoints here" "$work/err"

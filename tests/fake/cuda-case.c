@@ -76,6 +76,7 @@ case_evaluates (Case *c)
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
   c->job.eval_of = c->eval_of = test_case_of (c->model, c->gpus, &plan);
   c->job.eval_every = 1;
+  c->job.eval_batches = 3;
 }
 
 void

@@ -26,6 +26,7 @@ typedef struct
   PlanCase *of, *eval_of;
   ExecJob job;
   guint ranks;
+  ExecBlend *tokens, *eval_tokens;
 } Case;
 
 /* Whether a case's sizes are whole blocks of every format but those of 128. */
@@ -208,6 +209,7 @@ case_init (Case *c, int seed)
   ck_assert (c->cluster != NULL);
   c->of = random_case ((guint)seed, c->model, c->cluster, "native");
   c->eval_of = NULL;
+  c->tokens = c->eval_tokens = NULL;
   widen_plan (c, seed);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
@@ -233,11 +235,56 @@ case_add_evaluation (Case *c)
   plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
   c->job.eval_of = c->eval_of = test_case_of (c->model, c->cluster, &plan);
   c->job.eval_every = 1;
+  c->job.eval_batches = 1 + c->job.seed % 3;
+}
+
+/* Tokens for so many sequences, and for a part of one more. */
+static char *
+write_tokens (const Case *c, const char *folder, const char *name, GRand *rand, gint64 sequences)
+{
+  const gint64 seq = c->of->plan.value[PLAN_SEQ];
+  const gsize count = (gsize)(sequences * seq) + (gsize)g_rand_int_range (rand, 1, (gint32)seq + 1);
+  g_autofree guint16 *tokens = g_new (guint16, count);
+  char *path = g_build_filename (folder, name, NULL);
+  for (gsize i = 0; i < count; i++)
+    {
+      const gint32 token = g_rand_int_range (rand, 0, (gint32)c->model->vocab);
+      tokens[i] = GUINT16_TO_LE ((guint16)token);
+    }
+  ck_assert (g_file_set_contents (path, (const char *)tokens, (gssize)(2 * count), NULL));
+  return path;
+}
+
+/* A blend, every other time shuffled, that is used up within a step or two; what it is evaluated on
+ * is one file. */
+static void
+case_add_data (Case *c, guint32 seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
+  const gint64 gbs = c->of->plan.value[PLAN_GBS], seq = c->of->plan.value[PLAN_SEQ];
+  g_autofree char *a = write_tokens (c, folder, "a.u16", rand, gbs + 1);
+  g_autofree char *b = write_tokens (c, folder, "b.u16", rand, 2);
+  g_autofree char *spec = g_strdup_printf ("%d:%s,%d:%s", g_rand_int_range (rand, 1, 9), a,
+                                           g_rand_int_range (rand, 1, 9), b);
+  c->tokens = exec_blend_open (spec, "--data", c->model->vocab, seq, &error);
+  c->eval_tokens = exec_blend_open (a, "--eval-data", c->model->vocab, seq, &error);
+  ck_assert_msg (c->tokens && c->eval_tokens, "%s", error ? error->message : "");
+  if (seed % 2 == 0)
+    exec_blend_shuffle (c->tokens, seed);
+  c->job.tokens = c->tokens;
+  c->job.eval_tokens = c->eval_tokens;
+  g_unlink (a); /* which stays mapped */
+  g_unlink (b);
+  g_rmdir (folder);
 }
 
 static void
 case_clear (Case *c)
 {
+  exec_blend_free (c->tokens);
+  exec_blend_free (c->eval_tokens);
   plan_case_free (c->of);
   plan_case_free (c->eval_of);
   plan_model_free (c->model);
@@ -275,6 +322,8 @@ START_TEST (threads_equal_the_evaluator_bit_for_bit)
   case_init (&c, _i);
   if (_i % 4 == 0)
     case_add_evaluation (&c);
+  if (_i % 3 == 0)
+    case_add_data (&c, (guint32)_i / 3);
   ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error),
                  "seed %d: %s", _i, error ? error->message : "");
   ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", _i,
@@ -312,6 +361,8 @@ START_TEST (resumed_runs_equal_the_evaluator)
   g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
   case_init (&c, 1000 + _i);
   case_add_evaluation (&c);
+  if (_i % 3 > 0)
+    case_add_data (&c, (guint32)_i);
   c.job.rate = (ExecRate){ (ExecDecay)(_i % 4), _i % 4, 4, _i % 5 % 4, 0.1 };
   c.job.steps = 4;
   ck_assert (exec_evaluate (&c.job, c.ranks, &expected, &error));

@@ -93,7 +93,7 @@ ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gi
 gboolean exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role,
                                gint64 layer, guint64 first, guint64 count, float *out,
                                GError **error);
-gboolean exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step,
+gboolean exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch,
                                   gint64 of_batch, gint32 *out_tokens, gint32 *out_targets,
                                   GError **error);
 double exec_evaluator_rate (const ExecJob *job, gint64 step);

@@ -16,15 +16,49 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
   return exec_source_state (job, state, role, layer, first, count, out, error);
 }
 
+/* Sequence `number` of a blend, by going through all before it: of the sources whose next one is
+ * due, the one whose time ends first, in the order in which they were named. */
+static gboolean
+read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *out_targets,
+            GError **error)
+{
+  const guint n = blend->sources->len;
+  const ExecBlendSource *sources = (const ExecBlendSource *)(gpointer)blend->sources->data;
+  const gint64 all = (gint64)blend->period;
+  g_autofree gint64 *taken = g_new0 (gint64, n);
+  guint next = 0;
+  for (gint64 at = 0; at <= number; at++)
+    {
+      gint64 first_end = G_MAXINT64;
+      for (guint i = 0; i < n; i++)
+        {
+          const gint64 share = (gint64)sources[i].share;
+          const gint64 end = ((taken[i] + 1) * all + share - 1) / share;
+          if (taken[i] * all / share > at || end >= first_end)
+            continue;
+          first_end = end;
+          next = i;
+        }
+      taken[next]++;
+    }
+  const guint64 of_source = (guint64)taken[next] - 1;
+  const guint64 length = exec_tokens_sequences (sources[next].tokens);
+  guint64 place = of_source % length;
+  if (blend->is_shuffled)
+    place = exec_data_shuffle (blend->seed, next, of_source / length, length, place);
+  return exec_tokens_read (sources[next].tokens, place * (guint64)blend->seq, out_tokens,
+                           out_targets, error);
+}
+
 gboolean
-exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint64 of_batch,
+exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
                          gint32 *out_tokens, gint32 *out_targets, GError **error)
 {
   const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
-  const gint64 number = is_eval ? of_batch : step * gbs + of_batch;
-  const ExecTokens *file = is_eval ? job->eval_tokens : job->tokens;
-  if (file)
-    return exec_tokens_read (file, (guint64)(number * seq), out_tokens, out_targets, error);
+  const gint64 number = batch * gbs + of_batch;
+  const ExecBlend *blend = is_eval ? job->eval_tokens : job->tokens;
+  if (blend)
+    return read_blend (blend, number, out_tokens, out_targets, error);
   exec_data_sequence (job->seed, job->of->model->vocab,
                       is_eval ? (G_GINT64_CONSTANT (1) << 48) + number : number, seq, out_tokens,
                       out_targets);

@@ -116,13 +116,14 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
 }
 
 static gboolean
-load (ExecEvaluator *self, gboolean is_eval, gint64 step, gint64 micro_batch, GError **error)
+load (ExecEvaluator *self, gboolean is_eval, gint64 batch, gint64 micro_batch, GError **error)
 {
   gint64 first = (micro_batch * self->ranks + self->rank) * self->mbs;
 
   for (gint64 i = 0; i < self->mbs; i++)
-    if (!exec_evaluator_sequence (self->job, is_eval, step, first + i, self->tokens + i * self->seq,
-                                  self->targets + i * self->seq, error))
+    if (!exec_evaluator_sequence (self->job, is_eval, batch, first + i,
+                                  self->tokens + i * self->seq, self->targets + i * self->seq,
+                                  error))
       return FALSE;
   return TRUE;
 }
@@ -308,19 +309,35 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
 
 /* The mean loss on what is never trained on. */
 static gboolean
-compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
+compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError **error)
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
   self->is_eval = TRUE;
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     for (self->rank = 0; self->rank < self->ranks; self->rank++)
       {
-        if (!load (self, TRUE, self->job->first_step, micro_batch, error))
+        if (!load (self, TRUE, batch, micro_batch, error))
           return FALSE;
         exec_evaluator_forward (self);
       }
   self->is_eval = FALSE;
   *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
+  return TRUE;
+}
+
+static gboolean
+compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
+{
+  const gint64 n = self->job->eval_batches > 0 ? self->job->eval_batches : 1;
+  double sum = 0;
+  for (gint64 batch = 0; batch < n; batch++)
+    {
+      double loss;
+      if (!compute_batch_loss (self, batch, &loss, error))
+        return FALSE;
+      sum += loss;
+    }
+  *out_loss = sum / (double)n;
   return TRUE;
 }
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/run/data.h"
+
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+
+#include <stdio.h>
+
+#define MAX_EPOCHS 1000000
+
+static gboolean
+check_options (const CliDataOptions *options, GError **error)
+{
+  if (options->epochs && options->steps)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                         "--epochs and --steps each say how long the run is: use one");
+  else if ((options->epochs || options->is_shuffled) && !options->data)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: synthetic text has no end: say of what with --data FILE",
+                 options->epochs ? "--epochs" : "--shuffle");
+  else
+    return TRUE;
+  return FALSE;
+}
+
+/* The place in the data where the run goes on. Data that is another is begun anew, or refused. */
+static guint64
+first_sequence (const AdviseTraining *self)
+{
+  const guint64 seq = (guint64)self->job.of->plan.value[PLAN_SEQ];
+  if (!self->resume)
+    return 0;
+  g_autofree char *now = exec_blend_describe (self->tokens);
+  if (g_strcmp0 (exec_checkpoint_setting (self->resume, "data"), now) != 0)
+    return 0;
+  return ((guint64)exec_checkpoint_tokens (self->resume) + seq - 1) / seq;
+}
+
+/* The last step is the last one that has no sequence of another epoch. */
+static gboolean
+count_steps (AdviseTraining *self, const char *text, GError **error)
+{
+  gint64 epochs;
+  if (!text)
+    return TRUE;
+  if (!plan_units_parse_int (text, "--epochs", 1, MAX_EPOCHS, &epochs, error))
+    return FALSE;
+  const gint64 gbs = self->job.of->plan.value[PLAN_GBS];
+  const guint64 first = first_sequence (self);
+  const guint64 all = exec_blend_sequences (self->tokens, (guint64)epochs);
+  const gint64 left = all > first ? (gint64)(all - first) / gbs : 0;
+  self->job.steps = (self->resume ? exec_checkpoint_step (self->resume) : 0) + left;
+  if (self->job.steps > 0)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--epochs %" G_GINT64_FORMAT ": the data has %" G_GUINT64_FORMAT
+               " sequences for it, and a step takes gbs=%" G_GINT64_FORMAT
+               ": give more, or --steps",
+               epochs, all, gbs);
+  return FALSE;
+}
+
+gboolean
+cli_data_open (AdviseTraining *self, const CliDataOptions *options, GError **error)
+{
+  ExecJob *job = &self->job;
+  const gint64 seq = job->of->plan.value[PLAN_SEQ], vocab = job->of->model->vocab;
+  if (!check_options (options, error)
+      || (options->data
+          && !(self->tokens = exec_blend_open (options->data, "--data", vocab, seq, error)))
+      || (options->eval_data
+          && !(self->eval_tokens
+               = exec_blend_open (options->eval_data, "--eval-data", vocab, seq, error))))
+    return FALSE;
+  if (options->is_shuffled)
+    exec_blend_shuffle (self->tokens, job->seed);
+  self->data = g_strdup (options->data);
+  job->tokens = self->tokens;
+  job->eval_tokens = self->eval_tokens;
+  return count_steps (self, options->epochs, error);
+}
+
+static void
+say_of (const ExecBlend *blend, const char *who, guint64 sequences)
+{
+  for (guint i = 0; blend && i < blend->sources->len; i++)
+    {
+      const ExecTokens *tokens = g_array_index (blend->sources, ExecBlendSource, i).tokens;
+      const guint64 has = exec_tokens_sequences (tokens);
+      const guint64 takes = exec_blend_taken (blend, i, sequences);
+      if (takes > has)
+        fprintf (stderr,
+                 "fsdplan: %s takes %" G_GUINT64_FORMAT " sequences of %" G_GINT64_FORMAT
+                 " tokens from %s, which has %" G_GUINT64_FORMAT ": it is seen %.3g times\n",
+                 who, takes, blend->seq, exec_tokens_path (tokens), has,
+                 (double)takes / (double)has);
+    }
+}
+
+void
+cli_data_say (const AdviseTraining *self)
+{
+  const ExecJob *job = &self->job;
+  const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
+  const gint64 first = (job->first_token + seq - 1) / seq;
+  g_autofree char *run
+      = g_strdup_printf ("the run of %" G_GINT64_FORMAT " steps", job->first_step + job->steps);
+  say_of (job->tokens, run, (guint64)(first + job->steps * gbs));
+  if (job->eval_every > 0)
+    say_of (job->eval_tokens, "an evaluation", (guint64)(job->eval_batches * gbs));
+}

@@ -1,0 +1,21 @@
+/* What a run reads as its text: --data, --shuffle, --epochs, --eval-data. */
+#pragma once
+#include "cli/run/train.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* As typed; each text may be NULL. */
+typedef struct
+{
+  const char *data, *eval_data, *epochs, *steps;
+  gboolean is_shuffled;
+} CliDataOptions;
+
+/* Opens the data of a job whose plan and seed are known; of a resumed one the checkpoint is open.
+ * --epochs become the job's steps, those before the checkpoint included. */
+gboolean cli_data_open (AdviseTraining *self, const CliDataOptions *options, GError **error);
+
+/* Says on standard error which sources the run sees more than once. */
+void cli_data_say (const AdviseTraining *self);
+
+G_END_DECLS

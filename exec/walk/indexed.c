@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The format is Megatron-LM's, megatron/core/datasets/indexed_dataset.py: a header of 34 bytes
+ * (magic, version, type of a token, two counts), then per sequence its length and where it begins
+ * in the .bin, then behind which sequence each document ends, with a 0 before the first. */
+#include "config.h"
+
+#include "exec/walk/indexed.h"
+
+#include "planner/base/error.h"
+
+#include <string.h>
+
+#define MAGIC "MMIDIDX\0" /* and one 0 more, which ends the string */
+#define HEADER_BYTES 34
+#define VERSION_AT 9
+#define DTYPE_AT 17
+#define SEQUENCES_AT 18
+#define DOCUMENTS_AT 26
+
+/* By their codes, from 1 on. */
+static const struct
+{
+  const char *name;
+  guint bytes; /* 0: no token is of this type */
+  gboolean is_signed;
+} dtypes[] = {
+  { "uint8", 1, FALSE }, { "int8", 1, TRUE },     { "int16", 2, TRUE },    { "int32", 4, TRUE },
+  { "int64", 8, TRUE },  { "float64", 0, FALSE }, { "float32", 0, FALSE }, { "uint16", 2, FALSE },
+};
+
+typedef struct
+{
+  const guint8 *data;
+  guint64 size;
+  const char *origin;
+  ExecIndexed indexed;
+} Reader;
+
+static guint64
+read_u64 (const guint8 *at)
+{
+  guint64 value;
+  memcpy (&value, at, sizeof value);
+  return GUINT64_FROM_LE (value);
+}
+
+static gint64
+length_of (const Reader *self, guint64 sequence)
+{
+  gint32 length;
+  memcpy (&length, self->data + HEADER_BYTES + sequence * sizeof length, sizeof length);
+  return GINT32_FROM_LE (length);
+}
+
+static gint64
+pointer_of (const Reader *self, guint64 sequence)
+{
+  return (gint64)read_u64 (self->data + HEADER_BYTES + 4 * self->indexed.sequences + 8 * sequence);
+}
+
+/* How many sequences there are up to the end of a document; of document 0, which is none, 0. */
+static gint64
+end_of (const Reader *self, guint64 document)
+{
+  return (gint64)read_u64 (self->data + HEADER_BYTES + 12 * self->indexed.sequences + 8 * document);
+}
+
+static gboolean
+check_header (const Reader *self, GError **error)
+{
+  if (self->size < HEADER_BYTES)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: header: it has %d bytes, and the file %" G_GUINT64_FORMAT
+                 ": it is truncated, or no index of Megatron-LM's",
+                 self->origin, HEADER_BYTES, self->size);
+  else if (memcmp (self->data, MAGIC, VERSION_AT) != 0)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: magic: the file does not begin with MMIDIDX and two zeros: it is no index "
+                 "of Megatron-LM's",
+                 self->origin);
+  else if (read_u64 (self->data + VERSION_AT) != 1)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: version: %" G_GUINT64_FORMAT " is not known: it must be 1", self->origin,
+                 read_u64 (self->data + VERSION_AT));
+  else
+    return TRUE;
+  return FALSE;
+}
+
+static gboolean
+read_dtype (Reader *self, GError **error)
+{
+  const guint code = self->data[DTYPE_AT];
+  const gboolean is_known = code >= 1 && code <= G_N_ELEMENTS (dtypes);
+  if (is_known && dtypes[code - 1].bytes > 0)
+    {
+      self->indexed.bytes = dtypes[code - 1].bytes;
+      self->indexed.is_signed = dtypes[code - 1].is_signed;
+      return TRUE;
+    }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: dtype: code %u%s%s%s is no type of tokens: it must be 1 (uint8), 2 (int8), "
+               "3 (int16), 4 (int32), 5 (int64) or 8 (uint16)",
+               self->origin, code, is_known ? " (" : "", is_known ? dtypes[code - 1].name : "",
+               is_known ? ")" : "");
+  return FALSE;
+}
+
+/* Counts come first and tell the size of the file; one that is larger has a mode per sequence. */
+static gboolean
+read_counts (Reader *self, GError **error)
+{
+  const guint64 sequences = read_u64 (self->data + SEQUENCES_AT);
+  const guint64 indices = read_u64 (self->data + DOCUMENTS_AT);
+  const guint64 has = self->size - HEADER_BYTES;
+  const gboolean is_possible = sequences <= has / 12 && indices <= has / 8;
+  if (indices < 1)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: document count: 0 is too few: it counts the 0 before the first document, too",
+                 self->origin);
+  else if (!is_possible || 12 * sequences + 8 * indices > has)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: sequence count, document count: %" G_GUINT64_FORMAT
+                 " sequences of 12 bytes and %" G_GUINT64_FORMAT
+                 " indices of 8 are more than the %" G_GUINT64_FORMAT
+                 " bytes behind the header: the file is truncated",
+                 self->origin, sequences, indices, has);
+  else if (12 * sequences + 8 * indices < has)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "%s: %" G_GUINT64_FORMAT
+                 " bytes are behind the last document's index, where the file must end: data of "
+                 "several modes is not read",
+                 self->origin, has - 12 * sequences - 8 * indices);
+  else
+    {
+      self->indexed.sequences = sequences;
+      self->indexed.documents = indices - 1;
+      return TRUE;
+    }
+  return FALSE;
+}
+
+static gboolean
+check_sequences (Reader *self, GError **error)
+{
+  for (guint64 s = 0; s < self->indexed.sequences; s++)
+    {
+      const gint64 length = length_of (self, s), pointer = pointer_of (self, s);
+      const gint64 is_due = (gint64)(self->indexed.tokens * self->indexed.bytes);
+      if (length < 0)
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "%s: sequence lengths: %" G_GINT64_FORMAT " of sequence %" G_GUINT64_FORMAT
+                     " is below 0",
+                     self->origin, length, s);
+      else if (pointer != is_due)
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "%s: sequence pointers: sequence %" G_GUINT64_FORMAT
+                     " begins at byte %" G_GINT64_FORMAT ": it must be %" G_GINT64_FORMAT
+                     ", where those before it end",
+                     self->origin, s, pointer, is_due);
+      else
+        {
+          self->indexed.tokens += (guint64)length;
+          continue;
+        }
+      return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+check_documents (const Reader *self, GError **error)
+{
+  const gint64 all = (gint64)self->indexed.sequences;
+  gint64 before = 0;
+  for (guint64 d = 0; d <= self->indexed.documents; d++)
+    {
+      const gint64 end = end_of (self, d), most = d == 0 ? 0 : all;
+      if (end < before || end > most)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "%s: document indices: %" G_GINT64_FORMAT " at place %" G_GUINT64_FORMAT
+                       ": it must be from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT,
+                       self->origin, end, d, before, most);
+          return FALSE;
+        }
+      before = end;
+    }
+  if (before == all)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: document indices: the last is %" G_GINT64_FORMAT
+               ": it must be %" G_GINT64_FORMAT ", the sequence count",
+               self->origin, before, all);
+  return FALSE;
+}
+
+gboolean
+exec_indexed_parse (const void *data, gsize size, const char *origin, ExecIndexed *out_indexed,
+                    GError **error)
+{
+  Reader self = { .data = data, .size = size, .origin = origin };
+  if (!check_header (&self, error) || !read_dtype (&self, error) || !read_counts (&self, error)
+      || !check_sequences (&self, error) || !check_documents (&self, error))
+    return FALSE;
+  *out_indexed = self.indexed;
+  return TRUE;
+}
