@@ -59,6 +59,7 @@ libexec_a_SOURCES += \
   %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
   %D%/walk/walk-params.c \
   %D%/walk/walk-state.c \
+  %D%/walk/weight-names.c %D%/walk/weight-names.h \
   %D%/walk/weights.c %D%/walk/weights.h \
   %D%/walk/writer.c %D%/walk/writer.h
 # Ops timed one by one.

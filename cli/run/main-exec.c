@@ -43,7 +43,8 @@
   X (eval_data, "eval-data", "FILE", \
      "tokens to evaluate on; else synthetic text of the same kind") \
   X (eval_every, "eval-every", "N", "evaluate on one global batch every N steps") \
-  X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
+  X (init, "init", "FOLDER", \
+     "begin with these weights: safetensors by Hugging Face's names, or a checkpoint's") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
   X (keep, "keep", "N", "how many of them to keep; 2 unless said") \
@@ -430,8 +431,8 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   return cli_train (training, format, error);
 }
 
-/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
- * to this program. */
+/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it
+ * may also be named to this program. */
 static int
 run_command (int argc, char **argv, AdviseTraining *training, GError **error)
 {
