@@ -48,6 +48,7 @@ libexec_a_SOURCES += \
   %D%/walk/checkpoint-save.c \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/walk/exec.c %D%/walk/exec.h \
+  %D%/walk/export.c %D%/walk/export.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stop.c %D%/walk/stop.h \

@@ -8,6 +8,7 @@
 #include "cli/io/output.h"
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
+#include "cli/run/export.h"
 #include "cli/run/ranks.h"
 #include "cli/run/resume.h"
 #include "cli/run/train.h"
@@ -431,12 +432,12 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   return cli_train (training, format, error);
 }
 
-/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it
+/* "fsdplan bench", "fsdplan export" and "fsdplan run" hand over their words from the command on; it
  * may also be named to this program. */
 static int
 run_command (int argc, char **argv, AdviseTraining *training, GError **error)
 {
-  static const char *const commands[] = { "bench", "run" };
+  static const char *const commands[] = { "bench", "export", "run" };
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
     if (argc > 1 && strcmp (argv[1], commands[i]) == 0)
       {
@@ -448,6 +449,11 @@ run_command (int argc, char **argv, AdviseTraining *training, GError **error)
     {
       g_set_prgname ("fsdplan bench");
       return cli_bench (argc, argv, training, error);
+    }
+  if (strcmp (argv[0], "export") == 0)
+    {
+      g_set_prgname ("fsdplan export");
+      return cli_export (argc, argv, error);
     }
   g_set_prgname ("fsdplan run");
   return run (argc, argv, training, error) ? CLI_DONE : CLI_FAILED;
