@@ -75,6 +75,14 @@ cmd_run (int argc, char **argv, GError **error)
   return hand_over (argv, backend_of (argc, argv), error);
 }
 
+/* Weights are read and written by processors. */
+int
+cmd_export (int argc, char **argv, GError **error)
+{
+  (void)argc;
+  return hand_over (argv, "cpu", error);
+}
+
 /* cuDNN, which it asks about GPUs that need not be there, is in their program. */
 int
 cmd_bench (int argc, char **argv, GError **error)

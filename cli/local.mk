@@ -58,6 +58,7 @@ exec_shared = \
   %D%/run/bench-workspaces.c \
   %D%/run/bench.c %D%/run/bench.h \
   %D%/run/data.c %D%/run/data.h \
+  %D%/run/export.c %D%/run/export.h \
   %D%/run/main-exec.c \
   %D%/run/ranks.c %D%/run/ranks.h \
   %D%/run/resume.c %D%/run/resume.h \
@@ -133,6 +134,7 @@ command_mans = \
   fsdplan-db.1 \
   fsdplan-diff.1 \
   fsdplan-emit.1 \
+  fsdplan-export.1 \
   fsdplan-import.1 \
   fsdplan-lower.1 \
   fsdplan-plot.1 \

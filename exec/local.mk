@@ -49,6 +49,7 @@ libexec_a_SOURCES += \
   %D%/walk/checkpoint-save.c \
   %D%/walk/data.c %D%/walk/data.h \
   %D%/walk/exec.c %D%/walk/exec.h \
+  %D%/walk/export.c %D%/walk/export.h \
   %D%/walk/indexed.c %D%/walk/indexed.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
@@ -61,7 +62,9 @@ libexec_a_SOURCES += \
   %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
   %D%/walk/walk-params.c \
   %D%/walk/walk-state.c \
-  %D%/walk/weights.c %D%/walk/weights.h
+  %D%/walk/weight-names.c %D%/walk/weight-names.h \
+  %D%/walk/weights.c %D%/walk/weights.h \
+  %D%/walk/writer.c %D%/walk/writer.h
 # Ops timed one by one.
 libexec_a_SOURCES += \
   %D%/bench/bench.c %D%/bench/bench.h \

@@ -18,6 +18,7 @@ libplanner_a_SOURCES += \
   %D%/model/model-config.c \
   %D%/model/model-config-keys.c \
   %D%/model/model-config-rope.c \
+  %D%/model/model-config-write.c %D%/model/model-config-write.h \
   %D%/model/model-json.c \
   %D%/model/model-tensors.c \
   %D%/model/model-text.c \

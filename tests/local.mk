@@ -390,6 +390,8 @@ golden_tests = \
   %D%/golden/emit-torchtitan-qwen3.test \
   %D%/golden/emit-torchtitan.test \
   %D%/golden/emit-unknown.test \
+  %D%/golden/export-config.test \
+  %D%/golden/export-refused.test \
   %D%/golden/from-megatron-70b.test \
   %D%/golden/from-megatron-interleaved.test \
   %D%/golden/from-megatron-pipeline.test \
@@ -415,6 +417,7 @@ golden_tests = \
   %D%/golden/help-diff.test \
   %D%/golden/help-db.test \
   %D%/golden/help-emit.test \
+  %D%/golden/help-export.test \
   %D%/golden/help-import.test \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
@@ -558,6 +561,7 @@ script_tests = \
   %D%/exec/completion.sh \
   %D%/exec/emit.sh \
   %D%/exec/emit-files.sh \
+  %D%/exec/export.sh \
   %D%/exec/faults.sh \
   %D%/exec/gpu-sections.sh \
   %D%/exec/local.sh \
@@ -587,7 +591,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/unit/store-v4.sql %D%/golden/store-small.json \
   %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
   %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
-  %D%/exec/emit-files.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
+  %D%/exec/emit-files.py %D%/exec/export-files.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh

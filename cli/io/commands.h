@@ -17,6 +17,7 @@ G_BEGIN_DECLS
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
   X ("bench", cmd_bench, "time this machine's ops one by one, and keep that for predictions")      \
+  X ("export", cmd_export, "the weights of a checkpoint, for other programs")                      \
   X ("validate", cmd_validate, "predicted against measured, for a table of training runs")         \
   X ("calibrate", cmd_calibrate, "fit the cost model to measured runs")                            \
   X ("import", cmd_import, "measurements of other tools: training logs, nccl-tests, tables")       \

@@ -9,6 +9,7 @@
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
 #include "cli/run/data.h"
+#include "cli/run/export.h"
 #include "cli/run/ranks.h"
 #include "cli/run/resume.h"
 #include "cli/run/train.h"
@@ -57,7 +58,8 @@
   X (eval_every, "eval-every", "N", "evaluate every N steps") \
   X (eval_batches, "eval-batches", "N", \
      "global batches that an evaluation is the mean of; 1 unless said") \
-  X (init, "init", "FOLDER", "begin with these weights: safetensors by Hugging Face's names") \
+  X (init, "init", "FOLDER", \
+     "begin with these weights: safetensors by Hugging Face's names, or a checkpoint's") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
   X (keep, "keep", "N", "how many of them to keep; 2 unless said") \
@@ -517,12 +519,12 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
   return cli_train (training, format, error);
 }
 
-/* "fsdplan bench" and "fsdplan run" hand over their words from the command on; it may also be named
- * to this program. */
+/* "fsdplan bench", "fsdplan export" and "fsdplan run" hand over their words from the command on; it
+ * may also be named to this program. */
 static int
 run_command (int argc, char **argv, AdviseTraining *training, GError **error)
 {
-  static const char *const commands[] = { "bench", "run" };
+  static const char *const commands[] = { "bench", "export", "run" };
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
     if (argc > 1 && strcmp (argv[1], commands[i]) == 0)
       {
@@ -534,6 +536,11 @@ run_command (int argc, char **argv, AdviseTraining *training, GError **error)
     {
       g_set_prgname ("fsdplan bench");
       return cli_bench (argc, argv, training, error);
+    }
+  if (strcmp (argv[0], "export") == 0)
+    {
+      g_set_prgname ("fsdplan export");
+      return cli_export (argc, argv, error);
     }
   g_set_prgname ("fsdplan run");
   return run (argc, argv, training, error) ? CLI_DONE : CLI_FAILED;

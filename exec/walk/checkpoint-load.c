@@ -24,6 +24,7 @@ struct _ExecCheckpoint
   GPtrArray *files;
   GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found, by first element */
   gint64 step, tokens;
+  char *model;
   GHashTable *settings;
   char **names; /* of the checkpoints beside it, itself last */
 };
@@ -37,6 +38,7 @@ exec_checkpoint_free (ExecCheckpoint *self)
   g_ptr_array_unref (self->files);
   g_hash_table_unref (self->settings);
   g_strfreev (self->names);
+  g_free (self->model);
   g_free (self->folder);
   g_free (self);
 }
@@ -51,6 +53,15 @@ gint64
 exec_checkpoint_tokens (const ExecCheckpoint *self)
 {
   return self->tokens;
+}
+
+PlanModel *
+exec_checkpoint_model (const ExecCheckpoint *self, GError **error)
+{
+  PlanModel *model = plan_model_new (self->model, error);
+  if (!model)
+    g_prefix_error (error, "%s/" EXEC_CHECKPOINT_MANIFEST ": ", self->folder);
+  return model;
 }
 
 const char *
@@ -179,23 +190,23 @@ read_head (ExecCheckpoint *self, GKeyFile *manifest, const PlanModel *model, cha
            GError **error)
 {
   const char *const group = EXEC_CHECKPOINT_GROUP, *const file = EXEC_CHECKPOINT_MANIFEST;
-  g_autofree char *stored = g_key_file_get_string (manifest, group, "model", NULL);
   g_autofree char *data = g_key_file_get_string (manifest, group, "folder", NULL);
-  g_autofree char *wanted = plan_model_print (model);
+  g_autofree char *wanted = model ? plan_model_print (model) : NULL;
   const gint version = g_key_file_get_integer (manifest, group, "version", NULL);
   if (version != EXEC_CHECKPOINT_VERSION)
     return corrupt (error, self, file, "version %d is not one that this program reads", version);
   self->step = g_key_file_get_int64 (manifest, group, "step", NULL);
   self->tokens = g_key_file_get_int64 (manifest, group, "tokens", NULL);
+  self->model = g_key_file_get_string (manifest, group, "model", NULL);
   self->names = g_key_file_get_string_list (manifest, group, "kept", NULL, NULL);
-  if (self->step < 1 || self->tokens < 1 || !stored || !data
+  if (self->step < 1 || self->tokens < 1 || !self->model || !data
       || (!g_str_equal (data, ".") && !exec_checkpoint_is_name (data)))
     return corrupt (error, self, file, "step, tokens, model or folder is missing or wrong");
-  if (!g_str_equal (stored, wanted))
+  if (wanted && !g_str_equal (self->model, wanted))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                    "%s: the checkpoint is of another model, %s, than this run's, %s", self->folder,
-                   stored, wanted);
+                   self->model, wanted);
       return FALSE;
     }
   g_auto (GStrv) names = g_key_file_get_keys (manifest, EXEC_CHECKPOINT_RUN, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/walk/checkpoint-private.h"
+#include "exec/walk/writer.h"
 
 #include "planner/base/error.h"
 #include "planner/model/safetensors.h"
@@ -23,14 +24,6 @@ typedef struct
   guint8 digest[DIGEST_BYTES];
 } Written;
 
-static gboolean
-fail (GError **error, const char *path)
-{
-  const int code = errno;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "%s: %s", path, g_strerror (code));
-  return FALSE;
-}
-
 char *
 exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer)
 {
@@ -51,49 +44,8 @@ rank_name (guint rank)
 
 /* --- files -------------------------------------------------------------------------------- */
 
-static gboolean
-sync_folder (const char *path, GError **error)
-{
-  const int fd = open (path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const gboolean ok = fd >= 0 && fsync (fd) == 0;
-  if (!ok)
-    fail (error, path);
-  if (fd >= 0)
-    close (fd);
-  return ok;
-}
-
 /* Bytes of a piece fetched at once. */
 #define BLOCK_BYTES (G_GUINT64_CONSTANT (4) << 20)
-
-typedef struct
-{
-  const char *path;
-  int fd;
-  guint64 size;
-  GChecksum *checksum;
-  ExecFetch fetch; /* NULL: data is where the host can read it */
-  gpointer user_data;
-} Writer;
-
-static gboolean
-put (Writer *self, const void *data, guint64 bytes, GError **error)
-{
-  const guint8 *at = data;
-  g_checksum_update (self->checksum, at, (gssize)bytes);
-  self->size += bytes;
-  while (bytes > 0)
-    {
-      const ssize_t n = write (self->fd, at, bytes);
-      if (n < 0 && errno == EINTR)
-        continue;
-      if (n < 0)
-        return fail (error, self->path);
-      at += n;
-      bytes -= (guint64)n;
-    }
-  return TRUE;
-}
 
 /* The header of a rank's file, padded so that data is aligned. */
 static GString *
@@ -119,54 +71,43 @@ header_of (const ExecPiece *pieces, guint n)
   return text;
 }
 
+/* Without `fetch` data is where the host can read it. */
 static gboolean
-put_data (Writer *self, const ExecPiece *piece, GError **error)
+put_data (ExecWriter *writer, const ExecPiece *piece, ExecFetch fetch, gpointer user_data,
+          GError **error)
 {
   const guint64 bytes = plan_dtype_bytes (piece->dtype, piece->count);
-  if (!self->fetch || piece->is_here)
-    return put (self, piece->data, bytes, error);
+  if (!fetch || piece->is_here)
+    return exec_writer_put (writer, piece->data, bytes, error);
   g_autofree guint8 *block = g_malloc (MIN (bytes, BLOCK_BYTES));
   for (guint64 at = 0, n; at < bytes; at += n)
     {
       n = MIN (BLOCK_BYTES, bytes - at);
-      if (!self->fetch (self->user_data, block, (const guint8 *)piece->data + at, n, error)
-          || !put (self, block, n, error))
+      if (!fetch (user_data, block, (const guint8 *)piece->data + at, n, error)
+          || !exec_writer_put (writer, block, n, error))
         return FALSE;
     }
   return TRUE;
 }
 
 static gboolean
-put_pieces (Writer *self, const ExecPiece *pieces, guint n, GError **error)
-{
-  GString *header = header_of (pieces, n);
-  const guint64 length = GUINT64_TO_LE ((guint64)header->len);
-  gboolean ok
-      = put (self, &length, sizeof length, error) && put (self, header->str, header->len, error);
-  g_string_free (header, TRUE);
-  for (guint i = 0; ok && i < n; i++)
-    ok = put_data (self, &pieces[i], error);
-  return ok;
-}
-
-static gboolean
 write_rank (const char *path, const ExecPiece *pieces, guint n, ExecFetch fetch, gpointer user_data,
             Written *out_written, GError **error)
 {
-  g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
+  g_auto (ExecWriter) writer = { .fd = -1 };
+  g_autoptr (GString) header = header_of (pieces, n);
+  const guint64 length = GUINT64_TO_LE ((guint64)header->len);
   gsize digest_bytes = DIGEST_BYTES;
-  Writer writer = { .path = path, .checksum = checksum, .fetch = fetch, .user_data = user_data };
-  writer.fd = open (path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (writer.fd < 0)
-    return fail (error, path);
-  gboolean ok = put_pieces (&writer, pieces, n, error);
-  if (ok && fsync (writer.fd) != 0)
-    ok = fail (error, path);
-  if (close (writer.fd) != 0 && ok)
-    ok = fail (error, path);
+  gboolean ok = exec_writer_open (&writer, path, TRUE, error)
+                && exec_writer_put (&writer, &length, sizeof length, error)
+                && exec_writer_put (&writer, header->str, header->len, error);
+  for (guint i = 0; ok && i < n; i++)
+    ok = put_data (&writer, &pieces[i], fetch, user_data, error);
+  if (!ok || !exec_writer_close (&writer, error))
+    return FALSE;
   out_written->size = GUINT64_TO_LE (writer.size);
-  g_checksum_get_digest (checksum, out_written->digest, &digest_bytes);
-  return ok;
+  g_checksum_get_digest (writer.checksum, out_written->digest, &digest_bytes);
+  return TRUE;
 }
 
 /* --- the folder --------------------------------------------------------------------------- */
@@ -244,7 +185,7 @@ exec_checkpoint_prepare (const char *folder, GError **error)
 {
   g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
   if (g_mkdir_with_parents (folder, 0777) != 0 || g_access (folder, W_OK | X_OK) != 0)
-    return fail (error, folder);
+    return exec_writer_fail (folder, error);
   const int fd = open (folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   g_autoptr (GKeyFile) manifest = fd >= 0 ? read_manifest (fd) : NULL;
   if (fd >= 0)
@@ -263,7 +204,7 @@ exec_checkpoint_lock (const char *folder, GError **error)
   const int fd = open (path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0)
     {
-      fail (error, path);
+      exec_writer_fail (path, error);
       return -1;
     }
   if (flock (fd, LOCK_EX | LOCK_NB) == 0)
@@ -272,7 +213,7 @@ exec_checkpoint_lock (const char *folder, GError **error)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: another run saves its checkpoints here: give another folder", folder);
   else
-    fail (error, path);
+    exec_writer_fail (path, error);
   close (fd);
   return -1;
 }
@@ -282,7 +223,7 @@ static gboolean
 make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **error)
 {
   if (g_mkdir_with_parents (head->folder, 0777) != 0)
-    return fail (error, head->folder);
+    return exec_writer_fail (head->folder, error);
   for (guint64 number = 0;; number++)
     {
       g_autofree char *name = g_strdup_printf (
@@ -293,7 +234,7 @@ make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **
           return TRUE;
         }
       if (errno != EEXIST)
-        return fail (error, name);
+        return exec_writer_fail (name, error);
     }
 }
 
@@ -334,20 +275,15 @@ write_manifest (const char *folder, const char *text, GError **error)
 {
   g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
   g_autofree char *part = g_strconcat (path, ".part", NULL);
-  g_autoptr (GChecksum) checksum = g_checksum_new (G_CHECKSUM_SHA256);
-  Writer writer = { .path = part, .checksum = checksum };
+  g_auto (ExecWriter) writer = { .fd = -1 };
   g_unlink (part); /* never through a link */
-  writer.fd = open (part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (writer.fd < 0)
-    return fail (error, part);
-  gboolean ok = put (&writer, text, strlen (text), error);
-  if (ok && fsync (writer.fd) != 0)
-    ok = fail (error, part);
-  if (close (writer.fd) != 0 && ok)
-    ok = fail (error, part);
-  if (ok && g_rename (part, path) != 0)
-    ok = fail (error, path);
-  return ok && sync_folder (folder, error);
+  if (!exec_writer_open (&writer, part, FALSE, error)
+      || !exec_writer_put (&writer, text, strlen (text), error)
+      || !exec_writer_close (&writer, error))
+    return FALSE;
+  if (g_rename (part, path) != 0)
+    return exec_writer_fail (path, error);
+  return exec_writer_sync_folder (folder, error);
 }
 
 /* Rank 0, once all files are there: first the manifest of the checkpoint, then that of the folder.
@@ -358,7 +294,7 @@ name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written
 {
   g_autofree char *folder = g_build_filename (head->folder, data, NULL);
   g_autofree char *own = manifest_text (head, ".", NULL, written, ranks);
-  if (!write_manifest (folder, own, error) || !sync_folder (head->folder, error))
+  if (!write_manifest (folder, own, error) || !exec_writer_sync_folder (head->folder, error))
     return FALSE;
   const guint past = head->names->len + 1 > head->keep ? head->names->len + 1 - head->keep : 0;
   g_autoptr (GPtrArray) kept = g_ptr_array_new ();

@@ -66,13 +66,16 @@ gboolean exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *
 
 typedef struct _ExecCheckpoint ExecCheckpoint;
 
-/* Checks every file against the manifest, and the model. */
+/* Checks every file against the manifest, and that it is of that model; NULL takes any. */
 ExecCheckpoint *exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error);
 void exec_checkpoint_free (ExecCheckpoint *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecCheckpoint, exec_checkpoint_free)
 
 gint64 exec_checkpoint_step (const ExecCheckpoint *self);
 gint64 exec_checkpoint_tokens (const ExecCheckpoint *self);
+
+/* The model that it is of; the caller frees. */
+PlanModel *exec_checkpoint_model (const ExecCheckpoint *self, GError **error);
 
 /* A setting of the run that wrote it, or NULL. */
 const char *exec_checkpoint_setting (const ExecCheckpoint *self, const char *name);

@@ -23,7 +23,7 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
   else if (state != EXEC_STATE_MAIN)
     memset (out, 0, count * sizeof *out);
   else if (job->weights)
-    exec_weights_read (job->weights, role, layer, first, count, out);
+    return exec_weights_read (job->weights, role, layer, first, count, out, error);
   else
     exec_data_weights (job->seed, job->of->model, role, layer, first, count, out);
   return TRUE;

@@ -1,59 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and layouts of Hugging Face transformers: modeling_llama.py (also of mistral, qwen2 and
- * qwen3) and modeling_gpt2.py, whose Conv1D keeps matrices the other way round. */
 #include "config.h"
 
 #include "exec/walk/weights.h"
 
+#include "exec/walk/checkpoint-private.h"
 #include "exec/walk/tensor-file.h"
+#include "exec/walk/weight-names.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
 #include <string.h>
-
-#define MAX_PARTS 3
-
-/* X (ROLE, parts, one below the other, of llama's kind; the part of gpt2's kind; whether that is
- * the other way round). %d is the layer. */
-#define LLAMA "model.layers.%d."
-#define NAME_LIST(X) \
-  X (EMBEDDING, "model.embed_tokens.weight", "wte.weight", FALSE) \
-  X (POSITIONS, "", "wpe.weight", FALSE) \
-  X (ATTENTION_NORM, LLAMA "input_layernorm.weight", "h.%d.ln_1.weight", FALSE) \
-  X (ATTENTION_NORM_BIAS, LLAMA "input_layernorm.bias", "h.%d.ln_1.bias", FALSE) \
-  X (QKV, \
-     LLAMA "self_attn.q_proj.weight " LLAMA "self_attn.k_proj.weight " LLAMA \
-           "self_attn.v_proj.weight", \
-     "h.%d.attn.c_attn.weight", TRUE) \
-  X (QKV_BIAS, \
-     LLAMA "self_attn.q_proj.bias " LLAMA "self_attn.k_proj.bias " LLAMA "self_attn.v_proj.bias", \
-     "h.%d.attn.c_attn.bias", FALSE) \
-  X (Q_NORM, LLAMA "self_attn.q_norm.weight", "", FALSE) \
-  X (K_NORM, LLAMA "self_attn.k_norm.weight", "", FALSE) \
-  X (PROJ, LLAMA "self_attn.o_proj.weight", "h.%d.attn.c_proj.weight", TRUE) \
-  X (PROJ_BIAS, LLAMA "self_attn.o_proj.bias", "h.%d.attn.c_proj.bias", FALSE) \
-  X (MLP_NORM, LLAMA "post_attention_layernorm.weight", "h.%d.ln_2.weight", FALSE) \
-  X (MLP_NORM_BIAS, LLAMA "post_attention_layernorm.bias", "h.%d.ln_2.bias", FALSE) \
-  X (GATE_UP, LLAMA "mlp.gate_proj.weight " LLAMA "mlp.up_proj.weight", "h.%d.mlp.c_fc.weight", \
-     TRUE) \
-  X (GATE_UP_BIAS, LLAMA "mlp.gate_proj.bias " LLAMA "mlp.up_proj.bias", "h.%d.mlp.c_fc.bias", \
-     FALSE) \
-  X (DOWN, LLAMA "mlp.down_proj.weight", "h.%d.mlp.c_proj.weight", TRUE) \
-  X (DOWN_BIAS, LLAMA "mlp.down_proj.bias", "h.%d.mlp.c_proj.bias", FALSE) \
-  X (FINAL_NORM, "model.norm.weight", "ln_f.weight", FALSE) \
-  X (FINAL_NORM_BIAS, "model.norm.bias", "ln_f.bias", FALSE) \
-  X (OUTPUT, "lm_head.weight", "lm_head.weight", FALSE)
-
-static const struct
-{
-  PlanTensorRole role;
-  const char *llama, *gpt2;
-  gboolean turns;
-} names[] = {
-#define X(id, llama, gpt2, turns) { PLAN_TENSOR_##id, llama, gpt2, turns },
-  NAME_LIST (X)
-#undef X
-};
 
 /* Rows of a parameter that lie together in a file. */
 typedef struct
@@ -62,6 +18,8 @@ typedef struct
   const PlanSafetensor *tensor;
   guint64 rows;
 } Part;
+
+#define MAX_PARTS 3
 
 typedef struct
 {
@@ -73,12 +31,12 @@ typedef struct
 
 struct _ExecWeights
 {
+  ExecCheckpoint *checkpoint; /* its main weights; NULL: the files */
+  const PlanModel *model;
   char *folder;
   GPtrArray *files;
-  GHashTable *where; /* tensor's name -> ExecTensorFile */
-  GHashTable *read;  /* names of those that are a parameter's */
-  gboolean is_gpt2;
-  gint64 layers;
+  GHashTable *where;     /* tensor's name -> ExecTensorFile */
+  GHashTable *read;      /* names of those that are a parameter's */
   Parameter *parameters; /* by role, then layer */
 };
 
@@ -87,9 +45,10 @@ exec_weights_free (ExecWeights *self)
 {
   if (!self)
     return;
-  g_hash_table_unref (self->where);
-  g_hash_table_unref (self->read);
-  g_ptr_array_unref (self->files);
+  exec_checkpoint_free (self->checkpoint);
+  g_clear_pointer (&self->where, g_hash_table_unref);
+  g_clear_pointer (&self->read, g_hash_table_unref);
+  g_clear_pointer (&self->files, g_ptr_array_unref);
   g_free (self->parameters);
   g_free (self->folder);
   g_free (self);
@@ -147,109 +106,85 @@ add_files (ExecWeights *self, GError **error)
   return FALSE;
 }
 
-/* Tensors are named with and without the model's own prefix. */
+/* Tensors of gpt2 are named with and without what its inner model is called. */
 static const ExecTensorFile *
 find (const ExecWeights *self, const char *name, const PlanSafetensor **out_tensor)
 {
-  static const char *const prefixes[] = { "", "transformer." };
-  for (guint i = 0; i < G_N_ELEMENTS (prefixes); i++)
-    {
-      g_autofree char *full = g_strconcat (prefixes[i], name, NULL);
-      const ExecTensorFile *file = g_hash_table_lookup (self->where, full);
-      if (!file)
-        continue;
-      *out_tensor = plan_safetensors_find (file->header, full);
-      return file;
-    }
-  return NULL;
+  const char *inner
+      = g_str_has_prefix (name, EXEC_WEIGHT_PREFIX) ? name + strlen (EXEC_WEIGHT_PREFIX) : name;
+  const char *found = g_hash_table_contains (self->where, name) ? name : inner;
+  const ExecTensorFile *file = g_hash_table_lookup (self->where, found);
+  if (file)
+    *out_tensor = plan_safetensors_find (file->header, found);
+  return file;
 }
 
 static char *
-shape_text (const PlanSafetensor *tensor)
+shape_text (const guint64 *dims, guint n)
 {
   GString *text = g_string_new ("[");
-  for (guint i = 0; i < tensor->n_dims; i++)
-    g_string_append_printf (text, "%s%" G_GUINT64_FORMAT, i ? ", " : "", tensor->dims[i]);
+  for (guint i = 0; i < n; i++)
+    g_string_append_printf (text, "%s%" G_GUINT64_FORMAT, i ? ", " : "", dims[i]);
   g_string_append_c (text, ']');
   return g_string_free (text, FALSE);
 }
 
-/* Adds a part to a parameter; the last one has what rows are left. */
 static gboolean
-add_part (const ExecWeights *self, Parameter *parameter, const char *name, const PlanTensor *wanted,
-          GError **error)
+check_tensor (const ExecTensorFile *file, const PlanSafetensor *tensor,
+              const ExecWeightName *wanted, GError **error)
 {
-  Part *part = &parameter->part[parameter->n++];
-  part->file = find (self, name, &part->tensor);
-  if (!part->file)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "%s: no tensor %s, which the model's %s needs", self->folder, name,
-                   wanted->name);
-      return FALSE;
-    }
-  const PlanSafetensor *tensor = part->tensor;
-  g_hash_table_add (self->read, tensor->name);
-  const gboolean is_vector = wanted->cols == 1 && tensor->n_dims == 1;
-  const gboolean turned = parameter->is_turned;
-  part->rows = tensor->n_dims > 0 ? tensor->dims[turned && !is_vector] : 0;
+  const guint64 dims[2] = { wanted->is_turned ? wanted->cols : wanted->rows,
+                            wanted->is_turned ? wanted->rows : wanted->cols };
+  const guint n = wanted->is_vector ? 1 : 2;
   if (!exec_tensor_file_is_readable (tensor->dtype))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                    "%s: tensor %s is in a number format that is not read: F32, BF16 and F16 are",
-                   part->file->path, name);
+                   file->path, tensor->name);
       return FALSE;
     }
-  if (is_vector || (tensor->n_dims == 2 && tensor->dims[!turned] == wanted->cols))
+  if (tensor->n_dims == n && memcmp (tensor->dims, dims, n * sizeof *dims) == 0)
     return TRUE;
-  g_autofree char *shape = shape_text (tensor);
+  g_autofree char *shape = shape_text (tensor->dims, tensor->n_dims);
+  g_autofree char *right = shape_text (dims, n);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s: tensor %s has the shape %s; the model's %s has %" G_GUINT64_FORMAT " columns",
-               part->file->path, name, shape, wanted->name, wanted->cols);
+               "%s: tensor %s has the shape %s; of this model it has %s", file->path, tensor->name,
+               shape, right);
   return FALSE;
 }
 
+/* Adds a part to a parameter. */
 static gboolean
-add_parameter (ExecWeights *self, const PlanModel *model, guint at, gint64 layer, GError **error)
+add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
 {
-  const PlanTensor wanted = plan_model_tensor (model, names[at].role, model->vocab);
-  Parameter *parameter = &self->parameters[names[at].role * self->layers + layer];
-  g_auto (GStrv) parts
-      = g_strsplit (self->is_gpt2 ? names[at].gpt2 : names[at].llama, " ", MAX_PARTS);
-  g_autofree char *number = g_strdup_printf ("%" G_GINT64_FORMAT, layer);
-  guint64 rows = 0;
-  parameter->cols = wanted.cols;
-  parameter->is_turned = self->is_gpt2 && names[at].turns;
-  for (guint i = 0; parts[i]; i++)
+  Parameter *parameter = &self->parameters[wanted->role * self->model->layers + wanted->layer];
+  const PlanSafetensor *tensor;
+  const ExecTensorFile *file = find (self, wanted->name, &tensor);
+  if (!file)
     {
-      g_auto (GStrv) pieces = g_strsplit (parts[i], "%d", 2);
-      g_autofree char *name = g_strjoinv (number, pieces);
-      if (!add_part (self, parameter, name, &wanted, error))
-        return FALSE;
-      rows += parameter->part[i].rows;
+      const PlanTensor whole = plan_model_tensor (self->model, wanted->role, self->model->vocab);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "%s: no tensor %s, which the model's %s needs", self->folder, wanted->name,
+                   whole.name);
+      return FALSE;
     }
-  if (rows == wanted.rows)
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s: the model's %s has %" G_GUINT64_FORMAT
-               " rows, and %s of this folder %" G_GUINT64_FORMAT,
-               self->folder, wanted.name, wanted.rows, parts[0] ? parts[0] : "nothing", rows);
-  return FALSE;
+  g_hash_table_add (self->read, tensor->name);
+  parameter->part[parameter->n++] = (Part){ file, tensor, wanted->rows };
+  parameter->cols = wanted->cols;
+  parameter->is_turned = wanted->is_turned;
+  return check_tensor (file, tensor, wanted, error);
 }
 
 static gboolean
-add_parameters (ExecWeights *self, const PlanModel *model, GError **error)
+add_parameters (ExecWeights *self, GError **error)
 {
-  for (guint at = 0; at < G_N_ELEMENTS (names); at++)
-    {
-      const gboolean is_in_layers = strstr (names[at].llama, "%d") != NULL;
-      if (plan_model_tensor (model, names[at].role, model->vocab).rows == 0)
-        continue;
-      for (gint64 layer = 0; layer < (is_in_layers ? model->layers : 1); layer++)
-        if (!add_parameter (self, model, at, layer, error))
-          return FALSE;
-    }
-  return TRUE;
+  const PlanSafetensor *tensor;
+  const gboolean is_gpt2 = find (self, EXEC_WEIGHT_PREFIX "wte.weight", &tensor) != NULL;
+  g_autoptr (GArray) names = exec_weight_names (self->model, is_gpt2, error);
+  for (guint i = 0; names && i < names->len; i++)
+    if (!add_part (self, &g_array_index (names, ExecWeightName, i), error))
+      return FALSE;
+  return names != NULL;
 }
 
 /* Tensors that say nothing a model here has not, by the end of their names: gpt2's triangular mask,
@@ -288,23 +223,66 @@ check_rest (const ExecWeights *self, const PlanModel *model, GError **error)
   return TRUE;
 }
 
-ExecWeights *
-exec_weights_open (const char *folder, const PlanModel *model, GError **error)
+static ExecWeights *
+open_files (const char *folder, const PlanModel *model, GError **error)
 {
   g_autoptr (ExecWeights) self = g_new0 (ExecWeights, 1);
-  const PlanSafetensor *tensor;
+  self->model = model;
   self->folder = g_strdup (folder);
   self->files = g_ptr_array_new_with_free_func ((GDestroyNotify)exec_tensor_file_free);
   self->where = g_hash_table_new (g_str_hash, g_str_equal);
   self->read = g_hash_table_new (g_str_hash, g_str_equal);
-  self->layers = model->layers;
   self->parameters = g_new0 (Parameter, PLAN_N_TENSORS * model->layers);
-  if (!add_files (self, error))
-    return NULL;
-  self->is_gpt2 = find (self, "wte.weight", &tensor) != NULL;
-  return add_parameters (self, model, error) && check_rest (self, model, error)
+  return add_files (self, error) && add_parameters (self, error) && check_rest (self, model, error)
              ? g_steal_pointer (&self)
              : NULL;
+}
+
+/* Tensors and heads must be those of this model; how it computes with them may differ. */
+static gboolean
+check_checkpoint (const ExecCheckpoint *checkpoint, const PlanModel *model, GError **error)
+{
+  g_autofree char *wanted = plan_model_print (model);
+  g_autoptr (PlanModel) stored = exec_checkpoint_model (checkpoint, error);
+  if (!stored)
+    return FALSE;
+  gboolean is_alike = stored->layers == model->layers && stored->heads == model->heads
+                      && stored->kv_heads == model->kv_heads;
+  for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
+    {
+      const PlanTensor a = plan_model_tensor (stored, role, stored->vocab);
+      const PlanTensor b = plan_model_tensor (model, role, model->vocab);
+      is_alike = is_alike && a.count == b.count && a.rows == b.rows && a.cols == b.cols;
+    }
+  if (is_alike)
+    return TRUE;
+  g_autofree char *found = plan_model_print (stored);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "the checkpoint has the weights of another model, %s, than this one, %s", found,
+               wanted);
+  return FALSE;
+}
+
+ExecWeights *
+exec_weights_of_checkpoint (ExecCheckpoint *checkpoint, const PlanModel *model, GError **error)
+{
+  g_autoptr (ExecWeights) self = g_new0 (ExecWeights, 1);
+  self->model = model;
+  self->checkpoint = checkpoint;
+  return check_checkpoint (checkpoint, model, error) ? g_steal_pointer (&self) : NULL;
+}
+
+ExecWeights *
+exec_weights_open (const char *folder, const PlanModel *model, GError **error)
+{
+  g_autofree char *manifest = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
+  if (!g_file_test (manifest, G_FILE_TEST_EXISTS))
+    return open_files (folder, model, error);
+  ExecCheckpoint *checkpoint = exec_checkpoint_open (folder, NULL, error);
+  ExecWeights *self = checkpoint ? exec_weights_of_checkpoint (checkpoint, model, error) : NULL;
+  if (checkpoint && !self)
+    g_prefix_error (error, "%s: ", folder);
+  return self;
 }
 
 /* As much of a run of elements as one part and one row hold; returns how many. */
@@ -336,11 +314,27 @@ read_run (const Parameter *parameter, guint64 first, guint64 count, float *out)
   return count;
 }
 
-void
-exec_weights_read (const ExecWeights *self, PlanTensorRole role, gint64 layer, guint64 first,
-                   guint64 count, float *out)
+/* Rows that pad a vocabulary are zero, whatever the run before had there. */
+static gboolean
+read_checkpoint (const ExecWeights *self, PlanTensorRole role, gint64 layer, guint64 first,
+                 guint64 count, float *out, GError **error)
 {
-  const Parameter *parameter = &self->parameters[role * self->layers + layer];
+  const PlanTensor tensor = plan_model_tensor (self->model, role, self->model->vocab);
+  const guint64 all = tensor.rows * tensor.cols, n = first < all ? MIN (count, all - first) : 0;
+  memset (out + n, 0, (count - n) * sizeof *out);
+  return n == 0
+         || exec_checkpoint_read (self->checkpoint, EXEC_STATE_MAIN, role, layer, first, n, out,
+                                  error);
+}
+
+gboolean
+exec_weights_read (const ExecWeights *self, PlanTensorRole role, gint64 layer, guint64 first,
+                   guint64 count, float *out, GError **error)
+{
+  if (self->checkpoint)
+    return read_checkpoint (self, role, layer, first, count, out, error);
+  const Parameter *parameter = &self->parameters[role * self->model->layers + layer];
   for (guint64 done = 0; done < count;)
     done += read_run (parameter, first + done, count - done, out + done);
+  return TRUE;
 }

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+/* By PlanRopeScaling, and then what else they are called. */
 static const struct
 {
   const char *name;
@@ -179,4 +180,34 @@ plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
     }
   return plan_model_json_real (object, theta, &self->rope.theta, error)
          && (!fraction || plan_model_json_real (object, fraction, &self->rope_fraction, error));
+}
+
+void
+plan_model_put_rope (GPtrArray *members, const PlanModel *self)
+{
+  const PlanRope *const rope = &self->rope;
+  const gboolean is_llama = rope->scaling == PLAN_ROPE_SCALING_LLAMA3;
+  const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
+  plan_model_put_real (members, "rope_theta", rope->theta);
+  if (rope->scaling == PLAN_ROPE_SCALING_NONE)
+    return;
+  g_autoptr (GPtrArray) inner = g_ptr_array_new_with_free_func (g_free);
+  plan_model_put_word (inner, "rope_type", kinds[rope->scaling].name);
+  plan_model_put_real (inner, "factor", rope->factor);
+  if (rope->original > 0 && rope->scaling != PLAN_ROPE_SCALING_DYNAMIC) /* there it is not read */
+    plan_model_put_int (inner, "original_max_position_embeddings", rope->original);
+  if (is_llama || is_yarn)
+    {
+      plan_model_put_real (inner, is_llama ? "low_freq_factor" : "beta_slow", rope->slow);
+      plan_model_put_real (inner, is_llama ? "high_freq_factor" : "beta_fast", rope->fast);
+    }
+  if (is_yarn && rope->mscale_all > 0)
+    {
+      plan_model_put_real (inner, "mscale", rope->mscale);
+      plan_model_put_real (inner, "mscale_all_dim", rope->mscale_all);
+    }
+  g_ptr_array_add (inner, NULL);
+  g_autofree char *list = g_strjoinv (", ", (char **)inner->pdata);
+  g_autofree char *object = g_strdup_printf ("{ %s }", list);
+  plan_model_put_text (members, "rope_scaling", object);
 }

@@ -12,17 +12,6 @@
 
 #include <string.h>
 
-typedef struct _Family Family;
-
-struct _Family
-{
-  const char *name; /* also the model_type */
-  const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
-  gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
-  double default_norm_eps; /* 0: as the family has it */
-  gboolean (*read_rest) (PlanModel *self, PlanModelJson *object, GError **error);
-};
-
 static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
 {
   va_list args;
@@ -33,35 +22,46 @@ static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format,
   return FALSE;
 }
 
+/* More than one name of the same: the first is written. */
+static const struct
+{
+  const char *name;
+  PlanActivation activation;
+} activations[] = {
+  { "silu", PLAN_ACTIVATION_SILU },
+  { "swish", PLAN_ACTIVATION_SILU },
+  { "gelu", PLAN_ACTIVATION_GELU },
+  { "gelu_new", PLAN_ACTIVATION_GELU_TANH },
+  { "gelu_fast", PLAN_ACTIVATION_GELU_TANH },
+  { "gelu_pytorch_tanh", PLAN_ACTIVATION_GELU_TANH },
+  { "relu", PLAN_ACTIVATION_RELU },
+  { "relu2", PLAN_ACTIVATION_RELU2 },
+  { "quick_gelu", PLAN_ACTIVATION_QUICK_GELU },
+};
+
+const char *
+plan_model_activation_name (PlanActivation activation)
+{
+  guint at = 0;
+  while (activations[at].activation != activation)
+    at++;
+  return activations[at].name;
+}
+
 static gboolean
 read_activation (PlanModel *self, PlanModelJson *object, const char *key, GError **error)
 {
-  static const struct
-  {
-    const char *name;
-    PlanActivation activation;
-  } known[] = {
-    { "silu", PLAN_ACTIVATION_SILU },
-    { "swish", PLAN_ACTIVATION_SILU },
-    { "gelu", PLAN_ACTIVATION_GELU },
-    { "gelu_new", PLAN_ACTIVATION_GELU_TANH },
-    { "gelu_fast", PLAN_ACTIVATION_GELU_TANH },
-    { "gelu_pytorch_tanh", PLAN_ACTIVATION_GELU_TANH },
-    { "relu", PLAN_ACTIVATION_RELU },
-    { "relu2", PLAN_ACTIVATION_RELU2 },
-    { "quick_gelu", PLAN_ACTIVATION_QUICK_GELU },
-  };
-  const char *names[G_N_ELEMENTS (known) + 1] = { NULL }, *name = NULL;
+  const char *names[G_N_ELEMENTS (activations) + 1] = { NULL }, *name = NULL;
   if (!plan_model_json_word (object, key, &name, error))
     return FALSE;
   if (!name)
     return TRUE;
-  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+  for (guint i = 0; i < G_N_ELEMENTS (activations); i++)
     {
-      names[i] = known[i].name;
-      if (g_str_equal (name, known[i].name))
+      names[i] = activations[i].name;
+      if (g_str_equal (name, activations[i].name))
         {
-          self->activation = known[i].activation;
+          self->activation = activations[i].activation;
           return TRUE;
         }
     }
@@ -459,7 +459,7 @@ read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
   "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", \
       "max_position_embeddings"
 
-static const Family families[] = {
+static const PlanModelFamily families[] = {
   { "llama", USUAL, "rms_norm_eps", "hidden_act", 0, 1e-6, read_llama },
   { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, read_mistral },
   { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen2 },
@@ -487,7 +487,7 @@ static const Family families[] = {
 
 /* gpt2 and mpt have their MLP four times as wide as the model unless they say otherwise. */
 static gboolean
-read_ffn (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
+read_ffn (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
   double ratio = 4;
   if (family->ffn && !g_str_equal (family->name, "gpt2"))
@@ -507,7 +507,7 @@ read_ffn (PlanModel *self, const Family *family, PlanModelJson *object, GError *
 }
 
 static gboolean
-read_heads (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
+read_heads (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
   if (!plan_model_json_size (object, family->heads, &self->heads, error))
     return FALSE;
@@ -621,7 +621,7 @@ read_quantization (PlanModelJson *object, GError **error)
 }
 
 static gboolean
-read_config (PlanModel *self, const Family *family, PlanModelJson *object, GError **error)
+read_config (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
   if (family->default_norm_eps > 0)
     self->norm_eps = family->default_norm_eps;
@@ -659,9 +659,19 @@ name_of (const char *origin)
   return g_steal_pointer (&base);
 }
 
+const PlanModelFamily *
+plan_model_family_find (const char *name)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (families); i++)
+    if (g_str_equal (families[i].name, name))
+      return &families[i];
+  return NULL;
+}
+
 /* The model with nothing but its family's defaults. */
 static PlanModel *
-begin (PlanModelJson *object, const char *origin, const Family **out_family, GError **error)
+begin (PlanModelJson *object, const char *origin, const PlanModelFamily **out_family,
+       GError **error)
 {
   const char *type = NULL;
   g_autofree char *name = name_of (origin);
@@ -675,9 +685,8 @@ begin (PlanModelJson *object, const char *origin, const Family **out_family, GEr
   PlanModel *const self = plan_model_new_family (type, name, error);
   if (!self)
     g_prefix_error (error, "model_type: ");
-  for (guint i = 0; self && i < G_N_ELEMENTS (families); i++)
-    if (g_str_equal (families[i].name, type))
-      *out_family = &families[i];
+  else
+    *out_family = plan_model_family_find (type);
   return self;
 }
 
@@ -686,7 +695,7 @@ plan_model_parse_config (const char *text, gsize length, const char *origin, GEr
 {
   if (!plan_text_check (text, length, origin, error))
     return NULL;
-  const Family *family = NULL;
+  const PlanModelFamily *family = NULL;
   g_autofree char *copy = g_strndup (text, length);
   g_autoptr (JsonParser) parser = json_parser_new_immutable ();
   JsonObject *const root = plan_json_load (parser, copy, origin, error);

@@ -41,6 +41,28 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanModelJson, plan_model_json_clear)
  */
 gboolean plan_model_json_check_rest (const PlanModelJson *self, GError **error);
 
+/* What a family calls its dimensions in a config.json. */
+typedef struct
+{
+  const char *name; /* also the model_type */
+  const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
+  gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
+  double default_norm_eps; /* 0: as the family has it */
+  gboolean (*read_rest) (PlanModel *self, PlanModelJson *object, GError **error);
+} PlanModelFamily;
+
+const PlanModelFamily *plan_model_family_find (const char *name);
+const char *plan_model_activation_name (PlanActivation activation);
+
+/* Appends a member, as text, to an object in the making. */
+void plan_model_put_int (GPtrArray *members, const char *key, gint64 value);
+void plan_model_put_real (GPtrArray *members, const char *key, double value);
+void plan_model_put_text (GPtrArray *members, const char *key, const char *json);
+void plan_model_put_word (GPtrArray *members, const char *key, const char *word);
+
+/* How rotary positions turn, as transformers of any version reads it. */
+void plan_model_put_rope (GPtrArray *members, const PlanModel *self);
+
 /* How rotary positions turn; `theta` and `fraction`, which may be NULL, are what the family calls
  * its base and the share of a head that they turn. */
 gboolean plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
+#include "planner/model/model-config-write.h"
 #include "planner/model/model.h"
 
 #include <check.h>
@@ -280,6 +281,66 @@ START_TEST (every_family_has_a_config)
         n += g_str_has_prefix (configs[i].text, begin);
       ck_assert_msg (n >= 2, "%s has %u configs", *family, n);
     }
+}
+END_TEST
+
+/* What is read of a file is what is read of the one written for it. */
+START_TEST (config_is_written)
+{
+  const char *const config = configs[_i].config;
+  g_autoptr (PlanModel) model
+      = plan_model_parse_config (config, strlen (config), "config.json", NULL);
+  g_autoptr (GError) error = NULL;
+  g_autofree char *type = g_strdup_printf ("\"model_type\": \"%s\"", model->family);
+  PlanArchitecture architecture;
+  g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
+  static const char *const families[] = { "llama", "mistral", "qwen2", "qwen3", "gpt2", NULL };
+  if (!g_strv_contains (families, model->family))
+    return;
+  ck_assert_msg (text != NULL, "%s", error ? error->message : "");
+  ck_assert_ptr_nonnull (strstr (text, type));
+  g_autoptr (PlanModel) again
+      = plan_model_parse_config (text, strlen (text), "config.json", &error);
+  g_autofree char *print = plan_model_print (again);
+  ck_assert_str_eq (print, configs[_i].text);
+}
+END_TEST
+
+/* A model goes by what it computes, not by what its family is called. */
+static const struct
+{
+  const char *spec;
+  PlanArchitecture architecture;
+  const char *message;
+} written[] = {
+#define SPEC "layers=4,hidden=8,ffn=8,heads=2,kv_heads=1,vocab=9,max_seq=64"
+  { "family=phi3," SPEC, PLAN_ARCHITECTURE_LLAMA, NULL },
+  { "family=phi3,window=8," SPEC, PLAN_ARCHITECTURE_MISTRAL, NULL },
+  { "family=llama,qkv_bias=on," SPEC, PLAN_ARCHITECTURE_QWEN2, NULL },
+  { "family=llama,qk_norm=on," SPEC, PLAN_ARCHITECTURE_QWEN3, NULL },
+  { "family=qwen2,window=8,window_from=1,window_every=2," SPEC, PLAN_ARCHITECTURE_QWEN2, NULL },
+  { "family=llama,norm=layernorm,mlp_bias=on," SPEC, PLAN_N_ARCHITECTURES,
+    "model: custom cannot be written for transformers: LlamaForCausalLM in transformers has no "
+    "norm=layernorm" },
+  { "family=gpt2,gated=on," SPEC, PLAN_N_ARCHITECTURES,
+    "GPT2LMHeadModel in transformers has no kv_heads=1, gated=on" },
+  { "family=mistral,rope_scaling=dynamic,rope_factor=2,rope_original=8," SPEC, PLAN_N_ARCHITECTURES,
+    "MistralForCausalLM in transformers has no rope_original=8" },
+  { "family=mixtral," SPEC, PLAN_N_ARCHITECTURES,
+    "LlamaForCausalLM in transformers has no experts=8, topk=2" },
+};
+
+START_TEST (model_is_written_as_what_it_is)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (written[_i].spec, &error);
+  PlanArchitecture architecture = PLAN_N_ARCHITECTURES;
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+  g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
+  ck_assert_int_eq (architecture, written[_i].architecture);
+  ck_assert_int_eq (text != NULL, written[_i].message == NULL);
+  ck_assert_msg (text || strstr (error->message, written[_i].message), "%s",
+                 error ? error->message : "");
 }
 END_TEST
 
@@ -569,6 +630,8 @@ main (void)
   tcase_add_loop_test (tcase, published_files_pass, 0, (int)G_N_ELEMENTS (published));
   tcase_add_loop_test (tcase, config_of_family, 0, G_N_ELEMENTS (configs));
   tcase_add_test (tcase, every_family_has_a_config);
+  tcase_add_loop_test (tcase, config_is_written, 0, G_N_ELEMENTS (configs));
+  tcase_add_loop_test (tcase, model_is_written_as_what_it_is, 0, G_N_ELEMENTS (written));
   tcase_add_loop_test (tcase, refuses_config, 0, G_N_ELEMENTS (bad_configs));
   tcase_add_loop_test (tcase, refuses_text, 0, G_N_ELEMENTS (bad_texts));
   tcase_add_test (tcase, refuses_deep_nesting);

@@ -3,12 +3,14 @@
 
 #include "exec/number/number.h"
 #include "exec/walk/data.h"
+#include "exec/walk/export.h"
 #include "exec/walk/tensor-file.h"
 #include "exec/walk/weights.h"
 #include "planner/base/error.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
+#include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,16 +24,25 @@ make_folder (void)
 }
 
 static void
-remove_folder (void)
+remove_all (const char *path)
 {
-  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
   const char *name;
   while (dir && (name = g_dir_read_name (dir)))
     {
-      g_autofree char *path = g_build_filename (folder, name, NULL);
-      g_unlink (path);
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        remove_all (inner);
+      else
+        g_unlink (inner);
     }
-  g_rmdir (folder);
+  g_rmdir (path);
+}
+
+static void
+remove_folder (void)
+{
+  remove_all (folder);
   g_free (folder);
 }
 
@@ -124,7 +135,8 @@ check (const ExecWeights *weights, PlanTensorRole role, guint count, const float
   for (guint piece = 1; piece <= count; piece++)
     {
       for (guint at = 0; at < count; at += piece)
-        exec_weights_read (weights, role, 0, at, MIN (piece, count - at), got + at);
+        ck_assert (
+            exec_weights_read (weights, role, 0, at, MIN (piece, count - at), got + at, NULL));
       for (guint i = 0; i < count; i++)
         ck_assert_msg (got[i] == want[i], "role %d: element %u is %g, not %g", role, i,
                        (double)got[i], (double)want[i]);
@@ -166,17 +178,14 @@ START_TEST (llama_is_read)
 END_TEST
 
 /* Conv1D keeps [inputs, outputs]. */
-START_TEST (gpt2_is_read)
+static void
+write_gpt2 (const char *prefix)
 {
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanModel) model = plan_model_new (GPT2, &error);
   static const char *const vectors[]
       = { "h.0.ln_1.weight", "h.0.ln_1.bias",      "h.0.attn.c_proj.bias",
           "h.0.ln_2.weight", "h.0.ln_2.bias",      "ln_f.weight",
           "ln_f.bias",       "h.0.mlp.c_proj.bias" };
-  const char *prefix = _i ? "transformer." : "";
   File file;
-  float want[48];
   file_begin (&file);
 #define ADD(name, ...) \
   G_STMT_START \
@@ -196,6 +205,14 @@ START_TEST (gpt2_is_read)
   for (guint i = 0; i < G_N_ELEMENTS (vectors); i++)
     ADD (vectors[i], 9 + i, 4, 0);
   file_end (&file, "model.safetensors");
+}
+
+START_TEST (gpt2_is_read)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanModel) model = plan_model_new (GPT2, &error);
+  float want[48];
+  write_gpt2 (_i ? "transformer." : "");
   g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, &error);
   ck_assert_msg (weights != NULL, "%s", error ? error->message : "");
   check_stacked (weights, PLAN_TENSOR_POSITIONS, 4, 1, (const guint[][2]){ { 2, 8 } });
@@ -208,6 +225,139 @@ START_TEST (gpt2_is_read)
     for (guint col = 0; col < 3; col++)
       want[3 * row + col] = element (8, col, row);
   check (weights, PLAN_TENSOR_DOWN, 12, want);
+}
+END_TEST
+
+/* --- out again ----------------------------------------------------------------------------- */
+
+/* The tensors of a folder as the format says, by names: "FORMAT SHAPE BYTES"; of each also the file
+ * that it is in. */
+static GHashTable *
+read_folder (const char *path, GHashTable *files)
+{
+  GHashTable *found = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *file;
+  while ((file = g_dir_read_name (dir)))
+    {
+      g_autofree char *full = g_build_filename (path, file, NULL), *bytes = NULL;
+      g_autoptr (JsonParser) parser = json_parser_new ();
+      guint64 length;
+      gsize size;
+      if (!g_str_has_suffix (file, ".safetensors"))
+        continue;
+      ck_assert (g_file_get_contents (full, &bytes, &size, NULL));
+      memcpy (&length, bytes, 8);
+      ck_assert (json_parser_load_from_data (parser, bytes + 8, (gssize)length, NULL));
+      JsonObject *root = json_node_get_object (json_parser_get_root (parser));
+      ck_assert_str_eq (json_object_get_string_member (
+                            json_object_get_object_member (root, "__metadata__"), "format"),
+                        "pt");
+      json_object_remove_member (root, "__metadata__");
+      g_autoptr (GList) names = json_object_get_members (root);
+      for (GList *at = names; at; at = at->next)
+        {
+          JsonObject *tensor = json_object_get_object_member (root, at->data);
+          JsonArray *offsets = json_object_get_array_member (tensor, "data_offsets");
+          const gint64 begin = json_array_get_int_element (offsets, 0);
+          const gint64 end = json_array_get_int_element (offsets, 1);
+          g_autofree char *shape = json_to_string (json_object_get_member (tensor, "shape"), FALSE);
+          g_autofree char *data
+              = g_base64_encode ((guchar *)bytes + 8 + length + begin, (gsize)(end - begin));
+          char *all
+              = g_strjoin (" ", json_object_get_string_member (tensor, "dtype"), shape, data, NULL);
+          ck_assert_uint_le ((gsize)end, size - 8 - length);
+          ck_assert (g_hash_table_insert (found, g_strdup (at->data), all));
+          g_hash_table_insert (files, g_strdup (at->data), g_strdup (file));
+        }
+    }
+  return found;
+}
+
+/* Where there is more than one file the index has each tensor's. */
+static void
+check_index (const char *path, GHashTable *files, gboolean is_divided)
+{
+  g_autofree char *index = g_build_filename (path, "model.safetensors.index.json", NULL);
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  GHashTableIter iter;
+  gpointer name, file;
+  ck_assert_int_eq (json_parser_load_from_file (parser, index, NULL), is_divided);
+  JsonObject *map = is_divided ? json_object_get_object_member (
+                        json_node_get_object (json_parser_get_root (parser)), "weight_map")
+                               : NULL;
+  g_hash_table_iter_init (&iter, files);
+  while (g_hash_table_iter_next (&iter, &name, &file))
+    ck_assert_str_eq (map ? json_object_get_string_member (map, name) : "model.safetensors", file);
+  ck_assert_uint_eq (map ? json_object_get_size (map) : g_hash_table_size (files),
+                     g_hash_table_size (files));
+}
+
+/* The files that were read are written again, whether to one file or to several. */
+START_TEST (what_is_read_is_written)
+{
+  const gboolean is_gpt2 = _i % 2, is_divided = _i / 2;
+  g_autoptr (PlanModel) model = plan_model_new (is_gpt2 ? GPT2 : LLAMA, NULL);
+  g_autofree char *out = g_build_filename (folder, "out", NULL);
+  g_autoptr (GHashTable) before = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  g_autoptr (GHashTable) after = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  g_autoptr (GError) error = NULL;
+  ExecExported done;
+  if (is_gpt2)
+    write_gpt2 ("transformer.");
+  else
+    write_llama (PLAN_DTYPE_FP32, 5);
+  g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, NULL);
+  ck_assert_msg (
+      exec_export_hf (weights, model, PLAN_DTYPE_FP32, is_divided ? 100 : 5000, out, &done, &error),
+      "%s", error ? error->message : "");
+  g_autoptr (GHashTable) wanted = read_folder (folder, before);
+  g_autoptr (GHashTable) found = read_folder (out, after);
+  GHashTableIter iter;
+  gpointer name, value;
+  g_hash_table_iter_init (&iter, wanted);
+  while (g_hash_table_iter_next (&iter, &name, &value))
+    {
+      ck_assert_msg (g_hash_table_contains (found, name), "no %s", (char *)name);
+      ck_assert_str_eq (g_hash_table_lookup (found, name), value);
+    }
+  ck_assert_uint_eq (g_hash_table_size (found), g_hash_table_size (wanted));
+  ck_assert_uint_eq (done.tensors, g_hash_table_size (wanted));
+  ck_assert_int_eq (done.files > 1, is_divided);
+  check_index (out, after, is_divided);
+}
+END_TEST
+
+/* Nothing is left of what could not be written: a number that halves do not have. */
+START_TEST (halves_that_overflow_are_refused)
+{
+  g_autoptr (PlanModel) model = plan_model_new (LLAMA, NULL);
+  g_autofree char *out = g_build_filename (folder, "out", NULL);
+  g_autoptr (GError) error = NULL;
+  ExecExported done;
+  File file;
+  write_llama (PLAN_DTYPE_FP32, 5);
+  g_autofree char *path = g_build_filename (folder, "model-00002-of-00002.safetensors", NULL);
+  g_unlink (path);
+  file_begin (&file);
+  add (&file, "model.layers.0.post_attention_layernorm.weight", PLAN_DTYPE_FP32, 7, 4, 0);
+  add (&file, "model.layers.0.mlp.gate_proj.weight", PLAN_DTYPE_FP32, 8, 3, 4);
+  add (&file, "model.layers.0.mlp.up_proj.weight", PLAN_DTYPE_FP32, 9, 3, 4);
+  add (&file, "model.layers.0.mlp.down_proj.weight", PLAN_DTYPE_FP32, 10, 4, 3);
+  add (&file, "model.norm.weight", PLAN_DTYPE_FP32, 655, 4, 0); /* 65500, ..., 65530 */
+  add (&file, "lm_head.weight", PLAN_DTYPE_FP32, 12, 5, 4);
+  file_end (&file, "model-00002-of-00002.safetensors");
+  g_autoptr (ExecWeights) weights = exec_weights_open (folder, model, NULL);
+  ck_assert (!exec_export_hf (weights, model, PLAN_DTYPE_FP16, 5000, out, &done, &error));
+  ck_assert_str_eq (error->message,
+                    "model.norm.weight has the number 65520, and fp16 none beyond 65504: bf16 and "
+                    "fp32 have");
+  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  guint left = 0;
+  while (g_dir_read_name (dir))
+    left++;
+  ck_assert_uint_eq (left, 2);
+  ck_assert (exec_export_hf (weights, model, PLAN_DTYPE_BF16, 5000, out, &done, NULL));
 }
 END_TEST
 
@@ -232,9 +382,9 @@ START_TEST (other_models_are_refused)
   assert_refused (
       deeper,
       "no tensor model.layers.1.input_layernorm.weight, which the model's attention_norm needs");
-  assert_refused (wider, "has the shape [5, 4]; the model's embedding has 6 columns");
+  assert_refused (wider, "has the shape [5, 4]; of this model it has [5, 6]");
   write_llama (PLAN_DTYPE_FP32, 7);
-  assert_refused (model, "the model's embedding has 5 rows");
+  assert_refused (model, "embed_tokens.weight has the shape [7, 4]; of this model it has [5, 4]");
   write_llama (PLAN_DTYPE_I32, 5);
   assert_refused (model, "is in a number format that is not read: F32, BF16 and F16 are");
   write_llama (PLAN_DTYPE_FP32, 5);
@@ -309,6 +459,8 @@ main (void)
   tcase_add_checked_fixture (tcase, make_folder, remove_folder);
   tcase_add_loop_test (tcase, llama_is_read, 0, 3);
   tcase_add_loop_test (tcase, gpt2_is_read, 0, 2);
+  tcase_add_loop_test (tcase, what_is_read_is_written, 0, 4);
+  tcase_add_test (tcase, halves_that_overflow_are_refused);
   tcase_add_test (tcase, other_models_are_refused);
   tcase_add_loop_test (tcase, tensors_that_nothing_reads_are_refused, 0, 4);
   tcase_add_test (tcase, random_ones_are_of_their_place);

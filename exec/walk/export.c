@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The layout of save_pretrained in transformers: names of files, the index of several, and the
+ * metadata without which it refuses to read one. */
+#include "config.h"
+
+#include "exec/walk/export.h"
+
+#include "exec/number/number.h"
+#include "exec/walk/weight-names.h"
+#include "exec/walk/writer.h"
+#include "planner/base/error.h"
+#include "planner/model/safetensors.h"
+
+#include <errno.h>
+#include <glib/gstdio.h>
+#include <math.h>
+#include <string.h>
+
+/* Elements read at once of a tensor that lies as it is written. */
+#define BLOCK (G_GUINT64_CONSTANT (1) << 20)
+
+/* From here on halves round to infinity. */
+#define FP16_END 65520.0f
+
+typedef struct
+{
+  const ExecWeights *weights;
+  const GArray *names; /* ExecWeightName */
+  PlanDtype dtype;
+  guint64 shard_bytes;
+  char *folder;
+  GPtrArray *written; /* paths of files, for whoever has to remove them */
+  guint *files;       /* by tensor, from 0 */
+  guint n_files;
+  guint64 bytes;
+} Export;
+
+static const ExecWeightName *
+name_at (const Export *self, guint at)
+{
+  return &g_array_index (self->names, ExecWeightName, at);
+}
+
+static guint64
+bytes_of (const Export *self, guint at)
+{
+  return plan_dtype_bytes (self->dtype, name_at (self, at)->rows * name_at (self, at)->cols);
+}
+
+/* Tensors in their order, as many to a file as fit. */
+static void
+divide (Export *self)
+{
+  guint64 used = 0;
+  self->n_files = 1;
+  for (guint i = 0; i < self->names->len; i++)
+    {
+      const guint64 bytes = bytes_of (self, i);
+      if (used > 0 && used + bytes > self->shard_bytes)
+        {
+          self->n_files++;
+          used = 0;
+        }
+      self->files[i] = self->n_files - 1;
+      used += bytes;
+      self->bytes += bytes;
+    }
+}
+
+static char *
+file_name (const Export *self, guint file)
+{
+  return self->n_files == 1
+             ? g_strdup ("model.safetensors")
+             : g_strdup_printf ("model-%05u-of-%05u.safetensors", file + 1, self->n_files);
+}
+
+/* --- one file ------------------------------------------------------------------------------ */
+
+static gboolean
+begin_file (Export *self, const char *name, ExecWriter *writer, GError **error)
+{
+  char *path = g_build_filename (self->folder, name, NULL);
+  g_ptr_array_add (self->written, path);
+  return exec_writer_open (writer, path, FALSE, error);
+}
+
+static gboolean
+write_text (Export *self, const char *name, const char *text, GError **error)
+{
+  g_auto (ExecWriter) writer = { .fd = -1 };
+  return begin_file (self, name, &writer, error)
+         && exec_writer_put (&writer, text, strlen (text), error)
+         && exec_writer_close (&writer, error);
+}
+
+/* Padded so that data is aligned. */
+static GString *
+header_of (const Export *self, guint begin, guint end)
+{
+  GString *text = g_string_new ("{\"__metadata__\":{\"format\":\"pt\"}");
+  guint64 at = 0;
+  for (guint i = begin; i < end; i++)
+    {
+      const ExecWeightName *name = name_at (self, i);
+      const guint64 rows = name->is_turned ? name->cols : name->rows;
+      const guint64 cols = name->is_turned ? name->rows : name->cols;
+      g_string_append_printf (text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT,
+                              name->name, plan_safetensors_dtype_name (self->dtype), rows);
+      if (!name->is_vector)
+        g_string_append_printf (text, ",%" G_GUINT64_FORMAT, cols);
+      g_string_append_printf (text,
+                              "],\"data_offsets\":[%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT "]}",
+                              at, at + bytes_of (self, i));
+      at += bytes_of (self, i);
+    }
+  g_string_append_c (text, '}');
+  while (text->len % 8 != 0)
+    g_string_append_c (text, ' ');
+  return text;
+}
+
+static gboolean
+put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, const float *values,
+            guint64 n, guint8 *narrow, GError **error)
+{
+  for (guint64 i = 0; self->dtype == PLAN_DTYPE_FP16 && i < n; i++)
+    if (isfinite (values[i]) && fabsf (values[i]) >= FP16_END)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "%s has the number %g, and fp16 none beyond 65504: bf16 and fp32 have",
+                     name->name, (double)values[i]);
+        return FALSE;
+      }
+  exec_number_narrow (narrow, self->dtype, values, n);
+  return exec_writer_put (writer, narrow, plan_dtype_bytes (self->dtype, n), error);
+}
+
+/* The columns of a matrix one after the other. */
+static gboolean
+put_turned (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+{
+  const guint64 rows = name->rows, cols = name->cols;
+  g_autofree float *values = g_new (float, rows *cols);
+  g_autofree float *column = g_new (float, rows);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, rows));
+  if (!exec_weights_read (self->weights, name->role, name->layer, name->first_row * cols,
+                          rows * cols, values, error))
+    return FALSE;
+  for (guint64 c = 0; c < cols; c++)
+    {
+      for (guint64 r = 0; r < rows; r++)
+        column[r] = values[r * cols + c];
+      if (!put_values (self, writer, name, column, rows, narrow, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+{
+  const guint64 all = name->rows * name->cols, block = MIN (all, BLOCK);
+  if (name->is_turned)
+    return put_turned (self, writer, name, error);
+  g_autofree float *values = g_new (float, block);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, block));
+  for (guint64 at = 0, n; at < all; at += n)
+    {
+      n = MIN (block, all - at);
+      if (!exec_weights_read (self->weights, name->role, name->layer,
+                              name->first_row * name->cols + at, n, values, error)
+          || !put_values (self, writer, name, values, n, narrow, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* The tensors from `begin` on that are in the same file; the next one is left in `out_end`. */
+static gboolean
+write_file (Export *self, guint begin, guint *out_end, GError **error)
+{
+  g_auto (ExecWriter) writer = { .fd = -1 };
+  g_autofree char *name = file_name (self, self->files[begin]);
+  guint end = begin;
+  while (end < self->names->len && self->files[end] == self->files[begin])
+    end++;
+  g_autoptr (GString) header = header_of (self, begin, end);
+  const guint64 length = GUINT64_TO_LE ((guint64)header->len);
+  gboolean ok = begin_file (self, name, &writer, error)
+                && exec_writer_put (&writer, &length, sizeof length, error)
+                && exec_writer_put (&writer, header->str, header->len, error);
+  for (guint i = begin; ok && i < end; i++)
+    ok = put_tensor (self, &writer, name_at (self, i), error);
+  *out_end = end;
+  return ok && exec_writer_close (&writer, error);
+}
+
+/* --- all of them --------------------------------------------------------------------------- */
+
+/* Which file a tensor is in. */
+static gboolean
+write_index (Export *self, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  g_string_printf (
+      text, "{\n  \"metadata\": { \"total_size\": %" G_GUINT64_FORMAT " },\n  \"weight_map\": {",
+      self->bytes);
+  for (guint i = 0; i < self->names->len; i++)
+    {
+      g_autofree char *file = file_name (self, self->files[i]);
+      g_string_append_printf (text, "%s\n    \"%s\": \"%s\"", i ? "," : "", name_at (self, i)->name,
+                              file);
+    }
+  g_string_append (text, "\n  }\n}\n");
+  return write_text (self, "model.safetensors.index.json", text->str, error);
+}
+
+static gboolean
+write_files (Export *self, const char *config, GError **error)
+{
+  for (guint at = 0; at < self->names->len;)
+    if (!write_file (self, at, &at, error))
+      return FALSE;
+  return (self->n_files == 1 || write_index (self, error))
+         && write_text (self, "config.json", config, error)
+         && exec_writer_sync_folder (self->folder, error);
+}
+
+gboolean
+exec_export_check (const char *folder, GError **error)
+{
+  g_autoptr (GDir) dir = g_dir_open (folder, 0, NULL);
+  if (dir ? !g_dir_read_name (dir) : !g_file_test (folder, G_FILE_TEST_EXISTS))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: is there already and no empty folder: give another one", folder);
+  return FALSE;
+}
+
+/* Writes beside the folder and names it last. */
+static gboolean
+write_folder (Export *self, const char *config, const char *folder, GError **error)
+{
+  g_autofree char *parent = g_path_get_dirname (folder);
+  self->folder = g_strconcat (folder, ".part-XXXXXX", NULL);
+  if (!g_mkdtemp_full (self->folder, 0777))
+    return exec_writer_fail (folder, error);
+  gboolean ok = write_files (self, config, error);
+  if (ok && g_rename (self->folder, folder) != 0)
+    ok = exec_writer_fail (folder, error);
+  for (guint i = 0; !ok && i < self->written->len; i++)
+    g_unlink (self->written->pdata[i]);
+  if (!ok)
+    g_rmdir (self->folder);
+  return ok && exec_writer_sync_folder (parent, error);
+}
+
+gboolean
+exec_export_hf (const ExecWeights *weights, const PlanModel *model, PlanDtype dtype,
+                guint64 shard_bytes, const char *folder, ExecExported *out_exported, GError **error)
+{
+  PlanArchitecture architecture;
+  g_autofree char *config = plan_model_print_config (model, dtype, &architecture, error);
+  g_autoptr (GArray) names
+      = config ? exec_weight_names (model, architecture == PLAN_ARCHITECTURE_GPT2, error) : NULL;
+  if (!names || !exec_export_check (folder, error))
+    return FALSE;
+  Export self = { .weights = weights,
+                  .names = names,
+                  .dtype = dtype,
+                  .shard_bytes = shard_bytes,
+                  .written = g_ptr_array_new_with_free_func (g_free),
+                  .files = g_new0 (guint, names->len) };
+  divide (&self);
+  const gboolean ok = write_folder (&self, config, folder, error);
+  *out_exported = (ExecExported){ architecture, names->len, self.n_files, self.bytes };
+  g_ptr_array_unref (self.written);
+  g_free (self.files);
+  g_free (self.folder);
+  return ok;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inverse of model-config.c. What is written is read again and compared, so that a model is
+ * written as what it is or not at all. */
+#include "config.h"
+
+#include "planner/model/model-config-write.h"
+
+#include "planner/base/error.h"
+#include "planner/base/units.h"
+#include "planner/model/model-private.h"
+
+#include <string.h>
+
+static const struct
+{
+  const char *type, *class;
+} architectures[] = {
+#define X(id, type, class) [PLAN_ARCHITECTURE_##id] = { type, class },
+  PLAN_ARCHITECTURE_LIST (X)
+#undef X
+};
+
+const char *
+plan_architecture_class (PlanArchitecture architecture)
+{
+  return architectures[architecture].class;
+}
+
+void
+plan_model_put_text (GPtrArray *members, const char *key, const char *json)
+{
+  g_ptr_array_add (members, g_strdup_printf ("\"%s\": %s", key, json));
+}
+
+void
+plan_model_put_int (GPtrArray *members, const char *key, gint64 value)
+{
+  g_ptr_array_add (members, g_strdup_printf ("\"%s\": %" G_GINT64_FORMAT, key, value));
+}
+
+/* Python reads a number without point or exponent as a whole one, which transformers warns of. */
+void
+plan_model_put_real (GPtrArray *members, const char *key, double value)
+{
+  g_autofree char *digits = plan_units_format_real (value);
+  g_ptr_array_add (
+      members, g_strdup_printf ("\"%s\": %s%s", key, digits, strpbrk (digits, ".e") ? "" : ".0"));
+}
+
+void
+plan_model_put_word (GPtrArray *members, const char *key, const char *word)
+{
+  g_ptr_array_add (members, g_strdup_printf ("\"%s\": \"%s\"", key, word));
+}
+
+static void
+put_flag (GPtrArray *members, const char *key, gboolean value)
+{
+  plan_model_put_text (members, key, value ? "true" : "false");
+}
+
+/* Null: a window is none. */
+static void
+put_window (GPtrArray *members, const PlanModel *self)
+{
+  if (self->window > 0)
+    plan_model_put_int (members, "sliding_window", self->window);
+  else
+    plan_model_put_text (members, "sliding_window", "null");
+}
+
+/* Qwen's, and a word for each layer where they alternate. */
+static void
+put_late_window (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "use_sliding_window", self->window > 0);
+  put_window (members, self);
+  plan_model_put_int (members, "max_window_layers",
+                      self->window > 0 ? self->window_from : self->layers);
+  if (self->window == 0 || self->window_every == 1)
+    return;
+  g_autoptr (GString) types = g_string_new ("[");
+  for (gint64 i = 0; i < self->layers; i++)
+    {
+      const gboolean slides
+          = i >= self->window_from && (i - self->window_from) % self->window_every == 0;
+      g_string_append_printf (types, "%s\"%s_attention\"", i ? ", " : "",
+                              slides ? "sliding" : "full");
+    }
+  g_string_append_c (types, ']');
+  plan_model_put_text (members, "layer_types", types->str);
+}
+
+/* What an architecture has of its own. */
+static void
+put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
+{
+  switch (architecture)
+    {
+    case PLAN_ARCHITECTURE_LLAMA:
+      put_flag (members, "attention_bias", self->qkv_bias);
+      put_flag (members, "mlp_bias", self->mlp_bias);
+      break;
+    case PLAN_ARCHITECTURE_MISTRAL:
+      put_window (members, self);
+      break;
+    case PLAN_ARCHITECTURE_QWEN3:
+      put_flag (members, "attention_bias", self->qkv_bias);
+      put_late_window (members, self);
+      break;
+    case PLAN_ARCHITECTURE_QWEN2:
+      put_late_window (members, self);
+      break;
+    case PLAN_ARCHITECTURE_GPT2: /* dropout that this program does not run */
+      plan_model_put_real (members, "attn_pdrop", 0);
+      plan_model_put_real (members, "embd_pdrop", 0);
+      plan_model_put_real (members, "resid_pdrop", 0);
+      break;
+    case PLAN_N_ARCHITECTURES:
+      break;
+    }
+}
+
+static const char *
+torch_dtype (PlanDtype dtype)
+{
+  return dtype == PLAN_DTYPE_BF16 ? "bfloat16" : dtype == PLAN_DTYPE_FP16 ? "float16" : "float32";
+}
+
+/* Of tokens nothing is known here: null keeps transformers from assuming an end of text. */
+static char *
+print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
+{
+  const PlanModelFamily *family = plan_model_family_find (architectures[architecture].type);
+  g_autoptr (GPtrArray) members = g_ptr_array_new_with_free_func (g_free);
+  g_autofree char *classes = g_strdup_printf ("[\"%s\"]", architectures[architecture].class);
+  plan_model_put_text (members, "architectures", classes);
+  plan_model_put_word (members, "model_type", family->name);
+  plan_model_put_int (members, "vocab_size", self->vocab);
+  plan_model_put_int (members, family->hidden, self->hidden);
+  plan_model_put_int (members, family->layers, self->layers);
+  plan_model_put_int (members, family->ffn, self->ffn);
+  plan_model_put_int (members, family->heads, self->heads);
+  if (architecture != PLAN_ARCHITECTURE_GPT2)
+    {
+      plan_model_put_int (members, "num_key_value_heads", self->kv_heads);
+      plan_model_put_int (members, "head_dim", self->head_dim);
+    }
+  plan_model_put_int (members, family->max_seq, self->max_seq);
+  plan_model_put_word (members, family->activation, plan_model_activation_name (self->activation));
+  plan_model_put_real (members, family->norm_eps, self->norm_eps);
+  put_flag (members, "tie_word_embeddings", self->tied_embeddings);
+  if (architecture != PLAN_ARCHITECTURE_GPT2)
+    plan_model_put_rope (members, self);
+  put_rest (members, self, architecture);
+  plan_model_put_text (members, "bos_token_id", "null");
+  plan_model_put_text (members, "eos_token_id", "null");
+  plan_model_put_word (members, "torch_dtype", torch_dtype (dtype));
+  g_ptr_array_add (members, NULL);
+  g_autofree char *list = g_strjoinv (",\n  ", (char **)members->pdata);
+  return g_strdup_printf ("{\n  %s\n}\n", list);
+}
+
+/* What of a model the text of another one does not say, as "KEY=VALUE, ..."; NULL: nothing. */
+static char *
+find_lost (const PlanModel *self, const PlanModel *read)
+{
+  g_autoptr (GString) lost = g_string_new (NULL);
+  guint n;
+  const PlanModelKey *keys = plan_model_keys (&n);
+  for (guint i = 0; i < n; i++)
+    {
+      g_autofree char *ours = plan_model_print_key (self, i);
+      g_autofree char *theirs = plan_model_print_key (read, i);
+      if ((plan_model_key_matters (self, i) || plan_model_key_matters (read, i))
+          && !g_str_equal (ours, theirs))
+        g_string_append_printf (lost, "%s%s=%s", lost->len ? ", " : "", keys[i].name, ours);
+    }
+  return lost->len ? g_string_free (g_steal_pointer (&lost), FALSE) : NULL;
+}
+
+/* NULL where it would be another model. */
+static char *
+try_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype, GError **error)
+{
+  g_autofree char *text = print_as (self, architecture, dtype);
+  g_autoptr (PlanModel) read
+      = plan_model_parse_config (text, strlen (text), architectures[architecture].type, error);
+  g_autofree char *lost = read ? find_lost (self, read) : NULL;
+  if (read && !lost)
+    return g_steal_pointer (&text);
+  if (lost)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "%s in transformers has no %s",
+                 architectures[architecture].class, lost);
+  return NULL;
+}
+
+char *
+plan_model_print_config (const PlanModel *self, PlanDtype dtype, PlanArchitecture *out_architecture,
+                         GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  guint own = 0;
+  while (own < PLAN_N_ARCHITECTURES && !g_str_equal (architectures[own].type, self->family))
+    own++;
+  const guint first = own % PLAN_N_ARCHITECTURES;
+  for (guint i = 0; i <= PLAN_N_ARCHITECTURES; i++)
+    {
+      const PlanArchitecture at = (PlanArchitecture)(i == 0 ? first : i - 1);
+      char *text = i > 0 && at == first ? NULL : try_as (self, at, dtype, i == 0 ? &why : NULL);
+      if (!text)
+        continue;
+      *out_architecture = at;
+      return text;
+    }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "model: %s cannot be written for transformers: %s", self->name, why->message);
+  return NULL;
+}

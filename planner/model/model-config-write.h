@@ -1,0 +1,31 @@
+/* A model as a config.json that transformers reads. */
+#pragma once
+#include "planner/base/dtype.h"
+#include "planner/model/model.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+/* Classes of transformers whose folders are written. X (ID, "model_type", "class") */
+#define PLAN_ARCHITECTURE_LIST(X) \
+  X (LLAMA, "llama", "LlamaForCausalLM") \
+  X (MISTRAL, "mistral", "MistralForCausalLM") \
+  X (QWEN2, "qwen2", "Qwen2ForCausalLM") \
+  X (QWEN3, "qwen3", "Qwen3ForCausalLM") \
+  X (GPT2, "gpt2", "GPT2LMHeadModel")
+
+typedef enum
+{
+#define X(id, ...) PLAN_ARCHITECTURE_##id,
+  PLAN_ARCHITECTURE_LIST (X)
+#undef X
+      PLAN_N_ARCHITECTURES
+} PlanArchitecture;
+
+const char *plan_architecture_class (PlanArchitecture architecture);
+
+/* The text, for weights stored in that format, and the class that it is of: that of the model's
+ * family, or the first whose file, read again, is this model. UNSUPPORTED where none is. */
+char *plan_model_print_config (const PlanModel *self, PlanDtype dtype,
+                               PlanArchitecture *out_architecture, GError **error);
+
+G_END_DECLS

@@ -1,0 +1,108 @@
+# Compares a folder that export has written with the checkpoint that it is of, element by element, by what the formats
+# and transformers' modules say: it shares nothing with the program. Usage: export-files.py CHECKPOINT FOLDER
+import array
+import glob
+import json
+import re
+import struct
+import sys
+
+SIZES = {"F32": 4, "BF16": 2, "F16": 2}
+
+
+def tensors(path):
+    """{name: (format, shape, bytes)} of a safetensors file."""
+    data = open(path, "rb").read()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    for name, entry in json.loads(data[8:end]).items():
+        if name != "__metadata__":
+            begin, behind = entry["data_offsets"]
+            yield name, (entry["dtype"], entry["shape"], data[end + begin:end + behind])
+
+
+def words(form, data):
+    """Elements as the bits of fp32."""
+    if form == "F32":
+        return list(array.array("I", data))
+    if form == "BF16":
+        return [bits << 16 for bits in array.array("H", data)]
+    return list(array.array("I", array.array("f", struct.unpack("<%de" % (len(data) // 2), data)).tobytes()))
+
+
+def narrow(form, bits):
+    """What a format keeps of fp32, to nearest even, as its bits."""
+    if form == "F32":
+        return bits
+    if form == "BF16":
+        return bits + 0x7FFF + (bits >> 16 & 1) >> 16
+    return struct.unpack("<H", struct.pack("<e", struct.unpack("<f", struct.pack("<I", bits))[0]))[0]
+
+
+def main_weights(checkpoint):
+    """{(parameter, layer): elements} of a checkpoint, put together from the pieces of all ranks."""
+    folder = next((line[7:].strip() for line in open(checkpoint + "/manifest") if line.startswith("folder=")))
+    pieces = {}
+    for path in glob.glob("%s/%s/rank-*.safetensors" % (checkpoint, folder)):
+        for name, (form, _, data) in tensors(path):
+            state, parameter, layer, first = name.split("/")
+            if state == "main":
+                pieces.setdefault((parameter, int(layer)), []).append((int(first), words(form, data)))
+    whole = {}
+    for key, parts in pieces.items():
+        whole[key] = []
+        for first, values in sorted(parts):
+            assert first == len(whole[key]), (key, first)
+            whole[key] += values
+    return whole
+
+
+def where(name, config):
+    """Parameter, layer, first row, rows and whether it is the other way round in the file."""
+    layer = re.search(r"\.(\d+)\.", name)
+    layer = int(layer.group(1)) if layer else 0
+    end = name.rsplit(".", 2)[-2:]
+    if config["model_type"] == "gpt2":
+        if end[0] in ("wte", "wpe", "ln_f", "lm_head"):
+            ours = {"wte": "embedding", "wpe": "positions", "ln_f": "final_norm", "lm_head": "output"}[end[0]]
+        else:
+            inner = ".".join(name.split(".")[3:-1])
+            ours = {"ln_1": "attention_norm", "ln_2": "mlp_norm", "attn.c_attn": "qkv", "attn.c_proj": "proj",
+                    "mlp.c_fc": "gate_up", "mlp.c_proj": "down"}[inner]
+        turned = end[0].startswith("c_") and end[1] == "weight"
+        return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, turned
+    q, kv = config["num_attention_heads"] * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
+    ffn = config["intermediate_size"]
+    ours, first, rows = {
+        "embed_tokens": ("embedding", 0, None), "input_layernorm": ("attention_norm", 0, None),
+        "q_proj": ("qkv", 0, q), "k_proj": ("qkv", q, kv), "v_proj": ("qkv", q + kv, kv),
+        "q_norm": ("q_norm", 0, None), "k_norm": ("k_norm", 0, None), "o_proj": ("proj", 0, None),
+        "post_attention_layernorm": ("mlp_norm", 0, None), "gate_proj": ("gate_up", 0, ffn),
+        "up_proj": ("gate_up", ffn, ffn), "down_proj": ("down", 0, None), "norm": ("final_norm", 0, None),
+        "lm_head": ("output", 0, None)}[end[0]]
+    return ours + ("_bias" if end[1] == "bias" else ""), layer, first, rows, False
+
+
+def compare(checkpoint, folder):
+    config = json.load(open(folder + "/config.json"))
+    weights, seen, n = main_weights(checkpoint), {}, 0
+    for path in sorted(glob.glob(folder + "/*.safetensors")):
+        for name, (form, shape, data) in tensors(path):
+            ours, layer, first, rows, turned = where(name, config)
+            key = ours, layer
+            cols = 1 if len(shape) == 1 else shape[0] if turned else shape[1]
+            count = len(data) // SIZES[form]
+            assert rows is None or rows == shape[0], name
+            kept = weights[key][first * cols:first * cols + count]
+            if turned:
+                kept = [kept[r * cols + c] for c in range(cols) for r in range(count // cols)]
+            theirs = array.array({4: "I", 2: "H"}[SIZES[form]], data)
+            assert [narrow(form, bits) for bits in kept] == list(theirs), name
+            seen[key] = seen.get(key, 0) + count
+            n += count
+    for key, values in weights.items():
+        padding = any(values[seen.get(key, 0):])
+        assert seen.get(key) == len(values) or (key[0] in ("embedding", "output") and not padding), key
+    print(folder, config["architectures"][0], n, "elements")
+
+
+compare(*sys.argv[1:])

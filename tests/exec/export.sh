@@ -1,0 +1,83 @@
+#!/bin/sh
+# Weights go out to Hugging Face's names and come in again: of every family, from any sharding, bit for bit. What cannot
+# be written leaves nothing behind.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail () { echo "export.sh: $*"; exit 1; }
+sizes=layers=2,hidden=32,ffn=48,heads=4,vocab=61,max_seq=32
+step="--gbs 6 --seq 8 --db :memory: --lr 0.01"
+
+# compare CHECKPOINT FOLDER: by an independent reader of both, where there is Python
+compare ()
+{
+  ! command -v python3 >"$work/out" || PYTHONDONTWRITEBYTECODE=1 python3 -I "$top_srcdir/tests/exec/export-files.py" "$@"
+}
+
+# check MODEL OPTION...: what is exported is the checkpoint's, and what starts from either has it unchanged
+n=0
+check ()
+{
+  model=$1 at=$work/$((n += 1))
+  shift
+  mkdir "$at"
+  fsdplan run --model "$model" $step --steps 2 --ranks 2 --save "$at/saved" "$@" >"$work/out"
+  fsdplan export "$at/saved" -o "$at/hf" --dtype fp32 --shard-size 10kB >"$work/out"
+  compare "$at/saved" "$at/hf"
+  fsdplan export "$at/saved" -o "$at/whole/" --dtype fp32 >"$work/out"
+  for from in hf saved; do
+    fsdplan run --model "$model" $step --steps 1 --ranks 3 --lr 0 --set strategy=optim --init "$at/$from" \
+      --save "$at/from-$from" >"$work/out"
+    grep -qx step=1 "$at/from-$from/manifest"
+    fsdplan export "$at/from-$from" -o "$at/again-$from" --dtype fp32 >"$work/out"
+    cmp "$at/whole/model.safetensors" "$at/again-$from/model.safetensors" || fail "$model from $from"
+  done
+}
+
+check family=llama,$sizes,kv_heads=2,tied=on,qkv_bias=on,proj_bias=on,mlp_bias=on --set strategy=optim_grads_params
+check family=mistral,$sizes,kv_heads=1,head_dim=6,window=4 --set strategy=optim_grads
+check family=qwen2,$sizes,kv_heads=2 --set strategy=optim --set main_params=bf16 --set precision_aware=on
+check family=qwen3,$sizes,kv_heads=2,head_dim=16 --set strategy=no_shard
+check family=gpt2,$sizes --set strategy=optim_grads_params
+check family=gpt2,$sizes,tied=off --set compute=fp32
+
+# number formats: of products unless said, and halves
+at=$work/1
+fsdplan export "$at/saved" -o "$at/bf16" | grep -q "34 tensors in bf16, 35.0 KiB in 1 file"
+fsdplan export "$at/saved" -o "$at/fp16" --dtype fp16 >"$work/out"
+fsdplan export "$work/6/saved/step-2.0" -o "$at/unsaid" | grep -q "tensors in fp32"
+for form in bf16 fp16; do
+  compare "$at/saved" "$at/$form"
+done
+grep -q '"torch_dtype": "float16"' "$at/fp16/config.json"
+
+# a model of its config.json begins where its checkpoint does
+fsdplan run --model "$at/whole" --init "$at/whole" $step --steps 1 --format=csv | cut -d, -f2 >"$work/a"
+fsdplan run --model "$at/whole" --init "$at/saved" $step --steps 1 --format=csv | cut -d, -f2 >"$work/b"
+cmp "$work/a" "$work/b"
+
+# refused STATUS PATTERN COMMAND...
+refused ()
+{
+  status=0 want=$1 pattern=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" || status=$?
+  grep -q -- "$pattern" "$work/err" && test $status = "$want" || { cat "$work/err"; fail "$status: $*"; }
+}
+alike=family=llama,layers=2,hidden=32,ffn=48,vocab=61,max_seq=32,tied=on,qkv_bias=on,proj_bias=on,mlp_bias=on
+refused 2 "the checkpoint has the weights of another model" \
+  fsdplan run --model llama-tiny $step --seq 8 --init "$at/saved"
+refused 2 "another model, .*heads=4,kv_heads=2,head_dim=8,.* than this one, .*heads=2,kv_heads=1,head_dim=16," \
+  fsdplan run --model "$alike,heads=2,kv_heads=1,head_dim=16" $step --init "$at/saved"
+refused 2 "named as llama's have no gate_up of 48 rows, which this model has" \
+  fsdplan run --model family=llama,$sizes,kv_heads=2,gated=off $step --init "$at/hf"
+mkdir "$work/empty" "$work/full"
+fsdplan export "$at/saved" -o "$work/empty" >"$work/out"
+refused 2 "$work/empty: is there already and no empty folder" fsdplan export "$at/saved" -o "$work/empty"
+refused 1 "$work/full/hf.part-.*/model.safetensors: File too large" \
+  sh -c "trap '' XFSZ; ulimit -f 8; fsdplan export '$at/saved' -o '$work/full/hf'"
+refused 1 "/dev/full/hf: Not a directory" fsdplan export "$at/saved" -o /dev/full/hf
+test -z "$(ls -A "$work/full")" || fail "left behind: $(ls -A "$work/full")"
+cp -r "$at/saved" "$work/broken"
+printf x >>"$work/broken/step-2.0/rank-1.safetensors"
+refused 1 "rank-1.safetensors: is not what the manifest says" fsdplan export "$work/broken" -o "$work/full/hf"
