@@ -58,7 +58,7 @@ offers "sim --set nonsense=" ""
 # Every command and every option of it is offered: what help lists is what completes.
 for command in $(fsdplan __complete "" | cut -f 1); do
   test $command = help && continue
-  for option in $(fsdplan $command --help | grep -oE '^ *(-[a-z], )?--[a-z-]+' | grep -oE '\-\-[a-z-]+'); do
+  for option in $(fsdplan $command --help | grep -oE '^ *(-[a-z], )?--[a-z0-9-]+' | grep -oE '\-\-[a-z0-9-]+'); do
     offers "$command $option" "$option"
   done
 done

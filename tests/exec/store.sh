@@ -22,14 +22,14 @@ fsdplan db check --db "$db" | grep -qx 'no faults'
 
 # a run without a finite loss ends, and leaves the last good checkpoint
 status=0
-fsdplan run $tiny --steps 3 --lr 1e6 --save "$work/kept" --save-every 1 --db :memory: >"$work/out" 2>"$work/err" ||
+fsdplan run $tiny --steps 3 --lr 1e6 --weight-decay-of all --save "$work/kept" --save-every 1 --db :memory: >"$work/out" 2>"$work/err" ||
   status=$?
 test $status = 1
 grep -q '^fsdplan: step 3: the loss is nan and the gradient norm nan' "$work/err"
 grep -qx 'step=2' "$work/kept/manifest"
 
 # what was exported comes back, a loss that is no number, too; a second time, nothing is added
-fsdplan run $tiny --steps 3 --lr 1e6 --skip-nonfinite 1 --db "$db" >"$work/out"
+fsdplan run $tiny --steps 3 --lr 1e6 --weight-decay-of all --skip-nonfinite 1 --db "$db" >"$work/out"
 fsdplan db delete 1 --db "$db"
 fsdplan db export --db "$db" >"$work/all.sql"
 fsdplan db export --format=json --db "$db" >"$work/all.json"
