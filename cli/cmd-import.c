@@ -235,14 +235,14 @@ cmd_import (int argc, char **argv, GError **error)
   cli_options_add_format (&options, CLI_FORMATS, context);
   cli_context_describe (
       context,
-      "Files are known by what is in them: logs of Megatron-LM and torchtitan, output of "
-      "nccl-tests,\n"
-      "tables of runs (the columns of db/data/runs.csv), of collectives and of products, and what "
-      "db\n"
-      "export wrote. A log with Megatron-LM's argument list tells its plan but for the devices\n"
-      "(--cluster); of others, and of a line that was copied, the command line tells it. All files "
-      "are\n"
-      "stored or none; what is there already is not added again.");
+      "Files are known by what is in them: logs of Megatron-LM, torchtitan and fsdplan run --log,\n"
+      "output of nccl-tests, tables of runs (the columns of db/data/runs.csv), of collectives and "
+      "of\n"
+      "products, and what db export wrote. A log with Megatron-LM's argument list tells its plan "
+      "but\n"
+      "for the devices (--cluster); of others, and of a line that was copied, the command line "
+      "tells\n"
+      "it. All files are stored or none; what is there already is not added again.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   return run (argv + 1, &options, &question, error);

@@ -176,11 +176,12 @@ static const struct
   { "tradeoff", cli_plot_tradeoff, TAKES_SWEEP },
   { "breakdown", cli_plot_breakdown, TAKES_SWEEP | TAKES_SEARCH | TAKES_TOP | TAKES_PLANS },
   { "scaling", cli_plot_scaling, TAKES_SWEEP | TAKES_SIZES },
+  { "loss", cli_plot_loss, TAKES_RUN | TAKES_PLANS },
   { "accuracy", cli_plot_accuracy, TAKES_FROM },
 };
 
-#define KINDS "timeline|memory|pareto|tradeoff|breakdown|scaling|accuracy"
-#define KINDS_IN_WORDS "timeline, memory, pareto, tradeoff, breakdown, scaling or accuracy"
+#define KINDS "timeline|memory|pareto|tradeoff|breakdown|scaling|loss|accuracy"
+#define KINDS_IN_WORDS "timeline, memory, pareto, tradeoff, breakdown, scaling, loss or accuracy"
 
 /* "pareto, tradeoff and scaling": the pictures that take something; the caller frees. */
 static char *
@@ -221,7 +222,7 @@ check_options (const CliPlot *self, guint takes, GError **error)
     { "--from", self->from != NULL, TAKES_FROM },
     { "--of", self->of != NULL, TAKES_FROM },
     { "--by", self->by != NULL, TAKES_FROM },
-    { "naming a plan", *self->plans != NULL, TAKES_PLANS },
+    { "naming a plan or a log", *self->plans != NULL, TAKES_PLANS },
   };
   for (guint i = 0; i < G_N_ELEMENTS (options); i++)
     if (options[i].is_given && !(takes & options[i].what))
@@ -302,52 +303,61 @@ add_search_options (AdviseQuestion *question, char **out_front, CliContext *cont
   cli_context_add (context, entries);
 }
 
+static void
+add_picture_options (CliPlot *self, CliContext *context)
+{
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self->path,
+      "the picture, by its extension svg, png, pdf or txt; without it, text on the terminal",
+      "FILE" },
+    { "run", 0, 0, G_OPTION_ARG_STRING, &self->run,
+      "a stored run in place of a plan, simulated beside measured; for timeline, memory and loss",
+      "ID" },
+    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->sweeps,
+      "what pareto, tradeoff, breakdown and scaling (strategy unless said) vary; a field alone "
+      "takes "
+      "all of its values; without it pareto and breakdown draw what query finds",
+      "FIELD[=V1,V2,…]" },
+    { "gpus", 0, 0, G_OPTION_ARG_STRING, &self->gpus,
+      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
+      "SIZES" },
+    { "weak", 0, 0, G_OPTION_ARG_NONE, &self->weak,
+      "scaling: the global batch is for the smallest size and grows with it", NULL },
+    { "top", 0, 0, G_OPTION_ARG_STRING, &self->top_text,
+      "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
+    { "from", 0, 0, G_OPTION_ARG_FILENAME, &self->from,
+      "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
+      "or - "
+      "for standard input",
+      "FILE" },
+    { "of", 0, 0, G_OPTION_ARG_STRING, &self->of,
+      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
+      "max_allocated_mib, reserved_mib, device_mib",
+      "NAME" },
+    { "by", 0, 0, G_OPTION_ARG_STRING, &self->by,
+      "accuracy: the column whose values have a colour each; stack, source or group unless said",
+      "COLUMN" },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
+
 int
 cmd_plot (int argc, char **argv, GError **error)
 {
   g_auto (CliPlot) self = { .question = { .front = USUAL_FRONT } };
   g_autofree char *text = NULL;
-  const GOptionEntry entries[] = {
-    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &self.path,
-      "the picture, by its extension svg, png, pdf or txt; without it, text on the terminal",
-      "FILE" },
-    { "run", 0, 0, G_OPTION_ARG_STRING, &self.run,
-      "a stored run in place of a plan, simulated beside measured; for timeline and memory", "ID" },
-    { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self.sweeps,
-      "what pareto, tradeoff, breakdown and scaling (strategy unless said) vary; a field alone "
-      "takes "
-      "all of its values; without it pareto and breakdown draw what query finds",
-      "FIELD[=V1,V2,…]" },
-    { "gpus", 0, 0, G_OPTION_ARG_STRING, &self.gpus,
-      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
-      "SIZES" },
-    { "weak", 0, 0, G_OPTION_ARG_NONE, &self.weak,
-      "scaling: the global batch is for the smallest size and grows with it", NULL },
-    { "top", 0, 0, G_OPTION_ARG_STRING, &self.top_text,
-      "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
-    { "from", 0, 0, G_OPTION_ARG_FILENAME, &self.from,
-      "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
-      "or - "
-      "for standard input",
-      "FILE" },
-    { "of", 0, 0, G_OPTION_ARG_STRING, &self.of,
-      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
-      "max_allocated_mib, reserved_mib, device_mib",
-      "NAME" },
-    { "by", 0, 0, G_OPTION_ARG_STRING, &self.by,
-      "accuracy: the column whose values have a colour each; stack, source or group unless said",
-      "COLUMN" },
-    G_OPTION_ENTRY_NULL,
-  };
-  g_autoptr (CliContext) context = cli_context_new (
-      KINDS " [PLAN…]", "draw a picture: where a step's time and memory go, or how plans compare");
-  cli_context_add (context, entries);
+  g_autoptr (CliContext) context
+      = cli_context_new (KINDS " [PLAN…|LOG…]",
+                         "draw a picture: where a step's time and memory go, or how plans compare");
+  add_picture_options (&self, context);
   add_search_options (&self.question, &self.front_text, context);
   cli_options_add (&self.options, context);
   cli_context_describe (
       context, "timeline and memory show one plan over a step; pareto, tradeoff, breakdown "
                "and scaling compare several; accuracy compares predictions with runs. "
-               "breakdown takes plans as --plan does.");
+               "breakdown takes plans as --plan does; loss draws what runs measured, "
+               "and takes logs of run --log, and stored runs as @runID.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   if (argc < 2)

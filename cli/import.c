@@ -12,6 +12,7 @@
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 #include "planner/runs/run-table.h"
+#include "planner/runs/step-log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -181,6 +182,7 @@ typedef enum
   FILE_RUNS,
   FILE_OPS,
   FILE_EXPORT,
+  FILE_STEPS,
 } FileKind;
 
 static gboolean
@@ -217,6 +219,9 @@ find_kind (const char *start, const char **out_name)
   if (has_word (line, "layout")
       && (has_word (line, "achieved_tflops") || has_word (line, "tflops")))
     return FILE_OPS;
+  *out_name = "steps";
+  if (plan_step_log_is (start))
+    return FILE_STEPS;
   *out_name = "export";
   if (*first == '{' || g_str_has_prefix (start, "-- fsdplan")
       || is_header (line)) /* the store says whether it knows these columns */
@@ -296,13 +301,20 @@ read_export (Stream *stream, gsize length, Reader *reader, GError **error)
 }
 
 static gboolean
+read_steps (Stream *stream, gsize length, Reader *reader, GError **error)
+{
+  if (!read_export (stream, length, reader, error))
+    return FALSE;
+  g_autofree char *text = g_steal_pointer (&reader->import->text);
+  return cli_import_take_steps (reader->import, text, error);
+}
+
+static gboolean
 read_stream (Stream *stream, const CliImportRequest *request, CliImport *import, GError **error)
 {
   static gboolean (*const readers[]) (Stream *, gsize, Reader *, GError **) = {
-    [FILE_LOG] = read_log,
-    [FILE_RUNS] = read_runs,
-    [FILE_OPS] = read_ops,
-    [FILE_EXPORT] = read_export,
+    [FILE_LOG] = read_log,       [FILE_RUNS] = read_runs,   [FILE_OPS] = read_ops,
+    [FILE_EXPORT] = read_export, [FILE_STEPS] = read_steps,
   };
   g_autofree char *created = cli_import_now ();
   Reader reader = { .import = import, .request = request, .created = created };

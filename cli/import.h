@@ -58,6 +58,9 @@ void cli_import_log_feed (CliImportLog *self, const char *text, gsize length);
 gboolean cli_import_log_end (CliImportLog *self, const CliImportRequest *request, CliImport *import,
                              GError **error);
 
+/* A log of fsdplan run --log. */
+gboolean cli_import_take_steps (CliImport *self, const char *text, GError **error);
+
 /* Tables of collectives and of products: one row of cells by name. FALSE: it is wrong. */
 gboolean cli_import_take_op (CliImport *self, GHashTable *cells, guint64 line, GError **error);
 

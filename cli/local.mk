@@ -31,6 +31,7 @@ fsdplan_SOURCES = \
   %D%/cmd-validate.c \
   %D%/import-log.c \
   %D%/import-op.c \
+  %D%/import-run.c \
   %D%/import.c %D%/import.h \
   %D%/main.c \
   %D%/validate-report.c %D%/validate-report.h \
@@ -38,6 +39,7 @@ fsdplan_SOURCES = \
   %D%/io/sweep.c %D%/io/sweep.h \
   %D%/plot/plot-accuracy.c \
   %D%/plot/plot-kinds.h \
+  %D%/plot/plot-loss.c \
   %D%/plot/plot-plans.c \
   %D%/plot/plot-scaling.c \
   %D%/query/query-card.c \

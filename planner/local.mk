@@ -152,6 +152,7 @@ libplanner_a_SOURCES += \
   %D%/runs/run-private.h \
   %D%/runs/run-row.c \
   %D%/runs/run-table.c %D%/runs/run-table.h \
+  %D%/runs/step-log.c %D%/runs/step-log.h \
   %D%/runs/train-log.c %D%/runs/train-log.h
 nodist_libplanner_a_SOURCES = $(planner_embedded)
 

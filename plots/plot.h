@@ -17,6 +17,20 @@ typedef struct
   gboolean fits;
 } PlotPoint;
 
+/* A training run, steps in order; what is not finite is not drawn. */
+typedef struct
+{
+  gint64 step;
+  double loss, eval_loss;
+} PlotLossStep;
+
+typedef struct
+{
+  const char *label;
+  const PlotLossStep *steps;
+  guint n;
+} PlotLossRun;
+
 /* One plan on some number of GPUs, of the line that has its name. */
 typedef struct
 {
@@ -91,6 +105,10 @@ gboolean plot_accuracy (const PlotAccuracyPoint *points, guint n_points, const c
                         const char *unit, const char *title, const char *path, char **out_text,
                         GError **error);
 
+/* Losses by step, a line for each run, and its evaluations as points. */
+gboolean plot_loss (const PlotLossRun *runs, guint n_runs, const char *title, const char *path,
+                    char **out_text, GError **error);
+
 /* The data file a figure would be drawn from, for tests and for people who draw their own. */
 char *plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
                           const PlanSchedule *schedule);
@@ -101,6 +119,7 @@ char *plot_pareto_data (const PlotPoint *points, guint n_points);
 char *plot_breakdown_data (const PlotBreakdown *plans, guint n_plans);
 char *plot_tradeoff_data (const PlotTradeoffPoint *points, guint n_points);
 char *plot_accuracy_data (const PlotAccuracyPoint *points, guint n_points);
+char *plot_loss_data (const PlotLossRun *runs, guint n_runs);
 char *plot_scaling_data (const PlotScalingPoint *points, guint n_points);
 
 G_END_DECLS

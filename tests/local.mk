@@ -79,6 +79,7 @@ check_tests = \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
   %D%/unit/test-run-experts.tap \
+  %D%/unit/test-run-logs.tap \
   %D%/unit/test-run-table.tap \
   %D%/unit/test-schedule.tap \
   %D%/unit/test-sim.tap \
@@ -565,6 +566,7 @@ script_tests = \
   %D%/exec/faults.sh \
   %D%/exec/gpu-sections.sh \
   %D%/exec/local.sh \
+  %D%/exec/log.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/mpi-product.sh \

@@ -12,7 +12,7 @@ typedef struct
   char *path;                        /* of the picture; NULL: text on the terminal */
   char *run, *gpus, *from, *of, *by; /* as typed; NULL where absent, like the next */
   char **sweeps;
-  char *const *plans; /* borrowed: words behind the kind of picture */
+  char *const *plans; /* borrowed: words behind the kind of picture; logs, of loss */
   gboolean weak;
   char *top_text, *front_text; /* as typed; NULL: not said */
   gint top;
@@ -40,6 +40,7 @@ gboolean cli_plot_pareto (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_breakdown (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_scaling (CliPlot *self, char **out_text, GError **error);
+gboolean cli_plot_loss (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_accuracy (CliPlot *self, char **out_text, GError **error);
 
 G_END_DECLS

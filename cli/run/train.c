@@ -183,7 +183,7 @@ fill_run (const AdviseTraining *self, DbRun *run)
                   .plan_hash = plan_hash (&self->prediction.of->plan),
                   .schedule_hash = plan_schedule_hash (self->prediction.schedule),
                   .ranks = self->ranks,
-                  .steps = self->job.steps,
+                  .steps = self->job.first_step + self->job.steps,
                   .seed = (gint64)self->job.seed,
                   .data = g_strdup (self->data ? self->data : "synthetic"),
                   .settings = cli_ranks_print_settings (&self->job),

@@ -57,13 +57,13 @@ expect 1 "cannot express this plan: stack=native" fsdplan emit --as megatron_fsd
   --cluster dgx-h100:1 --gbs 8 --set stack=native
 expect 2 "no picture 'mona-lisa'" fsdplan plot mona-lisa --model llama-tiny
 plot_tiny="--model llama-tiny --cluster h100:8 --gbs 8 --seq 128"
-expect 2 "--run is for timeline and memory" fsdplan plot pareto $plot_tiny --run 1
+expect 2 "--run is for timeline, memory and loss" fsdplan plot pareto $plot_tiny --run 1
 expect 2 "--sweep is for pareto, tradeoff, breakdown and scaling" fsdplan plot memory $plot_tiny --sweep mbs=1
 expect 2 "--gpus is for scaling" fsdplan plot tradeoff $plot_tiny --gpus 8
 expect 2 "--weak is for scaling" fsdplan plot timeline $plot_tiny --weak
 expect 2 "--top is for breakdown" fsdplan plot scaling $plot_tiny --top 3
 expect 2 "--from is for accuracy" fsdplan plot scaling $plot_tiny --from x.csv
-expect 2 "naming a plan is for breakdown" fsdplan plot pareto $plot_tiny a.plan
+expect 2 "naming a plan or a log is for breakdown and loss" fsdplan plot pareto $plot_tiny a.plan
 expect 2 "--top: '9' is out of range: it must be from 1 to 8" fsdplan plot breakdown $plot_tiny --top 9
 expect 2 "one or two fields are to vary" fsdplan plot tradeoff $plot_tiny
 expect 2 "plans are named, or swept, or found" fsdplan plot breakdown $plot_tiny --sweep mbs=1 a.plan

@@ -74,7 +74,13 @@ draw_breakdown (guint n, guint64 capacity_bytes, const char *path, char **out_te
   return plot_breakdown (plans, n, capacity_bytes, "a title", path, out_text, error);
 }
 
-#define N_FIGURES 4
+/* The second one is without a finite loss in between, and is never evaluated. */
+static const PlotLossStep loss_steps[][3] = { { { 1, 5.5, NAN }, { 2, 5, 4.75 }, { 3, 4.5, NAN } },
+                                              { { 1, 5, NAN }, { 2, NAN, NAN }, { 3, 4, NAN } } };
+static const PlotLossRun losses[]
+    = { { "a log", loss_steps[0], 3 }, { "run 7", loss_steps[1], 3 } };
+
+#define N_FIGURES 5
 
 static gboolean
 draw (guint figure, const char *path, char **out_text, GError **error)
@@ -88,6 +94,8 @@ draw (guint figure, const char *path, char **out_text, GError **error)
     case 2:
       return plot_tradeoff (tradeoff, G_N_ELEMENTS (tradeoff), 80 * PLAN_GIB, "a title", path,
                             out_text, error);
+    case 3:
+      return plot_loss (losses, G_N_ELEMENTS (losses), "a title", path, out_text, error);
     default:
       return plot_accuracy (accuracy, G_N_ELEMENTS (accuracy), "step time", "ms", "a title", path,
                             out_text, error);
@@ -187,6 +195,24 @@ static const char accuracy_data[] = "# measured predicted\n"
                                     "40.0 45.0 0\n"
                                     "45.0 50.0 1\n";
 
+static const char loss_data[] = "# step loss\n"
+                                "# run1\n"
+                                "1.0 5.500000\n"
+                                "2.0 5.000000\n"
+                                "3.0 4.500000\n"
+                                "\n"
+                                "\n"
+                                "# step eval_loss\n"
+                                "# eval1\n"
+                                "2 4.750000\n"
+                                "\n"
+                                "\n"
+                                "# step loss\n"
+                                "# run2\n"
+                                "1.0 5.000000\n"
+                                "\n"
+                                "3.0 4.000000\n";
+
 START_TEST (data_files_are_exact)
 {
   const PlotBreakdown plans[] = { { "a", some_trace }, { "b", other_trace } };
@@ -197,7 +223,9 @@ START_TEST (data_files_are_exact)
   ck_assert_str_eq (one, scaling_data);
   ck_assert_str_eq (two, breakdown_data);
   ck_assert_str_eq (three, tradeoff_data);
+  g_autofree char *five = plot_loss_data (losses, G_N_ELEMENTS (losses));
   ck_assert_str_eq (four, accuracy_data);
+  ck_assert_str_eq (five, loss_data);
 }
 END_TEST
 
@@ -281,6 +309,7 @@ START_TEST (pictures_say_what_they_show)
       "capacity, 5.0 GiB", "step time [ms]", "device memory at its fullest [GiB]" },
     { "recompute=none", "recompute=full", "mbs=1", "mbs=2", "capacity, 80.0 GiB",
       "device memory [GiB]", "step time [ms]", "a title" },
+    { "a log", "run 7", "evaluations of a log", "loss per token", "step", "a title", "5.5", "1.5" },
     { "fsdp2 (3)", "megatron (1)", "equal", "10 % from it", "measured step time [ms]",
       "predicted step time [ms]", "error of the prediction [% of the measured]",
       "4 runs: 16.5 % off in the mean, 8.0 % in the median, 9 in 10 within 50.0 %" },
@@ -320,6 +349,7 @@ START_TEST (what_cannot_be_drawn_is_refused)
   PlotTradeoffPoint lines[9];
   g_autoptr (PlanTrace) empty = plan_trace_new ("sim");
   const PlotBreakdown none = { "a", empty };
+  const PlotLossRun nothing = { "run 8", &loss_steps[1][1], 1 };
   g_autoptr (GError) e = NULL;
   for (guint i = 0; i < G_N_ELEMENTS (names); i++)
     {
@@ -346,6 +376,10 @@ START_TEST (what_cannot_be_drawn_is_refused)
                      "there are no plans");
   ck_assert_refused (plot_tradeoff (lines, 9, 80, "", NULL, NULL, &e), &e, PLAN_ERROR_INVALID,
                      "9 lines are more than the 8");
+  ck_assert_refused (plot_loss (losses, 0, "", NULL, NULL, &e), &e, PLAN_ERROR_INVALID,
+                     "the losses of 0 runs");
+  ck_assert_refused (plot_loss (&nothing, 1, "", NULL, NULL, &e), &e, PLAN_ERROR_INVALID,
+                     "run 8: it has no step with a finite loss");
   ck_assert_refused (plot_accuracy (NULL, 0, "a", "b", "", NULL, NULL, &e), &e, PLAN_ERROR_INVALID,
                      "nothing that was both");
   for (guint i = 0; i < 2 * G_N_ELEMENTS (wrong); i++)
