@@ -14,9 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPREAD 0.05 /* of residuals that are believed; larger ones pull in proportion to it */
-#define STEP 0.01   /* in the logarithm of an effect, to see what it does */
-#define MOST_EVALUATIONS 80
+#define SPREAD 0.05      /* of residuals that are believed; larger ones pull in proportion to it */
+#define STEP 0.01        /* in the logarithm of an effect, to see what it does */
+#define MOST_STEPS 20    /* from one set of slopes to the next */
+#define ENOUGH 1e-4      /* of the objective, that a step must win for another one */
+#define REACH 0.3        /* in logarithms, that slopes are believed at first, */
+#define LEAST_REACH 1e-3 /* and at least */
+#define MOST_OF_SURROGATE 2000 /* evaluations, that take no simulation */
 #define MOST_LEAPS 4
 #define UNTOLD 0.99 /* of a site's width: its runs said nothing */
 
@@ -65,11 +69,13 @@ typedef struct
   guint n;
   GArray *unknowns;     /* Unknown */
   guint *moves;         /* per row: effects that its costs feel, a bit each */
+  gboolean *in_scope;   /* per row and unknown: moves_row */
   double *log_ns;       /* per row, as last evaluated */
   double *slope;        /* per row and effect: of log_ns */
   const double *theta;  /* logarithm of every unknown's factor, while evaluating */
   guint left_out;       /* part that does not count; n_parts: none */
   gboolean with_slopes; /* while evaluating */
+  const Unknown *only;  /* likewise: rows that it does not move stay; NULL: all are evaluated */
   gint next;            /* row */
   guint evaluations;
   gboolean failed;
@@ -181,7 +187,8 @@ evaluate_some (gpointer data)
   SimWorkspace *workspace = sim_workspace_new ();
   guint i;
   while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->n)
-    evaluate_row (self, i, workspace);
+    if (!self->only || moves_row (self->only, &self->rows[i]))
+      evaluate_row (self, i, workspace);
   sim_workspace_free (workspace);
   return NULL;
 }
@@ -205,12 +212,6 @@ evaluate (Fit *self, const double *theta, gboolean with_slopes)
     self->request->progress (self->evaluations, self->request->user);
 }
 
-static double
-residual (const Fit *self, guint i)
-{
-  return self->log_ns[i] - log (self->rows[i].step_ns);
-}
-
 /* Square near 0, straight far away. */
 static double
 loss (double z)
@@ -225,41 +226,99 @@ loss_slope (double z)
 }
 
 static double
-objective (unsigned n, const double *theta, double *gradient, void *data)
+residual (const Fit *self, guint i)
 {
-  Fit *self = data;
+  return self->log_ns[i] - log (self->rows[i].step_ns);
+}
+
+/* What a point is far from what may reasonably be. */
+static double
+objective_of_prior (const Fit *self, const double *theta, double *gradient)
+{
   double sum = 0;
-  evaluate (self, theta, gradient != NULL);
-  for (guint u = 0; u < n; u++)
+  for (guint u = 0; u < self->unknowns->len; u++)
     {
       const double width = g_array_index (self->unknowns, Unknown, u).width;
       sum += 0.5 * theta[u] * theta[u] / (width * width);
       if (gradient)
         gradient[u] = theta[u] / (width * width);
     }
+  return sum;
+}
+
+/* To be least, at the point that was evaluated last. */
+static double
+objective_there (const Fit *self, const double *theta)
+{
+  double sum = objective_of_prior (self, theta, NULL);
   for (guint i = 0; i < self->n; i++)
+    if (counts (self, i))
+      sum += self->rows[i].weight * loss (residual (self, i) / SPREAD);
+  return sum;
+}
+
+static double
+objective (Fit *self, const double *theta, gboolean with_slopes)
+{
+  evaluate (self, theta, with_slopes);
+  return objective_there (self, theta);
+}
+
+static gboolean
+is_in_scope (const Fit *self, guint i, guint unknown)
+{
+  return self->in_scope[(gsize)i * self->unknowns->len + unknown];
+}
+
+/* The same as if logarithms of times were straight from where slopes were taken. */
+typedef struct
+{
+  const Fit *fit;
+  const double *from;
+} Surrogate;
+
+static double
+surrogate_residual (const Surrogate *self, guint i, const double *theta)
+{
+  const Fit *fit = self->fit;
+  double z = residual (fit, i);
+  for (guint u = 0; u < fit->unknowns->len; u++)
     {
-      const SimObservation *row = &self->rows[i];
-      const double z = residual (self, i) / SPREAD;
-      if (!counts (self, i))
-        continue;
-      sum += row->weight * loss (z);
-      for (guint u = 0; gradient && u < n; u++)
+      const Unknown *unknown = &g_array_index (fit->unknowns, Unknown, u);
+      if (is_in_scope (fit, i, u))
+        z += fit->slope[i * SIM_N_EFFECTS + unknown->effect] * (theta[u] - self->from[u]);
+    }
+  return z;
+}
+
+static double
+surrogate_objective (unsigned n, const double *theta, double *gradient, void *data)
+{
+  const Surrogate *self = data;
+  const Fit *fit = self->fit;
+  double sum = objective_of_prior (fit, theta, gradient);
+  for (guint i = 0; i < fit->n; i++)
+    {
+      const double z = counts (fit, i) ? surrogate_residual (self, i, theta) / SPREAD : 0;
+      const double weight = counts (fit, i) ? fit->rows[i].weight : 0;
+      sum += weight * loss (z);
+      for (guint u = 0; gradient && weight > 0 && u < n; u++)
         {
-          const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
-          if (moves_row (unknown, row))
-            gradient[u] += row->weight * loss_slope (z) / SPREAD
-                           * self->slope[i * SIM_N_EFFECTS + unknown->effect];
+          const Unknown *unknown = &g_array_index (fit->unknowns, Unknown, u);
+          if (is_in_scope (fit, i, u))
+            gradient[u] += weight * loss_slope (z) / SPREAD
+                           * fit->slope[i * SIM_N_EFFECTS + unknown->effect];
         }
     }
   return sum;
 }
 
-/* From `theta` to the best there is. */
+/* The least of that within `reach` of `from`, where no simulation is needed. */
 static void
-minimise (Fit *self, double *theta)
+minimise_surrogate (const Fit *self, const double *from, double reach, double *out)
 {
   const guint n = self->unknowns->len;
+  Surrogate surrogate = { .fit = self, .from = from };
   nlopt_opt opt = nlopt_create (NLOPT_LD_LBFGS, n);
   g_autofree double *low = g_new (double, n), *high = g_new (double, n);
   double least;
@@ -268,14 +327,44 @@ minimise (Fit *self, double *theta)
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
       low[u] = MAX (log (sim_effect_least (unknown->effect)), -4 * unknown->width);
       high[u] = MIN (log (sim_effect_most (unknown->effect)), 4 * unknown->width);
+      out[u] = CLAMP (from[u], low[u], high[u]);
+      low[u] = MAX (low[u], out[u] - reach);
+      high[u] = MIN (high[u], out[u] + reach);
     }
-  nlopt_set_min_objective (opt, objective, self);
+  nlopt_set_min_objective (opt, surrogate_objective, &surrogate);
   nlopt_set_lower_bounds (opt, low);
   nlopt_set_upper_bounds (opt, high);
-  nlopt_set_ftol_rel (opt, 1e-4);
-  nlopt_set_maxeval (opt, MOST_EVALUATIONS);
-  nlopt_optimize (opt, theta, &least); /* wherever it stopped is the best it saw */
+  nlopt_set_ftol_rel (opt, 1e-8);
+  nlopt_set_maxeval (opt, MOST_OF_SURROGATE);
+  nlopt_optimize (opt, out, &least); /* wherever it stopped is the best it saw */
   nlopt_destroy (opt);
+}
+
+/* From `theta`, where slopes are known, to the best there is, by Gauss and Newton: slopes cost as
+ * many simulations as a run has effects, so as much is made of them as they are good for. */
+static void
+minimise (Fit *self, double *theta)
+{
+  const guint n = self->unknowns->len;
+  g_autofree double *next = g_new (double, n);
+  double reach = REACH, least = objective_there (self, theta);
+  for (guint step = 0; step < MOST_STEPS && reach >= LEAST_REACH; step++)
+    {
+      g_autofree double *log_ns = g_memdup2 (self->log_ns, self->n * sizeof *log_ns);
+      minimise_surrogate (self, theta, reach, next);
+      const double sum = objective (self, next, FALSE);
+      if (sum < least)
+        {
+          const gboolean is_enough = least - sum < ENOUGH * least;
+          memcpy (theta, next, n * sizeof *theta);
+          if (is_enough)
+            return;
+          least = objective (self, theta, TRUE);
+          continue;
+        }
+      memcpy (self->log_ns, log_ns, self->n * sizeof *log_ns); /* those that the slopes are of */
+      reach /= 4;
+    }
 }
 
 /* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
@@ -286,24 +375,28 @@ leap (Fit *self, double *theta)
 {
   static const double widths_away[] = { -2, -1, 0, 1, 2, 3 };
   const guint n = self->unknowns->len;
-  const double before = objective (n, theta, NULL, self);
+  const double before = objective (self, theta, FALSE);
   double least = before;
   for (guint u = 0; u < n; u++)
     {
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
       double best = theta[u];
       const gboolean may_be_far = unknown->effect == SIM_EFFECT_LAUNCH && !unknown->site;
+      self->only = unknown;
       for (guint i = 0; may_be_far && i < G_N_ELEMENTS (widths_away); i++)
         {
           theta[u]
               = CLAMP (widths_away[i] * unknown->width, log (sim_effect_least (unknown->effect)),
                        log (sim_effect_most (unknown->effect)));
-          const double sum = objective (n, theta, NULL, self);
+          const double sum = objective (self, theta, FALSE);
           best = sum < least ? theta[u] : best;
           least = MIN (least, sum);
         }
       theta[u] = best;
+      if (may_be_far)
+        evaluate (self, theta, FALSE);
     }
+  self->only = NULL;
   return least < before;
 }
 
@@ -395,7 +488,7 @@ find_errors (const Fit *self, double *errors)
             {
               const double z = residual (self, i) / SPREAD;
               const double *slope = &self->slope[i * SIM_N_EFFECTS];
-              if (moves_row (a, &self->rows[i]) && moves_row (b, &self->rows[i]))
+              if (is_in_scope (self, i, u) && is_in_scope (self, i, v))
                 h[u * n + v] += self->rows[i].weight * slope[a->effect] * slope[b->effect]
                                 / (SPREAD * SPREAD * pow (1 + z * z, 1.5));
             }
@@ -432,13 +525,19 @@ rounded (double value)
   return floor (value * 1e4 + 0.5) / 1e4;
 }
 
+/* From what was found for all, where slopes are known. */
 static void
 cross_validate (Fit *self, const double *theta)
 {
+  const gsize n_slopes = (gsize)self->n * SIM_N_EFFECTS;
   g_autofree double *own = g_new (double, self->unknowns->len);
+  g_autofree double *log_ns = g_memdup2 (self->log_ns, self->n * sizeof *log_ns);
+  g_autofree double *slope = g_memdup2 (self->slope, n_slopes * sizeof *slope);
   for (self->left_out = 0; self->left_out < self->request->n_parts; self->left_out++)
     {
       memcpy (own, theta, self->unknowns->len * sizeof *own);
+      memcpy (self->log_ns, log_ns, self->n * sizeof *log_ns);
+      memcpy (self->slope, slope, n_slopes * sizeof *slope);
       minimise (self, own);
       evaluate (self, own, FALSE);
       for (guint i = 0; i < self->n; i++)
@@ -551,6 +650,17 @@ set_of (const Fit *self, const double *theta)
   return set;
 }
 
+static void
+find_scopes (Fit *self)
+{
+  const guint n = self->unknowns->len;
+  self->in_scope = g_new (gboolean, (gsize)self->n * n + 1);
+  for (guint i = 0; i < self->n; i++)
+    for (guint u = 0; u < n; u++)
+      self->in_scope[(gsize)i * n + u]
+          = moves_row (&g_array_index (self->unknowns, Unknown, u), &self->rows[i]);
+}
+
 static SimAdjustments *
 fit (Fit *self, GError **error)
 {
@@ -564,12 +674,16 @@ fit (Fit *self, GError **error)
       return NULL;
     }
   g_autofree double *theta = g_new0 (double, self->unknowns->len);
-  evaluate (self, theta, FALSE);
+  find_scopes (self);
+  evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].before_ns = exp (self->log_ns[i]);
   minimise (self, theta);
   for (guint i = 0; i < MOST_LEAPS && leap (self, theta); i++)
-    minimise (self, theta);
+    {
+      evaluate (self, theta, TRUE);
+      minimise (self, theta);
+    }
   evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
     self->rows[i].after_ns = self->rows[i].left_ns = exp (self->log_ns[i]);
@@ -594,6 +708,7 @@ sim_calibrate (const SimCalibration *request, SimObservation *rows, guint n, GEr
   SimAdjustments *set = fit (&self, error);
   g_array_unref (self.unknowns);
   g_free (self.moves);
+  g_free (self.in_scope);
   g_free (self.log_ns);
   g_free (self.slope);
   return set;
