@@ -388,13 +388,15 @@ open_sources (AdviseTraining *training, const RunOptions *options, GError **erro
 
 /* An evaluation takes memory of its own while training keeps its state. */
 static gboolean
-evaluation_fits (const AdviseTraining *training, const AdviseInput *input, GError **error)
+evaluation_fits (const AdviseTraining *training, const AdviseInput *input, guint64 *out_bytes,
+                 GError **error)
 {
   g_auto (PlanArena) arena = { 0 };
   g_autoptr (PlanSchedule) schedule = plan_lower (training->eval_of, 0, error);
   if (!schedule || !plan_arena_init (&arena, schedule, error))
     return FALSE;
   const guint64 needs = arena.size_bytes + training->prediction.trace->memory.device;
+  *out_bytes = arena.size_bytes;
   if (needs <= input->cluster->memory_bytes)
     return TRUE;
   g_autofree char *all = plan_units_format_size (needs);
@@ -407,19 +409,38 @@ evaluation_fits (const AdviseTraining *training, const AdviseInput *input, GErro
   return FALSE;
 }
 
+/* Whether there is room for a copy of a rank's part of a checkpoint while it is written: on CPUs
+ * beside all else, and of GPUs in their host. */
+static gboolean
+has_room_for_copy (const AdviseTraining *training, const AdviseInput *input, guint64 others)
+{
+  const PlanMemory *memory = &training->prediction.trace->memory;
+  const PlanCluster *cluster = input->cluster;
+  const guint64 copy = memory->by_category[PLAN_CATEGORY_MAIN_PARAMS]
+                       + memory->by_category[PLAN_CATEGORY_OPTIMIZER];
+  return cluster->kind == PLAN_DEVICE_CPU
+             ? memory->device + others + copy <= cluster->memory_bytes
+             : copy * (guint64)cluster->devices_per_node <= cluster->host_memory_bytes;
+}
+
 /* Evaluation is another task of the same plan. */
 static gboolean
 plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **error)
 {
   Plan plan = training->job.of->plan;
-  if (training->job.eval_every == 0)
-    return TRUE;
-  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-  training->job.eval_of = training->eval_of = advise_case (input, &plan, error);
-  if (training->eval_of && evaluation_fits (training, input, error))
-    return TRUE;
-  g_prefix_error (error, "--eval-every: ");
-  return FALSE;
+  guint64 bytes = 0;
+  if (training->job.eval_every > 0)
+    {
+      plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+      training->job.eval_of = training->eval_of = advise_case (input, &plan, error);
+      if (!training->eval_of || !evaluation_fits (training, input, &bytes, error))
+        {
+          g_prefix_error (error, "--eval-every: ");
+          return FALSE;
+        }
+    }
+  training->job.saves_behind = has_room_for_copy (training, input, bytes);
+  return TRUE;
 }
 
 static gboolean

@@ -311,27 +311,139 @@ name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written
   return TRUE;
 }
 
-gboolean
-exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
-                      ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error)
+/* --- saving ------------------------------------------------------------------------------- */
+
+struct _ExecSaving
+{
+  ExecCheckpointHead head;
+  char *data, *path; /* of the checkpoint in its folder; of this rank's file */
+  ExecPiece *pieces; /* with data of our own, where a thread writes it */
+  guint n;
+  guint8 *copy;
+  GThread *thread; /* NULL: none writes */
+  gint is_written; /* atomic */
+  Written own;
+  GError *error; /* of writing */
+};
+
+static gpointer
+write_behind (gpointer saving)
+{
+  ExecSaving *self = saving;
+  write_rank (self->path, self->pieces, self->n, NULL, NULL, &self->own, &self->error);
+  g_atomic_int_set (&self->is_written, TRUE);
+  return NULL;
+}
+
+/* Makes room for what a thread writes, to stay as it is now; FALSE where there is none. */
+static gboolean
+make_room (ExecSaving *self, const ExecPiece *pieces)
+{
+  guint64 bytes = 0;
+  for (guint i = 0; i < self->n; i++)
+    bytes += plan_dtype_bytes (pieces[i].dtype, pieces[i].count);
+  self->copy = g_try_malloc (MAX (bytes, 1));
+  return self->copy != NULL;
+}
+
+static gboolean
+copy_pieces (ExecSaving *self, const ExecPiece *pieces, ExecFetch fetch, gpointer user_data,
+             GError **error)
+{
+  guint64 at = 0;
+  self->pieces = g_memdup2 (pieces, self->n * sizeof *pieces);
+  for (guint i = 0; i < self->n; i++)
+    {
+      ExecPiece *piece = &self->pieces[i];
+      const guint64 size = plan_dtype_bytes (piece->dtype, piece->count);
+      if (!fetch || piece->is_here)
+        memcpy (self->copy + at, piece->data, size);
+      else if (!fetch (user_data, self->copy + at, piece->data, size, error))
+        return FALSE;
+      piece->data = self->copy + at;
+      at += size;
+    }
+  return TRUE;
+}
+
+static gboolean
+begin_writing (ExecSaving *self, const ExecPiece *pieces, ExecFetch fetch, gpointer user_data,
+               gboolean behind, GError **error)
+{
+  if (!behind || !make_room (self, pieces))
+    return self->is_written
+           = write_rank (self->path, pieces, self->n, fetch, user_data, &self->own, error);
+  if (!copy_pieces (self, pieces, fetch, user_data, error))
+    return FALSE;
+  self->thread = g_thread_new ("checkpoint", write_behind, self);
+  return TRUE;
+}
+
+ExecSaving *
+exec_checkpoint_begin (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
+                       ExecFetch fetch, gpointer user_data, gboolean behind, ExecComm *comm,
+                       GError **error)
 {
   g_autofree guint64 *numbers = g_new0 (guint64, comm->ranks);
-  g_autofree Written *all = g_new0 (Written, comm->ranks);
   guint64 number = 0;
-  Written own = { 0 };
   if (comm->rank == 0 && !make_data_folder (head, &number, error))
-    return FALSE;
+    return NULL;
   if (!comm->ops->all_gather (comm, numbers, &number, sizeof number, PLAN_DTYPE_U8, NULL, error))
-    return FALSE;
-  g_autofree char *data
-      = g_strdup_printf (PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->step, numbers[0]);
-  g_autofree char *folder = g_build_filename (head->folder, data, NULL);
+    return NULL;
+  ExecSaving *self = g_new0 (ExecSaving, 1);
   g_autofree char *name = rank_name (comm->rank);
-  g_autofree char *path = g_build_filename (folder, name, NULL);
-  if (!write_rank (path, pieces, n, fetch, user_data, &own, error)
-      || !comm->ops->all_gather (comm, all, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
-    return FALSE;
-  if (comm->rank == 0 && !name_checkpoint (head, data, all, comm->ranks, error))
-    return FALSE;
-  return comm->ops->barrier (comm, error);
+  self->head = *head;
+  self->n = n;
+  self->data
+      = g_strdup_printf (PREFIX "%" G_GINT64_FORMAT ".%" G_GUINT64_FORMAT, head->step, numbers[0]);
+  self->path = g_build_filename (head->folder, self->data, name, NULL);
+  if (begin_writing (self, pieces, fetch, user_data, behind, error))
+    return self;
+  exec_saving_free (self);
+  return NULL;
+}
+
+gboolean
+exec_saving_is_written (ExecSaving *self)
+{
+  return g_atomic_int_get (&self->is_written);
+}
+
+static gboolean
+finish (ExecSaving *self, ExecComm *comm, GError **error)
+{
+  g_autofree Written *all = g_new0 (Written, comm->ranks);
+  if (self->thread)
+    g_thread_join (g_steal_pointer (&self->thread));
+  if (self->error)
+    {
+      g_propagate_error (error, g_steal_pointer (&self->error));
+      return FALSE;
+    }
+  return comm->ops->all_gather (comm, all, &self->own, sizeof self->own, PLAN_DTYPE_U8, NULL, error)
+         && (comm->rank > 0 || name_checkpoint (&self->head, self->data, all, comm->ranks, error))
+         && comm->ops->barrier (comm, error);
+}
+
+gboolean
+exec_saving_finish (ExecSaving *self, ExecComm *comm, GError **error)
+{
+  const gboolean ok = finish (self, comm, error);
+  exec_saving_free (self);
+  return ok;
+}
+
+void
+exec_saving_free (ExecSaving *self)
+{
+  if (!self)
+    return;
+  if (self->thread)
+    g_thread_join (self->thread);
+  g_clear_error (&self->error);
+  g_free (self->copy);
+  g_free (self->pieces);
+  g_free (self->data);
+  g_free (self->path);
+  g_free (self);
 }

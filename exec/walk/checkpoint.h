@@ -59,10 +59,25 @@ int exec_checkpoint_lock (const char *folder, GError **error);
 typedef gboolean (*ExecFetch) (gpointer user_data, void *out, const void *from, guint64 bytes,
                                GError **error);
 
+/* A checkpoint that is being written. */
+typedef struct _ExecSaving ExecSaving;
+
 /* All ranks call it; each brings the pieces that it owns. Without `fetch` the host can read their
- * data. The checkpoint that was in the folder is removed once the new one is complete. */
-gboolean exec_checkpoint_save (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
-                               ExecFetch fetch, gpointer user_data, ExecComm *comm, GError **error);
+ * data. `behind`: they are copied, where there is memory for that, and written by a thread while
+ * they may change; else they are written when this returns. The head must outlive the saving. */
+ExecSaving *exec_checkpoint_begin (const ExecCheckpointHead *head, const ExecPiece *pieces, guint n,
+                                   ExecFetch fetch, gpointer user_data, gboolean behind,
+                                   ExecComm *comm, GError **error);
+
+/* Whether this rank's part is written, or failed to be. */
+gboolean exec_saving_is_written (ExecSaving *self);
+
+/* All ranks call it: waits for what is not written yet, and names the checkpoint once all have
+ * their parts. Those that are no longer kept are removed. Frees. */
+gboolean exec_saving_finish (ExecSaving *self, ExecComm *comm, GError **error);
+
+/* Waits and frees: a checkpoint without a name. NULL is none. */
+void exec_saving_free (ExecSaving *self);
 
 typedef struct _ExecCheckpoint ExecCheckpoint;
 

@@ -79,10 +79,10 @@ is_due (gint64 every, gint64 steps_done)
 }
 
 static gboolean
-save (ExecWalk *walk, gint64 steps_done, GError **error)
+save (ExecWalk *walk, gint64 steps_done, gboolean behind, GError **error)
 {
   g_autoptr (GError) why = NULL;
-  if (exec_walk_save (walk, steps_done, &why))
+  if (exec_walk_save (walk, steps_done, behind, &why))
     return TRUE;
   if (g_error_matches (why, PLAN_ERROR, PLAN_ERROR_BACKEND))
     g_prefix_error (&why, "rank %u, checkpoint of step %" G_GINT64_FORMAT ": ", walk->comm->rank,
@@ -91,13 +91,27 @@ save (ExecWalk *walk, gint64 steps_done, GError **error)
   return FALSE;
 }
 
+/* A checkpoint that is written beside steps gets its name once all ranks have their parts; and
+ * before the run may end because a step was not sound. */
+static gboolean
+settle_saving (ExecWalk *walk, GError **error)
+{
+  float told[2];
+  if (!walk->saving)
+    return TRUE;
+  told[0] = exec_saving_is_written (walk->saving) ? 0 : 1;
+  told[1] = walk->is_sound ? 0 : 1;
+  if (!walk->comm->ops->all_reduce (walk->comm, told, 2, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  return (told[0] > 0 && told[1] <= 0) || exec_walk_finish_saving (walk, error);
+}
+
 /* A step without a finite loss and gradient norm has changed nothing, and no checkpoint is made of
  * it: the next sound step makes the one that was due. */
 static gboolean
 judge_step (ExecWalk *walk, gboolean is_last, GError **error)
 {
   const ExecJob *job = walk->job;
-  walk->is_sound = isfinite (walk->loss) && isfinite (walk->grad_norm);
   if (walk->is_sound)
     return TRUE;
   if (++walk->n_unsound <= job->skip_nonfinite && !(is_last && job->save))
@@ -141,7 +155,7 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
   if (saves)
     walk->owes_checkpoint = FALSE;
   return (!evaluates || evaluate (walk, out_eval_loss, error))
-         && (!saves || save (walk, done, error));
+         && (!saves || save (walk, done, job->saves_behind && !is_last, error));
 }
 
 /* All ranks meet before a step, and hear whether one of them was asked to end. */
@@ -167,8 +181,9 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
   const ExecJob *job = walk->job;
   const gint64 done = walk->step;
   const gboolean saves = job->save && steps > 0 && walk->is_sound;
-  if (saves && !is_due (job->save_every, done)
-      && (!exec_walk_finish (walk, error) || !save (walk, done, error)))
+  if (!exec_walk_finish_saving (walk, error)
+      || (saves && !is_due (job->save_every, done)
+          && (!exec_walk_finish (walk, error) || !save (walk, done, FALSE, error))))
     return FALSE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
                "asked to end by SIGTERM: %" G_GINT64_FORMAT " steps are done%s%s%s", done,
@@ -193,6 +208,7 @@ run_step (ExecWalk *walk, ExecStep *step, GError **error)
                       .lr = walk->constants.lr,
                       .eval_loss = NAN,
                       .step_ns = exec_walk_now_ns () - begin_ns };
+  walk->is_sound = isfinite (walk->loss) && isfinite (walk->grad_norm);
   return TRUE;
 }
 
@@ -210,7 +226,8 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
       walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
-      if (!run_step (walk, &step, error) || !judge_step (walk, is_last, error)
+      if (!run_step (walk, &step, error) || !settle_saving (walk, error)
+          || !judge_step (walk, is_last, error)
           || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
       result->losses[i] = step.loss;

@@ -66,6 +66,7 @@ typedef struct
   const char *const *settings; /* "NAME=VALUE" that checkpoints keep, for whoever resumes them */
   const char *save;            /* folder of checkpoints; the last step always makes one */
   gint64 save_every;           /* steps; 0: only then */
+  gboolean saves_behind;       /* there is memory for a copy, which is written beside next steps */
   guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
   const PlanCase *eval_of;     /* the same with task=eval */
   gint64 eval_every;           /* steps; 0: never */

@@ -107,6 +107,7 @@ struct _ExecWalk
   guint next_alloc;                    /* in this section */
   double loss, grad_norm;
   gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */
+  ExecSaving *saving;                 /* a checkpoint that is being written; NULL: none is */
   GPtrArray *checkpoints; /* names of those that are this run's, the newest last; NULL: none yet */
   gint64 collective_ns;   /* of this step, that calls of the communicator took */
   ExecStepGraph kept;
@@ -132,7 +133,10 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
-gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error);
+gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **error);
+
+/* All ranks: names the checkpoint that is being written, if one is. */
+gboolean exec_walk_finish_saving (ExecWalk *self, GError **error);
 GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
 /* The element of an array that a reference means, before pools are taken in turns. */

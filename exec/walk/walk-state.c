@@ -275,13 +275,15 @@ add_sites (const ExecWalk *self, GArray *pieces)
 }
 
 gboolean
-exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error)
+exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **error)
 {
   const ExecJob *job = self->job;
   g_autoptr (GArray) pieces = g_array_new (FALSE, FALSE, sizeof (ExecPiece));
   g_autoptr (GPtrArray) widened = g_ptr_array_new_with_free_func (g_free);
   if (!self->checkpoints)
     self->checkpoints = exec_checkpoint_names (job->resume, job->save);
+  if (!exec_walk_finish_saving (self, error))
+    return FALSE;
   const ExecCheckpointHead head = { .folder = job->save,
                                     .keep = job->keep ? job->keep : EXEC_CHECKPOINT_KEEP,
                                     .names = self->checkpoints,
@@ -297,9 +299,16 @@ exec_walk_save (ExecWalk *self, gint64 steps_done, GError **error)
           return FALSE;
     }
   add_sites (self, pieces);
-  return exec_checkpoint_save (&head, (const ExecPiece *)(gpointer)pieces->data, pieces->len,
-                               self->device->ops->is_immediate ? NULL : fetch, self->device,
-                               self->comm, error);
+  self->saving = exec_checkpoint_begin (&head, (const ExecPiece *)(gpointer)pieces->data,
+                                        pieces->len, self->device->ops->is_immediate ? NULL : fetch,
+                                        self->device, behind, self->comm, error);
+  return self->saving && (behind || exec_walk_finish_saving (self, error));
+}
+
+gboolean
+exec_walk_finish_saving (ExecWalk *self, GError **error)
+{
+  return !self->saving || exec_saving_finish (g_steal_pointer (&self->saving), self->comm, error);
 }
 
 GByteArray *

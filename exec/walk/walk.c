@@ -707,6 +707,7 @@ exec_walk_close (ExecWalk *self)
   g_array_unref (self->spans);
   g_array_unref (self->samples);
   g_array_unref (self->looks);
+  g_clear_pointer (&self->saving, exec_saving_free);
   g_clear_pointer (&self->checkpoints, g_ptr_array_unref);
   exec_walk_clear_graph (self);
 }

@@ -369,6 +369,7 @@ START_TEST (resumed_runs_equal_the_evaluator)
   c.job.steps = 1 + _i % 3;
   c.job.save = folder;
   c.job.save_every = _i % 2;
+  c.job.saves_behind = _i % 4 > 1;
   ck_assert_msg (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error), "%s",
                  error ? error->message : "");
   for (guint r = 0; r < c.ranks; r++)
