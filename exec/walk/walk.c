@@ -19,6 +19,7 @@
 #include <time.h>
 
 #define POISON 0xff /* a NaN in every float format */
+#define CANARY 0xa5
 
 G_GNUC_PRINTF (5, 6)
 static gboolean
@@ -74,6 +75,24 @@ poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GErr
          || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
 }
 
+/* What lies between a buffer's end and the next place is nobody's: whoever wrote there wrote too
+ * far. Looked at where that needs no waiting. */
+static void
+guard (const ExecWalk *walk, guint8 *at, guint64 bytes, guint64 taken)
+{
+  if (walk->poisons && at && walk->device->ops->is_immediate)
+    memset (at + bytes, CANARY, taken - bytes);
+}
+
+static gboolean
+is_guarded (const ExecWalk *walk, const guint8 *at, guint64 bytes, guint64 taken)
+{
+  gboolean is_whole = TRUE;
+  for (guint64 i = bytes; walk->poisons && at && walk->device->ops->is_immediate && i < taken; i++)
+    is_whole = is_whole && at[i] == CANARY;
+  return is_whole;
+}
+
 static gboolean
 apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, const PlanOp *op,
               GError **error)
@@ -87,6 +106,9 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
     return fail (walk, cursor, error, "%s is %s",
                  plan_schedule_buffer (walk->schedule, array)->name,
                  tag->bytes ? "taken already" : "not taken");
+  if (!is_guarded (walk, tag->bytes, bytes, taken))
+    return fail (walk, cursor, error, "%s was written beyond its %" G_GUINT64_FORMAT " bytes",
+                 plan_schedule_buffer (walk->schedule, array)->name, bytes);
   if (!poison (walk, tag->bytes, bytes, op->stream, error))
     return blame_op (walk, cursor, op, error);
   *tag = (ExecTag){ 0 };
@@ -95,6 +117,7 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
                  + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
   if (!poison (walk, tag->bytes, bytes, op->stream, error))
     return blame_op (walk, cursor, op, error);
+  guard (walk, tag->bytes, bytes, taken);
   ExecSample sample = { .span = walk->spans->len,
                         .category = plan_meter_apply (&walk->meter, cursor, op, taken) };
   sample.live_bytes = walk->meter.live[sample.category];
