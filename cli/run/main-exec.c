@@ -412,15 +412,25 @@ evaluation_fits (const AdviseTraining *training, const AdviseInput *input, guint
 /* Whether there is room for a copy of a rank's part of a checkpoint while it is written: on CPUs
  * beside all else, and of GPUs in their host. */
 static gboolean
-has_room_for_copy (const AdviseTraining *training, const AdviseInput *input, guint64 others)
+has_room_for_copy (const AdviseTraining *training, const AdviseInput *input, guint64 copy)
 {
-  const PlanMemory *memory = &training->prediction.trace->memory;
   const PlanCluster *cluster = input->cluster;
-  const guint64 copy = memory->by_category[PLAN_CATEGORY_MAIN_PARAMS]
-                       + memory->by_category[PLAN_CATEGORY_OPTIMIZER];
+  const guint64 others = training->prediction.trace->memory.device + training->beside_bytes;
   return cluster->kind == PLAN_DEVICE_CPU
-             ? memory->device + others + copy <= cluster->memory_bytes
+             ? others + copy <= cluster->memory_bytes
              : copy * (guint64)cluster->devices_per_node <= cluster->host_memory_bytes;
+}
+
+/* A run that saves while it goes on copies the state first. */
+static void
+plan_saving (AdviseTraining *training, const AdviseInput *input)
+{
+  const guint64 *bytes = training->prediction.trace->memory.by_category;
+  const guint64 copy = bytes[PLAN_CATEGORY_MAIN_PARAMS] + bytes[PLAN_CATEGORY_OPTIMIZER];
+  training->job.saves_behind = training->job.save && training->job.save_every > 0
+                               && has_room_for_copy (training, input, copy);
+  if (training->job.saves_behind && input->cluster->kind == PLAN_DEVICE_CPU)
+    training->beside_bytes += copy;
 }
 
 /* Evaluation is another task of the same plan. */
@@ -428,19 +438,14 @@ static gboolean
 plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **error)
 {
   Plan plan = training->job.of->plan;
-  guint64 bytes = 0;
-  if (training->job.eval_every > 0)
-    {
-      plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
-      training->job.eval_of = training->eval_of = advise_case (input, &plan, error);
-      if (!training->eval_of || !evaluation_fits (training, input, &bytes, error))
-        {
-          g_prefix_error (error, "--eval-every: ");
-          return FALSE;
-        }
-    }
-  training->job.saves_behind = has_room_for_copy (training, input, bytes);
-  return TRUE;
+  if (training->job.eval_every == 0)
+    return TRUE;
+  plan.value[PLAN_TASK] = PLAN_TASK_EVAL;
+  training->job.eval_of = training->eval_of = advise_case (input, &plan, error);
+  if (training->eval_of && evaluation_fits (training, input, &training->beside_bytes, error))
+    return TRUE;
+  g_prefix_error (error, "--eval-every: ");
+  return FALSE;
 }
 
 static gboolean
@@ -474,7 +479,10 @@ prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options
   training->job.constants.window = input->model->window;
   if (!exec_runnable_check (&training->job, training->job.of, training->prediction.schedule, error))
     return FALSE;
-  return open_sources (training, options, error) && plan_evaluation (training, input, error);
+  if (!open_sources (training, options, error) || !plan_evaluation (training, input, error))
+    return FALSE;
+  plan_saving (training, input);
+  return TRUE;
 }
 
 /* How many ranks a plan has that is for processors like those here; 1 where it is for anything

@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define SHOWN_STEPS 12 /* lines of the step table, first and last included */
@@ -238,6 +239,26 @@ is_timed_here (const AdviseTraining *self)
          != NULL;
 }
 
+/* Memory of this process: what its ranks were predicted to take, and what the system counted at
+ * most. GPUs' memory is elsewhere. */
+typedef struct
+{
+  double predicted_mib, beside_mib; /* by the plan; by what it does not know, at most */
+  double measured_mib;              /* 0: not known */
+} Resident;
+
+static Resident
+resident_of (const AdviseTraining *self)
+{
+  const guint ranks = self->comm && self->comm->ranks > 1 ? 1 : self->ranks;
+  struct rusage usage;
+  if (self->input->cluster->kind != PLAN_DEVICE_CPU || getrusage (RUSAGE_SELF, &usage) != 0)
+    return (Resident){ 0 };
+  return (Resident){ .predicted_mib = advise_mib (ranks * self->prediction.trace->memory.reserved),
+                     .beside_mib = advise_mib (ranks * self->beside_bytes),
+                     .measured_mib = (double)usage.ru_maxrss / 1024 };
+}
+
 static void
 print_json (const AdviseTraining *self, const ExecResult *result, const ExecRankTime *times,
             gint64 run_id)
@@ -259,8 +280,13 @@ print_json (const AdviseTraining *self, const ExecResult *result, const ExecRank
   add_number (b, "tokens_per_s", tokens_per_s (self, result));
   json_builder_set_member_name (b, "memory");
   cli_memory_to_json (&result->trace->memory, self->prediction.schedule, b);
+  const Resident resident = resident_of (self);
+  if (resident.measured_mib > 0)
+    add_number (b, "process_mib", resident.measured_mib);
   json_builder_set_member_name (b, "predicted");
   json_builder_begin_object (b);
+  if (resident.measured_mib > 0)
+    add_number (b, "process_mib", resident.predicted_mib);
   add_number (b, "step_ms", self->prediction.step_ms);
   json_builder_set_member_name (b, "is_timed_here");
   json_builder_add_boolean_value (b, is_timed_here (self));
@@ -326,6 +352,22 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
     cli_table_add_real (table, 100.0 * (predicted - measured) / measured, 1);
   else
     cli_table_add (table, NULL);
+}
+
+static void
+print_resident (const AdviseTraining *self)
+{
+  const Resident resident = resident_of (self);
+  if (resident.measured_mib <= 0)
+    return;
+  printf ("the process took %.0f MiB: %.0f MiB of the plan, ", resident.measured_mib,
+          resident.predicted_mib);
+  if (resident.beside_mib > 0)
+    printf ("up to %.0f MiB of evaluations and of checkpoints on their way, the rest",
+            resident.beside_mib);
+  else
+    printf ("%.0f MiB", resident.measured_mib - resident.predicted_mib);
+  puts (" of the program, its libraries and stacks");
 }
 
 /* Predicted beside measured: time, then bytes by what they are for. */
@@ -402,6 +444,7 @@ print_result (const AdviseTraining *self, const ExecResult *result, const ExecRa
   print_what_is_untimed (self);
   putchar ('\n');
   cli_table_print (comparison, format);
+  print_resident (self);
   print_place (self, run_id);
 }
 

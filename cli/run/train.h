@@ -29,8 +29,9 @@ typedef struct
   ExecWeights *weights;
   ExecBlend *tokens, *eval_tokens;
   char *data, *save;
-  char **settings; /* as a checkpoint keeps them */
-  int save_lock;   /* -1: none */
+  char **settings;      /* as a checkpoint keeps them */
+  guint64 beside_bytes; /* of a rank, that its plan does not know: evaluations, copies to save */
+  int save_lock;        /* -1: none */
   PlanCase *eval_of;
 } AdviseTraining;
 
