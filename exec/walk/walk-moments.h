@@ -1,9 +1,15 @@
-/* Updates, part by part of each parameter; moments in eight bits; where such parts lie. */
+/* State that is updated, part by part of each parameter, and saved; moments in eight bits. */
 #pragma once
 #include "exec/walk/walk-private.h"
 G_BEGIN_DECLS
 
 /* exec/walk/walk-state.c */
+gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **error);
+
+/* All ranks: names the checkpoint that is being written, if one is. */
+gboolean exec_walk_finish_saving (ExecWalk *self, GError **error);
+GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
+
 
 /* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
  * parameter. FALSE where none does. */

@@ -133,11 +133,6 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
-gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **error);
-
-/* All ranks: names the checkpoint that is being written, if one is. */
-gboolean exec_walk_finish_saving (ExecWalk *self, GError **error);
-GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
 /* The element of an array that a reference means, before pools are taken in turns. */
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);

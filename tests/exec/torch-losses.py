@@ -141,7 +141,10 @@ def main():
     if "gpt2" in sys.argv:
         globals().update(LAYERS=2, HIDDEN=32, FFN=80, HEADS=4, DIM=8, VOCAB=128)
     parameters, logits_of = gpt2() if "gpt2" in sys.argv else llama()
-    optimizer = torch.optim.AdamW(parameters, LR, BETAS, 1e-8, DECAY)
+    # Neither gains nor biases decay.
+    groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, LR, BETAS, 1e-8)
 
     print("step,loss,grad_norm")
     for step in range(STEPS):
