@@ -10,7 +10,6 @@ gboolean exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GEr
 gboolean exec_walk_finish_saving (ExecWalk *self, GError **error);
 GByteArray *exec_walk_main_params (const ExecWalk *self, GError **error);
 
-
 /* The part of a parameter that lies in a shard: elements of the shard, and the first one of the
  * parameter. FALSE where none does. */
 gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at,
