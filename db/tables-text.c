@@ -47,6 +47,13 @@ has_name (const GPtrArray *header, const char *name)
   return FALSE;
 }
 
+/* Columns that exports of older versions lack. */
+static gboolean
+may_lack (DbKind kind, const char *name)
+{
+  return kind == DB_KIND_STEPS && strcmp (name, "eval_loss") == 0; /* until version 4 */
+}
+
 /* The kind that has just these columns, each once; DB_N_KINDS: none. */
 static DbKind
 kind_of_header (const GPtrArray *header)
@@ -54,10 +61,17 @@ kind_of_header (const GPtrArray *header)
   for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
     {
       guint n_found = 0;
+      gboolean has_all = TRUE;
 
       for (guint c = 0; c < db_kind_n_columns (kind); c++)
-        n_found += has_name (header, db_kind_column_name (kind, c));
-      if (n_found == header->len && n_found == db_kind_n_columns (kind))
+        {
+          const char *name = db_kind_column_name (kind, c);
+          const gboolean is_there = has_name (header, name);
+
+          n_found += is_there;
+          has_all = has_all && (is_there || may_lack (kind, name));
+        }
+      if (n_found == header->len && has_all)
         return kind;
     }
   return DB_N_KINDS;
@@ -113,7 +127,7 @@ take_record (guint64 line, GPtrArray *cells, const char *broken, gpointer user_d
                  self->columns->len);
   else
     {
-      g_autofree char **row = g_new0 (char *, cells->len);
+      g_autofree char **row = g_new0 (char *, db_kind_n_columns (self->table->kind));
 
       for (guint i = 0; i < cells->len; i++)
         row[g_array_index (self->columns, guint, i)]

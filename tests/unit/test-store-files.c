@@ -62,7 +62,7 @@ static const struct
   PlanErrorCode code;
   const char *part;
 } refused[] = {
-  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 4" },
+  { "PRAGMA user_version = 99", PLAN_ERROR_UNSUPPORTED, "version 99, this program knows up to 5" },
   { "PRAGMA user_version = -3", PLAN_ERROR_CORRUPT, "its version is -3" },
   { "PRAGMA application_id = 0", PLAN_ERROR_INVALID, "database of another program" },
   { "PRAGMA application_id = 5", PLAN_ERROR_INVALID, "database of another program" },

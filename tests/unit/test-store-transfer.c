@@ -370,9 +370,9 @@ static const struct
   { SQL "CREATE TABLE t (x);\nINSERT INTO t SELECT readfile ('/etc/passwd');\n", "text:3: " },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\nBEGIN;\n", "breaks off after line 4" },
   { SQL "PRAGMA user_version = 2;\nCREATE TABLE t (x);\n", "database of another program" },
+  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 6;\nCREATE TABLE t (x);\n",
+    "it is of version 6" },
   { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 5;\nCREATE TABLE t (x);\n",
-    "it is of version 5" },
-  { SQL "PRAGMA application_id = 1718841452;\nPRAGMA user_version = 4;\nCREATE TABLE t (x);\n",
     "is missing" },
 };
 
