@@ -757,7 +757,7 @@ context_new (Options *options)
 }
 
 int
-cli_bench (int argc, char **argv, AdviseTraining *out_process, GError **error)
+cli_bench (int argc, char **argv, CliTraining *out_process, GError **error)
 {
   g_auto (Options) options = { 0 };
   g_auto (Bench) self = { 0 };

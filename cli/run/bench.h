@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 
 /* The command, in the program of a backend: an exit code, or CLI_FAILED with the error set, which
  * is the root's to print before any rank leaves: the caller closes out_process->comm. */
-int cli_bench (int argc, char **argv, AdviseTraining *out_process, GError **error);
+int cli_bench (int argc, char **argv, CliTraining *out_process, GError **error);
 
 /* --workspaces, and the shapes of attention that cuDNN is asked about; each list NULL where it was
  * not given. */

@@ -27,7 +27,7 @@ check_options (const CliDataOptions *options, GError **error)
 
 /* The place in the data where the run goes on. Data that is another is begun anew, or refused. */
 static guint64
-first_sequence (const AdviseTraining *self)
+first_sequence (const CliTraining *self)
 {
   const guint64 seq = (guint64)self->job.of->plan.value[PLAN_SEQ];
   if (!self->resume)
@@ -40,7 +40,7 @@ first_sequence (const AdviseTraining *self)
 
 /* The last step is the last one that has no sequence of another epoch. */
 static gboolean
-count_steps (AdviseTraining *self, const char *text, GError **error)
+count_steps (CliTraining *self, const char *text, GError **error)
 {
   gint64 epochs;
   if (!text)
@@ -63,7 +63,7 @@ count_steps (AdviseTraining *self, const char *text, GError **error)
 }
 
 gboolean
-cli_data_open (AdviseTraining *self, const CliDataOptions *options, GError **error)
+cli_data_open (CliTraining *self, const CliDataOptions *options, GError **error)
 {
   ExecJob *job = &self->job;
   const gint64 seq = job->of->plan.value[PLAN_SEQ], vocab = job->of->model->vocab;
@@ -100,7 +100,7 @@ say_of (const ExecBlend *blend, const char *who, guint64 sequences)
 }
 
 void
-cli_data_say (const AdviseTraining *self)
+cli_data_say (const CliTraining *self)
 {
   const ExecJob *job = &self->job;
   const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];

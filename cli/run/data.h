@@ -13,9 +13,9 @@ typedef struct
 
 /* Opens the data of a job whose plan and seed are known; of a resumed one the checkpoint is open.
  * --epochs become the job's steps, those before the checkpoint included. */
-gboolean cli_data_open (AdviseTraining *self, const CliDataOptions *options, GError **error);
+gboolean cli_data_open (CliTraining *self, const CliDataOptions *options, GError **error);
 
 /* Says on standard error which sources the run sees more than once. */
-void cli_data_say (const AdviseTraining *self);
+void cli_data_say (const CliTraining *self);
 
 G_END_DECLS

@@ -128,7 +128,7 @@ parse_int (const char *text, const char *what, gint64 min, gint64 max, gint64 in
 
 /* This process's rank of those that a launcher started. */
 static gboolean
-open_process (const RunOptions *options, AdviseTraining *training, gint64 *ranks, GError **error)
+open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
 {
   if (!(training->comm = cli_backend.open_process (error)))
     return FALSE;
@@ -144,7 +144,7 @@ open_process (const RunOptions *options, AdviseTraining *training, gint64 *ranks
 }
 
 static gboolean
-open_comm (const RunOptions *options, AdviseTraining *training, gint64 *ranks, GError **error)
+open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
 {
   const char *processes = cli_backend.process_comm;
   const char *comm = options->comm                ? options->comm
@@ -183,8 +183,8 @@ open_comm (const RunOptions *options, AdviseTraining *training, gint64 *ranks, G
 
 /* The plan as it can run here: on this machine's ranks and by our own runtime. */
 static gboolean
-bring_here (AdviseInput *input, const CliOptions *options, AdviseTraining *training,
-            gboolean is_root, GError **error)
+bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training, gboolean is_root,
+            GError **error)
 {
   const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
@@ -319,14 +319,14 @@ parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
 }
 
 static gboolean
-is_root (const AdviseTraining *training)
+is_root (const CliTraining *training)
 {
   return !training->comm || training->comm->rank == 0;
 }
 
 /* What says how long the run is: the data, and how much of it a checkpoint has behind it. */
 static gboolean
-open_data (AdviseTraining *training, const RunOptions *options, GError **error)
+open_data (CliTraining *training, const RunOptions *options, GError **error)
 {
   const CliDataOptions asked = { .data = options->data,
                                  .eval_data = options->eval_data,
@@ -353,7 +353,7 @@ open_data (AdviseTraining *training, const RunOptions *options, GError **error)
 
 /* What else the run reads, and where it writes. */
 static gboolean
-open_sources (AdviseTraining *training, const RunOptions *options, GError **error)
+open_sources (CliTraining *training, const RunOptions *options, GError **error)
 {
   ExecJob *job = &training->job;
   if (options->data && options->eval_every && !options->eval_data)
@@ -388,7 +388,7 @@ open_sources (AdviseTraining *training, const RunOptions *options, GError **erro
 
 /* An evaluation takes memory of its own while training keeps its state. */
 static gboolean
-evaluation_fits (const AdviseTraining *training, const AdviseInput *input, guint64 *out_bytes,
+evaluation_fits (const CliTraining *training, const AdviseInput *input, guint64 *out_bytes,
                  GError **error)
 {
   g_auto (PlanArena) arena = { 0 };
@@ -412,7 +412,7 @@ evaluation_fits (const AdviseTraining *training, const AdviseInput *input, guint
 /* Whether there is room for a copy of a rank's part of a checkpoint while it is written: on CPUs
  * beside all else, and of GPUs in their host. */
 static gboolean
-has_room_for_copy (const AdviseTraining *training, const AdviseInput *input, guint64 copy)
+has_room_for_copy (const CliTraining *training, const AdviseInput *input, guint64 copy)
 {
   const PlanCluster *cluster = input->cluster;
   const guint64 others = training->prediction.trace->memory.device + training->beside_bytes;
@@ -423,7 +423,7 @@ has_room_for_copy (const AdviseTraining *training, const AdviseInput *input, gui
 
 /* A run that saves while it goes on copies the state first. */
 static void
-plan_saving (AdviseTraining *training, const AdviseInput *input)
+plan_saving (CliTraining *training, const AdviseInput *input)
 {
   const guint64 *bytes = training->prediction.trace->memory.by_category;
   const guint64 copy = bytes[PLAN_CATEGORY_MAIN_PARAMS] + bytes[PLAN_CATEGORY_OPTIMIZER];
@@ -435,7 +435,7 @@ plan_saving (AdviseTraining *training, const AdviseInput *input)
 
 /* Evaluation is another task of the same plan. */
 static gboolean
-plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **error)
+plan_evaluation (CliTraining *training, const AdviseInput *input, GError **error)
 {
   Plan plan = training->job.of->plan;
   if (training->job.eval_every == 0)
@@ -449,7 +449,7 @@ plan_evaluation (AdviseTraining *training, const AdviseInput *input, GError **er
 }
 
 static gboolean
-prepare (AdviseTraining *training, AdviseInput *input, const RunOptions *options, GError **error)
+prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, GError **error)
 {
   training->job = (ExecJob){ .constants = { .lr = 1e-3,
                                             .beta1 = 0.9,
@@ -500,7 +500,7 @@ ranks_of_plan (const CliOptions *options)
 }
 
 static gboolean
-run (int argc, char **argv, AdviseTraining *training, GError **error)
+run (int argc, char **argv, CliTraining *training, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (RunOptions) run_options = { 0 };
@@ -551,7 +551,7 @@ run (int argc, char **argv, AdviseTraining *training, GError **error)
 /* "fsdplan bench", "fsdplan export" and "fsdplan run" hand over their words from the command on; it
  * may also be named to this program. */
 static int
-run_command (int argc, char **argv, AdviseTraining *training, GError **error)
+run_command (int argc, char **argv, CliTraining *training, GError **error)
 {
   static const char *const commands[] = { "bench", "export", "run" };
   for (guint i = 0; i < G_N_ELEMENTS (commands); i++)
@@ -579,7 +579,7 @@ int
 main (int argc, char **argv)
 {
   g_autoptr (GError) error = NULL;
-  AdviseTraining training = { .save_lock = -1 };
+  CliTraining training = { .save_lock = -1 };
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
   setlocale (LC_CTYPE, "");

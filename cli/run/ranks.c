@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 static gboolean
-are_processes (const AdviseTraining *training)
+are_processes (const CliTraining *training)
 {
   return training->comm && training->comm->ranks > 1;
 }
@@ -47,7 +47,7 @@ cli_ranks_check_launcher (const char *processes, GError **error)
 }
 
 gboolean
-cli_ranks_meet (AdviseTraining *training, guint timeout_s, GError **error)
+cli_ranks_meet (CliTraining *training, guint timeout_s, GError **error)
 {
   if (!are_processes (training))
     {
@@ -62,7 +62,7 @@ cli_ranks_meet (AdviseTraining *training, guint timeout_s, GError **error)
 }
 
 gboolean
-cli_ranks_check_cluster (AdviseTraining *training, const PlanCluster *asked, GError **error)
+cli_ranks_check_cluster (CliTraining *training, const PlanCluster *asked, GError **error)
 {
   if (!are_processes (training) || exec_placement_check (training->placement, asked, error))
     return TRUE;
@@ -102,7 +102,7 @@ cli_ranks_print_settings (const ExecJob *job)
 }
 
 void
-cli_ranks_vote (AdviseTraining *training, gboolean can_begin)
+cli_ranks_vote (CliTraining *training, gboolean can_begin)
 {
   float against = can_begin ? 0 : 1;
   if (are_processes (training) && !training->failed_together
@@ -133,7 +133,7 @@ print_all_settings (const ExecJob *job)
 }
 
 gboolean
-cli_ranks_agree (AdviseTraining *training, GError **error)
+cli_ranks_agree (CliTraining *training, GError **error)
 {
   const ExecJob *job = &training->job;
   const gint64 outer = job->of->plan.value[PLAN_DP_OUTER];
@@ -163,7 +163,7 @@ ms (gint64 ns)
 }
 
 void
-cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times)
+cli_ranks_print (const CliTraining *training, const ExecRankTime *times)
 {
   const ExecPlacement *placement = training->placement;
   g_auto (ExecStragglers) spread = { 0 };
@@ -190,7 +190,7 @@ add_number (JsonBuilder *b, const char *name, double value)
 }
 
 static void
-add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecStragglers *spread,
+add_rank (JsonBuilder *b, const CliTraining *training, const ExecStragglers *spread,
           const ExecRankTime *times, guint rank)
 {
   json_builder_begin_object (b);
@@ -206,7 +206,7 @@ add_rank (JsonBuilder *b, const AdviseTraining *training, const ExecStragglers *
 }
 
 void
-cli_ranks_to_json (const AdviseTraining *training, const ExecRankTime *times, JsonBuilder *b)
+cli_ranks_to_json (const CliTraining *training, const ExecRankTime *times, JsonBuilder *b)
 {
   g_auto (ExecStragglers) spread = { 0 };
   if (!times)

@@ -12,26 +12,25 @@ gboolean cli_ranks_check_launcher (const char *processes, GError **error);
 
 /* Once there is a communicator, and before anything else is done with it. What fails here and in
  * the next two fails on all ranks alike: training->failed_together. */
-gboolean cli_ranks_meet (AdviseTraining *training, guint timeout_s, GError **error);
+gboolean cli_ranks_meet (CliTraining *training, guint timeout_s, GError **error);
 
 /* Whether ranks that a launcher placed lie as a plan that was made for `asked` wants them. */
-gboolean cli_ranks_check_cluster (AdviseTraining *training, const PlanCluster *asked,
-                                  GError **error);
+gboolean cli_ranks_check_cluster (CliTraining *training, const PlanCluster *asked, GError **error);
 
 /* Tells the others whether this rank can begin; what none of them can has failed together. */
-void cli_ranks_vote (AdviseTraining *training, gboolean can_begin);
+void cli_ranks_vote (CliTraining *training, gboolean can_begin);
 
 /* Whether groups that shard lie inside hosts, and all ranks are to do the same. */
-gboolean cli_ranks_agree (AdviseTraining *training, GError **error);
+gboolean cli_ranks_agree (CliTraining *training, GError **error);
 
 /* How to repeat a run, as lines of KEY=VALUE; the caller frees. */
 char *cli_ranks_print_settings (const ExecJob *job);
 
 /* Who is slow: a line, or one more for each straggler; nothing for one rank. */
-void cli_ranks_print (const AdviseTraining *training, const ExecRankTime *times);
+void cli_ranks_print (const CliTraining *training, const ExecRankTime *times);
 
 /* The same as an object, or null. */
-void cli_ranks_to_json (const AdviseTraining *training, const ExecRankTime *times,
+void cli_ranks_to_json (const CliTraining *training, const ExecRankTime *times,
                         JsonBuilder *builder);
 
 G_END_DECLS

@@ -77,7 +77,7 @@ cli_resume_settings (const ExecJob *job)
 
 /* Whether a setting that differs is refused. */
 static gboolean
-check_setting (AdviseTraining *self, const char *name, const char *now, const char *before,
+check_setting (CliTraining *self, const char *name, const char *now, const char *before,
                gboolean is_forced, GError **error)
 {
   for (guint i = 0; !is_forced && i < G_N_ELEMENTS (fixed); i++)
@@ -94,7 +94,7 @@ check_setting (AdviseTraining *self, const char *name, const char *now, const ch
 }
 
 gboolean
-cli_resume_take_up (AdviseTraining *self, gboolean is_forced, GError **error)
+cli_resume_take_up (CliTraining *self, gboolean is_forced, GError **error)
 {
   ExecJob *const job = &self->job;
   job->first_step = exec_checkpoint_step (self->resume);

@@ -10,6 +10,6 @@ char **cli_resume_settings (const ExecJob *job);
 
 /* Takes up the checkpoint that is opened: its step, and its place in the data. What differs is said
  * on rank 0; what would make state or place mean something else is refused unless `is_forced`. */
-gboolean cli_resume_take_up (AdviseTraining *self, gboolean is_forced, GError **error);
+gboolean cli_resume_take_up (CliTraining *self, gboolean is_forced, GError **error);
 
 G_END_DECLS

@@ -32,7 +32,7 @@
 /* What rank 0 does after each step. */
 typedef struct
 {
-  const AdviseTraining *training;
+  const CliTraining *training;
   DbStore *store; /* NULL: nothing is kept */
   gint64 run_id;
   GArray *pending; /* DbStep, not stored so far */
@@ -42,13 +42,13 @@ typedef struct
 } Recorder;
 
 static gboolean
-is_root (const AdviseTraining *self)
+is_root (const CliTraining *self)
 {
   return !self->comm || self->comm->rank == 0;
 }
 
 void
-cli_training_clear (AdviseTraining *self)
+cli_training_clear (CliTraining *self)
 {
   g_clear_pointer (&self->eval_of, plan_case_free);
   advise_prediction_clear (&self->prediction);
@@ -64,7 +64,7 @@ cli_training_clear (AdviseTraining *self)
 }
 
 static gint64
-tokens_per_step (const AdviseTraining *self)
+tokens_per_step (const CliTraining *self)
 {
   const Plan *plan = &self->prediction.of->plan;
   return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
@@ -75,7 +75,7 @@ tokens_per_step (const AdviseTraining *self)
 static void
 show_progress (const Recorder *recorder, const ExecStep *step)
 {
-  const AdviseTraining *self = recorder->training;
+  const CliTraining *self = recorder->training;
   const gint64 last = self->job.first_step + self->job.steps;
   const gboolean is_last = step->step + 1 == last, draws = recorder->draws_progress;
   if (!is_last && (draws ? !cli_watch_is_due () : (step->step + 1) % MAX (self->log_every, 1) != 0))
@@ -156,7 +156,7 @@ compare_ns (const void *a, const void *b)
 
 /* Quantile of the step times; the first step pays for warming up and is left out. */
 static double
-step_ms (const AdviseTraining *self, const ExecResult *result, double quantile)
+step_ms (const CliTraining *self, const ExecResult *result, double quantile)
 {
   const gint64 skipped = self->job.steps > 1 ? 1 : 0, n = self->job.steps - skipped;
   g_autofree gint64 *sorted = g_memdup2 (result->step_ns + skipped, (gsize)n * sizeof (gint64));
@@ -165,7 +165,7 @@ step_ms (const AdviseTraining *self, const ExecResult *result, double quantile)
 }
 
 static void
-fill_run (const AdviseTraining *self, DbRun *run)
+fill_run (const CliTraining *self, DbRun *run)
 {
   g_autofree char *library = self->job.kernels->describe ();
   g_autoptr (GDateTime) now = g_date_time_new_now_utc ();
@@ -193,7 +193,7 @@ fill_run (const AdviseTraining *self, DbRun *run)
 }
 
 static gboolean
-store_traces (const AdviseTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
+store_traces (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
               GError **error)
 {
   const PlanSchedule *schedule = self->prediction.schedule;
@@ -225,14 +225,14 @@ add_number (JsonBuilder *b, const char *name, double value)
 }
 
 static double
-tokens_per_s (const AdviseTraining *self, const ExecResult *result)
+tokens_per_s (const CliTraining *self, const ExecResult *result)
 {
   return 1e3 * (double)tokens_per_step (self) / step_ms (self, result, 0.5);
 }
 
 /* Whether any op was timed on this machine, for the prediction to rest on. */
 static gboolean
-is_timed_here (const AdviseTraining *self)
+is_timed_here (const CliTraining *self)
 {
   return advise_timings (self->input->cluster, self->prediction.of->stack, self->input->db,
                          self->input->comm)
@@ -248,7 +248,7 @@ typedef struct
 } Resident;
 
 static Resident
-resident_of (const AdviseTraining *self)
+resident_of (const CliTraining *self)
 {
   const guint ranks = self->comm && self->comm->ranks > 1 ? 1 : self->ranks;
   struct rusage usage;
@@ -260,7 +260,7 @@ resident_of (const AdviseTraining *self)
 }
 
 static void
-print_json (const AdviseTraining *self, const ExecResult *result, const ExecRankTime *times,
+print_json (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
             gint64 run_id)
 {
   g_autoptr (JsonBuilder) b = json_builder_new ();
@@ -314,7 +314,7 @@ print_json (const AdviseTraining *self, const ExecResult *result, const ExecRank
 }
 
 static CliTable *
-step_table (const AdviseTraining *self, const ExecResult *result, CliFormat format)
+step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
 {
   static const CliColumn columns[] = { { "step", TRUE },
                                        { "loss", TRUE },
@@ -355,7 +355,7 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
 }
 
 static void
-print_resident (const AdviseTraining *self)
+print_resident (const CliTraining *self)
 {
   const Resident resident = resident_of (self);
   if (resident.measured_mib <= 0)
@@ -372,7 +372,7 @@ print_resident (const AdviseTraining *self)
 
 /* Predicted beside measured: time, then bytes by what they are for. */
 static CliTable *
-comparison_table (const AdviseTraining *self, const ExecResult *result)
+comparison_table (const CliTraining *self, const ExecResult *result)
 {
   static const CliColumn columns[] = {
     { "quantity", FALSE }, { "predicted", TRUE }, { "measured", TRUE }, { "error_pct", TRUE }
@@ -394,7 +394,7 @@ comparison_table (const AdviseTraining *self, const ExecResult *result)
 }
 
 static void
-print_what_is_untimed (const AdviseTraining *self)
+print_what_is_untimed (const CliTraining *self)
 {
   if (!is_timed_here (self))
     printf (
@@ -406,7 +406,7 @@ print_what_is_untimed (const AdviseTraining *self)
 
 /* Where the run is, and what draws it. */
 static void
-print_place (const AdviseTraining *self, gint64 run_id)
+print_place (const CliTraining *self, gint64 run_id)
 {
   if (self->record)
     printf ("recorded in %s: fsdplan import %s\n", self->record, self->record);
@@ -421,7 +421,7 @@ print_place (const AdviseTraining *self, gint64 run_id)
 }
 
 static void
-print_result (const AdviseTraining *self, const ExecResult *result, const ExecRankTime *times,
+print_result (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
               gint64 run_id, CliFormat format)
 {
   if (format == CLI_FORMAT_JSON)
@@ -450,7 +450,7 @@ print_result (const AdviseTraining *self, const ExecResult *result, const ExecRa
 
 /* This process's rank, and then the times of all. */
 static gboolean
-train_rank (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
             GError **error)
 {
   ExecRankTime own;
@@ -462,7 +462,7 @@ train_rank (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRa
 
 /* All ranks; those of threads leave their results after the first one's. */
 static gboolean
-train_all (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
+train_all (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
            GError **error)
 {
   if (self->comm)
@@ -482,7 +482,7 @@ train_all (AdviseTraining *self, Recorder *recorder, ExecResult *result, ExecRan
 /* A run that cannot be kept is still worth doing: says so and goes on without a store. One that is
  * recorded is kept in memory until it is written. */
 static DbStore *
-open_store (const AdviseTraining *self, DbRun *run)
+open_store (const CliTraining *self, DbRun *run)
 {
   g_autoptr (GError) why = NULL;
   g_autoptr (DbStore) store = db_store_open (self->record ? ":memory:" : self->db, &why);
@@ -503,7 +503,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
 
 /* The run failed, or was asked to end: what it did is kept. */
 static void
-keep_failure (const AdviseTraining *self, Recorder *recorder, const GError *why)
+keep_failure (const CliTraining *self, Recorder *recorder, const GError *why)
 {
   g_autoptr (GError) not_kept = NULL;
   if (recorder->log)
@@ -516,7 +516,7 @@ keep_failure (const AdviseTraining *self, Recorder *recorder, const GError *why)
 }
 
 static void
-keep_result (const AdviseTraining *self, Recorder *recorder, const ExecResult *result)
+keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *result)
 {
   g_autoptr (GError) why = NULL;
   if (recorder->log)
@@ -533,7 +533,7 @@ keep_result (const AdviseTraining *self, Recorder *recorder, const ExecResult *r
 static gboolean
 begin_recording (Recorder *self, DbRun *run, GError **error)
 {
-  const AdviseTraining *training = self->training;
+  const CliTraining *training = self->training;
   fill_run (training, run);
   self->store = open_store (training, run);
   self->run_id = run->id;
@@ -545,7 +545,7 @@ begin_recording (Recorder *self, DbRun *run, GError **error)
 }
 
 gboolean
-cli_train (AdviseTraining *self, CliFormat format, GError **error)
+cli_train (CliTraining *self, CliFormat format, GError **error)
 {
   g_auto (ExecResult) result = { 0 };
   g_auto (DbRun) run = { 0 };

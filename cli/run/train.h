@@ -1,4 +1,4 @@
-/* AdviseTraining: a run as its program sees it, from prediction to stored trace. */
+/* CliTraining: a run as its program sees it, from prediction to stored trace. */
 #pragma once
 #include "advise/predict.h"
 #include "cli/io/output.h"
@@ -33,12 +33,12 @@ typedef struct
   guint64 beside_bytes; /* of a rank, that its plan does not know: evaluations, copies to save */
   int save_lock;        /* -1: none */
   PlanCase *eval_of;
-} AdviseTraining;
+} CliTraining;
 
 /* All but the communicator and the placement, which that uses. */
-void cli_training_clear (AdviseTraining *self);
+void cli_training_clear (CliTraining *self);
 
 /* Trains, stores and prints. Only rank 0 stores and prints. */
-gboolean cli_train (AdviseTraining *self, CliFormat format, GError **error);
+gboolean cli_train (CliTraining *self, CliFormat format, GError **error);
 
 G_END_DECLS
