@@ -120,6 +120,14 @@ has_other_fields (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
+  /* The model alone breaks these: no other plan would do. */
+  { { "not-built-yet-prediction-modules", "multi-token prediction modules (mtp) are not modelled by this version: plan the model "
+      "without them, by mtp=0 behind its name (deepseek-v3,mtp=0) or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_prediction_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with gated shared experts, "
+      "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \
@@ -138,13 +146,6 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-latent-split", "latent attention is modelled with tp=1 and cp=1 by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP) },
-  { { "not-built-yet-prediction-modules", "multi-token prediction modules (mtp) are not modelled by this version: plan the model "
-      "without them, by mtp=0 behind its name (deepseek-v3,mtp=0) or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_prediction_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
-  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with gated shared experts, "
-      "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
-      PLAN_ERROR_UNSUPPORTED },
-    has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute (on stack=megatron also mxfp8), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
