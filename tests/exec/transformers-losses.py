@@ -6,15 +6,20 @@
 
 transformers makes a model; both train it on the same tokens with AdamW, in fp32, fsdplan on several
 ranks with a strategy of each kind; then the checkpoint is exported and loaded by transformers. Losses
-must agree within 3e-5 at every step, and so must a loss of the exported model with the trained one's.
+must agree within 3e-5 at every step, and so must a loss of the exported model with the trained one's. What
+examples/hf-to-dcp.py makes of it must load as the same weights.
 Needs PyTorch and transformers, on a CPU."""
 import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import torch
+import torch.distributed.checkpoint
 import transformers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 STEPS, BATCH, SEQ, LR, BOUND = 40, 8, 48, 0.003, 3e-5
 
@@ -100,10 +105,18 @@ def check(program, work, name, kind, keys, strategy, ranks):
     run(program, "export", folder + ".saved", "-o", folder + ".out", "--dtype", "fp32")
     exported = transformers.AutoModelForCausalLM.from_pretrained(folder + ".out", dtype=torch.float32,
                                                                  attn_implementation="eager")
+    run(sys.executable, os.path.join(HERE, "../../examples/hf-to-dcp.py"), folder + ".out", folder + ".dcp", "--key", "m")
+    weights = {key: value for key, value in exported.state_dict().items()
+               if key != "lm_head.weight" or not exported.config.tie_word_embeddings}
+    fresh = {"m": {key: torch.zeros_like(value) for key, value in weights.items()}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is one process is meant
+        torch.distributed.checkpoint.load(fresh, checkpoint_id=folder + ".dcp", no_dist=True)
+    is_same = all(torch.equal(fresh["m"][key], value) for key, value in weights.items())
     inputs, targets = next(batches(tokens, 1))
     with torch.no_grad():
         apart = abs(loss_of(exported, inputs, targets) - loss_of(model, inputs, targets)).item()
-    is_good = len(ours) == STEPS and worst <= BOUND and apart <= BOUND
+    is_good = len(ours) == STEPS and worst <= BOUND and apart <= BOUND and is_same
     print(f"{'good' if is_good else 'BAD '} {name}: losses {ours[0]:.4f} to {ours[-1]:.4f}, {worst:.1e} apart, "
           f"exported {apart:.1e} ({strategy} on {ranks} ranks)")
     return is_good
