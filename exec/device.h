@@ -88,6 +88,10 @@ struct _ExecDeviceOps
   gboolean (*keep) (ExecDevice *self, GError **error);
   gboolean (*launch) (ExecDevice *self, const ExecConstants *constants, GError **error);
 
+  /* Bytes of the device that are taken, by whomever: with its context, libraries and other ranks on
+   * it. NULL: memory is the host's. */
+  gboolean (*taken) (ExecDevice *self, guint64 *out_bytes, GError **error);
+
   /* When the stream gets here; the number to ask for it by, once everything is finished. */
   gboolean (*stamp) (ExecDevice *self, PlanStream stream, guint *out_stamp, GError **error);
   gint64 (*stamp_ns) (ExecDevice *self, guint stamp);

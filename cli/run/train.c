@@ -370,6 +370,14 @@ print_resident (const CliTraining *self)
   puts (" of the program, its libraries and stacks");
 }
 
+/* Whether what is taken of a device is one rank's, with its context and libraries. */
+static gboolean
+has_own_gpu (const CliTraining *self)
+{
+  return self->input->cluster->kind == PLAN_DEVICE_GPU
+         && (self->comm || self->joins || self->ranks == 1);
+}
+
 /* Predicted beside measured: time, then bytes by what they are for. */
 static CliTable *
 comparison_table (const CliTraining *self, const ExecResult *result)
@@ -384,6 +392,8 @@ comparison_table (const CliTraining *self, const ExecResult *result)
   add_pair (table, "max_allocated_mib", advise_mib (p->max_allocated),
             advise_mib (m->max_allocated), 3);
   add_pair (table, "reserved_mib", advise_mib (p->reserved), advise_mib (m->reserved), 3);
+  if (has_own_gpu (self))
+    add_pair (table, "device_mib", advise_mib (p->device), advise_mib (m->device), 3);
   for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
     {
       g_autofree char *name = g_strdup_printf ("  %s at peak", plan_category_name (c));

@@ -414,6 +414,16 @@ cuda_stamp_ns (ExecDevice *device, guint stamp)
   return MAX ((gint64)(1e6 * (double)ms), 0); /* begun on another stream, as early as may be */
 }
 
+static gboolean
+cuda_taken (ExecDevice *device, guint64 *out_bytes, GError **error)
+{
+  size_t left, all;
+  (void)device; /* the thread's own */
+  CUDA_TRY (cudaMemGetInfo (&left, &all), error);
+  *out_bytes = all - left;
+  return TRUE;
+}
+
 const ExecDeviceOps exec_device_cuda = {
   .open_comms = exec_comm_cuda_open,
   .open = cuda_open,
@@ -434,6 +444,7 @@ const ExecDeviceOps exec_device_cuda = {
   .vary = exec_cuda_graph_vary,
   .keep = exec_cuda_graph_keep,
   .launch = exec_cuda_graph_launch,
+  .taken = cuda_taken,
   .stamp = cuda_stamp,
   .stamp_ns = cuda_stamp_ns,
 };

@@ -241,6 +241,9 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   walk->trace = NULL;
   plan_meter_report (&walk->meter, 0, &result->trace->memory);
   result->trace->memory.reserved = result->trace->memory.device = walk->arena.size_bytes;
+  if (walk->device->ops->taken
+      && !walk->device->ops->taken (walk->device, &result->trace->memory.device, error))
+    return FALSE;
   result->trace->step_ns = step.step_ns;
   if (!job->is_unlisted)
     plan_trace_attribute (result->trace, walk->schedule);

@@ -265,6 +265,8 @@ case_check_bytes (Case *c, const char *what)
       ck_assert_uint_eq (p->allocated, m->allocated);
       ck_assert_uint_eq (p->max_allocated, m->max_allocated);
       ck_assert_uint_eq (p->reserved, c->results[r].arena_bytes);
+      ck_assert_uint_eq (m->reserved, p->reserved);
+      ck_assert_uint_gt (m->device, m->reserved); /* scales and workspaces, and other ranks there */
       ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
       ck_assert_uint_eq (sim->spans->len, trace->spans->len);
       ck_assert_uint_eq (sim->samples->len, trace->samples->len);
