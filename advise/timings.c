@@ -94,17 +94,20 @@ carrier_of (const PlanCluster *cluster, const char *comm)
   return is_one && g_strcmp0 (comm, "mpi") != 0 ? "threads" : "mpi";
 }
 
+static GHashTable *known = NULL; /* what was found, by key */
+static GMutex mutex;             /* of it */
+
 /* Once per key, which is all that rows are chosen by. */
 static SimTimings *
 find (const Wanted *wanted, const char *db)
 {
-  static GHashTable *known = NULL;
   g_autofree char *key
       = g_strdup_printf ("%s\n%s\n%s\n%s\n%" G_GINT64_FORMAT, wanted->machine, db ? db : "",
                          wanted->comm, wanted->network ? wanted->network : "", wanted->sharing);
   gpointer found;
   if (!known)
-    known = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+    known
+        = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, (GDestroyNotify)sim_timings_free);
   if (!g_hash_table_lookup_extended (known, key, NULL, &found))
     {
       g_autoptr (GError) error = NULL;
@@ -120,7 +123,6 @@ const SimTimings *
 advise_timings (const PlanCluster *cluster, const PlanStack *stack, const char *db,
                 const char *comm)
 {
-  static GMutex mutex;
   if (stack->id != PLAN_STACK_NATIVE || plan_cluster_is_altered (cluster, FALSE))
     return NULL;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
@@ -138,4 +140,13 @@ advise_timings (const PlanCluster *cluster, const PlanStack *stack, const char *
   SimTimings *found = find (&wanted, db);
   g_mutex_unlock (&mutex);
   return found;
+}
+
+void
+advise_timings_forget (void)
+{
+  g_mutex_lock (&mutex);
+  if (known)
+    g_hash_table_remove_all (known);
+  g_mutex_unlock (&mutex);
 }

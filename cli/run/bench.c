@@ -690,6 +690,17 @@ bench (Bench *self, const Options *options, GError **error)
   return !is_root (self) || report (self, options->db, error);
 }
 
+gboolean
+cli_bench_briefly (guint ranks, const char *db, GError **error)
+{
+  g_auto (Options) options = { .ranks = g_strdup_printf ("%u", ranks),
+                               .seconds = g_strdup ("2"),
+                               .memory = g_strdup ("16MiB"),
+                               .db = g_strdup (db) };
+  g_auto (Bench) self = { 0 };
+  return prepare (&self, &options, error) && time_all (&self, error) && keep (&self, db, error);
+}
+
 static gboolean
 ask (const Options *options, GError **error)
 {

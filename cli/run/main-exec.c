@@ -2,6 +2,7 @@
 /* The program that runs plans: "fsdplan run" replaces itself by it. */
 #include "config.h"
 
+#include "advise/timings.h"
 #include "advise/workspaces.h"
 #include "cli/io/commands.h"
 #include "cli/io/options.h"
@@ -24,6 +25,9 @@
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A run that is predicted to take so long begins with timing ops, where none was timed. */
+#define WORTH_TIMING_S 60
 
 /* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
 #define RUN_OPTION_LIST(X) \
@@ -448,6 +452,39 @@ plan_evaluation (CliTraining *training, const AdviseInput *input, GError **error
   return FALSE;
 }
 
+/* Where no op was timed on these processors, and the run is long enough to be worth it, they are
+ * timed first: a prediction by guesses is off by half or more. */
+static gboolean
+is_worth_timing (const CliTraining *training, const AdviseInput *input)
+{
+  const double seconds = 1e-3 * training->prediction.step_ms * (double)training->job.steps;
+  const gboolean is_kept = !training->record && g_strcmp0 (training->db, ":memory:") != 0;
+  return cli_backend.device == PLAN_DEVICE_CPU && (!training->comm || training->comm->ranks == 1)
+         && is_kept && seconds >= WORTH_TIMING_S
+         && !advise_timings (input->cluster, training->prediction.of->stack, input->db,
+                             input->comm);
+}
+
+/* Whoever cannot time goes on without. */
+static gboolean
+time_first (CliTraining *training, const AdviseInput *input, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  fprintf (stderr, "fsdplan: no op was timed on this machine: times them for some seconds first, "
+                   "which is kept for predictions\n");
+  if (!cli_bench_briefly (training->ranks, training->db, &why))
+    {
+      fprintf (stderr, "fsdplan: they are not timed: %s\n", why->message);
+      return TRUE;
+    }
+  advise_timings_forget ();
+  advise_prediction_clear (&training->prediction);
+  if (!advise_predict (input, &training->prediction, error))
+    return FALSE;
+  training->job.of = training->prediction.of;
+  return TRUE;
+}
+
 static gboolean
 prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, GError **error)
 {
@@ -458,7 +495,8 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
                                             .weight_decay = 0.1,
                                             .max_norm = 1.0 } };
   if (!advise_predict (input, &training->prediction, error) || !open_data (training, options, error)
-      || !parse_numbers (options, &training->job, error))
+      || !parse_numbers (options, &training->job, error)
+      || (is_worth_timing (training, input) && !time_first (training, input, error)))
     return FALSE;
   if (!training->prediction.fits)
     {
