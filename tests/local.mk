@@ -199,6 +199,7 @@ fuzz_replays = \
   %D%/fuzz/replay-runs.tap \
   %D%/fuzz/replay-safetensors.tap \
   %D%/fuzz/replay-schedule.tap \
+  %D%/fuzz/replay-steps.tap \
   %D%/fuzz/replay-store.tap \
   %D%/fuzz/replay-timing.tap \
   %D%/fuzz/replay-topology.tap \
@@ -217,6 +218,7 @@ tests_fuzz_replay_plan_tap_SOURCES = %D%/fuzz/fuzz-plan.c $(fuzz_replay)
 tests_fuzz_replay_runs_tap_SOURCES = %D%/fuzz/fuzz-runs.c $(fuzz_replay)
 tests_fuzz_replay_safetensors_tap_SOURCES = %D%/fuzz/fuzz-safetensors.c $(fuzz_replay)
 tests_fuzz_replay_schedule_tap_SOURCES = %D%/fuzz/fuzz-schedule.c $(fuzz_replay)
+tests_fuzz_replay_steps_tap_SOURCES = %D%/fuzz/fuzz-steps.c $(fuzz_replay)
 tests_fuzz_replay_store_tap_SOURCES = %D%/fuzz/fuzz-store.c $(fuzz_replay)
 tests_fuzz_replay_timing_tap_SOURCES = %D%/fuzz/fuzz-timing.c $(fuzz_replay)
 tests_fuzz_replay_topology_tap_SOURCES = %D%/fuzz/fuzz-topology.c $(fuzz_replay)
@@ -235,6 +237,7 @@ fuzzers = \
   %D%/fuzz/fuzz-runs \
   %D%/fuzz/fuzz-safetensors \
   %D%/fuzz/fuzz-schedule \
+  %D%/fuzz/fuzz-steps \
   %D%/fuzz/fuzz-store \
   %D%/fuzz/fuzz-timing \
   %D%/fuzz/fuzz-topology \
@@ -263,6 +266,8 @@ tests_fuzz_fuzz_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_safetensors_SOURCES = %D%/fuzz/fuzz-safetensors.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_schedule_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_schedule_SOURCES = %D%/fuzz/fuzz-schedule.c %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_steps_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_steps_SOURCES = %D%/fuzz/fuzz-steps.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_store_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_store_SOURCES = %D%/fuzz/fuzz-store.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_timing_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)

@@ -4,9 +4,9 @@
 #include "planner/runs/step-log.h"
 
 #include "planner/base/error.h"
+#include "planner/base/json.h"
 #include "planner/base/text.h"
 
-#include <json-glib/json-glib.h>
 #include <math.h>
 #include <string.h>
 
@@ -196,10 +196,10 @@ take_line (const Reader *self, JsonObject *line, GError **error)
 static gboolean
 read_line (const Reader *self, const char *text, gboolean is_cut, GError **error)
 {
-  g_autoptr (GError) why = NULL;
-  g_autoptr (JsonNode) root = json_from_string (text, &why);
-  if (root && JSON_NODE_HOLDS_OBJECT (root))
-    return take_line (self, json_node_get_object (root), error);
+  g_autoptr (JsonParser) parser = json_parser_new ();
+  JsonObject *object = plan_json_load (parser, text, self->origin, NULL);
+  if (object)
+    return take_line (self, object, error);
   return is_cut || refuse (self, error, "this is no object of JSON");
 }
 
