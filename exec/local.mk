@@ -59,7 +59,7 @@ libexec_a_SOURCES += \
   %D%/walk/tokens.c %D%/walk/tokens.h \
   %D%/walk/walk.c %D%/walk/walk-private.h \
   %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
-  %D%/walk/walk-moments.c %D%/walk/walk-moments.h \
+  %D%/walk/walk-update.c %D%/walk/walk-update.h \
   %D%/walk/walk-params.c \
   %D%/walk/walk-state.c \
   %D%/walk/weight-names.c %D%/walk/weight-names.h \

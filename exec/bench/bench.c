@@ -5,7 +5,7 @@
 
 #include "exec/number/number.h"
 #include "exec/walk/runnable.h"
-#include "exec/walk/walk-moments.h"
+#include "exec/walk/walk-update.h"
 #include "planner/base/error.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "exec/number/exact.h"
 #include "exec/walk/source.h"
-#include "exec/walk/walk-moments.h"
+#include "exec/walk/walk-update.h"
 #include "planner/base/error.h"
 #include "planner/lower/lower.h"
 

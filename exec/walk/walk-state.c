@@ -3,7 +3,7 @@
  * begin, and what is saved of them. */
 #include "config.h"
 
-#include "exec/walk/walk-moments.h"
+#include "exec/walk/walk-update.h"
 
 #include "exec/number/number.h"
 #include "exec/walk/source.h"

@@ -17,7 +17,7 @@ gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint6
 guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state,
                          guint64 element);
 
-/* exec/walk/walk-moments.c */
+/* exec/walk/walk-update.c */
 /* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each
  * for the device. */
 guint exec_walk_n_moment_scales (const ExecWalk *self);

@@ -4,7 +4,7 @@
  * of its own, as for Transformer Engine's FusedAdam, to which such a part is a parameter. */
 #include "config.h"
 
-#include "exec/walk/walk-moments.h"
+#include "exec/walk/walk-update.h"
 
 #include "exec/number/number.h"
 #include "exec/walk/source.h"
