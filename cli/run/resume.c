@@ -75,6 +75,19 @@ cli_resume_settings (const ExecJob *job)
   return (char **)g_ptr_array_free (list, FALSE);
 }
 
+/* What runs did before checkpoints said so; NULL: it differed. */
+static const char *
+before_it_was_said (const char *name)
+{
+  static const char *const settings[][2] = {
+    { "weight-decay-of", "all" }, { "beta1", "0.9" }, { "beta2", "0.95" }, { "eps", "1e-08" }
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
+    if (g_str_equal (name, settings[i][0]))
+      return settings[i][1];
+  return NULL;
+}
+
 /* Whether a setting that differs is refused. */
 static gboolean
 check_setting (CliTraining *self, const char *name, const char *now, const char *before,
@@ -102,7 +115,8 @@ cli_resume_take_up (CliTraining *self, gboolean is_forced, GError **error)
   for (char **at = self->settings; *at; at++)
     {
       g_auto (GStrv) pair = g_strsplit (*at, "=", 2);
-      const char *before = exec_checkpoint_setting (self->resume, pair[0]);
+      const char *kept = exec_checkpoint_setting (self->resume, pair[0]);
+      const char *before = kept ? kept : before_it_was_said (pair[0]);
       if (!before || g_str_equal (before, pair[1]))
         continue;
       if (!check_setting (self, pair[0], pair[1], before, is_forced, error))

@@ -69,6 +69,12 @@ for words in 'lr 0.5, which was 0.001' 'clip 0, which was 1' 'warmup 1, which wa
   grep -qx "fsdplan: goes on with $words" "$work/err"
 done
 
+# a checkpoint of before weights could be spared decay says so
+cp -r "$work/two" "$work/older"
+sed -i '/^weight-decay-of=/d' "$work/older/manifest"
+fsdplan run $short --steps 5 --resume "$work/older" >"$work/out" 2>"$work/err"
+grep -qx 'fsdplan: goes on with weight-decay-of matrices, which was all' "$work/err"
+
 # the place in the data is a token: half of the sequences, twice as long, go on where the others ended
 fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory: --steps 1 --save "$work/kept16" >"$work/out"
 fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: --steps 2 --resume "$work/kept16" \
