@@ -94,8 +94,8 @@ carrier_of (const PlanCluster *cluster, const char *comm)
   return is_one && g_strcmp0 (comm, "mpi") != 0 ? "threads" : "mpi";
 }
 
-static GHashTable *known = NULL; /* what was found, by key */
-static GMutex mutex;             /* of it */
+static GHashTable *known = NULL; /* SimTimings by key; NULL where a store has none */
+static GMutex mutex;             /* guards it */
 
 /* Once per key, which is all that rows are chosen by. */
 static SimTimings *

@@ -16,8 +16,8 @@ char *advise_timings_machine (const PlanCluster *cluster, const char *library, g
 const SimTimings *advise_timings (const PlanCluster *cluster, const PlanStack *stack,
                                   const char *db, const char *comm);
 
-/* What was found is looked up anew: more was timed since. Nothing that was given out may be in use.
- */
+/* Timings are read from stores again, because more ops were timed since. None that was given out
+ * may be in use. */
 void advise_timings_forget (void);
 
 G_END_DECLS

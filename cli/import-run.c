@@ -57,7 +57,7 @@ add_run (CliImport *import, DbTable *table, const PlanLoggedRun *run)
   import->n_rows++;
 }
 
-/* What is no number is an empty cell. */
+/* An empty cell stands for a number that is not finite. */
 static char *
 print_real (double value)
 {

@@ -88,7 +88,7 @@ struct _ExecDeviceOps
   gboolean (*keep) (ExecDevice *self, GError **error);
   gboolean (*launch) (ExecDevice *self, const ExecConstants *constants, GError **error);
 
-  /* Bytes of the device that are taken, by whomever: with its context, libraries and other ranks on
+  /* Bytes that are in use on the device, by anyone: with its context, libraries and other ranks on
    * it. NULL: memory is the host's. */
   gboolean (*taken) (ExecDevice *self, guint64 *out_bytes, GError **error);
 

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Runs as they are drawn, and what their labels and steps lie in. */
+/* The runs to draw, and the memory of their labels and steps. */
 typedef struct
 {
   GArray *runs;      /* PlotLossRun */
@@ -62,8 +62,8 @@ add_stored (Losses *self, const char *id_text, const char *db, GError **error)
   return stored != NULL;
 }
 
-/* Runs of one log that go on from one another are one line: what was done twice counts as it was
- * done last. */
+/* The runs of one log as one line, since each resumes the one before: a step that was repeated
+ * counts as it was done last. */
 static GArray *
 join_runs (const GPtrArray *runs)
 {

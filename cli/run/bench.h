@@ -11,8 +11,8 @@ G_BEGIN_DECLS
  * is the root's to print before any rank leaves: the caller closes out_process->comm. */
 int cli_bench (int argc, char **argv, CliTraining *out_process, GError **error);
 
-/* The same for so many ranks as threads in some seconds, without the largest sizes, and without a
- * word. */
+/* Times ops of so many threads for some seconds, without the largest sizes, and stores them; prints
+ * nothing. */
 gboolean cli_bench_briefly (guint ranks, const char *db, GError **error);
 
 /* --workspaces, and the shapes of attention that cuDNN is asked about; each list NULL where it was

@@ -1,4 +1,4 @@
-/* What a run reads as its text: --data, --shuffle, --epochs, --eval-data. */
+/* Token sources of a run: --data, --shuffle, --epochs, --eval-data. */
 #pragma once
 #include "cli/run/train.h"
 #include <glib.h>

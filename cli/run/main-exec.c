@@ -224,7 +224,7 @@ parse_real (const char *text, const char *what, double max, double *out, GError 
   return !text || plan_units_parse_real (text, what, 0, max, out, error);
 }
 
-/* One word of those, NULL-terminated; the first one where nothing was said. */
+/* The index of one of `words`, which end with NULL; 0 where the option is absent. */
 static gboolean
 parse_word (const char *text, const char *what, const char *const *words, guint *out,
             GError **error)
@@ -261,7 +261,7 @@ parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *ou
   return FALSE;
 }
 
-/* What a mean over steps keeps of what it was. */
+/* The decay rate of a running mean, as of Adam's moments: from 0, below 1. */
 static gboolean
 parse_beta (const char *text, const char *what, double *out, GError **error)
 {
@@ -465,7 +465,7 @@ is_worth_timing (const CliTraining *training, const AdviseInput *input)
                              input->comm);
 }
 
-/* Whoever cannot time goes on without. */
+/* A run whose ops cannot be timed goes on without that. */
 static gboolean
 time_first (CliTraining *training, const AdviseInput *input, GError **error)
 {

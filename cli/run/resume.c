@@ -40,7 +40,7 @@ add_field (GPtrArray *list, const Plan *plan, PlanField field)
   g_ptr_array_add (list, g_strdup_printf ("%s=%s", plan_field_name (field), text));
 }
 
-/* In which the learning rate falls. */
+/* Steps in which the learning rate falls. */
 static gint64
 decay_steps (const ExecRate *rate)
 {
@@ -75,7 +75,8 @@ cli_resume_settings (const ExecJob *job)
   return (char **)g_ptr_array_free (list, FALSE);
 }
 
-/* What runs did before checkpoints said so; NULL: it differed. */
+/* The value of a setting in runs whose checkpoints do not name it yet; NULL: not always the same.
+ */
 static const char *
 before_it_was_said (const char *name)
 {

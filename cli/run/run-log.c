@@ -124,7 +124,7 @@ cli_run_log_begin (CliRunLog *self, const DbRun *run, GError **error)
   return write_line (self, b, error);
 }
 
-/* No more of that file. */
+/* Says that one of the logs ends here. */
 static void
 give_up (const GError *why)
 {

@@ -239,8 +239,8 @@ is_timed_here (const CliTraining *self)
          != NULL;
 }
 
-/* Memory of this process: what its ranks were predicted to take, and what the system counted at
- * most. GPUs' memory is elsewhere. */
+/* Memory of this process in MiB: by its ranks' plans, and the peak that the system counted. GPUs'
+ * memory is not in it. */
 typedef struct
 {
   double predicted_mib, beside_mib; /* by the plan; by what it does not know, at most */
@@ -370,7 +370,7 @@ print_resident (const CliTraining *self)
   puts (" of the program, its libraries and stacks");
 }
 
-/* Whether what is taken of a device is one rank's, with its context and libraries. */
+/* Whether each rank has a GPU of its own, so that all that is in use there is that rank's. */
 static gboolean
 has_own_gpu (const CliTraining *self)
 {
@@ -539,7 +539,7 @@ keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *resu
   g_clear_pointer (&recorder->store, db_store_close);
 }
 
-/* Who cannot be told what was done need not do it. */
+/* A run whose log or record cannot be written does not begin. */
 static gboolean
 begin_recording (Recorder *self, DbRun *run, GError **error)
 {

@@ -19,7 +19,8 @@ typedef struct
   gboolean joins; /* threads by the backend's own communicator */
   const char *db;
   const char *log, *tensorboard; /* file and folder of what it does, by step; each may be NULL */
-  gint64 log_every;   /* steps from one line on standard error to the next; 0: what suits it */
+  gint64 log_every; /* steps from one line on standard error to the next; 0: each has one, and on a
+                       terminal they share it */
   const char *record; /* where the run is written instead of into the store; NULL: nowhere */
   ExecPlacement *placement;
   gboolean failed_together; /* all ranks know why, and none waits for another */

@@ -125,6 +125,8 @@ parts_of (const ExecShard *shard, const GArray *slots, gboolean is_scaled)
   return parts;
 }
 
+G_STATIC_ASSERT ((int)PLAN_DIM_ADAMW_count == (int)PLAN_DIM_SGD_count);
+
 static gboolean
 run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, const Part *part,
           GError **error)
@@ -136,7 +138,7 @@ run_part (const ExecWalk *self, const ExecArgs *args, const ExecShard *shard, co
   ExecConstants constants = *args->constants;
   if (!part->is_decayed && !constants.decays_all)
     constants.weight_decay = 0;
-  op.dims[is_adam ? (guint)PLAN_DIM_ADAMW_count : (guint)PLAN_DIM_SGD_count] = (gint64)part->count;
+  op.dims[PLAN_DIM_ADAMW_count] = (gint64)part->count;
   own.op = &op;
   own.constants = &constants;
   for (guint i = PLAN_REF_ADAMW_main; i <= last; i++)

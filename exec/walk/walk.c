@@ -75,8 +75,8 @@ poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GErr
          || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
 }
 
-/* What lies between a buffer's end and the next place is nobody's: whoever wrote there wrote too
- * far. Looked at where that needs no waiting. */
+/* Canary bytes between a buffer's end and the next place: whoever changes them wrote beyond the
+ * buffer. Only where looking at them needs no waiting. */
 static void
 guard (const ExecWalk *walk, guint8 *at, guint64 bytes, guint64 taken)
 {

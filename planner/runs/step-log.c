@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Members of a step that nothing here keeps. */
+/* Members that a step may have; lr and tokens_per_s are not kept. */
 static const char *const known_of_step[]
     = { "step", "step_ns", "loss", "grad_norm", "eval_loss", "lr", "tokens_per_s", NULL };
 

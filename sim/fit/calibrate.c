@@ -231,7 +231,7 @@ residual (const Fit *self, guint i)
   return self->log_ns[i] - log (self->rows[i].step_ns);
 }
 
-/* What a point is far from what may reasonably be. */
+/* The prior's part: squared distances of the factors from 1, in their widths. */
 static double
 objective_of_prior (const Fit *self, const double *theta, double *gradient)
 {
@@ -246,7 +246,7 @@ objective_of_prior (const Fit *self, const double *theta, double *gradient)
   return sum;
 }
 
-/* To be least, at the point that was evaluated last. */
+/* The objective at the point that was evaluated last. */
 static double
 objective_there (const Fit *self, const double *theta)
 {
@@ -270,7 +270,7 @@ is_in_scope (const Fit *self, guint i, guint unknown)
   return self->in_scope[(gsize)i * self->unknowns->len + unknown];
 }
 
-/* The same as if logarithms of times were straight from where slopes were taken. */
+/* The surrogate of the objective: residuals are linear around the point whose slopes are known. */
 typedef struct
 {
   const Fit *fit;
@@ -340,8 +340,8 @@ minimise_surrogate (const Fit *self, const double *from, double reach, double *o
   nlopt_destroy (opt);
 }
 
-/* From `theta`, where slopes are known, to the best there is, by Gauss and Newton: slopes cost as
- * many simulations as a run has effects, so as much is made of them as they are good for. */
+/* Gauss-Newton from `theta`, where slopes are known. Slopes cost as many simulations as a run has
+ * effects, so each set of them is used for as long a step as it predicts well. */
 static void
 minimise (Fit *self, double *theta)
 {
