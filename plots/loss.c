@@ -123,7 +123,9 @@ static void
 set_keys (const PlotLossRun *runs, guint n_runs, PlotFigure *figure)
 {
   guint n_evaluated = 0;
-  g_string_append_printf (figure->settings, "n_runs = %u\narray key[%u]\narray evaluated[%u]\n",
+  /* gnuplot looks at the first of a loop that has none, too. */
+  g_string_append_printf (figure->settings,
+                          "n_runs = %u\narray key[%u]\narray evaluated[%u]\nevaluated[1] = 1\n",
                           n_runs, n_runs, n_runs);
   for (guint k = 0; k < n_runs; k++)
     {

@@ -213,6 +213,24 @@ static const char loss_data[] = "# step loss\n"
                                 "\n"
                                 "3.0 4.000000\n";
 
+/* Of runs that were never evaluated only the losses are drawn. */
+START_TEST (losses_need_no_evaluations)
+{
+  static const char *const names[] = { NULL, "figure.svg" };
+  for (guint i = 0; i < G_N_ELEMENTS (names); i++)
+    {
+      g_autofree char *path = names[i] ? g_build_filename (out, names[i], NULL) : NULL;
+      g_autofree char *text = NULL;
+      g_autoptr (GError) error = NULL;
+      ck_assert_msg (plot_loss (&losses[1], 1, "a title", path, path ? NULL : &text, &error), "%s",
+                     error ? error->message : "");
+      ck_assert (path || (strstr (text, "run 7") && !strstr (text, "evaluations")));
+      if (path)
+        g_remove (path);
+    }
+}
+END_TEST
+
 START_TEST (data_files_are_exact)
 {
   const PlotBreakdown plans[] = { { "a", some_trace }, { "b", other_trace } };
@@ -638,6 +656,7 @@ plans_suite (void)
   if (gnuplot) /* the rest draws */
     {
       tcase_add_loop_test (tcase, pictures_are_well_formed, 0, N_FIGURES * G_N_ELEMENTS (formats));
+      tcase_add_test (tcase, losses_need_no_evaluations);
       tcase_add_loop_test (tcase, pictures_say_what_they_show, 0, N_FIGURES);
       tcase_add_test (tcase, odd_figures_are_drawn);
       tcase_add_test (tcase, units_follow_the_values);
