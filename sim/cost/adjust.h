@@ -68,7 +68,7 @@ typedef struct
   X (SIZE, "size", "each doubling of the devices of the stack's largest run") \
   X (EXPOSED, "exposed", "a step that is exposed communication alone") \
   X (NETWORK, "network", "the same on a network of a rate without runs") \
-  X (MODE, "mode", "each mode that the stack's runs lack") \
+  X (MODE, "mode", "each mode that the stack's runs lack, or the GPU's") \
   X (CHOICE, "choice", "two plans for one task, in how their times compare: adds to nothing")
 
 typedef enum

@@ -60,17 +60,28 @@ is_seen_network (const SimAdjustments *self, gint64 network)
   return network == 0;
 }
 
+/* Whether a spread says something of a mode: runs of the stack have it, and runs of the GPU, where
+ * there are enough for a spread of their own. */
+static gboolean
+is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
+{
+  const gboolean asks_gpu = of_gpu && of_gpu->runs >= SIM_ENOUGH_RUNS;
+  return of_stack && is_among (mode, of_stack->modes)
+         && (!asks_gpu || is_among (mode, of_gpu->modes));
+}
+
 SimErrorRange
 sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
 {
   const SimErrorRange *far = self->distances;
   const SimSeen *stack = find_seen (self, NULL, subject->stack);
   const SimSeen *of = stack ? stack : find_seen (self, NULL, NULL);
+  const SimSeen *gpu = find_seen (self, subject->gpu, NULL);
   SimErrorRange error_range = sim_uncertainty_spread (self, subject->gpu, subject->stack);
   if (error_range.pct < 0 || self->seen->len == 0)
     return error_range;
   double squares = error_range.pct * error_range.pct;
-  squares += square_of_strangeness (self, SIM_DISTANCE_GPU, find_seen (self, subject->gpu, NULL));
+  squares += square_of_strangeness (self, SIM_DISTANCE_GPU, gpu);
   squares += square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
   if (of && subject->devices > of->devices)
     squares += pow (far[SIM_DISTANCE_SIZE].pct
@@ -80,7 +91,7 @@ sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
   if (!is_seen_network (self, subject->network))
     squares += pow (far[SIM_DISTANCE_NETWORK].pct * subject->exposed, 2);
   for (const char *const *mode = subject->modes; mode && *mode; mode++)
-    if (!of || !is_among (*mode, of->modes))
+    if (!is_seen_mode (*mode, of, gpu))
       squares += pow (far[SIM_DISTANCE_MODE].pct, 2);
   error_range.pct = sqrt (squares);
   return error_range;

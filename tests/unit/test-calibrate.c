@@ -388,7 +388,7 @@ END_TEST
 #define SEEN \
   TRUTH "uncertainty pct=6 runs=40\n" \
         "uncertainty stack=fsdp2 pct=8 runs=20\n" \
-        "seen gpu=h100-80gb runs=30 devices=256\n" \
+        "seen gpu=h100-80gb runs=30 devices=256 modes=tp\n" \
         "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=400\n" \
         "seen stack=fsdp1 runs=3 devices=8\n" \
         "distance kind=gpu pct=20 runs=40\n" \
@@ -398,7 +398,8 @@ END_TEST
         "distance kind=network pct=30 runs=0\n" \
         "distance kind=mode pct=12 runs=0\n"
 
-static const char *const tp[] = { "tp", NULL }, *const tp_ep[] = { "tp", "ep", NULL };
+static const char *const tp[] = { "tp", NULL }, *const tp_ep[] = { "tp", "ep", NULL },
+                         *const cp[] = { "cp", NULL };
 
 /* What each step away from what was seen adds, by hand. */
 static const struct
@@ -410,6 +411,7 @@ static const struct
   { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8 },
   { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10 },                 /* two doublings: 8, 6 */
   { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep }, 14.422205101855956 },  /* 8, 12 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, cp }, 14.422205101855956 },     /* not on that GPU */
   { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL }, 10 },                 /* 8, 6 */
   { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL }, 20.591260281974002 }, /* 8, 6, 18 */
   { { "b200", "fsdp2", 64, 0, 400, NULL }, 21.540659228538015 },        /* 8, 20 */
