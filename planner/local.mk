@@ -92,6 +92,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-forward.c \
   %D%/lower/lower-gradient.c \
   %D%/lower/lower-latent.c \
+  %D%/lower/lower-module.c \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \
   %D%/lower/lower-layer-backward.c \
   %D%/lower/lower-loss.c \

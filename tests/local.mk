@@ -502,11 +502,12 @@ golden_tests = \
   %D%/golden/sim-hw.test \
   %D%/golden/sim-mxfp8-hfsdp.test \
   %D%/golden/lower-experts.test \
+  %D%/golden/lower-mtp.test \
   %D%/golden/lower-windows.test \
   %D%/golden/query-mixtral.test \
   %D%/golden/sim-deepseek-v3.test \
   %D%/golden/sim-mixtral.test \
-  %D%/golden/refused-deepseek.test \
+  %D%/golden/refused-mtp.test \
   %D%/golden/refused-pipeline.test \
   %D%/golden/show-deepseek-v3.test \
   %D%/golden/show-cluster-alias.test \

@@ -27,8 +27,9 @@ static void
 add_outer (PlanLayout *self, const Builder *b)
 {
   static const PlanTensorRole roles[]
-      = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS, PLAN_TENSOR_FINAL_NORM,
-          PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+      = { PLAN_TENSOR_EMBEDDING,       PLAN_TENSOR_POSITIONS,       PLAN_TENSOR_FINAL_NORM,
+          PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_MTP_HIDDEN_NORM, PLAN_TENSOR_MTP_EMBEDDING_NORM,
+          PLAN_TENSOR_MTP_PROJ,        PLAN_TENSOR_MTP_FINAL_NORM,  PLAN_TENSOR_OUTPUT };
   PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
   for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
     {

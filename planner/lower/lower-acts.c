@@ -527,6 +527,12 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
     add_piece (b, PLAN_ACT_REDUCE, PLAN_PIECE_ROWS, unit);
   if (b->queue)
     plan_lower_queue_push (b->queue, unit);
+  if (!keep.is_module || !plan_layout_has (&lower->layout, PLAN_BUCKET_HEAD))
+    return;
+  if (reduces)
+    add_plain (b, PLAN_ACT_REDUCE_HEAD, 0, unit);
+  if (b->queue)
+    plan_lower_queue_push (b->queue, PLAN_QUEUE_HEAD);
 }
 
 static void
@@ -560,10 +566,10 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
         add_piece (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
       if (lower->layout.by_size && lower->shards_optimizer)
         await_buckets (&b, u, in_turn);
+      if (u + MAX (ahead, 1) == layers - lower->here.modules && (by_unit || lower->has_own_groups))
+        add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       if (by_unit && u + 1 < layers)
         add_piece (&b, PLAN_ACT_GATHER_UNIT, PLAN_PIECE_ROWS, u + 1);
-      if (u + MAX (ahead, 1) == layers && (by_unit || lower->has_own_groups))
-        add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
       add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);

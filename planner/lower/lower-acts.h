@@ -28,7 +28,8 @@ typedef enum
   PLAN_ACT_REPLAY, /* forwards again, for the backward pass */
   PLAN_ACT_BACKWARD,
   PLAN_ACT_REDUCE,
-  PLAN_ACT_RELEASE, /* gives gradients back whose reduction has ended */
+  PLAN_ACT_RELEASE,     /* gives gradients back whose reduction has ended */
+  PLAN_ACT_REDUCE_HEAD, /* where its last gradients come behind a prediction module's layer */
   PLAN_ACT_RELEASE_HEAD,
   PLAN_ACT_REDUCE_BUCKET, /* one that goes by size */
   PLAN_ACT_RELEASE_BUCKET,

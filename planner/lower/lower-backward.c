@@ -194,6 +194,11 @@ head_backward (PlanLower *self)
   const PlanRef x = plan_lower_output (self);
   const PlanRef dx = plan_lower_output_gradient (self);
 
+  if (self->here.modules > 0)
+    {
+      plan_lower_module_loss_backward (self);
+      return;
+    }
   plan_lower_loss_backward (self);
   plan_lower_gather_head_anew (self);
   plan_lower_alloc (self, dx);
@@ -203,6 +208,18 @@ head_backward (PlanLower *self)
   plan_lower_free (self, ONE (dnorm_final));
   plan_lower_free (self, ONE (stats_final));
   plan_lower_free (self, x);
+}
+
+void
+plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
+{
+  plan_lower_compute (
+      self, PLAN_OP_EMBED_BWD,
+      PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
+                 plan_lower_in_row (self, ONE (tokens))),
+      PLAN_DIMS (self->sizes->rows, self->model->hidden, self->sizes->vocab));
+  plan_lower_free (self, dout);
+  plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, adds);
 }
 
 static void
@@ -241,13 +258,7 @@ embedding_backward (PlanLower *self)
                            sizes->split_rows * m->hidden);
       plan_lower_free (self, dx);
     }
-  plan_lower_compute (
-      self, PLAN_OP_EMBED_BWD,
-      PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
-                 plan_lower_in_row (self, ONE (tokens))),
-      PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
-  plan_lower_free (self, dout);
-  plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, m->tied_embeddings);
+  plan_lower_embed_backward (self, dout, m->tied_embeddings || self->here.modules > 0);
 }
 
 static void
@@ -335,6 +346,16 @@ act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_
 }
 
 static void
+unit_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
+{
+  if (unit.is_module)
+    plan_lower_replay_module (self, unit);
+  plan_lower_layer_backward (self, unit, keep);
+  if (unit.is_module)
+    plan_lower_end_module (self, unit);
+}
+
+static void
 act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 {
   if (act_on_weights (self, a, unit) || act_on_bucket (self, a, unit, is_last))
@@ -348,13 +369,16 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       plan_lower_layer_forward (self, unit, a->keep);
       return;
     case PLAN_ACT_BACKWARD:
-      plan_lower_layer_backward (self, unit, a->keep);
+      unit_backward (self, unit, a->keep);
       return;
     case PLAN_ACT_REDUCE:
       start_reductions (self, PLAN_BUCKET_LAYER, PLAN_BUCKET_OUTER_PART, unit, is_last);
       return;
     case PLAN_ACT_RELEASE:
       release_unit (self, unit, is_last);
+      return;
+    case PLAN_ACT_REDUCE_HEAD:
+      start_reductions (self, PLAN_BUCKET_HEAD, PLAN_BUCKET_HEAD + 1, PLAN_NO_UNIT, is_last);
       return;
     case PLAN_ACT_RELEASE_HEAD:
       release_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, is_last);
@@ -435,6 +459,7 @@ plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
           PlanLowerUnit unit = first;
           unit.offset += a->unit;
           unit.is_within = is_within (self, run, a);
+          unit.is_module = a->keep.is_module;
           attach (self, a, first, is_last);
           act (self, a, unit, is_last);
           self->n_attached = 0;
@@ -605,7 +630,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   const gboolean head_waits
       = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
   around_head (self);
-  if (!head_waits)
+  if (!head_waits && self->here.modules == 0) /* else behind the module's layer */
     finish_head (self, &queue, reduces, queues, is_last);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);

@@ -34,7 +34,8 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
 PlanRef
 plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  const PlanRef ref = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], unit, delta);
+  const PlanRef ref
+      = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], unit, delta + (unit.is_module ? 1 : 0));
   return self->grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
 }
 

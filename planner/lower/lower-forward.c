@@ -14,17 +14,21 @@ PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
   const gint64 place = layer - self->here.first;
-  const gboolean is_in_block = place < self->plan->value[PLAN_RECOMPUTE_LAYERS];
+  const gboolean is_module = plan_lower_is_module (self, layer);
+  /* Blocks do not go beyond the decoder (multi_token_prediction.py, _checkpointed_forward). */
+  const gboolean is_in_block = !is_module && place < self->plan->value[PLAN_RECOMPUTE_LAYERS];
   const guint kind = plan_lower_kind (self, layer);
   return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT64 : self->again[kind][is_in_block],
-                          .kind = kind,
+                          .kind = (guint16)kind,
+                          .is_module = (guint16)is_module,
                           .drops_input = self->is_eval || place % self->chunk != 0 };
 }
 
 PlanLowerKeep
 plan_lower_keep_all (const PlanLower *self, gint64 layer)
 {
-  return (PlanLowerKeep){ .kind = plan_lower_kind (self, layer) };
+  return (PlanLowerKeep){ .kind = (guint16)plan_lower_kind (self, layer),
+                          .is_module = (guint16)plan_lower_is_module (self, layer) };
 }
 
 /* Where main weights are rounded on their way: behind what compute was given so far, or behind an
@@ -182,8 +186,8 @@ gather_next (PlanLower *self, PlanTensorRole role)
   plan_lower_gather_bucket (self, span->kind, plan_lower_span_unit (span), 0, FALSE);
 }
 
-static void
-await_role (PlanLower *self, PlanTensorRole role)
+void
+plan_lower_await_role (PlanLower *self, PlanTensorRole role)
 {
   if (plan_lower_tensor (self, role).rows == 0 || self->passes_outer)
     return;
@@ -195,7 +199,7 @@ await_role (PlanLower *self, PlanTensorRole role)
 static void
 reach_role (PlanLower *self, PlanTensorRole role)
 {
-  await_role (self, role);
+  plan_lower_await_role (self, role);
   if (self->layout.by_size && plan_lower_gathers_in_turn (self)
       && plan_lower_tensor (self, role).rows > 0)
     gather_next (self, role);
@@ -247,14 +251,18 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
     }
   if (self->keeps_transposes && self->is_first_micro_batch)
     transpose_weights (self, unit, net);
+  if (unit.is_module)
+    plan_lower_begin_module (self, unit);
   plan_lower_layer_forward (self, unit, keep);
+  if (unit.is_module)
+    plan_lower_leave_module (self, unit);
 }
 
 gboolean
 plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
 {
   const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
-  for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
+  for (guint i = 0; self->stage.has_embedding && i < G_N_ELEMENTS (roles); i++)
     if (plan_lower_tensor (self, roles[i]).rows > 0
         && plan_lower_place (self, roles[i], PLAN_NO_UNIT).kind == kind)
       return TRUE;
@@ -285,31 +293,25 @@ layers_forward (PlanLower *self)
   const gboolean in_turn = plan_lower_gathers_in_turn (self);
   for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
+  if (in_turn && !self->layout.by_size && self->here.layers == self->here.modules)
+    plan_lower_gather_head (self);
   if (in_turn && !self->layout.by_size && self->here.layers > 0)
     plan_lower_gather (self, PLAN_NO_UNIT, 0);
-  else if (in_turn && !self->layout.by_size)
-    plan_lower_gather_head (self);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
 }
 
-static void
-embedding_forward (PlanLower *self)
+void
+plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
 {
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
-  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
-  const gboolean splits = sizes->split_rows < sizes->rows;
-  const PlanRef whole = splits ? ONE (embedded) : x;
-  plan_lower_alloc (self, whole);
-  plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
-  reach_role (self, PLAN_TENSOR_EMBEDDING);
   plan_lower_compute (self, PLAN_OP_EMBED,
                       PLAN_REFS (whole,
                                  plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
                                  plan_lower_in_row (self, ONE (tokens))),
                       PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
-  if (splits)
+  if (sizes->split_rows < sizes->rows)
     {
       plan_lower_alloc (self, x);
       plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (x, whole),
@@ -318,6 +320,19 @@ embedding_forward (PlanLower *self)
     }
   else if (self->tensor_group >= 0)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), sizes->rows * m->hidden);
+}
+
+static void
+embedding_forward (PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const PlanSizes *sizes = self->sizes;
+  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+  const PlanRef whole = sizes->split_rows < sizes->rows ? ONE (embedded) : x;
+  plan_lower_alloc (self, whole);
+  plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
+  reach_role (self, PLAN_TENSOR_EMBEDDING);
+  plan_lower_embed (self, x, whole);
   if (m->embed_scale)
     plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (x),
                         PLAN_DIMS (sizes->split_rows * m->hidden));
@@ -356,17 +371,25 @@ void
 plan_lower_reach_output (PlanLower *self)
 {
   if (self->model->tied_embeddings)
-    await_role (self, PLAN_TENSOR_EMBEDDING);
+    plan_lower_await_role (self, PLAN_TENSOR_EMBEDDING);
   else
     reach_role (self, PLAN_TENSOR_OUTPUT);
+}
+
+void
+plan_lower_final_norm (PlanLower *self, PlanRef out)
+{
+  plan_lower_alloc (self, ONE (stats_final));
+  reach_role (self, PLAN_TENSOR_FINAL_NORM);
+  if (self->layout.by_size)
+    reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
+  plan_lower_norm (self, out, ONE (stats_final), plan_lower_output (self), PLAN_TENSOR_FINAL_NORM,
+                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
 }
 
 static void
 head_forward (PlanLower *self)
 {
-  const PlanModel *m = self->model;
-  const PlanSizes *sizes = self->sizes;
-  const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef x = plan_lower_output (self);
 
   if (self->gathers_head_late && self->is_first_micro_batch)
@@ -377,34 +400,33 @@ head_forward (PlanLower *self)
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
   if (self->head_landed >= 0)
     plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (head_landed));
+  if (self->here.modules > 0)
+    {
+      plan_lower_module_loss_forward (self);
+      return;
+    }
   plan_lower_alloc (self, ONE (norm_final));
-  plan_lower_alloc (self, ONE (stats_final));
-  reach_role (self, PLAN_TENSOR_FINAL_NORM);
-  if (self->layout.by_size)
-    reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
-  plan_lower_norm (self, ONE (norm_final), ONE (stats_final), x, PLAN_TENSOR_FINAL_NORM,
-                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, sizes->split_rows);
+  plan_lower_final_norm (self, ONE (norm_final));
   if (self->is_eval)
     {
       plan_lower_free (self, x);
       plan_lower_free (self, ONE (stats_final));
     }
-  if (splits)
-    {
-      plan_lower_alloc (self, ONE (norm_final_full));
-      plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                           PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
-                           sizes->split_rows * m->hidden);
-    }
   plan_lower_loss_forward (self);
+}
+
+/* The decoder's, of the virtual stage at hand and before. */
+static gint32
+decoded_layers (const PlanLower *self)
+{
+  return (gint32)(self->here.first + self->here.layers - self->here.modules);
 }
 
 PlanRef
 plan_lower_output (const PlanLower *self)
 {
-  return plan_lower_in_row (self,
-                            plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT,
-                                                 (gint32)(self->here.first + self->here.layers)));
+  return plan_lower_in_row (
+      self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, decoded_layers (self)));
 }
 
 PlanRef
@@ -417,8 +439,7 @@ plan_lower_input (const PlanLower *self)
 PlanRef
 plan_lower_output_gradient (const PlanLower *self)
 {
-  return plan_lower_layer_gradient (self, PLAN_NO_UNIT,
-                                    (gint32)(self->here.first + self->here.layers));
+  return plan_lower_layer_gradient (self, PLAN_NO_UNIT, decoded_layers (self));
 }
 
 PlanRef

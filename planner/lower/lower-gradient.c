@@ -155,6 +155,14 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
   plan_lower_end_units (self, unit);
 }
 
+/* A prediction module's loss comes through the output layer that the model's own has come through.
+ */
+static gboolean
+is_second_share (const PlanLower *self, PlanTensorRole role)
+{
+  return self->head > 0 && role == PLAN_TENSOR_OUTPUT;
+}
+
 /* Sharded gradients are copied into the bucket, others added up where they stay. */
 static void
 move_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef raw, gboolean adds)
@@ -207,7 +215,8 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   if (is_fused (self))
     {
       const PlanRef out = destination (self, role, unit);
-      if (self->bucket[plan_lower_place (self, role, unit).kind].shards_grads)
+      if (self->bucket[plan_lower_place (self, role, unit).kind].shards_grads
+          && !is_second_share (self, role))
         plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (out, dout, in, PLAN_REF_NONE), dims);
       else
         plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, dout, in), dims);
@@ -217,7 +226,7 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
     }
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);
   plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);
-  plan_lower_put_gradient (self, role, unit, FALSE);
+  plan_lower_put_gradient (self, role, unit, is_second_share (self, role));
 }
 
 /* Written at once where it accumulates, or into one buffer for all experts, which is then moved

@@ -25,8 +25,11 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
     return PLAN_REF_NONE;
   if (plan_lower_is_static (self->lower, id))
     return plan_lower_ref (self->lower->value[id]);
-  return plan_lower_in_row (self->lower, plan_lower_unit_ref (self->lower->value[id], self->unit,
-                                                              id == PLAN_VALUE_OUT ? 1 : 0));
+  const gboolean is_between = id == PLAN_VALUE_X || id == PLAN_VALUE_OUT;
+  const gint32 behind
+      = (id == PLAN_VALUE_OUT ? 1 : 0) + (is_between && self->unit.is_module ? 1 : 0);
+  return plan_lower_in_row (self->lower,
+                            plan_lower_unit_ref (self->lower->value[id], self->unit, behind));
 }
 
 /* Which values the forward pass leaves behind: those that are read as they are, and those from

@@ -9,7 +9,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   PlanNodeSet again;    /* computed again in the backward pass */
-  guint32 kind;         /* of layer: whose graph */
+  guint16 kind;         /* of layer: whose graph */
+  guint16 is_module;    /* it is a prediction module's */
   gboolean drops_input; /* it is computed again with the unit before */
 } PlanLowerKeep;
 

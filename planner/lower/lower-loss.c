@@ -9,6 +9,9 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
+/* Of the head at hand. */
+#define HEAD(array) plan_lower_unit_ref (self->array, PLAN_NO_UNIT, self->head)
+
 /* Rows whose logits are there at once. */
 typedef struct
 {
@@ -84,7 +87,7 @@ output_weight (const PlanLower *self)
 static PlanRef
 input (const PlanLower *self, Piece piece)
 {
-  const PlanRef in = splits (self) ? ONE (norm_final_full) : ONE (norm_final);
+  const PlanRef in = splits (self) ? HEAD (norm_final_full) : HEAD (norm_final);
   return plan_lower_at (in, (guint64)(piece.first * self->model->hidden));
 }
 
@@ -104,7 +107,7 @@ outlives_piece (const PlanLower *self)
 static PlanRef
 logits_of (const PlanLower *self, Piece piece)
 {
-  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (logits_again) : ONE (logits);
+  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (logits_again) : HEAD (logits);
 }
 
 static gboolean
@@ -140,6 +143,7 @@ plan_lower_declare_head (PlanLower *self)
   const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
+  const guint32 heads = 1 + (guint32)self->stage.modules;
   const struct
   {
     gint32 *array;
@@ -173,7 +177,7 @@ plan_lower_declare_head (PlanLower *self)
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
     *table[i].array
         = table[i].exists && self->stage.has_head
-              ? plan_schedule_add_buffer (self->schedule, table[i].name, 1, table[i].elements,
+              ? plan_schedule_add_buffer (self->schedule, table[i].name, heads, table[i].elements,
                                           table[i].dtype, table[i].category)
               : -1;
   if (splits && is_static)
@@ -207,9 +211,9 @@ share_loss (PlanLower *self, PlanRef logits, Piece piece)
     return;
   for (guint i = 0; i < 3; i++)
     {
-      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (ONE (loss_rows), logits),
+      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (HEAD (loss_rows), logits),
                           PLAN_DIMS (piece.rows, self->sizes->vocab));
-      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (loss_rows)), piece.rows);
+      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (HEAD (loss_rows)), piece.rows);
     }
 }
 
@@ -226,12 +230,12 @@ widen_logits (PlanLower *self, Piece piece)
 {
   if (self->wide_logits < 0)
     return logits_of (self, piece);
-  plan_lower_alloc (self, ONE (wide_logits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (wide_logits), logits_of (self, piece)),
+  plan_lower_alloc (self, HEAD (wide_logits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (wide_logits), logits_of (self, piece)),
                       PLAN_DIMS (piece.rows * self->sizes->vocab));
   if (frees_logits_early (self))
     plan_lower_free (self, logits_of (self, piece));
-  return ONE (wide_logits);
+  return HEAD (wide_logits);
 }
 
 /* The logits' softmax, in which their gradient is made later. */
@@ -239,22 +243,22 @@ static void
 keep_softmax (PlanLower *self, Piece piece)
 {
   const PlanRef logits = widen_logits (self, piece);
-  plan_lower_alloc (self, ONE (prob));
+  plan_lower_alloc (self, HEAD (prob));
   if (self->image >= 0)
-    plan_lower_alloc (self, ONE (image));
+    plan_lower_alloc (self, HEAD (image));
   share_loss (self, logits, piece);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
-                      PLAN_REFS (ONE (sums), ONE (prob), logits, targets (self, piece)),
+                      PLAN_REFS (ONE (sums), HEAD (prob), logits, targets (self, piece)),
                       PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->image >= 0)
-    plan_lower_free (self, ONE (image));
+    plan_lower_free (self, HEAD (image));
   if (self->wide_logits >= 0 && !keeps_wide_logits (self))
     plan_lower_free (self, logits);
   if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self)
       && !outlives_piece (self))
     plan_lower_free (self, logits_of (self, piece));
   if (self->is_eval)
-    plan_lower_free (self, ONE (prob));
+    plan_lower_free (self, HEAD (prob));
 }
 
 /* Nobody reads the gradient that an evaluation leaves. */
@@ -274,9 +278,9 @@ static void
 drop_input (PlanLower *self)
 {
   if (splits (self) && !keeps_gathered (self))
-    plan_lower_free (self, ONE (norm_final_full));
+    plan_lower_free (self, HEAD (norm_final_full));
   if (self->is_eval || (splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, ONE (norm_final));
+    plan_lower_free (self, HEAD (norm_final));
 }
 
 static void
@@ -312,6 +316,13 @@ look_at_loss (PlanLower *self)
 void
 plan_lower_loss_forward (PlanLower *self)
 {
+  if (splits (self))
+    {
+      plan_lower_alloc (self, HEAD (norm_final_full));
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
+                           PLAN_REFS (HEAD (norm_final_full), HEAD (norm_final)),
+                           self->sizes->split_rows * self->model->hidden);
+    }
   if (is_joined (self))
     {
       plan_lower_reach_output (self);
@@ -329,22 +340,22 @@ plan_lower_loss_forward (PlanLower *self)
 static void
 turn_softmax (PlanLower *self, Piece piece)
 {
-  const PlanRef made = self->wide_dlogits >= 0 ? ONE (wide_dlogits) : ONE (dlogits);
+  const PlanRef made = self->wide_dlogits >= 0 ? HEAD (wide_dlogits) : HEAD (dlogits);
   if (self->dprob >= 0)
-    plan_lower_alloc (self, ONE (dprob));
+    plan_lower_alloc (self, HEAD (dprob));
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
-                      PLAN_REFS (made, ONE (prob), targets (self, piece)),
+                      PLAN_REFS (made, HEAD (prob), targets (self, piece)),
                       PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->dprob >= 0)
-    plan_lower_free (self, ONE (dprob));
+    plan_lower_free (self, HEAD (dprob));
   if (keeps_wide_logits (self))
-    plan_lower_free (self, ONE (wide_logits));
-  plan_lower_free (self, ONE (prob));
+    plan_lower_free (self, HEAD (wide_logits));
+  plan_lower_free (self, HEAD (prob));
   if (self->wide_dlogits < 0)
     return;
-  plan_lower_alloc (self, ONE (dlogits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (ONE (dlogits), made),
+  plan_lower_alloc (self, HEAD (dlogits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (dlogits), made),
                       PLAN_DIMS (piece.rows * self->sizes->vocab));
   plan_lower_free (self, made);
 }
@@ -359,18 +370,18 @@ gradient_of_logits (PlanLower *self, Piece piece)
   if (self->model->logit_softcap > 0)
     {
       plan_lower_compute (self, PLAN_OP_SOFTCAP_BWD,
-                          PLAN_REFS (ONE (dlogits), logits_of (self, piece)),
+                          PLAN_REFS (HEAD (dlogits), logits_of (self, piece)),
                           PLAN_DIMS (piece.rows * self->sizes->vocab));
       if (!outlives_piece (self))
         plan_lower_free (self, logits_of (self, piece));
     }
-  return ONE (dlogits);
+  return HEAD (dlogits);
 }
 
 static PlanRef
 gradient_of_input (const PlanLower *self)
 {
-  return splits (self) ? ONE (dnorm_full) : ONE (dnorm_final);
+  return splits (self) ? HEAD (dnorm_full) : HEAD (dnorm_final);
 }
 
 /* The product over the vocabulary. */
@@ -430,9 +441,9 @@ gather_input (PlanLower *self)
 {
   if (!splits (self) || keeps_gathered (self))
     return;
-  plan_lower_alloc (self, ONE (norm_final_full));
+  plan_lower_alloc (self, HEAD (norm_final_full));
   plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                       PLAN_REFS (ONE (norm_final_full), ONE (norm_final)),
+                       PLAN_REFS (HEAD (norm_final_full), HEAD (norm_final)),
                        self->sizes->split_rows * self->model->hidden);
 }
 
@@ -490,12 +501,12 @@ plan_lower_loss_backward (PlanLower *self)
       whole_backward (self);
     }
   if (!(splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, ONE (norm_final));
+    plan_lower_free (self, HEAD (norm_final));
   if (splits (self))
     {
-      plan_lower_free (self, ONE (norm_final_full));
-      plan_lower_alloc (self, ONE (dnorm_final));
-      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (ONE (dnorm_final), dnorm),
+      plan_lower_free (self, HEAD (norm_final_full));
+      plan_lower_alloc (self, HEAD (dnorm_final));
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (HEAD (dnorm_final), dnorm),
                            self->sizes->split_rows * hidden);
       plan_lower_free (self, dnorm);
     }

@@ -73,6 +73,21 @@ typedef struct
   gint32 offset;
   gint32 first;       /* what the repeat starts with */
   gboolean is_within; /* one bucket: the repeat goes through its layers */
+  gboolean is_module; /* the layer of a prediction module, which reads what that makes */
 } PlanLowerUnit;
+
+/* What a prediction module has beside its layer: buffers, of the micro batch at hand. */
+typedef struct
+{
+  gboolean recomputes;      /* all of it that leads to its layer, in the backward pass */
+  gint32 decoded, ddecoded; /* the decoder's output behind the final norm, which it reads */
+  gint32 table, embedded;   /* the next tokens', of all rows and of one's own */
+  gint32 norm[2], dnorm[2]; /* of the embedded and of the decoded */
+  gint32 stats[2];          /* of those norms */
+  gint32 joined, djoined;   /* the two, side by side */
+  gint32 joined_full, djoined_full;
+  gint32 part, projected;         /* this rank's columns of the product; all of them */
+  gint32 normed, dnormed, dshare; /* its output behind its own final norm; a share of ddecoded */
+} PlanLowerModule;
 
 G_END_DECLS

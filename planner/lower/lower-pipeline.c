@@ -152,8 +152,9 @@ plan_lower_sum_shared (PlanLower *self)
 {
   if (self->embedding_group < 0)
     return;
-  const PlanTensorRole role
-      = self->stage.has_embedding ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT;
+  const PlanTensorRole role = self->stage.has_embedding || self->stage.modules > 0
+                                  ? PLAN_TENSOR_EMBEDDING
+                                  : PLAN_TENSOR_OUTPUT;
   const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
   const PlanLowerBucket *b = &self->bucket[place.kind];
   const PlanRef grads = plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);

@@ -88,6 +88,8 @@ typedef struct
       loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full, logits_again, dnorm_piece, dnorm_sum, head_landed;
   gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
+  PlanLowerModule module;
+  gint32 head;       /* whose logits and loss are at hand: the model's own (0) or the module's */
   gint32 replicated; /* gradients that a tensor-parallel group sums; -1: none on this rank */
   gint32 host[PLAN_N_VALUES];                 /* activations on the host */
   gint32 offloaded, fetched, copied, updated; /* events: per layer; the last copy and update */
@@ -118,6 +120,13 @@ static inline guint
 plan_lower_kind (const PlanLower *self, gint64 layer)
 {
   return plan_model_layer_kind (self->model, layer, self->plan->value[PLAN_SEQ]);
+}
+
+/* Whether that layer is a prediction module's. */
+static inline gboolean
+plan_lower_is_module (const PlanLower *self, gint64 layer)
+{
+  return layer >= self->stage.layers - self->stage.modules;
 }
 
 /* One of the buckets: what there is of one kind, there is of all. */

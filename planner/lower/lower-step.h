@@ -58,6 +58,25 @@ void plan_lower_declare_head (PlanLower *self);
 /* What pieces that autograd joins need beside; nothing where it joins none. */
 void plan_lower_declare_joined (PlanLower *self);
 
+/* What leads to the layer of a prediction module, in the forward pass, and what of it stays; the
+ * same again, and backwards, in the backward pass. Then the model's loss and the module's. */
+void plan_lower_declare_module (PlanLower *self);
+void plan_lower_begin_module (PlanLower *self, PlanLowerUnit unit);
+void plan_lower_leave_module (PlanLower *self, PlanLowerUnit unit);
+void plan_lower_replay_module (PlanLower *self, PlanLowerUnit unit);
+void plan_lower_end_module (PlanLower *self, PlanLowerUnit unit);
+void plan_lower_module_loss_forward (PlanLower *self);
+void plan_lower_module_loss_backward (PlanLower *self);
+
+/* The final norm of what the decoder left. Embeddings of the tokens at hand: `whole` has all rows
+ * of them, and is `x` where ranks do not split these; its gradient, `adds` where it has a share. */
+void plan_lower_final_norm (PlanLower *self, PlanRef out);
+void plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole);
+void plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds);
+
+/* Compute waits for a parameter that is no layer's. */
+void plan_lower_await_role (PlanLower *self, PlanTensorRole role);
+
 /* Whether logits become their gradient in one kernel: neither softmax nor gradient is kept. */
 gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
 

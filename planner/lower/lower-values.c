@@ -118,6 +118,8 @@ void
 plan_lower_declare_values (PlanLower *self)
 {
   const gint64 layers = self->stage.layers;
+  /* What a prediction module's layer reads is not what the layer before it left. */
+  const gint64 between = layers + 1 + self->stage.modules;
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     {
       const PlanValue *value = &self->graphs->values[v];
@@ -127,7 +129,7 @@ plan_lower_declare_values (PlanLower *self)
           || (layers == 0 && v != PLAN_VALUE_X))
         continue;
       self->value[v] = activation (self, plan_value_name (v),
-                                   self->rows * (v == PLAN_VALUE_X ? layers + 1 : layers),
+                                   self->rows * (v == PLAN_VALUE_X ? between : layers),
                                    value->elements, value->dtype);
     }
   declare_gathered (self);
@@ -135,7 +137,7 @@ plan_lower_declare_values (PlanLower *self)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
   self->grad_sum[PLAN_VALUE_X]
-      = activation (self, "dx", self->grad_rows * (layers + 1),
+      = activation (self, "dx", self->grad_rows * between,
                     self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
   if (layers > 0)
     self->grad_sum[PLAN_VALUE_HIDDEN2]

@@ -657,6 +657,7 @@ declare (PlanLower *self)
   declare_embedding (self);
   plan_lower_declare_head (self);
   plan_lower_declare_joined (self);
+  plan_lower_declare_module (self);
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);
@@ -675,7 +676,7 @@ take_stage (PlanLower *self, guint rank)
   self->stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
   self->stage = plan_stage_of (self->model, self->stack, self->plan, self->stage_number);
   self->here = plan_stage_whole (&self->stage);
-  if (stages == 1)
+  if (stages == 1 && self->stage.modules == 0)
     return;
   self->part = plan_stage_model (&self->stage, self->model);
   self->model = &self->part;

@@ -65,9 +65,31 @@ unroll (const char **at, guint depth, GString *out)
   return TRUE;
 }
 
+/* Prediction modules stand before the loss, in its stage, all of them. */
+static gboolean
+check_modules (const char *letters, gint64 modules, GError **error)
+{
+  const char *last = letters + strlen (letters) - 1, *first = strchr (letters, 'm');
+  gint64 n = 0;
+  while (last > letters && last[-1] == 'm')
+    last--;
+  for (const char *c = letters; *c; c++)
+    n += *c == 'm';
+  if (first && first != last)
+    return fail (F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
+                 "places prediction modules (m) elsewhere than just before the loss (L), as in "
+                 "'Et*4|(t*4|)*2t*3mL', which is not modelled");
+  if (n != modules)
+    return fail (F (PP_LAYOUT), PLAN_ERROR_INVALID, error,
+                 "places %" G_GINT64_FORMAT
+                 " prediction modules (m), and --mtp-num-layers is %" G_GINT64_FORMAT,
+                 n, modules);
+  return TRUE;
+}
+
 /* Layers of every virtual stage of all, in order; NULL with an error where it is no layout. */
 static GArray *
-parse_layout (const char *text, GError **error)
+parse_layout (const char *text, gint64 modules, GError **error)
 {
   g_autoptr (GString) letters = g_string_new (NULL);
   g_autoptr (GArray) counts = g_array_new (FALSE, TRUE, sizeof (gint64));
@@ -83,13 +105,8 @@ parse_layout (const char *text, GError **error)
             text);
       return NULL;
     }
-  if (strchr (letters->str, 'm'))
-    {
-      fail (F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
-            "places prediction modules (m), which is "
-            "not modelled");
-      return NULL;
-    }
+  if (!check_modules (letters->str, modules, error))
+    return NULL;
   g_array_set_size (counts, 1);
   for (const char *c = letters->str; *c; c++)
     if (*c == '|')
@@ -142,7 +159,8 @@ static gboolean
 set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **error)
 {
   const char *text = plan_megatron_value (s, F (PP_LAYOUT));
-  g_autoptr (GArray) counts = parse_layout (text, error);
+  const gint64 modules = MAX (plan_megatron_int (s, F (MTP_NUM_LAYERS)), 0);
+  g_autoptr (GArray) counts = parse_layout (text, modules, error);
   gint64 sum = 0;
   if (!counts)
     return FALSE;

@@ -10,7 +10,8 @@ typedef struct
    * last one what is left, maybe none; other stages hold `gap` layers between one and the next. 0:
    * there is only one. */
   gint64 run_layers, missing, gap;
-  gint64 runs; /* of them */
+  gint64 runs;    /* of them */
+  gint64 modules; /* prediction modules: behind the whole model's layers, the last of this part's */
   gboolean no_embedding, no_head;
   gboolean shares_embedding; /* its embedding or its output layer is a copy of the other one's */
 } PlanModelCut;
@@ -20,7 +21,8 @@ typedef struct
 static inline gint64
 plan_model_cut_run (const PlanModelCut *self, gint64 layer)
 {
-  return self->run_layers > 0 ? (layer + self->missing) / self->run_layers : 0;
+  return self->run_layers > 0 ? MIN ((layer + self->missing) / self->run_layers, self->runs - 1)
+                              : 0;
 }
 
 static inline gint64
@@ -34,7 +36,7 @@ static inline gint64
 plan_model_cut_rest (const PlanModelCut *self, gint64 layer, gint64 layers)
 {
   const gint64 run = plan_model_cut_run (self, layer);
-  return self->run_layers > 0 ? MIN ((run + 1) * self->run_layers - self->missing, layers) - layer
+  return run + 1 < self->runs ? MIN ((run + 1) * self->run_layers - self->missing, layers) - layer
                               : layers - layer;
 }
 

@@ -31,11 +31,16 @@ is_cut_off (const PlanModelCut *cut, PlanTensorRole role)
   switch ((int)role)
     {
     case PLAN_TENSOR_EMBEDDING:
+      return cut->no_embedding && cut->modules == 0; /* those read a copy of it */
     case PLAN_TENSOR_POSITIONS:
       return cut->no_embedding;
     case PLAN_TENSOR_FINAL_NORM:
     case PLAN_TENSOR_FINAL_NORM_BIAS:
     case PLAN_TENSOR_OUTPUT:
+    case PLAN_TENSOR_MTP_EMBEDDING_NORM:
+    case PLAN_TENSOR_MTP_HIDDEN_NORM:
+    case PLAN_TENSOR_MTP_PROJ:
+    case PLAN_TENSOR_MTP_FINAL_NORM:
       return cut->no_head;
     default:
       return FALSE;
@@ -140,7 +145,8 @@ plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor *out_t
 guint
 plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors)
 {
-  return append_tensors (self, PLACE_OUTER, FALSE, vocab, 0, out_tensors);
+  const guint n = append_tensors (self, PLACE_OUTER, FALSE, vocab, 0, out_tensors);
+  return self->cut.modules > 0 ? append_tensors (self, PLACE_MTP, FALSE, vocab, n, out_tensors) : n;
 }
 
 /* A module's layer is like the model's last one. */

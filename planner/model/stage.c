@@ -7,6 +7,7 @@ static PlanModelCut
 cut_of (const PlanStage *self)
 {
   PlanModelCut cut = { .first_layer = self->first,
+                       .modules = self->modules,
                        .no_embedding = !self->has_embedding,
                        .no_head = !self->has_head };
   if (self->n_virtual > 1)
@@ -26,8 +27,8 @@ plan_stage_model (const PlanStage *self, const PlanModel *whole)
   PlanModel part = *whole;
   part.layers = self->layers;
   part.cut = cut_of (self);
-  part.cut.shares_embedding
-      = whole->tied_embeddings && !is_whole && (self->has_embedding || self->has_head);
+  part.cut.shares_embedding = (whole->tied_embeddings || whole->mtp > 0) && !is_whole
+                              && (self->has_embedding || self->has_head);
   part.tied_embeddings = whole->tied_embeddings && is_whole;
   return part;
 }
@@ -42,6 +43,7 @@ plan_stage_virtual (const PlanStage *self, gint64 number)
                       .layers = end - first,
                       .has_embedding = self->has_embedding && number == 0,
                       .has_head = self->has_head && is_last,
+                      .modules = is_last ? self->modules : 0,
                       .n_virtual = 1 };
 }
 
@@ -51,6 +53,7 @@ plan_stage_whole (const PlanStage *self)
   return (PlanStage){ .layers = self->layers,
                       .has_embedding = self->has_embedding,
                       .has_head = self->has_head,
+                      .modules = self->modules,
                       .n_virtual = 1 };
 }
 

@@ -1,8 +1,9 @@
 /* PlanStage: the part of a model that one stage of a pipeline holds.
  *
  * Layers are dealt out in order; what stands before them goes with the first stage, what stands
- * behind them with the last one. Where stages are interleaved, a stage consists of several virtual
- * stages: micro batches go through the first of every stage, then through the second, and so on. */
+ * behind them with the last one: so do prediction modules, whose layers are counted with its own.
+ * Where stages are interleaved, a stage consists of several virtual stages: micro batches go
+ * through the first of every stage, then through the second, and so on. */
 #pragma once
 #include "planner/model/model.h"
 G_BEGIN_DECLS
@@ -11,6 +12,7 @@ typedef struct
 {
   gint64 first, layers; /* its first layer; layers of all its virtual stages together */
   gboolean has_embedding, has_head;
+  gint64 modules; /* of its layers, the last ones: of prediction modules, which are with the head */
   gint64 n_virtual;
   gint64 each;     /* layers of a virtual stage; the first one is short of `missing` */
   gint64 missing;  /* the last one has what is left */
@@ -18,7 +20,8 @@ typedef struct
 } PlanStage;
 
 /* That part as a model of its own; what the whole one owns stays its. Where embedding and output
- * layer are one matrix, the last stage has a copy of it as its output layer. */
+ * layer are one matrix, the last stage has a copy of it as its output layer; where there are
+ * prediction modules, it has a copy of the embedding besides. */
 PlanModel plan_stage_model (const PlanStage *self, const PlanModel *whole);
 
 /* One of its virtual stages, or all of it, with layers counted among the stage's own. */

@@ -117,6 +117,13 @@ overlaps_in_pool (const PlanFacts *f)
          && !IS (f, DOUBLE_BUFFER, OFF);
 }
 
+static gboolean
+recomputes_module_with_others (const PlanFacts *f)
+{
+  return f->model->mtp > 0 && IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
+         && f->value[PLAN_RECOMPUTE_LAYERS] > 1;
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "expert-settings-need-experts", "etp, router_dtype, ep_overlap and fields that begin with moe_ need a model with experts; "
@@ -167,6 +174,9 @@ static const PlanRuleEntry rules[] = {
   { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
       "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
+  { { "module-recomputes-alone", "recompute_method=uniform needs recompute_layers=1 beside multi-token prediction (mtp)",
+      "Megatron-LM multi_token_prediction.py 1620", PLAN_ERROR_INVALID },
+    recomputes_module_with_others, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },
 };
 /* clang-format on */
 

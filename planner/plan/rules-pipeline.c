@@ -78,7 +78,7 @@ recomputes_past_stage (const PlanFacts *f)
   for (gint64 number = 0; number < f->value[PLAN_PP]; number++)
     {
       const PlanStage stage = plan_stage_of (f->model, f->stack, f->plan, number);
-      most = MAX (most, stage.n_virtual > 1 ? stage.each : stage.layers);
+      most = MAX (most, stage.n_virtual > 1 ? stage.each : stage.layers - stage.modules);
     }
   return f->value[PLAN_RECOMPUTE_LAYERS] > most;
 }

@@ -75,9 +75,21 @@ splits_latent_attention (const PlanFacts *f)
 }
 
 static gboolean
-has_prediction_modules (const PlanFacts *f)
+has_other_modules (const PlanFacts *f)
 {
-  return f->model->mtp > 0;
+  const PlanModel *m = f->model;
+  return m->mtp > 1
+         || (m->mtp > 0
+             && (m->experts == 0 || m->moe_every != 1 || m->tied_embeddings || m->window > 0
+                 || m->positions != PLAN_POSITIONS_ROPE));
+}
+
+static gboolean
+predicts_elsewhere (const PlanFacts *f)
+{
+  return f->model->mtp > 0
+         && ((!is_stack (f, PLAN_STACK_MEGATRON_FSDP) && !is_stack (f, PLAN_STACK_MEGATRON))
+             || f->value[PLAN_HIDDEN_DROPOUT] > 0);
 }
 
 /* What some models with experts have besides. */
@@ -121,13 +133,18 @@ has_other_fields (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   /* The model alone breaks these: no other plan would do. */
-  { { "not-built-yet-prediction-modules", "multi-token prediction modules (mtp) are not modelled by this version: plan the model "
-      "without them, by mtp=0 behind its name (deepseek-v3,mtp=0) or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_prediction_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-prediction-modules", "of models with multi-token prediction (mtp) those with one module, experts in all layers but "
+      "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
+      "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_other_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-model-parts", "of models with experts or latent attention, those with gated shared experts, "
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
+      "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    predicts_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT) },
 #define X(id, name, allowed, mask) \
   { { "not-built-yet-" name, "only " name " = " allowed " is modelled by this version", LIMIT, \
       PLAN_ERROR_UNSUPPORTED }, \

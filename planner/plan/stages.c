@@ -82,13 +82,15 @@ stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
 PlanStage
 plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
 {
-  if (plan->value[PLAN_PP] == 1)
-    return (PlanStage){
-      .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE, .n_virtual = 1
-    };
-  if (stack->stages_by_cost)
-    return stage_by_cost (model, plan, number);
-  return stage_evenly (model, plan, number);
+  PlanStage stage
+      = { .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE, .n_virtual = 1 };
+  if (plan->value[PLAN_PP] > 1)
+    stage = stack->stages_by_cost ? stage_by_cost (model, plan, number)
+                                  : stage_evenly (model, plan, number);
+  /* Megatron-LM deals out layers without them (multi_token_prediction.py, mtp_on_this_rank). */
+  stage.modules = stage.has_head ? model->mtp : 0;
+  stage.layers += stage.modules;
+  return stage;
 }
 
 gboolean
@@ -103,9 +105,10 @@ plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *
       {
         const PlanStage stage = plan_stage_of (model, stack, plan, number);
         const PlanStage part = plan_stage_virtual (&stage, turn);
-        if (part.layers < 0 || (part.layers > 0 && plan_stage_layer (&stage, part.first) != layers))
+        const gint64 dealt = part.layers - part.modules;
+        if (dealt < 0 || (dealt > 0 && plan_stage_layer (&stage, part.first) != layers))
           return FALSE;
-        layers += part.layers;
+        layers += dealt;
       }
   return layers == model->layers;
 }

@@ -12,11 +12,13 @@ can_be_cut (const PlanModel *model, gint64 parts, gboolean counts_ends)
   return (model->layers + (counts_ends ? 2 : 0)) % parts == 0;
 }
 
-/* So many layers take as long as the loss does. */
+/* So many layers take as long as the loss does, with the prediction modules before it. */
 static double
 layers_of_loss (const PlanModel *model, gint64 seq)
 {
-  const double layers = plan_model_flops_per_token (model, seq, 0);
+  PlanModel plain = *model;
+  plain.mtp = 0;
+  const double layers = plan_model_flops_per_token (&plain, seq, 0);
   const double all = plan_model_flops_per_token (model, seq, model->vocab);
   return (all - layers) / layers * (double)model->layers;
 }

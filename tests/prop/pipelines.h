@@ -6,6 +6,7 @@
 G_BEGIN_DECLS
 
 #define MOST_STAGES 16
+#define EXPERTS ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
 
 typedef struct
 {
@@ -89,9 +90,10 @@ pipeline_init (Pipeline *self, guint seed, gboolean is_interleaved)
           64 * scale * g_rand_int_range (rand, 1, 20), 64 * scale,
           g_rand_boolean (rand) ? "on" : "off",
           g_rand_boolean (rand) ? "" : ",window=16,window_every=2",
-          is_interleaved && seed % 4 == 1
-              ? ",experts=4,topk=2,expert_ffn=32,dense_layers=1,moe_every=1"
-              : "");
+          seed % 4 != 1                                  ? ""
+          : try % 2 && (is_interleaved || seed % 8 == 1) ? EXPERTS ",mtp=1"
+          : is_interleaved                               ? EXPERTS
+                                                         : "");
       const int n_nodes = g_rand_int_range (rand, 1, is_interleaved ? 7 : 4);
       g_autofree char *nodes
           = g_strdup_printf ("%s:%d", seed % 5 == 4 ? "dgx-b200" : "dgx-h100", n_nodes);

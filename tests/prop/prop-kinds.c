@@ -40,11 +40,11 @@ START_TEST (schedules_pass_their_check)
 }
 END_TEST
 
-/* Layers with experts, one by one. */
+/* Layers with experts, one by one; a prediction module has one. */
 static gint64
 count_moe (const PlanModel *m)
 {
-  gint64 n = 0;
+  gint64 n = m->mtp;
   for (gint64 i = 0; i < m->layers; i++)
     n += i >= m->dense_layers && (i + 1) % m->moe_every == 0;
   return n;
@@ -141,8 +141,9 @@ work_by_tensors (const PlanModel *m)
         + (double)(m->kv_lora * m->heads * (m->nope_dim + m->v_dim))
         + h * (double)(m->heads * m->v_dim);
   const double grouped = h * (double)((2 * m->heads + 2 * m->kv_heads) * m->head_dim);
-  const double moe = (double)count_moe (m), dense = (double)m->layers - moe;
-  return (double)m->layers * (m->kv_lora > 0 ? latent : grouped) + dense * f * (double)m->ffn
+  const double moe = (double)count_moe (m), dense = (double)(m->layers + m->mtp) - moe;
+  return (double)(m->layers + m->mtp) * (m->kv_lora > 0 ? latent : grouped)
+         + (double)m->mtp * 2 * h * h + dense * f * (double)m->ffn
          + moe * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn) + h * (double)m->experts);
 }
 
@@ -156,7 +157,7 @@ START_TEST (products_are_those_of_the_model)
   const gint64 *value = c.of->plan.value;
   const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ])
                         / (double)plan_cluster_devices (c.cluster); /* a rank's, or its part */
-  const double head = (double)(c.model->hidden) * 6 * tokens;
+  const double head = (double)(c.model->hidden) * 6 * tokens * (double)(1 + c.model->mtp);
   for (guint node = plan_schedule_section_node (c.schedule, PLAN_SECTION_STEP);
        node < plan_schedule_section_node (c.schedule, PLAN_SECTION_TEARDOWN); node++)
     {
@@ -204,7 +205,7 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
       const gint64 moe = count_moe (c.model);
       const double units = is_expert || strcmp (buffer->name, "exp_avg.layer") == 0 ? (double)moe
                            : strcmp (buffer->name, "exp_avg.dense") == 0
-                               ? (double)(c.model->layers - moe)
+                               ? (double)(c.model->layers + c.model->mtp - moe)
                                : 1;
       moments += units * (double)buffer->elements;
       of_experts_moments += is_expert ? units * (double)buffer->elements : 0;
@@ -215,7 +216,9 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
   const double here = expert / (is_sharded ? of_experts * split : 1);
   ck_assert_msg (of_experts_moments >= here * 0.999 && of_experts_moments <= here * 1.6 + 4096,
                  "seed %d: %.0f elements of experts, not %.0f", _i, of_experts_moments, here);
-  const double rest = (double)plan_model_parameters (c.model) - expert * (double)value[PLAN_EP];
+  const guint64 all
+      = plan_model_parameters (c.model) + plan_model_mtp_parameters (c.model); /* counted apart */
+  const double rest = (double)all - expert * (double)value[PLAN_EP];
   const double least = rest / (double)value[PLAN_TP] / (is_sharded ? inner * split : 1);
   ck_assert_msg (moments - of_experts_moments >= 0.999 * least,
                  "seed %d: %.0f elements, %.0f least", _i, moments - of_experts_moments, least);

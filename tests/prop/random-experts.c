@@ -18,22 +18,24 @@ random_expert_model (guint seed)
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
   const gboolean is_latent = seed % 2;
   const gint64 every = g_rand_int_range (rand, 1, 4) == 3 ? 2 : 1;
+  const gboolean is_gpt_oss = seed % 6 == 4;
+  const gint64 mtp = seed % 4 < 2 && !is_gpt_oss && (is_latent || every == 1) ? 1 : 0;
   const gint32 layers = g_rand_int_range (rand, 2, 9);
   g_autoptr (GError) error = NULL;
   g_autofree char *common = g_strdup_printf (
       "layers=%d,hidden=%d,ffn=%d,heads=8,vocab=%d,max_seq=512,experts=%d,topk=%d,"
-      "expert_ffn=%d,dense_layers=%d",
+      "expert_ffn=%d,dense_layers=%d,mtp=%d",
       layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
       g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
-      g_rand_int_range (rand, 0, layers - 1));
+      g_rand_int_range (rand, 0, layers - 1), (int)mtp);
   g_autofree char *spec
       = is_latent ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
                                      "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
                                      common, (int)ONE_OF (rand, 0, 96, 128),
                                      (int)ONE_OF (rand, 64, 96), (int)ONE_OF (rand, 0, 128, 256))
                   : g_strdup_printf ("family=%s,%s,kv_heads=%d,head_dim=64,moe_every=%d",
-                                     seed % 6 == 4 ? "gpt_oss" : "qwen3_moe", common,
+                                     is_gpt_oss ? "gpt_oss" : "qwen3_moe", common,
                                      (int)ONE_OF (rand, 2, 4, 8), (int)every);
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)

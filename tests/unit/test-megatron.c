@@ -201,7 +201,7 @@ static const struct
   { LAYOUT "'Et*6|t*6L'", 1, -1, -1, -1, FALSE, FALSE },
   { LAYOUT "'Et*3|(ttt|)*2,ttt,L'", 2, -1, -1, -1, FALSE, FALSE },
   { LAYOUT "'E(t*3|)*3t*3L'", 2, -1, -1, -1, FALSE, FALSE },
-  { LAYOUT "'Et*5|t*7L'", 1, -1, 5, 7, FALSE, FALSE },
+  { LAYOUT "'Et*5|t*7mL' --mtp-num-layers 1", 1, -1, 5, 7, FALSE, FALSE },
   { LAYOUT "'Ett|tttt|tt|ttttL'", 2, -1, 4, 8, FALSE, FALSE },
 };
 
@@ -274,7 +274,8 @@ static const struct
   { PIPELINE LAYOUT "'Et*6|t*3|t*3L'", "has 3 stages: their number must be a multiple of" },
   { PIPELINE LAYOUT "'Et*6|t*3L'", "places 9 layers (t), and --num-layers is 12" },
   { PIPELINE LAYOUT "'Et*6|t*5|t|L'", "but for the first and the last one" },
-  { PIPELINE LAYOUT "'Et*6|t*6mL'", "places prediction modules (m)" },
+  { PIPELINE LAYOUT "'Et*6|t*6mL'", "places 1 prediction modules (m), and --mtp-num-layers is 0" },
+  { PIPELINE LAYOUT "'Et*6m|t*6L' --mtp-num-layers 1", "elsewhere than just before the loss (L)" },
   { "x\n--- arguments ---\n---- arguments ----\n", "t.sh:3: the argument list has no line" },
   { "---- arguments ----\n  num_layers ..... many\n", "t.sh:2: num_layers: 'many'" },
 };
