@@ -433,6 +433,7 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_FIRST_LAYERS] = whole.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+  whole.value[PLAN_PP_LAST_SHORT] = 0;
   const gint64 even = n * stage_floor_ns (self, &whole, 0, 0) / stages;
   if (stages == 1 || even > enough_ns)
     return even;

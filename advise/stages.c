@@ -19,9 +19,10 @@ append (GString *text, const char *part)
 static void
 append_layers (GString *text, const PlanStage *stage, const PlanStage *part)
 {
-  const gint64 first = plan_stage_layer (stage, part->first), last = first + part->layers - 1;
+  const gint64 n = part->layers - part->modules; /* of the decoder */
+  const gint64 first = plan_stage_layer (stage, part->first), last = first + n - 1;
   g_autofree char *layers = NULL;
-  if (part->layers == 0)
+  if (n == 0)
     return;
   layers = first == last ? g_strdup_printf ("%" G_GINT64_FORMAT, first)
                          : g_strdup_printf ("%" G_GINT64_FORMAT "-%" G_GINT64_FORMAT, first, last);
@@ -45,6 +46,8 @@ advise_stage_describe (const AdviseStage *self)
         }
       append_layers (text, stage, &part);
     }
+  if (stage->modules > 0)
+    append (text, "mtp");
   if (stage->has_head)
     append (text, "head");
   return g_string_free (text, FALSE);

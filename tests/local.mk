@@ -375,6 +375,7 @@ golden_tests = \
   %D%/golden/emit-bridge-ddp.test \
   %D%/golden/emit-bridge.test \
   %D%/golden/emit-from-megatron.test \
+  %D%/golden/emit-deepseek-pipeline.test \
   %D%/golden/emit-fsdp1.test \
   %D%/golden/emit-fsdp2.test \
   %D%/golden/emit-megatron-ddp.test \
@@ -405,6 +406,7 @@ golden_tests = \
   %D%/golden/from-megatron-8b-fp8.test \
   %D%/golden/from-megatron-broken.test \
   %D%/golden/from-megatron-deepseek.test \
+  %D%/golden/from-megatron-deepseek-pipeline.test \
   %D%/golden/from-megatron-gpt2.test \
   %D%/golden/from-megatron-log.test \
   %D%/golden/from-megatron-mixtral.test \

@@ -132,7 +132,7 @@ add_virtual_stages (const PlanStage *stage, JsonBuilder *builder)
       json_builder_set_member_name (builder, "first_layer");
       json_builder_add_int_value (builder, plan_stage_layer (stage, part.first));
       json_builder_set_member_name (builder, "layers");
-      json_builder_add_int_value (builder, part.layers);
+      json_builder_add_int_value (builder, part.layers - part.modules);
       json_builder_end_object (builder);
     }
   json_builder_end_array (builder);
@@ -152,7 +152,12 @@ add_stages (const AdvisePrediction *self, JsonBuilder *builder)
       json_builder_set_member_name (builder, "first_layer");
       json_builder_add_int_value (builder, s->part.first);
       json_builder_set_member_name (builder, "layers");
-      json_builder_add_int_value (builder, s->part.layers);
+      json_builder_add_int_value (builder, s->part.layers - s->part.modules);
+      if (s->part.modules > 0)
+        {
+          json_builder_set_member_name (builder, "prediction_modules");
+          json_builder_add_int_value (builder, s->part.modules);
+        }
       if (s->part.n_virtual > 1)
         add_virtual_stages (&s->part, builder);
       add_number (builder, "compute_ms", 1e-6 * (double)t->compute_ns);

@@ -55,7 +55,7 @@ derive (const PlanCase *of, Figure *out)
     { "micro_batches", plan_micro_batches (plan, of->cluster) },
     { "tokens_per_step", plan->value[PLAN_GBS] * plan->value[PLAN_SEQ] },
     { "padded_vocab", (gint64)layout->rule.vocab },
-    { "units", of->model->layers },
+    { "units", of->model->layers + of->model->mtp },
     { "unit_elements", raw },
     { "unit_elements_padded", padded },
     { "unit_elements_per_rank", padded / shards },

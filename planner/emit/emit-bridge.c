@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
+#include "planner/plan/stages.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
@@ -305,8 +306,14 @@ append_precision (GString *text, const PlanEmitSubject *subject)
 
 /* How layers are dealt out to the stages of a pipeline. Virtual stages exchange beside compute. */
 static void
-add_stages (GString *text, const gint64 *value)
+add_stages (GString *text, const PlanCase *of)
 {
+  const gint64 *value = of->plan.value;
+  if (value[PLAN_PP_LAST_SHORT] > 0)
+    {
+      g_autofree char *layout = plan_stages_layout (of->model, of->stack, &of->plan);
+      add (text, "model.pipeline_model_parallel_layout", "\"%s\"", layout);
+    }
   if (value[PLAN_VPP] > 1)
     {
       add (text, "model.virtual_pipeline_model_parallel_size", INT, value[PLAN_VPP]);
@@ -319,15 +326,17 @@ add_stages (GString *text, const gint64 *value)
     add (text, "model.num_layers_in_first_pipeline_stage", INT, value[PLAN_PP_FIRST_LAYERS]);
   if (value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET)
     add (text, "model.num_layers_in_last_pipeline_stage", INT, value[PLAN_PP_LAST_LAYERS]);
-  if (IS (PP_COUNT_EMBEDDING, ON))
+  if (IS (PP_COUNT_EMBEDDING, ON) && value[PLAN_PP_LAST_SHORT] == 0)
     add_switch (text, "model.account_for_embedding_in_pipeline_split", TRUE);
   if (IS (PP_COUNT_LOSS, ON))
     add_switch (text, "model.account_for_loss_in_pipeline_split", TRUE);
 }
 
 static void
-append_settings (GString *text, const PlanModel *model, const gint64 *value)
+append_settings (GString *text, const PlanCase *of)
 {
+  const PlanModel *model = of->model;
+  const gint64 *value = of->plan.value;
   static const char *const dispatchers[] = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "alltoall",
                                              [PLAN_MOE_DISPATCHER_ALLGATHER] = "allgather",
                                              [PLAN_MOE_DISPATCHER_DEEPEP] = "flex",
@@ -347,7 +356,7 @@ append_settings (GString *text, const PlanModel *model, const gint64 *value)
       else
         add (text, settings[i].setting, INT, value[field]);
     }
-  add_stages (text, value);
+  add_stages (text, of);
   add_switch (text, "model.sequence_parallel", IS (SP, ON) && value[PLAN_TP] > 1);
   add_switch (text, "model.tp_comm_overlap", IS (TP_OVERLAP, UB));
   add_switch (text, "ddp.overlap_param_gather", gathers);
@@ -517,7 +526,7 @@ plan_emit_bridge (const PlanEmitSubject *subject, GPtrArray *reasons)
       "    cfg.validation.eval_iters = 0\n    cfg.logger.log_interval = 1\n",
       subject->of->model->vocab);
   append_precision (text, subject);
-  append_settings (text, subject->of->model, value);
+  append_settings (text, subject->of);
   append_sharding (text, subject);
   append_recompute (text, value);
   append_offload (text, value);

@@ -6,6 +6,7 @@
 #include "planner/base/units.h"
 #include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron.h"
+#include "planner/plan/stages.h"
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)
@@ -104,6 +105,25 @@ add_always (const Emit *e)
   add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_SHARDING, F (META_DEVICE), NULL);
 }
 
+/* What a layout string says instead. */
+static gboolean
+is_in_layout (const Emit *e, PlanField field)
+{
+  return e->value[PLAN_PP_LAST_SHORT] > 0
+         && (field == PLAN_VPP || field == PLAN_PP_COUNT_EMBEDDING);
+}
+
+static void
+add_layout (const Emit *e)
+{
+  if (e->value[PLAN_PP_LAST_SHORT] == 0)
+    return;
+  const PlanCase *of = e->subject->of;
+  g_autofree char *layout = plan_stages_layout (of->model, of->stack, &of->plan);
+  g_autofree char *quoted = g_strdup_printf ("'%s'", layout);
+  add (e, PLAN_EMIT_GROUP_BATCH, F (PP_LAYOUT), quoted);
+}
+
 static void
 add_fields (const Emit *e)
 {
@@ -111,7 +131,8 @@ add_fields (const Emit *e)
     {
       const PlanField field = fields[i].field;
       PlanMegatronFlag flag;
-      if ((e->is_ddp && fields[i].is_fsdp) || !plan_field_is_of (field, e->subject->of->model))
+      if ((e->is_ddp && fields[i].is_fsdp) || !plan_field_is_of (field, e->subject->of->model)
+          || is_in_layout (e, field))
         continue;
       if (!plan_megatron_flag_of_field (field, &flag))
         g_return_if_reached ();
@@ -317,6 +338,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   add_compute (e);
   add_always (e);
   add_fields (e);
+  add_layout (e);
   add_experts (e);
   add_states (e);
   add_overlap (e);

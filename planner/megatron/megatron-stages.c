@@ -134,12 +134,15 @@ is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
   return TRUE;
 }
 
-/* Says by the other settings what the layout does; FALSE where they cannot. */
+/* Whether layers are dealt out evenly but for that many at the last virtual stage, the embedding,
+ * or embedding and loss, counted or not. */
 static gboolean
-find_settings (Plan *plan, gint64 layers, const GArray *counts)
+find_even (Plan *plan, gint64 layers, const GArray *counts, gint64 last_short)
 {
   gint64 *value = plan->value;
-  for (guint i = 0; i < 4; i++)
+  value[PLAN_PP_FIRST_LAYERS] = value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
+  value[PLAN_PP_LAST_SHORT] = last_short;
+  for (guint i = 0; i < (last_short > 0 ? 2 : 4); i++)
     {
       value[PLAN_PP_COUNT_EMBEDDING]
           = i & 1 ? PLAN_PP_COUNT_EMBEDDING_ON : PLAN_PP_COUNT_EMBEDDING_OFF;
@@ -147,12 +150,29 @@ find_settings (Plan *plan, gint64 layers, const GArray *counts)
       if (is_that_layout (plan, layers, counts))
         return TRUE;
     }
+  return FALSE;
+}
+
+static gboolean
+find_ends (Plan *plan, gint64 layers, const GArray *counts)
+{
+  gint64 *value = plan->value;
   value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   value[PLAN_PP_FIRST_LAYERS] = value[PLAN_VPP] * g_array_index (counts, gint64, 0);
   value[PLAN_PP_LAST_LAYERS] = value[PLAN_VPP] * g_array_index (counts, gint64, counts->len - 1);
   return value[PLAN_PP_FIRST_LAYERS] > 0 && value[PLAN_PP_LAST_LAYERS] > 0
          && is_that_layout (plan, layers, counts);
+}
+
+/* Says by the other settings what the layout does; FALSE where they cannot. */
+static gboolean
+find_settings (Plan *plan, gint64 layers, const GArray *counts)
+{
+  const gint64 others = g_array_index (counts, gint64, counts->len > 2 ? 1 : 0);
+  const gint64 last_short = others - g_array_index (counts, gint64, counts->len - 1);
+  return find_even (plan, layers, counts, 0) || find_ends (plan, layers, counts)
+         || (last_short > 1 && find_even (plan, layers, counts, last_short));
 }
 
 static gboolean
@@ -179,8 +199,9 @@ set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **e
   return find_settings (plan, layers, counts)
          || fail (
              F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
-             "is '%s': layouts are modelled in which all stages have as many layers, but for the "
-             "first and the last one",
+             "is '%s': layouts are modelled in which all stages have as many layers but for the "
+             "first and the last one, or all virtual stages but for the last one, and one that the "
+             "embedding takes of the first",
              text);
 }
 

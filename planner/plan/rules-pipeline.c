@@ -22,7 +22,8 @@ has_ends (const PlanFacts *f)
 static gboolean
 counts_ends (const PlanFacts *f)
 {
-  return IS (f, PP_COUNT_EMBEDDING, ON) || IS (f, PP_COUNT_LOSS, ON);
+  return IS (f, PP_COUNT_EMBEDDING, ON) || IS (f, PP_COUNT_LOSS, ON)
+         || f->value[PLAN_PP_LAST_SHORT] > 0;
 }
 
 static gboolean
@@ -50,7 +51,16 @@ groups_do_not_fit (const PlanFacts *f)
 static gboolean
 ends_twice (const PlanFacts *f)
 {
-  return has_ends (f) && counts_ends (f);
+  return (has_ends (f) && counts_ends (f))
+         || (IS (f, PP_COUNT_LOSS, ON) && f->value[PLAN_PP_LAST_SHORT] > 0);
+}
+
+/* What the other fields say, they say alone: a layout is read as one plan. */
+static gboolean
+shortens_otherwise (const PlanFacts *f)
+{
+  return f->value[PLAN_PP_LAST_SHORT] == 1
+         || (f->value[PLAN_PP_LAST_SHORT] > 0 && f->value[PLAN_VPP] == 1);
 }
 
 static gboolean
@@ -124,23 +134,28 @@ static const PlanRuleEntry rules[] = {
   { { "pp-fields-need-pp", "vpp, and fields that begin with pp_, say how layers are dealt out to stages: they need pp above 1",
       "Megatron-LM transformer_config.py 2229-2366, arguments.py 1000-1009", PLAN_ERROR_INVALID },
     stages_without_pipeline, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
-      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
   { { "pp-group-needs-vpp", "pp_group says how many micro batches go through one virtual stage before the next one: it needs vpp "
       "above 1", "Megatron-LM schedules.py 989-1016", PLAN_ERROR_INVALID },
     groups_without_virtual_stages, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_GROUP, PLAN_VPP) },
-  { { "pp-ends", "pp_first_layers and pp_last_layers say what the ends hold: pp_count_embedding and pp_count_loss must be off",
+  { { "pp-ends", "pp_first_layers and pp_last_layers say what the ends hold: beside them pp_count_embedding and pp_count_loss must be "
+      "off and pp_last_short 0; beside pp_last_short pp_count_loss must be off",
       "Megatron-LM transformer_config.py 2229-2239", PLAN_ERROR_INVALID },
     ends_twice, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
-      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+  { { "pp-last-short", "pp_last_short needs vpp above 1, and is at least 2: without virtual stages pp_last_layers says it, and one "
+      "layer is pp_count_loss=on", "Megatron-LM pipeline_parallel_layer_layout.py", PLAN_ERROR_INVALID },
+    shortens_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_PP_LAST_SHORT, PLAN_VPP) },
   { { "nanotron-stages", "stack=nanotron deals layers out by their cost, behind pp_first_layers where that is given: it has no "
       "other setting", "nanotron models/base.py 203-240", PLAN_ERROR_INVALID },
     deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING,
-      PLAN_PP_COUNT_LOSS) },
-  { { "pp-divides", "pp x vpp must divide the layers, embedding and loss counted as pp_count_embedding and pp_count_loss say; with "
+      PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+  { { "pp-divides", "pp x vpp must divide the layers, embedding and loss counted as pp_count_embedding, pp_count_loss and "
+      "pp_last_short say; with "
       "pp_first_layers or pp_last_layers the other stages must divide what those leave, and vpp the layers of each stage",
       "Megatron-LM transformer_block.py 156-180, transformer_config.py 2296-2415", PLAN_ERROR_INVALID },
     layers_do_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS,
-      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS) },
+      PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
   { { "pp-group", "interleaved stages (vpp above 1) take micro batches in groups of pp_group, by default pp: there must be pp of "
       "them at least, also in the last group, and no more than there are micro batches", "Megatron-LM schedules.py 1161-1180",
       PLAN_ERROR_INVALID },

@@ -50,15 +50,15 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
 }
 
 /* Megatron-LM: as many layers in each virtual stage, embedding and loss counting as one where they
- * are told to; or as many as is said for the ends, and the others alike (transformer_block.py
- * 76-203). */
+ * are told to, or the last one short of more; or as many as is said for the ends, and the others
+ * alike (transformer_block.py 76-203). */
 static PlanStage
 stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
 {
   const gint64 *value = plan->value;
   const gint64 last = value[PLAN_PP] - 1, n_virtual = value[PLAN_VPP];
   const gint64 before = is_on (value[PLAN_PP_COUNT_EMBEDDING]);
-  const gint64 behind = is_on (value[PLAN_PP_COUNT_LOSS]);
+  const gint64 behind = is_on (value[PLAN_PP_COUNT_LOSS]) + value[PLAN_PP_LAST_SHORT];
   const gint64 first_given = value[PLAN_PP_FIRST_LAYERS], last_given = value[PLAN_PP_LAST_LAYERS];
   const gboolean has_first = first_given != PLAN_UNSET, has_last = last_given != PLAN_UNSET;
   const gint64 others = value[PLAN_PP] - (has_first ? 1 : 0) - (has_last ? 1 : 0);
@@ -91,6 +91,47 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
   stage.modules = stage.has_head ? model->mtp : 0;
   stage.layers += stage.modules;
   return stage;
+}
+
+/* "t*4", "t", or nothing. */
+static void
+append_layers (GString *text, gint64 layers)
+{
+  if (layers > 0)
+    g_string_append_c (text, 't');
+  if (layers > 1)
+    g_string_append_printf (text, "*%" G_GINT64_FORMAT, layers);
+}
+
+char *
+plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+{
+  const gint64 stages = plan->value[PLAN_PP], n = stages * plan->value[PLAN_VPP];
+  GString *text = g_string_new ("E");
+  for (gint64 i = 0, same; i < n; i += same)
+    {
+      gint64 layers = 0;
+      for (same = 0; i + same < n; same++)
+        {
+          const PlanStage stage = plan_stage_of (model, stack, plan, (i + same) % stages);
+          const PlanStage part = plan_stage_virtual (&stage, (i + same) / stages);
+          const gint64 here = part.layers - part.modules;
+          if (same > 0 && (here != layers || i == 0 || i + same == n - 1))
+            break;
+          layers = here;
+        }
+      if (same > 1)
+        g_string_append_c (text, '(');
+      append_layers (text, layers);
+      if (i + same < n)
+        g_string_append_c (text, '|');
+      if (same > 1)
+        g_string_append_printf (text, ")*%" G_GINT64_FORMAT, same);
+    }
+  for (gint64 i = 0; i < model->mtp; i++)
+    g_string_append_c (text, 'm');
+  g_string_append_c (text, 'L');
+  return g_string_free (text, FALSE);
 }
 
 gboolean

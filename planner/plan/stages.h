@@ -9,6 +9,9 @@ G_BEGIN_DECLS
 PlanStage plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                          gint64 number);
 
+/* Megatron-LM's layout string of all virtual stages: "Et*4|(t*4|)*14tmL"; the caller frees. */
+char *plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan);
+
 /* Whether layers can be dealt out as the plan says, every layer to one stage. */
 gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 

@@ -7,6 +7,7 @@
 
 #include "planner/base/error.h"
 
+#include <math.h>
 #include <string.h>
 
 #define UNFORCED "1.25" /* rows of the fullest rank over the mean, while a router learns */
@@ -87,6 +88,32 @@ plan_run_row_latent_keys (PlanRunRow *self)
   return g_string_free (text, FALSE);
 }
 
+static double
+number_in (const PlanRunRow *row, PlanRunColumn column)
+{
+  return row->cell[column] ? g_ascii_strtod (row->cell[column], NULL) : 0;
+}
+
+gboolean
+plan_run_row_shows_module (PlanRunRow *row, const PlanModel *model)
+{
+  g_autofree char *noted = plan_run_row_note (row, "mtp");
+  const double rate = number_in (row, PLAN_RUN_TOKENS_PER_S_PER_GPU);
+  const double flops = number_in (row, PLAN_RUN_TFLOPS_PER_GPU) * 1e12;
+  const gint64 seq = plan_run_row_int (row, PLAN_RUN_SEQ);
+  PlanModel with_module = *model;
+  with_module.mtp = 1;
+  if (noted || model->kv_lora == 0 || model->experts == 0 || rate <= 0 || seq < 1
+      || !plan_run_row_is (row, PLAN_RUN_TFLOPS_KIND, "model-causal"))
+    return FALSE;
+  const double with = plan_model_flops_per_token (&with_module, seq, model->vocab);
+  const double without = plan_model_flops_per_token (model, seq, model->vocab);
+  const gboolean shows = fabs (flops / rate - with) < fabs (with - without) / 3;
+  if (shows)
+    plan_run_row_remark (row, "its FLOPs per token are those of a model with a prediction module");
+  return shows;
+}
+
 /* Sets a field that no note tells, and says so. */
 static gboolean
 assume (PlanRunRow *row, const char *note, const char *field, const char *value, GError **error)
@@ -123,13 +150,15 @@ assume_megatron (PlanRunRow *row, GError **error)
   g_autofree char *etp = plan_run_row_note (row, "etp");
   g_autofree char *type = plan_run_row_note (row, "moe_token_dispatcher_type");
   const gint64 tp = row->plan.value[PLAN_TP];
+  g_autofree char *known_etp = etp ? NULL : plan_run_row_known (row, "etp");
   if (!etp)
-    row->plan.value[PLAN_ETP] = tp;
-  if (!etp && tp > 1 && !is_test)
+    row->plan.value[PLAN_ETP] = known_etp ? g_ascii_strtoll (known_etp, NULL, 10) : tp;
+  if (!etp && !known_etp && tp > 1 && !is_test)
     plan_run_row_remark (row, "etp is not known: that of tp is assumed");
   if (!type && is_test)
     row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
-  else if (!assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
+  else if (!(is_bridge && is_deepseek) /* whose recipes are known */
+           && !assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
     return FALSE;
   if (is_bridge && is_deepseek) /* deepseek_v3_bridge.py 57-97 */
     row->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_ON;
@@ -148,4 +177,27 @@ plan_run_row_assume_experts (PlanRunRow *self, GError **error)
   if (!self->model || self->model->experts == 0)
     return TRUE;
   return set_imbalance (self, error) && (!is_megatron || assume_megatron (self, error));
+}
+
+gboolean
+plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
+{
+  if (!self->model || self->model->experts == 0)
+    return TRUE;
+  g_autofree char *type = plan_run_row_note (self, "moe_token_dispatcher_type");
+  g_autofree char *backend = plan_run_row_note (self, "moe_flex_backend");
+  g_autofree char *dispatcher = plan_run_row_known (self, "moe_dispatcher");
+  g_autofree char *more = self->plan.value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8
+                              ? plan_run_row_known (self, "experts_in_mxfp8")
+                              : NULL;
+  const gboolean is_flex
+      = type ? g_str_equal (type, "flex") : plan_run_row_is (self, PLAN_RUN_FAMILY, "deepseek");
+  if (more)
+    plan_run_row_skip (self, "experts in mxfp8: their recipe has since %s: %s",
+                       self->cell[PLAN_RUN_STACK_DATE], more);
+  if (!dispatcher || !is_flex || backend)
+    return TRUE;
+  /* Which leaves no shared experts beside it (flex_dispatcher_backend.py). */
+  self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
+  return plan_set (&self->plan, "moe_dispatcher", dispatcher, error);
 }

@@ -141,6 +141,17 @@ lacks_something (PlanRunRow *row)
   return row->skipped != NULL;
 }
 
+/* One that was made before, or a new one. */
+static PlanModel *
+take_model (PlanRunParts *parts, const char *text, GError **error)
+{
+  PlanModel *model = g_hash_table_lookup (parts->models, text);
+  if (model || !(model = plan_model_new (text, error)))
+    return model;
+  g_hash_table_insert (parts->models, g_strdup (text), model);
+  return model;
+}
+
 const PlanModel *
 plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
 {
@@ -158,11 +169,11 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   g_autofree char *text = model_text (self, families[family].keys);
   if (self->skipped)
     return NULL;
-  PlanModel *model = g_hash_table_lookup (parts->models, text);
-  if (model || !(model = plan_model_new (text, error)))
+  PlanModel *model = take_model (parts, text, error);
+  if (!model || !plan_run_row_shows_module (self, model))
     return model;
-  g_hash_table_insert (parts->models, g_steal_pointer (&text), model);
-  return model;
+  g_autofree char *with_module = g_strconcat (text, ",mtp=1", NULL);
+  return take_model (parts, with_module, error);
 }
 
 /* Facts of links, as their text: what is known there of a network, or of where some rows come from;

@@ -40,11 +40,19 @@ gboolean plan_run_row_apply_notes (PlanRunRow *self, GError **error);
  * the row. The caller frees. */
 char *plan_run_row_latent_keys (PlanRunRow *self);
 
+/* Whether the FLOPs that a row counts per token are those of the model with a prediction module
+ * (MTP), which it does not name. */
+gboolean plan_run_row_shows_module (PlanRunRow *self, const PlanModel *model);
+
 /* How a row's layers are dealt out to the stages of its pipeline; may skip the row. */
 void plan_run_row_set_stages (PlanRunRow *self);
 
 /* What a plan of experts has where notes do not say it: before these are applied. */
 gboolean plan_run_row_assume_experts (PlanRunRow *self, GError **error);
+
+/* What the recipe of a row's source is known to set and the row does not say; behind the notes. May
+ * skip the row. */
+gboolean plan_run_row_apply_recipe (PlanRunRow *self, GError **error);
 
 /* A column that holds a number; 0 where it is empty. */
 gint64 plan_run_row_int (const PlanRunRow *self, PlanRunColumn column);

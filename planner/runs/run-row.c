@@ -295,7 +295,7 @@ set_rest (PlanRunRow *row, GError **error)
          && set_switch (row, PLAN_RUN_NCCL_UB, error) && set_switch (row, PLAN_RUN_COMPILE, error)
          && set_word (row, PLAN_RUN_TASK, "task", tasks, G_N_ELEMENTS (tasks), error)
          && plan_run_row_assume_experts (row, error) && plan_run_row_apply_notes (row, error)
-         && (row->skipped || set_formats (row, error));
+         && plan_run_row_apply_recipe (row, error) && (row->skipped || set_formats (row, error));
 }
 
 /* A cell of the value that the plan has in the field of that name. */

@@ -36,14 +36,41 @@ take_first_layers (PlanRunRow *row, const PlanStack *stack)
     value[PLAN_PP_FIRST_LAYERS] = layers;
 }
 
+/* Megatron-Bridge has layouts for DeepSeek-V3: all virtual stages have as many layers, but the last
+ * one, which has what is left before module and loss; or so with the first one short of a layer for
+ * the embedding ("Et*4|(t*4|)*14tmL", "Et|(tt|)*30mL": recipes/deepseek/h100/deepseek_v3.py and
+ * perf_recipes). */
+static void
+shorten_last (PlanRunRow *row)
+{
+  gint64 *value = row->plan.value;
+  const gint64 layers = row->model->layers, stages = value[PLAN_PP] * value[PLAN_VPP];
+  const gint64 each = (layers + stages - 1) / stages, left = each * stages - layers;
+  if (left > each + 1)
+    return;
+  if (value[PLAN_VPP] == 1)
+    value[PLAN_PP_LAST_LAYERS] = each - left;
+  else
+    value[PLAN_PP_LAST_SHORT] = MIN (left, each);
+  if (left > each)
+    value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
+  plan_run_row_remark (row, "layers do not divide: dealt out as Megatron-Bridge's recipe does");
+}
+
 /* Megatron-LM's layers are dealt out evenly; where that does not go, its two settings that count
- * what stands around them are on in every recipe that was looked into. */
+ * what stands around them are on in every recipe that was looked into but those of DeepSeek-V3. */
 static void
 count_ends (PlanRunRow *row)
 {
   gint64 *value = row->plan.value;
   const gint64 layers = row->model->layers, stages = value[PLAN_PP] * value[PLAN_VPP];
-  if (layers % stages == 0 || (layers + 2) % stages != 0)
+  g_autofree char *name = plan_run_row_note (row, "model");
+  if (layers % stages == 0)
+    return;
+  if (g_strcmp0 (name, "deepseek-v3-671b") == 0
+      && strstr (row->cell[PLAN_RUN_SOURCE], "Megatron-Bridge"))
+    shorten_last (row);
+  if ((layers + 2) % stages != 0)
     return;
   value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
   value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_ON;

@@ -23,16 +23,33 @@ layers_of_loss (const PlanModel *model, gint64 seq)
   return (all - layers) / layers * (double)model->layers;
 }
 
-/* The slowest stage of an even cut, in layers; FALSE where there is none. */
+/* Whether some number of virtual stages divides the layers, with the ends counted or not. */
+static gboolean
+divides_virtually (const PlanModel *model, gint64 stages)
+{
+  for (gint64 n = 2; n <= model->layers / stages; n++)
+    if (can_be_cut (model, stages * n, FALSE) || can_be_cut (model, stages * n, TRUE))
+      return TRUE;
+  return FALSE;
+}
+
+/* The slowest stage of an even cut, in layers; where no number of virtual stages divides them, the
+ * last one may have fewer. FALSE where there is none. */
 static gboolean
 cut_evenly (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
 {
   const gint64 parts = cut->stages * cut->n_virtual;
+  const gint64 most = (model->layers + parts - 1) / parts;
   cut->first_layers = cut->last_layers = PLAN_UNSET;
-  cut->counts_ends = !can_be_cut (model, parts, FALSE);
-  const gint64 each = (model->layers + (cut->counts_ends ? 2 : 0)) / cut->stages;
-  *out_slowest = (double)each + MAX (loss - (cut->counts_ends ? 1 : 0), 0);
-  return can_be_cut (model, parts, cut->counts_ends);
+  cut->counts_ends = !can_be_cut (model, parts, FALSE) && can_be_cut (model, parts, TRUE);
+  cut->last_short = cut->n_virtual == 1 || divides_virtually (model, cut->stages)
+                        ? 0
+                        : most * parts - model->layers;
+  const gint64 each = (model->layers + (cut->counts_ends ? 2 : 0) + cut->last_short) / cut->stages;
+  *out_slowest
+      = (double)each + MAX (loss - (double)(cut->last_short + (cut->counts_ends ? 1 : 0)), 0);
+  return cut->last_short > 0 ? cut->last_short <= most
+                             : can_be_cut (model, parts, cut->counts_ends);
 }
 
 /* The layout whose slowest stage is quickest: as many layers between the ends, few on the last one,

@@ -45,6 +45,7 @@ static PlanChoice
 choice_of (guint n_pairs, const gint64 *pairs)
 {
   PlanChoice choice = { .n = n_pairs };
+  g_assert (n_pairs <= PLAN_MAX_SET);
   for (guint i = 0; i < n_pairs; i++)
     {
       choice.field[i] = (PlanField)pairs[2 * i];
@@ -130,7 +131,8 @@ static void
 add_cuts (PlanSpace *self, const gboolean *pinned)
 {
   static const PlanField layout[]
-      = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS };
+      = { PLAN_PP_FIRST_LAYERS, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
+          PLAN_PP_LAST_SHORT };
   PlanCutTold told
       = { .has_virtual = pinned[PLAN_VPP], .has_gathers = pinned[PLAN_OVERLAP_PARAM_GATHER] };
   const gint64 seq
@@ -151,7 +153,8 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
         ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
              cut->gathers_beside, PLAN_PP_FIRST_LAYERS, cut->first_layers, PLAN_PP_LAST_LAYERS,
              cut->last_layers, PLAN_PP_COUNT_EMBEDDING, cut->counts_ends, PLAN_PP_COUNT_LOSS,
-             cut->counts_ends);
+             cut->counts_ends || cut->last_short == 1, PLAN_PP_LAST_SHORT,
+             cut->last_short > 1 ? cut->last_short : 0);
     }
 }
 

@@ -28,7 +28,7 @@ typedef enum
       PLAN_N_ALLOW
 } PlanAllow;
 
-#define PLAN_MAX_SET 7
+#define PLAN_MAX_SET 8
 
 typedef struct
 {

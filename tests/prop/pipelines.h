@@ -44,8 +44,12 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       = { " compute=fp8-delayed", " compute=fp8-delayed param_gather=fp8",
           " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8",
           " compute=mxfp8 param_gather=mxfp8" };
-  static const char *const counts[] = { "", " pp_count_embedding=on pp_count_loss=on",
-                                        " pp_count_loss=on", " pp_count_embedding=on" };
+  static const char *const counts[] = { "",
+                                        " pp_count_embedding=on pp_count_loss=on",
+                                        " pp_count_loss=on",
+                                        " pp_count_embedding=on",
+                                        " pp_last_short=2",
+                                        " pp_count_embedding=on pp_last_short=3" };
   g_autofree char *of_group = is_interleaved && group > stages
                                   ? g_strdup_printf (" pp_group=%" G_GINT64_FORMAT, group)
                                   : g_strdup ("");
@@ -62,7 +66,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       recomputes[g_rand_int_range (rand, 0, 3)],
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
-      g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, 4)] : "",
+      g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)]
+                                      : "",
       has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
       : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                         : "");

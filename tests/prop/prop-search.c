@@ -483,7 +483,9 @@ START_TEST (cuts_are_legal_and_even)
       plan.value[PLAN_VPP] = cut->n_virtual;
       plan.value[PLAN_PP_FIRST_LAYERS] = cut->first_layers;
       plan.value[PLAN_PP_LAST_LAYERS] = cut->last_layers;
-      plan.value[PLAN_PP_COUNT_EMBEDDING] = plan.value[PLAN_PP_COUNT_LOSS] = cut->counts_ends;
+      plan.value[PLAN_PP_COUNT_EMBEDDING] = cut->counts_ends;
+      plan.value[PLAN_PP_COUNT_LOSS] = cut->counts_ends || cut->last_short == 1;
+      plan.value[PLAN_PP_LAST_SHORT] = cut->last_short > 1 ? cut->last_short : 0;
       ck_assert_msg (plan_stages_divide (model, stack, &plan), "%s: %d stages, %d virtual", spec,
                      (int)cut->stages, (int)cut->n_virtual);
       if (cut->last_layers == PLAN_UNSET)

@@ -28,6 +28,8 @@ static const struct
   { "pp-ends", "dgx-h100",
     "gbs=8 stack=megatron strategy=optim pp=2 pp_last_layers=1 pp_count_embedding=on" },
   { "nanotron-stages", "dgx-h100", "gbs=8 stack=nanotron strategy=optim pp=2 pp_last_layers=1" },
+  { "pp-last-short", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 pp_last_short=2" },
+  { "pp-last-short", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 vpp=2 pp_last_short=1" },
   { "pp-divides", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=8 pp_count_loss=on" },
   { "pp-divides", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 pp_first_layers=400" },
   { "pp-fields-need-pp", "dgx-h100", "gbs=8 stack=megatron strategy=optim vpp=2" },
