@@ -18,6 +18,9 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, gint64 vocab, gu
     case PLAN_TENSOR_GATE_UP:
     case PLAN_TENSOR_GATE_UP_BIAS:
     case PLAN_TENSOR_SHARED_GATE_UP:
+    case PLAN_TENSOR_Q:
+    case PLAN_TENSOR_Q_UP:
+    case PLAN_TENSOR_KV_UP:
     case PLAN_TENSOR_MTP_PROJ:
       tensor.rows /= tp;
       break;

@@ -31,7 +31,7 @@ void plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in
 /* What products read of `in`: quantised where they are, and gathered where its tokens are split;
  * returns that, and what their weights' gradients read. `v` are the values for the steps. */
 PlanValueId plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
-                                          const PlanValueId *v, PlanTensorRole feeds,
+                                          const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                                           PlanValueId *out_kept);
 
 void plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,

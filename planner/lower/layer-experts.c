@@ -14,8 +14,8 @@ add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
   static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
                                        PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
   PlanValueId kept;
-  const PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_SHARED, norm, forms,
-                                                         PLAN_TENSOR_SHARED_GATE_UP, &kept);
+  const PlanValueId read = plan_layer_add_product_input (
+      b, PLAN_MODULE_SHARED, norm, forms, PLAN_TENSOR_SHARED_GATE_UP, b->model->hidden, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_SHARED, read, kept, PLAN_VALUE_SHARED_UP,
                          PLAN_TENSOR_SHARED_GATE_UP, NONE, b->model->gated ? 2 * ffn : ffn, hidden);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,

@@ -195,41 +195,48 @@ plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
   return is_done ? in : out;
 }
 
-/* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
-PlanValueId
-plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
-                              const PlanValueId *v, PlanTensorRole feeds, PlanValueId *out_kept)
+/* What products read of a value whose tokens are split: all of them. `v` has its whole forms. */
+static PlanValueId
+add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read, PlanValueId kept,
+             const PlanValueId *v, gint64 width, PlanValueId *out_kept)
 {
-  /* v: norm, its quantised forms, its whole forms */
   PlanLayerGraph *net = b->net;
-  const gint64 hidden = b->model->hidden;
-  PlanValueId kept, read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
-                                                    b->sizes->split_rows, hidden, &kept);
-  if (b->tp > 1 && !b->splits)
-    {
-      plan_layer_add (net, PLAN_NODE_COPY_TP, module, read, read);
-      *out_kept = kept;
-      return read;
-    }
+  *out_kept = kept;
   if (!b->splits)
-    {
-      *out_kept = kept;
-      return read;
-    }
+    return read;
   PlanNode *node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
-  node->cols = b->sizes->split_rows * hidden;
+  node->cols = b->sizes->split_rows * width;
   node->is_cheap = !b->keeps_gathered;
-  plan_layer_define (net, v[3], b->sizes->rows * hidden, net->values[read].dtype);
+  plan_layer_define (net, v[3], b->sizes->rows * width, net->values[read].dtype);
   *out_kept = v[3];
   if (kept != read)
     {
       node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
-      node->cols = b->sizes->split_rows * hidden;
+      node->cols = b->sizes->split_rows * width;
       node->is_cheap = node->is_lazy = TRUE;
-      plan_layer_define (net, v[4], b->sizes->rows * hidden, net->values[kept].dtype);
+      plan_layer_define (net, v[4], b->sizes->rows * width, net->values[kept].dtype);
       *out_kept = v[4];
     }
   return v[3];
+}
+
+/* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
+PlanValueId
+plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
+                              const PlanValueId *v, PlanTensorRole feeds, gint64 width,
+                              PlanValueId *out_kept)
+{
+  /* v: norm, its quantised forms, its whole forms */
+  PlanValueId kept;
+  const PlanValueId read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
+                                                    b->sizes->split_rows, width, &kept);
+  if (b->tp > 1 && !b->splits)
+    {
+      plan_layer_add (b->net, PLAN_NODE_COPY_TP, module, read, read);
+      *out_kept = kept;
+      return read;
+    }
+  return add_gathers (b, module, read, kept, v, width, out_kept);
 }
 
 void
@@ -317,45 +324,91 @@ add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValue
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
   node->stats = stats;
   node->weight = weight;
-  node->rows = b->sizes->rows;
+  node->rows = b->sizes->split_rows;
   node->cols = cols;
   plan_layer_define (b->net, out, node->rows * cols, b->sizes->compute);
   plan_layer_define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
 }
 
-/* From the norm of x to what attention leaves, by way of latent queries, keys and values. */
+/* A projection down to a latent vector: every rank has all of it, for its own tokens. */
 static void
-add_latent_attention (PlanLayerBuilder *b, PlanValueId norm, PlanValueId kept)
+add_latent_down (PlanLayerBuilder *b, PlanValueId in, PlanValueId kept, PlanValueId out,
+                 PlanTensorRole weight, gint64 cols)
 {
+  plan_layer_add_linear (b, PLAN_MODULE_OTHER, in, kept, out, weight, NONE, cols, b->model->hidden);
+  b->net->nodes[b->net->n_nodes - 1].rows = b->sizes->split_rows;
+  plan_layer_define (b->net, out, b->sizes->split_rows * cols, b->sizes->compute);
+}
+
+/* One up again, to this rank's heads, from all ranks' tokens. */
+static void
+add_latent_up (PlanLayerBuilder *b, const PlanValueId *forms, PlanValueId out,
+               PlanTensorRole weight, gint64 cols, gint64 depth)
+{
+  PlanValueId kept;
+  const PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_LATENT_UP, forms[0], forms,
+                                                         weight, depth, &kept);
+  plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, read, kept, out, weight, NONE, cols, depth);
+}
+
+/* What keys have in common, beside the latent vector: of all ranks' tokens. */
+static PlanValueId
+add_common_keys (PlanLayerBuilder *b)
+{
+  if (!b->splits)
+    return PLAN_VALUE_KV_LATENT;
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_GATHER_SEQ, PLAN_MODULE_OTHER,
+                                   PLAN_VALUE_KV_LATENT, PLAN_VALUE_KEYS_COMMON);
+  node->cols = b->sizes->split_rows * b->model->rope_dim;
+  plan_layer_define (b->net, PLAN_VALUE_KEYS_COMMON, b->sizes->rows * b->model->rope_dim,
+                     b->sizes->compute);
+  return PLAN_VALUE_KEYS_COMMON;
+}
+
+/* From the norm of x to what attention leaves, by way of latent queries, keys and values; `x` has
+ * the forms of that norm. */
+static void
+add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
+{
+  static const PlanValueId q[]
+      = { PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_Q, PLAN_VALUE_Q_LATENT_COL,
+          PLAN_VALUE_Q_LATENT_FULL, PLAN_VALUE_Q_LATENT_FULL_COL };
+  static const PlanValueId kv[]
+      = { PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_Q, PLAN_VALUE_KV_LATENT_COL,
+          PLAN_VALUE_KV_LATENT_FULL, PLAN_VALUE_KV_LATENT_FULL_COL };
   const PlanModel *m = b->model;
   const PlanSizes *sizes = b->sizes;
   const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
   const gint64 v_cols = sizes->heads * m->v_dim;
+  PlanValueId kept, kept_whole;
+  /* What goes down is of one's own tokens; queries without a latent vector are of all. */
+  const PlanValueId norm = plan_layer_add_quantize (
+      b, PLAN_MODULE_OTHER, x[0], x[1], x[2], PLAN_TENSOR_QKV, sizes->split_rows, m->hidden, &kept);
   if (m->q_lora > 0)
     {
-      plan_layer_add_linear (b, PLAN_MODULE_OTHER, norm, kept, PLAN_VALUE_Q_LATENT,
-                             PLAN_TENSOR_Q_DOWN, NONE, m->q_lora, m->hidden);
+      add_latent_down (b, norm, kept, PLAN_VALUE_Q_LATENT, PLAN_TENSOR_Q_DOWN, m->q_lora);
       add_latent_norm (b, PLAN_VALUE_Q_LATENT, PLAN_VALUE_Q_LATENT_NORM, PLAN_VALUE_Q_LATENT_STATS,
                        PLAN_TENSOR_Q_UP_NORM, m->q_lora);
-      plan_layer_add_quantised_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_Q_LATENT_NORM,
-                                       PLAN_VALUE_Q_LATENT_Q, PLAN_VALUE_Q_LATENT_COL, PLAN_VALUE_Q,
-                                       PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
+      add_latent_up (b, q, PLAN_VALUE_Q, PLAN_TENSOR_Q_UP, q_cols, m->q_lora);
     }
   else
-    plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, norm, kept, PLAN_VALUE_Q, PLAN_TENSOR_Q, NONE,
-                           q_cols, m->hidden);
-  plan_layer_add_linear (b, PLAN_MODULE_OTHER, norm, kept, PLAN_VALUE_KV_LATENT,
-                         PLAN_TENSOR_KV_DOWN, NONE, m->kv_lora + m->rope_dim, m->hidden);
+    {
+      const PlanValueId whole
+          = add_gathers (b, PLAN_MODULE_LATENT_UP, norm, kept, x, m->hidden, &kept_whole);
+      plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, whole, kept_whole, PLAN_VALUE_Q,
+                             PLAN_TENSOR_Q, NONE, q_cols, m->hidden);
+    }
+  add_latent_down (b, norm, kept, PLAN_VALUE_KV_LATENT, PLAN_TENSOR_KV_DOWN,
+                   m->kv_lora + m->rope_dim);
+  const PlanValueId common = add_common_keys (b);
   add_latent_norm (b, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_STATS,
                    PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
-  plan_layer_add_quantised_linear (b, PLAN_MODULE_LATENT_UP, PLAN_VALUE_KV_LATENT_NORM,
-                                   PLAN_VALUE_KV_LATENT_Q, PLAN_VALUE_KV_LATENT_COL, PLAN_VALUE_KV,
-                                   PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
-                                   m->kv_lora);
+  add_latent_up (b, kv, PLAN_VALUE_KV, PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
+                 m->kv_lora);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
                                    PLAN_VALUE_Q, PLAN_VALUE_K);
   node->other = PLAN_VALUE_KV;
-  node->latent = PLAN_VALUE_KV_LATENT;
+  node->latent = common;
   node->col = PLAN_VALUE_V;
   plan_layer_define (b->net, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
   plan_layer_define (b->net, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
@@ -424,11 +477,9 @@ add_attention_branch (PlanLayerBuilder *b)
   plan_layer_add_norm (b, is_latent ? PLAN_MODULE_NORM : PLAN_MODULE_OTHER, PLAN_VALUE_X,
                        PLAN_VALUE_NORM1, PLAN_VALUE_STATS1, PLAN_TENSOR_ATTENTION_NORM,
                        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV);
-  PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
-                                                   PLAN_TENSOR_QKV, &kept);
   if (is_latent)
     {
-      add_latent_attention (b, read, kept);
+      add_latent_attention (b, forms);
       plan_layer_add_quantised_linear (b, PLAN_MODULE_OTHER, PLAN_VALUE_ATTN, PLAN_VALUE_ATTN_Q,
                                        PLAN_VALUE_ATTN_COL, PLAN_VALUE_PROJ, PLAN_TENSOR_PROJ,
                                        b->model->hidden, attn_cols);
@@ -436,6 +487,8 @@ add_attention_branch (PlanLayerBuilder *b)
                                         PLAN_VALUE_POST1, PLAN_VALUE_POST1_STATS,
                                         PLAN_TENSOR_ATTENTION_POST_NORM);
     }
+  PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
+                                                   PLAN_TENSOR_QKV, b->model->hidden, &kept);
   plan_layer_add_linear (
       b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
       (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
@@ -462,7 +515,7 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
   plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
                        PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
   PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms,
-                                                   PLAN_TENSOR_GATE_UP, &kept);
+                                                   PLAN_TENSOR_GATE_UP, b->model->hidden, &kept);
   plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
                          PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
   save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);

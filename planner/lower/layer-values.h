@@ -54,12 +54,17 @@ G_BEGIN_DECLS
   X (Q_LATENT_Q, "q_latent.q") \
   X (Q_LATENT_COL, "q_latent.col") \
   X (Q_LATENT_STATS, "rstd.q_latent") \
+  X (Q_LATENT_FULL, "q_latent.full") \
+  X (Q_LATENT_FULL_COL, "q_latent.full.col") \
   X (Q, "q") \
   X (KV_LATENT, "kv_latent") \
   X (KV_LATENT_NORM, "kv_latent.norm") \
   X (KV_LATENT_Q, "kv_latent.q") \
   X (KV_LATENT_COL, "kv_latent.col") \
   X (KV_LATENT_STATS, "rstd.kv_latent") \
+  X (KV_LATENT_FULL, "kv_latent.full") \
+  X (KV_LATENT_FULL_COL, "kv_latent.full.col") \
+  X (KEYS_COMMON, "keys.common") \
   X (KV, "kv") \
   X (K, "k") \
   X (V, "v") \

@@ -23,7 +23,8 @@ rope_dims (const PlanLayer *self, gint64 *out_dims)
   out_dims[2] = m->nope_dim;
   out_dims[3] = m->rope_dim;
   out_dims[4] = m->v_dim;
-  out_dims[5] = m->kv_lora;
+  /* Gathered, the common part of keys stands alone. */
+  out_dims[5] = self->sizes->split_rows < self->sizes->rows ? 0 : m->kv_lora;
   return out_dims;
 }
 

@@ -500,19 +500,31 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
         plan_lower_transpose_weight (self->lower, &net->nodes[i], self->unit);
 }
 
+/* What a node's backward pass needs, and what cheap nodes make it of: that may be made again, too,
+ * of what was kept. */
+static PlanValueSet
+needs_of (const PlanLayerGraph *net, guint node, PlanNodeSet again, PlanValueSet kept)
+{
+  PlanValueSet needs = net->nodes[node].needs, of_cheap = 0;
+  for (guint j = 0; j < node; j++)
+    if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[node].needs))
+      of_cheap |= net->nodes[j].reads;
+  needs |= of_cheap;
+  for (guint j = 0; of_cheap && j < node; j++)
+    if ((again >> j & 1) && (net->nodes[j].makes & of_cheap))
+      needs |= net->nodes[j].reads & kept;
+  return needs;
+}
+
 void
 plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   PlanLayer layer = { .lower = self, .net = net, .sizes = self->sizes, .unit = unit };
   PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
+  const PlanValueSet kept = plan_lower_kept (self, keep);
   for (guint i = 0; i < net->n_nodes; i++)
-    {
-      needed[i + 1] = needed[i] | net->nodes[i].needs;
-      for (guint j = 0; j < i; j++)
-        if (net->nodes[j].is_cheap && (net->nodes[j].makes & net->nodes[i].needs))
-          needed[i + 1] |= net->nodes[j].reads;
-    }
+    needed[i + 1] = needed[i] | needs_of (net, i, keep.again, kept);
   begin_backward (&layer, keep);
   for (guint i = net->n_nodes; i-- > 0;)
     {

@@ -71,7 +71,9 @@ is_of_another_stack (const PlanFacts *f)
 static gboolean
 splits_latent_attention (const PlanFacts *f)
 {
-  return f->model->kv_lora > 0 && (f->value[PLAN_TP] > 1 || f->value[PLAN_CP] > 1);
+  const gboolean is_elsewhere = is_stack (f, PLAN_STACK_FSDP2) || IS (f, SP, OFF);
+  return f->model->kv_lora > 0
+         && ((f->value[PLAN_TP] > 1 && is_elsewhere) || f->value[PLAN_CP] > 1);
 }
 
 static gboolean
@@ -160,9 +162,10 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
-  { { "not-built-yet-latent-split", "latent attention is modelled with tp=1 and cp=1 by this version", LIMIT,
+  { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp and "
+      "stack=megatron", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP) },
+    splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute (on stack=megatron also mxfp8), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "

@@ -60,7 +60,7 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan->value[PLAN_MOE_DISPATCHER]
       = ONE_OF (rand, PLAN_MOE_DISPATCHER_ALLTOALL, PLAN_MOE_DISPATCHER_ALLTOALL,
                 PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP);
-  plan->value[PLAN_TP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_TP] = ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_CP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_ROUTER_DTYPE] = g_rand_int_range (rand, 0, 2);
