@@ -30,6 +30,22 @@ add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
                                     PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
 
+/* How much of them each token takes. */
+static PlanValueId
+add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
+{
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_GATE, PLAN_MODULE_SHARED, shared,
+                                   PLAN_VALUE_SHARED_GATED);
+  node->other = norm;
+  node->stats = PLAN_VALUE_SHARED_SCORE;
+  node->weight = PLAN_TENSOR_SHARED_GATE;
+  node->rows = b->sizes->split_rows;
+  node->cols = b->model->hidden;
+  plan_layer_define (b->net, PLAN_VALUE_SHARED_SCORE, node->rows, b->sizes->compute);
+  plan_layer_define (b->net, PLAN_VALUE_SHARED_GATED, node->rows * node->cols, b->sizes->compute);
+  return PLAN_VALUE_SHARED_GATED;
+}
+
 /* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
 static PlanNode *
 add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
@@ -226,8 +242,10 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
   plan_layer_add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
                        PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, NONE);
-  const PlanValueId shared
+  PlanValueId shared
       = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
+  if (b->model->shared_gate)
+    shared = add_shared_gate (b, shared, PLAN_VALUE_NORM2);
   const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
   add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
                      PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,

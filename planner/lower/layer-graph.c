@@ -48,6 +48,8 @@ needs (const PlanNode *node)
       return stats;
     case PLAN_NODE_UNPERMUTE:
       return plan_value_bit (node->map);
+    case PLAN_NODE_GATE:
+      return plan_value_bit (node->in) | plan_value_bit (node->other) | stats;
     case PLAN_NODE_ADD:
       return stats;
     case PLAN_NODE_QUANTIZE:

@@ -42,6 +42,7 @@ typedef enum
   PLAN_NODE_EXPERT_LINEAR,    /* in -> out, a product for each expert */
   PLAN_NODE_EXPERT_ACTIVATE,  /* in, shares -> out */
   PLAN_NODE_UNPERMUTE,        /* in -> out by the same map */
+  PLAN_NODE_GATE,             /* in, times a score of `other` -> out; stats: that score */
 } PlanNodeKind;
 
 /* Which part of a layer a node belongs to: what selective recomputing names. */

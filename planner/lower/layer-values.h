@@ -94,6 +94,8 @@ G_BEGIN_DECLS
   X (SHARED_ACT_COL, "shared.act.col") \
   X (SHARED_DOWN, "shared.down") \
   X (SHARED_SUM, "shared.sum") \
+  X (SHARED_SCORE, "shared.score") \
+  X (SHARED_GATED, "shared.gated") \
   X (MOE_OUT, "moe_out") \
   X (OUT, "x") /* x of the next layer */
 

@@ -74,7 +74,7 @@ plan_lower_declare_router (PlanLower *self)
   const guint64 tokens = (guint64)(sizes->split_rows * self->model->hidden);
   const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
   self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
-  self->bias_rows[0] = self->bias_rows[1] = -1;
+  self->bias_rows[0] = self->bias_rows[1] = self->dgate = -1;
   if (self->model->experts == 0)
     return;
   self->scores = buffer (self, "scores", scores, sizes->router);
@@ -84,6 +84,8 @@ plan_lower_declare_router (PlanLower *self)
       self->wide_tokens = buffer (self, "wide_tokens", tokens, sizes->router);
       self->dwide_tokens = buffer (self, "d.wide_tokens", tokens, sizes->router);
     }
+  if (self->model->shared_gate)
+    self->dgate = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
   for (guint i = 0; self->model->expert_bias && i < 2; i++)
     self->bias_rows[i]
         = buffer (self, i == 0 ? "bias_rows" : "bias_rows.again",
@@ -437,11 +439,54 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+/* Eager ops (shared_experts.py, SharedExpertMLP.forward). */
+static void
+gate (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef score = value (self, node->stats);
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (score, value (self, node->other),
+                                 plan_lower_weight (lower, node->weight, self->unit),
+                                 PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, 1, node->cols, 1));
+  plan_lower_compute (lower, PLAN_OP_GATE,
+                      PLAN_REFS (value (self, node->out), score, value (self, node->in)),
+                      PLAN_DIMS (node->rows, node->cols));
+}
+
+static void
+gate_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  plan_lower_alloc (lower, REF (dgate));
+  plan_lower_compute (lower, PLAN_OP_GATE_BWD,
+                      PLAN_REFS (din, REF (dgate), plan_layer_gradient (self, node->out),
+                                 value (self, node->in), value (self, node->stats)),
+                      PLAN_DIMS (node->rows, node->cols));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+  const PlanRef dother = plan_layer_take_share (self, node->other);
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (dother, REF (dgate),
+                                 plan_lower_weight (lower, node->weight, self->unit),
+                                 PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, node->cols, 1, 0));
+  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (dgate),
+                              value (self, node->other), node->rows, 1, node->cols, 2);
+  plan_lower_free (lower, REF (dgate));
+  plan_layer_add_share (self, node->other, dother);
+}
+
 void
 plan_layer_experts (PlanLayer *self, const PlanNode *node)
 {
   switch (node->kind)
     {
+    case PLAN_NODE_GATE:
+      gate (self, node);
+      return;
     case PLAN_NODE_ROUTE:
       route (self, node);
       return;
@@ -470,6 +515,9 @@ plan_layer_experts_backward (PlanLayer *self, const PlanNode *node)
 {
   switch (node->kind)
     {
+    case PLAN_NODE_GATE:
+      gate_backward (self, node);
+      return;
     case PLAN_NODE_ROUTE:
       route_backward (self, node);
       return;

@@ -481,6 +481,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_EXPERT_LINEAR:
     case PLAN_NODE_EXPERT_ACTIVATE:
     case PLAN_NODE_UNPERMUTE:
+    case PLAN_NODE_GATE:
       plan_layer_experts_backward (self, node);
       return;
     }

@@ -378,6 +378,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_EXPERT_LINEAR:
     case PLAN_NODE_EXPERT_ACTIVATE:
     case PLAN_NODE_UNPERMUTE:
+    case PLAN_NODE_GATE:
       plan_layer_experts (self, node);
       return;
     }

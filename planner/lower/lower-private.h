@@ -101,6 +101,7 @@ typedef struct
   gint32 scores, dscores;           /* of the router: what it chooses by, and the gradient */
   gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */
   gint32 bias_rows[2];              /* what biases of experts go through, in fp32 */
+  gint32 dgate;                     /* gradient of the score of shared experts */
   gint32 sent_rows;                 /* event: they have come */
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */

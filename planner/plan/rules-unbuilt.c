@@ -100,8 +100,14 @@ has_other_parts (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
   return has_experts (f)
-         && (m->shared_gate || m->post_norms || m->parallel
+         && (m->post_norms || m->parallel
              || (m->kv_lora > 0 && (m->window > 0 || m->qkv_bias || m->proj_bias)));
+}
+
+static gboolean
+gates_elsewhere (const PlanFacts *f)
+{
+  return f->model->shared_gate && is_stack (f, PLAN_STACK_FSDP2);
 }
 
 /* fsdp2 multiplies quantised experts in kernels of its own, and scales by earlier magnitudes belong
@@ -139,7 +145,7 @@ static const PlanRuleEntry rules[] = {
       "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
       "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
-  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with gated shared experts, "
+  { { "not-built-yet-model-parts", "of models with experts or latent attention, those with "
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
@@ -162,6 +168,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+  { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
+      LIMIT, PLAN_ERROR_UNSUPPORTED },
+    gates_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp and "
       "stack=megatron", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

@@ -301,6 +301,12 @@
      ((out, writes, rows * cols), (bias, reads, groups * cols), (probs, reads, rows))) \
   X (EXPERT_BIAS_BWD, "expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, cols, groups), 0, ((dbias, writes, groups * cols), (dout, reads, rows * cols))) \
+  X (GATE, "gate", COMPUTE, ELEMENT, ACTIVATION, \
+     "rows times the sigmoid of a score of each, which takes its place", (rows, cols), 0, \
+     ((out, writes, rows * cols), (score, updates, rows), (in, reads, rows * cols))) \
+  X (GATE_BWD, "gate_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", (rows, cols), 0, \
+     ((din, writes, rows * cols), (dscore, writes, rows), (dout, reads, rows * cols), \
+      (in, reads, rows * cols), (score, reads, rows))) \
   X (ROW_STAT, "row_stat", COMPUTE, LOSS, LOSS, \
      "a number per row of a part of the logits: its maximum, its sum or its target's", \
      (rows, cols), 0, ((out, writes, rows), (in, reads, rows * cols))) \

@@ -25,9 +25,10 @@ typedef struct
 
 /* Stages that divide the devices and the layers, or that do with the ends counted; and where that
  * makes the slowest stage quicker, or stages do not divide them, ends with as many layers fewer as
- * the loss weighs; where no virtual stages divide them, those whose last one has what is left. Of virtual stages each number is at least twice the one before, as those between
- * differ by less than predictions err; all that there could be where it is told. Those of a stack
- * that cuts by cost are stages alone. */
+ * the loss weighs; where no virtual stages divide them, those whose last one has what is left. Of
+ * virtual stages each number is at least twice the one before, as those between differ by less than
+ * predictions err; all that there could be where it is told. Those of a stack that cuts by cost are
+ * stages alone. */
 GArray *plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
                       gint64 seq, PlanCutTold told);
 

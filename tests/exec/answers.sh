@@ -39,7 +39,11 @@ for stack in megatron-fsdp megatron fsdp2 fsdp1 nanotron native; do
   test $stack != nanotron || model=llama2-7b # its llama reads no scaling of positions
   emits $model dgx-a100:2 64 4096 --set stack=$stack
 done
+emits deepseek-v3 dgx-b200:32 2048 4096
 if [ "${FSDPLAN_SHARE:-1}" = 1 ]; then
+  for model in mixtral-8x7b qwen2-57b-a14b qwen3-30b-a3b deepseek-v2-lite glm-4.5-air gpt-oss-20b; do
+    emits $model dgx-h100:8 512 4096
+  done
   for stack in megatron-fsdp megatron fsdp2 fsdp1 nanotron native; do
     emits llama3-8b dgx-h100:1 64 4096 --set stack=$stack
   done

@@ -144,7 +144,9 @@ work_by_tensors (const PlanModel *m)
   const double moe = (double)count_moe (m), dense = (double)(m->layers + m->mtp) - moe;
   return (double)(m->layers + m->mtp) * (m->kv_lora > 0 ? latent : grouped)
          + (double)m->mtp * 2 * h * h + dense * f * (double)m->ffn
-         + moe * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn) + h * (double)m->experts);
+         + moe
+               * (f * (double)(m->topk * m->expert_ffn + m->shared_ffn)
+                  + h * (double)(m->experts + (m->shared_gate ? 1 : 0)));
 }
 
 /* Where nothing runs again, a step's products in layers are those of its tokens, three times. */

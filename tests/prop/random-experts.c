@@ -30,13 +30,15 @@ random_expert_model (guint seed)
       g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 0, layers - 1), (int)mtp);
   g_autofree char *spec
-      = is_latent ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
-                                     "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
-                                     common, (int)ONE_OF (rand, 0, 96, 128),
-                                     (int)ONE_OF (rand, 64, 96), (int)ONE_OF (rand, 0, 128, 256))
-                  : g_strdup_printf ("family=%s,%s,kv_heads=%d,head_dim=64,moe_every=%d",
-                                     is_gpt_oss ? "gpt_oss" : "qwen3_moe", common,
-                                     (int)ONE_OF (rand, 2, 4, 8), (int)every);
+      = is_latent
+            ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
+                               "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
+                               common, (int)ONE_OF (rand, 0, 96, 128), (int)ONE_OF (rand, 64, 96),
+                               (int)ONE_OF (rand, 0, 128, 256))
+            : g_strdup_printf ("family=%s,%s,kv_heads=%d,head_dim=64,moe_every=%d%s",
+                               is_gpt_oss ? "gpt_oss" : "qwen3_moe", common,
+                               (int)ONE_OF (rand, 2, 4, 8), (int)every,
+                               !is_gpt_oss && seed % 8 < 4 ? ",shared_ffn=128,shared_gate=on" : "");
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
     g_error ("%s: %s", spec, error->message);
