@@ -25,7 +25,6 @@ typedef struct
   guint more_scales;      /* beside those of buffers */
   gboolean is_registered; /* with the communicator, where that knows how to */
   gboolean is_deterministic;
-  gint64 window;        /* of attention, as in ExecConstants */
   gboolean keeps_steps; /* `keep` will be called */
 } ExecDeviceNeeds;
 

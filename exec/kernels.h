@@ -15,7 +15,6 @@ struct _ExecConstants
 {
   double norm_eps;
   PlanRope rope;
-  gint64 window; /* tokens that a query sees at most, the last of them its own; 0: all before it */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all;                                       /* gains and biases, too */
   gint64 step;                                               /* of Adam, from 1 */
@@ -40,6 +39,7 @@ typedef struct
 struct _ExecArgs
 {
   const PlanOp *op;
+  const PlanManner *manner; /* NULL: as if nothing of it were said */
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
@@ -51,6 +51,13 @@ struct _ExecArgs
   guint taken_sms;     /* of a GPU's, by collectives that may run meanwhile */
   gboolean is_deterministic;
 };
+
+/* What is said of it of how the op works. */
+static inline double
+exec_manner (const ExecArgs *args, PlanMannerKey key)
+{
+  return args->manner ? args->manner->value[key] : 0;
+}
 
 typedef void (*ExecKernel) (const ExecArgs *args);
 

@@ -22,6 +22,7 @@ libplanner_a_SOURCES += \
   %D%/model/model-json.c \
   %D%/model/model-tensors.c \
   %D%/model/model-text.c \
+  %D%/model/alibi.c %D%/model/alibi.h \
   %D%/model/rope.c %D%/model/rope.h \
   %D%/model/safetensors.c %D%/model/safetensors.h \
   %D%/model/stage.c %D%/model/stage.h \
@@ -39,6 +40,7 @@ libplanner_a_SOURCES += \
 # What one rank does in a step, and what happened when it ran.
 libplanner_a_SOURCES += \
   %D%/schedule/arena.c %D%/schedule/arena.h \
+  %D%/schedule/manner.c %D%/schedule/manner.h \
   %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/schedule/op.c %D%/schedule/op.h \
   %D%/schedule/op-list.h %D%/schedule/op-enums.h \

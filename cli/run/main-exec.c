@@ -514,7 +514,6 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
   training->job.constants.rope = input->model->rope;
-  training->job.constants.window = input->model->window;
   if (!exec_runnable_check (&training->job, training->job.of, training->prediction.schedule, error))
     return FALSE;
   if (!open_sources (training, options, error) || !plan_evaluation (training, input, error))

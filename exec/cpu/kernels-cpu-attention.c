@@ -3,6 +3,7 @@
 
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/number/number.h"
+#include "planner/model/alibi.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,7 +17,8 @@ typedef struct
 {
   guint64 batch, seq, heads, kv_heads, dim;
   guint64 window; /* keys that a query sees at most */
-  float scale;
+  float scale, cap;
+  gboolean has_slopes; /* by which scores fall with distance */
 } Shape;
 
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
@@ -29,7 +31,8 @@ static Shape
 shape_of (const ExecArgs *args)
 {
   const PlanOp *op = args->op;
-  const gint64 window = args->constants ? args->constants->window : 0;
+  const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
+  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
   return (Shape){
     .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
     .seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
@@ -37,7 +40,10 @@ shape_of (const ExecArgs *args)
     .kv_heads = (guint64)op->dims[PLAN_DIM_ATTENTION_kv_heads],
     .dim = (guint64)op->dims[PLAN_DIM_ATTENTION_head_dim],
     .window = window > 0 ? (guint64)window : (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
-    .scale = (float)(1 / sqrt ((double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
+    .scale
+    = (float)(1 / sqrt (scalar > 0 ? scalar : (double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
+    .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
+    .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
   };
 }
 
@@ -264,18 +270,58 @@ multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a
   g_assert (is_made);
 }
 
+/* By how much the scores of a head fall with each token of distance. */
+static float
+slope_of (const Shape *shape, guint64 head)
+{
+  return shape->has_slopes ? (float)plan_alibi_slope ((gint64)head, (gint64)shape->heads) : 0;
+}
+
+/* Whether scores are more than products that are scaled. */
+static gboolean
+is_bent (const Shape *shape)
+{
+  return shape->cap > 0 || shape->has_slopes;
+}
+
+static void
+cap_scores (const Shape *shape, float *scores, guint64 count)
+{
+  for (guint64 i = 0; i < count; i++)
+    {
+      const float score = scores[i] * shape->scale;
+
+      scores[i] = shape->cap > 0 ? shape->cap * tanhf (score / shape->cap) : score;
+    }
+}
+
+/* The last of them is the query's own. */
+static void
+add_slope (float *scores, guint64 count, float slope)
+{
+  for (guint64 i = 0; i < count; i++)
+    scores[i] -= slope * (float)(count - 1 - i);
+}
+
 /* Rows of scores become rows of probabilities: causal softmax of scale * score. */
 static void
-softmax (const Shape *shape, const Run *run, float *scores, float *lse)
+softmax (const Shape *shape, const Run *run, float slope, float *scores, float *lse)
 {
+  const float scale = is_bent (shape) ? 1 : shape->scale;
+
   for (gint64 i = 0; i < run->rows; i++)
     {
       const Seen seen = seen_in_row (shape, run, i);
       float *row = scores + i * run->keys, *from = row + seen.begin;
       float lanes[EXEC_CPU_LANES] = { 0 };
-      float max = exec_cpu_largest (from, seen.count) * shape->scale;
+      if (is_bent (shape))
+        {
+          cap_scores (shape, from, seen.count);
+          add_slope (from, seen.count, slope);
+        }
+      float max = exec_cpu_largest (from, seen.count) * scale;
 
-      exec_cpu_exp_row (from, from, seen.count, shape->scale, max, lanes);
+      exec_cpu_exp_row (from, from, seen.count, scale, max, lanes);
       float sum = exec_cpu_total (lanes);
       exec_cpu_divide_row (from, seen.count, sum);
       clear_unseen (row, &seen);
@@ -285,8 +331,8 @@ softmax (const Shape *shape, const Run *run, float *scores, float *lse)
 
 /* A query head of a sequence. */
 static void
-query_head (const Shape *shape, const Way *way, const Scores *scores, const Matrix image[3],
-            float *lse, float *out)
+query_head (const Shape *shape, const Way *way, float slope, const Scores *scores,
+            const Matrix image[3], float *lse, float *out)
 {
   const gint64 dim = (gint64)shape->dim;
 
@@ -298,7 +344,7 @@ query_head (const Shape *shape, const Way *way, const Scores *scores, const Matr
                    v = from_row (shape, &image[2], (guint64)run.from_key);
 
       multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
-      softmax (shape, &run, scores->wide, lse);
+      softmax (shape, &run, slope, scores->wide, lse);
       const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
       multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &v, FALSE,
                 out + first * shape->dim);
@@ -328,7 +374,7 @@ exec_cpu_attention (const ExecArgs *args)
         for (guint i = 0; i < (head % group == 0 ? 3 : 1); i++)
           gather_head (&shape, &image[i], args, PLAN_REF_ATTENTION_qkv, qkv_width (&shape), b,
                        from[i]);
-        query_head (&shape, &way, &scores, image, lse, out);
+        query_head (&shape, &way, slope_of (&shape, head), &scores, image, lse, out);
         scatter_head (&shape, args, PLAN_REF_ATTENTION_out, shape.heads * shape.dim, b, head, out);
       }
 }
@@ -386,22 +432,43 @@ weigh_row (const Shape *shape, const Head *head, guint64 row)
   return exec_cpu_total (lanes);
 }
 
+/* The same scores as in the forward pass; the gradient of what was bounded, less `dot`, becomes
+ * that of what bounds took the place of: times 1 - tanh^2. */
+static void
+bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot,
+                 float slope)
+{
+  cap_scores (shape, scores, count);
+  for (guint64 i = 0; i < count; i++)
+    {
+      const float share = shape->cap > 0 ? scores[i] / shape->cap : 0;
+
+      dprob[i] = (dprob[i] - dot) * (1 - share * share);
+    }
+  add_slope (scores, count, slope);
+}
+
 /* From scores and the gradient of the probabilities to probabilities and the gradient of the
  * scores: ds = p * (dp - sum (dout * out)). */
 static void
-softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *lse)
+softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, const float *lse)
 {
+  const float scale = is_bent (shape) ? 1 : shape->scale;
+
   for (gint64 i = 0; i < run->rows; i++)
     {
       const guint64 t = (guint64)(run->first + i);
       const Seen seen = seen_in_row (shape, run, i);
       float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
-      float unused[EXEC_CPU_LANES] = { 0 };
+      float unused[EXEC_CPU_LANES] = { 0 }, dot = weigh_row (shape, head, t);
 
-      exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, shape->scale, lse[t],
-                        unused);
-      scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count,
-                       weigh_row (shape, head, t), shape->scale);
+      if (is_bent (shape))
+        {
+          bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot, slope);
+          dot = 0;
+        }
+      exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, scale, lse[t], unused);
+      scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count, dot, shape->scale);
       clear_unseen (prob, &seen);
       clear_unseen (dprob, &seen);
     }
@@ -409,7 +476,7 @@ softmax_bwd (const Shape *shape, const Run *run, const Head *head, const float *
 
 /* Gradients of one query head: dq is set, dk and dv grow. */
 static void
-query_head_bwd (const Shape *shape, const Way *way, const Head *head, const float *lse)
+query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *head, const float *lse)
 {
   const gint64 dim = (gint64)shape->dim;
 
@@ -427,7 +494,7 @@ query_head_bwd (const Shape *shape, const Way *way, const Head *head, const floa
 
       multiply (&head->prob, to_scores, 1, &q, &k, FALSE, head->prob.wide);
       multiply (&head->prob, to_scores, 1, &dout, &v, FALSE, head->dprob.wide);
-      softmax_bwd (shape, &run, head, lse);
+      softmax_bwd (shape, &run, slope, head, lse);
       const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
       const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
       multiply (&head->prob, to_queries, 0, &dprob, &k, FALSE, head->dq + first * shape->dim);
@@ -467,7 +534,7 @@ exec_cpu_attention_bwd (const ExecArgs *args)
         gather_head (&shape, &head.q, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, h);
         gather_head (&shape, &head.dout, args, PLAN_REF_ATTENTION_BWD_dout, out_width, b, h);
         gather_head (&shape, &head.out, args, PLAN_REF_ATTENTION_BWD_out, out_width, b, h);
-        query_head_bwd (&shape, &way, &head, lse);
+        query_head_bwd (&shape, &way, slope_of (&shape, h), &head, lse);
         scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, h, head.dq);
         if (h % group == group - 1)
           {

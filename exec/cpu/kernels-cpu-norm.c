@@ -38,6 +38,20 @@ add_piece (float *out, const float *a, const float *b, guint64 count)
     out[i] = a[i] + b[i];
 }
 
+/* What the norm scales by: its weight, or 1 plus it. */
+static const float *
+read_gain (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
+{
+  const float plus = (float)exec_manner (args, PLAN_MANNER_ONE_PLUS);
+  const float *weight = exec_cpu_read_ref (args, operand, at, count, storage);
+
+  if (plus == 0)
+    return weight;
+  for (guint64 i = 0; i < count; i++)
+    storage[i] = weight[i] + plus;
+  return storage;
+}
+
 /* The norm of a sum has the operands of a norm alone, with three in the place of one: the two that
  * are added up follow what they come to. */
 PLAN_SAME_REF (RMSNORM, LAYERNORM, out);
@@ -104,8 +118,7 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
           = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_in, row * cols + at, n, in_storage);
-      const float *weight
-          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_weight, at, n, weight_storage);
+      const float *weight = read_gain (args, PLAN_REF_RMSNORM_weight, at, n, weight_storage);
 
       for (guint64 i = 0; i < n; i++)
         out[i] = in[i] * rstd[row] * weight[i];
@@ -176,8 +189,7 @@ read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, N
       = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_dout, row * cols + at, count, storage);
   const float *in
       = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, row * cols + at, count, in_storage);
-  const float *weight
-      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_weight, at, count, weight_storage);
+  const float *weight = read_gain (args, PLAN_REF_RMSNORM_BWD_weight, at, count, weight_storage);
 
   for (guint64 i = 0; i < count; i++)
     {
@@ -275,8 +287,7 @@ layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
           = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_in, row * cols + at, n, in_storage);
-      const float *weight
-          = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_weight, at, n, weight_storage);
+      const float *weight = read_gain (args, PLAN_REF_LAYERNORM_weight, at, n, weight_storage);
       const float *bias
           = args->ptr[PLAN_REF_LAYERNORM_bias] != NULL
                 ? exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_bias, at, n, bias_storage)
@@ -377,7 +388,7 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
               guint64 n = MIN (BLOCK, cols - at);
               const float *dout = read_layernorm_piece (args, row, at, n, normal, storage);
               const float *weight
-                  = exec_cpu_read_ref (args, PLAN_REF_LAYERNORM_BWD_weight, at, n, weight_storage);
+                  = read_gain (args, PLAN_REF_LAYERNORM_BWD_weight, at, n, weight_storage);
 
               for (guint64 i = 0; i < n; i++)
                 {
@@ -467,7 +478,7 @@ exec_cpu_head_norm (const ExecArgs *args)
               guint64 n = MIN (BLOCK, heads.dim - at);
               const float *in
                   = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_in, from + at, n, in_storage);
-              const float *weight = exec_cpu_read_ref (args, gain, at, n, weight_storage);
+              const float *weight = read_gain (args, gain, at, n, weight_storage);
 
               for (guint64 i = 0; i < n; i++)
                 out[i] = in[i] * *rstd * weight[i];
@@ -501,7 +512,7 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
               = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, from + at, n, dout_storage);
           const float *in
               = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_in, from + at, n, in_storage);
-          const float *weight = exec_cpu_read_ref (args, gain, at, n, weight_storage);
+          const float *weight = read_gain (args, gain, at, n, weight_storage);
 
           for (guint64 i = 0; i < n; i++)
             {

@@ -77,7 +77,9 @@ static void
 run_scale (const ExecArgs *args)
 {
   guint64 count = (guint64)args->op->dims[PLAN_DIM_SCALE_count];
-  float storage[BLOCK], out[BLOCK], factor = (float)(1.0 / (double)args->constants->mean_of);
+  const double said = exec_manner (args, PLAN_MANNER_FACTOR);
+  const float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->mean_of);
+  float storage[BLOCK], out[BLOCK];
 
   for (guint64 at = 0; at < count; at += BLOCK)
     {
@@ -87,6 +89,56 @@ run_scale (const ExecArgs *args)
       for (guint64 i = 0; i < n; i++)
         out[i] = in[i] * factor;
       exec_cpu_write_ref (args, PLAN_REF_SCALE_buf, at, n, out);
+    }
+}
+
+/* The bound of a softcap, which an op of that kind says. */
+static float
+cap_of (const ExecArgs *args)
+{
+  const double cap = exec_manner (args, PLAN_MANNER_CAP);
+
+  g_assert (cap > 0);
+  return (float)cap;
+}
+
+static void
+run_softcap (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_SOFTCAP_count];
+  float storage[BLOCK], out[BLOCK], cap = cap_of (args);
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *in = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_buf, at, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = cap * tanhf (in[i] / cap);
+      exec_cpu_write_ref (args, PLAN_REF_SOFTCAP_buf, at, n, out);
+    }
+}
+
+/* By what the bound left: the slope of cap * tanh (x / cap) is 1 - tanh^2. */
+static void
+run_softcap_bwd (const ExecArgs *args)
+{
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_SOFTCAP_BWD_count];
+  float storage[BLOCK], out_storage[BLOCK], din[BLOCK], cap = cap_of (args);
+
+  for (guint64 at = 0; at < count; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, count - at);
+      const float *grad = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_BWD_grad, at, n, storage);
+      const float *out = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_BWD_out, at, n, out_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        {
+          const float share = out[i] / cap;
+
+          din[i] = grad[i] * (1 - share * share);
+        }
+      exec_cpu_write_ref (args, PLAN_REF_SOFTCAP_BWD_grad, at, n, din);
     }
 }
 
@@ -579,6 +631,8 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_TRANSPOSE] = exec_cpu_transpose,
     [PLAN_OP_SUM_PARTS] = run_sum_parts,
     [PLAN_OP_ADD] = run_add,
+    [PLAN_OP_SOFTCAP] = run_softcap,
+    [PLAN_OP_SOFTCAP_BWD] = run_softcap_bwd,
     [PLAN_OP_POSITIONS] = run_positions,
     [PLAN_OP_POSITIONS_BWD] = run_positions_bwd,
     [PLAN_OP_EMBED] = run_embed,

@@ -80,17 +80,20 @@ attention_of (const ExecArgs *args, Attention *out)
   const gint64 *dims = args->op->dims;
   guint8 *work = args->ptr[is_bwd ? BWD_WORK : WORK];
   const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
-  Attention self = { .args = args,
-                     .batch = dims[PLAN_DIM_ATTENTION_batch],
-                     .seq = dims[PLAN_DIM_ATTENTION_seq],
-                     .heads = dims[PLAN_DIM_ATTENTION_heads],
-                     .kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
-                     .dim = dims[PLAN_DIM_ATTENTION_head_dim],
-                     .group = dims[PLAN_DIM_ATTENTION_heads] / dims[PLAN_DIM_ATTENTION_kv_heads],
-                     .window = exec_cuda_window (args),
-                     .qkv = is_bwd ? BWD_QKV : QKV,
-                     .lse = is_bwd ? BWD_LSE : LSE,
-                     .scale = (float)(1 / sqrt ((double)dims[PLAN_DIM_ATTENTION_head_dim])) };
+  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
+  Attention self
+      = { .args = args,
+          .batch = dims[PLAN_DIM_ATTENTION_batch],
+          .seq = dims[PLAN_DIM_ATTENTION_seq],
+          .heads = dims[PLAN_DIM_ATTENTION_heads],
+          .kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
+          .dim = dims[PLAN_DIM_ATTENTION_head_dim],
+          .group = dims[PLAN_DIM_ATTENTION_heads] / dims[PLAN_DIM_ATTENTION_kv_heads],
+          .window = exec_cuda_window (args),
+          .qkv = is_bwd ? BWD_QKV : QKV,
+          .lse = is_bwd ? BWD_LSE : LSE,
+          .scale
+          = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dims[PLAN_DIM_ATTENTION_head_dim])) };
   self.dtype = args->dtype[self.qkv];
   if (args->ptr[is_bwd ? BWD_KV : KV] || !work || args->scratch_bytes <= skipped
       || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16

@@ -7,7 +7,6 @@
 #include "exec/cuda/attention-cudnn.h"
 #include "exec/cuda/attention-operands.h"
 #include "exec/cuda/cuda-check.h"
-#include "exec/cuda/kernels/window.h"
 #include "planner/base/error.h"
 
 #define WORKSPACE_ALIGNMENT 256
@@ -33,8 +32,8 @@ static __thread Thread thread;
 
 /* Of the op with operands in these formats; or why none of cuDNN's graphs is that attention. */
 static const char *
-find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic, gint64 window,
-            ExecAttentionShape *out)
+find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
+            const PlanManner *manner, ExecAttentionShape *out)
 {
   const gboolean is_backward = op->kind == PLAN_OP_ATTENTION_BWD;
   static const guint forward[] = { QKV, OUT },
@@ -51,8 +50,11 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
                                .is_deterministic = is_backward && is_deterministic };
   if (op->refs[is_backward ? BWD_KV : KV].array >= 0)
     return "keys of other ranks are in no graph";
-  if (window > 0 && window < out->seq)
+  if (manner && manner->value[PLAN_MANNER_WINDOW] > 0
+      && manner->value[PLAN_MANNER_WINDOW] < (double)out->seq)
     return "windows are in no graph";
+  if (manner && manner->value[PLAN_MANNER_SCALAR] > 0)
+    return "graphs divide scores by the root of head_dim";
   for (guint i = 0; i < (is_backward ? G_N_ELEMENTS (backward) : G_N_ELEMENTS (forward)); i++)
     if (dtype[matrices[i]] != out->dtype)
       return "cuDNN wants operands of one format";
@@ -142,7 +144,8 @@ prepare (const ExecDeviceNeeds *needs, const PlanOp *op, GError **error)
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     if (op->refs[i].array >= 0)
       dtype[i] = plan_schedule_buffer (schedule, (guint)op->refs[i].array)->dtype;
-  const char *why = find_shape (op, dtype, needs->is_deterministic, needs->window, &shape);
+  const char *why = find_shape (op, dtype, needs->is_deterministic,
+                                plan_schedule_manner (schedule, op), &shape);
   if (why)
     tell_batched (&shape, why);
   return why || choice_of (&shape)
@@ -196,9 +199,7 @@ workspace_for (const ExecArgs *args, guint operand, ExecAttentionShape *out_shap
   guint8 *at = args->ptr[operand];
   const guint64 skipped = -(guintptr)at & (WORKSPACE_ALIGNMENT - 1);
 
-  if (!at
-      || find_shape (args->op, args->dtype, args->is_deterministic, exec_cuda_window (args),
-                     out_shape))
+  if (!at || find_shape (args->op, args->dtype, args->is_deterministic, args->manner, out_shape))
     return NULL;
   const Choice *choice = choice_of (out_shape);
   return choice && choice->is_fused && choice->workspace + skipped <= args->scratch_bytes

@@ -94,10 +94,32 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
+/* What of how attention works no kernel here does. */
+static gboolean
+check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
+{
+  static const PlanMannerKey beyond[] = { PLAN_MANNER_CAP, PLAN_MANNER_ALIBI };
+  const PlanManner *manner = plan_schedule_manner (schedule, op);
+  if (op->kind != PLAN_OP_ATTENTION && op->kind != PLAN_OP_ATTENTION_BWD)
+    return TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
+    if (manner->value[beyond[i]] != 0)
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                     "this plan needs the op %s with %s, which is modelled and not executed by "
+                     "cuda yet",
+                     plan_op_name (op->kind), plan_manner_name (beyond[i]));
+        return FALSE;
+      }
+  return TRUE;
+}
+
 /* Products of formats with scales of blocks there are from Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
+  if (!check_manner (schedule, op, error))
+    return FALSE;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       const PlanRef *ref = &op->refs[i];
@@ -151,6 +173,8 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_TRANSPOSE] = exec_cuda_transpose,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,
+    [PLAN_OP_SOFTCAP] = exec_cuda_softcap,
+    [PLAN_OP_SOFTCAP_BWD] = exec_cuda_softcap_bwd,
     [PLAN_OP_POSITIONS] = exec_cuda_positions,
     [PLAN_OP_POSITIONS_BWD] = exec_cuda_positions_bwd,
     [PLAN_OP_EMBED] = exec_cuda_embed,

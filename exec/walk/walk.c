@@ -185,6 +185,7 @@ static gboolean
 resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
 {
   *args = (ExecArgs){ .op = op,
+                      .manner = plan_schedule_manner (walk->schedule, op),
                       .constants = &walk->constants,
                       .taken_sms = taken_sms (walk, op->stream),
                       .is_deterministic
@@ -660,8 +661,7 @@ open_device (ExecWalk *walk, GError **error)
           .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
           .keeps_steps = walk->kept.is_wanted,
-          .is_deterministic = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON,
-          .window = walk->job->constants.window };
+          .is_deterministic = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
   walk->device = walk->job->kernels->device->open (&needs, error);
   if (walk->device && needs.more_scales > 0)
     {

@@ -249,8 +249,7 @@ embedding_backward (PlanLower *self)
       plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
     }
   if (m->embed_scale)
-    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (dx),
-                        PLAN_DIMS (sizes->split_rows * m->hidden));
+    plan_lower_scale_embedding (self, dx);
   if (splits)
     {
       plan_lower_alloc (self, dout);

@@ -9,6 +9,8 @@
 
 #include "planner/schedule/scratch.h"
 
+#include <math.h>
+
 PlanRef
 plan_lower_ref (gint32 array)
 {
@@ -113,6 +115,29 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
   return plan_lower_ref (self->scratch);
 }
 
+/* What the model says of how such an op works, in the layer at hand. */
+static guint16
+manner_of (PlanLower *self, PlanOpKind kind)
+{
+  const PlanModel *m = self->model;
+  const PlanManner wanted
+      = { { [PLAN_MANNER_WINDOW] = self->kind & PLAN_LAYER_WINDOWED ? (double)m->window : 0,
+            [PLAN_MANNER_SCALAR] = m->attn_scalar != (double)m->head_dim ? m->attn_scalar : 0,
+            [PLAN_MANNER_CAP]
+            = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,
+            [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
+            [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0 } };
+  PlanManner manner = { 0 };
+  gboolean is_said = FALSE;
+  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
+    if (wanted.value[key] != 0 && plan_manner_is_of (key, kind))
+      {
+        manner.value[key] = wanted.value[key];
+        is_said = TRUE;
+      }
+  return is_said ? plan_schedule_add_manner (self->schedule, &manner) : 0;
+}
+
 static void
 fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, const PlanRef *waits)
 {
@@ -121,6 +146,7 @@ fill (PlanLower *self, PlanOp *op, const PlanRef *refs, const gint64 *dims, cons
                                                           : refs[given++];
   for (guint i = 0; i < plan_op_n_dims (op->kind); i++)
     op->dims[i] = dims[i];
+  op->manner = manner_of (self, op->kind);
   /* PLAN_REF_NONE ends the list, and so does an event that this plan does not have. */
   for (; waits && waits->array >= 0; waits++)
     op->waits[op->n_waits++] = *waits;
@@ -139,6 +165,17 @@ void
 plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
 {
   plan_lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
+}
+
+void
+plan_lower_scale_embedding (PlanLower *self, PlanRef x)
+{
+  const gint64 hidden = self->model->hidden;
+  const PlanManner manner = { { [PLAN_MANNER_FACTOR] = sqrt ((double)hidden) } };
+  PlanOp *op = plan_schedule_add_op (self->schedule, PLAN_OP_SCALE, PLAN_STREAM_COMPUTE);
+  op->manner = plan_schedule_add_manner (self->schedule, &manner);
+  op->refs[PLAN_REF_SCALE_buf] = x;
+  op->dims[PLAN_DIM_SCALE_count] = self->sizes->split_rows * hidden;
 }
 
 /* The stream whose memory a buffer is. */

@@ -33,6 +33,8 @@ PlanRef plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLower
 void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
                       const gint64 *dims, const PlanRef *waits, PlanRef record);
 void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
+/* Embeddings, or their gradient, times what the model multiplies them by. */
+void plan_lower_scale_embedding (PlanLower *self, PlanRef x);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);
 /* Nothing where there is no such buffer. */
 void plan_lower_touch (PlanLower *self, PlanRef buffer);

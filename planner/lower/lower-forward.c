@@ -334,8 +334,7 @@ embedding_forward (PlanLower *self)
   reach_role (self, PLAN_TENSOR_EMBEDDING);
   plan_lower_embed (self, x, whole);
   if (m->embed_scale)
-    plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (x),
-                        PLAN_DIMS (sizes->split_rows * m->hidden));
+    plan_lower_scale_embedding (self, x);
   if (m->positions != PLAN_POSITIONS_LEARNED)
     return;
   reach_role (self, PLAN_TENSOR_POSITIONS);

@@ -526,6 +526,7 @@ plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep ke
   const PlanValueSet kept = plan_lower_kept (self, keep);
   for (guint i = 0; i < net->n_nodes; i++)
     needed[i + 1] = needed[i] | needs_of (net, i, keep.again, kept);
+  self->kind = keep.kind;
   begin_backward (&layer, keep);
   for (guint i = net->n_nodes; i-- > 0;)
     {

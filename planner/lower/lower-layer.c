@@ -407,6 +407,7 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
   PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
   PlanValueSet behind = 0;
   PlanNodeSet eager = 0;
+  self->kind = keep.kind;
   for (guint i = net->n_nodes; i-- > 0;)
     {
       eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);

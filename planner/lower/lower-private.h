@@ -107,6 +107,7 @@ typedef struct
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */
   gint32 site_scales, site_history, site_amax; /* by earlier magnitudes; -1: it is not */
+  guint32 kind;                                /* of the layer at hand */
   gboolean is_eval, is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
   /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
   const struct PlanAct *attached;

@@ -53,36 +53,20 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   return TRUE;
 }
 
-/* In all of its layers: an op does not say of which layer it is. */
-static gboolean
-is_windowed (const PlanModel *model)
-{
-  return model->window_from == 0 && (model->window_every == 1 || model->layers == 1);
-}
-
 /* What none of the kernels computes, though their ops do not say so. */
 static gboolean
-check_model (const PlanModel *model, gint64 seq, GError **error)
+check_model (const PlanModel *model, GError **error)
 {
   const struct
   {
     gboolean is_there;
     const char *name;
   } beyond[] = {
-    { model->norm_1p, "norm_1p=on" },
-    { model->post_norms, "post_norms=on" },
     { model->parallel, "parallel=on" },
-    { model->embed_scale, "embed_scale=on" },
     { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
     { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
       "rope_fraction below 1" },
     { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE, "rope_scaling=longrope" },
-    { model->window > 0 && model->window < seq && !is_windowed (model),
-      "a window in some of its layers" },
-    { model->attn_scalar > 0 && model->attn_scalar != (double)model->head_dim,
-      "attn_scalar other than head_dim" },
-    { model->attn_softcap > 0, "attn_softcap" },
-    { model->logit_softcap > 0, "logit_softcap" },
     { model->kv_lora > 0, "latent attention" },
     { model->sinks, "sinks=on" },
     { model->experts > 0, "experts" },
@@ -100,6 +84,5 @@ check_model (const PlanModel *model, gint64 seq, GError **error)
 gboolean
 plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
 {
-  return check_fields (resolved, ranks, error)
-         && check_model (model, resolved->value[PLAN_SEQ], error);
+  return check_fields (resolved, ranks, error) && check_model (model, error);
 }

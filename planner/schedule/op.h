@@ -39,6 +39,7 @@ typedef struct
   PlanStream stream;
   gint8 group; /* of a collective: index among the schedule's groups; else -1 */
   guint8 n_waits;
+  guint16 manner; /* number of it among the schedule's; 0: none (planner/schedule/manner.h) */
   PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
   gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
   PlanRef waits[PLAN_MAX_WAITS];

@@ -13,6 +13,7 @@ struct _PlanSchedule
   GArray *events;  /* PlanEvent */
   gboolean is_graph;
   GArray *groups;    /* PlanGroup */
+  GArray *manners;   /* PlanManner; the first one has nothing */
   GArray *variables; /* char *, name of the variable of each REPEAT node, in node order */
   guint section_start[PLAN_N_SECTIONS + 1];
   guint n_sections_begun;

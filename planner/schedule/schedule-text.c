@@ -10,7 +10,7 @@
  *   section  := "section" ("setup" | "step" | "teardown")  item*
  *   item     := op | "repeat" VARIABLE "from=" INT "count=" INT "step=" INT ("along=" INT)?  item*
  *               "end"                       (along: elements per turn)
- *   op       := KIND STREAM ("group=" NAME)? (OPERAND "=" ref)* (DIM "=" INT)*
+ *   op       := KIND STREAM ("group=" NAME)? (OPERAND "=" ref)* (DIM "=" INT)* (MANNER "=" REAL)*
  *               ("wait=" ref ("," ref)*)? ("record=" ref)?
  *   ref      := NAME ("[" index "]")? ("+" INT)? ("~" VARIABLE)?
  *               (+ INT: first element used; ~ VARIABLE: in its first turn, then further along)
@@ -23,11 +23,14 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <string.h>
 
 #define MAX_ARRAY (1 << 24) /* elements of one buffer or event array */
 #define MAX_PIECES 64       /* of a buffer */
+#define MAX_MANNERS (1 << 12)
+#define MAX_MANNER 1e15
 #define MAX_ALONG (G_GINT64_CONSTANT (1) << 38)
 
 static void
@@ -58,6 +61,17 @@ print_ref (const PlanSchedule *self, GString *out, const PlanRef *ref, gboolean 
 }
 
 static void
+print_manner (GString *out, const PlanManner *manner)
+{
+  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
+    if (manner->value[key] != 0)
+      {
+        g_autofree char *value = plan_units_format_real (manner->value[key]);
+        g_string_append_printf (out, " %s=%s", plan_manner_name (key), value);
+      }
+}
+
+static void
 print_op (const PlanSchedule *self, GString *out, const PlanOp *op, const char *const *variables)
 {
   g_string_append_printf (out, "%s %s", plan_op_name (op->kind), plan_stream_name (op->stream));
@@ -72,6 +86,7 @@ print_op (const PlanSchedule *self, GString *out, const PlanOp *op, const char *
   for (guint i = 0; i < plan_op_n_dims (op->kind); i++)
     g_string_append_printf (out, " %s=%" G_GINT64_FORMAT, plan_op_dim_name (op->kind, i),
                             op->dims[i]);
+  print_manner (out, plan_schedule_manner (self, op));
   for (guint i = 0; i < op->n_waits; i++)
     {
       g_string_append (out, i == 0 ? " wait=" : ",");
@@ -352,6 +367,19 @@ read_group_name (const Reader *reader, const char *name, PlanOp *op, GError **er
   return fail (reader, error, "there is no group '%s'", name);
 }
 
+static gboolean
+read_manner (const Reader *reader, PlanMannerKey key, const char *text, PlanOp *op, GError **error)
+{
+  PlanManner manner = *plan_schedule_manner (reader->schedule, op);
+  g_autoptr (GError) why = NULL;
+  if (!plan_units_parse_real (text, plan_manner_name (key), 0, MAX_MANNER, &manner.value[key],
+                              &why))
+    return fail (reader, error, "%s", why->message);
+  op->manner = plan_schedule_add_manner (reader->schedule, &manner);
+  return op->manner < MAX_MANNERS
+         || fail (reader, error, "there are more than %d manners of ops", MAX_MANNERS);
+}
+
 /* One "key=value" of an op; `seen` has a bit per operand, then per dim. */
 static gboolean
 read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, GError **error)
@@ -369,6 +397,9 @@ read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, G
         *seen |= 1u << (PLAN_MAX_REFS + i);
         return read_int (reader, value, 0, G_MAXINT64, &op->dims[i], error);
       }
+  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
+    if (plan_manner_is_of (key, op->kind) && (value = value_of (word, plan_manner_name (key))))
+      return read_manner (reader, key, value, op, error);
   if ((value = value_of (word, "group")))
     return read_group_name (reader, value, op, error);
   if ((value = value_of (word, "wait")))

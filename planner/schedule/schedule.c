@@ -52,6 +52,8 @@ plan_schedule_new (guint rank, guint ranks)
   self->events = g_array_new (FALSE, TRUE, sizeof (PlanEvent));
   self->groups = g_array_new (FALSE, TRUE, sizeof (PlanGroup));
   self->variables = g_array_new (FALSE, TRUE, sizeof (char *));
+  self->manners = g_array_new (FALSE, TRUE, sizeof (PlanManner));
+  g_array_set_size (self->manners, 1);
   g_array_set_clear_func (self->buffers, clear_buffer);
   g_array_set_clear_func (self->events, clear_event);
   g_array_set_clear_func (self->groups, clear_group);
@@ -69,6 +71,7 @@ plan_schedule_free (PlanSchedule *self)
   g_array_unref (self->events);
   g_array_unref (self->groups);
   g_array_unref (self->variables);
+  g_array_unref (self->manners);
   g_free (self);
 }
 
@@ -199,6 +202,25 @@ void
 plan_schedule_add (PlanSchedule *self, const PlanOp *op)
 {
   *plan_schedule_add_op (self, op->kind, op->stream) = *op;
+}
+
+guint16
+plan_schedule_add_manner (PlanSchedule *self, const PlanManner *manner)
+{
+  guint i = 0;
+  while (i < self->manners->len
+         && memcmp (&g_array_index (self->manners, PlanManner, i), manner, sizeof *manner) != 0)
+    i++;
+  g_assert (i <= G_MAXUINT16);
+  if (i == self->manners->len)
+    g_array_append_val (self->manners, *manner);
+  return (guint16)i;
+}
+
+const PlanManner *
+plan_schedule_manner (const PlanSchedule *self, const PlanOp *op)
+{
+  return &g_array_index (self->manners, PlanManner, op->manner);
 }
 
 const char *

@@ -4,8 +4,8 @@
  * the host has issued it, its stream is free and every event it waits for has
  * happened. Built once, then only read: sim and exec walk it with a PlanCursor. */
 #pragma once
+#include "planner/schedule/manner.h"
 #include "planner/schedule/op.h"
-#include <glib.h>
 G_BEGIN_DECLS
 
 /* The three parts: `setup` and `teardown` happen once, `step` again and again. */
@@ -65,6 +65,8 @@ void plan_schedule_end_repeat (PlanSchedule *self);
 void plan_schedule_add (PlanSchedule *self, const PlanOp *op);
 /* The same without operands, waits and event: to be filled in before the next is added. */
 PlanOp *plan_schedule_add_op (PlanSchedule *self, PlanOpKind kind, PlanStream stream);
+guint16 plan_schedule_add_manner (PlanSchedule *self, const PlanManner *manner); /* its number */
+const PlanManner *plan_schedule_manner (const PlanSchedule *self, const PlanOp *op);
 
 /* The step is issued as a whole, as a CUDA graph is: no op costs the host anything. */
 void plan_schedule_set_graph (PlanSchedule *self);
@@ -101,11 +103,9 @@ guint32 plan_schedule_n_event_ids (const PlanSchedule *self);
 guint plan_schedule_section_node (const PlanSchedule *self, PlanSection section);
 guint64 plan_schedule_buffer_bytes (const PlanSchedule *self, guint array);
 
-/* While it is being built: buffers are used in pieces; a group has registered memory. */
+/* While it is built: a buffer is used in pieces, or gets another size; a group's own memory. */
 void plan_schedule_cut_buffer (PlanSchedule *self, guint array, guint32 pieces);
 void plan_schedule_register (PlanSchedule *self, guint group, guint64 bytes);
-
-/* Gives a buffer array another size, while it is being built. */
 void plan_schedule_resize_buffer (PlanSchedule *self, guint array, guint64 elements);
 
 /* Walks one section with its repeats unrolled. */

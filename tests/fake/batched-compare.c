@@ -27,7 +27,7 @@ enum
 typedef struct
 {
   const BatchedCase *of;
-  ExecConstants constants;
+  PlanManner manner;
   PlanDtype dtype[N_ARRAYS];
   guint64 count[N_ARRAYS];
   void *cpu[N_ARRAYS], *gpu[N_ARRAYS], *work;
@@ -112,7 +112,7 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
   const guint64 narrow = rows * (guint64)(of->heads * of->dim);
 
   *self = (Arrays){ .of = of,
-                    .constants = { .window = of->window },
+                    .manner = { { [PLAN_MANNER_WINDOW] = (double)of->window } },
                     .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out },
                     .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide } };
   for (guint i = 0; i < N_ARRAYS; i++)
@@ -143,7 +143,7 @@ static void
 args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean is_bwd,
          ExecArgs *out)
 {
-  *out = (ExecArgs){ .op = op, .constants = &self->constants };
+  *out = (ExecArgs){ .op = op, .manner = &self->manner };
   memset (op, 0, sizeof *op);
   op->kind = is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
   dims_of (self->of, op->dims);

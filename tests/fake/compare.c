@@ -44,6 +44,8 @@ static const Kernel kernels[] = {
   { PLAN_OP_ZERO, exec_cuda_zero, "n", MOVED, TRUE },
   { PLAN_OP_CAST, exec_cuda_cast, "nn", MOVED, TRUE },
   { PLAN_OP_SCALE, exec_cuda_scale, "n", EXACT, TRUE },
+  { PLAN_OP_SOFTCAP, exec_cuda_softcap, "v", LIBRARY, FALSE },
+  { PLAN_OP_SOFTCAP_BWD, exec_cuda_softcap_bwd, "nu", EXACT, FALSE },
   { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, "nn", EXACT, TRUE },
   { PLAN_OP_SUM_PARTS, exec_cuda_sum_parts, "nm", EXACT, TRUE },
   { PLAN_OP_ADD, exec_cuda_add, "nnn", EXACT, TRUE },
@@ -98,7 +100,7 @@ typedef struct
   const Kernel *kernel;
   PlanOp op;
   CompareOperand operand[PLAN_MAX_REFS];
-  gint64 window;     /* of attention; 0: all */
+  PlanManner manner;
   gboolean is_plain; /* whole pieces of bf16 alone, for which some kernels have code of their own */
 } Call;
 
@@ -386,9 +388,8 @@ static void
 attend (Call *call)
 {
   static const guint operand[] = { 2, 3, 4, 5 }; /* out, lse, qkv, work */
-  const ExecConstants constants = { .window = call->window };
   PlanOp op = call->op;
-  ExecArgs args = { .op = &op, .constants = &constants };
+  ExecArgs args = { .op = &op, .manner = &call->manner };
 
   op.kind = PLAN_OP_ATTENTION;
   for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
@@ -429,9 +430,8 @@ run_both (Call *call, GRand *rand)
     .max_norm = g_rand_boolean (rand) ? 1 : 0,
     .step = g_rand_int_range (rand, 1, 1000),
     .mean_of = g_rand_int_range (rand, 1, 9),
-    .window = call->window,
   };
-  ExecArgs cpu = { .op = &call->op, .constants = &constants }, cuda = cpu;
+  ExecArgs cpu = { .op = &call->op, .manner = &call->manner, .constants = &constants }, cuda = cpu;
   guint n = plan_op_n_refs (call->kernel->kind);
 
   for (guint i = 0; i < n; i++)
@@ -458,6 +458,23 @@ run_both (Call *call, GRand *rand)
       compare_operand_fetch (&call->operand[i], device);
 }
 
+/* What kernels here do of how an op works: each thing half of the time, a bound always. */
+static void
+draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
+{
+  const gboolean attends = plan_op_work (kind) == PLAN_WORK_ATTENTION;
+  const double values[PLAN_N_MANNERS] = {
+    [PLAN_MANNER_WINDOW] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
+    [PLAN_MANNER_SCALAR] = g_rand_double_range (rand, 1, 50),
+    [PLAN_MANNER_CAP] = attends ? 0 : g_rand_double_range (rand, 1, 20),
+    [PLAN_MANNER_ONE_PLUS] = 1,
+    [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
+  };
+  for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
+    if (plan_manner_is_of (key, kind) && (g_rand_boolean (rand) || key == PLAN_MANNER_CAP))
+      self->value[key] = values[key];
+}
+
 static void
 check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gboolean is_plain,
               GRand *rand)
@@ -465,9 +482,7 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gbool
   Call call = { .kernel = kernel, .op = { .kind = kernel->kind }, .is_plain = is_plain };
   guint n = plan_op_n_refs (kernel->kind);
 
-  if ((kernel->kind == PLAN_OP_ATTENTION || kernel->kind == PLAN_OP_ATTENTION_BWD)
-      && g_rand_boolean (rand))
-    call.window = g_rand_int_range (rand, 1, (gint32)dims[1] + 2);
+  draw_manner (&call.manner, kernel->kind, dims, rand);
   g_assert_cmpuint (strlen (kernel->operands), ==, n);
   memcpy (call.op.dims, dims, plan_op_n_dims (kernel->kind) * sizeof *dims);
   if (is_plain)

@@ -42,7 +42,6 @@ case_set_job (Case *c, guint seed)
                    .steps = STEPS,
                    .constants = { .norm_eps = 1e-5,
                                   .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
-                                  .window = c->model ? c->model->window : 0,
                                   .lr = 1e-3,
                                   .beta1 = 0.9,
                                   .beta2 = 0.95,

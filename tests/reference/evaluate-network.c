@@ -9,8 +9,13 @@
 #include "tests/reference/evaluate-private.h"
 #include "tests/reference/rope.h"
 
+#include <math.h>
+
 #define RUN(kind, operands, ...) \
   exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
+
+#define RUN_AS(manner, kind, operands, ...) \
+  exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
 
 /* Of the output layer. */
 #define NO_BIAS PLAN_N_TENSORS
@@ -78,6 +83,27 @@ amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanQuantizer site, gin
   return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
 }
 
+static PlanManner
+manner_of_norm (const ExecEvaluator *self)
+{
+  return (PlanManner){ { [PLAN_MANNER_ONE_PLUS] = self->model->norm_1p ? 1 : 0 } };
+}
+
+static PlanManner
+manner_of_attention (const ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const gint64 behind = layer - m->window_from;
+  PlanManner manner = { 0 };
+
+  if (m->window > 0 && behind >= 0 && behind % m->window_every == 0)
+    manner.value[PLAN_MANNER_WINDOW] = (double)m->window;
+  manner.value[PLAN_MANNER_SCALAR] = m->attn_scalar;
+  manner.value[PLAN_MANNER_CAP] = m->attn_softcap;
+  manner.value[PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0;
+  return manner;
+}
+
 /* `feeds`: whose product reads it. */
 static void
 norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
@@ -87,14 +113,15 @@ norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTen
   ExecArray weight = weight_of (self, gain, layer);
   ExecArray scale = site_of (self->scales, site, PLAN_QUANTIZER_INPUT, layer);
   ExecArray amax = amax_of (self, site, PLAN_QUANTIZER_INPUT, layer);
+  const PlanManner manner = manner_of_norm (self);
 
   if (self->model->norm == PLAN_NORM_LAYERNORM)
-    RUN (LAYERNORM,
-         EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
-         self->rows, self->model->hidden);
+    RUN_AS (&manner, LAYERNORM,
+            EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
+            self->rows, self->model->hidden);
   else
-    RUN (RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->rows,
-         self->model->hidden);
+    RUN_AS (&manner, RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->rows,
+            self->model->hidden);
 }
 
 static void
@@ -102,14 +129,15 @@ norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Exec
           PlanTensorRole gain, PlanTensorRole bias, gint64 layer)
 {
   ExecArray weight = weight_of (self, gain, layer), dweight = raw_of (self, gain, layer);
+  const PlanManner manner = manner_of_norm (self);
 
   if (self->model->norm == PLAN_NORM_LAYERNORM)
-    RUN (LAYERNORM_BWD,
-         EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
-         self->rows, self->model->hidden);
+    RUN_AS (&manner, LAYERNORM_BWD,
+            EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
+            self->rows, self->model->hidden);
   else
-    RUN (RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats), self->rows,
-         self->model->hidden);
+    RUN_AS (&manner, RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats), self->rows,
+            self->model->hidden);
 }
 
 static gboolean
@@ -240,7 +268,8 @@ static void
 turn_heads (ExecEvaluator *self, ExecArray heads, gboolean inverse)
 {
   const PlanModel *m = self->model;
-  const gint64 half = m->head_dim / 2;
+  const gint64 turned_dim = (gint64)((double)m->head_dim * m->rope_fraction);
+  const gint64 half = turned_dim / 2;
 
   for (gint64 row = 0; row < self->rows; row++)
     for (gint64 head = 0; head < m->heads + m->kv_heads; head++)
@@ -252,8 +281,7 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gboolean inverse)
           double cosine, sine;
           float a, b, turned;
 
-          reference_rope_turn (&m->rope, i, m->head_dim, self->seq, row % self->seq, &cosine,
-                               &sine);
+          reference_rope_turn (&m->rope, i, turned_dim, self->seq, row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
           exec_number_widen (&a, first.data, first.dtype, 1);
           exec_number_widen (&b, second.data, second.dtype, 1);
@@ -269,13 +297,14 @@ static void
 prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
+  const PlanManner manner = manner_of_norm (self);
 
   if (m->qk_norm)
-    RUN (HEAD_NORM,
-         EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
-                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
-                        weight_of (self, PLAN_TENSOR_K_NORM, layer)),
-         self->rows, m->heads, m->kv_heads, m->head_dim);
+    RUN_AS (&manner, HEAD_NORM,
+            EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
+                           weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                           weight_of (self, PLAN_TENSOR_K_NORM, layer)),
+            self->rows, m->heads, m->kv_heads, m->head_dim);
   if (m->positions == PLAN_POSITIONS_ROPE)
     turn_heads (self, l->heads, FALSE);
 }
@@ -285,16 +314,17 @@ static void
 prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
+  const PlanManner manner = manner_of_norm (self);
 
   if (m->positions == PLAN_POSITIONS_ROPE)
     turn_heads (self, self->dheads, TRUE);
   if (m->qk_norm)
-    RUN (HEAD_NORM_BWD,
-         EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),
-                        raw_of (self, PLAN_TENSOR_K_NORM, layer), self->dheads, l->qkv,
-                        weight_of (self, PLAN_TENSOR_Q_NORM, layer),
-                        weight_of (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
-         self->rows, m->heads, m->kv_heads, m->head_dim);
+    RUN_AS (&manner, HEAD_NORM_BWD,
+            EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),
+                           raw_of (self, PLAN_TENSOR_K_NORM, layer), self->dheads, l->qkv,
+                           weight_of (self, PLAN_TENSOR_Q_NORM, layer),
+                           weight_of (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
+            self->rows, m->heads, m->kv_heads, m->head_dim);
 }
 
 static gint64
@@ -303,31 +333,84 @@ up_width (const ExecEvaluator *self)
   return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
 }
 
+/* What a product leaves for a branch goes through the norm behind it where there is one: then it is
+ * kept in `in`. */
+static ExecArray
+branch_end (const ExecEvaluator *self, ExecArray in)
+{
+  return self->model->post_norms ? in : self->branch;
+}
+
+static void
+post_norm (ExecEvaluator *self, ExecArray in, ExecArray stats, PlanTensorRole gain, gint64 layer)
+{
+  if (self->model->post_norms)
+    norm (self, self->branch, stats, in, gain, NO_BIAS, NO_PRODUCT, layer);
+}
+
+/* From the gradient of a branch to that of what its last product left. */
+static ExecArray
+post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stats,
+               PlanTensorRole gain, gint64 layer)
+{
+  if (!self->model->post_norms)
+    return dout;
+  norm_bwd (self, self->dpost, dout, in, stats, gain, NO_BIAS, layer);
+  return self->dpost;
+}
+
 static void
 forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
+  const PlanManner manner = manner_of_attention (self, i);
 
   norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
   linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
           m->hidden);
   prepare_heads (self, l, i);
-  RUN (ATTENTION, EXEC_OPERANDS (l->attention, l->lse, l->heads), self->mbs, self->seq, m->heads,
-       m->kv_heads, m->head_dim, self->seq);
-  linear (self, self->branch, l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS, i, m->hidden,
-          self->attention_width);
+  RUN_AS (&manner, ATTENTION, EXEC_OPERANDS (l->attention, l->lse, l->heads), self->mbs, self->seq,
+          m->heads, m->kv_heads, m->head_dim, self->seq);
+  linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
+          i, m->hidden, self->attention_width);
+  post_norm (self, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
   add (self, l->middle, l->x, self->branch);
 
-  norm (self, l->normed2, l->stats2, l->middle, PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS,
-        PLAN_TENSOR_GATE_UP, i);
+  norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
+        PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
   linear (self, l->up, l->normed2, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_GATE_UP_BIAS, i,
           up_width (self), m->hidden);
   activate (self, l->activated, l->up);
-  linear (self, self->branch, l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS, i, m->hidden,
-          m->ffn);
+  linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
+          i, m->hidden, m->ffn);
+  post_norm (self, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
   add (self, out, l->middle, self->branch);
+}
+
+static PlanManner
+manner_of_logits (const ExecEvaluator *self)
+{
+  return (PlanManner){ { [PLAN_MANNER_CAP] = self->model->logit_softcap } };
+}
+
+static void
+cap_logits (ExecEvaluator *self)
+{
+  const PlanManner manner = manner_of_logits (self);
+
+  RUN_AS (&manner, SOFTCAP, EXEC_OPERANDS (self->logits), self->rows * self->vocab);
+}
+
+static void
+scale_embedding (ExecEvaluator *self, ExecArray x)
+{
+  const gint64 hidden = self->model->hidden;
+  const PlanManner manner = { { [PLAN_MANNER_FACTOR] = sqrt ((double)hidden) } };
+
+  if (self->model->embed_scale)
+    RUN_AS (&manner, SCALE, EXEC_OPERANDS (x), self->rows * hidden);
 }
 
 /* Rows of a product decide nothing about another's, but kernels may see it otherwise: as many are
@@ -344,6 +427,8 @@ output_layer (ExecEvaluator *self)
          EXEC_OPERANDS (exec_evaluator_from (self->logits, row * vocab),
                         exec_evaluator_from (self->normed, row * hidden), weight),
          rows, self->vocab, self->model->hidden, 1);
+  if (self->model->logit_softcap > 0)
+    cap_logits (self);
 }
 
 void
@@ -354,6 +439,7 @@ exec_evaluator_forward (ExecEvaluator *self)
 
   RUN (EMBED, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_EMBEDDING, 0), tokens_of (self)),
        self->rows, m->hidden, self->vocab);
+  scale_embedding (self, x);
   if (m->positions == PLAN_POSITIONS_LEARNED)
     RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0)), self->rows,
          m->hidden, self->seq);
@@ -372,21 +458,27 @@ backward_layer (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
+  const PlanManner manner = manner_of_attention (self, i);
+  ExecArray dbranch
+      = post_norm_bwd (self, self->dx, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
 
-  linear_bwd (self, self->dactivated, self->dx, l->activated, PLAN_TENSOR_DOWN,
+  linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
   activate_bwd (self, self->dup, self->dactivated, l->up);
   linear_bwd (self, self->branch, self->dup, l->normed2, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
-  norm_bwd (self, self->dbranch, self->branch, l->middle, l->stats2, PLAN_TENSOR_MLP_NORM,
-            PLAN_TENSOR_MLP_NORM_BIAS, i);
+  norm_bwd (self, self->dbranch, self->branch, m->parallel ? l->x : l->middle, l->stats2,
+            PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
   add (self, self->dmiddle, self->dx, self->dbranch);
 
-  linear_bwd (self, self->dattention, self->dmiddle, l->attention, PLAN_TENSOR_PROJ,
+  /* Where both branches read x, what that one left of it is no part of what this one left. */
+  dbranch = post_norm_bwd (self, m->parallel ? self->dx : self->dmiddle, l->proj, l->post1,
+                           PLAN_TENSOR_ATTENTION_POST_NORM, i);
+  linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
-  RUN (ATTENTION_BWD,
-       EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads), self->mbs,
-       self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+  RUN_AS (&manner, ATTENTION_BWD,
+          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads), self->mbs,
+          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
   prepare_heads_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
               self->qkv_width, m->hidden);
@@ -439,6 +531,13 @@ exec_evaluator_backward (ExecEvaluator *self)
 
   RUN (CROSS_ENTROPY_BWD, EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows,
        self->vocab);
+  if (m->logit_softcap > 0)
+    {
+      const PlanManner manner = manner_of_logits (self);
+
+      RUN_AS (&manner, SOFTCAP_BWD, EXEC_OPERANDS (self->dlogits, self->logits),
+              self->rows * self->vocab);
+    }
   if (self->pieces == 1)
     linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
                 self->vocab, m->hidden);
@@ -450,6 +549,7 @@ exec_evaluator_backward (ExecEvaluator *self)
     backward_layer (self, i);
   if (m->positions == PLAN_POSITIONS_LEARNED)
     positions_bwd (self);
+  scale_embedding (self, self->dx);
   RUN (EMBED_BWD,
        EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
        self->rows, m->hidden, self->vocab);
@@ -490,6 +590,12 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->activated = exec_evaluator_array (self, c, ffn);
+  if (!m->post_norms)
+    return;
+  l->proj = exec_evaluator_array (self, c, wide);
+  l->down = exec_evaluator_array (self, c, wide);
+  l->post1 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
+  l->post2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
 }
 
 /* Room for the largest factor of any layer's product. */
@@ -530,6 +636,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->branch = exec_evaluator_array (self, c, wide);
   self->dx = exec_evaluator_array (self, c, wide);
   self->dbranch = exec_evaluator_array (self, c, wide);
+  self->dpost = exec_evaluator_array (self, c, wide);
   self->dmiddle = exec_evaluator_array (self, c, wide);
   self->dactivated = exec_evaluator_array (self, c, rows * (guint64)m->ffn);
   self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));

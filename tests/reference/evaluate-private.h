@@ -16,6 +16,7 @@ typedef struct
 {
   ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
   ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
+  ExecArray proj, post1, down, post2; /* what norms behind branches read, and their statistics */
 } ExecEvaluatorLayer;
 
 /* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
@@ -70,7 +71,7 @@ typedef struct
   gboolean is_eval;
   ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
   float factor_scale[3];
-  ExecArray dx, dbranch, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
+  ExecArray dx, dbranch, dpost, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
   ExecArray sums, coef;
 } ExecEvaluator;
 
@@ -80,6 +81,8 @@ ExecArray exec_evaluator_from (ExecArray array, guint64 element);
 /* Runs one kernel on operands in the op list's order; scratch is added where the op wants it. */
 void exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
                          const gint64 *dims);
+void exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                            const gint64 *dims, const PlanManner *manner);
 #define EXEC_OPERANDS(...) ((ExecArray[PLAN_MAX_REFS]){ __VA_ARGS__ })
 
 /* First element of a parameter among all of them. */

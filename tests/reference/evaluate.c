@@ -35,8 +35,15 @@ void
 exec_evaluator_run (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
                     const gint64 *dims)
 {
+  exec_evaluator_run_as (self, kind, operands, dims, NULL);
+}
+
+void
+exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArray *operands,
+                       const gint64 *dims, const PlanManner *manner)
+{
   PlanOp op = { .kind = kind };
-  ExecArgs args = { .op = &op, .constants = &self->constants };
+  ExecArgs args = { .op = &op, .manner = manner, .constants = &self->constants };
   /* A product that leaves another format than it reads needs an image of its result. */
   PlanDtype widest = kind == PLAN_OP_GEMM ? operands[0].dtype : self->compute;
   guint64 scratch = MAX (plan_scratch_elements (kind, dims, self->compute),

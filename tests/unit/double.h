@@ -76,5 +76,6 @@ double_never (const void *values, double scale, guint64 count)
 #define fabsf fabs
 #define fminf fmin
 #define expf exp
+#define tanhf tanh
 #define logf log
 #define sqrtf sqrt

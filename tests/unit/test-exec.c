@@ -596,26 +596,6 @@ START_TEST (what_is_not_executed_is_refused_by_name)
 }
 END_TEST
 
-/* An op does not say of which layer it is. */
-START_TEST (windows_in_some_layers_are_refused)
-{
-  static const char *const windows[] = { "window_every=2", "window_from=1" };
-  g_autofree char *model
-      = g_strdup_printf ("family=mistral,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=8,"
-                         "vocab=32,max_seq=32,window=8,%s",
-                         windows[_i]);
-  Case c;
-  ExecResult results[2] = { { 0 } };
-  g_autoptr (GError) error = NULL;
-  case_init_of (&c, model, 2, "optim", "bf16", 1);
-  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
-  ck_assert_msg (strstr (error->message, " has a window in some of its layers, which is modelled "
-                                         "and not executed yet"),
-                 "%s", error->message);
-  case_clear (&c);
-}
-END_TEST
-
 START_TEST (positions_by_lists_of_factors_are_refused)
 {
   Case c;
@@ -686,7 +666,6 @@ main (void)
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
   tcase_add_loop_test (tcase, what_is_not_executed_is_refused_by_name, 0, 7);
-  tcase_add_loop_test (tcase, windows_in_some_layers_are_refused, 0, 2);
   tcase_add_test (tcase, positions_by_lists_of_factors_are_refused);
   tcase_add_test (tcase, formats_that_kernels_lack_are_refused_by_name);
   tcase_add_test (tcase, a_plan_for_other_ranks_is_refused);

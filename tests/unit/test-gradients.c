@@ -107,7 +107,9 @@ static const char *const kinds[]
         "family=qwen2",
         "family=qwen3",
         "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
-        "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on" };
+        "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
+        "family=gemma2,window=2,attn_scalar=5,attn_softcap=0.5,logit_softcap=0.7",
+        "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off" };
 
 START_TEST (gradients_are_differences_of_the_loss)
 {

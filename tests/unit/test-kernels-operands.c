@@ -22,6 +22,8 @@ ExecConstants constants = {
   .step = 3,
 };
 
+PlanManner manner;
+
 void
 tensor_clear (Tensor *self)
 {
@@ -113,7 +115,7 @@ void
 run_kernel (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims, PlanDtype matrices)
 {
   PlanOp op = { .kind = kind };
-  ExecArgs args = { .op = &op, .constants = &constants };
+  ExecArgs args = { .op = &op, .manner = &manner, .constants = &constants };
   guint64 elements = plan_scratch_elements (kind, dims, matrices);
   g_autofree float *scratch = elements > 0 ? g_new (float, elements) : NULL;
 
@@ -135,6 +137,12 @@ PlanDtype
 format_of (int seed)
 {
   return seed % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
+}
+
+double
+gain_of (double weight)
+{
+  return weight + manner.value[PLAN_MANNER_ONE_PLUS];
 }
 
 gint64

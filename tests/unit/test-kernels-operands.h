@@ -5,7 +5,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-extern ExecConstants constants; /* tests of attention set the window that they mean */
+extern ExecConstants constants;
+extern PlanManner manner; /* tests set what they mean; all 0 before each */
 
 typedef struct
 {
@@ -32,6 +33,7 @@ void run_kernel (PlanOpKind kind, const Tensor *const *operands, const gint64 *d
                  PlanDtype matrices);
 /* Odd seeds store in bf16, even ones in fp32. */
 PlanDtype format_of (int seed);
+double gain_of (double weight); /* what a norm scales by */
 gint64 between (GRand *rand, gint32 low, gint32 high);
 
 /* A forward pass in double: `out` from `in`. */

@@ -30,7 +30,7 @@ slow_layernorm (Pass *pass)
         square += (in[c] - mean) * (in[c] - mean) / (double)cols;
       for (gint64 c = 0; c < cols; c++)
         pass->out[r * cols + c]
-            = (in[c] - mean) / sqrt (square + constants.norm_eps) * pass->in[1][c];
+            = (in[c] - mean) / sqrt (square + constants.norm_eps) * gain_of (pass->in[1][c]);
     }
 }
 
@@ -48,6 +48,7 @@ START_TEST (kernels_layernorm)
   g_auto (Tensor) stats = tensor_blank (PLAN_DTYPE_FP32, 2 * (guint64)rows);
   g_auto (Tensor) dweight = tensor_blank (format, width), dbias = tensor_blank (format, width);
   Pass pass = { { rows, cols }, { in.value, weight.value }, NULL, g_new (double, n), n };
+  manner.value[PLAN_MANNER_ONE_PLUS] = _i % 3 == 1;
   g_autofree double *want = pass.out, *want_dbias = g_new0 (double, width);
   g_autofree double *want_din = slow_gradient (slow_layernorm, &pass, 0, n, dout.value);
   g_autofree double *want_dweight = slow_gradient (slow_layernorm, &pass, 1, width, dout.value);
@@ -88,7 +89,7 @@ slow_head_norm (Pass *pass)
         pass->out[h * d + i] = h % all >= heads + kv
                                    ? in[i]
                                    : in[i] / sqrt (sum / (double)d + constants.norm_eps)
-                                         * pass->in[1][(h % all >= heads ? d : 0) + i];
+                                         * gain_of (pass->in[1][(h % all >= heads ? d : 0) + i]);
     }
 }
 
@@ -108,6 +109,7 @@ START_TEST (kernels_head_norm)
   g_auto (Tensor) rstd = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * (heads + kv)));
   g_autofree double *weights = g_new (double, 2 * width);
   Pass pass = { { rows, heads, kv, d }, { in.value, weights }, NULL, g_new (double, n), n };
+  manner.value[PLAN_MANNER_ONE_PLUS] = _i % 3 == 1;
   g_autofree double *want = pass.out;
 
   memcpy (weights, q.value, width * sizeof *weights);

@@ -30,7 +30,7 @@ slow_rmsnorm (Pass *pass)
         sum += in[c] * in[c];
       for (gint64 c = 0; c < cols; c++)
         pass->out[r * cols + c]
-            = in[c] / sqrt (sum / (double)cols + constants.norm_eps) * pass->in[1][c];
+            = in[c] / sqrt (sum / (double)cols + constants.norm_eps) * gain_of (pass->in[1][c]);
     }
 }
 
@@ -62,46 +62,6 @@ slow_gemm (Pass *pass)
           sum += pass->in[0][layout == 2 ? p * m + i : i * k + p]
                  * pass->in[1][layout == 1 ? j * k + p : p * n + j];
         pass->out[i * n + j] = sum;
-      }
-}
-
-/* The first key that query t sees. */
-static gint64
-first_key (gint64 t)
-{
-  return constants.window > 0 ? MAX (t + 1 - constants.window, 0) : 0;
-}
-
-/* in: rows of q, k and v heads; out: attention, then log-sum-exp. */
-static void
-slow_attention (Pass *pass)
-{
-  gint64 batch = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
-  gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
-  g_autofree double *p = g_new (double, seq);
-
-  memset (pass->out, 0, (gsize)(batch * seq * heads * d) * sizeof (double));
-  for (gint64 row = 0; row < batch * seq; row++)
-    for (gint64 h = 0; h < heads; h++)
-      {
-        gint64 t = row % seq, key = heads + h / (heads / kv);
-        const double *q = pass->in[0] + row * width + h * d;
-        double *out = pass->out + row * heads * d + h * d, sum = 0;
-
-        for (gint64 s = first_key (t); s <= t; s++)
-          {
-            const double *k = pass->in[0] + (row - t + s) * width + key * d;
-            double score = 0;
-
-            for (gint64 i = 0; i < d; i++)
-              score += q[i] * k[i];
-            p[s] = exp (score / sqrt ((double)d));
-            sum += p[s];
-          }
-        for (gint64 s = first_key (t); s <= t; s++)
-          for (gint64 i = 0; i < d; i++)
-            out[i] += p[s] / sum * pass->in[0][(row - t + s) * width + (key + kv) * d + i];
-        pass->out[batch * seq * heads * d + (row / seq * heads + h) * seq + t] = log (sum);
       }
 }
 
@@ -150,6 +110,55 @@ START_TEST (kernels_elementwise)
 }
 END_TEST
 
+static void
+slow_softcap (Pass *pass)
+{
+  const double cap = manner.value[PLAN_MANNER_CAP];
+
+  for (gint64 i = 0; i < pass->dims[0]; i++)
+    pass->out[i] = cap * tanh (pass->in[0][i] / cap);
+}
+
+/* In place, both ways. */
+START_TEST (kernels_softcap)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 count = between (rand, 1, 700);
+  const guint64 n = (guint64)count;
+  const PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, n, 4), out = tensor_copy (&in);
+  g_auto (Tensor) grad = tensor_random (rand, format, n, 1);
+  Pass pass = { { count }, { in.value }, NULL, g_new (double, n), n };
+  g_autofree double *want = pass.out;
+  manner.value[PLAN_MANNER_CAP] = 1.5;
+  g_autofree double *want_grad = slow_gradient (slow_softcap, &pass, 0, n, grad.value);
+
+  slow_softcap (&pass);
+  run_kernel (PLAN_OP_SOFTCAP, OPERANDS (&out), pass.dims, format);
+  check_close (&out, want, 1e-6, "softcap");
+  run_kernel (PLAN_OP_SOFTCAP_BWD, OPERANDS (&grad, &out), pass.dims, format);
+  check_close (&grad, want_grad, format == PLAN_DTYPE_BF16 ? 0x1p-7 : 1e-6, "softcap_bwd");
+}
+END_TEST
+
+/* By what the op says, else by the number of ranks. */
+START_TEST (kernels_scale)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 count[] = { between (rand, 1, 700) };
+  g_auto (Tensor) in = tensor_random (rand, format_of (_i), (guint64)count[0], 1);
+  g_auto (Tensor) out = tensor_copy (&in);
+  g_autofree double *want = g_new (double, count[0]);
+
+  constants.mean_of = 3;
+  manner.value[PLAN_MANNER_FACTOR] = _i / 2 ? 7.25 : 0;
+  for (gint64 i = 0; i < count[0]; i++)
+    want[i] = in.value[i] * (_i / 2 ? 7.25 : 1.0 / 3);
+  run_kernel (PLAN_OP_SCALE, OPERANDS (&out), count, PLAN_DTYPE_FP32);
+  check_close (&out, want, 1e-7, "scale");
+}
+END_TEST
+
 START_TEST (kernels_embed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -192,6 +201,7 @@ START_TEST (kernels_rmsnorm)
   g_auto (Tensor) dweight = tensor_blank (format, width);
   Pass pass = { { rows, cols }, { in.value, weight.value }, NULL, g_new (double, n), n };
   g_autofree double *want = pass.out;
+  manner.value[PLAN_MANNER_ONE_PLUS] = _i % 3 == 1;
   g_autofree double *want_din = slow_gradient (slow_rmsnorm, &pass, 0, n, dout.value);
   g_autofree double *want_dweight = slow_gradient (slow_rmsnorm, &pass, 1, width, dout.value);
 
@@ -329,138 +339,6 @@ START_TEST (kernels_gemm_ignores_addresses)
 END_TEST
 
 START_TEST (kernels_gemm_says_its_name) { ck_assert_int_gt (strlen (exec_gemm_name ()), 0); }
-END_TEST
-
-/* --- attention ---------------------------------------------------------------------------- */
-
-START_TEST (kernels_attention)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  gint64 batch = between (rand, 1, 2), seq = between (rand, 1, 7), kv = between (rand, 1, 2);
-  gint64 heads = kv * between (rand, 1, 3), d = between (rand, 1, 6);
-  guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
-  guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
-  PlanDtype format = format_of (_i);
-  gboolean is_bf16 = format == PLAN_DTYPE_BF16;
-  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
-  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
-  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
-  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
-  Pass pass = {
-    { batch, seq, heads, kv, d, seq }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out
-  };
-  g_autofree double *want = pass.out;
-  constants.window = between (rand, 0, (gint32)seq);
-  g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
-
-  slow_attention (&pass);
-  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
-  check_close (&out, want, 1e-6, "attention");
-  check_close (&lse, want + n_out, 1e-6, "attention lse");
-
-  /* The rounding of `out` is felt in the gradient. */
-  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
-  check_close (&dqkv, want_dqkv, is_bf16 ? 0x1p-7 : 5e-6, "attention_bwd");
-}
-END_TEST
-
-/* Longer than one piece of anything; forward only. */
-START_TEST (kernels_attention_long)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  static const gint64 windows[] = { 0, 0, 1, 50, 130 };
-  gint64 seq = 131, heads = 3, d = 37;
-  guint64 n_out = (guint64)(seq * heads * d), n_qkv = 5 * n_out / 3;
-  g_auto (Tensor) qkv = tensor_random (rand, format_of (_i), n_qkv, 1);
-  g_auto (Tensor) out = tensor_blank (format_of (_i), n_out);
-  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, (guint64)(seq * heads));
-  Pass pass = { { 1, seq, heads, 1, d },
-                { qkv.value },
-                NULL,
-                g_new (double, n_out + (guint64)(seq * heads)),
-                n_out };
-  g_autofree double *want = pass.out;
-
-  constants.window = windows[_i];
-  slow_attention (&pass);
-  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format_of (_i));
-  check_close (&out, want, 2e-6, "attention");
-  check_close (&lse, want + n_out, 1e-6, "attention lse");
-}
-END_TEST
-
-/* Gradients of q, k and v rows, by the formula. */
-static void
-slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
-{
-  const gint64 seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3], d = pass->dims[4];
-  const gint64 width = (heads + 2 * kv) * d, rows = pass->dims[0] * seq;
-  const double *lse = pass->out + rows * heads * d;
-  const double scale = 1 / sqrt ((double)d);
-
-  memset (dqkv, 0, (gsize)(rows * width) * sizeof *dqkv);
-  for (gint64 row = 0; row < rows; row++)
-    for (gint64 h = 0; h < heads; h++)
-      {
-        const gint64 t = row % seq, key = (heads + h / (heads / kv)) * d;
-        const double *grad = dout + (row * heads + h) * d, *out = pass->out + (row * heads + h) * d;
-        const double *q = pass->in[0] + row * width + h * d;
-        double dot = 0;
-
-        for (gint64 i = 0; i < d; i++)
-          dot += grad[i] * out[i];
-        for (gint64 s = first_key (t); s <= t; s++)
-          {
-            const gint64 at = (row - t + s) * width + key;
-            const double *k = pass->in[0] + at, *v = k + kv * d;
-            double score = 0, dprob = 0;
-
-            for (gint64 i = 0; i < d; i++)
-              {
-                score += q[i] * k[i];
-                dprob += grad[i] * v[i];
-              }
-            const double prob = exp (score * scale - lse[(row / seq * heads + h) * seq + t]);
-            const double dscore = prob * (dprob - dot) * scale;
-
-            for (gint64 i = 0; i < d; i++)
-              {
-                dqkv[row * width + h * d + i] += dscore * k[i];
-                dqkv[at + i] += dscore * q[i];
-                dqkv[at + kv * d + i] += prob * grad[i];
-              }
-          }
-      }
-}
-
-/* Sizes at which the matrix units of a processor are used where it has any, and one at which they
- * are not: runs of 32, 64 and 128 queries. */
-START_TEST (kernels_attention_of_tiles)
-{
-  const gint64 sizes[][2] = { { 160, 64 }, { 256, 32 }, { 384, 64 }, { 170, 64 } };
-  const gint64 windows[] = { 0, 0, 0, 0, 70, 33, 192, 5 };
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  const gint64 seq = sizes[_i % 4][0], d = sizes[_i % 4][1], batch = 2, kv = 1, heads = 2;
-  const guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
-  const guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
-  const PlanDtype format = PLAN_DTYPE_BF16;
-  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
-  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
-  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
-  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
-  Pass pass
-      = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
-  g_autofree double *want = pass.out, *want_dqkv = g_new (double, n_qkv);
-
-  constants.window = windows[_i];
-  slow_attention (&pass);
-  slow_attention_bwd (&pass, dout.value, want_dqkv);
-  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
-  check_close (&out, want, 0x1p-15, "attention of tiles");
-  check_close (&lse, want + n_out, 2e-6, "attention of tiles: lse");
-  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
-  check_close (&dqkv, want_dqkv, 0x1p-9, "attention_bwd of tiles");
-}
 END_TEST
 
 /* --- loss and optimizer ------------------------------------------------------------------- */
@@ -687,9 +565,7 @@ START_TEST (kernels_sum_parts)
 END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
-static const PlanOpKind not_here[] = { PLAN_OP_SOFTCAP,
-                                       PLAN_OP_SOFTCAP_BWD,
-                                       PLAN_OP_ROW_STAT,
+static const PlanOpKind not_here[] = { PLAN_OP_ROW_STAT,
                                        PLAN_OP_COPY,
                                        PLAN_OP_ATTENTION_JOIN,
                                        PLAN_OP_ADAMW_HOST,
@@ -749,6 +625,8 @@ main (void)
   tcase_set_timeout (tcase, 60);
   tcase_add_test (tcase, kernels_table_is_full);
   tcase_add_loop_test (tcase, kernels_elementwise, 0, 16);
+  tcase_add_loop_test (tcase, kernels_softcap, 0, 8);
+  tcase_add_loop_test (tcase, kernels_scale, 0, 4);
   tcase_add_loop_test (tcase, kernels_embed, 0, 20);
   tcase_add_loop_test (tcase, kernels_rmsnorm, 0, 20);
   tcase_add_loop_test (tcase, kernels_swiglu, 0, 20);
@@ -757,9 +635,6 @@ main (void)
   tcase_add_loop_test (tcase, kernels_gemm_add, 0, 60);
   tcase_add_loop_test (tcase, kernels_gemm_ignores_addresses, 0, 20);
   tcase_add_test (tcase, kernels_gemm_says_its_name);
-  tcase_add_loop_test (tcase, kernels_attention, 0, 20);
-  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 8);
-  tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
   tcase_add_loop_test (tcase, kernels_cross_entropy, 0, 20);
   tcase_add_loop_test (tcase, kernels_norm_sq, 0, 4);
   tcase_add_loop_test (tcase, kernels_clip, 0, 6);

@@ -14,11 +14,11 @@
  *   attention_bwd   qkv, out, dout twice, dqkv once    14 square dim (10 are needed: scores and
  *                                                      their gradients are made for dq and again
  *                                                      for dk, dv), 2 square exponentials
- * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/cpu/kernels-cpu-attention.c, by
- *                tests/fake and tests/gpu. Every sum is made by one thread, in an order that the
- *                shape alone decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|,
- *                |v| at most 1: scores differ by (dim + 8) u sqrt (dim), probabilities by twice
- *                that of themselves, out by that and (seq + 64) u. */
+ * Checked with   exec_cpu_attention and exec_cpu_attention_bwd of exec/cpu/kernels-cpu-attention.c,
+ * by tests/fake and tests/gpu. Every sum is made by one thread, in an order that the shape alone
+ * decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|, |v| at most 1: scores
+ * differ by (dim + 8) u sqrt (dim), probabilities by twice that of themselves, out by that and (seq
+ * + 64) u. */
 #include "exec/cuda/kernels/launch.cuh"
 #include "exec/cuda/kernels/window.h"
 
@@ -55,7 +55,8 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = (shape.dim + COLS - 1) / COLS;
   shape.window = (uint64_t)exec_cuda_window (args);
-  shape.scale = (float)(1 / sqrt ((double)shape.dim));
+  double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
+  shape.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)shape.dim));
   return shape;
 }
 

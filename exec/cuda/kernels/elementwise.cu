@@ -10,14 +10,16 @@
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
- *                equal bit for bit, except that sin and cos are the device's, and what activations
- *                make of e^x is as good as powers.cuh says.
+ *                equal bit for bit, except that sin, cos and tanh are the device's, and what
+ *                activations make of e^x is as good as powers.cuh says.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                              FLOPs
  *   zero           count s                            -
  *   cast           count (s + s)                      -
  *   scale          count 2 s                          count
+ *   softcap        count 2 s                          4 count, one of them tanh
+ *   softcap_bwd    count 3 s                          4 count
  *   accumulate     count (2 s + s)                    count
  *   sum_parts      count (s + parts s)                count (parts - 1)
  *   add            count (s + s + s)                  count
@@ -56,6 +58,39 @@ scale (uint64_t count, float factor, Array buf)
       for (unsigned i = 0; i < PIECE; i++)
         piece.at[i] *= factor;
       write (buf, at, n, piece);
+    }
+}
+
+/* cap * tanh (x / cap) */
+__global__ void
+softcap (uint64_t count, float cap, Array buf)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece piece = read (buf, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        piece.at[i] = cap * tanhf (piece.at[i] / cap);
+      write (buf, at, n, piece);
+    }
+}
+
+__global__ void
+softcap_bwd (uint64_t count, float cap, Array grad, Array out)
+{
+  for (uint64_t at = first_piece (); at < count; at += piece_stride ())
+    {
+      unsigned n = piece_of (at, count);
+      Piece d = read (grad, at, n), bounded = read (out, at, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        {
+          float share = bounded.at[i] / cap;
+
+          d.at[i] *= 1 - share * share;
+        }
+      write (grad, at, n, d);
     }
 }
 
@@ -476,12 +511,39 @@ exec_cuda_scale (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   uint64_t count = operands.dim (0);
-  float factor = (float)(1.0 / (double)args->constants->mean_of);
+  double said = exec_manner (args, PLAN_MANNER_FACTOR);
+  float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->mean_of);
   Array buf = operands.array (0);
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (scale, shape_of_pieces (count), stream, count, factor, buf);
+}
+
+extern "C" int
+exec_cuda_softcap (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  float cap = (float)exec_manner (args, PLAN_MANNER_CAP);
+  Array buf = operands.array (0);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (softcap, shape_of_pieces (count), stream, count, cap, buf);
+}
+
+extern "C" int
+exec_cuda_softcap_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t count = operands.dim (0);
+  float cap = (float)exec_manner (args, PLAN_MANNER_CAP);
+  Array grad = operands.array (0), out = operands.array (1);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (softcap_bwd, shape_of_pieces (count), stream, count, cap, grad, out);
 }
 
 extern "C" int

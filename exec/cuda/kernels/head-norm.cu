@@ -28,7 +28,7 @@ struct HeadNorm
   uint64_t rows, dim, width; /* `width` of a row */
   unsigned heads, kv_heads;
   unsigned lanes, lane_bits; /* of a head, a power of two */
-  float eps;
+  float eps, plus;           /* `plus`: what gains are beside weights */
 };
 
 HeadNorm
@@ -42,6 +42,7 @@ head_norm_of (const Operands &operands)
   shape.dim = operands.dim (3);
   shape.width = (operands.dim (1) + 2 * operands.dim (2)) * shape.dim;
   shape.eps = (float)operands.args->constants->norm_eps;
+  shape.plus = (float)exec_manner (operands.args, PLAN_MANNER_ONE_PLUS);
   for (shape.lane_bits = 0;
        1u << shape.lane_bits < WARP && 1u << shape.lane_bits < pieces_of (shape.dim);)
     shape.lane_bits++;
@@ -140,7 +141,7 @@ head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
           {
             n = piece_of (d, shape.dim);
             Piece x = d == first ? widen (in, kept) : read (in, head.at + d, n);
-            Piece w = read (weight, d, n);
+            Piece w = gains_of (read (weight, d, n), shape.plus);
 
             for (unsigned i = 0; i < PIECE; i++)
               x.at[i] = head.is_value ? x.at[i] : x.at[i] * scale * w.at[i];
@@ -198,7 +199,8 @@ head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSu
       ins = fetch (norm.in, head.at + first, n);
       weights = fetch (weight, first, n);
     }
-  Piece g = widen (norm.dout, douts), x = widen (norm.in, ins), w = widen (weight, weights);
+  Piece g = widen (norm.dout, douts), x = widen (norm.in, ins),
+        w = gains_of (widen (weight, weights), shape.plus);
   for (unsigned i = 0; i < PIECE; i++)
     products += g.at[i] * w.at[i] * (x.at[i] * scale);
   float mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
@@ -281,7 +283,7 @@ head_norm_bwd (HeadNormBwd<false> norm)
                 Words douts = fetch (norm.dout, head.at + d, n);
                 Words ins = fetch (norm.in, head.at + d, n);
                 Piece g = widen (norm.dout, douts), x = widen (norm.in, ins);
-                Piece w = read (weight, d, n);
+                Piece w = gains_of (read (weight, d, n), shape.plus);
 
                 for (unsigned i = 0; i < PIECE; i++)
                   {

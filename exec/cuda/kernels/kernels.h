@@ -28,6 +28,8 @@ int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
 int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
 int exec_cuda_scale (const ExecArgs *args, void *stream);
 int exec_cuda_accumulate (const ExecArgs *args, void *stream);
+int exec_cuda_softcap (const ExecArgs *args, void *stream);
+int exec_cuda_softcap_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_add (const ExecArgs *args, void *stream);
 int exec_cuda_sum_parts (const ExecArgs *args, void *stream);
 int exec_cuda_swiglu (const ExecArgs *args, void *stream);
@@ -42,7 +44,6 @@ int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
 /* attention-softmax.cu: the softmax between GEMMs in batches. Elements are of `dtype`, fp32, bf16
  * or fp16; pitches, strides from head to head and all other numbers are in elements. */
-
 /* Causal softmax of scale * score, in place: of `queries` rows of each head, of scores in fp32,
  * `pitch` apart. The first of a row's keys is one that `first` others follow before the first row's
  * own; a row sees its own and those before it, `window` in all. They become probabilities in
@@ -133,8 +134,7 @@ int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a by
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
 
-/* quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of
- * these. */
+/* quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of these. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);

@@ -96,7 +96,8 @@ stride_x ()
   return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* --- number formats: bit for bit those of exec/number/number.c ----------------------------------- */
+/* --- number formats: bit for bit those of exec/number/number.c -----------------------------------
+ */
 
 __device__ inline float
 float_of (uint32_t word)
@@ -331,6 +332,15 @@ __device__ inline Piece
 read (const Array &array, uint64_t at, unsigned n)
 {
   return widen (array, fetch (array, at, n));
+}
+
+/* What a norm scales by: weights, or these and what else its op says. */
+__device__ inline Piece
+gains_of (Piece weights, float plus)
+{
+  for (unsigned i = 0; i < PIECE && plus != 0; i++)
+    weights.at[i] += plus;
+  return weights;
 }
 
 __device__ inline float

@@ -17,10 +17,10 @@
  *   with add       n s more than without: 2 of the 8 n s of two kernels are saved      n more
  *   of long rows   n 2 s more: of over 12,288 elements (of rmsnorm in bf16 16,384), and without
  *                  scratch
- * Checked with   run_rmsnorm_bwd and run_layernorm_bwd of exec/cpu/kernels-cpu-norm.c, by tests/fake
- *                and tests/gpu. Sums are in another order, which depends on rows and cols alone.
- *                With u = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over
- *                rows by (rows + 32) u, of the sum of their terms' magnitudes.
+ * Checked with   run_rmsnorm_bwd and run_layernorm_bwd of exec/cpu/kernels-cpu-norm.c, by
+ * tests/fake and tests/gpu. Sums are in another order, which depends on rows and cols alone. With u
+ * = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over rows by (rows + 32) u,
+ * of the sum of their terms' magnitudes.
  *
  * Of whole pieces of bf16 a row is read once, of others a second time from cache. */
 #include "exec/cuda/kernels/parts.cuh"
@@ -72,6 +72,7 @@ template <bool has_mean, bool plain> struct NormBwd
 {
   uint64_t rows, cols;
   Array din, dout, in, weight, add;
+  float plus; /* what gains are beside weights */
   Statistics<has_mean> statistics;
 
   __device__ unsigned
@@ -92,6 +93,7 @@ known_norm (const NormBwd<has_mean, plain> &norm)
            known<plain> (norm.in),
            known<plain> (norm.weight),
            known<plain> (norm.add),
+           norm.plus,
            norm.statistics };
 }
 
@@ -146,7 +148,7 @@ slopes_of (const NormBwd<has_mean, plain> &norm, uint64_t row, RowWords *kept)
   each_piece<pieces> (norm.cols, [&] (unsigned k, uint64_t col) {
     RowWords words = fetch_row (norm, row, col);
     Piece d = widen (norm.dout, words.dout), x = widen (norm.in, words.in);
-    Piece w = widen (norm.weight, words.weight);
+    Piece w = gains_of (widen (norm.weight, words.weight), norm.plus);
 
     kept[k] = words;
     for (unsigned i = 0; i < PIECE; i++)
@@ -199,7 +201,7 @@ norm_bwd_row (const NormBwd<has_mean, plain> &norm, uint64_t row, OwnSums<pieces
   each_piece<pieces> (norm.cols, [&] (unsigned k, uint64_t col) {
     RowWords words = plain && pieces > 0 ? kept[k] : fetch_row (norm, row, col);
     Piece d = widen (norm.dout, words.dout), x = widen (norm.in, words.in);
-    Piece w = widen (norm.weight, words.weight);
+    Piece w = gains_of (widen (norm.weight, words.weight), norm.plus);
 
     for (unsigned i = 0; i < PIECE; i++)
       {
@@ -355,9 +357,10 @@ launch_norm_bwd (Operands *operands, void *stream, const NormBwdOperands &which)
   Array in = operands->rows_of (which.dout + 1, cols);
   Array weight = operands->rows_of (which.dout + 2, cols);
   Array add = operands->rows_of (ADD_OPERAND, cols);
+  float plus = (float)exec_manner (operands->args, PLAN_MANNER_ONE_PLUS);
   Statistics<has_mean> statistics = { operands->floats (which.dout + 3) };
-  NormBwd<has_mean, false> norm = { rows, cols, din, dout, in, weight, add, statistics };
-  NormBwd<has_mean, true> plain = { rows, cols, din, dout, in, weight, add, statistics };
+  NormBwd<has_mean, false> norm = { rows, cols, din, dout, in, weight, add, plus, statistics };
+  NormBwd<has_mean, true> plain = { rows, cols, din, dout, in, weight, add, plus, statistics };
   RowParts parts = parts_of (*operands, which.work, rows, cols);
   bool all_plain
       = is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (weight) && is_plain (add);

@@ -17,10 +17,10 @@
  *   add_ either    n 2 s more than without: 1 of the 5 n s of two kernels is saved      n more
  *   bias_bwd       n s + cols s                                n
  * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
- *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order, which
- *                depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most
- *                (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms'
- *                magnitudes; rstd by half of that of itself. */
+ *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order,
+ * which depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most (cols /
+ * 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms' magnitudes; rstd by half
+ * of that of itself. */
 #include "exec/cuda/kernels/narrow.cuh"
 #include "exec/cuda/kernels/reduce.cuh"
 
@@ -30,13 +30,14 @@ namespace
 struct Norm
 {
   uint64_t rows, cols;
-  float eps;
+  float eps, plus; /* `plus`: what gains are beside weights */
 };
 
 Norm
 norm_of (const Operands &operands)
 {
-  return { operands.dim (0), operands.dim (1), (float)operands.args->constants->norm_eps };
+  return { operands.dim (0), operands.dim (1), (float)operands.args->constants->norm_eps,
+           (float)exec_manner (operands.args, PLAN_MANNER_ONE_PLUS) };
 }
 
 /* Numbers, or where a site says how what a product multiplies. */
@@ -167,7 +168,7 @@ rmsnorm (Norm shape, NormOut to, float *rstd, NormIn given, Array gain)
           unsigned n = length<plain> (col, shape);
           uint64_t at = row * shape.cols + col;
           Words weights = fetch (weight, col, n);
-          Piece x = read_in (from, at, n), w = widen (weight, weights);
+          Piece x = read_in (from, at, n), w = gains_of (widen (weight, weights), shape.plus);
 
           for (unsigned i = 0; i < PIECE; i++)
             x.at[i] = x.at[i] * scale * w.at[i];
@@ -218,7 +219,7 @@ layernorm (Norm shape, NormOut to, float *stats, NormIn given, Array gain, Array
           unsigned n = length<plain> (col, shape);
           uint64_t at = row * shape.cols + col;
           Words weights = fetch (weight, col, n), biases = {};
-          Piece x = read_in (from, at, n), w = widen (weight, weights);
+          Piece x = read_in (from, at, n), w = gains_of (widen (weight, weights), shape.plus);
 
           if (bias.at != NULL)
             biases = fetch (bias, col, n);

@@ -7,7 +7,7 @@ G_BEGIN_DECLS
 static inline gint64
 exec_cuda_window (const ExecArgs *args)
 {
-  const gint64 window = args->constants ? args->constants->window : 0;
+  const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
   return window > 0 ? window : args->op->dims[1];
 }
 

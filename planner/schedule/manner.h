@@ -1,0 +1,43 @@
+/* PlanManner: how an op works beside what its dims say: what changes its numbers, and neither its
+ * sizes nor its time. 0 everywhere is what most models have, and is not printed.
+ *
+ * PLAN_MANNER_LIST (X): X (ID, "name", "meaning", (kinds of op that it is said of)) */
+#pragma once
+#include "planner/schedule/op-enums.h"
+#include <glib.h>
+G_BEGIN_DECLS
+
+#define PLAN_MANNER_LIST(X) \
+  X (WINDOW, "window", "tokens that a query sees at most, the last its own; 0: all before it", \
+     (ATTENTION, ATTENTION_BWD)) \
+  X (SCALAR, "scalar", "scores are divided by its root; 0: by that of head_dim", \
+     (ATTENTION, ATTENTION_BWD)) \
+  X (CAP, "cap", "cap * tanh (x / cap) takes the place of x; of scores 0: nothing does", \
+     (ATTENTION, ATTENTION_BWD, SOFTCAP, SOFTCAP_BWD)) \
+  X (ALIBI, "alibi", \
+     "1: scores fall with distance, by a slope for each head (planner/model/alibi.h)", \
+     (ATTENTION, ATTENTION_BWD)) \
+  X (ONE_PLUS, "one_plus", "what a norm scales by is its weight plus this", \
+     (RMSNORM, RMSNORM_BWD, LAYERNORM, LAYERNORM_BWD, ADD_RMSNORM, ADD_LAYERNORM, HEAD_NORM, \
+      HEAD_NORM_BWD)) \
+  X (FACTOR, "factor", "what is multiplied by; 0: 1 / the data-parallel size", (SCALE))
+
+typedef enum
+{
+#define X(id, ...) PLAN_MANNER_##id,
+  PLAN_MANNER_LIST (X)
+#undef X
+      PLAN_N_MANNERS
+} PlanMannerKey;
+
+typedef struct
+{
+  double value[PLAN_N_MANNERS];
+} PlanManner;
+
+const char *plan_manner_name (PlanMannerKey key);
+
+/* Whether it may be said of such an op. */
+gboolean plan_manner_is_of (PlanMannerKey key, PlanOpKind kind);
+
+G_END_DECLS

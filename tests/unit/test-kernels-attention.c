@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention against loops in double precision, and its gradients against differences of them. */
+#include "config.h"
+
+#include "exec/kernels.h"
+#include "tests/unit/test-kernels-operands.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A score, and by how much it rises with the product that it is of. */
+typedef struct
+{
+  double value, slope;
+} Score;
+
+/* As transformers' build_alibi_tensor of BLOOM has it. */
+static double
+fall_of (gint64 head, gint64 heads)
+{
+  const double closest = pow (2, floor (log2 ((double)heads)));
+  const double base = pow (2, -pow (2, -(log2 (closest) - 3)));
+  const double extra = pow (2, -pow (2, -(log2 (2 * closest) - 3)));
+
+  return (double)head < closest ? pow (base, (double)head + 1)
+                                : pow (extra, 2 * ((double)head - closest) + 1);
+}
+
+/* What becomes of the product of a query with a key that is so far behind, of a head of so many. */
+static Score
+score_of (double product, gint64 d, gint64 behind, gint64 head, gint64 heads)
+{
+  const double scalar = manner.value[PLAN_MANNER_SCALAR], cap = manner.value[PLAN_MANNER_CAP];
+  const double root = sqrt (scalar > 0 ? scalar : (double)d);
+  Score score = { product / root, 1 / root };
+
+  if (cap > 0)
+    {
+      score.slope /= pow (cosh (score.value / cap), 2);
+      score.value = cap * tanh (score.value / cap);
+    }
+  if (manner.value[PLAN_MANNER_ALIBI] > 0)
+    score.value -= (double)behind * fall_of (head, heads);
+  return score;
+}
+
+/* The first key that query t sees. */
+static gint64
+first_key (gint64 t)
+{
+  const gint64 window = (gint64)manner.value[PLAN_MANNER_WINDOW];
+
+  return window > 0 ? MAX (t + 1 - window, 0) : 0;
+}
+
+/* in: rows of q, k and v heads; out: attention, then log-sum-exp. */
+static void
+slow_attention (Pass *pass)
+{
+  gint64 batch = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
+  gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
+  g_autofree double *p = g_new (double, seq);
+
+  memset (pass->out, 0, (gsize)(batch * seq * heads * d) * sizeof (double));
+  for (gint64 row = 0; row < batch * seq; row++)
+    for (gint64 h = 0; h < heads; h++)
+      {
+        gint64 t = row % seq, key = heads + h / (heads / kv);
+        const double *q = pass->in[0] + row * width + h * d;
+        double *out = pass->out + row * heads * d + h * d, sum = 0;
+
+        for (gint64 s = first_key (t); s <= t; s++)
+          {
+            const double *k = pass->in[0] + (row - t + s) * width + key * d;
+            double score = 0;
+
+            for (gint64 i = 0; i < d; i++)
+              score += q[i] * k[i];
+            p[s] = exp (score_of (score, d, t - s, h, heads).value);
+            sum += p[s];
+          }
+        for (gint64 s = first_key (t); s <= t; s++)
+          for (gint64 i = 0; i < d; i++)
+            out[i] += p[s] / sum * pass->in[0][(row - t + s) * width + (key + kv) * d + i];
+        pass->out[batch * seq * heads * d + (row / seq * heads + h) * seq + t] = log (sum);
+      }
+}
+
+/* Of four cases one has plain scores; others are divided otherwise, bounded, or fall with distance.
+ */
+static void
+bend (int seed, gint64 d)
+{
+  if (seed & 1)
+    manner.value[PLAN_MANNER_SCALAR] = 1.7 * (double)d;
+  if (seed & 2)
+    manner.value[PLAN_MANNER_CAP] = 0.6;
+  if (seed & 4)
+    manner.value[PLAN_MANNER_ALIBI] = 1;
+}
+
+START_TEST (kernels_attention)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  gint64 batch = between (rand, 1, 2), seq = between (rand, 1, 7), kv = between (rand, 1, 2);
+  gint64 heads = kv * between (rand, 1, 3), d = between (rand, 1, 6);
+  guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
+  guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
+  PlanDtype format = format_of (_i);
+  gboolean is_bf16 = format == PLAN_DTYPE_BF16;
+  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
+  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
+  Pass pass = {
+    { batch, seq, heads, kv, d, seq }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out
+  };
+  g_autofree double *want = pass.out;
+  manner.value[PLAN_MANNER_WINDOW] = between (rand, 0, (gint32)seq);
+  bend (_i, d);
+  g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
+
+  slow_attention (&pass);
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
+  check_close (&out, want, 1e-6, "attention");
+  check_close (&lse, want + n_out, 1e-6, "attention lse");
+
+  /* The rounding of `out` is felt in the gradient. */
+  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
+  check_close (&dqkv, want_dqkv, is_bf16 ? 0x1p-7 : 5e-6, "attention_bwd");
+}
+END_TEST
+
+/* Longer than one piece of anything; forward only. */
+START_TEST (kernels_attention_long)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  static const gint64 windows[] = { 0, 0, 1, 50, 130 };
+  gint64 seq = 131, heads = 3, d = 37;
+  guint64 n_out = (guint64)(seq * heads * d), n_qkv = 5 * n_out / 3;
+  g_auto (Tensor) qkv = tensor_random (rand, format_of (_i), n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format_of (_i), n_out);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, (guint64)(seq * heads));
+  Pass pass = { { 1, seq, heads, 1, d },
+                { qkv.value },
+                NULL,
+                g_new (double, n_out + (guint64)(seq * heads)),
+                n_out };
+  g_autofree double *want = pass.out;
+
+  manner.value[PLAN_MANNER_WINDOW] = windows[_i];
+  bend (_i, d);
+  slow_attention (&pass);
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format_of (_i));
+  check_close (&out, want, 2e-6, "attention");
+  check_close (&lse, want + n_out, 1e-6, "attention lse");
+}
+END_TEST
+
+/* Gradients of q, k and v rows, by the formula. */
+static void
+slow_attention_bwd (const Pass *pass, const double *dout, double *dqkv)
+{
+  const gint64 seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3], d = pass->dims[4];
+  const gint64 width = (heads + 2 * kv) * d, rows = pass->dims[0] * seq;
+  const double *lse = pass->out + rows * heads * d;
+
+  memset (dqkv, 0, (gsize)(rows * width) * sizeof *dqkv);
+  for (gint64 row = 0; row < rows; row++)
+    for (gint64 h = 0; h < heads; h++)
+      {
+        const gint64 t = row % seq, key = (heads + h / (heads / kv)) * d;
+        const double *grad = dout + (row * heads + h) * d, *out = pass->out + (row * heads + h) * d;
+        const double *q = pass->in[0] + row * width + h * d;
+        double dot = 0;
+
+        for (gint64 i = 0; i < d; i++)
+          dot += grad[i] * out[i];
+        for (gint64 s = first_key (t); s <= t; s++)
+          {
+            const gint64 at = (row - t + s) * width + key;
+            const double *k = pass->in[0] + at, *v = k + kv * d;
+            double score = 0, dprob = 0;
+
+            for (gint64 i = 0; i < d; i++)
+              {
+                score += q[i] * k[i];
+                dprob += grad[i] * v[i];
+              }
+            const Score bent = score_of (score, d, t - s, h, heads);
+            const double prob = exp (bent.value - lse[(row / seq * heads + h) * seq + t]);
+            const double dscore = prob * (dprob - dot) * bent.slope;
+
+            for (gint64 i = 0; i < d; i++)
+              {
+                dqkv[row * width + h * d + i] += dscore * k[i];
+                dqkv[at + i] += dscore * q[i];
+                dqkv[at + kv * d + i] += prob * grad[i];
+              }
+          }
+      }
+}
+
+/* Sizes at which the matrix units of a processor are used where it has any, and one at which they
+ * are not: runs of 32, 64 and 128 queries. */
+START_TEST (kernels_attention_of_tiles)
+{
+  const gint64 sizes[][2] = { { 160, 64 }, { 256, 32 }, { 384, 64 }, { 170, 64 } };
+  const gint64 windows[] = { 0, 0, 0, 0, 70, 33, 192, 5 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 seq = sizes[_i % 4][0], d = sizes[_i % 4][1], batch = 2, kv = 1, heads = 2;
+  const guint64 rows = (guint64)(batch * seq), n_qkv = rows * (guint64)((heads + 2 * kv) * d);
+  const guint64 n_out = rows * (guint64)(heads * d), n_lse = rows * (guint64)heads;
+  const PlanDtype format = PLAN_DTYPE_BF16;
+  g_auto (Tensor) qkv = tensor_random (rand, format, n_qkv, 1);
+  g_auto (Tensor) out = tensor_blank (format, n_out), dqkv = tensor_blank (format, n_qkv);
+  g_auto (Tensor) dout = tensor_random (rand, format, n_out, 1);
+  g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, n_lse);
+  Pass pass
+      = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
+  g_autofree double *want = pass.out, *want_dqkv = g_new (double, n_qkv);
+
+  manner.value[PLAN_MANNER_WINDOW] = windows[_i / 2];
+  bend (_i, d);
+  slow_attention (&pass);
+  slow_attention_bwd (&pass, dout.value, want_dqkv);
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, &qkv), pass.dims, format);
+  check_close (&out, want, 0x1p-15, "attention of tiles");
+  check_close (&lse, want + n_out, 2e-6, "attention of tiles: lse");
+  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&dqkv, &dout, &out, &lse, &qkv), pass.dims, format);
+  check_close (&dqkv, want_dqkv, 0x1p-9, "attention_bwd of tiles");
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("kernels-attention");
+  TCase *tcase = tcase_create ("cpu");
+  SRunner *runner;
+  int failed;
+
+  exec_gemm_open ();
+  tcase_set_timeout (tcase, 60);
+  tcase_add_loop_test (tcase, kernels_attention, 0, 24);
+  tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 16);
+  tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
+  suite_add_tcase (suite, tcase);
+  runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
