@@ -567,7 +567,9 @@ exec_cpu_rope (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 rows = (guint64)dims[PLAN_DIM_ROPE_rows], seq = (guint64)dims[PLAN_DIM_ROPE_seq],
-          dim = (guint64)dims[PLAN_DIM_ROPE_head_dim], half = dim / 2;
+          dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
+  const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
+  const guint64 turned = said > 0 ? said : dim, half = turned / 2;
   guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
           width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
   double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
@@ -579,7 +581,8 @@ exec_cpu_rope (const ExecArgs *args)
       guint64 count = MIN (PAIRS, half - from);
 
       for (guint64 i = 0; i < count; i++)
-        frequency[i] = direction * plan_rope_frequency (&args->constants->rope, from + i, dim, seq);
+        frequency[i]
+            = direction * plan_rope_frequency (&args->constants->rope, from + i, turned, seq);
       for (guint64 row = 0; row < rows; row++)
         {
           for (guint64 i = 0; i < count; i++)

@@ -25,6 +25,7 @@
 typedef struct
 {
   const ExecWeights *weights;
+  const PlanModel *model;
   const GArray *names; /* ExecWeightName */
   PlanDtype dtype;
   guint64 shard_bytes;
@@ -136,6 +137,21 @@ put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
   return exec_writer_put (writer, narrow, plan_dtype_bytes (self->dtype, n), error);
 }
 
+/* Heads in the order in which the file has them. */
+static gboolean
+put_mixed (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+{
+  const guint64 size = (guint64)self->model->head_dim * name->cols;
+  g_autofree float *values = g_new (float, size);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, size));
+  for (guint64 place = 0; place < name->rows / (guint64)self->model->head_dim; place++)
+    if (!exec_weights_read (self->weights, name->role, name->layer,
+                            exec_weight_head (self->model, place) * size, size, values, error)
+        || !put_values (self, writer, name, values, size, narrow, error))
+      return FALSE;
+  return TRUE;
+}
+
 /* The columns of a matrix one after the other. */
 static gboolean
 put_turned (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
@@ -163,6 +179,8 @@ put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
   const guint64 all = name->rows * name->cols, block = MIN (all, BLOCK);
   if (name->is_turned)
     return put_turned (self, writer, name, error);
+  if (name->is_mixed)
+    return put_mixed (self, writer, name, error);
   g_autofree float *values = g_new (float, block);
   g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, block));
   for (guint64 at = 0, n; at < all; at += n)
@@ -263,10 +281,11 @@ exec_export_hf (const ExecWeights *weights, const PlanModel *model, PlanDtype dt
   PlanArchitecture architecture;
   g_autofree char *config = plan_model_print_config (model, dtype, &architecture, error);
   g_autoptr (GArray) names
-      = config ? exec_weight_names (model, architecture == PLAN_ARCHITECTURE_GPT2, error) : NULL;
+      = config ? exec_weight_names (model, exec_naming_of (architecture), error) : NULL;
   if (!names || !exec_export_check (folder, error))
     return FALSE;
   Export self = { .weights = weights,
+                  .model = model,
                   .names = names,
                   .dtype = dtype,
                   .shard_bytes = shard_bytes,

@@ -9,48 +9,185 @@
 
 #define MAX_PARTS 3
 
-/* X (ROLE, parts, one below the other, of llama's kind; the part of gpt2's kind; whether that is
- * the other way round). %d is the layer. */
-#define LLAMA "model.layers.%d."
-#define GPT2 EXEC_WEIGHT_PREFIX
-#define NAME_LIST(X) \
-  X (EMBEDDING, "model.embed_tokens.weight", GPT2 "wte.weight", FALSE) \
-  X (POSITIONS, "", GPT2 "wpe.weight", FALSE) \
-  X (ATTENTION_NORM, LLAMA "input_layernorm.weight", GPT2 "h.%d.ln_1.weight", FALSE) \
-  X (ATTENTION_NORM_BIAS, LLAMA "input_layernorm.bias", GPT2 "h.%d.ln_1.bias", FALSE) \
-  X (QKV, \
-     LLAMA "self_attn.q_proj.weight " LLAMA "self_attn.k_proj.weight " LLAMA \
-           "self_attn.v_proj.weight", \
-     GPT2 "h.%d.attn.c_attn.weight", TRUE) \
-  X (QKV_BIAS, \
-     LLAMA "self_attn.q_proj.bias " LLAMA "self_attn.k_proj.bias " LLAMA "self_attn.v_proj.bias", \
-     GPT2 "h.%d.attn.c_attn.bias", FALSE) \
-  X (Q_NORM, LLAMA "self_attn.q_norm.weight", "", FALSE) \
-  X (K_NORM, LLAMA "self_attn.k_norm.weight", "", FALSE) \
-  X (PROJ, LLAMA "self_attn.o_proj.weight", GPT2 "h.%d.attn.c_proj.weight", TRUE) \
-  X (PROJ_BIAS, LLAMA "self_attn.o_proj.bias", GPT2 "h.%d.attn.c_proj.bias", FALSE) \
-  X (MLP_NORM, LLAMA "post_attention_layernorm.weight", GPT2 "h.%d.ln_2.weight", FALSE) \
-  X (MLP_NORM_BIAS, LLAMA "post_attention_layernorm.bias", GPT2 "h.%d.ln_2.bias", FALSE) \
-  X (GATE_UP, LLAMA "mlp.gate_proj.weight " LLAMA "mlp.up_proj.weight", \
-     GPT2 "h.%d.mlp.c_fc.weight", TRUE) \
-  X (GATE_UP_BIAS, LLAMA "mlp.gate_proj.bias " LLAMA "mlp.up_proj.bias", \
-     GPT2 "h.%d.mlp.c_fc.bias", FALSE) \
-  X (DOWN, LLAMA "mlp.down_proj.weight", GPT2 "h.%d.mlp.c_proj.weight", TRUE) \
-  X (DOWN_BIAS, LLAMA "mlp.down_proj.bias", GPT2 "h.%d.mlp.c_proj.bias", FALSE) \
-  X (FINAL_NORM, "model.norm.weight", GPT2 "ln_f.weight", FALSE) \
-  X (FINAL_NORM_BIAS, "model.norm.bias", GPT2 "ln_f.bias", FALSE) \
-  X (OUTPUT, "lm_head.weight", "lm_head.weight", FALSE)
+/* Behind the name of the inner model, or where it begins with a slash by itself. Parts of one lie
+ * one below the other; %d is the layer. */
+typedef struct
+{
+  PlanTensorRole role;
+  const char *name;
+} Name;
+
+static const Name llama[] = {
+  { PLAN_TENSOR_EMBEDDING, "embed_tokens.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM, "layers.%d.input_layernorm.weight" },
+  { PLAN_TENSOR_QKV, "layers.%d.self_attn.q_proj.weight layers.%d.self_attn.k_proj.weight "
+                     "layers.%d.self_attn.v_proj.weight" },
+  { PLAN_TENSOR_QKV_BIAS, "layers.%d.self_attn.q_proj.bias layers.%d.self_attn.k_proj.bias "
+                          "layers.%d.self_attn.v_proj.bias" },
+  { PLAN_TENSOR_Q_NORM, "layers.%d.self_attn.q_norm.weight" },
+  { PLAN_TENSOR_K_NORM, "layers.%d.self_attn.k_norm.weight" },
+  { PLAN_TENSOR_PROJ, "layers.%d.self_attn.o_proj.weight" },
+  { PLAN_TENSOR_PROJ_BIAS, "layers.%d.self_attn.o_proj.bias" },
+  { PLAN_TENSOR_MLP_NORM, "layers.%d.post_attention_layernorm.weight" },
+  { PLAN_TENSOR_GATE_UP, "layers.%d.mlp.gate_proj.weight layers.%d.mlp.up_proj.weight" },
+  { PLAN_TENSOR_GATE_UP_BIAS, "layers.%d.mlp.gate_proj.bias layers.%d.mlp.up_proj.bias" },
+  { PLAN_TENSOR_DOWN, "layers.%d.mlp.down_proj.weight" },
+  { PLAN_TENSOR_DOWN_BIAS, "layers.%d.mlp.down_proj.bias" },
+  { PLAN_TENSOR_FINAL_NORM, "norm.weight" },
+  { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+/* Where they differ from llama's. */
+static const Name gemma2[] = {
+  { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
+  { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
+  { PLAN_TENSOR_MLP_POST_NORM, "layers.%d.post_feedforward_layernorm.weight" },
+};
+
+static const Name phi3[] = {
+  { PLAN_TENSOR_QKV, "layers.%d.self_attn.qkv_proj.weight" },
+  { PLAN_TENSOR_GATE_UP, "layers.%d.mlp.gate_up_proj.weight" },
+};
+
+static const Name gpt2[] = {
+  { PLAN_TENSOR_EMBEDDING, "wte.weight" },
+  { PLAN_TENSOR_POSITIONS, "wpe.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM, "h.%d.ln_1.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM_BIAS, "h.%d.ln_1.bias" },
+  { PLAN_TENSOR_QKV, "h.%d.attn.c_attn.weight" },
+  { PLAN_TENSOR_QKV_BIAS, "h.%d.attn.c_attn.bias" },
+  { PLAN_TENSOR_PROJ, "h.%d.attn.c_proj.weight" },
+  { PLAN_TENSOR_PROJ_BIAS, "h.%d.attn.c_proj.bias" },
+  { PLAN_TENSOR_MLP_NORM, "h.%d.ln_2.weight" },
+  { PLAN_TENSOR_MLP_NORM_BIAS, "h.%d.ln_2.bias" },
+  { PLAN_TENSOR_GATE_UP, "h.%d.mlp.c_fc.weight" },
+  { PLAN_TENSOR_GATE_UP_BIAS, "h.%d.mlp.c_fc.bias" },
+  { PLAN_TENSOR_DOWN, "h.%d.mlp.c_proj.weight" },
+  { PLAN_TENSOR_DOWN_BIAS, "h.%d.mlp.c_proj.bias" },
+  { PLAN_TENSOR_FINAL_NORM, "ln_f.weight" },
+  { PLAN_TENSOR_FINAL_NORM_BIAS, "ln_f.bias" },
+  { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+static const Name gpt_neox[] = {
+  { PLAN_TENSOR_EMBEDDING, "embed_in.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM, "layers.%d.input_layernorm.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM_BIAS, "layers.%d.input_layernorm.bias" },
+  { PLAN_TENSOR_QKV, "layers.%d.attention.query_key_value.weight" },
+  { PLAN_TENSOR_QKV_BIAS, "layers.%d.attention.query_key_value.bias" },
+  { PLAN_TENSOR_PROJ, "layers.%d.attention.dense.weight" },
+  { PLAN_TENSOR_PROJ_BIAS, "layers.%d.attention.dense.bias" },
+  { PLAN_TENSOR_MLP_NORM, "layers.%d.post_attention_layernorm.weight" },
+  { PLAN_TENSOR_MLP_NORM_BIAS, "layers.%d.post_attention_layernorm.bias" },
+  { PLAN_TENSOR_GATE_UP, "layers.%d.mlp.dense_h_to_4h.weight" },
+  { PLAN_TENSOR_GATE_UP_BIAS, "layers.%d.mlp.dense_h_to_4h.bias" },
+  { PLAN_TENSOR_DOWN, "layers.%d.mlp.dense_4h_to_h.weight" },
+  { PLAN_TENSOR_DOWN_BIAS, "layers.%d.mlp.dense_4h_to_h.bias" },
+  { PLAN_TENSOR_FINAL_NORM, "final_layer_norm.weight" },
+  { PLAN_TENSOR_FINAL_NORM_BIAS, "final_layer_norm.bias" },
+  { PLAN_TENSOR_OUTPUT, "/embed_out.weight" },
+};
+
+/* Biases, which files of its time had, transformers does not read. */
+static const Name mpt[] = {
+  { PLAN_TENSOR_EMBEDDING, "wte.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM, "blocks.%d.norm_1.weight" },
+  { PLAN_TENSOR_QKV, "blocks.%d.attn.Wqkv.weight" },
+  { PLAN_TENSOR_PROJ, "blocks.%d.attn.out_proj.weight" },
+  { PLAN_TENSOR_MLP_NORM, "blocks.%d.norm_2.weight" },
+  { PLAN_TENSOR_GATE_UP, "blocks.%d.ffn.up_proj.weight" },
+  { PLAN_TENSOR_DOWN, "blocks.%d.ffn.down_proj.weight" },
+  { PLAN_TENSOR_FINAL_NORM, "norm_f.weight" },
+  { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+#define LIST(names) names, G_N_ELEMENTS (names)
+static const struct
+{
+  const Name *own;
+  guint n;
+  gboolean differs; /* from llama's, whose names the others are */
+  gboolean turns, mixes;
+} lists[EXEC_N_NAMINGS] = {
+  [EXEC_NAMING_GPT2] = { LIST (gpt2), .turns = TRUE },
+  [EXEC_NAMING_GEMMA2] = { LIST (gemma2), .differs = TRUE },
+  [EXEC_NAMING_PHI3] = { LIST (phi3), .differs = TRUE },
+  [EXEC_NAMING_GPT_NEOX] = { LIST (gpt_neox), .mixes = TRUE },
+  [EXEC_NAMING_MPT] = { LIST (mpt) },
+  [EXEC_NAMING_LLAMA] = { LIST (llama) },
+};
 
 static const struct
 {
-  PlanTensorRole role;
-  const char *llama, *gpt2;
-  gboolean turns;
-} names[] = {
-#define X(id, llama, gpt2, turns) { PLAN_TENSOR_##id, llama, gpt2, turns },
-  NAME_LIST (X)
+  const char *family, *prefix, *mark;
+} namings[] = {
+#define X(id, family, prefix, mark) { family, prefix, prefix mark },
+  EXEC_NAMING_LIST (X)
 #undef X
 };
+
+const char *
+exec_naming_prefix (ExecNaming naming)
+{
+  return namings[naming].prefix;
+}
+
+ExecNaming
+exec_naming_find (gboolean (*has) (const char *name, gpointer data), gpointer data)
+{
+  ExecNaming naming = 0;
+  while (naming + 1 < EXEC_N_NAMINGS && !has (namings[naming].mark, data)
+         && !has (namings[naming].mark + strlen (namings[naming].prefix), data))
+    naming++;
+  return naming;
+}
+
+ExecNaming
+exec_naming_of (PlanArchitecture architecture)
+{
+  switch (architecture)
+    {
+    case PLAN_ARCHITECTURE_GPT2:
+      return EXEC_NAMING_GPT2;
+    case PLAN_ARCHITECTURE_GEMMA2:
+      return EXEC_NAMING_GEMMA2;
+    case PLAN_ARCHITECTURE_PHI3:
+      return EXEC_NAMING_PHI3;
+    case PLAN_ARCHITECTURE_GPT_NEOX:
+      return EXEC_NAMING_GPT_NEOX;
+    case PLAN_ARCHITECTURE_MPT:
+      return EXEC_NAMING_MPT;
+    case PLAN_ARCHITECTURE_LLAMA:
+    case PLAN_ARCHITECTURE_MISTRAL:
+    case PLAN_ARCHITECTURE_QWEN2:
+    case PLAN_ARCHITECTURE_QWEN3:
+    case PLAN_ARCHITECTURE_GEMMA:
+      return EXEC_NAMING_LLAMA;
+    case PLAN_N_ARCHITECTURES:
+      break;
+    }
+  g_return_val_if_reached (EXEC_NAMING_LLAMA);
+}
+
+guint64
+exec_weight_head (const PlanModel *model, guint64 place)
+{
+  const guint64 heads = (guint64)model->heads, kv_heads = (guint64)model->kv_heads;
+  const guint64 group = heads / kv_heads, key = place / (group + 2), within = place % (group + 2);
+  return within < group    ? key * group + within
+         : within == group ? heads + key
+                           : heads + kv_heads + key;
+}
+
+/* "" where a parameter has no name. */
+static const char *
+name_of (ExecNaming naming, PlanTensorRole role)
+{
+  for (guint i = 0; i < lists[naming].n; i++)
+    if (lists[naming].own[i].role == role)
+      return lists[naming].own[i].name;
+  return lists[naming].differs ? name_of (EXEC_NAMING_LLAMA, role) : "";
+}
 
 static void
 clear_name (gpointer data)
@@ -60,37 +197,51 @@ clear_name (gpointer data)
 
 /* Rows of a part of a parameter of so many: queries, keys and values differ, the rest is even. */
 static guint64
-rows_of (const PlanModel *model, const PlanTensor *tensor, guint part, guint n_parts)
+rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, guint part,
+         guint n_parts)
 {
+  const gboolean is_up
+      = tensor->role == PLAN_TENSOR_GATE_UP || tensor->role == PLAN_TENSOR_GATE_UP_BIAS;
   const gboolean is_qkv = tensor->role == PLAN_TENSOR_QKV || tensor->role == PLAN_TENSOR_QKV_BIAS;
   const gint64 heads = part == 0 ? model->heads : model->kv_heads;
   if (is_qkv && n_parts > 1)
     return (guint64)(heads * model->head_dim);
-  return tensor->role == PLAN_TENSOR_GATE_UP || tensor->role == PLAN_TENSOR_GATE_UP_BIAS
-             ? (guint64)model->ffn
-             : tensor->rows;
+  return is_up && naming != EXEC_NAMING_PHI3 ? (guint64)model->ffn : tensor->rows;
+}
+
+/* Whether matrices of a kind lie the other way round where a list says so. */
+static gboolean
+is_product (PlanTensorKind kind)
+{
+  return kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
 static gboolean
-add (GArray *list, const PlanModel *model, guint at, gboolean is_gpt2, gint64 layer, GError **error)
+add (GArray *list, const PlanModel *model, PlanTensorRole role, ExecNaming naming, gint64 layer,
+     GError **error)
 {
-  const PlanTensor tensor = plan_model_tensor (model, names[at].role, model->vocab);
-  g_auto (GStrv) parts = g_strsplit (is_gpt2 ? names[at].gpt2 : names[at].llama, " ", MAX_PARTS);
+  const PlanTensor tensor = plan_model_tensor (model, role, model->vocab);
+  g_auto (GStrv) parts = g_strsplit (name_of (naming, role), " ", MAX_PARTS);
   g_autofree char *number = g_strdup_printf ("%" G_GINT64_FORMAT, layer);
+  const gboolean is_qkv = role == PLAN_TENSOR_QKV || role == PLAN_TENSOR_QKV_BIAS;
   const guint n = g_strv_length (parts);
   guint64 row = 0;
   for (guint i = 0; i < n; i++)
     {
-      g_auto (GStrv) pieces = g_strsplit (parts[i], "%d", 2);
-      const ExecWeightName name = { .name = g_strjoinv (number, pieces),
-                                    .role = tensor.role,
-                                    .layer = layer,
-                                    .first_row = row,
-                                    .rows = rows_of (model, &tensor, i, n),
-                                    .cols = tensor.cols,
-                                    .is_vector = tensor.kind == PLAN_TENSOR_KIND_GAIN
-                                                 || tensor.kind == PLAN_TENSOR_KIND_BIAS,
-                                    .is_turned = is_gpt2 && names[at].turns };
+      const gboolean is_outside = *parts[i] == '/';
+      g_auto (GStrv) pieces = g_strsplit (parts[i] + is_outside, "%d", 2);
+      g_autofree char *inner = g_strjoinv (number, pieces);
+      const ExecWeightName name
+          = { .name = g_strconcat (is_outside ? "" : namings[naming].prefix, inner, NULL),
+              .role = role,
+              .layer = layer,
+              .first_row = row,
+              .rows = rows_of (model, &tensor, naming, i, n),
+              .cols = tensor.cols,
+              .is_vector
+              = tensor.kind == PLAN_TENSOR_KIND_GAIN || tensor.kind == PLAN_TENSOR_KIND_BIAS,
+              .is_turned = lists[naming].turns && is_product (tensor.kind),
+              .is_mixed = lists[naming].mixes && is_qkv };
       row += name.rows;
       g_array_append_val (list, name);
     }
@@ -100,30 +251,53 @@ add (GArray *list, const PlanModel *model, guint at, gboolean is_gpt2, gint64 la
       error, PLAN_ERROR, PLAN_ERROR_INVALID,
       "model: weights of Hugging Face that are named as %s's have no %s of %" G_GUINT64_FORMAT
       " rows, which this model has",
-      is_gpt2 ? "gpt2" : "llama", tensor.name, tensor.rows);
+      namings[naming].family, tensor.name, tensor.rows);
   return FALSE;
 }
 
+/* The order of a file: what stands before the layers, these, what stands behind. */
+static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
+                                         PLAN_TENSOR_ATTENTION_NORM_BIAS,
+                                         PLAN_TENSOR_QKV,
+                                         PLAN_TENSOR_QKV_BIAS,
+                                         PLAN_TENSOR_Q_NORM,
+                                         PLAN_TENSOR_K_NORM,
+                                         PLAN_TENSOR_PROJ,
+                                         PLAN_TENSOR_PROJ_BIAS,
+                                         PLAN_TENSOR_ATTENTION_POST_NORM,
+                                         PLAN_TENSOR_MLP_NORM,
+                                         PLAN_TENSOR_MLP_NORM_BIAS,
+                                         PLAN_TENSOR_GATE_UP,
+                                         PLAN_TENSOR_GATE_UP_BIAS,
+                                         PLAN_TENSOR_DOWN,
+                                         PLAN_TENSOR_DOWN_BIAS,
+                                         PLAN_TENSOR_MLP_POST_NORM };
+static const PlanTensorRole behind[]
+    = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+
 static gboolean
-is_in_layers (guint at)
+add_all (GArray *list, const PlanModel *model, const PlanTensorRole *roles, guint n,
+         ExecNaming naming, gint64 layer, GError **error)
 {
-  return strstr (names[at].llama, "%d") != NULL;
+  for (guint i = 0; i < n; i++)
+    if (plan_model_tensor (model, roles[i], model->vocab).rows > 0
+        && !add (list, model, roles[i], naming, layer, error))
+      return FALSE;
+  return TRUE;
 }
 
 GArray *
-exec_weight_names (const PlanModel *model, gboolean is_gpt2, GError **error)
+exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error)
 {
   g_autoptr (GArray) list = g_array_new (FALSE, FALSE, sizeof (ExecWeightName));
   g_array_set_clear_func (list, clear_name);
-  for (guint at = 0, next; at < G_N_ELEMENTS (names); at = next)
-    {
-      for (next = at + 1; is_in_layers (at) && next < G_N_ELEMENTS (names) && is_in_layers (next);)
-        next++;
-      for (gint64 layer = 0; layer < (is_in_layers (at) ? model->layers : 1); layer++)
-        for (guint i = at; i < next; i++)
-          if (plan_model_tensor (model, names[i].role, model->vocab).rows > 0
-              && !add (list, model, i, is_gpt2, layer, error))
-            return NULL;
-    }
-  return g_steal_pointer (&list);
+  if (!add_all (list, model, before, G_N_ELEMENTS (before), naming, 0, error))
+    return NULL;
+  for (gint64 layer = 0; layer < model->layers; layer++)
+    if (!add_all (list, model, within, G_N_ELEMENTS (within), naming, layer, error))
+      return NULL;
+  return add_all (list, model, behind, G_N_ELEMENTS (behind), naming, 0, error)
+             ? g_steal_pointer (&list)
+             : NULL;
 }

@@ -1,13 +1,28 @@
-/* What Hugging Face transformers calls the parts of our parameters, and how it lays them out:
- * modeling_llama.py, which mistral, qwen2 and qwen3 follow, and modeling_gpt2.py, whose Conv1D
- * keeps matrices the other way round. Reading and writing go by the same list. */
+/* What Hugging Face transformers calls the parts of our parameters, and how it lays them out: one
+ * way for each of its modeling_*.py that differ. Reading and writing go by the same lists. */
 #pragma once
+#include "planner/model/model-config-write.h"
 #include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What the names of gpt2's inner model begin with, or not. */
-#define EXEC_WEIGHT_PREFIX "transformer."
+/* Ways of naming. X (ID, "of whom", "what names of its inner model begin with, or not", "a tensor
+ * that no way before it has") */
+#define EXEC_NAMING_LIST(X) \
+  X (GPT2, "gpt2", "transformer.", "h.0.attn.c_attn.weight") \
+  X (GEMMA2, "gemma2", "model.", "layers.0.pre_feedforward_layernorm.weight") \
+  X (PHI3, "phi3", "model.", "layers.0.self_attn.qkv_proj.weight") \
+  X (GPT_NEOX, "gpt_neox", "gpt_neox.", "embed_in.weight") \
+  X (MPT, "mpt", "transformer.", "blocks.0.attn.Wqkv.weight") \
+  X (LLAMA, "llama", "model.", "embed_tokens.weight")
+
+typedef enum
+{
+#define X(id, ...) EXEC_NAMING_##id,
+  EXEC_NAMING_LIST (X)
+#undef X
+      EXEC_N_NAMINGS
+} ExecNaming;
 
 /* A tensor in a file: rows of one parameter that lie together. */
 typedef struct
@@ -18,10 +33,23 @@ typedef struct
   guint64 first_row, rows, cols; /* in the parameter */
   gboolean is_vector;            /* [rows] in the file */
   gboolean is_turned;            /* [cols, rows] in the file */
+  gboolean is_mixed;             /* see exec_weight_head */
 } ExecWeightName;
+
+/* That of files of an architecture, and of files in which `has` finds names; the last one where
+ * none is told by them. */
+ExecNaming exec_naming_of (PlanArchitecture architecture);
+ExecNaming exec_naming_find (gboolean (*has) (const char *name, gpointer data), gpointer data);
+
+/* What names of the inner model begin with, or not. */
+const char *exec_naming_prefix (ExecNaming naming);
 
 /* All of a model's, in the order of a file; INVALID where a parameter has no name. The caller
  * unrefs. */
-GArray *exec_weight_names (const PlanModel *model, gboolean is_gpt2, GError **error);
+GArray *exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error);
+
+/* Which head a mixed tensor has at that place. Ours are all queries, all keys, all values; there
+ * each key head stands behind the queries that share it, and before its value. */
+guint64 exec_weight_head (const PlanModel *model, guint64 place);
 
 G_END_DECLS

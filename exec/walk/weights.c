@@ -27,6 +27,7 @@ typedef struct
   Part part[MAX_PARTS];
   guint64 cols;
   gboolean is_turned; /* [cols, rows] in the file */
+  guint64 *heads;     /* where a mixed one has each head of ours; NULL: they lie as here */
 } Parameter;
 
 struct _ExecWeights
@@ -35,8 +36,10 @@ struct _ExecWeights
   const PlanModel *model;
   char *folder;
   GPtrArray *files;
-  GHashTable *where;     /* tensor's name -> ExecTensorFile */
-  GHashTable *read;      /* names of those that are a parameter's */
+  GHashTable *where; /* tensor's name -> ExecTensorFile */
+  GHashTable *read;  /* names of those that are a parameter's */
+  ExecNaming naming;
+  guint64 *heads;        /* as in Parameter */
   Parameter *parameters; /* by role, then layer */
 };
 
@@ -50,6 +53,7 @@ exec_weights_free (ExecWeights *self)
   g_clear_pointer (&self->read, g_hash_table_unref);
   g_clear_pointer (&self->files, g_ptr_array_unref);
   g_free (self->parameters);
+  g_free (self->heads);
   g_free (self->folder);
   g_free (self);
 }
@@ -106,12 +110,19 @@ add_files (ExecWeights *self, GError **error)
   return FALSE;
 }
 
-/* Tensors of gpt2 are named with and without what its inner model is called. */
+static gboolean
+has_name (const char *name, gpointer data)
+{
+  const ExecWeights *self = data;
+  return g_hash_table_contains (self->where, name);
+}
+
+/* Tensors are named with and without what the inner model is called. */
 static const ExecTensorFile *
 find (const ExecWeights *self, const char *name, const PlanSafetensor **out_tensor)
 {
-  const char *inner
-      = g_str_has_prefix (name, EXEC_WEIGHT_PREFIX) ? name + strlen (EXEC_WEIGHT_PREFIX) : name;
+  const char *prefix = exec_naming_prefix (self->naming);
+  const char *inner = g_str_has_prefix (name, prefix) ? name + strlen (prefix) : name;
   const char *found = g_hash_table_contains (self->where, name) ? name : inner;
   const ExecTensorFile *file = g_hash_table_lookup (self->where, found);
   if (file)
@@ -172,28 +183,32 @@ add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
   parameter->part[parameter->n++] = (Part){ file, tensor, wanted->rows };
   parameter->cols = wanted->cols;
   parameter->is_turned = wanted->is_turned;
+  parameter->heads = wanted->is_mixed ? self->heads : NULL;
   return check_tensor (file, tensor, wanted, error);
 }
 
 static gboolean
 add_parameters (ExecWeights *self, GError **error)
 {
-  const PlanSafetensor *tensor;
-  const gboolean is_gpt2 = find (self, EXEC_WEIGHT_PREFIX "wte.weight", &tensor) != NULL;
-  g_autoptr (GArray) names = exec_weight_names (self->model, is_gpt2, error);
+  const guint64 heads = (guint64)(self->model->heads + 2 * self->model->kv_heads);
+  self->naming = exec_naming_find (has_name, self);
+  self->heads = g_new (guint64, heads);
+  for (guint64 place = 0; place < heads; place++)
+    self->heads[exec_weight_head (self->model, place)] = place;
+  g_autoptr (GArray) names = exec_weight_names (self->model, self->naming, error);
   for (guint i = 0; names && i < names->len; i++)
     if (!add_part (self, &g_array_index (names, ExecWeightName, i), error))
       return FALSE;
   return names != NULL;
 }
 
-/* Tensors that say nothing a model here has not, by the end of their names: gpt2's triangular mask,
+/* Tensors that say nothing a model here has not, by the end of their names: triangular masks,
  * frequencies of rotary positions, and a tied output layer's copy of the embedding. */
 static gboolean
 is_known_to_be_spare (const PlanModel *model, const char *name)
 {
-  static const char *const buffers[]
-      = { ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq" };
+  static const char *const buffers[] = { ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
+                                         ".attention.bias", ".attention.masked_bias" };
   for (guint i = 0; i < G_N_ELEMENTS (buffers); i++)
     if (g_str_has_suffix (name, buffers[i]))
       return TRUE;
@@ -285,12 +300,27 @@ exec_weights_open (const char *folder, const PlanModel *model, GError **error)
   return self;
 }
 
+/* As much of a run of elements as one head holds, which lies elsewhere in the file. */
+static guint64
+read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count, float *out)
+{
+  const guint64 size = dim * parameter->cols, at = first % size;
+  const Part *part = &parameter->part[0];
+  count = MIN (count, size - at);
+  exec_tensor_file_read (part->file, part->tensor, parameter->heads[first / size] * size + at, 1,
+                         count, out);
+  return count;
+}
+
 /* As much of a run of elements as one part and one row hold; returns how many. */
 static guint64
-read_run (const Parameter *parameter, guint64 first, guint64 count, float *out)
+read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, guint64 count,
+          float *out)
 {
   guint64 row = first / parameter->cols;
   const guint64 col = first % parameter->cols;
+  if (parameter->heads)
+    return read_head (parameter, (guint64)self->model->head_dim, first, count, out);
   for (guint i = 0; i < parameter->n; i++)
     {
       const Part *part = &parameter->part[i];
@@ -335,6 +365,6 @@ exec_weights_read (const ExecWeights *self, PlanTensorRole role, gint64 layer, g
     return read_checkpoint (self, role, layer, first, count, out, error);
   const Parameter *parameter = &self->parameters[role * self->model->layers + layer];
   for (guint64 done = 0; done < count;)
-    done += read_run (parameter, first + done, count - done, out + done);
+    done += read_run (self, parameter, first + done, count - done, out + done);
   return TRUE;
 }

@@ -126,6 +126,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,
             [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
+            [PLAN_MANNER_TURNED] = m->rope_fraction < 1 ? (double)plan_model_turned (m) : 0,
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0 } };
   PlanManner manner = { 0 };
   gboolean is_said = FALSE;

@@ -18,21 +18,23 @@ static const struct
 #define ANY(why, key) { key, "", why }
 #define ONLY(key, value) { key, value, "anything else is not modelled" }
 #define NAMES "says what the file is"
-  ANY (NAMES, "_name_or_path"), ANY (NAMES, "architectures"), ANY (NAMES, "auto_map"), ANY (NAMES, "name"),
+  ANY (NAMES, "_name_or_path"), ANY (NAMES, "architectures"), ANY (NAMES, "auto_map"), ANY (NAMES, "model_type"),
+  ANY (NAMES, "name"),
   ANY (NAMES, "transformers_version"),
 #define TOKENS "of the tokenizer, or of generating text"
   ANY (TOKENS, "bos_token_id"), ANY (TOKENS, "cache_implementation"), ANY (TOKENS, "eos_token_id"),
   ANY (TOKENS, "max_length"), ANY (TOKENS, "pad_token_id"), ANY (TOKENS, "task_specific_params"),
   ANY (TOKENS, "tokenizer_class"), ANY (TOKENS, "tokenizer_name"), ANY (TOKENS, "use_cache"),
 #define HEADS "of other heads than that of a language model"
-  ANY (HEADS, "classifier_dropout"), ANY (HEADS, "id2label"), ANY (HEADS, "label2id"),
+  ANY (HEADS, "classifier_dropout"), ANY (HEADS, "id2label"), ANY (HEADS, "is_decoder"), ANY (HEADS, "label2id"),
+  ANY (HEADS, "problem_type"),
   ANY (HEADS, "summary_activation"), ANY (HEADS, "summary_first_dropout"), ANY (HEADS, "summary_proj_to_labels"),
   ANY (HEADS, "summary_type"), ANY (HEADS, "summary_use_proj"),
 #define START "of initial weights, which this program draws by its own rule"
   ANY (START, "init_config"), ANY (START, "init_device"), ANY (START, "initializer_range"),
 #define FORMAT "a number format, or a way of computing the same: the plan has its own"
   ANY (FORMAT, "_attn_implementation"), ANY (FORMAT, "_attn_implementation_autoset"), ANY (FORMAT, "dtype"),
-  ANY (FORMAT, "ep_size"), ANY (FORMAT, "gradient_checkpointing"), ANY (FORMAT, "pretraining_tp"),
+  ANY (FORMAT, "chunk_size_feed_forward"), ANY (FORMAT, "ep_size"), ANY (FORMAT, "gradient_checkpointing"), ANY (FORMAT, "pretraining_tp"),
   ANY (FORMAT, "reorder_and_upcast_attn"), ANY (FORMAT, "torch_dtype"), ANY (FORMAT, "verbose"),
 #define DROPOUT "a probability of dropout: the plan's hidden_dropout and attention_dropout decide"
   ANY (DROPOUT, "attention_dropout"), ANY (DROPOUT, "attn_pdrop"), ANY (DROPOUT, "embd_pdrop"),
@@ -49,7 +51,7 @@ static const struct
 #define OLDER "an older name of a key that counts"
   ANY (OLDER, "hidden_act"), ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
   ONLY ("add_cross_attention", "false"), ONLY ("attention_bias", "false"), ONLY ("embedding_fraction", "1"),
-  ONLY ("full_attn_mod", "1"), ONLY ("interpolate_factor", "1"), ONLY ("is_decoder", "true"),
+  ONLY ("full_attn_mod", "1"), ONLY ("interpolate_factor", "1"),
   ONLY ("is_encoder_decoder", "false"), ONLY ("layer_types", "full_attention"), ONLY ("lm_head_bias", "false"),
   ONLY ("mlp_bias", "false"), ONLY ("norm_type", "layernorm|low_precision_layernorm"),
   ONLY ("partial_rotary_factor", "1"), ONLY ("qkv_bias", "false"), ONLY ("rope_interleaved", "false"),

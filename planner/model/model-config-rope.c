@@ -183,12 +183,12 @@ plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
 }
 
 void
-plan_model_put_rope (GPtrArray *members, const PlanModel *self)
+plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta)
 {
   const PlanRope *const rope = &self->rope;
   const gboolean is_llama = rope->scaling == PLAN_ROPE_SCALING_LLAMA3;
   const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
-  plan_model_put_real (members, "rope_theta", rope->theta);
+  plan_model_put_real (members, theta, rope->theta);
   if (rope->scaling == PLAN_ROPE_SCALING_NONE)
     return;
   g_autoptr (GPtrArray) inner = g_ptr_array_new_with_free_func (g_free);

@@ -7,6 +7,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
+#include "planner/model/layer-kinds.h"
 #include "planner/model/model-private.h"
 
 #include <string.h>
@@ -69,7 +70,23 @@ put_window (GPtrArray *members, const PlanModel *self)
     plan_model_put_text (members, "sliding_window", "null");
 }
 
-/* Qwen's, and a word for each layer where they alternate. */
+/* A word for each layer. */
+static void
+put_layer_types (GPtrArray *members, const PlanModel *self)
+{
+  g_autoptr (GString) types = g_string_new ("[");
+  for (gint64 i = 0; i < self->layers; i++)
+    {
+      const gboolean slides
+          = self->window > 0 && plan_model_layer_kind (self, i, G_MAXINT64) & PLAN_LAYER_WINDOWED;
+      g_string_append_printf (types, "%s\"%s_attention\"", i ? ", " : "",
+                              slides ? "sliding" : "full");
+    }
+  g_string_append_c (types, ']');
+  plan_model_put_text (members, "layer_types", types->str);
+}
+
+/* Qwen's, and the words where they alternate. */
 static void
 put_late_window (GPtrArray *members, const PlanModel *self)
 {
@@ -77,18 +94,51 @@ put_late_window (GPtrArray *members, const PlanModel *self)
   put_window (members, self);
   plan_model_put_int (members, "max_window_layers",
                       self->window > 0 ? self->window_from : self->layers);
-  if (self->window == 0 || self->window_every == 1)
-    return;
-  g_autoptr (GString) types = g_string_new ("[");
-  for (gint64 i = 0; i < self->layers; i++)
-    {
-      const gboolean slides
-          = i >= self->window_from && (i - self->window_from) % self->window_every == 0;
-      g_string_append_printf (types, "%s\"%s_attention\"", i ? ", " : "",
-                              slides ? "sliding" : "full");
-    }
-  g_string_append_c (types, ']');
-  plan_model_put_text (members, "layer_types", types->str);
+  if (self->window > 0 && self->window_every > 1)
+    put_layer_types (members, self);
+}
+
+/* Null: no bound. */
+static void
+put_softcap (GPtrArray *members, const char *key, double value)
+{
+  if (value > 0)
+    plan_model_put_real (members, key, value);
+  else
+    plan_model_put_text (members, key, "null");
+}
+
+/* transformers wants a whole number where it is one. */
+static void
+put_attn_scalar (GPtrArray *members, const PlanModel *self)
+{
+  const double scalar = self->attn_scalar > 0 ? self->attn_scalar : (double)self->head_dim;
+  if (scalar == (double)(gint64)scalar)
+    plan_model_put_int (members, "query_pre_attn_scalar", (gint64)scalar);
+  else
+    plan_model_put_real (members, "query_pre_attn_scalar", scalar);
+}
+
+static void
+put_gemma2 (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_attn_scalar (members, self);
+  put_softcap (members, "attn_logit_softcapping", self->attn_softcap);
+  put_softcap (members, "final_logit_softcapping", self->logit_softcap);
+  put_window (members, self);
+  put_layer_types (members, self);
+}
+
+/* Its MLP is four times as wide as the model, and its positions are slopes, whatever else is said.
+ */
+static void
+put_mpt (GPtrArray *members, const PlanModel *self)
+{
+  plan_model_put_int (members, "expansion_ratio", 4);
+  put_flag (members, "no_bias", !self->norm_bias);
+  plan_model_put_text (members, "attn_config",
+                       "{ \"alibi\": true, \"attn_type\": \"multihead_attention\" }");
 }
 
 /* What an architecture has of its own. */
@@ -116,6 +166,24 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       plan_model_put_real (members, "embd_pdrop", 0);
       plan_model_put_real (members, "resid_pdrop", 0);
       break;
+    case PLAN_ARCHITECTURE_GEMMA:
+      put_flag (members, "attention_bias", self->qkv_bias);
+      break;
+    case PLAN_ARCHITECTURE_GEMMA2:
+      put_gemma2 (members, self);
+      break;
+    case PLAN_ARCHITECTURE_PHI3:
+      put_window (members, self);
+      plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+      break;
+    case PLAN_ARCHITECTURE_GPT_NEOX:
+      put_flag (members, "attention_bias", self->qkv_bias);
+      put_flag (members, "use_parallel_residual", self->parallel);
+      plan_model_put_real (members, "rotary_pct", self->rope_fraction);
+      break;
+    case PLAN_ARCHITECTURE_MPT:
+      put_mpt (members, self);
+      break;
     case PLAN_N_ARCHITECTURES:
       break;
     }
@@ -127,7 +195,39 @@ torch_dtype (PlanDtype dtype)
   return dtype == PLAN_DTYPE_BF16 ? "bfloat16" : dtype == PLAN_DTYPE_FP16 ? "float16" : "float32";
 }
 
-/* Of tokens nothing is known here: null keeps transformers from assuming an end of text. */
+/* How wide heads are, and how many have keys: others say nothing of it. */
+static gboolean
+says_heads (PlanArchitecture architecture)
+{
+  return architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_GPT_NEOX
+         && architecture != PLAN_ARCHITECTURE_MPT;
+}
+
+/* gemma's is read under another name by each version, and whatever it says taken for this one. */
+static void
+put_activation (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture,
+                const char *key)
+{
+  if (architecture == PLAN_ARCHITECTURE_GEMMA)
+    {
+      plan_model_put_word (members, "hidden_act", "gelu_pytorch_tanh");
+      plan_model_put_word (members, "hidden_activation", "gelu_pytorch_tanh");
+    }
+  else if (key)
+    plan_model_put_word (members, key, plan_model_activation_name (self->activation));
+}
+
+static void
+put_positions (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
+{
+  if (architecture == PLAN_ARCHITECTURE_GPT_NEOX)
+    plan_model_put_rope (members, self, "rotary_emb_base");
+  else if (architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_MPT)
+    plan_model_put_rope (members, self, "rope_theta");
+}
+
+/* Of tokens nothing is known here: null keeps transformers from assuming an end of text, and that
+ * one of them pads, which is not trained. */
 static char *
 print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
 {
@@ -139,22 +239,24 @@ print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
   plan_model_put_int (members, "vocab_size", self->vocab);
   plan_model_put_int (members, family->hidden, self->hidden);
   plan_model_put_int (members, family->layers, self->layers);
-  plan_model_put_int (members, family->ffn, self->ffn);
+  if (family->ffn)
+    plan_model_put_int (members, family->ffn, self->ffn);
   plan_model_put_int (members, family->heads, self->heads);
-  if (architecture != PLAN_ARCHITECTURE_GPT2)
+  if (says_heads (architecture))
     {
       plan_model_put_int (members, "num_key_value_heads", self->kv_heads);
       plan_model_put_int (members, "head_dim", self->head_dim);
     }
   plan_model_put_int (members, family->max_seq, self->max_seq);
-  plan_model_put_word (members, family->activation, plan_model_activation_name (self->activation));
+  put_activation (members, self, architecture, family->activation);
   plan_model_put_real (members, family->norm_eps, self->norm_eps);
   put_flag (members, "tie_word_embeddings", self->tied_embeddings);
-  if (architecture != PLAN_ARCHITECTURE_GPT2)
-    plan_model_put_rope (members, self);
+  put_positions (members, self, architecture);
   put_rest (members, self, architecture);
   plan_model_put_text (members, "bos_token_id", "null");
   plan_model_put_text (members, "eos_token_id", "null");
+  if (architecture > PLAN_ARCHITECTURE_GPT2)
+    plan_model_put_text (members, "pad_token_id", "null");
   plan_model_put_word (members, "torch_dtype", torch_dtype (dtype));
   g_ptr_array_add (members, NULL);
   g_autofree char *list = g_strjoinv (",\n  ", (char **)members->pdata);

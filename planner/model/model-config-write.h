@@ -11,7 +11,12 @@ G_BEGIN_DECLS
   X (MISTRAL, "mistral", "MistralForCausalLM") \
   X (QWEN2, "qwen2", "Qwen2ForCausalLM") \
   X (QWEN3, "qwen3", "Qwen3ForCausalLM") \
-  X (GPT2, "gpt2", "GPT2LMHeadModel")
+  X (GPT2, "gpt2", "GPT2LMHeadModel") \
+  X (GEMMA, "gemma", "GemmaForCausalLM") \
+  X (GEMMA2, "gemma2", "Gemma2ForCausalLM") \
+  X (PHI3, "phi3", "Phi3ForCausalLM") \
+  X (GPT_NEOX, "gpt_neox", "GPTNeoXForCausalLM") \
+  X (MPT, "mpt", "MptForCausalLM")
 
 typedef enum
 {

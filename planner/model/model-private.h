@@ -60,8 +60,9 @@ void plan_model_put_real (GPtrArray *members, const char *key, double value);
 void plan_model_put_text (GPtrArray *members, const char *key, const char *json);
 void plan_model_put_word (GPtrArray *members, const char *key, const char *word);
 
-/* How rotary positions turn, as transformers of any version reads it. */
-void plan_model_put_rope (GPtrArray *members, const PlanModel *self);
+/* How rotary positions turn, as transformers of any version reads it; `theta` is what the family
+ * calls their base. */
+void plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta);
 
 /* How rotary positions turn; `theta` and `fraction`, which may be NULL, are what the family calls
  * its base and the share of a head that they turn. */

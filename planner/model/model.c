@@ -62,12 +62,23 @@ check_heads (const PlanModel *self, GError **error)
   return TRUE;
 }
 
+static gint64
+rope_width (const PlanModel *self)
+{
+  return self->kv_lora > 0 ? self->rope_dim : self->head_dim;
+}
+
+gint64
+plan_model_turned (const PlanModel *self)
+{
+  return (gint64)((double)rope_width (self) * self->rope_fraction);
+}
+
 static gboolean
 check_rope (const PlanModel *self, GError **error)
 {
-  const gint64 width = self->kv_lora > 0 ? self->rope_dim : self->head_dim;
+  const gint64 width = rope_width (self), turned = plan_model_turned (self);
   const char *const name = self->kv_lora > 0 ? "rope_dim" : "head_dim";
-  const gint64 turned = (gint64)((double)width * self->rope_fraction);
   if (self->positions != PLAN_POSITIONS_ROPE)
     return TRUE;
   if (width % 2 != 0)

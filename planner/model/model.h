@@ -117,7 +117,6 @@ gboolean plan_model_attends_plainly (const PlanModel *self);
 
 /* The tensor of that role with the vocabulary padded to `vocab` rows. */
 PlanTensor plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab);
-
 guint64 plan_model_numel (const PlanTensor *tensor); /* elements of all the alike ones */
 
 /* The tensors of a layer in the order of tensor-list.h, those once per model, those of a
@@ -128,6 +127,7 @@ guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
 gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gint64 plan_model_moe_layers (const PlanModel *self);
+gint64 plan_model_turned (const PlanModel *self); /* elements of a head, by rotary positions */
 
 /* As published: without prediction modules, which are counted apart. `out_parts`, which may be
  * NULL, is by PlanModelPart and adds up to what is returned. */

@@ -62,10 +62,6 @@ check_model (const PlanModel *model, GError **error)
     gboolean is_there;
     const char *name;
   } beyond[] = {
-    { model->parallel, "parallel=on" },
-    { model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi" },
-    { model->positions == PLAN_POSITIONS_ROPE && model->rope_fraction < 1,
-      "rope_fraction below 1" },
     { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE, "rope_scaling=longrope" },
     { model->kv_lora > 0, "latent attention" },
     { model->sinks, "sinks=on" },

@@ -56,6 +56,29 @@ def main_weights(checkpoint):
     return whole
 
 
+# What modules are called where that is neither gpt2's way nor llama's, and whether heads of queries, keys and values
+# are mixed: of each key head its queries, itself and its value.
+MODULES = {
+    "gpt_neox": (True, {
+        "embed_in": "embedding", "input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm",
+        "query_key_value": "qkv", "dense": "proj", "dense_h_to_4h": "gate_up", "dense_4h_to_h": "down",
+        "final_layer_norm": "final_norm", "embed_out": "output"}),
+    "mpt": (False, {
+        "wte": "embedding", "norm_1": "attention_norm", "norm_2": "mlp_norm", "Wqkv": "qkv", "out_proj": "proj",
+        "up_proj": "gate_up", "down_proj": "down", "norm_f": "final_norm", "lm_head": "output"}),
+}
+
+
+def mixed_heads(config):
+    """Of each head in the file its place among all queries, all keys, all values."""
+    heads = config["num_attention_heads"]
+    keys = heads
+    order = []
+    for key in range(keys):
+        order += list(range(key * heads // keys, (key + 1) * heads // keys)) + [heads + key, heads + keys + key]
+    return order
+
+
 def where(name, config):
     """Parameter, layer, first row, rows and whether it is the other way round in the file."""
     layer = re.search(r"\.(\d+)\.", name)
@@ -70,6 +93,9 @@ def where(name, config):
                     "mlp.c_fc": "gate_up", "mlp.c_proj": "down"}[inner]
         turned = end[0].startswith("c_") and end[1] == "weight"
         return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, turned
+    if config["model_type"] in MODULES:
+        ours = MODULES[config["model_type"]][1][end[0]]
+        return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, False
     q, kv = config["num_attention_heads"] * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
     ffn = config["intermediate_size"]
     ours, first, rows = {
@@ -78,7 +104,11 @@ def where(name, config):
         "q_norm": ("q_norm", 0, None), "k_norm": ("k_norm", 0, None), "o_proj": ("proj", 0, None),
         "post_attention_layernorm": ("mlp_norm", 0, None), "gate_proj": ("gate_up", 0, ffn),
         "up_proj": ("gate_up", ffn, ffn), "down_proj": ("down", 0, None), "norm": ("final_norm", 0, None),
-        "lm_head": ("output", 0, None)}[end[0]]
+        "lm_head": ("output", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
+        "pre_feedforward_layernorm": ("mlp_norm", 0, None),
+        "post_feedforward_layernorm": ("mlp_post_norm", 0, None)}[end[0]]
+    if config["model_type"] == "gemma2" and end[0] == "post_attention_layernorm":
+        ours = "attention_post_norm"
     return ours + ("_bias" if end[1] == "bias" else ""), layer, first, rows, False
 
 
@@ -95,6 +125,10 @@ def compare(checkpoint, folder):
             kept = weights[key][first * cols:first * cols + count]
             if turned:
                 kept = [kept[r * cols + c] for c in range(cols) for r in range(count // cols)]
+            if ours.startswith("qkv") and MODULES.get(config["model_type"], (False,))[0]:
+                order = mixed_heads(config)
+                size = count // len(order)
+                kept = [bits for head in order for bits in kept[head * size:(head + 1) * size]]
             theirs = array.array({4: "I", 2: "H"}[SIZES[form]], data)
             assert [narrow(form, bits) for bits in kept] == list(theirs), name
             seen[key] = seen.get(key, 0) + count

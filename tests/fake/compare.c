@@ -463,10 +463,12 @@ static void
 draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
 {
   const gboolean attends = plan_op_work (kind) == PLAN_WORK_ATTENTION;
+  const gboolean turns = kind == PLAN_OP_ROPE;
   const double values[PLAN_N_MANNERS] = {
     [PLAN_MANNER_WINDOW] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
     [PLAN_MANNER_SCALAR] = g_rand_double_range (rand, 1, 50),
     [PLAN_MANNER_CAP] = attends ? 0 : g_rand_double_range (rand, 1, 20),
+    [PLAN_MANNER_TURNED] = turns ? 2 * g_rand_int_range (rand, 1, (gint32)dims[4] / 2 + 1) : 0,
     [PLAN_MANNER_ONE_PLUS] = 1,
     [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
   };

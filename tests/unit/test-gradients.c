@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 /* Half a difference; its error is of the order of the square. */
-#define STEP 1e-4
+#define STEP 2e-5
 #define BOUND 1e-6 /* of the largest gradient of the model */
 
 /* The weights that the evaluator begins with, in the order in which it asks for them. */
@@ -109,6 +109,9 @@ static const char *const kinds[]
         "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
         "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
         "family=gemma2,window=2,attn_scalar=5,attn_softcap=0.5,logit_softcap=0.7",
+        "family=gpt_neox,rope_fraction=0.5",
+        "family=llama,parallel=on,post_norms=on,norm_1p=on",
+        "family=mpt,attn_softcap=0.5,window=3",
         "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off" };
 
 START_TEST (gradients_are_differences_of_the_loss)

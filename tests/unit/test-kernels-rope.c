@@ -14,19 +14,20 @@ slow_rope (Pass *pass)
 {
   gint64 rows = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
   gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
+  const gint64 said = (gint64)manner.value[PLAN_MANNER_TURNED], turned = said > 0 ? said : d;
 
   memcpy (pass->out, pass->in[0], (gsize)(rows * width) * sizeof (double));
   for (gint64 r = 0; r < rows; r++)
     for (gint64 h = 0; h < heads + kv; h++)
-      for (gint64 i = 0; i < d / 2; i++)
+      for (gint64 i = 0; i < turned / 2; i++)
         {
-          const double *a = pass->in[0] + r * width + h * d + i, *b = a + d / 2;
+          const double *a = pass->in[0] + r * width + h * d + i, *b = a + turned / 2;
           double *out = pass->out + r * width + h * d + i;
           double cosine, sine;
 
-          reference_rope_turn (&constants.rope, i, d, seq, r % seq, &cosine, &sine);
+          reference_rope_turn (&constants.rope, i, turned, seq, r % seq, &cosine, &sine);
           out[0] = *a * cosine - *b * sine;
-          out[d / 2] = *b * cosine + *a * sine;
+          out[turned / 2] = *b * cosine + *a * sine;
         }
 }
 
@@ -55,6 +56,8 @@ START_TEST (kernels_rope)
   Pass pass = { { rows, seq, heads, kv, d }, { in.value }, NULL, g_new (double, n), n };
   g_autofree double *want = pass.out;
 
+  if (_i % 3 == 1)
+    manner.value[PLAN_MANNER_TURNED] = (double)(2 * between (rand, 1, (gint32)d / 2));
   slow_rope (&pass);
   run_kernel (PLAN_OP_ROPE, OPERANDS (&out), forward, format);
   check_close (&out, want, 3e-7, "rope");

@@ -294,8 +294,11 @@ START_TEST (config_is_written)
   g_autofree char *type = g_strdup_printf ("\"model_type\": \"%s\"", model->family);
   PlanArchitecture architecture;
   g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
-  static const char *const families[] = { "llama", "mistral", "qwen2", "qwen3", "gpt2", NULL };
-  if (!g_strv_contains (families, model->family))
+  static const char *const families[] = { "llama", "mistral", "qwen2", "qwen3",    "gpt2",
+                                          "gemma", "gemma2",  "phi3",  "gpt_neox", NULL };
+  const gboolean is_ignored /* by transformers, whose gemma has one */
+      = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
+  if (!g_strv_contains (families, model->family) || is_ignored)
     return;
   ck_assert_msg (text != NULL, "%s", error ? error->message : "");
   ck_assert_ptr_nonnull (strstr (text, type));
@@ -313,9 +316,23 @@ static const struct
   PlanArchitecture architecture;
   const char *message;
 } written[] = {
+#define OTHERS "layers=4,hidden=8,ffn=32,heads=2,vocab=9,max_seq=64"
 #define SPEC "layers=4,hidden=8,ffn=8,heads=2,kv_heads=1,vocab=9,max_seq=64"
-  { "family=phi3," SPEC, PLAN_ARCHITECTURE_LLAMA, NULL },
-  { "family=phi3,window=8," SPEC, PLAN_ARCHITECTURE_MISTRAL, NULL },
+  { "family=phi3," SPEC, PLAN_ARCHITECTURE_PHI3, NULL },
+  { "family=phi3,window=8,rope_fraction=0.5," SPEC, PLAN_ARCHITECTURE_PHI3, NULL },
+  { "family=mixtral,window=8,experts=0,topk=0," SPEC, PLAN_ARCHITECTURE_MISTRAL, NULL },
+  { "family=gemma2,window=8,attn_softcap=0,attn_scalar=7.5," SPEC, PLAN_ARCHITECTURE_GEMMA2, NULL },
+  { "family=llama,tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on," SPEC,
+    PLAN_ARCHITECTURE_GEMMA, NULL },
+  { "family=gemma,activation=gelu," SPEC, PLAN_N_ARCHITECTURES,
+    "GemmaForCausalLM in transformers has no activation=gelu" },
+  { "family=gpt_neox,kv_heads=2,rope_fraction=0.5,parallel=off," OTHERS, PLAN_ARCHITECTURE_GPT_NEOX,
+    NULL },
+  { "family=gpt_neox,kv_heads=1,rope_fraction=0.5," OTHERS, PLAN_N_ARCHITECTURES,
+    "GPTNeoXForCausalLM in transformers has no kv_heads=1" },
+  { "family=mpt,kv_heads=2," OTHERS, PLAN_ARCHITECTURE_MPT, NULL },
+  { "family=mpt,kv_heads=2,norm_bias=on," OTHERS, PLAN_N_ARCHITECTURES,
+    "MptForCausalLM in transformers has no" },
   { "family=llama,qkv_bias=on," SPEC, PLAN_ARCHITECTURE_QWEN2, NULL },
   { "family=llama,qk_norm=on," SPEC, PLAN_ARCHITECTURE_QWEN3, NULL },
   { "family=qwen2,window=8,window_from=1,window_every=2," SPEC, PLAN_ARCHITECTURE_QWEN2, NULL },

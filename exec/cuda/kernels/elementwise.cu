@@ -366,7 +366,7 @@ enum : unsigned
 /* Of rows of `width` elements the pairs from `first` on, of `rotated` heads. */
 struct Rope
 {
-  uint64_t rows, seq, width, half, first;
+  uint64_t rows, seq, width, dim, half, first; /* of a head the first 2 half elements turn */
   unsigned pairs, rotated;
   double magnitude, frequency[ANGLES]; /* of those pairs */
 };
@@ -414,7 +414,7 @@ struct TurnedPiece
 __device__ inline void
 turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsigned head)
 {
-  uint64_t at = piece.at + head * 2 * shape.half;
+  uint64_t at = piece.at + head * shape.dim;
   Words a_words = fetch (qkv, at, piece.n), b_words = fetch (qkv, at + shape.half, piece.n);
   Piece a = widen (qkv, a_words), b = widen (qkv, b_words), a_out, b_out;
 
@@ -445,8 +445,8 @@ rope (Rope shape, Array qkv)
       piece.at = (row + line) * shape.width + shape.first + pair;
       if (is_there)
         {
-          ask_for (qkv, piece.at + head * 2 * shape.half);
-          ask_for (qkv, piece.at + head * 2 * shape.half + shape.half);
+          ask_for (qkv, piece.at + head * shape.dim);
+          ask_for (qkv, piece.at + head * shape.dim + shape.half);
         }
       const Turns &turns = find_turns (shape, row);
       for (unsigned i = 0; i < PIECE; i++)
@@ -646,11 +646,13 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
   shape.rows = operands.dim (0);
   shape.seq = operands.dim (1);
   shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
-  shape.half = operands.dim (4) / 2;
-  shape.width = (shape.rotated + operands.dim (3)) * 2 * shape.half;
+  uint64_t turned = (uint64_t)exec_manner (args, PLAN_MANNER_TURNED);
+  shape.dim = operands.dim (4);
+  shape.half = (turned > 0 ? turned : shape.dim) / 2;
+  shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
   shape.magnitude = plan_rope_magnitude (&args->constants->rope);
 
-  Array qkv = operands.rows_of (0, shape.half);
+  Array qkv = operands.rows_of (0, shape.dim % shape.half == 0 ? shape.half : 1);
   int code = operands.code;
   for (; code == 0 && shape.first < shape.half; shape.first += shape.pairs)
     {
