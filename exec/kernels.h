@@ -59,6 +59,20 @@ exec_manner (const ExecArgs *args, PlanMannerKey key)
   return args->manner ? args->manner->value[key] : 0;
 }
 
+/* How the op's rotary positions turn. */
+static inline PlanRope
+exec_rope (const ExecArgs *args)
+{
+  const double theta = exec_manner (args, PLAN_MANNER_THETA);
+  PlanRope rope = args->constants->rope;
+  if (theta > 0)
+    {
+      rope.theta = theta;
+      rope.scaling = PLAN_ROPE_SCALING_NONE;
+    }
+  return rope;
+}
+
 typedef void (*ExecKernel) (const ExecArgs *args);
 
 /* Puts an op on a stream of the device; 0: issued, else a number that the device can explain. */

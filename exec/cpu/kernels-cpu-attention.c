@@ -573,7 +573,8 @@ exec_cpu_rope (const ExecArgs *args)
   guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
           width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
   double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
-  double magnitude = plan_rope_magnitude (&args->constants->rope);
+  const PlanRope rope = exec_rope (args);
+  double magnitude = plan_rope_magnitude (&rope);
   float cosine[PAIRS], sine[PAIRS];
 
   for (guint64 from = 0; from < half; from += PAIRS)
@@ -581,8 +582,7 @@ exec_cpu_rope (const ExecArgs *args)
       guint64 count = MIN (PAIRS, half - from);
 
       for (guint64 i = 0; i < count; i++)
-        frequency[i]
-            = direction * plan_rope_frequency (&args->constants->rope, from + i, turned, seq);
+        frequency[i] = direction * plan_rope_frequency (&rope, from + i, turned, seq);
       for (guint64 row = 0; row < rows; row++)
         {
           for (guint64 i = 0; i < count; i++)

@@ -150,6 +150,7 @@ exec_naming_of (PlanArchitecture architecture)
     case PLAN_ARCHITECTURE_GPT2:
       return EXEC_NAMING_GPT2;
     case PLAN_ARCHITECTURE_GEMMA2:
+    case PLAN_ARCHITECTURE_GEMMA3:
       return EXEC_NAMING_GEMMA2;
     case PLAN_ARCHITECTURE_PHI3:
       return EXEC_NAMING_PHI3;

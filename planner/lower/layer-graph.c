@@ -546,7 +546,8 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 static gint64
 windowed_keys (const PlanModel *model, gint64 seq)
 {
-  return 2 * model->window - model->window * model->window / seq;
+  const gint64 window = MIN (model->window, seq);
+  return 2 * window - window * window / seq;
 }
 
 static void

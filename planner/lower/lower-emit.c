@@ -120,13 +120,15 @@ static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
 {
   const PlanModel *m = self->model;
+  const gboolean is_windowed = self->kind & PLAN_LAYER_WINDOWED;
   const PlanManner wanted
-      = { { [PLAN_MANNER_WINDOW] = self->kind & PLAN_LAYER_WINDOWED ? (double)m->window : 0,
+      = { { [PLAN_MANNER_WINDOW] = is_windowed ? (double)m->window : 0,
             [PLAN_MANNER_SCALAR] = m->attn_scalar != (double)m->head_dim ? m->attn_scalar : 0,
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,
             [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
             [PLAN_MANNER_TURNED] = m->rope_fraction < 1 ? (double)plan_model_turned (m) : 0,
+            [PLAN_MANNER_THETA] = is_windowed ? m->rope_local : 0,
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0 } };
   PlanManner manner = { 0 };
   gboolean is_said = FALSE;

@@ -5,19 +5,27 @@
 
 #include <string.h>
 
+/* Where positions turn otherwise in windowed layers, these are of their kind however wide they are.
+ */
 static gboolean
 has_windows (const PlanModel *self, gint64 seq)
 {
-  return self->window > 0 && self->window < seq;
+  return self->window > 0 && (self->window < seq || self->rope_local > 0);
+}
+
+static gboolean
+is_windowed (const PlanModel *self, gint64 place)
+{
+  if (self->full_every > 0)
+    return (place + 1) % self->full_every != 0;
+  return place >= self->window_from && (place - self->window_from) % self->window_every == 0;
 }
 
 guint
 plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
 {
   const gint64 place = plan_model_cut_place (&self->cut, layer);
-  const gboolean is_windowed = has_windows (self, seq) && place >= self->window_from
-                               && (place - self->window_from) % self->window_every == 0;
-  return (is_windowed ? PLAN_LAYER_WINDOWED : 0)
+  return (has_windows (self, seq) && is_windowed (self, place) ? PLAN_LAYER_WINDOWED : 0)
          | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0);
 }
 
@@ -33,7 +41,8 @@ gint64
 plan_model_kinds_period (const PlanModel *self, gint64 seq)
 {
   const gint64 most = MAX (self->layers, 1);
-  const gint64 windows = has_windows (self, seq) ? MIN (self->window_every, most) : 1;
+  const gint64 every = MAX (self->full_every, self->window_every);
+  const gint64 windows = has_windows (self, seq) ? MIN (every, most) : 1;
   const gint64 experts = self->experts > 0 ? MIN (self->moe_every, most) : 1;
   gint64 period = MAX (windows, experts);
   while (period % windows != 0 || period % experts != 0)

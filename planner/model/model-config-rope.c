@@ -158,6 +158,40 @@ read_inner (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **
          && plan_model_json_check_rest (&inner, error);
 }
 
+/* One of full layers, and the base of windowed ones, which are not scaled. */
+static gboolean
+read_two (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **error)
+{
+  g_auto (PlanModelJson) both = plan_model_json_begin (found);
+  JsonObject *full, *sliding;
+  const char *type = "default";
+  if (!plan_model_json_object (&both, "full_attention", &full, error)
+      || !plan_model_json_object (&both, "sliding_attention", &sliding, error)
+      || !plan_model_json_check_rest (&both, error)
+      || (full && !read_inner (self, object, full, error)))
+    return FALSE;
+  if (!sliding)
+    return TRUE;
+  g_auto (PlanModelJson) inner = plan_model_json_begin (sliding);
+  if (!plan_model_json_word (&inner, "rope_type", &type, error)
+      || !plan_model_json_real (&inner, "rope_theta", &self->rope_local, error)
+      || !plan_model_json_check_rest (&inner, error))
+    return FALSE;
+  if (g_str_equal (type, "default"))
+    return TRUE;
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                       "sliding_attention: only rope_type default is modelled");
+  return FALSE;
+}
+
+static gboolean
+read_any (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **error)
+{
+  return self->rope_local > 0 && json_object_has_member (found, "full_attention")
+             ? read_two (self, object, found, error)
+             : read_inner (self, object, found, error);
+}
+
 gboolean
 plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                       const char *fraction, GError **error)
@@ -173,7 +207,7 @@ plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                            "rope_scaling and rope_parameters say the same: keep one");
       return FALSE;
     }
-  if ((older || newer) && !read_inner (self, object, older ? older : newer, error))
+  if ((older || newer) && !read_any (self, object, older ? older : newer, error))
     {
       g_prefix_error (error, "%s: ", older ? "rope_scaling" : "rope_parameters");
       return FALSE;

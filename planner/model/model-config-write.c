@@ -94,7 +94,7 @@ put_late_window (GPtrArray *members, const PlanModel *self)
   put_window (members, self);
   plan_model_put_int (members, "max_window_layers",
                       self->window > 0 ? self->window_from : self->layers);
-  if (self->window > 0 && self->window_every > 1)
+  if (self->window > 0 && (self->window_every > 1 || self->full_every > 0))
     put_layer_types (members, self);
 }
 
@@ -171,6 +171,10 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       break;
     case PLAN_ARCHITECTURE_GEMMA2:
       put_gemma2 (members, self);
+      break;
+    case PLAN_ARCHITECTURE_GEMMA3:
+      put_gemma2 (members, self);
+      plan_model_put_real (members, "rope_local_base_freq", self->rope_local);
       break;
     case PLAN_ARCHITECTURE_PHI3:
       put_window (members, self);

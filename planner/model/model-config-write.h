@@ -14,6 +14,7 @@ G_BEGIN_DECLS
   X (GPT2, "gpt2", "GPT2LMHeadModel") \
   X (GEMMA, "gemma", "GemmaForCausalLM") \
   X (GEMMA2, "gemma2", "Gemma2ForCausalLM") \
+  X (GEMMA3, "gemma3_text", "Gemma3ForCausalLM") \
   X (PHI3, "phi3", "Phi3ForCausalLM") \
   X (GPT_NEOX, "gpt_neox", "GPTNeoXForCausalLM") \
   X (MPT, "mpt", "MptForCausalLM")

@@ -9,6 +9,7 @@
 #include "planner/base/error.h"
 #include "planner/base/json.h"
 #include "planner/base/text.h"
+#include "planner/model/layer-kinds.h"
 
 #include <string.h>
 
@@ -83,6 +84,34 @@ read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error)
 
 /* --- windows ------------------------------------------------------------------------------- */
 
+/* Whether layers with a window are those that the model says. */
+static gboolean
+fits_layers (const PlanModel *self, const gboolean *slides)
+{
+  for (gint64 i = 0; i < self->layers; i++)
+    if (slides[i] != ((plan_model_layer_kind (self, i, G_MAXINT64) & PLAN_LAYER_WINDOWED) != 0))
+      return FALSE;
+  return TRUE;
+}
+
+/* One layer in so many has no window: as its family has it, or as the first of them says. */
+static gboolean
+find_full_layers (PlanModel *self, const gboolean *slides)
+{
+  gint64 first = 0;
+  while (first < self->layers && slides[first])
+    first++;
+  self->window_from = 0;
+  self->window_every = 1;
+  if (self->full_every > 0 && fits_layers (self, slides))
+    return TRUE;
+  self->full_every = first + 1;
+  if (self->window > 0 && first > 0 && first < self->layers && fits_layers (self, slides))
+    return TRUE;
+  self->full_every = 0;
+  return FALSE;
+}
+
 /* The list of layers, where there is one, as a first windowed layer and a stride. */
 static gboolean
 read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
@@ -107,18 +136,24 @@ read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
       first = slides[i] && first < 0 ? i : first;
       second = slides[i] && second < 0 && i > first ? i : second;
     }
+  const gboolean is_of_full = self->full_every > 0;
+  if (is_of_full && find_full_layers (self, slides))
+    return TRUE;
   if (first < 0)
     self->window = 0;
   self->window_from = MAX (first, 0);
   self->window_every = first < 0 ? 1 : second < 0 ? self->layers : second - first;
-  for (gint64 i = 0; first >= 0 && i < self->layers; i++)
-    if (slides[i] != (i >= first && (i - first) % self->window_every == 0))
-      return refuse (error,
-                     "layer_types: only sliding layers at equal distances are modelled, layer "
-                     "%" G_GINT64_FORMAT " breaks them",
-                     i);
   if (first >= 0 && self->window == 0)
     return refuse (error, "layer_types: has sliding_attention, but there is no sliding_window");
+  const gint64 every = self->window_every;
+  if (first < 0 || fits_layers (self, slides) || find_full_layers (self, slides))
+    return TRUE;
+  for (gint64 i = 0; i < self->layers; i++)
+    if (slides[i] != (i >= first && (i - first) % every == 0))
+      return refuse (error,
+                     "layer_types: only sliding layers at equal distances, or full ones among "
+                     "them, are modelled, layer %" G_GINT64_FORMAT " breaks them",
+                     i);
   return TRUE;
 }
 
@@ -208,6 +243,22 @@ read_gemma2 (PlanModel *self, PlanModelJson *object, GError **error)
          && read_softcap (object, "final_logit_softcapping", &self->logit_softcap, error)
          && plan_model_json_real (object, "query_pre_attn_scalar", &self->attn_scalar, error)
          && read_gemma (self, object, error);
+}
+
+/* Windowed are all layers but one in so many, and their positions turn by a base of their own. */
+static gboolean
+read_gemma3 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  if (!plan_model_json_int (object, "sliding_window_pattern", 1, &self->full_every, error)
+      || !plan_model_json_int (object, "_sliding_window_pattern", 1, &self->full_every, error)
+      || !read_gemma2 (self, object, error)
+      || !plan_model_json_real (object, "rope_local_base_freq", &self->rope_local, error))
+    return FALSE;
+  if (self->window > 0)
+    return TRUE;
+  self->full_every = 0;
+  self->rope_local = 0;
+  return TRUE;
 }
 
 static gboolean
@@ -467,6 +518,7 @@ static const PlanModelFamily families[] = {
   /* not hidden_act, where early files named the wrong one */
   { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, read_gemma },
   { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma2 },
+  { "gemma3_text", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma3 },
   { "gpt2", "n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
     "activation_function", 0, 0, NULL },
   { "gpt_neox", USUAL, "layer_norm_eps", "hidden_act", 0, 0, read_gpt_neox },
@@ -563,6 +615,8 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "rope_theta", "rotary_emb_base" },
     { "rope_fraction", "rotary_pct" },
     { "rope_dim", "qk_rope_head_dim" },
+    { "rope_local", "rope_local_base_freq" },
+    { "full_every", "sliding_window_pattern" },
     { "rope_fraction", "partial_rotary_factor" },
     { "attn_scalar", "query_pre_attn_scalar" },
     { "attn_softcap", "attn_logit_softcapping" },

@@ -5,7 +5,10 @@
 G_BEGIN_DECLS
 
 /* Keys of the text form given so far, a bit each. */
-typedef guint64 PlanModelSeen;
+typedef struct
+{
+  guint64 bits[2];
+} PlanModelSeen;
 
 /* A model with the defaults of a family and no dimensions. */
 PlanModel *plan_model_new_family (const char *family, const char *name, GError **error);

@@ -91,6 +91,8 @@ static const struct
   INT (window, 0, 2147483647, "tokens that windowed layers look back on, 0 all"),
   INT (window_from, 0, 65535, "first windowed layer"),
   INT (window_every, 1, 65536, "from it on, one layer in so many is windowed"),
+  INT (full_every, 0, 65536, "one layer in so many, the last, has no window, others do; 0 as above"),
+  REAL (rope_local, 0, 1e15, "base of rotary positions of windowed layers, unscaled; 0 as others"),
   REAL (attn_scalar, 0, 1e9, "scores are divided by its root; 0 is head_dim"),
   REAL (attn_softcap, 0, 1e9, "bound on attention scores, 0 none"),
   REAL (logit_softcap, 0, 1e9, "bound on logits, 0 none"),
@@ -131,6 +133,9 @@ static const struct
   { "gemma", "tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on,norm_eps=1e-06,head_dim=256" },
   { "gemma2", "tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on,norm_eps=1e-06,head_dim=256,"
               "post_norms=on,window=4096,window_every=2,attn_scalar=256,attn_softcap=50,logit_softcap=30" },
+  { "gemma3_text", "tied=on,activation=gelu_tanh,norm_1p=on,embed_scale=on,norm_eps=1e-06,head_dim=256,"
+                   "post_norms=on,qk_norm=on,window=4096,full_every=6,attn_scalar=256,rope_theta=1000000,"
+                   "rope_local=10000" },
   { "gpt2", "tied=on,norm=layernorm,norm_bias=on,activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,"
             "mlp_bias=on,positions=learned" },
   { "gpt_neox", "norm=layernorm,norm_bias=on,activation=gelu,gated=off,qkv_bias=on,proj_bias=on,"
@@ -157,9 +162,9 @@ static const struct
 /* clang-format on */
 
 #define N_KEYS G_N_ELEMENTS (table)
-#define SEEN_FAMILY (G_GUINT64_CONSTANT (1) << N_KEYS)
-#define SEEN_NAME (SEEN_FAMILY << 1)
-G_STATIC_ASSERT (N_KEYS + 2 <= 64);
+#define SEEN_FAMILY N_KEYS
+#define SEEN_NAME (N_KEYS + 1)
+G_STATIC_ASSERT (N_KEYS + 2 <= 128);
 
 static gint64 *
 int_at (const PlanModel *self, guint key)
@@ -282,12 +287,11 @@ plan_model_set (PlanModel *self, PlanModelSeen *seen, const char *key, const cha
   const guint at = is_family || is_name ? 0 : find_key (key, error);
   if (at == N_KEYS)
     return FALSE;
-  const PlanModelSeen bit = is_family ? SEEN_FAMILY
-                            : is_name ? SEEN_NAME
-                                      : G_GUINT64_CONSTANT (1) << at;
-  if (*seen & bit)
+  const gsize number = is_family ? SEEN_FAMILY : is_name ? SEEN_NAME : at;
+  const guint64 bit = G_GUINT64_CONSTANT (1) << number % 64;
+  if (seen->bits[number / 64] & bit)
     return invalid (error, "%s: given twice", key);
-  *seen |= bit;
+  seen->bits[number / 64] |= bit;
   if (!is_family && !is_name)
     return set_value (self, at, value, error);
   char **const word = is_name ? &self->name : &self->family;
@@ -301,7 +305,7 @@ static gboolean
 set_list (PlanModel *self, const char *list, GError **error)
 {
   g_auto (GStrv) pairs = g_strsplit (list, ",", -1);
-  PlanModelSeen seen = 0;
+  PlanModelSeen seen = { { 0 } };
   for (guint i = 0; pairs[i]; i++)
     {
       char *const value = strchr (pairs[i], '=');
@@ -485,6 +489,8 @@ plan_model_key_matters (const PlanModel *self, guint key)
     return is_rope && !is_equal (self, plain, key);
   if (offset == G_STRUCT_OFFSET (PlanModel, router_score))
     return self->experts > 0;
+  if (offset == G_STRUCT_OFFSET (PlanModel, full_every)) /* to a first layer without a window */
+    return self->window > 0 && self->full_every > 0 && self->full_every <= self->layers;
   if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
     return self->window > 0 && self->window_from + self->window_every < self->layers
            && !is_equal (self, plain, key);

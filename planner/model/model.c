@@ -182,6 +182,14 @@ check_experts (const PlanModel *self, GError **error)
 static gboolean
 check_rest (const PlanModel *self, GError **error)
 {
+  if (self->full_every > 0
+      && (self->window == 0 || self->window_from > 0 || self->window_every > 1))
+    return invalid (error,
+                    "full_every: " INT " says which layers have no window: there must be one, "
+                    "and window_from and window_every must be left out",
+                    self->full_every);
+  if (self->rope_local > 0 && (self->window == 0 || self->positions != PLAN_POSITIONS_ROPE))
+    return invalid (error, "rope_local: acts on windowed layers with positions=rope only");
   if (self->window > 0 && self->window_from >= self->layers)
     return invalid (error, "window_from: " INT " is not below layers=" INT, self->window_from,
                     self->layers);
@@ -226,7 +234,7 @@ static gboolean
 read_preset (PlanModel *self, GKeyFile *file, const char *name, GError **error)
 {
   g_auto (GStrv) found = g_key_file_get_keys (file, name, NULL, error);
-  PlanModelSeen seen = 0;
+  PlanModelSeen seen = { { 0 } };
   gint64 published = 0;
   for (guint i = 0; found && found[i]; i++)
     {

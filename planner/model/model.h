@@ -46,7 +46,7 @@ typedef struct
   char *name;
   char *family; /* its defaults; code looks at the properties instead */
   gint64 layers, hidden, ffn, heads, kv_heads, head_dim, vocab, max_seq;
-  double norm_eps, rope_fraction;
+  double norm_eps, rope_fraction, rope_local;
   PlanRope rope;
   PlanNorm norm;
   gboolean tied_embeddings, norm_bias, norm_1p, post_norms, qk_norm;
@@ -54,7 +54,7 @@ typedef struct
   gboolean gated, qkv_bias, proj_bias, mlp_bias;
   PlanPositions positions;
   gboolean parallel, embed_scale;
-  gint64 window, window_from, window_every;
+  gint64 window, window_from, window_every, full_every;
   double attn_scalar, attn_softcap, logit_softcap, router_scale;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
   gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks;

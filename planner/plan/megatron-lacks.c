@@ -54,6 +54,18 @@ scales_embedding (const PlanModel *m)
 }
 
 static gboolean
+has_full_layers (const PlanModel *m)
+{
+  return m->full_every > 0;
+}
+
+static gboolean
+has_two_bases (const PlanModel *m)
+{
+  return m->rope_local > 0;
+}
+
+static gboolean
 scales_scores (const PlanModel *m)
 {
   return m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim;
@@ -165,6 +177,9 @@ static const struct
   { is_parallel, "model parallel=on: its MLP reads what attention has written: only off" },
   { scales_embedding, "model embed_scale=on: it does not scale embeddings: only off" },
   { scales_scores, "model attn_scalar: it divides scores by the root of head_dim: only 0" },
+  { has_full_layers, "model full_every: layers without a window are told by window_from and "
+                     "window_every: only 0" },
+  { has_two_bases, "model rope_local: its rotary positions have one base: only 0" },
   { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
   { caps_logits, "model logit_softcap: it does not bound logits: only 0" },
   { has_broken_theta, "model rope_theta: --rotary-base takes whole numbers only" },

@@ -18,6 +18,8 @@ G_BEGIN_DECLS
      "1: scores fall with distance, by a slope for each head (planner/model/alibi.h)", \
      (ATTENTION, ATTENTION_BWD)) \
   X (TURNED, "turned", "elements of a head that rotary positions turn, its first; 0: all", (ROPE)) \
+  X (THETA, "theta", "base of rotary positions that are not scaled; 0: as the model has them", \
+     (ROPE)) \
   X (ONE_PLUS, "one_plus", "what a norm scales by is its weight plus this", \
      (RMSNORM, RMSNORM_BWD, LAYERNORM, LAYERNORM_BWD, ADD_RMSNORM, ADD_LAYERNORM, HEAD_NORM, \
       HEAD_NORM_BWD)) \

@@ -107,7 +107,7 @@ def where(name, config):
         "lm_head": ("output", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
         "pre_feedforward_layernorm": ("mlp_norm", 0, None),
         "post_feedforward_layernorm": ("mlp_post_norm", 0, None)}[end[0]]
-    if config["model_type"] == "gemma2" and end[0] == "post_attention_layernorm":
+    if config["model_type"] in ("gemma2", "gemma3_text") and end[0] == "post_attention_layernorm":
         ours = "attention_post_norm"
     return ours + ("_bias" if end[1] == "bias" else ""), layer, first, rows, False
 

@@ -41,6 +41,7 @@ check family=qwen3,$sizes,kv_heads=2,head_dim=16 --set strategy=no_shard
 check family=gpt2,$sizes --set strategy=optim_grads_params
 check family=gpt2,$sizes,tied=off --set compute=fp32
 check family=gemma2,$sizes,kv_heads=2,head_dim=6,window=4 --set strategy=optim_grads_params
+check family=gemma3_text,$sizes,kv_heads=2,head_dim=6,window=4,full_every=2 --set strategy=optim
 check family=phi3,$sizes,kv_heads=2,rope_fraction=0.5 --set strategy=optim
 check family=gpt_neox,$sizes,rope_fraction=0.5 --set strategy=optim_grads_params
 check family=mpt,layers=2,hidden=32,ffn=128,heads=4,vocab=61,max_seq=32 --set strategy=optim_grads

@@ -232,8 +232,11 @@ END_TEST
 static double
 keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
 {
-  const gboolean is_windowed = model->window > 0 && layer >= model->window_from
-                               && (layer - model->window_from) % model->window_every == 0;
+  const gboolean is_full
+      = model->full_every > 0
+            ? (layer + 1) % model->full_every == 0
+            : layer < model->window_from || (layer - model->window_from) % model->window_every != 0;
+  const gboolean is_windowed = model->window > 0 && !is_full;
   double seen = 0;
   for (gint64 token = 0; token < seq; token++)
     seen += is_windowed && token + 1 > model->window ? (double)model->window : (double)token + 1;

@@ -281,6 +281,16 @@ gemma2 (File *f)
 }
 
 static gint64
+gemma3 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gint64 layer
+      = gqa (f, FALSE, FALSE) + 2 * f->head_dim + swiglu (f, f->ffn, FALSE) + 4 * f->h;
+  return causal_lm (f, layer, f->h, TRUE);
+}
+
+static gint64
 gpt2 (File *f)
 {
   put (f, "n_layer", f->layers);
@@ -491,6 +501,7 @@ static const struct
   { "qwen3", qwen3 },
   { "gemma", gemma },
   { "gemma2", gemma2 },
+  { "gemma3_text", gemma3 },
   { "gpt2", gpt2 },
   { "gpt_neox", gpt_neox },
   { "mpt", mpt },

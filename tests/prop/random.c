@@ -143,8 +143,10 @@ random_wide_model (guint seed)
   if (seed % 3 == 0) /* windows in all layers, in some, or behind some */
     {
       g_autofree char *plain = g_steal_pointer (&spec);
-      spec = g_strdup_printf ("%s,window=%d,window_every=%d", plain,
-                              g_rand_int_range (rand, 1, 200), g_rand_int_range (rand, 1, 5));
+      const gint32 window = g_rand_int_range (rand, 1, 200), every = g_rand_int_range (rand, 1, 5);
+      const gboolean is_full = every > 1 && g_rand_boolean (rand);
+      spec = g_strdup_printf ("%s,window=%d,window_every=%d,full_every=%d", plain, window,
+                              is_full ? 1 : every, is_full ? every : 0);
     }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)

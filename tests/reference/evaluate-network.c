@@ -89,14 +89,23 @@ manner_of_norm (const ExecEvaluator *self)
   return (PlanManner){ { [PLAN_MANNER_ONE_PLUS] = self->model->norm_1p ? 1 : 0 } };
 }
 
+static gboolean
+is_windowed (const PlanModel *m, gint64 layer)
+{
+  const gint64 behind = layer - m->window_from;
+
+  if (m->full_every > 0)
+    return layer % m->full_every != m->full_every - 1;
+  return m->window > 0 && behind >= 0 && behind % m->window_every == 0;
+}
+
 static PlanManner
 manner_of_attention (const ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
-  const gint64 behind = layer - m->window_from;
   PlanManner manner = { 0 };
 
-  if (m->window > 0 && behind >= 0 && behind % m->window_every == 0)
+  if (is_windowed (m, layer))
     manner.value[PLAN_MANNER_WINDOW] = (double)m->window;
   manner.value[PLAN_MANNER_SCALAR] = m->attn_scalar;
   manner.value[PLAN_MANNER_CAP] = m->attn_softcap;
@@ -265,9 +274,11 @@ activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in)
 
 /* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
 static void
-turn_heads (ExecEvaluator *self, ExecArray heads, gboolean inverse)
+turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse)
 {
   const PlanModel *m = self->model;
+  const PlanRope local = { .theta = m->rope_local };
+  const PlanRope *rope = m->rope_local > 0 && is_windowed (m, layer) ? &local : &m->rope;
   const gint64 turned_dim = (gint64)((double)m->head_dim * m->rope_fraction);
   const gint64 half = turned_dim / 2;
 
@@ -281,7 +292,7 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gboolean inverse)
           double cosine, sine;
           float a, b, turned;
 
-          reference_rope_turn (&m->rope, i, turned_dim, self->seq, row % self->seq, &cosine, &sine);
+          reference_rope_turn (rope, i, turned_dim, self->seq, row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
           exec_number_widen (&a, first.data, first.dtype, 1);
           exec_number_widen (&b, second.data, second.dtype, 1);
@@ -306,7 +317,7 @@ prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
                            weight_of (self, PLAN_TENSOR_K_NORM, layer)),
             self->rows, m->heads, m->kv_heads, m->head_dim);
   if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, l->heads, FALSE);
+    turn_heads (self, l->heads, layer, FALSE);
 }
 
 /* From dheads to dqkv. */
@@ -317,7 +328,7 @@ prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 laye
   const PlanManner manner = manner_of_norm (self);
 
   if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, self->dheads, TRUE);
+    turn_heads (self, self->dheads, layer, TRUE);
   if (m->qk_norm)
     RUN_AS (&manner, HEAD_NORM_BWD,
             EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),

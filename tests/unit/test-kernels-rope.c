@@ -15,6 +15,8 @@ slow_rope (Pass *pass)
   gint64 rows = pass->dims[0], seq = pass->dims[1], heads = pass->dims[2], kv = pass->dims[3];
   gint64 d = pass->dims[4], width = (heads + 2 * kv) * d;
   const gint64 said = (gint64)manner.value[PLAN_MANNER_TURNED], turned = said > 0 ? said : d;
+  const double theta = manner.value[PLAN_MANNER_THETA];
+  const PlanRope local = { .theta = theta };
 
   memcpy (pass->out, pass->in[0], (gsize)(rows * width) * sizeof (double));
   for (gint64 r = 0; r < rows; r++)
@@ -25,7 +27,8 @@ slow_rope (Pass *pass)
           double *out = pass->out + r * width + h * d + i;
           double cosine, sine;
 
-          reference_rope_turn (&constants.rope, i, turned, seq, r % seq, &cosine, &sine);
+          reference_rope_turn (theta > 0 ? &local : &constants.rope, i, turned, seq, r % seq,
+                               &cosine, &sine);
           out[0] = *a * cosine - *b * sine;
           out[turned / 2] = *b * cosine + *a * sine;
         }
@@ -58,6 +61,8 @@ START_TEST (kernels_rope)
 
   if (_i % 3 == 1)
     manner.value[PLAN_MANNER_TURNED] = (double)(2 * between (rand, 1, (gint32)d / 2));
+  if (_i % 5 == 2)
+    manner.value[PLAN_MANNER_THETA] = 77;
   slow_rope (&pass);
   run_kernel (PLAN_OP_ROPE, OPERANDS (&out), forward, format);
   check_close (&out, want, 3e-7, "rope");

@@ -130,6 +130,20 @@ static const struct
                   "\"layer_norm_epsilon\": 0.001, \"tie_word_embeddings\": false"),
     "family=gpt2,layers=2,hidden=24,ffn=7,heads=3,kv_heads=3,head_dim=8,vocab=100,max_seq=50,"
     "norm_eps=0.001,tied=off,activation=relu" },
+  { WITH ("gemma3_text", SMALL), TEXT ("gemma3_text", "4", "256") },
+  { WITH ("gemma3_text",
+          SMALL ", \"sliding_window\": 12, \"_sliding_window_pattern\": 3, "
+                "\"attn_logit_softcapping\": null, \"layer_types\": [\"sliding_attention\", "
+                "\"sliding_attention\", \"full_attention\", \"sliding_attention\", "
+                "\"sliding_attention\", \"full_attention\"], \"rope_parameters\": "
+                "{\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8.0, "
+                "\"rope_theta\": 5000.0}, \"sliding_attention\": {\"rope_type\": "
+                "\"default\", \"rope_theta\": 50.0}}"),
+    TEXT ("gemma3_text", "4", "256") ",rope_theta=5000,rope_scaling=linear,rope_factor=8,window=12,"
+                                     "full_every=3,rope_local=50" },
+  { WITH ("gemma3_text", SMALL ", \"rope_local_base_freq\": 70, \"rope_theta\": 900, "
+                               "\"sliding_window_pattern\": 2"),
+    TEXT ("gemma3_text", "4", "256") ",rope_theta=900,full_every=2,rope_local=70" },
   { WITH ("gpt_neox", SMALL), TEXT ("gpt_neox", "32", "16") },
   { WITH ("gpt_neox", SMALL ", \"hidden_act\": \"relu2\""),
     TEXT ("gpt_neox", "32", "16") ",activation=relu2" },
@@ -294,8 +308,9 @@ START_TEST (config_is_written)
   g_autofree char *type = g_strdup_printf ("\"model_type\": \"%s\"", model->family);
   PlanArchitecture architecture;
   g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
-  static const char *const families[] = { "llama", "mistral", "qwen2", "qwen3",    "gpt2",
-                                          "gemma", "gemma2",  "phi3",  "gpt_neox", NULL };
+  static const char *const families[]
+      = { "llama",  "mistral",     "qwen2", "qwen3",    "gpt2", "gemma",
+          "gemma2", "gemma3_text", "phi3",  "gpt_neox", NULL };
   const gboolean is_ignored /* by transformers, whose gemma has one */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
   if (!g_strv_contains (families, model->family) || is_ignored)
@@ -326,6 +341,9 @@ static const struct
     PLAN_ARCHITECTURE_GEMMA, NULL },
   { "family=gemma,activation=gelu," SPEC, PLAN_N_ARCHITECTURES,
     "GemmaForCausalLM in transformers has no activation=gelu" },
+  { "family=gemma3_text,window=8,full_every=2,logit_softcap=7,rope_local=99," SPEC,
+    PLAN_ARCHITECTURE_GEMMA3, NULL },
+  { "family=qwen3,window=8,full_every=4," SPEC, PLAN_ARCHITECTURE_QWEN3, NULL },
   { "family=gpt_neox,kv_heads=2,rope_fraction=0.5,parallel=off," OTHERS, PLAN_ARCHITECTURE_GPT_NEOX,
     NULL },
   { "family=gpt_neox,kv_heads=1,rope_fraction=0.5," OTHERS, PLAN_N_ARCHITECTURES,
@@ -489,7 +507,8 @@ static const struct
   { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
   { "{\"model_type\": \"deepseek_v4\"}",
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
-    "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2, gpt_neox, mpt, "
+    "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
+    "gpt_neox, mpt, "
     "phi3, "
     "mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss",
     PLAN_ERROR_UNSUPPORTED },
@@ -524,7 +543,8 @@ static const struct
   { WITH ("gemma2", SMALL ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
                           "\"full_attention\", \"full_attention\", \"full_attention\", "
                           "\"full_attention\"]"),
-    "c.json: layer_types: only sliding layers at equal distances are modelled, layer 2 breaks them",
+    "c.json: layer_types: only sliding layers at equal distances, or full ones among them, are "
+    "modelled, layer 2 breaks them",
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("qwen2", SMALL ", \"layer_types\": [\"sliding_attention\", \"full_attention\", "
                          "\"full_attention\", \"full_attention\", \"full_attention\", "

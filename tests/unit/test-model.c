@@ -538,7 +538,7 @@ static const struct
   { TINY ",", "model: '' is not of the form dimension=value", PLAN_ERROR_INVALID },
   { "family=qwen9," TINY,
     "model: family: 'qwen9' is not a family this version knows: did you mean 'qwen2'? known are "
-    "llama, mistral, qwen2, qwen3, gemma, gemma2, gpt2,",
+    "llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2,",
     PLAN_ERROR_UNSUPPORTED },
   { "family=llama,family=gpt2," TINY, "model: family: given twice", PLAN_ERROR_INVALID },
   { TINY ",norm=rms", "model: norm: 'rms' is not one of its values: known are rmsnorm, layernorm",

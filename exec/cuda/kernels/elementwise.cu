@@ -650,7 +650,8 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
   shape.dim = operands.dim (4);
   shape.half = (turned > 0 ? turned : shape.dim) / 2;
   shape.width = (shape.rotated + operands.dim (3)) * shape.dim;
-  shape.magnitude = plan_rope_magnitude (&args->constants->rope);
+  const PlanRope turning = exec_rope (args);
+  shape.magnitude = plan_rope_magnitude (&turning);
 
   Array qkv = operands.rows_of (0, shape.dim % shape.half == 0 ? shape.half : 1);
   int code = operands.code;
@@ -658,9 +659,9 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
     {
       shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
       for (unsigned i = 0; i < shape.pairs; i++)
-        shape.frequency[i] = direction
-                             * plan_rope_frequency (&args->constants->rope, shape.first + i,
-                                                    2 * shape.half, shape.seq);
+        shape.frequency[i]
+            = direction
+              * plan_rope_frequency (&turning, shape.first + i, 2 * shape.half, shape.seq);
       uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
     }
