@@ -281,7 +281,7 @@ exec_export_hf (const ExecWeights *weights, const PlanModel *model, PlanDtype dt
   PlanArchitecture architecture;
   g_autofree char *config = plan_model_print_config (model, dtype, &architecture, error);
   g_autoptr (GArray) names
-      = config ? exec_weight_names (model, exec_naming_of (architecture), error) : NULL;
+      = config ? exec_weight_names (model, exec_naming_of (architecture, model), error) : NULL;
   if (!names || !exec_export_check (folder, error))
     return FALSE;
   Export self = { .weights = weights,

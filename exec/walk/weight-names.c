@@ -88,6 +88,33 @@ static const Name gpt_neox[] = {
   { PLAN_TENSOR_OUTPUT, "/embed_out.weight" },
 };
 
+static const Name falcon[] = {
+  { PLAN_TENSOR_EMBEDDING, "word_embeddings.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM, "h.%d.input_layernorm.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM_BIAS, "h.%d.input_layernorm.bias" },
+  { PLAN_TENSOR_QKV, "h.%d.self_attention.query_key_value.weight" },
+  { PLAN_TENSOR_QKV_BIAS, "h.%d.self_attention.query_key_value.bias" },
+  { PLAN_TENSOR_PROJ, "h.%d.self_attention.dense.weight" },
+  { PLAN_TENSOR_PROJ_BIAS, "h.%d.self_attention.dense.bias" },
+  { PLAN_TENSOR_MLP_NORM, "h.%d.post_attention_layernorm.weight" },
+  { PLAN_TENSOR_MLP_NORM_BIAS, "h.%d.post_attention_layernorm.bias" },
+  { PLAN_TENSOR_GATE_UP, "h.%d.mlp.dense_h_to_4h.weight" },
+  { PLAN_TENSOR_GATE_UP_BIAS, "h.%d.mlp.dense_h_to_4h.bias" },
+  { PLAN_TENSOR_DOWN, "h.%d.mlp.dense_4h_to_h.weight" },
+  { PLAN_TENSOR_DOWN_BIAS, "h.%d.mlp.dense_4h_to_h.bias" },
+  { PLAN_TENSOR_FINAL_NORM, "ln_f.weight" },
+  { PLAN_TENSOR_FINAL_NORM_BIAS, "ln_f.bias" },
+  { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+/* Where branches have a norm each, that is called otherwise. */
+static const Name falcon_norms[] = {
+  { PLAN_TENSOR_ATTENTION_NORM, "h.%d.ln_attn.weight" },
+  { PLAN_TENSOR_ATTENTION_NORM_BIAS, "h.%d.ln_attn.bias" },
+  { PLAN_TENSOR_MLP_NORM, "h.%d.ln_mlp.weight" },
+  { PLAN_TENSOR_MLP_NORM_BIAS, "h.%d.ln_mlp.bias" },
+};
+
 /* Biases, which files of its time had, transformers does not read. */
 static const Name mpt[] = {
   { PLAN_TENSOR_EMBEDDING, "wte.weight" },
@@ -106,15 +133,18 @@ static const struct
 {
   const Name *own;
   guint n;
-  gboolean differs; /* from llama's, whose names the others are */
+  const Name *rest; /* what the others are called; NULL: there are none */
+  guint n_rest;
   gboolean turns, mixes;
 } lists[EXEC_N_NAMINGS] = {
-  [EXEC_NAMING_GPT2] = { LIST (gpt2), .turns = TRUE },
-  [EXEC_NAMING_GEMMA2] = { LIST (gemma2), .differs = TRUE },
-  [EXEC_NAMING_PHI3] = { LIST (phi3), .differs = TRUE },
-  [EXEC_NAMING_GPT_NEOX] = { LIST (gpt_neox), .mixes = TRUE },
-  [EXEC_NAMING_MPT] = { LIST (mpt) },
-  [EXEC_NAMING_LLAMA] = { LIST (llama) },
+  [EXEC_NAMING_GPT2] = { LIST (gpt2), NULL, 0, .turns = TRUE },
+  [EXEC_NAMING_GEMMA2] = { LIST (gemma2), LIST (llama) },
+  [EXEC_NAMING_PHI3] = { LIST (phi3), LIST (llama) },
+  [EXEC_NAMING_GPT_NEOX] = { LIST (gpt_neox), NULL, 0, .mixes = TRUE },
+  [EXEC_NAMING_FALCON_NORMS] = { LIST (falcon_norms), LIST (falcon), .mixes = TRUE },
+  [EXEC_NAMING_FALCON] = { LIST (falcon), NULL, 0, .mixes = TRUE },
+  [EXEC_NAMING_MPT] = { LIST (mpt), NULL, 0 },
+  [EXEC_NAMING_LLAMA] = { LIST (llama), NULL, 0 },
 };
 
 static const struct
@@ -143,7 +173,7 @@ exec_naming_find (gboolean (*has) (const char *name, gpointer data), gpointer da
 }
 
 ExecNaming
-exec_naming_of (PlanArchitecture architecture)
+exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
 {
   switch (architecture)
     {
@@ -158,6 +188,8 @@ exec_naming_of (PlanArchitecture architecture)
       return EXEC_NAMING_GPT_NEOX;
     case PLAN_ARCHITECTURE_MPT:
       return EXEC_NAMING_MPT;
+    case PLAN_ARCHITECTURE_FALCON:
+      return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
     case PLAN_ARCHITECTURE_LLAMA:
     case PLAN_ARCHITECTURE_MISTRAL:
     case PLAN_ARCHITECTURE_QWEN2:
@@ -180,14 +212,23 @@ exec_weight_head (const PlanModel *model, guint64 place)
                            : heads + kv_heads + key;
 }
 
+/* NULL where a list has none. */
+static const char *
+find_name (const Name *names, guint n, PlanTensorRole role)
+{
+  for (guint i = 0; i < n; i++)
+    if (names[i].role == role)
+      return names[i].name;
+  return NULL;
+}
+
 /* "" where a parameter has no name. */
 static const char *
 name_of (ExecNaming naming, PlanTensorRole role)
 {
-  for (guint i = 0; i < lists[naming].n; i++)
-    if (lists[naming].own[i].role == role)
-      return lists[naming].own[i].name;
-  return lists[naming].differs ? name_of (EXEC_NAMING_LLAMA, role) : "";
+  const char *own = find_name (lists[naming].own, lists[naming].n, role);
+  const char *rest = own ? own : find_name (lists[naming].rest, lists[naming].n_rest, role);
+  return rest ? rest : "";
 }
 
 static void

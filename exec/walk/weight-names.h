@@ -13,6 +13,8 @@ G_BEGIN_DECLS
   X (GEMMA2, "gemma2", "model.", "layers.0.pre_feedforward_layernorm.weight") \
   X (PHI3, "phi3", "model.", "layers.0.self_attn.qkv_proj.weight") \
   X (GPT_NEOX, "gpt_neox", "gpt_neox.", "embed_in.weight") \
+  X (FALCON_NORMS, "falcon", "transformer.", "h.0.ln_attn.weight") \
+  X (FALCON, "falcon", "transformer.", "h.0.self_attention.query_key_value.weight") \
   X (MPT, "mpt", "transformer.", "blocks.0.attn.Wqkv.weight") \
   X (LLAMA, "llama", "model.", "embed_tokens.weight")
 
@@ -36,9 +38,9 @@ typedef struct
   gboolean is_mixed;             /* see exec_weight_head */
 } ExecWeightName;
 
-/* That of files of an architecture, and of files in which `has` finds names; the last one where
- * none is told by them. */
-ExecNaming exec_naming_of (PlanArchitecture architecture);
+/* That of files of an architecture of that model, and of files in which `has` finds names; the last
+ * one where none is told by them. */
+ExecNaming exec_naming_of (PlanArchitecture architecture, const PlanModel *model);
 ExecNaming exec_naming_find (gboolean (*has) (const char *name, gpointer data), gpointer data);
 
 /* What names of the inner model begin with, or not. */

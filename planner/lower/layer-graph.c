@@ -491,6 +491,8 @@ add_attention_branch (PlanLayerBuilder *b)
     }
   PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
                                                    PLAN_TENSOR_QKV, b->model->hidden, &kept);
+  b->shared = read;
+  b->shared_kept = kept;
   plan_layer_add_linear (
       b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
       (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
@@ -514,10 +516,15 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
   PlanLayerGraph *net = b->net;
   PlanValueId kept;
   const gint64 up = b->model->gated ? 2 * b->sizes->ffn : b->sizes->ffn;
-  plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
-                       PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
-  PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms,
-                                                   PLAN_TENSOR_GATE_UP, b->model->hidden, &kept);
+  PlanValueId read = b->shared;
+  kept = b->shared_kept;
+  if (!b->model->shared_norm)
+    {
+      plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
+                           PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP);
+      read = plan_layer_add_product_input (b, PLAN_MODULE_MLP, PLAN_VALUE_NORM2, forms,
+                                           PLAN_TENSOR_GATE_UP, b->model->hidden, &kept);
+    }
   plan_layer_add_linear (b, PLAN_MODULE_MLP, read, kept, PLAN_VALUE_UP, PLAN_TENSOR_GATE_UP,
                          PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
   save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);

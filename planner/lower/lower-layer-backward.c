@@ -42,6 +42,13 @@ gradient_sum (const PlanLayer *self, PlanValueId id)
                             : plan_lower_ref (self->lower->grad_sum[id]);
 }
 
+/* Gradients of the inputs of two layers lie in one array. */
+static gboolean
+is_same (PlanRef a, PlanRef b)
+{
+  return a.array == b.array && a.offset == b.offset && a.loop == b.loop;
+}
+
 /* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
 void
 plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
@@ -55,7 +62,7 @@ plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
     }
   const PlanRef before = plan_layer_gradient (self, id);
   const PlanRef total = self->lower->grad_sum[id] < 0 ? before : gradient_sum (self, id);
-  if (before.array == total.array)
+  if (is_same (before, total))
     plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (total, share), PLAN_DIMS (elements));
   else
     {
@@ -64,7 +71,7 @@ plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
                           PLAN_DIMS (elements));
     }
   plan_lower_free (lower, share);
-  if (before.array != total.array)
+  if (!is_same (before, total))
     {
       plan_layer_drop_gradient (self, id);
       hold_gradient (self, id, total);
@@ -388,7 +395,7 @@ norm_node_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef before = adds ? plan_layer_gradient (self, node->in) : PLAN_REF_NONE;
   const PlanRef total
       = adds ? gradient_sum (self, node->in) : plan_layer_take_share (self, node->in);
-  if (adds && before.array != total.array)
+  if (adds && !is_same (before, total))
     plan_lower_alloc (self->lower, total);
   plan_lower_norm_backward_add (self->lower,
                                 PLAN_REFS (total, plan_layer_gradient (self, node->out),
@@ -396,7 +403,7 @@ norm_node_backward (PlanLayer *self, const PlanNode *node)
                                            plan_layer_value (self, node->stats), before),
                                 node->weight, node->bias, self->unit, node->rows);
   plan_layer_drop_gradient (self, node->out);
-  if (adds && before.array != total.array)
+  if (adds && !is_same (before, total))
     {
       plan_layer_drop_gradient (self, node->in);
       hold_gradient (self, node->in, total);

@@ -141,6 +141,23 @@ put_mpt (GPtrArray *members, const PlanModel *self)
                        "{ \"alibi\": true, \"attn_type\": \"multihead_attention\" }");
 }
 
+/* The newer kind has as many heads with keys as it says, and two norms unless it says one. */
+static void
+put_falcon (GPtrArray *members, const PlanModel *self)
+{
+  const gboolean has_one_key = self->kv_heads == 1;
+  const gboolean is_new
+      = self->parallel && (!self->shared_norm || (!has_one_key && self->kv_heads != self->heads));
+  put_flag (members, "new_decoder_architecture", is_new);
+  put_flag (members, "multi_query", has_one_key);
+  plan_model_put_int (members, "num_kv_heads", self->kv_heads);
+  put_flag (members, "parallel_attn", self->parallel);
+  if (is_new)
+    plan_model_put_int (members, "num_ln_in_parallel_attn", self->shared_norm ? 1 : 2);
+  put_flag (members, "bias", self->qkv_bias);
+  put_flag (members, "alibi", FALSE);
+}
+
 /* What an architecture has of its own. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -185,6 +202,9 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       put_flag (members, "use_parallel_residual", self->parallel);
       plan_model_put_real (members, "rotary_pct", self->rope_fraction);
       break;
+    case PLAN_ARCHITECTURE_FALCON:
+      put_falcon (members, self);
+      break;
     case PLAN_ARCHITECTURE_MPT:
       put_mpt (members, self);
       break;
@@ -204,7 +224,7 @@ static gboolean
 says_heads (PlanArchitecture architecture)
 {
   return architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_GPT_NEOX
-         && architecture != PLAN_ARCHITECTURE_MPT;
+         && architecture != PLAN_ARCHITECTURE_MPT && architecture != PLAN_ARCHITECTURE_FALCON;
 }
 
 /* gemma's is read under another name by each version, and whatever it says taken for this one. */

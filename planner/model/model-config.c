@@ -71,9 +71,8 @@ read_activation (PlanModel *self, PlanModelJson *object, const char *key, GError
   return refuse (error, "%s: %s is not modelled; known are %s", key, shown, all);
 }
 
-/* One flag of the file for the biases of attention, inside and out. */
-static gboolean
-read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error)
+gboolean
+plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gboolean bias = self->qkv_bias;
   if (!plan_model_json_flag (object, "attention_bias", &bias, error))
@@ -192,7 +191,7 @@ refuse_window (PlanModelJson *object, GError **error)
 static gboolean
 read_llama (PlanModel *self, PlanModelJson *object, GError **error)
 {
-  return read_attention_bias (self, object, error)
+  return plan_model_read_attention_bias (self, object, error)
          && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
@@ -215,13 +214,13 @@ read_qwen2 (PlanModel *self, PlanModelJson *object, GError **error)
 static gboolean
 read_qwen3 (PlanModel *self, PlanModelJson *object, GError **error)
 {
-  return read_attention_bias (self, object, error) && read_qwen2 (self, object, error);
+  return plan_model_read_attention_bias (self, object, error) && read_qwen2 (self, object, error);
 }
 
 static gboolean
 read_gemma (PlanModel *self, PlanModelJson *object, GError **error)
 {
-  return read_attention_bias (self, object, error)
+  return plan_model_read_attention_bias (self, object, error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
@@ -258,69 +257,6 @@ read_gemma3 (PlanModel *self, PlanModelJson *object, GError **error)
     return TRUE;
   self->full_every = 0;
   self->rope_local = 0;
-  return TRUE;
-}
-
-static gboolean
-read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  return read_attention_bias (self, object, error)
-         && plan_model_json_flag (object, "use_parallel_residual", &self->parallel, error)
-         && plan_model_read_rope (self, object, "rotary_emb_base", "rotary_pct", error);
-}
-
-static gboolean
-read_mpt_attention (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  const char *type = "multihead_attention";
-  gboolean alibi = TRUE, rope = FALSE, qk_norm = FALSE, learned = TRUE;
-  JsonObject *config;
-  if (!plan_model_json_flag (object, "learned_pos_emb", &learned, error)
-      || !plan_model_json_object (object, "attn_config", &config, error))
-    return FALSE;
-  if (config)
-    {
-      g_auto (PlanModelJson) inner = plan_model_json_begin (config);
-      if (!plan_model_json_flag (&inner, "alibi", &alibi, error)
-          || !plan_model_json_flag (&inner, "rope", &rope, error)
-          || !plan_model_json_real (&inner, "rope_theta", &self->rope.theta, error)
-          || !plan_model_json_flag (&inner, "qk_ln", &qk_norm, error)
-          || !plan_model_json_word (&inner, "attn_type", &type, error)
-          || !plan_model_json_int (&inner, "kv_n_heads", 1, &self->kv_heads, error)
-          || !plan_model_json_check_rest (&inner, error))
-        {
-          g_prefix_error (error, "attn_config: ");
-          return FALSE;
-        }
-    }
-  if (qk_norm)
-    return refuse (error, "qk_ln: true is not modelled: it norms all heads together");
-  if (g_str_equal (type, "multiquery_attention"))
-    self->kv_heads = 1;
-  else if (!g_str_equal (type, "multihead_attention")
-           && !g_str_equal (type, "grouped_query_attention"))
-    {
-      g_autofree char *shown = plan_text_quote (type);
-      return refuse (error,
-                     "attn_type: %s is not modelled; known are multihead_attention, "
-                     "multiquery_attention, grouped_query_attention",
-                     shown);
-    }
-  self->positions = alibi     ? PLAN_POSITIONS_ALIBI
-                    : rope    ? PLAN_POSITIONS_ROPE
-                    : learned ? PLAN_POSITIONS_LEARNED
-                              : PLAN_POSITIONS_NONE;
-  return TRUE;
-}
-
-static gboolean
-read_mpt (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  gboolean no_bias = TRUE;
-  if (!plan_model_json_flag (object, "no_bias", &no_bias, error)
-      || !read_mpt_attention (self, object, error))
-    return FALSE;
-  self->norm_bias = self->qkv_bias = self->proj_bias = self->mlp_bias = !no_bias;
   return TRUE;
 }
 
@@ -400,7 +336,8 @@ read_qwen2_moe (PlanModel *self, PlanModelJson *object, GError **error)
 static gboolean
 read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error)
 {
-  return read_attention_bias (self, object, error) && read_qwen_experts (self, object, error);
+  return plan_model_read_attention_bias (self, object, error)
+         && read_qwen_experts (self, object, error);
 }
 
 /* One group is none. */
@@ -449,7 +386,7 @@ static gboolean
 read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
 {
   self->expert_ffn = self->ffn;
-  return read_attention_bias (self, object, error)
+  return plan_model_read_attention_bias (self, object, error)
          && plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
@@ -495,7 +432,7 @@ read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
       || !plan_model_json_int (object, "qk_rope_head_dim", 1, &self->rope_dim, error)
       || !plan_model_json_int (object, "v_head_dim", 1, &self->v_dim, error)
       || !plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
-      || !read_attention_bias (self, object, error)
+      || !plan_model_read_attention_bias (self, object, error)
       || !plan_model_read_rope (self, object, "rope_theta", NULL, error))
     return FALSE;
   if (self->qkv_bias)
@@ -511,38 +448,41 @@ read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
       "max_position_embeddings"
 
 static const PlanModelFamily families[] = {
-  { "llama", USUAL, "rms_norm_eps", "hidden_act", 0, 1e-6, read_llama },
-  { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, read_mistral },
-  { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen2 },
-  { "qwen3", USUAL, "rms_norm_eps", "hidden_act", 32, 0, read_qwen3 },
+  { "llama", USUAL, "rms_norm_eps", "hidden_act", 0, 1e-6, 0, read_llama },
+  { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, 0, read_mistral },
+  { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, read_qwen2 },
+  { "qwen3", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, read_qwen3 },
   /* not hidden_act, where early files named the wrong one */
-  { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, read_gemma },
-  { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma2 },
-  { "gemma3_text", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, read_gemma3 },
+  { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, 0, read_gemma },
+  { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, 0, read_gemma2 },
+  { "gemma3_text", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, 0, read_gemma3 },
   { "gpt2", "n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
-    "activation_function", 0, 0, NULL },
-  { "gpt_neox", USUAL, "layer_norm_eps", "hidden_act", 0, 0, read_gpt_neox },
+    "activation_function", 0, 0, 0, NULL },
+  { "gpt_neox", USUAL, "layer_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_gpt_neox },
+  { "falcon", "num_hidden_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
+    "max_position_embeddings", "layer_norm_epsilon", "activation", 0, 0, 2048,
+    plan_model_read_falcon },
   { "mpt", "n_layers", "d_model", NULL, "n_heads", "max_seq_len", "layer_norm_epsilon", NULL, 0, 0,
-    read_mpt },
-  { "phi3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_phi3 },
-  { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, read_mixtral },
-  { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, read_qwen2_moe },
-  { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, read_qwen3_moe },
-  { "deepseek_v2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
-  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
-  { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, read_deepseek },
-  { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, read_glm4_moe },
-  { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, read_gpt_oss },
+    0, plan_model_read_mpt },
+  { "phi3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_phi3 },
+  { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_mixtral },
+  { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, 0, read_qwen2_moe },
+  { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, 0, read_qwen3_moe },
+  { "deepseek_v2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
+  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
+  { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
+  { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_glm4_moe },
+  { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, 0, read_gpt_oss },
 };
 
 /* --- what all families have ---------------------------------------------------------------- */
 
-/* gpt2 and mpt have their MLP four times as wide as the model unless they say otherwise. */
+/* gpt2, falcon and mpt have their MLP four times as wide as the model unless they say otherwise. */
 static gboolean
 read_ffn (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
   double ratio = 4;
-  if (family->ffn && !g_str_equal (family->name, "gpt2"))
+  if (family->ffn && !g_str_equal (family->name, "gpt2") && !g_str_equal (family->name, "falcon"))
     return plan_model_json_size (object, family->ffn, &self->ffn, error);
   if (!family->ffn && !plan_model_json_real (object, "expansion_ratio", &ratio, error))
     return FALSE;
@@ -609,6 +549,7 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "heads", "n_head" },
     { "heads", "n_heads" },
     { "kv_heads", "num_key_value_heads" },
+    { "kv_heads", "num_kv_heads" },
     { "norm_eps", "rms_norm_eps" },
     { "norm_eps", "layer_norm_eps" },
     { "norm_eps", "layer_norm_epsilon" },
@@ -675,6 +616,14 @@ read_quantization (PlanModelJson *object, GError **error)
 }
 
 static gboolean
+read_max_seq (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
+{
+  self->max_seq = family->max_seq_default;
+  return self->max_seq > 0 ? plan_model_json_int (object, family->max_seq, 1, &self->max_seq, error)
+                           : plan_model_json_size (object, family->max_seq, &self->max_seq, error);
+}
+
+static gboolean
 read_config (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
   if (family->default_norm_eps > 0)
@@ -683,7 +632,7 @@ read_config (PlanModel *self, const PlanModelFamily *family, PlanModelJson *obje
          && plan_model_json_size (object, family->hidden, &self->hidden, error)
          && read_ffn (self, family, object, error) && read_heads (self, family, object, error)
          && plan_model_json_size (object, "vocab_size", &self->vocab, error)
-         && plan_model_json_size (object, family->max_seq, &self->max_seq, error)
+         && read_max_seq (self, family, object, error)
          && plan_model_json_real (object, family->norm_eps, &self->norm_eps, error)
          && (!family->activation || read_activation (self, object, family->activation, error))
          && plan_model_json_flag (object, "tie_word_embeddings", &self->tied_embeddings, error)

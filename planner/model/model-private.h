@@ -51,8 +51,17 @@ typedef struct
   const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
   gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
   double default_norm_eps; /* 0: as the family has it */
+  gint64 max_seq_default;  /* 0: the file has to say it */
   gboolean (*read_rest) (PlanModel *self, PlanModelJson *object, GError **error);
 } PlanModelFamily;
+
+/* Of single families: planner/model/model-config-gpt.c. */
+gboolean plan_model_read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
+
+/* One flag of the file for the biases of attention, inside and out. */
+gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
 
 const PlanModelFamily *plan_model_family_find (const char *name);
 const char *plan_model_activation_name (PlanActivation activation);

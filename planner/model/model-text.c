@@ -87,6 +87,7 @@ static const struct
   REAL_AT ("rope_mscale", rope.mscale, 0, 1e6, "yarn: rotated heads grow by 1 + rope_mscale / 10 x ln rope_factor"),
   REAL_AT ("rope_mscale_all", rope.mscale_all, 0, 1e6, "yarn: of that, what latent attention's scores take instead"),
   FLAG ("parallel", parallel, "attention and MLP read the same residual"),
+  FLAG ("shared_norm", shared_norm, "they read it through one norm"),
   FLAG ("embed_scale", embed_scale, "embeddings times the root of hidden"),
   INT (window, 0, 2147483647, "tokens that windowed layers look back on, 0 all"),
   INT (window_from, 0, 65535, "first windowed layer"),
@@ -140,6 +141,7 @@ static const struct
             "mlp_bias=on,positions=learned" },
   { "gpt_neox", "norm=layernorm,norm_bias=on,activation=gelu,gated=off,qkv_bias=on,proj_bias=on,"
                 "mlp_bias=on,rope_fraction=0.25,parallel=on" },
+  { "falcon", "tied=on,norm=layernorm,norm_bias=on,activation=gelu,gated=off,parallel=on,shared_norm=on" },
   { "mpt", "tied=on,norm=layernorm,activation=gelu,gated=off,positions=alibi" },
   { "phi3", "" },
   { "mixtral", "rope_theta=1000000,experts=8,topk=2" },

@@ -188,6 +188,8 @@ check_rest (const PlanModel *self, GError **error)
                     "full_every: " INT " says which layers have no window: there must be one, "
                     "and window_from and window_every must be left out",
                     self->full_every);
+  if (self->shared_norm && (!self->parallel || self->experts > 0 || self->kv_lora > 0))
+    return invalid (error, "shared_norm: on needs parallel=on, no experts and no latent attention");
   if (self->rope_local > 0 && (self->window == 0 || self->positions != PLAN_POSITIONS_ROPE))
     return invalid (error, "rope_local: acts on windowed layers with positions=rope only");
   if (self->window > 0 && self->window_from >= self->layers)

@@ -47,8 +47,8 @@
   X (KV_UP, 20, "kv_up", LAYER, ATTENTION, LINEAR, mla, m->heads * (m->nope_dim + m->v_dim), m->kv_lora)                     \
   X (ATTENTION_POST_NORM, 22, "attention_post_norm", LAYER, NORMS, GAIN, m->post_norms, h, 1)                                \
   X (SINKS, 39, "sinks", LAYER, ATTENTION, BIAS, m->sinks, m->heads, 1)                                                      \
-  X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                                   \
-  X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias, h, 1)                                             \
+  X (MLP_NORM, 4, "mlp_norm", LAYER, NORMS, GAIN, !m->shared_norm, h, 1)                                                     \
+  X (MLP_NORM_BIAS, 23, "mlp_norm_bias", LAYER, NORMS, BIAS, m->norm_bias && !m->shared_norm, h, 1)                          \
   X (GATE_UP, 5, "gate_up", DENSE, MLP, LINEAR, 1, up * m->ffn, h)                                                           \
   X (GATE_UP_BIAS, 24, "gate_up_bias", DENSE, MLP, BIAS, m->mlp_bias, up * m->ffn, 1)                                        \
   X (DOWN, 6, "down", DENSE, MLP, LINEAR, 1, h, m->ffn)                                                                      \

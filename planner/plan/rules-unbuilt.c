@@ -110,6 +110,15 @@ gates_elsewhere (const PlanFacts *f)
   return f->model->shared_gate && is_stack (f, PLAN_STACK_FSDP2);
 }
 
+/* Two products would quantise or gather what one norm leaves. */
+static gboolean
+shares_norm (const PlanFacts *f)
+{
+  return f->model->shared_norm
+         && (f->value[PLAN_TP] > 1
+             || plan_field_dtype (f->plan, PLAN_COMPUTE) != plan_weights_dtype (f->plan));
+}
+
 /* fsdp2 multiplies quantised experts in kernels of its own, and scales by earlier magnitudes belong
  * to products that are always there. */
 static gboolean
@@ -149,6 +158,9 @@ static const PlanRuleEntry rules[] = {
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+  { { "not-built-yet-shared-norm", "models whose attention and MLP share a norm are modelled with tp=1 and compute=fp32, bf16 or "
+      "fp16 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    shares_norm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

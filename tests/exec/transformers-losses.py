@@ -38,6 +38,8 @@ NEOX = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_la
             max_position_embeddings=64, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
                                                              partial_rotary_factor=0.5))
 
+FALCON = dict(vocab_size=256, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
+
 # name, class of the configuration, its keys, strategy, ranks
 MODELS = [
     ("llama", "LlamaConfig", LLAMA, "optim_grads_params", 2),
@@ -68,6 +70,11 @@ MODELS = [
                                                              partial_rotary_factor=0.75)}, "no_shard", 2),
     ("gpt_neox", "GPTNeoXConfig", NEOX, "optim_grads_params", 2),
     ("gpt_neox, in turn", "GPTNeoXConfig", {**NEOX, "use_parallel_residual": False, "attention_bias": False}, "optim", 4),
+    ("falcon", "FalconConfig", {**FALCON, "multi_query": True}, "optim_grads_params", 2),
+    ("falcon, newer", "FalconConfig",
+     {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "tie_word_embeddings": False}, "optim", 2),
+    ("falcon, in turn", "FalconConfig",
+     {**FALCON, "multi_query": False, "parallel_attn": False, "bias": True, "ffn_hidden_size": 160}, "no_shard", 4),
     ("mpt", "MptConfig",
      dict(vocab_size=256, d_model=72, n_layers=3, n_heads=6, max_seq_len=64, resid_pdrop=0.0, emb_pdrop=0.0),
      "optim_grads", 2),

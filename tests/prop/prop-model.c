@@ -318,6 +318,27 @@ gpt_neox (File *f)
 }
 
 static gint64
+falcon (File *f)
+{
+  const gint64 wide = up_to (f->rand, 500);
+  put (f, "num_hidden_layers", f->layers);
+  put (f, "hidden_size", f->h);
+  put (f, "num_attention_heads", f->heads);
+  put (f, "vocab_size", f->vocab);
+  put (f, "ffn_hidden_size", wide);
+  const gboolean is_new = put_flag (f, "new_decoder_architecture");
+  const gboolean has_one = put_flag (f, "multi_query");
+  const gboolean parallel = put_flag (f, "parallel_attn"), bias = put_flag (f, "bias");
+  if (is_new)
+    put (f, "num_kv_heads", f->kv_heads);
+  f->kv_heads = is_new ? f->kv_heads : has_one ? 1 : f->heads;
+  f->head_dim = f->h / f->heads;
+  const gint64 norms = is_new || !parallel ? 2 : 1;
+  const gint64 mlp = linear (f->h, wide, bias) + linear (wide, f->h, bias);
+  return causal_lm (f, gqa (f, bias, bias) + mlp + norms * 2 * f->h, 2 * f->h, TRUE);
+}
+
+static gint64
 mpt (File *f)
 {
   const gint64 ratio = up_to (f->rand, 6);
@@ -504,6 +525,7 @@ static const struct
   { "gemma3_text", gemma3 },
   { "gpt2", gpt2 },
   { "gpt_neox", gpt_neox },
+  { "falcon", falcon },
   { "mpt", mpt },
   { "phi3", phi3 },
   { "mixtral", mixtral },

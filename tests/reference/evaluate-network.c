@@ -389,10 +389,11 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
   post_norm (self, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
   add (self, l->middle, l->x, self->branch);
 
-  norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
-        PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
-  linear (self, l->up, l->normed2, PLAN_TENSOR_GATE_UP, PLAN_TENSOR_GATE_UP_BIAS, i,
-          up_width (self), m->hidden);
+  if (!m->shared_norm)
+    norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
+          PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
+  linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
+          PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
   activate (self, l->activated, l->up);
   linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
           i, m->hidden, m->ffn);
@@ -476,11 +477,15 @@ backward_layer (ExecEvaluator *self, gint64 i)
   linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
   activate_bwd (self, self->dup, self->dactivated, l->up);
-  linear_bwd (self, self->branch, self->dup, l->normed2, PLAN_TENSOR_GATE_UP,
+  linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
+              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
-  norm_bwd (self, self->dbranch, self->branch, m->parallel ? l->x : l->middle, l->stats2,
-            PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
-  add (self, self->dmiddle, self->dx, self->dbranch);
+  if (!m->shared_norm)
+    {
+      norm_bwd (self, self->dbranch, self->branch, m->parallel ? l->x : l->middle, l->stats2,
+                PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
+      add (self, self->dmiddle, self->dx, self->dbranch);
+    }
 
   /* Where both branches read x, what that one left of it is no part of what this one left. */
   dbranch = post_norm_bwd (self, m->parallel ? self->dx : self->dmiddle, l->proj, l->post1,
@@ -493,9 +498,11 @@ backward_layer (ExecEvaluator *self, gint64 i)
   prepare_heads_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
               self->qkv_width, m->hidden);
+  if (m->shared_norm)
+    add (self, self->branch, self->dshared, self->branch);
   norm_bwd (self, self->dbranch, self->branch, l->x, l->stats1, PLAN_TENSOR_ATTENTION_NORM,
             PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
-  add (self, self->dx, self->dmiddle, self->dbranch);
+  add (self, self->dx, m->shared_norm ? self->dx : self->dmiddle, self->dbranch);
 }
 
 /* Rows of the table that no sequence reaches get zero. */
@@ -648,6 +655,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->dx = exec_evaluator_array (self, c, wide);
   self->dbranch = exec_evaluator_array (self, c, wide);
   self->dpost = exec_evaluator_array (self, c, wide);
+  self->dshared = exec_evaluator_array (self, c, wide);
   self->dmiddle = exec_evaluator_array (self, c, wide);
   self->dactivated = exec_evaluator_array (self, c, rows * (guint64)m->ffn);
   self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));

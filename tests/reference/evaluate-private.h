@@ -71,7 +71,8 @@ typedef struct
   gboolean is_eval;
   ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
   float factor_scale[3];
-  ExecArray dx, dbranch, dpost, dmiddle, dactivated, dup, dattention, dqkv, dheads, dlogits;
+  ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
+      dlogits;
   ExecArray sums, coef;
 } ExecEvaluator;
 

@@ -144,6 +144,22 @@ static const struct
   { WITH ("gemma3_text", SMALL ", \"rope_local_base_freq\": 70, \"rope_theta\": 900, "
                                "\"sliding_window_pattern\": 2"),
     TEXT ("gemma3_text", "4", "256") ",rope_theta=900,full_every=2,rope_local=70" },
+#define FALCON \
+  "\"num_hidden_layers\": 6, \"hidden_size\": 512, \"num_attention_heads\": 32, \"vocab_size\": " \
+  "100"
+#define FALCON_TEXT(kv_heads) \
+  "family=falcon,layers=6,hidden=512,ffn=2048,heads=32,kv_heads=" kv_heads \
+  ",head_dim=16,vocab=100,max_seq=2048"
+  { WITH ("falcon", FALCON), FALCON_TEXT ("1") },
+  { WITH ("falcon",
+          FALCON ", \"new_decoder_architecture\": true, \"num_kv_heads\": 8, \"bias\": true"),
+    FALCON_TEXT ("8") ",qkv_bias=on,proj_bias=on,mlp_bias=on,shared_norm=off" },
+  { WITH ("falcon", FALCON ", \"new_decoder_architecture\": true, \"num_kv_heads\": 8, "
+                           "\"num_ln_in_parallel_attn\": 1"),
+    FALCON_TEXT ("8") },
+  { WITH ("falcon", FALCON ", \"multi_query\": false, \"parallel_attn\": false, "
+                           "\"tie_word_embeddings\": false"),
+    FALCON_TEXT ("32") ",tied=off,parallel=off,shared_norm=off" },
   { WITH ("gpt_neox", SMALL), TEXT ("gpt_neox", "32", "16") },
   { WITH ("gpt_neox", SMALL ", \"hidden_act\": \"relu2\""),
     TEXT ("gpt_neox", "32", "16") ",activation=relu2" },
@@ -309,8 +325,8 @@ START_TEST (config_is_written)
   PlanArchitecture architecture;
   g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
   static const char *const families[]
-      = { "llama",  "mistral",     "qwen2", "qwen3",    "gpt2", "gemma",
-          "gemma2", "gemma3_text", "phi3",  "gpt_neox", NULL };
+      = { "llama",  "mistral",     "qwen2", "qwen3",    "gpt2",   "gemma",
+          "gemma2", "gemma3_text", "phi3",  "gpt_neox", "falcon", NULL };
   const gboolean is_ignored /* by transformers, whose gemma has one */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
   if (!g_strv_contains (families, model->family) || is_ignored)
@@ -508,9 +524,8 @@ static const struct
   { "{\"model_type\": \"deepseek_v4\"}",
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
     "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
-    "gpt_neox, mpt, "
-    "phi3, "
-    "mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, kimi_k2, glm4_moe, gpt_oss",
+    "gpt_neox, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
+    "kimi_k2, glm4_moe, gpt_oss",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"mamba\"}",
     "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",
