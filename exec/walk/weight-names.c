@@ -107,6 +107,12 @@ static const Name falcon[] = {
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
 };
 
+/* What it has besides. */
+static const Name bloom[] = {
+  { PLAN_TENSOR_EMBED_NORM, "word_embeddings_layernorm.weight" },
+  { PLAN_TENSOR_EMBED_NORM_BIAS, "word_embeddings_layernorm.bias" },
+};
+
 /* Where branches have a norm each, that is called otherwise. */
 static const Name falcon_norms[] = {
   { PLAN_TENSOR_ATTENTION_NORM, "h.%d.ln_attn.weight" },
@@ -141,6 +147,7 @@ static const struct
   [EXEC_NAMING_GEMMA2] = { LIST (gemma2), LIST (llama) },
   [EXEC_NAMING_PHI3] = { LIST (phi3), LIST (llama) },
   [EXEC_NAMING_GPT_NEOX] = { LIST (gpt_neox), NULL, 0, .mixes = TRUE },
+  [EXEC_NAMING_BLOOM] = { LIST (bloom), LIST (falcon), .mixes = TRUE },
   [EXEC_NAMING_FALCON_NORMS] = { LIST (falcon_norms), LIST (falcon), .mixes = TRUE },
   [EXEC_NAMING_FALCON] = { LIST (falcon), NULL, 0, .mixes = TRUE },
   [EXEC_NAMING_MPT] = { LIST (mpt), NULL, 0 },
@@ -188,6 +195,8 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return EXEC_NAMING_GPT_NEOX;
     case PLAN_ARCHITECTURE_MPT:
       return EXEC_NAMING_MPT;
+    case PLAN_ARCHITECTURE_BLOOM:
+      return EXEC_NAMING_BLOOM;
     case PLAN_ARCHITECTURE_FALCON:
       return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
     case PLAN_ARCHITECTURE_LLAMA:
@@ -298,7 +307,8 @@ add (GArray *list, const PlanModel *model, PlanTensorRole role, ExecNaming namin
 }
 
 /* The order of a file: what stands before the layers, these, what stands behind. */
-static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS,
+                                         PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
 static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_ATTENTION_NORM_BIAS,
                                          PLAN_TENSOR_QKV,

@@ -13,6 +13,7 @@ G_BEGIN_DECLS
   X (GEMMA2, "gemma2", "model.", "layers.0.pre_feedforward_layernorm.weight") \
   X (PHI3, "phi3", "model.", "layers.0.self_attn.qkv_proj.weight") \
   X (GPT_NEOX, "gpt_neox", "gpt_neox.", "embed_in.weight") \
+  X (BLOOM, "bloom", "transformer.", "word_embeddings_layernorm.weight") \
   X (FALCON_NORMS, "falcon", "transformer.", "h.0.ln_attn.weight") \
   X (FALCON, "falcon", "transformer.", "h.0.self_attention.query_key_value.weight") \
   X (MPT, "mpt", "transformer.", "blocks.0.attn.Wqkv.weight") \

@@ -299,7 +299,8 @@ sort_into_kinds (PlanBuckets *self, const PlanBucketRule *rule)
 void
 plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
 {
-  static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS,
+                                           PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
   static const PlanTensorRole after[]
       = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
   *self = (PlanBuckets){ .layers = model->layers };

@@ -222,20 +222,39 @@ plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, adds);
 }
 
+/* From the gradient of what the norm behind the embedding left to that of what it read. */
+static PlanRef
+normed_embedding_backward (PlanLower *self, PlanRef dx)
+{
+  const PlanRef in = plan_lower_in_row (self, ONE (unnormed));
+  const PlanRef stats = plan_lower_in_row (self, ONE (stats_embedded));
+  const PlanTensorRole bias = self->model->norm_bias ? PLAN_TENSOR_EMBED_NORM_BIAS : PLAN_N_TENSORS;
+  plan_lower_alloc (self, ONE (dunnormed));
+  plan_lower_norm_backward (self, ONE (dunnormed), dx, in, stats, PLAN_TENSOR_EMBED_NORM, bias,
+                            PLAN_NO_UNIT, self->sizes->split_rows);
+  plan_lower_free (self, dx);
+  plan_lower_free (self, stats);
+  plan_lower_free (self, in);
+  return ONE (dunnormed);
+}
+
 static void
 embedding_backward (PlanLower *self)
 {
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
   const gboolean splits = sizes->split_rows < sizes->rows;
-  const PlanRef dx = plan_lower_input_gradient (self), dout = splits ? ONE (embedded) : dx,
-                mask = plan_lower_in_row (self, ONE (embedded_mask));
+  const PlanRef mask = plan_lower_in_row (self, ONE (embedded_mask));
+  PlanRef dx = plan_lower_input_gradient (self);
   if (self->embedded_mask >= 0)
     {
       plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, mask),
                           PLAN_DIMS (sizes->split_rows * m->hidden));
       plan_lower_free (self, mask);
     }
+  if (m->embed_norm)
+    dx = normed_embedding_backward (self, dx);
+  const PlanRef dout = splits ? ONE (embedded) : dx;
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);

@@ -261,7 +261,8 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
 gboolean
 plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
 {
-  const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  const PlanTensorRole roles[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS,
+                                   PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
   for (guint i = 0; self->stage.has_embedding && i < G_N_ELEMENTS (roles); i++)
     if (plan_lower_tensor (self, roles[i]).rows > 0
         && plan_lower_place (self, roles[i], PLAN_NO_UNIT).kind == kind)
@@ -322,12 +323,47 @@ plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), sizes->rows * m->hidden);
 }
 
+/* Learned positions, which the embedding gets before a norm does. */
+static void
+add_positions (PlanLower *self, PlanRef x)
+{
+  const gint64 *value = self->plan->value;
+  const gint64 rows = self->sizes->split_rows;
+  if (self->model->positions != PLAN_POSITIONS_LEARNED)
+    return;
+  reach_role (self, PLAN_TENSOR_POSITIONS);
+  plan_lower_compute (
+      self, PLAN_OP_POSITIONS,
+      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
+      PLAN_DIMS (rows, self->model->hidden, MIN (value[PLAN_SEQ] / value[PLAN_CP], rows)));
+}
+
+/* The norm behind the embedding, whose input stays for the backward pass. */
+static void
+norm_embedding (PlanLower *self, PlanRef out, PlanRef in)
+{
+  const PlanRef stats = plan_lower_in_row (self, ONE (stats_embedded));
+  const PlanTensorRole bias = self->model->norm_bias ? PLAN_TENSOR_EMBED_NORM_BIAS : PLAN_N_TENSORS;
+  plan_lower_alloc (self, out);
+  plan_lower_alloc (self, stats);
+  reach_role (self, PLAN_TENSOR_EMBED_NORM);
+  if (self->layout.by_size)
+    reach_role (self, PLAN_TENSOR_EMBED_NORM_BIAS);
+  plan_lower_norm (self, out, stats, in, PLAN_TENSOR_EMBED_NORM, bias, PLAN_N_TENSORS, PLAN_NO_UNIT,
+                   self->sizes->split_rows);
+  if (!self->is_eval)
+    return;
+  plan_lower_free (self, stats);
+  plan_lower_free (self, in);
+}
+
 static void
 embedding_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
-  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+  const PlanRef out = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
+  const PlanRef x = m->embed_norm ? plan_lower_in_row (self, ONE (unnormed)) : out;
   const PlanRef whole = sizes->split_rows < sizes->rows ? ONE (embedded) : x;
   plan_lower_alloc (self, whole);
   plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
@@ -335,14 +371,9 @@ embedding_forward (PlanLower *self)
   plan_lower_embed (self, x, whole);
   if (m->embed_scale)
     plan_lower_scale_embedding (self, x);
-  if (m->positions != PLAN_POSITIONS_LEARNED)
-    return;
-  reach_role (self, PLAN_TENSOR_POSITIONS);
-  plan_lower_compute (self, PLAN_OP_POSITIONS,
-                      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
-                      PLAN_DIMS (sizes->split_rows, m->hidden,
-                                 MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP],
-                                      sizes->split_rows)));
+  add_positions (self, x);
+  if (m->embed_norm)
+    norm_embedding (self, out, x);
 }
 
 /* What is dropped of the embedding; the mask stays for the backward pass. */

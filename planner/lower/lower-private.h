@@ -84,6 +84,8 @@ typedef struct
   gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES], quantised_grad[PLAN_N_VALUES],
       quantised_grad_col[PLAN_N_VALUES];
   gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
+  gint32 unnormed, stats_embedded,
+      dunnormed; /* of a norm behind the embedding; -1: there is none */
   gint32 embedded, embedded_mask, norm_final, norm_final_full, stats_final, logits, prob, image,
       loss_rows;
   gint32 dlogits, dnorm_final, dnorm_full, logits_again, dnorm_piece, dnorm_sum, head_landed;

@@ -177,9 +177,22 @@ declare_embedding (PlanLower *self)
   const PlanSizes *sizes = self->sizes;
   const guint64 hidden = (guint64)self->model->hidden;
   const gboolean splits = sizes->split_rows < sizes->rows;
+  const guint64 own = (guint64)sizes->split_rows;
   self->embedded = self->embedded_mask = -1;
+  self->unnormed = self->stats_embedded = self->dunnormed = -1;
   if (!self->stage.has_embedding)
     return;
+  if (self->model->embed_norm)
+    {
+      self->unnormed = buffer (self, "unnormed", self->rows, own * hidden, sizes->compute,
+                               PLAN_CATEGORY_ACTIVATIONS);
+      self->stats_embedded = buffer (self, "rstd_embedded", self->rows,
+                                     own * (self->model->norm == PLAN_NORM_LAYERNORM ? 2 : 1),
+                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  if (self->model->embed_norm && !self->is_eval)
+    self->dunnormed
+        = buffer (self, "d.unnormed", 1, own * hidden, sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   if (splits)
     self->embedded = buffer (self, "embedded", 1, (guint64)sizes->rows * hidden, sizes->compute,
                              PLAN_CATEGORY_ACTIVATIONS);
@@ -556,6 +569,7 @@ measure (PlanLower *self, guint rank)
       = has_hooks && !self->pools ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded) : 0;
   PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
   plan_layout_slot (&self->layout, PLAN_TENSOR_POSITIONS, &kind);
+  plan_layout_slot (&self->layout, PLAN_TENSOR_EMBED_NORM, &kind);
   self->head_holds_positions = kind == PLAN_BUCKET_HEAD;
   self->gathers_head_late = self->shards_weights && has_hooks && self->pools
                             && !self->head_holds_positions

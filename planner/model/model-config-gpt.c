@@ -50,6 +50,16 @@ plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error)
   return plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
+gboolean
+plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gboolean is_behind = FALSE;
+  if (!plan_model_json_flag (object, "apply_residual_connection_post_layernorm", &is_behind, error))
+    return FALSE;
+  return !is_behind
+         || refuse (error, "apply_residual_connection_post_layernorm: true is not modelled");
+}
+
 static gboolean
 read_mpt_attention (PlanModel *self, PlanModelJson *object, GError **error)
 {

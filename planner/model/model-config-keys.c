@@ -24,7 +24,7 @@ static const struct
 #define TOKENS "of the tokenizer, or of generating text"
   ANY (TOKENS, "bos_token_id"), ANY (TOKENS, "cache_implementation"), ANY (TOKENS, "eos_token_id"),
   ANY (TOKENS, "max_length"), ANY (TOKENS, "pad_token_id"), ANY (TOKENS, "task_specific_params"),
-  ANY (TOKENS, "tokenizer_class"), ANY (TOKENS, "tokenizer_name"), ANY (TOKENS, "use_cache"),
+  ANY (TOKENS, "unk_token_id"), ANY (TOKENS, "tokenizer_class"), ANY (TOKENS, "tokenizer_name"), ANY (TOKENS, "use_cache"),
 #define HEADS "of other heads than that of a language model"
   ANY (HEADS, "classifier_dropout"), ANY (HEADS, "id2label"), ANY (HEADS, "is_decoder"), ANY (HEADS, "label2id"),
   ANY (HEADS, "problem_type"),
@@ -35,6 +35,9 @@ static const struct
 #define FORMAT "a number format, or a way of computing the same: the plan has its own"
   ANY (FORMAT, "_attn_implementation"), ANY (FORMAT, "_attn_implementation_autoset"), ANY (FORMAT, "dtype"),
   ANY (FORMAT, "chunk_size_feed_forward"), ANY (FORMAT, "ep_size"), ANY (FORMAT, "gradient_checkpointing"), ANY (FORMAT, "pretraining_tp"),
+  ANY (FORMAT, "attention_softmax_in_fp32"), ANY (FORMAT, "bias_dropout_fusion"), ANY (FORMAT, "masked_softmax_fusion"),
+  ANY (FORMAT, "offset_alibi"), ANY (FORMAT, "skip_bias_add"), ANY (FORMAT, "skip_bias_add_qkv"),
+  ANY (FORMAT, "slow_but_exact"),
   ANY (FORMAT, "reorder_and_upcast_attn"), ANY (FORMAT, "torch_dtype"), ANY (FORMAT, "verbose"),
 #define DROPOUT "a probability of dropout: the plan's hidden_dropout and attention_dropout decide"
   ANY (DROPOUT, "attention_dropout"), ANY (DROPOUT, "attn_pdrop"), ANY (DROPOUT, "embd_pdrop"),

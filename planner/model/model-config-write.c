@@ -202,6 +202,10 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       put_flag (members, "use_parallel_residual", self->parallel);
       plan_model_put_real (members, "rotary_pct", self->rope_fraction);
       break;
+    case PLAN_ARCHITECTURE_BLOOM: /* dropout that this program does not run */
+      plan_model_put_real (members, "hidden_dropout", 0);
+      plan_model_put_real (members, "attention_dropout", 0);
+      break;
     case PLAN_ARCHITECTURE_FALCON:
       put_falcon (members, self);
       break;
@@ -224,7 +228,8 @@ static gboolean
 says_heads (PlanArchitecture architecture)
 {
   return architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_GPT_NEOX
-         && architecture != PLAN_ARCHITECTURE_MPT && architecture != PLAN_ARCHITECTURE_FALCON;
+         && architecture != PLAN_ARCHITECTURE_MPT && architecture != PLAN_ARCHITECTURE_FALCON
+         && architecture != PLAN_ARCHITECTURE_BLOOM;
 }
 
 /* gemma's is read under another name by each version, and whatever it says taken for this one. */
@@ -246,7 +251,8 @@ put_positions (GPtrArray *members, const PlanModel *self, PlanArchitecture archi
 {
   if (architecture == PLAN_ARCHITECTURE_GPT_NEOX)
     plan_model_put_rope (members, self, "rotary_emb_base");
-  else if (architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_MPT)
+  else if (architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_MPT
+           && architecture != PLAN_ARCHITECTURE_BLOOM)
     plan_model_put_rope (members, self, "rope_theta");
 }
 

@@ -17,6 +17,7 @@ G_BEGIN_DECLS
   X (GEMMA3, "gemma3_text", "Gemma3ForCausalLM") \
   X (PHI3, "phi3", "Phi3ForCausalLM") \
   X (GPT_NEOX, "gpt_neox", "GPTNeoXForCausalLM") \
+  X (BLOOM, "bloom", "BloomForCausalLM") \
   X (FALCON, "falcon", "FalconForCausalLM") \
   X (MPT, "mpt", "MptForCausalLM")
 

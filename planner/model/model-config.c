@@ -459,6 +459,8 @@ static const PlanModelFamily families[] = {
   { "gpt2", "n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
     "activation_function", 0, 0, 0, NULL },
   { "gpt_neox", USUAL, "layer_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_gpt_neox },
+  { "bloom", "n_layer", "hidden_size", NULL, "n_head", "seq_length", "layer_norm_epsilon", NULL, 0,
+    0, 2048, plan_model_read_bloom },
   { "falcon", "num_hidden_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads",
     "max_position_embeddings", "layer_norm_epsilon", "activation", 0, 0, 2048,
     plan_model_read_falcon },
@@ -498,10 +500,23 @@ read_ffn (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object,
   return !family->ffn || plan_model_json_int (object, family->ffn, 1, &self->ffn, error);
 }
 
+/* What older files of bloom call it, where it has its newer name nowhere. */
+static const char *
+named (PlanModelJson *object, const char *key)
+{
+  static const char *const older[][2]
+      = { { "hidden_size", "n_embed" }, { "n_head", "num_attention_heads" } };
+  for (guint i = 0; i < G_N_ELEMENTS (older); i++)
+    if (g_str_equal (key, older[i][0]) && !plan_model_json_has (object, key)
+        && plan_model_json_has (object, older[i][1]))
+      return older[i][1];
+  return key;
+}
+
 static gboolean
 read_heads (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
-  if (!plan_model_json_size (object, family->heads, &self->heads, error))
+  if (!plan_model_json_size (object, named (object, family->heads), &self->heads, error))
     return FALSE;
   const gboolean is_null = plan_model_json_has (object, "num_key_value_heads");
   self->kv_heads = is_null || family->kv_heads == 0 ? self->heads : family->kv_heads;
@@ -629,7 +644,7 @@ read_config (PlanModel *self, const PlanModelFamily *family, PlanModelJson *obje
   if (family->default_norm_eps > 0)
     self->norm_eps = family->default_norm_eps;
   return plan_model_json_size (object, family->layers, &self->layers, error)
-         && plan_model_json_size (object, family->hidden, &self->hidden, error)
+         && plan_model_json_size (object, named (object, family->hidden), &self->hidden, error)
          && read_ffn (self, family, object, error) && read_heads (self, family, object, error)
          && plan_model_json_size (object, "vocab_size", &self->vocab, error)
          && read_max_seq (self, family, object, error)

@@ -58,6 +58,7 @@ typedef struct
 /* Of single families: planner/model/model-config-gpt.c. */
 gboolean plan_model_read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
 
 /* One flag of the file for the biases of attention, inside and out. */

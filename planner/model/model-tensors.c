@@ -33,6 +33,8 @@ is_cut_off (const PlanModelCut *cut, PlanTensorRole role)
     case PLAN_TENSOR_EMBEDDING:
       return cut->no_embedding && cut->modules == 0; /* those read a copy of it */
     case PLAN_TENSOR_POSITIONS:
+    case PLAN_TENSOR_EMBED_NORM:
+    case PLAN_TENSOR_EMBED_NORM_BIAS:
       return cut->no_embedding;
     case PLAN_TENSOR_FINAL_NORM:
     case PLAN_TENSOR_FINAL_NORM_BIAS:

@@ -89,6 +89,7 @@ static const struct
   FLAG ("parallel", parallel, "attention and MLP read the same residual"),
   FLAG ("shared_norm", shared_norm, "they read it through one norm"),
   FLAG ("embed_scale", embed_scale, "embeddings times the root of hidden"),
+  FLAG ("embed_norm", embed_norm, "a norm behind the embedding"),
   INT (window, 0, 2147483647, "tokens that windowed layers look back on, 0 all"),
   INT (window_from, 0, 65535, "first windowed layer"),
   INT (window_every, 1, 65536, "from it on, one layer in so many is windowed"),
@@ -141,6 +142,8 @@ static const struct
             "mlp_bias=on,positions=learned" },
   { "gpt_neox", "norm=layernorm,norm_bias=on,activation=gelu,gated=off,qkv_bias=on,proj_bias=on,"
                 "mlp_bias=on,rope_fraction=0.25,parallel=on" },
+  { "bloom", "tied=on,norm=layernorm,norm_bias=on,activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,"
+             "mlp_bias=on,positions=alibi,embed_norm=on" },
   { "falcon", "tied=on,norm=layernorm,norm_bias=on,activation=gelu,gated=off,parallel=on,shared_norm=on" },
   { "mpt", "tied=on,norm=layernorm,activation=gelu,gated=off,positions=alibi" },
   { "phi3", "" },

@@ -53,7 +53,7 @@ typedef struct
   PlanActivation activation;
   gboolean gated, qkv_bias, proj_bias, mlp_bias;
   PlanPositions positions;
-  gboolean parallel, shared_norm, embed_scale;
+  gboolean parallel, shared_norm, embed_scale, embed_norm;
   gint64 window, window_from, window_every, full_every;
   double attn_scalar, attn_softcap, logit_softcap, router_scale;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;

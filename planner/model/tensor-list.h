@@ -30,6 +30,8 @@
 #define PLAN_TENSOR_LIST(X)                                                                                                  \
   X (EMBEDDING, 0, "embedding", OUTER, EMBEDDING, TABLE, 1, vocab, h)                                                        \
   X (POSITIONS, 9, "positions", OUTER, POSITIONS, TABLE, m->positions == PLAN_POSITIONS_LEARNED, m->max_seq, h)              \
+  X (EMBED_NORM, 43, "embed_norm", OUTER, NORMS, GAIN, m->embed_norm, h, 1)                                                  \
+  X (EMBED_NORM_BIAS, 44, "embed_norm_bias", OUTER, NORMS, BIAS, m->embed_norm && m->norm_bias, h, 1)                        \
   X (PROJ, 3, "proj", LAYER, ATTENTION, LINEAR, 1, h, v)                                                                     \
   X (PROJ_BIAS, 21, "proj_bias", LAYER, ATTENTION, BIAS, m->proj_bias, h, 1)                                                 \
   X (ATTENTION_NORM, 1, "attention_norm", LAYER, NORMS, GAIN, 1, h, 1)                                                       \

@@ -60,6 +60,12 @@ has_full_layers (const PlanModel *m)
 }
 
 static gboolean
+norms_embedding (const PlanModel *m)
+{
+  return m->embed_norm;
+}
+
+static gboolean
 has_two_bases (const PlanModel *m)
 {
   return m->rope_local > 0;
@@ -179,6 +185,7 @@ static const struct
   { scales_scores, "model attn_scalar: it divides scores by the root of head_dim: only 0" },
   { has_full_layers, "model full_every: layers without a window are told by window_from and "
                      "window_every: only 0" },
+  { norms_embedding, "model embed_norm=on: it has no norm behind the embedding: only off" },
   { has_two_bases, "model rope_local: its rotary positions have one base: only 0" },
   { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
   { caps_logits, "model logit_softcap: it does not bound logits: only 0" },

@@ -64,18 +64,19 @@ MODULES = {
         "query_key_value": "qkv", "dense": "proj", "dense_h_to_4h": "gate_up", "dense_4h_to_h": "down",
         "final_layer_norm": "final_norm", "embed_out": "output"}),
     "falcon": (True, {
-        "word_embeddings": "embedding", "input_layernorm": "attention_norm", "ln_attn": "attention_norm",
+        "word_embeddings": "embedding", "word_embeddings_layernorm": "embed_norm", "input_layernorm": "attention_norm", "ln_attn": "attention_norm",
         "post_attention_layernorm": "mlp_norm", "ln_mlp": "mlp_norm", "query_key_value": "qkv", "dense": "proj",
         "dense_h_to_4h": "gate_up", "dense_4h_to_h": "down", "ln_f": "final_norm", "lm_head": "output"}),
     "mpt": (False, {
         "wte": "embedding", "norm_1": "attention_norm", "norm_2": "mlp_norm", "Wqkv": "qkv", "out_proj": "proj",
         "up_proj": "gate_up", "down_proj": "down", "norm_f": "final_norm", "lm_head": "output"}),
 }
+MODULES["bloom"] = MODULES["falcon"]
 
 
 def mixed_heads(config):
     """Of each head in the file its place among all queries, all keys, all values."""
-    heads = config["num_attention_heads"]
+    heads = config.get("num_attention_heads") or config["n_head"]
     keys = config.get("num_kv_heads", heads)
     order = []
     for key in range(keys):

@@ -44,6 +44,7 @@ check family=gemma2,$sizes,kv_heads=2,head_dim=6,window=4 --set strategy=optim_g
 check family=gemma3_text,$sizes,kv_heads=2,head_dim=6,window=4,full_every=2 --set strategy=optim
 check family=phi3,$sizes,kv_heads=2,rope_fraction=0.5 --set strategy=optim
 check family=gpt_neox,$sizes,rope_fraction=0.5 --set strategy=optim_grads_params
+check family=bloom,layers=2,hidden=32,ffn=128,heads=4,vocab=61,max_seq=32 --set strategy=optim_grads_params
 check family=falcon,$sizes,kv_heads=1 --set strategy=optim
 check family=falcon,$sizes,kv_heads=2,shared_norm=off,qkv_bias=on,proj_bias=on,mlp_bias=on --set strategy=no_shard
 check family=mpt,layers=2,hidden=32,ffn=128,heads=4,vocab=61,max_seq=32 --set strategy=optim_grads

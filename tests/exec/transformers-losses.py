@@ -70,6 +70,8 @@ MODELS = [
                                                              partial_rotary_factor=0.75)}, "no_shard", 2),
     ("gpt_neox", "GPTNeoXConfig", NEOX, "optim_grads_params", 2),
     ("gpt_neox, in turn", "GPTNeoXConfig", {**NEOX, "use_parallel_residual": False, "attention_bias": False}, "optim", 4),
+    ("bloom", "BloomConfig", dict(vocab_size=256, hidden_size=72, n_layer=3, n_head=6, use_cache=False),
+     "optim_grads_params", 4),
     ("falcon", "FalconConfig", {**FALCON, "multi_query": True}, "optim_grads_params", 2),
     ("falcon, newer", "FalconConfig",
      {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "tie_word_embeddings": False}, "optim", 2),

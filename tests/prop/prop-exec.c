@@ -58,6 +58,8 @@ any_model (guint seed)
     "family=gemma2,window=3,attn_scalar=5,attn_softcap=2,logit_softcap=1.5",
     "family=gemma3_text,window=5,full_every=3,attn_scalar=7,rope_scaling=linear,rope_factor=8",
     "family=falcon,qkv_bias=on",
+    "family=bloom,tied=off",
+    "family=bloom",
     "family=gpt_neox,rope_fraction=1",
     "family=llama,parallel=on,post_norms=on,norm_1p=on",
     "family=mpt,tied=off",

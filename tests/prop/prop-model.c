@@ -318,6 +318,19 @@ gpt_neox (File *f)
 }
 
 static gint64
+bloom (File *f)
+{
+  put (f, "n_layer", f->layers);
+  put (f, "hidden_size", f->h);
+  put (f, "n_head", f->heads);
+  put (f, "vocab_size", f->vocab);
+  f->kv_heads = f->heads;
+  f->head_dim = f->h / f->heads;
+  const gint64 mlp = linear (f->h, 4 * f->h, TRUE) + linear (4 * f->h, f->h, TRUE);
+  return causal_lm (f, gqa (f, TRUE, TRUE) + mlp + 2 * 2 * f->h, 2 * f->h, TRUE) + 2 * f->h;
+}
+
+static gint64
 falcon (File *f)
 {
   const gint64 wide = up_to (f->rand, 500);
@@ -525,6 +538,7 @@ static const struct
   { "gemma3_text", gemma3 },
   { "gpt2", gpt2 },
   { "gpt_neox", gpt_neox },
+  { "bloom", bloom },
   { "falcon", falcon },
   { "mpt", mpt },
   { "phi3", phi3 },

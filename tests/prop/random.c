@@ -127,8 +127,9 @@ random_case (guint seed, const PlanModel *model, const PlanCluster *cluster, con
 PlanModel *
 random_wide_model (guint seed)
 {
-  static const char *const families[] = { "llama", "mistral",  "qwen2", "qwen3", "gemma", "gemma2",
-                                          "gpt2",  "gpt_neox", "mpt",   "phi3",  "falcon" };
+  static const char *const families[]
+      = { "llama", "mistral",  "qwen2", "qwen3",  "gemma", "gemma2", "gemma3_text",
+          "gpt2",  "gpt_neox", "bloom", "falcon", "mpt",   "phi3" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 3);
   g_autoptr (GError) error = NULL;
   const gint32 kv_heads = 1 << g_rand_int_range (rand, 1, 3);

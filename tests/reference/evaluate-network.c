@@ -447,7 +447,7 @@ void
 exec_evaluator_forward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
-  ExecArray x = self->layers[0].x;
+  ExecArray x = m->embed_norm ? self->embedded : self->layers[0].x;
 
   RUN (EMBED, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_EMBEDDING, 0), tokens_of (self)),
        self->rows, m->hidden, self->vocab);
@@ -455,6 +455,9 @@ exec_evaluator_forward (ExecEvaluator *self)
   if (m->positions == PLAN_POSITIONS_LEARNED)
     RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0)), self->rows,
          m->hidden, self->seq);
+  if (m->embed_norm)
+    norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
+          PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
   for (gint64 i = 0; i < m->layers; i++)
     forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
   norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
@@ -565,6 +568,12 @@ exec_evaluator_backward (ExecEvaluator *self)
             PLAN_TENSOR_FINAL_NORM_BIAS, 0);
   for (gint64 i = m->layers; i-- > 0;)
     backward_layer (self, i);
+  if (m->embed_norm)
+    {
+      norm_bwd (self, self->dbranch, self->dx, self->embedded, self->embedded_stats,
+                PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS, 0);
+      RUN (CAST, EXEC_OPERANDS (self->dx, self->dbranch), self->rows * m->hidden);
+    }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     positions_bwd (self);
   scale_embedding (self, self->dx);
@@ -654,6 +663,8 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->branch = exec_evaluator_array (self, c, wide);
   self->dx = exec_evaluator_array (self, c, wide);
   self->dbranch = exec_evaluator_array (self, c, wide);
+  self->embedded = exec_evaluator_array (self, c, wide);
+  self->embedded_stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   self->dpost = exec_evaluator_array (self, c, wide);
   self->dshared = exec_evaluator_array (self, c, wide);
   self->dmiddle = exec_evaluator_array (self, c, wide);

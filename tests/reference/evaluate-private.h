@@ -65,6 +65,7 @@ typedef struct
   gint32 *tokens, *targets;
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob; /* the head's */
+  ExecArray embedded, embedded_stats;       /* what the norm behind the embedding reads */
   ExecArray branch;                         /* what a residual adds */
   ExecArray scales, history, amax;          /* of sites that quantise by earlier magnitudes */
   gboolean is_delayed, fuses_norms;         /* they do; and norms leave the format of products */

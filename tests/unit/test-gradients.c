@@ -114,6 +114,7 @@ static const char *const kinds[]
         "family=mpt,attn_softcap=0.5,window=3",
         "family=gemma3_text,window=2,full_every=2,attn_scalar=5",
         "family=falcon",
+        "family=bloom",
         "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off" };
 
 START_TEST (gradients_are_differences_of_the_loss)

@@ -144,6 +144,14 @@ static const struct
   { WITH ("gemma3_text", SMALL ", \"rope_local_base_freq\": 70, \"rope_theta\": 900, "
                                "\"sliding_window_pattern\": 2"),
     TEXT ("gemma3_text", "4", "256") ",rope_theta=900,full_every=2,rope_local=70" },
+#define BLOOM "\"n_layer\": 6, \"hidden_size\": 512, \"n_head\": 32, \"vocab_size\": 100"
+#define BLOOM_TEXT \
+  "family=bloom,layers=6,hidden=512,ffn=2048,heads=32,kv_heads=32,head_dim=16,vocab=100,max_seq="
+  { WITH ("bloom", BLOOM), BLOOM_TEXT "2048" },
+  { WITH ("bloom",
+          BLOOM ", \"seq_length\": 64, \"layer_norm_epsilon\": 1e-6, \"slow_but_exact\": true, "
+                "\"tie_word_embeddings\": false"),
+    BLOOM_TEXT "64,norm_eps=1e-06,tied=off" },
 #define FALCON \
   "\"num_hidden_layers\": 6, \"hidden_size\": 512, \"num_attention_heads\": 32, \"vocab_size\": " \
   "100"
@@ -325,8 +333,8 @@ START_TEST (config_is_written)
   PlanArchitecture architecture;
   g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
   static const char *const families[]
-      = { "llama",  "mistral",     "qwen2", "qwen3",    "gpt2",   "gemma",
-          "gemma2", "gemma3_text", "phi3",  "gpt_neox", "falcon", NULL };
+      = { "llama",       "mistral", "qwen2",    "qwen3",  "gpt2",  "gemma", "gemma2",
+          "gemma3_text", "phi3",    "gpt_neox", "falcon", "bloom", NULL };
   const gboolean is_ignored /* by transformers, whose gemma has one */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
   if (!g_strv_contains (families, model->family) || is_ignored)
@@ -524,7 +532,7 @@ static const struct
   { "{\"model_type\": \"deepseek_v4\"}",
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
     "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
-    "gpt_neox, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
+    "gpt_neox, bloom, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
     "kimi_k2, glm4_moe, gpt_oss",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"mamba\"}",
