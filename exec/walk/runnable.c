@@ -80,7 +80,7 @@ gboolean
 exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule *schedule,
                      GError **error)
 {
-  if (!plan_native_runs (&of->plan, of->model, plan_schedule_ranks (schedule), error)
+  if (!plan_native_runs (&of->plan, of->model, of->cluster, plan_schedule_ranks (schedule), error)
       || !check_buffers (job->kernels, schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)

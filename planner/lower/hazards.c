@@ -180,7 +180,8 @@ static gboolean
 is_not_run (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_NATIVE)
-         && !plan_native_runs (f->plan, f->model, plan_data_parallel (f->plan, f->cluster), NULL);
+         && !plan_native_runs (f->plan, f->model, f->cluster,
+                               plan_data_parallel (f->plan, f->cluster), NULL);
 }
 
 static gboolean

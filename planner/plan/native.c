@@ -53,15 +53,17 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   return TRUE;
 }
 
-/* What none of the kernels computes, though their ops do not say so. */
+/* What none of the kernels computes, or none of a GPU's. */
 static gboolean
-check_model (const PlanModel *model, GError **error)
+check_model (const PlanModel *model, gboolean is_gpu, GError **error)
 {
   const struct
   {
     gboolean is_there;
     const char *name;
   } beyond[] = {
+    { is_gpu && model->attn_softcap > 0, "attn_softcap on a GPU" },
+    { is_gpu && model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi on a GPU" },
     { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE, "rope_scaling=longrope" },
     { model->kv_lora > 0, "latent attention" },
     { model->sinks, "sinks=on" },
@@ -78,7 +80,9 @@ check_model (const PlanModel *model, GError **error)
 }
 
 gboolean
-plan_native_runs (const Plan *resolved, const PlanModel *model, gint64 ranks, GError **error)
+plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
+                  gint64 ranks, GError **error)
 {
-  return check_fields (resolved, ranks, error) && check_model (model, error);
+  return check_fields (resolved, ranks, error)
+         && check_model (model, cluster->kind != PLAN_DEVICE_CPU, error);
 }

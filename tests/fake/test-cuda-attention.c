@@ -158,6 +158,49 @@ START_TEST (runs_are_as_on_the_cpu)
 }
 END_TEST
 
+/* What models of other families compute: norms that add 1 and stand behind branches, scaled
+ * embeddings, bounded logits, windows in some layers, other scores, heads that turn in part,
+ * parallel branches, and a norm behind the embedding. */
+static const char *const families[] = {
+  "family=gemma2,window=3,attn_scalar=5,attn_softcap=0,logit_softcap=1.5",
+  "family=gemma3_text,window=5,full_every=2,attn_scalar=7",
+  "family=gpt_neox,rope_fraction=0.5,norm_1p=on",
+  "family=falcon,embed_norm=on",
+};
+
+START_TEST (families_run_as_on_the_cpu)
+{
+  g_autofree char *model = g_strdup_printf (
+      "%s,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
+      families[_i]);
+  Case c;
+  case_open (&c, model, 2);
+  case_set_plan (&c, "compute=fp32");
+  check_against_cpu (&c, families[_i]);
+  case_clear (&c, families[_i]);
+}
+END_TEST
+
+/* Kernels here have no bounds of scores and no slopes. */
+START_TEST (bent_scores_are_refused)
+{
+  static const char *const models[][2]
+      = { { "family=gemma2,attn_softcap=5",
+            " has attn_softcap on a GPU, which is modelled and not" },
+          { "family=mpt", " has positions=alibi on a GPU, which is modelled and not" } };
+  g_autofree char *model = g_strdup_printf (
+      "%s,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
+      models[_i][0]);
+  g_autoptr (GError) error = NULL;
+  Case c;
+  case_open (&c, model, 1);
+  case_set_plan (&c, "compute=fp32");
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (strstr (error->message, models[_i][1]), "%s", error->message);
+  case_free (&c);
+}
+END_TEST
+
 START_TEST (a_graph_has_them_too)
 {
   Case each, kept;
@@ -215,6 +258,8 @@ main (void)
   tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
   test_add_run_share (tcase, runs_are_as_on_the_cpu, G_N_ELEMENTS (runs));
   tcase_add_test (tcase, a_graph_has_them_too);
+  tcase_add_loop_test (tcase, families_run_as_on_the_cpu, 0, G_N_ELEMENTS (families));
+  tcase_add_loop_test (tcase, bent_scores_are_refused, 0, 2);
   tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 3);
   tcase_add_test (tcase, other_ways_are_refused);
   suite_add_tcase (suite, tcase);
