@@ -200,8 +200,9 @@ static const PlanRuleEntry hazards[] = {
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },
     copies_weights, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER) },
-  { { "experts-vary", "how fast experts are depends on the release: of the runs that were published, those of releases before "
-      "2026-06 took up to 1.5 times what is predicted, later ones down to 0.75 times", "docs/accuracy.md, Experts", 0 },
+  { { "experts-vary", "experts are known less well than the rest: published runs of releases before 2026-06 took up to 1.5 times "
+      "what is predicted; recipes since then overlap, graph and fuse what is not modelled, and take down to 0.7 times",
+      "docs/accuracy.md, Experts", 0 },
     is_of_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP) },
   { { "grads-are-cast", "gradients in another format than the main weights are cast for the optimizer: 4 bytes per "
       "parameter of the shard more, until they are next zeroed; precision_aware=on avoids it",
