@@ -52,6 +52,7 @@ add_keys (JsonBuilder *b, const PlanModel *model)
           json_builder_add_boolean_value (b, g_str_equal (text, "on"));
           break;
         case PLAN_MODEL_KEY_WORD:
+        case PLAN_MODEL_KEY_LIST:
           json_builder_add_string_value (b, text);
           break;
         }

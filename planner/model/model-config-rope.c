@@ -7,6 +7,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
+#include "planner/base/units.h"
 
 #include <math.h>
 
@@ -82,7 +83,7 @@ check_attention_factor (const PlanModel *self, PlanModelJson *inner, GError **er
   double theirs = ours;
   if (!plan_model_json_real (inner, "attention_factor", &theirs, error))
     return FALSE;
-  if (self->rope.scaling == PLAN_ROPE_SCALING_LONGROPE || fabs (theirs - ours) <= 1e-6 * ours)
+  if (fabs (theirs - ours) <= 1e-6 * ours)
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "attention_factor: %.10g is not modelled: only what factor and mscale say, %.10g",
@@ -114,6 +115,30 @@ read_factor (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GErro
   return TRUE;
 }
 
+/* A factor for each pair. */
+static gboolean
+read_factors (PlanModelJson *inner, const char *key, PlanRopeFactors *out, GError **error)
+{
+  JsonNode *const node = plan_model_json_find (inner, key);
+  JsonArray *const list = node && JSON_NODE_HOLDS_ARRAY (node) ? json_node_get_array (node) : NULL;
+  if (!node)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: missing", key);
+      return FALSE;
+    }
+  if (!list || json_array_get_length (list) > PLAN_ROPE_MAX_PAIRS)
+    return plan_model_json_refuse (key, node, "is not a list of at most 128 numbers", error);
+  for (out->n = 0; out->n < json_array_get_length (list); out->n++)
+    {
+      JsonNode *const item = json_array_get_element (list, out->n);
+      const double value = JSON_NODE_HOLDS_VALUE (item) ? json_node_get_double (item) : 0;
+      if (!(value >= 1e-6 && value <= 1e6))
+        return plan_model_json_refuse (key, item, "is not a number from 1e-06 to 1000000", error);
+      out->at[out->n] = value;
+    }
+  return TRUE;
+}
+
 static gboolean
 read_scaling (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GError **error)
 {
@@ -140,11 +165,10 @@ read_scaling (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GErr
                            "truncate: false is not modelled: yarn's bounds are whole pairs");
       return FALSE;
     }
-  if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE)
-    {
-      plan_model_json_find (inner, "long_factor");
-      plan_model_json_find (inner, "short_factor");
-    }
+  if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE
+      && (!read_factors (inner, "short_factor", &rope->shorter, error)
+          || !read_factors (inner, "long_factor", &rope->longer, error)))
+    return FALSE;
   return check_attention_factor (self, inner, error);
 }
 
@@ -216,16 +240,34 @@ plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
          && (!fraction || plan_model_json_real (object, fraction, &self->rope_fraction, error));
 }
 
-void
-plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta)
+static void
+put_factors (GPtrArray *members, const char *key, const PlanRopeFactors *factors)
 {
-  const PlanRope *const rope = &self->rope;
+  g_autoptr (GString) text = g_string_new ("[");
+  for (guint i = 0; i < factors->n; i++)
+    {
+      g_autofree char *factor = plan_units_format_real (factors->at[i]);
+      g_string_append_printf (text, "%s%s", i ? ", " : "", factor);
+    }
+  g_string_append_c (text, ']');
+  plan_model_put_text (members, key, text->str);
+}
+
+/* These three members alone, as transformers of some versions wants it. */
+static void
+put_longrope (GPtrArray *members, GPtrArray *inner, const PlanRope *rope)
+{
+  plan_model_put_int (members, "original_max_position_embeddings", rope->original);
+  plan_model_put_word (inner, "type", kinds[rope->scaling].name);
+  put_factors (inner, "short_factor", &rope->shorter);
+  put_factors (inner, "long_factor", &rope->longer);
+}
+
+static void
+put_scaling (GPtrArray *inner, const PlanRope *rope)
+{
   const gboolean is_llama = rope->scaling == PLAN_ROPE_SCALING_LLAMA3;
   const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
-  plan_model_put_real (members, theta, rope->theta);
-  if (rope->scaling == PLAN_ROPE_SCALING_NONE)
-    return;
-  g_autoptr (GPtrArray) inner = g_ptr_array_new_with_free_func (g_free);
   plan_model_put_word (inner, "rope_type", kinds[rope->scaling].name);
   plan_model_put_real (inner, "factor", rope->factor);
   if (rope->original > 0 && rope->scaling != PLAN_ROPE_SCALING_DYNAMIC) /* there it is not read */
@@ -240,6 +282,20 @@ plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *thet
       plan_model_put_real (inner, "mscale", rope->mscale);
       plan_model_put_real (inner, "mscale_all_dim", rope->mscale_all);
     }
+}
+
+void
+plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta)
+{
+  const PlanRope *const rope = &self->rope;
+  plan_model_put_real (members, theta, rope->theta);
+  if (rope->scaling == PLAN_ROPE_SCALING_NONE)
+    return;
+  g_autoptr (GPtrArray) inner = g_ptr_array_new_with_free_func (g_free);
+  if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE)
+    put_longrope (members, inner, rope);
+  else
+    put_scaling (inner, rope);
   g_ptr_array_add (inner, NULL);
   g_autofree char *list = g_strjoinv (", ", (char **)inner->pdata);
   g_autofree char *object = g_strdup_printf ("{ %s }", list);

@@ -39,6 +39,11 @@ static const char *const positions[] = { "rope", "alibi", "learned", "none", NUL
     { key, values, text, PLAN_MODEL_KEY_WORD }, G_STRUCT_OFFSET (PlanModel, field), names, 0, \
         G_N_ELEMENTS (names) - 2 \
   }
+#define LIST_AT(key, field, text) \
+  { \
+    { key, "1e-6 to 1e6, with : between them", text, PLAN_MODEL_KEY_LIST }, \
+        G_STRUCT_OFFSET (PlanModel, field), NULL, 0, 0 \
+  }
 #define FLAG(key, field, text) \
   { \
     { key, "off on", text, PLAN_MODEL_KEY_FLAG }, G_STRUCT_OFFSET (PlanModel, field), flags, 0, 1 \
@@ -86,6 +91,8 @@ static const struct
   REAL_AT ("rope_fast", rope.fast, 0, 1e9, "turns in rope_original from which pairs are not slowed"),
   REAL_AT ("rope_mscale", rope.mscale, 0, 1e6, "yarn: rotated heads grow by 1 + rope_mscale / 10 x ln rope_factor"),
   REAL_AT ("rope_mscale_all", rope.mscale_all, 0, 1e6, "yarn: of that, what latent attention's scores take instead"),
+  LIST_AT ("rope_short", rope.shorter, "longrope: by how much each pair is slowed up to rope_original"),
+  LIST_AT ("rope_long", rope.longer, "longrope: the same in longer sequences"),
   FLAG ("parallel", parallel, "attention and MLP read the same residual"),
   FLAG ("shared_norm", shared_norm, "they read it through one norm"),
   FLAG ("embed_scale", embed_scale, "embeddings times the root of hidden"),
@@ -183,6 +190,12 @@ real_at (const PlanModel *self, guint key)
   return &G_STRUCT_MEMBER (double, self, table[key].offset);
 }
 
+static PlanRopeFactors *
+list_at (const PlanModel *self, guint key)
+{
+  return &G_STRUCT_MEMBER (PlanRopeFactors, self, table[key].offset);
+}
+
 /* Of a flag or a word; enums without negative values are unsigned here. */
 static guint *
 choice_at (const PlanModel *self, guint key)
@@ -266,6 +279,20 @@ set_choice (PlanModel *self, guint key, const char *value, GError **error)
 }
 
 static gboolean
+set_factors (PlanModel *self, guint key, const char *value, GError **error)
+{
+  const char *const name = table[key].key.name;
+  g_auto (GStrv) items = g_strsplit (value, ":", -1);
+  PlanRopeFactors *list = list_at (self, key);
+  if (g_strv_length (items) > PLAN_ROPE_MAX_PAIRS)
+    return invalid (error, "%s: more than %d factors", name, PLAN_ROPE_MAX_PAIRS);
+  for (list->n = 0; *value && items[list->n]; list->n++)
+    if (!plan_units_parse_real (items[list->n], name, 1e-6, 1e6, &list->at[list->n], error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
 set_value (PlanModel *self, guint key, const char *value, GError **error)
 {
   const char *const name = table[key].key.name;
@@ -280,6 +307,8 @@ set_value (PlanModel *self, guint key, const char *value, GError **error)
     case PLAN_MODEL_KEY_FLAG:
     case PLAN_MODEL_KEY_WORD:
       return set_choice (self, key, value, error);
+    case PLAN_MODEL_KEY_LIST:
+      return set_factors (self, key, value, error);
     }
   g_return_val_if_reached (FALSE);
 }
@@ -428,6 +457,18 @@ plan_model_parse (const char *spec, GError **error)
   return NULL;
 }
 
+static char *
+print_factors (const PlanRopeFactors *list)
+{
+  GString *text = g_string_new (NULL);
+  for (guint i = 0; i < list->n; i++)
+    {
+      g_autofree char *factor = plan_units_format_real (list->at[i]);
+      g_string_append_printf (text, "%s%s", i ? ":" : "", factor);
+    }
+  return g_string_free (text, FALSE);
+}
+
 char *
 plan_model_print_key (const PlanModel *self, guint key)
 {
@@ -442,6 +483,8 @@ plan_model_print_key (const PlanModel *self, guint key)
       return g_strdup (flags[*choice_at (self, key) != 0]);
     case PLAN_MODEL_KEY_WORD:
       return g_strdup (table[key].words[*choice_at (self, key)]);
+    case PLAN_MODEL_KEY_LIST:
+      return print_factors (list_at (self, key));
     }
   g_return_val_if_reached (NULL);
 }
@@ -459,6 +502,11 @@ is_equal (const PlanModel *a, const PlanModel *b, guint key)
       return !*choice_at (a, key) == !*choice_at (b, key);
     case PLAN_MODEL_KEY_WORD:
       return *choice_at (a, key) == *choice_at (b, key);
+    case PLAN_MODEL_KEY_LIST:
+      return list_at (a, key)->n == list_at (b, key)->n
+             && memcmp (list_at (a, key)->at, list_at (b, key)->at,
+                        list_at (a, key)->n * sizeof *list_at (a, key)->at)
+                    == 0;
     }
   g_return_val_if_reached (FALSE);
 }

@@ -94,8 +94,13 @@ check_rope (const PlanModel *self, GError **error)
 static gboolean
 check_rope_scaling (const PlanModel *self, GError **error)
 {
+  const guint n = self->rope.shorter.n;
+  const gint64 pairs = plan_model_turned (self) / 2;
   if (self->positions == PLAN_POSITIONS_ROPE || self->rope.scaling == PLAN_ROPE_SCALING_NONE)
-    return plan_rope_check (&self->rope, error);
+    return plan_rope_check (&self->rope, error)
+           && (n == 0 || n == pairs
+               || invalid (error, "rope_short: %u factors, but rotary positions turn " INT " pairs",
+                           n, pairs));
   return invalid (error, "rope_scaling: acts on positions=rope only, and must be none");
 }
 

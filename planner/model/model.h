@@ -64,13 +64,14 @@ typedef struct
   PlanModelCut cut;
 } PlanModel;
 
-/* A key of the text form. */
+/* A key of the text form; a list is of factors. */
 typedef enum
 {
   PLAN_MODEL_KEY_INT,
   PLAN_MODEL_KEY_REAL,
   PLAN_MODEL_KEY_FLAG,
-  PLAN_MODEL_KEY_WORD
+  PLAN_MODEL_KEY_WORD,
+  PLAN_MODEL_KEY_LIST
 } PlanModelKeyKind;
 
 typedef struct
@@ -92,7 +93,6 @@ PlanModel *plan_model_parse_config (const char *text, gsize length, const char *
 /* A preset name, which may have changes behind it ("deepseek-v3,mtp=0"), a path, or
  * "layers=4,hidden=64,..."; what --model takes. */
 PlanModel *plan_model_new (const char *spec, GError **error);
-
 void plan_model_free (PlanModel *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanModel, plan_model_free)
 

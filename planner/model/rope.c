@@ -49,6 +49,10 @@ plan_rope_check (const PlanRope *self, GError **error)
                           "longrope");
   if (!has_parts (self) && (self->slow > 0 || self->fast > 0))
     return refuse (error, "rope_slow, rope_fast: act only with rope_scaling=llama3 or yarn");
+  if (self->scaling != PLAN_ROPE_SCALING_LONGROPE && self->shorter.n + self->longer.n > 0)
+    return refuse (error, "rope_short, rope_long: act only with rope_scaling=longrope");
+  if (self->shorter.n != self->longer.n)
+    return refuse (error, "rope_short, rope_long: must have a factor each for as many pairs");
   if (!is_yarn && (self->mscale != 1 || self->mscale_all > 0))
     return refuse (error, "rope_mscale, rope_mscale_all: act only with rope_scaling=yarn");
   if (self->scaling == PLAN_ROPE_SCALING_LLAMA3 && self->original == 0)
@@ -89,6 +93,14 @@ slow_by_turns (const PlanRope *self, double frequency)
   return (1 - share) * frequency / self->factor + share * frequency;
 }
 
+/* Each pair is slowed by a factor of its own. */
+static double
+slow_by_list (const PlanRope *self, double frequency, guint64 pair, guint64 seq)
+{
+  const PlanRopeFactors *factors = (gint64)seq > self->original ? &self->longer : &self->shorter;
+  return pair < factors->n ? frequency / factors->at[pair] : frequency;
+}
+
 double
 plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 seq)
 {
@@ -110,8 +122,9 @@ plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 se
       return slow_by_turns (self, plain);
     case PLAN_ROPE_SCALING_YARN:
       return slow_by_number (self, plain, (double)pair, width);
-    case PLAN_ROPE_SCALING_NONE:
     case PLAN_ROPE_SCALING_LONGROPE:
+      return slow_by_list (self, plain, pair, seq);
+    case PLAN_ROPE_SCALING_NONE:
       break;
     }
   return plain;
@@ -126,6 +139,8 @@ growth (double factor, double mscale)
 double
 plan_rope_magnitude (const PlanRope *self)
 {
+  if (self->scaling == PLAN_ROPE_SCALING_LONGROPE && self->factor > 1 && self->original > 1)
+    return sqrt (1 + log (self->factor) / log ((double)self->original));
   if (self->scaling != PLAN_ROPE_SCALING_YARN)
     return 1;
   return growth (self->factor, self->mscale) / growth (self->factor, self->mscale_all);

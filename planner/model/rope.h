@@ -12,8 +12,16 @@ typedef enum
   PLAN_ROPE_SCALING_DYNAMIC,
   PLAN_ROPE_SCALING_LLAMA3,
   PLAN_ROPE_SCALING_YARN,
-  PLAN_ROPE_SCALING_LONGROPE /* has a factor for every pair, which nothing here keeps */
+  PLAN_ROPE_SCALING_LONGROPE
 } PlanRopeScaling;
+
+/* Of longrope, for every pair that turns; none where a model does not say. */
+#define PLAN_ROPE_MAX_PAIRS 128
+typedef struct
+{
+  guint n;
+  double at[PLAN_ROPE_MAX_PAIRS];
+} PlanRopeFactors;
 
 /* `fsdplan show --model-keys` says what each field means. */
 typedef struct
@@ -24,6 +32,7 @@ typedef struct
   gint64 original;
   double slow, fast; /* low and high_freq_factor of llama3, beta_slow and beta_fast of yarn */
   double mscale, mscale_all;
+  PlanRopeFactors shorter, longer; /* up to the original length, and beyond */
 } PlanRope;
 
 /* Fills in what follows from what was given. */
@@ -33,7 +42,7 @@ void plan_rope_complete (PlanRope *self, gint64 max_seq);
 gboolean plan_rope_check (const PlanRope *self, GError **error);
 
 /* By how much a pair of a head of `dim` elements turns from one position to the next, in sequences
- * of `seq`. Not of longrope. */
+ * of `seq`. */
 double plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 seq);
 
 /* What cosines and sines are multiplied by. */

@@ -64,7 +64,8 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
   } beyond[] = {
     { is_gpu && model->attn_softcap > 0, "attn_softcap on a GPU" },
     { is_gpu && model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi on a GPU" },
-    { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE, "rope_scaling=longrope" },
+    { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE && model->rope.shorter.n == 0,
+      "rope_scaling=longrope without rope_short and rope_long" },
     { model->kv_lora > 0, "latent attention" },
     { model->sinks, "sinks=on" },
     { model->experts > 0, "experts" },

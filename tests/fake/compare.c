@@ -420,8 +420,16 @@ run_both (Call *call, GRand *rand)
 {
   ExecConstants constants = {
     .norm_eps = 1e-5,
-    .rope = { 500000, call->op.dims[0] % 2 ? PLAN_ROPE_SCALING_YARN : PLAN_ROPE_SCALING_NONE, 40,
-              4096, 1, 32, 1, 0 },
+    .rope = { 500000,
+              call->op.dims[0] % 2 ? PLAN_ROPE_SCALING_YARN : PLAN_ROPE_SCALING_NONE,
+              40,
+              4096,
+              1,
+              32,
+              1,
+              0,
+              { 0 },
+              { 0 } },
     .lr = 1e-2,
     .beta1 = 0.9,
     .beta2 = 0.95,

@@ -35,6 +35,8 @@ random_value (GRand *rand, const PlanModelKey *key)
                              ? g_ascii_formatd (digits, sizeof digits, "%.2g", value)
                              : g_ascii_dtostr (digits, sizeof digits, value));
       }
+    case PLAN_MODEL_KEY_LIST:
+      return g_strdup (g_rand_boolean (rand) ? "1.5" : "");
     case PLAN_MODEL_KEY_FLAG:
     case PLAN_MODEL_KEY_WORD:
       break;

@@ -69,6 +69,13 @@ reference_rope_turn (const PlanRope *rope, gint64 pair, gint64 dim, gint64 seq, 
       attention_factor
           = get_mscale (rope->factor, rope->mscale) / get_mscale (rope->factor, rope->mscale_all);
     }
+  if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE)
+    {
+      const PlanRopeFactors *ext = seq > rope->original ? &rope->longer : &rope->shorter;
+      inv_freq = 1 / (ext->at[pair] * pow (rope->theta, 2.0 * (double)pair / (double)dim));
+      if (rope->factor > 1)
+        attention_factor = sqrt (1 + log (rope->factor) / log ((double)rope->original));
+    }
   *out_cosine = attention_factor * cos ((double)position * inv_freq);
   *out_sine = attention_factor * sin ((double)position * inv_freq);
 }

@@ -99,23 +99,25 @@ check_gradients (const ExecJob *job)
     }
 }
 
-static const char *const kinds[]
-    = { "family=llama,tied=off",
-        "family=llama,tied=on",
-        "family=gpt2,tied=on",
-        "family=gpt2,tied=off,activation=gelu",
-        "family=qwen2",
-        "family=qwen3",
-        "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
-        "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
-        "family=gemma2,window=2,attn_scalar=5,attn_softcap=0.5,logit_softcap=0.7",
-        "family=gpt_neox,rope_fraction=0.5",
-        "family=llama,parallel=on,post_norms=on,norm_1p=on",
-        "family=mpt,attn_softcap=0.5,window=3",
-        "family=gemma3_text,window=2,full_every=2,attn_scalar=5",
-        "family=falcon",
-        "family=bloom",
-        "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off" };
+static const char *const kinds[] = {
+  "family=llama,tied=off",
+  "family=llama,tied=on",
+  "family=gpt2,tied=on",
+  "family=gpt2,tied=off,activation=gelu",
+  "family=qwen2",
+  "family=qwen3",
+  "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+  "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
+  "family=gemma2,window=2,attn_scalar=5,attn_softcap=0.5,logit_softcap=0.7",
+  "family=gpt_neox,rope_fraction=0.5",
+  "family=llama,parallel=on,post_norms=on,norm_1p=on",
+  "family=mpt,attn_softcap=0.5,window=3",
+  "family=gemma3_text,window=2,full_every=2,attn_scalar=5",
+  "family=falcon",
+  "family=bloom",
+  "family=phi3,rope_scaling=longrope,rope_original=4,rope_factor=3,rope_short=1:1.5,rope_long=2:3",
+  "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off"
+};
 
 START_TEST (gradients_are_differences_of_the_loss)
 {

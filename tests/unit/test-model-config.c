@@ -85,8 +85,10 @@ static const struct
   { WITH ("qwen3", SMALL ", \"rope_parameters\": {\"rope_type\": \"default\"}"),
     TEXT ("qwen3", "32", "128") },
   { WITH ("phi3", SMALL ", \"original_max_position_embeddings\": 10, \"rope_scaling\": {"
-                        "\"type\": \"su\", \"long_factor\": [2], \"short_factor\": [1]}"),
-    TEXT ("phi3", "32", "16") ",rope_scaling=longrope,rope_factor=5,rope_original=10" },
+                        "\"type\": \"su\", \"long_factor\": [2, 2, 2, 2, 2, 2, 2, 3.5], "
+                        "\"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1.25]}"),
+    TEXT ("phi3", "32", "16") ",rope_scaling=longrope,rope_factor=5,rope_original=10,"
+                              "rope_short=1:1:1:1:1:1:1:1.25,rope_long=2:2:2:2:2:2:2:3.5" },
   { WITH ("deepseek_v3",
           SMALL ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"beta_fast\": 32, "
                 "\"beta_slow\": 1, \"mscale\": 1.0, \"mscale_all_dim\": 0.5, "
@@ -454,6 +456,18 @@ static const struct
   { SCALING ("\"factor\": 8"), "rope_scaling: rope_type: missing beside factor",
     PLAN_ERROR_INVALID },
   { SCALING ("\"type\": \"linear\""), "rope_scaling: factor: missing", PLAN_ERROR_INVALID },
+#define LONG "\"type\": \"longrope\", \"original_max_position_embeddings\": 4096, "
+  { SCALING (LONG "\"factor\": 2"), "rope_scaling: short_factor: missing", PLAN_ERROR_INVALID },
+  { SCALING (LONG "\"short_factor\": [1, \"x\"]"),
+    "rope_scaling: short_factor: '\"x\"' is not a number from 1e-06 to 1000000",
+    PLAN_ERROR_INVALID },
+  { SCALING (LONG "\"short_factor\": [1, 2], \"long_factor\": 3"),
+    "rope_scaling: long_factor: '3' is not a list of at most 128 numbers", PLAN_ERROR_INVALID },
+  { SCALING (LONG "\"short_factor\": [1, 2], \"long_factor\": [3, 4]"),
+    "c.json: rope_short: 2 factors, but rotary positions turn 64 pairs", PLAN_ERROR_INVALID },
+  { SCALING (LONG "\"short_factor\": [1, 2], \"long_factor\": [3]"),
+    "c.json: rope_short, rope_long: must have a factor each for as many pairs",
+    PLAN_ERROR_INVALID },
   { SCALING ("\"type\": \"mrope\""),
     "c.json: rope_scaling: rope_type: 'mrope' is not modelled; known are default, linear",
     PLAN_ERROR_UNSUPPORTED },
