@@ -131,7 +131,8 @@ model_of (gboolean is_uneven, Sizes sizes)
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq=32",
       "family=llama,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=32,"
       "max_seq=128" },
-    { "family=llama,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=5",
+    { "family=gemma2,tied=off,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+      "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3",
       "family=qwen3,layers=2,hidden=32,ffn=32,heads=2,kv_heads=2,head_dim=16,vocab=33,"
       "max_seq=32",
       "family=qwen3,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=33,"
