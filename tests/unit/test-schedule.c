@@ -75,6 +75,39 @@ START_TEST (text_reads_back)
 }
 END_TEST
 
+/* Ops of one kind in different manners, and in none. */
+START_TEST (ops_say_how_they_work)
+{
+  const char *text = HEADER "section setup\n"
+                            "section step\n"
+                            "  alloc compute buf=a[1]\n"
+                            "  scale compute buf=a[1] count=8 factor=1.25\n"
+                            "  scale compute buf=a[1] count=8\n"
+                            "  softcap compute buf=a[1] count=8 cap=30\n"
+                            "  scale compute buf=a[1] count=8 factor=1.25\n"
+                            "  free compute buf=a[1]\n"
+                            "section teardown\n";
+  const double factors[] = { 1.25, 0, 0, 1.25 };
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
+  const guint first = schedule ? plan_schedule_section_node (schedule, PLAN_SECTION_STEP) + 1 : 0;
+  ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
+  g_autofree char *again = plan_schedule_print (schedule);
+  ck_assert_str_eq (again, text);
+  for (guint i = 0; i < G_N_ELEMENTS (factors); i++)
+    {
+      const PlanOp *op = plan_schedule_node (schedule, first + i);
+      const PlanManner *manner = plan_schedule_manner (schedule, op);
+      ck_assert_double_eq (manner->value[PLAN_MANNER_FACTOR], factors[i]);
+      ck_assert_double_eq (manner->value[PLAN_MANNER_CAP], op->kind == PLAN_OP_SOFTCAP ? 30 : 0);
+    }
+  assert_refused (HEADER "section setup\nscale compute buf=a[1] count=8 cap=3\n",
+                  "scale does not take 'cap=3'");
+  assert_refused (HEADER "section setup\nscale compute buf=a[1] count=8 factor=x\n",
+                  "factor: 'x' is not a decimal number");
+}
+END_TEST
+
 /* A repeat goes from a buffer's end to its beginning. */
 START_TEST (operands_move_along_a_buffer)
 {
@@ -430,6 +463,7 @@ main (void)
   tcase_add_test (tcase, text_reads_back);
   tcase_add_test (tcase, operands_move_along_a_buffer);
   tcase_add_test (tcase, bad_text_is_refused_by_line);
+  tcase_add_test (tcase, ops_say_how_they_work);
   tcase_add_test (tcase, ops_must_use_memory_that_is_taken);
   tcase_add_test (tcase, streams_must_be_ordered);
   tcase_add_test (tcase, pieces_are_used_side_by_side);
