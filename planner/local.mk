@@ -104,7 +104,6 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
   %D%/lower/lower-parts.h \
   %D%/lower/lower-quantizers.c \
-  %D%/lower/lower-replicated.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \
   %D%/lower/lower-values.c
