@@ -22,6 +22,7 @@ typedef struct
   const PlanSchedule *schedule; /* its ops, events, and how many buffers there are */
   ExecComm *comm;               /* of all ranks: which GPU is this rank's, whether one is lost */
   guint64 memory_bytes;
+  guint threads;          /* of a rank on processors; 0: one */
   guint more_scales;      /* beside those of buffers */
   gboolean is_registered; /* with the communicator, where that knows how to */
   gboolean is_deterministic;

@@ -3,6 +3,7 @@
 noinst_LIBRARIES += libexec.a libprobe.a
 libprobe_a_SOURCES = \
   %D%/probe/probe.c %D%/probe/probe.h %D%/probe/probe-private.h \
+  %D%/probe/cores.c %D%/probe/cores.h \
   %D%/probe/probe-host.c \
   %D%/probe/probe-nvml.c
 libprobe_a_CPPFLAGS = $(AM_CPPFLAGS) $(HWLOC_CPPFLAGS)
@@ -31,10 +32,12 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c \
+  %D%/cpu/kernels-cpu-loss.c \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-optimizer.c \
   %D%/cpu/kernels-cpu-quantize.c \
-  %D%/cpu/kernels-cpu-row.c
+  %D%/cpu/kernels-cpu-row.c \
+  %D%/cpu/pool.c %D%/cpu/pool.h
 # Collectives, and who is where.
 libexec_a_SOURCES += \
   %D%/comm/comm.c \

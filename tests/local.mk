@@ -77,6 +77,7 @@ check_tests = \
   %D%/unit/test-rules.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-plot-plans.tap \
+  %D%/unit/test-pool.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \
   %D%/unit/test-run-experts.tap \
@@ -115,6 +116,7 @@ check_tests = \
   %D%/prop/prop-schedule.tap \
   %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
+  %D%/prop/prop-threads.tap \
   %D%/prop/prop-vocabulary.tap
 tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_blend_tap_LDADD = $(exec_test_ldadd)
@@ -129,8 +131,8 @@ EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
-  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
-  exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
+  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c \
+  exec/cpu/kernels-cpu-optimizer.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -150,12 +152,14 @@ tests_unit_test_indexed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_pool_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 shards = %D%/prop/shards.c %D%/prop/shards.h
 product = %D%/prop/product.c %D%/prop/product.h $(shards)
 tests_prop_prop_exec_tap_SOURCES = %D%/prop/prop-exec.c $(shards)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
+tests_prop_prop_threads_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
 tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
 check_PROGRAMS += %D%/prop/product-pairs
@@ -580,6 +584,7 @@ script_tests = \
   %D%/exec/log.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
+  %D%/exec/threads.sh \
   %D%/exec/mpi-product.sh \
   %D%/exec/network.sh \
   %D%/exec/ranks.sh \

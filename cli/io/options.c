@@ -105,18 +105,44 @@ cli_options_add_format (CliOptions *self, const char *formats, CliContext *conte
   cli_context_add (context, entries);
 }
 
-/* "PREFIX" or "PREFIX:N": N, or 0; -1 when it is something else or wrong. */
+/* "PREFIX", "PREFIX:N" or "PREFIX:NxT": N, or 0; -1 when it is something else or wrong. T threads
+ * for each, or 0. */
 static gint64
-local_devices (const char *spec, const char *prefix, GError **error)
+local_devices (const char *spec, const char *prefix, gint64 *out_threads, GError **error)
 {
   const gsize length = strlen (prefix);
   gint64 n = 0;
+  *out_threads = 0;
   if (strncmp (spec, prefix, length) != 0 || (spec[length] != '\0' && spec[length] != ':'))
     return -1;
-  if (spec[length] == ':'
-      && !plan_units_parse_int (spec + length + 1, "--cluster local", 1, 4096, &n, error))
+  if (spec[length] == '\0')
+    return 0;
+  g_auto (GStrv) numbers = g_strsplit (spec + length + 1, "x", 2);
+  if (!plan_units_parse_int (numbers[0] ? numbers[0] : "", "--cluster local", 1, 4096, &n, error)
+      || (numbers[0] && numbers[1]
+          && !plan_units_parse_int (numbers[1], "--cluster local: threads of a rank", 1, 1024,
+                                    out_threads, error)))
     return -1;
   return n;
+}
+
+/* Ranks on processors, where that is what this machine has or was asked for. */
+static PlanCluster *
+local_cluster (gint64 devices, gint64 threads, gboolean on_processors, GError **error)
+{
+  g_autoptr (PlanCluster) self = on_processors ? exec_probe_processors (MAX (devices, 1), error)
+                                               : exec_probe_cluster (devices, error);
+  if (self && threads > 0 && self->kind != PLAN_DEVICE_CPU)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--cluster local: threads are of ranks on processors, and this machine has "
+                   "GPUs: write local-cpu:%" G_GINT64_FORMAT "x%" G_GINT64_FORMAT,
+                   devices, threads);
+      return NULL;
+    }
+  if (self && threads > 0)
+    exec_probe_set_threads (self, threads);
+  return g_steal_pointer (&self);
 }
 
 /* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
@@ -142,12 +168,13 @@ static PlanCluster *
 cluster_as_sold (const char *spec, const char *db, GError **error)
 {
   g_autoptr (GError) cause = NULL;
-  const gint64 devices = local_devices (spec, "local", &cause);
-  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cause);
+  gint64 threads, of_ranks = 0;
+  const gint64 devices = local_devices (spec, "local", &threads, &cause);
+  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &of_ranks, &cause);
   if (devices >= 0)
-    return exec_probe_cluster (devices, error);
+    return local_cluster (devices, threads, FALSE, error);
   if (ranks >= 0)
-    return exec_probe_processors (ranks, error);
+    return local_cluster (ranks, of_ranks, TRUE, error);
   g_autoptr (PlanCluster) self = cause ? NULL : plan_cluster_new (spec, &cause);
   if (self)
     return g_steal_pointer (&self);

@@ -26,7 +26,7 @@ void cli_options_add_format (CliOptions *self, const char *formats, CliContext *
 
 /* Reads model, cluster and plan. `default_cluster` NULL: --cluster is required. "local" and
  * "local:N" are this machine's GPUs, or ranks on its processors where it has none; "local-cpu:N"
- * are N ranks on its processors. */
+ * are N ranks on its processors, "local-cpu:NxT" of T threads each. */
 gboolean cli_input_read (const CliOptions *options, const char *default_cluster,
                          AdviseInput *out_input, GError **error);
 

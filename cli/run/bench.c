@@ -14,6 +14,7 @@
 #include "db/transfer.h"
 #include "exec/bench/bench.h"
 #include "exec/comm/placement.h"
+#include "exec/probe/probe.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
@@ -38,7 +39,7 @@
 
 typedef struct
 {
-  char *ranks, *cluster, *comm, *backend, *only, *seconds, *memory, *format, *db;
+  char *ranks, *threads, *cluster, *comm, *backend, *only, *seconds, *memory, *format, *db;
   gboolean is_dry;
   CliAskOptions asked;
 } Options;
@@ -47,8 +48,8 @@ static void
 options_clear (Options *self)
 {
   char **const texts[]
-      = { &self->ranks,   &self->cluster, &self->comm,   &self->backend, &self->only,
-          &self->seconds, &self->memory,  &self->format, &self->db };
+      = { &self->ranks, &self->threads, &self->cluster, &self->comm,   &self->backend,
+          &self->only,  &self->seconds, &self->memory,  &self->format, &self->db };
   for (guint i = 0; i < G_N_ELEMENTS (texts); i++)
     g_clear_pointer (texts[i], g_free);
   cli_ask_options_clear (&self->asked);
@@ -62,6 +63,7 @@ typedef struct
   gboolean shares; /* ranks share a GPU */
   ExecPlacement *placement;
   guint ranks;
+  gint64 threads; /* of each, on processors */
   gint64 seconds, begin_us;
   guint64 max_bytes;
   CliFormat format;
@@ -250,13 +252,14 @@ describe (const Bench *self, const Options *options, GError **error)
 {
   const gboolean is_gpu = cli_backend.device == PLAN_DEVICE_GPU;
   if (!options->cluster)
-    return cli_backend.describe_machine (self->ranks, exec_placement_nodes (self->placement),
-                                         self->shares, error);
+    return cli_ranks_describe (self->ranks, self->placement, self->shares, self->threads, error);
   g_autoptr (PlanCluster) cluster = cli_cluster_new (options->cluster, options->db, error);
   if (!cluster || !exec_placement_check (self->placement, cluster, error)
       || (is_gpu && cluster->kind == PLAN_DEVICE_GPU && !options->is_dry
           && !check_device (cluster, error)))
     return NULL;
+  if (self->threads > 0)
+    exec_probe_set_threads (cluster, self->threads);
   if (cluster->kind == cli_backend.device)
     return g_steal_pointer (&cluster);
   if (is_gpu)
@@ -315,6 +318,7 @@ parse (Bench *self, const Options *options, GError **error)
       return FALSE;
     }
   return cli_format_parse (options->format, &self->format, error)
+         && cli_ranks_parse_threads (options->threads, &self->threads, error)
          && (!options->seconds
              || plan_units_parse_int (options->seconds, "--seconds", 1, 86400, &self->seconds,
                                       error))
@@ -691,9 +695,10 @@ bench (Bench *self, const Options *options, GError **error)
 }
 
 gboolean
-cli_bench_briefly (guint ranks, const char *db, GError **error)
+cli_bench_briefly (guint ranks, gint64 threads, const char *db, GError **error)
 {
   g_auto (Options) options = { .ranks = g_strdup_printf ("%u", ranks),
+                               .threads = g_strdup_printf ("%" G_GINT64_FORMAT, threads),
                                .seconds = g_strdup ("2"),
                                .memory = g_strdup ("16MiB"),
                                .db = g_strdup (db) };
@@ -719,6 +724,8 @@ context_new (Options *options)
   const GOptionEntry entries[] = {
     { "ranks", 0, 0, G_OPTION_ARG_STRING, &options->ranks,
       "ranks at work side by side; the launcher's number, without one 1", "N" },
+    { "threads", 0, 0, G_OPTION_ARG_STRING, &options->threads,
+      "that compute in each rank on processors; its share of the cores unless said", "N" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &options->cluster,
       "what they lie on, with the network between its nodes: a file; machines like this one unless "
       "said",

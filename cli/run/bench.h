@@ -11,9 +11,9 @@ G_BEGIN_DECLS
  * is the root's to print before any rank leaves: the caller closes out_process->comm. */
 int cli_bench (int argc, char **argv, CliTraining *out_process, GError **error);
 
-/* Times ops of so many threads for some seconds, without the largest sizes, and stores them; prints
- * nothing. */
-gboolean cli_bench_briefly (guint ranks, const char *db, GError **error);
+/* Times ops of so many ranks, each of so many threads, for some seconds, without the largest sizes,
+ * and stores them; prints nothing. */
+gboolean cli_bench_briefly (guint ranks, gint64 threads, const char *db, GError **error);
 
 /* --workspaces, and the shapes of attention that cuDNN is asked about; each list NULL where it was
  * not given. */

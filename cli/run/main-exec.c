@@ -14,6 +14,7 @@
 #include "cli/run/ranks.h"
 #include "cli/run/resume.h"
 #include "cli/run/train.h"
+#include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/stop.h"
 #include "planner/base/error.h"
@@ -34,6 +35,8 @@
   X (ranks, "ranks", "N", \
      "data-parallel ranks; the launcher's number, without one the plan's where it is for CPUs of " \
      "one machine, else 1") \
+  X (threads, "threads", "N", \
+     "threads that compute in each rank on processors; its share of the cores unless said") \
   X (steps, "steps", "N", "training steps, those before --resume included; 10 unless said") \
   X (seed, "seed", "N", "of weights and data; 1 unless said") \
   X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
@@ -187,8 +190,8 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
 
 /* The plan as it can run here: on this machine's ranks and by our own runtime. */
 static gboolean
-bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training, gboolean is_root,
-            GError **error)
+bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training, gint64 threads,
+            gboolean is_root, GError **error)
 {
   const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
@@ -201,7 +204,8 @@ bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training
   if (input->cluster->kind != cli_backend.device || plan_cluster_devices (input->cluster) != ranks
       || (!is_said && nodes > 1))
     {
-      PlanCluster *here = cli_backend.describe_machine (ranks, nodes, shares, error);
+      PlanCluster *here
+          = cli_ranks_describe (training->ranks, training->placement, shares, threads, error);
       if (!here)
         return FALSE;
       if (is_root && is_said)
@@ -212,6 +216,8 @@ bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training
       plan_cluster_free (input->cluster);
       input->cluster = here;
     }
+  else if (input->cluster->kind == PLAN_DEVICE_CPU && (threads > 0 || !is_said))
+    exec_probe_set_threads (input->cluster, threads > 0 ? threads : training->placement->threads);
   input->comm = training->comm_name;
   input->cudnn = cli_backend.cudnn ? cli_backend.cudnn->version () : 0;
   input->is_of_many = training->comm && training->comm->ranks > 1;
@@ -472,7 +478,7 @@ time_first (CliTraining *training, const AdviseInput *input, GError **error)
   g_autoptr (GError) why = NULL;
   fprintf (stderr, "fsdplan: no op was timed on this machine: times them for some seconds first, "
                    "which is kept for predictions\n");
-  if (!cli_bench_briefly (training->ranks, training->db, &why))
+  if (!cli_bench_briefly (training->ranks, input->cluster->threads, training->db, &why))
     {
       fprintf (stderr, "fsdplan: they are not timed: %s\n", why->message);
       return TRUE;
@@ -543,7 +549,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   g_auto (RunOptions) run_options = { 0 };
   g_auto (AdviseInput) input = { 0 };
   CliFormat format;
-  gint64 ranks, timeout;
+  gint64 ranks, threads, timeout;
   g_autoptr (CliContext) context = cli_context_new (
       NULL, "train here by a plan, store the trace, compare with the prediction");
   run_options_add (&run_options, context);
@@ -560,6 +566,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   if (!cli_format_parse (options.format, &format, error)
       || !parse_int (run_options.ranks, "--ranks", 1, 4096,
                      run_options.ranks ? 1 : ranks_of_plan (&options), &ranks, error)
+      || !cli_ranks_parse_threads (run_options.threads, &threads, error)
       || !parse_int (run_options.log_every, "--log-every", 1, G_MAXINT64, 0, &training->log_every,
                      error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
@@ -573,8 +580,9 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   training->tensorboard = run_options.tensorboard;
   if (!cli_ranks_meet (training, (guint)timeout, error))
     return FALSE;
-  const gboolean can_begin = bring_here (&input, &options, training, is_root (training), error)
-                             && prepare (training, &input, &run_options, error);
+  const gboolean can_begin
+      = bring_here (&input, &options, training, threads, is_root (training), error)
+        && prepare (training, &input, &run_options, error);
   cli_ranks_vote (training, can_begin);
   if (!can_begin || !cli_ranks_agree (training, error))
     return FALSE;

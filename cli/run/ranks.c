@@ -3,6 +3,8 @@
 
 #include "cli/run/ranks.h"
 
+#include "cli/run/backend.h"
+#include "exec/probe/probe.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
@@ -154,6 +156,30 @@ cli_ranks_agree (CliTraining *training, GError **error)
     return TRUE;
   training->failed_together = TRUE;
   return FALSE;
+}
+
+gboolean
+cli_ranks_parse_threads (const char *text, gint64 *out, GError **error)
+{
+  *out = 0;
+  if (!text)
+    return TRUE;
+  if (cli_backend.device == PLAN_DEVICE_CPU)
+    return plan_units_parse_int (text, "--threads", 1, 1024, out, error);
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--threads: are of ranks on processors, and these are on GPUs");
+  return FALSE;
+}
+
+PlanCluster *
+cli_ranks_describe (guint ranks, const ExecPlacement *placement, gboolean shares, gint64 threads,
+                    GError **error)
+{
+  PlanCluster *self
+      = cli_backend.describe_machine (ranks, exec_placement_nodes (placement), shares, error);
+  if (self && self->kind == PLAN_DEVICE_CPU)
+    exec_probe_set_threads (self, threads > 0 ? threads : placement->threads);
+  return self;
 }
 
 static double

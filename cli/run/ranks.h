@@ -26,6 +26,14 @@ gboolean cli_ranks_agree (CliTraining *training, GError **error);
 /* How to repeat a run, as lines of KEY=VALUE; the caller frees. */
 char *cli_ranks_print_settings (const ExecJob *job);
 
+/* "--threads N": 0 where it is absent. */
+gboolean cli_ranks_parse_threads (const char *text, gint64 *out, GError **error);
+
+/* The machines that ranks lie on; each has so many threads, or for 0 those that it has cores for.
+ */
+PlanCluster *cli_ranks_describe (guint ranks, const ExecPlacement *placement, gboolean shares,
+                                 gint64 threads, GError **error);
+
 /* Who is slow: a line, or one more for each straggler; nothing for one rank. */
 void cli_ranks_print (const CliTraining *training, const ExecRankTime *times);
 

@@ -301,6 +301,8 @@ print_json (const CliTraining *self, const ExecResult *result, const ExecRankTim
   json_builder_add_string_value (b, self->comm_name);
   json_builder_set_member_name (b, "ranks");
   json_builder_add_int_value (b, self->ranks);
+  json_builder_set_member_name (b, "threads");
+  json_builder_add_int_value (b, MAX (self->input->cluster->threads, 1));
   json_builder_set_member_name (b, "rank_times");
   cli_ranks_to_json (self, times, b);
   json_builder_set_member_name (b, "run_id");
@@ -406,12 +408,14 @@ comparison_table (const CliTraining *self, const ExecResult *result)
 static void
 print_what_is_untimed (const CliTraining *self)
 {
+  const gboolean is_gpu = self->input->cluster->kind == PLAN_DEVICE_GPU;
+  g_autofree char *threads
+      = g_strdup_printf (" --threads %" G_GINT64_FORMAT, MAX (self->input->cluster->threads, 1));
   if (!is_timed_here (self))
-    printf (
-        "note: no op was timed on this machine, so the predicted step_ms is a guess: fsdplan bench "
-        "--ranks %u%s%s%s times them, and the next prediction rests on that\n",
-        self->ranks, self->input->cluster->kind == PLAN_DEVICE_GPU ? " --backend cuda" : "",
-        self->db ? " --db " : "", self->db ? self->db : "");
+    printf ("note: no op was timed on this machine, so the predicted step_ms is a guess: fsdplan "
+            "bench --ranks %u%s%s%s times them, and the next prediction rests on that\n",
+            self->ranks, is_gpu ? " --backend cuda" : threads, self->db ? " --db " : "",
+            self->db ? self->db : "");
 }
 
 /* Where the run is, and what draws it. */
@@ -430,6 +434,17 @@ print_place (const CliTraining *self, gint64 run_id)
             run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
 }
 
+/* Of each rank on processors. */
+static char *
+describe_threads (const CliTraining *self)
+{
+  const gint64 threads = self->input->cluster->threads;
+  if (self->input->cluster->kind != PLAN_DEVICE_CPU)
+    return g_strdup ("");
+  return g_strdup_printf (" of %" G_GINT64_FORMAT " thread%s", MAX (threads, 1),
+                          threads > 1 ? "s" : "");
+}
+
 static void
 print_result (const CliTraining *self, const ExecResult *result, const ExecRankTime *times,
               gint64 run_id, CliFormat format)
@@ -446,8 +461,9 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   g_autoptr (CliTable) comparison = comparison_table (self, result);
   g_autofree char *library = self->job.kernels->describe ();
   g_autofree char *costs = advise_describe_costs (&self->prediction);
-  printf ("\n%.0f tokens/s with %u ranks (%s), %s\n%s\n", tokens_per_s (self, result), self->ranks,
-          self->comm_name, library, costs);
+  g_autofree char *threads = describe_threads (self);
+  printf ("\n%.0f tokens/s with %u ranks (%s)%s, %s\n%s\n", tokens_per_s (self, result),
+          self->ranks, self->comm_name, threads, library, costs);
   for (guint i = 0; i < self->prediction.hazards->len; i++)
     printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
   cli_ranks_print (self, times);

@@ -262,7 +262,8 @@ own_ns (void)
 }
 
 /* Where nothing lies between them from one op's start to the next one's, as a step has them; the
- * last ends by itself. What was computed was so for all of them, those that warm up too. */
+ * last ends by itself. What was computed was so for all of them, those that warm up too; where the
+ * thread waits for others it is not known. */
 static ExecBenchTimes
 times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 computed_ns)
 {
@@ -312,7 +313,7 @@ walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GErro
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
     return FALSE;
   walk->trace = NULL;
-  *out_times = times_of (op, trace, waits, own_ns () - begin_ns);
+  *out_times = times_of (op, trace, waits || walk->of->cluster->threads > 1, own_ns () - begin_ns);
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
 }
 
@@ -372,7 +373,10 @@ exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank r
 {
   g_autoptr (PlanSchedule) nothing = plan_schedule_new (comm->rank, comm->ranks);
   const ExecKernels *kernels = frame->job.kernels;
-  const ExecDeviceNeeds needs = { .kernels = kernels, .schedule = nothing, .comm = comm };
+  const ExecDeviceNeeds needs = { .kernels = kernels,
+                                  .schedule = nothing,
+                                  .comm = comm,
+                                  .threads = (guint)frame->of->cluster->threads };
   if (!kernels->open (error))
     return FALSE;
   ExecDevice *device = kernels->device->open (&needs, error);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/cpu/pool.h"
 #include "exec/number/number.h"
 #include "planner/base/error.h"
 
@@ -11,29 +12,49 @@
 /* Elements summed at once; stays in the first cache level. */
 #define BLOCK 256
 
-void
-exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype)
+/* Elements of a part of a sum, which one of the threads of a rank on processors makes. */
+#define PART 16384
+
+typedef struct
 {
+  void *out;
+  const void *const *in;
+  guint ranks;
+  guint64 count;
+  PlanDtype dtype;
+} Sum;
+
+static void
+sum_part (gpointer data, guint64 part, guint worker)
+{
+  const Sum *self = data;
+  const guint64 end = MIN ((part + 1) * PART, self->count);
   float sum[BLOCK], term[BLOCK];
 
-  if (ranks == 1)
+  for (guint64 at = part * PART; at < end; at += BLOCK)
     {
-      memmove (out, in[0], plan_dtype_bytes (dtype, count));
-      return;
-    }
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at), offset = plan_dtype_bytes (dtype, at);
+      guint64 n = MIN (BLOCK, end - at), offset = plan_dtype_bytes (self->dtype, at);
 
-      exec_number_widen (sum, (const guint8 *)in[0] + offset, dtype, n);
-      for (guint rank = 1; rank < ranks; rank++)
+      exec_number_widen (sum, (const guint8 *)self->in[0] + offset, self->dtype, n);
+      for (guint rank = 1; rank < self->ranks; rank++)
         {
-          exec_number_widen (term, (const guint8 *)in[rank] + offset, dtype, n);
+          exec_number_widen (term, (const guint8 *)self->in[rank] + offset, self->dtype, n);
           for (guint64 i = 0; i < n; i++)
             sum[i] += term[i];
         }
-      exec_number_narrow ((guint8 *)out + offset, dtype, sum, n);
+      exec_number_narrow ((guint8 *)self->out + offset, self->dtype, sum, n);
     }
+}
+
+void
+exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype)
+{
+  Sum self = { out, in, ranks, count, dtype };
+
+  if (ranks == 1)
+    memmove (out, in[0], plan_dtype_bytes (dtype, count));
+  else
+    exec_pool_run ((count + PART - 1) / PART, G_MAXUINT, sum_part, &self);
 }
 
 void

@@ -3,6 +3,7 @@
 
 #include "exec/comm/placement.h"
 
+#include "exec/probe/cores.h"
 #include "planner/base/error.h"
 
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct
   char host[NAME_BYTES];
   char version[NAME_BYTES];
   guint8 program[DIGEST_BYTES];
+  ExecCores cores;
 } Card;
 
 static ExecPlacement *
@@ -52,7 +54,10 @@ ExecPlacement *
 exec_placement_new_local (guint ranks)
 {
   ExecPlacement *self = placement_new (ranks);
+  ExecCores cores;
+  exec_cores_read (&cores);
   self->host_names[self->hosts++] = g_strdup (own_host ());
+  self->threads = MAX (exec_cores_count (&cores) / ranks, 1);
   return self;
 }
 
@@ -95,6 +100,7 @@ fill_card (Card *card, GError **error)
   memset (card, 0, sizeof *card);
   g_strlcpy (card->host, own_host (), sizeof card->host);
   g_strlcpy (card->version, PACKAGE_VERSION, sizeof card->version);
+  exec_cores_read (&card->cores);
   digest (card->program, g_mapped_file_get_contents (program), g_mapped_file_get_length (program));
   return TRUE;
 }
@@ -116,6 +122,26 @@ number_hosts (ExecPlacement *self, const Card *cards)
       self->host_names[self->hosts] = g_strdup (cards[r].host);
       g_hash_table_insert (known, self->host_names[self->hosts], GUINT_TO_POINTER (self->hosts));
       self->hosts++;
+    }
+}
+
+/* Launchers bind ranks to cores of their own, or leave all of them the same: together they have
+ * what any of them may use. */
+static void
+deal_cores (ExecPlacement *self, const Card *cards)
+{
+  self->threads = G_MAXUINT;
+  for (guint h = 0; h < self->hosts; h++)
+    {
+      ExecCores all = { .quota = 0 };
+      guint here = 0;
+      for (guint r = 0; r < self->ranks; r++)
+        if (self->host_of[r] == h)
+          {
+            exec_cores_join (&all, &cards[r].cores);
+            here++;
+          }
+      self->threads = MIN (self->threads, MAX (exec_cores_count (&all) / here, 1));
     }
 }
 
@@ -150,6 +176,7 @@ exec_placement_gather (ExecComm *comm, GError **error)
   for (guint r = 0; r < comm->ranks; r++)
     cards[r].host[NAME_BYTES - 1] = cards[r].version[NAME_BYTES - 1] = '\0';
   number_hosts (self, cards);
+  deal_cores (self, cards);
   return check_programs (self, cards, error) ? g_steal_pointer (&self) : NULL;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "config.h"
 
+#include "exec/cpu/pool.h"
 #include "exec/device.h"
 #include "exec/kernels.h"
 #include "planner/base/error.h"
@@ -44,6 +45,7 @@ cpu_close (ExecDevice *device)
   g_array_unref (self->stamps);
   free (device->memory);
   g_free (device->scales);
+  exec_pool_close ();
   g_free (self);
 }
 
@@ -67,9 +69,12 @@ static ExecDevice *
 cpu_open (const ExecDeviceNeeds *needs, GError **error)
 {
   CpuDevice *self;
+  if (!exec_pool_open (needs->threads, error))
+    return NULL;
   void *memory = take_memory (needs->memory_bytes);
   if (!memory)
     {
+      exec_pool_close ();
       g_autofree char *size = plan_units_format_size (needs->memory_bytes);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "rank %u: this machine has no %s left",
                    needs->comm->rank, size);

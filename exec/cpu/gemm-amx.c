@@ -11,6 +11,7 @@
  * beside the block. */
 #include "config.h"
 
+#include "exec/cpu/pool.h"
 #include "exec/kernels.h"
 #include "exec/number/number.h"
 
@@ -314,7 +315,7 @@ typedef struct
   gint64 top, pairs, from, depth;
   gboolean is_first, is_last; /* that the sums get, and that they get of this product */
   Tile *tiles;                /* of STEP after the other */
-  float *sums;                /* of each pair with one of the other factor */
+  float *sums;                /* of each pair with one of the other factor, a thread's own */
 } Block;
 
 static Sums
@@ -374,7 +375,37 @@ typedef struct
 {
   gint64 pairs, depth;         /* of the whole */
   gint64 run, block, n_blocks; /* tiles of terms, and pairs of runs of lines */
+  gint64 sums;                 /* floats of a thread, 0 where runs are short */
+  gint64 workers;              /* threads that there is room for; 0: not even for one */
 } Cut;
+
+static gint64
+near_tiles (const Cut *cut)
+{
+  return cut->block * 2 * cut->run;
+}
+
+static gint64
+room_bytes (const Factor *self)
+{
+  return self->lines * self->terms * (gint64)sizeof (float);
+}
+
+/* Threads whose sums lie beside the near factor's tiles, and whose group of pairs has a place among
+ * the far one's, of which all are kept where more than one block needs them. */
+static gint64
+workers_of (const Product *self, const Cut *cut)
+{
+  const gint64 far_pairs = divide_up (self->far.lines, PAIR), tile = (gint64)sizeof (Tile);
+  const gint64 beside = room_bytes (&self->near) - near_tiles (cut) * tile;
+  const gint64 places = room_bytes (&self->far) / (2 * cut->run * tile);
+  const gint64 by_sums
+      = cut->sums > 0 ? beside / (cut->sums * (gint64)sizeof (float)) : (gint64)G_MAXINT;
+
+  if (beside < 0 || places < (cut->n_blocks > 1 ? far_pairs : MIN (GROUP, far_pairs)))
+    return 0;
+  return cut->n_blocks > 1 ? by_sums : MIN (by_sums, MAX (places / GROUP, 1));
+}
 
 static Cut
 cut_of (const Product *self)
@@ -385,49 +416,66 @@ cut_of (const Product *self)
   cut.run = divide_up (cut.depth, divide_up (cut.depth, DEPTH));
   cut.n_blocks = divide_up (cut.pairs * cut.run, BLOCK);
   cut.block = divide_up (cut.pairs, cut.n_blocks);
+  cut.sums = cut.run > STEP ? cut.block * PAIR * PAIR : 0;
+  cut.workers = workers_of (self, &cut);
   return cut;
 }
 
-static gint64
-near_tiles (const Cut *cut)
+/* Eight tiles of 16 rows of 64 bytes. In static memory: the compiler's header does not say how much
+ * of this the instruction reads. */
+static const TileConfig config = { .palette = 1,
+                                   .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
+                                   .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
+
+/* A block and what is made by it. */
+typedef struct
 {
-  return cut->block * 2 * cut->run;
-}
+  const Product *product;
+  const Cut *cut;
+  const Block *block;
+} Work;
 
-/* Whether tiles and sums have room where the factors' fp32 images would be. */
-static gboolean
-has_room (const Product *self, const Cut *cut)
-{
-  const gint64 sums = cut->run > STEP ? cut->block * PAIR * PAIR * (gint64)sizeof (float) : 0;
-  const gint64 far_pairs = divide_up (self->far.lines, PAIR);
-  const gint64 far = (cut->n_blocks > 1 ? far_pairs : MIN (GROUP, far_pairs)) * 2 * cut->run;
-
-  return near_tiles (cut) * (gint64)sizeof (Tile) + sums
-             <= self->near.lines * self->near.terms * (gint64)sizeof (float)
-         && far * (gint64)sizeof (Tile)
-                <= self->far.lines * self->far.terms * (gint64)sizeof (float);
-}
-
-/* The far factor's tiles of a run are kept where more than one block needs them. */
+/* A group of pairs of the near factor over some of the block's terms. */
 static WIDE void
-multiply_run (const Product *self, const Cut *cut, const Block *block)
+pack_part (gpointer data, guint64 part, guint worker)
 {
-  const gint64 pairs = divide_up (self->far.lines, PAIR);
+  const Work *self = data;
+  const Block *block = self->block;
+  const gint64 groups = divide_up (block->pairs, GROUP);
+  const gint64 step = (gint64)part / groups * STEP, pair = (gint64)part % groups * GROUP;
+  const gint64 depth = MIN (STEP, block->depth - step);
 
-  for (gint64 pair = 0; pair < pairs; pair++)
-    {
-      const gint64 place = cut->n_blocks > 1 ? pair : pair % GROUP;
-      Tile *tiles = self->far.room + place * 2 * block->depth;
-
-      if (block->top == 0 && pair % GROUP == 0)
-        pack (&self->far, pair * PAIR, MIN (GROUP, pairs - pair), block->from, block->depth, tiles);
-      multiply_block (self, block, pair * PAIR, tiles);
-    }
+  pack (&self->product->near, (block->top + pair) * PAIR, MIN (GROUP, block->pairs - pair),
+        block->from + step, depth, block->tiles + 2 * (step * block->pairs + pair * depth));
 }
 
+/* A group of pairs of the far factor by all of the block. Its tiles of a run are kept where more
+ * than one block needs them. */
 static WIDE void
+multiply_part (gpointer data, guint64 part, guint worker)
+{
+  const Work *self = data;
+  const Factor *far = &self->product->far;
+  const gint64 pairs = divide_up (far->lines, PAIR), first = (gint64)part * GROUP;
+  const gint64 end = MIN (first + GROUP, pairs);
+  const gint64 place = self->cut->n_blocks > 1 ? first : (gint64)worker * GROUP;
+  Block block = *self->block;
+  Tile *tiles = far->room + place * 2 * block.depth;
+
+  block.sums += (gint64)worker * self->cut->sums;
+  _tile_loadconfig (&config);
+  if (block.top == 0)
+    pack (far, first * PAIR, end - first, block.from, block.depth, tiles);
+  for (gint64 pair = first; pair < end; pair++)
+    multiply_block (self->product, &block, pair * PAIR, tiles + (pair - first) * 2 * block.depth);
+  _tile_release ();
+}
+
+static void
 multiply_all (const Product *self, const Cut *cut)
 {
+  const guint64 groups = (guint64)divide_up (divide_up (self->far.lines, PAIR), GROUP);
+
   for (gint64 from = 0; from < cut->depth; from += cut->run)
     for (gint64 top = 0; top < cut->pairs; top += cut->block)
       {
@@ -439,26 +487,12 @@ multiply_all (const Product *self, const Cut *cut)
                               .is_last = from + cut->run >= cut->depth,
                               .tiles = self->near.room,
                               .sums = (float *)(void *)(self->near.room + near_tiles (cut)) };
+        Work work = { self, cut, &block };
 
-        for (gint64 step = 0; step < block.depth; step += STEP)
-          pack (&self->near, top * PAIR, block.pairs, from + step, MIN (STEP, block.depth - step),
-                block.tiles + 2 * step * block.pairs);
-        multiply_run (self, cut, &block);
+        exec_pool_run ((guint64)(divide_up (block.depth, STEP) * divide_up (block.pairs, GROUP)),
+                       G_MAXUINT, pack_part, &work);
+        exec_pool_run (groups, (guint)cut->workers, multiply_part, &work);
       }
-}
-
-/* Eight tiles of 16 rows of 64 bytes. In static memory: the compiler's header does not say how much
- * of this the instruction reads. */
-static const TileConfig config = { .palette = 1,
-                                   .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
-                                   .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
-
-static WIDE void
-multiply_tiles (const Product *self, const Cut *cut)
-{
-  _tile_loadconfig (&config);
-  multiply_all (self, cut);
-  _tile_release ();
 }
 
 /* Not wide itself: a compiler may use the wide registers anywhere in a function that says it is,
@@ -480,9 +514,9 @@ exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const vo
   if (!exec_gemm_amx_open ())
     return FALSE;
   const Cut cut = cut_of (&product);
-  if (!has_room (&product, &cut))
+  if (cut.workers == 0)
     return FALSE;
-  multiply_tiles (&product, &cut);
+  multiply_all (&product, &cut);
   return TRUE;
 }
 

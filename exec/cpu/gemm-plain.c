@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/cpu/pool.h"
 #include "exec/kernels.h"
 
 /* The product is made tile by tile from packed blocks of the factors. Every element is summed over
@@ -9,6 +10,7 @@
 #define TILE_N 16
 #define BLOCK_N (4 * TILE_N)
 #define BLOCK_K 256
+#define BLOCK_M 256 /* rows of a part */
 
 typedef struct
 {
@@ -79,6 +81,30 @@ update_tile (const Product *self, gint64 i0, gint64 j0, gboolean is_first, gint6
       self->out[(i0 + i) * self->n + j0 + j] = sum[i][j];
 }
 
+/* Some rows of a block of columns. */
+static void
+multiply_part (gpointer data, guint64 part, guint worker)
+{
+  const Product *self = data;
+  const gint64 down = (self->m + BLOCK_M - 1) / BLOCK_M;
+  const gint64 j0 = (gint64)part / down * BLOCK_N, first = (gint64)part % down * BLOCK_M;
+  const gint64 end = MIN (self->n, j0 + BLOCK_N), last = MIN (self->m, first + BLOCK_M);
+  float packed_a[BLOCK_K][TILE_M], packed_b[BLOCK_K][BLOCK_N];
+
+  for (gint64 p0 = 0; p0 == 0 || p0 < self->k; p0 += BLOCK_K)
+    {
+      gint64 depth = MIN (BLOCK_K, self->k - p0);
+
+      pack_b (self, p0, depth, j0, packed_b);
+      for (gint64 i0 = first; i0 < last; i0 += TILE_M)
+        {
+          pack_a (self, i0, p0, depth, packed_a);
+          for (gint64 j = j0; j < end; j += TILE_N)
+            update_tile (self, i0, j, p0 == 0, depth, packed_a, packed_b, j - j0);
+        }
+    }
+}
+
 void
 exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
                 float *out)
@@ -93,19 +119,7 @@ exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const 
                       .a = a,
                       .b = b,
                       .out = out };
-  float packed_a[BLOCK_K][TILE_M], packed_b[BLOCK_K][BLOCK_N];
+  const gint64 down = (m + BLOCK_M - 1) / BLOCK_M, across = (n + BLOCK_N - 1) / BLOCK_N;
 
-  for (gint64 j0 = 0; j0 < n; j0 += BLOCK_N)
-    for (gint64 p0 = 0; p0 == 0 || p0 < k; p0 += BLOCK_K)
-      {
-        gint64 depth = MIN (BLOCK_K, k - p0), end = MIN (n, j0 + BLOCK_N);
-
-        pack_b (&product, p0, depth, j0, packed_b);
-        for (gint64 i0 = 0; i0 < m; i0 += TILE_M)
-          {
-            pack_a (&product, i0, p0, depth, packed_a);
-            for (gint64 j = j0; j < end; j += TILE_N)
-              update_tile (&product, i0, j, p0 == 0, depth, packed_a, packed_b, j - j0);
-          }
-      }
+  exec_pool_run ((guint64)(down * across), G_MAXUINT, multiply_part, &product);
 }

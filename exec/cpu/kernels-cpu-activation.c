@@ -21,14 +21,13 @@ swiglu_block (float *restrict out, const float *gate, const float *up, guint64 n
     out[i] = gate[i] * sigmoid (gate[i]) * up[i];
 }
 
-void
-exec_cpu_swiglu (const ExecArgs *args)
+static void
+swiglu_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_SWIGLU_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_cols];
   float gate_storage[BLOCK], up_storage[BLOCK], out[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
@@ -38,6 +37,13 @@ exec_cpu_swiglu (const ExecArgs *args)
         swiglu_block (out, gate, up, n);
         exec_cpu_write_ref (args, PLAN_REF_SWIGLU_out, row * cols + at, n, out);
       }
+}
+
+void
+exec_cpu_swiglu (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SWIGLU_rows],
+                   (guint64)args->op->dims[PLAN_DIM_SWIGLU_cols], swiglu_rows);
 }
 
 static EXEC_WIDE void
@@ -53,14 +59,13 @@ swiglu_bwd_block (float *restrict dgate, float *restrict dup, const float *dout,
     }
 }
 
-void
-exec_cpu_swiglu_bwd (const ExecArgs *args)
+static void
+swiglu_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols];
   float gate_storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at), in_at = 2 * row * cols + at;
@@ -75,6 +80,13 @@ exec_cpu_swiglu_bwd (const ExecArgs *args)
         exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at, n, dgate);
         exec_cpu_write_ref (args, PLAN_REF_SWIGLU_BWD_din, in_at + cols, n, dup);
       }
+}
+
+void
+exec_cpu_swiglu_bwd (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_rows],
+                   (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols], swiglu_bwd_rows);
 }
 
 /* --- any other ---------------------------------------------------------------------------- */
@@ -158,15 +170,14 @@ read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint6
   return exec_cpu_read (in, dtype, from, n, storage);
 }
 
-void
-exec_cpu_activate (const ExecArgs *args)
+static void
+activate_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_kind];
   float storage[BLOCK], up_storage[BLOCK], out[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at);
@@ -181,14 +192,20 @@ exec_cpu_activate (const ExecArgs *args)
 }
 
 void
-exec_cpu_activate_bwd (const ExecArgs *args)
+exec_cpu_activate (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols];
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ACTIVATE_rows],
+                   (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols], activate_rows);
+}
+
+static void
+activate_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_BWD_kind];
   float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at);
@@ -210,4 +227,11 @@ exec_cpu_activate_bwd (const ExecArgs *args)
         if (up != NULL)
           exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at + cols, n, dup);
       }
+}
+
+void
+exec_cpu_activate_bwd (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_rows],
+                   (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols], activate_bwd_rows);
 }

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cpu/pool.h"
 #include "exec/number/number.h"
 #include "planner/model/alibi.h"
 
@@ -351,32 +352,110 @@ query_head (const Shape *shape, const Way *way, float slope, const Scores *score
     }
 }
 
+/* --- heads among threads ------------------------------------------------------------------ */
+
+/* Of one thread, at most, beside the op's scratch. */
+#define ROOM_BYTES (16 << 20)
+
+/* Products of a part, at least: some ten microseconds of them. */
+#define PART_PRODUCTS (1 << 20)
+
+/* Query heads that share keys, of one sequence, are together: their gradients are added up. Each
+ * thread needs a room, of which the op's scratch, made for all scores of a head, holds several
+ * where sequences are long; where they are short a room is small, and beside it. */
+typedef struct
+{
+  const ExecArgs *args;
+  Shape shape;
+  Way way;
+  float *scratch, *beside;
+  guint64 room, in_scratch; /* floats of a room, and how many rooms the scratch holds */
+  guint64 heads, at_once;   /* of keys of all sequences; those of a part */
+} Heads;
+
+static guint64
+scores_room (const Shape *shape, const Way *way)
+{
+  const guint64 count = MIN (way->queries, shape->seq) * shape->seq;
+
+  return way->splits ? count * 5 / 2 + shape->seq * shape->dim : count;
+}
+
+static float *
+room_of (const Heads *self, guint worker)
+{
+  return worker < self->in_scratch ? self->scratch + worker * self->room
+                                   : self->beside + (worker - self->in_scratch) * self->room;
+}
+
+static void
+run_heads (Heads *self, guint64 scratch, ExecPoolPart run)
+{
+  const Shape *shape = &self->shape;
+  const guint threads = exec_pool_threads ();
+  const guint64 products = shape->seq * shape->seq * shape->dim * (shape->heads / shape->kv_heads);
+  guint workers;
+
+  self->in_scratch = MAX (scratch / self->room, 1);
+  workers = (guint)MIN (threads, self->in_scratch);
+  if (workers < threads && self->room * sizeof (float) <= ROOM_BYTES)
+    {
+      self->beside = exec_pool_rooms (self->room * sizeof (float));
+      workers = threads;
+    }
+  self->heads = shape->batch * shape->kv_heads;
+  self->at_once = MAX (PART_PRODUCTS / products, 1);
+  exec_pool_run ((self->heads + self->at_once - 1) / self->at_once, workers, run, self);
+}
+
+static void
+attention_head (const Heads *self, guint64 of, guint worker)
+{
+  const Shape *shape = &self->shape;
+  const ExecArgs *args = self->args;
+  const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
+  const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
+  const guint64 key = shape->heads + kv_head;
+  float *work = room_of (self, worker), *images = work + scores_room (shape, &self->way),
+        *out = images + 3 * size;
+  const Scores scores = scores_at (shape, &self->way, work, NULL);
+  const Matrix image[] = { image_at (&self->way, images), image_at (&self->way, images + size),
+                           image_at (&self->way, images + 2 * size) }; /* q, k, v */
+
+  for (guint i = 1; i < 3; i++)
+    gather_head (shape, &image[i], args, PLAN_REF_ATTENTION_qkv, qkv_width (shape), b,
+                 key + (i - 1) * shape->kv_heads);
+  for (guint64 head = kv_head * group; head < (kv_head + 1) * group; head++)
+    {
+      float *lse
+          = (float *)args->ptr[PLAN_REF_ATTENTION_lse] + (b * shape->heads + head) * shape->seq;
+
+      gather_head (shape, &image[0], args, PLAN_REF_ATTENTION_qkv, qkv_width (shape), b, head);
+      query_head (shape, &self->way, slope_of (shape, head), &scores, image, lse, out);
+      scatter_head (shape, args, PLAN_REF_ATTENTION_out, shape->heads * shape->dim, b, head, out);
+    }
+}
+
+static void
+attention_part (gpointer data, guint64 part, guint worker)
+{
+  const Heads *self = data;
+  const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
+
+  for (guint64 of = part * self->at_once; of < end; of++)
+    attention_head (self, of, worker);
+}
+
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  Shape shape = shape_of (args);
-  const Way way = way_of (&shape, args->dtype[PLAN_REF_ATTENTION_qkv]);
-  guint64 size = shape.seq * shape.dim, group = shape.heads / shape.kv_heads;
-  float *work = args->ptr[PLAN_REF_ATTENTION_work], *images = work + shape.seq * shape.seq,
-        *out = images + 3 * size;
-  const Scores scores = scores_at (&shape, &way, work, NULL);
-  const Matrix image[] = { image_at (&way, images), image_at (&way, images + size),
-                           image_at (&way, images + 2 * size) }; /* q, k, v */
+  Heads self
+      = { .args = args, .shape = shape_of (args), .scratch = args->ptr[PLAN_REF_ATTENTION_work] };
+  const guint64 seq = self.shape.seq, images = 4 * seq * self.shape.dim;
 
-  for (guint64 b = 0; b < shape.batch; b++)
-    for (guint64 head = 0; head < shape.heads; head++)
-      {
-        const guint64 key = shape.heads + head / group;
-        const guint64 from[] = { head, key, key + shape.kv_heads };
-        float *lse
-            = (float *)args->ptr[PLAN_REF_ATTENTION_lse] + (b * shape.heads + head) * shape.seq;
-
-        for (guint i = 0; i < (head % group == 0 ? 3 : 1); i++)
-          gather_head (&shape, &image[i], args, PLAN_REF_ATTENTION_qkv, qkv_width (&shape), b,
-                       from[i]);
-        query_head (&shape, &way, slope_of (&shape, head), &scores, image, lse, out);
-        scatter_head (&shape, args, PLAN_REF_ATTENTION_out, shape.heads * shape.dim, b, head, out);
-      }
+  self.way = way_of (&self.shape, args->dtype[PLAN_REF_ATTENTION_qkv]);
+  self.room = scores_room (&self.shape, &self.way) + images;
+  run_heads (&self, seq * seq + images, attention_part);
 }
 
 /* The scratch of the backward pass. A product that is to be added may lie where `out` is: it has
@@ -391,7 +470,7 @@ typedef struct
 static Head
 head_of (const Shape *shape, const Way *way, float *work)
 {
-  guint64 square = shape->seq * shape->seq, image = shape->seq * shape->dim;
+  guint64 square = scores_room (shape, way), image = shape->seq * shape->dim;
   float *images = work + 2 * square;
 
   return (Head){
@@ -503,45 +582,61 @@ query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *hea
     }
 }
 
+static void
+attention_bwd_head (const Heads *self, guint64 of, guint worker)
+{
+  const Shape *shape = &self->shape;
+  const ExecArgs *args = self->args;
+  Head head = head_of (shape, &self->way, room_of (self, worker));
+  const guint64 image_bytes = shape->seq * shape->dim * sizeof (float);
+  const guint64 width = qkv_width (shape), out_width = shape->heads * shape->dim;
+  const guint64 group = shape->heads / shape->kv_heads;
+  const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
+  const guint64 key = shape->heads + kv_head, value = key + shape->kv_heads;
+
+  gather_head (shape, &head.k, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, key);
+  gather_head (shape, &head.v, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, value);
+  memset (head.dk, 0, image_bytes);
+  memset (head.dv, 0, image_bytes);
+  for (guint64 h = kv_head * group; h < (kv_head + 1) * group; h++)
+    {
+      const float *lse = (const float *)args->ptr[PLAN_REF_ATTENTION_BWD_lse]
+                         + (b * shape->heads + h) * shape->seq;
+
+      gather_head (shape, &head.q, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, h);
+      gather_head (shape, &head.dout, args, PLAN_REF_ATTENTION_BWD_dout, out_width, b, h);
+      gather_head (shape, &head.out, args, PLAN_REF_ATTENTION_BWD_out, out_width, b, h);
+      query_head_bwd (shape, &self->way, slope_of (shape, h), &head, lse);
+      scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, h, head.dq);
+    }
+  scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, key, head.dk);
+  scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, value, head.dv);
+}
+
+static void
+attention_bwd_part (gpointer data, guint64 part, guint worker)
+{
+  const Heads *self = data;
+  const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
+
+  for (guint64 of = part * self->at_once; of < end; of++)
+    attention_bwd_head (self, of, worker);
+}
+
 void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
-  Shape shape = shape_of (args);
-  const gboolean is_even
-      = args->dtype[PLAN_REF_ATTENTION_BWD_dout] == args->dtype[PLAN_REF_ATTENTION_BWD_qkv]
-        && args->dtype[PLAN_REF_ATTENTION_BWD_out] == args->dtype[PLAN_REF_ATTENTION_BWD_qkv];
-  const Way way
-      = way_of (&shape, is_even ? args->dtype[PLAN_REF_ATTENTION_BWD_qkv] : PLAN_DTYPE_FP32);
-  Head head = head_of (&shape, &way, args->ptr[PLAN_REF_ATTENTION_BWD_work]);
-  guint64 image_bytes = shape.seq * shape.dim * sizeof (float);
-  guint64 width = qkv_width (&shape), out_width = shape.heads * shape.dim;
-  guint64 group = shape.heads / shape.kv_heads;
+  Heads self = { .args = args,
+                 .shape = shape_of (args),
+                 .scratch = args->ptr[PLAN_REF_ATTENTION_BWD_work] };
+  const PlanDtype dtype = args->dtype[PLAN_REF_ATTENTION_BWD_qkv];
+  const gboolean is_even = args->dtype[PLAN_REF_ATTENTION_BWD_dout] == dtype
+                           && args->dtype[PLAN_REF_ATTENTION_BWD_out] == dtype;
+  const guint64 seq = self.shape.seq, images = 8 * seq * self.shape.dim;
 
-  for (guint64 b = 0; b < shape.batch; b++)
-    for (guint64 h = 0; h < shape.heads; h++)
-      {
-        guint64 key = shape.heads + h / group, value = key + shape.kv_heads;
-        const float *lse = (const float *)args->ptr[PLAN_REF_ATTENTION_BWD_lse]
-                           + (b * shape.heads + h) * shape.seq;
-
-        if (h % group == 0)
-          {
-            gather_head (&shape, &head.k, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, key);
-            gather_head (&shape, &head.v, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, value);
-            memset (head.dk, 0, image_bytes);
-            memset (head.dv, 0, image_bytes);
-          }
-        gather_head (&shape, &head.q, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, h);
-        gather_head (&shape, &head.dout, args, PLAN_REF_ATTENTION_BWD_dout, out_width, b, h);
-        gather_head (&shape, &head.out, args, PLAN_REF_ATTENTION_BWD_out, out_width, b, h);
-        query_head_bwd (&shape, &way, slope_of (&shape, h), &head, lse);
-        scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, h, head.dq);
-        if (h % group == group - 1)
-          {
-            scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, key, head.dk);
-            scatter_head (&shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, value, head.dv);
-          }
-      }
+  self.way = way_of (&self.shape, is_even ? dtype : PLAN_DTYPE_FP32);
+  self.room = 2 * scores_room (&self.shape, &self.way) + images;
+  run_heads (&self, 2 * seq * seq + images, attention_bwd_part);
 }
 
 /* Rotates `count` pairs (i, i + half) of one head, from pair `from` on. */
@@ -562,12 +657,11 @@ rotate (void *array, PlanDtype dtype, guint64 at, guint64 from, guint64 count, g
   exec_cpu_write (array, dtype, at + half + from, count, b_out);
 }
 
-void
-exec_cpu_rope (const ExecArgs *args)
+static void
+rope_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   const gint64 *dims = args->op->dims;
-  guint64 rows = (guint64)dims[PLAN_DIM_ROPE_rows], seq = (guint64)dims[PLAN_DIM_ROPE_seq],
-          dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
+  guint64 seq = (guint64)dims[PLAN_DIM_ROPE_seq], dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
   const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
   const guint64 turned = said > 0 ? said : dim, half = turned / 2;
   guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
@@ -583,7 +677,7 @@ exec_cpu_rope (const ExecArgs *args)
 
       for (guint64 i = 0; i < count; i++)
         frequency[i] = direction * plan_rope_frequency (&rope, from + i, turned, seq);
-      for (guint64 row = 0; row < rows; row++)
+      for (guint64 row = first; row < end; row++)
         {
           for (guint64 i = 0; i < count; i++)
             {
@@ -597,4 +691,14 @@ exec_cpu_rope (const ExecArgs *args)
                     row * width + head * dim, from, count, half, cosine, sine);
         }
     }
+}
+
+void
+exec_cpu_rope (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 heads = dims[PLAN_DIM_ROPE_heads] + 2 * dims[PLAN_DIM_ROPE_kv_heads];
+
+  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_ROPE_rows],
+                   (guint64)(heads * dims[PLAN_DIM_ROPE_head_dim]), rope_rows);
 }

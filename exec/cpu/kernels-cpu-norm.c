@@ -64,6 +64,25 @@ G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_a == (int)PLAN_REF_RMSNORM_weight);
 G_STATIC_ASSERT ((int)PLAN_REF_ADD_RMSNORM_weight == (int)PLAN_REF_RMSNORM_weight + 2);
 G_STATIC_ASSERT ((int)PLAN_REF_ADD_LAYERNORM_weight == (int)PLAN_REF_LAYERNORM_weight + 2);
 
+PLAN_SAME_DIM (RMSNORM, LAYERNORM, rows);
+PLAN_SAME_DIM (RMSNORM, LAYERNORM, cols);
+PLAN_SAME_DIM (RMSNORM, ADD_RMSNORM, rows);
+PLAN_SAME_DIM (RMSNORM, ADD_RMSNORM, cols);
+PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, rows);
+PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, cols);
+
+/* One after the other where all of them raise what operand `amax` is. */
+static void
+spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
+{
+  const guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_rows];
+
+  if (args->ptr[amax] != NULL)
+    run (args, 0, rows);
+  else
+    exec_cpu_spread (args, rows, (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols], run);
+}
+
 /* Elements [at, at + count) of a norm's input. With the op `sum`, which may be NULL, they are its
  * a + b, stored and read back: the norm sees them rounded to the format that they are kept in. */
 static const float *
@@ -126,20 +145,32 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
     }
 }
 
+static void
+rmsnorm_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  for (guint64 row = first; row < end; row++)
+    rmsnorm_row (args, NULL, row);
+}
+
 void
 exec_cpu_rmsnorm (const ExecArgs *args)
 {
-  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_RMSNORM_rows]; row++)
-    rmsnorm_row (args, NULL, row);
+  spread_rows (args, PLAN_REF_RMSNORM_amax, rmsnorm_rows);
+}
+
+static void
+add_rmsnorm_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const ExecArgs norm = norm_of_sum (args);
+
+  for (guint64 row = first; row < end; row++)
+    rmsnorm_row (&norm, args, row);
 }
 
 void
 exec_cpu_add_rmsnorm (const ExecArgs *args)
 {
-  const ExecArgs norm = norm_of_sum (args);
-
-  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_ADD_RMSNORM_rows]; row++)
-    rmsnorm_row (&norm, args, row);
+  spread_rows (args, PLAN_REF_ADD_RMSNORM_amax, add_rmsnorm_rows);
 }
 
 PLAN_SAME_REF (RMSNORM_BWD, LAYERNORM_BWD, din);
@@ -199,31 +230,25 @@ read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, N
   return dout;
 }
 
-/* din = rstd * (dout * weight - normal * mean (dout * weight * normal)); dweight = sum over rows of
- * dout * normal. */
-EXEC_WIDE void
-exec_cpu_rmsnorm_bwd (const ExecArgs *args)
+/* din = rstd * (dout * weight - normal * mean (dout * weight * normal)) */
+static EXEC_WIDE void
+rmsnorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
   const float *rstd = args->ptr[PLAN_REF_RMSNORM_BWD_rstd];
-  float *dweight = args->ptr[PLAN_REF_RMSNORM_BWD_work];
   float storage[BLOCK], din[BLOCK];
   NormPiece piece;
 
-  memset (dweight, 0, cols * sizeof *dweight);
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     {
       float sum[EXEC_CPU_LANES] = { 0 };
 
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);
-          const float *dout = read_norm_piece (args, row, at, n, &piece, storage);
 
+          read_norm_piece (args, row, at, n, &piece, storage);
           exec_cpu_add_products (sum, piece.scaled, piece.normal, n);
-          for (guint64 i = 0; i < n; i++)
-            dweight[at + i] += dout[i] * piece.normal[i];
         }
       float mean = exec_cpu_total (sum) / (float)cols;
       for (guint64 at = 0; at < cols; at += BLOCK)
@@ -236,7 +261,37 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
           write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, row * cols + at, n, din);
         }
     }
-  exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_dweight, 0, cols, dweight);
+}
+
+/* dweight = sum over rows of dout * normal */
+static EXEC_WIDE void
+rmsnorm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
+{
+  const guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_rows],
+                cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols], n = to - from;
+  const float *rstd = args->ptr[PLAN_REF_RMSNORM_BWD_rstd];
+  float storage[BLOCK], in_storage[BLOCK], dweight[BLOCK] = { 0 };
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      const guint64 at = row * cols + from;
+      const float *dout = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_dout, at, n, storage);
+      const float *in = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, at, n, in_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        dweight[i] += dout[i] * (in[i] * rstd[row]);
+    }
+  exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_dweight, from, n, dweight);
+}
+
+void
+exec_cpu_rmsnorm_bwd (const ExecArgs *args)
+{
+  const guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_rows],
+                cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+
+  exec_cpu_spread_columns (args, rows, cols, rmsnorm_bwd_columns);
+  exec_cpu_spread (args, rows, cols, rmsnorm_bwd_rows);
 }
 
 /* --- by mean and variance ------------------------------------------------------------------ */
@@ -303,20 +358,32 @@ layernorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
     }
 }
 
+static void
+layernorm_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  for (guint64 row = first; row < end; row++)
+    layernorm_row (args, NULL, row);
+}
+
 void
 exec_cpu_layernorm (const ExecArgs *args)
 {
-  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_LAYERNORM_rows]; row++)
-    layernorm_row (args, NULL, row);
+  spread_rows (args, PLAN_REF_LAYERNORM_amax, layernorm_rows);
+}
+
+static void
+add_layernorm_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const ExecArgs norm = norm_of_sum (args);
+
+  for (guint64 row = first; row < end; row++)
+    layernorm_row (&norm, args, row);
 }
 
 void
 exec_cpu_add_layernorm (const ExecArgs *args)
 {
-  const ExecArgs norm = norm_of_sum (args);
-
-  for (guint64 row = 0; row < (guint64)args->op->dims[PLAN_DIM_ADD_LAYERNORM_rows]; row++)
-    layernorm_row (&norm, args, row);
+  spread_rows (args, PLAN_REF_ADD_LAYERNORM_amax, add_layernorm_rows);
 }
 
 /* A piece of a row: what the norm made of it, and its gradient. Operands as below. */
@@ -337,15 +404,14 @@ read_layernorm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 n, 
 
 /* dweight = sum over rows of dout * normal, dbias = sum over rows of dout. */
 static void
-layernorm_bwd_parameters (const ExecArgs *args)
+layernorm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows];
   float normal[BLOCK], storage[BLOCK], dweight[BLOCK], dbias[BLOCK];
 
-  for (guint64 at = 0; at < cols; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, cols - at);
+      guint64 n = MIN (BLOCK, to - at);
 
       memset (dweight, 0, sizeof dweight);
       memset (dbias, 0, sizeof dbias);
@@ -367,14 +433,13 @@ layernorm_bwd_parameters (const ExecArgs *args)
 
 /* din = rstd * (scaled - mean (scaled) - normal * mean (scaled * normal)), scaled = dout * weight.
  */
-void
-exec_cpu_layernorm_bwd (const ExecArgs *args)
+static void
+layernorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
   float normal[BLOCK], storage[BLOCK], weight_storage[BLOCK], scaled[BLOCK], din[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     {
       float rstd = ((const float *)args->ptr[PLAN_REF_LAYERNORM_BWD_stats])[2 * row + 1];
       float sums[EXEC_CPU_LANES] = { 0 }, products[EXEC_CPU_LANES] = { 0 }, mean, slope;
@@ -406,7 +471,16 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
             }
         }
     }
-  layernorm_bwd_parameters (args);
+}
+
+void
+exec_cpu_layernorm_bwd (const ExecArgs *args)
+{
+  const guint64 rows = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_rows],
+                cols = (guint64)args->op->dims[PLAN_DIM_LAYERNORM_BWD_cols];
+
+  exec_cpu_spread_columns (args, rows, cols, layernorm_bwd_columns);
+  exec_cpu_spread (args, rows, cols, layernorm_bwd_rows);
 }
 
 /* --- of heads ----------------------------------------------------------------------------- */
@@ -446,14 +520,14 @@ copy_values (const Heads *heads, const ExecArgs *args, guint64 row, guint in)
           plan_dtype_bytes (args->dtype[PLAN_REF_HEAD_NORM_out], count));
 }
 
-void
-exec_cpu_head_norm (const ExecArgs *args)
+static void
+head_norm_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   Heads heads = heads_of (args->op);
   guint64 normed = heads.heads + heads.kv_heads;
   float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
 
-  for (guint64 row = 0; row < heads.rows; row++)
+  for (guint64 row = first; row < end; row++)
     {
       for (guint64 h = 0; h < normed; h++)
         {
@@ -487,6 +561,14 @@ exec_cpu_head_norm (const ExecArgs *args)
         }
       copy_values (&heads, args, row, PLAN_REF_HEAD_NORM_in);
     }
+}
+
+void
+exec_cpu_head_norm (const ExecArgs *args)
+{
+  Heads heads = heads_of (args->op);
+
+  exec_cpu_spread (args, heads.rows, heads.width, head_norm_rows);
 }
 
 /* din of one head, as exec_cpu_rmsnorm_bwd's of a row. */
@@ -531,25 +613,25 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
 /* The gradient of q's or k's weight: sums over rows and over heads from `first` on. */
 static void
 head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint64 first,
-                      guint64 count)
+                      guint64 count, guint64 from, guint64 to)
 {
   guint64 normed = heads->heads + heads->kv_heads;
   float in_storage[BLOCK], dout_storage[BLOCK], sum[BLOCK];
 
-  for (guint64 at = 0; at < heads->dim; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, heads->dim - at);
+      guint64 n = MIN (BLOCK, to - at);
 
       memset (sum, 0, sizeof sum);
       for (guint64 row = 0; row < heads->rows; row++)
         for (guint64 h = first; h < first + count; h++)
           {
-            guint64 from = row * heads->width + h * heads->dim + at;
+            guint64 place = row * heads->width + h * heads->dim + at;
             float rstd = ((const float *)args->ptr[PLAN_REF_HEAD_NORM_BWD_rstd])[row * normed + h];
             const float *dout
-                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, from, n, dout_storage);
+                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_dout, place, n, dout_storage);
             const float *in
-                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_in, from, n, in_storage);
+                = exec_cpu_read_ref (args, PLAN_REF_HEAD_NORM_BWD_in, place, n, in_storage);
 
             for (guint64 i = 0; i < n; i++)
               sum[i] += dout[i] * (in[i] * rstd);
@@ -558,17 +640,35 @@ head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint
     }
 }
 
-void
-exec_cpu_head_norm_bwd (const ExecArgs *args)
+static void
+head_norm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   Heads heads = heads_of (args->op);
 
-  for (guint64 row = 0; row < heads.rows; row++)
+  for (guint64 row = first; row < end; row++)
     {
       for (guint64 h = 0; h < heads.heads + heads.kv_heads; h++)
         head_norm_bwd_input (&heads, args, row, h);
       copy_values (&heads, args, row, PLAN_REF_HEAD_NORM_BWD_dout);
     }
-  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dq, 0, heads.heads);
-  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dk, heads.heads, heads.kv_heads);
+}
+
+static void
+head_norm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
+{
+  Heads heads = heads_of (args->op);
+
+  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dq, 0, heads.heads, from, to);
+  head_norm_bwd_weight (&heads, args, PLAN_REF_HEAD_NORM_BWD_dk, heads.heads, heads.kv_heads, from,
+                        to);
+}
+
+void
+exec_cpu_head_norm_bwd (const ExecArgs *args)
+{
+  Heads heads = heads_of (args->op);
+
+  exec_cpu_spread_columns (args, heads.rows * (heads.heads + heads.kv_heads), heads.dim,
+                           head_norm_bwd_columns);
+  exec_cpu_spread (args, heads.rows, heads.width, head_norm_bwd_rows);
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cpu/pool.h"
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
 
@@ -10,21 +11,30 @@
 
 #define BLOCK EXEC_CPU_BLOCK
 
-void
-exec_cpu_norm_sq (const ExecArgs *args)
+static void
+norm_sq_range (const ExecArgs *args, guint64 from, guint64 to)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_NORM_SQ_count];
+  ExecExact all = { 0 };
   float storage[BLOCK];
 
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *in = exec_cpu_read_ref (args, PLAN_REF_NORM_SQ_in, at, n, storage);
       ExecExact sum = { 0 };
 
       exec_exact_add_squares (&sum, in, (guint)n);
-      exec_exact_merge (args->ptr[PLAN_REF_NORM_SQ_sum], &sum);
+      exec_exact_merge (&all, &sum);
     }
+  exec_pool_lock ();
+  exec_exact_merge (args->ptr[PLAN_REF_NORM_SQ_sum], &all);
+  exec_pool_unlock ();
+}
+
+void
+exec_cpu_norm_sq (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_NORM_SQ_count], 1, norm_sq_range);
 }
 
 void
@@ -146,76 +156,113 @@ next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guin
   step_moments (adam, n, avg, avg_sq, grad, out);
 }
 
-/* Of moments in eight bits: their scales are those of all of them. */
-static void
-find_moment_scales (const ExecArgs *args, const Adam *adam, const float before[2], float out[2])
+/* One update, and by what its moments are scaled before and after it: 1 where they are not. */
+typedef struct
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
-  float largest[2] = { 0, 0 };
+  const ExecArgs *args;
+  Adam adam;
+  gboolean is_scaled[2];
+  float before[2], after[2];
+  float largest[2]; /* magnitudes afterwards, NaN if one of them is */
+} Update;
 
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      Moments next;
-
-      next_moments (args, adam, before, at, n, &next);
-      for (guint moment = 0; moment < 2; moment++)
-        {
-          float of_piece = exec_number_largest (moment == 0 ? next.avg : next.avg_sq, n);
-
-          if (!(of_piece <= largest[moment]) && !isnan (largest[moment]))
-            largest[moment] = of_piece;
-        }
-    }
-  for (guint moment = 0; moment < 2; moment++)
-    if (args->dtype[PLAN_REF_ADAMW_exp_avg + moment] == PLAN_DTYPE_E4M3)
-      *args->scale[PLAN_REF_ADAMW_exp_avg + moment] = out[moment]
-          = exec_number_scale (largest[moment]);
+static guint64
+end_of (const ExecArgs *args, guint64 part)
+{
+  return MIN ((part + 1) * EXEC_CPU_PART, (guint64)args->op->dims[PLAN_DIM_ADAMW_count]);
 }
 
+static void
+raise_to (float *largest, float magnitude)
+{
+  if (!(magnitude <= *largest) && !isnan (*largest))
+    *largest = magnitude;
+}
+
+static void
+find_largest (gpointer data, guint64 part, guint worker)
+{
+  Update *self = data;
+  const guint64 end = end_of (self->args, part);
+  float largest[2] = { 0, 0 };
+
+  for (guint64 at = part * EXEC_CPU_PART; at < end; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, end - at);
+      Moments next;
+
+      next_moments (self->args, &self->adam, self->before, at, n, &next);
+      raise_to (&largest[0], exec_number_largest (next.avg, n));
+      raise_to (&largest[1], exec_number_largest (next.avg_sq, n));
+    }
+  exec_pool_lock ();
+  raise_to (&self->largest[0], largest[0]);
+  raise_to (&self->largest[1], largest[1]);
+  exec_pool_unlock ();
+}
+
+static void
+update_part (gpointer data, guint64 part, guint worker)
+{
+  const Update *self = data;
+  const ExecArgs *args = self->args;
+  const guint64 end = end_of (args, part);
+  float storage[BLOCK], main_out[BLOCK];
+  Moments next;
+
+  for (guint64 at = part * EXEC_CPU_PART; at < end; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, end - at);
+      const float *main_in = exec_cpu_read_ref (args, PLAN_REF_ADAMW_main, at, n, storage);
+
+      next_moments (args, &self->adam, self->before, at, n, &next);
+      step_weights (&self->adam, n, main_in, &next, main_out);
+      exec_cpu_write_ref (args, PLAN_REF_ADAMW_main, at, n, main_out);
+      write_moment (args, PLAN_REF_ADAMW_exp_avg, self->after[0], at, n, next.avg);
+      write_moment (args, PLAN_REF_ADAMW_exp_avg_sq, self->after[1], at, n, next.avg_sq);
+    }
+}
+
+/* Moments in eight bits have scales, those of all of them. */
 void
 exec_cpu_adamw (const ExecArgs *args)
 {
-  Adam adam = adam_of (args->constants, ((const float *)args->ptr[PLAN_REF_ADAMW_coef])[0]);
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
-  gboolean is_scaled[] = { args->dtype[PLAN_REF_ADAMW_exp_avg] == PLAN_DTYPE_E4M3,
-                           args->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3 };
-  float before[2] = { is_scaled[0] ? *args->scale[PLAN_REF_ADAMW_exp_avg] : 1,
-                      is_scaled[1] ? *args->scale[PLAN_REF_ADAMW_exp_avg_sq] : 1 };
-  float scale[2] = { 1, 1 }, storage[BLOCK], main_out[BLOCK];
-  Moments next;
+  const guint64 count = (guint64)args->op->dims[PLAN_DIM_ADAMW_count];
+  const guint64 parts = (count + EXEC_CPU_PART - 1) / EXEC_CPU_PART;
+  Update self
+      = { .args = args,
+          .adam = adam_of (args->constants, ((const float *)args->ptr[PLAN_REF_ADAMW_coef])[0]),
+          .before = { 1, 1 },
+          .after = { 1, 1 } };
 
-  if (isnan (adam.scale))
+  if (isnan (self.adam.scale))
     return;
-  if (is_scaled[0] || is_scaled[1])
-    find_moment_scales (args, &adam, before, scale);
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
-      const float *main_in = exec_cpu_read_ref (args, PLAN_REF_ADAMW_main, at, n, storage);
-
-      next_moments (args, &adam, before, at, n, &next);
-      step_weights (&adam, n, main_in, &next, main_out);
-      exec_cpu_write_ref (args, PLAN_REF_ADAMW_main, at, n, main_out);
-      write_moment (args, PLAN_REF_ADAMW_exp_avg, scale[0], at, n, next.avg);
-      write_moment (args, PLAN_REF_ADAMW_exp_avg_sq, scale[1], at, n, next.avg_sq);
-    }
+  for (guint moment = 0; moment < 2; moment++)
+    if (args->dtype[PLAN_REF_ADAMW_exp_avg + moment] == PLAN_DTYPE_E4M3)
+      {
+        self.is_scaled[moment] = TRUE;
+        self.before[moment] = *args->scale[PLAN_REF_ADAMW_exp_avg + moment];
+      }
+  if (self.is_scaled[0] || self.is_scaled[1])
+    exec_pool_run (parts, G_MAXUINT, find_largest, &self);
+  for (guint moment = 0; moment < 2; moment++)
+    if (self.is_scaled[moment])
+      *args->scale[PLAN_REF_ADAMW_exp_avg + moment] = self.after[moment]
+          = exec_number_scale (self.largest[moment]);
+  exec_pool_run (parts, G_MAXUINT, update_part, &self);
 }
 
-void
-exec_cpu_sgd (const ExecArgs *args)
+static void
+sgd_range (const ExecArgs *args, guint64 from, guint64 to)
 {
   const ExecConstants *constants = args->constants;
   float scale = ((const float *)args->ptr[PLAN_REF_SGD_coef])[0], lr = (float)constants->lr;
   float momentum = (float)constants->beta1, weight_decay = (float)constants->weight_decay;
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_SGD_count];
   float storage[3][BLOCK], main_out[BLOCK], momentum_out[BLOCK];
 
-  if (isnan (scale))
-    return;
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *main_in = exec_cpu_read_ref (args, PLAN_REF_SGD_main, at, n, storage[0]);
       const float *momentum_in = exec_cpu_read_ref (args, PLAN_REF_SGD_momentum, at, n, storage[1]);
       const float *grad = exec_cpu_read_ref (args, PLAN_REF_SGD_grad, at, n, storage[2]);
@@ -229,4 +276,11 @@ exec_cpu_sgd (const ExecArgs *args)
       exec_cpu_write_ref (args, PLAN_REF_SGD_main, at, n, main_out);
       exec_cpu_write_ref (args, PLAN_REF_SGD_momentum, at, n, momentum_out);
     }
+}
+
+void
+exec_cpu_sgd (const ExecArgs *args)
+{
+  if (!isnan (((const float *)args->ptr[PLAN_REF_SGD_coef])[0]))
+    exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SGD_count], 1, sgd_range);
 }

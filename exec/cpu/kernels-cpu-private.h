@@ -23,6 +23,20 @@ const float *exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at,
 void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
                          const float *values);
 
+/* Elements of a part of a kernel's work, which a thread takes: some ten microseconds, more than
+ * handing it over takes. */
+#define EXEC_CPU_PART 16384
+
+/* Rows, or elements, from `from` on up to `to`. */
+typedef void (*ExecCpuRange) (const ExecArgs *args, guint64 from, guint64 to);
+
+/* All of `count`, each of `width` elements, in ranges that begin at multiples of EXEC_CPU_BLOCK
+ * where they are single elements; by the rank's threads, as each is computed by itself. */
+void exec_cpu_spread (const ExecArgs *args, guint64 count, guint64 width, ExecCpuRange run);
+
+/* Columns of a matrix with so many rows, which are summed up or down: fewer at once. */
+void exec_cpu_spread_columns (const ExecArgs *args, guint64 rows, guint64 cols, ExecCpuRange run);
+
 /* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
  * vectorises. */
 #define EXEC_CPU_LANES 8
@@ -83,6 +97,11 @@ void exec_cpu_swiglu (const ExecArgs *args);
 void exec_cpu_swiglu_bwd (const ExecArgs *args);
 void exec_cpu_activate (const ExecArgs *args);
 void exec_cpu_activate_bwd (const ExecArgs *args);
+
+/* exec/cpu/kernels-cpu-loss.c */
+void exec_cpu_cross_entropy (const ExecArgs *args);
+void exec_cpu_cross_entropy_bwd (const ExecArgs *args);
+void exec_cpu_loss_grad (const ExecArgs *args);
 
 /* exec/cpu/kernels-cpu-quantize.c */
 void exec_cpu_quantize (const ExecArgs *args);

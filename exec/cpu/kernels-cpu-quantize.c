@@ -18,6 +18,7 @@
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cpu/pool.h"
 #include "exec/number/number.h"
 
 #include "planner/schedule/quantizers.h"
@@ -82,7 +83,7 @@ larger (float a, float b)
 }
 
 /* NaN if one of them is. */
-static double
+static float
 largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
 {
   float storage[RUN], max = 0;
@@ -94,7 +95,81 @@ largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
 
         max = larger (max, exec_number_largest (run_of (in, r, col + at, n, storage), n));
       }
+  return max;
+}
+
+/* A matrix on its way to a format, or out of it, a run of rows at a time. */
+typedef struct _Job Job;
+typedef void (*JobRows) (const Job *self, guint64 first, guint64 end);
+struct _Job
+{
+  const Matrix *in;
+  guint8 *out;
+  PlanDtype dtype;
+  float scale; /* of all of it, where there is one */
+  float *amax; /* to raise, or NULL */
+  guint64 rows;
+  guint64 grain;
+  JobRows run;
+};
+
+static void
+run_part (gpointer data, guint64 part, guint worker)
+{
+  const Job *self = data;
+  const guint64 first = part * self->grain;
+
+  self->run (self, first, MIN (first + self->grain, self->rows));
+}
+
+/* Each run of rows begins at a multiple of `height`. */
+static void
+spread (Job *self, guint64 rows, guint64 cols, guint64 height, JobRows run)
+{
+  self->run = run;
+  self->rows = rows;
+  self->grain = MAX (EXEC_CPU_PART / MAX (cols, 1) / height, 1) * height;
+  exec_pool_run ((rows + self->grain - 1) / self->grain, G_MAXUINT, run_part, self);
+}
+
+static void
+raise_amax (float *amax, float magnitude)
+{
+  exec_pool_lock ();
+  *amax = larger (*amax, magnitude);
+  exec_pool_unlock ();
+}
+
+static void
+largest_rows (const Job *self, guint64 first, guint64 end)
+{
+  raise_amax (self->amax, largest (self->in, first, end - first, 0, self->in->cols));
+}
+
+static double
+largest_of_all (const Matrix *in)
+{
+  float max = 0;
+  Job job = { .in = in, .amax = &max };
+
+  spread (&job, in->rows, in->cols, 1, largest_rows);
   return (double)max;
+}
+
+static void
+quantize_rows (const Job *self, guint64 first, guint64 end)
+{
+  const guint64 cols = self->in->cols;
+  float storage[RUN];
+
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < cols; c += RUN)
+      {
+        const guint64 n = MIN (RUN, cols - c);
+
+        exec_number_narrow_scaled (self->out + r * cols + c, self->dtype,
+                                   run_of (self->in, r, c, n, storage), self->scale, n);
+      }
 }
 
 /* By the largest magnitude of what they are part of. */
@@ -102,36 +177,31 @@ static void
 quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
 {
   const double limit = dtype == PLAN_DTYPE_E4M3 ? E4M3_MAX : E5M2_MAX;
-  float storage[RUN];
+  Job job = { .in = in, .out = out, .dtype = dtype };
 
-  *out_scale = max == 0 ? 1.0f : (float)(max / limit);
-  for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c += RUN)
-      {
-        const guint64 n = MIN (RUN, in->cols - c);
-
-        exec_number_narrow_scaled (out, dtype, run_of (in, r, c, n, storage), *out_scale, n);
-        out += n;
-      }
+  *out_scale = job.scale = max == 0 ? 1.0f : (float)(max / limit);
+  spread (&job, in->rows, in->cols, 1, quantize_rows);
 }
 
 static void
 quantize_whole (const Matrix *in, guint8 *out, PlanDtype dtype, float *out_scale)
 {
-  quantize_by (in, largest (in, 0, in->rows, 0, in->cols), out, dtype, out_scale);
+  quantize_by (in, largest_of_all (in), out, dtype, out_scale);
 }
 
 static void
-quantize_mxfp8 (const Matrix *in, guint8 *out)
+mxfp8_rows (const Job *self, guint64 first, guint64 end)
 {
   const guint block = plan_dtype_block (PLAN_DTYPE_MXFP8);
-  guint8 *scales = out + in->rows * in->cols;
+  const guint64 cols = self->in->cols;
+  guint8 *out = self->out + first * cols,
+         *scales = self->out + self->in->rows * cols + first * cols / block;
   float storage[RUN];
 
-  for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c += block)
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < cols; c += block)
       {
-        const float *from = run_of (in, r, c, block, storage);
+        const float *from = run_of (self->in, r, c, block, storage);
 
         *scales = exec_number_to_e8m0_up ((double)exec_number_largest (from, block) / E4M3_MAX);
         exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, from,
@@ -141,23 +211,31 @@ quantize_mxfp8 (const Matrix *in, guint8 *out)
 }
 
 static void
-quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
+quantize_mxfp8 (const Matrix *in, guint8 *out)
+{
+  Job job = { .in = in, .out = out };
+
+  spread (&job, in->rows, in->cols, 1, mxfp8_rows);
+}
+
+static void
+nvfp4_rows (const Job *self, guint64 first, guint64 end)
 {
   const guint block = plan_dtype_block (PLAN_DTYPE_NVFP4);
-  guint8 *scales = out + in->rows * in->cols / 2;
-  double max = largest (in, 0, in->rows, 0, in->cols);
+  const guint64 cols = self->in->cols;
+  guint8 *out = self->out + first * cols / 2,
+         *scales = self->out + self->in->rows * cols / 2 + first * cols / block;
   float storage[RUN];
 
-  *out_scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
-  for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c += block)
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < cols; c += block)
       {
-        const float *from = run_of (in, r, c, block, storage);
+        const float *from = run_of (self->in, r, c, block, storage);
         double scale;
 
         *scales = exec_number_to_e4m3 ((double)exec_number_largest (from, block) / E2M1_MAX
-                                       / (double)*out_scale);
-        scale = (double)exec_number_from_e4m3 (*scales++) * (double)*out_scale;
+                                       / (double)self->scale);
+        scale = (double)exec_number_from_e4m3 (*scales++) * (double)self->scale;
         for (guint64 i = 0; i < block; i += 2)
           {
             double low = (double)from[i], high = (double)from[i + 1];
@@ -167,6 +245,16 @@ quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
                                       | (guint8)(exec_number_to_e2m1 (high / scale) << 4);
           }
       }
+}
+
+static void
+quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
+{
+  const double max = largest_of_all (in);
+  Job job = { .in = in, .out = out };
+
+  *out_scale = job.scale = max == 0 ? 1.0f : (float)(max / (E2M1_MAX * E4M3_MAX));
+  spread (&job, in->rows, in->cols, 1, nvfp4_rows);
 }
 
 /* Not below the least normal number: a GPU may take others for 0. */
@@ -186,24 +274,36 @@ place_of_128 (PlanDtype dtype, guint64 rows, guint64 cols, guint64 row, guint64 
              : row / PLAN_DTYPE_SIDE * plan_dtype_squares_apart (cols) + block;
 }
 
+static void
+rows_of_128 (const Job *self, guint64 first, guint64 end)
+{
+  const Matrix *in = self->in;
+  const guint64 side = PLAN_DTYPE_SIDE, height = self->dtype == PLAN_DTYPE_FP8_1X128 ? 1 : side;
+  guint8 *out = self->out + first * in->cols;
+  float *scales = (float *)(gpointer)(self->out + in->rows * in->cols), storage[RUN];
+
+  for (guint64 r = first; r < end; r += height)
+    for (guint64 c = 0; c < in->cols; c += side)
+      scales[place_of_128 (self->dtype, in->rows, in->cols, r, c / side)]
+          = scale_of_128 ((double)largest (in, r, height, c, side));
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < in->cols; c += side, out += side)
+      exec_number_narrow_scaled (
+          out, PLAN_DTYPE_E4M3, run_of (in, r, c, side, storage),
+          scales[place_of_128 (self->dtype, in->rows, in->cols, r, c / side)], side);
+}
+
 /* What fills rows of squares up has the scale of zeros. */
 static void
 quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
 {
-  const guint64 side = PLAN_DTYPE_SIDE, height = dtype == PLAN_DTYPE_FP8_1X128 ? 1 : side;
-  float *scales = (float *)(gpointer)(out + in->rows * in->cols), storage[RUN];
+  const guint64 height = dtype == PLAN_DTYPE_FP8_1X128 ? 1 : PLAN_DTYPE_SIDE;
+  float *scales = (float *)(gpointer)(out + in->rows * in->cols);
+  Job job = { .in = in, .out = out, .dtype = dtype };
 
   for (guint64 i = 0; height > 1 && i < plan_dtype_square_scales (in->rows, in->cols); i++)
     scales[i] = 1;
-  for (guint64 r = 0; r < in->rows; r += height)
-    for (guint64 c = 0; c < in->cols; c += side)
-      scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)]
-          = scale_of_128 (largest (in, r, height, c, side));
-  for (guint64 r = 0; r < in->rows; r++)
-    for (guint64 c = 0; c < in->cols; c += side, out += side)
-      exec_number_narrow_scaled (out, PLAN_DTYPE_E4M3, run_of (in, r, c, side, storage),
-                                 scales[place_of_128 (dtype, in->rows, in->cols, r, c / side)],
-                                 side);
+  spread (&job, in->rows, in->cols, height, rows_of_128);
 }
 
 static void
@@ -227,27 +327,37 @@ quantize (const Matrix *in, const ExecArgs *args, guint operand)
     }
 }
 
-/* One rounding to fp32, as the product of two floats, then that to the format. */
 static void
-quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
-                 float *out_scale)
+scaled_rows (const Job *self, guint64 first, guint64 end)
 {
-  float storage[RUN], product[RUN];
+  const Matrix *in = self->in;
+  float storage[RUN], product[RUN], amax = 0;
 
-  *out_scale = 1.0f / scale;
-  for (guint64 r = 0; r < in->rows; r++)
+  for (guint64 r = first; r < end; r++)
     for (guint64 c = 0; c < in->cols; c += RUN)
       {
         const guint64 n = MIN (RUN, in->cols - c);
         const float *from = run_of (in, r, c, n, storage);
 
-        if (amax != NULL)
-          *amax = larger (*amax, exec_number_largest (from, n));
+        if (self->amax != NULL)
+          amax = larger (amax, exec_number_largest (from, n));
         for (guint64 i = 0; i < n; i++)
-          product[i] = from[i] * scale;
-        exec_number_narrow_scaled (out, dtype, product, 1, n);
-        out += n;
+          product[i] = from[i] * self->scale;
+        exec_number_narrow_scaled (self->out + r * in->cols + c, self->dtype, product, 1, n);
       }
+  if (self->amax != NULL)
+    raise_amax (self->amax, amax);
+}
+
+/* One rounding to fp32, as the product of two floats, then that to the format. */
+static void
+quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
+                 float *out_scale)
+{
+  Job job = { .in = in, .out = out, .dtype = dtype, .scale = scale, .amax = amax };
+
+  *out_scale = 1.0f / scale;
+  spread (&job, in->rows, in->cols, 1, scaled_rows);
 }
 
 void
@@ -352,7 +462,7 @@ exec_cpu_param_amax (const ExecArgs *args)
 
   if (args->param.block == 0)
     {
-      raise_to (args, 0, largest (&in, 0, 1, 0, count));
+      raise_to (args, 0, (double)largest (&in, 0, 1, 0, count));
       return;
     }
   for (guint64 i = 0; i < count; i++)
@@ -418,7 +528,7 @@ static void
 param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
   guint8 *scales = args->ptr[PLAN_REF_PARAM_QUANTIZE_scales];
-  double max = largest (amax, 0, 1, 0, amax->cols), unit;
+  double max = (double)largest (amax, 0, 1, 0, amax->cols), unit;
 
   g_assert (in->cols % 2 == 0 && args->param.first % 2 == 0);
   *args->scale[PLAN_REF_PARAM_QUANTIZE_out]
@@ -501,21 +611,50 @@ exec_cpu_transpose (const ExecArgs *args)
     *args->scale[PLAN_REF_TRANSPOSE_out] = *args->scale[PLAN_REF_TRANSPOSE_in];
 }
 
-static void
-dequantize_128 (const guint8 *in, PlanDtype dtype, const float *scales, guint64 rows, guint64 cols,
-                float *out)
+/* Out of a format: `data` of the matrix that is written, which has its dims. */
+typedef struct
 {
-  for (guint64 r = 0; r < rows; r++)
-    for (guint64 c = 0; c < cols; c += PLAN_DTYPE_SIDE)
-      {
-        const guint64 n = MIN (PLAN_DTYPE_SIDE, cols - c);
+  Job job;
+  const guint8 *in;
+  gconstpointer scales;
+  const ExecBlocks *blocks; /* of those that lie apart */
+  guint64 cols;
+  float *out;
+} Widening;
 
-        exec_number_widen_scaled (out, PLAN_DTYPE_E4M3, in,
-                                  scales[place_of_128 (dtype, rows, cols, r, c / PLAN_DTYPE_SIDE)],
-                                  n);
-        in += n;
-        out += n;
-      }
+static void
+widen_128_rows (const Job *job, guint64 first, guint64 end)
+{
+  const Widening *self = (const Widening *)job;
+  const float *scales = self->scales;
+
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < self->cols; c += PLAN_DTYPE_SIDE)
+      exec_number_widen_scaled (
+          self->out + r * self->cols + c, PLAN_DTYPE_E4M3, self->in + r * self->cols + c,
+          scales[place_of_128 (job->dtype, job->rows, self->cols, r, c / PLAN_DTYPE_SIDE)],
+          MIN (PLAN_DTYPE_SIDE, self->cols - c));
+}
+
+static void
+widen_rows (const Job *job, guint64 first, guint64 end)
+{
+  const Widening *self = (const Widening *)job;
+  const guint64 from = first * self->cols, to = end * self->cols;
+  const guint8 *scales = self->scales;
+  const guint block = plan_dtype_block (job->dtype);
+
+  if (job->dtype == PLAN_DTYPE_MXFP8)
+    for (guint64 i = from; i < to; i += block)
+      exec_number_widen_scaled (self->out + i, PLAN_DTYPE_E4M3, self->in + i,
+                                (float)exec_number_from_e8m0 (scales[i / block]), block);
+  else if (job->dtype == PLAN_DTYPE_NVFP4)
+    for (guint64 i = from; i < to; i++)
+      self->out[i]
+          = (float)((double)exec_number_from_e2m1 (self->in[i / 2] >> 4 * (i % 2) & 0xf)
+                    * (double)exec_number_from_e4m3 (scales[i / block]) * (double)job->scale);
+  else
+    exec_number_widen_scaled (self->out + from, job->dtype, self->in + from, job->scale, to - from);
 }
 
 /* A matrix of whole blocks. */
@@ -523,22 +662,15 @@ void
 exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
                      guint64 cols, float *out)
 {
-  const guint64 count = rows * cols;
-  const guint8 *in = array, *scales = in + plan_dtype_bits (dtype) * count / 8;
-  const guint block = plan_dtype_block (dtype);
+  const guint8 *in = array;
+  Widening self = { .job = { .dtype = dtype, .scale = scale != NULL ? *scale : 1 },
+                    .in = in,
+                    .scales = in + plan_dtype_bits (dtype) * rows * cols / 8,
+                    .cols = cols,
+                    .out = out };
 
-  if (block == PLAN_DTYPE_SIDE)
-    dequantize_128 (in, dtype, (const float *)(gconstpointer)scales, rows, cols, out);
-  else if (dtype == PLAN_DTYPE_MXFP8)
-    for (guint64 i = 0; i < count; i += block)
-      exec_number_widen_scaled (out + i, PLAN_DTYPE_E4M3, in + i,
-                                (float)exec_number_from_e8m0 (*scales++), block);
-  else if (dtype == PLAN_DTYPE_NVFP4)
-    for (guint64 i = 0; i < count; i++)
-      out[i] = (float)((double)exec_number_from_e2m1 (in[i / 2] >> 4 * (i % 2) & 0xf)
-                       * (double)exec_number_from_e4m3 (scales[i / block]) * (double)*scale);
-  else
-    exec_number_widen_scaled (out, dtype, in, *scale, count);
+  spread (&self.job, rows, cols, 1,
+          plan_dtype_block (dtype) == PLAN_DTYPE_SIDE ? widen_128_rows : widen_rows);
 }
 
 static float
@@ -550,29 +682,40 @@ value_apart (const guint8 *in, PlanDtype dtype, guint64 at, guint8 scale, const 
   return (float)((double)exec_number_from_e4m3 (in[at]) * exec_number_from_e8m0 (scale));
 }
 
+static void
+widen_apart_rows (const Job *job, guint64 first, guint64 end)
+{
+  const Widening *self = (const Widening *)job;
+  const ExecBlocks *blocks = self->blocks;
+  const guint block = plan_dtype_block (blocks->format);
+  const guint64 rows = job->rows, cols = self->cols;
+
+  for (guint64 r = first; r < end; r++)
+    for (guint64 c = 0; c < cols; c++)
+      {
+        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
+        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
+
+        self->out[r * cols + c]
+            = value_apart (self->in, job->dtype, at, blocks->scales[scale], &job->scale);
+      }
+}
+
 /* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
  * were columns where it is turned. */
 void
 exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                            float *out)
 {
-  const PlanDtype dtype = args->dtype[operand];
   const ExecBlocks *blocks = &args->blocks[operand];
-  const guint block = plan_dtype_block (blocks->format);
+  const gboolean has_squares = plan_dtype_block (blocks->format) == PLAN_DTYPE_SIDE;
+  Widening self = { .job = { .dtype = has_squares ? blocks->format : args->dtype[operand],
+                             .scale = args->scale[operand] != NULL ? *args->scale[operand] : 1 },
+                    .in = args->ptr[operand],
+                    .scales = blocks->scales,
+                    .blocks = blocks,
+                    .cols = cols,
+                    .out = out };
 
-  if (block == PLAN_DTYPE_SIDE)
-    {
-      dequantize_128 (args->ptr[operand], blocks->format,
-                      (const float *)(gconstpointer)blocks->scales, rows, cols, out);
-      return;
-    }
-  for (guint64 r = 0; r < rows; r++)
-    for (guint64 c = 0; c < cols; c++)
-      {
-        guint64 at = blocks->is_turned ? c * rows + r : r * cols + c;
-        guint64 scale = blocks->is_turned ? c / block * rows + r : at / block;
-
-        *out++ = value_apart (args->ptr[operand], dtype, at, blocks->scales[scale],
-                              args->scale[operand]);
-      }
+  spread (&self.job, rows, cols, 1, has_squares ? widen_128_rows : widen_apart_rows);
 }

@@ -3,8 +3,8 @@
 
 #include "exec/comm.h"
 #include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cpu/pool.h"
 #include "exec/kernels.h"
-#include "exec/number/exact.h"
 #include "exec/number/number.h"
 #include "planner/base/error.h"
 
@@ -44,29 +44,74 @@ exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 cou
   exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
 }
 
-static void
-run_zero (const ExecArgs *args)
+/* --- shared by the threads of a rank ------------------------------------------------------ */
+
+#define PART EXEC_CPU_PART
+#define PART_COLUMNS 64 /* of sums over rows, at least: a few lines of the cache */
+
+typedef struct
 {
-  memset (args->ptr[PLAN_REF_ZERO_out], 0,
-          plan_dtype_bytes (args->dtype[PLAN_REF_ZERO_out],
-                            (guint64)args->op->dims[PLAN_DIM_ZERO_count]));
+  const ExecArgs *args;
+  ExecCpuRange run;
+  guint64 count, grain;
+} Spread;
+
+static void
+run_range (gpointer data, guint64 part, guint worker)
+{
+  const Spread *self = data;
+  const guint64 from = part * self->grain;
+
+  self->run (self->args, from, MIN (from + self->grain, self->count));
 }
 
 static void
-run_cast (const ExecArgs *args)
+spread (const ExecArgs *args, guint64 count, guint64 grain, ExecCpuRange run)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_CAST_count];
+  Spread self = { args, run, count, grain };
+
+  exec_pool_run ((count + grain - 1) / grain, G_MAXUINT, run_range, &self);
+}
+
+void
+exec_cpu_spread (const ExecArgs *args, guint64 count, guint64 width, ExecCpuRange run)
+{
+  spread (args, count, MAX (PART / MAX (width, 1), 1), run);
+}
+
+void
+exec_cpu_spread_columns (const ExecArgs *args, guint64 rows, guint64 cols, ExecCpuRange run)
+{
+  const guint64 grain = PART / MAX (rows, 1) / PART_COLUMNS * PART_COLUMNS;
+
+  spread (args, cols, CLAMP (grain, PART_COLUMNS, BLOCK), run);
+}
+
+/* --- element by element ------------------------------------------------------------------- */
+
+static void
+zero_range (const ExecArgs *args, guint64 from, guint64 to)
+{
+  const PlanDtype dtype = args->dtype[PLAN_REF_ZERO_out];
+  const guint64 begin = plan_dtype_bytes (dtype, from);
+
+  memset ((guint8 *)args->ptr[PLAN_REF_ZERO_out] + begin, 0, plan_dtype_bytes (dtype, to) - begin);
+}
+
+static void
+run_zero (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ZERO_count], 1, zero_range);
+}
+
+static void
+cast_range (const ExecArgs *args, guint64 from, guint64 to)
+{
   float storage[BLOCK];
 
-  if (args->dtype[PLAN_REF_CAST_out] == args->dtype[PLAN_REF_CAST_in])
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      memmove (args->ptr[PLAN_REF_CAST_out], args->ptr[PLAN_REF_CAST_in],
-               plan_dtype_bytes (args->dtype[PLAN_REF_CAST_out], count));
-      return;
-    }
-  for (guint64 at = 0; at < count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
 
       exec_cpu_write_ref (args, PLAN_REF_CAST_out, at, n,
                           exec_cpu_read_ref (args, PLAN_REF_CAST_in, at, n, storage));
@@ -74,22 +119,39 @@ run_cast (const ExecArgs *args)
 }
 
 static void
-run_scale (const ExecArgs *args)
+run_cast (const ExecArgs *args)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_SCALE_count];
+  guint64 count = (guint64)args->op->dims[PLAN_DIM_CAST_count];
+
+  if (args->dtype[PLAN_REF_CAST_out] == args->dtype[PLAN_REF_CAST_in])
+    memmove (args->ptr[PLAN_REF_CAST_out], args->ptr[PLAN_REF_CAST_in],
+             plan_dtype_bytes (args->dtype[PLAN_REF_CAST_out], count));
+  else
+    exec_cpu_spread (args, count, 1, cast_range);
+}
+
+static void
+scale_range (const ExecArgs *args, guint64 from, guint64 to)
+{
   const double said = exec_manner (args, PLAN_MANNER_FACTOR);
   const float factor = (float)(said != 0 ? said : 1.0 / (double)args->constants->mean_of);
   float storage[BLOCK], out[BLOCK];
 
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *in = exec_cpu_read_ref (args, PLAN_REF_SCALE_buf, at, n, storage);
 
       for (guint64 i = 0; i < n; i++)
         out[i] = in[i] * factor;
       exec_cpu_write_ref (args, PLAN_REF_SCALE_buf, at, n, out);
     }
+}
+
+static void
+run_scale (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SCALE_count], 1, scale_range);
 }
 
 /* The bound of a softcap, which an op of that kind says. */
@@ -103,14 +165,13 @@ cap_of (const ExecArgs *args)
 }
 
 static void
-run_softcap (const ExecArgs *args)
+softcap_range (const ExecArgs *args, guint64 from, guint64 to)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_SOFTCAP_count];
   float storage[BLOCK], out[BLOCK], cap = cap_of (args);
 
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *in = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_buf, at, n, storage);
 
       for (guint64 i = 0; i < n; i++)
@@ -119,16 +180,21 @@ run_softcap (const ExecArgs *args)
     }
 }
 
+static void
+run_softcap (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SOFTCAP_count], 1, softcap_range);
+}
+
 /* By what the bound left: the slope of cap * tanh (x / cap) is 1 - tanh^2. */
 static void
-run_softcap_bwd (const ExecArgs *args)
+softcap_bwd_range (const ExecArgs *args, guint64 from, guint64 to)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_SOFTCAP_BWD_count];
   float storage[BLOCK], out_storage[BLOCK], din[BLOCK], cap = cap_of (args);
 
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *grad = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_BWD_grad, at, n, storage);
       const float *out = exec_cpu_read_ref (args, PLAN_REF_SOFTCAP_BWD_out, at, n, out_storage);
 
@@ -142,6 +208,12 @@ run_softcap_bwd (const ExecArgs *args)
     }
 }
 
+static void
+run_softcap_bwd (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SOFTCAP_BWD_count], 1, softcap_bwd_range);
+}
+
 static EXEC_WIDE void
 add_block (float *out, const float *a, const float *b, guint64 n)
 {
@@ -153,14 +225,13 @@ add_block (float *out, const float *a, const float *b, guint64 n)
 PLAN_SAME_REF (ADD, ACCUMULATE, out);
 
 static void
-add (const ExecArgs *args, guint a, guint b)
+add (const ExecArgs *args, guint a, guint b, guint64 from, guint64 to)
 {
-  guint64 count = (guint64)args->op->dims[PLAN_DIM_ADD_count];
   float a_storage[BLOCK], b_storage[BLOCK], out[BLOCK];
 
-  for (guint64 at = 0; at < count; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, count - at);
+      guint64 n = MIN (BLOCK, to - at);
       const float *x = exec_cpu_read_ref (args, a, at, n, a_storage);
       const float *y = exec_cpu_read_ref (args, b, at, n, b_storage);
 
@@ -170,9 +241,15 @@ add (const ExecArgs *args, guint a, guint b)
 }
 
 static void
+accumulate_range (const ExecArgs *args, guint64 from, guint64 to)
+{
+  add (args, PLAN_REF_ACCUMULATE_out, PLAN_REF_ACCUMULATE_in, from, to);
+}
+
+static void
 run_accumulate (const ExecArgs *args)
 {
-  add (args, PLAN_REF_ACCUMULATE_out, PLAN_REF_ACCUMULATE_in);
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ACCUMULATE_count], 1, accumulate_range);
 }
 
 /* `in` holds one run of elements after the other. */
@@ -191,22 +268,27 @@ run_sum_parts (const ExecArgs *args)
 }
 
 static void
+add_range (const ExecArgs *args, guint64 from, guint64 to)
+{
+  add (args, PLAN_REF_ADD_a, PLAN_REF_ADD_b, from, to);
+}
+
+static void
 run_add (const ExecArgs *args)
 {
-  add (args, PLAN_REF_ADD_a, PLAN_REF_ADD_b);
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ADD_count], 1, add_range);
 }
 
 /* --- embedding ---------------------------------------------------------------------------- */
 
 static void
-run_embed (const ExecArgs *args)
+embed_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_EMBED_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_EMBED_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_EMBED_cols];
   const gint32 *tokens = args->ptr[PLAN_REF_EMBED_tokens];
   float storage[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     {
       g_assert (tokens[row] >= 0 && tokens[row] < args->op->dims[PLAN_DIM_EMBED_vocab]);
       for (guint64 at = 0; at < cols; at += BLOCK)
@@ -218,6 +300,13 @@ run_embed (const ExecArgs *args)
                               exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
         }
     }
+}
+
+static void
+run_embed (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_EMBED_rows],
+                   (guint64)args->op->dims[PLAN_DIM_EMBED_cols], embed_rows);
 }
 
 /* Lists the rows of every token in ascending order: those of token v are order[start[v]] to
@@ -237,45 +326,55 @@ sort_rows (const gint32 *tokens, guint64 rows, guint64 vocab, guint32 *start, gu
     order[--start[tokens[row]]] = (guint32)row;
 }
 
+/* Rows of the table, once rows of the gradient are sorted. */
+static void
+embed_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_cols];
+  const guint32 *start = args->ptr[PLAN_REF_EMBED_BWD_work],
+                *order = start + args->op->dims[PLAN_DIM_EMBED_BWD_vocab] + 1;
+  float storage[BLOCK], sum[BLOCK];
+
+  for (guint64 v = first; v < end; v++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+
+        memset (sum, 0, sizeof sum);
+        for (guint32 k = start[v]; k < start[v + 1]; k++)
+          {
+            const float *dout = exec_cpu_read_ref (args, PLAN_REF_EMBED_BWD_dout,
+                                                   order[k] * cols + at, n, storage);
+
+            for (guint64 i = 0; i < n; i++)
+              sum[i] += dout[i];
+          }
+        exec_cpu_write_ref (args, PLAN_REF_EMBED_BWD_dtable, v * cols + at, n, sum);
+      }
+}
+
 static void
 run_embed_bwd (const ExecArgs *args)
 {
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_cols];
   guint64 vocab = (guint64)args->op->dims[PLAN_DIM_EMBED_BWD_vocab];
-  guint32 *start = args->ptr[PLAN_REF_EMBED_BWD_work], *order = start + vocab + 1;
-  float *sum = (float *)(order + rows);
-  float storage[BLOCK];
+  guint32 *start = args->ptr[PLAN_REF_EMBED_BWD_work];
 
   g_assert (rows <= G_MAXUINT32);
-  sort_rows (args->ptr[PLAN_REF_EMBED_BWD_tokens], rows, vocab, start, order);
-  for (guint64 v = 0; v < vocab; v++)
-    {
-      memset (sum, 0, cols * sizeof *sum);
-      for (guint32 k = start[v]; k < start[v + 1]; k++)
-        for (guint64 at = 0; at < cols; at += BLOCK)
-          {
-            guint64 n = MIN (BLOCK, cols - at);
-            const float *dout = exec_cpu_read_ref (args, PLAN_REF_EMBED_BWD_dout,
-                                                   order[k] * cols + at, n, storage);
-
-            for (guint64 i = 0; i < n; i++)
-              sum[at + i] += dout[i];
-          }
-      exec_cpu_write_ref (args, PLAN_REF_EMBED_BWD_dtable, v * cols, cols, sum);
-    }
+  sort_rows (args->ptr[PLAN_REF_EMBED_BWD_tokens], rows, vocab, start, start + vocab + 1);
+  exec_cpu_spread (args, vocab, cols, embed_bwd_rows);
 }
 
 /* Row `row` gets what belongs to its place in its sequence. */
 static void
-run_positions (const ExecArgs *args)
+positions_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_seq];
   float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
 
-  for (guint64 row = 0; row < rows; row++)
+  for (guint64 row = first; row < end; row++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at);
@@ -291,14 +390,21 @@ run_positions (const ExecArgs *args)
 }
 
 static void
-run_positions_bwd (const ExecArgs *args)
+run_positions (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_POSITIONS_rows],
+                   (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols], positions_rows);
+}
+
+static void
+positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_cols];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
   float storage[BLOCK], sum[BLOCK];
 
-  for (guint64 place = 0; place < seq; place++)
+  for (guint64 place = first; place < end; place++)
     for (guint64 at = 0; at < cols; at += BLOCK)
       {
         guint64 n = MIN (BLOCK, cols - at);
@@ -316,14 +422,37 @@ run_positions_bwd (const ExecArgs *args)
       }
 }
 
+static void
+run_positions_bwd (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+
+  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_POSITIONS_BWD_seq],
+                   (guint64)(dims[PLAN_DIM_POSITIONS_BWD_rows] / dims[PLAN_DIM_POSITIONS_BWD_seq]
+                             * dims[PLAN_DIM_POSITIONS_BWD_cols]),
+                   positions_bwd_places);
+}
+
 /* --- matrix product ----------------------------------------------------------------------- */
 
-/* To every row of the product, before it is rounded. */
-static void
-add_bias (const ExecArgs *args, float *out)
+/* Where the product is in fp32: it is what is written, or lies in scratch behind the factors'
+ * images. */
+static float *
+product_of (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_GEMM_m],
-          cols = (guint64)args->op->dims[PLAN_DIM_GEMM_n];
+  const gint64 *dims = args->op->dims;
+
+  if (args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32)
+    return args->ptr[PLAN_REF_GEMM_out];
+  return (float *)args->ptr[PLAN_REF_GEMM_work]
+         + dims[PLAN_DIM_GEMM_k] * (dims[PLAN_DIM_GEMM_m] + dims[PLAN_DIM_GEMM_n]);
+}
+
+/* To rows of the product, before they are rounded. */
+static void
+add_bias (const ExecArgs *args, float *out, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_GEMM_n];
   float storage[BLOCK];
 
   for (guint64 at = 0; at < cols; at += BLOCK)
@@ -331,10 +460,23 @@ add_bias (const ExecArgs *args, float *out)
       guint64 n = MIN (BLOCK, cols - at);
       const float *bias = exec_cpu_read_ref (args, PLAN_REF_GEMM_bias, at, n, storage);
 
-      for (guint64 row = 0; row < rows; row++)
+      for (guint64 row = first; row < end; row++)
         for (guint64 i = 0; i < n; i++)
           out[row * cols + at + i] += bias[i];
     }
+}
+
+static void
+finish_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const guint64 cols = (guint64)args->op->dims[PLAN_DIM_GEMM_n];
+  float *out = product_of (args);
+
+  if (args->ptr[PLAN_REF_GEMM_bias] != NULL)
+    add_bias (args, out, first, end);
+  if (args->dtype[PLAN_REF_GEMM_out] != PLAN_DTYPE_FP32)
+    exec_cpu_write_ref (args, PLAN_REF_GEMM_out, first * cols, (end - first) * cols,
+                        out + first * cols);
 }
 
 PLAN_SAME_REF (GEMM, GEMM_ADD, out);
@@ -345,6 +487,24 @@ PLAN_SAME_DIM (GEMM, GEMM_ADD, n);
 PLAN_SAME_DIM (GEMM, GEMM_ADD, k);
 PLAN_SAME_DIM (GEMM, GEMM_ADD, layout);
 
+typedef struct
+{
+  const ExecArgs *args;
+  guint operand;
+  guint64 count;
+  float *image;
+} Widening;
+
+static void
+widen_part (gpointer data, guint64 part, guint worker)
+{
+  const Widening *self = data;
+  const guint64 from = part * PART;
+
+  exec_cpu_read_ref (self->args, self->operand, from, MIN (PART, self->count - from),
+                     self->image + from);
+}
+
 /* A factor of a product in fp32: itself, or its image. */
 static const float *
 read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
@@ -352,8 +512,15 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
   PlanDtype dtype = args->dtype[operand];
   const guint rows = operand == PLAN_REF_GEMM_a ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n;
 
-  if (dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
-    return exec_cpu_read_ref (args, operand, 0, count, image);
+  if (dtype == PLAN_DTYPE_FP32)
+    return args->ptr[operand];
+  if (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16)
+    {
+      Widening self = { args, operand, count, image };
+
+      exec_pool_run ((count + PART - 1) / PART, G_MAXUINT, widen_part, &self);
+      return image;
+    }
   if (args->blocks[operand].scales != NULL) /* both factors lie along the inner dimension */
     exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[rows],
                                (guint64)args->op->dims[PLAN_DIM_GEMM_k], image);
@@ -391,9 +558,7 @@ run_gemm (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
-  guint64 b_count = (guint64)dims[PLAN_DIM_GEMM_k] * (guint64)dims[PLAN_DIM_GEMM_n];
-  guint64 out_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_n];
-  float *a_image = args->ptr[PLAN_REF_GEMM_work], *b_image, *out;
+  float *a_image = args->ptr[PLAN_REF_GEMM_work], *b_image, *out = product_of (args);
 
   /* Without scratch all three are fp32 and no image is needed. */
   g_assert (a_image != NULL
@@ -401,16 +566,28 @@ run_gemm (const ExecArgs *args)
                 && args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_FP32
                 && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_FP32));
   b_image = a_image != NULL ? a_image + a_count : NULL;
-  out = args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32 ? args->ptr[PLAN_REF_GEMM_out]
-                                                          : b_image + b_count;
   const gboolean rounds
       = args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_BF16 && args->ptr[PLAN_REF_GEMM_bias] == NULL;
   if (multiply (args, out, rounds ? args->ptr[PLAN_REF_GEMM_out] : NULL, a_image, b_image))
     return;
-  if (args->ptr[PLAN_REF_GEMM_bias] != NULL)
-    add_bias (args, out);
-  if (args->dtype[PLAN_REF_GEMM_out] != PLAN_DTYPE_FP32)
-    exec_cpu_write_ref (args, PLAN_REF_GEMM_out, 0, out_count, out);
+  if (args->ptr[PLAN_REF_GEMM_bias] != NULL || args->dtype[PLAN_REF_GEMM_out] != PLAN_DTYPE_FP32)
+    exec_cpu_spread (args, (guint64)dims[PLAN_DIM_GEMM_m], (guint64)dims[PLAN_DIM_GEMM_n],
+                     finish_rows);
+}
+
+static void
+add_product_range (const ExecArgs *args, guint64 from, guint64 to)
+{
+  float *product = args->ptr[PLAN_REF_GEMM_ADD_work], storage[BLOCK];
+
+  for (guint64 at = from; at < to; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, to - at);
+      const float *before = exec_cpu_read_ref (args, PLAN_REF_GEMM_ADD_out, at, n, storage);
+
+      add_block (product + at, product + at, before, n);
+      exec_cpu_write_ref (args, PLAN_REF_GEMM_ADD_out, at, n, product + at);
+    }
 }
 
 /* The product is not rounded before it is added. Its scratch has room for images of the factors
@@ -423,30 +600,22 @@ run_gemm_add (const ExecArgs *args)
   guint64 out_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_n];
   float *product = args->ptr[PLAN_REF_GEMM_ADD_work], *a_image = product + out_count,
         *b_image = a_image + a_count;
-  float storage[BLOCK];
 
   multiply (args, product, NULL, a_image, b_image);
-  for (guint64 at = 0; at < out_count; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, out_count - at);
-      const float *before = exec_cpu_read_ref (args, PLAN_REF_GEMM_ADD_out, at, n, storage);
-
-      add_block (product + at, product + at, before, n);
-      exec_cpu_write_ref (args, PLAN_REF_GEMM_ADD_out, at, n, product + at);
-    }
+  exec_cpu_spread (args, out_count, 1, add_product_range);
 }
 
 /* dbias = the sums of dout's columns, in the order of its rows. */
 static void
-run_bias_bwd (const ExecArgs *args)
+bias_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
 {
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_cols];
   float storage[BLOCK], sum[BLOCK];
 
-  for (guint64 at = 0; at < cols; at += BLOCK)
+  for (guint64 at = from; at < to; at += BLOCK)
     {
-      guint64 n = MIN (BLOCK, cols - at);
+      guint64 n = MIN (BLOCK, to - at);
 
       memset (sum, 0, sizeof sum);
       for (guint64 row = 0; row < rows; row++)
@@ -461,120 +630,11 @@ run_bias_bwd (const ExecArgs *args)
     }
 }
 
-/* --- loss --------------------------------------------------------------------------------- */
-
-static float
-largest (const void *array, PlanDtype dtype, guint64 at, guint64 count)
-{
-  float storage[BLOCK], max = -INFINITY;
-
-  for (guint64 done = 0; done < count; done += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, count - done);
-      const float *in = exec_cpu_read (array, dtype, at + done, n, storage);
-      float here = exec_cpu_largest (in, n);
-
-      max = here > max ? here : max;
-    }
-  return max;
-}
-
 static void
-run_cross_entropy (const ExecArgs *args)
+run_bias_bwd (const ExecArgs *args)
 {
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
-  ExecExact *loss = args->ptr[PLAN_REF_CROSS_ENTROPY_loss];
-  const gint32 *targets = args->ptr[PLAN_REF_CROSS_ENTROPY_targets];
-  float storage[BLOCK];
-
-  for (guint64 row = 0; row < rows; row++)
-    {
-      float *prob = (float *)args->ptr[PLAN_REF_CROSS_ENTROPY_prob] + row * cols;
-      float max = largest (args->ptr[PLAN_REF_CROSS_ENTROPY_logits],
-                           args->dtype[PLAN_REF_CROSS_ENTROPY_logits], row * cols, cols);
-      float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
-
-      g_assert (targets[row] < args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols]);
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *logits = exec_cpu_read_ref (args, PLAN_REF_CROSS_ENTROPY_logits,
-                                                   row * cols + at, n, storage);
-
-          if (targets[row] >= 0 && (guint64)targets[row] - at < n)
-            target_logit = logits[(guint64)targets[row] - at];
-          exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
-        }
-      float sum = exec_cpu_total (parts);
-      exec_cpu_divide_row (prob, cols, sum);
-      if (targets[row] >= 0)
-        exec_exact_add_float (loss, logf (sum) - (target_logit - max));
-    }
-}
-
-static void
-run_cross_entropy_bwd (const ExecArgs *args)
-{
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_BWD_cols];
-  const float *prob = args->ptr[PLAN_REF_CROSS_ENTROPY_BWD_prob];
-  const gint32 *targets = args->ptr[PLAN_REF_CROSS_ENTROPY_BWD_targets];
-  float out[BLOCK];
-
-  for (guint64 row = 0; row < rows; row++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at);
-
-        if (targets[row] < 0)
-          memset (out, 0, n * sizeof *out);
-        else
-          memcpy (out, prob + row * cols + at, n * sizeof *out);
-        if (targets[row] >= 0 && (guint64)targets[row] - at < n)
-          out[(guint64)targets[row] - at] -= 1.0f;
-        exec_cpu_write_ref (args, PLAN_REF_CROSS_ENTROPY_BWD_dlogits, row * cols + at, n, out);
-      }
-}
-
-/* A row goes through scratch in fp32, and is rounded once, as its gradient. */
-static void
-run_loss_grad (const ExecArgs *args)
-{
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
-  const gint32 *targets = args->ptr[PLAN_REF_LOSS_GRAD_targets];
-  float storage[BLOCK], *prob = args->ptr[PLAN_REF_LOSS_GRAD_work];
-
-  for (guint64 row = 0; row < rows; row++)
-    {
-      float max = largest (args->ptr[PLAN_REF_LOSS_GRAD_logits],
-                           args->dtype[PLAN_REF_LOSS_GRAD_logits], row * cols, cols);
-      float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
-
-      g_assert (targets[row] < args->op->dims[PLAN_DIM_LOSS_GRAD_cols]);
-      if (targets[row] < 0)
-        {
-          memset (prob, 0, cols * sizeof *prob);
-          exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
-          continue;
-        }
-      for (guint64 at = 0; at < cols; at += BLOCK)
-        {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *logits
-              = exec_cpu_read_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols + at, n, storage);
-
-          if ((guint64)targets[row] - at < n)
-            target_logit = logits[(guint64)targets[row] - at];
-          exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
-        }
-      float sum = exec_cpu_total (parts);
-      exec_cpu_divide_row (prob, cols, sum);
-      exec_exact_add_float (args->ptr[PLAN_REF_LOSS_GRAD_loss], logf (sum) - (target_logit - max));
-      prob[targets[row]] -= 1.0f;
-      exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
-    }
+  exec_cpu_spread_columns (args, (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_rows],
+                           (guint64)args->op->dims[PLAN_DIM_BIAS_BWD_cols], bias_bwd_columns);
 }
 
 static gboolean
@@ -613,7 +673,7 @@ describe_cpu (void)
 
 const ExecKernels exec_kernels_cpu = {
   .name = "cpu",
-  .summary = "one core per rank; the numeric reference",
+  .summary = "processors; the numeric reference",
   .open = open_cpu,
   .describe = describe_cpu,
   .check = check_cpu,
@@ -655,9 +715,9 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_SWIGLU_BWD] = exec_cpu_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
-    [PLAN_OP_CROSS_ENTROPY] = run_cross_entropy,
-    [PLAN_OP_CROSS_ENTROPY_BWD] = run_cross_entropy_bwd,
-    [PLAN_OP_LOSS_GRAD] = run_loss_grad,
+    [PLAN_OP_CROSS_ENTROPY] = exec_cpu_cross_entropy,
+    [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cpu_cross_entropy_bwd,
+    [PLAN_OP_LOSS_GRAD] = exec_cpu_loss_grad,
     [PLAN_OP_NORM_SQ] = exec_cpu_norm_sq,
     [PLAN_OP_CLIP] = exec_cpu_clip,
     [PLAN_OP_ADAMW] = exec_cpu_adamw,

@@ -4,9 +4,9 @@
 
 #include "exec/probe/probe-private.h"
 
+#include "exec/probe/cores.h"
 #include "planner/base/error.h"
 
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -61,10 +61,9 @@ exec_host_read_cpuinfo (ExecHost *self, const char *cpuinfo)
 static gint64
 processors (void)
 {
-  cpu_set_t set;
-  if (sched_getaffinity (0, sizeof set, &set) == 0)
-    return CPU_COUNT (&set);
-  return MAX (sysconf (_SC_NPROCESSORS_ONLN), 1);
+  ExecCores cores;
+  exec_cores_read (&cores);
+  return exec_cores_count (&cores);
 }
 
 double

@@ -9,7 +9,7 @@ typedef struct
 {
   char *processor;   /* "AMD EPYC 7B13" */
   char *source;      /* who said so */
-  gint64 processors; /* that this process may use */
+  gint64 processors; /* that this process may use, one of each core */
   gint64 cores, sockets, numa_nodes;
   guint64 memory_bytes, cache_bytes;
   double clock_hz;

@@ -7,6 +7,8 @@
 #include "planner/base/error.h"
 #include "planner/cluster/topology.h"
 
+#include <string.h>
+
 /* Bytes per second that one processor moves, for want of a measurement: a share of a DDR4-3200
  * channel (25.6 GB/s). */
 #define ASSUMED_BYTES_PER_S 10e9
@@ -144,7 +146,44 @@ describe_processors (const ExecHost *host, gint64 ranks)
   note (self, PLAN_FACT_MEMORY_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_LATENCY, "assumed: two threads meeting at a barrier");
+  note (self, PLAN_FACT_THREADS, "fsdplan: of the processors, equally many for each rank");
+  self->threads = 1;
+  exec_probe_set_threads (self, MAX (host->processors / ranks, 1));
   return self;
+}
+
+/* Threads of a rank that have a core of their own. */
+static gint64
+with_core (const PlanCluster *self, gint64 threads)
+{
+  const gint64 cores = self->host_cores > 0 ? self->host_cores / self->devices_per_node : threads;
+  return CLAMP (threads, 1, MAX (cores, 1));
+}
+
+/* What is measured with so many threads is of another device: "amd-epyc-2-threads". */
+static void
+name_threads (PlanCluster *self, gint64 threads)
+{
+  g_autofree char *before = g_strdup_printf ("-%" G_GINT64_FORMAT "-threads", self->threads);
+  if (g_str_has_suffix (self->device_name, before))
+    self->device_name[strlen (self->device_name) - strlen (before)] = '\0';
+  if (threads <= 1)
+    return;
+  char *name = g_strdup_printf ("%s-%" G_GINT64_FORMAT "-threads", self->device_name, threads);
+  g_free (self->device_name);
+  self->device_name = name;
+}
+
+void
+exec_probe_set_threads (PlanCluster *self, gint64 threads)
+{
+  const double more = (double)with_core (self, threads) / (double)with_core (self, self->threads);
+  for (guint dtype = 0; dtype < PLAN_N_DTYPES; dtype++)
+    self->peak_flops[dtype] *= more;
+  self->memory_bytes_per_s *= more;
+  self->link_bytes_per_s *= more;
+  name_threads (self, threads);
+  self->threads = threads;
 }
 
 /* What the driver says of a GPU. */

@@ -10,9 +10,14 @@ G_BEGIN_DECLS
  * it has none. */
 PlanCluster *exec_probe_cluster (gint64 devices, GError **error);
 
-/* One node of `ranks` devices, each an equal share of the processors (several to one processor when
- * there are more ranks than processors: then each gets its share of the rate). */
+/* One node of `ranks` devices, each an equal share of the processors, with a thread for each of its
+ * own (several to one processor when there are more ranks than processors: then each gets its share
+ * of the rate). */
 PlanCluster *exec_probe_processors (gint64 ranks, GError **error);
+
+/* Each rank on processors has so many threads: a device of another name, with rates to match as far
+ * as the host has cores. */
+void exec_probe_set_threads (PlanCluster *self, gint64 threads);
 
 /* So many machines like the one of `self`. A network between them that the kernel does not name is
  * assumed. */

@@ -26,6 +26,7 @@ G_BEGIN_DECLS
      "memory read or written") \
   X (L2, "l2", SIZE, l2_bytes, DEVICE, "level 2 cache") \
   X (SM_COUNT, "sm_count", COUNT, sm_count, DEVICE, "streaming multiprocessors") \
+  X (THREADS, "threads", COUNT, threads, DEVICE, "threads of a rank on processors") \
   X (BOOST_CLOCK, "boost_clock", FREQUENCY, boost_clock_hz, DEVICE, \
      "clock that the peak rates are stated at") \
   X (POWER, "power", POWER, power_w, DEVICE, "power limit") \

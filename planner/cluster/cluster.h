@@ -30,7 +30,7 @@ typedef struct
   guint64 memory_bytes; /* what a process can use */
   guint64 memory_nominal_bytes, l2_bytes;
   double memory_bytes_per_s;
-  gint64 sm_count, power_w;
+  gint64 sm_count, power_w, threads;
   double boost_clock_hz;
   gint64 compute_capability; /* 90 is 9.0 */
   double nvlink_bytes_per_s;

@@ -138,7 +138,7 @@
      (rows, cols), 0, \
      ((din, writes, rows * cols), (dweight, writes, cols), (dout, reads, rows * cols), \
       (in, reads, rows * cols), (weight, reads, cols), (rstd, reads, rows), \
-      (work, scratch, cols, SUMS, cols), (add, may_read, rows * cols))) \
+      (work, scratch, 0, SUMS, cols), (add, may_read, rows * cols))) \
   X (LAYERNORM, "layernorm", COMPUTE, ELEMENT, NORM, "norm by mean and variance", \
      (rows, cols), 0, \
      ((out, writes, rows * cols), (stats, writes, 2 * rows), (in, reads, rows * cols), \

@@ -22,7 +22,7 @@ host_of (const char *processor)
   return (ExecHost){ .processor = g_strdup (processor),
                      .source = g_strdup ("test"),
                      .processors = 4,
-                     .cores = 2,
+                     .cores = 4,
                      .sockets = 1,
                      .memory_bytes = G_GUINT64_CONSTANT (64) << 30,
                      .clock_hz = 2e9,
@@ -276,14 +276,41 @@ START_TEST (processors_are_shared)
   g_autoptr (PlanCluster) two = exec_probe_describe (&host, NULL, 2, NULL);
   g_autoptr (PlanCluster) eight = exec_probe_describe (&host, NULL, 8, NULL);
   ck_assert_int_eq (two->kind, PLAN_DEVICE_CPU);
-  ck_assert_str_eq (two->device_name, "imagined-cpu-r");
-  ck_assert (two->peak_flops[PLAN_DTYPE_FP32] == 64e9);
+  ck_assert_str_eq (two->device_name, "imagined-cpu-r-2-threads");
+  ck_assert_int_eq (two->threads, 2);
+  ck_assert (two->peak_flops[PLAN_DTYPE_FP32] == 128e9);
+  ck_assert_str_eq (eight->device_name, "imagined-cpu-r");
+  ck_assert_int_eq (eight->threads, 1);
   ck_assert (eight->peak_flops[PLAN_DTYPE_FP32] == 32e9);
   ck_assert_uint_eq (eight->memory_bytes, G_GUINT64_CONSTANT (8) << 30);
   ck_assert (plan_cluster_assumes (two, PLAN_FACT_PEAK_FP32));
   ck_assert (plan_cluster_assumes (two, PLAN_FACT_MEMORY_BANDWIDTH));
   ck_assert (!plan_cluster_assumes (two, PLAN_FACT_MEMORY));
   ck_assert (plan_cluster_check_figures (two, PLAN_DTYPE_BF16, NULL));
+}
+END_TEST
+
+/* Four cores: a rank's rate grows up to what it has of them. */
+START_TEST (ranks_have_threads)
+{
+  static const struct
+  {
+    gint64 threads;
+    const char *name;
+    double rate;
+  } steps[] = { { 1, "imagined-cpu-r", 64e9 },
+                { 2, "imagined-cpu-r-2-threads", 128e9 },
+                { 12, "imagined-cpu-r-12-threads", 128e9 },
+                { 1, "imagined-cpu-r", 64e9 } };
+  g_auto (ExecHost) host = host_of ("Imagined CPU (R)");
+  g_autoptr (PlanCluster) self = exec_probe_describe (&host, NULL, 2, NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (steps); i++)
+    {
+      exec_probe_set_threads (self, steps[i].threads);
+      ck_assert_str_eq (self->device_name, steps[i].name);
+      ck_assert_int_eq (self->threads, steps[i].threads);
+      ck_assert (self->peak_flops[PLAN_DTYPE_FP32] == steps[i].rate);
+    }
 }
 END_TEST
 
@@ -356,6 +383,7 @@ main (void)
   tcase_add_test (tcase, another_library_is_refused);
   tcase_add_test (tcase, names_of_drivers_are_shipped);
   tcase_add_test (tcase, processors_are_shared);
+  tcase_add_test (tcase, ranks_have_threads);
   tcase_add_test (tcase, fingerprint_is_of_what_stays);
   tcase_add_test (tcase, this_machine);
   tcase_add_test (tcase, machines_like_this_one);
