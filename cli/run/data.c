@@ -99,15 +99,60 @@ say_of (const ExecBlend *blend, const char *who, guint64 sequences)
     }
 }
 
+/* Sequences that the run takes, those before it was resumed included; and an evaluation. */
+static guint64
+sequences_of_run (const ExecJob *job)
+{
+  const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
+  return (guint64)((job->first_token + seq - 1) / seq + job->steps * gbs);
+}
+
+static guint64
+sequences_of_evaluation (const ExecJob *job)
+{
+  return (guint64)(job->eval_batches * job->of->plan.value[PLAN_GBS]);
+}
+
 void
 cli_data_say (const CliTraining *self)
 {
   const ExecJob *job = &self->job;
-  const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
-  const gint64 first = (job->first_token + seq - 1) / seq;
   g_autofree char *run
       = g_strdup_printf ("the run of %" G_GINT64_FORMAT " steps", job->first_step + job->steps);
-  say_of (job->tokens, run, (guint64)(first + job->steps * gbs));
+  say_of (job->tokens, run, sequences_of_run (job));
   if (job->eval_every > 0)
-    say_of (job->eval_tokens, "an evaluation", (guint64)(job->eval_batches * gbs));
+    say_of (job->eval_tokens, "an evaluation", sequences_of_evaluation (job));
+}
+
+static void
+add_sources (JsonBuilder *b, const char *name, const ExecBlend *blend, guint64 sequences)
+{
+  json_builder_set_member_name (b, name);
+  json_builder_begin_array (b);
+  for (guint i = 0; blend && i < blend->sources->len; i++)
+    {
+      const ExecTokens *tokens = g_array_index (blend->sources, ExecBlendSource, i).tokens;
+      const guint64 has = exec_tokens_sequences (tokens);
+      const guint64 takes = exec_blend_taken (blend, i, sequences);
+      json_builder_begin_object (b);
+      json_builder_set_member_name (b, "file");
+      json_builder_add_string_value (b, exec_tokens_path (tokens));
+      json_builder_set_member_name (b, "sequences");
+      json_builder_add_int_value (b, (gint64)has);
+      json_builder_set_member_name (b, "taken");
+      json_builder_add_int_value (b, (gint64)takes);
+      json_builder_set_member_name (b, "epochs");
+      json_builder_add_double_value (b, (double)takes / (double)has);
+      json_builder_end_object (b);
+    }
+  json_builder_end_array (b);
+}
+
+void
+cli_data_to_json (const CliTraining *self, JsonBuilder *b)
+{
+  const ExecJob *job = &self->job;
+  add_sources (b, "data", job->tokens, sequences_of_run (job));
+  if (job->eval_every > 0)
+    add_sources (b, "eval_data", job->eval_tokens, sequences_of_evaluation (job));
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "cli/run/train.h"
 #include <glib.h>
+#include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
 /* As typed; each text may be NULL. */
@@ -17,5 +18,8 @@ gboolean cli_data_open (CliTraining *self, const CliDataOptions *options, GError
 
 /* Says on standard error which sources the run sees more than once. */
 void cli_data_say (const CliTraining *self);
+
+/* Every source, how much it has, and how often the run sees it: members of an open object. */
+void cli_data_to_json (const CliTraining *self, JsonBuilder *builder);
 
 G_END_DECLS

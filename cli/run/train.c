@@ -6,6 +6,7 @@
 #include "advise/timings.h"
 #include "cli/io/prediction-json.h"
 #include "cli/io/watch.h"
+#include "cli/run/data.h"
 #include "cli/run/ranks.h"
 #include "cli/run/run-log.h"
 #include "db/runs.h"
@@ -295,6 +296,7 @@ print_json (const CliTraining *self, const ExecResult *result, const ExecRankTim
   cli_provenance_to_json (&self->prediction, b);
   cli_hazards_to_json (self->prediction.hazards, b);
   json_builder_end_object (b);
+  cli_data_to_json (self, b);
   json_builder_set_member_name (b, "backend");
   json_builder_add_string_value (b, self->job.kernels->name);
   json_builder_set_member_name (b, "comm");

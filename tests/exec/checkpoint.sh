@@ -91,6 +91,8 @@ grep -qx "fsdplan: the run of 6 steps takes 9 sequences of 16 tokens from $work/
 times" "$work/err"
 fsdplan run $blend --seq 16 --steps 3 --ranks 4 --save "$work/blend" >"$work/out" 2>"$work/err"
 fsdplan run $blend --seq 16 --steps 6 --ranks 1 --resume "$work/blend" 2>"$work/err" | steps | diff "$work/all" -
+fsdplan run $blend --format=json --seq 16 --steps 6 --resume "$work/blend" 2>"$work/err" | tr -d ' \n' >"$work/json"
+grep -qF "{\"file\":\"$work/part.u16\",\"sequences\":6,\"taken\":9,\"epochs\":1.5}]" "$work/json"
 test "$(fsdplan run $blend --seq 16 --epochs 2 --resume "$work/blend" 2>"$work/err" | tail -n 1 | cut -d, -f1)" = 7
 if fsdplan run $blend --seq 8 --steps 6 --resume "$work/blend" >"$work/out" 2>"$work/err"; then exit 1; fi
 grep -q "in sequences of 8 shuffled by seed 1'.*the place in it would mean nothing" "$work/err"
