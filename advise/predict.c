@@ -247,8 +247,9 @@ predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
   self->tokens_per_s_per_gpu = tokens / seconds / devices;
   /* A backward pass is twice a forward pass. */
   const double passes = value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
-  self->tflops_per_gpu = 1e-12 * passes * self->tokens_per_s_per_gpu
-                         * plan_model_flops_per_token (of->model, value[PLAN_SEQ], vocab);
+  self->tflops_per_gpu
+      = 1e-12 * passes * self->tokens_per_s_per_gpu
+        * plan_model_flops_per_token (of->model, plan_attended_tokens (&of->plan), vocab);
   self->mfu = peak > 0 ? self->tflops_per_gpu / peak : 0;
   self->fits = self->trace->memory.device <= of->cluster->memory_bytes;
   return TRUE;

@@ -115,7 +115,8 @@ find_stacks (char **set)
 static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
                                    PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
                                    PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,
-                                   PLAN_MAIN_PARAMS, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT };
+                                   PLAN_MAIN_PARAMS, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT,
+                                   PLAN_DOC_TOKENS };
 
 static void
 keep_task (const Plan *mine, Plan *plan)

@@ -58,6 +58,7 @@ check_tests = \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-128x128.tap \
   %D%/unit/test-kernels-attention.tap \
+  %D%/unit/test-kernels-documents.tap \
   %D%/unit/test-kernels-rope.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
@@ -144,6 +145,8 @@ tests_unit_test_kernels_128x128_tap_SOURCES = %D%/unit/test-kernels-128x128.c $(
 tests_unit_test_kernels_128x128_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_attention_tap_SOURCES = %D%/unit/test-kernels-attention.c $(kernel_operands)
 tests_unit_test_kernels_attention_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_documents_tap_SOURCES = %D%/unit/test-kernels-documents.c $(kernel_operands)
+tests_unit_test_kernels_documents_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)

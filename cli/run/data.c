@@ -6,6 +6,7 @@
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define MAX_EPOCHS 1000000
@@ -62,6 +63,41 @@ count_steps (CliTraining *self, const char *text, GError **error)
   return FALSE;
 }
 
+/* Documents, where attention stays within them. */
+static gboolean
+find_documents (const CliTraining *self, const char *end, GError **error)
+{
+  const Plan *plan = &self->job.of->plan;
+  ExecBlend *const blends[] = { self->tokens, self->eval_tokens };
+  gint64 token = -1;
+  if (end && plan->value[PLAN_DOC_TOKENS] == 0)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "--document-end: attention goes over whole sequences: say how long "
+                           "documents are with --set doc_tokens=N");
+      return FALSE;
+    }
+  if (end
+      && !plan_units_parse_int (end, "--document-end", 0, self->job.of->model->vocab - 1, &token,
+                                error))
+    return FALSE;
+  for (guint b = 0; plan->value[PLAN_DOC_TOKENS] > 0 && b < G_N_ELEMENTS (blends); b++)
+    for (guint i = 0; blends[b] && i < blends[b]->sources->len; i++)
+      {
+        ExecTokens *tokens = g_array_index (blends[b]->sources, ExecBlendSource, i).tokens;
+        if (token >= 0)
+          exec_blend_set_end (blends[b], token);
+        if (exec_tokens_has_documents (tokens))
+          continue;
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "doc_tokens: %s has no index, which would say where documents end: say which "
+                     "token ends one with --document-end TOKEN",
+                     exec_tokens_path (tokens));
+        return FALSE;
+      }
+  return TRUE;
+}
+
 gboolean
 cli_data_open (CliTraining *self, const CliDataOptions *options, GError **error)
 {
@@ -73,6 +109,8 @@ cli_data_open (CliTraining *self, const CliDataOptions *options, GError **error)
       || (options->eval_data
           && !(self->eval_tokens
                = exec_blend_open (options->eval_data, "--eval-data", vocab, seq, error))))
+    return FALSE;
+  if (!find_documents (self, options->end, error))
     return FALSE;
   if (options->is_shuffled)
     exec_blend_shuffle (self->tokens, job->seed);
@@ -113,10 +151,31 @@ sequences_of_evaluation (const ExecJob *job)
   return (guint64)(job->eval_batches * job->of->plan.value[PLAN_GBS]);
 }
 
+/* Off by more than this part the plan's documents are others than the data's. */
+#define ALIKE 0.1
+
+static void
+say_documents (const ExecBlend *blend, gint64 expected)
+{
+  for (guint i = 0; blend && i < blend->sources->len; i++)
+    {
+      const ExecTokens *tokens = g_array_index (blend->sources, ExecBlendSource, i).tokens;
+      const double found = exec_tokens_document (tokens);
+      if (found > 0 && fabs (found - (double)expected) > ALIKE * found)
+        fprintf (stderr,
+                 "fsdplan: the document that a token is in has %.0f tokens on average in %s, not "
+                 "doc_tokens=%" G_GINT64_FORMAT ", by which the run is predicted\n",
+                 found, exec_tokens_path (tokens), expected);
+    }
+}
+
 void
 cli_data_say (const CliTraining *self)
 {
   const ExecJob *job = &self->job;
+  const gint64 seq = job->of->plan.value[PLAN_SEQ], document = job->of->plan.value[PLAN_DOC_TOKENS];
+  if (document > 0)
+    say_documents (job->tokens, MIN (document, seq));
   g_autofree char *run
       = g_strdup_printf ("the run of %" G_GINT64_FORMAT " steps", job->first_step + job->steps);
   say_of (job->tokens, run, sequences_of_run (job));

@@ -8,7 +8,7 @@ G_BEGIN_DECLS
 /* As typed; each text may be NULL. */
 typedef struct
 {
-  const char *data, *eval_data, *epochs, *steps;
+  const char *data, *eval_data, *epochs, *steps, *end;
   gboolean is_shuffled;
 } CliDataOptions;
 

@@ -62,6 +62,9 @@
      "else synthetic text") \
   X (eval_data, "eval-data", "FILE", \
      "the same to evaluate on, always from its beginning; else synthetic text of the same kind") \
+  X (document_end, "document-end", "TOKEN", \
+     "what documents of --data end with, where attention stays within them (doc_tokens); else " \
+     "their index says it") \
   X (eval_every, "eval-every", "N", "evaluate every N steps") \
   X (eval_batches, "eval-batches", "N", \
      "global batches that an evaluation is the mean of; 1 unless said") \
@@ -342,6 +345,7 @@ open_data (CliTraining *training, const RunOptions *options, GError **error)
                                  .eval_data = options->eval_data,
                                  .epochs = options->epochs,
                                  .steps = options->steps,
+                                 .end = options->document_end,
                                  .is_shuffled = options->is_shuffled };
   ExecJob *job = &training->job;
   gint64 seed;

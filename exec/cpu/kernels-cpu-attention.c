@@ -17,7 +17,8 @@
 typedef struct
 {
   guint64 batch, seq, heads, kv_heads, dim;
-  guint64 window; /* keys that a query sees at most */
+  guint64 window;       /* keys that a query sees at most */
+  const gint32 *places; /* of tokens in their documents, in all sequences; NULL: in theirs */
   float scale, cap;
   gboolean has_slopes; /* by which scores fall with distance */
 } Shape;
@@ -29,7 +30,7 @@ PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, kv_heads);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, head_dim);
 
 static Shape
-shape_of (const ExecArgs *args)
+shape_of (const ExecArgs *args, guint places)
 {
   const PlanOp *op = args->op;
   const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
@@ -41,6 +42,7 @@ shape_of (const ExecArgs *args)
     .kv_heads = (guint64)op->dims[PLAN_DIM_ATTENTION_kv_heads],
     .dim = (guint64)op->dims[PLAN_DIM_ATTENTION_head_dim],
     .window = window > 0 ? (guint64)window : (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
+    .places = args->ptr[places],
     .scale
     = (float)(1 / sqrt (scalar > 0 ? scalar : (double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
@@ -96,12 +98,20 @@ typedef struct
 
 #define KEYS_TOGETHER 32 /* what the matrix units take at once */
 
+/* The first key that a query sees: no query behind it sees one before that. */
+static guint64
+first_seen (const Shape *shape, guint64 query)
+{
+  const guint64 of_window = query + 1 > shape->window ? query + 1 - shape->window : 0;
+
+  return shape->places != NULL ? MAX (of_window, query - (guint64)shape->places[query]) : of_window;
+}
+
 static Run
 run_from (const Shape *shape, const Way *way, guint64 first)
 {
   const guint64 end = MIN (first + way->queries, shape->seq);
-  const guint64 unseen = first + 1 > shape->window ? first + 1 - shape->window : 0;
-  const guint64 from_key = unseen / KEYS_TOGETHER * KEYS_TOGETHER;
+  const guint64 from_key = first_seen (shape, first) / KEYS_TOGETHER * KEYS_TOGETHER;
 
   return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)(end - from_key) };
 }
@@ -115,9 +125,8 @@ typedef struct
 static Seen
 seen_in_row (const Shape *shape, const Run *run, gint64 row)
 {
-  const guint64 end = (guint64)(run->first + row + 1 - run->from_key);
-  const guint64 all = (guint64)run->from_key + end;
-  const guint64 begin = all > shape->window ? all - shape->window - (guint64)run->from_key : 0;
+  const guint64 query = (guint64)(run->first + row), from_key = (guint64)run->from_key;
+  const guint64 begin = first_seen (shape, query) - from_key, end = query + 1 - from_key;
 
   return (Seen){ begin, end - begin, (guint64)run->keys - end };
 }
@@ -408,10 +417,21 @@ run_heads (Heads *self, guint64 scratch, ExecPoolPart run)
   exec_pool_run ((self->heads + self->at_once - 1) / self->at_once, workers, run, self);
 }
 
+static Shape
+in_sequence (const Shape *shape, guint64 sequence)
+{
+  Shape self = *shape;
+
+  if (self.places != NULL)
+    self.places += sequence * self.seq;
+  return self;
+}
+
 static void
 attention_head (const Heads *self, guint64 of, guint worker)
 {
-  const Shape *shape = &self->shape;
+  const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
+  const Shape *shape = &own;
   const ExecArgs *args = self->args;
   const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
@@ -449,8 +469,9 @@ attention_part (gpointer data, guint64 part, guint worker)
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  Heads self
-      = { .args = args, .shape = shape_of (args), .scratch = args->ptr[PLAN_REF_ATTENTION_work] };
+  Heads self = { .args = args,
+                 .shape = shape_of (args, PLAN_REF_ATTENTION_places),
+                 .scratch = args->ptr[PLAN_REF_ATTENTION_work] };
   const guint64 seq = self.shape.seq, images = 4 * seq * self.shape.dim;
 
   self.way = way_of (&self.shape, args->dtype[PLAN_REF_ATTENTION_qkv]);
@@ -585,7 +606,8 @@ query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *hea
 static void
 attention_bwd_head (const Heads *self, guint64 of, guint worker)
 {
-  const Shape *shape = &self->shape;
+  const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
+  const Shape *shape = &own;
   const ExecArgs *args = self->args;
   Head head = head_of (shape, &self->way, room_of (self, worker));
   const guint64 image_bytes = shape->seq * shape->dim * sizeof (float);
@@ -627,7 +649,7 @@ void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
   Heads self = { .args = args,
-                 .shape = shape_of (args),
+                 .shape = shape_of (args, PLAN_REF_ATTENTION_BWD_places),
                  .scratch = args->ptr[PLAN_REF_ATTENTION_BWD_work] };
   const PlanDtype dtype = args->dtype[PLAN_REF_ATTENTION_BWD_qkv];
   const gboolean is_even = args->dtype[PLAN_REF_ATTENTION_BWD_dout] == dtype
@@ -661,6 +683,7 @@ static void
 rope_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   const gint64 *dims = args->op->dims;
+  const gint32 *places = args->ptr[PLAN_REF_ROPE_places];
   guint64 seq = (guint64)dims[PLAN_DIM_ROPE_seq], dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
   const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
   const guint64 turned = said > 0 ? said : dim, half = turned / 2;
@@ -681,7 +704,8 @@ rope_rows (const ExecArgs *args, guint64 first, guint64 end)
         {
           for (guint64 i = 0; i < count; i++)
             {
-              double angle = (double)(row % seq) * frequency[i];
+              double angle
+                  = (double)(places != NULL ? (guint64)places[row] : row % seq) * frequency[i];
 
               cosine[i] = (float)(magnitude * cos (angle));
               sine[i] = (float)(magnitude * sin (angle));

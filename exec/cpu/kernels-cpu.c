@@ -371,6 +371,7 @@ static void
 positions_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
+  const gint32 *places = args->ptr[PLAN_REF_POSITIONS_places];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_seq];
   float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
 
@@ -380,8 +381,9 @@ positions_rows (const ExecArgs *args, guint64 first, guint64 end)
         guint64 n = MIN (BLOCK, cols - at);
         const float *in
             = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, in_storage);
-        const float *place = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table,
-                                                row % seq * cols + at, n, table_storage);
+        const guint64 of = places != NULL ? (guint64)places[row] : row % seq;
+        const float *place
+            = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table, of * cols + at, n, table_storage);
 
         for (guint64 i = 0; i < n; i++)
           out[i] = in[i] + place[i];
@@ -402,6 +404,8 @@ positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_cols];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
+  const gint32 *places = args->ptr[PLAN_REF_POSITIONS_BWD_places];
+  const guint64 step = places != NULL ? 1 : seq; /* from one row that may have the place */
   float storage[BLOCK], sum[BLOCK];
 
   for (guint64 place = first; place < end; place++)
@@ -410,8 +414,10 @@ positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
         guint64 n = MIN (BLOCK, cols - at);
 
         memset (sum, 0, sizeof sum);
-        for (guint64 row = place; row < rows; row += seq)
+        for (guint64 row = places != NULL ? 0 : place; row < rows; row += step)
           {
+            if (places != NULL && (guint64)places[row] != place)
+              continue;
             const float *dout = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_BWD_dout,
                                                    row * cols + at, n, storage);
 

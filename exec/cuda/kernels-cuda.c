@@ -125,6 +125,13 @@ check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
       const PlanRef *ref = &op->refs[i];
       const PlanBuffer *buffer
           = ref->array >= 0 ? plan_schedule_buffer (schedule, (guint)ref->array) : NULL;
+      if (buffer && strcmp (plan_op_ref_name (op->kind, i), "places") == 0)
+        {
+          g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                               "attention within documents (doc_tokens) is modelled and not "
+                               "executed by cuda yet: it must be 0");
+          return FALSE;
+        }
       if (buffer && !check_squares (buffer, error))
         return FALSE;
       if (!buffer || !has_blocks (buffer->dtype) || capability () >= FIRST_WITH_BLOCKS)

@@ -149,6 +149,7 @@ exec_blend_open (const char *spec, const char *what, gint64 vocab, gint64 seq, G
 {
   g_autoptr (ExecBlend) self = g_new0 (ExecBlend, 1);
   self->seq = seq;
+  self->end = -1;
   self->sources = g_array_new (FALSE, FALSE, sizeof (ExecBlendSource));
   if (!skip_weight (spec) && !add_source (self, spec, 1, vocab, error))
     {
@@ -218,23 +219,45 @@ exec_blend_describe (const ExecBlend *self)
     g_string_append_printf (text, "; in sequences of %" G_GINT64_FORMAT, self->seq);
   if (self->is_shuffled)
     g_string_append_printf (text, " shuffled by seed %" G_GUINT64_FORMAT, self->seed);
+  if (self->end >= 0)
+    g_string_append_printf (text, "; documents end with token %" G_GINT64_FORMAT, self->end);
   return g_string_free (text, FALSE);
 }
 
-gboolean
-exec_blend_read (const ExecBlend *self, guint64 first, gint32 *out_tokens, gint32 *out_targets,
-                 GError **error)
+void
+exec_blend_set_end (ExecBlend *self, gint64 token)
+{
+  self->end = token;
+  for (guint i = 0; i < self->sources->len; i++)
+    exec_tokens_set_end (source_at (self, i)->tokens, token);
+}
+
+/* The source, and the token there, of a token counted over all. */
+static const ExecTokens *
+find (const ExecBlend *self, guint64 first, guint64 *out_at)
 {
   const guint64 seq = (guint64)self->seq;
+  *out_at = first;
   if (is_plain (self))
-    return exec_tokens_read (source_at (self, 0)->tokens, first, out_tokens, out_targets, error);
+    return source_at (self, 0)->tokens;
   const guint64 sequence = (first + seq - 1) / seq, turn = sequence % self->period;
   const guint32 i = self->turns[turn].source;
   const ExecBlendSource *source = source_at (self, i);
   const guint64 n = exec_tokens_sequences (source->tokens);
   const guint64 number = sequence / self->period * source->share + self->turns[turn].number;
-  const guint64 at = self->is_shuffled
-                         ? exec_data_shuffle (self->seed, i, number / n, n, number % n)
-                         : number % n;
-  return exec_tokens_read (source->tokens, at * seq, out_tokens, out_targets, error);
+  *out_at = (self->is_shuffled ? exec_data_shuffle (self->seed, i, number / n, n, number % n)
+                               : number % n)
+            * seq;
+  return source->tokens;
+}
+
+gboolean
+exec_blend_read (const ExecBlend *self, guint64 first, gint32 *out_tokens, gint32 *out_targets,
+                 gint32 *out_places, GError **error)
+{
+  guint64 at;
+  const ExecTokens *tokens = find (self, first, &at);
+  if (out_places)
+    exec_tokens_places (tokens, at, out_places);
+  return exec_tokens_read (tokens, at, out_tokens, out_targets, error);
 }

@@ -29,6 +29,7 @@ typedef struct
   {
     guint32 source, number; /* of its sequences in this period */
   } * turns;                /* [period] */
+  gint64 end;               /* token that ends a document; -1: none that was said */
   gboolean is_shuffled;
   guint64 seed; /* of the order, where it is shuffled */
 } ExecBlend;
@@ -52,9 +53,13 @@ guint64 exec_blend_sequences (const ExecBlend *self, guint64 epochs);
 /* What tells the data, and its order, from others; the caller frees. */
 char *exec_blend_describe (const ExecBlend *self);
 
-/* The sequence at a token, counted over all sources from where training began, and next tokens.
- * Only one source in order can be entered within a sequence: elsewhere the next whole one comes. */
+/* From now on documents of all sources end with this token; see ExecTokens. */
+void exec_blend_set_end (ExecBlend *self, gint64 token);
+
+/* The sequence at a token, counted over all sources from where training began, and next tokens;
+ * places in documents, unless that is NULL. Only one source in order can be entered within a
+ * sequence: elsewhere the next whole one comes. */
 gboolean exec_blend_read (const ExecBlend *self, guint64 first, gint32 *out_tokens,
-                          gint32 *out_targets, GError **error);
+                          gint32 *out_targets, gint32 *out_places, GError **error);
 
 G_END_DECLS

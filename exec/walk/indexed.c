@@ -203,6 +203,31 @@ exec_indexed_parse (const void *data, gsize size, const char *origin, ExecIndexe
   if (!check_header (&self, error) || !read_dtype (&self, error) || !read_counts (&self, error)
       || !check_sequences (&self, error) || !check_documents (&self, error))
     return FALSE;
+  self.indexed.pointers = self.data + HEADER_BYTES + 4 * self.indexed.sequences;
   *out_indexed = self.indexed;
   return TRUE;
+}
+
+guint64
+exec_indexed_sequence_at (const ExecIndexed *self, guint64 token, guint64 *out_begin)
+{
+  guint64 from = 0, to = self->sequences;
+  while (to - from > 1)
+    {
+      const guint64 middle = from + (to - from) / 2;
+      if (read_u64 (self->pointers + 8 * middle) / self->bytes <= token)
+        from = middle;
+      else
+        to = middle;
+    }
+  *out_begin = read_u64 (self->pointers + 8 * from) / self->bytes;
+  return from;
+}
+
+guint64
+exec_indexed_end (const ExecIndexed *self, guint64 sequence)
+{
+  return sequence + 1 < self->sequences
+             ? read_u64 (self->pointers + 8 * (sequence + 1)) / self->bytes
+             : self->tokens;
 }

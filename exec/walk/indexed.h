@@ -10,10 +10,17 @@ typedef struct
   guint bytes; /* of a token, little-endian */
   gboolean is_signed;
   guint64 tokens, sequences, documents;
+  const guint8 *pointers; /* in the data that was parsed: where each sequence begins, in bytes */
 } ExecIndexed;
 
 /* Checks every field; INVALID names it. `origin` is for the message. */
 gboolean exec_indexed_parse (const void *data, gsize size, const char *origin,
                              ExecIndexed *out_indexed, GError **error);
+
+/* The last sequence that begins at a token or before it: its number, and where it begins. */
+guint64 exec_indexed_sequence_at (const ExecIndexed *self, guint64 token, guint64 *out_begin);
+
+/* The token behind a sequence's last. */
+guint64 exec_indexed_end (const ExecIndexed *self, guint64 sequence);
 
 G_END_DECLS

@@ -38,15 +38,18 @@ exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch)
   return job->first_token + (batch - job->first_step) * batch_tokens;
 }
 
-/* Synthetic text is made by the sequence, whatever its length. */
+/* Synthetic text is made by the sequence, whatever its length, of documents that are as long as the
+ * plan says. */
 gboolean
 exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
-                      gint32 *out_targets, GError **error)
+                      gint32 *out_targets, gint32 *out_places, GError **error)
 {
   const ExecBlend *tokens = is_eval ? job->eval_tokens : job->tokens;
   const gint64 seq = job->of->plan.value[PLAN_SEQ];
   if (tokens)
-    return exec_blend_read (tokens, (guint64)first, out_tokens, out_targets, error);
+    return exec_blend_read (tokens, (guint64)first, out_tokens, out_targets, out_places, error);
+  for (gint64 t = 0; out_places && t < seq; t++)
+    out_places[t] = (gint32)(t % job->of->plan.value[PLAN_DOC_TOKENS]);
   exec_data_sequence (job->seed, job->of->model->vocab,
                       (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
                       out_tokens, out_targets);

@@ -17,9 +17,11 @@ struct _ExecTokens
   char *path;
   GMappedFile *file;
   gint64 vocab, seq;
-  guint64 bytes; /* of a token */
-  guint64 count; /* of tokens */
-  gboolean is_signed, is_indexed;
+  guint64 bytes;       /* of a token */
+  guint64 count;       /* of tokens */
+  gint64 end;          /* token that ends a document; -1: none */
+  GMappedFile *index;  /* NULL: there is none */
+  ExecIndexed indexed; /* what it says */
 };
 
 void
@@ -28,6 +30,7 @@ exec_tokens_free (ExecTokens *self)
   if (!self)
     return;
   g_clear_pointer (&self->file, g_mapped_file_unref);
+  g_clear_pointer (&self->index, g_mapped_file_unref);
   g_free (self->path);
   g_free (self);
 }
@@ -37,9 +40,9 @@ check_size (ExecTokens *self, GError **error)
 {
   const guint64 size = g_mapped_file_get_length (self->file);
   const guint64 told = self->count * self->bytes; /* by an index */
-  if (!self->is_indexed)
+  if (!self->index)
     self->count = size / self->bytes;
-  if (self->is_indexed && size != told)
+  if (self->index && size != told)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: %" G_GUINT64_FORMAT " bytes, and its index has %" G_GUINT64_FORMAT
                  " tokens of %" G_GUINT64_FORMAT " bytes: it must have %" G_GUINT64_FORMAT
@@ -79,18 +82,16 @@ find_data_set (const char *path)
 static gboolean
 read_index (ExecTokens *self, const char *prefix, GError **error)
 {
-  ExecIndexed indexed;
   g_autofree char *path = g_strconcat (prefix, ".idx", NULL);
   g_autoptr (GMappedFile) file = plan_text_map_file (path, error);
   if (!file
       || !exec_indexed_parse (g_mapped_file_get_contents (file), g_mapped_file_get_length (file),
-                              path, &indexed, error))
+                              path, &self->indexed, error))
     return FALSE;
   self->path = g_strconcat (prefix, ".bin", NULL);
-  self->bytes = indexed.bytes;
-  self->is_signed = indexed.is_signed;
-  self->count = indexed.tokens;
-  self->is_indexed = TRUE;
+  self->bytes = self->indexed.bytes;
+  self->count = self->indexed.tokens;
+  self->index = g_steal_pointer (&file);
   return TRUE;
 }
 
@@ -103,6 +104,7 @@ exec_tokens_open (const char *path, gint64 vocab, gint64 seq, GError **error)
       = g_str_has_suffix (path, ".u32") || (vocab > 0x10000 && !g_str_has_suffix (path, ".u16"));
   self->vocab = vocab;
   self->seq = seq;
+  self->end = -1;
   if (prefix && !read_index (self, prefix, error))
     return NULL;
   if (!prefix)
@@ -145,7 +147,68 @@ token_at (const ExecTokens *self, guint64 at)
   guint64 token = 0;
   memcpy (&token, g_mapped_file_get_contents (self->file) + at * self->bytes, self->bytes);
   token = GUINT64_FROM_LE (token);
-  return self->is_signed ? (gint64)(token << unused) >> unused : (gint64)token;
+  return self->indexed.is_signed ? (gint64)(token << unused) >> unused : (gint64)token;
+}
+
+void
+exec_tokens_set_end (ExecTokens *self, gint64 token)
+{
+  self->end = token;
+}
+
+gboolean
+exec_tokens_has_documents (const ExecTokens *self)
+{
+  return self->index || self->end >= 0;
+}
+
+/* Behind the last whole sequence the first comes again; the token there takes the first one's
+ * place. */
+static guint64
+place_of (const ExecTokens *self, guint64 at)
+{
+  const guint64 period = exec_tokens_sequences (self) * (guint64)self->seq;
+  return at > period ? at - period : at;
+}
+
+static gboolean
+is_first (const ExecTokens *self, guint64 at)
+{
+  guint64 begin;
+  if (at == 0 || self->end >= 0)
+    return at == 0 || token_at (self, at - 1) == self->end;
+  exec_indexed_sequence_at (&self->indexed, at, &begin);
+  return begin == at;
+}
+
+void
+exec_tokens_places (const ExecTokens *self, guint64 first, gint32 *out_places)
+{
+  first %= exec_tokens_sequences (self) * (guint64)self->seq;
+  out_places[0] = 0;
+  for (guint64 t = 1; t < (guint64)self->seq; t++)
+    {
+      const guint64 at = place_of (self, first + t);
+      const gboolean begins = at != place_of (self, first + t - 1) + 1 || is_first (self, at);
+      out_places[t] = begins ? 0 : out_places[t - 1] + 1;
+    }
+}
+
+double
+exec_tokens_document (const ExecTokens *self)
+{
+  const guint64 seq = (guint64)self->seq, all = exec_tokens_sequences (self) * seq;
+  double squares = 0;
+  if (!self->index || self->end >= 0)
+    return 0;
+  for (guint64 at = 0, end; at < all; at = end) /* from one cut to the next */
+    {
+      guint64 unused;
+      const guint64 sequence = exec_indexed_sequence_at (&self->indexed, at, &unused);
+      end = MIN ((at / seq + 1) * seq, exec_indexed_end (&self->indexed, sequence));
+      squares += (double)(end - at) * (double)(end - at);
+    }
+  return squares / (double)all;
 }
 
 gboolean
@@ -156,7 +219,7 @@ exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens, gin
   first %= period;
   for (guint64 t = 0; t <= (guint64)self->seq; t++)
     {
-      const guint64 at = first + t > period ? first + t - period : first + t;
+      const guint64 at = place_of (self, first + t);
       const gint64 token = token_at (self, at);
       if (token < 0 || token >= self->vocab)
         {
@@ -165,7 +228,7 @@ exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens, gin
                        " is outside the model's vocabulary of %" G_GINT64_FORMAT
                        ": another tokenizer made this file%s",
                        self->path, token, at, self->vocab,
-                       self->is_indexed   ? ""
+                       self->index        ? ""
                        : self->bytes == 2 ? ", or its tokens have 32 bits"
                                           : ", or its tokens have 16 bits");
           return FALSE;

@@ -22,6 +22,21 @@ const char *exec_tokens_path (const ExecTokens *self);
 /* What tells the file from others, wherever it lies; the caller frees. */
 char *exec_tokens_describe (const ExecTokens *self);
 
+/* Documents end with this token, where no index says where they end, or another place. */
+void exec_tokens_set_end (ExecTokens *self, gint64 token);
+
+/* Whether it is known where documents end. */
+gboolean exec_tokens_has_documents (const ExecTokens *self);
+
+/* Of a sequence from a token on, the place of each token in its document, of which only what is in
+ * this sequence counts: as Megatron-LM's GPTDataset does, for which what an index calls a sequence
+ * is a document. */
+void exec_tokens_places (const ExecTokens *self, guint64 first, gint32 *out_places);
+
+/* Tokens of the document that a token is in, in the mean over the tokens of all sequences in their
+ * order, which cut documents; 0 where no index says it. */
+double exec_tokens_document (const ExecTokens *self);
+
 /* A sequence from a token on, and next tokens; INVALID when one is outside the vocabulary. */
 gboolean exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens,
                            gint32 *out_targets, GError **error);

@@ -24,7 +24,7 @@ typedef struct
 typedef struct
 {
   gint64 micro_batch;
-  gint32 *tokens, *targets;
+  gint32 *tokens, *targets, *places; /* the last may be NULL */
 } ExecLoad;
 
 /* The step as the device keeps it, and what the host does around each launch. */

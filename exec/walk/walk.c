@@ -265,7 +265,8 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
   const gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
   for (gint64 i = 0; i < mbs; i++)
     if (!exec_source_sequence (walk->job, is_eval, first + i * seq, load->tokens + i * seq,
-                               load->targets + i * seq, error))
+                               load->targets + i * seq,
+                               load->places ? load->places + i * seq : NULL, error))
       return FALSE;
   return TRUE;
 }
@@ -277,8 +278,10 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
   const guint64 bytes = (guint64)(walk->of->plan.value[PLAN_SEQ] * walk->of->plan.value[PLAN_MBS])
                         * sizeof (gint32);
   ExecLoad load = { .micro_batch = walk->micro_batch++ };
+  const gboolean has_places = args->ptr[PLAN_REF_LOAD_places] != NULL;
   if (!(load.tokens = device->ops->stage (device, bytes, error))
       || !(load.targets = device->ops->stage (device, bytes, error))
+      || (has_places && !(load.places = device->ops->stage (device, bytes, error)))
       || !exec_walk_fill_batch (walk, &load, error))
     return FALSE;
   if (walk->kept.is_keeping)
@@ -286,7 +289,10 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
   return device->ops->put (device, args->ptr[PLAN_REF_LOAD_tokens], load.tokens, bytes,
                            args->op->stream, error)
          && device->ops->put (device, args->ptr[PLAN_REF_LOAD_targets], load.targets, bytes,
-                              args->op->stream, error);
+                              args->op->stream, error)
+         && (!has_places
+             || device->ops->put (device, args->ptr[PLAN_REF_LOAD_places], load.places, bytes,
+                                  args->op->stream, error));
 }
 
 gint64

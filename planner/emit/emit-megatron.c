@@ -289,6 +289,8 @@ add_data_and_training (const Emit *e)
                   e->subject->of->model->vocab);
   plan_emit_line (data, "--split 99,1,0");
   plan_emit_line (data, "--no-create-attention-mask-in-dataloader");
+  if (e->value[PLAN_DOC_TOKENS] > 0)
+    plan_emit_line (data, "--dataloader-inter-document-masking");
   add (e, PLAN_EMIT_GROUP_TRAINING, F (OPTIMIZER), IS (OPTIMIZER, SGD) ? "sgd" : "adam");
   if (IS (OPTIMIZER, ADAMW)) /* Megatron-LM's default is 0.999 */
     plan_emit_line (e->command->groups[PLAN_EMIT_GROUP_TRAINING], "--adam-beta2 0.95");

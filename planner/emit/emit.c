@@ -127,6 +127,11 @@ plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind
           text, "# Note: moe_imbalance=%s is expected of the router; there is no setting for it\n",
           shown);
     }
+  if (subject->of->plan.value[PLAN_DOC_TOKENS] > 0)
+    g_string_append_printf (text,
+                            "# Note: doc_tokens=%" G_GINT64_FORMAT
+                            " is expected of the data; there is no setting for it\n",
+                            subject->of->plan.value[PLAN_DOC_TOKENS]);
 }
 
 char *

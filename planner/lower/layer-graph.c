@@ -549,12 +549,13 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
                                     PLAN_TENSOR_MLP_POST_NORM);
 }
 
-/* A window of w lets the queries of a sequence of s see w - w^2 / 2s tokens on average. */
+/* A window of w lets the queries of s tokens, a sequence's or a document's, see w - w^2 / 2s of
+ * them on average, all of them s / 2. */
 static gint64
-windowed_keys (const PlanModel *model, gint64 seq)
+keys_of (const PlanModel *model, guint kind, gint64 s)
 {
-  const gint64 window = MIN (model->window, seq);
-  return 2 * window - window * window / seq;
+  const gboolean is_windowed = kind & PLAN_LAYER_WINDOWED && model->window < s;
+  return is_windowed ? 2 * model->window - model->window * model->window / s : s;
 }
 
 static void
@@ -658,12 +659,12 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
 }
 
 static void
-init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gint64 seq)
+init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gint64 attended)
 {
   const PlanModel *model = common->model;
   PlanLayerBuilder b = *common;
   b.net = self;
-  self->keys = kind & PLAN_LAYER_WINDOWED ? windowed_keys (model, seq) : seq;
+  self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);
   add_residual (&b, PLAN_VALUE_X, attention, PLAN_VALUE_MASK1, PLAN_VALUE_HIDDEN2);
@@ -718,7 +719,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
       self->of[kind].n_nodes = 0;
       memset (self->of[kind].values, 0, sizeof self->of[kind].values);
       if (self->layers[kind] > 0)
-        init_graph (&self->of[kind], &b, kind, value[PLAN_SEQ]);
+        init_graph (&self->of[kind], &b, kind, plan_attended_tokens (plan));
     }
   join_values (self);
 }

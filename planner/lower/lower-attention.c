@@ -181,15 +181,17 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
   gint64 dims[PLAN_MAX_DIMS];
   if (kv.array < 0)
     {
-      plan_lower_compute (self, PLAN_OP_ATTENTION, PLAN_REFS (o->out, o->lse, o->qkv, kv),
+      plan_lower_compute (self, PLAN_OP_ATTENTION,
+                          PLAN_REFS (o->out, o->lse, o->qkv, kv, plan_lower_places (self)),
                           dims_of (self, o->keys, TRUE, dims));
       return;
     }
   plan_lower_alloc (self, ONE (attn_part));
   plan_lower_alloc (self, ONE (lse_part));
-  plan_lower_compute (self, PLAN_OP_ATTENTION,
-                      PLAN_REFS (ONE (attn_part), ONE (lse_part), o->qkv, kv),
-                      dims_of (self, o->keys, FALSE, dims));
+  plan_lower_compute (
+      self, PLAN_OP_ATTENTION,
+      PLAN_REFS (ONE (attn_part), ONE (lse_part), o->qkv, kv, plan_lower_places (self)),
+      dims_of (self, o->keys, FALSE, dims));
   plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
                       PLAN_REFS (o->out, o->lse, ONE (attn_part), ONE (lse_part)),
                       PLAN_DIMS (self->sizes->rows, self->sizes->heads, self->sizes->head_dim));
@@ -245,9 +247,10 @@ work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, Pla
   if (self->attention_work >= 0)
     plan_lower_alloc (self, ONE (attention_work));
   plan_lower_alloc (self, dqkv);
-  plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
-                      PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv),
-                      dims_of (self, o->keys, kv.array < 0, dims));
+  plan_lower_compute (
+      self, PLAN_OP_ATTENTION_BWD,
+      PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv, plan_lower_places (self)),
+      dims_of (self, o->keys, kv.array < 0, dims));
   if (self->attention_work >= 0)
     plan_lower_free (self, ONE (attention_work));
 }

@@ -34,6 +34,12 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
 }
 
 PlanRef
+plan_lower_places (const PlanLower *self)
+{
+  return self->places < 0 ? PLAN_REF_NONE : plan_lower_ref (self->places);
+}
+
+PlanRef
 plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   const PlanRef ref

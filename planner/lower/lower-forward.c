@@ -334,7 +334,8 @@ add_positions (PlanLower *self, PlanRef x)
   reach_role (self, PLAN_TENSOR_POSITIONS);
   plan_lower_compute (
       self, PLAN_OP_POSITIONS,
-      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT)),
+      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT),
+                 plan_lower_places (self)),
       PLAN_DIMS (rows, self->model->hidden, MIN (value[PLAN_SEQ] / value[PLAN_CP], rows)));
 }
 
@@ -483,12 +484,14 @@ load (PlanLower *self)
 {
   if (self->tokens < 0 || !(self->here.has_embedding || self->here.has_head))
     return;
-  if (self->stack->waits_at_load && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
+  const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
+  if ((self->stack->waits_at_load || (self->stack->waits_if_packed && is_packed))
+      && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
-  plan_lower_compute (
-      self, PLAN_OP_LOAD,
-      PLAN_REFS (plan_lower_in_row (self, ONE (tokens)), plan_lower_in_row (self, ONE (targets))),
-      PLAN_DIMS (self->sizes->rows));
+  plan_lower_compute (self, PLAN_OP_LOAD,
+                      PLAN_REFS (plan_lower_in_row (self, ONE (tokens)),
+                                 plan_lower_in_row (self, ONE (targets)), plan_lower_places (self)),
+                      PLAN_DIMS (self->sizes->rows));
 }
 
 /* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or by

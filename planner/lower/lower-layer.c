@@ -181,7 +181,7 @@ plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse)
 {
   const PlanSizes *sizes = self->sizes;
   const gint64 *value = self->lower->plan->value;
-  plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv),
+  plan_lower_compute (self->lower, PLAN_OP_ROPE, PLAN_REFS (qkv, plan_lower_places (self->lower)),
                       PLAN_DIMS (sizes->rows, value[PLAN_SEQ] / value[PLAN_CP], sizes->heads,
                                  sizes->kv_heads, sizes->head_dim, inverse));
 }

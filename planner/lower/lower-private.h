@@ -77,7 +77,7 @@ typedef struct
   gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
   /* Of a weight, quantised. */
   gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS], transposed[PLAN_N_TENSORS];
-  gint32 tokens, targets, sums, all_sums, coef, scratch, attention_work;
+  gint32 tokens, targets, places, sums, all_sums, coef, scratch, attention_work;
   gint32 product_work[2]; /* of products in the forward pass, in the backward one; -1: none */
   gint32 gathered[2]; /* where sequences, and their gradients, are gathered and stay; -1: nowhere */
   guint64 scratch_elements; /* most that any op wanted */

@@ -511,6 +511,7 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
 {
   const gint32 arrays[] = { self->tokens,
                             self->targets,
+                            self->places,
                             self->sums,
                             self->all_sums == self->sums ? -1 : self->all_sums,
                             self->coef,

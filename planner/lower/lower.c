@@ -371,7 +371,7 @@ declare_rest (PlanLower *self)
   const guint64 rows = (guint64)self->sizes->rows, sums = 2 * PLAN_EXACT_LIMBS;
   const guint all = plan_schedule_ranks (self->schedule);
   const gboolean loads = self->stage.has_embedding || self->stage.has_head;
-  self->tokens = self->targets = -1;
+  self->tokens = self->targets = self->places = -1;
   if (loads)
     {
       self->tokens
@@ -379,6 +379,8 @@ declare_rest (PlanLower *self)
       self->targets
           = buffer (self, "targets", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
     }
+  if (self->plan->value[PLAN_DOC_TOKENS] > 0 && self->plan->value[PLAN_PP] == 1)
+    self->places = buffer (self, "places", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
   self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
   self->all_sums
       = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)

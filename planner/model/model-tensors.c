@@ -272,15 +272,15 @@ linear_work (const PlanModel *self, gboolean is_moe)
  * shortens nothing, and a prediction module is one more layer like the last and one more output
  * layer. */
 double
-plan_model_flops_per_token (const PlanModel *self, gint64 seq, gint64 vocab)
+plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab)
 {
   const double h = (double)self->hidden, mtp = (double)self->mtp;
   const gint64 v_dim = self->kv_lora > 0 ? self->v_dim : self->head_dim;
   const gboolean last_is_moe = plan_model_is_moe_layer (self, self->layers - 1);
   const double moe = (double)(plan_model_moe_layers (self) + (last_is_moe ? self->mtp : 0));
   const double layers = (double)(self->layers + self->mtp);
-  /* two products over half of seq x seq */
-  const double attention = (double)(self->heads * (self->head_dim + v_dim)) * (double)seq / 2;
+  /* two products over half of attended x attended */
+  const double attention = (double)(self->heads * (self->head_dim + v_dim)) * (double)attended / 2;
   const double latent_norms = (double)(self->q_lora + self->kv_lora);
   const double work = (layers - moe) * linear_work (self, FALSE) + moe * linear_work (self, TRUE)
                       + layers * (attention + latent_norms) + mtp * (3 * h + 2 * h * h)

@@ -138,9 +138,9 @@ guint64 plan_model_mtp_parameters (const PlanModel *self);
 /* What one token meets: `topk` of the routed experts and all the rest, embedding included. */
 guint64 plan_model_active_parameters (const PlanModel *self);
 
-/* FLOPs of forward plus backward for one token at that sequence length: Megatron-LM's
- * formula with causal attention counted half, recompute not counted. */
-double plan_model_flops_per_token (const PlanModel *self, gint64 seq, gint64 vocab);
+/* FLOPs of both passes for one of so many tokens that attention goes among, a sequence's or a
+ * document's: Megatron-LM's formula, causal attention counted half, recompute not counted. */
+double plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab);
 
 /* Names of the shipped models and of the families, in a fixed order. */
 const char *const *plan_model_presets (void);

@@ -137,5 +137,6 @@
   X (MOE_IMBALANCE, "moe_imbalance", FACTOR, PLAN_VALUES_NONE, 1000000, FALSE, "tokens that the experts of the fullest rank see, over their mean") \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_SHARED_OVERLAP_OFF, FALSE, "shared experts compute while tokens travel") \
   X (EP_OVERLAP, "ep_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_OVERLAP_OFF, FALSE, "tokens of one micro batch travel while another computes") \
+  X (DOC_TOKENS, "doc_tokens", COUNT, PLAN_VALUES_NONE, 0, TRUE, "attention stays within documents, positions begin anew in each: so many tokens has the one that a token is in, on average; 0: whole sequences") \
   X (TASK, "task", ENUM, PLAN_VALUES_TASK, PLAN_TASK_TRAIN, FALSE, "a training step, or evaluation")
 /* clang-format on */

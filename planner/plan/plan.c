@@ -552,6 +552,13 @@ plan_shards_optimizer (const Plan *self)
   return self->value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
 }
 
+gint64
+plan_attended_tokens (const Plan *self)
+{
+  const gint64 seq = self->value[PLAN_SEQ], document = self->value[PLAN_DOC_TOKENS];
+  return document > 0 ? MIN (document, seq) : seq;
+}
+
 gboolean
 plan_shards_grads (const Plan *self)
 {

@@ -86,6 +86,9 @@ gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
 /* What each rank of the inner data-parallel group keeps a shard of, where it is more than one. */
 gboolean plan_shards_optimizer (const Plan *self); /* and main weights */
 gboolean plan_shards_grads (const Plan *self);
+
+/* Tokens among which attention goes, of a resolved plan: those of a sequence, or of a document. */
+gint64 plan_attended_tokens (const Plan *self);
 gboolean plan_shards_weights (const Plan *self);
 
 /* The PlanDtype behind a resolved state or moment field or the compute field; of main_params=auto

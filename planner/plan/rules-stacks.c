@@ -376,6 +376,12 @@ drops_elsewhere (const PlanFacts *f)
   return is_nanotron (f) && IS_ANY_CHANGED (f, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT);
 }
 
+static gboolean
+leaves_documents (const PlanFacts *f)
+{
+  return f->value[PLAN_DOC_TOKENS] > 0 && f->stack && !f->stack->has_documents;
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "ddp-shards-the-optimizer", "stack=megatron and stack=nanotron need strategy=no_shard or optim: data parallelism, "
@@ -450,6 +456,10 @@ static const PlanRuleEntry rules[] = {
   { { "nanotron-drops-nothing", "stack=nanotron needs hidden_dropout=0 and attention_dropout=0: its models have no dropout",
       "nanotron models/llama.py", PLAN_ERROR_INVALID },
     drops_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT) },
+  { { "documents-of-stack", "doc_tokens needs stack=megatron-fsdp or stack=megatron from 2026-06-28 on, or stack=native: "
+      "attention of the others goes over whole sequences", "Megatron-LM PR #5298, --dataloader-inter-document-masking",
+      PLAN_ERROR_INVALID },
+    leaves_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_DOC_TOKENS) },
   { { "compile-is-fsdp2", "compile=on needs stack=fsdp2: no other stack compiles its step",
       "torchtitan: torch.compile belongs to fsdp2", PLAN_ERROR_INVALID },
     compiles_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_COMPILE) },

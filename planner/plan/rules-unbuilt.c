@@ -147,6 +147,12 @@ has_other_fields (const PlanFacts *f)
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
 
+static gboolean
+splits_documents (const PlanFacts *f)
+{
+  return f->value[PLAN_DOC_TOKENS] > 0 && (f->value[PLAN_CP] > 1 || IS (f, CUDA_GRAPH, ON));
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   /* The model alone breaks these: no other plan would do. */
@@ -171,6 +177,9 @@ static const PlanRuleEntry rules[] = {
     is_outside_##id, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_##id) },
   UNBUILT_LIST (X)
 #undef X
+  { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },
   { { "not-built-yet-recompute-modules", "recompute_modules=layernorm is not modelled for stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },

@@ -78,6 +78,18 @@ do_not_wait_at_load (PlanStack *stack)
   stack->waits_at_load = FALSE;
 }
 
+static void
+before_documents (PlanStack *stack)
+{
+  stack->has_documents = FALSE;
+}
+
+#define DOCUMENTS \
+  { \
+    { 20260628, "Megatron-LM PR #5298", "attention can stay within documents (doc_tokens)" }, \
+        before_documents \
+  }
+
 /* Dates are those of the merge, in UTC. */
 static const Change megatron_fsdp_changes[] = {
   { { 20260121, "Megatron-LM PR #3023",
@@ -124,6 +136,7 @@ static const Change megatron_fsdp_changes[] = {
       "double buffers of gradients hold two units again, fused weight gradients included" },
     one_pooled_grad_unit },
   { { 20260626, "Megatron-LM PR #4329", "units are transformer, MoE and Mamba layers" }, NULL },
+  DOCUMENTS,
   { { 20260702, "Megatron-LM PR #5462",
       "double_buffer=max_pool; gradient formats are no longer forced to fp32, and "
       "--grad-reduce-in-bf16 "
@@ -150,6 +163,7 @@ static const Change megatron_changes[] = {
       "before, one micro batch later" },
     leave_sends_alone },
   { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
+  DOCUMENTS,
 };
 
 static void

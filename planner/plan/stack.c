@@ -52,6 +52,8 @@
 static const PlanStack newest[] = {
   {
       .name = "megatron-fsdp",
+      .waits_if_packed = TRUE, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
+      .has_documents = TRUE,   /* --dataloader-inter-document-masking */
       .id = PLAN_STACK_MEGATRON_FSDP,
       .oldest = 20260121,
       .newest = 20260822,
@@ -96,6 +98,8 @@ static const PlanStack newest[] = {
   },
   {
       .name = "megatron",
+      .waits_if_packed = TRUE, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
+      .has_documents = TRUE,   /* --dataloader-inter-document-masking */
       .id = PLAN_STACK_MEGATRON,
       .oldest = 20240101,
       .newest = 20260822,
@@ -275,6 +279,7 @@ static const PlanStack newest[] = {
   },
   {
       .name = "native",
+      .has_documents = TRUE,
       .id = PLAN_STACK_NATIVE,
       .oldest = 20261101,
       .newest = 20261101,

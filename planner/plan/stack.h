@@ -54,10 +54,10 @@ typedef struct
   gboolean cuts_backwards;          /* buckets by size fill from the last parameter to the first */
   gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
   gboolean has_fine_grained;        /* fine_grained can be asked for */
-  gboolean has_max_pool;            /* double_buffer=max_pool */
-  gboolean has_fused_masters;       /* fused_masters */
-  gboolean units_below_full;        /* optim and optim_grads reduce and gather by unit */
-  PlanNaming naming;                /* the order in which parameters are packed */
+  gboolean has_max_pool, has_documents; /* double_buffer=max_pool; doc_tokens */
+  gboolean has_fused_masters;           /* fused_masters */
+  gboolean units_below_full;            /* optim and optim_grads reduce and gather by unit */
+  PlanNaming naming;                    /* the order in which parameters are packed */
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */
@@ -122,8 +122,8 @@ typedef struct
   gboolean fills_pipeline;                /* needs a micro batch for each stage but one */
   gboolean trades_in_turn; /* what stages send one another travels one after the other */
   gboolean awaits_sent;    /* compute waits at once for what a virtual stage sends forward */
-  gboolean waits_at_load;  /* the host waits for a micro batch's kernels before the next */
-  gboolean waits_for_norm; /* and for the norm of the gradients, to read it */
+  gboolean waits_at_load, waits_if_packed; /* the host, for its kernels; of documents */
+  gboolean waits_for_norm;                 /* and for the norm of the gradients, to read it */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
   /* Where what is gathered at once are lists: parameters of a unit; of each, for each rank's piece

@@ -31,7 +31,8 @@
  * multiplied by it and rounded, and `amax` raised to the largest of it
  * (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of attention
  * the tokens that each query may see at most; with `kv` those are other ranks' tokens, and the
- * gradient is that of the queries alone. In latent attention queries and keys have `nope` columns
+ * gradient is that of the queries alone. `places` of tokens are those in their documents, which
+ * attention does not leave. In latent attention queries and keys have `nope` columns
  * of their own and `rope` turned by position, the latter the same for all heads' keys.
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
@@ -52,7 +53,7 @@
      "initial main weights of one shard of a bucket of this unit", \
      (bucket, shard, shards), 0, ((out, writes, 0))) \
   X (LOAD, "load", HOST, OTHER, COPY, "the next micro batch", \
-     (rows), 0, ((tokens, writes, rows), (targets, writes, rows))) \
+     (rows), 0, ((tokens, writes, rows), (targets, writes, rows), (places, may_write, rows))) \
   X (SYNC, "sync", HOST, OTHER, NONE, "the host waits for this op's events", \
      (), 0, ()) \
   X (WAIT, "wait", HOST, OTHER, NONE, "a stream waits for this op's events", \
@@ -117,10 +118,12 @@
   X (SOFTCAP_BWD, "softcap_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient, in place", \
      (count), 0, ((grad, updates, count), (out, reads, count))) \
   X (POSITIONS, "positions", COMPUTE, ELEMENT, EMBED, "adds each position's row of the table", \
-     (rows, cols, seq), 0, ((out, updates, rows * cols), (table, reads, seq * cols))) \
+     (rows, cols, seq), 0, \
+     ((out, updates, rows * cols), (table, reads, seq * cols), (places, may_read, rows))) \
   X (POSITIONS_BWD, "positions_bwd", COMPUTE, ELEMENT, EMBED_BWD, \
      "gradient of the table's first seq rows", \
-     (rows, cols, seq), 0, ((dtable, writes, seq * cols), (dout, reads, rows * cols))) \
+     (rows, cols, seq), 0, \
+     ((dtable, writes, seq * cols), (dout, reads, rows * cols), (places, may_read, rows))) \
   X (EMBED, "embed", COMPUTE, ELEMENT, EMBED, "look token rows up", \
      (rows, cols, vocab), 0, \
      ((out, writes, rows * cols), (table, reads, vocab * cols), (tokens, reads, rows))) \
@@ -197,13 +200,13 @@
       (dout, reads, rows * 3 * heads * head_dim))) \
   X (ROPE, "rope", COMPUTE, ELEMENT, ROPE, "rotate q and k by position, in place", \
      (rows, seq, heads, kv_heads, head_dim, inverse), 0, \
-     ((qkv, updates, rows * (heads + 2 * kv_heads) * head_dim))) \
+     ((qkv, updates, rows * (heads + 2 * kv_heads) * head_dim), (places, may_read, rows))) \
   X (ATTENTION, "attention", COMPUTE, ATTENTION, ATTENTION, "causal attention", \
      (batch, seq, heads, kv_heads, head_dim, keys), 2.0 * batch * seq * keys * heads * head_dim, \
      ((out, writes, batch * seq * heads * head_dim), (lse, writes, batch * seq * heads), \
       (qkv, reads, batch * seq * (heads + 2 * kv_heads) * head_dim), \
       (work, scratch, seq * seq + 4 * seq * head_dim, ATTENTION, 0), \
-      (kv, may_read, 2 * batch * seq * kv_heads * head_dim))) \
+      (kv, may_read, 2 * batch * seq * kv_heads * head_dim), (places, may_read, batch * seq))) \
   X (ATTENTION_BWD, "attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
      (batch, seq, heads, kv_heads, head_dim, keys), 5.0 * batch * seq * keys * heads * head_dim, \
      ((dqkv, writes, refs[PLAN_REF_ATTENTION_BWD_kv].array < 0 \
@@ -213,7 +216,8 @@
       (qkv, reads, batch * seq * (heads + 2 * kv_heads) * head_dim), \
       (work, scratch, 2 * seq * seq + 8 * seq * head_dim, NONE, 0), \
       (kv, may_read, 2 * batch * seq * kv_heads * head_dim), \
-      (dkv, may_write, 2 * batch * seq * kv_heads * head_dim))) \
+      (dkv, may_write, 2 * batch * seq * kv_heads * head_dim), \
+      (places, may_read, batch * seq))) \
   X (ATTENTION_JOIN, "attention_join", COMPUTE, ATTENTION, ACTIVATION, \
      "joins attention over some tokens with that over others", \
      (rows, heads, head_dim), 0, \

@@ -295,7 +295,8 @@ plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Pl
   const gint64 *value = resolved->value;
   const double peak = cluster->peak_flops[plan_field_dtype (resolved, PLAN_COMPUTE)];
   const double tokens = (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
-  const double flops = tokens * plan_model_flops_per_token (model, value[PLAN_SEQ], model->vocab);
+  const gint64 attended = plan_attended_tokens (resolved);
+  const double flops = tokens * plan_model_flops_per_token (model, attended, model->vocab);
   if (peak <= 0 || value[PLAN_TASK] != PLAN_TASK_TRAIN || cluster->kind == PLAN_DEVICE_CPU)
     return 0;
   return (gint64)(1e9 * flops / (double)plan_cluster_devices (cluster) / peak);

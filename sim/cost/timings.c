@@ -120,11 +120,13 @@ add_axes (Place *self, const SimTiming *timing)
     }
 }
 
-/* Scratch comes with the formats of the others, and a bias is too small to make a difference. */
+/* Scratch comes with the formats of the others; a bias is too small to make a difference, and so
+ * are places of tokens, beside the keys that they leave. */
 static gboolean
 matters (PlanOpKind kind, guint operand)
 {
   return plan_op_ref_access (kind, operand) != 's'
+         && strcmp (plan_op_ref_name (kind, operand), "places") != 0
          && !(kind == PLAN_OP_GEMM && operand == PLAN_REF_GEMM_bias);
 }
 

@@ -127,6 +127,9 @@ expect 1 "^fsdplan: --data: several are WEIGHT:FILE,WEIGHT:FILE" $run --data "0.
 expect 2 "x.idx: header: it has 34 bytes, and the file 0: it is truncated" $run --data "$work/x"
 expect 2 "^fsdplan: --shuffle: synthetic text has no end" $run --shuffle
 expect 2 "^fsdplan: --epochs and --steps each say how long" $run --data "$work/zeros.u16" --epochs 1 --steps 2
+expect 2 "zeros.u16 has no index, which would say where documents end" $run --data "$work/zeros.u16" --set doc_tokens=3
+expect 2 "--document-end: attention goes over whole sequences" $run --data "$work/zeros.u16" --document-end 0
+expect 2 "--document-end: '256' is out of range" $run --data "$work/zeros.u16" --document-end 256 --set doc_tokens=3
 expect 2 "--epochs 1: the data has 3 sequences for it, and a step takes gbs=4" $run --data "$work/zeros.u16" --epochs 1
 expect 2 "^fsdplan: --eval-batches: say when with --eval-every" $run --eval-batches 2
 expect 2 "no .safetensors file is here" $run --init "$work"

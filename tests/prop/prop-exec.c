@@ -210,6 +210,19 @@ widen_plan (Case *c, int seed)
     }
 }
 
+/* Shorter than sequences, longer than them, or one token each. */
+static void
+add_documents (Case *c, int seed)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_DOC_TOKENS] = 1 + seed / 5 % 11;
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+  if (!of)
+    return;
+  plan_case_free (c->of);
+  c->of = g_steal_pointer (&of);
+}
+
 static void
 case_init (Case *c, int seed)
 {
@@ -222,6 +235,8 @@ case_init (Case *c, int seed)
   c->eval_of = NULL;
   c->tokens = c->eval_tokens = NULL;
   widen_plan (c, seed);
+  if (seed % 5 == 3)
+    add_documents (c, seed);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
@@ -283,6 +298,11 @@ case_add_data (Case *c, guint32 seed)
   ck_assert_msg (c->tokens && c->eval_tokens, "%s", error ? error->message : "");
   if (seed % 2 == 0)
     exec_blend_shuffle (c->tokens, seed);
+  if (c->of->plan.value[PLAN_DOC_TOKENS] > 0)
+    {
+      exec_blend_set_end (c->tokens, 1);
+      exec_blend_set_end (c->eval_tokens, 1);
+    }
   c->job.tokens = c->tokens;
   c->job.eval_tokens = c->eval_tokens;
   g_unlink (a); /* which stays mapped */

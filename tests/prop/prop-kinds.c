@@ -251,7 +251,7 @@ START_TEST (windows_are_those_of_their_layers)
   c.model = random_wide_model (3 * (guint)_i); /* one that may have windows */
   c.of = random_wide_case (3 * (guint)_i, c.model, c.cluster);
   c.schedule = test_lower (c.of, 0);
-  const gint64 seq = c.of->plan.value[PLAN_SEQ], parts = c.of->plan.value[PLAN_CP];
+  const gint64 attended = plan_attended_tokens (&c.of->plan), parts = c.of->plan.value[PLAN_CP];
   g_autofree double *keys = g_new0 (double, c.model->layers);
   plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
@@ -261,7 +261,7 @@ START_TEST (windows_are_those_of_their_layers)
   for (gint64 layer = 0; layer < c.model->layers; layer++)
     {
       /* As often as micro batches and recompute make it. */
-      const double expected = keys_by_counting (c.model, layer, seq);
+      const double expected = keys_by_counting (c.model, layer, attended);
       const double times = round (keys[layer] / expected);
       ck_assert_msg (times >= 1 && fabs (keys[layer] / times - expected) <= 1 + (double)parts,
                      "seed %d: layer %" G_GINT64_FORMAT " sees %.1f keys in all, %.1f each time",

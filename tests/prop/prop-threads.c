@@ -26,7 +26,7 @@ static const char *const plans[] = {
   "compute=fp32",
   "compute=bf16 loss_chunks=2",
   "compute=fp16",
-  "compute=bf16 optimizer=sgd",
+  "compute=bf16 optimizer=sgd doc_tokens=50",
   "compute=bf16 precision_aware=on exp_avg=fp8 exp_avg_sq=fp8",
   "compute=fp8-delayed param_gather=fp8",
   "compute=fp8-tensorwise",

@@ -201,6 +201,15 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SHARP,
                                  PLAN_TASK };
 
+/* One in five, of stacks that know them. */
+static void
+set_documents (guint seed, Plan *plan, const char *stack)
+{
+  static const char *const known[] = { "native", "megatron", "megatron-fsdp", NULL };
+  if (seed % 5 == 4 && g_strv_contains (known, stack))
+    set_int (plan, "doc_tokens", 1 + seed * 37 % 300);
+}
+
 PlanCase *
 random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster)
 {
@@ -223,8 +232,7 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
   do
     {
       const gint32 mbs = g_rand_int_range (rand, 1, 3);
-      if (++tries == 5000) /* some stacks do not have every model */
-        stack = "fsdp2";
+      stack = ++tries == 5000 ? "fsdp2" : stack; /* some stacks do not have every model */
       plan_init (&plan);
       set (&plan, "stack", stack);
       for (guint i = 0; i < G_N_ELEMENTS (any); i++)
@@ -259,6 +267,7 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
       set_int (&plan, "gbs", mbs * devices * g_rand_int_range (rand, 1, 5));
       if (strcmp (stack, "native") == 0)
         set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ] / plan.value[PLAN_CP]);
+      set_documents (seed, &plan, stack);
     }
   while (!(of = plan_case_new (model, cluster, &plan, NULL, NULL)));
   return of;

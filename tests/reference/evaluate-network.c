@@ -60,6 +60,12 @@ targets_of (const ExecEvaluator *self)
   return (ExecArray){ .data = self->targets, .dtype = PLAN_DTYPE_I32 };
 }
 
+static ExecArray
+places_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
+}
+
 static void
 add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 {
@@ -292,7 +298,8 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse
           double cosine, sine;
           float a, b, turned;
 
-          reference_rope_turn (rope, i, turned_dim, self->seq, row % self->seq, &cosine, &sine);
+          reference_rope_turn (rope, i, turned_dim, self->seq,
+                               self->places ? self->places[row] : row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
           exec_number_widen (&a, first.data, first.dtype, 1);
           exec_number_widen (&b, second.data, second.dtype, 1);
@@ -382,8 +389,9 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
   linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
           m->hidden);
   prepare_heads (self, l, i);
-  RUN_AS (&manner, ATTENTION, EXEC_OPERANDS (l->attention, l->lse, l->heads), self->mbs, self->seq,
-          m->heads, m->kv_heads, m->head_dim, self->seq);
+  RUN_AS (&manner, ATTENTION,
+          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)), self->mbs,
+          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
   linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
           i, m->hidden, self->attention_width);
   post_norm (self, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
@@ -453,8 +461,8 @@ exec_evaluator_forward (ExecEvaluator *self)
        self->rows, m->hidden, self->vocab);
   scale_embedding (self, x);
   if (m->positions == PLAN_POSITIONS_LEARNED)
-    RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0)), self->rows,
-         m->hidden, self->seq);
+    RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0), places_of (self)),
+         self->rows, m->hidden, self->seq);
   if (m->embed_norm)
     norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
           PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
@@ -496,8 +504,9 @@ backward_layer (ExecEvaluator *self, gint64 i)
   linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
   RUN_AS (&manner, ATTENTION_BWD,
-          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads), self->mbs,
-          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 },
+                         { 0 }, { 0 }, places_of (self)),
+          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
   prepare_heads_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
               self->qkv_width, m->hidden);
@@ -516,7 +525,8 @@ positions_bwd (ExecEvaluator *self)
   ExecArray dtable = raw_of (self, PLAN_TENSOR_POSITIONS, 0);
 
   RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
-  RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx), self->rows, m->hidden, self->seq);
+  RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx, places_of (self)), self->rows, m->hidden,
+       self->seq);
 }
 
 /* The weight's gradient is the sum over pieces, in their order, in fp32. */
@@ -649,6 +659,8 @@ exec_evaluator_take_activations (ExecEvaluator *self)
 
   self->tokens = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   self->targets = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  if (self->job->of->plan.value[PLAN_DOC_TOKENS] > 0)
+    self->places = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   self->layers = g_new0 (ExecEvaluatorLayer, m->layers);
   g_ptr_array_add (self->owned, self->layers);
   for (gint64 i = 0; i < m->layers; i++)

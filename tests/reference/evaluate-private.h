@@ -63,6 +63,7 @@ typedef struct
   ExecArray *main_grad;                 /* per replica; the first one's becomes the sum over them */
 
   gint32 *tokens, *targets;
+  gint32 *places; /* of tokens in their documents; NULL: attention goes over whole sequences */
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob; /* the head's */
   ExecArray embedded, embedded_stats;       /* what the norm behind the embedding reads */
@@ -100,7 +101,7 @@ gboolean exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRo
                                GError **error);
 gboolean exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch,
                                   gint64 of_batch, gint32 *out_tokens, gint32 *out_targets,
-                                  GError **error);
+                                  gint32 *out_places, GError **error);
 double exec_evaluator_rate (const ExecJob *job, gint64 step);
 
 /* tests/reference/evaluate-moments.c */

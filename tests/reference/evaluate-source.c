@@ -20,7 +20,7 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
  * due, the one whose time ends first, in the order in which they were named. */
 static gboolean
 read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *out_targets,
-            GError **error)
+            gint32 *out_places, GError **error)
 {
   const guint n = blend->sources->len;
   const ExecBlendSource *sources = (const ExecBlendSource *)(gpointer)blend->sources->data;
@@ -46,19 +46,28 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
   guint64 place = of_source % length;
   if (blend->is_shuffled)
     place = exec_data_shuffle (blend->seed, next, of_source / length, length, place);
+  if (out_places)
+    exec_tokens_places (sources[next].tokens, place * (guint64)blend->seq, out_places);
   return exec_tokens_read (sources[next].tokens, place * (guint64)blend->seq, out_tokens,
                            out_targets, error);
 }
 
 gboolean
 exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
-                         gint32 *out_tokens, gint32 *out_targets, GError **error)
+                         gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
+                         GError **error)
 {
   const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
   const gint64 number = batch * gbs + of_batch;
   const ExecBlend *blend = is_eval ? job->eval_tokens : job->tokens;
   if (blend)
-    return read_blend (blend, number, out_tokens, out_targets, error);
+    return read_blend (blend, number, out_tokens, out_targets, out_places, error);
+  for (gint64 t = 0, place = 0; out_places && t < seq; t++)
+    {
+      out_places[t] = (gint32)place++;
+      if (place == job->of->plan.value[PLAN_DOC_TOKENS])
+        place = 0;
+    }
   exec_data_sequence (job->seed, job->of->model->vocab,
                       is_eval ? (G_GINT64_CONSTANT (1) << 48) + number : number, seq, out_tokens,
                       out_targets);

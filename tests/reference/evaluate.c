@@ -130,7 +130,7 @@ load (ExecEvaluator *self, gboolean is_eval, gint64 batch, gint64 micro_batch, G
   for (gint64 i = 0; i < self->mbs; i++)
     if (!exec_evaluator_sequence (self->job, is_eval, batch, first + i,
                                   self->tokens + i * self->seq, self->targets + i * self->seq,
-                                  error))
+                                  self->places ? self->places + i * self->seq : NULL, error))
       return FALSE;
   return TRUE;
 }

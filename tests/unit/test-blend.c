@@ -153,7 +153,7 @@ static guint
 read_at (const Case *c, guint64 sequence)
 {
   gint32 in[8], next[8];
-  ck_assert (exec_blend_read (c->blend, sequence * c->seq, in, next, NULL));
+  ck_assert (exec_blend_read (c->blend, sequence * c->seq, in, next, NULL, NULL));
   for (gint32 t = 0; t < (gint32)c->seq; t++)
     {
       ck_assert_int_eq (in[t], in[0] + t);

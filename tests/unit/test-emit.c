@@ -232,6 +232,10 @@ assert_identity (const Case *c, const char *text)
   g_autoptr (GError) error = NULL;
   Plan plan;
   ck_assert_msg (plan_megatron_parse (text, "emitted", 0, &read, &error), "%s", text);
+  /* How long documents are no flag says. */
+  read.plan.value[PLAN_DOC_TOKENS] = c->of->plan.value[PLAN_DOC_TOKENS];
+  ck_assert_int_eq (strstr (text, "--dataloader-inter-document-masking") != NULL,
+                    c->of->plan.value[PLAN_DOC_TOKENS] > 0);
   ck_assert_msg (plan_resolve (&read.plan, c->model, c->cluster, &plan, &error), "%s: %s",
                  error->message, text);
   g_autofree char *a = plan_print (&c->of->plan), *b = plan_print (&plan);

@@ -37,13 +37,16 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
 
 gboolean
 exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint64 of_batch,
-                         gint32 *out_tokens, gint32 *out_targets, GError **error)
+                         gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
+                         GError **error)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)of_batch + 1);
   for (gint64 i = 0; i < job->of->plan.value[PLAN_SEQ]; i++)
     {
       out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
       out_targets[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
+      if (out_places)
+        out_places[i] = (gint32)(i % job->of->plan.value[PLAN_DOC_TOKENS]);
     }
   return TRUE;
 }
@@ -128,9 +131,9 @@ START_TEST (gradients_are_differences_of_the_loss)
       "%s,layers=2,hidden=6,ffn=5,heads=4,kv_heads=2,head_dim=4,vocab=7,max_seq=5", kinds[_i]);
   g_autoptr (PlanModel) model = plan_model_new (spec, &error);
   g_autoptr (PlanCluster) cluster = exec_probe_processors (2, &error);
-  g_autofree char *words
-      = g_strconcat ("stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 loss_chunks=",
-                     pieces[_i % (int)G_N_ELEMENTS (pieces)], NULL);
+  g_autofree char *words = g_strconcat (
+      "stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 loss_chunks=",
+      pieces[_i % (int)G_N_ELEMENTS (pieces)], _i % 2 == 1 ? " doc_tokens=2" : "", NULL);
   ck_assert (model && cluster);
   g_autoptr (PlanCase) of = test_case (model, cluster, words);
   const ExecJob job = { .of = of,

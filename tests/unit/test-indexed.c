@@ -67,6 +67,27 @@ write_file (const char *name, const GByteArray *data)
 /* By code - 1; 0 bytes: of no token. */
 static const guint token_bytes[] = { 1, 1, 2, 4, 8, 0, 0, 2 };
 
+/* Places of a sequence's tokens: how many in a row before each are of its document, or none is
+ * `end`; adds up, over the tokens, how many of the sequence are of the document of each. */
+static void
+check_places (const ExecTokens *opened, guint64 first, guint64 seq, const gint32 *tokens,
+              const gint32 *owners, gint32 end, double *io_sum)
+{
+  gint32 places[9];
+  exec_tokens_places (opened, first, places);
+  for (guint64 t = 0; t < seq; t++)
+    {
+      gint32 before = 0;
+      while (before < (gint32)t
+             && (end >= 0 ? tokens[first + t - 1 - (guint64)before] != end
+                          : owners[first + t - 1 - (guint64)before] == owners[first + t]))
+        before++;
+      ck_assert_int_eq (places[t], before);
+      for (guint64 other = 0; other < seq; other++)
+        *io_sum += owners[first + other] == owners[first + t];
+    }
+}
+
 /* Windows are those of all documents put into one array, whatever they are cut into. */
 START_TEST (windows_go_over_the_concatenation)
 {
@@ -75,7 +96,9 @@ START_TEST (windows_go_over_the_concatenation)
   const guint n = (guint)g_rand_int_range (rand, 1, 40);
   g_autofree gint32 *lengths = g_new (gint32, n);
   g_autoptr (GByteArray) tokens = g_byte_array_new (), all = g_byte_array_new ();
+  g_autoptr (GByteArray) owners = g_byte_array_new ();
   g_autoptr (GError) error = NULL;
+  double sum = 0, unused = 0;
   if (bytes == 0)
     return;
   for (guint i = 0; i < n; i++)
@@ -86,6 +109,7 @@ START_TEST (windows_go_over_the_concatenation)
           const gint32 token = g_rand_int_range (rand, 0, bytes == 1 ? 128 : 30000);
           put (tokens, token, bytes);
           put (all, token, 4);
+          put (owners, i, 4);
         }
       lengths[i] += i == 0 ? 3 : 0;
     }
@@ -104,7 +128,17 @@ START_TEST (windows_go_over_the_concatenation)
       ck_assert (exec_tokens_read (opened, s * seq, in, next, &error));
       ck_assert (memcmp (in, expected + s * seq, seq * sizeof (gint32)) == 0);
       ck_assert (memcmp (next, expected + s * seq + 1, seq * sizeof (gint32)) == 0);
+      check_places (opened, s * seq, seq, expected, (const gint32 *)(gpointer)owners->data, -1,
+                    &sum);
     }
+  ck_assert (exec_tokens_has_documents (opened));
+  ck_assert_double_eq_tol (exec_tokens_document (opened), sum / (double)((count - 1) / seq * seq),
+                           1e-9);
+  exec_tokens_set_end (opened, expected[count / 2]);
+  ck_assert_double_eq (exec_tokens_document (opened), 0);
+  for (guint64 s = 0; s < (count - 1) / seq; s++)
+    check_places (opened, s * seq, seq, expected, (const gint32 *)(gpointer)owners->data,
+                  expected[count / 2], &unused);
   g_unlink (idx);
   g_unlink (bin);
 }

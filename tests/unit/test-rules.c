@@ -164,6 +164,7 @@ static const struct
     "gbs=8 stack=nanotron strategy=optim hidden_dropout=0.1" },
   { "nanotron-recomputes-all", "dgx-h100",
     "gbs=8 stack=nanotron strategy=optim recompute=full recompute_method=block" },
+  { "documents-of-stack", "dgx-h100", "gbs=8 stack=fsdp2 doc_tokens=100" },
   { "compile-is-fsdp2", "dgx-h100", "gbs=8 compile=on" },
   { "mxfp8-recomputes-all", "dgx-b200",
     "gbs=8 stack=fsdp2 compute=mxfp8 recompute=full recompute_method=block recompute_layers=2" },
@@ -197,6 +198,7 @@ static const struct
   { "last-layer-stays", "dgx-h100", "gbs=8 offload_layers=32" },
   { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=native pp=2" },
   { "not-built-yet-unit", "dgx-h100", "gbs=8 unit=block" },
+  { "not-built-yet-documents", "dgx-h100", "gbs=8 cp=2 doc_tokens=100" },
   { "not-built-yet-recompute-modules", "dgx-h100",
     "gbs=8 stack=native recompute=selective recompute_modules=layernorm" },
 };
