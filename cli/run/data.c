@@ -17,10 +17,13 @@ check_options (const CliDataOptions *options, GError **error)
   if (options->epochs && options->steps)
     g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                          "--epochs and --steps each say how long the run is: use one");
-  else if ((options->epochs || options->is_shuffled) && !options->data)
+  else if ((options->epochs || options->is_shuffled || options->shuffles_documents)
+           && !options->data)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "%s: synthetic text has no end: say of what with --data FILE",
-                 options->epochs ? "--epochs" : "--shuffle");
+                 options->epochs        ? "--epochs"
+                 : options->is_shuffled ? "--shuffle"
+                                        : "--shuffle-documents");
   else
     return TRUE;
   return FALSE;
@@ -114,6 +117,8 @@ cli_data_open (CliTraining *self, const CliDataOptions *options, GError **error)
     return FALSE;
   if (options->is_shuffled)
     exec_blend_shuffle (self->tokens, job->seed);
+  if (options->shuffles_documents && !exec_blend_shuffle_documents (self->tokens, job->seed, error))
+    return FALSE;
   self->data = g_strdup (options->data);
   job->tokens = self->tokens;
   job->eval_tokens = self->eval_tokens;

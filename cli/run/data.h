@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   const char *data, *eval_data, *epochs, *steps, *end;
-  gboolean is_shuffled;
+  gboolean is_shuffled, shuffles_documents;
 } CliDataOptions;
 
 /* Opens the data of a job whose plan and seed are known; of a resumed one the checkpoint is open.

@@ -99,7 +99,7 @@ typedef struct
 #define X(field, name, value, meaning) char *field;
   RUN_OPTION_LIST (X)
 #undef X
-  gboolean is_forced, is_shuffled;
+  gboolean is_forced, is_shuffled, shuffles_documents;
 } RunOptions;
 
 static void
@@ -123,6 +123,9 @@ run_options_add (RunOptions *self, CliContext *context)
           "resume though the data or the optimizer is another than before", NULL },
     { "shuffle", 0, 0, G_OPTION_ARG_NONE, &self->is_shuffled,
       "sequences of --data in an order of the seed's, another in every epoch", NULL },
+    { "shuffle-documents", 0, 0, G_OPTION_ARG_NONE, &self->shuffles_documents,
+      "the same of documents, before sequences are cut out of them, and of those; as an index says",
+      NULL },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -346,7 +349,8 @@ open_data (CliTraining *training, const RunOptions *options, GError **error)
                                  .epochs = options->epochs,
                                  .steps = options->steps,
                                  .end = options->document_end,
-                                 .is_shuffled = options->is_shuffled };
+                                 .is_shuffled = options->is_shuffled,
+                                 .shuffles_documents = options->shuffles_documents };
   ExecJob *job = &training->job;
   gint64 seed;
   job->of = training->prediction.of;

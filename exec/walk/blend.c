@@ -19,9 +19,15 @@ exec_blend_free (ExecBlend *self)
   if (!self)
     return;
   for (guint i = 0; i < self->sources->len; i++)
-    exec_tokens_free (g_array_index (self->sources, ExecBlendSource, i).tokens);
+    {
+      ExecBlendSource *source = &g_array_index (self->sources, ExecBlendSource, i);
+      g_clear_pointer (&source->orders[0], exec_order_unref);
+      g_clear_pointer (&source->orders[1], exec_order_unref);
+      exec_tokens_free (source->tokens);
+    }
   g_array_unref (self->sources);
   g_free (self->turns);
+  g_mutex_clear (&self->mutex);
   g_free (self);
 }
 
@@ -53,7 +59,8 @@ find_end (const char *path)
 static gboolean
 add_source (ExecBlend *self, const char *path, guint64 share, gint64 vocab, GError **error)
 {
-  const ExecBlendSource source = { exec_tokens_open (path, vocab, self->seq, error), share };
+  const ExecBlendSource source
+      = { .tokens = exec_tokens_open (path, vocab, self->seq, error), .share = share };
   if (source.tokens)
     g_array_append_val (self->sources, source);
   return source.tokens != NULL;
@@ -150,6 +157,7 @@ exec_blend_open (const char *spec, const char *what, gint64 vocab, gint64 seq, G
   g_autoptr (ExecBlend) self = g_new0 (ExecBlend, 1);
   self->seq = seq;
   self->end = -1;
+  g_mutex_init (&self->mutex);
   self->sources = g_array_new (FALSE, FALSE, sizeof (ExecBlendSource));
   if (!skip_weight (spec) && !add_source (self, spec, 1, vocab, error))
     {
@@ -170,6 +178,53 @@ exec_blend_shuffle (ExecBlend *self, guint64 seed)
 {
   self->is_shuffled = TRUE;
   self->seed = seed;
+}
+
+gboolean
+exec_blend_shuffle_documents (ExecBlend *self, guint64 seed, GError **error)
+{
+  for (guint i = 0; i < self->sources->len; i++)
+    {
+      const ExecTokens *tokens = source_at (self, i)->tokens;
+      ExecOrder *order = exec_order_new (tokens, seed, i, 0);
+      if (!order)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                       "--shuffle-documents: %s has no index, which would say where documents "
+                       "begin: shuffle sequences with --shuffle",
+                       exec_tokens_path (tokens));
+          return FALSE;
+        }
+      source_at (self, i)->orders[0] = order;
+    }
+  exec_blend_shuffle (self, seed);
+  self->shuffles_documents = TRUE;
+  return TRUE;
+}
+
+/* The order of a source's documents in an epoch, which the caller gives back. Ranks that are
+ * threads ask for one epoch, or for two that follow one another. */
+static ExecOrder *
+order_of (ExecBlend *self, guint32 i, guint64 epoch)
+{
+  ExecBlendSource *source = source_at (self, i);
+  if (!self->shuffles_documents)
+    return NULL;
+  g_mutex_lock (&self->mutex);
+  if (exec_order_epoch (source->orders[0]) != epoch)
+    {
+      ExecOrder *before = source->orders[0];
+      source->orders[0] = source->orders[1];
+      source->orders[1] = before;
+    }
+  if (!source->orders[0] || exec_order_epoch (source->orders[0]) != epoch)
+    {
+      g_clear_pointer (&source->orders[0], exec_order_unref);
+      source->orders[0] = exec_order_new (source->tokens, self->seed, i, epoch);
+    }
+  ExecOrder *order = exec_order_ref (source->orders[0]);
+  g_mutex_unlock (&self->mutex);
+  return order;
 }
 
 guint64
@@ -218,7 +273,8 @@ exec_blend_describe (const ExecBlend *self)
   if (!is_plain (self))
     g_string_append_printf (text, "; in sequences of %" G_GINT64_FORMAT, self->seq);
   if (self->is_shuffled)
-    g_string_append_printf (text, " shuffled by seed %" G_GUINT64_FORMAT, self->seed);
+    g_string_append_printf (text, " shuffled by seed %" G_GUINT64_FORMAT "%s", self->seed,
+                            self->shuffles_documents ? " as their documents are" : "");
   if (self->end >= 0)
     g_string_append_printf (text, "; documents end with token %" G_GINT64_FORMAT, self->end);
   return g_string_free (text, FALSE);
@@ -232,32 +288,43 @@ exec_blend_set_end (ExecBlend *self, gint64 token)
     exec_tokens_set_end (source_at (self, i)->tokens, token);
 }
 
-/* The source, and the token there, of a token counted over all. */
-static const ExecTokens *
-find (const ExecBlend *self, guint64 first, guint64 *out_at)
+/* Where a token counted over all sources lies. */
+typedef struct
+{
+  const ExecTokens *tokens;
+  ExecOrder *order; /* of its documents; NULL: as the file has them */
+  guint64 at;
+} Place;
+
+static Place
+find (const ExecBlend *self, guint64 first)
 {
   const guint64 seq = (guint64)self->seq;
-  *out_at = first;
   if (is_plain (self))
-    return source_at (self, 0)->tokens;
+    return (Place){ .tokens = source_at (self, 0)->tokens, .at = first };
   const guint64 sequence = (first + seq - 1) / seq, turn = sequence % self->period;
   const guint32 i = self->turns[turn].source;
   const ExecBlendSource *source = source_at (self, i);
   const guint64 n = exec_tokens_sequences (source->tokens);
   const guint64 number = sequence / self->period * source->share + self->turns[turn].number;
-  *out_at = (self->is_shuffled ? exec_data_shuffle (self->seed, i, number / n, n, number % n)
-                               : number % n)
-            * seq;
-  return source->tokens;
+  const guint64 epoch = number / n;
+  const guint64 at
+      = self->is_shuffled ? exec_data_shuffle (self->seed, i, epoch, n, number % n) : number % n;
+  return (Place){ .tokens = source->tokens,
+                  .order = order_of ((ExecBlend *)self, i, epoch),
+                  .at = at * seq };
 }
 
 gboolean
 exec_blend_read (const ExecBlend *self, guint64 first, gint32 *out_tokens, gint32 *out_targets,
                  gint32 *out_places, GError **error)
 {
-  guint64 at;
-  const ExecTokens *tokens = find (self, first, &at);
+  const Place place = find (self, first);
   if (out_places)
-    exec_tokens_places (tokens, at, out_places);
-  return exec_tokens_read (tokens, at, out_tokens, out_targets, error);
+    exec_tokens_places (place.tokens, place.order, place.at, out_places);
+  const gboolean ok
+      = exec_tokens_read (place.tokens, place.order, place.at, out_tokens, out_targets, error);
+  if (place.order)
+    exec_order_unref (place.order);
+  return ok;
 }

@@ -17,7 +17,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   ExecTokens *tokens;
-  guint64 share; /* of `period`: no divisor is common to all */
+  guint64 share;        /* of `period`: no divisor is common to all */
+  ExecOrder *orders[2]; /* of its documents, in the last epochs that were asked for; or NULL */
 } ExecBlendSource;
 
 typedef struct
@@ -30,7 +31,8 @@ typedef struct
     guint32 source, number; /* of its sequences in this period */
   } * turns;                /* [period] */
   gint64 end;               /* token that ends a document; -1: none that was said */
-  gboolean is_shuffled;
+  gboolean is_shuffled, shuffles_documents;
+  GMutex mutex; /* guards the sources' orders */
   guint64 seed; /* of the order, where it is shuffled */
 } ExecBlend;
 
@@ -43,6 +45,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecBlend, exec_blend_free)
 
 /* From now on sequences come in the seed's order, each source's anew in every epoch. */
 void exec_blend_shuffle (ExecBlend *self, guint64 seed);
+
+/* Documents, too, before sequences are cut out of them: as Megatron-LM's GPTDataset does, but epoch
+ * by epoch. INVALID where a source has no index. */
+gboolean exec_blend_shuffle_documents (ExecBlend *self, guint64 seed, GError **error);
 
 /* How many of the first `sequences` are of a source. */
 guint64 exec_blend_taken (const ExecBlend *self, guint source, guint64 sequences);

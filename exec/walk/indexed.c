@@ -209,25 +209,28 @@ exec_indexed_parse (const void *data, gsize size, const char *origin, ExecIndexe
 }
 
 guint64
-exec_indexed_sequence_at (const ExecIndexed *self, guint64 token, guint64 *out_begin)
+exec_indexed_begin (const ExecIndexed *self, guint64 sequence)
 {
-  guint64 from = 0, to = self->sequences;
-  while (to - from > 1)
-    {
-      const guint64 middle = from + (to - from) / 2;
-      if (read_u64 (self->pointers + 8 * middle) / self->bytes <= token)
-        from = middle;
-      else
-        to = middle;
-    }
-  *out_begin = read_u64 (self->pointers + 8 * from) / self->bytes;
-  return from;
+  return read_u64 (self->pointers + 8 * sequence) / self->bytes;
 }
 
 guint64
 exec_indexed_end (const ExecIndexed *self, guint64 sequence)
 {
-  return sequence + 1 < self->sequences
-             ? read_u64 (self->pointers + 8 * (sequence + 1)) / self->bytes
-             : self->tokens;
+  return sequence + 1 < self->sequences ? exec_indexed_begin (self, sequence + 1) : self->tokens;
+}
+
+guint64
+exec_indexed_sequence_at (const ExecIndexed *self, guint64 token)
+{
+  guint64 from = 0, to = self->sequences;
+  while (to - from > 1)
+    {
+      const guint64 middle = from + (to - from) / 2;
+      if (exec_indexed_begin (self, middle) <= token)
+        from = middle;
+      else
+        to = middle;
+    }
+  return from;
 }

@@ -17,10 +17,11 @@ typedef struct
 gboolean exec_indexed_parse (const void *data, gsize size, const char *origin,
                              ExecIndexed *out_indexed, GError **error);
 
-/* The last sequence that begins at a token or before it: its number, and where it begins. */
-guint64 exec_indexed_sequence_at (const ExecIndexed *self, guint64 token, guint64 *out_begin);
+/* The last sequence that begins at a token or before it. */
+guint64 exec_indexed_sequence_at (const ExecIndexed *self, guint64 token);
 
-/* The token behind a sequence's last. */
+/* A sequence's first token, and the one behind its last. */
+guint64 exec_indexed_begin (const ExecIndexed *self, guint64 sequence);
 guint64 exec_indexed_end (const ExecIndexed *self, guint64 sequence);
 
 G_END_DECLS

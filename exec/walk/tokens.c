@@ -3,6 +3,7 @@
 
 #include "exec/walk/tokens.h"
 
+#include "exec/walk/data.h"
 #include "exec/walk/indexed.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
@@ -150,6 +151,90 @@ token_at (const ExecTokens *self, guint64 at)
   return self->indexed.is_signed ? (gint64)(token << unused) >> unused : (gint64)token;
 }
 
+/* --- documents in another order ----------------------------------------------------------- */
+
+struct _ExecOrder
+{
+  guint64 epoch, n;
+  guint64 *begin, *from; /* of the documents, one behind the other: here, and in the file */
+};
+
+ExecOrder *
+exec_order_new (const ExecTokens *self, guint64 seed, guint64 source, guint64 epoch)
+{
+  const guint64 n = self->index ? self->indexed.sequences : 0;
+  if (n == 0)
+    return NULL;
+  ExecOrder *order = g_atomic_rc_box_new0 (ExecOrder);
+  order->epoch = epoch;
+  order->n = n;
+  order->begin = g_new (guint64, n);
+  order->from = g_new (guint64, n);
+  for (guint64 at = 0, begin = 0; at < n; at++)
+    {
+      /* Sources of sequences that are shuffled count from 0: these are others. */
+      const guint64 which = exec_data_shuffle (seed, G_MAXUINT64 - source, epoch, n, at);
+      order->begin[at] = begin;
+      order->from[at] = exec_indexed_begin (&self->indexed, which);
+      begin += exec_indexed_end (&self->indexed, which) - order->from[at];
+    }
+  return order;
+}
+
+ExecOrder *
+exec_order_ref (ExecOrder *self)
+{
+  return g_atomic_rc_box_acquire (self);
+}
+
+static void
+clear_order (gpointer data)
+{
+  ExecOrder *self = data;
+  g_free (self->begin);
+  g_free (self->from);
+}
+
+void
+exec_order_unref (ExecOrder *self)
+{
+  g_atomic_rc_box_release_full (self, clear_order);
+}
+
+guint64
+exec_order_epoch (const ExecOrder *self)
+{
+  return self->epoch;
+}
+
+/* The last document that begins there or before. */
+static guint64
+document_at (const ExecOrder *self, guint64 at)
+{
+  guint64 from = 0, to = self->n;
+  while (to - from > 1)
+    {
+      const guint64 middle = from + (to - from) / 2;
+      if (self->begin[middle] <= at)
+        from = middle;
+      else
+        to = middle;
+    }
+  return from;
+}
+
+/* Of the text in that order, which is the file's for NULL. */
+static guint64
+in_file (const ExecOrder *order, guint64 at)
+{
+  if (!order)
+    return at;
+  const guint64 document = document_at (order, at);
+  return order->from[document] + at - order->begin[document];
+}
+
+/* --- documents ---------------------------------------------------------------------------- */
+
 void
 exec_tokens_set_end (ExecTokens *self, gint64 token)
 {
@@ -172,24 +257,26 @@ place_of (const ExecTokens *self, guint64 at)
 }
 
 static gboolean
-is_first (const ExecTokens *self, guint64 at)
+is_first (const ExecTokens *self, const ExecOrder *order, guint64 at)
 {
-  guint64 begin;
   if (at == 0 || self->end >= 0)
-    return at == 0 || token_at (self, at - 1) == self->end;
-  exec_indexed_sequence_at (&self->indexed, at, &begin);
-  return begin == at;
+    return at == 0 || token_at (self, in_file (order, at - 1)) == self->end;
+  if (order)
+    return order->begin[document_at (order, at)] == at;
+  return exec_indexed_begin (&self->indexed, exec_indexed_sequence_at (&self->indexed, at)) == at;
 }
 
 void
-exec_tokens_places (const ExecTokens *self, guint64 first, gint32 *out_places)
+exec_tokens_places (const ExecTokens *self, const ExecOrder *order, guint64 first,
+                    gint32 *out_places)
 {
   first %= exec_tokens_sequences (self) * (guint64)self->seq;
   out_places[0] = 0;
   for (guint64 t = 1; t < (guint64)self->seq; t++)
     {
       const guint64 at = place_of (self, first + t);
-      const gboolean begins = at != place_of (self, first + t - 1) + 1 || is_first (self, at);
+      const gboolean begins
+          = at != place_of (self, first + t - 1) + 1 || is_first (self, order, at);
       out_places[t] = begins ? 0 : out_places[t - 1] + 1;
     }
 }
@@ -203,8 +290,7 @@ exec_tokens_document (const ExecTokens *self)
     return 0;
   for (guint64 at = 0, end; at < all; at = end) /* from one cut to the next */
     {
-      guint64 unused;
-      const guint64 sequence = exec_indexed_sequence_at (&self->indexed, at, &unused);
+      const guint64 sequence = exec_indexed_sequence_at (&self->indexed, at);
       end = MIN ((at / seq + 1) * seq, exec_indexed_end (&self->indexed, sequence));
       squares += (double)(end - at) * (double)(end - at);
     }
@@ -212,14 +298,14 @@ exec_tokens_document (const ExecTokens *self)
 }
 
 gboolean
-exec_tokens_read (const ExecTokens *self, guint64 first, gint32 *out_tokens, gint32 *out_targets,
-                  GError **error)
+exec_tokens_read (const ExecTokens *self, const ExecOrder *order, guint64 first, gint32 *out_tokens,
+                  gint32 *out_targets, GError **error)
 {
   const guint64 period = exec_tokens_sequences (self) * (guint64)self->seq;
   first %= period;
   for (guint64 t = 0; t <= (guint64)self->seq; t++)
     {
-      const guint64 at = place_of (self, first + t);
+      const guint64 at = in_file (order, place_of (self, first + t));
       const gint64 token = token_at (self, at);
       if (token < 0 || token >= self->vocab)
         {

@@ -128,6 +128,8 @@ expect 2 "x.idx: header: it has 34 bytes, and the file 0: it is truncated" $run 
 expect 2 "^fsdplan: --shuffle: synthetic text has no end" $run --shuffle
 expect 2 "^fsdplan: --epochs and --steps each say how long" $run --data "$work/zeros.u16" --epochs 1 --steps 2
 expect 2 "zeros.u16 has no index, which would say where documents end" $run --data "$work/zeros.u16" --set doc_tokens=3
+expect 2 "zeros.u16 has no index, which would say where documents begin" $run --data "$work/zeros.u16" --shuffle-documents
+expect 2 "--shuffle-documents: synthetic text has no end" $run --shuffle-documents
 expect 2 "--document-end: attention goes over whole sequences" $run --data "$work/zeros.u16" --document-end 0
 expect 2 "--document-end: '256' is out of range" $run --data "$work/zeros.u16" --document-end 256 --set doc_tokens=3
 expect 2 "--epochs 1: the data has 3 sequences for it, and a step takes gbs=4" $run --data "$work/zeros.u16" --epochs 1

@@ -23,6 +23,7 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
             gint32 *out_places, GError **error)
 {
   const guint n = blend->sources->len;
+  g_assert (!blend->shuffles_documents);
   const ExecBlendSource *sources = (const ExecBlendSource *)(gpointer)blend->sources->data;
   const gint64 all = (gint64)blend->period;
   g_autofree gint64 *taken = g_new0 (gint64, n);
@@ -47,8 +48,8 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
   if (blend->is_shuffled)
     place = exec_data_shuffle (blend->seed, next, of_source / length, length, place);
   if (out_places)
-    exec_tokens_places (sources[next].tokens, place * (guint64)blend->seq, out_places);
-  return exec_tokens_read (sources[next].tokens, place * (guint64)blend->seq, out_tokens,
+    exec_tokens_places (sources[next].tokens, NULL, place * (guint64)blend->seq, out_places);
+  return exec_tokens_read (sources[next].tokens, NULL, place * (guint64)blend->seq, out_tokens,
                            out_targets, error);
 }
 

@@ -2,6 +2,8 @@
 /* Data sets of Megatron-LM are written here field by field, as its documentation has them. */
 #include "config.h"
 
+#include "exec/walk/blend.h"
+#include "exec/walk/data.h"
 #include "exec/walk/indexed.h"
 #include "exec/walk/tokens.h"
 #include "planner/base/error.h"
@@ -74,7 +76,7 @@ check_places (const ExecTokens *opened, guint64 first, guint64 seq, const gint32
               const gint32 *owners, gint32 end, double *io_sum)
 {
   gint32 places[9];
-  exec_tokens_places (opened, first, places);
+  exec_tokens_places (opened, NULL, first, places);
   for (guint64 t = 0; t < seq; t++)
     {
       gint32 before = 0;
@@ -125,7 +127,7 @@ START_TEST (windows_go_over_the_concatenation)
   for (guint64 s = 0; s < (count - 1) / seq; s++)
     {
       gint32 in[9], next[9];
-      ck_assert (exec_tokens_read (opened, s * seq, in, next, &error));
+      ck_assert (exec_tokens_read (opened, NULL, s * seq, in, next, &error));
       ck_assert (memcmp (in, expected + s * seq, seq * sizeof (gint32)) == 0);
       ck_assert (memcmp (next, expected + s * seq + 1, seq * sizeof (gint32)) == 0);
       check_places (opened, s * seq, seq, expected, (const gint32 *)(gpointer)owners->data, -1,
@@ -209,6 +211,72 @@ START_TEST (other_sizes_are_refused)
 }
 END_TEST
 
+/* An epoch's text: documents one behind the other, in the order of that epoch. */
+static GByteArray *
+shuffle (const GByteArray *all, const gint32 *lengths, guint n, guint64 epoch, GArray *out_owners)
+{
+  GByteArray *text = g_byte_array_new ();
+  g_array_set_size (out_owners, 0);
+  for (guint at = 0; at < n; at++)
+    {
+      const guint which = (guint)exec_data_shuffle (7, G_MAXUINT64, epoch, n, at);
+      guint begin = 0;
+      for (guint d = 0; d < which; d++)
+        begin += (guint)lengths[d];
+      g_byte_array_append (text, all->data + 4 * begin, 4 * (guint)lengths[which]);
+      for (gint32 t = 0; t < lengths[which]; t++)
+        g_array_append_val (out_owners, which);
+    }
+  return text;
+}
+
+/* Each epoch has its own text, cut into sequences, which come in an order of their own. */
+START_TEST (documents_are_shuffled_before_they_are_cut)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint n = (guint)g_rand_int_range (rand, 1, 40);
+  g_autofree gint32 *lengths = g_new (gint32, n);
+  g_autoptr (GByteArray) all = g_byte_array_new ();
+  g_autoptr (GArray) owners = g_array_new (FALSE, FALSE, sizeof (guint));
+  g_autoptr (GError) error = NULL;
+  for (guint i = 0; i < n; i++)
+    {
+      lengths[i] = g_rand_int_range (rand, 0, 9) + (i == 0 ? 3 : 0);
+      for (gint32 t = 0; t < lengths[i]; t++)
+        put (all, g_rand_int_range (rand, 0, 1000), 4);
+    }
+  g_autoptr (GByteArray) index = make_index (4, 4, lengths, n);
+  g_autofree char *idx = write_file ("set.idx", index), *bin = write_file ("set.bin", all);
+  const guint64 count = all->len / 4, seq = 1 + (guint64)_i % MIN (count - 1, 9);
+  const guint64 sequences = (count - 1) / seq;
+  g_autoptr (ExecBlend) blend = exec_blend_open (idx, "--data", 1000, (gint64)seq, &error);
+  ck_assert (blend && exec_blend_shuffle_documents (blend, 7, &error));
+  for (guint64 number = 0; number < 3 * sequences; number++)
+    {
+      const guint64 epoch = (number + 2 * sequences) % (3 * sequences) / sequences;
+      const guint64 of_epoch = number % sequences;
+      const guint64 at = exec_data_shuffle (7, 0, epoch, sequences, of_epoch) * seq;
+      g_autoptr (GByteArray) text = shuffle (all, lengths, n, epoch, owners);
+      gint32 in[9], next[9], places[9];
+      ck_assert (
+          exec_blend_read (blend, (epoch * sequences + of_epoch) * seq, in, next, places, &error));
+      ck_assert (memcmp (in, text->data + 4 * at, seq * 4) == 0);
+      ck_assert (memcmp (next, text->data + 4 * (at + 1), seq * 4) == 0);
+      for (guint64 t = 0; t < seq; t++)
+        {
+          gint32 before = 0;
+          while (before < (gint32)t
+                 && g_array_index (owners, guint, at + t - 1 - (guint64)before)
+                        == g_array_index (owners, guint, at + t))
+            before++;
+          ck_assert_int_eq (places[t], before);
+        }
+    }
+  g_unlink (idx);
+  g_unlink (bin);
+}
+END_TEST
+
 static void
 assert_refused (const char *name, const char *message)
 {
@@ -243,7 +311,7 @@ START_TEST (both_files_belong_together)
   gint32 in[4], next[4];
   g_autoptr (GError) error = NULL;
   g_autoptr (ExecTokens) opened = exec_tokens_open (bin, 300, 4, NULL);
-  ck_assert (!exec_tokens_read (opened, 0, in, next, &error));
+  ck_assert (!exec_tokens_read (opened, NULL, 0, in, next, &error));
   ck_assert_msg (strstr (error->message, "token -1 at place 2 is outside the model's vocabulary"),
                  "%s", error->message);
   g_unlink (idx);
@@ -260,6 +328,7 @@ main (void)
   TCase *tcase = tcase_create ("files");
   tcase_add_unchecked_fixture (tcase, make_folder, remove_folder);
   tcase_add_loop_test (tcase, windows_go_over_the_concatenation, 0, 200);
+  tcase_add_loop_test (tcase, documents_are_shuffled_before_they_are_cut, 0, 40);
   tcase_add_loop_test (tcase, wrong_fields_are_named, 0, G_N_ELEMENTS (wrong));
   tcase_add_test (tcase, other_sizes_are_refused);
   tcase_add_test (tcase, both_files_belong_together);

@@ -58,7 +58,7 @@ START_TEST (sequences_follow_one_another)
   ck_assert_uint_eq (exec_tokens_sequences (file), 4); /* 22 next tokens */
   for (guint64 s = 0; s < 9; s++)
     {
-      ck_assert (exec_tokens_read (file, 5 * s, tokens, targets, &error));
+      ck_assert (exec_tokens_read (file, NULL, 5 * s, tokens, targets, &error));
       for (gint32 t = 0; t < seq; t++)
         {
           const gint32 place = (gint32)(s % 4) * (gint32)seq + t;
@@ -78,7 +78,7 @@ START_TEST (any_token_may_be_the_first)
   g_autoptr (ExecTokens) file = exec_tokens_open (path, 100, 5, NULL);
   for (guint64 first = 0; first < 50; first++)
     {
-      ck_assert (exec_tokens_read (file, first, tokens, targets, NULL));
+      ck_assert (exec_tokens_read (file, NULL, first, tokens, targets, NULL));
       for (guint64 t = 0; t < 5; t++)
         {
           const guint64 place = first % 20 + t, next = place + 1;
@@ -125,8 +125,8 @@ START_TEST (another_vocabulary_is_refused)
   g_autofree char *path = make_file ("large.bin", 2, 40, 1000, 0);
   g_autoptr (GError) error = NULL;
   g_autoptr (ExecTokens) file = exec_tokens_open (path, 50, 4, &error);
-  ck_assert (file && exec_tokens_read (file, 0, tokens, targets, &error));
-  ck_assert (!exec_tokens_read (file, 16, tokens, targets, &error));
+  ck_assert (file && exec_tokens_read (file, NULL, 0, tokens, targets, &error));
+  ck_assert (!exec_tokens_read (file, NULL, 16, tokens, targets, &error));
   ck_assert (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INVALID));
   ck_assert_msg (
       strstr (error->message, "token 51 at place 17 is outside the model's vocabulary of 50"), "%s",
