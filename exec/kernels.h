@@ -5,7 +5,7 @@
  * only: no schedule, no clock. */
 #pragma once
 #include "exec/device.h"
-#include "planner/model/rope.h"
+#include "planner/model/model.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -15,6 +15,9 @@ struct _ExecConstants
 {
   double norm_eps;
   PlanRope rope;
+  PlanRouterScore router_score;
+  gboolean pre_softmax;
+  double router_scale;
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all;                                       /* gains and biases, too */
   gint64 step;                                               /* of Adam, from 1 */

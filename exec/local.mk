@@ -32,6 +32,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c \
+  %D%/cpu/kernels-cpu-experts.c %D%/cpu/row-map.h \
   %D%/cpu/kernels-cpu-loss.c \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-optimizer.c \

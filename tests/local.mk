@@ -60,6 +60,7 @@ check_tests = \
   %D%/unit/test-kernels-attention.tap \
   %D%/unit/test-kernels-documents.tap \
   %D%/unit/test-kernels-rope.tap \
+  %D%/unit/test-kernels-experts.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
   %D%/unit/test-record-stream.tap \
@@ -131,9 +132,10 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
-  tests/reference/evaluate-network.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c exec/cpu/kernels-cpu-activation.c \
-  exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c \
-  exec/cpu/kernels-cpu-optimizer.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
+  tests/reference/evaluate-network.c tests/reference/evaluate-experts.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
+  exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-experts.c \
+  exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
+  exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -149,6 +151,8 @@ tests_unit_test_kernels_documents_tap_SOURCES = %D%/unit/test-kernels-documents.
 tests_unit_test_kernels_documents_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_experts_tap_SOURCES = %D%/unit/test-kernels-experts.c $(kernel_operands)
+tests_unit_test_kernels_experts_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_indexed_tap_LDADD = $(exec_test_ldadd)
@@ -179,8 +183,9 @@ tests_unit_test_trace_tap_CPPFLAGS = $(AM_CPPFLAGS) $(JSON_CFLAGS)
 # What clever routines are held to; written plainly, and used by tests alone.
 check_LIBRARIES = $(reference_archive)
 tests_reference_libreference_a_SOURCES = \
-  %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-private.h \
+  %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-experts.h %D%/reference/evaluate-private.h \
   %D%/reference/evaluate-moments.c \
+  %D%/reference/evaluate-experts.c \
   %D%/reference/evaluate-network.c \
   %D%/reference/evaluate-source.c \
   %D%/reference/rope.c %D%/reference/rope.h

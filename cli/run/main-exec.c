@@ -527,6 +527,9 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
   training->job.kernels = cli_backend.kernels;
   training->job.join = training->joins ? cli_backend.join : NULL;
   training->job.constants.norm_eps = input->model->norm_eps;
+  training->job.constants.router_score = input->model->router_score;
+  training->job.constants.pre_softmax = input->model->pre_softmax;
+  training->job.constants.router_scale = input->model->router_scale;
   training->job.constants.rope = input->model->rope;
   if (!exec_runnable_check (&training->job, training->job.of, training->prediction.schedule, error))
     return FALSE;

@@ -358,6 +358,17 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
     cli_table_add (table, NULL);
 }
 
+/* What moe_imbalance reserves, and what the fullest rank had. */
+static void
+print_imbalance (const CliTraining *self, const ExecResult *result)
+{
+  if (result->imbalance > 0)
+    printf (
+        "experts: one rank had up to %.3g times the mean of rows for another one; none was lost: "
+        "moe_imbalance=%.6g reserves for them\n",
+        result->imbalance, (double)self->job.of->plan.value[PLAN_MOE_IMBALANCE] / 1e6);
+}
+
 static void
 print_resident (const CliTraining *self)
 {
@@ -472,6 +483,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   print_what_is_untimed (self);
   putchar ('\n');
   cli_table_print (comparison, format);
+  print_imbalance (self, result);
   print_resident (self);
   print_place (self, run_id);
 }

@@ -463,6 +463,9 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
                                         .decays_all = TRUE,
                                         .max_norm = 1,
                                         .norm_eps = self->model->norm_eps,
+                                        .router_score = self->model->router_score,
+                                        .pre_softmax = self->model->pre_softmax,
+                                        .router_scale = self->model->router_scale,
                                         .rope = self->model->rope,
                                         .step = 1 } };
   return TRUE;

@@ -235,3 +235,103 @@ exec_cpu_activate_bwd (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_rows],
                    (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols], activate_bwd_rows);
 }
+
+/* --- of experts --------------------------------------------------------------------------- */
+
+static EXEC_WIDE void
+silu_block (float *restrict value, float *restrict slope, const float *in, guint64 n)
+{
+  for (guint64 i = 0; i < n; i++)
+    {
+      float s = sigmoid (in[i]);
+
+      value[i] = in[i] * s;
+      slope[i] = s * (1.0f + in[i] * (1.0f - s));
+    }
+}
+
+static void
+find_points (PlanActivation kind, float *value, float *slope, const float *in, guint64 n)
+{
+  if (kind == PLAN_ACTIVATION_SILU)
+    silu_block (value, slope, in, n);
+  else
+    for (guint64 i = 0; i < n; i++)
+      {
+        Point point = point_of (kind, in[i]);
+
+        value[i] = point.value;
+        slope[i] = point.slope;
+      }
+}
+
+PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE, cols);
+PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE, gated);
+PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, cols);
+PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, gated);
+
+/* out = activation (gate) * up * the row's share */
+void
+exec_cpu_expert_activate (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_cols];
+  PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_kind];
+  float storage[BLOCK], up_storage[BLOCK], out[BLOCK], slope[BLOCK], share;
+
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 at = 0; at < cols; at += BLOCK)
+      {
+        guint64 n = MIN (BLOCK, cols - at);
+        const float *up, *gate = read_gates (args, PLAN_REF_EXPERT_ACTIVATE_in, row, at, n, storage,
+                                             up_storage, &up);
+        float p = *exec_cpu_read_ref (args, PLAN_REF_EXPERT_ACTIVATE_probs, row, 1, &share);
+
+        find_points (kind, out, slope, gate, n);
+        for (guint64 i = 0; up != NULL && i < n; i++)
+          out[i] *= up[i];
+        for (guint64 i = 0; i < n; i++)
+          out[i] *= p;
+        exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_out, row * cols + at, n, out);
+      }
+}
+
+/* The gradient of a row's share is a sum over its columns, in their order. */
+void
+exec_cpu_expert_activate_bwd (const ExecArgs *args)
+{
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_cols];
+  PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_kind];
+  float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], value[BLOCK], slope[BLOCK], share;
+
+  for (guint64 row = 0; row < rows; row++)
+    {
+      float p = *exec_cpu_read_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_probs, row, 1, &share);
+      float sum = 0;
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *up, *gate = read_gates (args, PLAN_REF_EXPERT_ACTIVATE_BWD_in, row, at, n,
+                                               storage, up_storage, &up);
+          const float *dout = exec_cpu_read_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_dout,
+                                                 row * cols + at, n, dout_storage);
+          guint64 out_at = (up != NULL ? 2 : 1) * row * cols + at;
+
+          find_points (kind, value, slope, gate, n);
+          for (guint64 i = 0; i < n; i++)
+            {
+              float dact = dout[i] * p, factor = up != NULL ? up[i] : 1.0f;
+
+              sum += dout[i] * value[i] * factor;
+              value[i] *= dact;
+              slope[i] *= dact * factor;
+            }
+          exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_din, out_at, n, slope);
+          if (up != NULL)
+            exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_din, out_at + cols, n, value);
+        }
+      exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_dprobs, row, 1, &sum);
+    }
+}

@@ -559,8 +559,8 @@ multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, fl
   return FALSE;
 }
 
-static void
-run_gemm (const ExecArgs *args)
+void
+exec_cpu_gemm (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
@@ -598,8 +598,8 @@ add_product_range (const ExecArgs *args, guint64 from, guint64 to)
 
 /* The product is not rounded before it is added. Its scratch has room for images of the factors
  * unless they need none. */
-static void
-run_gemm_add (const ExecArgs *args)
+void
+exec_cpu_gemm_add (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_ADD_m] * (guint64)dims[PLAN_DIM_GEMM_ADD_k];
@@ -711,8 +711,8 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ADD_LAYERNORM] = exec_cpu_add_layernorm,
     [PLAN_OP_HEAD_NORM] = exec_cpu_head_norm,
     [PLAN_OP_HEAD_NORM_BWD] = exec_cpu_head_norm_bwd,
-    [PLAN_OP_GEMM] = run_gemm,
-    [PLAN_OP_GEMM_ADD] = run_gemm_add,
+    [PLAN_OP_GEMM] = exec_cpu_gemm,
+    [PLAN_OP_GEMM_ADD] = exec_cpu_gemm_add,
     [PLAN_OP_BIAS_BWD] = run_bias_bwd,
     [PLAN_OP_ROPE] = exec_cpu_rope,
     [PLAN_OP_ATTENTION] = exec_cpu_attention,
@@ -721,6 +721,15 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_SWIGLU_BWD] = exec_cpu_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
+    [PLAN_OP_ROUTE] = exec_cpu_route,
+    [PLAN_OP_ROUTE_BWD] = exec_cpu_route_bwd,
+    [PLAN_OP_ROW_MAP] = exec_cpu_row_map,
+    [PLAN_OP_PERMUTE] = exec_cpu_permute,
+    [PLAN_OP_UNPERMUTE] = exec_cpu_unpermute,
+    [PLAN_OP_GROUPED_GEMM] = exec_cpu_grouped_gemm,
+    [PLAN_OP_GROUPED_GEMM_ADD] = exec_cpu_grouped_gemm,
+    [PLAN_OP_EXPERT_ACTIVATE] = exec_cpu_expert_activate,
+    [PLAN_OP_EXPERT_ACTIVATE_BWD] = exec_cpu_expert_activate_bwd,
     [PLAN_OP_CROSS_ENTROPY] = exec_cpu_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cpu_cross_entropy_bwd,
     [PLAN_OP_LOSS_GRAD] = exec_cpu_loss_grad,

@@ -250,6 +250,21 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   return TRUE;
 }
 
+/* What moe_imbalance would have had to be for the rows that went from any rank to any other. */
+static gboolean
+find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
+{
+  const gint64 *value = walk->of->plan.value;
+  const double rows = (double)(value[PLAN_MBS] * value[PLAN_SEQ] * walk->of->model->topk);
+  float most = (float)walk->most_rows;
+  if (value[PLAN_EP] == 1)
+    return TRUE;
+  if (!walk->comm->ops->all_reduce_max (walk->comm, &most, 1, PLAN_DTYPE_FP32, NULL, error))
+    return FALSE;
+  *out_imbalance = (double)most * (double)value[PLAN_EP] / rows;
+  return TRUE;
+}
+
 static gboolean
 run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
           ExecResult *result, GError **error)
@@ -267,7 +282,7 @@ run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer
   if (!exec_walk_find_moments (walk, error) || !exec_walk_restore_moments (walk, error)
       || !run_steps (walk, progress, user_data, result, error))
     return FALSE;
-  if (!exec_walk_finish (walk, error)
+  if (!exec_walk_finish (walk, error) || !find_imbalance (walk, &result->imbalance, error)
       || (keeps_params && !(result->main_params = exec_walk_main_params (walk, error))))
     return FALSE;
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);

@@ -88,7 +88,8 @@ typedef struct
   gint64 *step_ns;     /* [steps] */
   gint64 *own_ns;      /* [steps], of it, outside of collectives; all where those do not block */
   PlanTrace *trace;    /* of the last step; unlisted: its time and memory alone */
-  guint64 arena_bytes; /* taken from the system for buffers */
+  double imbalance; /* rows of experts of the fullest rank, by the mean, on all ranks; 0: of one */
+  guint64 arena_bytes;     /* taken from the system for buffers */
   GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
 } ExecResult;
 

@@ -20,6 +20,7 @@ is_runnable (const ExecKernels *kernels, PlanDtype dtype)
     case PLAN_DTYPE_NVFP4:
     case PLAN_DTYPE_FP8_1X128:
     case PLAN_DTYPE_FP8_128X128:
+    case PLAN_DTYPE_U8:
     case PLAN_DTYPE_I32:
     case PLAN_DTYPE_I64:
       return TRUE;

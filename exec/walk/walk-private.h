@@ -109,6 +109,7 @@ struct _ExecWalk
   gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */
   ExecSaving *saving;                 /* a checkpoint that is being written; NULL: none is */
   GPtrArray *checkpoints; /* names of those that are this run's, the newest last; NULL: none yet */
+  gint64 most_rows;       /* that went from this rank to the experts of one */
   gint64 collective_ns;   /* of this step, that calls of the communicator took */
   ExecStepGraph kept;
   ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */

@@ -36,6 +36,15 @@ exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at
   return TRUE;
 }
 
+guint64
+exec_walk_first_expert (const ExecWalk *self, const PlanSlot *slot)
+{
+  const guint64 ep = (guint64)self->of->plan.value[PLAN_EP];
+  return slot->tensor.part == PLAN_PART_EXPERTS
+             ? self->comm->rank % ep * slot->tensor.rows * slot->tensor.cols
+             : 0;
+}
+
 /* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
  */
 static gboolean
@@ -52,7 +61,8 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
         continue;
       const guint64 from = MAX (at, begin), to = MIN (at + n, end);
       if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
-                              first + from - at, to - from, out + from - begin, error))
+                              exec_walk_first_expert (self, slot) + first + from - at, to - from,
+                              out + from - begin, error))
         return FALSE;
     }
   return TRUE;
@@ -88,11 +98,15 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
   const guint64 part = self->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
+  /* Ranks beside each other have other experts. */
+  const guint64 each = op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS
+                           ? (guint64)self->of->plan.value[PLAN_EP]
+                           : 1;
   ExecShard shard = { .kind = (PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],
                       .count = part,
-                      .is_owner = self->comm->rank < shards };
+                      .is_owner = self->comm->rank / each < shards };
   shard.state[EXEC_STATE_MAIN].exists = TRUE;
   shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[PLAN_REF_INIT_out]);
   shard.state[EXEC_STATE_MAIN].dtype = args->dtype[PLAN_REF_INIT_out];
@@ -179,6 +193,7 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
                           .dtype = shard->state[state].dtype };
       if (!exec_walk_part_of (shard, slot, &at, &piece.count, &piece.first))
         continue;
+      piece.first += exec_walk_first_expert (self, slot);
       piece.data = exec_walk_state (self, shard, state, at);
       if (piece.dtype == PLAN_DTYPE_E4M3)
         {

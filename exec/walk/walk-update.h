@@ -30,6 +30,9 @@ gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, g
 gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 
+/* Where this rank's experts begin among all of a parameter's; 0: it is no expert's. */
+guint64 exec_walk_first_expert (const ExecWalk *self, const PlanSlot *slot);
+
 /* From the source of the run. */
 gboolean exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
                                 GError **error);

@@ -7,6 +7,7 @@
 
 #include "exec/walk/walk-private.h"
 
+#include "exec/cpu/row-map.h"
 #include "exec/number/exact.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/source.h"
@@ -363,6 +364,8 @@ looked_at (const ExecWalk *walk, const PlanOp *op)
   const gint64 checks = walk->of->plan.value[PLAN_NAN_CHECK];
   if (op->kind == PLAN_OP_CLIP)
     return 3 * sizeof (float);
+  if (op->kind == PLAN_OP_ROW_MAP && op->refs[PLAN_REF_ROW_MAP_routes].array >= 0)
+    return PLAN_ROW_MAP_HEAD * sizeof (gint32);
   const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
   if ((adds_loss && checks == PLAN_NAN_CHECK_LOSS)
       || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
@@ -411,6 +414,30 @@ blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
                   seen->micro_batch);
 }
 
+/* Rows that have no room would be lost: none is, a run ends instead. */
+static gboolean
+check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
+{
+  const gint64 *dims = seen->op->dims;
+  const gint64 wanted = ((const gint32 *)seen->bytes)[EXEC_ROW_MAP_MOST],
+               ranks = dims[PLAN_DIM_ROW_MAP_ranks],
+               rows = dims[PLAN_DIM_ROW_MAP_rows] * walk->of->model->topk;
+  const gint64 room
+      = (dims[PLAN_DIM_ROW_MAP_entries] - PLAN_ROW_MAP_HEAD - rows - dims[PLAN_DIM_ROW_MAP_experts])
+        / ranks;
+  walk->most_rows = MAX (walk->most_rows, wanted);
+  if (wanted <= room)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+               "rank %u, step %" G_GINT64_FORMAT ", layer %" G_GINT64_FORMAT ": %" G_GINT64_FORMAT
+               " rows go to the experts of one rank, and there is room for "
+               "%" G_GINT64_FORMAT ": --set moe_imbalance=%.4g has room for these, "
+               "moe_imbalance=%" G_GINT64_FORMAT " for whatever the router does",
+               walk->comm->rank, walk->step + 1, seen->unit, wanted, room,
+               ceil (1e3 * (double)(wanted * ranks) / (double)rows) / 1e3, ranks);
+  return FALSE;
+}
+
 /* Of a gradient that is not finite, where it is put next shows to which layer it belongs: a step
  * that is kept has seen that before it is looked at. */
 static gboolean
@@ -423,6 +450,8 @@ take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
       walk->loss = (double)coef[2];
       return TRUE;
     }
+  if (seen->op->kind == PLAN_OP_ROW_MAP)
+    return check_room (walk, seen, error);
   if (isfinite (exec_exact_value (seen->bytes)))
     return TRUE;
   if (seen->op->kind != PLAN_OP_NORM_SQ)

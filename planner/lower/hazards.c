@@ -166,7 +166,7 @@ experts_reduce_alone (const PlanFacts *f)
 static gboolean
 is_of_experts (const PlanFacts *f)
 {
-  return f->model->experts > 0;
+  return f->model->experts > 0 && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
 static gboolean

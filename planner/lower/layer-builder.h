@@ -13,7 +13,7 @@ typedef struct
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format of products */
   gboolean drops;       /* a share of what branches add */
-  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
+  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
   PlanValueId shared, shared_kept; /* what products behind a norm of both branches read */
   gint64 ep, dispatcher;           /* which is an all-to-all where experts are not parallel */
 } PlanLayerBuilder;

@@ -46,6 +46,33 @@ add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
   return PLAN_VALUE_SHARED_GATED;
 }
 
+/* Whether rows that are sorted by rank are then sorted by expert: frameworks do it for one rank,
+ * too. Where kernels count, rows of several ranks have gaps between them. */
+static gboolean
+sorts_again (const PlanLayerBuilder *b)
+{
+  return b->maps_count ? b->ep > 1 : b->sizes->experts > 1;
+}
+
+/* Numbers of a map by which rows that each go to `slots` places are sorted by expert: Transformer
+ * Engine's have room for each expert of each (pytorch/triton/permutation.py). */
+static gint64
+map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out_rows,
+             gint64 experts)
+{
+  if (b->maps_count)
+    return PLAN_ROW_MAP_HEAD + out_rows + in_rows * slots + experts;
+  return in_rows * (2 * experts + 1);
+}
+
+/* Of the map by which rows that came are sorted. */
+static gint64
+sort_entries (const PlanLayerBuilder *b)
+{
+  const gint64 rows = b->sizes->expert_rows;
+  return b->maps_count ? map_entries (b, rows, 1, rows, b->sizes->experts) : 2 * rows;
+}
+
 /* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
 static PlanNode *
 add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
@@ -60,13 +87,33 @@ add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId ou
   return node;
 }
 
+/* Beside the rows how many are for each expert, and shares that are not sent in place. */
+static void
+send_counts (PlanLayerBuilder *b, PlanNode *node)
+{
+  const gint64 experts = b->model->experts;
+  node->other = PLAN_VALUE_SENT_PROBS;
+  node->col = PLAN_VALUE_CAME_PROBS;
+  node->stats = PLAN_VALUE_CAME_COUNTS;
+  node->map = PLAN_VALUE_ROW_MAP;
+  node->entries
+      = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->expert_rows, experts);
+  node->groups = experts;
+  plan_layer_define (b->net, PLAN_VALUE_CAME_PROBS, b->sizes->expert_rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
+}
+
 /* Tokens to the ranks of their experts, or back. */
 static PlanNode *
 add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, gint64 out_rows)
 {
   PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, in_rows, out_rows, 0);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
-    node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
+    {
+      node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
+      if (b->maps_count && out == PLAN_VALUE_CAME)
+        send_counts (b, node);
+    }
   else
     {
       node->near = b->sizes->near_rows;
@@ -80,15 +127,17 @@ static PlanNode *
 add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
                    gint64 experts)
 {
-  const gint64 rows = b->sizes->expert_rows, map = in_rows * (2 * experts + 1);
+  const gint64 rows = b->sizes->expert_rows;
+  const gint64 map = map_entries (b, in_rows, b->model->topk, rows, experts);
   PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, in, out, in_rows, rows, map);
+  node->groups = experts;
   node->other = PLAN_VALUE_PROBS;
   node->stats = PLAN_VALUE_ROW_MAP;
-  node->col = PLAN_VALUE_ROW_PROBS;
+  node->col = b->maps_count && b->ep > 1 ? PLAN_VALUE_SENT_PROBS : PLAN_VALUE_ROW_PROBS;
   node->map = PLAN_VALUE_ROUTE_MAP;
   node->is_first_permute = TRUE;
   plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
-  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, node->col, rows, PLAN_DTYPE_FP32);
   return node;
 }
 
@@ -122,17 +171,25 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   const gint64 rows = sizes->expert_rows;
   PlanValueId at = PLAN_VALUE_SENT;
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->ep > 1;
+  node->waits = b->ep > 1 && !b->maps_count;
   if (b->ep > 1)
     {
       add_send (b, at, PLAN_VALUE_CAME, rows, rows);
       at = PLAN_VALUE_CAME;
     }
-  if (sizes->experts > 1)
+  if (sorts_again (b))
     {
-      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 2 * rows);
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, sort_entries (b));
+      node->groups = b->maps_count ? sizes->experts : 1;
       node->stats = PLAN_VALUE_SORT_MAP;
-      plan_layer_define (b->net, PLAN_VALUE_SORT_MAP, 2 * rows, PLAN_DTYPE_I32);
+      if (b->maps_count)
+        {
+          node->map = PLAN_VALUE_CAME_COUNTS;
+          node->other = PLAN_VALUE_CAME_PROBS;
+          node->col = PLAN_VALUE_ROW_PROBS;
+          plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+        }
+      plan_layer_define (b->net, PLAN_VALUE_SORT_MAP, node->entries, PLAN_DTYPE_I32);
       at = PLAN_VALUE_ROWS;
     }
   return at;
@@ -178,6 +235,13 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   if (b->model->expert_bias)
     node->bias = weight == PLAN_TENSOR_EXPERT_DOWN ? PLAN_TENSOR_EXPERT_DOWN_BIAS
                                                    : PLAN_TENSOR_EXPERT_GATE_UP_BIAS;
+  if (b->maps_count)
+    {
+      node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
+      node->entries = sorts_again (b) ? sort_entries (b)
+                                      : map_entries (b, b->sizes->split_rows, b->model->topk,
+                                                     b->sizes->expert_rows, b->model->experts);
+    }
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
   node->depth = depth;
@@ -217,9 +281,10 @@ add_alltoall_combine (PlanLayerBuilder *b)
   const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
   PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
   PlanNode *node;
-  if (sizes->experts > 1)
+  if (sorts_again (b))
     {
-      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows, 2 * rows);
+      node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows,
+                       sort_entries (b));
       node->map = PLAN_VALUE_SORT_MAP;
       at = PLAN_VALUE_UNSORTED;
     }
@@ -229,9 +294,9 @@ add_alltoall_combine (PlanLayerBuilder *b)
       at = PLAN_VALUE_RETURNED;
     }
   node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, rows, tokens,
-                   tokens * (2 * b->model->experts + 1));
+                   map_entries (b, tokens, b->model->topk, rows, b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
-  node->waits = b->ep == 1;
+  node->waits = b->ep == 1 && !b->maps_count;
   hold_rows (node);
 }
 

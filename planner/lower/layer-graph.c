@@ -36,7 +36,8 @@ needs (const PlanNode *node)
     case PLAN_NODE_LINEAR:
       return plan_value_bit (node->kept) | plan_value_bit (node->saved);
     case PLAN_NODE_EXPERT_LINEAR:
-      return plan_value_bit (node->kept) | plan_value_bit (node->other);
+      return plan_value_bit (node->kept) | plan_value_bit (node->other)
+             | plan_value_bit (node->map);
     case PLAN_NODE_EXPERT_ACTIVATE:
       return plan_value_bit (node->in) | plan_value_bit (node->other);
     case PLAN_NODE_LATENT_ATTENTION:
@@ -712,6 +713,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
     .compiles = compiles,
     .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
     .pairs_keys = stack->pairs_keys,
+    .maps_count = stack->maps_count_rows,
     .quantises_on_use = stack->quantises_on_use
   };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)

@@ -68,7 +68,7 @@ typedef struct
   gint64 saved_cols;
   PlanValueId map;             /* that rows are moved by, where another node made it */
   PlanValueId latent;          /* what latent keys and values, and their common part, come of */
-  gint64 entries;              /* of a map */
+  gint64 entries, groups;      /* of a map; experts that it sorts rows by */
   gint64 near, far;            /* rows that go over the link and the network, once to each rank */
   PlanValueSet holds;          /* what is not given back before, though nothing reads it */
   gboolean is_first_permute;   /* of tokens that are here, by what the router says */

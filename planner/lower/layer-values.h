@@ -74,7 +74,10 @@ G_BEGIN_DECLS
   X (ROUTE_MAP, "route.map") \
   X (ROW_MAP, "row_map") \
   X (SENT, "rows.sent") \
+  X (SENT_PROBS, "row_probs.sent") \
   X (CAME, "rows.came") \
+  X (CAME_PROBS, "row_probs.came") \
+  X (CAME_COUNTS, "rows.came.counts") \
   X (SORT_MAP, "sort_map") \
   X (ROWS, "rows") \
   X (ROWS_Q, "rows.q") \

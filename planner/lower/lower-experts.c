@@ -187,18 +187,28 @@ wait_for_counts (PlanLayer *self, const PlanNode *node)
     plan_lower_look (self->lower);
 }
 
+/* Shares of rows are permuted in place unless it is said where they go. */
+static PlanValueId
+shares_of (PlanValueId said)
+{
+  return said == PLAN_NO_VALUE ? PLAN_VALUE_ROW_PROBS : said;
+}
+
 static void
 permute (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const PlanRef map = value (self, node->stats), probs = value (self, PLAN_VALUE_ROW_PROBS);
+  const PlanRef map = value (self, node->stats), from = value (self, node->map);
+  const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
   gint64 dims[4];
   plan_lower_compute (
-      lower, PLAN_OP_ROW_MAP, PLAN_REFS (map, value (self, node->map)),
-      PLAN_DIMS (node->rows, MAX ((node->entries / node->rows - 1) / 2, 1), node->entries));
+      lower, PLAN_OP_ROW_MAP,
+      PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
+      PLAN_DIMS (node->rows, node->groups, lower->plan->value[PLAN_EP], node->entries));
   plan_lower_compute (lower, PLAN_OP_PERMUTE,
-                      PLAN_REFS (value (self, node->out), value (self, node->in), map, probs,
-                                 node->is_first_permute ? value (self, node->other) : probs),
+                      PLAN_REFS (value (self, node->out), value (self, node->in), map,
+                                 value (self, shares_of (node->col)),
+                                 value (self, shares_of (node->other))),
                       move_dims (node, FALSE, dims));
   wait_for_counts (self, node);
 }
@@ -208,17 +218,18 @@ permute_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef row_dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
-  const PlanRef dprobs = node->is_first_permute ? REF (grad[PLAN_VALUE_PROBS]) : row_dprobs;
+  const PlanRef row_dprobs = REF (grad[shares_of (node->col)]);
+  const PlanRef dprobs = REF (grad[shares_of (node->other)]);
+  const gboolean is_in_place = dprobs.array == row_dprobs.array;
   gint64 dims[4];
-  if (node->is_first_permute)
+  if (!is_in_place)
     plan_lower_alloc (lower, dprobs);
   plan_lower_compute (lower, PLAN_OP_UNPERMUTE,
                       PLAN_REFS (din, plan_layer_gradient (self, node->out),
                                  value (self, node->stats), dprobs, row_dprobs),
                       move_dims (node, FALSE, dims));
   plan_layer_drop_gradient (self, node->out);
-  if (node->is_first_permute)
+  if (!is_in_place)
     plan_lower_free (lower, row_dprobs);
   plan_layer_add_share (self, node->in, din);
 }
@@ -285,9 +296,14 @@ send_rows (PlanLayer *self, const PlanNode *node)
       return;
     }
   const PlanRef probs = value (self, node->other);
+  const gboolean is_in_place = node->col == PLAN_NO_VALUE;
+  if (node->stats != PLAN_NO_VALUE)
+    exchange (lower, value (self, node->stats),
+              plan_lower_at (value (self, node->map), (guint64)(node->entries - node->groups)),
+              node->groups);
   exchange (lower, value (self, node->out), value (self, node->in), node->rows * node->cols);
   if (probs.array >= 0)
-    exchange (lower, probs, probs, node->rows);
+    exchange (lower, is_in_place ? probs : value (self, node->col), probs, node->rows);
 }
 
 static void
@@ -312,8 +328,15 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
       return;
     }
   exchange (lower, din, plan_layer_gradient (self, node->out), node->rows * node->cols);
-  if (node->other != PLAN_NO_VALUE)
+  if (node->other != PLAN_NO_VALUE && node->col == PLAN_NO_VALUE)
     exchange (lower, dprobs, dprobs, node->rows);
+  else if (node->other != PLAN_NO_VALUE)
+    {
+      const PlanRef sent = REF (grad[node->other]), came = REF (grad[node->col]);
+      plan_lower_alloc (lower, sent);
+      exchange (lower, sent, came, node->rows);
+      plan_lower_free (lower, came);
+    }
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }
@@ -367,6 +390,14 @@ bias_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
 }
 
+/* How many rows each expert has, at the end of the map; none where the host knows. */
+static PlanRef
+row_counts (const PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef map = value (self, node->map);
+  return plan_lower_at (map, map.array >= 0 ? (guint64)(node->entries - self->sizes->experts) : 0);
+}
+
 static void
 expert_linear (PlanLayer *self, const PlanNode *node)
 {
@@ -376,7 +407,7 @@ expert_linear (PlanLayer *self, const PlanNode *node)
       = plan_lower_product_weight (lower, node->weight, self->unit, FALSE, &layout);
   plan_lower_compute (
       lower, PLAN_OP_GROUPED_GEMM,
-      PLAN_REFS (value (self, node->out), value (self, node->in), weight),
+      PLAN_REFS (value (self, node->out), value (self, node->in), weight, row_counts (self, node)),
       PLAN_DIMS (node->rows, node->cols, node->depth, layout, lower->sizes->experts));
   if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
     add_bias (self, node);
@@ -394,11 +425,13 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_quantise_gradient (self, node, &row, &col);
   const PlanRef weight = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &layout);
   const PlanRef din = plan_layer_take_share (self, node->in);
-  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM, PLAN_REFS (din, row, weight),
+  plan_lower_compute (lower, PLAN_OP_GROUPED_GEMM,
+                      PLAN_REFS (din, row, weight, row_counts (self, node)),
                       PLAN_DIMS (node->rows, node->depth, node->cols, layout, sizes->experts));
   if (sizes->has_columns)
     plan_lower_free (lower, row);
-  plan_lower_expert_weight_gradient (lower, node, self->unit, col, value (self, node->kept));
+  plan_lower_expert_weight_gradient (
+      lower, node, self->unit, PLAN_REFS (col, value (self, node->kept), row_counts (self, node)));
   if (sizes->quantises)
     plan_lower_free (lower, col);
   if (node->weight != PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)

@@ -234,20 +234,22 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
  * (Transformer Engine's grouped_linear.py). */
 void
 plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLowerUnit unit,
-                                   PlanRef dout, PlanRef in)
+                                   const PlanRef *refs)
 {
   const PlanTensorRole role = node->weight;
   const gint64 *dims = PLAN_DIMS (node->cols, node->depth, node->rows, 2, self->sizes->experts);
   if (is_fused (self))
     {
       const gboolean adds = !self->bucket[PLAN_BUCKET_EXPERTS].shards_grads;
+      const PlanRef out = destination (self, role, unit);
       plan_lower_compute (self, adds ? PLAN_OP_GROUPED_GEMM_ADD : PLAN_OP_GROUPED_GEMM,
-                          PLAN_REFS (destination (self, role, unit), dout, in), dims);
+                          PLAN_REFS (out, refs[0], refs[1], refs[2]), dims);
+      look_for_nan (self, out, self->sizes->experts * node->cols * node->depth);
       plan_lower_gradient_is_there (self, role);
       return;
     }
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);
-  plan_lower_compute (self, PLAN_OP_GROUPED_GEMM, PLAN_REFS (raw, dout, in), dims);
+  plan_lower_compute (self, PLAN_OP_GROUPED_GEMM, PLAN_REFS (raw, refs[0], refs[1], refs[2]), dims);
   plan_lower_put_gradient (self, role, unit, FALSE);
 }
 

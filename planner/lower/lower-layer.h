@@ -119,9 +119,9 @@ void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLower
                                  PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
                                  gint64 layout);
 
-/* The same of all experts' weights of a node. */
+/* The same of all experts' weights of a node. refs: dout, in, and how many rows each has. */
 void plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLowerUnit unit,
-                                        PlanRef dout, PlanRef in);
+                                        const PlanRef *refs);
 
 /* The gradient of a weight as the sum of several products: added up where it belongs if that is in
  * fp32, else in a buffer in fp32 that is moved once it is whole. */

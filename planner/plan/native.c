@@ -28,6 +28,16 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
+  if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
+    return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
+  if (value[PLAN_EP] > 1 && value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
+      && value[PLAN_EP] * value[PLAN_DP_OUTER] == ranks)
+    return refuse_field (plan, PLAN_OUTER_STRATEGY,
+                         "where no two ranks of a replica have the same experts " LATER, error);
+  if (value[PLAN_EP] > 1 && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD)
+    return refuse_field (plan, PLAN_STRATEGY,
+                         "beside ep above 1 " LATER ": of the norm each rank has a part only",
+                         error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
@@ -68,7 +78,10 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
       "rope_scaling=longrope without rope_short and rope_long" },
     { model->kv_lora > 0, "latent attention" },
     { model->sinks, "sinks=on" },
-    { model->experts > 0, "experts" },
+    { model->experts > 0 && model->router_bias, "router_bias=on" },
+    { model->experts > 0 && model->router_groups > 1, "router_groups" },
+    { model->experts > 0 && model->shared_gate, "shared_gate=on" },
+    { model->experts > 0 && model->expert_bias, "expert_bias=on" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
     if (beyond[i].is_there)

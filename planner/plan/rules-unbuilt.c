@@ -60,11 +60,19 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
+/* This program's runtime has experts on processors, and no latent attention. */
+static gboolean
+runs_here (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE) && f->cluster->kind == PLAN_DEVICE_CPU
+         && f->model->kv_lora == 0;
+}
+
 /* Stacks whose way with experts and latent attention is known. */
 static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
-  return has_experts (f) && !is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+  return has_experts (f) && !runs_here (f) && !is_stack (f, PLAN_STACK_MEGATRON_FSDP)
          && !is_stack (f, PLAN_STACK_MEGATRON) && !is_stack (f, PLAN_STACK_FSDP2);
 }
 
@@ -107,7 +115,8 @@ has_other_parts (const PlanFacts *f)
 static gboolean
 gates_elsewhere (const PlanFacts *f)
 {
-  return f->model->shared_gate && is_stack (f, PLAN_STACK_FSDP2);
+  return f->model->shared_gate
+         && (is_stack (f, PLAN_STACK_FSDP2) || is_stack (f, PLAN_STACK_NATIVE));
 }
 
 /* Two products would quantise or gather what one norm leaves. */
@@ -119,14 +128,16 @@ shares_norm (const PlanFacts *f)
              || plan_field_dtype (f->plan, PLAN_COMPUTE) != plan_weights_dtype (f->plan));
 }
 
-/* fsdp2 multiplies quantised experts in kernels of its own, and scales by earlier magnitudes belong
- * to products that are always there. */
+/* fsdp2 and this program's runtime multiply quantised experts in kernels of their own, or not, and
+ * scales by earlier magnitudes belong to products that are always there. */
 static gboolean
 computes_experts (const PlanFacts *f)
 {
   const gboolean is_quantised
       = IS (f, COMPUTE, FP8_TENSORWISE) || IS (f, COMPUTE, FP8_BLOCKWISE) || IS (f, COMPUTE, MXFP8);
-  return IS (f, COMPUTE, BF16) || (is_quantised && !is_stack (f, PLAN_STACK_FSDP2));
+  const gboolean is_native = is_stack (f, PLAN_STACK_NATIVE);
+  return IS (f, COMPUTE, BF16) || (is_native && IS (f, COMPUTE, FP32))
+         || (is_quantised && !is_native && !is_stack (f, PLAN_STACK_FSDP2));
 }
 
 static gboolean
@@ -141,9 +152,10 @@ has_other_fields (const PlanFacts *f)
 {
   return has_experts (f)
          && (!computes_experts (f) || gathers_otherwise (f) || !IS (f, DOUBLE_BUFFER, OFF)
-             || !IS (f, TP_OVERLAP, NONE) || !IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF)
-             || f->value[PLAN_OFFLOAD_LAYERS] > 0 || f->value[PLAN_OFFLOAD_MODULES] != 0
-             || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
+             || !IS (f, TP_OVERLAP, NONE)
+             || (!IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE))
+             || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+             || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
 
@@ -187,7 +199,7 @@ static const PlanRuleEntry rules[] = {
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
-      "megatron and fsdp2 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "megatron and fsdp2, those with experts also for stack=native on processors, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
@@ -197,9 +209,9 @@ static const PlanRuleEntry rules[] = {
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
-      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8), param_gather=compute (on stack=megatron also mxfp8), "
+      "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
-      "task=train, nothing offloaded and no recompute_modules=op-sac by this version",
+      "task=train (but on stack=native), nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_MODEL,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },

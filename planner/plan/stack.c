@@ -294,6 +294,7 @@ static const PlanStack newest[] = {
       .loss_chunks = 1,
       .adds_in_norms = TRUE,
       .needs_kernel_scratch = TRUE,
+      .maps_count_rows = TRUE,
       .takes_no_processors = TRUE,
       .allocation_bytes = 64,
       .launch_ns = { [PLAN_LAUNCH_KERNEL] = 2500,

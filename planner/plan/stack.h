@@ -104,6 +104,7 @@ typedef struct
   gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean adds_in_norms;        /* kernels of norms do the residual sums before and behind them */
   gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
+  gboolean maps_count_rows;      /* of each expert: the host does not; they are sorted once */
   guint64 allocation_bytes;      /* every allocation is rounded up to this */
   gboolean caching_allocator;    /* reserved memory follows a caching allocator, else an arena */
   gboolean pools_per_stream;     /* what is gathered or reduced is taken on the stream of it */

@@ -37,7 +37,8 @@
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
  * layout 1 and 0 its m rows are shared out over the groups and each has its own b, with layout 2
- * its k rows are, and each has its own out. Rows are moved by a map of `entries` numbers. */
+ * its k rows are, and each has its own out; `counts` says how many, where the host does not. Rows
+ * are moved by a map of `entries` numbers (exec/cpu/row-map.h says which). */
 #pragma once
 
 /* clang-format off */
@@ -270,8 +271,11 @@
      ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
       (saved, reads, rows * experts), (map, reads, rows * experts))) \
   X (ROW_MAP, "row_map", COMPUTE, ELEMENT, COPY, \
-     "where each row goes when rows are sorted by expert", \
-     (rows, experts, entries), 0, ((map, writes, entries), (routes, may_read, rows * experts))) \
+     "where each row goes when rows are sorted by expert: those of `ranks` ranks, or from as many, " \
+     "of which `came` has how many each sent to each expert", \
+     (rows, experts, ranks, entries), 0, \
+     ((map, writes, entries), (routes, may_read, rows * experts), \
+      (came, may_read, ranks * experts))) \
   X (PERMUTE, "permute", COMPUTE, COPY, COPY, \
      "rows sorted by expert, once for each expert of a row; and the experts' shares of them", \
      (rows, out_rows, cols, entries), 0, \
@@ -284,12 +288,14 @@
   X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, PRODUCT, "a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
-      (b, reads, layout == 2 ? n * k : groups * n * k))) \
+      (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
+      (work, scratch, is_fp32 ? 0 : m * k + k * n + m * n, NONE, 0))) \
   X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, PRODUCT, \
      "out += a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, updates, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
-      (b, reads, layout == 2 ? n * k : groups * n * k))) \
+      (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
+      (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), NONE, 0))) \
   X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, ACTIVATION, \
      "activation, times the expert's share of each row", \
      (rows, cols, kind, gated), 0, \

@@ -9,6 +9,7 @@
 G_BEGIN_DECLS
 
 /* 64-bit limbs of one exact sum (exec/number/exact.h). */
+#define PLAN_ROW_MAP_HEAD 3 /* numbers of a map of rows before those of rows */
 #define PLAN_EXACT_LIMBS 20
 
 #define PLAN_MAX_REFS 9

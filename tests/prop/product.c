@@ -16,7 +16,7 @@
 /* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
  * formats are never `auto` in a resolved plan: it comes to one of these. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
-  [PRODUCT_SHARDS] = { "even", "uneven" },
+  [PRODUCT_SHARDS] = { "even", "uneven", "experts", "uneven experts", "parallel experts" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -122,11 +122,15 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-/* Made on first use and kept: points share them. */
+#define MAX_SHARDS 5
+#define PARALLEL 4 /* experts, two ranks' together; of each at least two ranks have them */
+
+/* Made on first use and kept: points share them. NULL: products of experts run in no such format.
+ */
 static const PlanModel *
-model_of (gboolean is_uneven, Sizes sizes)
+model_of (guint shards, Sizes sizes)
 {
-  static const char *const specs[2][N_SIZES] = {
+  static const char *const specs[MAX_SHARDS][N_SIZES] = {
     { "family=llama,layers=2,hidden=16,ffn=10,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4",
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq=32",
       "family=llama,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=32,"
@@ -137,12 +141,19 @@ model_of (gboolean is_uneven, Sizes sizes)
       "max_seq=32",
       "family=qwen3,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=33,"
       "max_seq=128" },
+    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
+      "experts=6,topk=2" },
+    { "family=qwen3_moe,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=5,"
+      "experts=5,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,router_score=sigmoid,"
+      "router_scale=2.5" },
+    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
+      "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
   };
-  static PlanModel *models[2][N_SIZES];
+  static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;
-  PlanModel **model = &models[is_uneven][sizes];
-  if (!*model)
-    *model = plan_model_new (specs[is_uneven][sizes], &error);
+  PlanModel **model = &models[shards][sizes];
+  if (!*model && specs[shards][sizes])
+    *model = plan_model_new (specs[shards][sizes], &error);
   g_assert_no_error (error);
   return *model;
 }
@@ -189,6 +200,12 @@ is_runnable (const ProductCase *self)
   return exec_runnable_check (&self->job, self->of, schedule, NULL);
 }
 
+gboolean
+product_has_experts (guint64 point)
+{
+  return product_digit (point, PRODUCT_SHARDS) >= 2;
+}
+
 void
 product_case_clear (ProductCase *self)
 {
@@ -206,8 +223,10 @@ product_case_init (ProductCase *self, guint64 point)
 {
   Plan plan;
   self->ranks = product_ranks (product_digit (point, PRODUCT_RANKS));
-  self->model = model_of (product_digit (point, PRODUCT_SHARDS) == 1,
+  self->model = model_of (product_digit (point, PRODUCT_SHARDS),
                           sizes_of (product_digit (point, PRODUCT_COMPUTE)));
+  if (!self->model)
+    return FALSE;
   self->cluster = cluster_of (self->ranks);
   plan_init (&plan);
   set_words (&plan, "stack=native mbs=1");
@@ -217,6 +236,10 @@ product_case_init (ProductCase *self, guint64 point)
   if (product_digit (point, PRODUCT_LOSS) == 1)
     plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
   plan.value[PLAN_GBS] = 2 * self->ranks;
+  if (product_digit (point, PRODUCT_SHARDS) == PARALLEL)
+    set_words (&plan, "ep=2 moe_imbalance=2");
+  if (plan.value[PLAN_EP] > 1 && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
+    return FALSE;
   self->of = plan_case_new (self->model, self->cluster, &plan, NULL, NULL);
   self->job = (ExecJob){ .of = self->of,
                          .kernels = &exec_kernels_cpu,
@@ -224,6 +247,9 @@ product_case_init (ProductCase *self, guint64 point)
                          .steps = 2,
                          .constants = { .norm_eps = 1e-5,
                                         .rope = self->model->rope,
+                                        .router_score = self->model->router_score,
+                                        .pre_softmax = self->model->pre_softmax,
+                                        .router_scale = self->model->router_scale,
                                         .lr = 1e-2,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,

@@ -10,7 +10,9 @@
 typedef struct
 {
   const PlanLayout *layout;
-  guint64 part;                   /* of every bucket, that is the rank's */
+  const PlanModel *model;
+  guint64 part;                   /* of every bucket but of experts, that is the rank's */
+  guint64 expert_part, ep, place; /* of those; ranks that have experts together, and which it is */
   const float *own, *expected;    /* of all parameters */
   guint64 own_length, n_expected; /* floats */
 } Shards;
@@ -26,22 +28,52 @@ part_of (const Plan *plan, guint64 shards, guint rank)
   return rank % inner * replicas + rank / inner;
 }
 
-/* Floats of every rank's share that lie before its part of a bucket: buckets around the layers come
- * first, then those of one layer after the other. */
-static guint64
-floats_before (const PlanLayout *layout, PlanBucketKind kind, gint64 unit)
+/* Whether a layer's parameters are in such buckets: beside layers with experts others have one of
+ * their own. */
+static gboolean
+holds (const Shards *self, PlanBucketKind kind, gint64 layer)
 {
+  if (!plan_bucket_is_unit (kind) || self->model->experts == 0)
+    return plan_bucket_is_unit (kind);
+  return (kind == PLAN_BUCKET_DENSE) != plan_model_is_moe_layer (self->model, layer);
+}
+
+/* Floats of every rank's share that lie before its part of a bucket: buckets around the layers come
+ * first, then those of one layer after the other, of layers without experts beside others last. */
+static guint64
+floats_before (const Shards *self, PlanBucketKind kind, gint64 layer)
+{
+  const gboolean is_unit = plan_bucket_is_unit (kind);
   guint64 before = 0;
   for (PlanBucketKind k = 0; k < PLAN_N_BUCKETS; k++)
     {
-      const guint64 part = layout->buckets[k].padded / layout->shards;
-      const gboolean is_unit = plan_bucket_is_unit (k), is_earlier = k < kind;
-      if (!is_unit && (plan_bucket_is_unit (kind) || is_earlier))
-        before += part * (guint64)layout->buckets[k].units;
-      else if (is_unit && plan_bucket_is_unit (kind))
-        before += part * (guint64)(unit + is_earlier);
+      const PlanBucket *bucket = &self->layout->buckets[k];
+      gint64 n = 0;
+      if (!plan_bucket_is_unit (k))
+        n = is_unit || k < kind ? bucket->units : 0;
+      for (gint64 l = 0; is_unit && l < self->model->layers; l++)
+        n += holds (self, k, l)
+             && ((k == PLAN_BUCKET_DENSE) == (kind == PLAN_BUCKET_DENSE)
+                     ? l < layer || (l == layer && k < kind)
+                     : kind == PLAN_BUCKET_DENSE);
+      before += bucket->padded / bucket->shards * (guint64)n;
     }
   return before;
+}
+
+static const PlanSlot *
+find_slot (const Shards *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
+{
+  const PlanLayout *layout = self->layout;
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    for (guint i = 0; i < layout->buckets[kind].n_slots; i++)
+      if (layout->slots[kind][i].tensor.role == role
+          && (!plan_bucket_is_unit (kind) || holds (self, kind, layer)))
+        {
+          *out_kind = kind;
+          return &layout->slots[kind][i];
+        }
+  g_assert_not_reached ();
 }
 
 /* The elements of a parameter that the rank has; `at` is where the parameter begins among the
@@ -50,17 +82,20 @@ static gboolean
 parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64 at)
 {
   PlanBucketKind kind;
-  const PlanSlot *slot = plan_layout_slot (self->layout, role, &kind);
-  const guint64 size = self->layout->buckets[kind].padded / self->layout->shards;
-  const guint64 before = floats_before (self->layout, kind, layer);
+  const PlanSlot *slot = find_slot (self, role, layer, &kind);
+  const guint64 size = self->layout->buckets[kind].padded / self->layout->buckets[kind].shards;
+  const guint64 part = kind == PLAN_BUCKET_EXPERTS ? self->expert_part : self->part;
+  const guint64 before = floats_before (self, kind, layer);
   const guint64 count = slot->tensor.rows * slot->tensor.cols;
-  const guint64 first = MAX (slot->offset, self->part * size);
-  const guint64 end = MIN (slot->offset + count, (self->part + 1) * size);
+  const guint64 first = MAX (slot->offset, part * size);
+  const guint64 end = MIN (slot->offset + count, (part + 1) * size);
   if (first >= end)
     return TRUE;
-  g_assert (before + end - self->part * size <= self->own_length
+  if (kind == PLAN_BUCKET_EXPERTS)
+    at += self->place * count;
+  g_assert (before + end - part * size <= self->own_length
             && at + end - slot->offset <= self->n_expected);
-  return memcmp (self->own + before + (first - self->part * size),
+  return memcmp (self->own + before + (first - part * size),
                  self->expected + at + (first - slot->offset), (end - first) * sizeof (float))
          == 0;
 }
@@ -79,17 +114,22 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
   guint64 at = 0;
   gboolean equal = TRUE;
   self.layout = &of->layout;
+  self.model = of->model;
   self.part = part_of (&of->plan, self.layout->shards, rank);
+  self.ep = (guint64)of->plan.value[PLAN_EP];
+  self.place = rank % self.ep;
+  self.expert_part = part_of (&of->plan, MAX (self.layout->buckets[PLAN_BUCKET_EXPERTS].shards, 1),
+                              rank / (guint)self.ep);
   for (guint i = 0, n = plan_model_outer_tensors (of->model, vocab, tensors); i < n; i++)
     {
       equal = equal && parameter_equals (&self, tensors[i].role, 0, at);
       at += tensors[i].rows * tensors[i].cols;
     }
   for (gint64 layer = 0; layer < of->model->layers; layer++)
-    for (guint i = 0, n = plan_model_layer_tensors (of->model, 0, tensors); i < n; i++)
+    for (guint i = 0, n = plan_model_layer_tensors (of->model, layer, tensors); i < n; i++)
       {
         equal = equal && parameter_equals (&self, tensors[i].role, layer, at);
-        at += tensors[i].rows * tensors[i].cols;
+        at += plan_model_numel (&tensors[i]);
       }
   return equal && at == self.n_expected;
 }

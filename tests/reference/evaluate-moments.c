@@ -7,13 +7,31 @@
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-private.h"
 
+/* Beside layers with experts others have a bucket of their own. */
+static const PlanSlot *
+find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole role, gint64 layer,
+           PlanBucketKind *out_kind)
+{
+  gboolean is_dense = self->model->experts > 0 && !plan_model_is_moe_layer (self->model, layer);
+
+  for (PlanBucketKind kind = 0; kind < PLAN_BUCKET_PART; kind++)
+    for (guint i = 0; i < layout->buckets[kind].n_slots; i++)
+      if (layout->slots[kind][i].tensor.role == role
+          && (!plan_bucket_is_unit (kind) || (kind == PLAN_BUCKET_DENSE) == is_dense))
+        {
+          *out_kind = kind;
+          return &layout->slots[kind][i];
+        }
+  g_assert_not_reached ();
+}
+
 /* Ranks' parts of a bucket end between two multiples of its share. */
 static void
 add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
            const PlanTensor *tensor, gint64 layer)
 {
   PlanBucketKind kind;
-  const PlanSlot *slot = plan_layout_slot (layout, tensor->role, &kind);
+  const PlanSlot *slot = find_slot (self, layout, tensor->role, layer, &kind);
   guint64 count = tensor->rows * tensor->cols, n;
   guint64 share = layout->buckets[kind].padded / (is_sharded ? layout->shards : 1);
 
@@ -41,8 +59,8 @@ exec_evaluator_find_parts (ExecEvaluator *self)
   for (guint i = 0; i < self->n_outer; i++)
     add_parts (self, &of->layout, is_sharded, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      add_parts (self, &of->layout, is_sharded, &self->layer[i], layer);
+    for (guint i = 0; i < self->in_layer[layer].n; i++)
+      add_parts (self, &of->layout, is_sharded, &self->in_layer[layer].tensor[i], layer);
 }
 
 static gboolean
@@ -131,6 +149,6 @@ exec_evaluator_step (ExecEvaluator *self, ExecArray grad)
   for (guint i = 0; i < self->n_outer; i++)
     update_tensor (self, grad, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      update_tensor (self, grad, &self->layer[i], layer);
+    for (guint i = 0; i < self->in_layer[layer].n; i++)
+      update_tensor (self, grad, &self->in_layer[layer].tensor[i], layer);
 }

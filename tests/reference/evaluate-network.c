@@ -6,7 +6,7 @@
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
-#include "tests/reference/evaluate-private.h"
+#include "tests/reference/evaluate-experts.h"
 #include "tests/reference/rope.h"
 
 #include <math.h>
@@ -257,25 +257,25 @@ is_swiglu (const ExecEvaluator *self)
 }
 
 static void
-activate (ExecEvaluator *self, ExecArray out, ExecArray in)
+activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
 {
   const PlanModel *m = self->model;
 
   if (is_swiglu (self))
-    RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, m->ffn);
+    RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, cols);
   else
-    RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, m->ffn, m->activation, m->gated);
+    RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, cols, m->activation, m->gated);
 }
 
 static void
-activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in)
+activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, gint64 cols)
 {
   const PlanModel *m = self->model;
 
   if (is_swiglu (self))
-    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn);
+    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols);
   else
-    RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, m->ffn, m->activation, m->gated);
+    RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols, m->activation, m->gated);
 }
 
 /* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
@@ -378,7 +378,39 @@ post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stat
 }
 
 static void
-forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
+mlp (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
+          PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+  activate (self, l->activated, l->up, m->ffn);
+  linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
+          i, m->hidden, m->ffn);
+  post_norm (self, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
+}
+
+/* Leaves the gradient of what it read in `branch`, or in `dshared` where another branch read it. */
+static void
+mlp_bwd (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+  ExecArray dbranch
+      = post_norm_bwd (self, self->dx, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
+
+  linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
+              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
+  activate_bwd (self, self->dup, self->dactivated, l->up, m->ffn);
+  linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
+              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
+              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+}
+
+/* Up to what the experts or the one network of a layer read. */
+static void
+attention_branch (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
@@ -400,13 +432,27 @@ forward_layer (ExecEvaluator *self, gint64 i, ExecArray out)
   if (!m->shared_norm)
     norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
           PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
-  linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-          PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
-  activate (self, l->activated, l->up);
-  linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
-          i, m->hidden, m->ffn);
-  post_norm (self, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
-  add (self, out, l->middle, self->branch);
+}
+
+/* Calls a function for each of the ranks that have experts together. */
+#define EACH(self, peer, call) \
+  for (guint p = 0; p < (self)->ep; p++) \
+    { \
+      ExecEvaluator *peer = (self)->peer[p]; \
+      call; \
+    }
+
+static void
+forward_layer (ExecEvaluator *self, gint64 i)
+{
+  EACH (self, peer, attention_branch (peer, i));
+  if (plan_model_is_moe_layer (self->model, i))
+    exec_evaluator_experts (self, i);
+  else
+    EACH (self, peer, mlp (peer, i));
+  EACH (self, peer,
+        add (peer, i + 1 < self->model->layers ? peer->layers[i + 1].x : peer->x,
+             peer->layers[i].middle, peer->branch));
 }
 
 static PlanManner
@@ -451,8 +497,8 @@ output_layer (ExecEvaluator *self)
     cap_logits (self);
 }
 
-void
-exec_evaluator_forward (ExecEvaluator *self)
+static void
+begin_forward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
   ExecArray x = m->embed_norm ? self->embedded : self->layers[0].x;
@@ -466,8 +512,11 @@ exec_evaluator_forward (ExecEvaluator *self)
   if (m->embed_norm)
     norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
           PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
-  for (gint64 i = 0; i < m->layers; i++)
-    forward_layer (self, i, i + 1 < m->layers ? self->layers[i + 1].x : self->x);
+}
+
+static void
+end_forward (ExecEvaluator *self)
+{
   norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
         PLAN_TENSOR_FINAL_NORM_BIAS, NO_PRODUCT, 0);
   output_layer (self);
@@ -475,22 +524,24 @@ exec_evaluator_forward (ExecEvaluator *self)
        self->rows, self->vocab);
 }
 
+void
+exec_evaluator_forward (ExecEvaluator *self)
+{
+  EACH (self, peer, begin_forward (peer));
+  for (gint64 i = 0; i < self->model->layers; i++)
+    forward_layer (self, i);
+  EACH (self, peer, end_forward (peer));
+}
+
 /* dx is the gradient of the layer's output before, of its input afterwards. */
 static void
-backward_layer (ExecEvaluator *self, gint64 i)
+attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
   const PlanManner manner = manner_of_attention (self, i);
-  ExecArray dbranch
-      = post_norm_bwd (self, self->dx, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
+  ExecArray dbranch;
 
-  linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
-              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
-  activate_bwd (self, self->dup, self->dactivated, l->up);
-  linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
-              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
   if (!m->shared_norm)
     {
       norm_bwd (self, self->dbranch, self->branch, m->parallel ? l->x : l->middle, l->stats2,
@@ -515,6 +566,16 @@ backward_layer (ExecEvaluator *self, gint64 i)
   norm_bwd (self, self->dbranch, self->branch, l->x, l->stats1, PLAN_TENSOR_ATTENTION_NORM,
             PLAN_TENSOR_ATTENTION_NORM_BIAS, i);
   add (self, self->dx, m->shared_norm ? self->dx : self->dmiddle, self->dbranch);
+}
+
+static void
+backward_layer (ExecEvaluator *self, gint64 i)
+{
+  if (plan_model_is_moe_layer (self->model, i))
+    exec_evaluator_experts_bwd (self, i);
+  else
+    EACH (self, peer, mlp_bwd (peer, i));
+  EACH (self, peer, attention_branch_bwd (peer, i));
 }
 
 /* Rows of the table that no sequence reaches get zero. */
@@ -555,8 +616,8 @@ output_pieces_bwd (ExecEvaluator *self)
     }
 }
 
-void
-exec_evaluator_backward (ExecEvaluator *self)
+static void
+begin_backward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
 
@@ -576,8 +637,13 @@ exec_evaluator_backward (ExecEvaluator *self)
     output_pieces_bwd (self);
   norm_bwd (self, self->dx, self->branch, self->x, self->stats, PLAN_TENSOR_FINAL_NORM,
             PLAN_TENSOR_FINAL_NORM_BIAS, 0);
-  for (gint64 i = m->layers; i-- > 0;)
-    backward_layer (self, i);
+}
+
+static void
+end_backward (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+
   if (m->embed_norm)
     {
       norm_bwd (self, self->dbranch, self->dx, self->embedded, self->embedded_stats,
@@ -590,6 +656,51 @@ exec_evaluator_backward (ExecEvaluator *self)
   RUN (EMBED_BWD,
        EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
        self->rows, m->hidden, self->vocab);
+}
+
+void
+exec_evaluator_backward (ExecEvaluator *self)
+{
+  EACH (self, peer, begin_backward (peer));
+  for (gint64 i = self->model->layers; i-- > 0;)
+    backward_layer (self, i);
+  EACH (self, peer, end_backward (peer));
+}
+
+/* --- for experts -------------------------------------------------------------------------- */
+
+ExecArray
+exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  return weight_of (self, role, layer);
+}
+
+void
+exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
+                       PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
+{
+  linear (self, out, in, role, bias, layer, outputs, inputs);
+}
+
+void
+exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                           PlanTensorRole role, PlanTensorRole bias, gint64 layer, gint64 outputs,
+                           gint64 inputs)
+{
+  linear_bwd (self, din, dout, in, role, bias, layer, outputs, inputs);
+}
+
+void
+exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
+{
+  activate (self, out, in, cols);
+}
+
+void
+exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                             gint64 cols)
+{
+  activate_bwd (self, din, dout, in, cols);
 }
 
 /* --- activations -------------------------------------------------------------------------- */
@@ -686,6 +797,8 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->dheads = exec_evaluator_array (self, c, qkv);
   self->dqkv = m->qk_norm ? exec_evaluator_array (self, c, qkv) : self->dheads;
   self->dlogits = exec_evaluator_array (self, c, vocab);
+  if (m->experts > 0)
+    exec_evaluator_take_experts (self);
   self->sums = exec_evaluator_array (self, PLAN_DTYPE_I64, 2 * EXEC_EXACT_LIMBS);
   self->coef = exec_evaluator_array (self, PLAN_DTYPE_FP32, 4);
 }

@@ -17,7 +17,19 @@ typedef struct
   ExecArray x, normed1, stats1, qkv, heads, head_stats, attention, lse;
   ExecArray middle, normed2, stats2, up, activated; /* `middle`: after the attention's residual */
   ExecArray proj, post1, down, post2; /* what norms behind branches read, and their statistics */
+  /* Of a layer with experts: shares of each token; rows that go to one expert after the other, and
+   * what comes of them. */
+  ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared;
+  gint32 *peer, *token, *expert; /* of each row */
 } ExecEvaluatorLayer;
+
+/* Parameters of a layer, alike ones as one, and where all that are there lie among all. */
+typedef struct
+{
+  guint n;
+  PlanTensor tensor[PLAN_N_TENSORS];
+  guint64 place[PLAN_N_TENSORS];
+} ExecEvaluatorTensors;
 
 /* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
  * else all. */
@@ -29,12 +41,15 @@ typedef struct
   float scale[2];           /* of exp_avg, exp_avg_sq */
 } ExecEvaluatorPart;
 
-typedef struct
+typedef struct _ExecEvaluator ExecEvaluator;
+struct _ExecEvaluator
 {
   const ExecJob *job;
   const PlanModel *model;
-  guint ranks, inner; /* each `inner` of them in a row are a replica */
-  guint rank;         /* that is computed */
+  guint ep;             /* ranks beside each other that have a layer's experts together */
+  ExecEvaluator **peer; /* what computes each of these, the first one itself */
+  guint ranks, inner;   /* each `inner` of them in a row are a replica */
+  guint rank;           /* that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
   gint64 qkv_width, attention_width;
   ExecConstants constants;
@@ -48,10 +63,11 @@ typedef struct
   void *scratch;
   guint64 scratch_bytes;
 
-  /* Parameters lie one after the other; offsets are of layer 0 where there are layers. */
-  guint n_outer, n_layer; /* tensors: once, and in every layer */
-  PlanTensor outer[PLAN_N_TENSORS], layer[PLAN_N_TENSORS];
-  guint64 parameters, offset[PLAN_N_TENSORS], layer_parameters;
+  /* Parameters lie one after the other. */
+  guint n_outer; /* tensors around the layers */
+  PlanTensor outer[PLAN_N_TENSORS];
+  ExecEvaluatorTensors *in_layer; /* by layer; also where those around them are */
+  guint64 parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
   GArray *parts;         /* ExecEvaluatorPart: what is updated at once */
   ExecArray product_raw; /* weight gradients in fp32, as products add them */
@@ -75,8 +91,11 @@ typedef struct
   float factor_scale[3];
   ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
       dlogits;
+  PlanDtype router; /* format of scores */
+  ExecArray scores, wide, combined, dshares, row_dshares, drows, drows_up, drows_activated,
+      shared_out, dshared_up;
   ExecArray sums, coef;
-} ExecEvaluator;
+};
 
 ExecArray exec_evaluator_array (ExecEvaluator *self, PlanDtype dtype, guint64 count);
 ExecArray exec_evaluator_from (ExecArray array, guint64 element);
@@ -109,8 +128,8 @@ void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_step (ExecEvaluator *self, ExecArray grad);
 
-/* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones.
- */
+/* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones,
+ * of all peers together. */
 void exec_evaluator_take_activations (ExecEvaluator *self);
 void exec_evaluator_forward (ExecEvaluator *self);
 void exec_evaluator_backward (ExecEvaluator *self);

@@ -93,7 +93,7 @@ accumulate (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
 guint64
 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
-  return self->offset[role] + (guint64)layer * self->layer_parameters;
+  return self->in_layer[layer].place[role];
 }
 
 ExecArray
@@ -103,7 +103,8 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   PlanTensorKind kind = plan_model_tensor (self->model, role, self->vocab).kind;
   PlanTensorRole home = is_tied ? PLAN_TENSOR_EMBEDDING : role;
 
-  gboolean is_product = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT;
+  gboolean is_product
+      = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT || role == PLAN_TENSOR_ROUTER;
 
   if (role == PLAN_TENSOR_OUTPUT && self->pieces > 1)
     {
@@ -122,11 +123,18 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
 }
 
+/* Tokens of a rank and of those that have experts with it. */
 static gboolean
-load (ExecEvaluator *self, gboolean is_eval, gint64 batch, gint64 micro_batch, GError **error)
+load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
+      GError **error)
 {
-  gint64 first = (micro_batch * self->ranks + self->rank) * self->mbs;
+  gint64 first = (micro_batch * self->ranks + rank) * self->mbs;
 
+  self->rank = rank;
+  self->is_eval = is_eval;
+  for (guint p = 1; p < self->ep; p++)
+    if (!load (self->peer[p], rank + p, is_eval, batch, micro_batch, error))
+      return FALSE;
   for (gint64 i = 0; i < self->mbs; i++)
     if (!exec_evaluator_sequence (self->job, is_eval, batch, first + i,
                                   self->tokens + i * self->seq, self->targets + i * self->seq,
@@ -183,8 +191,8 @@ send_all (ExecEvaluator *self)
     else
       send (self, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      send (self, &self->layer[i], layer);
+    for (guint i = 0; i < self->in_layer[layer].n; i++)
+      send (self, &self->in_layer[layer].tensor[i], layer);
 }
 
 /* `place`: of a gradient among those that are kept; the output layer's may be there already. */
@@ -220,8 +228,8 @@ keep_raw (ExecEvaluator *self)
   for (guint i = 0; i < self->n_outer; i++)
     keep (self, &self->outer[i], 0);
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      keep (self, &self->layer[i], layer);
+    for (guint i = 0; i < self->in_layer[layer].n; i++)
+      keep (self, &self->in_layer[layer].tensor[i], layer);
 }
 
 /* in[0] = the sum of `n` arrays. */
@@ -299,13 +307,14 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
     zero (self, self->main_grad[replica], self->parameters);
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     {
-      for (self->rank = 0; self->rank < self->ranks; self->rank++)
+      for (guint rank = 0; rank < self->ranks; rank += self->ep)
         {
-          if (!load (self, FALSE, step, micro_batch, error))
+          if (!load (self, rank, FALSE, step, micro_batch, error))
             return FALSE;
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
-          keep_raw (self);
+          for (guint p = 0; p < self->ep; p++)
+            keep_raw (self->peer[p]);
         }
       if (self->reduces_every_micro_batch)
         reduce_micro_batch (self);
@@ -319,15 +328,13 @@ static gboolean
 compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError **error)
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
-  self->is_eval = TRUE;
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
-    for (self->rank = 0; self->rank < self->ranks; self->rank++)
+    for (guint rank = 0; rank < self->ranks; rank += self->ep)
       {
-        if (!load (self, TRUE, batch, micro_batch, error))
+        if (!load (self, rank, TRUE, batch, micro_batch, error))
           return FALSE;
         exec_evaluator_forward (self);
       }
-  self->is_eval = FALSE;
   *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
   return TRUE;
 }
@@ -378,24 +385,38 @@ update (ExecEvaluator *self, gint64 step)
 
 /* --- beginning and end -------------------------------------------------------------------- */
 
+/* Alike ones are one. */
+static guint64
+place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, guint64 at)
+{
+  self->n = plan_model_layer_tensors (model, layer, self->tensor);
+  for (guint i = 0; i < self->n; i++)
+    {
+      self->tensor[i].rows *= self->tensor[i].count;
+      self->tensor[i].count = 1;
+      self->place[self->tensor[i].role] = at;
+      at += numel (&self->tensor[i]);
+    }
+  return at;
+}
+
 static void
 lay_out (ExecEvaluator *self)
 {
   guint64 at = 0;
 
+  self->in_layer = g_new0 (ExecEvaluatorTensors, self->model->layers);
+  g_ptr_array_add (self->owned, self->in_layer);
   self->n_outer = plan_model_outer_tensors (self->model, self->vocab, self->outer);
-  self->n_layer = plan_model_layer_tensors (self->model, 0, self->layer);
   for (guint i = 0; i < self->n_outer; i++)
     {
-      self->offset[self->outer[i].role] = at;
+      for (gint64 layer = 0; layer < self->model->layers; layer++)
+        self->in_layer[layer].place[self->outer[i].role] = at;
       at += numel (&self->outer[i]);
     }
-  for (guint i = 0; i < self->n_layer; i++)
-    {
-      self->offset[self->layer[i].role] = at + self->layer_parameters;
-      self->layer_parameters += numel (&self->layer[i]);
-    }
-  self->parameters = at + (guint64)self->model->layers * self->layer_parameters;
+  for (gint64 layer = 0; layer < self->model->layers; layer++)
+    at = place_layer (&self->in_layer[layer], self->model, layer, at);
+  self->parameters = at;
 }
 
 static gboolean
@@ -419,8 +440,8 @@ init_state (ExecEvaluator *self, ExecArray all, ExecState state, GError **error)
     if (!init_tensor (self, all, state, &self->outer[i], 0, error))
       return FALSE;
   for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->n_layer; i++)
-      if (!init_tensor (self, all, state, &self->layer[i], layer, error))
+    for (guint i = 0; i < self->in_layer[layer].n; i++)
+      if (!init_tensor (self, all, state, &self->in_layer[layer].tensor[i], layer, error))
         return FALSE;
   return TRUE;
 }
@@ -473,13 +494,10 @@ init_moments (ExecEvaluator *self, GError **error)
          && (self->is_sgd || init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error));
 }
 
-static gboolean
-init_params (ExecEvaluator *self, GError **error)
+/* Gradients of a micro batch. */
+static void
+take_raw (ExecEvaluator *self)
 {
-  self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
-  self->weights = exec_evaluator_array (self, self->compute, self->parameters);
-  self->exp_avg = exec_evaluator_array (self, self->avg, self->parameters);
-  self->exp_avg_sq = exec_evaluator_array (self, self->avg_sq, self->parameters);
   self->raw = exec_evaluator_array (self, self->compute, self->parameters);
   if (self->fuses && !self->reduces_every_micro_batch)
     self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
@@ -489,6 +507,37 @@ init_params (ExecEvaluator *self, GError **error)
       self->output_product = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
       self->output_sum = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
     }
+}
+
+/* Ranks that have experts together are computed side by side, each in arrays of its own. */
+static void
+take_peers (ExecEvaluator *self)
+{
+  exec_evaluator_take_activations (self);
+  for (guint p = 1; p < self->ep; p++)
+    {
+      ExecEvaluator *peer = g_memdup2 (self, sizeof *self);
+
+      g_ptr_array_add (self->owned, peer);
+      peer->ep = 1;
+      peer->peer = &self->peer[p];
+      peer->scratch = NULL;
+      peer->scratch_bytes = 0;
+      take_raw (peer);
+      exec_evaluator_take_activations (peer);
+      peer->sums = self->sums;
+      self->peer[p] = peer;
+    }
+}
+
+static gboolean
+init_params (ExecEvaluator *self, GError **error)
+{
+  self->main_params = exec_evaluator_array (self, self->main_format, self->parameters);
+  self->weights = exec_evaluator_array (self, self->compute, self->parameters);
+  self->exp_avg = exec_evaluator_array (self, self->avg, self->parameters);
+  self->exp_avg_sq = exec_evaluator_array (self, self->avg_sq, self->parameters);
+  take_raw (self);
   self->main_grad = take_arrays (self, self->ranks / self->inner, self->grad);
   self->kept = take_arrays (self, self->ranks, self->grad);
   self->sent = take_arrays (self, self->ranks, self->wire);
@@ -551,11 +600,14 @@ read_plan (ExecEvaluator *self, const Plan *plan)
 
   self->gbs = plan->value[PLAN_GBS];
   self->mbs = plan->value[PLAN_MBS];
+  self->ep = (guint)plan->value[PLAN_EP];
   self->seq = plan->value[PLAN_SEQ];
   self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
   self->rows = self->mbs * self->seq;
   self->micro_batches = self->gbs / (self->mbs * self->ranks);
   self->compute = plan_weights_dtype (plan);
+  self->router
+      = plan->value[PLAN_ROUTER_DTYPE] == PLAN_ROUTER_DTYPE_FP32 ? PLAN_DTYPE_FP32 : self->compute;
   self->product = plan_field_dtype (plan, PLAN_COMPUTE);
   self->is_delayed = plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED;
   self->product_weight = plan_weight_copies_dtype (plan);
@@ -593,6 +645,8 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
   self->attention_width = m->heads * m->head_dim;
   read_plan (self, &job->of->plan);
   self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
+  self->peer = g_new0 (ExecEvaluator *, self->ep);
+  self->peer[0] = self;
   lay_out (self);
   if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
     exec_evaluator_find_parts (self);
@@ -613,6 +667,9 @@ widened_params (const ExecEvaluator *self)
 static void
 clear (ExecEvaluator *self)
 {
+  for (guint p = 1; self->peer != NULL && p < self->ep && self->peer[p] != NULL; p++)
+    g_free (self->peer[p]->scratch);
+  g_free (self->peer);
   g_ptr_array_unref (self->owned);
   g_free (self->scratch);
   if (self->parts != NULL)
@@ -648,7 +705,7 @@ exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError *
   if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error)
       || !init_params (&self, error))
     return FALSE;
-  exec_evaluator_take_activations (&self);
+  take_peers (&self);
   result.losses = g_new0 (double, job->steps);
   result.grad_norms = g_new0 (double, job->steps);
   result.eval_losses = g_new0 (double, job->steps);

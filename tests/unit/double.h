@@ -78,4 +78,6 @@ double_never (const void *values, double scale, guint64 count)
 #define expf exp
 #define tanhf tanh
 #define logf log
+#define log1pf log1p
+#define expm1f expm1
 #define sqrtf sqrt

@@ -36,6 +36,9 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
                       .steps = steps,
                       .constants = { .norm_eps = 1e-5,
                                      .rope = c->model->rope,
+                                     .router_score = c->model->router_score,
+                                     .pre_softmax = c->model->pre_softmax,
+                                     .router_scale = c->model->router_scale,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
@@ -103,6 +106,58 @@ START_TEST (ranks_do_not_matter_where_the_sums_are_the_same)
     exec_result_clear (&b[r]);
   case_clear (&one);
   case_clear (&four);
+}
+END_TEST
+
+#define EXPERTS \
+  "family=mixtral,layers=2,hidden=32,ffn=16,heads=2,kv_heads=1,head_dim=16,vocab=64,max_seq=32," \
+  "experts=8,topk=2"
+
+/* Where experts lie changes in which order numbers are added up, and little else; also where each
+ * is on one rank alone, and its gradient is summed with no other's. */
+START_TEST (ranks_may_have_experts_together)
+{
+  static const char *const together[] = { "ep=1", "ep=2 moe_imbalance=2", "ep=4 moe_imbalance=4" };
+  static const char *const strategies[] = { "optim", "optim_grads", "optim_grads_params" };
+  double losses[G_N_ELEMENTS (together)][4];
+  for (guint i = 0; i < G_N_ELEMENTS (together); i++)
+    {
+      g_autoptr (GError) error = NULL;
+      ExecResult results[4] = { { 0 } };
+      Case c;
+      case_init_of (&c, EXPERTS, 4, strategies[_i], "fp32", 4);
+      test_case_set (&c.of, together[i]);
+      c.job.of = c.of;
+      ck_assert_msg (exec_run_threads (&c.job, 4, FALSE, NULL, NULL, results, &error), "%s",
+                     error ? error->message : "");
+      memcpy (losses[i], results[0].losses, sizeof losses[i]);
+      ck_assert (i == 0 ? results[0].imbalance == 0 : results[0].imbalance >= 1);
+      for (guint r = 0; r < 4; r++)
+        {
+          ck_assert (results[r].imbalance == results[0].imbalance);
+          exec_result_clear (&results[r]);
+        }
+      case_clear (&c);
+      for (guint step = 0; step < 4; step++)
+        ck_assert_double_eq_tol (losses[i][step], losses[0][step], 1e-5);
+    }
+}
+END_TEST
+
+/* No row is lost: what has no room ends the run, with what would have. */
+START_TEST (rows_without_room_end_a_run)
+{
+  g_autoptr (GError) error = NULL;
+  ExecResult results[2] = { { 0 } };
+  Case c;
+  case_init_of (&c, EXPERTS, 2, "optim_grads", "fp32", 40);
+  test_case_set (&c.of, "ep=2");
+  c.job.of = c.of;
+  ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
+  ck_assert_msg (strstr (error->message, "there is room for 32: --set moe_imbalance=1."), "%s",
+                 error->message);
+  ck_assert (strstr (error->message, "moe_imbalance=2 for whatever the router does"));
+  case_clear (&c);
 }
 END_TEST
 
@@ -653,6 +708,8 @@ main (void)
   tcase_set_timeout (tcase, 300);
   tcase_add_test (tcase, training_learns);
   tcase_add_test (tcase, ranks_do_not_matter_where_the_sums_are_the_same);
+  tcase_add_loop_test (tcase, ranks_may_have_experts_together, 0, 3);
+  tcase_add_test (tcase, rows_without_room_end_a_run);
   tcase_add_test (tcase, unlisted_steps_have_totals);
   tcase_add_loop_test (tcase, pieces_of_the_loss_add_up, 0, 4);
   tcase_add_test (tcase, planted_bugs_are_caught);

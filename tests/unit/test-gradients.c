@@ -119,7 +119,13 @@ static const char *const kinds[] = {
   "family=falcon",
   "family=bloom",
   "family=phi3,rope_scaling=longrope,rope_original=4,rope_factor=3,rope_short=1:1.5,rope_long=2:3",
-  "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off"
+  "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,tied=off",
+  "family=mixtral,experts=3,expert_ffn=4",
+  "family=qwen3_moe,experts=4,topk=2,expert_ffn=3,moe_every=2",
+  "family=mixtral,experts=4,topk=1,expert_ffn=3,pre_softmax=on,router_scale=1.5,dense_layers=1",
+  "family=mixtral,experts=3,expert_ffn=2,shared_ffn=3,router_score=sigmoid,router_scale=2.5",
+  "family=mixtral,experts=3,topk=1,expert_ffn=3,router_score=sigmoid,gated=off,activation=gelu",
+  "family=mixtral,experts=4,topk=3,expert_ffn=3,router_score=sqrtsoftplus"
 };
 
 START_TEST (gradients_are_differences_of_the_loss)
@@ -139,7 +145,12 @@ START_TEST (gradients_are_differences_of_the_loss)
   const ExecJob job = { .of = of,
                         .kernels = &exec_kernels_cpu,
                         .steps = 1,
-                        .constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 }, .lr = 1 } };
+                        .constants = { .norm_eps = 1e-5,
+                                       .rope = { .theta = 10000 },
+                                       .router_score = model->router_score,
+                                       .pre_softmax = model->pre_softmax,
+                                       .router_scale = model->router_scale,
+                                       .lr = 1 } };
   n_weights = plan_model_parameters (model);
   weights = g_new (double, n_weights);
   for (guint64 i = 0; i < n_weights; i++)

@@ -578,19 +578,10 @@ static const PlanOpKind not_here[] = { PLAN_OP_ROW_STAT,
                                        PLAN_OP_LATENT_ROPE_BWD,
                                        PLAN_OP_LATENT_ATTENTION,
                                        PLAN_OP_LATENT_ATTENTION_BWD,
-                                       PLAN_OP_ROUTE,
-                                       PLAN_OP_ROUTE_BWD,
-                                       PLAN_OP_ROW_MAP,
-                                       PLAN_OP_PERMUTE,
-                                       PLAN_OP_UNPERMUTE,
-                                       PLAN_OP_GROUPED_GEMM,
-                                       PLAN_OP_GROUPED_GEMM_ADD,
                                        PLAN_OP_GATE,
                                        PLAN_OP_GATE_BWD,
                                        PLAN_OP_EXPERT_BIAS,
-                                       PLAN_OP_EXPERT_BIAS_BWD,
-                                       PLAN_OP_EXPERT_ACTIVATE,
-                                       PLAN_OP_EXPERT_ACTIVATE_BWD };
+                                       PLAN_OP_EXPERT_BIAS_BWD };
 
 static gboolean
 is_here (PlanOpKind kind)

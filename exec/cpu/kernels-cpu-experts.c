@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Experts: which of them each token goes to, rows sorted by expert and back, a product for each. */
+#include "config.h"
+
+#include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cpu/row-map.h"
+
+#include <string.h>
+
+#define BLOCK EXEC_CPU_BLOCK
+
+/* Added to a sum of scores before these are divided by it, as Megatron-LM does (moe_utils.py,
+ * topk_routing_with_score_function) and models of Hugging Face do: a sum of 0 divides nothing. */
+#define LEAST_SUM 1e-20f
+
+/* --- the router --------------------------------------------------------------------------- */
+
+/* The best `topk` logits; of equal ones, and where they are no numbers, the first. */
+static void
+choose (const float *logits, gint64 experts, gint64 topk, guint8 *out_map)
+{
+  memset (out_map, 0, (gsize)experts);
+  for (gint64 k = 0; k < topk; k++)
+    {
+      gint64 best = -1;
+
+      for (gint64 e = 0; e < experts; e++)
+        if (!out_map[e] && (best < 0 || logits[e] > logits[best]))
+          best = e;
+      out_map[best] = 1;
+    }
+}
+
+/* Of the chosen ones, or of all. */
+static void
+softmax (const float *logits, const guint8 *map, gboolean of_all, gint64 experts, float *out)
+{
+  float max = -INFINITY, sum = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    if ((of_all || map[e]) && logits[e] > max)
+      max = logits[e];
+  for (gint64 e = 0; e < experts; e++)
+    {
+      out[e] = of_all || map[e] ? EXEC_CPU_EXP (logits[e] - max) : 0;
+      sum += out[e];
+    }
+  for (gint64 e = 0; e < experts; e++)
+    out[e] /= sum;
+}
+
+/* Of each expert by itself: the sigmoid, or the root of log (1 + e^x). */
+static float
+score_of (PlanRouterScore kind, float x)
+{
+  float small = EXEC_CPU_EXP (-fabsf (x));
+
+  if (kind == PLAN_ROUTER_SIGMOID)
+    return x > 0 ? 1.0f / (1.0f + small) : small / (1.0f + small);
+  return sqrtf ((x > 0 ? x : 0) + log1pf (small));
+}
+
+/* By the score itself. */
+static float
+slope_of (PlanRouterScore kind, float score)
+{
+  if (kind == PLAN_ROUTER_SIGMOID)
+    return score * (1.0f - score);
+  return score > 0 ? -expm1f (-score * score) / (2.0f * score) : 0;
+}
+
+/* What the chosen ones' scores are divided by. */
+static float
+sum_of (const float *scores, const guint8 *map, gint64 experts, gint64 topk)
+{
+  float sum = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    if (map[e])
+      sum += scores[e];
+  return topk > 1 ? sum + LEAST_SUM : 1;
+}
+
+void
+exec_cpu_route (const ExecArgs *args)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_ROUTE_rows],
+               experts = args->op->dims[PLAN_DIM_ROUTE_experts],
+               topk = args->op->dims[PLAN_DIM_ROUTE_topk];
+  const ExecConstants *c = args->constants;
+  const float scale = (float)c->router_scale;
+  g_autofree float *storage = g_new (float, experts), *scores = g_new (float, experts);
+
+  for (gint64 row = 0; row < rows; row++)
+    {
+      const guint64 at = (guint64)(row * experts);
+      guint8 *map = (guint8 *)args->ptr[PLAN_REF_ROUTE_map] + at;
+      const float *logits
+          = exec_cpu_read_ref (args, PLAN_REF_ROUTE_logits, at, (guint64)experts, storage);
+      float divisor = 1;
+
+      choose (logits, experts, topk, map);
+      if (c->router_score == PLAN_ROUTER_SOFTMAX)
+        softmax (logits, map, c->pre_softmax, experts, scores);
+      else
+        {
+          for (gint64 e = 0; e < experts; e++)
+            scores[e] = score_of (c->router_score, logits[e]);
+          divisor = sum_of (scores, map, experts, topk);
+        }
+      exec_cpu_write_ref (args, PLAN_REF_ROUTE_saved, at, (guint64)experts, scores);
+      for (gint64 e = 0; e < experts; e++)
+        scores[e] = map[e] ? scores[e] / divisor * scale : 0;
+      exec_cpu_write_ref (args, PLAN_REF_ROUTE_probs, at, (guint64)experts, scores);
+    }
+}
+
+/* In place of the gradients of shares those of logits. */
+static void
+route_row_bwd (const ExecConstants *c, const float *saved, const guint8 *map, gint64 experts,
+               gint64 topk, float *grad)
+{
+  const gboolean is_softmax = c->router_score == PLAN_ROUTER_SOFTMAX;
+  const float divisor = is_softmax ? 1 : sum_of (saved, map, experts, topk);
+  float mean = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    {
+      grad[e] = map[e] ? grad[e] * (float)c->router_scale : 0;
+      mean += grad[e] * (saved[e] / divisor);
+    }
+  for (gint64 e = 0; e < experts; e++)
+    if (is_softmax)
+      grad[e] = saved[e] * (grad[e] - mean);
+    else if (map[e])
+      grad[e] = (topk > 1 ? (grad[e] - mean) / divisor : grad[e])
+                * slope_of (c->router_score, saved[e]);
+}
+
+void
+exec_cpu_route_bwd (const ExecArgs *args)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_ROUTE_BWD_rows],
+               experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
+               topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
+  g_autofree float *storage = g_new (float, experts), *grad = g_new (float, experts);
+
+  for (gint64 row = 0; row < rows; row++)
+    {
+      const guint64 at = (guint64)(row * experts), n = (guint64)experts;
+      const guint8 *map = (const guint8 *)args->ptr[PLAN_REF_ROUTE_BWD_map] + at;
+      const float *saved = exec_cpu_read_ref (args, PLAN_REF_ROUTE_BWD_saved, at, n, storage);
+
+      memmove (grad, exec_cpu_read_ref (args, PLAN_REF_ROUTE_BWD_dprobs, at, n, grad),
+               n * sizeof *grad);
+      route_row_bwd (args->constants, saved, map, experts, topk, grad);
+      exec_cpu_write_ref (args, PLAN_REF_ROUTE_BWD_dlogits, at, n, grad);
+    }
+}
+
+/* --- rows --------------------------------------------------------------------------------- */
+
+/* By the experts that the router chose, as many of each row, which lie on so many ranks: each has
+ * room for as many rows. */
+static void
+map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, ExecRowMap *out,
+            gint32 *most)
+{
+  const gint64 experts = out->groups, each = experts / ranks;
+  g_autofree gint32 *filled = g_new0 (gint32, rows);
+
+  for (gint64 rank = 0; rank < ranks; rank++)
+    {
+      gint64 n = 0;
+
+      for (gint64 e = rank * each; e < (rank + 1) * each; e++)
+        for (gint64 row = 0; row < rows; row++)
+          {
+            const gint64 sorted = rank * room + n;
+
+            if (!routes[row * experts + e])
+              continue;
+            out->place[row * out->slots + filled[row]++] = n < room ? (gint32)sorted : -1;
+            if (n++ >= room)
+              continue;
+            out->source[sorted] = (gint32)(row * experts + e);
+            out->counts[e]++;
+          }
+      *most = MAX (*most, (gint32)n);
+    }
+}
+
+/* By how many rows came of each rank for each expert, one expert's after the other. */
+static void
+map_arrivals (const gint32 *came, gint64 ranks, gint64 room, ExecRowMap *out)
+{
+  const gint64 experts = out->groups;
+  gint64 sorted = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    for (gint64 rank = 0; rank < ranks; rank++)
+      {
+        gint64 row = rank * room;
+
+        for (gint64 before = 0; before < e; before++)
+          row += came[rank * experts + before];
+        for (gint32 i = 0; i < came[rank * experts + e]; i++, row++, sorted++)
+          {
+            out->source[sorted] = (gint32)row;
+            out->place[row] = (gint32)sorted;
+          }
+        out->counts[e] += came[rank * experts + e];
+      }
+}
+
+void
+exec_cpu_row_map (const ExecArgs *args)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_ROW_MAP_rows],
+               experts = args->op->dims[PLAN_DIM_ROW_MAP_experts],
+               ranks = args->op->dims[PLAN_DIM_ROW_MAP_ranks],
+               entries = args->op->dims[PLAN_DIM_ROW_MAP_entries];
+  const guint8 *routes = args->ptr[PLAN_REF_ROW_MAP_routes];
+  gint32 *map = args->ptr[PLAN_REF_ROW_MAP_map];
+  gint64 slots = routes != NULL ? 0 : 1;
+
+  for (gint64 e = 0; routes != NULL && e < experts; e++)
+    slots += routes[e];
+  const gint64 sorted = entries - PLAN_ROW_MAP_HEAD - rows * slots - experts;
+  memset (map, 0xff, (gsize)entries * sizeof *map);
+  map[EXEC_ROW_MAP_SLOTS] = (gint32)slots;
+  map[EXEC_ROW_MAP_COLUMNS] = routes != NULL ? (gint32)experts : 1;
+  map[EXEC_ROW_MAP_MOST] = 0;
+  ExecRowMap out = exec_row_map_of (map, rows, sorted, entries);
+  memset (out.counts, 0, (gsize)experts * sizeof *out.counts);
+  if (routes != NULL)
+    map_routes (routes, rows, ranks, sorted / ranks, &out, &map[EXEC_ROW_MAP_MOST]);
+  else
+    map_arrivals (args->ptr[PLAN_REF_ROW_MAP_came], ranks, sorted / ranks, &out);
+}
+
+void
+exec_cpu_permute (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 sorted = dims[PLAN_DIM_PERMUTE_out_rows], cols = dims[PLAN_DIM_PERMUTE_cols];
+  const ExecRowMap map
+      = exec_row_map_of (args->ptr[PLAN_REF_PERMUTE_map], dims[PLAN_DIM_PERMUTE_rows], sorted,
+                         dims[PLAN_DIM_PERMUTE_entries]);
+  const guint64 bytes = plan_dtype_bytes (args->dtype[PLAN_REF_PERMUTE_out], (guint64)cols);
+  guint8 *out = args->ptr[PLAN_REF_PERMUTE_out];
+  const guint8 *in = args->ptr[PLAN_REF_PERMUTE_in];
+  const float none = 0;
+  float share;
+
+  g_assert (args->dtype[PLAN_REF_PERMUTE_out] == args->dtype[PLAN_REF_PERMUTE_in]);
+  for (gint64 i = 0; i < sorted; i++)
+    if (map.source[i] >= 0)
+      memcpy (out + (guint64)i * bytes, in + (guint64)(map.source[i] / map.columns) * bytes, bytes);
+    else
+      memset (out + (guint64)i * bytes, 0, bytes);
+  for (gint64 i = 0; args->ptr[PLAN_REF_PERMUTE_row_probs] != NULL && i < sorted; i++)
+    exec_cpu_write_ref (args, PLAN_REF_PERMUTE_row_probs, (guint64)i, 1,
+                        map.source[i] < 0 ? &none
+                                          : exec_cpu_read_ref (args, PLAN_REF_PERMUTE_probs,
+                                                               (guint64)map.source[i], 1, &share));
+}
+
+/* The rows that came of one are added up in fp32, in the order of their experts. */
+static void
+gather_row (const ExecArgs *args, const gint32 *place, gint64 slots, guint64 row, guint64 cols)
+{
+  float storage[BLOCK], sum[BLOCK];
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, cols - at);
+
+      memset (sum, 0, sizeof sum);
+      for (gint64 k = 0; k < slots; k++)
+        {
+          if (place[k] < 0)
+            continue;
+          const float *in = exec_cpu_read_ref (args, PLAN_REF_UNPERMUTE_in,
+                                               (guint64)place[k] * cols + at, n, storage);
+
+          for (guint64 i = 0; i < n; i++)
+            sum[i] += in[i];
+        }
+      exec_cpu_write_ref (args, PLAN_REF_UNPERMUTE_out, row * cols + at, n, sum);
+    }
+}
+
+/* Gradients of shares go where these came from; those of experts that were not chosen are 0. */
+static void
+gather_shares (const ExecArgs *args, const ExecRowMap *map, gint64 rows, gint64 sorted)
+{
+  float share;
+
+  memset (
+      args->ptr[PLAN_REF_UNPERMUTE_dprobs], 0,
+      plan_dtype_bytes (args->dtype[PLAN_REF_UNPERMUTE_dprobs], (guint64)(rows * map->columns)));
+  for (gint64 i = 0; i < sorted; i++)
+    if (map->source[i] >= 0)
+      exec_cpu_write_ref (
+          args, PLAN_REF_UNPERMUTE_dprobs, (guint64)map->source[i], 1,
+          exec_cpu_read_ref (args, PLAN_REF_UNPERMUTE_row_dprobs, (guint64)i, 1, &share));
+}
+
+void
+exec_cpu_unpermute (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 rows = dims[PLAN_DIM_UNPERMUTE_rows], sorted = dims[PLAN_DIM_UNPERMUTE_in_rows];
+  const ExecRowMap map = exec_row_map_of (args->ptr[PLAN_REF_UNPERMUTE_map], rows, sorted,
+                                          dims[PLAN_DIM_UNPERMUTE_entries]);
+
+  for (gint64 row = 0; row < rows; row++)
+    gather_row (args, map.place + row * map.slots, map.slots, (guint64)row,
+                (guint64)dims[PLAN_DIM_UNPERMUTE_cols]);
+  if (args->ptr[PLAN_REF_UNPERMUTE_dprobs] != NULL)
+    gather_shares (args, &map, rows, sorted);
+}
+
+/* --- products ----------------------------------------------------------------------------- */
+
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, work);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, layout);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, groups);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, out);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, a);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, b);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
+
+static void
+move_on (ExecArgs *args, guint operand, gint64 elements)
+{
+  args->ptr[operand]
+      = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
+}
+
+/* One product after the other, by the kernel of one; an expert that no row goes to has a gradient
+ * of 0. */
+void
+exec_cpu_grouped_gemm (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const gboolean adds = args->op->kind == PLAN_OP_GROUPED_GEMM_ADD;
+  const gboolean is_gradient = dims[PLAN_DIM_GROUPED_GEMM_layout] == 2;
+  const gint32 *counts = args->ptr[PLAN_REF_GROUPED_GEMM_counts];
+  PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
+  ExecArgs each = *args;
+
+  memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
+  each.op = &op;
+  each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
+  each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
+      = args->ptr[PLAN_REF_GROUPED_GEMM_work];
+  for (gint64 group = 0; group < dims[PLAN_DIM_GROUPED_GEMM_groups]; group++)
+    {
+      const gint64 rows = counts[group], m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows,
+                   n = op.dims[PLAN_DIM_GEMM_n], k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
+
+      op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
+      if (rows > 0)
+        (adds ? exec_cpu_gemm_add : exec_cpu_gemm) (&each);
+      else if (is_gradient && !adds)
+        memset (each.ptr[PLAN_REF_GEMM_out], 0,
+                plan_dtype_bytes (each.dtype[PLAN_REF_GEMM_out], (guint64)(m * n)));
+      move_on (&each, PLAN_REF_GEMM_out, m * n);
+      move_on (&each, PLAN_REF_GEMM_a, m * k);
+      move_on (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
+    }
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A layer's experts: each by itself, on the rows of the tokens that chose it, of all ranks that
+ * have experts together: rows, and what comes of them, are in the first one's arrays. */
+#include "config.h"
+
+#include "exec/number/number.h"
+#include "tests/reference/evaluate-experts.h"
+
+#include <string.h>
+
+#define RUN(kind, operands, ...) \
+  exec_evaluator_run (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ })
+
+static gint64
+n_rows (const ExecEvaluator *self)
+{
+  return self->ep * self->rows * self->model->topk;
+}
+
+static gint64
+up_width (const ExecEvaluator *self)
+{
+  return self->model->gated ? 2 * self->model->expert_ffn : self->model->expert_ffn;
+}
+
+static float
+number_at (ExecArray array, gint64 i)
+{
+  ExecArray at = exec_evaluator_from (array, (guint64)i);
+  float value;
+
+  exec_number_widen (&value, at.data, at.dtype, 1);
+  return value;
+}
+
+static void
+put_number (ExecArray array, gint64 i, float value)
+{
+  ExecArray at = exec_evaluator_from (array, (guint64)i);
+
+  exec_number_narrow (at.data, at.dtype, &value, 1);
+}
+
+/* Rows of an array of `cols` columns, from one on. */
+static ExecArray
+row_of (ExecArray array, gint64 row, gint64 cols)
+{
+  return exec_evaluator_from (array, (guint64)(row * cols));
+}
+
+/* The rows of one expert: the first, and how many. */
+static gint64
+find_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 expert, gint64 *out_n)
+{
+  gint64 first = 0, n = 0;
+
+  for (gint64 row = 0; row < n_rows (self); row++)
+    {
+      first += l->expert[row] < expert;
+      n += l->expert[row] == expert;
+    }
+  *out_n = n;
+  return first;
+}
+
+/* The row of a token's vector. */
+static void
+send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gint64 expert,
+          gint64 row)
+{
+  const ExecEvaluatorLayer *to = &self->layers[layer], *from = &self->peer[peer]->layers[layer];
+  const gint64 hidden = self->model->hidden;
+
+  to->peer[row] = (gint32)peer;
+  to->token[row] = (gint32)token;
+  to->expert[row] = (gint32)expert;
+  put_number (to->row_shares, row, number_at (from->shares, token * self->model->experts + expert));
+  memcpy (row_of (to->rows, row, hidden).data, row_of (from->normed2, token, hidden).data,
+          plan_dtype_bytes (self->compute, (guint64)hidden));
+}
+
+/* Which tokens go to which experts. */
+static void
+send_rows (const ExecEvaluator *self, gint64 layer)
+{
+  const gint64 experts = self->model->experts;
+  gint64 row = 0;
+
+  for (gint64 expert = 0; expert < experts; expert++)
+    for (guint peer = 0; peer < self->ep; peer++)
+      for (gint64 token = 0; token < self->rows; token++)
+        {
+          const guint8 *chosen = self->peer[peer]->layers[layer].chosen.data;
+
+          if (chosen[token * experts + expert])
+            send_row (self, layer, peer, token, expert, row++);
+        }
+}
+
+/* out = the sum of each of a rank's tokens' rows, in the order of their experts. */
+static void
+add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, ExecArray out)
+{
+  const gint64 hidden = self->model->hidden;
+
+  for (gint64 token = 0; token < self->rows; token++)
+    for (gint64 col = 0; col < hidden; col++)
+      {
+        float sum = 0;
+
+        for (gint64 row = 0; row < n_rows (self); row++)
+          if (l->token[row] == token && l->peer[row] == (gint32)peer)
+            sum += number_at (self->drows, row * hidden + col);
+        put_number (out, token * hidden + col, sum);
+      }
+}
+
+/* An expert's weight, or its gradient. */
+static ExecArray
+part_of (ExecArray all, gint64 expert, gint64 outputs, gint64 inputs)
+{
+  return exec_evaluator_from (all, (guint64)(expert * outputs * inputs));
+}
+
+static void
+run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
+  ExecArray gate_up = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_GATE_UP, layer);
+  ExecArray down = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_DOWN, layer);
+  gint64 n, first = find_rows (self, l, expert, &n);
+
+  if (n == 0)
+    return;
+  RUN (GEMM,
+       EXEC_OPERANDS (row_of (l->rows_up, first, up), row_of (l->rows, first, hidden),
+                      part_of (gate_up, expert, up, hidden)),
+       n, up, hidden, 1);
+  RUN (EXPERT_ACTIVATE,
+       EXEC_OPERANDS (row_of (l->rows_activated, first, ffn), row_of (l->rows_up, first, up),
+                      row_of (l->row_shares, first, 1)),
+       n, ffn, m->activation, m->gated);
+  RUN (GEMM,
+       EXEC_OPERANDS (row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
+                      part_of (down, expert, hidden, ffn)),
+       n, hidden, ffn, 1);
+}
+
+static void
+route (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+
+  RUN (GEMM,
+       EXEC_OPERANDS (self->scores, l->normed2,
+                      exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer)),
+       self->rows, m->experts, m->hidden, 1);
+  RUN (ROUTE, EXEC_OPERANDS (l->shares, l->saved, l->chosen, self->scores), self->rows, m->experts,
+       m->topk);
+}
+
+/* To what the chosen experts made, in `combined`. */
+static void
+add_shared (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const gint64 up = m->gated ? 2 * m->shared_ffn : m->shared_ffn;
+
+  exec_evaluator_linear (self, l->shared_up, l->normed2, PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS,
+                         layer, up, m->hidden);
+  exec_evaluator_activate (self, l->shared, l->shared_up, m->shared_ffn);
+  exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS,
+                         layer, m->hidden, m->shared_ffn);
+  RUN (ADD, EXEC_OPERANDS (self->branch, self->combined, self->shared_out), self->rows * m->hidden);
+}
+
+void
+exec_evaluator_experts (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  for (guint p = 0; p < self->ep; p++)
+    route (self->peer[p], layer);
+  send_rows (self, layer);
+  for (gint64 expert = 0; expert < m->experts; expert++)
+    run_expert (self, layer, expert);
+  for (guint p = 0; p < self->ep; p++)
+    {
+      ExecEvaluator *peer = self->peer[p];
+
+      add_rows (self, &self->layers[layer], p, m->shared_ffn > 0 ? peer->combined : peer->branch);
+      if (m->shared_ffn > 0)
+        add_shared (peer, layer);
+    }
+}
+
+/* --- backwards ---------------------------------------------------------------------------- */
+
+/* dweight = dout^T * in of the expert's rows; 0 where it has none. */
+static void
+weight_bwd (ExecEvaluator *self, ExecArray dweight, ExecArray dout, ExecArray in, gint64 outputs,
+            gint64 inputs, gint64 n)
+{
+  if (n > 0)
+    RUN (GEMM, EXEC_OPERANDS (dweight, dout, in), outputs, inputs, n, 2);
+  else
+    RUN (ZERO, EXEC_OPERANDS (dweight), outputs * inputs);
+}
+
+/* Where a rank leaves the gradient of an expert's weight. */
+static ExecArray
+raw_of (ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert, gint64 outputs,
+        gint64 inputs)
+{
+  return part_of (exec_evaluator_raw (self, role, layer), expert, outputs, inputs);
+}
+
+/* From `drows`, gradients of what it made, to those of its rows; of its weights for the rank that
+ * has it, none for the others. */
+static void
+expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
+  const PlanTensorRole role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
+  const guint owner = (guint)(expert / (m->experts / self->ep));
+  gint64 n, first = find_rows (self, l, expert, &n);
+  ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
+            dactivated = row_of (self->drows_activated, first, ffn);
+
+  for (guint p = 0; p < self->ep; p++)
+    weight_bwd (self, raw_of (self->peer[p], down_role, layer, expert, hidden, ffn), dout,
+                row_of (l->rows_activated, first, ffn), hidden, ffn, p == owner ? n : 0);
+  if (n > 0)
+    {
+      RUN (GEMM,
+           EXEC_OPERANDS (
+               dactivated, dout,
+               part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn)),
+           n, ffn, hidden, 0);
+      RUN (EXPERT_ACTIVATE_BWD,
+           EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dactivated,
+                          row_of (l->rows_up, first, up), row_of (l->row_shares, first, 1)),
+           n, ffn, m->activation, m->gated);
+      RUN (GEMM,
+           EXEC_OPERANDS (dout, dup,
+                          part_of (exec_evaluator_weight (self, role, layer), expert, up, hidden)),
+           n, hidden, up, 0);
+    }
+  for (guint p = 0; p < self->ep; p++)
+    weight_bwd (self, raw_of (self->peer[p], role, layer, expert, up, hidden), dup,
+                row_of (l->rows, first, hidden), up, hidden, p == owner ? n : 0);
+}
+
+/* The router reads an image of the tokens in the format of scores, where that is another. */
+static void
+router_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const gint64 all = self->rows * m->hidden;
+  ExecArray weight = exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer);
+  ExecArray din = self->combined, in = l->normed2;
+
+  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dshares, l->saved, l->chosen), self->rows,
+       m->experts, m->topk);
+  if (self->router != self->compute)
+    {
+      RUN (GEMM, EXEC_OPERANDS (self->wide, self->scores, weight), self->rows, m->hidden,
+           m->experts, 0);
+      RUN (CAST, EXEC_OPERANDS (din, self->wide), all);
+      RUN (CAST, EXEC_OPERANDS (self->wide, in), all);
+      in = self->wide;
+    }
+  else
+    RUN (GEMM, EXEC_OPERANDS (din, self->scores, weight), self->rows, m->hidden, m->experts, 0);
+  RUN (GEMM, EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_ROUTER, layer), self->scores, in),
+       m->experts, m->hidden, self->rows, 2);
+  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, din), all);
+}
+
+static void
+shared_bwd (ExecEvaluator *self, gint64 layer, ExecArray dout)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const gint64 up = m->gated ? 2 * m->shared_ffn : m->shared_ffn;
+
+  exec_evaluator_linear_bwd (self, self->shared_out, dout, l->shared, PLAN_TENSOR_SHARED_DOWN,
+                             PLAN_N_TENSORS, layer, m->hidden, m->shared_ffn);
+  exec_evaluator_activate_bwd (self, self->dshared_up, self->shared_out, l->shared_up,
+                               m->shared_ffn);
+  exec_evaluator_linear_bwd (self, self->combined, self->dshared_up, l->normed2,
+                             PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS, layer, up, m->hidden);
+  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, self->combined), self->rows * m->hidden);
+}
+
+void
+exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+
+  for (gint64 row = 0; row < n_rows (self); row++)
+    memcpy (row_of (self->drows, row, m->hidden).data,
+            row_of (self->peer[l->peer[row]]->dx, l->token[row], m->hidden).data,
+            plan_dtype_bytes (self->compute, (guint64)m->hidden));
+  for (gint64 expert = 0; expert < m->experts; expert++)
+    expert_bwd (self, layer, expert);
+  for (guint p = 0; p < self->ep; p++)
+    {
+      ExecEvaluator *peer = self->peer[p];
+
+      exec_evaluator_run (peer, PLAN_OP_ZERO, EXEC_OPERANDS (peer->dshares),
+                          (gint64[]){ self->rows * m->experts });
+      for (gint64 row = 0; row < n_rows (self); row++)
+        if (l->peer[row] == (gint32)p)
+          put_number (peer->dshares, l->token[row] * m->experts + l->expert[row],
+                      number_at (self->row_dshares, row));
+      add_rows (self, l, p, peer->branch);
+      router_bwd (peer, layer);
+      if (m->shared_ffn > 0)
+        shared_bwd (peer, layer, peer->dx);
+    }
+}
+
+/* --- activations -------------------------------------------------------------------------- */
+
+static void
+take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
+{
+  const PlanModel *m = self->model;
+  const guint64 tokens = (guint64)self->rows, rows = (guint64)n_rows (self);
+  const guint64 shares = tokens * (guint64)m->experts;
+  const PlanDtype c = self->compute;
+
+  l->shares = exec_evaluator_array (self, self->router, shares);
+  l->saved = exec_evaluator_array (self, PLAN_DTYPE_FP32, shares);
+  l->chosen = exec_evaluator_array (self, PLAN_DTYPE_U8, shares);
+  l->rows = exec_evaluator_array (self, c, rows * (guint64)m->hidden);
+  l->row_shares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  l->rows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  l->rows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
+  l->shared_up = exec_evaluator_array (self, c, tokens * 2 * (guint64)m->shared_ffn);
+  l->shared = exec_evaluator_array (self, c, tokens * (guint64)m->shared_ffn);
+  l->peer = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  l->token = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+  l->expert = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
+}
+
+void
+exec_evaluator_take_experts (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+  const guint64 tokens = (guint64)self->rows, rows = (guint64)n_rows (self);
+  const guint64 hidden = (guint64)m->hidden, shared = (guint64)MAX (m->shared_ffn, m->hidden);
+  const PlanDtype c = self->compute;
+
+  for (gint64 layer = 0; layer < m->layers; layer++)
+    if (plan_model_is_moe_layer (m, layer))
+      take_layer (self, &self->layers[layer]);
+  self->scores = exec_evaluator_array (self, self->router, tokens * (guint64)m->experts);
+  self->wide = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * hidden);
+  self->combined = exec_evaluator_array (self, c, tokens * hidden);
+  self->dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * (guint64)m->experts);
+  self->row_dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  self->drows = exec_evaluator_array (self, c, rows * hidden);
+  self->drows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
+  self->drows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
+  self->shared_out = exec_evaluator_array (self, c, tokens * shared);
+  self->dshared_up = exec_evaluator_array (self, c, tokens * 2 * shared);
+}

@@ -1,0 +1,24 @@
+/* What layers with experts share with other ones. */
+#pragma once
+#include "tests/reference/evaluate-private.h"
+G_BEGIN_DECLS
+
+/* tests/reference/evaluate-network.c: what is shared with layers with experts. No array where the
+ * model has no such parameter. */
+ExecArray exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+void exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
+                            PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs);
+void exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                                PlanTensorRole role, PlanTensorRole bias, gint64 layer,
+                                gint64 outputs, gint64 inputs);
+void exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols);
+void exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                                  gint64 cols);
+
+/* tests/reference/evaluate-experts.c, of all peers: of what a norm left, to what a residual adds,
+ * in `branch`; from that one's gradient, `dx`, to the norm's, in `branch`. */
+void exec_evaluator_take_experts (ExecEvaluator *self);
+void exec_evaluator_experts (ExecEvaluator *self, gint64 layer);
+void exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer);
+
+G_END_DECLS

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of experts against loops in double: what the router chooses, also where logits are equal
+ * or no numbers, rows there and back, a product for each expert, also for those without rows. */
+#include "config.h"
+
+#include "planner/model/model.h"
+#include "tests/unit/test-kernels-operands.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The routes of a pass, which differences must not change. */
+static const guint8 *chosen;
+
+static double
+slow_score (double x)
+{
+  if (constants.router_score == PLAN_ROUTER_SOFTMAX)
+    return exp (x);
+  return constants.router_score == PLAN_ROUTER_SIGMOID ? 1 / (1 + exp (-x))
+                                                       : sqrt (log1p (exp (x)));
+}
+
+static void
+slow_route (Pass *pass)
+{
+  const gint64 rows = pass->dims[0], experts = pass->dims[1], topk = pass->dims[2];
+  const gboolean is_softmax = constants.router_score == PLAN_ROUTER_SOFTMAX;
+  const gboolean divides = is_softmax || topk > 1;
+
+  for (gint64 row = 0; row < rows; row++)
+    {
+      double sum = 0;
+
+      for (gint64 e = row * experts; e < (row + 1) * experts; e++)
+        if (chosen[e] || (is_softmax && constants.pre_softmax))
+          sum += slow_score (pass->in[0][e]);
+      for (gint64 e = row * experts; e < (row + 1) * experts; e++)
+        pass->out[e]
+            = chosen[e] ? constants.router_scale * slow_score (pass->in[0][e]) / (divides ? sum : 1)
+                        : 0;
+    }
+}
+
+/* As many of each row as are asked for, and none that is less than one which is not chosen. */
+static void
+check_choice (const guint8 *map, const double *logits, gint64 rows, gint64 experts, gint64 topk)
+{
+  for (gint64 row = 0; row < rows; row++, map += experts, logits += experts)
+    {
+      gint64 n = 0;
+
+      for (gint64 a = 0; a < experts; a++)
+        {
+          n += map[a];
+          for (gint64 b = 0; map[a] && b < experts; b++)
+            ck_assert (map[b] || logits[b] < logits[a] || (!(logits[b] > logits[a]) && b > a));
+        }
+      ck_assert_int_eq (n, topk);
+    }
+}
+
+static void
+set_router (int seed)
+{
+  constants.router_score = (PlanRouterScore)(seed % 3);
+  constants.pre_softmax = seed % 2 == 1;
+  constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
+}
+
+START_TEST (routes_are_those_of_loops)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), experts = between (rand, 2, 20);
+  const gint64 topk = between (rand, 1, (gint32)experts);
+  const guint64 n = (guint64)(rows * experts);
+  const PlanDtype format = format_of (_i / 3);
+  g_auto (Tensor) logits = tensor_random (rand, format, n, 3);
+  g_auto (Tensor) dprobs = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
+  g_auto (Tensor) probs = tensor_blank (format, n), saved = tensor_blank (PLAN_DTYPE_FP32, n);
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_U8, n),
+                  dlogits = tensor_blank (PLAN_DTYPE_FP32, n);
+  Pass pass = { { rows, experts, topk }, { logits.value }, NULL, g_new (double, n), n };
+  g_autofree double *want = pass.out, *want_dlogits = NULL;
+
+  set_router (_i);
+  run_kernel (PLAN_OP_ROUTE, OPERANDS (&probs, &saved, &map, &logits), pass.dims, format);
+  chosen = map.data;
+  check_choice (chosen, logits.value, rows, experts, topk);
+  slow_route (&pass);
+  check_close (&probs, want, 2e-6, "route");
+  for (guint64 e = 0; e < n; e++)
+    ck_assert (chosen[e] || tensor_get (&probs, e) == 0);
+  want_dlogits = slow_gradient (slow_route, &pass, 0, n, dprobs.value);
+  run_kernel (PLAN_OP_ROUTE_BWD, OPERANDS (&dlogits, &dprobs, &saved, &map), pass.dims, format);
+  /* The one share of a softmax over one is 1, whatever its logit. */
+  if (topk == 1 && constants.router_score == PLAN_ROUTER_SOFTMAX && !constants.pre_softmax)
+    memset (want_dlogits, 0, n * sizeof *want_dlogits);
+  check_close (&dlogits, want_dlogits, 1e-5, "route_bwd");
+}
+END_TEST
+
+/* The first of equal ones; and still as many as are asked for where nothing compares. */
+START_TEST (routes_of_equals_are_the_first)
+{
+  const gint64 dims[] = { 2, 5, 2 };
+  const float logits_data[] = { 1, 2, 2, 2, 0, NAN, 1, NAN, NAN, 3 };
+  Tensor logits = { .dtype = PLAN_DTYPE_FP32, .count = 10, .data = (void *)logits_data };
+  g_auto (Tensor) probs = tensor_blank (PLAN_DTYPE_FP32, 10);
+  g_auto (Tensor) saved = tensor_blank (PLAN_DTYPE_FP32, 10);
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_U8, 10);
+  const guint8 *routes = map.data;
+
+  set_router (0);
+  run_kernel (PLAN_OP_ROUTE, OPERANDS (&probs, &saved, &map, &logits), dims, PLAN_DTYPE_FP32);
+  ck_assert (!routes[0] && routes[1] && routes[2] && !routes[3] && !routes[4]);
+  ck_assert_int_eq (routes[5] + routes[6] + routes[7] + routes[8] + routes[9], 2);
+}
+END_TEST
+
+/* Random routes: `topk` experts of each row; some experts have none where there are enough. */
+static Tensor
+random_routes (GRand *rand, gint64 rows, gint64 experts, gint64 topk)
+{
+  Tensor self = tensor_blank (PLAN_DTYPE_U8, (guint64)(rows * experts));
+  guint8 *map = self.data;
+
+  memset (map, 0, self.count);
+  for (gint64 row = 0; row < rows; row++)
+    for (gint64 k = 0; k < topk; k++)
+      {
+        gint64 e;
+        do
+          e = between (rand, 0, (gint32)(experts > topk ? experts - 1 : experts) - 1);
+        while (map[row * experts + e]);
+        map[row * experts + e] = 1;
+      }
+  return self;
+}
+
+START_TEST (rows_are_sorted_and_come_back)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 20), experts = between (rand, 1, 9);
+  const gint64 topk = between (rand, 1, (gint32)experts), cols = between (rand, 1, 600);
+  const gint64 sorted = rows * topk, entries = PLAN_ROW_MAP_HEAD + 2 * sorted + experts;
+  const gint64 dims[] = { rows, sorted, cols, entries };
+  const gint64 map_dims[] = { rows, experts, 1, entries };
+  const PlanDtype format = format_of (_i);
+  g_auto (Tensor) routes = random_routes (rand, rows, experts, topk);
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_I32, (guint64)entries);
+  g_auto (Tensor) in = tensor_random (rand, format, (guint64)(rows * cols), 1);
+  g_auto (Tensor) shares = tensor_random (rand, format, (guint64)(rows * experts), 1);
+  g_auto (Tensor) out = tensor_blank (format, (guint64)(sorted * cols));
+  g_auto (Tensor) row_shares = tensor_blank (PLAN_DTYPE_FP32, (guint64)sorted);
+  g_auto (Tensor) back = tensor_blank (format, (guint64)(rows * cols));
+  g_auto (Tensor) dshares = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * experts));
+  g_autofree double *want = g_new (double, rows *cols);
+  const gint32 *counts = (const gint32 *)map.data + entries - experts;
+  gint64 at = 0;
+
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&map, &routes, NULL), map_dims, format);
+  run_kernel (PLAN_OP_PERMUTE, OPERANDS (&out, &in, &map, &row_shares, &shares), dims, format);
+  run_kernel (PLAN_OP_UNPERMUTE, OPERANDS (&back, &out, &map, &dshares, &row_shares), dims, format);
+  for (gint64 e = 0; e < experts; e++)
+    {
+      const gint64 first = at;
+      for (gint64 row = 0; row < rows; row++)
+        {
+          const gboolean goes = ((const guint8 *)routes.data)[row * experts + e];
+          const double share = tensor_get (&shares, (guint64)(row * experts + e));
+          for (gint64 c = 0; goes && c < cols; c++)
+            ck_assert (tensor_get (&out, (guint64)(at * cols + c))
+                       == tensor_get (&in, (guint64)(row * cols + c)));
+          ck_assert (!goes || tensor_get (&row_shares, (guint64)at) == share);
+          ck_assert (tensor_get (&dshares, (guint64)(row * experts + e)) == (goes ? share : 0));
+          at += goes;
+        }
+      ck_assert_int_eq (counts[e], at - first);
+    }
+  for (gint64 i = 0; i < rows * cols; i++)
+    want[i] = (double)topk * in.value[i];
+  check_close (&back, want, 2e-7, "unpermute");
+}
+END_TEST
+
+/* What one of several ranks has. */
+typedef struct
+{
+  Tensor routes, map, in, shares, out, row_shares, came, came_shares, counts, sort, rows,
+      rows_shares;
+} Rank;
+
+static void
+rank_clear (Rank *self)
+{
+  Tensor *all = (Tensor *)self;
+  for (guint i = 0; i < sizeof *self / sizeof *all; i++)
+    tensor_clear (&all[i]);
+}
+
+/* The part of each rank for this one, in their order. */
+static void
+exchange (Rank *ranks, gint64 n, gint64 to, gsize out, gsize in, gsize at, gsize bytes)
+{
+  for (gint64 from = 0; from < n; from++)
+    {
+      const Tensor *sent = (const Tensor *)(gpointer)((guint8 *)&ranks[from] + in);
+      Tensor *came = (Tensor *)(gpointer)((guint8 *)&ranks[to] + out);
+      memcpy ((guint8 *)came->data + (gsize)from * bytes,
+              (const guint8 *)sent->data + at + (gsize)to * bytes, bytes);
+    }
+}
+
+enum
+{
+  ROWS = 7,
+  TOPK = 2,
+  COLS = 3,
+  ROOM = ROWS * TOPK /* as many as may ever go from one rank to another */
+};
+
+/* Sizes of maps; the experts of all ranks and of each. */
+typedef struct
+{
+  gint64 n, each, experts, sorted, entries, sort_entries;
+} Sizes;
+
+/* Sorts a rank's rows by rank. */
+static Rank
+begin_rank (GRand *rand, const Sizes *s)
+{
+  const gint64 dims[] = { ROWS, s->sorted, COLS, s->entries },
+               map_dims[] = { ROWS, s->experts, s->n, s->entries };
+  const PlanDtype f = PLAN_DTYPE_FP32, i = PLAN_DTYPE_I32;
+  const guint64 sorted = (guint64)s->sorted;
+  Rank self = { .routes = random_routes (rand, ROWS, s->experts, TOPK),
+                .map = tensor_blank (i, (guint64)s->entries),
+                .in = tensor_random (rand, f, ROWS * COLS, 1),
+                .shares = tensor_random (rand, f, (guint64)(ROWS * s->experts), 1),
+                .out = tensor_blank (f, sorted * COLS),
+                .row_shares = tensor_blank (f, sorted),
+                .came = tensor_blank (f, sorted * COLS),
+                .came_shares = tensor_blank (f, sorted),
+                .counts = tensor_blank (i, (guint64)s->experts),
+                .sort = tensor_blank (i, (guint64)s->sort_entries),
+                .rows = tensor_blank (f, sorted * COLS),
+                .rows_shares = tensor_blank (f, sorted) };
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self.map, &self.routes, NULL), map_dims, f);
+  run_kernel (PLAN_OP_PERMUTE,
+              OPERANDS (&self.out, &self.in, &self.map, &self.row_shares, &self.shares), dims, f);
+  return self;
+}
+
+/* Sorts by expert what came. */
+static void
+end_rank (Rank *ranks, gint64 r, const Sizes *s)
+{
+  const gint64 dims[] = { s->sorted, s->sorted, COLS, s->sort_entries },
+               map_dims[] = { s->sorted, s->each, s->n, s->sort_entries };
+  Rank *self = &ranks[r];
+  exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came), G_STRUCT_OFFSET (Rank, out), 0,
+            ROOM * COLS * sizeof (float));
+  exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, came_shares), G_STRUCT_OFFSET (Rank, row_shares),
+            0, ROOM * sizeof (float));
+  exchange (ranks, s->n, r, G_STRUCT_OFFSET (Rank, counts), G_STRUCT_OFFSET (Rank, map),
+            (gsize)(s->entries - s->experts) * sizeof (gint32), (gsize)s->each * sizeof (gint32));
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&self->sort, NULL, &self->counts), map_dims,
+              PLAN_DTYPE_FP32);
+  run_kernel (
+      PLAN_OP_PERMUTE,
+      OPERANDS (&self->rows, &self->came, &self->sort, &self->rows_shares, &self->came_shares),
+      dims, PLAN_DTYPE_FP32);
+}
+
+/* That expert's rows from row `at` on, of every rank in turn; returns the row behind them. */
+static gint64
+check_expert (const Rank *ranks, gint64 n, const Rank *self, gint64 experts, gint64 e, gint64 at)
+{
+  for (gint64 from = 0; from < n; from++)
+    for (gint64 row = 0; row < ROWS; row++)
+      {
+        if (!((const guint8 *)ranks[from].routes.data)[row * experts + e])
+          continue;
+        for (gint64 c = 0; c < COLS; c++)
+          ck_assert (tensor_get (&self->rows, (guint64)(at * COLS + c))
+                     == ranks[from].in.value[row * COLS + c]);
+        ck_assert (tensor_get (&self->rows_shares, (guint64)at)
+                   == ranks[from].shares.value[row * experts + e]);
+        at++;
+      }
+  return at;
+}
+
+/* Rows of several ranks get to the rank of their expert, sorted by expert, then rank, then row. */
+START_TEST (rows_get_to_the_ranks_of_their_experts)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Sizes s = { .n = between (rand, 2, 4), .each = between (rand, 1, 3) };
+  Rank ranks[4];
+
+  s.experts = s.n * s.each;
+  s.sorted = s.n * ROOM;
+  s.entries = PLAN_ROW_MAP_HEAD + s.sorted + ROWS * TOPK + s.experts;
+  s.sort_entries = PLAN_ROW_MAP_HEAD + 2 * s.sorted + s.each;
+  for (gint64 r = 0; r < s.n; r++)
+    ranks[r] = begin_rank (rand, &s);
+  for (gint64 r = 0; r < s.n; r++)
+    {
+      gint64 at = 0;
+
+      end_rank (ranks, r, &s);
+      for (gint64 e = 0; e < s.each; e++)
+        {
+          const gint64 end = check_expert (ranks, s.n, &ranks[r], s.experts, r * s.each + e, at);
+          const gint32 *counts = (const gint32 *)ranks[r].sort.data + s.sort_entries - s.each;
+
+          ck_assert_int_eq (counts[e], end - at);
+          at = end;
+        }
+    }
+  for (gint64 r = 0; r < s.n; r++)
+    rank_clear (&ranks[r]);
+}
+END_TEST
+
+/* What has no room is counted and nowhere. */
+START_TEST (rows_without_room_are_nowhere)
+{
+  const guint8 routes_data[] = { 1, 0, 1, 0, 1, 0, 0, 1 }; /* of two experts, on two ranks */
+  const gint64 dims[] = { 4, 2, 2, PLAN_ROW_MAP_HEAD + 4 + 4 + 2 };
+  const gint32 want[] = { 1, 2, 3, 0, 2, 7, -1, 0, 1, -1, 2, 2, 1 };
+  Tensor routes = { .dtype = PLAN_DTYPE_U8, .count = 8, .data = (void *)routes_data };
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_I32, G_N_ELEMENTS (want));
+
+  run_kernel (PLAN_OP_ROW_MAP, OPERANDS (&map, &routes, NULL), dims, PLAN_DTYPE_FP32);
+  ck_assert_mem_eq (map.data, want, sizeof want);
+}
+END_TEST
+
+/* out = a [rows, k] b [n, k]^T; a [rows, k] b [k, n]; a [rows, m]^T b [rows, n]; of one expert. */
+static void
+slow_product (gint64 layout, gint64 rows, gint64 n, gint64 k, const double *a, const double *b,
+              double *out)
+{
+  const gint64 high = layout == 2 ? k : rows, depth = layout == 2 ? rows : k;
+
+  for (gint64 i = 0; i < high; i++)
+    for (gint64 j = 0; j < n; j++)
+      for (gint64 p = 0; p < depth; p++)
+        out[i * n + j] += (layout == 2 ? a[p * high + i] : a[i * depth + p])
+                          * (layout == 1 ? b[j * depth + p] : b[p * n + j]);
+}
+
+START_TEST (products_are_those_of_each_expert)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 layout = _i % 3, groups = between (rand, 1, 6), n = between (rand, 1, 40);
+  const gint64 k = between (rand, 1, 40); /* of layout 2, rows of a product */
+  const gboolean adds = layout == 2 && _i % 2 == 1;
+  const PlanDtype format = format_of (_i / 2);
+  g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 9);
+  gint32 *count = counts.data;
+  gint64 rows = 0;
+
+  count[0] = groups > 1 ? 0 : count[0] + 1;
+  for (gint64 g = 0; g < groups; g++)
+    rows += count[g];
+  const gint64 dims[] = { layout == 2 ? k : rows, n, layout == 2 ? rows : k, layout, groups };
+  const guint64 out_count = (guint64)(layout == 2 ? groups * k * n : rows * n);
+  g_auto (Tensor) a = tensor_random (rand, format, (guint64)(rows * k), 1);
+  g_auto (Tensor) b
+      = tensor_random (rand, format, (guint64)(layout == 2 ? rows * n : groups * k * n), 1);
+  g_auto (Tensor) out = adds ? tensor_random (rand, PLAN_DTYPE_FP32, out_count, 1)
+                             : tensor_blank (format, out_count);
+  g_autofree double *want = g_new0 (double, out_count + 1);
+
+  for (guint64 i = 0; adds && i < out_count; i++)
+    want[i] = out.value[i];
+  for (gint64 g = 0, row = 0; g < groups; row += count[g++])
+    slow_product (layout, count[g], n, k, a.value + row * k,
+                  b.value + (layout == 2 ? row * n : g * k * n),
+                  want + (layout == 2 ? g * k * n : row * n));
+  run_kernel (adds ? PLAN_OP_GROUPED_GEMM_ADD : PLAN_OP_GROUPED_GEMM,
+              OPERANDS (&out, &a, &b, &counts), dims, format);
+  check_close (&out, want, 1e-6, "grouped_gemm");
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("test-kernels-experts");
+  TCase *tcase = tcase_create ("experts");
+  exec_kernels_cpu.open (NULL);
+  tcase_add_loop_test (tcase, routes_are_those_of_loops, 0, 60);
+  tcase_add_test (tcase, routes_of_equals_are_the_first);
+  tcase_add_loop_test (tcase, rows_are_sorted_and_come_back, 0, 60);
+  tcase_add_loop_test (tcase, rows_get_to_the_ranks_of_their_experts, 0, 40);
+  tcase_add_test (tcase, rows_without_room_are_nowhere);
+  tcase_add_loop_test (tcase, products_are_those_of_each_expert, 0, 60);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
