@@ -10,13 +10,17 @@
 #define MAX_PARTS 3
 
 /* Behind the name of the inner model, or where it begins with a slash by itself. Parts of one lie
- * one below the other; %d is the layer. */
+ * one below the other; %d is the layer, %e the expert. */
 typedef struct
 {
   PlanTensorRole role;
   const char *name;
 } Name;
 
+#define EXPERT(name) "layers.%d.mlp.experts.%e." name ".weight"
+#define MIXTRAL_EXPERT(name) "layers.%d.block_sparse_moe.experts.%e." name ".weight"
+
+/* With experts those of qwen3_moe. */
 static const Name llama[] = {
   { PLAN_TENSOR_EMBEDDING, "embed_tokens.weight" },
   { PLAN_TENSOR_ATTENTION_NORM, "layers.%d.input_layernorm.weight" },
@@ -33,8 +37,17 @@ static const Name llama[] = {
   { PLAN_TENSOR_GATE_UP_BIAS, "layers.%d.mlp.gate_proj.bias layers.%d.mlp.up_proj.bias" },
   { PLAN_TENSOR_DOWN, "layers.%d.mlp.down_proj.weight" },
   { PLAN_TENSOR_DOWN_BIAS, "layers.%d.mlp.down_proj.bias" },
+  { PLAN_TENSOR_ROUTER, "layers.%d.mlp.gate.weight" },
+  { PLAN_TENSOR_EXPERT_GATE_UP, EXPERT ("gate_proj") " " EXPERT ("up_proj") },
+  { PLAN_TENSOR_EXPERT_DOWN, EXPERT ("down_proj") },
   { PLAN_TENSOR_FINAL_NORM, "norm.weight" },
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+static const Name mixtral[] = {
+  { PLAN_TENSOR_ROUTER, "layers.%d.block_sparse_moe.gate.weight" },
+  { PLAN_TENSOR_EXPERT_GATE_UP, MIXTRAL_EXPERT ("w1") " " MIXTRAL_EXPERT ("w3") },
+  { PLAN_TENSOR_EXPERT_DOWN, MIXTRAL_EXPERT ("w2") },
 };
 
 /* Where they differ from llama's. */
@@ -151,6 +164,7 @@ static const struct
   [EXEC_NAMING_FALCON_NORMS] = { LIST (falcon_norms), LIST (falcon), .mixes = TRUE },
   [EXEC_NAMING_FALCON] = { LIST (falcon), NULL, 0, .mixes = TRUE },
   [EXEC_NAMING_MPT] = { LIST (mpt), NULL, 0 },
+  [EXEC_NAMING_MIXTRAL] = { LIST (mixtral), LIST (llama) },
   [EXEC_NAMING_LLAMA] = { LIST (llama), NULL, 0 },
 };
 
@@ -199,6 +213,9 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return EXEC_NAMING_BLOOM;
     case PLAN_ARCHITECTURE_FALCON:
       return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
+    case PLAN_ARCHITECTURE_MIXTRAL:
+      return EXEC_NAMING_MIXTRAL;
+    case PLAN_ARCHITECTURE_QWEN3_MOE:
     case PLAN_ARCHITECTURE_LLAMA:
     case PLAN_ARCHITECTURE_MISTRAL:
     case PLAN_ARCHITECTURE_QWEN2:
@@ -257,6 +274,8 @@ rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, gu
   const gint64 heads = part == 0 ? model->heads : model->kv_heads;
   if (is_qkv && n_parts > 1)
     return (guint64)(heads * model->head_dim);
+  if (tensor->role == PLAN_TENSOR_EXPERT_GATE_UP)
+    return (guint64)model->expert_ffn;
   return is_up && naming != EXEC_NAMING_PHI3 ? (guint64)model->ffn : tensor->rows;
 }
 
@@ -267,42 +286,63 @@ is_product (PlanTensorKind kind)
   return kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
-static gboolean
-add (GArray *list, const PlanModel *model, PlanTensorRole role, ExecNaming naming, gint64 layer,
-     GError **error)
+/* A name with its numbers. */
+static char *
+fill_in (const char *pattern, gint64 layer, gint64 expert)
 {
-  const PlanTensor tensor = plan_model_tensor (model, role, model->vocab);
-  g_auto (GStrv) parts = g_strsplit (name_of (naming, role), " ", MAX_PARTS);
-  g_autofree char *number = g_strdup_printf ("%" G_GINT64_FORMAT, layer);
-  const gboolean is_qkv = role == PLAN_TENSOR_QKV || role == PLAN_TENSOR_QKV_BIAS;
+  g_autoptr (GString) name = g_string_new (pattern);
+  g_autofree char *of_layer = g_strdup_printf ("%" G_GINT64_FORMAT, layer);
+  g_autofree char *of_expert = g_strdup_printf ("%" G_GINT64_FORMAT, expert);
+  g_string_replace (name, "%d", of_layer, 0);
+  g_string_replace (name, "%e", of_expert, 0);
+  return g_string_free (g_steal_pointer (&name), FALSE);
+}
+
+/* Those of one of alike tensors; returns how many rows they have. */
+static guint64
+add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming naming,
+           gint64 layer, gint64 expert)
+{
+  g_auto (GStrv) parts = g_strsplit (name_of (naming, tensor->role), " ", MAX_PARTS);
+  const gboolean is_qkv = tensor->role == PLAN_TENSOR_QKV || tensor->role == PLAN_TENSOR_QKV_BIAS;
   const guint n = g_strv_length (parts);
   guint64 row = 0;
   for (guint i = 0; i < n; i++)
     {
       const gboolean is_outside = *parts[i] == '/';
-      g_auto (GStrv) pieces = g_strsplit (parts[i] + is_outside, "%d", 2);
-      g_autofree char *inner = g_strjoinv (number, pieces);
+      g_autofree char *inner = fill_in (parts[i] + is_outside, layer, expert);
       const ExecWeightName name
           = { .name = g_strconcat (is_outside ? "" : namings[naming].prefix, inner, NULL),
-              .role = role,
+              .role = tensor->role,
               .layer = layer,
-              .first_row = row,
-              .rows = rows_of (model, &tensor, naming, i, n),
-              .cols = tensor.cols,
+              .first_row = (guint64)expert * tensor->rows + row,
+              .rows = rows_of (model, tensor, naming, i, n),
+              .cols = tensor->cols,
               .is_vector
-              = tensor.kind == PLAN_TENSOR_KIND_GAIN || tensor.kind == PLAN_TENSOR_KIND_BIAS,
-              .is_turned = lists[naming].turns && is_product (tensor.kind),
+              = tensor->kind == PLAN_TENSOR_KIND_GAIN || tensor->kind == PLAN_TENSOR_KIND_BIAS,
+              .is_turned = lists[naming].turns && is_product (tensor->kind),
               .is_mixed = lists[naming].mixes && is_qkv };
       row += name.rows;
       g_array_append_val (list, name);
     }
-  if (row == tensor.rows)
+  return row;
+}
+
+static gboolean
+add (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming naming,
+     gint64 layer, GError **error)
+{
+  gboolean is_whole = TRUE;
+  for (guint64 e = 0; e < tensor->count; e++)
+    is_whole
+        = add_parts (list, model, tensor, naming, layer, (gint64)e) == tensor->rows && is_whole;
+  if (is_whole)
     return TRUE;
   g_set_error (
       error, PLAN_ERROR, PLAN_ERROR_INVALID,
       "model: weights of Hugging Face that are named as %s's have no %s of %" G_GUINT64_FORMAT
       " rows, which this model has",
-      namings[naming].family, tensor.name, tensor.rows);
+      namings[naming].family, tensor->name, tensor->rows);
   return FALSE;
 }
 
@@ -324,32 +364,40 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_GATE_UP_BIAS,
                                          PLAN_TENSOR_DOWN,
                                          PLAN_TENSOR_DOWN_BIAS,
+                                         PLAN_TENSOR_ROUTER,
+                                         PLAN_TENSOR_EXPERT_GATE_UP,
+                                         PLAN_TENSOR_EXPERT_DOWN,
                                          PLAN_TENSOR_MLP_POST_NORM };
 static const PlanTensorRole behind[]
     = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
 
+/* Those of the tensors whose place it is. */
 static gboolean
-add_all (GArray *list, const PlanModel *model, const PlanTensorRole *roles, guint n,
-         ExecNaming naming, gint64 layer, GError **error)
+add_all (GArray *list, const PlanModel *model, const PlanTensorRole *roles, guint n_roles,
+         const PlanTensor *tensors, guint n, ExecNaming naming, gint64 layer, GError **error)
 {
-  for (guint i = 0; i < n; i++)
-    if (plan_model_tensor (model, roles[i], model->vocab).rows > 0
-        && !add (list, model, roles[i], naming, layer, error))
-      return FALSE;
+  for (guint i = 0; i < n_roles; i++)
+    for (guint t = 0; t < n; t++)
+      if (tensors[t].role == roles[i] && !add (list, model, &tensors[t], naming, layer, error))
+        return FALSE;
   return TRUE;
 }
+
+#define ROLES(roles) roles, G_N_ELEMENTS (roles)
 
 GArray *
 exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error)
 {
   g_autoptr (GArray) list = g_array_new (FALSE, FALSE, sizeof (ExecWeightName));
+  PlanTensor outer[PLAN_N_TENSORS], inner[PLAN_N_TENSORS];
+  const guint n = plan_model_outer_tensors (model, model->vocab, outer);
   g_array_set_clear_func (list, clear_name);
-  if (!add_all (list, model, before, G_N_ELEMENTS (before), naming, 0, error))
+  if (!add_all (list, model, ROLES (before), outer, n, naming, 0, error))
     return NULL;
   for (gint64 layer = 0; layer < model->layers; layer++)
-    if (!add_all (list, model, within, G_N_ELEMENTS (within), naming, layer, error))
+    if (!add_all (list, model, ROLES (within), inner,
+                  plan_model_layer_tensors (model, layer, inner), naming, layer, error))
       return NULL;
-  return add_all (list, model, behind, G_N_ELEMENTS (behind), naming, 0, error)
-             ? g_steal_pointer (&list)
-             : NULL;
+  return add_all (list, model, ROLES (behind), outer, n, naming, 0, error) ? g_steal_pointer (&list)
+                                                                           : NULL;
 }

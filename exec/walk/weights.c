@@ -19,12 +19,9 @@ typedef struct
   guint64 rows;
 } Part;
 
-#define MAX_PARTS 3
-
 typedef struct
 {
-  guint n;
-  Part part[MAX_PARTS];
+  GArray *parts; /* Part; NULL: none */
   guint64 cols;
   gboolean is_turned; /* [cols, rows] in the file */
   guint64 *heads;     /* where a mixed one has each head of ours; NULL: they lie as here */
@@ -52,6 +49,8 @@ exec_weights_free (ExecWeights *self)
   g_clear_pointer (&self->where, g_hash_table_unref);
   g_clear_pointer (&self->read, g_hash_table_unref);
   g_clear_pointer (&self->files, g_ptr_array_unref);
+  for (gint64 i = 0; self->parameters && i < PLAN_N_TENSORS * self->model->layers; i++)
+    g_clear_pointer (&self->parameters[i].parts, g_array_unref);
   g_free (self->parameters);
   g_free (self->heads);
   g_free (self->folder);
@@ -180,7 +179,10 @@ add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
       return FALSE;
     }
   g_hash_table_add (self->read, tensor->name);
-  parameter->part[parameter->n++] = (Part){ file, tensor, wanted->rows };
+  const Part part = { file, tensor, wanted->rows };
+  if (!parameter->parts)
+    parameter->parts = g_array_new (FALSE, FALSE, sizeof part);
+  g_array_append_val (parameter->parts, part);
   parameter->cols = wanted->cols;
   parameter->is_turned = wanted->is_turned;
   parameter->heads = wanted->is_mixed ? self->heads : NULL;
@@ -305,7 +307,7 @@ static guint64
 read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count, float *out)
 {
   const guint64 size = dim * parameter->cols, at = first % size;
-  const Part *part = &parameter->part[0];
+  const Part *part = &g_array_index (parameter->parts, Part, 0);
   count = MIN (count, size - at);
   exec_tensor_file_read (part->file, part->tensor, parameter->heads[first / size] * size + at, 1,
                          count, out);
@@ -321,9 +323,9 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
   const guint64 col = first % parameter->cols;
   if (parameter->heads)
     return read_head (parameter, (guint64)self->model->head_dim, first, count, out);
-  for (guint i = 0; i < parameter->n; i++)
+  for (guint i = 0; parameter->parts && i < parameter->parts->len; i++)
     {
-      const Part *part = &parameter->part[i];
+      const Part *part = &g_array_index (parameter->parts, Part, i);
       if (row >= part->rows)
         {
           row -= part->rows;
@@ -350,7 +352,7 @@ read_checkpoint (const ExecWeights *self, PlanTensorRole role, gint64 layer, gui
                  guint64 count, float *out, GError **error)
 {
   const PlanTensor tensor = plan_model_tensor (self->model, role, self->model->vocab);
-  const guint64 all = tensor.rows * tensor.cols, n = first < all ? MIN (count, all - first) : 0;
+  const guint64 all = plan_model_numel (&tensor), n = first < all ? MIN (count, all - first) : 0;
   memset (out + n, 0, (count - n) * sizeof *out);
   return n == 0
          || exec_checkpoint_read (self->checkpoint, EXEC_STATE_MAIN, role, layer, first, n, out,

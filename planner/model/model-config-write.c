@@ -158,6 +158,39 @@ put_falcon (GPtrArray *members, const PlanModel *self)
   put_flag (members, "alibi", FALSE);
 }
 
+/* Its shares of the chosen are of all experts unless they are normed. */
+static void
+put_qwen_experts (GPtrArray *members, const PlanModel *self)
+{
+  g_autoptr (GString) dense = g_string_new ("[");
+  for (gint64 i = 0; i < self->dense_layers; i++)
+    g_string_append_printf (dense, "%s%" G_GINT64_FORMAT, i ? ", " : "", i);
+  g_string_append_c (dense, ']');
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_flag (members, "norm_topk_prob", !self->pre_softmax);
+  plan_model_put_int (members, "num_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
+  plan_model_put_int (members, "decoder_sparse_step", self->moe_every);
+  plan_model_put_text (members, "mlp_only_layers", dense->str);
+}
+
+static void
+put_mixtral (GPtrArray *members, const PlanModel *self)
+{
+  put_window (members, self);
+  plan_model_put_int (members, "num_local_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+}
+
+static void
+put_gpt_neox (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_flag (members, "use_parallel_residual", self->parallel);
+  plan_model_put_real (members, "rotary_pct", self->rope_fraction);
+}
+
 /* What an architecture has of its own. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -177,6 +210,12 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       break;
     case PLAN_ARCHITECTURE_QWEN2:
       put_late_window (members, self);
+      break;
+    case PLAN_ARCHITECTURE_MIXTRAL:
+      put_mixtral (members, self);
+      break;
+    case PLAN_ARCHITECTURE_QWEN3_MOE:
+      put_qwen_experts (members, self);
       break;
     case PLAN_ARCHITECTURE_GPT2: /* dropout that this program does not run */
       plan_model_put_real (members, "attn_pdrop", 0);
@@ -198,9 +237,7 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
       break;
     case PLAN_ARCHITECTURE_GPT_NEOX:
-      put_flag (members, "attention_bias", self->qkv_bias);
-      put_flag (members, "use_parallel_residual", self->parallel);
-      plan_model_put_real (members, "rotary_pct", self->rope_fraction);
+      put_gpt_neox (members, self);
       break;
     case PLAN_ARCHITECTURE_BLOOM: /* dropout that this program does not run */
       plan_model_put_real (members, "hidden_dropout", 0);

@@ -11,6 +11,8 @@ G_BEGIN_DECLS
   X (MISTRAL, "mistral", "MistralForCausalLM") \
   X (QWEN2, "qwen2", "Qwen2ForCausalLM") \
   X (QWEN3, "qwen3", "Qwen3ForCausalLM") \
+  X (MIXTRAL, "mixtral", "MixtralForCausalLM") \
+  X (QWEN3_MOE, "qwen3_moe", "Qwen3MoeForCausalLM") \
   X (GPT2, "gpt2", "GPT2LMHeadModel") \
   X (GEMMA, "gemma", "GemmaForCausalLM") \
   X (GEMMA2, "gemma2", "Gemma2ForCausalLM") \

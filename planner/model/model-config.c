@@ -308,6 +308,22 @@ read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
+/* transformers 5 writes the number of experts by another name than files before. */
+static gboolean
+read_n_experts (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gint64 named_anew = self->experts;
+  if (!plan_model_json_int (object, "num_local_experts", 1, &named_anew, error))
+    return FALSE;
+  self->experts = named_anew;
+  if (!plan_model_json_int (object, "num_experts", 1, &self->experts, error))
+    return FALSE;
+  if (plan_model_json_find (object, "num_local_experts") && self->experts != named_anew)
+    return refuse (error,
+                   "num_experts: is another number than num_local_experts: give one of them");
+  return TRUE;
+}
+
 static gboolean
 read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -315,8 +331,7 @@ read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
   if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
     return FALSE;
   self->pre_softmax = !norms; /* else what the chosen ones share is 1, as of a softmax over them */
-  return refuse_window (object, error)
-         && plan_model_json_int (object, "num_experts", 1, &self->experts, error)
+  return refuse_window (object, error) && read_n_experts (self, object, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
          && plan_model_json_int (object, "decoder_sparse_step", 1, &self->moe_every, error)

@@ -103,13 +103,22 @@ def where(name, config):
         return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, False
     q, kv = config["num_attention_heads"] * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
     ffn = config["intermediate_size"]
+    expert = re.search(r"\.experts\.(\d+)\.", name)
+    if expert:
+        number, width = int(expert.group(1)), config.get("moe_intermediate_size", ffn)
+        ours, first, rows = {
+            "w1": ("gate_up", 2 * number * width, width), "gate_proj": ("gate_up", 2 * number * width, width),
+            "w3": ("gate_up", (2 * number + 1) * width, width), "up_proj": ("gate_up", (2 * number + 1) * width, width),
+            "w2": ("down", number * config["hidden_size"], config["hidden_size"]),
+            "down_proj": ("down", number * config["hidden_size"], config["hidden_size"])}[end[0]]
+        return "expert_" + ours, layer, first, rows, False
     ours, first, rows = {
         "embed_tokens": ("embedding", 0, None), "input_layernorm": ("attention_norm", 0, None),
         "q_proj": ("qkv", 0, q), "k_proj": ("qkv", q, kv), "v_proj": ("qkv", q + kv, kv),
         "q_norm": ("q_norm", 0, None), "k_norm": ("k_norm", 0, None), "o_proj": ("proj", 0, None),
         "post_attention_layernorm": ("mlp_norm", 0, None), "gate_proj": ("gate_up", 0, ffn),
         "up_proj": ("gate_up", ffn, ffn), "down_proj": ("down", 0, None), "norm": ("final_norm", 0, None),
-        "lm_head": ("output", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
+        "lm_head": ("output", 0, None), "gate": ("router", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
         "pre_feedforward_layernorm": ("mlp_norm", 0, None),
         "post_feedforward_layernorm": ("mlp_post_norm", 0, None)}[end[0]]
     if config["model_type"] in ("gemma2", "gemma3_text") and end[0] == "post_attention_layernorm":

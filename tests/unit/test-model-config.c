@@ -205,6 +205,8 @@ static const struct
   { WITH ("qwen2_moe", SMALL ", \"norm_topk_prob\": true"),
     TEXT ("qwen2_moe", "16", "16") ",pre_softmax=off" },
   { WITH ("qwen3_moe", SMALL), TEXT ("qwen3_moe", "4", "16") ",pre_softmax=on" },
+  { WITH ("qwen3_moe", SMALL ", \"num_local_experts\": 32"),
+    TEXT ("qwen3_moe", "4", "16") ",experts=32,pre_softmax=on" },
   { WITH ("qwen3_moe", SMALL ", \"head_dim\": 64, \"mlp_only_layers\": [], "
                              "\"attention_bias\": true, \"norm_topk_prob\": true"),
     TEXT ("qwen3_moe", "4", "64") ",qkv_bias=on,proj_bias=on" },
@@ -387,8 +389,13 @@ static const struct
     "GPT2LMHeadModel in transformers has no kv_heads=1, gated=on" },
   { "family=mistral,rope_scaling=dynamic,rope_factor=2,rope_original=8," SPEC, PLAN_N_ARCHITECTURES,
     "MistralForCausalLM in transformers has no rope_original=8" },
-  { "family=mixtral," SPEC, PLAN_N_ARCHITECTURES,
-    "LlamaForCausalLM in transformers has no experts=8, topk=2" },
+  { "family=mixtral," SPEC, PLAN_ARCHITECTURE_MIXTRAL, NULL },
+  { "family=llama,experts=4,topk=2," SPEC, PLAN_ARCHITECTURE_MIXTRAL, NULL },
+  { "family=qwen3_moe,dense_layers=1,moe_every=2," SPEC, PLAN_ARCHITECTURE_QWEN3_MOE, NULL },
+  { "family=mixtral,expert_ffn=9," SPEC, PLAN_N_ARCHITECTURES,
+    "MixtralForCausalLM in transformers has no expert_ffn=9" },
+  { "family=mixtral,router_score=sigmoid," SPEC, PLAN_N_ARCHITECTURES,
+    "MixtralForCausalLM in transformers has no router_score=sigmoid" },
 };
 
 START_TEST (model_is_written_as_what_it_is)
