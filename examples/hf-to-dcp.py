@@ -5,7 +5,8 @@
     fsdplan export saved -o mine --dtype fp32
     python3 examples/hf-to-dcp.py mine mine.dcp [--key model]
 
-Names are those of Hugging Face transformers, below --key where one is given. Each file is read through
+Names are those of Hugging Face transformers' files, below --key where one is given; in memory its newer
+versions join the experts of a layer. Each file is read through
 a memory map, so that no more than the tensors are in memory. Who loads it shards it as it likes:
 
     state = {"model": model.state_dict()}
