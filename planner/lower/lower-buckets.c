@@ -280,6 +280,18 @@ typedef struct
   guint rank;
 } Moment;
 
+/* The backward pass of what stands before the layers, by parameter. */
+static guint
+rank_before_layers (PlanTensorRole role)
+{
+  static const PlanTensorRole order[] = { PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS,
+                                          PLAN_TENSOR_POSITIONS, PLAN_TENSOR_EMBEDDING };
+  guint rank = 0;
+  while (order[rank] != role)
+    rank++;
+  return rank;
+}
+
 static Moment
 moment_of (const PlanLower *self, guint at, gboolean is_first_share)
 {
@@ -292,7 +304,7 @@ moment_of (const PlanLower *self, guint at, gboolean is_first_share)
     return (Moment){ PLAN_BEFORE_LAYERS, tensor->role == PLAN_TENSOR_OUTPUT ? 0 : 1 + at };
   if (tensor->role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && is_first_share)
     return (Moment){ PLAN_BEFORE_LAYERS, 0 };
-  return (Moment){ PLAN_AFTER_LAYERS, b->n_before - at };
+  return (Moment){ PLAN_AFTER_LAYERS, rank_before_layers (tensor->role) };
 }
 
 static gboolean

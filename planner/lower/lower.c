@@ -569,10 +569,7 @@ measure (PlanLower *self, guint rank)
   self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
   self->ahead_of_embedding
       = has_hooks && !self->pools ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded) : 0;
-  PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
-  plan_layout_slot (&self->layout, PLAN_TENSOR_POSITIONS, &kind);
-  plan_layout_slot (&self->layout, PLAN_TENSOR_EMBED_NORM, &kind);
-  self->head_holds_positions = kind == PLAN_BUCKET_HEAD;
+  self->head_holds_positions = plan_lower_is_early (self, PLAN_BUCKET_HEAD);
   self->gathers_head_late = self->shards_weights && has_hooks && self->pools
                             && !self->head_holds_positions
                             && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);

@@ -53,11 +53,10 @@ typedef struct
   guint64 bucket_elements_per_rank; /* this times the ranks; 0: one per module */
   gboolean cuts_backwards;          /* buckets by size fill from the last parameter to the first */
   gint64 comm_unit_floor;           /* elements; least communication unit when it is `auto` */
-  gboolean has_fine_grained;        /* fine_grained can be asked for */
-  gboolean has_max_pool, has_documents; /* double_buffer=max_pool; doc_tokens */
-  gboolean has_fused_masters;           /* fused_masters */
-  gboolean units_below_full;            /* optim and optim_grads reduce and gather by unit */
-  PlanNaming naming;                    /* the order in which parameters are packed */
+  gboolean has_max_pool, has_documents;         /* double_buffer=max_pool; doc_tokens */
+  gboolean has_fine_grained, has_fused_masters; /* fields that can be asked for */
+  gboolean units_below_full; /* optim and optim_grads reduce and gather by unit */
+  PlanNaming naming;         /* the order in which parameters are packed */
   PlanPacking packing;
   guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
   PlanOuterWeights outer; /* embedding and head */

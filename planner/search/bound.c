@@ -250,7 +250,7 @@ plan_bound_communicator_bytes (const PlanCase *of)
                                      && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
                                          || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
   const guint n = has_stages + (value[PLAN_VPP] > 1) + shares_magnitudes
-                  + (has_stages && of->model->tied_embeddings) + (value[PLAN_TP] > 1)
+                  + (has_stages && first_part (of).cut.shares_embedding) + (value[PLAN_TP] > 1)
                   + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
                   + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
                   + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);

@@ -86,9 +86,14 @@ small_space (const Case *c, int seed, guint allow)
   Plan base;
   plan_init (&base);
   if (seed % 4 == 3) /* the loss in pieces is among the extras */
-    base.value[PLAN_STACK] = PLAN_STACK_NATIVE;
+    {
+      base.value[PLAN_STACK] = PLAN_STACK_NATIVE;
+      allow |= 1u << PLAN_ALLOW_HAZARDS; /* some models are not run on GPUs */
+    }
   base.value[PLAN_GBS] = 16;
-  base.value[PLAN_SEQ] = seed % 5 ? 128 : 8192; /* where it is long it may be cut */
+  base.value[PLAN_SEQ] = 128;
+  if (seed % 5 == 0 && c->model->positions != PLAN_POSITIONS_LEARNED)
+    base.value[PLAN_SEQ] = 8192; /* where it is long it may be cut */
   pinned[PLAN_GBS] = pinned[PLAN_SEQ] = TRUE;
   pinned[PLAN_COMM_UNIT] = seed % 4 != 0;
   pinned[PLAN_NCCL_UB] = seed % 4 == 0;
