@@ -132,7 +132,8 @@ tests_unit_test_exec_tap_LDADD = $(exec_test_ldadd)
 EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
-  tests/reference/evaluate-network.c tests/reference/evaluate-experts.c exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
+  tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
+  exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
   exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
   exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
@@ -185,6 +186,7 @@ check_LIBRARIES = $(reference_archive)
 tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-experts.h %D%/reference/evaluate-private.h \
   %D%/reference/evaluate-moments.c \
+  %D%/reference/evaluate-arrays.c \
   %D%/reference/evaluate-experts.c \
   %D%/reference/evaluate-network.c \
   %D%/reference/evaluate-source.c \
