@@ -77,7 +77,8 @@ assert_sizes (guint seed, PlanEmitKind kind, const char *text, const Plan *plan,
       ck_assert_int_eq (number_of (text, "global_batch_size = "), gbs);
       ck_assert_int_eq (gbs % (number_of (text, "micro_batch_size = ") * ranks), 0);
       ck_assert_int_eq (number_of (text, "tensor_model_parallel_size = ")
-                            * number_of (text, "context_parallel_size = ") * ranks,
+                            * number_of (text, "context_parallel_size = ")
+                            * number_of (text, "pipeline_model_parallel_size = ") * ranks,
                         devices);
     }
 }
