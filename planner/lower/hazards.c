@@ -52,7 +52,7 @@ recomputes_fused_attention (const PlanFacts *f)
 static gboolean
 recomputes_fused_norms (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && IS (f, RECOMPUTE, SELECTIVE)
+  return is_megatron_fsdp (f) && f->model->experts == 0 && IS (f, RECOMPUTE, SELECTIVE)
          && HAS_MODULE (f, RECOMPUTE_MODULES, LAYERNORM);
 }
 
@@ -211,8 +211,8 @@ static const PlanRuleEntry hazards[] = {
   { { "core-attn-saves-little", "recomputing core_attn with fused attention saves almost nothing and runs attention again: "
       "recompute mlp instead", "Megatron-LM transformer_config.py warns of it", 0 },
     recomputes_fused_attention, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
-  { { "layernorm-saves-nothing", "recomputing layernorm does nothing in dense layers of Transformer Engine, whose norms "
-      "are fused into the products behind them", "Megatron-LM transformer_layer.py", 0 },
+  { { "layernorm-saves-nothing", "recomputing layernorm does nothing in models without experts, whose norms "
+      "Transformer Engine fuses into the products behind them", "Megatron-LM transformer_layer.py", 0 },
     recomputes_fused_norms, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "sync-reduces-again", "sync_every_micro_batch reduces the same buffer in every micro batch where gradients are not "
       "sharded, or replicated: the caller must zero it each time",
