@@ -4,6 +4,7 @@
 #include "advise/floor.h"
 
 #include "advise/predict.h"
+#include "advise/serial.h"
 #include "planner/lower/lower.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/plan/stages.h"
@@ -20,7 +21,8 @@ enum
   WORK_ADDING_LAUNCH, /* of the host */
   WORK_N_ADDING,
   WORK_AWAITED, /* of the tensor-parallel stream, that compute waits for at once */
-  WORK_PERIOD,  /* not work: the time that it takes; 0 where it was not simulated */
+  WORK_SERIAL,  /* not work: the time it takes at least as the host waits for compute in it */
+  WORK_PERIOD,  /* the time that it takes; 0 where it was not simulated */
   WORK_STREAMS,
   WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
 };
@@ -150,6 +152,20 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[WORK_N_ADDING] += times;
 }
 
+/* Gradients added up are left out, as some plans do less about them than others. */
+static gboolean
+serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 *out_ns,
+             gint64 *out_launch_ns)
+{
+  const PlanOp *op = plan_schedule_node (schedule, node);
+  if (op->kind == PLAN_OP_TRADE || adds_gradients (schedule, op))
+    return FALSE;
+  const gboolean is_in_chain = op->stream == PLAN_STREAM_COMPUTE || is_awaited (schedule, node);
+  *out_ns = is_in_chain ? sim_cost_ns (cost, node) : 0;
+  *out_launch_ns = sim_cost_launch_ns (cost, node);
+  return TRUE;
+}
+
 /* Of one step, repeats as often as they are. */
 static Work
 work_of_step (const PlanSchedule *schedule, const SimCost *cost)
@@ -163,6 +179,7 @@ work_of_step (const PlanSchedule *schedule, const SimCost *cost)
       if (times > 0)
         note_op (schedule, cost, node, times, &work);
     }
+  work.of[WORK_SERIAL] = advise_serial_ns (schedule, cost, serial_cost);
   return work;
 }
 
@@ -291,7 +308,7 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   const gint64 less = adding_left_out_ns (&work, resolved);
   const gint64 less_launch = is_fused ? of[WORK_ADDING_LAUNCH] : 0;
   gint64 most = MAX (of[WORK_HOST] - less_launch, of[WORK_PERIOD] - less - less_launch);
-  most = MAX (most, chain_ns (&work, resolved)) + trades * work.trade_ns;
+  most = MAX (MAX (most, of[WORK_SERIAL]), chain_ns (&work, resolved)) + trades * work.trade_ns;
   for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
     if (s != PLAN_STREAM_COMPUTE)
       most = MAX (most, streams[s]);
@@ -544,7 +561,7 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
   if (resolved->value[PLAN_VPP] > 1)
-    return 0;
+    return interleaved_floor_ns (self, resolved);
   if (resolved->value[PLAN_PP] > 1)
     return pipeline_floor_ns (self, resolved, TRUE);
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;

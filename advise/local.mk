@@ -5,6 +5,7 @@ libadvise_a_SOURCES = \
   %D%/adjustments.c %D%/adjustments.h \
   %D%/compute-split.c %D%/compute-split.h \
   %D%/floor.c %D%/floor.h \
+  %D%/serial.c %D%/serial.h \
   %D%/input.c %D%/input.h \
   %D%/measurements.c %D%/measurements.h \
   %D%/predict.c %D%/predict.h \

@@ -341,17 +341,21 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
 {
   Plan relaxed = *plan;
   shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
-  narrow (&relaxed);
-  /* No optimizer that Megatron-LM does not distribute takes gradients as they are. */
+  /* Where no gradients are sharded, products add to them as they do in this plan. No optimizer that
+   * Megatron-LM does not distribute takes gradients as they are. */
   if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
     SET (&relaxed, PRECISION_AWARE, OFF);
+  else
+    {
+      narrow (&relaxed);
+      SET (&relaxed, GRAD_ACCUM_FUSION, OFF);
+    }
   SET (&relaxed, EXP_AVG, FP32);
   SET (&relaxed, EXP_AVG_SQ, FP32);
   SET (&relaxed, PARAM_GATHER, COMPUTE);
   SET (&relaxed, KEEP_TRANSPOSE, OFF);
   SET (&relaxed, FUSED_MASTERS, OFF);
   SET (&relaxed, REDUCE_ALGO, RS);
-  SET (&relaxed, GRAD_ACCUM_FUSION, OFF);
   SET (&relaxed, FINE_GRAINED, OFF);
   SET (&relaxed, SHARP, OFF);
   SET (&relaxed, OVERLAP_GRAD_REDUCE, ON);

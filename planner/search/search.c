@@ -18,7 +18,8 @@ typedef struct
 typedef struct
 {
   guint64 index;
-  gint64 least; /* time of all its plans; memory, where that is looked for */
+  gint64 least;      /* time of all its plans; memory, where that is looked for */
+  gboolean is_rough; /* a better bound is had for more work */
 } Block;
 
 /* What a plan has to reach. */
@@ -129,7 +130,21 @@ first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_reso
   return FALSE;
 }
 
-/* Bounds a block as a whole; FALSE where none of it is left. */
+/* Of a block, by one of its plans: others may keep gradients in bf16. */
+static gint64
+block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
+{
+  Plan narrow = *resolved;
+  if (plan_space_chooses (s->space, PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_BF16))
+    {
+      narrow.value[PLAN_MAIN_GRADS] = PLAN_MAIN_GRADS_BF16;
+      narrow.value[PLAN_GRAD_COMM] = PLAN_GRAD_COMM_BF16;
+    }
+  const gint64 floor_ns = s->floor ? s->floor (&narrow, enough_ns, s->user_data) : 0;
+  return MAX (floor_ns, plan_bound_time_ns (s->model, s->cluster, resolved));
+}
+
+/* Bounds a block as a whole, roughly; FALSE where none of it is left. */
 static gboolean
 bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *counts)
 {
@@ -138,7 +153,7 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
   Plan plan, resolved;
   plan_space_at (s->space, index * size, &plan);
   const guint64 bytes = leanest_bytes (s, &plan);
-  *out = (Block){ index, (gint64)bytes };
+  *out = (Block){ index, (gint64)bytes, FALSE };
   if (bytes > s->memory_bytes)
     counts->by_memory += size;
   else if (s->least_memory)
@@ -147,12 +162,20 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
     counts->by_rule += size;
   else
     {
-      const gint64 enough_ns = work->mark.is_plain ? G_MAXINT64 : work->mark.worst_ns;
-      out->least = MAX (s->floor ? s->floor (&resolved, enough_ns, s->user_data) : 0,
-                        plan_bound_time_ns (s->model, s->cluster, &resolved));
+      *out = (Block){ index, block_floor_ns (s, &resolved, 0), TRUE };
       return TRUE;
     }
   return FALSE;
+}
+
+static void
+refine_block (const PlanSearch *s, Block *block)
+{
+  Plan plan, resolved;
+  plan_space_at (s->space, block->index * plan_space_block_size (s->space), &plan);
+  if (first_legal (s, block->index, &plan, &resolved))
+    block->least = MAX (block->least, block_floor_ns (s, &resolved, G_MAXINT64));
+  block->is_rough = FALSE;
 }
 
 static gboolean
@@ -462,18 +485,42 @@ score (Work *work, const Candidate *candidate)
   note_score (&inquiry, &found, ok);
 }
 
+/* Among those that are left, by what is now known of it. */
+static void
+put_back (Work *work, const Block *block)
+{
+  guint at = (guint)--work->next;
+  for (; at + 1 < work->blocks->len; at++)
+    {
+      const Block *next = &g_array_index (work->blocks, Block, at + 1);
+      if (compare_blocks (block, next) <= 0)
+        break;
+      g_array_index (work->blocks, Block, at) = *next;
+    }
+  g_array_index (work->blocks, Block, at) = *block;
+}
+
+/* A block whose bound is rough waits for its turn by a better one. */
 static void
 look_into_next (Work *work, Bounds *bounds)
 {
-  const Block block = g_array_index (work->blocks, Block, work->next++);
+  Block block = g_array_index (work->blocks, Block, work->next++);
   const Mark mark = work->mark;
   PlanSearchResult counts = { 0 };
+  GArray *candidates = NULL;
   work->n_looking++;
   g_mutex_unlock (&work->lock);
-  GArray *candidates = look_into (work->search, &mark, &block, bounds, &counts);
+  const gboolean is_refined = block.is_rough && !is_too_slow (work->search, &mark, block.least);
+  if (is_refined)
+    refine_block (work->search, &block);
+  else
+    candidates = look_into (work->search, &mark, &block, bounds, &counts);
   g_mutex_lock (&work->lock);
   work->n_looking--;
-  g_queue_push_tail (&work->candidates, candidates);
+  if (is_refined)
+    put_back (work, &block);
+  else
+    g_queue_push_tail (&work->candidates, candidates);
   add_counts (work, &counts);
   g_cond_broadcast (&work->looked_into);
 }

@@ -643,6 +643,20 @@ plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, gui
 }
 
 gboolean
+plan_space_chooses (const PlanSpace *self, PlanField field, gint64 value)
+{
+  for (guint a = 0; a < self->axes->len; a++)
+    {
+      const GArray *axis = g_ptr_array_index (self->axes, a);
+      gint64 chosen;
+      for (guint c = 0; c < axis->len; c++)
+        if (sets (&g_array_index (axis, PlanChoice, c), field, &chosen) && chosen == value)
+          return TRUE;
+    }
+  return FALSE;
+}
+
+gboolean
 plan_space_allow_parse (const char *text, guint *out_allow, GError **error)
 {
   g_auto (GStrv) words = g_strsplit (text, ",", -1);

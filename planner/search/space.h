@@ -50,6 +50,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
 gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                               GError **error);
 
+/* Whether one of the choices is that value of a field. */
+gboolean plan_space_chooses (const PlanSpace *self, PlanField field, gint64 value);
+
 /* Names of PLAN_ALLOW_LIST joined by commas. */
 gboolean plan_space_allow_parse (const char *text, guint *out_allow, GError **error);
 char *plan_space_allow_print (guint allow); /* the caller frees */
