@@ -12,17 +12,17 @@
 #include "planner/search/search.h"
 #include "sim/fast/slowdown-bound.h"
 
-/* What the host and each stream are kept busy with, and how much of that are gradients that are
- * added up. All of it can be added and multiplied. */
+/* How long the host and each stream are busy, and which part of that accumulates gradients. These
+ * can be added and multiplied. */
 enum
 {
   WORK_HOST,
-  WORK_ADDING,        /* of the compute stream */
-  WORK_ADDING_LAUNCH, /* of the host */
-  WORK_N_ADDING,
-  WORK_AWAITED, /* of the tensor-parallel stream, that compute waits for at once */
-  WORK_SERIAL,  /* not work: the time it takes at least as the host waits for compute in it */
-  WORK_PERIOD,  /* the time that it takes; 0 where it was not simulated */
+  WORK_ADDING,        /* accumulating gradients: time of the compute stream, */
+  WORK_ADDING_LAUNCH, /* of the host, */
+  WORK_N_ADDING,      /* and the number of ops */
+  WORK_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once */
+  WORK_SERIAL,  /* advise_serial_ns */
+  WORK_PERIOD,  /* the time it takes when simulated; 0 where it was not */
   WORK_STREAMS,
   WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
 };
@@ -30,12 +30,12 @@ enum
 typedef struct
 {
   gint64 of[WORK_N];
-  SimSlowdown chain;          /* compute and what it waits for at once, but no gradients added up */
-  SimSlowdown gather, reduce; /* what data-parallel ranks exchange */
+  SimSlowdown chain;          /* compute and awaited collectives, without accumulating gradients */
+  SimSlowdown gather, reduce; /* collectives between data-parallel ranks */
   gint64 trade_ns;            /* the quickest exchange with another stage; 0: there is none */
 } Work;
 
-/* What a micro batch of a plan gathers and reduces. */
+/* The gathers and reductions of a micro batch. */
 typedef struct
 {
   SimSlowdownStream beside[2];
@@ -100,8 +100,8 @@ adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
                 == PLAN_CATEGORY_MAIN_GRADS;
 }
 
-/* A collective that begins when compute is done with what it had, and that compute then waits for
- * before it goes on. */
+/* A collective that begins when compute is done with all that was issued, and for which compute
+ * then waits. */
 static gboolean
 is_awaited (const PlanSchedule *schedule, guint node)
 {
@@ -166,7 +166,7 @@ serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint
   return TRUE;
 }
 
-/* Of one step, repeats as often as they are. */
+/* The work of one step, repeats counted. */
 static Work
 work_of_step (const PlanSchedule *schedule, const SimCost *cost)
 {
@@ -183,7 +183,7 @@ work_of_step (const PlanSchedule *schedule, const SimCost *cost)
   return work;
 }
 
-/* Where activations are copied to the host and back, what waits for what says more than work. */
+/* Where activations are copied to the host and back, dependencies bound a step better than sums. */
 static gboolean
 copies_activations (const Plan *plan)
 {
@@ -208,7 +208,7 @@ find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is
   return TRUE;
 }
 
-/* Of a step of so many micro batches without communication between data-parallel ranks but at its
+/* The work of a step of so many micro batches whose data-parallel ranks communicate only at its
  * end. */
 static gboolean
 find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 micro_batches,
@@ -228,8 +228,8 @@ are_neighbours_alike (const Plan *plan, const PlanCluster *cluster)
   return all <= linked || all / plan->value[PLAN_PP] >= linked;
 }
 
-/* What one more micro batch adds to two, or to as few as a pipeline needs; nothing where that
- * cannot be said. */
+/* The work that one more micro batch adds to two, or to as few as a pipeline needs; no work where
+ * such a plan is illegal. */
 static Work
 find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
@@ -238,7 +238,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
   const gint64 few = stack->fills_pipeline ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
   plan_bound_relax (plan, self->input->cluster, few, &key);
-  key.value[PLAN_COMM_UNIT] = stage + 1; /* which those plans have not */
+  key.value[PLAN_COMM_UNIT] = stage + 1; /* relaxed plans do not use this field */
   g_mutex_lock (&self->lock);
   const Work *known = g_hash_table_lookup (self->micro_batches, &key);
   if (known)
@@ -257,8 +257,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   return work;
 }
 
-/* Where some layers are recomputed and others are not, each one more makes the same difference to
- * sums. */
+/* The same; where only some layers are recomputed, each one more adds the same work. */
 static Work
 find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
@@ -276,9 +275,9 @@ find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
   return add (&one, &another, layers - 1);
 }
 
-/* Gradients in bf16 are added to bf16 there, 6 bytes moved for each; where they are sharded they
- * are copied, which moves 4 at least; where accumulation is fused nothing is done apart. So much
- * less does this plan do at most. */
+/* The most by which accumulating gradients is quicker in this plan than in the relaxed one, which
+ * adds bf16 to bf16 and so moves 6 bytes for each: sharded gradients are copied, which moves at
+ * least 4, and fused accumulation takes no op of its own. */
 static gint64
 adding_left_out_ns (const Work *work, const Plan *resolved)
 {
@@ -287,7 +286,7 @@ adding_left_out_ns (const Work *work, const Plan *resolved)
   return is_fused ? adding : adding / 3 + 2 * work->of[WORK_N_ADDING];
 }
 
-/* What compute waits for at once is one chain with it. */
+/* Compute and the collectives it waits for at once follow one another. */
 static gint64
 chain_ns (const Work *work, const Plan *resolved)
 {
@@ -296,9 +295,9 @@ chain_ns (const Work *work, const Plan *resolved)
          - adding_left_out_ns (work, resolved);
 }
 
-/* What a stream or the host does, it does one after the other. Leaving ops out shortens the longest
- * path by what they took on it at most. Both compute and the host wait for so many exchanges with
- * other stages. */
+/* A stream, and the host, does one thing after another, so the busiest of them bounds the time.
+ * Leaving ops out shortens the longest path by no more than their own time. Compute and the host
+ * both wait for `trades` exchanges with other stages. */
 static gint64
 stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {
@@ -315,8 +314,8 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   return MAX (most, 0);
 }
 
-/* Gather time of a stage behind the first: its gathers start when its first micro batch arrives,
- * and it computes nothing before they end. Micro batches and recompute do not change it. */
+/* Gather time of a stage behind the first: gathers start when the first micro batch arrives, and
+ * compute waits for them. Micro batches and recompute do not change it. */
 static gint64
 fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {

@@ -15,13 +15,13 @@ first_part (const PlanCase *of)
   return plan_stage_model (&first, of->model);
 }
 
-/* Elements of all buckets on one rank: whole, over the ranks that share each, and over those and
- * the replicas that split it further. */
+/* Elements of all buckets: unsharded, sharded over a bucket's ranks, and sharded over its replicas,
+ * too. */
 typedef struct
 {
   guint64 whole, shared, split;
-  guint64 linear, linear_shared; /* of what travels in another format */
-  guint64 lent;                  /* of weights whose place gradients take */
+  guint64 linear, linear_shared; /* of weights that are gathered in another format */
+  guint64 lent;                  /* of weights whose memory gradients take over */
 } Elements;
 
 static Elements
@@ -54,8 +54,8 @@ count_elements (const PlanCase *of)
   return sum;
 }
 
-/* State of one rank, by the table of bytes per parameter: weights, main weights, gradients and
- * moments, each over the ranks that share it. */
+/* State of one rank by bytes per parameter: weights, main weights, gradients and moments, each over
+ * the ranks that shard it. */
 static guint64
 state_bytes (const PlanCase *of)
 {
@@ -170,7 +170,7 @@ kept_bytes (const PlanCase *of, guint kind)
   return bytes;
 }
 
-/* What the layers [first, end) of the first stage keep. */
+/* Activations that the layers [first, end) of the first stage keep. */
 static guint64
 kept_from (const PlanCase *of, gint64 first, gint64 end)
 {
@@ -183,7 +183,7 @@ kept_from (const PlanCase *of, gint64 first, gint64 end)
   return bytes;
 }
 
-/* Bytes of a layer's input, unless it goes to the host. */
+/* Bytes of a layer's input; 0 where it is offloaded. */
 static guint64
 input_bytes (const PlanCase *of)
 {
@@ -214,9 +214,9 @@ activation_bytes (const PlanCase *of, const PlanStage *part)
   return (guint64)again * input + kept_from (of, part->first + again, end);
 }
 
-/* The loss has the logits of a piece and, but where they become their gradient, their softmax at
- * once, in fp32 unless it rounds, some an image of it, too; before it come the last layer's output
- * and its norm. */
+/* At the loss live the logits of a piece; their softmax, unless logits become their gradient in
+ * place, in fp32 unless the loss rounds; of some losses an fp32 image of it; and the last layer's
+ * output with its norm. */
 static guint64
 loss_bytes (const PlanCase *of)
 {
@@ -257,7 +257,8 @@ plan_bound_communicator_bytes (const PlanCase *of)
   return n * of->stack->communicator_bytes;
 }
 
-/* As the loss begins; a first stage has most as it has begun with its last forward pass ahead. */
+/* Activations at their fullest: as the loss begins, or of a pipeline's first stage as its last
+ * forward pass ahead has begun. */
 static guint64
 passing_bytes (const PlanCase *of)
 {

@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-/* A point that rules and bounds leave. */
+/* A point that no rule or bound has excluded yet. */
 typedef struct
 {
-  guint64 point, memory_bytes; /* at least */
-  gint64 time_ns;              /* at least */
+  guint64 point, memory_bytes; /* lower bound */
+  gint64 time_ns;              /* lower bound */
 } Candidate;
 
-/* Points that differ by nothing that a micro batch computes. */
+/* The points whose plans compute the same in a micro batch (see plan_space_block_size). */
 typedef struct
 {
   guint64 index;
@@ -22,23 +22,23 @@ typedef struct
   gboolean is_rough; /* a better bound is had for more work */
 } Block;
 
-/* What a plan has to reach. */
+/* The times that a plan must beat to be an answer. */
 typedef struct
 {
   gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
-  gboolean is_plain;        /* of points that belong on the front, too */
+  gboolean is_plain;        /* the points at hand may also lie on the Pareto front */
 } Mark;
 
 typedef struct
 {
   const PlanSearch *search;
   PlanSearchResult *result;
-  GArray *blocks;    /* Block: those that may matter, best first */
-  GQueue candidates; /* GArray of Candidate, last first: of blocks that were looked into */
+  GArray *blocks;    /* Block: not excluded, best first */
+  GQueue candidates; /* GArray of Candidate, best last: one array per block looked into */
   GMutex lock;
-  GCond looked_into; /* a block was */
-  guint n_looking;   /* threads that are about that */
-  guint64 next, end; /* blocks */
+  GCond looked_into; /* signalled when a thread is done with a block */
+  guint n_looking;   /* threads that look into a block now */
+  guint64 next, end; /* blocks that no thread has taken */
   Mark mark;
   gboolean is_stopped;
 } Work;
@@ -47,7 +47,7 @@ struct _PlanInquiry
 {
   Work *work;
   Candidate candidate;
-  guint64 *decided; /* counts what decided the plan before it was simulated; NULL: nothing did */
+  guint64 *decided; /* the counter of what excluded the plan before simulation; NULL: nothing */
 };
 
 void
@@ -103,7 +103,7 @@ leanest_bytes (const PlanSearch *s, const Plan *plan)
   return of ? plan_bound_memory (of) : 0;
 }
 
-/* Slower than anything that is looked for: neither among the K best, nor on the front. */
+/* Whether a time is too long for an answer: neither among the K best nor on the Pareto front. */
 static gboolean
 is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
 {
@@ -112,7 +112,7 @@ is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
   return !mark->is_plain || s->least_memory || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
-/* The first plan of a block that rules allow; `one` is any of its plans. */
+/* The first legal plan of a block; `one` is any of its plans. */
 static gboolean
 first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_resolved)
 {
@@ -130,7 +130,7 @@ first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_reso
   return FALSE;
 }
 
-/* Of a block, by one of its plans: others may keep gradients in bf16. */
+/* The bound of a block, by one of its plans; others of them may keep gradients in bf16. */
 static gint64
 block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
 {
@@ -216,7 +216,7 @@ bound_thread (gpointer data)
   return NULL;
 }
 
-/* A bound that was asked for within the block, of bytes or nanoseconds. */
+/* A bound of bytes or nanoseconds, kept for other points of the block with the same key. */
 typedef struct
 {
   guint hash;
@@ -224,7 +224,7 @@ typedef struct
   Plan key;
 } Bound;
 
-/* Those of the block that is looked into. */
+/* Bounds of the block that a thread looks into. */
 typedef struct
 {
   GArray *memory, *time; /* Bound */
@@ -247,7 +247,7 @@ plan_search_key_equal (gconstpointer a, gconstpointer b)
   return memcmp (a, b, sizeof (Plan)) == 0;
 }
 
-/* The bound of plans with that key; NULL: `out_new` is a place for it. */
+/* The bound kept under a key; NULL: none is, and `out_new` is the place to keep one. */
 static const Bound *
 find_bound (GArray *bounds, const Plan *key, Bound **out_new)
 {
@@ -264,9 +264,9 @@ find_bound (GArray *bounds, const Plan *key, Bound **out_new)
   return NULL;
 }
 
-#define NO_CASE G_MAXUINT64 /* a bound: nothing breaks a rule, but its stack is not modelled */
+#define NO_CASE G_MAXUINT64 /* a bound: the plan breaks no rule, but its stack is not modelled */
 
-/* Most plans of a block share their bound with some others: a case is made of the first alone. */
+/* Many plans of a block share a bound, so a case is made for the first of them only. */
 static guint64
 bound_bytes (const PlanSearch *s, const Plan *resolved, Bounds *bounds)
 {
@@ -294,8 +294,8 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
   return (gint64)(known ? known : bound)->least;
 }
 
-/* What rules and bounds say of one point. A search looks at millions of points, each for as long as
- * the rules take: so it only resolves them, and makes cases where something has to be derived. */
+/* Applies rules and bounds to one point. A search does this for millions of points, so it resolves
+ * each plan and makes a case only where a bound is not known yet. */
 static void
 filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
               Bounds *bounds, GArray *kept, PlanSearchResult *counts)
@@ -323,7 +323,7 @@ filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64
     g_array_append_val (kept, candidate);
 }
 
-/* What is left of a block, by least time. */
+/* The candidates of a block, sorted by their bounds. */
 static GArray *
 look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bounds,
            PlanSearchResult *counts)
@@ -341,7 +341,8 @@ look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bo
   return kept;
 }
 
-/* The K-th best distinct time so far: each the least that is apart from the one before. */
+/* The K-th best distinct time so far; each is the least time that is `apart` from the one before.
+ */
 static void
 update_worst (Work *work)
 {
@@ -364,7 +365,7 @@ update_worst (Work *work)
     }
 }
 
-/* Neither among the best any more, nor on the front. */
+/* Whether a candidate can no longer be among the K best or on the Pareto front. */
 static gboolean
 is_beaten (const Work *work, const Candidate *candidate)
 {
@@ -377,7 +378,7 @@ is_beaten (const Work *work, const Candidate *candidate)
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
       if (score->time_ns <= candidate->time_ns && score->memory_bytes <= candidate->memory_bytes
           && (score->time_ns < candidate->time_ns || score->memory_bytes < candidate->memory_bytes))
-        return TRUE; /* what costs the same may be the lower point */
+        return TRUE; /* a tie may go to the candidate */
     }
   return FALSE;
 }
@@ -420,7 +421,7 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   for (guint i = 0; i < work->result->found->len && time_ns > work->mark.worst_ns; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
-      if (score->time_ns <= time_ns) /* what costs the same may be the lower point */
+      if (score->time_ns <= time_ns) /* a tie may go to the candidate */
         enough = MIN (enough, score->memory_bytes - (score->time_ns < time_ns));
     }
   g_mutex_unlock (&self->work->lock);
@@ -485,7 +486,7 @@ score (Work *work, const Candidate *candidate)
   note_score (&inquiry, &found, ok);
 }
 
-/* Among those that are left, by what is now known of it. */
+/* Returns a block to those that no thread has taken, at the place of its new bound. */
 static void
 put_back (Work *work, const Block *block)
 {
@@ -500,7 +501,7 @@ put_back (Work *work, const Block *block)
   g_array_index (work->blocks, Block, at) = *block;
 }
 
-/* A block whose bound is rough waits for its turn by a better one. */
+/* Refines the bound of a block first, and looks into it when its turn comes again. */
 static void
 look_into_next (Work *work, Bounds *bounds)
 {
@@ -525,8 +526,7 @@ look_into_next (Work *work, Bounds *bounds)
   g_cond_broadcast (&work->looked_into);
 }
 
-/* Scores what there is; where there is nothing, looks into the next block, or waits for others that
- * do. */
+/* Scores candidates; without any, looks into the next block, or waits for threads that do. */
 static gpointer
 score_thread (gpointer data)
 {
@@ -545,7 +545,7 @@ score_thread (gpointer data)
       g_cond_wait (&work->looked_into, &work->lock);
     else
       break;
-  g_cond_broadcast (&work->looked_into); /* stopped: nobody need wait */
+  g_cond_broadcast (&work->looked_into); /* after a stop nobody waits */
   g_mutex_unlock (&work->lock);
   return NULL;
 }
@@ -563,7 +563,7 @@ run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
     g_thread_join (threads[i]);
 }
 
-/* Blocks are bounded; then, best first, they are looked into, and what is left is scored. */
+/* Bounds all blocks, then looks into them, best first, and scores their candidates. */
 static void
 run_blocks (Work *work, guint64 first, guint64 end)
 {
@@ -573,8 +573,8 @@ run_blocks (Work *work, guint64 first, guint64 end)
   run_threads (work, score_thread, 0, work->blocks->len);
 }
 
-/* Of points that are not plain, which ones were scored without being among the best depends on what
- * was found first. */
+/* Drops plans that are not plain and not among the best: which of them were scored depends on the
+ * order in which threads found better ones. */
 static void
 forget_chances (const Work *work, guint64 first)
 {
@@ -601,7 +601,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   g_mutex_init (&work.lock);
   g_cond_init (&work.looked_into);
   run_blocks (&work, 0, plain);
-  /* The others come when the plain ones have set the mark. */
+  /* The other points must beat the plain ones. */
   work.mark.is_plain = FALSE;
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));

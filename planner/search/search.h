@@ -13,36 +13,34 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 time_ns;
-  guint64 memory_bytes; /* that there have to be: what limits and the front are about */
-  guint64 device_bytes; /* that it is predicted to take; nothing here depends on it */
+  guint64 memory_bytes; /* needed to fit with the probability asked for; limits mean this one */
+  guint64 device_bytes; /* predicted; the search does not read it */
 } PlanScore;
 
-/* One plan that a search asks for. */
+/* One plan that a search wants scored. */
 typedef struct _PlanInquiry PlanInquiry;
 
-/* Whether anything still depends on a plan that takes that long, and as much memory as the search
- * knows that it takes at least: if not, the rest of its score need not be found. Where least memory
- * is looked for, time does not matter. */
+/* Whether a plan that takes that long can still be an answer. If not, the rest of its score need
+ * not be computed. A search for the least memory ignores the time. */
 gboolean plan_inquiry_matters (const PlanInquiry *self, gint64 time_ns);
 
-/* Tells the search, before the plan is simulated, what memory it takes at least. FALSE: nothing
- * depends on it any more. */
+/* Tells the search a lower bound of the memory that the plan needs. FALSE: it can no longer be an
+ * answer. */
 gboolean plan_inquiry_may_fit (PlanInquiry *self, guint64 memory_bytes);
 
-/* Bytes above which nothing depends on a plan that takes that long. */
+/* The most memory that a plan which takes that long may need to be an answer. */
 guint64 plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns);
 
-/* FALSE where the plan cannot be scored, or no longer matters. Called from several threads at
- * once. */
+/* FALSE where the plan cannot be scored or can no longer be an answer. Called from several threads
+ * at once. */
 typedef gboolean (*PlanScoreFunc) (const PlanCase *of, PlanInquiry *inquiry, gpointer user_data,
                                    PlanScore *out_score);
 
-/* Nanoseconds that no plan with these activations can do a step of this plan in less than; any
- * above `enough_ns` will do. Asked once for each block of a space. Called from several threads at
- * once. */
+/* A lower bound of the step time of all plans that compute this plan's micro batches. It may stop
+ * at any bound above `enough_ns`. Called from several threads at once. */
 typedef gint64 (*PlanFloorFunc) (const Plan *resolved, gint64 enough_ns, gpointer user_data);
 
-/* Called now and then from one thread at a time; FALSE: stop with the best so far. */
+/* Called now and then from one thread at a time; FALSE stops the search with the best so far. */
 typedef gboolean (*PlanSearchProgress) (guint64 done, guint64 total, gpointer user_data);
 
 typedef struct
@@ -54,10 +52,11 @@ typedef struct
 
 typedef struct
 {
-  guint64 total, by_rule, by_bound, by_memory, by_simulation; /* points, by what decided them */
+  guint64 total, by_rule, by_bound, by_memory,
+      by_simulation; /* points, by what excluded or scored them */
   GArray *found;     /* PlanFound: those scored that fit, best first */
-  gint64 front_ns;   /* the front is whole up to this time */
-  gboolean is_whole; /* nobody stopped it */
+  gint64 front_ns;   /* the Pareto front is complete up to this time */
+  gboolean is_whole; /* the search was not stopped */
 } PlanSearchResult;
 
 void plan_search_result_clear (PlanSearchResult *self);
