@@ -1,5 +1,5 @@
-/* advise_serial: the least time of a step whose host waits again and again for its stream, as it does
- * in each layer with experts.
+/* advise_serial: the least time of a step whose host waits again and again for its stream, as it
+ * does in each layer with experts.
  *
  * Where the host waits, all that is issued later starts later. So the times between two such waits
  * add up, and each of them is as long as the host, and compute that starts no sooner than it is
@@ -9,7 +9,8 @@
 #include "sim/cost/cost.h"
 G_BEGIN_DECLS
 
-/* How long an op keeps compute and what follows at once, and the host; FALSE: it may be left out. */
+/* How long an op keeps compute and what follows at once, and the host; FALSE: it may be left out.
+ */
 typedef gboolean (*AdviseSerialCost) (const PlanSchedule *schedule, const SimCost *cost, guint node,
                                       gint64 *out_ns, gint64 *out_launch_ns);
 

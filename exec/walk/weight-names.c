@@ -147,7 +147,8 @@ static const Name mpt[] = {
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
 };
 
-#define LIST(names) names, G_N_ELEMENTS (names)
+#define OWN(names) .own = names, .n = G_N_ELEMENTS (names)
+#define REST(names) .rest = names, .n_rest = G_N_ELEMENTS (names)
 static const struct
 {
   const Name *own;
@@ -156,16 +157,16 @@ static const struct
   guint n_rest;
   gboolean turns, mixes;
 } lists[EXEC_N_NAMINGS] = {
-  [EXEC_NAMING_GPT2] = { LIST (gpt2), NULL, 0, .turns = TRUE },
-  [EXEC_NAMING_GEMMA2] = { LIST (gemma2), LIST (llama) },
-  [EXEC_NAMING_PHI3] = { LIST (phi3), LIST (llama) },
-  [EXEC_NAMING_GPT_NEOX] = { LIST (gpt_neox), NULL, 0, .mixes = TRUE },
-  [EXEC_NAMING_BLOOM] = { LIST (bloom), LIST (falcon), .mixes = TRUE },
-  [EXEC_NAMING_FALCON_NORMS] = { LIST (falcon_norms), LIST (falcon), .mixes = TRUE },
-  [EXEC_NAMING_FALCON] = { LIST (falcon), NULL, 0, .mixes = TRUE },
-  [EXEC_NAMING_MPT] = { LIST (mpt), NULL, 0 },
-  [EXEC_NAMING_MIXTRAL] = { LIST (mixtral), LIST (llama) },
-  [EXEC_NAMING_LLAMA] = { LIST (llama), NULL, 0 },
+  [EXEC_NAMING_GPT2] = { OWN (gpt2), .turns = TRUE },
+  [EXEC_NAMING_GEMMA2] = { OWN (gemma2), REST (llama) },
+  [EXEC_NAMING_PHI3] = { OWN (phi3), REST (llama) },
+  [EXEC_NAMING_GPT_NEOX] = { OWN (gpt_neox), .mixes = TRUE },
+  [EXEC_NAMING_BLOOM] = { OWN (bloom), REST (falcon), .mixes = TRUE },
+  [EXEC_NAMING_FALCON_NORMS] = { OWN (falcon_norms), REST (falcon), .mixes = TRUE },
+  [EXEC_NAMING_FALCON] = { OWN (falcon), .mixes = TRUE },
+  [EXEC_NAMING_MPT] = { OWN (mpt) },
+  [EXEC_NAMING_MIXTRAL] = { OWN (mixtral), REST (llama) },
+  [EXEC_NAMING_LLAMA] = { OWN (llama) },
 };
 
 static const struct

@@ -38,6 +38,7 @@ struct _ExecWeights
   ExecNaming naming;
   guint64 *heads;        /* as in Parameter */
   Parameter *parameters; /* by role, then layer */
+  gint64 n_parameters;
 };
 
 void
@@ -49,7 +50,7 @@ exec_weights_free (ExecWeights *self)
   g_clear_pointer (&self->where, g_hash_table_unref);
   g_clear_pointer (&self->read, g_hash_table_unref);
   g_clear_pointer (&self->files, g_ptr_array_unref);
-  for (gint64 i = 0; self->parameters && i < PLAN_N_TENSORS * self->model->layers; i++)
+  for (gint64 i = 0; i < self->n_parameters; i++)
     g_clear_pointer (&self->parameters[i].parts, g_array_unref);
   g_free (self->parameters);
   g_free (self->heads);
@@ -249,7 +250,8 @@ open_files (const char *folder, const PlanModel *model, GError **error)
   self->files = g_ptr_array_new_with_free_func ((GDestroyNotify)exec_tensor_file_free);
   self->where = g_hash_table_new (g_str_hash, g_str_equal);
   self->read = g_hash_table_new (g_str_hash, g_str_equal);
-  self->parameters = g_new0 (Parameter, PLAN_N_TENSORS * model->layers);
+  self->n_parameters = PLAN_N_TENSORS * model->layers;
+  self->parameters = g_new0 (Parameter, self->n_parameters);
   return add_files (self, error) && add_parameters (self, error) && check_rest (self, model, error)
              ? g_steal_pointer (&self)
              : NULL;

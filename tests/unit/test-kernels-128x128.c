@@ -251,7 +251,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("kernels-squares");
-  TCase *tcase = tcase_create ("squares");
+  TCase *tcase = kernels_case ("squares");
   tcase_set_timeout (tcase, 120);
   tcase_add_loop_test (tcase, blocks_of_128_are_what_they_say, 0, 12);
   tcase_add_loop_test (tcase, products_read_blocks_of_128, 0, 8);

@@ -238,7 +238,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("kernels-attention");
-  TCase *tcase = tcase_create ("cpu");
+  TCase *tcase = kernels_case ("cpu");
   SRunner *runner;
   int failed;
 

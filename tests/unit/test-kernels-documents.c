@@ -193,7 +193,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("kernels-documents");
-  TCase *tcase = tcase_create ("cpu");
+  TCase *tcase = kernels_case ("cpu");
   tcase_set_timeout (tcase, 0);
   tcase_add_loop_test (tcase, attention_stays_in_documents, 0, 20);
   tcase_add_loop_test (tcase, positions_begin_anew, 0, 20);

@@ -393,7 +393,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("test-kernels-experts");
-  TCase *tcase = tcase_create ("experts");
+  TCase *tcase = kernels_case ("experts");
   exec_kernels_cpu.open (NULL);
   tcase_add_loop_test (tcase, routes_are_those_of_loops, 0, 60);
   tcase_add_test (tcase, routes_of_equals_are_the_first);

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-ExecConstants constants = {
+static const ExecConstants usual = {
   .norm_eps = 1e-5,
   .rope = { .theta = 10000 },
   .lr = 1e-2,
@@ -22,7 +22,23 @@ ExecConstants constants = {
   .step = 3,
 };
 
+ExecConstants constants;
 PlanManner manner;
+
+static void
+begin (void)
+{
+  constants = usual;
+  manner = (PlanManner){ 0 };
+}
+
+TCase *
+kernels_case (const char *name)
+{
+  TCase *tcase = tcase_create (name);
+  tcase_add_checked_fixture (tcase, begin, NULL);
+  return tcase;
+}
 
 void
 tensor_clear (Tensor *self)

@@ -2,11 +2,15 @@
  * run one kernel on them with exactly the scratch it asked for. */
 #pragma once
 #include "exec/kernels.h"
+#include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* Tests set what they mean. Before each test of a kernels_case() they are the usual ones and all 0.
+ */
 extern ExecConstants constants;
-extern PlanManner manner; /* tests set what they mean; all 0 before each */
+extern PlanManner manner;
+TCase *kernels_case (const char *name);
 
 typedef struct
 {

@@ -89,7 +89,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("kernels-rope");
-  TCase *tcase = tcase_create ("cpu");
+  TCase *tcase = kernels_case ("cpu");
   tcase_add_loop_test (tcase, kernels_rope, 0, 48);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -724,7 +724,7 @@ int
 main (void)
 {
   Suite *suite = suite_create ("kernels-wide");
-  TCase *tcase = tcase_create ("cpu");
+  TCase *tcase = kernels_case ("cpu");
   exec_gemm_open ();
   tcase_add_loop_test (tcase, kernels_layernorm, 0, 20);
   tcase_add_loop_test (tcase, kernels_head_norm, 0, 20);
