@@ -100,6 +100,13 @@ advise_adjustments (const char *id, const char *db, GError **error)
   return set;
 }
 
+gboolean
+advise_adjustments_check (const char *text, const char *id, GError **error)
+{
+  g_autoptr (SimAdjustments) set = sim_adjustments_parse (text, id, error);
+  return set != NULL;
+}
+
 static gpointer
 read_shipped_once (gpointer unused)
 {

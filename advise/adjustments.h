@@ -13,6 +13,10 @@ G_BEGIN_DECLS
  * one. NULL without an error: none. Read once and kept; safe in several threads. */
 const SimAdjustments *advise_adjustments (const char *id, const char *db, GError **error);
 
+/* Whether the text of a set can be read; one that cannot would end every prediction with it in
+ * force. */
+gboolean advise_adjustments_check (const char *text, const char *id, GError **error);
+
 /* The shipped set, whatever else is in force; NULL where it cannot be read. */
 const SimAdjustments *advise_adjustments_shipped (void);
 

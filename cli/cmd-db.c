@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "advise/adjustments.h"
 #include "cli/io/commands.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
@@ -23,7 +24,7 @@
 typedef struct
 {
   char *db, *format, *kind_name;
-  gboolean is_dry_run;
+  gboolean is_dry_run, repairs;
   DbKind kind;
   const char *const *words;
   guint n_words;
@@ -476,6 +477,32 @@ open_for_import (const Request *request, GError **error)
   return db_store_open (request->is_dry_run && version == 0 ? ":memory:" : request->db, error);
 }
 
+/* The first set of parameters that cannot be read; NULL: all can. */
+static const char *
+find_unreadable (const DbTable *sets, GError **why)
+{
+  for (guint i = 0; i < db_table_n_rows (sets); i++)
+    {
+      const char *id = db_table_cell_named (sets, i, "id");
+      if (!advise_adjustments_check (db_table_cell_named (sets, i, "text"), id, why))
+        return id;
+    }
+  return NULL;
+}
+
+static gboolean
+accepts (const DbTable *table, const char *origin, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  const char *id = table->kind == DB_KIND_PARAMS ? find_unreadable (table, &why) : NULL;
+  if (!id)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: parameter set %s cannot be read, and predictions would rest on it: %s", origin,
+               id, why->message);
+  return FALSE;
+}
+
 static gboolean
 import_stored (const Request *request, GError **error)
 {
@@ -491,7 +518,7 @@ import_stored (const Request *request, GError **error)
       if (!read_text (request->words[i], &text, error))
         return FALSE;
       g_ptr_array_add (texts, text);
-      sources[i] = (DbSource){ .text = text, .origin = request->words[i] };
+      sources[i] = (DbSource){ .text = text, .origin = request->words[i], .accepts = accepts };
     }
   g_autoptr (DbStore) store = open_for_import (request, error);
   if (!store
@@ -519,12 +546,49 @@ delete_stored (const Request *request, GError **error)
   return store && db_store_delete (store, request->kind, request->words, request->n_words, error);
 }
 
+/* What can be, without losing what was measured. */
+static gboolean
+repair (const char *db, GError **error)
+{
+  g_autoptr (DbStore) store = db_store_open (db, error);
+  guint n = 0;
+  if (!store || !db_store_repair_numbers (store, &n, error))
+    return FALSE;
+  if (n > 0)
+    printf ("repaired: numbers go on behind the largest in use, in %u table%s\n", n,
+            n == 1 ? "" : "s");
+  for (;;)
+    {
+      g_autoptr (DbTable) sets = db_store_read_table (store, DB_KIND_PARAMS, NULL, error);
+      const char *id = sets ? find_unreadable (sets, NULL) : NULL;
+      if (!id)
+        return sets != NULL;
+      if (!db_store_delete (store, DB_KIND_PARAMS, &id, 1, error))
+        return FALSE;
+      printf ("repaired: parameter set %s, which could not be read, is deleted\n", id);
+    }
+}
+
+static gboolean
+add_unreadable (DbStore *store, GPtrArray *faults, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  g_autoptr (DbTable) sets = db_store_read_table (store, DB_KIND_PARAMS, NULL, error);
+  const char *id = sets ? find_unreadable (sets, &why) : NULL;
+  if (id)
+    g_ptr_array_add (faults,
+                     g_strdup_printf ("parameter set %s cannot be read: %s", id, why->message));
+  return sets != NULL;
+}
+
 static gboolean
 check_stored (const Request *request, GError **error)
 {
+  if (request->repairs && !repair (request->db, error))
+    return FALSE;
   g_autoptr (DbStore) store = db_store_open_readonly (request->db, error);
   g_autoptr (GPtrArray) faults = store ? db_store_list_faults (store, error) : NULL;
-  if (!faults)
+  if (!faults || (faults->len == 0 && !add_unreadable (store, faults, error)))
     return FALSE;
   for (guint i = 0; i < faults->len; i++)
     puts (g_ptr_array_index (faults, i));
@@ -533,8 +597,11 @@ check_stored (const Request *request, GError **error)
       puts ("no faults");
       return TRUE;
     }
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %u fault%s", db_store_path (store),
-               faults->len, faults->len == 1 ? "" : "s");
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %u fault%s%s", db_store_path (store),
+               faults->len, faults->len == 1 ? "" : "s",
+               request->repairs
+                   ? ""
+                   : "; --repair mends numbers that are used up, and unreadable parameter sets");
   return FALSE;
 }
 
@@ -579,6 +646,11 @@ act (const char *verb, Request *request, GError **error)
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "db: --dry-run is for import");
       return FALSE;
     }
+  if (request->repairs && strcmp (verb, "check") != 0)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "db: --repair is for check");
+      return FALSE;
+    }
   g_autoptr (GString) usages = g_string_new (NULL);
   for (guint v = 0; v < G_N_ELEMENTS (verbs); v++)
     {
@@ -606,6 +678,8 @@ cmd_db (int argc, char **argv, GError **error)
       "table|csv|json|sql" },
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &request.is_dry_run,
       "import: say what would be added, and store nothing", NULL },
+    { "repair", 0, 0, G_OPTION_ARG_NONE, &request.repairs,
+      "check: mend what can be mended without losing a measurement", NULL },
     { "db", 0, 0, G_OPTION_ARG_STRING, &request.db,
       "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
     G_OPTION_ENTRY_NULL,

@@ -5,6 +5,7 @@ cli_shared = \
   %D%/io/commands.h \
   %D%/io/complete.c \
   %D%/io/context.c %D%/io/context.h \
+  %D%/io/limits.c %D%/io/limits.h \
   %D%/io/options.c %D%/io/options.h \
   %D%/io/output.c %D%/io/output.h \
   %D%/io/prediction-json.c %D%/io/prediction-json.h \

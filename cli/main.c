@@ -3,6 +3,7 @@
 
 #include "cli/io/commands.h"
 #include "cli/io/context.h"
+#include "cli/io/limits.h"
 #include "cli/io/output.h"
 #include "cli/io/watch.h"
 #include "planner/base/error.h"
@@ -42,7 +43,7 @@ print_help (FILE *out)
          "  --help      this text; fsdplan COMMAND --help for a command's\n"
          "  --version   the version\n"
          "\nExit status: 0 done, 1 failed, 2 wrong usage, 3 nothing feasible, 4 ended early as "
-         "SIGTERM asked, 130 as Ctrl-C did.\n",
+         "SIGTERM asked, 5 done but not kept in the store, 130 ended by Ctrl-C.\n",
          out);
 }
 
@@ -147,6 +148,7 @@ main (int argc, char **argv)
   g_autoptr (GError) error = NULL;
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
+  cli_limits_begin (256 << 20);
   setlocale (LC_CTYPE, "");
   g_set_prgname ("fsdplan");
   const int result = run (argc, argv, &error);
@@ -154,7 +156,7 @@ main (int argc, char **argv)
     cli_watch_refuse ("this is the best so far", &error);
   cli_output_end (error ? NULL : &error);
   if (!error)
-    return result;
+    return cli_output_status (result);
   cli_output_fail (argc, words, error, cli_exit_code (error));
   return cli_exit_code (error);
 }

@@ -5,6 +5,9 @@
 
 #include "planner/base/error.h"
 
+/* Numbers up to it are told apart in JSON. */
+#define LAST_NUMBER "9007199254740991"
+
 /* What the schema cannot say. Each query names the rows that break its rule. */
 static const struct
 {
@@ -15,6 +18,8 @@ static const struct
     "has a number that could be given again" },
   { "SELECT 'run ' || id FROM run WHERE id > (SELECT seq FROM sqlite_sequence WHERE name = 'run')",
     "has a number that could be given again" },
+  { "SELECT 'the last number of a ' || name FROM sqlite_sequence WHERE seq > " LAST_NUMBER,
+    "is beyond " LAST_NUMBER ", which leaves none to give" },
   { "SELECT 'run ' || id FROM run WHERE"
     " created NOT GLOB "
     "'[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]Z'",
@@ -217,6 +222,32 @@ db_store_list_faults (DbStore *self, GError **error)
       && (!check_references (self, faults, error) || !check_rules (self, faults, error)))
     return NULL;
   return g_steal_pointer (&faults);
+}
+
+/* Only where the numbers that there are leave some. */
+gboolean
+db_store_repair_numbers (DbStore *self, guint *out_n, GError **error)
+{
+  static const char *const lower[] = {
+    "UPDATE sqlite_sequence SET seq = (SELECT ifnull (max (id), 0) FROM plan)"
+    " WHERE name = 'plan' AND seq > " LAST_NUMBER,
+    "UPDATE sqlite_sequence SET seq = (SELECT ifnull (max (id), 0) FROM run)"
+    " WHERE name = 'run' AND seq > " LAST_NUMBER,
+    "UPDATE sqlite_sequence SET seq = (SELECT ifnull (max (id), 0) FROM query)"
+    " WHERE name = 'query' AND seq > " LAST_NUMBER,
+  };
+  g_auto (DbTransaction) transaction = { 0 };
+  db_store_doing (self, "repair the store");
+  if (!db_transaction_begin (&transaction, self, error))
+    return FALSE;
+  *out_n = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (lower); i++)
+    {
+      if (!db_store_exec (self, lower[i], error))
+        return FALSE;
+      *out_n += (guint)sqlite3_changes (self->db);
+    }
+  return db_transaction_commit (&transaction, error);
 }
 
 gboolean

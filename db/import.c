@@ -149,7 +149,8 @@ copy_last_numbers (DbStore *from, DbStore *to, GError **error)
 }
 
 static gboolean
-put_tables (DbStore *self, GPtrArray *tables, const char *origin, DbImport *import, GError **error)
+put_tables (DbStore *self, GPtrArray *tables, const DbSource *source, DbImport *import,
+            GError **error)
 {
   for (DbKind kind = 0; kind < DB_N_KINDS; kind++)
     for (guint t = 0; t < tables->len; t++)
@@ -157,8 +158,9 @@ put_tables (DbStore *self, GPtrArray *tables, const char *origin, DbImport *impo
         DbTable *table = g_ptr_array_index (tables, t);
 
         if (table->kind == kind
-            && !db_store_put_table (self, table, origin, &import->added[kind],
-                                    &import->present[kind], error))
+            && ((source->accepts && !source->accepts (table, source->origin, error))
+                || !db_store_put_table (self, table, source->origin, &import->added[kind],
+                                        &import->present[kind], error)))
           return FALSE;
       }
   return TRUE;
@@ -172,14 +174,14 @@ import_source (DbStore *self, const DbSource *source, DbImport *import, GError *
   g_autoptr (GPtrArray) tables = NULL;
 
   if (!text)
-    return put_tables (self, source->tables, origin, import, error);
+    return put_tables (self, source->tables, source, import, error);
   if (g_str_has_prefix (text, DB_DUMP_MARK))
     tables
         = (dump = db_dump_load (text, origin, error)) ? db_store_read_tables (dump, error) : NULL;
   else
     tables = text[strspn (text, " \t\r\n")] == '{' ? db_tables_parse_json (text, origin, error)
                                                    : db_tables_parse_csv (text, origin, error);
-  return tables && put_tables (self, tables, origin, import, error)
+  return tables && put_tables (self, tables, source, import, error)
          && (!dump
              || (copy_traces (dump, self, import, error) && copy_last_numbers (dump, self, error)));
 }

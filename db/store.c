@@ -6,8 +6,10 @@
 #include "planner/base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glib/gstdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Tells our files from other people's: "fspl". */
 #define APPLICATION_ID 0x6673706C
@@ -251,6 +253,16 @@ check_file (DbStore *self, const char *path, GError **error)
   return FALSE;
 }
 
+/* Runs and plans are their owner's: a new file is made readable by no other. SQLite makes its
+ * journal alike. */
+static void
+make_private (const char *path)
+{
+  const int fd = open (path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd != -1)
+    close (fd);
+}
+
 /* `name` is what messages call the file. */
 static DbStore *
 open_file (const char *path, const char *name, int flags, GError **error)
@@ -266,6 +278,8 @@ open_file (const char *path, const char *name, int flags, GError **error)
   db_store_doing (self, "open the store");
   if (!check_file (self, plain, error))
     return NULL;
+  if ((flags & SQLITE_OPEN_CREATE) && strcmp (plain, ":memory:") != 0)
+    make_private (plain);
   code = sqlite3_open_v2 (plain, &self->db, flags | SQLITE_OPEN_URI, NULL);
   if (code != SQLITE_OK)
     {

@@ -34,4 +34,8 @@ gint64 db_store_latest_version (void);
 /* Everything wrong with the store, in words: the file, its tables, its rows; none is good. */
 GPtrArray *db_store_list_faults (DbStore *self, GError **error);
 
+/* Gives numbers again from behind the largest that is in use, where none were left; says of how
+ * many tables. */
+gboolean db_store_repair_numbers (DbStore *self, guint *out_n, GError **error);
+
 G_END_DECLS

@@ -22,6 +22,8 @@ typedef struct
   const char *text;   /* a dump, JSON, or CSV with the columns of a table; NULL: there are tables */
   const char *origin; /* names it in messages */
   GPtrArray *tables;  /* DbTable */
+  /* Whether such rows may be added; NULL: all that the store takes. */
+  gboolean (*accepts) (const DbTable *table, const char *origin, GError **error);
 } DbSource;
 
 /* Adds what is not there yet. All of it or nothing; a row that differs from the stored one of the

@@ -590,6 +590,7 @@ script_tests = \
   %D%/exec/export.sh \
   %D%/exec/faults.sh \
   %D%/exec/gpu-sections.sh \
+  %D%/exec/limits.sh \
   %D%/exec/local.sh \
   %D%/exec/log.sh \
   %D%/exec/man.sh \

@@ -40,6 +40,7 @@ CLI_COMMAND_LIST (GROUP, X)
 #define CLI_DONE 0
 #define CLI_FAILED (-1)
 #define CLI_NOT_FEASIBLE 3
+#define CLI_NOT_KEPT 5
 
 /* Exit code for an error. */
 int cli_exit_code (const GError *error);

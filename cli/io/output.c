@@ -3,6 +3,7 @@
 
 #include "cli/io/output.h"
 
+#include "cli/io/commands.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
@@ -48,6 +49,21 @@ cli_output_end (GError **error)
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "standard output: %s",
                is_flushed ? "not all of it could be written" : g_strerror (errno));
   return FALSE;
+}
+
+static gboolean lacks_in_store;
+
+void
+cli_output_not_kept (const char *what, const GError *why)
+{
+  fprintf (stderr, "fsdplan: %s: %s\n", what, why->message);
+  lacks_in_store = TRUE;
+}
+
+int
+cli_output_status (int status)
+{
+  return status == CLI_DONE && lacks_in_store ? CLI_NOT_KEPT : status;
 }
 
 /* The same words as those of the command's own option, before anything was parsed. */

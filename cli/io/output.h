@@ -9,6 +9,11 @@ G_BEGIN_DECLS
 void cli_output_begin (void);
 gboolean cli_output_end (GError **error);
 
+/* What was done holds, but the store does not have it: says "what: why", and the program ends with
+ * CLI_NOT_KEPT where it would have ended well. */
+void cli_output_not_kept (const char *what, const GError *why);
+int cli_output_status (int status);
+
 /* Why the program ends, on standard error; with --format=json among its words and no document on
  * standard output also there, as {"error": {"status": N, "message": "..."}}. */
 void cli_output_fail (int argc, char **argv, const GError *failure, int status);

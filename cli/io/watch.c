@@ -7,20 +7,28 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BETWEEN_US (G_USEC_PER_SEC / 10)
 
 /* timeout(1) sends one signal to its child and one to the group, which are not two wishes. */
-#define PATIENCE 2
+#define ONE_WISH_S 0.2
 
-static volatile sig_atomic_t n_interrupts;
+static volatile sig_atomic_t is_interrupted;
 
 static void
-interrupt (int signal_number)
+interrupt (int signal_number G_GNUC_UNUSED)
 {
-  if (++n_interrupts > PATIENCE)
+  static struct timespec first;
+  struct timespec now;
+  clock_gettime (CLOCK_MONOTONIC, &now);
+  if (!is_interrupted)
+    first = now;
+  else if ((double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec)
+           > ONE_WISH_S)
     _exit (CLI_INTERRUPTED);
+  is_interrupted = TRUE;
 }
 
 gboolean
@@ -53,7 +61,7 @@ cli_watch_interrupts (void)
 gboolean
 cli_watch_is_interrupted (void)
 {
-  return n_interrupts > 0;
+  return is_interrupted;
 }
 
 gboolean

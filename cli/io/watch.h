@@ -12,7 +12,7 @@ gboolean cli_watch_is_due (void);
 /* Removes that line. */
 void cli_watch_erase (void);
 
-/* From here on Ctrl-C asks the command to end with what it knows; a third one ends it at once.
+/* From here on Ctrl-C asks the command to end in good order; a second one ends it at once.
  * Whoever started it with SIGINT ignored does not want to end it. */
 void cli_watch_interrupts (void);
 gboolean cli_watch_is_interrupted (void);

@@ -3,9 +3,9 @@
 
 #include "cli/query/query-keep.h"
 
+#include "cli/io/output.h"
 #include "db/plans.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static DbAnswer
@@ -46,7 +46,7 @@ cli_query_keep (const AdviseQuestion *question, CliKept *kept, guint n)
   const gboolean is_nowhere = question->db && strcmp (question->db, ":memory:") == 0;
   if (question->keeps_nothing || is_nowhere || n == 0 || keep (question, kept, n, &why))
     return;
-  fprintf (stderr, "fsdplan: nothing was kept: %s\n", why->message);
+  cli_output_not_kept ("nothing was kept", why);
 }
 
 void

@@ -5,8 +5,10 @@
 #include "advise/timings.h"
 #include "advise/workspaces.h"
 #include "cli/io/commands.h"
+#include "cli/io/limits.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
+#include "cli/io/watch.h"
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
 #include "cli/run/data.h"
@@ -228,6 +230,12 @@ bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training
   input->cudnn = cli_backend.cudnn ? cli_backend.cudnn->version () : 0;
   input->is_of_many = training->comm && training->comm->ranks > 1;
   return plan_set (&input->plan, "stack", "native", error);
+}
+
+static gboolean
+is_stopping (void)
+{
+  return exec_stop_is_asked () || cli_watch_is_interrupted ();
 }
 
 static gboolean
@@ -600,7 +608,8 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   if (is_root (training))
     cli_data_say (training);
   exec_stop_watch ();
-  training->job.is_stopping = exec_stop_is_asked;
+  cli_watch_interrupts ();
+  training->job.is_stopping = is_stopping;
   return cli_train (training, format, error);
 }
 
@@ -638,6 +647,7 @@ main (int argc, char **argv)
   CliTraining training = { .save_lock = -1 };
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
+  cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20); /* buffers of BLAS */
   setlocale (LC_CTYPE, "");
   const gboolean ok
       = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);
@@ -651,5 +661,5 @@ main (int argc, char **argv)
       training.comm->ops->close (training.comm);
     }
   exec_placement_free (training.placement);
-  return ok ? 0 : cli_exit_code (error);
+  return ok ? cli_output_status (CLI_DONE) : cli_exit_code (error);
 }

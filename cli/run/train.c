@@ -124,7 +124,7 @@ store_steps (Recorder *self)
           || (g_get_monotonic_time () - self->recorded_us >= RECORD_EVERY_US
               && !write_record (self, &why))))
     {
-      fprintf (stderr, "fsdplan: no more of this run will be kept: %s\n", why->message);
+      cli_output_not_kept ("no more of this run will be kept", why);
       g_clear_pointer (&self->store, db_store_close);
     }
   g_array_set_size (self->pending, 0);
@@ -528,7 +528,7 @@ open_store (const CliTraining *self, DbRun *run)
   g_autoptr (DbStore) store = db_store_open (self->record ? ":memory:" : self->db, &why);
   if (store && db_store_begin_run (store, run, &why))
     return g_steal_pointer (&store);
-  fprintf (stderr, "fsdplan: nothing will be kept: %s\n", why->message);
+  cli_output_not_kept ("nothing will be kept", why);
   return NULL;
 }
 
@@ -552,7 +552,7 @@ keep_failure (const CliTraining *self, Recorder *recorder, const GError *why)
       && (!db_store_finish_run (recorder->store, recorder->run_id, "failed", why->message,
                                 self->prediction.trace->step_ns, 0, &not_kept)
           || !write_record (recorder, &not_kept)))
-    fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", not_kept->message);
+    cli_output_not_kept ("the run was not kept whole", not_kept);
 }
 
 static void
@@ -565,7 +565,7 @@ keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *resu
       || (store_traces (self, recorder->store, recorder->run_id, result, &why)
           && write_record (recorder, &why)))
     return;
-  fprintf (stderr, "fsdplan: the run was not kept whole: %s\n", why->message);
+  cli_output_not_kept ("the run was not kept whole", why);
   g_clear_pointer (&recorder->store, db_store_close);
 }
 

@@ -186,7 +186,7 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
           && (!exec_walk_finish (walk, error) || !save (walk, done, FALSE, error))))
     return FALSE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,
-               "asked to end by SIGTERM: %" G_GINT64_FORMAT " steps are done%s%s%s", done,
+               "asked to end: %" G_GINT64_FORMAT " steps are done%s%s%s", done,
                saves ? ", and --resume " : "", saves ? job->save : "",
                saves ? " goes on from there" : "");
   return FALSE;

@@ -57,17 +57,16 @@ grep -q 'nothing was stored' "$work/err"
 test ! -e "$work/none.db"
 
 # a full disk, or a place that is no folder: the run goes on and says that nothing was kept
-fsdplan run $tiny --steps 2 --db "$work/none/store.db" >"$work/out" 2>"$work/err"
+fsdplan run $tiny --steps 2 --db "$work/none/store.db" >"$work/out" 2>"$work/err" || test $? = 5
 grep -q 'nothing will be kept: .*No such file' "$work/err"
 grep -q 'tokens/s' "$work/out"
 if grep -q 'stored as run' "$work/out"; then exit 1; fi
-XDG_DATA_HOME=$work/all.sql fsdplan run $tiny --steps 2 >"$work/out" 2>"$work/err"
+XDG_DATA_HOME=$work/all.sql fsdplan run $tiny --steps 2 >"$work/out" 2>"$work/err" || test $? = 5
 grep -q 'nothing will be kept: .*Not a directory' "$work/err"
 XDG_DATA_HOME=$work/all.sql fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --seq 128 \
   >"$work/out" 2>"$work/err"
 test ! -s "$work/err"
-(trap '' XFSZ && ulimit -f 40 && fsdplan run $tiny --steps 2 --db "$work/small.db") \
-  >"$work/out" 2>"$work/err"
+(ulimit -f 40 && fsdplan run $tiny --steps 2 --db "$work/small.db") >"$work/out" 2>"$work/err" || test $? = 5
 grep -q 'kept.*: .*limit on the size of files' "$work/err"
 grep -q 'tokens/s' "$work/out"
 if [ -e /dev/full ]; then
@@ -83,8 +82,24 @@ if [ -n "$sqlite" ]; then
   env -u FSDPLAN_DEBUG_CHECK fsdplan db check --db "$db" >"$work/out" 2>"$work/err" || status=$?
   test $status = 1
   grep -qx 'index run_by_plan is missing' "$work/out"
-  grep -q '1 fault$' "$work/err"
+  grep -q '1 fault; --repair mends' "$work/err"
   if FSDPLAN_DEBUG_CHECK=1 fsdplan db list --db "$db" >"$work/out" 2>"$work/err"; then exit 1; fi
   $sqlite "$work/foreign.db" <"$work/all.sql"
+  fsdplan db check --db "$work/foreign.db" | grep -qx 'no faults'
+
+  # no number is left, and parameters that cannot be read: neither comes in, and both can be mended
+  $sqlite "$work/foreign.db" "UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'plan';
+    INSERT INTO param_set VALUES ('mine', '2026-11-01T00:00:00Z', '0.1.0', 'nonsense', 'none', 1)"
+  if env -u FSDPLAN_DEBUG_CHECK fsdplan db check --db "$work/foreign.db" >"$work/out" 2>"$work/err"; then exit 1; fi
+  grep -q '^the last number of a plan is beyond .*, which leaves none to give' "$work/out"
+  env -u FSDPLAN_DEBUG_CHECK fsdplan db export --db "$work/foreign.db" >"$work/used-up.sql"
+  if fsdplan db import "$work/used-up.sql" --db "$work/new.db" 2>"$work/err"; then exit 1; fi
+  grep -q 'used-up.sql: .*leaves none to give' "$work/err"
+  printf 'id,created,program_version,text,validation,error_pct\nmine,2026-11-01T00:00:00Z,0.1.0,nonsense,none,1\n' \
+    >"$work/params.csv"
+  if fsdplan db import "$work/params.csv" --db "$work/new.db" 2>"$work/err"; then exit 1; fi
+  grep -q 'params.csv: parameter set mine cannot be read, .*a set begins with' "$work/err"
+  env -u FSDPLAN_DEBUG_CHECK fsdplan db check --repair --db "$work/foreign.db" >"$work/out"
+  test "$(grep -c '^repaired: ' "$work/out")" = 2
   fsdplan db check --db "$work/foreign.db" | grep -qx 'no faults'
 fi
