@@ -191,15 +191,17 @@ plot_figure_set_real (PlotFigure *self, const char *name, double value)
   g_string_append_c (self->settings, '\n');
 }
 
-/* Within single quotes gnuplot knows one escape, the doubled quote, and runs no commands. */
+/* Within single quotes gnuplot runs no commands. Its one escape there, the doubled quote, it does
+ * not know at the beginning, and where it looks for macros (@name), a bare one counts between
+ * double quotes, too. So quotes and line ends stand between the parts, as escapes. */
 void
 plot_figure_set_text (PlotFigure *self, const char *name, const char *value)
 {
   g_string_append_printf (self->settings, "%s = '", name);
   for (const char *c = value; *c; c++)
     if (*c == '\'')
-      g_string_append (self->settings, "''");
-    else if (*c == '\n') /* leaves the quotes for the line end */
+      g_string_append (self->settings, "'.\"\\047\".'");
+    else if (*c == '\n')
       g_string_append (self->settings, "'.\"\\n\".'");
     else
       g_string_append_c (self->settings, g_ascii_iscntrl (*c) ? ' ' : *c);

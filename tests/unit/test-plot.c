@@ -3,6 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/base/units.h"
+#include "plots/plot-private.h"
 #include "plots/plot.h"
 
 #include <check.h>
@@ -512,6 +513,62 @@ START_TEST (titles_are_only_text)
 }
 END_TEST
 
+/* Made of what means something to gnuplot or to a shell: it says each as it was, but for control
+ * characters. */
+START_TEST (texts_are_no_code)
+{
+  static const char *const pieces[] = { "'",
+                                        "\"",
+                                        "`touch pwned`",
+                                        "$(touch pwned)",
+                                        "\\",
+                                        "\n",
+                                        "\t",
+                                        "@title",
+                                        "{/Bold x}",
+                                        "%s",
+                                        "#",
+                                        ";",
+                                        "system('ls')",
+                                        "]",
+                                        "''",
+                                        "_",
+                                        "^",
+                                        "\xc3\xa9" };
+  g_autoptr (GRand) rand = g_rand_new_with_seed (7);
+  g_autofree char *said = picture_path ("said"), *script = picture_path ("texts.gp");
+  PlotFigure figure = { .settings = g_string_new (NULL) };
+  g_autoptr (GString) want = g_string_new (NULL);
+  g_autofree char *got = NULL;
+  g_autoptr (GError) error = NULL;
+  int status;
+  g_string_append_printf (figure.settings, "set print '%s'\n", said);
+  for (guint t = 0; t < 700; t++)
+    {
+      g_autoptr (GString) text = g_string_new (NULL);
+      for (guint n = (guint)g_rand_int_range (rand, 0, 6); n > 0; n--)
+        g_string_append (text, pieces[g_rand_int_range (rand, 0, G_N_ELEMENTS (pieces))]);
+      plot_figure_set_text (&figure, "text", text->str);
+      g_string_append (figure.settings, "print text\n");
+      g_string_append_printf (want, "%s\n", g_strdelimit (text->str, "\t", ' '));
+    }
+  char program[] = "gnuplot", *argv[] = { program, script, NULL };
+  ck_assert (g_file_set_contents (script, figure.settings->str, -1, NULL));
+  ck_assert_msg (
+      g_spawn_sync (out, argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, NULL, NULL, &status, &error),
+      "%s", error ? error->message : "");
+  ck_assert (g_spawn_check_wait_status (status, &error));
+  ck_assert (g_file_get_contents (said, &got, NULL, NULL));
+  g_auto (GStrv) lines = g_strsplit (got, "\n", -1), wanted = g_strsplit (want->str, "\n", -1);
+  for (guint i = 0; wanted[i] && lines[i]; i++)
+    ck_assert_str_eq (lines[i], wanted[i]);
+  ck_assert_uint_eq (g_strv_length (lines), g_strv_length (wanted));
+  g_string_free (figure.settings, TRUE);
+  g_remove (said);
+  g_remove (script);
+}
+END_TEST
+
 START_TEST (other_extensions_are_refused)
 {
   g_autofree char *path = picture_path ("figure.jpeg");
@@ -678,6 +735,7 @@ plot_suite (void)
       tcase_add_loop_test (tcase, text_is_for_a_terminal, 0, 3);
       tcase_add_test (tcase, text_is_as_wide_as_the_terminal);
       tcase_add_test (tcase, titles_are_only_text);
+      tcase_add_test (tcase, texts_are_no_code);
       tcase_add_test (tcase, every_category_is_drawn_once);
       tcase_add_test (tcase, odd_points_are_drawn);
       tcase_add_test (tcase, labels_are_drawn_once);
