@@ -236,6 +236,14 @@ print_steps (DbStore *store, gint64 id, GError **error)
   return TRUE;
 }
 
+/* What others wrote may hold more than text, which a terminal would obey. */
+static void
+print_lines (const GString *text)
+{
+  g_autofree char *lines = plan_text_lines (text->str);
+  fputs (lines, stdout);
+}
+
 static gboolean
 print_run (DbStore *store, gint64 id, GError **error)
 {
@@ -243,19 +251,26 @@ print_run (DbStore *store, gint64 id, GError **error)
   if (!db_store_load_run (store, id, &run, error))
     return FALSE;
   g_auto (GStrv) settings = g_strsplit (run.settings ? run.settings : "not recorded", "\n", -1);
+  g_autoptr (GString) text = g_string_new (NULL);
   g_autofree char *setting_words = g_strchomp (g_strjoinv (" ", settings));
-  printf ("run %" G_GINT64_FORMAT ", %s, %s\n", run.id, run.state, run.created);
+  g_string_append_printf (text, "run %" G_GINT64_FORMAT ", %s, %s\n", run.id, run.state,
+                          run.created);
   if (run.message)
-    printf ("message %s\n", run.message);
-  printf ("name %s\nprogram %s, backend %s, comm %s, host %s\n"
-          "device %s\nranks %" G_GINT64_FORMAT ", steps %" G_GINT64_FORMAT
-          ", seed %" G_GINT64_FORMAT ", data %s\nsettings %s\n",
-          run.uid, run.program_version, run.backend, run.comm, run.host, run.device, run.ranks,
-          run.steps, run.seed, run.data ? run.data : "not recorded", setting_words);
-  printf ("predicted step %.3f ms (%s), measured %.3f ms\n"
-          "plan @%" G_GINT64_FORMAT ", schedule %s\n\nmodel=%s\n%s\n%s",
-          1e-6 * (double)run.predicted_step_ns, run.params_id, 1e-6 * (double)run.measured_step_ns,
-          run.plan_id, run.schedule_hash, run.model_text, run.plan_text, run.cluster_text);
+    g_string_append_printf (text, "message %s\n", run.message);
+  g_string_append_printf (text,
+                          "name %s\nprogram %s, backend %s, comm %s, host %s\n"
+                          "device %s\nranks %" G_GINT64_FORMAT ", steps %" G_GINT64_FORMAT
+                          ", seed %" G_GINT64_FORMAT ", data %s\nsettings %s\n",
+                          run.uid, run.program_version, run.backend, run.comm, run.host, run.device,
+                          run.ranks, run.steps, run.seed, run.data ? run.data : "not recorded",
+                          setting_words);
+  g_string_append_printf (text,
+                          "predicted step %.3f ms (%s), measured %.3f ms\n"
+                          "plan @%" G_GINT64_FORMAT ", schedule %s\n\nmodel=%s\n%s\n%s",
+                          1e-6 * (double)run.predicted_step_ns, run.params_id,
+                          1e-6 * (double)run.measured_step_ns, run.plan_id, run.schedule_hash,
+                          run.model_text, run.plan_text, run.cluster_text);
+  print_lines (text);
   return print_steps (store, id, error);
 }
 
@@ -263,15 +278,18 @@ print_run (DbStore *store, gint64 id, GError **error)
 static void
 print_row (const DbTable *rows, guint row)
 {
+  g_autoptr (GString) text = g_string_new (NULL);
   for (guint c = 0; c < db_kind_n_columns (rows->kind); c++)
     {
       const char *cell = db_table_cell (rows, row, c);
       const char *name = db_kind_column_name (rows->kind, c);
       if (cell && strchr (cell, '\n'))
-        printf ("%s:\n%s%s", name, cell, g_str_has_suffix (cell, "\n") ? "" : "\n");
+        g_string_append_printf (text, "%s:\n%s%s", name, cell,
+                                g_str_has_suffix (cell, "\n") ? "" : "\n");
       else if (cell)
-        printf ("%s %s\n", name, cell);
+        g_string_append_printf (text, "%s %s\n", name, cell);
     }
+  print_lines (text);
 }
 
 static gboolean

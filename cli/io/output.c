@@ -213,9 +213,11 @@ print_csv_cell (const char *text)
     fputs (text, stdout);
 }
 
+/* A terminal would obey what is not text. */
 static void
 print_csv (const CliTable *self)
 {
+  const gboolean is_seen = isatty (STDOUT_FILENO);
   for (guint c = 0; c < self->n_columns; c++)
     printf ("%s%s", c ? "," : "", self->columns[c].name);
   putchar ('\n');
@@ -224,7 +226,9 @@ print_csv (const CliTable *self)
       {
         if (c)
           putchar (',');
-        print_csv_cell (cell (self, r, c));
+        const char *text = cell (self, r, c);
+        g_autofree char *shown = is_seen && text ? plan_text_lines (text) : NULL;
+        print_csv_cell (shown ? shown : text);
         if (c == self->n_columns - 1)
           putchar ('\n');
       }

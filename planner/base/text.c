@@ -128,9 +128,10 @@ plan_text_write_file (const char *path, const char *bytes, gsize length, GError 
   return !is_there || g_chmod (path, mode) == 0 || fail (path, errno, error);
 }
 
-/* As much of the text as has `most` bytes, control characters and what is no text escaped. */
+/* As much of the text as has `most` bytes, control characters and what is no text escaped, but for
+ * those of `kept`. */
 static char *
-print_text (const char *text, gsize most, const char *around)
+print_text (const char *text, gsize most, const char *around, const char *kept)
 {
   GString *out = g_string_new (around);
   gsize used = 0;
@@ -139,7 +140,7 @@ print_text (const char *text, gsize most, const char *around)
       const gunichar c = g_utf8_get_char_validated (text + used, -1);
       const gboolean valid = c < (gunichar)-2;
       const gsize bytes = valid ? (gsize)(g_utf8_next_char (text + used) - (text + used)) : 1;
-      if (valid && g_unichar_isprint (c))
+      if (valid && (g_unichar_isprint (c) || strchr (kept, text[used])))
         g_string_append_len (out, text + used, (gssize)bytes);
       else
         for (gsize i = 0; i < bytes; i++)
@@ -153,13 +154,19 @@ print_text (const char *text, gsize most, const char *around)
 char *
 plan_text_quote (const char *text)
 {
-  return print_text (text, SHOWN_BYTES, "'");
+  return print_text (text, SHOWN_BYTES, "'", "");
 }
 
 char *
 plan_text_line (const char *text)
 {
-  return print_text (text, LINE_BYTES, "");
+  return print_text (text, LINE_BYTES, "", "");
+}
+
+char *
+plan_text_lines (const char *text)
+{
+  return print_text (text, G_MAXSIZE, "", "\n\t");
 }
 
 /* Edits that turn one word into the other, a swap of neighbours counting once. */

@@ -27,6 +27,9 @@ char *plan_text_quote (const char *text);
 /* The same without quotes, and longer: a message that has the user's words in it. */
 char *plan_text_line (const char *text);
 
+/* All of it; line ends and tabs stay. */
+char *plan_text_lines (const char *text);
+
 /* The closest name, the earlier of two; NULL when more than a third of the word differs. */
 const char *plan_text_closest (const char *word, const char *const *names);
 

@@ -74,6 +74,17 @@ if [ -e /dev/full ]; then
   grep -q 'standard output: No space left' "$work/err"
 fi
 
+# what others wrote is shown, not obeyed by a terminal
+escape=$(printf '\033')
+fsdplan db export runs --db "$db" | sed "s/,cpu,/,c$escape[31mpu,/" >"$work/escapes.csv"
+grep -q "$escape" "$work/escapes.csv"
+fsdplan db import "$work/escapes.csv" --db "$work/escapes.db" >"$work/out"
+id=$(fsdplan db list --db "$work/escapes.db" --format=csv | sed -n '2s/,.*//p')
+fsdplan db show "$id" --db "$work/escapes.db" >"$work/out"
+fsdplan db list --db "$work/escapes.db" >>"$work/out"
+test "$(grep -cF 'c\x1b[31mpu' "$work/out")" -ge 2
+if grep -q "$escape" "$work/out"; then exit 1; fi
+
 # faults are named, and end with 1; where each store is checked when it is opened, it is refused
 sqlite=$(command -v sqlite3 || true)
 if [ -n "$sqlite" ]; then
