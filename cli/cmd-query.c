@@ -116,7 +116,7 @@ static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_G
                                    PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
                                    PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,
                                    PLAN_MAIN_PARAMS, PLAN_HIDDEN_DROPOUT, PLAN_ATTENTION_DROPOUT,
-                                   PLAN_DOC_TOKENS };
+                                   PLAN_DOC_TOKENS,  PLAN_EOD_MASK_LOSS };
 
 static void
 keep_task (const Plan *mine, Plan *plan)

@@ -21,6 +21,7 @@ struct _ExecConstants
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all;                                       /* gains and biases, too */
   gint64 step;                                               /* of Adam, from 1 */
+  gint64 tokens;  /* of this step whose loss counts; 0: as many as the op says */
   gint64 mean_of; /* gradients are divided by it before they are reduced; 0: they are not */
 };
 

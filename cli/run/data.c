@@ -3,6 +3,7 @@
 
 #include "cli/run/data.h"
 
+#include "exec/walk/source.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
@@ -68,22 +69,32 @@ count_steps (CliTraining *self, const char *text, GError **error)
 
 /* Documents, where attention stays within them. */
 static gboolean
-find_documents (const CliTraining *self, const char *end, GError **error)
+find_documents (CliTraining *self, const char *end, GError **error)
 {
   const Plan *plan = &self->job.of->plan;
   ExecBlend *const blends[] = { self->tokens, self->eval_tokens };
   gint64 token = -1;
-  if (end && plan->value[PLAN_DOC_TOKENS] == 0)
+  const gboolean masks = exec_source_masks (&self->job);
+  if (end && plan->value[PLAN_DOC_TOKENS] == 0 && !masks)
     {
       g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                           "--document-end: attention goes over whole sequences: say how long "
-                           "documents are with --set doc_tokens=N");
+                           "--document-end: attention goes over whole sequences and every token is "
+                           "learned: say how long documents are with --set doc_tokens=N, or --set "
+                           "eod_mask_loss=on");
+      return FALSE;
+    }
+  if (!end && masks)
+    {
+      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                           "eod_mask_loss=on: say which token ends documents with --document-end "
+                           "TOKEN");
       return FALSE;
     }
   if (end
       && !plan_units_parse_int (end, "--document-end", 0, self->job.of->model->vocab - 1, &token,
                                 error))
     return FALSE;
+  self->job.document_end = token;
   for (guint b = 0; plan->value[PLAN_DOC_TOKENS] > 0 && b < G_N_ELEMENTS (blends); b++)
     for (guint i = 0; blends[b] && i < blends[b]->sources->len; i++)
       {

@@ -65,8 +65,8 @@
   X (eval_data, "eval-data", "FILE", \
      "the same to evaluate on, always from its beginning; else synthetic text of the same kind") \
   X (document_end, "document-end", "TOKEN", \
-     "what documents of --data end with, where attention stays within them (doc_tokens); else " \
-     "their index says it") \
+     "what documents of --data end with, where attention stays within them (doc_tokens), unless " \
+     "their index says it, or what comes behind it is not learned (eod_mask_loss)") \
   X (eval_every, "eval-every", "N", "evaluate every N steps") \
   X (eval_batches, "eval-batches", "N", \
      "global batches that an evaluation is the mean of; 1 unless said") \

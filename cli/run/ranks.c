@@ -129,9 +129,9 @@ print_all_settings (const ExecJob *job)
   return g_strdup_printf (
       "%ssteps=%" G_GINT64_FORMAT "\nseed=%" G_GUINT64_FORMAT "\nsave_every=%" G_GINT64_FORMAT
       "\neval_every=%" G_GINT64_FORMAT "\neval_batches=%" G_GINT64_FORMAT
-      "\nsave=%d\ndata=%s\neval_data=%s\ninit=%d\n",
+      "\nsave=%d\ndata=%s\neval_data=%s\ndocument_end=%" G_GINT64_FORMAT "\ninit=%d\n",
       settings, job->steps, job->seed, job->save_every, job->eval_every, job->eval_batches,
-      job->save != NULL, data, eval_data, job->weights != NULL);
+      job->save != NULL, data, eval_data, job->document_end, job->weights != NULL);
 }
 
 gboolean

@@ -3,6 +3,7 @@
 
 #include "cli/run/resume.h"
 
+#include "exec/walk/source.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
@@ -40,6 +41,15 @@ add_field (GPtrArray *list, const Plan *plan, PlanField field)
   g_ptr_array_add (list, g_strdup_printf ("%s=%s", plan_field_name (field), text));
 }
 
+static char *
+describe_mask (const ExecJob *job)
+{
+  const char *name = plan_field_name (PLAN_EOD_MASK_LOSS);
+  if (!exec_source_masks (job))
+    return g_strdup_printf ("%s=off", name);
+  return g_strdup_printf ("%s=on, of token %" G_GINT64_FORMAT, name, job->document_end);
+}
+
 /* Steps in which the learning rate falls. */
 static gint64
 decay_steps (const ExecRate *rate)
@@ -58,6 +68,7 @@ cli_resume_settings (const ExecJob *job)
   g_ptr_array_add (list, g_strdup_printf ("data=%s", data));
   for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
     add_field (list, &job->of->plan, fields[i]);
+  g_ptr_array_add (list, describe_mask (job));
   add_real (list, "lr", job->constants.lr);
   add_real (list, "warmup", (double)job->rate.warmup_steps);
   g_ptr_array_add (list, g_strdup_printf ("decay=%s", exec_decay_names[job->rate.decay]));
@@ -80,9 +91,11 @@ cli_resume_settings (const ExecJob *job)
 static const char *
 before_it_was_said (const char *name)
 {
-  static const char *const settings[][2] = {
-    { "weight-decay-of", "all" }, { "beta1", "0.9" }, { "beta2", "0.95" }, { "eps", "1e-08" }
-  };
+  static const char *const settings[][2] = { { "weight-decay-of", "all" },
+                                             { "beta1", "0.9" },
+                                             { "beta2", "0.95" },
+                                             { "eps", "1e-08" },
+                                             { "eod_mask_loss", "off" } };
   for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
     if (g_str_equal (name, settings[i][0]))
       return settings[i][1];

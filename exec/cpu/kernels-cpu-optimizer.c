@@ -41,7 +41,8 @@ void
 exec_cpu_clip (const ExecArgs *args)
 {
   gint64 ranks = args->op->dims[PLAN_DIM_CLIP_ranks], norms = args->op->dims[PLAN_DIM_CLIP_norms];
-  double tokens = (double)args->op->dims[PLAN_DIM_CLIP_tokens],
+  const gint64 counted = args->constants->tokens;
+  double tokens = (double)(counted > 0 ? counted : args->op->dims[PLAN_DIM_CLIP_tokens]),
          max_norm = args->constants->max_norm, factor = 1;
   const ExecExact *sums
       = args->ptr[PLAN_REF_CLIP_sums]; /* of each rank: its loss, its squared norm */

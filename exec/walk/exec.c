@@ -14,11 +14,50 @@
 #include <math.h>
 #include <string.h>
 
-/* The mean loss of what a walk's step added up on all ranks. */
+/* Tokens of this rank's part of a batch whose loss counts. */
 static gboolean
-mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
+count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 {
-  const gint64 *value = walk->of->plan.value;
+  const Plan *plan = &walk->of->plan;
+  const gint64 n = plan->value[PLAN_MBS] * plan->value[PLAN_SEQ];
+  g_autofree gint32 *tokens = g_new (gint32, n), *targets = g_new (gint32, n);
+  ExecLoad load = { .tokens = tokens, .targets = targets };
+  *out_count = 0;
+  for (; load.micro_batch < plan_micro_batches (plan, walk->of->cluster); load.micro_batch++)
+    {
+      if (!exec_walk_fill_batch (walk, &load, error))
+        return FALSE;
+      for (gint64 i = 0; i < n; i++)
+        *out_count += targets[i] >= 0;
+    }
+  return TRUE;
+}
+
+#define LOW_BITS 12
+
+/* The same of all ranks, before a step or an evaluation's batch, by two sums that fp32 holds
+ * exactly. Gradients are divided by it, and the loss: as Megatron-LM does with
+ * --calculate-per-token-loss (finalize_model_grads.py), of no token as if it were one. */
+static gboolean
+count_tokens (ExecWalk *walk, GError **error)
+{
+  gint64 own;
+  if (!exec_source_masks (walk->job))
+    return TRUE;
+  if (!count_own (walk, &own, error))
+    return FALSE;
+  float sums[] = { (float)(own >> LOW_BITS), (float)(own % (1 << LOW_BITS)) };
+  if (!walk->comm->ops->all_reduce (walk->comm, sums, G_N_ELEMENTS (sums), PLAN_DTYPE_FP32, NULL,
+                                    error))
+    return FALSE;
+  walk->constants.tokens = MAX (((gint64)sums[0] << LOW_BITS) + (gint64)sums[1], 1);
+  return TRUE;
+}
+
+/* What a walk's step added up of losses on all ranks. */
+static gboolean
+sum_loss (const ExecWalk *walk, double *out_loss, GError **error)
+{
   const guint ranks = walk->comm->ranks;
   g_autofree ExecExact *sums = g_new0 (ExecExact, 2 * ranks);
   ExecExact loss = { 0 };
@@ -32,24 +71,28 @@ mean_loss (const ExecWalk *walk, double *out_loss, GError **error)
     }
   for (guint rank = 0; rank < ranks; rank++)
     exec_exact_merge (&loss, &sums[2 * rank]);
-  *out_loss = exec_exact_value (&loss) / (double)(value[PLAN_GBS] * value[PLAN_SEQ]);
+  *out_loss = exec_exact_value (&loss);
   return TRUE;
 }
 
-/* The mean over all batches of an evaluation. */
+/* The mean over the tokens of all batches of an evaluation. */
 static gboolean
 evaluate_batches (ExecWalk *walk, double *out_loss, GError **error)
 {
   const gint64 n = MAX (walk->job->eval_batches, 1);
+  const gint64 *value = walk->of->plan.value;
+  gint64 tokens = 0;
   double sum = 0, loss;
   for (walk->eval_batch = 0; walk->eval_batch < n; walk->eval_batch++)
     {
-      if (!exec_walk_run (walk, PLAN_SECTION_STEP, error) || !exec_walk_finish (walk, error)
-          || !mean_loss (walk, &loss, error))
+      if (!count_tokens (walk, error) || !exec_walk_run (walk, PLAN_SECTION_STEP, error)
+          || !exec_walk_finish (walk, error) || !sum_loss (walk, &loss, error))
         return FALSE;
       sum += loss;
+      tokens += exec_source_masks (walk->job) ? walk->constants.tokens
+                                              : value[PLAN_GBS] * value[PLAN_SEQ];
     }
-  *out_loss = sum / (double)n;
+  *out_loss = sum / (double)tokens;
   return TRUE;
 }
 
@@ -226,8 +269,8 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
       walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
-      if (!run_step (walk, &step, error) || !settle_saving (walk, error)
-          || !judge_step (walk, is_last, error)
+      if (!count_tokens (walk, error) || !run_step (walk, &step, error)
+          || !settle_saving (walk, error) || !judge_step (walk, is_last, error)
           || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
       result->losses[i] = step.loss;

@@ -70,6 +70,7 @@ typedef struct
   guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
   const PlanCase *eval_of;     /* the same with task=eval */
   gint64 eval_every;           /* steps; 0: never */
+  gint64 document_end;         /* the token that ends documents, where eod_mask_loss is on */
   gint64 eval_batches;         /* global batches that an evaluation is the mean of; 0: one */
   gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
                             before the next one ends the run */

@@ -40,9 +40,9 @@ exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch)
 
 /* Synthetic text is made by the sequence, whatever its length, of documents that are as long as the
  * plan says. */
-gboolean
-exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
-                      gint32 *out_targets, gint32 *out_places, GError **error)
+static gboolean
+read_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
+               gint32 *out_targets, gint32 *out_places, GError **error)
 {
   const ExecBlend *tokens = is_eval ? job->eval_tokens : job->tokens;
   const gint64 seq = job->of->plan.value[PLAN_SEQ];
@@ -54,6 +54,27 @@ exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32
                       (first + seq - 1) / seq + (is_eval ? FIRST_EVAL_SEQUENCE : 0), seq,
                       out_tokens, out_targets);
   return TRUE;
+}
+
+/* What is masked is what comes behind the token, as Megatron-LM's GPTDataset has it: its loss_mask
+ * is 0 where what is read is the end of a document, not where that is to be predicted. */
+gboolean
+exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
+                      gint32 *out_targets, gint32 *out_places, GError **error)
+{
+  const Plan *plan = &job->of->plan;
+  if (!read_sequence (job, is_eval, first, out_tokens, out_targets, out_places, error))
+    return FALSE;
+  for (gint64 t = 0; exec_source_masks (job) && t < plan->value[PLAN_SEQ]; t++)
+    if (out_tokens[t] == job->document_end)
+      out_targets[t] = -1;
+  return TRUE;
+}
+
+gboolean
+exec_source_masks (const ExecJob *job)
+{
+  return job->of->plan.value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_ON;
 }
 
 const char *const exec_decay_names[] = { [EXEC_DECAY_NONE] = "none",

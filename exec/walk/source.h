@@ -13,11 +13,14 @@ gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole 
  * from 0, and always begin at token 0 of its own data. */
 gint64 exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch);
 
-/* The tokens from one on, a sequence of them, and next tokens; places in documents, unless that is
- * NULL. Those to evaluate on are never trained on. */
+/* The tokens from one on, a sequence of them, and next tokens, -1 where none is learned; places in
+ * documents, unless that is NULL. Those to evaluate on are never trained on. */
 gboolean exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first,
                                gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
                                GError **error);
+
+/* Whether some next tokens are not learned. */
+gboolean exec_source_masks (const ExecJob *job);
 
 /* The learning rate of a step, from 0. */
 double exec_source_rate (const ExecJob *job, gint64 step);

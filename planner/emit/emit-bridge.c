@@ -26,6 +26,7 @@ static const struct
   { PLAN_PP, "model.pipeline_model_parallel_size", FALSE },
   { PLAN_DP_OUTER, "ddp.num_distributed_optimizer_instances", FALSE },
   { PLAN_PER_TOKEN_LOSS, "model.calculate_per_token_loss", FALSE },
+  { PLAN_EOD_MASK_LOSS, "dataset.eod_mask_loss", FALSE },
   { PLAN_GRAD_ACCUM_FUSION, "model.gradient_accumulation_fusion", FALSE },
   { PLAN_CE_FUSION, "model.cross_entropy_loss_fusion", FALSE },
   { PLAN_OVERLAP_GRAD_REDUCE, "ddp.overlap_grad_reduce", FALSE },

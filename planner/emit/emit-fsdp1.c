@@ -16,6 +16,7 @@ static const PlanEmitSaid said[] = {
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, FP16)
       | PLAN_EMIT_ONLY (COMPUTE, BF16), NULL },
   IS_OWN (CE_FUSION, "the loss: PyTorch's own, flash-attention's where it is on"),
+  IS_OWN (EOD_MASK_LOSS, "targets of the loss: those behind the end of a document are its ignore_index"),
   IS_OWN (TASK, "evaluation is forward only, under torch.no_grad"),
   IS_OWN (HIDDEN_DROPOUT, "of the model's own layers"),
   IS_OWN (ATTENTION_DROPOUT, "of the model's own attention"),

@@ -21,6 +21,7 @@ static const PlanEmitSaid said[] = {
   IS_OWN (CP, "torch.distributed.tensor.experimental.context_parallel over context_mesh()"),
   IS_OWN (CE_FUSION, "the loss"),
   IS_OWN (LOSS_CHUNKS, "the loss: pieces of a micro batch, one after the other"),
+  IS_OWN (EOD_MASK_LOSS, "targets of the loss: those behind the end of a document are its ignore_index"),
   IS_OWN (TASK, "evaluation is forward only, under torch.no_grad"),
   IS_OWN (HIDDEN_DROPOUT, "of the model's own layers"),
   IS_OWN (ATTENTION_DROPOUT, "of the model's own attention"),

@@ -50,6 +50,8 @@ static const PlanEmitSaid around[] = {
   { PLAN_GRAD_ACCUM_FUSION, PLAN_EMIT_ANY,
     "fuse_wgrad_accumulation of Transformer Engine's layers" },
   { PLAN_CE_FUSION, PLAN_EMIT_ANY, "the loss" },
+  { PLAN_EOD_MASK_LOSS, PLAN_EMIT_ANY,
+    "targets of the loss: those behind the end of a document are its ignore_index" },
   { PLAN_HIDDEN_DROPOUT, PLAN_EMIT_ANY, "of the model's own layers" },
   { PLAN_ATTENTION_DROPOUT, PLAN_EMIT_ANY, "of the model's own attention" },
   { PLAN_CUDA_GRAPH, PLAN_EMIT_ANY, "the loop's capture" },

@@ -118,6 +118,7 @@
   X (OVERLAP_GRAD_REDUCE, "overlap_grad_reduce", "overlap-grad-reduce", ON, "off", "") \
   X (OVERLAP_PARAM_GATHER, "overlap_param_gather", "overlap-param-gather", ON, "off", "") \
   X (PER_TOKEN_LOSS, "calculate_per_token_loss", "calculate-per-token-loss", ON, "off", "") \
+  X (EOD_MASK_LOSS, "eod_mask_loss", "eod-mask-loss", ON, "off", "") \
   X (AVERAGE_IN_COLLECTIVE, "ddp_average_in_collective", "ddp-average-in-collective", ON, "off", "") \
   X (FP32_ACCUMULATION, "ddp_reduce_scatter_with_fp32_accumulation", "ddp-reduce-scatter-with-fp32-accumulation", ON, "off", "") \
   X (NUM_BUCKETS, "ddp_num_buckets", "ddp-num-buckets", INT, "", "") \

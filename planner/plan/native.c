@@ -42,6 +42,11 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
         LATER ": it must be 0", error);
+  if (value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_ON
+      && value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF)
+    return refuse_field (plan, PLAN_EOD_MASK_LOSS,
+                         "with a mean for each micro batch " LATER ": use per_token_loss=on",
+                         error);
   if (value[PLAN_OFFLOAD_OPTIMIZER] > 0)
     return refuse_field (plan, PLAN_OFFLOAD_OPTIMIZER, LATER ": it must be 0", error);
   if (value[PLAN_OFFLOAD_LAYERS] > 0)

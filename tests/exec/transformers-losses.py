@@ -42,12 +42,13 @@ NEOX = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_la
 FALCON = dict(vocab_size=256, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
 QWEN_MOE = {**LLAMA, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
 
-# name, class of the configuration, its keys, strategy, ranks
+# name, class of the configuration, its keys, strategy, ranks; a token behind which nothing is learned
 MODELS = [
     ("llama", "LlamaConfig", LLAMA, "optim_grads_params", 2),
     ("llama, tied", "LlamaConfig", {**LLAMA, "tie_word_embeddings": True}, "optim_grads", 4),
     ("llama, biases", "LlamaConfig", {**LLAMA, "attention_bias": True, "mlp_bias": True}, "optim", 2),
     ("llama, head_dim", "LlamaConfig", {**LLAMA, "head_dim": 32}, "no_shard", 2),
+    ("llama, ends masked", "LlamaConfig", LLAMA, "optim_grads_params", 4, 7),
     ("llama, rope llama3", "LlamaConfig", {**LLAMA, "rope_parameters": {**LLAMA3, "rope_theta": 500.0}}, "optim", 4),
     ("llama, rope yarn", "LlamaConfig", {**LLAMA, "rope_parameters": {**YARN, "rope_theta": 10000.0}}, "optim_grads", 2),
     ("llama, rope linear", "LlamaConfig",
@@ -97,11 +98,12 @@ MODELS = [
 ]
 
 
-def batches(tokens, steps):
+def batches(tokens, steps, end):
     for step in range(steps):
         first = step * BATCH * SEQ
         rows = [tokens[first + i * SEQ:first + (i + 1) * SEQ + 1] for i in range(BATCH)]
-        yield torch.tensor([row[:-1] for row in rows]), torch.tensor([row[1:] for row in rows])
+        inputs, targets = torch.tensor([row[:-1] for row in rows]), torch.tensor([row[1:] for row in rows])
+        yield inputs, targets if end is None else targets.masked_fill(inputs == end, -100)
 
 
 def loss_of(model, inputs, targets):
@@ -109,13 +111,13 @@ def loss_of(model, inputs, targets):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def train(model, tokens, steps):
+def train(model, tokens, steps, end):
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)],
                                   lr=LR, betas=(0.9, 0.95), eps=1e-8)
     losses = []
-    for inputs, targets in batches(tokens, steps):
+    for inputs, targets in batches(tokens, steps, end):
         loss = loss_of(model, inputs, targets)
         optimizer.zero_grad()
         loss.backward()
@@ -129,14 +131,14 @@ def apart(some, others):
     return [abs(a - b) for a, b in zip(some, others)]
 
 
-def own_noise(config, tokens, losses):
+def own_noise(config, tokens, losses, end):
     """How far losses come to be apart of those of weights a ten-millionth apart: some models let differences grow."""
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1 + 1e-7)
-    return max(apart(train(model, tokens, len(losses)), losses))
+    return max(apart(train(model, tokens, len(losses), end), losses))
 
 
 def run(program, *words):
@@ -146,7 +148,7 @@ def run(program, *words):
     return done.stdout
 
 
-def check(program, work, name, kind, keys, strategy, ranks):
+def check(program, work, name, kind, keys, strategy, ranks, end=None):
     torch.manual_seed(1)
     config = getattr(transformers, kind)(**keys, attn_implementation="eager")
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -161,13 +163,14 @@ def check(program, work, name, kind, keys, strategy, ranks):
     data = folder + ".u16"
     with open(data, "wb") as out:
         out.write(b"".join(token.to_bytes(2, "little") for token in tokens))
+    mask = () if end is None else ("--set", "eod_mask_loss=on", "--document-end", str(end))
     table = run(program, "run", "--model", folder, "--init", folder, "--data", data, "--gbs", str(BATCH), "--seq",
                 str(SEQ), "--steps", str(steps), "--lr", str(LR), "--ranks", str(ranks), "--set", "compute=fp32",
-                "--set", f"strategy={strategy}", "--save", folder + ".saved", "--db", ":memory:", "--format=csv")
+                "--set", f"strategy={strategy}", "--save", folder + ".saved", "--db", ":memory:", "--format=csv", *mask)
     ours = [float(line.split(",")[1]) for line in table.splitlines()[1:]]
-    theirs = train(model, tokens, steps)
+    theirs = train(model, tokens, steps, end)
     worst, first = max(apart(ours, theirs)), max(apart(ours, theirs)[:FIRST])
-    bound = BOUND if worst <= BOUND else max(BOUND, 2 * own_noise(config, tokens, theirs))
+    bound = BOUND if worst <= BOUND else max(BOUND, 2 * own_noise(config, tokens, theirs, end))
     run(program, "export", folder + ".saved", "-o", folder + ".out", "--dtype", "fp32")
     exported = transformers.AutoModelForCausalLM.from_pretrained(folder + ".out", dtype=torch.float32,
                                                                  attn_implementation="eager")
@@ -178,7 +181,7 @@ def check(program, work, name, kind, keys, strategy, ranks):
         warnings.simplefilter("ignore")  # that this is one process is meant
         torch.distributed.checkpoint.load(fresh, checkpoint_id=folder + ".dcp", no_dist=True)
     is_same = all(torch.equal(fresh["m"][key], value) for key, value in weights.items())
-    inputs, targets = next(batches(tokens, 1))
+    inputs, targets = next(batches(tokens, 1, end))
     with torch.no_grad():
         after = abs(loss_of(exported, inputs, targets) - loss_of(model, inputs, targets)).item()
     is_good = len(ours) == steps and worst <= bound and first <= FIRST_BOUND and after <= bound and is_same

@@ -130,7 +130,10 @@ expect 2 "^fsdplan: --epochs and --steps each say how long" $run --data "$work/z
 expect 2 "zeros.u16 has no index, which would say where documents end" $run --data "$work/zeros.u16" --set doc_tokens=3
 expect 2 "zeros.u16 has no index, which would say where documents begin" $run --data "$work/zeros.u16" --shuffle-documents
 expect 2 "--shuffle-documents: synthetic text has no end" $run --shuffle-documents
-expect 2 "--document-end: attention goes over whole sequences" $run --data "$work/zeros.u16" --document-end 0
+expect 2 "--document-end: attention goes over whole sequences and every token is learned" $run --data "$work/zeros.u16" --document-end 0
+expect 2 "eod_mask_loss=on: say which token ends documents with --document-end TOKEN" $run --set eod_mask_loss=on
+expect 1 "eod_mask_loss=on with a mean for each micro batch is modelled and not executed yet: use per_token_loss=on" \
+  $run --set eod_mask_loss=on --set per_token_loss=off --document-end 0
 expect 2 "--document-end: '256' is out of range" $run --data "$work/zeros.u16" --document-end 256 --set doc_tokens=3
 expect 2 "--epochs 1: the data has 3 sequences for it, and a step takes gbs=4" $run --data "$work/zeros.u16" --epochs 1
 expect 2 "^fsdplan: --eval-batches: say when with --eval-every" $run --eval-batches 2

@@ -64,7 +64,7 @@ assert_equal_runs (const Case *a, const Case *b, const char *what)
 static const char *const plans[] = {
   "compute=fp32",
   "compute=bf16 strategy=no_shard",
-  "compute=bf16 strategy=optim",
+  "compute=bf16 strategy=optim eod_mask_loss=on",
   "compute=bf16 strategy=optim_grads mbs=1 gbs=8",
   "compute=bf16 strategy=optim_grads_params gbs=8",
   "compute=bf16 strategy=optim_grads_params double_buffer=on recompute=full",

@@ -93,6 +93,8 @@ case_init_random (Case *c, guint seed)
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
       change_plan (c, more[at].field, more[at].value);
     }
+  if (seed % 3 == 1)
+    change_plan (c, PLAN_EOD_MASK_LOSS, PLAN_EOD_MASK_LOSS_ON); /* of token 0 */
 }
 
 START_TEST (random_plans_are_near_the_cpu)

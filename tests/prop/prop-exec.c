@@ -223,6 +223,19 @@ add_documents (Case *c, int seed)
   c->of = g_steal_pointer (&of);
 }
 
+/* Where the plan has one mean of all tokens. */
+static void
+mask_ends (Case *c)
+{
+  Plan plan = c->of->plan;
+  if (plan.value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF)
+    return;
+  plan.value[PLAN_EOD_MASK_LOSS] = PLAN_EOD_MASK_LOSS_ON;
+  PlanCase *of = test_case_of (c->model, c->cluster, &plan);
+  plan_case_free (c->of);
+  c->of = of;
+}
+
 static void
 case_init (Case *c, int seed)
 {
@@ -237,10 +250,13 @@ case_init (Case *c, int seed)
   widen_plan (c, seed);
   if (seed % 5 == 3)
     add_documents (c, seed);
+  if (seed % 3 == 1)
+    mask_ends (c);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
                       .steps = STEPS,
+                      .document_end = 1,
                       .constants = { .norm_eps = 1e-5,
                                      .rope = c->model->rope,
                                      .lr = 1e-2,

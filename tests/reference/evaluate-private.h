@@ -51,6 +51,7 @@ struct _ExecEvaluator
   guint ranks, inner;   /* each `inner` of them in a row are a replica */
   guint rank;           /* that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
+  gint64 counted; /* tokens so far of this step, or evaluation, whose losses do */
   gint64 qkv_width, attention_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;

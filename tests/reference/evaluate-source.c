@@ -53,10 +53,9 @@ read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *o
                            out_targets, error);
 }
 
-gboolean
-exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
-                         gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
-                         GError **error)
+static gboolean
+read_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
+               gint32 *out_tokens, gint32 *out_targets, gint32 *out_places, GError **error)
 {
   const gint64 gbs = job->of->plan.value[PLAN_GBS], seq = job->of->plan.value[PLAN_SEQ];
   const gint64 number = batch * gbs + of_batch;
@@ -72,6 +71,22 @@ exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gin
   exec_data_sequence (job->seed, job->of->model->vocab,
                       is_eval ? (G_GINT64_CONSTANT (1) << 48) + number : number, seq, out_tokens,
                       out_targets);
+  return TRUE;
+}
+
+/* With a mask nothing is to be said where a document has just ended. */
+gboolean
+exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
+                         gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
+                         GError **error)
+{
+  const gint64 *value = job->of->plan.value;
+  if (!read_sequence (job, is_eval, batch, of_batch, out_tokens, out_targets, out_places, error))
+    return FALSE;
+  if (value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_OFF)
+    return TRUE;
+  for (gint64 left = value[PLAN_SEQ]; left > 0; left--, out_tokens++, out_targets++)
+    *out_targets = *out_tokens == job->document_end ? -1 : *out_targets;
   return TRUE;
 }
 

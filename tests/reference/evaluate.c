@@ -143,6 +143,18 @@ load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 mi
   return TRUE;
 }
 
+/* Whose losses count of what was loaded, on all ranks that have experts together. */
+static gint64
+count_loaded (const ExecEvaluator *self)
+{
+  gint64 n = 0;
+  for (gint64 i = 0; i < self->rows; i++)
+    n += self->targets[i] >= 0 ? 1 : 0;
+  for (guint p = 1; p < self->ep; p++)
+    n += count_loaded (self->peer[p]);
+  return n;
+}
+
 /* --- sums of gradients -------------------------------------------------------------------- */
 
 static guint64
@@ -300,6 +312,7 @@ reduce_step (ExecEvaluator *self)
 static gboolean
 compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
 {
+  self->counted = 0;
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
   for (guint rank = 0; rank < self->ranks; rank++)
     zero (self, self->kept[rank], self->parameters);
@@ -311,6 +324,7 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
         {
           if (!load (self, rank, FALSE, step, micro_batch, error))
             return FALSE;
+          self->counted += count_loaded (self);
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
           for (guint p = 0; p < self->ep; p++)
@@ -323,7 +337,7 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
   return TRUE;
 }
 
-/* The mean loss on what is never trained on. */
+/* The sum of losses on what is never trained on. */
 static gboolean
 compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError **error)
 {
@@ -333,9 +347,10 @@ compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError 
       {
         if (!load (self, rank, TRUE, batch, micro_batch, error))
           return FALSE;
+        self->counted += count_loaded (self);
         exec_evaluator_forward (self);
       }
-  *out_loss = exec_exact_value (self->sums.data) / (double)(self->gbs * self->seq);
+  *out_loss = exec_exact_value (self->sums.data);
   return TRUE;
 }
 
@@ -344,6 +359,7 @@ compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
 {
   const gint64 n = self->job->eval_batches > 0 ? self->job->eval_batches : 1;
   double sum = 0;
+  self->counted = 0;
   for (gint64 batch = 0; batch < n; batch++)
     {
       double loss;
@@ -351,7 +367,7 @@ compute_eval_loss (ExecEvaluator *self, double *out_loss, GError **error)
         return FALSE;
       sum += loss;
     }
-  *out_loss = sum / (double)n;
+  *out_loss = sum / (double)self->counted;
   return TRUE;
 }
 
@@ -378,7 +394,7 @@ update (ExecEvaluator *self, gint64 step)
                       EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
                       count);
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
-                      (gint64[]){ 1, 1, self->gbs * self->seq });
+                      (gint64[]){ 1, 1, MAX (self->counted, 1) });
   exec_evaluator_step (self, grad);
   cast (self, self->weights, self->main_params, self->parameters);
 }

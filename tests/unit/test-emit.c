@@ -82,6 +82,8 @@ static const struct
     "(components/quantization/float8.py, recipe_name): use bf16 or mxfp8, or --as fsdp2" },
   { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2 per_token_loss=off",
     "per_token_loss=off: torchtitan has no option for that: use on" },
+  { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1", "stack=fsdp2 eod_mask_loss=on",
+    "eod_mask_loss=on: torchtitan has no option for that: use off" },
   { PLAN_EMIT_TORCHTITAN, DENSE, "dgx-h100:1",
     "stack=fsdp2 recompute=full recompute_method=block recompute_layers=3",
     "recompute_layers: torchtitan recomputes all layers or none" },

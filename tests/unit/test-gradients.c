@@ -44,7 +44,7 @@ exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 step, gint
   for (gint64 i = 0; i < job->of->plan.value[PLAN_SEQ]; i++)
     {
       out_tokens[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
-      out_targets[i] = g_rand_int_range (rand, 0, (gint32)job->of->model->vocab);
+      out_targets[i] = g_rand_int_range (rand, -1, (gint32)job->of->model->vocab);
       if (out_places)
         out_places[i] = (gint32)(i % job->of->plan.value[PLAN_DOC_TOKENS]);
     }

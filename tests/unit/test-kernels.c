@@ -429,6 +429,12 @@ START_TEST (kernels_clip)
   for (guint i = 0; i < 4; i++)
     ck_assert_float_eq (((float *)coef.data)[i], (float)want[i]);
 
+  constants.tokens = 3; /* of the step count */
+  run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
+  ck_assert_float_eq (((float *)coef.data)[1], (float)(sqrt (square) / 3));
+  ck_assert_float_eq (((float *)coef.data)[2], (float)(loss / 3));
+  constants.tokens = 0;
+
   exec_exact_add_square (&sums[1], NAN);
   run_kernel (PLAN_OP_CLIP, OPERANDS (&coef, &operand), dims, PLAN_DTYPE_FP32);
   ck_assert (isnan (((float *)coef.data)[0]) && isnan (((float *)coef.data)[1]));

@@ -1,9 +1,8 @@
 /* ExecCudaLaunch: one op put on a CUDA stream.
  *
- * Each launcher does what the CPU kernel of the same op does, with the same operands and dims in
- * the same ExecArgs, whose pointers (scales too) are to device memory: fp32 inside, rounded once
- * per store. Matrices, weights, gradients and moments are fp32, bf16 or fp16 in any mix. Plain C on
- * both sides: the stream is a cudaStream_t, the result a cudaError_t (0: issued). */
+ * Each launcher does what the CPU kernel of the same op does, by the same ExecArgs, whose pointers
+ * are to device memory: fp32 inside, rounded once per store. Matrices, weights, gradients and
+ * moments are fp32, bf16 or fp16 in any mix. The result is a cudaError_t (0: issued). */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
@@ -12,6 +11,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   float lr, correction1, correction2; /* of Adam's two averages */
+  double tokens;                      /* whose loss counts; 0: as many as the op says */
 } ExecCudaVarying;
 
 /* Scales of blocks, whose matrices are of whole tiles of so many rows and blocks, lie tile by tile,

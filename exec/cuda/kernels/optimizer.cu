@@ -238,8 +238,9 @@ struct Clip
 
 /* Of each rank there are its loss and its squared norm. By one thread. */
 __global__ void
-clip (Clip shape, float *coef, const Limb *sums)
+clip (Clip shape, ExecCudaVarying given, const ExecCudaVarying *own, float *coef, const Limb *sums)
 {
+  double counted = varying_of (given, own).tokens, tokens = counted > 0 ? counted : shape.tokens;
   Limb loss[LIMBS] = {}, square[LIMBS] = {};
   double factor = 1;
 
@@ -247,13 +248,13 @@ clip (Clip shape, float *coef, const Limb *sums)
     exact_merge (loss, sums + 2 * rank * LIMBS);
   for (uint64_t rank = 0; rank < shape.norms; rank++)
     exact_merge (square, sums + (2 * rank + 1) * LIMBS);
-  double left = shape.tokens / shape.mean_of;
+  double left = tokens / shape.mean_of;
   double grad_norm = sqrt (exact_value (square)) / left;
   if (shape.max_norm > 0)
     factor = shape.max_norm / (grad_norm + 1e-6);
   if (factor > 1)
     factor = 1;
-  float norm = (float)grad_norm, mean_loss = (float)(exact_value (loss) / shape.tokens);
+  float norm = (float)grad_norm, mean_loss = (float)(exact_value (loss) / tokens);
   coef[0] = isfinite (norm) && isfinite (mean_loss) ? (float)(1 / left * factor)
                                                     : float_of (0x7fc00000u);
   coef[1] = norm;
@@ -269,7 +270,7 @@ exec_cuda_varying (const ExecConstants *constants)
   double step = (double)constants->step;
 
   return { (float)constants->lr, (float)(1 - pow (constants->beta1, step)),
-           (float)(1 - pow (constants->beta2, step)) };
+           (float)(1 - pow (constants->beta2, step)), (double)constants->tokens };
 }
 
 extern "C" int
@@ -337,7 +338,10 @@ exec_cuda_clip (const ExecArgs *args, void *stream)
   Clip shape = { operands.dim (0), operands.dim (1), (double)args->op->dims[2],
                  (double)(mean_of > 1 ? mean_of : 1), args->constants->max_norm };
 
+  ExecCudaVarying given = exec_cuda_varying (args->constants);
+  const ExecCudaVarying *own = (const ExecCudaVarying *)args->varying;
+
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (clip, shape_of_blocks (1, 1), stream, shape, coef, sums);
+  return EXEC_CUDA_LAUNCH (clip, shape_of_blocks (1, 1), stream, shape, given, own, coef, sums);
 }
