@@ -23,8 +23,9 @@ static const struct
   ANY (NAMES, "transformers_version"),
 #define TOKENS "of the tokenizer, or of generating text"
   ANY (TOKENS, "bos_token_id"), ANY (TOKENS, "cache_implementation"), ANY (TOKENS, "eos_token_id"),
-  ANY (TOKENS, "max_length"), ANY (TOKENS, "pad_token_id"), ANY (TOKENS, "task_specific_params"),
+  ANY (TOKENS, "max_length"), ANY (TOKENS, "task_specific_params"),
   ANY (TOKENS, "unk_token_id"), ANY (TOKENS, "tokenizer_class"), ANY (TOKENS, "tokenizer_name"), ANY (TOKENS, "use_cache"),
+  ANY ("a token that no text to train on has: transformers leaves its embedding as it is", "pad_token_id"),
 #define HEADS "of other heads than that of a language model"
   ANY (HEADS, "classifier_dropout"), ANY (HEADS, "id2label"), ANY (HEADS, "is_decoder"), ANY (HEADS, "label2id"),
   ANY (HEADS, "problem_type"),
@@ -43,18 +44,20 @@ static const struct
   ANY (DROPOUT, "attention_dropout"), ANY (DROPOUT, "attn_pdrop"), ANY (DROPOUT, "embd_pdrop"),
   ANY (DROPOUT, "emb_pdrop"), ANY (DROPOUT, "hidden_dropout"), ANY (DROPOUT, "resid_pdrop"),
 #define RESULTS "what a call returns"
-  ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "output_router_logits"),
-  ANY (RESULTS, "return_dict"),
-#define ROUTING "how experts are chosen and weighed, or what their loss adds: no run executes them yet"
-  ANY (ROUTING, "aux_loss_alpha"), ANY (ROUTING, "n_group"), ANY (ROUTING, "norm_topk_prob"),
-  ANY (ROUTING, "routed_scaling_factor"), ANY (ROUTING, "router_aux_loss_coef"), ANY (ROUTING, "router_jitter_noise"),
-  ANY (ROUTING, "scoring_func"), ANY (ROUTING, "seq_aux"), ANY (ROUTING, "topk_group"),
+  ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "return_dict"),
+#define ROUTING "read where a family's router has it; that of the others does not look at it"
+  ANY (ROUTING, "n_group"), ANY (ROUTING, "norm_topk_prob"), ANY (ROUTING, "routed_scaling_factor"),
+  ANY (ROUTING, "scoring_func"), ANY (ROUTING, "topk_group"),
+#define BALANCE "of an auxiliary loss, which transformers adds where output_router_logits=true alone"
+  ANY (BALANCE, "aux_loss_alpha"), ANY (BALANCE, "router_aux_loss_coef"), ANY (BALANCE, "seq_aux"),
+  ONLY ("output_router_logits", "false"), ONLY ("router_jitter_noise", "0"),
 #define LATENT "follows from other keys, or how weights of latent attention lie: no run executes it yet"
   ANY (LATENT, "qk_head_dim"), ANY (LATENT, "rope_interleave"),
 #define OLDER "an older name of a key that counts"
-  ANY (OLDER, "hidden_act"), ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
+  ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
   ONLY ("add_cross_attention", "false"), ONLY ("attention_bias", "false"), ONLY ("embedding_fraction", "1"),
-  ONLY ("full_attn_mod", "1"), ONLY ("interpolate_factor", "1"),
+  ONLY ("full_attn_mod", "1"), ONLY ("hidden_act", "gelu|gelu_pytorch_tanh"), /* gemma's, the tanh form by either name */
+  ONLY ("interpolate_factor", "1"),
   ONLY ("is_encoder_decoder", "false"), ONLY ("layer_types", "full_attention"), ONLY ("lm_head_bias", "false"),
   ONLY ("mlp_bias", "false"), ONLY ("norm_type", "layernorm|low_precision_layernorm"),
   ONLY ("partial_rotary_factor", "1"), ONLY ("qkv_bias", "false"), ONLY ("rope_interleaved", "false"),

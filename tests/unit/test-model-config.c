@@ -280,7 +280,7 @@ static const char *const published[] = {
                       "\"original_max_position_embeddings\": 4096, \"rope_scaling\": null, "
                       "\"attention_bias\": false, \"_name_or_path\": \"Phi-3\""),
   WITH ("mixtral", USUAL ", \"output_router_logits\": false, \"router_aux_loss_coef\": 0.02, "
-                         "\"sliding_window\": null"),
+                         "\"router_jitter_noise\": 0.0, \"sliding_window\": null"),
   WITH ("qwen2_moe", USUAL ", \"norm_topk_prob\": false, \"max_window_layers\": 21, "
                            "\"sliding_window\": 32768, \"use_sliding_window\": false"),
   WITH ("deepseek_v3",
@@ -626,6 +626,16 @@ static const struct
     PLAN_ERROR_INVALID },
   { WITH ("gpt_neox", SMALL ", \"rotary_pct\": 2"),
     "c.json: rotary_pct: 2 is out of range: it must be from 1e-06 to 1", PLAN_ERROR_INVALID },
+  { WITH ("mixtral", SMALL ", \"output_router_logits\": true"),
+    "c.json: output_router_logits: 'true' is not modelled for this family: it must be false",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("mixtral", SMALL ", \"router_jitter_noise\": 0.01"),
+    "c.json: router_jitter_noise: '0.01' is not modelled for this family: it must be 0",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("gemma", SMALL ", \"hidden_act\": \"silu\""),
+    "c.json: hidden_act: '\"silu\"' is not modelled for this family: it must be "
+    "gelu|gelu_pytorch_tanh",
+    PLAN_ERROR_UNSUPPORTED },
   { WITH ("mixtral", SMALL ", \"num_experts_per_tok\": 9"),
     "c.json: num_experts_per_tok: 9 is out of range: it must be from 1 to experts=8",
     PLAN_ERROR_INVALID },
