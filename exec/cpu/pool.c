@@ -19,7 +19,9 @@ typedef struct
   GCond begun;      /* a work */
   GCond ended;      /* the part of the last one that was at it */
   gint work;        /* counts works; looked at without the mutex, too */
-  gint at_it;       /* other threads that have joined it and not left it; the same */
+  gint at_it;       /* other threads that have joined it and not left it; without it alone */
+  gint is_awaited;  /* at_it, asleep; without it alone */
+  guint asleep;     /* that wait for a work so */
   guint joined;     /* that have joined it */
   guint most;       /* that may; 0 once nothing is left of it */
   gboolean is_over; /* there will be no other */
@@ -45,6 +47,19 @@ rest (void)
 #endif
 }
 
+/* Whoever holds it holds it for some instructions: sleeping would take longer than they do. */
+static void
+lock (ExecPool *self)
+{
+  for (guint look = 0; look < LOOKS; look++)
+    {
+      if (g_mutex_trylock (&self->mutex))
+        return;
+      rest ();
+    }
+  g_mutex_lock (&self->mutex);
+}
+
 static void
 take_parts (ExecPool *self, guint worker)
 {
@@ -65,9 +80,13 @@ join (ExecPool *self, gint *io_seen, guint *out_worker)
 {
   for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->work) == *io_seen; look++)
     rest ();
-  g_mutex_lock (&self->mutex);
+  lock (self);
   while (self->work == *io_seen && !self->is_over)
-    g_cond_wait (&self->begun, &self->mutex);
+    {
+      self->asleep++;
+      g_cond_wait (&self->begun, &self->mutex);
+      self->asleep--;
+    }
   *io_seen = self->work;
   *out_worker = 0;
   if (self->joined < self->most)
@@ -80,12 +99,14 @@ join (ExecPool *self, gint *io_seen, guint *out_worker)
   return goes_on;
 }
 
+/* Calls the system only where somebody sleeps, here as in begin: a call takes as long as an op. */
 static void
 leave (ExecPool *self)
 {
-  g_mutex_lock (&self->mutex);
-  if (g_atomic_int_dec_and_test (&self->at_it))
-    g_cond_signal (&self->ended);
+  if (!g_atomic_int_dec_and_test (&self->at_it) || !g_atomic_int_get (&self->is_awaited))
+    return;
+  lock (self);
+  g_cond_signal (&self->ended);
   g_mutex_unlock (&self->mutex);
 }
 
@@ -178,7 +199,7 @@ run_alone (guint64 parts, ExecPoolPart run, gpointer data)
 static void
 begin (ExecPool *self, guint64 parts, guint workers, ExecPoolPart run, gpointer data)
 {
-  g_mutex_lock (&self->mutex);
+  lock (self);
   self->run = run;
   self->data = data;
   self->parts = parts;
@@ -186,23 +207,28 @@ begin (ExecPool *self, guint64 parts, guint workers, ExecPoolPart run, gpointer 
   self->most = workers - 1;
   g_atomic_int_set (&self->next, 0);
   g_atomic_int_inc (&self->work);
-  for (guint i = 1; i < workers; i++)
-    g_cond_signal (&self->begun);
+  const guint asleep = self->asleep;
   g_mutex_unlock (&self->mutex);
+  for (guint i = 1; i < workers && i <= asleep; i++)
+    g_cond_signal (&self->begun);
 }
 
 /* All parts are taken. Who has not come by now does not have to: a thread may be long in waking. */
 static void
 end (ExecPool *self)
 {
-  g_mutex_lock (&self->mutex);
+  lock (self);
   self->most = 0;
   g_mutex_unlock (&self->mutex);
   for (guint look = 0; look < LOOKS && g_atomic_int_get (&self->at_it) > 0; look++)
     rest ();
-  g_mutex_lock (&self->mutex);
+  if (g_atomic_int_get (&self->at_it) == 0)
+    return;
+  lock (self);
+  g_atomic_int_set (&self->is_awaited, TRUE); /* before at_it, as leave looks at them in turn */
   while (g_atomic_int_get (&self->at_it) > 0)
     g_cond_wait (&self->ended, &self->mutex);
+  g_atomic_int_set (&self->is_awaited, FALSE);
   g_mutex_unlock (&self->mutex);
 }
 
