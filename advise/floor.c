@@ -357,6 +357,19 @@ uncut (const Plan *resolved)
   return plan;
 }
 
+/* The quickest exchange of two stages: of all alike, but where the last ones exchange logits. */
+static gint64
+quickest_trade_ns (AdviseFloors *self, const PlanStack *stack, const Plan *resolved)
+{
+  const gint64 last = resolved->value[PLAN_PP] - 1;
+  const PlanStage end = plan_stage_of (self->input->model, stack, resolved, last);
+  const gint64 at_end = find_work (self, resolved, last).trade_ns;
+  if (!plan_stage_reads_logits (&end))
+    return at_end;
+  const gint64 before = find_work (self, resolved, last - 1).trade_ns;
+  return MIN (MIN (at_end, before), find_work (self, resolved, MIN (last - 1, 1)).trade_ns);
+}
+
 /* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
  * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
  * backward pass (the last gradient on its way up), each with an exchange; the larger of the last
@@ -376,7 +389,7 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   const gint64 way_ns = stage_floor_ns (self, resolved, some, 0);
   const gint64 first_ns = stage_floor_ns (self, resolved, some, 1);
   const gint64 inner_ns = stage_floor_ns (self, resolved, some, 2);
-  const gint64 trade_ns = find_work (self, resolved, last).trade_ns;
+  const gint64 trade_ns = quickest_trade_ns (self, stack, resolved);
   const gint64 gather_ns = gathers && last > 1 ? fill_gather_ns (self, resolved, some) : 0;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)

@@ -50,6 +50,8 @@ advise_stage_describe (const AdviseStage *self)
     append (text, "mtp");
   if (stage->has_head)
     append (text, "head");
+  if (plan_stage_reads_logits (stage))
+    append (text, !stage->has_loss ? "logits in fp32" : "loss");
   return g_string_free (text, FALSE);
 }
 

@@ -6,6 +6,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 
@@ -193,6 +194,7 @@ head_backward (PlanLower *self)
   const PlanSizes *sizes = self->sizes;
   const PlanRef x = plan_lower_output (self);
   const PlanRef dx = plan_lower_output_gradient (self);
+  const PlanRef stats = plan_lower_kept_by_head (self, self->stats_final);
 
   if (self->here.modules > 0)
     {
@@ -202,11 +204,10 @@ head_backward (PlanLower *self)
   plan_lower_loss_backward (self);
   plan_lower_gather_head_anew (self);
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, ONE (stats_final),
-                            PLAN_TENSOR_FINAL_NORM, self->final_norm_bias, PLAN_NO_UNIT,
-                            sizes->split_rows);
+  plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, stats, PLAN_TENSOR_FINAL_NORM,
+                            self->final_norm_bias, PLAN_NO_UNIT, sizes->split_rows);
   plan_lower_free (self, ONE (dnorm_final));
-  plan_lower_free (self, ONE (stats_final));
+  plan_lower_free (self, stats);
   plan_lower_free (self, x);
 }
 
@@ -285,6 +286,8 @@ around_head (PlanLower *self)
 {
   if (self->here.has_head)
     head_backward (self);
+  else if (plan_stage_reads_logits (&self->here))
+    plan_lower_logits_backward (self);
   else
     plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
 }

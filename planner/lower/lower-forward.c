@@ -6,6 +6,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
@@ -410,11 +411,12 @@ plan_lower_reach_output (PlanLower *self)
 void
 plan_lower_final_norm (PlanLower *self, PlanRef out)
 {
-  plan_lower_alloc (self, ONE (stats_final));
+  const PlanRef stats = plan_lower_kept_by_head (self, self->stats_final);
+  plan_lower_alloc (self, stats);
   reach_role (self, PLAN_TENSOR_FINAL_NORM);
   if (self->layout.by_size)
     reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
-  plan_lower_norm (self, out, ONE (stats_final), plan_lower_output (self), PLAN_TENSOR_FINAL_NORM,
+  plan_lower_norm (self, out, stats, plan_lower_output (self), PLAN_TENSOR_FINAL_NORM,
                    self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
 }
 
@@ -422,6 +424,7 @@ static void
 head_forward (PlanLower *self)
 {
   const PlanRef x = plan_lower_output (self);
+  const PlanRef normed = plan_lower_kept_by_head (self, self->norm_final);
 
   if (self->gathers_head_late && self->is_first_micro_batch)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
@@ -436,8 +439,8 @@ head_forward (PlanLower *self)
       plan_lower_module_loss_forward (self);
       return;
     }
-  plan_lower_alloc (self, ONE (norm_final));
-  plan_lower_final_norm (self, ONE (norm_final));
+  plan_lower_alloc (self, normed);
+  plan_lower_final_norm (self, normed);
   if (self->is_eval)
     {
       plan_lower_free (self, x);
@@ -482,7 +485,7 @@ plan_lower_input_gradient (const PlanLower *self)
 static void
 load (PlanLower *self)
 {
-  if (self->tokens < 0 || !(self->here.has_embedding || self->here.has_head))
+  if (self->tokens < 0 || !(self->here.has_embedding || self->here.has_loss))
     return;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
   if ((self->stack->waits_at_load || (self->stack->waits_if_packed && is_packed))
@@ -525,6 +528,8 @@ plan_lower_forward (PlanLower *self)
   layers_forward (self);
   if (self->here.has_head)
     head_forward (self);
+  else if (plan_stage_reads_logits (&self->here))
+    plan_lower_loss_forward (self);
   if (self->is_eval && !self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   if (self->is_eval)

@@ -3,6 +3,8 @@
  * forwards and at once backwards. */
 #include "config.h"
 
+#include "planner/lower/lower-loss.h"
+
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 #include "planner/lower/lower-step.h"
@@ -11,6 +13,23 @@
 
 /* Of the head at hand. */
 #define HEAD(array) plan_lower_unit_ref (self->array, PLAN_NO_UNIT, self->head)
+
+/* Where the loss is another stage's, several micro batches have been through the output layer
+ * before the first one comes back: what its backward pass reads is there for each of them. */
+static gboolean
+outlasts_others (const PlanLower *self)
+{
+  return self->stage.has_head && !self->stage.has_loss;
+}
+
+PlanRef
+plan_lower_kept_by_head (const PlanLower *self, gint32 array)
+{
+  const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, self->head);
+  return outlasts_others (self) ? plan_lower_in_row (self, ref) : ref;
+}
+
+#define KEPT(array) plan_lower_kept_by_head (self, self->array)
 
 /* Rows whose logits are there at once. */
 typedef struct
@@ -87,7 +106,7 @@ output_weight (const PlanLower *self)
 static PlanRef
 input (const PlanLower *self, Piece piece)
 {
-  const PlanRef in = splits (self) ? HEAD (norm_final_full) : HEAD (norm_final);
+  const PlanRef in = splits (self) ? HEAD (norm_final_full) : KEPT (norm_final);
   return plan_lower_at (in, (guint64)(piece.first * self->model->hidden));
 }
 
@@ -125,6 +144,17 @@ declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
              : -1;
 }
 
+typedef struct
+{
+  gint32 *array;
+  const char *name;
+  gboolean exists;
+  guint32 count;
+  guint64 elements;
+  PlanDtype dtype;
+  PlanCategory category;
+} HeadArray;
+
 void
 plan_lower_declare_head (PlanLower *self)
 {
@@ -144,42 +174,43 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const guint32 heads = 1 + (guint32)self->stage.modules;
-  const struct
-  {
-    gint32 *array;
-    const char *name;
-    gboolean exists;
-    guint64 elements;
-    PlanDtype dtype;
-    PlanCategory category;
-  } table[] = {
-    { &self->norm_final, "norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final_full, "norm_final.full", splits && !is_static, whole, sizes->compute,
+  const guint32 kept = outlasts_others (self) ? (guint32)self->rows : heads;
+  const PlanStage *here = &self->stage;
+  const gboolean has_head = here->has_head, has_loss = here->has_loss;
+  const gboolean is_wide = by_op || loss == PLAN_LOSS_SHARDED;
+  const HeadArray table[] = {
+    { &self->norm_final, "norm_final", has_head, kept, split, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->stats_final, "rstd_final", TRUE, (guint64)sizes->split_rows * (has_mean ? 2 : 1),
-      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->logits, "logits", TRUE, logits, sizes->compute, PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", !turns, logits,
-      loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->image, "loss_image", is_fused && loss == PLAN_LOSS_IMAGE, logits, PLAN_DTYPE_FP32,
+    { &self->norm_final_full, "norm_final.full", has_head && splits && !is_static, heads, whole,
+      sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->stats_final, "rstd_final", has_head, kept,
+      (guint64)sizes->split_rows * (has_mean ? 2 : 1), PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
+    { &self->logits, "logits", has_head || here->has_cast, heads, logits, sizes->compute,
       PLAN_CATEGORY_LOSS },
-    { &self->wide_logits, "wide_logits", by_op || loss == PLAN_LOSS_SHARDED, logits,
+    { &self->prob, "prob", has_loss && !turns, heads, logits,
+      loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->image, "loss_image", has_loss && is_fused && loss == PLAN_LOSS_IMAGE, heads, logits,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_dlogits, "wide_dlogits", by_op, logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dprob, "dprob", loss == PLAN_LOSS_EAGER, dprob, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", !turns, logits, sizes->compute, PLAN_CATEGORY_LOSS },
-    { &self->dnorm_final, "d.norm_final", TRUE, split, sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dnorm_full, "d.norm_final.full", splits, whole, sizes->compute,
+    { &self->wide_logits, "wide_logits", (here->has_cast || has_loss) && is_wide, heads, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->wide_dlogits, "wide_dlogits", here->has_cast && (by_op || !has_loss), heads, logits,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->dprob, "dprob", has_loss && loss == PLAN_LOSS_EAGER, heads, dprob, PLAN_DTYPE_FP32,
+      PLAN_CATEGORY_LOSS },
+    { &self->dlogits, "dlogits", (has_head || here->has_cast) && !turns, heads, logits,
+      sizes->compute, PLAN_CATEGORY_LOSS },
+    { &self->dnorm_final, "d.norm_final", has_head, heads, split, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", self->tensor_group >= 0, at_once, PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_WORKSPACE },
+    { &self->dnorm_full, "d.norm_final.full", has_head && splits, heads, whole, sizes->compute,
+      PLAN_CATEGORY_ACTIVATIONS },
+    { &self->loss_rows, "loss_rows", has_loss && self->tensor_group >= 0, heads, at_once,
+      PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
-    *table[i].array
-        = table[i].exists && self->stage.has_head
-              ? plan_schedule_add_buffer (self->schedule, table[i].name, heads, table[i].elements,
-                                          table[i].dtype, table[i].category)
-              : -1;
+    *table[i].array = table[i].exists ? plan_schedule_add_buffer (self->schedule, table[i].name,
+                                                                  table[i].count, table[i].elements,
+                                                                  table[i].dtype, table[i].category)
+                                      : -1;
   if (splits && is_static)
     self->norm_final_full = self->gathered[FALSE];
   self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
@@ -224,12 +255,15 @@ frees_logits_early (const PlanLower *self)
   return self->stack->loss == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
 }
 
-/* Where separate kernels do not work in place, they leave an fp32 image of the logits. */
+/* Where separate kernels do not work in place, they leave an fp32 image of the logits; where that
+ * is another stage's doing, it is there. */
 static PlanRef
 widen_logits (PlanLower *self, Piece piece)
 {
   if (self->wide_logits < 0)
     return logits_of (self, piece);
+  if (!self->here.has_cast)
+    return HEAD (wide_logits);
   plan_lower_alloc (self, HEAD (wide_logits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (wide_logits), logits_of (self, piece)),
                       PLAN_DIMS (piece.rows * self->sizes->vocab));
@@ -280,11 +314,11 @@ drop_input (PlanLower *self)
   if (splits (self) && !keeps_gathered (self))
     plan_lower_free (self, HEAD (norm_final_full));
   if (self->is_eval || (splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, HEAD (norm_final));
+    plan_lower_free (self, KEPT (norm_final));
 }
 
 static void
-piece_forward (PlanLower *self, Piece piece)
+make_logits (PlanLower *self, Piece piece)
 {
   plan_lower_alloc (self, logits_of (self, piece));
   if (piece.first == 0 && !is_joined (self))
@@ -300,10 +334,21 @@ piece_forward (PlanLower *self, Piece piece)
   if (self->model->logit_softcap > 0)
     plan_lower_compute (self, PLAN_OP_SOFTCAP, PLAN_REFS (logits_of (self, piece)),
                         PLAN_DIMS (piece.rows * self->sizes->vocab));
-  if (turns_logits (self))
+}
+
+/* What of it is this stage's. */
+static void
+piece_forward (PlanLower *self, Piece piece)
+{
+  const PlanStage *here = &self->here;
+  if (here->has_head)
+    make_logits (self, piece);
+  if (here->has_loss && turns_logits (self))
     turn_logits (self, piece);
-  else
+  else if (here->has_loss)
     keep_softmax (self, piece);
+  else if (here->has_cast)
+    widen_logits (self, piece);
 }
 
 static void
@@ -316,11 +361,11 @@ look_at_loss (PlanLower *self)
 void
 plan_lower_loss_forward (PlanLower *self)
 {
-  if (splits (self))
+  if (splits (self) && self->here.has_head)
     {
       plan_lower_alloc (self, HEAD (norm_final_full));
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                           PLAN_REFS (HEAD (norm_final_full), HEAD (norm_final)),
+                           PLAN_REFS (HEAD (norm_final_full), KEPT (norm_final)),
                            self->sizes->split_rows * self->model->hidden);
     }
   if (is_joined (self))
@@ -336,11 +381,31 @@ plan_lower_loss_forward (PlanLower *self)
 
 /* --- backwards -------------------------------------------------------------------------------- */
 
-/* In separate kernels the gradient is made in fp32 and then rounded. */
+static void
+round_gradient (PlanLower *self, Piece piece)
+{
+  plan_lower_alloc (self, HEAD (dlogits));
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (dlogits), HEAD (wide_dlogits)),
+                      PLAN_DIMS (piece.rows * self->sizes->vocab));
+  plan_lower_free (self, HEAD (wide_dlogits));
+}
+
+/* In separate kernels the gradient is made in fp32 and then rounded; where another stage rounds it,
+ * it stays where the softmax was (nanotron's tensor_parallel/functional.py, _ShardedCrossEntropy).
+ */
 static void
 turn_softmax (PlanLower *self, Piece piece)
 {
   const PlanRef made = self->wide_dlogits >= 0 ? HEAD (wide_dlogits) : HEAD (dlogits);
+  if (!self->here.has_cast)
+    {
+      plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
+                          PLAN_REFS (HEAD (prob), HEAD (prob), targets (self, piece)),
+                          PLAN_DIMS (piece.rows, self->sizes->vocab));
+      if (keeps_wide_logits (self))
+        plan_lower_free (self, HEAD (wide_logits));
+      return;
+    }
   if (self->dprob >= 0)
     plan_lower_alloc (self, HEAD (dprob));
   plan_lower_alloc (self, made);
@@ -354,10 +419,7 @@ turn_softmax (PlanLower *self, Piece piece)
   plan_lower_free (self, HEAD (prob));
   if (self->wide_dlogits < 0)
     return;
-  plan_lower_alloc (self, HEAD (dlogits));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (dlogits), made),
-                      PLAN_DIMS (piece.rows * self->sizes->vocab));
-  plan_lower_free (self, made);
+  round_gradient (self, piece);
 }
 
 /* What is left of the loss, as the products read it. */
@@ -443,7 +505,7 @@ gather_input (PlanLower *self)
     return;
   plan_lower_alloc (self, HEAD (norm_final_full));
   plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                       PLAN_REFS (HEAD (norm_final_full), HEAD (norm_final)),
+                       PLAN_REFS (HEAD (norm_final_full), KEPT (norm_final)),
                        self->sizes->split_rows * self->model->hidden);
 }
 
@@ -451,7 +513,7 @@ static void
 whole_backward (PlanLower *self)
 {
   const Piece whole = { 0, self->sizes->rows };
-  const PlanRef dlogits = gradient_of_logits (self, whole);
+  const PlanRef dlogits = self->here.has_loss ? gradient_of_logits (self, whole) : HEAD (dlogits);
   plan_lower_gather_last (self);
   input_backward (self, dlogits, whole);
   gather_input (self);
@@ -485,6 +547,41 @@ pieces_backward (PlanLower *self)
 }
 
 void
+plan_lower_logits_backward (PlanLower *self)
+{
+  const Piece whole = { 0, self->sizes->rows };
+  if (self->here.has_loss)
+    turn_softmax (self, whole);
+  else
+    round_gradient (self, whole);
+}
+
+/* What comes over the border to the stage before the one with the loss, or goes there. */
+static PlanRef
+logits_in_between (const PlanLower *self, gboolean is_wide, gboolean is_gradient)
+{
+  if (!is_gradient)
+    return is_wide ? HEAD (wide_logits) : HEAD (logits);
+  return !is_wide ? HEAD (dlogits) : self->here.has_cast ? HEAD (wide_dlogits) : HEAD (prob);
+}
+
+PlanRef
+plan_lower_from_before (const PlanLower *self, gboolean is_gradient)
+{
+  if (plan_stage_reads_logits (&self->here))
+    return logits_in_between (self, !self->here.has_cast, is_gradient);
+  return is_gradient ? plan_lower_input_gradient (self) : plan_lower_input (self);
+}
+
+PlanRef
+plan_lower_for_next (const PlanLower *self, gboolean is_gradient)
+{
+  if (self->here.has_head || self->here.has_cast)
+    return logits_in_between (self, self->here.has_cast, is_gradient);
+  return is_gradient ? plan_lower_output_gradient (self) : plan_lower_output (self);
+}
+
+void
 plan_lower_loss_backward (PlanLower *self)
 {
   const gint64 hidden = self->model->hidden;
@@ -501,7 +598,7 @@ plan_lower_loss_backward (PlanLower *self)
       whole_backward (self);
     }
   if (!(splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, HEAD (norm_final));
+    plan_lower_free (self, KEPT (norm_final));
   if (splits (self))
     {
       plan_lower_free (self, HEAD (norm_final_full));

@@ -8,6 +8,7 @@
 
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)

@@ -10,6 +10,7 @@
 
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
@@ -26,14 +27,14 @@ static PlanRef
 input (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
-  return plan_lower_input (self);
+  return plan_lower_from_before (self, FALSE);
 }
 
 static PlanRef
 output (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
-  return plan_lower_output (self);
+  return plan_lower_for_next (self, FALSE);
 }
 
 /* One exchange with a neighbour, behind all that was computed; the host waits for it. What is sent
@@ -41,7 +42,8 @@ output (PlanLower *self, gint64 micro_batch)
 static void
 trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
 {
-  const gint64 count = self->sizes->split_rows * self->model->hidden;
+  const PlanRef some = received.array >= 0 ? received : sent;
+  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)some.array)->elements;
   const gboolean gradient = stream == PLAN_STREAM_NEXT && received.array >= 0;
   if (received.array >= 0)
     plan_lower_alloc (self, received);
@@ -66,7 +68,7 @@ trade_up (PlanLower *self, PlanRef sent, PlanRef received)
 static void
 trade_down (PlanLower *self, PlanRef sent, PlanRef received)
 {
-  if (!self->stage.has_head)
+  if (!self->stage.has_loss)
     trade (self, PLAN_STREAM_NEXT, self->stage_number + 1, sent, received);
 }
 
@@ -93,9 +95,9 @@ take_turn (PlanLower *self, gint64 i, gint64 ahead)
 {
   const gint64 next = i + ahead + 1;
   forward (self, i + ahead);
-  trade_down (self, output (self, i + ahead), plan_lower_output_gradient (self));
+  trade_down (self, output (self, i + ahead), plan_lower_for_next (self, TRUE));
   backward (self, i);
-  trade_up (self, plan_lower_input_gradient (self),
+  trade_up (self, plan_lower_from_before (self, TRUE),
             next < self->micro_batches ? input (self, next) : PLAN_REF_NONE);
 }
 
@@ -138,9 +140,9 @@ plan_lower_pipeline (PlanLower *self)
   take_turns (self, n - ahead, ahead);
   for (gint64 i = n - ahead; i < n; i++)
     {
-      trade_down (self, PLAN_REF_NONE, plan_lower_output_gradient (self));
+      trade_down (self, PLAN_REF_NONE, plan_lower_for_next (self, TRUE));
       backward (self, i);
-      trade_up (self, plan_lower_input_gradient (self), PLAN_REF_NONE);
+      trade_up (self, plan_lower_from_before (self, TRUE), PLAN_REF_NONE);
     }
   self->row = 0;
   if (self->reduces_together && self->most_ranks > 1)

@@ -10,8 +10,8 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  PlanModel part;         /* of the model, that this rank's stage holds */
-  const PlanModel *model; /* that one */
+  PlanModel part;                 /* of the model, that this rank's stage holds */
+  const PlanModel *model, *whole; /* that one, and all stages' */
   const PlanCluster *cluster;
   const PlanWorkspaces *asked;
   const Plan *plan;
@@ -133,12 +133,12 @@ plan_lower_is_module (const PlanLower *self, gint64 layer)
   return layer >= self->stage.layers - self->stage.modules;
 }
 
-/* One of the buckets: what there is of one kind, there is of all. */
+/* One of the buckets: what there is of one kind, there is of all; nothing where there is none. */
 static inline const PlanLowerBucket *
 plan_lower_any_bucket (const PlanLower *self)
 {
   PlanBucketKind kind = 0;
-  while (!plan_layout_has (&self->layout, kind))
+  while (kind + 1 < PLAN_N_BUCKETS && !plan_layout_has (&self->layout, kind))
     kind++;
   return &self->bucket[kind];
 }

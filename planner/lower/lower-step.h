@@ -47,17 +47,6 @@ void plan_lower_gather_first (PlanLower *self);
 void plan_lower_gather_head (PlanLower *self);
 void plan_lower_teardown (PlanLower *self);
 
-/* The output layer and the loss, up to the gradient of what the final norm left, in dnorm_final.
- * Where logits become their gradient, or are made in pieces, all of it is the backward pass's. */
-void plan_lower_loss_forward (PlanLower *self);
-void plan_lower_loss_backward (PlanLower *self);
-
-/* What the final norm, the output layer and the loss leave for one another, and its gradients. */
-void plan_lower_declare_head (PlanLower *self);
-
-/* What pieces that autograd joins need beside; nothing where it joins none. */
-void plan_lower_declare_joined (PlanLower *self);
-
 /* What leads to the layer of a prediction module, in the forward pass, and what of it stays; the
  * same again, and backwards, in the backward pass. Then the model's loss and the module's. */
 void plan_lower_declare_module (PlanLower *self);
@@ -76,9 +65,6 @@ void plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds);
 
 /* Compute waits for a parameter that is no layer's. */
 void plan_lower_await_role (PlanLower *self, PlanTensorRole role);
-
-/* Whether logits become their gradient in one kernel: neither softmax nor gradient is kept. */
-gboolean plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model);
 
 /* The forward pass gets to the output layer's weight. */
 void plan_lower_reach_output (PlanLower *self);

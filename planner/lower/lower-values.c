@@ -121,13 +121,14 @@ plan_lower_declare_values (PlanLower *self)
   const gint64 layers = self->stage.layers;
   /* What a prediction module's layer reads is not what the layer before it left. */
   const gint64 between = layers + 1 + self->stage.modules;
+  const gboolean has_any = !plan_stage_reads_logits (&self->stage);
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     {
       const PlanValue *value = &self->graphs->values[v];
       self->value[v] = self->grad[v] = self->grad_sum[v] = -1;
       self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v)
-          || (layers == 0 && v != PLAN_VALUE_X))
+          || (layers == 0 && v != PLAN_VALUE_X) || !has_any)
         continue;
       self->value[v] = activation (self, plan_value_name (v),
                                    self->rows * (v == PLAN_VALUE_X ? between : layers),
@@ -137,9 +138,10 @@ plan_lower_declare_values (PlanLower *self)
   for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
-  self->grad_sum[PLAN_VALUE_X]
-      = activation (self, "dx", self->grad_rows * between,
-                    self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
+  if (has_any)
+    self->grad_sum[PLAN_VALUE_X]
+        = activation (self, "dx", self->grad_rows * between,
+                      self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
   if (layers > 0)
     self->grad_sum[PLAN_VALUE_HIDDEN2]
         = activation (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,

@@ -4,6 +4,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
@@ -303,6 +304,8 @@ declare_flat_gather (PlanLower *self)
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind))
       own += (guint64)(plan_lower_own_elements (self, kind) * self->layout.buckets[kind].length);
+  if (own == 0)
+    return;
   self->sent = buffer (self, "sent", 1, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
   self->parts = buffer (self, "parts", ranks, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
   self->landed = buffer (self, "landed", 1, own * (guint64)ranks, self->sizes->compute,
@@ -370,7 +373,8 @@ declare_rest (PlanLower *self)
 {
   const guint64 rows = (guint64)self->sizes->rows, sums = 2 * PLAN_EXACT_LIMBS;
   const guint all = plan_schedule_ranks (self->schedule);
-  const gboolean loads = self->stage.has_embedding || self->stage.has_head;
+  const gboolean loads = self->stage.has_embedding || self->stage.has_loss;
+  const gboolean computes = !plan_stage_reads_logits (&self->stage);
   self->tokens = self->targets = self->places = -1;
   if (loads)
     {
@@ -396,7 +400,7 @@ declare_rest (PlanLower *self)
                       : -1;
   for (guint backward = 0; backward < 2; backward++)
     self->product_work[backward]
-        = self->stack->product_work_bytes > 0 && !(backward && self->is_eval)
+        = computes && self->stack->product_work_bytes > 0 && !(backward && self->is_eval)
               ? buffer (self, backward ? "product_work.backward" : "product_work.forward", 1,
                         self->stack->product_work_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
               : -1;
@@ -457,9 +461,11 @@ declare_groups (PlanLower *self)
   const gint64 stages = self->plan->value[PLAN_PP];
   const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
   declare_neighbours (self, stages, of_stage);
-  self->embedding_group = self->model->cut.shares_embedding
-                              ? group (self, "embedding", 2, of_stage * (stages - 1))
-                              : -1;
+  self->embedding_group
+      = self->model->cut.shares_embedding
+            ? group (self, "embedding", 2,
+                     of_stage * plan_stages_head (self->whole, self->stack, self->plan))
+            : -1;
   self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }
 
@@ -702,6 +708,7 @@ static void
 begin (PlanLower *self, const PlanCase *of, guint rank)
 {
   *self = (PlanLower){ .model = of->model,
+                       .whole = of->model,
                        .cluster = of->cluster,
                        .asked = of->asked,
                        .plan = &of->plan,

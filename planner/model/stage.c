@@ -33,6 +33,19 @@ plan_stage_model (const PlanStage *self, const PlanModel *whole)
   return part;
 }
 
+gboolean
+plan_stage_is_empty (const PlanStage *self)
+{
+  return self->layers < 1 && !self->has_embedding && !self->has_head && !self->has_cast
+         && !self->has_loss;
+}
+
+gboolean
+plan_stage_reads_logits (const PlanStage *self)
+{
+  return !self->has_head && (self->has_cast || self->has_loss);
+}
+
 PlanStage
 plan_stage_virtual (const PlanStage *self, gint64 number)
 {
@@ -43,6 +56,8 @@ plan_stage_virtual (const PlanStage *self, gint64 number)
                       .layers = end - first,
                       .has_embedding = self->has_embedding && number == 0,
                       .has_head = self->has_head && is_last,
+                      .has_cast = self->has_cast && is_last,
+                      .has_loss = self->has_loss && is_last,
                       .modules = is_last ? self->modules : 0,
                       .n_virtual = 1 };
 }
@@ -53,6 +68,8 @@ plan_stage_whole (const PlanStage *self)
   return (PlanStage){ .layers = self->layers,
                       .has_embedding = self->has_embedding,
                       .has_head = self->has_head,
+                      .has_cast = self->has_cast,
+                      .has_loss = self->has_loss,
                       .modules = self->modules,
                       .n_virtual = 1 };
 }

@@ -16,6 +16,26 @@ block_cost (const PlanModel *model)
   return 4 * model->heads * model->head_dim * model->hidden + 3 * model->ffn * model->hidden;
 }
 
+/* Blocks that nanotron deals out behind the embedding, which costs nothing: all layers, then these.
+ * Only layers and the output layer cost anything. */
+typedef enum
+{
+  BLOCK_FINAL_NORM,
+  BLOCK_OUTPUT_LAYER,
+  BLOCK_CAST,
+  BLOCK_LOSS,
+  N_BLOCKS_BEHIND
+} BlockBehind;
+
+static void
+add_block (PlanStage *stage, const PlanModel *model, gint64 block)
+{
+  stage->layers += block < model->layers ? 1 : 0;
+  stage->has_head |= block == model->layers + BLOCK_OUTPUT_LAYER;
+  stage->has_cast |= block == model->layers + BLOCK_CAST;
+  stage->has_loss |= block == model->layers + BLOCK_LOSS;
+}
+
 /* nanotron: a block goes to the stage at hand; once the sum of costs exceeds the stages' even
  * share up to here, the next one begins (models/base.py 203-240). The embedding costs nothing, the
  * output layer its product. Versions differ in what they do where the two are equal: what the first
@@ -30,16 +50,13 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
       = given != PLAN_UNSET && given <= model->layers && given * layer * stages == total;
   PlanStage stage = { .has_embedding = number == 0, .n_virtual = 1 };
   gint64 at = 0, cost = 0;
-  for (gint64 i = 0; i <= model->layers; i++)
+  for (gint64 i = 0; i < model->layers + N_BLOCKS_BEHIND; i++)
     {
-      const gboolean is_head = i == model->layers;
       if (at == number && stage.layers == 0)
-        stage.first = i;
-      if (at == number && is_head)
-        stage.has_head = TRUE;
-      else if (at == number)
-        stage.layers++;
-      cost += is_head ? head : layer;
+        stage.first = MIN (i, model->layers);
+      if (at == number)
+        add_block (&stage, model, i);
+      cost += i < model->layers ? layer : i == model->layers + BLOCK_OUTPUT_LAYER ? head : 0;
       const double share = (double)total * (double)(at + 1) / (double)stages;
       const gboolean is_full = at == 0 && given != PLAN_UNSET ? i + 1 == given
                                : closes_on_edge               ? (double)cost >= share
@@ -73,6 +90,8 @@ stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
                       .layers = n_virtual * each - missing - (number == last ? behind : 0),
                       .has_embedding = number == 0,
                       .has_head = number == last,
+                      .has_cast = number == last,
+                      .has_loss = number == last,
                       .n_virtual = n_virtual,
                       .each = each,
                       .missing = missing,
@@ -82,8 +101,12 @@ stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
 PlanStage
 plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
 {
-  PlanStage stage
-      = { .layers = model->layers, .has_embedding = TRUE, .has_head = TRUE, .n_virtual = 1 };
+  PlanStage stage = { .layers = model->layers,
+                      .has_embedding = TRUE,
+                      .has_head = TRUE,
+                      .has_cast = TRUE,
+                      .has_loss = TRUE,
+                      .n_virtual = 1 };
   if (plan->value[PLAN_PP] > 1)
     stage = stack->stages_by_cost ? stage_by_cost (model, plan, number)
                                   : stage_evenly (model, plan, number);
@@ -91,6 +114,15 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
   stage.modules = stage.has_head ? model->mtp : 0;
   stage.layers += stage.modules;
   return stage;
+}
+
+gint64
+plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *plan)
+{
+  gint64 number = plan->value[PLAN_PP] - 1;
+  while (!plan_stage_of (model, stack, plan, number).has_head)
+    number--;
+  return number;
 }
 
 /* "t*4", "t", or nothing. */
@@ -163,7 +195,7 @@ plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack, con
       for (gint64 turn = 0; turn < stage.n_virtual; turn++)
         {
           const PlanStage part = plan_stage_virtual (&stage, turn);
-          if (part.layers < 1 && !part.has_embedding && !part.has_head)
+          if (plan_stage_is_empty (&part))
             return TRUE;
         }
     }

@@ -9,13 +9,16 @@ G_BEGIN_DECLS
 PlanStage plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                          gint64 number);
 
+/* The stage that holds the output layer: the last one, but for those that hold a loss alone. */
+gint64 plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *plan);
+
 /* Megatron-LM's layout string of all virtual stages: "Et*4|(t*4|)*14tmL"; the caller frees. */
 char *plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
 /* Whether layers can be dealt out as the plan says, every layer to one stage. */
 gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Whether some stage has no layer, and neither the embedding nor the output layer. */
+/* Whether some stage has no layer, and nothing of what stands around them. */
 gboolean plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack,
                                       const Plan *plan);
 

@@ -112,6 +112,14 @@ takes (const PlanOp *op)
   return op->refs[PLAN_REF_TRADE_out].array >= 0;
 }
 
+/* Of what the stage exchanges. */
+static PlanDtype
+format_of (const Stage *self)
+{
+  const PlanRef *ref = &self->at->refs[sends (self->at) ? PLAN_REF_TRADE_in : PLAN_REF_TRADE_out];
+  return plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
+}
+
 /* Whether both are at their trade with each other; sets an error where they never will be. */
 static gboolean
 trade_is_complete (const Check *self, guint a, gboolean *out_is_complete, GError **error)
@@ -129,6 +137,8 @@ trade_is_complete (const Check *self, guint a, gboolean *out_is_complete, GError
                  error);
   if (mine->at->dims[PLAN_DIM_TRADE_count] != other->at->dims[PLAN_DIM_TRADE_count])
     return fail (self, a, b, "trades another number of elements than", error);
+  if (format_of (mine) != format_of (other))
+    return fail (self, a, b, "trades elements of another format than", error);
   *out_is_complete = TRUE;
   return TRUE;
 }

@@ -3,8 +3,8 @@
 
 #include "planner/search/bound.h"
 
+#include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-offload.h"
-#include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
 /* Of a pipeline all bounds are its first stage's, which is the fullest but for the loss. */

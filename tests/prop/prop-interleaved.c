@@ -232,7 +232,8 @@ START_TEST (passes_come_in_the_order_that_is_described)
 }
 END_TEST
 
-/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends. */
+/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends, and the
+ * embedding, too, where a prediction module reads it. */
 START_TEST (every_parameter_is_on_one_stage)
 {
   g_auto (Pipeline) p = { 0 };
@@ -244,7 +245,7 @@ START_TEST (every_parameter_is_on_one_stage)
       const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
       const PlanModel part = plan_stage_model (&stage, p.model);
       parameters += plan_model_parameters (&part);
-      for (gint64 layer = 0; layer < stage.layers; layer++)
+      for (gint64 layer = 0; layer < stage.layers - stage.modules; layer++)
         {
           const gint64 place = plan_stage_layer (&stage, layer);
           ck_assert_int_lt (place, p.model->layers);
@@ -255,10 +256,11 @@ START_TEST (every_parameter_is_on_one_stage)
     }
   for (gint64 layer = 0; layer < p.model->layers; layer++)
     ck_assert_uint_eq (times[layer], 1);
-  ck_assert_uint_eq (
-      parameters,
-      plan_model_parameters (p.model)
-          + (p.model->tied_embeddings ? (guint64)(p.model->vocab * p.model->hidden) : 0));
+  ck_assert_uint_eq (parameters, plan_model_parameters (p.model)
+                                     + plan_model_mtp_parameters (p.model)
+                                     + (p.model->tied_embeddings || p.model->mtp > 0
+                                            ? (guint64)(p.model->vocab * p.model->hidden)
+                                            : 0));
 }
 END_TEST
 

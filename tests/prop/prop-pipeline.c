@@ -279,21 +279,25 @@ START_TEST (the_fast_simulation_equals_that_of_all_ops)
 }
 END_TEST
 
-/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends, and the
- * embedding, too, where a prediction module reads it. */
+/* Every layer, and what stands around them, is on one stage; a shared matrix where the embedding is
+ * and where the output layer is, if that is not one stage, and the embedding, too, where a
+ * prediction module reads it. */
 START_TEST (every_parameter_is_on_one_stage)
 {
   g_auto (Pipeline) p = { 0 };
   pipeline_init (&p, (guint)_i, FALSE);
   guint64 parameters = 0;
-  gint64 next = 0;
+  gint64 next = 0, heads = 0, casts = 0, losses = 0;
   for (guint i = 0; i < p.n; i++)
     {
       const PlanStage stage = plan_stage_of (p.model, p.of->stack, &p.of->plan, i);
       const PlanModel part = plan_stage_model (&stage, p.model);
       ck_assert_int_eq (stage.first, next);
       ck_assert_int_eq (stage.has_embedding, i == 0);
-      ck_assert_int_eq (stage.has_head, i == p.n - 1);
+      ck_assert_int_eq (stage.has_loss, i == p.n - 1);
+      ck_assert (!stage.has_head || next + stage.layers - stage.modules == p.model->layers);
+      ck_assert (!stage.has_cast || heads + stage.has_head == 1);
+      heads += stage.has_head, casts += stage.has_cast, losses += stage.has_loss;
       parameters += plan_model_parameters (&part);
       next += stage.layers - stage.modules;
       for (gint64 layer = 0; layer < stage.layers - stage.modules; layer++)
@@ -301,11 +305,12 @@ START_TEST (every_parameter_is_on_one_stage)
                            plan_model_layer_kind (p.model, stage.first + layer, 64));
     }
   ck_assert_int_eq (next, p.model->layers);
-  ck_assert_uint_eq (parameters, plan_model_parameters (p.model)
-                                     + plan_model_mtp_parameters (p.model)
-                                     + (p.model->tied_embeddings || p.model->mtp > 0
-                                            ? (guint64)(p.model->vocab * p.model->hidden)
-                                            : 0));
+  ck_assert (heads == 1 && casts == 1 && losses == 1);
+  const PlanStage first = plan_stage_of (p.model, p.of->stack, &p.of->plan, 0);
+  const gboolean has_copy = !first.has_head && (p.model->tied_embeddings || p.model->mtp > 0);
+  ck_assert_uint_eq (parameters,
+                     plan_model_parameters (p.model) + plan_model_mtp_parameters (p.model)
+                         + (has_copy ? (guint64)(p.model->vocab * p.model->hidden) : 0));
 }
 END_TEST
 
@@ -488,15 +493,101 @@ START_TEST (layers_are_dealt_out)
         ck_assert_int_eq (plan_stage_of (model, of->stack, &of->plan, s).layers,
                           known[i].layers[s]);
     }
-  Plan plan = test_plan ("stack=nanotron strategy=optim pp=4 gbs=8");
-  const PlanStack *nanotron = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
-  const gint64 four[] = { 6, 5, 5, 0 }, eight[] = { 3, 3, 2, 3, 2, 3, 0, 0 };
-  for (gint64 s = 0; s < 4; s++)
-    ck_assert_int_eq (plan_stage_of (model, nanotron, &plan, s).layers, four[s]);
-  plan.value[PLAN_PP] = 8;
-  for (gint64 s = 0; s < 8; s++)
-    ck_assert_int_eq (plan_stage_of (model, nanotron, &plan, s).layers, eight[s]);
-  ck_assert (plan_stages_leave_one_empty (model, nanotron, &plan));
+}
+END_TEST
+
+/* nanotron's blocks on the last stages of a model of 16 layers whose output layer costs as much as
+ * four, and of 32 where it costs 2.2: what stands behind the layers may be by itself. */
+START_TEST (blocks_behind_layers_are_dealt_out)
+{
+  const struct
+  {
+    const char *model;
+    gint64 stages, layers[8]; /* of the last eight */
+    const char *behind[8];    /* output layer, cast and loss */
+    gboolean leaves_one_empty;
+  } known[] = {
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      4,
+      { 0, 0, 0, 0, 6, 5, 5, 0 },
+      { "", "", "", "", "", "", "", "hcl" },
+      FALSE },
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      8,
+      { 3, 3, 2, 3, 2, 3, 0, 0 },
+      { "", "", "", "", "", "", "h", "cl" },
+      FALSE },
+    { "layers=16,hidden=64,ffn=128,heads=4,vocab=2560,max_seq=64",
+      16,
+      { 1, 1, 1, 2, 0, 0, 0, 0 },
+      { "", "", "", "", "h", "c", "l", "" },
+      TRUE },
+    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
+      16,
+      { 2, 2, 2, 2, 2, 2, 2, 0 },
+      { "", "", "", "", "", "", "h", "cl" },
+      FALSE },
+    { "layers=32,hidden=4096,ffn=14336,heads=32,vocab=131072,max_seq=64",
+      32,
+      { 1, 1, 1, 1, 2, 0, 0, 0 },
+      { "", "", "", "", "", "h", "c", "l" },
+      FALSE },
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      g_autoptr (PlanModel) model = plan_model_new (known[i].model, NULL);
+      Plan plan = test_plan ("stack=nanotron strategy=optim gbs=64");
+      plan.value[PLAN_PP] = known[i].stages;
+      const PlanStack *nanotron = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
+      for (gint64 s = MAX (known[i].stages - 8, 0); s < known[i].stages; s++)
+        {
+          const gint64 at = s - known[i].stages + 8;
+          const PlanStage stage = plan_stage_of (model, nanotron, &plan, s);
+          g_autofree char *behind
+              = g_strconcat (stage.has_head ? "h" : "", stage.has_cast ? "c" : "",
+                             stage.has_loss ? "l" : "", NULL);
+          ck_assert_int_eq (stage.layers, known[i].layers[at]);
+          ck_assert_str_eq (behind, known[i].behind[at]);
+        }
+      ck_assert_int_eq (plan_stages_leave_one_empty (model, nanotron, &plan),
+                        known[i].leaves_one_empty);
+    }
+}
+END_TEST
+
+/* FLOPs of all ops of a step. */
+static double
+flops_of (const PlanSchedule *schedule)
+{
+  double flops = 0;
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    flops += plan_op_flops (op);
+  return flops;
+}
+
+/* All stages together compute what one rank does that holds all of them, for as many micro batches.
+ */
+START_TEST (stages_compute_what_one_does)
+{
+  g_auto (Pipeline) p = { 0 };
+  pipeline_init (&p, (guint)_i, FALSE);
+  Plan plan = p.of->plan;
+  double found = 0;
+  for (guint i = 0; i < p.n; i++)
+    found += flops_of (p.schedules[i]);
+  plan.value[PLAN_GBS] *= plan.value[PLAN_PP];
+  plan.value[PLAN_PP] = 1;
+  plan.value[PLAN_PP_FIRST_LAYERS] = plan.value[PLAN_PP_LAST_LAYERS] = PLAN_UNSET;
+  plan.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
+  plan.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanCase) of = plan_case_new (p.model, p.cluster, &plan, NULL, &error);
+  ck_assert_msg (of != NULL, "%s", error ? error->message : "");
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  ck_assert_msg (flops_of (schedule) == found, "seed %d: %.17g FLOPs, and %.17g on all stages", _i,
+                 flops_of (schedule), found);
 }
 END_TEST
 
@@ -544,9 +635,11 @@ main (void)
   tcase_add_test (tcase, the_oracle_knows_its_numbers);
   tcase_add_loop_test (tcase, the_closed_form_holds, 0, 60);
   tcase_add_test (tcase, layers_are_dealt_out);
+  tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
   test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
   test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
+  test_add_share (tcase, stages_compute_what_one_does, 40);
   test_add_share (tcase, parameters_are_read_where_they_lie, 60);
   test_add_share (tcase, what_is_sent_is_received, 40);
   test_add_share (tcase, every_stage_issues_alike, 40);

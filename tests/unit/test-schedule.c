@@ -404,6 +404,7 @@ static const struct
   { { "SEND1", "", "" }, "stage 0, op 0 (trade), trades with stage 1, whose step is over" },
   { { "", "SEND2", "SEND1" }, "stage 1, op 0 (trade), does not take what is sent by" },
   { { "SEND1", "LESS0", "" }, "trades another number of elements than stage 1, at op 0 (trade)" },
+  { { "SEND1", "WIDE0", "" }, "trades elements of another format than stage 1, at op 0 (trade)" },
   { { "SEND2 SEND1", "TAKE0 TAKE2", "SEND1 TAKE0" }, "waits for ever for stage" },
   { { "SUM SEND1", "TAKE0 SUM", "SUM" }, "waits for ever for stage 1, at op 0 (trade)" },
   { { "", "SUM", "" }, "waits for stage 0, whose step is over" },
@@ -419,7 +420,8 @@ stage_of (const char *words, int rank)
   g_autoptr (GString) text = g_string_new (NULL);
   g_string_printf (text,
                    "schedule 2 rank=%d ranks=3\ngroup all size=3 stride=1\n"
-                   "buffer x elements=8 dtype=fp32 category=activations\n"
+                   "buffer x elements=8 dtype=bf16 category=activations\n"
+                   "buffer w elements=8 dtype=fp32 category=activations\n"
                    "section setup\nsection step\n",
                    rank);
   for (char **w = list; *w && **w; w++)
@@ -429,8 +431,9 @@ stage_of (const char *words, int rank)
         g_string_append (text, "  all_reduce reduce group=all buf=x count=8\n");
       else
         g_string_append_printf (text, "  trade context group=all%s%s count=%d peer=%d gradient=0\n",
-                                g_str_has_prefix (*w, "TAKE") || **w == 'L' || **w == 'B' ? " out=x"
-                                                                                          : "",
+                                **w == 'W'            ? " out=w"
+                                : strchr ("TLB", **w) ? " out=x"
+                                                      : "",
                                 **w == 'S' || **w == 'B' ? " in=x" : "", **w == 'L' ? 4 : 8, peer);
     }
   g_string_append (text, "section teardown\n");
