@@ -126,9 +126,10 @@ plan_lower_pipeline (PlanLower *self)
 {
   const gint64 n = self->micro_batches;
   const gint64 ahead = plan_stage_warm_up (self->plan, self->stage_number, n);
-  /* Only the first stage's reductions run beside its last backward pass: those of others begin when
-   * its gradient has been sent, and what is there to hide them is the bubble. */
-  self->reduces_together = self->reduces_together || !self->stage.has_embedding;
+  /* Aligned, only the first stage's reductions run beside its last backward pass: those of others
+   * begin when its gradient has been sent, and what is there to hide them is the bubble. */
+  self->reduces_together
+      = self->reduces_together || (self->stack->aligns_reductions && !self->stage.has_embedding);
   for (gint64 i = 0; i < ahead; i++)
     {
       trade_up (self, PLAN_REF_NONE, input (self, i));

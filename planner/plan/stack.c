@@ -138,6 +138,7 @@ static const PlanStack newest[] = {
                      [PLAN_LAUNCH_ATTENTION] = 150000,
                      [PLAN_LAUNCH_COLLECTIVE] = 50000 },
       .has_pipelines = TRUE,
+      .aligns_reductions = TRUE, /* --no-align-grad-reduce is not set (schedules.py 2476-2480) */
       .awaits_sent = TRUE,
       .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
       .tensor_ns = 50000,     /* sliced, listed, copied */

@@ -120,10 +120,10 @@ typedef struct
   guint8 kernels[PLAN_N_LAUNCHES], update_kernels; /* that one op, a unit's update, starts; 0: 1 */
   gboolean has_pipelines, stages_by_cost; /* under 1F1B; layers dealt out so, else evenly */
   gboolean fills_pipeline;                /* needs a micro batch for each stage but one */
-  gboolean trades_in_turn; /* what stages send one another travels one after the other */
-  gboolean awaits_sent;    /* compute waits at once for what a virtual stage sends forward */
-  gboolean waits_at_load, waits_if_packed; /* the host, for its kernels; of documents */
-  gboolean waits_for_norm;                 /* and for the norm of the gradients, to read it */
+  gboolean trades_in_turn;    /* what stages send one another travels one after the other */
+  gboolean aligns_reductions; /* of later stages: they begin once the last gradient has been sent */
+  gboolean awaits_sent;       /* compute waits at once for what a virtual stage sends forward */
+  gboolean waits_at_load, waits_if_packed, waits_for_norm; /* the host; of documents; to read it */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */
   gint64 tensor_ns;        /* and what it then does for the optimizer with each parameter tensor */
   /* Where what is gathered at once are lists: parameters of a unit; of each, for each rank's piece

@@ -467,6 +467,41 @@ START_TEST (what_is_sent_is_received)
 }
 END_TEST
 
+/* Whether a stage's first reduction begins before it has sent its last gradient. */
+static gboolean
+reduces_before_end (const PlanSchedule *schedule)
+{
+  gint64 at = 0, reduced = G_MAXINT64, traded = -1;
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor)); at++)
+    if (op->kind == PLAN_OP_TRADE)
+      traded = at;
+    else if (op->stream == PLAN_STREAM_REDUCE && plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE)
+      reduced = MIN (reduced, at);
+  return reduced < traded;
+}
+
+/* Megatron-LM's later stages reduce behind their last gradient, nanotron's beside their last
+ * backward pass; with its sharded optimizer it reduces everything behind all passes. */
+START_TEST (later_stages_reduce_when_their_stack_does)
+{
+  static const char *const words[]
+      = { "stack=megatron strategy=no_shard", "stack=megatron strategy=optim",
+          "stack=nanotron strategy=no_shard", "stack=nanotron strategy=optim" };
+  g_autoptr (PlanModel) model
+      = plan_model_new ("layers=4,hidden=64,ffn=128,heads=4,vocab=128,max_seq=64", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  for (guint i = 0; i < G_N_ELEMENTS (words); i++)
+    {
+      g_autofree char *all = g_strconcat (words[i], " pp=2 gbs=16 seq=64", NULL);
+      g_autoptr (PlanCase) of = test_case (model, cluster, all);
+      g_autoptr (PlanSchedule) last = test_lower (of, 4);
+      ck_assert_int_eq (reduces_before_end (last), i == 2);
+    }
+}
+END_TEST
+
 /* The stages of a model whose output layer costs exactly as much as four layers, in nanotron's way,
  * and evenly. */
 START_TEST (layers_are_dealt_out)
@@ -635,6 +670,7 @@ main (void)
   tcase_add_test (tcase, the_oracle_knows_its_numbers);
   tcase_add_loop_test (tcase, the_closed_form_holds, 0, 60);
   tcase_add_test (tcase, layers_are_dealt_out);
+  tcase_add_test (tcase, later_stages_reduce_when_their_stack_does);
   tcase_add_test (tcase, blocks_behind_layers_are_dealt_out);
   test_add_share (tcase, a_step_takes_what_the_oracle_says, 200);
   test_add_share (tcase, the_fast_simulation_equals_that_of_all_ops, 60);
