@@ -370,13 +370,20 @@ quickest_trade_ns (AdviseFloors *self, const PlanStack *stack, const Plan *resol
   return MIN (MIN (at_end, before), find_work (self, resolved, MIN (last - 1, 1)).trade_ns);
 }
 
+static gboolean
+holds_as_much (const PlanStage *stage, const PlanStage *other)
+{
+  return stage->layers >= other->layers && stage->has_head >= other->has_head
+         && stage->has_cast >= other->has_cast && stage->has_loss >= other->has_loss;
+}
+
 /* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
  * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
  * backward pass (the last gradient on its way up), each with an exchange; the larger of the last
  * two stages' bounds. A stage exchanges twice for each micro batch, the ends once; but the last one
  * has its first input and its last gradient from the way. The second stage stands for all between
- * the ends that have at least as many layers; of others exchanges alone count. `gathers` adds the
- * gathers of the stages on the way down, which this very plan has. */
+ * the ends that hold at least as much; of others exchanges alone count. `gathers` adds the gathers
+ * of the stages on the way down, which this very plan has. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {
@@ -385,7 +392,7 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   const gint64 last = resolved->value[PLAN_PP] - 1;
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 some = MIN (last - 1, 1);
-  const gint64 layers = plan_stage_of (input->model, stack, resolved, some).layers;
+  const PlanStage second = plan_stage_of (input->model, stack, resolved, some);
   const gint64 way_ns = stage_floor_ns (self, resolved, some, 0);
   const gint64 first_ns = stage_floor_ns (self, resolved, some, 1);
   const gint64 inner_ns = stage_floor_ns (self, resolved, some, 2);
@@ -394,7 +401,8 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
-      const gboolean counts = plan_stage_of (input->model, stack, resolved, stage).layers >= layers;
+      const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
+      const gboolean counts = holds_as_much (&here, &second);
       before += counts && stage > 0 ? gather_ns : 0;
       most = MAX (most, counts ? before + n * (stage > 0 ? inner_ns : first_ns) : 0);
       before += (counts ? way_ns : 0) + 2 * trade_ns;

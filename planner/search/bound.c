@@ -341,18 +341,28 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
                   Plan *out_plan)
 {
   Plan relaxed = *plan;
-  shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
-  /* Where no gradients are sharded, products add to them as they do in this plan. No optimizer that
-   * Megatron-LM does not distribute takes gradients as they are. */
-  if (plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
-    SET (&relaxed, PRECISION_AWARE, OFF);
+  const gint64 stack = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
+  /* PyTorch's FSDP always shards gradients, and over which ranks decides what a micro batch's
+   * reductions take. Where no gradients are sharded, products add to them as they do in this plan.
+   * Only Megatron-LM's AdamW has the formats; where it is not distributed it does not take
+   * gradients as they are. */
+  if (stack == PLAN_STACK_FSDP1 || stack == PLAN_STACK_FSDP2)
+    SET (&relaxed, STRATEGY, OPTIM_GRADS);
   else
+    shard (&relaxed, PLAN_STRATEGY_NO_SHARD);
+  SET (&relaxed, PRECISION_AWARE, OFF);
+  if (stack == PLAN_STACK_MEGATRON_FSDP || stack == PLAN_STACK_NATIVE)
     {
-      narrow (&relaxed);
       SET (&relaxed, GRAD_ACCUM_FUSION, OFF);
+      if (plan->value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_ADAMW)
+        narrow (&relaxed);
     }
-  SET (&relaxed, EXP_AVG, FP32);
-  SET (&relaxed, EXP_AVG_SQ, FP32);
+  if (stack == PLAN_STACK_MEGATRON || stack == PLAN_STACK_MEGATRON_FSDP
+      || stack == PLAN_STACK_NATIVE)
+    {
+      SET (&relaxed, EXP_AVG, FP32);
+      SET (&relaxed, EXP_AVG_SQ, FP32);
+    }
   SET (&relaxed, PARAM_GATHER, COMPUTE);
   SET (&relaxed, KEEP_TRANSPOSE, OFF);
   SET (&relaxed, FUSED_MASTERS, OFF);

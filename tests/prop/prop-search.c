@@ -407,6 +407,8 @@ START_TEST (bounds_are_never_above_the_simulation)
   const gint64 plan_floor_ns = advise_scorer_plan_floor (plan, G_MAXINT64, c.scorer);
   ck_assert_msg (plan_floor_ns <= found.time_ns, "seed %d: at least %ld, simulated %ld\n%s", _i,
                  (long)plan_floor_ns, (long)found.time_ns, text);
+  ck_assert_msg (plan_floor_ns > 0 || plan->value[PLAN_TASK] != PLAN_TASK_TRAIN,
+                 "seed %d: no bound\n%s", _i, text);
   Plan lean, distilled = *plan;
   plan_bound_distil (&distilled);
   g_autoptr (PlanCase) alike = test_case_of (c.model, c.cluster, &distilled);
@@ -478,7 +480,8 @@ START_TEST (cuts_are_legal_and_even)
   const PlanStack *stack = plan_stack_of (&plan, PLAN_DEVICE_GPU, NULL);
   const double layers = plan_model_flops_per_token (model, 64, 0) / (double)model->layers;
   const double loss = 6 * (double)(model->hidden * model->vocab) / layers;
-  g_autoptr (GArray) cuts = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ FALSE });
+  g_autoptr (GArray) cuts
+      = plan_cuts_of (model, cluster, stack, 64, (PlanCutTold){ .has_layout = FALSE });
   ck_assert_uint_gt (cuts->len, 0);
   for (guint i = 0; i < cuts->len; i++)
     {
