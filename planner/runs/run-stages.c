@@ -36,6 +36,22 @@ take_first_layers (PlanRunRow *row, const PlanStack *stack)
     value[PLAN_PP_FIRST_LAYERS] = layers;
 }
 
+/* In 2025-01 nanotron's scan went on with software that is not public and balances stages. Its
+ * times hardly depend on whether the last two stages share a node: where the output layer costs
+ * more than an even share, so that the public rule puts the loss on a stage by itself, no logits
+ * travelled. What the first stage holds is known, and not what each of the others does. */
+static void
+doubt_last_stages (PlanRunRow *row, const PlanStack *stack)
+{
+  g_autofree char *balances = plan_run_row_note (row, "pipeline_balance");
+  const PlanStage last
+      = plan_stage_of (row->model, stack, &row->plan, row->plan.value[PLAN_PP] - 1);
+  if (g_strcmp0 (balances, "yes") != 0 || !plan_stage_reads_logits (&last))
+    return;
+  row->time_ok = FALSE;
+  plan_run_row_remark (row, "its stages were balanced in a way that is not public: no time counts");
+}
+
 /* Megatron-Bridge has layouts for DeepSeek-V3: all virtual stages have as many layers, but the last
  * one, which has what is left before module and loss; or so with the first one short of a layer for
  * the embedding ("Et*4|(t*4|)*14tmL", "Et|(tt|)*30mL": recipes/deepseek/h100/deepseek_v3.py and
@@ -89,7 +105,10 @@ plan_run_row_set_stages (PlanRunRow *row)
   if (value[PLAN_PP] == 1 || !stack || !row->model)
     return;
   if (stack->stages_by_cost)
-    take_first_layers (row, stack);
+    {
+      take_first_layers (row, stack);
+      doubt_last_stages (row, stack);
+    }
   else if (stack->has_pipelines)
     count_ends (row);
   if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON

@@ -304,6 +304,34 @@ START_TEST (clusters_are_whole_nodes)
 }
 END_TEST
 
+/* Of nanotron's balanced pipelines it is not known where the loss was, once the public rule puts it
+ * on a stage by itself. */
+START_TEST (times_of_unknown_stages_do_not_count)
+{
+  static const struct
+  {
+    const char *changes;
+    gboolean counts;
+  } rows[] = {
+    { "pp=16|notes=pipeline_balance=yes; local_parameters=1.18G", FALSE },
+    { "pp=16|notes=pipeline_balance=no; local_parameters=1.18G", TRUE },
+    { "pp=16|notes=local_parameters=1.18G", TRUE },
+    { "pp=8|notes=pipeline_balance=yes; local_parameters=1.62G", TRUE },
+    { "pp=8|time_ok=no|notes=pipeline_balance=yes; local_parameters=1.62G", FALSE },
+  };
+  g_autofree char *changes
+      = g_strconcat ("stack=nanotron|compute=bf16|param_gather=bf16|strategy=optim|"
+                     "stack_date=2025-01|gpus=16|kv_heads=32|",
+                     rows[_i].changes, NULL);
+  g_auto (Read) read = { 0 };
+  const PlanRunRow *row = read_placed (&read, changes);
+  ck_assert_msg (!row->skipped, "%s", row->skipped);
+  ck_assert_int_eq (row->time_ok, rows[_i].counts);
+  ck_assert (row->memory_ok);
+  ck_assert_int_eq (row->remarks && strstr (row->remarks, "no time counts"), _i == 0);
+}
+END_TEST
+
 /* EFA is not of InfiniBand's order, and the cluster of nanotron's scan was in two states, which are
  * two states of its software, whatever the month. */
 START_TEST (networks_are_as_they_were_then)
@@ -445,6 +473,7 @@ main (void)
   tcase_add_loop_test (tcase, cells_change_the_plan, 0, G_N_ELEMENTS (cases));
   tcase_add_loop_test (tcase, models_of_other_families, 0, 5);
   tcase_add_loop_test (tcase, clusters_are_whole_nodes, 0, 4);
+  tcase_add_loop_test (tcase, times_of_unknown_stages_do_not_count, 0, 5);
   tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 12);
   tcase_add_loop_test (tcase, sites_are_named_by_sources, 0, 4);
   tcase_add_test (tcase, tokens_stand_for_a_step);
