@@ -81,9 +81,9 @@ libplanner_a_SOURCES += \
 # A plan to a schedule.
 libplanner_a_SOURCES += \
   %D%/lower/case.c %D%/lower/case.h \
-  %D%/lower/layer-builder.h %D%/lower/layer-experts.c \
-  %D%/lower/layer-graph.c %D%/lower/layer-graph.h \
-  %D%/lower/layer-values.h \
+  %D%/graph/layer-builder.h %D%/graph/layer-experts.c \
+  %D%/graph/layer-graph.c %D%/graph/layer-graph.h \
+  %D%/graph/layer-values.h \
   %D%/lower/hazards.c %D%/lower/hazards.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \

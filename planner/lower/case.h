@@ -6,7 +6,7 @@
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/layout/layout.h"
-#include "planner/lower/layer-graph.h"
+#include "planner/graph/layer-graph.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"

@@ -1,7 +1,7 @@
 /* What the steps of lowering share: the sizes, the buffers and how an op is emitted. */
 #pragma once
 #include "planner/layout/layout.h"
-#include "planner/lower/layer-graph.h"
+#include "planner/graph/layer-graph.h"
 #include "planner/lower/lower-parts.h"
 #include "planner/lower/lower.h"
 #include "planner/model/stage.h"

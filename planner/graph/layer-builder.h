@@ -1,6 +1,6 @@
 /* PlanLayerBuilder: how a layer's graph is built, node by node. */
 #pragma once
-#include "planner/lower/layer-graph.h"
+#include "planner/graph/layer-graph.h"
 G_BEGIN_DECLS
 
 /* What building a layer looks at. */

@@ -5,7 +5,7 @@
  * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
  * is. */
 #pragma once
-#include "planner/lower/layer-values.h"
+#include "planner/graph/layer-values.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"

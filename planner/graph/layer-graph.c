@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/layer-builder.h"
+#include "planner/graph/layer-builder.h"
 
 #include <math.h>
 #include <string.h>
