@@ -83,7 +83,7 @@ libplanner_a_SOURCES += \
   %D%/lower/case.c %D%/lower/case.h \
   %D%/graph/layer-builder.h %D%/graph/layer-experts.c \
   %D%/graph/layer-graph.c %D%/graph/layer-graph.h \
-  %D%/graph/layer-values.h \
+  %D%/graph/layer-nodes.h %D%/graph/layer-values.h \
   %D%/lower/hazards.c %D%/lower/hazards.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
@@ -94,6 +94,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-experts.c \
   %D%/lower/lower-forward.c \
   %D%/lower/lower-gradient.c \
+  %D%/lower/lower-joined-rows.c \
   %D%/lower/lower-latent.c \
   %D%/lower/lower-module.c \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \

@@ -15,7 +15,7 @@ typedef struct
   gboolean drops;       /* a share of what branches add */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
   PlanValueId shared, shared_kept; /* what products behind a norm of both branches read */
-  gint64 ep, dispatcher;           /* which is an all-to-all where experts are not parallel */
+  gint64 ep, etp, dispatcher;      /* which no library is where experts are not parallel */
 } PlanLayerBuilder;
 
 /* The size and format of a value. */

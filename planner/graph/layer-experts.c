@@ -97,10 +97,18 @@ send_counts (PlanLayerBuilder *b, PlanNode *node)
   node->stats = PLAN_VALUE_CAME_COUNTS;
   node->map = PLAN_VALUE_ROW_MAP;
   node->entries
-      = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->expert_rows, experts);
+      = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->sent_rows, experts);
   node->groups = experts;
-  plan_layer_define (b->net, PLAN_VALUE_CAME_PROBS, b->sizes->expert_rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->net, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
   plan_layer_define (b->net, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
+}
+
+/* Shares of the rows that this rank sends; where others have all that is read, those of experts. */
+static PlanValueId
+probs_sent (const PlanLayerBuilder *b)
+{
+  const gboolean is_apart = b->etp > 1 || (b->maps_count && b->ep > 1);
+  return is_apart ? PLAN_VALUE_SENT_PROBS : PLAN_VALUE_ROW_PROBS;
 }
 
 /* Tokens to the ranks of their experts, or back. */
@@ -110,7 +118,7 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   PlanNode *node = add_move (b, PLAN_NODE_SEND_ROWS, in, out, in_rows, out_rows, 0);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     {
-      node->other = out == PLAN_VALUE_CAME ? PLAN_VALUE_ROW_PROBS : PLAN_NO_VALUE;
+      node->other = out == PLAN_VALUE_CAME ? probs_sent (b) : PLAN_NO_VALUE;
       if (b->maps_count && out == PLAN_VALUE_CAME)
         send_counts (b, node);
     }
@@ -127,13 +135,13 @@ static PlanNode *
 add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
                    gint64 experts)
 {
-  const gint64 rows = b->sizes->expert_rows;
+  const gint64 rows = b->sizes->sent_rows;
   const gint64 map = map_entries (b, in_rows, b->model->topk, rows, experts);
   PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, in, out, in_rows, rows, map);
   node->groups = experts;
   node->other = PLAN_VALUE_PROBS;
   node->stats = PLAN_VALUE_ROW_MAP;
-  node->col = b->maps_count && b->ep > 1 ? PLAN_VALUE_SENT_PROBS : PLAN_VALUE_ROW_PROBS;
+  node->col = probs_sent (b);
   node->map = PLAN_VALUE_ROUTE_MAP;
   node->is_first_permute = TRUE;
   plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
@@ -168,14 +176,22 @@ static PlanValueId
 add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 {
   const PlanSizes *sizes = b->sizes;
-  const gint64 rows = sizes->expert_rows;
+  const gint64 rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_SENT;
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->ep > 1 && !b->maps_count;
+  node->waits = b->ep * b->etp > 1 && !b->maps_count;
   if (b->ep > 1)
     {
-      add_send (b, at, PLAN_VALUE_CAME, rows, rows);
+      add_send (b, at, PLAN_VALUE_CAME, sent, sent);
       at = PLAN_VALUE_CAME;
+    }
+  if (b->etp > 1)
+    {
+      node = add_move (b, PLAN_NODE_GATHER_ROWS, at, PLAN_VALUE_JOINED, sent, rows, 0);
+      node->other = PLAN_VALUE_SENT_PROBS;
+      node->col = PLAN_VALUE_ROW_PROBS;
+      plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+      at = PLAN_VALUE_JOINED;
     }
   if (sorts_again (b))
     {
@@ -193,6 +209,68 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       at = PLAN_VALUE_ROWS;
     }
   return at;
+}
+
+/* Ranks whose tokens every one of them gets. */
+static gint64
+ranks_joined (const PlanLayerBuilder *b)
+{
+  return b->ep * b->etp;
+}
+
+/* All ranks' tokens, of which each takes those for its experts (Megatron-LM's token_dispatcher.py,
+ * MoEAllGatherTokenDispatcher). `probs`, `map`: the values of what the router said, here those of
+ * the experts of this rank. */
+static PlanValueId
+add_gathered_tokens (PlanLayerBuilder *b, PlanValueId at, PlanValueId *probs, PlanValueId *map)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows * ranks_joined (b), all = b->model->experts;
+  PlanNode *node;
+  if (ranks_joined (b) > 1)
+    {
+      node = add_move (b, PLAN_NODE_GATHER_TOKENS, at, PLAN_VALUE_JOINED, sizes->split_rows, tokens,
+                       0);
+      node->other = *probs;
+      node->col = *probs = PLAN_VALUE_JOINED_PROBS;
+      node->map = *map;
+      node->stats = *map = PLAN_VALUE_JOINED_MAP;
+      plan_layer_define (b->net, *probs, tokens * all, sizes->router);
+      plan_layer_define (b->net, *map, tokens * all, PLAN_DTYPE_U8);
+      at = PLAN_VALUE_JOINED;
+    }
+  if (sizes->experts < all)
+    {
+      node = plan_layer_add (b->net, PLAN_NODE_OWN_EXPERTS, PLAN_MODULE_EXPERTS, *probs,
+                             PLAN_VALUE_OWN_PROBS);
+      node->map = *map;
+      node->rows = tokens;
+      *probs = PLAN_VALUE_OWN_PROBS;
+      node->stats = *map = PLAN_VALUE_OWN_MAP;
+      plan_layer_define (b->net, *probs, tokens * sizes->experts, sizes->router);
+      plan_layer_define (b->net, *map, tokens * sizes->experts, PLAN_DTYPE_U8);
+    }
+  return at;
+}
+
+static PlanValueId
+add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows * ranks_joined (b);
+  PlanValueId probs = PLAN_VALUE_PROBS, map = PLAN_VALUE_ROUTE_MAP;
+  const PlanValueId from = add_gathered_tokens (b, norm, &probs, &map);
+  PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, from, PLAN_VALUE_ROWS, tokens,
+                             sizes->expert_rows, tokens * (2 * sizes->experts + 1));
+  node->groups = sizes->experts;
+  node->other = probs;
+  node->col = PLAN_VALUE_ROW_PROBS;
+  node->map = map;
+  node->stats = PLAN_VALUE_ROW_MAP;
+  node->is_first_permute = node->selects_shares = node->waits = TRUE;
+  plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
+  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
+  return PLAN_VALUE_ROWS;
 }
 
 /* The router, and the way of the tokens to their experts; returns what these read. */
@@ -214,8 +292,9 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   plan_layer_define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
   plan_layer_define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
   plan_layer_define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
-  return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL ? add_alltoall_dispatch (b, norm)
-                                                       : add_library_dispatch (b, norm);
+  return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL    ? add_alltoall_dispatch (b, norm)
+         : b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER ? add_allgather_dispatch (b, norm)
+                                                          : add_library_dispatch (b, norm);
 }
 
 /* `q`, `col`: the forms of `in` that products read, where it is quantised. */
@@ -240,7 +319,7 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
       node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
       node->entries = sorts_again (b) ? sort_entries (b)
                                       : map_entries (b, b->sizes->split_rows, b->model->topk,
-                                                     b->sizes->expert_rows, b->model->experts);
+                                                     b->sizes->sent_rows, b->model->experts);
     }
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
@@ -249,12 +328,13 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   return node;
 }
 
-/* Frameworks keep names for what went to the experts, so that it stays until all is back. */
+/* Frameworks keep names for what went to the experts, so that it stays until all is back; `last` is
+ * what leaves the module of the experts. */
 static void
-hold_rows (PlanNode *node)
+hold_rows (PlanNode *node, PlanValueId last)
 {
   node->holds = plan_value_bit (PLAN_VALUE_SENT) | plan_value_bit (PLAN_VALUE_CAME)
-                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (PLAN_VALUE_UNSORTED);
+                | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (last);
 }
 
 /* Back to where the tokens are. */
@@ -265,20 +345,36 @@ add_library_combine (PlanLayerBuilder *b)
   const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
   if (b->dispatcher == PLAN_MOE_DISPATCHER_HYBRIDEP)
     {
-      hold_rows (add_send (b, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_COMBINED, rows, tokens));
+      hold_rows (add_send (b, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_COMBINED, rows, tokens),
+                 PLAN_VALUE_UNSORTED);
       return;
     }
   PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
                              rows, sizes->came_rows, sizes->came_rows * (2 * sizes->experts + 1));
   node->map = PLAN_VALUE_ROW_MAP;
-  hold_rows (add_send (b, PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, sizes->came_rows, tokens));
+  hold_rows (add_send (b, PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, sizes->came_rows, tokens),
+             PLAN_VALUE_UNSORTED);
+}
+
+static void
+add_allgather_combine (PlanLayerBuilder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 tokens = sizes->split_rows, all = tokens * ranks_joined (b);
+  const PlanValueId out = ranks_joined (b) > 1 ? PLAN_VALUE_UNSORTED : PLAN_VALUE_COMBINED;
+  PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, out,
+                             sizes->expert_rows, all, all * (2 * sizes->experts + 1));
+  node->map = PLAN_VALUE_ROW_MAP;
+  if (ranks_joined (b) > 1)
+    add_move (b, PLAN_NODE_REDUCE_ROWS, out, PLAN_VALUE_COMBINED, all, tokens, 0)->holds
+        = plan_value_bit (PLAN_VALUE_JOINED_PROBS);
 }
 
 static void
 add_alltoall_combine (PlanLayerBuilder *b)
 {
   const PlanSizes *sizes = b->sizes;
-  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
+  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
   PlanNode *node;
   if (sorts_again (b))
@@ -288,16 +384,21 @@ add_alltoall_combine (PlanLayerBuilder *b)
       node->map = PLAN_VALUE_SORT_MAP;
       at = PLAN_VALUE_UNSORTED;
     }
+  if (b->etp > 1)
+    {
+      add_move (b, PLAN_NODE_REDUCE_ROWS, at, PLAN_VALUE_REDUCED, rows, sent, 0);
+      at = PLAN_VALUE_REDUCED;
+    }
   if (b->ep > 1)
     {
-      add_send (b, at, PLAN_VALUE_RETURNED, rows, rows);
+      add_send (b, at, PLAN_VALUE_RETURNED, sent, sent);
       at = PLAN_VALUE_RETURNED;
     }
-  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, rows, tokens,
-                   map_entries (b, tokens, b->model->topk, rows, b->model->experts));
+  node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, sent, tokens,
+                   map_entries (b, tokens, b->model->topk, sent, b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
-  node->waits = b->ep == 1 && !b->maps_count;
-  hold_rows (node);
+  node->waits = b->ep * b->etp == 1 && !b->maps_count;
+  hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 
 PlanValueId
@@ -326,6 +427,8 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
                      hidden, ffn);
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     add_alltoall_combine (b);
+  else if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER)
+    add_allgather_combine (b);
   else
     add_library_combine (b);
   if (shared == PLAN_NO_VALUE)

@@ -46,7 +46,8 @@ needs (const PlanNode *node)
     case PLAN_NODE_ROUTE:
       return plan_value_bit (node->in) | plan_value_bit (node->col) | stats;
     case PLAN_NODE_PERMUTE:
-      return stats;
+      return stats | (node->selects_shares ? plan_value_bit (node->other) : 0)
+             | (node->selects_shares ? plan_value_bit (node->map) : 0);
     case PLAN_NODE_UNPERMUTE:
       return plan_value_bit (node->map);
     case PLAN_NODE_GATE:
@@ -62,6 +63,10 @@ needs (const PlanNode *node)
     case PLAN_NODE_REDUCE_TP:
     case PLAN_NODE_LATENT_ROPE:
     case PLAN_NODE_SEND_ROWS:
+    case PLAN_NODE_GATHER_ROWS:
+    case PLAN_NODE_REDUCE_ROWS:
+    case PLAN_NODE_GATHER_TOKENS:
+    case PLAN_NODE_OWN_EXPERTS:
       return 0;
     }
   g_assert_not_reached ();
@@ -615,9 +620,10 @@ count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
   self->far_rows = (gint64)(tokens * reached * (double)(nodes - 1) / (double)nodes);
 }
 
-/* Rows that come to the experts of the fullest rank: as many from each rank, at most all. */
+/* Rows that a rank sends, as many to each rank with other experts, and that come to the fullest one
+ * from those: at most all. */
 static gint64
-expert_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
+sent_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
 {
   const gint64 ep = plan->value[PLAN_EP], rows = tokens * model->topk;
   return ((gint64)((double)rows * imbalance_of (model, plan)) + ep - 1) / ep * ep;
@@ -640,7 +646,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .head_dim = model->head_dim,
                        .ffn = model->ffn / tp,
                        .experts = model->experts / value[PLAN_EP],
-                       .expert_ffn = model->expert_ffn,
+                       .expert_ffn = model->expert_ffn / value[PLAN_ETP],
                        .shared_ffn = model->shared_ffn / tp,
                        .router = value[PLAN_ROUTER_DTYPE] == PLAN_ROUTER_DTYPE_FP32
                                      ? PLAN_DTYPE_FP32
@@ -649,7 +655,8 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .compute = plan_weights_dtype (plan),
                        .linear = plan_field_dtype (plan, PLAN_COMPUTE),
                        .weights = plan_weight_copies_dtype (plan) };
-  self->expert_rows = expert_rows (model, plan, self->split_rows);
+  self->sent_rows = sent_rows (model, plan, self->split_rows);
+  self->expert_rows = self->sent_rows * value[PLAN_ETP];
   count_sent_rows (self, model, plan, cluster);
   self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
@@ -691,6 +698,16 @@ join_values (PlanLayerGraphs *self)
       }
 }
 
+/* Where all experts are here there is nothing for a library to send. */
+static gint64
+dispatcher_of (const Plan *plan)
+{
+  const gint64 said = plan->value[PLAN_MOE_DISPATCHER];
+  return plan->value[PLAN_EP] > 1 || said == PLAN_MOE_DISPATCHER_ALLGATHER
+             ? said
+             : PLAN_MOE_DISPATCHER_ALLTOALL;
+}
+
 void
 plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Plan *plan,
                         const PlanStack *stack, const PlanCluster *cluster)
@@ -700,22 +717,22 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
   memset (self->values, 0, sizeof self->values);
   init_sizes (&self->sizes, model, plan, stack, cluster);
   plan_model_count_kinds (model, value[PLAN_SEQ], self->layers);
-  const PlanLayerBuilder b = {
-    .sizes = &self->sizes,
-    .model = model,
-    .tp = value[PLAN_TP],
-    .ep = value[PLAN_EP],
-    .dispatcher = value[PLAN_EP] > 1 ? value[PLAN_MOE_DISPATCHER] : PLAN_MOE_DISPATCHER_ALLTOALL,
-    .splits = value[PLAN_SP] == PLAN_SP_ON,
-    .drops = plan_drops_hidden (plan),
-    .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->quantises_on_use,
-    .keeps_gate = stack->separate_gate && model->gated && !compiles,
-    .compiles = compiles,
-    .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
-    .pairs_keys = stack->pairs_keys,
-    .maps_count = stack->maps_count_rows,
-    .quantises_on_use = stack->quantises_on_use
-  };
+  const PlanLayerBuilder b = { .sizes = &self->sizes,
+                               .model = model,
+                               .tp = value[PLAN_TP],
+                               .ep = value[PLAN_EP],
+                               .etp = value[PLAN_ETP],
+                               .dispatcher = dispatcher_of (plan),
+                               .splits = value[PLAN_SP] == PLAN_SP_ON,
+                               .drops = plan_drops_hidden (plan),
+                               .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+                                              && !stack->quantises_on_use,
+                               .keeps_gate = stack->separate_gate && model->gated && !compiles,
+                               .compiles = compiles,
+                               .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
+                               .pairs_keys = stack->pairs_keys,
+                               .maps_count = stack->maps_count_rows,
+                               .quantises_on_use = stack->quantises_on_use };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
       self->of[kind].n_nodes = 0;

@@ -5,6 +5,7 @@
  * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
  * is. */
 #pragma once
+#include "planner/graph/layer-nodes.h"
 #include "planner/graph/layer-values.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/plan/plan.h"
@@ -18,45 +19,6 @@ typedef struct
   guint64 elements; /* 0: this network has no such value */
   PlanDtype dtype;
 } PlanValue;
-
-typedef enum
-{
-  PLAN_NODE_NORM,        /* in -> out, stats */
-  PLAN_NODE_QUANTIZE,    /* in -> out, col */
-  PLAN_NODE_TRANSPOSE,   /* in -> out */
-  PLAN_NODE_GATHER_SEQ,  /* in -> out: every rank's tokens */
-  PLAN_NODE_COPY_TP,     /* in, in place and untouched: its gradient is summed */
-  PLAN_NODE_LINEAR,      /* in -> out; its weight's gradient reads `kept` */
-  PLAN_NODE_HEAD_NORM,   /* in -> out, stats */
-  PLAN_NODE_ROPE,        /* in, in place */
-  PLAN_NODE_REPEAT,      /* in -> out: keys and values once per query head */
-  PLAN_NODE_ATTENTION,   /* in -> out, stats */
-  PLAN_NODE_REDUCE_TP,   /* in -> out: the sum over ranks; in place where tokens are not split */
-  PLAN_NODE_ACTIVATE,    /* in -> out; stats: the activated gate, where it is kept */
-  PLAN_NODE_ADD,         /* in + other -> out; stats: what of `other` is not dropped */
-  PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
-  PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
-  PLAN_NODE_ROUTE,            /* in -> out: each token's experts and their shares; stats, col */
-  PLAN_NODE_PERMUTE,          /* in -> out, rows sorted by expert; stats: the map */
-  PLAN_NODE_SEND_ROWS,        /* in -> out: to the ranks of their experts, or back */
-  PLAN_NODE_EXPERT_LINEAR,    /* in -> out, a product for each expert */
-  PLAN_NODE_EXPERT_ACTIVATE,  /* in, shares -> out */
-  PLAN_NODE_UNPERMUTE,        /* in -> out by the same map */
-  PLAN_NODE_GATE,             /* in, times a score of `other` -> out; stats: that score */
-} PlanNodeKind;
-
-/* Which part of a layer a node belongs to: what selective recomputing names. */
-typedef enum
-{
-  PLAN_MODULE_OTHER,
-  PLAN_MODULE_CORE_ATTN,
-  PLAN_MODULE_MLP,
-  PLAN_MODULE_LATENT_UP, /* latent attention's up projections, and what they make */
-  PLAN_MODULE_NORM,      /* a norm that is a module of its own */
-  PLAN_MODULE_EXPERTS,   /* the router, and the way to the experts and back */
-  PLAN_MODULE_EXPERT_ACT,
-  PLAN_MODULE_SHARED,
-} PlanModule;
 
 typedef struct
 {
@@ -72,6 +34,7 @@ typedef struct
   gint64 near, far;            /* rows that go over the link and the network, once to each rank */
   PlanValueSet holds;          /* what is not given back before, though nothing reads it */
   gboolean is_first_permute;   /* of tokens that are here, by what the router says */
+  gboolean selects_shares;     /* by a mask, which stays with what they are of */
   gboolean waits;              /* the host waits here for numbers of rows */
   gboolean is_lazy;            /* only the backward pass wants it */
   gboolean is_cheap;           /* its output is made again rather than kept */
@@ -97,10 +60,11 @@ typedef struct
 /* What is the same in all layers: sizes of one rank, and number formats. */
 typedef struct
 {
-  gint64 experts, expert_ffn, shared_ffn, expert_rows; /* of this rank; rows that come to it */
-  gint64 came_rows, near_rows, far_rows; /* where each token comes once to a rank (PlanNode) */
-  PlanDtype router;                      /* format of the router's scores */
-  gint64 rows;                           /* tokens of a micro batch on this rank */
+  gint64 experts, expert_ffn, shared_ffn; /* of this rank */
+  gint64 sent_rows, expert_rows;          /* rows that it sends to experts; that come to its own */
+  gint64 came_rows, near_rows, far_rows;  /* where each token comes once to a rank (PlanNode) */
+  PlanDtype router;                       /* format of the router's scores */
+  gint64 rows;                            /* tokens of a micro batch on this rank */
   gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
   gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
   gint64 key_heads;   /* that attention reads: kv_heads, or heads where they are repeated */

@@ -78,6 +78,11 @@ G_BEGIN_DECLS
   X (CAME, "rows.came") \
   X (CAME_PROBS, "row_probs.came") \
   X (CAME_COUNTS, "rows.came.counts") \
+  X (JOINED, "rows.joined") \
+  X (JOINED_PROBS, "probs.joined") \
+  X (JOINED_MAP, "route.map.joined") \
+  X (OWN_PROBS, "probs.own") \
+  X (OWN_MAP, "route.map.own") \
   X (SORT_MAP, "sort_map") \
   X (ROWS, "rows") \
   X (ROWS_Q, "rows.q") \
@@ -89,6 +94,7 @@ G_BEGIN_DECLS
   X (EXPERT_ACT_COL, "expert.act.col") \
   X (EXPERT_DOWN, "expert.down") \
   X (UNSORTED, "rows.unsorted") \
+  X (REDUCED, "rows.reduced") \
   X (RETURNED, "rows.returned") \
   X (COMBINED, "combined") \
   X (SHARED_UP, "shared.gate_up") \

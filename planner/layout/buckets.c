@@ -6,9 +6,9 @@
 #include <string.h>
 
 PlanTensor
-plan_buckets_part (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp)
+plan_buckets_part (const PlanModel *model, PlanTensorRole role, const PlanBucketRule *rule)
 {
-  PlanTensor tensor = plan_model_tensor (model, role, vocab);
+  PlanTensor tensor = plan_model_tensor (model, role, rule->vocab);
   switch ((int)role)
     {
     case PLAN_TENSOR_EMBEDDING:
@@ -22,12 +22,18 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, gint64 vocab, gu
     case PLAN_TENSOR_Q_UP:
     case PLAN_TENSOR_KV_UP:
     case PLAN_TENSOR_MTP_PROJ:
-      tensor.rows /= tp;
+      tensor.rows /= rule->tp;
       break;
     case PLAN_TENSOR_PROJ:
     case PLAN_TENSOR_DOWN:
     case PLAN_TENSOR_SHARED_DOWN:
-      tensor.cols /= tp;
+      tensor.cols /= rule->tp;
+      break;
+    case PLAN_TENSOR_EXPERT_GATE_UP:
+      tensor.rows /= rule->etp;
+      break;
+    case PLAN_TENSOR_EXPERT_DOWN:
+      tensor.cols /= rule->etp;
       break;
     default:
       break;
@@ -42,7 +48,7 @@ add_outer (PlanTensor *out, const PlanModel *model, const PlanBucketRule *rule,
   guint found = 0;
   for (guint i = 0; i < n; i++)
     {
-      const PlanTensor tensor = plan_buckets_part (model, roles[i], rule->vocab, rule->tp);
+      const PlanTensor tensor = plan_buckets_part (model, roles[i], rule);
       if (tensor.rows > 0)
         out[found++] = tensor;
     }
@@ -107,7 +113,7 @@ plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, gint64 l
           && tensors[i].kind != PLAN_TENSOR_KIND_STATE)
         {
           PlanTensor *out = &out_tensors[found++];
-          *out = plan_buckets_part (model, tensors[i].role, rule->vocab, rule->tp);
+          *out = plan_buckets_part (model, tensors[i].role, rule);
           out->rows *= out->count / (out->part == PLAN_PART_EXPERTS ? rule->ep : 1);
           out->count = 1;
         }

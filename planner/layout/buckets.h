@@ -61,7 +61,7 @@ typedef struct
   gboolean is_backwards;
   gboolean parts_shared; /* a shared embedding closes its bucket */
   gint64 vocab;
-  guint64 tp, ep;
+  guint64 tp, ep, etp;
   PlanPackingRule packing;
 } PlanBucketRule;
 
@@ -93,9 +93,10 @@ typedef struct
 
 PlanBucketCycle plan_buckets_cycle (const PlanBuckets *self);
 
-/* One rank's part of a tensor: matrices are split over a tensor-parallel group by what they make
- * (rows) or by what they read (columns), tables by rows of the vocabulary; the rest is whole. */
-PlanTensor plan_buckets_part (const PlanModel *model, PlanTensorRole role, gint64 vocab,
-                              guint64 tp);
+/* One rank's part of a tensor: matrices are split over a tensor-parallel group, that of the experts
+ * or of the rest, by what they make (rows) or by what they read (columns), tables by rows of the
+ * vocabulary; what is left is whole. */
+PlanTensor plan_buckets_part (const PlanModel *model, PlanTensorRole role,
+                              const PlanBucketRule *rule);
 
 G_END_DECLS

@@ -17,8 +17,6 @@ add (PlanLayout *self, PlanBucketKind kind, const PlanTensor *tensor)
 typedef struct
 {
   const PlanModel *model;
-  gint64 vocab;
-  guint64 tp;
   guint64 closes_at; /* elements at which a bucket that is no unit's is full; 0: by module */
 } Builder;
 
@@ -36,7 +34,7 @@ add_outer (PlanLayout *self, const Builder *b)
   PlanBucketKind kind = PLAN_BUCKET_EMBEDDING;
   for (guint i = 0; i < G_N_ELEMENTS (roles); i++)
     {
-      const PlanTensor tensor = plan_buckets_part (b->model, roles[i], b->vocab, b->tp);
+      const PlanTensor tensor = plan_buckets_part (b->model, roles[i], &self->rule);
       if (tensor.rows == 0)
         continue;
       if (b->closes_at == 0 && roles[i] == PLAN_TENSOR_FINAL_NORM)
@@ -158,7 +156,8 @@ plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan
 gint64
 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel)
 {
-  return data_parallel * plan->value[PLAN_TP] / plan->value[PLAN_EP];
+  const gint64 *value = plan->value;
+  return data_parallel * value[PLAN_TP] / (value[PLAN_EP] * value[PLAN_ETP]);
 }
 
 void
@@ -172,8 +171,6 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   const gint64 of_experts = plan_layout_expert_data_parallel (plan, data_parallel) / replicas;
   const Builder b = {
     .model = model,
-    .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
-    .tp = (guint64)value[PLAN_TP],
     /* Of later stages all gradients are one bucket (distributed_data_parallel.py 160). */
     .closes_at
     = stack->bucket_elements == 0 ? 0
@@ -184,16 +181,18 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
 
   memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
   self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;
-  self->rule = (PlanBucketRule){ .naming = stack->naming,
-                                 .closes_at = b.closes_at,
-                                 .is_backwards = stack->cuts_backwards,
-                                 .parts_shared = !stack->cuts_backwards,
-                                 .vocab = b.vocab,
-                                 .tp = b.tp,
-                                 .ep = (guint64)value[PLAN_EP],
-                                 .packing = { .packing = stack->packing,
-                                              .shards = self->shards,
-                                              .multiple = stack->shard_multiple } };
+  self->rule = (PlanBucketRule){
+    .naming = stack->naming,
+    .closes_at = b.closes_at,
+    .is_backwards = stack->cuts_backwards,
+    .parts_shared = !stack->cuts_backwards,
+    .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
+    .tp = (guint64)value[PLAN_TP],
+    .ep = (guint64)value[PLAN_EP],
+    .etp = (guint64)value[PLAN_ETP],
+    .packing
+    = { .packing = stack->packing, .shards = self->shards, .multiple = stack->shard_multiple }
+  };
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->buckets[kind].shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1
                                  : kind == PLAN_BUCKET_EXPERTS ? (guint64)of_experts

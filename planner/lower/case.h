@@ -5,8 +5,8 @@
  * changes it. */
 #pragma once
 #include "planner/cluster/cluster.h"
-#include "planner/layout/layout.h"
 #include "planner/graph/layer-graph.h"
+#include "planner/layout/layout.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/stack.h"

@@ -33,7 +33,7 @@ plan_lower_tensor (const PlanLower *self, PlanTensorRole role)
   if (slot)
     return slot->tensor;
   if (self->layout.by_size && plan_buckets_find (&self->buckets, role, 0) < self->buckets.n_all)
-    return plan_buckets_part (self->model, role, self->layout.rule.vocab, self->layout.rule.tp);
+    return plan_buckets_part (self->model, role, &self->layout.rule);
   return (PlanTensor){ .role = role };
 }
 

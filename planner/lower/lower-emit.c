@@ -210,7 +210,8 @@ static gboolean
 stays (const PlanLower *self, PlanRef buffer)
 {
   return self->is_in_step && buffer.array >= 0
-         && (buffer.array == self->gathered[FALSE] || buffer.array == self->gathered[TRUE]);
+         && (buffer.array == self->gathered[FALSE] || buffer.array == self->gathered[TRUE]
+             || buffer.array == self->joined.tokens);
 }
 
 void

@@ -75,6 +75,7 @@ plan_lower_declare_router (PlanLower *self)
   const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
   self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
   self->bias_rows[0] = self->bias_rows[1] = self->dgate = -1;
+  plan_lower_declare_joined_rows (self);
   if (self->model->experts == 0)
     return;
   self->scores = buffer (self, "scores", scores, sizes->router);
@@ -201,6 +202,8 @@ permute (PlanLayer *self, const PlanNode *node)
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
   gint64 dims[4];
+  if (node->selects_shares)
+    wait_for_counts (self, node); /* and once more for how many shares there are */
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
@@ -311,9 +314,9 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
   if (node->near + node->far > 0)
     {
+      const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
       const gboolean has_probs = node->col != PLAN_NO_VALUE;
       const PlanRef none = PLAN_REF_NONE, here = REF (grad[PLAN_VALUE_PROBS]);
       if (has_probs)
@@ -329,7 +332,7 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
     }
   exchange (lower, din, plan_layer_gradient (self, node->out), node->rows * node->cols);
   if (node->other != PLAN_NO_VALUE && node->col == PLAN_NO_VALUE)
-    exchange (lower, dprobs, dprobs, node->rows);
+    exchange (lower, REF (grad[node->other]), REF (grad[node->other]), node->rows);
   else if (node->other != PLAN_NO_VALUE)
     {
       const PlanRef sent = REF (grad[node->other]), came = REF (grad[node->col]);
@@ -529,6 +532,12 @@ plan_layer_experts (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_SEND_ROWS:
       send_rows (self, node);
       return;
+    case PLAN_NODE_GATHER_ROWS:
+    case PLAN_NODE_REDUCE_ROWS:
+    case PLAN_NODE_GATHER_TOKENS:
+    case PLAN_NODE_OWN_EXPERTS:
+      plan_layer_joined_rows (self, node);
+      return;
     case PLAN_NODE_EXPERT_LINEAR:
       expert_linear (self, node);
       return;
@@ -559,6 +568,12 @@ plan_layer_experts_backward (PlanLayer *self, const PlanNode *node)
       return;
     case PLAN_NODE_SEND_ROWS:
       send_rows_backward (self, node);
+      return;
+    case PLAN_NODE_GATHER_ROWS:
+    case PLAN_NODE_REDUCE_ROWS:
+    case PLAN_NODE_GATHER_TOKENS:
+    case PLAN_NODE_OWN_EXPERTS:
+      plan_layer_joined_rows_backward (self, node);
       return;
     case PLAN_NODE_EXPERT_LINEAR:
       expert_linear_backward (self, node);

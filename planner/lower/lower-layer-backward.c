@@ -482,13 +482,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent_backward (self, node);
       return;
-    case PLAN_NODE_ROUTE:
-    case PLAN_NODE_PERMUTE:
-    case PLAN_NODE_SEND_ROWS:
-    case PLAN_NODE_EXPERT_LINEAR:
-    case PLAN_NODE_EXPERT_ACTIVATE:
-    case PLAN_NODE_UNPERMUTE:
-    case PLAN_NODE_GATE:
+    default: /* of experts */
       plan_layer_experts_backward (self, node);
       return;
     }

@@ -28,12 +28,15 @@ typedef struct
 } PlanLayer;
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
+void plan_layer_take (PlanLayer *self, PlanValueId id); /* nothing where it is there */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
 /* Nodes of latent attention, and of experts. */
 void plan_layer_latent (PlanLayer *self, const PlanNode *node);
 void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_joined_rows (PlanLayer *self, const PlanNode *node);
+void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
 
 /* The gradient of a value, which must be there; giving up this holder's claim to it; a new buffer
  * for a share of one, and adding that to what there is. */

@@ -14,8 +14,10 @@
 gboolean
 plan_lower_is_static (const PlanLower *self, PlanValueId id)
 {
-  return self->stack->static_gathers
-         && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL);
+  const gboolean joins = self->plan->value[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLGATHER;
+  return (id == PLAN_VALUE_JOINED && joins)
+         || (self->stack->static_gathers
+             && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL));
 }
 
 PlanRef
@@ -69,8 +71,8 @@ is_live (const PlanLayer *self, PlanValueId id)
   return (self->live & plan_value_bit (id)) != 0;
 }
 
-static void
-take (PlanLayer *self, PlanValueId id)
+void
+plan_layer_take (PlanLayer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE || is_live (self, id))
     return;
@@ -129,7 +131,7 @@ forward_product (const PlanLayer *self, const PlanNode *node)
 static void
 gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linear)
 {
-  take (self, linear->out);
+  plan_layer_take (self, linear->out);
   const PlanLowerProduct product = forward_product (self, linear);
   const PlanRef own = plan_layer_value (self, gather->in);
   if (self->is_replay || !gather->is_cheap) /* it stays for the gradient of the weights */
@@ -149,7 +151,7 @@ gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linea
 static void
 summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
 {
-  take (self, sum->out);
+  plan_layer_take (self, sum->out);
   const PlanLowerProduct product = forward_product (self, linear);
   plan_lower_quantise_weight (self->lower, linear, self->unit);
   plan_lower_reduced_product (self->lower, &product, plan_layer_value (self, sum->out));
@@ -233,8 +235,8 @@ norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 static void
 normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
 {
-  take (self, norm->out);
-  take (self, norm->stats);
+  plan_layer_take (self, norm->out);
+  plan_layer_take (self, norm->stats);
   plan_lower_add_norm (
       self->lower,
       PLAN_REFS (plan_layer_value (self, norm->out), plan_layer_value (self, norm->stats),
@@ -372,13 +374,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent (self, node);
       return;
-    case PLAN_NODE_ROUTE:
-    case PLAN_NODE_PERMUTE:
-    case PLAN_NODE_SEND_ROWS:
-    case PLAN_NODE_EXPERT_LINEAR:
-    case PLAN_NODE_EXPERT_ACTIVATE:
-    case PLAN_NODE_UNPERMUTE:
-    case PLAN_NODE_GATE:
+    default: /* of experts */
       plan_layer_experts (self, node);
       return;
     }
@@ -389,10 +385,11 @@ static void
 node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
-  take (self, node->out);
-  take (self, node->col);
-  take (self, node->stats);
-  take (self, node->saved);
+  if (node->kind != PLAN_NODE_REDUCE_ROWS) /* which takes it when what it reads has gone */
+    plan_layer_take (self, node->out);
+  plan_layer_take (self, node->col);
+  plan_layer_take (self, node->stats);
+  plan_layer_take (self, node->saved);
   if (!(self->is_made & bit))
     run_node (self, node, nodes);
   self->is_made &= ~bit;

@@ -76,6 +76,16 @@ typedef struct
   gboolean is_module; /* the layer of a prediction module, which reads what that makes */
 } PlanLowerUnit;
 
+/* Rows of experts that all of some ranks get, and sum. */
+typedef struct
+{
+  gint8 group;    /* those ranks; -1: none */
+  gint32 tokens;  /* what all ranks' tokens are gathered into, for good; -1: nothing */
+  gint32 even;    /* rows of ranks that have as many each go through this; -1: they do not */
+  gint32 wide[2]; /* rows as they are summed over ranks; as they go through another buffer */
+  gint32 sum;     /* this rank's part of their sum */
+} PlanLowerJoined;
+
 /* What a prediction module has beside its layer: buffers, of the micro batch at hand. */
 typedef struct
 {

@@ -1,7 +1,7 @@
 /* What the steps of lowering share: the sizes, the buffers and how an op is emitted. */
 #pragma once
-#include "planner/layout/layout.h"
 #include "planner/graph/layer-graph.h"
+#include "planner/layout/layout.h"
 #include "planner/lower/lower-parts.h"
 #include "planner/lower/lower.h"
 #include "planner/model/stage.h"
@@ -102,9 +102,9 @@ typedef struct
   gint32 exchanged, received;       /* of a tensor-parallel group: the last event; what came */
   gint32 scores, dscores;           /* of the router: what it chooses by, and the gradient */
   gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */
-  gint32 bias_rows[2];              /* what biases of experts go through, in fp32 */
-  gint32 dgate;                     /* gradient of the score of shared experts */
-  gint32 sent_rows;                 /* event: they have come */
+  gint32 bias_rows[2], dgate; /* what biases of experts go through, in fp32; of shared's score */
+  gint32 sent_rows;           /* event: they have come */
+  PlanLowerJoined joined;
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */

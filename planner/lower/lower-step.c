@@ -524,7 +524,8 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->site_history,
                             self->site_amax,
                             self->gathered[FALSE],
-                            self->gathered[TRUE] };
+                            self->gathered[TRUE],
+                            self->joined.tokens };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       take_work (self, plan_lower_ref (arrays[i]), visit);

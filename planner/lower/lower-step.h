@@ -37,6 +37,9 @@ PlanRef plan_lower_input_gradient (const PlanLower *self);
  * images of tokens are made where that is wider than theirs. */
 void plan_lower_declare_router (PlanLower *self);
 
+/* What rows go through that ranks with parts of the same experts gather and sum. */
+void plan_lower_declare_joined_rows (PlanLower *self);
+
 /* Weights that were gathered where gradients will be have been quantised. */
 void plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit);
 

@@ -417,21 +417,29 @@ group (PlanLower *self, const char *name, gint64 size, gint64 stride)
   return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
 }
 
-/* Experts are split over neighbours; every so manyth rank holds the same ones. */
+/* An expert is split over neighbours, experts over neighbours of those; every so manyth rank holds
+ * the same ones (Megatron-LM's parallel_state.py, whose expert ranks are counted so). */
 static void
 declare_expert_groups (PlanLower *self)
 {
-  const gint64 ep = self->plan->value[PLAN_EP];
+  const gint64 etp = self->plan->value[PLAN_ETP], ep = self->plan->value[PLAN_EP];
   self->expert_group = self->expert_inner_group = self->expert_gather_group = -1;
+  self->joined.group = -1;
   if (self->model->experts == 0)
     return;
-  self->expert_group = group (self, "expert", ep, 1);
+  if (IS (self, MOE_DISPATCHER, ALLGATHER))
+    self->joined.group = group (self, "expert_all", ep * etp, 1);
+  else
+    {
+      self->joined.group = group (self, "expert_tensor", etp, 1);
+      self->expert_group = group (self, "expert", ep, etp);
+    }
   if (self->expert_group >= 0)
     plan_schedule_register (self->schedule, (guint)self->expert_group,
                             plan_lower_dispatch_bytes (self));
-  self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep);
+  self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep * etp);
   self->expert_gather_group = IS (self, AG_GROUP, ON)
-                                  ? group (self, "expert_gather", self->expert_ranks, ep)
+                                  ? group (self, "expert_gather", self->expert_ranks, ep * etp)
                                   : self->expert_inner_group;
 }
 
@@ -481,7 +489,7 @@ measure_groups (PlanLower *self, guint rank)
   self->rank = place % self->ranks;
   self->replica = place / self->ranks;
   self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
-  self->expert_rank = in_stage / value[PLAN_EP] % self->expert_ranks;
+  self->expert_rank = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
   self->rows = value[PLAN_PP] > 1
                    ? plan_stage_rows (self->plan, self->stage_number, self->micro_batches)

@@ -11,9 +11,6 @@
 /* clang-format off */
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
-  X (ETP, "etp", "1", 1u << 1)                                                                                   \
-  X (MOE_DISPATCHER, "moe_dispatcher", "alltoall, deepep or hybridep", BIT (MOE_DISPATCHER, ALLTOALL) |          \
-     BIT (MOE_DISPATCHER, DEEPEP) | BIT (MOE_DISPATCHER, HYBRIDEP))                                              \
   X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "on", BIT (MOE_GROUPED_GEMM, ON))                                     \
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
@@ -128,6 +125,20 @@ shares_norm (const PlanFacts *f)
              || plan_field_dtype (f->plan, PLAN_COMPUTE) != plan_weights_dtype (f->plan));
 }
 
+static gboolean
+splits_experts_otherwise (const PlanFacts *f)
+{
+  return f->value[PLAN_ETP] > 1
+         && (is_stack (f, PLAN_STACK_NATIVE) || IS (f, MOE_DISPATCHER, DEEPEP)
+             || IS (f, MOE_DISPATCHER, HYBRIDEP));
+}
+
+static gboolean
+gathers_tokens (const PlanFacts *f)
+{
+  return IS (f, MOE_DISPATCHER, ALLGATHER) && is_stack (f, PLAN_STACK_NATIVE);
+}
+
 /* fsdp2 and this program's runtime multiply quantised experts in kernels of their own, or not, and
  * scales by earlier magnitudes belong to products that are always there. */
 static gboolean
@@ -189,6 +200,12 @@ static const PlanRuleEntry rules[] = {
     is_outside_##id, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_##id) },
   UNBUILT_LIST (X)
 #undef X
+  { { "not-built-yet-moe_dispatcher", "moe_dispatcher=allgather is modelled for stack=megatron-fsdp and stack=megatron by this "
+      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    gathers_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER) },
+  { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
+      "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },

@@ -104,8 +104,7 @@ linear_elements (const PlanCase *of, const PlanLayerGraph *net)
     if (plan_node_is_product (&net->nodes[i]))
       {
         const gboolean is_expert = net->nodes[i].kind == PLAN_NODE_EXPERT_LINEAR;
-        const PlanTensor tensor
-            = plan_buckets_part (of->model, net->nodes[i].weight, rule->vocab, rule->tp);
+        const PlanTensor tensor = plan_buckets_part (of->model, net->nodes[i].weight, rule);
         elements += tensor.rows * tensor.cols * (guint64)(is_expert ? of->graphs.sizes.experts : 1);
       }
   return elements;
@@ -234,6 +233,15 @@ loss_bytes (const PlanCase *of)
          + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
 }
 
+/* In which tokens go to their experts. */
+static guint
+groups_of_experts (const Plan *plan)
+{
+  const gboolean is_parallel = plan->value[PLAN_EP] > 1, is_split = plan->value[PLAN_ETP] > 1;
+  return plan->value[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLGATHER ? is_parallel || is_split
+                                                                           : is_parallel + is_split;
+}
+
 guint64
 plan_bound_communicator_bytes (const PlanCase *of)
 {
@@ -253,7 +261,8 @@ plan_bound_communicator_bytes (const PlanCase *of)
                   + (has_stages && first_part (of).cut.shares_embedding) + (value[PLAN_TP] > 1)
                   + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
                   + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
-                  + (value[PLAN_EP] > 1) + (of_experts > 1) + (of_experts > 1 && has_gather_group);
+                  + groups_of_experts (&of->plan) + (of_experts > 1)
+                  + (of_experts > 1 && has_gather_group);
   return n * of->stack->communicator_bytes;
 }
 

@@ -4,7 +4,8 @@
 #include "planner/search/cuts.h"
 
 #define GAIN 0.99 /* of the slowest stage's time: what another layout must come to, to be tried */
-#define LOPSIDED 1.5 /* times a stage's even share: what it must not come to */
+#define LEAST_PART 4096 /* columns of an expert's part (assumed) */
+#define LOPSIDED 1.5    /* times a stage's even share: what it must not come to */
 
 static gboolean
 can_be_cut (const PlanModel *model, gint64 parts, gboolean counts_ends)
@@ -167,4 +168,13 @@ plan_cut_may_help (const Plan *plan, const Plan *base, const PlanModel *model,
                    const PlanCluster *cluster)
 {
   return has_layers_to_recompute (plan, base, model) && gains_by_virtual (plan, base, cluster);
+}
+
+gint64
+plan_cuts_of_expert (const PlanModel *model, const PlanCluster *cluster, const Plan *base)
+{
+  const gint64 stack = base->value[PLAN_STACK] % PLAN_STACK_BASE;
+  const gboolean splits = stack == PLAN_STACK_MEGATRON_FSDP || stack == PLAN_STACK_MEGATRON;
+  return splits ? CLAMP (model->expert_ffn / LEAST_PART, 1, plan_cluster_linked_devices (cluster))
+                : 1;
 }

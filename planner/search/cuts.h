@@ -1,4 +1,4 @@
-/* Which cuts of a model into pipeline stages are searched. */
+/* Which cuts are searched: of a model into pipeline stages, of experts into parts. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -37,5 +37,9 @@ GArray *plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const 
  * of the compute for filling and draining the pipeline. */
 gboolean plan_cut_may_help (const Plan *plan, const Plan *base, const PlanModel *model,
                             const PlanCluster *cluster);
+
+/* Into so many parts an expert is split at most, where its stack does that: within what links join,
+ * and no part is narrower than products gain from. */
+gint64 plan_cuts_of_expert (const PlanModel *model, const PlanCluster *cluster, const Plan *base);
 
 G_END_DECLS

@@ -199,20 +199,25 @@ add_recompute_of_experts (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* Degrees that divide the experts and the devices, and how tokens are sent where there are any. */
+/* Degrees that divide the experts and the devices, and how tokens are sent where there are any.
+ * Parts are named where there are any: where there are none, any number can be asked for. */
 static void
 add_experts (PlanSpace *self)
 {
-  static const gint64 dispatchers[] = { PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP };
+  const gint64 most = plan_cuts_of_expert (self->model, self->cluster, &self->base);
   GArray *axis = new_axis (self);
   for (gint64 ep = 1; ep <= self->model->experts; ep *= 2)
-    {
-      if (self->model->experts % ep != 0 || plan_cluster_devices (self->cluster) % ep != 0)
-        continue;
-      ADD (axis, PLAN_EP, ep, SET (MOE_DISPATCHER, ALLTOALL));
-      for (guint i = 0; ep > 1 && i < G_N_ELEMENTS (dispatchers); i++)
-        ADD (axis, PLAN_EP, ep, PLAN_MOE_DISPATCHER, dispatchers[i]);
-    }
+    for (gint64 d = PLAN_MOE_DISPATCHER_ALLTOALL; d <= PLAN_MOE_DISPATCHER_HYBRIDEP; d++)
+      for (gint64 parts = 1; parts <= (d == PLAN_MOE_DISPATCHER_ALLTOALL ? most : 1); parts *= 2)
+        {
+          const gint64 pairs[] = { PLAN_EP, ep, PLAN_MOE_DISPATCHER, d, PLAN_ETP, parts };
+          const PlanChoice choice = choice_of (most > 1 ? 3 : 2, pairs);
+          const gboolean divides
+              = self->model->experts % ep == 0 && plan_cluster_devices (self->cluster) % ep == 0;
+          const gboolean is_library = ep > 1 && d >= PLAN_MOE_DISPATCHER_DEEPEP;
+          if (divides && (is_library || d == PLAN_MOE_DISPATCHER_ALLTOALL))
+            g_array_append_val (axis, choice);
+        }
 }
 
 static void

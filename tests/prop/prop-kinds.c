@@ -50,12 +50,47 @@ count_moe (const PlanModel *m)
   return n;
 }
 
+/* Elements that this rank gives in exchanges of a kind of group, one for each other rank. */
+static double
+elements_given (const TestCase *c, const char *group, double ranks)
+{
+  PlanCursor cursor;
+  double sum = 0;
+  plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    if (op->stream == PLAN_STREAM_TENSOR && op->group >= 0
+        && strcmp (plan_schedule_group (c->schedule, (guint)op->group)->name, group) == 0)
+      sum += (double)op->dims[0] * ranks;
+  return sum;
+}
+
+/* Where every rank has all tokens, tokens, masks and shares are gathered, and rows summed; tokens
+ * and rows again backwards, and the gradient of shares. */
+static void
+check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean again)
+{
+  const gint64 *value = c->of->plan.value;
+  const double width = (double)c->model->hidden, experts = (double)c->model->experts;
+  const double joined = elements_given (c, "expert_all", 1);
+  const double there = tokens * (width + 2 * experts);
+  const double once = there + tokens * (3 * width + experts) + (again ? there : 0);
+  const double most = once + (again ? tokens * width : 0);
+  const double micro_batches
+      = (double)(value[PLAN_GBS] / value[PLAN_MBS]
+                 / (plan_cluster_devices (c->cluster) / value[PLAN_TP] / value[PLAN_CP]));
+  const double layers
+      = value[PLAN_EP] * value[PLAN_ETP] > 1 ? (double)count_moe (c->model) * micro_batches : 0;
+  ck_assert_msg (joined == layers * once || joined == layers * most,
+                 "seed %d: %.0f elements gathered, not %.0f or %.0f", seed, joined, layers * once,
+                 layers * most);
+}
+
 /* Rows and their shares go to the experts, rows come back, and the same with gradients: five
- * exchanges of a layer, and three more where all of it runs again. */
+ * exchanges of a layer, and three more where all of it runs again. Those who have a part each of
+ * the same experts exchange as much, as gathers and sums. */
 START_TEST (tokens_go_to_their_experts_and_back)
 {
   TestCase c;
-  PlanCursor cursor;
   case_init (&c, _i);
   const gint64 *value = c.of->plan.value;
   const gint64 tokens = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP];
@@ -69,24 +104,29 @@ START_TEST (tokens_go_to_their_experts_and_back)
         / (plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_CP]);
   const gboolean again = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                          && value[PLAN_RECOMPUTE_MODULES] >> PLAN_RECOMPUTE_MODULES_MOE & 1;
-  double sent = 0;
+  if (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL
+      && value[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLGATHER)
+    check_gathered_tokens (&c, _i, (double)tokens, again);
   if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
       || value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     {
       test_case_clear (&c);
       return;
     }
-  plan_cursor_start (&cursor, c.schedule, PLAN_SECTION_STEP);
-  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    if (op->kind == PLAN_OP_ALL_TO_ALL && op->stream == PLAN_STREAM_TENSOR)
-      sent += (double)op->dims[PLAN_DIM_ALL_TO_ALL_count] * ep;
+  const double sent = elements_given (&c, "expert", ep);
+  const double joined = elements_given (&c, "expert_tensor", 1);
   const double once = rows * (4 * width + 2) + (again ? rows * (width + 1) : 0);
   /* The way back is made again only where something reads what it left. */
   const double most = once + (again ? rows * width : 0);
-  const double layers = value[PLAN_EP] > 1 ? (double)(count_moe (c.model) * micro_batches) : 0;
+  const double all_layers = (double)(count_moe (c.model) * micro_batches);
+  const double layers = value[PLAN_EP] > 1 ? all_layers : 0;
+  const double split_layers = value[PLAN_ETP] > 1 ? all_layers : 0;
   ck_assert_msg (sent == layers * once || sent == layers * most,
                  "seed %d: %.0f elements, not %.0f or %.0f", _i, sent, layers * once,
                  layers * most);
+  ck_assert_msg (joined == split_layers * once || joined == split_layers * most,
+                 "seed %d: %.0f elements among parts, not %.0f or %.0f", _i, joined,
+                 split_layers * once, split_layers * most);
   test_case_clear (&c);
 }
 END_TEST
@@ -191,12 +231,13 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
   const gint64 *value = c.of->plan.value;
   const double inner
       = (double)(plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_DP_OUTER]);
-  const double of_experts
-      = (double)(plan_cluster_devices (c.cluster) / value[PLAN_EP] / value[PLAN_DP_OUTER]);
+  const double of_experts = (double)(plan_cluster_devices (c.cluster) / value[PLAN_EP]
+                                     / value[PLAN_ETP] / value[PLAN_DP_OUTER]);
   const gint64 hidden = c.model->hidden, ffn = c.model->expert_ffn;
   const gint64 biases = c.model->expert_bias ? 2 * ffn + hidden : 0;
   const double expert = (double)count_moe (c.model) * (double)c.model->experts
-                        / (double)value[PLAN_EP] * (double)(3 * hidden * ffn + biases);
+                        / (double)(value[PLAN_EP] * value[PLAN_ETP])
+                        * (double)(3 * hidden * ffn + biases);
   double moments = 0, of_experts_moments = 0;
   for (guint i = 0; i < plan_schedule_n_buffers (c.schedule); i++)
     {
@@ -220,7 +261,7 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
                  "seed %d: %.0f elements of experts, not %.0f", _i, of_experts_moments, here);
   const guint64 all
       = plan_model_parameters (c.model) + plan_model_mtp_parameters (c.model); /* counted apart */
-  const double rest = (double)all - expert * (double)value[PLAN_EP];
+  const double rest = (double)all - expert * (double)(value[PLAN_EP] * value[PLAN_ETP]);
   const double least = rest / (double)value[PLAN_TP] / (is_sharded ? inner * split : 1);
   ck_assert_msg (moments - of_experts_moments >= 0.999 * least,
                  "seed %d: %.0f elements, %.0f least", _i, moments - of_experts_moments, least);

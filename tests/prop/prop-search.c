@@ -193,6 +193,7 @@ expert_space (const Case *c, int seed)
   ck_assert (plan_space_restrict (space, PLAN_MBS, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_CP, &one, 1, NULL));
   ck_assert (plan_space_restrict (space, PLAN_EP, ep, 2, NULL));
+  ck_assert (plan_space_restrict (space, PLAN_ETP, mbs, 2, NULL));
   ck_assert (plan_space_restrict (space, PLAN_TP, mbs, 2, NULL));
   return space;
 }

@@ -59,10 +59,11 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan_set (plan, "stack", stacks[g_rand_int_range (rand, 0, 3)], NULL);
   plan->value[PLAN_STRATEGY] = g_rand_int_range (rand, 0, 4);
   plan->value[PLAN_EP] = ONE_OF (rand, 1, 2, 4, 8);
-  plan->value[PLAN_MOE_DISPATCHER]
-      = ONE_OF (rand, PLAN_MOE_DISPATCHER_ALLTOALL, PLAN_MOE_DISPATCHER_ALLTOALL,
-                PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP);
+  plan->value[PLAN_MOE_DISPATCHER] = ONE_OF (
+      rand, PLAN_MOE_DISPATCHER_ALLTOALL, PLAN_MOE_DISPATCHER_ALLTOALL,
+      PLAN_MOE_DISPATCHER_ALLGATHER, PLAN_MOE_DISPATCHER_DEEPEP, PLAN_MOE_DISPATCHER_HYBRIDEP);
   plan->value[PLAN_TP] = ONE_OF (rand, 1, 1, 2);
+  plan->value[PLAN_ETP] = ONE_OF (rand, 1, 1, 2, 4);
   plan->value[PLAN_CP] = model->kv_lora > 0 ? 1 : ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_DP_OUTER] = ONE_OF (rand, 1, 1, 2);
   plan->value[PLAN_ROUTER_DTYPE] = g_rand_int_range (rand, 0, 2);
