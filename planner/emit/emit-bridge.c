@@ -36,6 +36,7 @@ static const struct
   { PLAN_MOE_GROUPED_GEMM, "model.moe_grouped_gemm", FALSE },
   { PLAN_MOE_PERMUTE_FUSION, "model.moe_permute_fusion", FALSE },
   { PLAN_MOE_ROUTER_FUSION, "model.moe_router_fusion", FALSE },
+  { PLAN_MOE_PAD_TO_CAPACITY, "model.moe_pad_expert_input_to_capacity", FALSE },
   { PLAN_MOE_SHARED_OVERLAP, "model.moe_shared_expert_overlap", FALSE },
   { PLAN_NCCL_UB, "ddp.nccl_ub", TRUE },
   { PLAN_NCCL_UB, "ddp.fsdp_manual_registration", TRUE },
@@ -370,6 +371,11 @@ append_settings (GString *text, const PlanCase *of)
     add (text, "model.moe_flex_dispatcher_backend", "\"%s\"",
          plan_field_names (PLAN_MOE_DISPATCHER)[dispatcher]);
   add (text, "model.moe_router_dtype", "%s", IS (ROUTER_DTYPE, FP32) ? "\"fp32\"" : "None");
+  g_autofree char *capacity = plan_field_print (PLAN_MOE_CAPACITY, value[PLAN_MOE_CAPACITY]);
+  add (text, "model.moe_expert_capacity_factor", "%s",
+       value[PLAN_MOE_CAPACITY] > 0 ? capacity : "None");
+  add (text, "model.moe_token_drop_policy", "\"%s\"",
+       plan_field_names (PLAN_MOE_DROP)[value[PLAN_MOE_DROP]]);
 }
 
 static void

@@ -15,6 +15,7 @@ typedef struct
   gboolean drops;       /* a share of what branches add */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
   PlanValueId shared, shared_kept; /* what products behind a norm of both branches read */
+  PlanValueId probs, routes;       /* what the router said, as far as experts have room for it */
   gint64 ep, etp, dispatcher;      /* which no library is where experts are not parallel */
 } PlanLayerBuilder;
 

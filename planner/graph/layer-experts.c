@@ -139,10 +139,10 @@ add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 
   const gint64 map = map_entries (b, in_rows, b->model->topk, rows, experts);
   PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, in, out, in_rows, rows, map);
   node->groups = experts;
-  node->other = PLAN_VALUE_PROBS;
+  node->other = b->probs;
   node->stats = PLAN_VALUE_ROW_MAP;
   node->col = probs_sent (b);
-  node->map = PLAN_VALUE_ROUTE_MAP;
+  node->map = b->routes;
   node->is_first_permute = TRUE;
   plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
   plan_layer_define (b->net, node->col, rows, PLAN_DTYPE_FP32);
@@ -165,8 +165,8 @@ add_library_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       return PLAN_VALUE_ROWS;
     }
   node = add_send (b, norm, PLAN_VALUE_ROWS, sizes->split_rows, sizes->expert_rows);
-  node->waits = TRUE;
-  node->other = PLAN_VALUE_PROBS;
+  node->waits = !sizes->pads;
+  node->other = b->probs;
   node->col = PLAN_VALUE_ROW_PROBS;
   plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
@@ -179,7 +179,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   const gint64 rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_SENT;
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->ep * b->etp > 1 && !b->maps_count;
+  node->waits = b->ep * b->etp > 1 && !b->maps_count && sizes->capacity == 0;
+  node->waits_before = sizes->capacity > 0 && !sizes->pads;
   if (b->ep > 1)
     {
       add_send (b, at, PLAN_VALUE_CAME, sent, sent);
@@ -193,7 +194,12 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
       at = PLAN_VALUE_JOINED;
     }
-  if (sorts_again (b))
+  if (sorts_again (b) && sizes->pads)
+    {
+      add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 0);
+      at = PLAN_VALUE_ROWS;
+    }
+  else if (sorts_again (b))
     {
       node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, sort_entries (b));
       node->groups = b->maps_count ? sizes->experts : 1;
@@ -258,7 +264,7 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 {
   const PlanSizes *sizes = b->sizes;
   const gint64 tokens = sizes->split_rows * ranks_joined (b);
-  PlanValueId probs = PLAN_VALUE_PROBS, map = PLAN_VALUE_ROUTE_MAP;
+  PlanValueId probs = b->probs, map = b->routes;
   const PlanValueId from = add_gathered_tokens (b, norm, &probs, &map);
   PlanNode *node = add_move (b, PLAN_NODE_PERMUTE, from, PLAN_VALUE_ROWS, tokens,
                              sizes->expert_rows, tokens * (2 * sizes->experts + 1));
@@ -267,10 +273,30 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->col = PLAN_VALUE_ROW_PROBS;
   node->map = map;
   node->stats = PLAN_VALUE_ROW_MAP;
-  node->is_first_permute = node->selects_shares = node->waits = TRUE;
+  node->is_first_permute = node->selects_shares = TRUE;
+  node->waits_before = node->waits = TRUE; /* and once more for how many shares there are */
   plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
   plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
+}
+
+/* Those of the smallest shares leave the experts that have no room for them (router.py,
+ * apply_router_token_dropping); where experts are padded, others take their place with none. */
+static void
+add_drop (PlanLayerBuilder *b)
+{
+  const PlanSizes *sizes = b->sizes;
+  const gint64 scores = sizes->split_rows * b->model->experts;
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_DROP, PLAN_MODULE_EXPERTS, b->probs,
+                                   PLAN_VALUE_LEFT_PROBS);
+  node->map = b->routes;
+  node->stats = PLAN_VALUE_LEFT_MAP;
+  node->rows = sizes->split_rows;
+  node->cols = b->model->experts;
+  plan_layer_define (b->net, PLAN_VALUE_LEFT_PROBS, scores, sizes->router);
+  plan_layer_define (b->net, PLAN_VALUE_LEFT_MAP, scores, PLAN_DTYPE_U8);
+  b->probs = PLAN_VALUE_LEFT_PROBS;
+  b->routes = PLAN_VALUE_LEFT_MAP;
 }
 
 /* The router, and the way of the tokens to their experts; returns what these read. */
@@ -292,6 +318,10 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   plan_layer_define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
   plan_layer_define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
   plan_layer_define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
+  b->probs = PLAN_VALUE_PROBS;
+  b->routes = PLAN_VALUE_ROUTE_MAP;
+  if (sizes->capacity > 0)
+    add_drop (b);
   return b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL    ? add_alltoall_dispatch (b, norm)
          : b->dispatcher == PLAN_MOE_DISPATCHER_ALLGATHER ? add_allgather_dispatch (b, norm)
                                                           : add_library_dispatch (b, norm);
@@ -380,8 +410,8 @@ add_alltoall_combine (PlanLayerBuilder *b)
   if (sorts_again (b))
     {
       node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows,
-                       sort_entries (b));
-      node->map = PLAN_VALUE_SORT_MAP;
+                       sizes->pads ? 0 : sort_entries (b));
+      node->map = sizes->pads ? PLAN_NO_VALUE : PLAN_VALUE_SORT_MAP;
       at = PLAN_VALUE_UNSORTED;
     }
   if (b->etp > 1)
@@ -397,7 +427,7 @@ add_alltoall_combine (PlanLayerBuilder *b)
   node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, sent, tokens,
                    map_entries (b, tokens, b->model->topk, sent, b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
-  node->waits = b->ep * b->etp == 1 && !b->maps_count;
+  node->waits = b->ep * b->etp == 1 && !b->maps_count && sizes->capacity == 0;
   hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 

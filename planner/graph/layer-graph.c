@@ -45,6 +45,8 @@ needs (const PlanNode *node)
              | plan_value_bit (node->latent) | plan_value_bit (node->out) | stats;
     case PLAN_NODE_ROUTE:
       return plan_value_bit (node->in) | plan_value_bit (node->col) | stats;
+    case PLAN_NODE_DROP:
+      return stats;
     case PLAN_NODE_PERMUTE:
       return stats | (node->selects_shares ? plan_value_bit (node->other) : 0)
              | (node->selects_shares ? plan_value_bit (node->map) : 0);
@@ -578,16 +580,38 @@ list_values (PlanLayerGraph *self)
     }
 }
 
-/* How many of `groups` equal groups of experts a token's `topk` are in, on average, when all are
- * equally likely. */
+/* How many of `groups` equal groups of experts a token's are in, on average, when all are equally
+ * likely: of `chosen` experts, of which there may be a fraction on average. */
 static double
-groups_reached (const PlanModel *model, gint64 groups)
+groups_reached (const PlanModel *model, double chosen, gint64 groups)
 {
   const double experts = (double)model->experts, own = experts / (double)groups;
   double none = 1;
-  for (gint64 i = 0; i < model->topk; i++)
-    none *= MAX (experts - own - (double)i, 0) / (experts - (double)i);
+  for (double i = 0; i < chosen; i++)
+    {
+      const double misses = MAX (experts - own - i, 0) / (experts - i);
+      none *= chosen - i >= 1 ? misses : 1 - (chosen - i) * (1 - misses);
+    }
   return (double)groups * (1 - none);
+}
+
+/* moe_utils.py, get_capacity. */
+static gint64
+capacity_of (const PlanModel *model, const Plan *plan, gint64 tokens)
+{
+  const double mean
+      = model->experts > 0 ? (double)(tokens * model->topk) / (double)model->experts : 0;
+  return (gint64)ceil (mean * ((double)plan->value[PLAN_MOE_CAPACITY] / 1e6));
+}
+
+/* Experts that take a token, on average. */
+static double
+experts_of_token (const PlanSizes *self, const PlanModel *model)
+{
+  const double room = (double)(self->capacity * model->experts) / (double)MAX (self->split_rows, 1);
+  return self->pads           ? room
+         : self->capacity > 0 ? MIN (room, (double)model->topk)
+                              : (double)model->topk;
 }
 
 /* Not more than if every token went to every expert of the fullest rank. */
@@ -609,10 +633,11 @@ count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
   const gint64 ep = plan->value[PLAN_EP];
   const gint64 linked = CLAMP (plan_cluster_linked_devices (cluster), 1, ep);
   const gint64 nodes = (ep + linked - 1) / linked;
-  const double tokens = (double)self->split_rows * imbalance_of (model, plan);
-  const double ranks = model->experts > 0 ? groups_reached (model, ep) : 0;
-  double reached = model->experts > 0 ? groups_reached (model, nodes) : 0;
-  if (model->router_group_topk > 0)
+  const double tokens = (double)self->split_rows * (self->pads ? 1 : imbalance_of (model, plan));
+  const double chosen = experts_of_token (self, model);
+  const double ranks = model->experts > 0 ? groups_reached (model, chosen, ep) : 0;
+  double reached = model->experts > 0 ? groups_reached (model, chosen, nodes) : 0;
+  if (model->router_group_topk > 0 && !self->pads)
     reached = MIN (reached, (double)model->router_group_topk);
   self->came_rows
       = MIN ((gint64)ceil (tokens * ranks), MIN (self->expert_rows, self->split_rows * ep));
@@ -621,12 +646,14 @@ count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
 }
 
 /* Rows that a rank sends, as many to each rank with other experts, and that come to the fullest one
- * from those: at most all. */
+ * from those: at most all, or what experts have room for. */
 static gint64
-sent_rows (const PlanModel *model, const Plan *plan, gint64 tokens)
+sent_rows (const PlanSizes *self, const PlanModel *model, const Plan *plan)
 {
-  const gint64 ep = plan->value[PLAN_EP], rows = tokens * model->topk;
-  return ((gint64)((double)rows * imbalance_of (model, plan)) + ep - 1) / ep * ep;
+  const gint64 ep = plan->value[PLAN_EP], rows = self->split_rows * model->topk;
+  const gint64 wanted = ((gint64)((double)rows * imbalance_of (model, plan)) + ep - 1) / ep * ep;
+  const gint64 room = self->capacity * model->experts;
+  return self->pads ? room : self->capacity > 0 ? MIN (wanted, room) : wanted;
 }
 
 static void
@@ -655,7 +682,9 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
                        .compute = plan_weights_dtype (plan),
                        .linear = plan_field_dtype (plan, PLAN_COMPUTE),
                        .weights = plan_weight_copies_dtype (plan) };
-  self->sent_rows = sent_rows (model, plan, self->split_rows);
+  self->capacity = capacity_of (model, plan, self->split_rows);
+  self->pads = value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_ON;
+  self->sent_rows = sent_rows (self, model, plan);
   self->expert_rows = self->sent_rows * value[PLAN_ETP];
   count_sent_rows (self, model, plan, cluster);
   self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;

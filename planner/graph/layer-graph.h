@@ -36,6 +36,7 @@ typedef struct
   gboolean is_first_permute;   /* of tokens that are here, by what the router says */
   gboolean selects_shares;     /* by a mask, which stays with what they are of */
   gboolean waits;              /* the host waits here for numbers of rows */
+  gboolean waits_before;       /* or before it issues this */
   gboolean is_lazy;            /* only the backward pass wants it */
   gboolean is_cheap;           /* its output is made again rather than kept */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
@@ -62,6 +63,8 @@ typedef struct
 {
   gint64 experts, expert_ffn, shared_ffn; /* of this rank */
   gint64 sent_rows, expert_rows;          /* rows that it sends to experts; that come to its own */
+  gint64 capacity;                        /* of an expert, of each rank's tokens; 0: all */
+  gboolean pads;                          /* it takes just as many */
   gint64 came_rows, near_rows, far_rows;  /* where each token comes once to a rank (PlanNode) */
   PlanDtype router;                       /* format of the router's scores */
   gint64 rows;                            /* tokens of a micro batch on this rank */

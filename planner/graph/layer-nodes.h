@@ -22,6 +22,7 @@ typedef enum
   PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
   PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
   PLAN_NODE_ROUTE,            /* in -> out: each token's experts and their shares; stats, col */
+  PLAN_NODE_DROP,             /* in -> out, map -> stats: what each expert has room for */
   PLAN_NODE_PERMUTE,          /* in -> out, rows sorted by expert; stats: the map */
   PLAN_NODE_SEND_ROWS,        /* in -> out: to the ranks of their experts, or back */
   PLAN_NODE_GATHER_ROWS,      /* in -> out: those of all ranks with a part of the same experts */

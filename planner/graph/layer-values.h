@@ -72,6 +72,8 @@ G_BEGIN_DECLS
   X (PROBS, "probs") \
   X (ROUTE_SAVED, "route.saved") \
   X (ROUTE_MAP, "route.map") \
+  X (LEFT_PROBS, "probs.left") \
+  X (LEFT_MAP, "route.map.left") \
   X (ROW_MAP, "row_map") \
   X (SENT, "rows.sent") \
   X (SENT_PROBS, "row_probs.sent") \

@@ -170,6 +170,26 @@ route_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+static void
+drop (PlanLayer *self, const PlanNode *node)
+{
+  plan_lower_compute (self->lower, PLAN_OP_DROP_TOKENS,
+                      PLAN_REFS (value (self, node->out), value (self, node->stats),
+                                 value (self, node->in), value (self, node->map)),
+                      PLAN_DIMS (node->rows, node->cols, self->sizes->capacity));
+}
+
+static void
+drop_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = REF (grad[node->in]), dout = REF (grad[node->out]);
+  plan_lower_alloc (lower, din);
+  plan_lower_compute (lower, PLAN_OP_DROPOUT_BWD, PLAN_REFS (din, dout, value (self, node->stats)),
+                      PLAN_DIMS (node->rows * node->cols));
+  plan_lower_free (lower, dout);
+}
+
 static const gint64 *
 move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
 {
@@ -182,10 +202,27 @@ move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
 
 /* The host must know how many rows go where before it can issue what moves them. */
 static void
-wait_for_counts (PlanLayer *self, const PlanNode *node)
+wait_for_counts (PlanLayer *self, gboolean waits)
 {
-  if (node->waits)
+  if (waits)
     plan_lower_look (self->lower);
+}
+
+/* Blocks of rows in another order, where all are alike: their places are known. */
+static void
+move_blocks (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in)
+{
+  plan_lower_compute (self->lower, PLAN_OP_CAST, PLAN_REFS (out, in),
+                      PLAN_DIMS (node->rows * node->cols));
+}
+
+static void
+move_blocks_backward (PlanLayer *self, const PlanNode *node)
+{
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  move_blocks (self, node, din, plan_layer_gradient (self, node->out));
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
 }
 
 /* Shares of rows are permuted in place unless it is said where they go. */
@@ -202,8 +239,12 @@ permute (PlanLayer *self, const PlanNode *node)
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
   gint64 dims[4];
-  if (node->selects_shares)
-    wait_for_counts (self, node); /* and once more for how many shares there are */
+  if (node->stats == PLAN_NO_VALUE)
+    {
+      move_blocks (self, node, value (self, node->out), value (self, node->in));
+      return;
+    }
+  wait_for_counts (self, node->waits_before);
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
@@ -213,13 +254,18 @@ permute (PlanLayer *self, const PlanNode *node)
                                  value (self, shares_of (node->col)),
                                  value (self, shares_of (node->other))),
                       move_dims (node, FALSE, dims));
-  wait_for_counts (self, node);
+  wait_for_counts (self, node->waits);
 }
 
 static void
 permute_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  if (node->stats == PLAN_NO_VALUE)
+    {
+      move_blocks_backward (self, node);
+      return;
+    }
   const PlanRef din = plan_layer_take_share (self, node->in);
   const PlanRef row_dprobs = REF (grad[shares_of (node->col)]);
   const PlanRef dprobs = REF (grad[shares_of (node->other)]);
@@ -241,16 +287,26 @@ static void
 unpermute (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[4];
+  if (node->map == PLAN_NO_VALUE)
+    {
+      move_blocks (self, node, value (self, node->out), value (self, node->in));
+      return;
+    }
   plan_lower_compute (self->lower, PLAN_OP_UNPERMUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->in),
                                  value (self, node->map), PLAN_REF_NONE, PLAN_REF_NONE),
                       move_dims (node, TRUE, dims));
-  wait_for_counts (self, node);
+  wait_for_counts (self, node->waits);
 }
 
 static void
 unpermute_backward (PlanLayer *self, const PlanNode *node)
 {
+  if (node->map == PLAN_NO_VALUE)
+    {
+      move_blocks_backward (self, node);
+      return;
+    }
   const PlanRef din = plan_layer_take_share (self, node->in);
   gint64 dims[4];
   plan_lower_compute (self->lower, PLAN_OP_PERMUTE,
@@ -292,7 +348,7 @@ send_rows (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   if (node->near + node->far > 0)
     {
-      wait_for_counts (self, node);
+      wait_for_counts (self, node->waits);
       send_tokens (self, node, FALSE,
                    PLAN_REFS (value (self, node->out), value (self, node->in),
                               value (self, node->col), value (self, node->other)));
@@ -318,7 +374,7 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
     {
       const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
       const gboolean has_probs = node->col != PLAN_NO_VALUE;
-      const PlanRef none = PLAN_REF_NONE, here = REF (grad[PLAN_VALUE_PROBS]);
+      const PlanRef none = PLAN_REF_NONE, here = has_probs ? REF (grad[node->other]) : none;
       if (has_probs)
         plan_lower_alloc (lower, here);
       send_tokens (self, node, TRUE,
@@ -526,6 +582,9 @@ plan_layer_experts (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_ROUTE:
       route (self, node);
       return;
+    case PLAN_NODE_DROP:
+      drop (self, node);
+      return;
     case PLAN_NODE_PERMUTE:
       permute (self, node);
       return;
@@ -562,6 +621,9 @@ plan_layer_experts_backward (PlanLayer *self, const PlanNode *node)
       return;
     case PLAN_NODE_ROUTE:
       route_backward (self, node);
+      return;
+    case PLAN_NODE_DROP:
+      drop_backward (self, node);
       return;
     case PLAN_NODE_PERMUTE:
       permute_backward (self, node);

@@ -43,9 +43,10 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
   if (self->grad[v] >= 0)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
-  const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_ROW_PROBS
-                            || v == PLAN_VALUE_SENT_PROBS || v == PLAN_VALUE_CAME_PROBS
-                            || v == PLAN_VALUE_JOINED_PROBS || v == PLAN_VALUE_OWN_PROBS;
+  const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_LEFT_PROBS
+                            || v == PLAN_VALUE_ROW_PROBS || v == PLAN_VALUE_SENT_PROBS
+                            || v == PLAN_VALUE_CAME_PROBS || v == PLAN_VALUE_JOINED_PROBS
+                            || v == PLAN_VALUE_OWN_PROBS;
   self->grad[v] = activation (self, name, n_shares (self, v), self->graphs->values[v].elements,
                               is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
 }

@@ -187,6 +187,9 @@
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "moe-permute-fusion", ON, "off", "") \
   X (MOE_ROUTER_FUSION, "moe_router_fusion", "moe-router-fusion", ON, "off", "") \
   X (MOE_ROUTER_DTYPE, "moe_router_dtype", "moe-router-dtype", WORD, "", "fp32|fp64") \
+  X (MOE_CAPACITY, "moe_expert_capacity_factor", "moe-expert-capacity-factor", TEXT, "", "") \
+  X (MOE_PAD_TO_CAPACITY, "moe_pad_expert_input_to_capacity", "moe-pad-expert-input-to-capacity", ON, "off", "") \
+  X (MOE_DROP, "moe_token_drop_policy", "moe-token-drop-policy", WORD, "probs", "probs|position") \
   X (MOE_SHARED_OVERLAP, "moe_shared_expert_overlap", "moe-shared-expert-overlap", ON, "off", "") \
   X (EP_OVERLAP, "overlap_moe_expert_parallel_comm", "overlap-moe-expert-parallel-comm", ON, "off", "") \
   X (DELAY_WGRAD, "delay_wgrad_compute", "delay-wgrad-compute", ON, "off", "") \

@@ -338,6 +338,10 @@ check_dispatch (const Check *c)
     return;
   refuse (c, is_flex && !IS (MOE_FLEX_BACKEND, "hybridep") && INT (EP) * etp == 1,
           F (MOE_DISPATCHER), "flex sends between ranks: it needs expert parallelism");
+  refuse (c, ON (MOE_PAD_TO_CAPACITY) && !GIVEN (MOE_CAPACITY), F (MOE_PAD_TO_CAPACITY),
+          "needs --moe-expert-capacity-factor");
+  refuse (c, ON (MOE_PAD_TO_CAPACITY) && is_flex && !IS (MOE_FLEX_BACKEND, "hybridep"),
+          F (MOE_PAD_TO_CAPACITY), "needs another dispatcher than deepep");
   refuse (c, ON (MOE_SHARED_OVERLAP) && gathers, F (MOE_SHARED_OVERLAP),
           "needs --moe-token-dispatcher-type alltoall or flex");
   refuse (c, ON (MOE_SHARED_OVERLAP) && selective && HAS (RECOMPUTE_MODULES, "shared_experts"),

@@ -60,6 +60,9 @@ static const struct
   { PLAN_MOE_GROUPED_GEMM, F (MOE_GROUPED_GEMM), EXPERTS },
   { PLAN_MOE_PERMUTE_FUSION, F (MOE_PERMUTE_FUSION), EXPERTS },
   { PLAN_MOE_ROUTER_FUSION, F (MOE_ROUTER_FUSION), EXPERTS },
+  { PLAN_MOE_CAPACITY, F (MOE_CAPACITY), EXPERTS },
+  { PLAN_MOE_PAD_TO_CAPACITY, F (MOE_PAD_TO_CAPACITY), EXPERTS },
+  { PLAN_MOE_DROP, F (MOE_DROP), EXPERTS },
   { PLAN_MOE_SHARED_OVERLAP, F (MOE_SHARED_OVERLAP), EXPERTS },
   { PLAN_EP_OVERLAP, F (EP_OVERLAP), EXPERTS },
   { PLAN_STRATEGY, F (STRATEGY), FSDP },
@@ -191,7 +194,10 @@ set_same (Plan *plan, const PlanMegatronSettings *s, GError **error)
                                [EXPERTS] = plan_megatron_int (s, F (NUM_EXPERTS)) > 0 };
   for (guint i = 0; i < G_N_ELEMENTS (same); i++)
     {
-      const char *const value = plan_megatron_value (s, same[i].flag);
+      const char *const given = plan_megatron_value (s, same[i].flag);
+      const gboolean is_none /* transformer_config.py 1837 */
+          = given && same[i].flag == F (MOE_CAPACITY) && given[0] == '-';
+      const char *const value = is_none ? "none" : given;
       if (value && reaches[same[i].reach]
           && !plan_set (plan, plan_field_name (same[i].field), value, error))
         {

@@ -6,12 +6,14 @@
  *             COUNT  integer >= 0               SHARE 0 to 1, stored in millionths
  *             NAMES  set of `values`, a bit mask, printed joined by +
  *             FACTOR number >= 1, likewise      AUTO   integer >= 1 or `auto`
+ *             LIMIT  number > 0, likewise; 0 is `none`
  *             STACK  one of `values`, then @yyyy-mm-dd; VERSION major.minor
  *   NUMERICS  TRUE where a change alters arithmetic
  */
 #pragma once
 
 #define PLAN_VALUES_NONE(V, F)
+#define PLAN_VALUES_DROP(V, F) V (F, PROBS, "probs") V (F, POSITION, "position")
 #define PLAN_VALUES_SWITCH(V, F) V (F, OFF, "off") V (F, ON, "on")
 #define PLAN_VALUES_STACK(V, F) \
   V (F, MEGATRON_FSDP, "megatron-fsdp") \
@@ -135,6 +137,9 @@
   X (MOE_ROUTER_FUSION, "moe_router_fusion", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_ROUTER_FUSION_OFF, FALSE, "fused kernels choose the experts") \
   X (ROUTER_DTYPE, "router_dtype", ENUM, PLAN_VALUES_ROUTER, PLAN_ROUTER_DTYPE_FP32, TRUE, "number format of the router's scores") \
   X (MOE_IMBALANCE, "moe_imbalance", FACTOR, PLAN_VALUES_NONE, 1000000, FALSE, "tokens that the experts of the fullest rank see, over their mean") \
+  X (MOE_CAPACITY, "moe_capacity", LIMIT, PLAN_VALUES_NONE, 0, TRUE, "tokens that an expert takes of a rank at most, over their mean; the others are dropped") \
+  X (MOE_PAD_TO_CAPACITY, "moe_pad_to_capacity", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_PAD_TO_CAPACITY_OFF, TRUE, "an expert takes just as many as that of every rank, by padding") \
+  X (MOE_DROP, "moe_drop", ENUM, PLAN_VALUES_DROP, PLAN_MOE_DROP_PROBS, TRUE, "which tokens are dropped: those of the smallest shares, or the last") \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_SHARED_OVERLAP_OFF, FALSE, "shared experts compute while tokens travel") \
   X (EP_OVERLAP, "ep_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_OVERLAP_OFF, FALSE, "tokens of one micro batch travel while another computes") \
   X (DOC_TOKENS, "doc_tokens", COUNT, PLAN_VALUES_NONE, 0, TRUE, "attention stays within documents, positions begin anew in each: so many tokens has the one that a token is in, on average; 0: whole sequences") \

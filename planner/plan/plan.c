@@ -25,6 +25,7 @@ typedef enum
   TYPE_COUNT,
   TYPE_SHARE,
   TYPE_FACTOR,
+  TYPE_LIMIT,
   TYPE_NAMES,
   TYPE_AUTO,
   TYPE_STACK,
@@ -130,6 +131,8 @@ plan_field_values (PlanField field)
       return g_strdup ("0 to 1");
     case TYPE_FACTOR:
       return g_strdup ("number >= 1");
+    case TYPE_LIMIT:
+      return g_strdup ("none, or number > 0");
     case TYPE_NAMES:
       return g_strdup_printf ("none, or %s joined by +", names);
     case TYPE_AUTO:
@@ -320,6 +323,11 @@ parse_value (PlanField field, const char *text, gint64 *out, GError **error)
       return set_millionths (field, text, 0, 1, out, error);
     case TYPE_FACTOR:
       return set_millionths (field, text, 1, MAX_FACTOR, out, error);
+    case TYPE_LIMIT:
+      if (!g_str_equal (text, "none"))
+        return set_millionths (field, text, 1. / SHARE_ONE, MAX_FACTOR, out, error);
+      *out = 0;
+      return TRUE;
     case TYPE_NAMES:
       return set_names (field, text, out, error);
     case TYPE_AUTO:
@@ -392,6 +400,8 @@ plan_field_print (PlanField field, gint64 value)
     case TYPE_SHARE:
     case TYPE_FACTOR:
       return print_millionths (value);
+    case TYPE_LIMIT:
+      return value == 0 ? g_strdup ("none") : print_millionths (value);
     case TYPE_NAMES:
       return print_names (field, value);
     case TYPE_STACK:

@@ -69,6 +69,28 @@ deepep_of_half_scores (const PlanFacts *f)
 }
 
 static gboolean
+drops_by_no_capacity (const PlanFacts *f)
+{
+  return f->value[PLAN_MOE_CAPACITY] == 0
+         && (IS (f, MOE_PAD_TO_CAPACITY, ON) || !IS (f, MOE_DROP, PROBS));
+}
+
+static gboolean
+pads_what_deepep_sends (const PlanFacts *f)
+{
+  return IS (f, MOE_PAD_TO_CAPACITY, ON) && IS (f, MOE_DISPATCHER, DEEPEP);
+}
+
+/* An expert would take more than all tokens of a rank. */
+static gboolean
+pads_beyond_all (const PlanFacts *f)
+{
+  return IS (f, MOE_PAD_TO_CAPACITY, ON)
+         && (double)f->value[PLAN_MOE_CAPACITY] / 1e6 * (double)f->model->topk
+                > (double)f->model->experts;
+}
+
+static gboolean
 overlaps_no_shared (const PlanFacts *f)
 {
   return IS (f, MOE_SHARED_OVERLAP, ON)
@@ -129,8 +151,8 @@ static const PlanRuleEntry rules[] = {
   { { "expert-settings-need-experts", "etp, router_dtype, ep_overlap and fields that begin with moe_ need a model with experts; "
       "this one is dense: leave them out", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     settings_without_experts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_ETP, PLAN_MOE_DISPATCHER, PLAN_MOE_GROUPED_GEMM,
-      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_IMBALANCE, PLAN_MOE_SHARED_OVERLAP,
-      PLAN_EP_OVERLAP) },
+      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_IMBALANCE, PLAN_MOE_CAPACITY,
+      PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
   { { "ep-divides-experts", "ep must divide the experts, of which each rank has as many",
       "Megatron-LM arguments.py 1657", PLAN_ERROR_INVALID },
     ep_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_EP) },
@@ -153,6 +175,15 @@ static const PlanRuleEntry rules[] = {
   { { "deepep-needs-fp32-scores", "moe_dispatcher=deepep needs router_dtype=fp32, the only format of scores that it sends",
       "Megatron-LM transformer/moe/token_dispatcher.py 1439", PLAN_ERROR_INVALID },
     deepep_of_half_scores, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_ROUTER_DTYPE) },
+  { { "dropping-needs-a-capacity", "moe_pad_to_capacity=on and moe_drop=position need moe_capacity, beyond which tokens are dropped",
+      "Megatron-LM transformer_config.py 1862", PLAN_ERROR_INVALID },
+    drops_by_no_capacity, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP) },
+  { { "deepep-pads-nothing", "moe_pad_to_capacity=on needs a moe_dispatcher other than deepep",
+      "Megatron-LM transformer_config.py 1755", PLAN_ERROR_INVALID },
+    pads_what_deepep_sends, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DISPATCHER) },
+  { { "padding-is-of-tokens", "moe_pad_to_capacity=on needs moe_capacity of at most experts / topk, with which each expert takes every "
+      "token of a rank", "Megatron-LM transformer/moe/moe_utils.py 440 and 1058, as read", PLAN_ERROR_INVALID },
+    pads_beyond_all, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY) },
   { { "shared-overlap-needs-both", "moe_shared_overlap=on needs a model with shared experts, and a moe_dispatcher other than "
       "allgather", "Megatron-LM transformer_config.py 1820", PLAN_ERROR_INVALID },
     overlaps_no_shared, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER) },

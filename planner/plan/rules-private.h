@@ -40,7 +40,7 @@ typedef struct
   gboolean (*is_broken) (const PlanFacts *f);
   PlanRuleAddition addition;
   guint n_shown;
-  PlanField shown[9];
+  PlanField shown[13];
   PlanHazardLevel level; /* of hazards */
   gboolean of_blocks;    /* looks only at what the points of a block of PlanSpace share */
 } PlanRuleEntry;

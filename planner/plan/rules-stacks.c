@@ -366,7 +366,8 @@ expert_settings_elsewhere (const PlanFacts *f)
   return (is_torch (f) || is_nanotron (f))
          && (IS (f, MOE_DISPATCHER, ALLGATHER)
              || IS_ANY_CHANGED (f, PLAN_ETP, PLAN_MOE_GROUPED_GEMM, PLAN_MOE_PERMUTE_FUSION,
-                                PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_SHARED_OVERLAP,
+                                PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY,
+                                PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP,
                                 PLAN_EP_OVERLAP));
 }
 
@@ -521,10 +522,12 @@ static const PlanRuleEntry rules[] = {
       "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
     ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP) },
   { { "expert-settings-are-megatron-s", "moe_dispatcher=allgather and changes of etp, moe_grouped_gemm, moe_permute_fusion, "
-      "moe_router_fusion, router_dtype, moe_shared_overlap and ep_overlap need stack=megatron-fsdp, megatron or native",
+      "moe_router_fusion, router_dtype, moe_capacity, moe_pad_to_capacity, moe_drop, moe_shared_overlap and ep_overlap need "
+      "stack=megatron-fsdp, megatron or native",
       "torchtitan models/common/moe.py, token_dispatcher.py, distributed/parallel_dims.py", PLAN_ERROR_INVALID },
     expert_settings_elsewhere, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER, PLAN_ETP, PLAN_MOE_GROUPED_GEMM,
-      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
+      PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY,
+      PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
 };
 /* clang-format on */
 

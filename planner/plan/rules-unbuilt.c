@@ -139,6 +139,12 @@ gathers_tokens (const PlanFacts *f)
   return IS (f, MOE_DISPATCHER, ALLGATHER) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
+static gboolean
+drops_tokens (const PlanFacts *f)
+{
+  return f->value[PLAN_MOE_CAPACITY] > 0 && is_stack (f, PLAN_STACK_NATIVE);
+}
+
 /* fsdp2 and this program's runtime multiply quantised experts in kernels of their own, or not, and
  * scales by earlier magnitudes belong to products that are always there. */
 static gboolean
@@ -206,6 +212,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
+  { { "not-built-yet-moe_capacity", "moe_capacity is modelled for stack=megatron-fsdp and stack=megatron by this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },

@@ -62,7 +62,7 @@ static const struct
   { "router_dtype", NULL, MEANS_SET, "router_dtype=" },
   { "ep_overlap", NULL, MEANS_SET, "ep_overlap=" },
   { "router_gate", NULL, MEANS_REMARK, "a router in another format" },
-  { "capacity_factor", NULL, MEANS_REMARK, "tokens that are dropped" },
+  { "capacity_factor", NULL, MEANS_SET, "moe_capacity=" },
   { "delay_wgrad", "yes", MEANS_REMARK, "weight gradients of experts that wait" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
   { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },

@@ -270,6 +270,12 @@
      (rows, experts, topk), 0, \
      ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
       (saved, reads, rows * experts), (map, reads, rows * experts))) \
+  X (DROP_TOKENS, "drop_tokens", COMPUTE, ELEMENT, ACTIVATION, \
+     "of each expert's tokens at most `capacity` stay, with their shares", \
+     (rows, experts, capacity), 0, \
+     ((probs, writes, rows * experts), (map, writes, rows * experts), \
+      (in, reads, rows * experts), (routes, reads, rows * experts), \
+      (work, scratch, rows * experts + 3 * capacity * experts, NONE, 0))) \
   X (ROW_MAP, "row_map", COMPUTE, ELEMENT, COPY, \
      "where each row goes when rows are sorted by expert: those of `ranks` ranks, or from as many, " \
      "of which `came` has how many each sent to each expert", \

@@ -279,6 +279,12 @@ START_TEST (experts_read_back)
       ck_assert (plan_field_parse (fields[i], &field, NULL));
       ck_assert (plan_set (&plan, fields[i], one_of (rand, plan_field_names (field)), NULL));
     }
+  if (g_rand_boolean (rand))
+    {
+      plan.value[PLAN_MOE_CAPACITY] = 250000 * g_rand_int_range (rand, 1, 9);
+      plan.value[PLAN_MOE_PAD_TO_CAPACITY] = g_rand_int_range (rand, 0, 2);
+      plan.value[PLAN_MOE_DROP] = g_rand_int_range (rand, 0, 2);
+    }
   /* Whatever this version models of it. */
   const PlanCase of = { .model = model,
                         .cluster = cluster,

@@ -85,6 +85,20 @@ check_gathered_tokens (const TestCase *c, int seed, double tokens, gboolean agai
                  layers * most);
 }
 
+/* Of the rows that are wanted, those for which experts have room; where they are padded, all of
+ * that room, whatever is wanted. */
+static double
+rows_with_room (const TestCase *c, gint64 tokens, double wanted)
+{
+  const gint64 *value = c->of->plan.value;
+  const gint64 n = tokens * c->model->topk * value[PLAN_MOE_CAPACITY];
+  const gint64 parts = c->model->experts * 1000000;
+  const double room = (double)((n + parts - 1) / parts * c->model->experts);
+  if (value[PLAN_MOE_PAD_TO_CAPACITY] == PLAN_MOE_PAD_TO_CAPACITY_ON)
+    return room;
+  return value[PLAN_MOE_CAPACITY] > 0 ? MIN (room, wanted) : wanted;
+}
+
 /* Rows and their shares go to the experts, rows come back, and the same with gradients: five
  * exchanges of a layer, and three more where all of it runs again. Those who have a part each of
  * the same experts exchange as much, as gathers and sums. */
@@ -98,7 +112,8 @@ START_TEST (tokens_go_to_their_experts_and_back)
   /* As many to each rank as the fullest one gets, which is at most all there are. */
   const double all = (double)c.model->experts / (double)c.model->topk;
   const double fullest = MIN ((double)value[PLAN_MOE_IMBALANCE] / 1e6, MIN (ep, all));
-  const double rows = ep * ceil ((double)(tokens * c.model->topk) * fullest / ep);
+  const double wanted = ep * ceil ((double)(tokens * c.model->topk) * fullest / ep);
+  const double rows = rows_with_room (&c, tokens, wanted);
   const gint64 micro_batches
       = value[PLAN_GBS] / value[PLAN_MBS]
         / (plan_cluster_devices (c.cluster) / value[PLAN_TP] / value[PLAN_CP]);
@@ -128,6 +143,54 @@ START_TEST (tokens_go_to_their_experts_and_back)
                  "seed %d: %.0f elements among parts, not %.0f or %.0f", _i, joined,
                  split_layers * once, split_layers * most);
   test_case_clear (&c);
+}
+END_TEST
+
+/* Times that the host waits in a step for how many rows go where: beyond those where experts take
+ * just as many of each rank. */
+static const struct
+{
+  const char *words;
+  gint64 waits; /* in a layer with experts */
+} hosts[] = {
+  { "ep=2", 1 },
+  { "ep=1", 1 },
+  { "ep=2 etp=2", 1 },
+  { "ep=2 moe_capacity=1", 1 },
+  { "ep=1 moe_capacity=1", 1 },
+  { "ep=2 moe_capacity=2 moe_pad_to_capacity=on", 0 },
+  { "ep=2 moe_dispatcher=hybridep", 1 },
+  { "ep=2 moe_dispatcher=hybridep moe_capacity=1", 1 },
+  { "ep=2 moe_dispatcher=hybridep moe_capacity=1 moe_pad_to_capacity=on", 0 },
+  { "ep=2 moe_dispatcher=deepep moe_capacity=1", 1 },
+  { "ep=2 moe_dispatcher=allgather", 2 },
+  { "ep=2 moe_dispatcher=allgather moe_capacity=1 moe_pad_to_capacity=on", 2 },
+};
+
+static gint64
+host_waits (const PlanModel *model, const PlanCluster *cluster, const char *words)
+{
+  g_autofree char *all
+      = g_strconcat ("gbs=16 mbs=1 seq=256 stack=megatron strategy=optim ", words, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, all);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  PlanCursor cursor;
+  gint64 n = 0;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    n += op->kind == PLAN_OP_SYNC;
+  return n;
+}
+
+START_TEST (host_waits_for_rows_it_does_not_know)
+{
+  g_autoptr (PlanModel) model = plan_model_new ("qwen3-30b-a3b,layers=3", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const gint64 micro_batches = 2;
+  const gint64 known = host_waits (model, cluster, "ep=2 moe_capacity=1 moe_pad_to_capacity=on");
+  const gint64 waits = host_waits (model, cluster, hosts[_i].words) - known;
+  ck_assert_msg (waits == hosts[_i].waits * model->layers * micro_batches, "%s: %d waits",
+                 hosts[_i].words, (int)waits);
 }
 END_TEST
 
@@ -208,7 +271,8 @@ START_TEST (products_are_those_of_the_model)
       if (op->kind < PLAN_N_OPS && plan_op_work (op->kind) == PLAN_WORK_GEMM)
         flops += (double)n * plan_op_flops (op);
     }
-  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE && value[PLAN_MOE_IMBALANCE] == 1000000)
+  if (value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_NONE && value[PLAN_MOE_IMBALANCE] == 1000000
+      && value[PLAN_MOE_CAPACITY] == 0)
     {
       /* The head is over a padded vocabulary, a part of it each. */
       const double expected = 6 * tokens * work_by_tensors (c.model);
@@ -322,6 +386,7 @@ main (void)
   test_add_share (tcase, tokens_go_to_their_experts_and_back, 200);
   test_add_share (tcase, products_are_those_of_the_model, 200);
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
+  tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   suite_add_tcase (suite, tcase);

@@ -81,6 +81,12 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
     plan->value[PLAN_COMM_UNIT] = 1 + g_rand_int_range (rand, 0, 40) * 100000;
   if (g_rand_int_range (rand, 0, 4) == 0)
     plan->value[PLAN_MOE_IMBALANCE] = ONE_OF (rand, 1250000, 3000000);
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    {
+      plan->value[PLAN_MOE_CAPACITY] = ONE_OF (rand, 700000, 1000000, 1250000, 2000000);
+      plan->value[PLAN_MOE_PAD_TO_CAPACITY] = g_rand_int_range (rand, 0, 2);
+      plan->value[PLAN_MOE_DROP] = g_rand_int_range (rand, 0, 2);
+    }
   plan->value[PLAN_MBS] = g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_SEQ] = 128 * g_rand_int_range (rand, 1, 3);
   plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * devices * g_rand_int_range (rand, 1, 4);

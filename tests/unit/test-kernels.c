@@ -586,6 +586,7 @@ static const PlanOpKind not_here[] = { PLAN_OP_ROW_STAT,
                                        PLAN_OP_LATENT_ATTENTION_BWD,
                                        PLAN_OP_GATE,
                                        PLAN_OP_GATE_BWD,
+                                       PLAN_OP_DROP_TOKENS,
                                        PLAN_OP_EXPERT_BIAS,
                                        PLAN_OP_EXPERT_BIAS_BWD };
 

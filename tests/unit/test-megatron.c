@@ -641,7 +641,7 @@ static void
 write_field (GString *text, const Plan *plan, PlanField field, PlanMegatronFlag flag)
 {
   g_autofree char *value = plan_field_print (field, plan->value[field]);
-  write_flag (text, flag, value);
+  write_flag (text, flag, field == PLAN_MOE_CAPACITY && !plan->value[field] ? "-1" : value);
 }
 
 static void

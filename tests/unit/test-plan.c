@@ -38,6 +38,9 @@ static const struct
   { "offload_optimizer", "1", PLAN_OFFLOAD_OPTIMIZER, 1000000 },
   { "moe_imbalance", "1", PLAN_MOE_IMBALANCE, 1000000 },
   { "moe_imbalance", "12.05", PLAN_MOE_IMBALANCE, 12050000 },
+  { "moe_capacity", "none", PLAN_MOE_CAPACITY, 0 },
+  { "moe_capacity", "0.5", PLAN_MOE_CAPACITY, 500000 },
+  { "moe_capacity", "1.25", PLAN_MOE_CAPACITY, 1250000 },
   { "offload_modules", "none", PLAN_OFFLOAD_MODULES, 0 },
   { "recompute_modules", "core_attn+layernorm", PLAN_RECOMPUTE_MODULES, 5 },
 };
@@ -195,6 +198,7 @@ START_TEST (values_as_help_shows_them)
     { PLAN_OFFLOAD_LAYERS, "integer >= 0" },
     { PLAN_OFFLOAD_OPTIMIZER, "0 to 1" },
     { PLAN_MOE_IMBALANCE, "number >= 1" },
+    { PLAN_MOE_CAPACITY, "none, or number > 0" },
     { PLAN_COMM_UNIT, "auto, or integer >= 1" },
     { PLAN_NCCL, "major.minor" },
     { PLAN_OFFLOAD_MODULES,

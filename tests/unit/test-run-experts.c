@@ -64,8 +64,8 @@ static const struct
     "family=deepseek_v3,layers=16,hidden=2560,ffn=12288,heads=32,kv_heads=32,head_dim=192,"
     "vocab=132512,max_seq=4096,experts=72,expert_ffn=1536,shared_ffn=3072,"
     "dense_layers=1,router_groups=0,router_group_topk=0,mtp=1",
-    "ep=8 !etp= !moe_dispatcher= !moe_imbalance= !router_dtype= !hidden_dropout=",
-    "capacity_factor=1 is not modelled: tokens that are dropped" },
+    "ep=8 moe_capacity=1 !etp= !moe_dispatcher= !moe_imbalance= !router_dtype= !hidden_dropout=",
+    "moe_permute_fusion is not known: on is assumed" },
   { "simumax-0007",
     "family=deepseek_v3,layers=4,hidden=7168,ffn=18432," LATENT
     "max_seq=4096,dense_layers=1,router_groups=0,router_group_topk=0",
