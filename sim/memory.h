@@ -18,12 +18,15 @@ G_BEGIN_DECLS
 #define SIM_MEMORY_SHORT (20 * PLAN_MIB)
 
 /* Requests are served from pools: large and small ones apart, and what each stream takes. */
-#define SIM_MEMORY_POOLS 6
+#define SIM_MEMORY_POOLS 8
 
 static inline guint
 sim_memory_pool (guint64 bytes, PlanStream stream)
 {
-  const guint place = stream == PLAN_STREAM_GATHER ? 1 : stream == PLAN_STREAM_REDUCE ? 2 : 0;
+  const guint place = stream == PLAN_STREAM_GATHER    ? 1
+                      : stream == PLAN_STREAM_REDUCE  ? 2
+                      : stream == PLAN_STREAM_EXPERTS ? 3
+                                                      : 0;
   return 2 * place + (bytes <= SIM_MEMORY_SMALL ? 1 : 0);
 }
 

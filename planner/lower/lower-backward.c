@@ -4,6 +4,7 @@
 
 #include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 #include "planner/lower/lower-loss.h"
@@ -620,6 +621,30 @@ elements_of_units (const PlanLower *self)
   return elements;
 }
 
+static void
+begin_backward (PlanLower *self, gboolean is_last)
+{
+  self->is_backward = TRUE;
+  self->is_last_micro_batch = is_last;
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
+    self->is_taken[kind] = FALSE;
+}
+
+void
+plan_lower_begin_backward (PlanLower *self)
+{
+  begin_backward (self, FALSE);
+  around_head (self);
+}
+
+void
+plan_lower_end_backward (PlanLower *self)
+{
+  around_embedding (self);
+  plan_lower_drop_fresh_gradients (self);
+  self->is_backward = FALSE;
+}
+
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
@@ -637,10 +662,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
                            .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
                            .unit_elements = unit_elements };
 
-  self->is_backward = TRUE;
-  self->is_last_micro_batch = is_last;
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    self->is_taken[kind] = FALSE;
+  begin_backward (self, is_last);
   if (self->layout.by_size)
     {
       backward_by_size (self, &queue, reduces, queues, is_last);

@@ -173,7 +173,8 @@ plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const Plan
 void
 plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
 {
-  plan_lower_emit (self, kind, PLAN_STREAM_COMPUTE, refs, dims, NULL, PLAN_REF_NONE);
+  plan_lower_emit (self, kind, self->combined.owed ? PLAN_STREAM_EXPERTS : PLAN_STREAM_COMPUTE,
+                   refs, dims, NULL, PLAN_REF_NONE);
 }
 
 void
@@ -191,6 +192,8 @@ plan_lower_scale_embedding (PlanLower *self, PlanRef x)
 static PlanStream
 pool_of (const PlanLower *self, gint32 array)
 {
+  if (self->combined.owed)
+    return PLAN_STREAM_EXPERTS;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->pools_per_stream; kind++)
     {
       const PlanLowerBucket *b = &self->bucket[kind];
@@ -238,15 +241,51 @@ plan_lower_free (PlanLower *self, PlanRef buffer)
 {
   if (stays (self, buffer))
     return;
-  plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
+  if (self->combined.owed)
+    g_array_append_val (self->combined.owed, buffer);
+  else
+    plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);
 }
 
 void
 plan_lower_wait (PlanLower *self, PlanRef event)
 {
-  if (event.array >= 0)
+  if (event.array >= 0 && !self->combined.owed) /* one stream, in order */
     plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, PLAN_WAITS (event),
                      PLAN_REF_NONE);
+}
+
+static PlanRef
+event_of (gint32 array, guint pass)
+{
+  PlanRef event = plan_lower_ref (array);
+  event.offset = (gint32)pass;
+  return event;
+}
+
+void
+plan_lower_begin_apart (PlanLower *self, guint pass, GArray *owed)
+{
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_EXPERTS, NULL, NULL,
+                   PLAN_WAITS (event_of (self->combined.ready, pass)), PLAN_REF_NONE);
+  self->combined.owed = owed;
+}
+
+void
+plan_lower_end_apart (PlanLower *self, guint pass)
+{
+  self->combined.owed = NULL;
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_EXPERTS, NULL, NULL, NULL,
+                   event_of (self->combined.arrived, pass));
+}
+
+void
+plan_lower_arrive (PlanLower *self, guint pass, GArray *owed)
+{
+  plan_lower_wait (self, event_of (self->combined.arrived, pass));
+  for (guint i = 0; i < owed->len; i++)
+    plan_lower_free (self, g_array_index (owed, PlanRef, i));
+  g_array_set_size (owed, 0);
 }
 
 void
@@ -254,9 +293,11 @@ plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, g
                           const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
 {
   const PlanRef done = plan_lower_ref (self->done);
-  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
-  PlanOp *op = plan_schedule_add_op (self->schedule, kind, stream);
-  fill (self, op, refs, dims, PLAN_WAITS (done, wait));
+  if (!self->combined.owed)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind,
+                                     self->combined.owed ? PLAN_STREAM_EXPERTS : stream);
+  fill (self, op, refs, dims, self->combined.owed ? PLAN_WAITS (wait) : PLAN_WAITS (done, wait));
   op->group = group;
   op->record = record;
 }

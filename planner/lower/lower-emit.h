@@ -44,6 +44,13 @@ void plan_lower_touch (PlanLower *self, PlanRef buffer);
 void plan_lower_free (PlanLower *self, PlanRef buffer);
 void plan_lower_wait (PlanLower *self, PlanRef event); /* of the compute stream; none: nothing */
 
+/* Between these two, all that is emitted goes beside compute, in order, behind what was ready of
+ * that pass (0: forward, 1: backward); `owed` gets what is given back meanwhile. Then compute goes
+ * behind it, and gives that back. */
+void plan_lower_begin_apart (PlanLower *self, guint pass, GArray *owed);
+void plan_lower_end_apart (PlanLower *self, guint pass);
+void plan_lower_arrive (PlanLower *self, guint pass, GArray *owed);
+
 /* A collective behind everything that was given to the compute stream so far. */
 void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                             const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record);

@@ -92,6 +92,10 @@ plan_lower_declare_router (PlanLower *self)
         = buffer (self, i == 0 ? "bias_rows" : "bias_rows.again",
                   (guint64)(sizes->expert_rows * self->model->hidden), PLAN_DTYPE_FP32);
   self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
+  if (self->combined.is_planned)
+    self->combined.ready = plan_schedule_add_event (self->schedule, "ready", 2);
+  if (self->combined.is_planned)
+    self->combined.arrived = plan_schedule_add_event (self->schedule, "arrived", 2);
 }
 
 static PlanRef
@@ -200,11 +204,12 @@ move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
   return out_dims;
 }
 
-/* The host must know how many rows go where before it can issue what moves them. */
+/* The host must know how many rows go where before it can issue what moves them; beside another
+ * pass it looks just then. */
 static void
 wait_for_counts (PlanLayer *self, gboolean waits)
 {
-  if (waits)
+  if (waits && !self->lower->combined.is_now)
     plan_lower_look (self->lower);
 }
 
@@ -244,7 +249,8 @@ permute (PlanLayer *self, const PlanNode *node)
       move_blocks (self, node, value (self, node->out), value (self, node->in));
       return;
     }
-  wait_for_counts (self, node->waits_before);
+  if (node->waits_before)
+    plan_lower_look (lower);
   plan_lower_compute (
       lower, PLAN_OP_ROW_MAP,
       PLAN_REFS (map, routes, node->is_first_permute ? PLAN_REF_NONE : from),
@@ -472,6 +478,28 @@ expert_linear (PlanLayer *self, const PlanNode *node)
     add_bias (self, node);
 }
 
+void
+plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of)
+{
+  PlanLower *lower = self->lower;
+  const PlanSizes *sizes = lower->sizes;
+  if (plan_layer_delays (self, node, of))
+    return;
+  plan_lower_expert_weight_gradient (
+      lower, node, self->unit, PLAN_REFS (of, value (self, node->kept), row_counts (self, node)));
+  if (sizes->quantises)
+    plan_lower_free (lower, of);
+  if (node->weight != PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     plan_layer_gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols, sizes->experts));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
+  plan_layer_drop_gradient (self, node->out);
+}
+
 static void
 expert_linear_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -489,19 +517,7 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_DIMS (node->rows, node->depth, node->cols, layout, sizes->experts));
   if (sizes->has_columns)
     plan_lower_free (lower, row);
-  plan_lower_expert_weight_gradient (
-      lower, node, self->unit, PLAN_REFS (col, value (self, node->kept), row_counts (self, node)));
-  if (sizes->quantises)
-    plan_lower_free (lower, col);
-  if (node->weight != PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
-    {
-      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD,
-                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
-                                     plan_layer_gradient (self, node->out)),
-                          PLAN_DIMS (node->rows, node->cols, sizes->experts));
-      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
-    }
-  plan_layer_drop_gradient (self, node->out);
+  plan_layer_weigh_experts (self, node, col);
   plan_layer_add_share (self, node->in, din);
 }
 

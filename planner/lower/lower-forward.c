@@ -4,6 +4,7 @@
 
 #include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 #include "planner/lower/lower-loss.h"
@@ -513,7 +514,7 @@ reach_embedding (PlanLower *self)
 }
 
 void
-plan_lower_forward (PlanLower *self)
+plan_lower_begin_forward (PlanLower *self)
 {
   load (self);
   if (self->here.has_embedding)
@@ -525,7 +526,11 @@ plan_lower_forward (PlanLower *self)
     drop_out_embedding (self);
   if (self->has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
-  layers_forward (self);
+}
+
+void
+plan_lower_end_forward (PlanLower *self)
+{
   if (self->here.has_head)
     head_forward (self);
   else if (plan_stage_reads_logits (&self->here))
@@ -534,4 +539,12 @@ plan_lower_forward (PlanLower *self)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
   if (self->is_eval)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+}
+
+void
+plan_lower_forward (PlanLower *self)
+{
+  plan_lower_begin_forward (self);
+  layers_forward (self);
+  plan_lower_end_forward (self);
 }

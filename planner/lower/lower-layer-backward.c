@@ -261,6 +261,40 @@ input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
   return product.out;
 }
 
+gboolean
+plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of)
+{
+  const guint i = (guint)(node - self->net->nodes);
+  if (!self->delays)
+    return FALSE;
+  self->delayed |= plan_node_bit (i);
+  self->delayed_of[i] = of;
+  self->held |= plan_value_bit (node->kept) | plan_value_bit (node->map);
+  return TRUE;
+}
+
+void
+plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of)
+{
+  PlanLower *lower = self->lower;
+  if (plan_layer_delays (self, node, of))
+    return;
+  plan_lower_weight_gradient (lower, node->weight, self->unit, of,
+                              plan_layer_value (self, node->kept), node->rows, node->cols,
+                              node->depth, self->sizes->has_columns ? 1 : 2);
+  if (self->sizes->quantises)
+    plan_lower_free (lower, of);
+  if (node->bias != PLAN_N_TENSORS)
+    {
+      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     plan_layer_gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
+  plan_layer_drop_gradient (self, node->out);
+}
+
 static void
 linear_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -278,20 +312,7 @@ linear_backward (PlanLayer *self, const PlanNode *node)
       whole = din;
       din = begin_exchange_backward (self, maker, whole);
     }
-  plan_lower_weight_gradient (lower, node->weight, self->unit, col,
-                              plan_layer_value (self, node->kept), node->rows, node->cols,
-                              node->depth, self->sizes->has_columns ? 1 : 2);
-  if (self->sizes->quantises)
-    plan_lower_free (lower, col);
-  if (node->bias != PLAN_N_TENSORS)
-    {
-      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
-                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
-                                     plan_layer_gradient (self, node->out)),
-                          PLAN_DIMS (node->rows, node->cols));
-      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
-    }
-  plan_layer_drop_gradient (self, node->out);
+  plan_layer_weigh (self, node, col);
   end_linear_backward (self, node, maker, din, whole);
 }
 
@@ -519,29 +540,76 @@ needs_of (const PlanLayerGraph *net, guint node, PlanNodeSet again, PlanValueSet
 }
 
 void
+plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
+                           PlanLowerKeep keep)
+{
+  const PlanLayerGraph *net = &lower->graphs->of[keep.kind];
+  const PlanValueSet kept = plan_lower_kept (lower, keep);
+  self->layer = (PlanLayer){ .lower = lower, .net = net, .sizes = lower->sizes, .unit = unit };
+  self->keep = keep;
+  self->at = net->n_nodes;
+  self->needs[0] = 0;
+  for (guint i = 0; i < net->n_nodes; i++)
+    self->needs[i + 1] = self->needs[i] | needs_of (net, i, keep.again, kept);
+  lower->kind = keep.kind;
+  begin_backward (&self->layer, keep);
+}
+
+void
+plan_layer_go_backward (PlanLayerPass *self, guint end)
+{
+  PlanLayer *layer = &self->layer;
+  PlanLower *lower = layer->lower;
+  const PlanValueSet *needed = self->needs;
+  lower->kind = self->keep.kind;
+  for (; self->at > end; self->at--)
+    {
+      const guint i = self->at - 1;
+      const PlanNode *node = &layer->net->nodes[i];
+      const PlanNodeSet whole = lower->stack->recomputes_outputs
+                                    ? plan_layer_checkpointed (layer->net, self->keep.again, i)
+                                    : 0;
+      const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, node->needs);
+      layer->beside = plan_layer_gathers_beside (layer, node, again);
+      const PlanValueSet sent = layer->beside ? layer->beside->reads : 0;
+      plan_layer_run_again (layer, again, needed[i + 1] | layer->held);
+      if (!node->is_lazy)
+        node_backward (layer, node);
+      plan_layer_give (layer, (needed[i + 1] | sent) & ~needed[i] & ~layer->held);
+    }
+}
+
+void
+plan_layer_catch_up (PlanLayerPass *self)
+{
+  PlanLayer *layer = &self->layer;
+  layer->lower->kind = self->keep.kind;
+  layer->delays = FALSE;
+  for (guint i = layer->net->n_nodes; i-- > 0;)
+    if (layer->delayed >> i & 1)
+      {
+        const PlanNode *node = &layer->net->nodes[i];
+        if (node->kind == PLAN_NODE_EXPERT_LINEAR)
+          plan_layer_weigh_experts (layer, node, layer->delayed_of[i]);
+        else
+          plan_layer_weigh (layer, node, layer->delayed_of[i]);
+      }
+  plan_layer_give (layer, layer->held & ~self->needs[self->at]);
+  layer->delayed = layer->held = 0;
+}
+
+void
+plan_layer_end_backward (PlanLayerPass *self)
+{
+  plan_layer_give (&self->layer, plan_value_bit (PLAN_VALUE_X));
+  plan_lower_drop_transposes (self->layer.lower, self->layer.net);
+}
+
+void
 plan_lower_layer_backward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
-  const PlanLayerGraph *net = &self->graphs->of[keep.kind];
-  PlanLayer layer = { .lower = self, .net = net, .sizes = self->sizes, .unit = unit };
-  PlanValueSet needed[PLAN_MAX_NODES + 1] = { 0 }; /* by the nodes before each */
-  const PlanValueSet kept = plan_lower_kept (self, keep);
-  for (guint i = 0; i < net->n_nodes; i++)
-    needed[i + 1] = needed[i] | needs_of (net, i, keep.again, kept);
-  self->kind = keep.kind;
-  begin_backward (&layer, keep);
-  for (guint i = net->n_nodes; i-- > 0;)
-    {
-      const PlanNode *node = &net->nodes[i];
-      const PlanNodeSet whole
-          = self->stack->recomputes_outputs ? plan_layer_checkpointed (net, keep.again, i) : 0;
-      const PlanNodeSet again = whole | plan_layer_nodes_towards (&layer, node->needs);
-      layer.beside = plan_layer_gathers_beside (&layer, node, again);
-      const PlanValueSet sent = layer.beside ? layer.beside->reads : 0;
-      plan_layer_run_again (&layer, again, needed[i + 1]);
-      if (!node->is_lazy)
-        node_backward (&layer, node);
-      plan_layer_give (&layer, (needed[i + 1] | sent) & ~needed[i]);
-    }
-  plan_layer_give (&layer, plan_value_bit (PLAN_VALUE_X));
-  plan_lower_drop_transposes (self, net);
+  PlanLayerPass pass;
+  plan_layer_begin_backward (&pass, self, unit, keep);
+  plan_layer_go_backward (&pass, 0);
+  plan_layer_end_backward (&pass);
 }

@@ -25,7 +25,37 @@ typedef struct
   const PlanNode *summed; /* whose sum's gradient is gathered piece by piece, for its product */
   PlanNodeSet is_made;    /* nodes that another one's product made */
   PlanNodeSet is_past;    /* nodes whose backward pass was made beside a product */
+  gboolean delays;        /* gradients of weights wait */
+  PlanNodeSet delayed;    /* those of these nodes */
+  PlanRef delayed_of[PLAN_MAX_NODES]; /* what they read of the gradients of outputs */
+  PlanValueSet held;                  /* and of values */
 } PlanLayer;
+
+/* A pass through a layer that goes on part by part. */
+typedef struct
+{
+  PlanLayer layer;
+  PlanLowerKeep keep;
+  guint at;                               /* nodes that are done; backwards, that are left */
+  PlanValueSet needs[PLAN_MAX_NODES + 1]; /* forwards, what is wanted behind each node; backwards,
+                                             by those before each */
+} PlanLayerPass;
+
+void plan_layer_begin_forward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
+                               PlanLowerKeep keep);
+void plan_layer_go_forward (PlanLayerPass *self, guint end);
+void plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
+                                PlanLowerKeep keep);
+void plan_layer_go_backward (PlanLayerPass *self, guint end);
+void plan_layer_end_backward (PlanLayerPass *self);
+
+/* Gradients of weights that waited. */
+void plan_layer_catch_up (PlanLayerPass *self);
+
+/* The gradient of a product's weights, now or once it is time; `of`: see delayed_of. */
+void plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of);
+gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of); /* notes it */
+void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of);
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_take (PlanLayer *self, PlanValueId id); /* nothing where it is there */

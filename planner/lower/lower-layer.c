@@ -396,34 +396,55 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 }
 
 void
+plan_layer_begin_forward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
+                          PlanLowerKeep keep)
+{
+  const PlanLayerGraph *net = &lower->graphs->of[keep.kind];
+  const PlanValueSet kept = plan_lower_kept (lower, keep);
+  PlanValueSet behind = 0;
+  self->layer = (PlanLayer){ .lower = lower, .net = net, .sizes = lower->sizes, .unit = unit };
+  self->layer.live = plan_value_bit (PLAN_VALUE_X);
+  self->keep = keep;
+  self->at = 0;
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      self->needs[i] = kept | behind;
+      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads;
+      behind |= net->nodes[i].is_lazy || lower->combined.is_planned ? 0 : net->nodes[i].holds;
+    }
+}
+
+void
+plan_layer_go_forward (PlanLayerPass *self, guint end)
+{
+  PlanLayer *layer = &self->layer;
+  PlanLower *lower = layer->lower;
+  const PlanLayerGraph *net = layer->net;
+  PlanNodeSet eager = 0;
+  for (guint i = 0; i < net->n_nodes; i++)
+    eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
+  lower->kind = self->keep.kind;
+  for (; self->at < end; self->at++)
+    {
+      const PlanNode *node = &net->nodes[self->at];
+      if (node->is_lazy)
+        continue;
+      if (node->kind == PLAN_NODE_LINEAR && lower->transposes_weights
+          && lower->stack->transposes_forward)
+        plan_lower_transpose_weight (lower, node, layer->unit);
+      node_forward (layer, node, eager);
+      if (!made_norm (layer, node))
+        plan_layer_give (layer, ~self->needs[self->at]);
+    }
+}
+
+void
 plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
-  PlanLayer layer = { .lower = self, .net = net, .sizes = self->sizes, .unit = unit };
-  const PlanValueSet kept = plan_lower_kept (self, keep);
-  PlanValueSet wanted[PLAN_MAX_NODES]; /* behind each node */
-  PlanValueSet behind = 0;
-  PlanNodeSet eager = 0;
-  self->kind = keep.kind;
-  for (guint i = net->n_nodes; i-- > 0;)
-    {
-      eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
-      wanted[i] = kept | behind;
-      behind |= net->nodes[i].is_lazy ? 0 : net->nodes[i].reads | net->nodes[i].holds;
-    }
-  layer.live = plan_value_bit (PLAN_VALUE_X);
-  for (guint i = 0; i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      if (node->is_lazy)
-        continue;
-      if (node->kind == PLAN_NODE_LINEAR && self->transposes_weights
-          && self->stack->transposes_forward)
-        plan_lower_transpose_weight (self, node, unit);
-      node_forward (&layer, node, eager);
-      if (!made_norm (&layer, node))
-        plan_layer_give (&layer, ~wanted[i]);
-    }
+  PlanLayerPass pass;
+  plan_layer_begin_forward (&pass, self, unit, keep);
+  plan_layer_go_forward (&pass, net->n_nodes);
   if (self->stack->transposes_forward)
     plan_lower_drop_transposes (self, net);
 }

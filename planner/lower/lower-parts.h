@@ -86,6 +86,15 @@ typedef struct
   gint32 sum;     /* this rank's part of their sum */
 } PlanLowerJoined;
 
+/* A forward pass of a micro batch beside a backward pass of the one before. */
+typedef struct
+{
+  gboolean is_planned, is_now; /* of this plan; of the layer at hand */
+  gint32 ready, arrived;       /* events, by pass: what is sent is there; it has come */
+  GArray *owed; /* what is given back once compute is behind the exchange at hand; NULL: there is
+                   none beside compute */
+} PlanLowerCombined;
+
 /* What a prediction module has beside its layer: buffers, of the micro batch at hand. */
 typedef struct
 {

@@ -31,14 +31,13 @@ typedef struct
   PlanSchedule *schedule;
 
   gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
-  gint64 expert_ranks, expert_rank; /* and of the one that shards experts */
-  gint64 most_ranks;                /* of the two */
-  gint64 replicas, replica;         /* of that group */
-  gint64 data_parallel;             /* ranks x replicas */
-  gint64 micro_batches;
-  gint64 comm_unit; /* elements */
-  guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
-  gint64 ahead;     /* units gathered ahead of the one in use */
+  gint64 expert_ranks, expert_rank;    /* and of the one that shards experts */
+  gint64 most_ranks;                   /* of the two */
+  gint64 replicas, replica;            /* of that group */
+  gint64 data_parallel, micro_batches; /* ranks x replicas; of a rank in a step */
+  gint64 comm_unit;                    /* elements */
+  guint sets;   /* gradients of so many units live at once; 0: as many as comm_unit lets */
+  gint64 ahead; /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   /* Nodes of a kind of layer that run again, past recompute_layers and before. */
@@ -105,6 +104,7 @@ typedef struct
   gint32 bias_rows[2], dgate; /* what biases of experts go through, in fp32; of shared's score */
   gint32 sent_rows;           /* event: they have come */
   PlanLowerJoined joined;
+  PlanLowerCombined combined;
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here; /* of a cp group */
   gint32 sent, parts, landed;                  /* what one gather of all weights takes; -1: none */
   gint32 unrounded, work, amax, scales;        /* what quantising after the step takes */

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
+#include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 #include "planner/lower/lower-loss.h"
@@ -491,10 +492,7 @@ measure_groups (PlanLower *self, guint rank)
   self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
   self->expert_rank = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->expert_ranks;
   self->micro_batches = plan_micro_batches (self->plan, self->cluster);
-  self->rows = value[PLAN_PP] > 1
-                   ? plan_stage_rows (self->plan, self->stage_number, self->micro_batches)
-                   : 1;
-  self->grad_rows = self->stage.n_virtual > 1 ? self->rows : 1;
+  plan_lower_take_rows (self);
   /* A group of one shards nothing. */
   self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
@@ -751,6 +749,8 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
     plan_lower_interleaved (&self);
   else if (self.next_group >= 0)
     plan_lower_pipeline (&self);
+  else if (self.combined.is_planned)
+    plan_lower_combined (&self);
   else
     lower_micro_batches (&self);
   plan_lower_end_step (&self);

@@ -142,6 +142,7 @@
   X (MOE_DROP, "moe_drop", ENUM, PLAN_VALUES_DROP, PLAN_MOE_DROP_PROBS, TRUE, "which tokens are dropped: those of the smallest shares, or the last") \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_MOE_SHARED_OVERLAP_OFF, FALSE, "shared experts compute while tokens travel") \
   X (EP_OVERLAP, "ep_overlap", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_OVERLAP_OFF, FALSE, "tokens of one micro batch travel while another computes") \
+  X (EP_DELAY_WGRAD, "ep_delay_wgrad", ENUM, PLAN_VALUES_SWITCH, PLAN_EP_DELAY_WGRAD_OFF, FALSE, "beside ep_overlap: weight gradients are computed later, while tokens travel") \
   X (DOC_TOKENS, "doc_tokens", COUNT, PLAN_VALUES_NONE, 0, TRUE, "attention stays within documents, positions begin anew in each: so many tokens has the one that a token is in, on average; 0: whole sequences") \
   X (EOD_MASK_LOSS, "eod_mask_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_EOD_MASK_LOSS_OFF, TRUE, "what comes behind the token that ends a document is not learned: the loss is the mean over all other tokens") \
   X (TASK, "task", ENUM, PLAN_VALUES_TASK, PLAN_TASK_TRAIN, FALSE, "a training step, or evaluation")

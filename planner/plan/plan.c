@@ -111,7 +111,7 @@ plan_field_names (PlanField field)
 gboolean
 plan_field_is_of (PlanField field, const PlanModel *model)
 {
-  return model->experts > 0 || field < PLAN_ETP || field > PLAN_EP_OVERLAP;
+  return model->experts > 0 || field < PLAN_ETP || field > PLAN_EP_DELAY_WGRAD;
 }
 
 char *

@@ -140,6 +140,12 @@ overlaps_in_pool (const PlanFacts *f)
 }
 
 static gboolean
+delays_for_nothing (const PlanFacts *f)
+{
+  return IS (f, EP_DELAY_WGRAD, ON) && IS (f, EP_OVERLAP, OFF);
+}
+
+static gboolean
 recomputes_module_with_others (const PlanFacts *f)
 {
   return f->model->mtp > 0 && IS (f, RECOMPUTE, FULL) && IS (f, RECOMPUTE_METHOD, UNIFORM)
@@ -148,11 +154,11 @@ recomputes_module_with_others (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
-  { { "expert-settings-need-experts", "etp, router_dtype, ep_overlap and fields that begin with moe_ need a model with experts; "
+  { { "expert-settings-need-experts", "etp, router_dtype, ep_overlap, ep_delay_wgrad and fields that begin with moe_ need a model with experts; "
       "this one is dense: leave them out", "Megatron-LM arguments.py", PLAN_ERROR_INVALID },
     settings_without_experts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_ETP, PLAN_MOE_DISPATCHER, PLAN_MOE_GROUPED_GEMM,
       PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_IMBALANCE, PLAN_MOE_CAPACITY,
-      PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
+      PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
   { { "ep-divides-experts", "ep must divide the experts, of which each rank has as many",
       "Megatron-LM arguments.py 1657", PLAN_ERROR_INVALID },
     ep_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_EP) },
@@ -205,6 +211,9 @@ static const PlanRuleEntry rules[] = {
   { { "ep-overlap-has-no-pool", "ep_overlap=on on stack=megatron-fsdp needs double_buffer=off and nccl_ub=off",
       "Megatron-LM mcore_fsdp_adapter.py 177", PLAN_ERROR_INVALID },
     overlaps_in_pool, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOUBLE_BUFFER, PLAN_NCCL_UB) },
+  { { "delay-needs-ep-overlap", "ep_delay_wgrad=on needs ep_overlap=on", "Megatron-LM transformer_config.py 3074",
+      PLAN_ERROR_INVALID },
+    delays_for_nothing, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
   { { "module-recomputes-alone", "recompute_method=uniform needs recompute_layers=1 beside multi-token prediction (mtp)",
       "Megatron-LM multi_token_prediction.py 1620", PLAN_ERROR_INVALID },
     recomputes_module_with_others, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_METHOD, PLAN_RECOMPUTE_LAYERS) },

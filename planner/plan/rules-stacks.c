@@ -368,7 +368,7 @@ expert_settings_elsewhere (const PlanFacts *f)
              || IS_ANY_CHANGED (f, PLAN_ETP, PLAN_MOE_GROUPED_GEMM, PLAN_MOE_PERMUTE_FUSION,
                                 PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY,
                                 PLAN_MOE_PAD_TO_CAPACITY, PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP,
-                                PLAN_EP_OVERLAP));
+                                PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD));
 }
 
 static gboolean
@@ -522,12 +522,12 @@ static const PlanRuleEntry rules[] = {
       "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
     ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP) },
   { { "expert-settings-are-megatron-s", "moe_dispatcher=allgather and changes of etp, moe_grouped_gemm, moe_permute_fusion, "
-      "moe_router_fusion, router_dtype, moe_capacity, moe_pad_to_capacity, moe_drop, moe_shared_overlap and ep_overlap need "
+      "moe_router_fusion, router_dtype, moe_capacity, moe_pad_to_capacity, moe_drop, moe_shared_overlap, ep_overlap and ep_delay_wgrad need "
       "stack=megatron-fsdp, megatron or native",
       "torchtitan models/common/moe.py, token_dispatcher.py, distributed/parallel_dims.py", PLAN_ERROR_INVALID },
     expert_settings_elsewhere, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER, PLAN_ETP, PLAN_MOE_GROUPED_GEMM,
       PLAN_MOE_PERMUTE_FUSION, PLAN_MOE_ROUTER_FUSION, PLAN_ROUTER_DTYPE, PLAN_MOE_CAPACITY, PLAN_MOE_PAD_TO_CAPACITY,
-      PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP) },
+      PLAN_MOE_DROP, PLAN_MOE_SHARED_OVERLAP, PLAN_EP_OVERLAP, PLAN_EP_DELAY_WGRAD) },
 };
 /* clang-format on */
 

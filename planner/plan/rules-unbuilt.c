@@ -14,7 +14,6 @@
   X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "on", BIT (MOE_GROUPED_GEMM, ON))                                     \
   X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
-  X (EP_OVERLAP, "ep_overlap", "off", BIT (EP_OVERLAP, OFF))                                                     \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
 /* clang-format on */
 
@@ -145,6 +144,15 @@ drops_tokens (const PlanFacts *f)
   return f->value[PLAN_MOE_CAPACITY] > 0 && is_stack (f, PLAN_STACK_NATIVE);
 }
 
+/* A pass through one stage, whose exchanges are those of whole experts. */
+static gboolean
+overlaps_elsewhere (const PlanFacts *f)
+{
+  return IS (f, EP_OVERLAP, ON)
+         && (!is_stack (f, PLAN_STACK_MEGATRON) || f->value[PLAN_PP] > 1 || f->value[PLAN_ETP] > 1
+             || f->model->mtp > 0);
+}
+
 /* fsdp2 and this program's runtime multiply quantised experts in kernels of their own, or not, and
  * scales by earlier magnitudes belong to products that are always there. */
 static gboolean
@@ -215,6 +223,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_capacity", "moe_capacity is modelled for stack=megatron-fsdp and stack=megatron by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },
+  { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with pp=1, etp=1 and no multi-token prediction (mtp=0) by "
+      "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_ETP) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },

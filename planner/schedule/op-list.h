@@ -433,7 +433,8 @@
   X (CONTEXT, "context", "keys and values, within a context-parallel group") \
   X (NEXT, "next", "activations and their gradients, to and from the next stage of a pipeline") \
   X (PREV, "prev", "the same, to and from the stage before") \
-  X (COPY, "copy", "between the device and the host")
+  X (COPY, "copy", "between the device and the host") \
+  X (EXPERTS, "experts", "tokens to their experts and back, beside compute of another micro batch")
 
 /* What memory of the device is for: X (ID, "name", "summary"). */
 #define PLAN_CATEGORY_LIST(X) \

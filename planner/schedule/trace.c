@@ -99,8 +99,9 @@ busy_seek (Busy *self, gint64 now)
 /* Time belongs to the first of these streams that is busy: what compute hides costs nothing. Where
  * none is, all of them wait for the host to issue something. */
 static const PlanStream precedence[]
-    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,
-        PLAN_STREAM_PREV,         PLAN_STREAM_GATHER, PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
+        PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
+        PLAN_STREAM_GATHER,       PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
         PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
 /* Whose the time is when no stream is busy; cuts `until` to where that changes. */
@@ -123,9 +124,9 @@ plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule)
   Busy busy[G_N_ELEMENTS (precedence)];
   gint64 *const share[]
       = { &self->compute_ns,        &self->exposed_tensor_ns, &self->exposed_tensor_ns,
-          &self->exposed_tensor_ns, &self->exposed_tensor_ns, &self->exposed_gather_ns,
-          &self->exposed_gather_ns, &self->exposed_reduce_ns, &self->exposed_reduce_ns,
-          &self->exposed_copy_ns };
+          &self->exposed_tensor_ns, &self->exposed_tensor_ns, &self->exposed_tensor_ns,
+          &self->exposed_gather_ns, &self->exposed_gather_ns, &self->exposed_reduce_ns,
+          &self->exposed_reduce_ns, &self->exposed_copy_ns };
   self->host_ns = self->idle_ns = 0;
   for (guint i = 0; i < G_N_ELEMENTS (precedence); i++)
     {

@@ -465,7 +465,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->nics = all_ports (self, c);
   self->nccl = value (self, PLAN_NCCL, 0);
   self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
-                        && op->stream != PLAN_STREAM_TENSOR
+                        && op->stream != PLAN_STREAM_TENSOR && op->stream != PLAN_STREAM_EXPERTS
                         && (!input->stack->registers_pools || lies_in_pool (input, op));
   const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
   self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses

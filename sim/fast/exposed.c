@@ -7,8 +7,9 @@
 
 /* Time belongs to the first of these that is busy, as in planner/schedule/trace.c. */
 static const PlanStream precedence[SIM_EXPOSED_STREAMS]
-    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR, PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,
-        PLAN_STREAM_PREV,         PLAN_STREAM_GATHER, PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
+    = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
+        PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
+        PLAN_STREAM_GATHER,       PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
         PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
 static guint
@@ -287,11 +288,12 @@ sim_exposed_split (const SimExposed *self, gint64 step_ns, SimShares *out_shares
       shares[owner] += until - now;
       now = until;
     }
-  *out_shares = (SimShares){ .compute_ns = shares[0],
-                             .exposed_tensor_ns = shares[1] + shares[2] + shares[3] + shares[4],
-                             .exposed_gather_ns = shares[5] + shares[6],
-                             .exposed_reduce_ns = shares[7] + shares[8],
-                             .exposed_copy_ns = shares[9],
-                             .host_ns = shares[10] };
+  *out_shares
+      = (SimShares){ .compute_ns = shares[0],
+                     .exposed_tensor_ns = shares[1] + shares[2] + shares[3] + shares[4] + shares[5],
+                     .exposed_gather_ns = shares[6] + shares[7],
+                     .exposed_reduce_ns = shares[8] + shares[9],
+                     .exposed_copy_ns = shares[10],
+                     .host_ns = shares[11] };
   return TRUE;
 }

@@ -14,7 +14,7 @@ typedef struct
       host_ns;
 } SimShares;
 
-#define SIM_EXPOSED_STREAMS 10
+#define SIM_EXPOSED_STREAMS 11
 
 typedef struct
 {

@@ -285,6 +285,8 @@ START_TEST (experts_read_back)
       plan.value[PLAN_MOE_PAD_TO_CAPACITY] = g_rand_int_range (rand, 0, 2);
       plan.value[PLAN_MOE_DROP] = g_rand_int_range (rand, 0, 2);
     }
+  plan.value[PLAN_EP_DELAY_WGRAD]
+      = plan.value[PLAN_EP_OVERLAP] ? g_rand_int_range (rand, 0, 2) : PLAN_EP_DELAY_WGRAD_OFF;
   /* Whatever this version models of it. */
   const PlanCase of = { .model = model,
                         .cluster = cluster,

@@ -58,7 +58,7 @@ elements_given (const TestCase *c, const char *group, double ranks)
   double sum = 0;
   plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_STEP);
   for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
-    if (op->stream == PLAN_STREAM_TENSOR && op->group >= 0
+    if ((op->stream == PLAN_STREAM_TENSOR || op->stream == PLAN_STREAM_EXPERTS) && op->group >= 0
         && strcmp (plan_schedule_group (c->schedule, (guint)op->group)->name, group) == 0)
       sum += (double)op->dims[0] * ranks;
   return sum;
@@ -163,6 +163,9 @@ static const struct
   { "ep=2 moe_dispatcher=hybridep moe_capacity=1", 1 },
   { "ep=2 moe_dispatcher=hybridep moe_capacity=1 moe_pad_to_capacity=on", 0 },
   { "ep=2 moe_dispatcher=deepep moe_capacity=1", 1 },
+  { "ep=2 ep_overlap=on", 1 },
+  { "ep=2 ep_overlap=on moe_capacity=1 moe_pad_to_capacity=on", 0 },
+  { "ep=2 moe_dispatcher=deepep ep_overlap=on ep_delay_wgrad=on", 1 },
   { "ep=2 moe_dispatcher=allgather", 2 },
   { "ep=2 moe_dispatcher=allgather moe_capacity=1 moe_pad_to_capacity=on", 2 },
 };
@@ -191,6 +194,87 @@ START_TEST (host_waits_for_rows_it_does_not_know)
   const gint64 waits = host_waits (model, cluster, hosts[_i].words) - known;
   ck_assert_msg (waits == hosts[_i].waits * model->layers * micro_batches, "%s: %d waits",
                  hosts[_i].words, (int)waits);
+}
+END_TEST
+
+/* What a step does in layers, a letter for each, in its order: attention (A), experts' activation
+ * (E), rows that are sent where compute waits (X) or beside it (S), gradients of experts' weights
+ * (w); a and e backwards. */
+static char *
+letters_of (const PlanSchedule *schedule, gint64 row_elements)
+{
+  GString *text = g_string_new (NULL);
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    {
+      const gboolean is_product
+          = op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_GEMM_ADD;
+      const gboolean sends = (op->kind == PLAN_OP_ALL_TO_ALL && op->dims[0] == row_elements)
+                             || op->kind == PLAN_OP_SEND_TOKENS;
+      if (op->kind == PLAN_OP_ATTENTION || op->kind == PLAN_OP_ATTENTION_BWD)
+        g_string_append_c (text, op->kind == PLAN_OP_ATTENTION ? 'A' : 'a');
+      else if (op->kind == PLAN_OP_EXPERT_ACTIVATE || op->kind == PLAN_OP_EXPERT_ACTIVATE_BWD)
+        g_string_append_c (text, op->kind == PLAN_OP_EXPERT_ACTIVATE ? 'E' : 'e');
+      else if (is_product && (op->kind == PLAN_OP_GROUPED_GEMM_ADD || op->dims[3] == 2))
+        g_string_append_c (text, 'w');
+      else if (sends)
+        g_string_append_c (text, op->stream == PLAN_STREAM_EXPERTS ? 'S' : 'X');
+    }
+  return g_string_free (text, FALSE);
+}
+
+static void
+append_times (GString *text, const char *letters, gint64 times)
+{
+  for (gint64 i = 0; i < times; i++)
+    g_string_append (text, letters);
+}
+
+/* Every micro batch's forward pass is beside the backward pass of the one before, layer by layer:
+ * rows go back (backwards), attention, experts backwards, rows go out, rows go back out
+ * (backwards), experts, rows come back, attention backwards. Layers without experts have attention
+ * alone. */
+START_TEST (passes_are_combined_layer_by_layer)
+{
+  static const char *const dispatchers[] = { "alltoall", "deepep", "hybridep" };
+  const gboolean is_on = _i & 1, delays = _i & 2;
+  const gint64 layers = 3 + _i % 2, micro_batches = 1 + _i % 7;
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_autofree char *spec
+      = g_strdup_printf ("qwen3-30b-a3b,layers=%d,dense_layers=%d", (int)layers, _i % 5 == 4);
+  g_autofree char *words = g_strdup_printf (
+      "gbs=%d mbs=1 seq=256 stack=megatron strategy=optim ep=4 moe_dispatcher=%s ep_overlap=%s "
+      "ep_delay_wgrad=%s grad_accum_fusion=%s",
+      (int)(8 * micro_batches), dispatchers[_i % 3], is_on ? "on" : "off",
+      is_on && delays ? "on" : "off", _i & 4 ? "on" : "off");
+  g_autoptr (PlanModel) model = plan_model_new (spec, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  const gint64 first = model->dense_layers;
+  GString *expected = g_string_new (NULL);
+  const gint64 combined = is_on ? micro_batches - 1 : 0;
+  for (gint64 m = 0; m < micro_batches - combined; m++)
+    {
+      append_times (expected, "A", first);
+      append_times (expected, "AXEX", layers - first);
+      for (gint64 pair = 0; pair < combined; pair++)
+        for (gint64 l = 0; l < layers; l++)
+          {
+            const gboolean sends = l >= first, back = layers - 1 - l >= first;
+            const char *const of_experts = delays ? "e" : "wew";
+            g_string_append_printf (expected, "%sA%s%s%s%s%s%sa", back ? "S" : "",
+                                    back ? of_experts : "", sends ? "S" : "",
+                                    back && delays ? "ww" : "", back ? "S" : "", sends ? "E" : "",
+                                    sends ? "S" : "");
+          }
+      append_times (expected, "XwewXa", layers - first);
+      append_times (expected, "a", first);
+    }
+  g_autofree char *letters = letters_of (schedule, of->graphs.sizes.sent_rows * model->hidden / 4);
+  ck_assert_msg (strcmp (letters, expected->str) == 0, "%s %s\n%s\n%s", spec, words, letters,
+                 expected->str);
+  g_string_free (expected, TRUE);
 }
 END_TEST
 
@@ -387,6 +471,7 @@ main (void)
   test_add_share (tcase, products_are_those_of_the_model, 200);
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
+  tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
   suite_add_tcase (suite, tcase);

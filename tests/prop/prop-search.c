@@ -187,6 +187,8 @@ expert_space (const Case *c, int seed)
   base.value[PLAN_STACK] = stacks[seed % (int)G_N_ELEMENTS (stacks)];
   base.value[PLAN_GBS] = 32;
   base.value[PLAN_SEQ] = 128;
+  if (seed % 6 == 4) /* stack=megatron */
+    base.value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
   pinned[PLAN_STACK] = pinned[PLAN_GBS] = pinned[PLAN_SEQ] = pinned[PLAN_COMM_UNIT] = TRUE;
   PlanSpace *space
       = plan_space_new (c->model, c->cluster, &base, pinned, seed % 2 ? 1u << PLAN_ALLOW_MIXED : 0);

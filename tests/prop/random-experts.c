@@ -83,6 +83,11 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
     plan->value[PLAN_MOE_IMBALANCE] = ONE_OF (rand, 1250000, 3000000);
   if (g_rand_int_range (rand, 0, 4) == 0)
     {
+      plan->value[PLAN_EP_OVERLAP] = PLAN_EP_OVERLAP_ON;
+      plan->value[PLAN_EP_DELAY_WGRAD] = g_rand_int_range (rand, 0, 2);
+    }
+  if (g_rand_int_range (rand, 0, 4) == 0)
+    {
       plan->value[PLAN_MOE_CAPACITY] = ONE_OF (rand, 700000, 1000000, 1250000, 2000000);
       plan->value[PLAN_MOE_PAD_TO_CAPACITY] = g_rand_int_range (rand, 0, 2);
       plan->value[PLAN_MOE_DROP] = g_rand_int_range (rand, 0, 2);

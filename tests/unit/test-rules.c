@@ -314,7 +314,10 @@ static const struct
   { "not-built-yet-moe_grouped_gemm", "mixtral-8x7b", "gbs=64 moe_grouped_gemm=off" },
   { "not-built-yet-moe_permute_fusion", "mixtral-8x7b", "gbs=64 moe_permute_fusion=off" },
   { "not-built-yet-moe_shared_overlap", "deepseek-v3,mtp=0", "gbs=64 moe_shared_overlap=on" },
+  { "delay-needs-ep-overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_delay_wgrad=on" },
   { "not-built-yet-ep_overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_overlap=on" },
+  { "not-built-yet-ep_overlap", "mixtral-8x7b",
+    "gbs=64 stack=megatron strategy=optim ep=2 etp=2 ep_overlap=on" },
 };
 
 START_TEST (model_is_not_planned)
