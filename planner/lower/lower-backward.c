@@ -260,13 +260,12 @@ embedding_backward (PlanLower *self)
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
-      const gint64 seq
-          = MIN (self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP], sizes->split_rows);
+      const gint64 seq = self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP];
       if (seq < m->max_seq) /* rows that no token reaches */
         plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (raw),
                             PLAN_DIMS (m->max_seq * m->hidden));
       plan_lower_compute (self, PLAN_OP_POSITIONS_BWD,
-                          PLAN_REFS (raw, dx, plan_lower_places (self)),
+                          PLAN_REFS (raw, dx, plan_lower_own_places (self)),
                           PLAN_DIMS (sizes->split_rows, m->hidden, seq));
       plan_lower_put_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT, FALSE);
     }

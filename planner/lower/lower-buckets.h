@@ -70,4 +70,16 @@ guint32 plan_lower_next_bucket (const PlanLower *self, guint32 number);
 /* The buckets that are complete in a layer's backward pass, in time; the caller frees. */
 GArray *plan_lower_groups_of (const PlanLower *self, gint64 layer); /* PlanLowerGroup */
 
+/* What every rank of a tensor-parallel group has whole: whether that is so of a parameter, and
+ * whether its gradients are summed over the group, as each has seen other tokens or heads. */
+gboolean plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role);
+gboolean plan_lower_sums (const PlanLower *self, PlanTensorRole role);
+void plan_lower_declare_replicated (PlanLower *self);
+void plan_lower_sum_replicated (PlanLower *self);
+
+/* Adds the squares of `count` gradients of a bucket, from its element `first` on, to the norm's
+ * sum: what all ranks of a tensor-parallel group have is added by the first one of them. */
+void plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
+                         guint64 count);
+
 G_END_DECLS

@@ -40,6 +40,15 @@ plan_lower_places (const PlanLower *self)
 }
 
 PlanRef
+plan_lower_own_places (const PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const gint64 first = sizes->split_rows < sizes->rows ? self->tensor_rank * sizes->split_rows : 0;
+  return self->places < 0 ? PLAN_REF_NONE
+                          : plan_lower_at (plan_lower_places (self), (guint64)first);
+}
+
+PlanRef
 plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   const PlanRef ref
@@ -121,12 +130,37 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
   return plan_lower_ref (self->scratch);
 }
 
+/* Of how many such an op has some, and which it has first, where a tensor-parallel group's ranks
+ * each have a part: of the vocabulary, of heads that differ, or of rows. */
+static void
+find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *out_whole)
+{
+  const PlanSizes *sizes = self->sizes;
+  const gboolean is_of_heads = plan_op_work (kind) == PLAN_WORK_ATTENTION;
+  gint64 each = sizes->vocab, whole = self->model->vocab;
+  if (kind == PLAN_OP_POSITIONS || kind == PLAN_OP_POSITIONS_BWD)
+    {
+      each = sizes->split_rows < sizes->rows ? sizes->split_rows : 0;
+      whole = 0;
+    }
+  else if (is_of_heads)
+    {
+      const gboolean differ = self->model->positions == PLAN_POSITIONS_ALIBI;
+      each = differ ? sizes->heads : 0;
+      whole = differ ? self->model->heads : 0;
+    }
+  *out_first = (double)(self->tensor_rank * each);
+  *out_whole = self->tensor_group < 0 ? 0 : (double)whole;
+}
+
 /* What the model says of how such an op works, in the layer at hand. */
 static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
 {
   const PlanModel *m = self->model;
   const gboolean is_windowed = self->kind & PLAN_LAYER_WINDOWED;
+  double first, whole;
+  find_part (self, kind, &first, &whole);
   const PlanManner wanted
       = { { [PLAN_MANNER_WINDOW] = is_windowed ? (double)m->window : 0,
             [PLAN_MANNER_SCALAR] = m->attn_scalar != (double)m->head_dim ? m->attn_scalar : 0,
@@ -135,7 +169,9 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
             [PLAN_MANNER_TURNED] = m->rope_fraction < 1 ? (double)plan_model_turned (m) : 0,
             [PLAN_MANNER_THETA] = is_windowed ? m->rope_local : 0,
-            [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0 } };
+            [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0,
+            [PLAN_MANNER_FIRST] = first,
+            [PLAN_MANNER_WHOLE] = whole } };
   PlanManner manner = { 0 };
   gboolean is_said = FALSE;
   for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)

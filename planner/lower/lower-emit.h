@@ -14,8 +14,10 @@ PlanRef plan_lower_at (PlanRef ref, guint64 element);
 /* The same of the micro batch at hand, in an array that has as much for each that is held. */
 PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 
-/* Places of this micro batch's tokens in their documents; none where those do not matter. */
+/* Places of this micro batch's tokens in their documents; none where those do not matter. And of
+ * those that this rank has where a tensor-parallel group splits them. */
 PlanRef plan_lower_places (const PlanLower *self);
+PlanRef plan_lower_own_places (const PlanLower *self);
 
 /* The gradient of the input of layer unit + delta. */
 PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta);

@@ -329,16 +329,14 @@ plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
 static void
 add_positions (PlanLower *self, PlanRef x)
 {
-  const gint64 *value = self->plan->value;
-  const gint64 rows = self->sizes->split_rows;
   if (self->model->positions != PLAN_POSITIONS_LEARNED)
     return;
   reach_role (self, PLAN_TENSOR_POSITIONS);
-  plan_lower_compute (
-      self, PLAN_OP_POSITIONS,
-      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT),
-                 plan_lower_places (self)),
-      PLAN_DIMS (rows, self->model->hidden, MIN (value[PLAN_SEQ] / value[PLAN_CP], rows)));
+  plan_lower_compute (self, PLAN_OP_POSITIONS,
+                      PLAN_REFS (x, plan_lower_weight (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT),
+                                 plan_lower_own_places (self)),
+                      PLAN_DIMS (self->sizes->split_rows, self->model->hidden,
+                                 self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]));
 }
 
 /* The norm behind the embedding, whose input stays for the backward pass. */

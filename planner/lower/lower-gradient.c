@@ -325,40 +325,52 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
  */
 
 /* Parameters that every rank of a tensor-parallel group holds whole (norms, some biases) see other
- * tokens or heads on each of them: their gradients are summed over the group, once per step, on the
- * shards that the optimizer reads. What a shard holds of them is gathered into one buffer, so that
- * one reduction does (after Megatron-LM's finalize_model_grads.py). */
+ * tokens on each of them where sequences are split, and those of heads other heads: their gradients
+ * are summed over the group, once per step, on the shards that the optimizer reads. What a shard
+ * holds of them is gathered into one buffer, so that one reduction does (after Megatron-LM's
+ * finalize_model_grads.py). Other gradients are the same on all of them. */
 
-/* A run of such elements in the optimizer's part of a bucket. */
+/* A run of such elements in a part of a bucket. */
 typedef struct
 {
   guint64 from, to;
 } Piece;
 
-static gboolean
-is_replicated (const PlanLower *self, const PlanSlot *slot)
+gboolean
+plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role)
 {
-  const gint64 vocab = self->sizes->vocab * self->plan->value[PLAN_TP];
-  const PlanTensor whole = plan_model_tensor (self->model, slot->tensor.role, vocab);
-  return slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
+  const PlanLayout *layout = &self->layout;
+  const guint64 tp = (guint64)self->plan->value[PLAN_TP];
+  const PlanTensor whole = plan_model_tensor (self->model, role, layout->rule.vocab);
+  const PlanTensor part = plan_buckets_part (self->model, role, layout->rule.vocab, tp);
+  return part.rows == whole.rows && part.cols == whole.cols;
 }
 
-/* Of one bucket, in ascending order; neighbours that touch are one. Experts are whole on every rank
- * that has them, and reduced over all of these. The caller frees. */
-static GArray *
-pieces_of (const PlanLower *self, PlanBucketKind kind)
+gboolean
+plan_lower_sums (const PlanLower *self, PlanTensorRole role)
 {
-  const guint64 own = (guint64)plan_lower_own_elements (self, kind);
-  const guint64 first = plan_lower_own_first (self, kind);
+  return plan_lower_is_replicated (self, role)
+         && (self->plan->value[PLAN_SP] == PLAN_SP_ON || role == PLAN_TENSOR_Q_NORM
+             || role == PLAN_TENSOR_K_NORM || role == PLAN_TENSOR_SINKS);
+}
+
+/* Of those elements of one bucket, in ascending order, counted from `first`; neighbours that touch
+ * are one. Experts are whole on every rank that has them, and reduced over all of these. The caller
+ * frees. */
+static GArray *
+find_pieces (const PlanLower *self, PlanBucketKind kind, guint64 first, guint64 count,
+             gboolean (*is_meant) (const PlanLower *self, PlanTensorRole role), gboolean is_other)
+{
   g_autoptr (GArray) slots = plan_layout_slots (&self->layout, &self->buckets, kind);
   GArray *pieces = g_array_new (FALSE, FALSE, sizeof (Piece));
-  for (guint i = 0; kind != PLAN_BUCKET_EXPERTS && i < slots->len; i++)
+  for (guint i = 0; i < slots->len; i++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, i);
       const guint64 end = slot->offset + slot->tensor.rows * slot->tensor.cols;
-      const Piece piece = { MAX (slot->offset, first) - first, MIN (end, first + own) - first };
+      const Piece piece = { MAX (slot->offset, first) - first, MIN (end, first + count) - first };
       Piece *before = pieces->len > 0 ? &g_array_index (pieces, Piece, pieces->len - 1) : NULL;
-      if (!is_replicated (self, slot) || end <= first || slot->offset >= first + own)
+      const gboolean is_one = kind != PLAN_BUCKET_EXPERTS && is_meant (self, slot->tensor.role);
+      if (is_one == is_other || end <= first || slot->offset >= first + count)
         continue;
       if (before && before->to == piece.from)
         before->to = piece.to;
@@ -366,6 +378,14 @@ pieces_of (const PlanLower *self, PlanBucketKind kind)
         g_array_append_val (pieces, piece);
     }
   return pieces;
+}
+
+/* Of the optimizer's part of a bucket. */
+static GArray *
+pieces_of (const PlanLower *self, PlanBucketKind kind)
+{
+  return find_pieces (self, kind, plan_lower_own_first (self, kind),
+                      (guint64)plan_lower_own_elements (self, kind), plan_lower_sums, FALSE);
 }
 
 static guint64
@@ -454,4 +474,25 @@ plan_lower_sum_replicated (PlanLower *self)
   plan_lower_free (self, ONE (replicated));
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     g_array_unref (pieces[kind]);
+}
+
+void
+plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
+                    guint64 count)
+{
+  const PlanRef sum = plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS);
+  if (self->tensor_rank == 0)
+    {
+      plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (sum, grads), PLAN_DIMS ((gint64)count));
+      return;
+    }
+  g_autoptr (GArray) pieces
+      = find_pieces (self, kind, first, count, plan_lower_is_replicated, TRUE);
+  for (guint i = 0; i < pieces->len; i++)
+    {
+      const Piece *piece = &g_array_index (pieces, Piece, i);
+      plan_lower_compute (self, PLAN_OP_NORM_SQ,
+                          PLAN_REFS (sum, plan_lower_at (grads, piece->from)),
+                          PLAN_DIMS ((gint64)(piece->to - piece->from)));
+    }
 }

@@ -3,6 +3,7 @@
  * for them. */
 #include "config.h"
 
+#include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-layer-private.h"
 
 #include <string.h>
@@ -273,6 +274,23 @@ plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of)
   return TRUE;
 }
 
+/* Every rank of a tensor-parallel group has the gradient of all that their products' sum is, and
+ * the first one that of its bias: where ranks' gradients of it are summed, the others leave none.
+ */
+static void
+bias_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
+  if (lower->tensor_rank > 0 && plan_lower_sums (lower, node->bias))
+    plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (raw), PLAN_DIMS (node->cols));
+  else
+    plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                        PLAN_REFS (raw, plan_layer_gradient (self, node->out)),
+                        PLAN_DIMS (node->rows, node->cols));
+  plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+}
+
 void
 plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of)
 {
@@ -285,13 +303,7 @@ plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of)
   if (self->sizes->quantises)
     plan_lower_free (lower, of);
   if (node->bias != PLAN_N_TENSORS)
-    {
-      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
-                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
-                                     plan_layer_gradient (self, node->out)),
-                          PLAN_DIMS (node->rows, node->cols));
-      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
-    }
+    bias_backward (self, node);
   plan_layer_drop_gradient (self, node->out);
 }
 

@@ -98,6 +98,17 @@ made_cols (const PlanLayer *self, const PlanNode *node)
   return node->cols - (self->is_replay ? node->saved_cols : 0);
 }
 
+/* Of a product of which each rank of a tensor-parallel group has a part, which their sum is of, the
+ * first one adds the bias. */
+static PlanRef
+bias_of (const PlanLayer *self, const PlanNode *node)
+{
+  return node->bias != PLAN_N_TENSORS && self->lower->tensor_rank > 0
+                 && plan_lower_is_replicated (self->lower, node->bias)
+             ? PLAN_REF_NONE
+             : plan_lower_weight (self->lower, node->bias, self->unit);
+}
+
 /* Among these nodes, the one that goes on with what this one leaves, in pieces; NULL: none. */
 static const PlanNode *
 goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, PlanNodeSet nodes)
@@ -118,7 +129,7 @@ forward_product (const PlanLayer *self, const PlanNode *node)
 {
   PlanLowerProduct product = { .out = plan_layer_value (self, node->out),
                                .in = plan_layer_value (self, node->in),
-                               .bias = plan_lower_weight (self->lower, node->bias, self->unit),
+                               .bias = bias_of (self, node),
                                .rows = node->rows,
                                .cols = made_cols (self, node),
                                .depth = node->depth };
@@ -172,8 +183,7 @@ linear_forward (PlanLayer *self, const PlanNode *node)
   plan_lower_quantise_weight (lower, node, self->unit);
   plan_lower_compute (lower, PLAN_OP_GEMM,
                       PLAN_REFS (plan_layer_value (self, node->out),
-                                 plan_layer_value (self, node->in), weight,
-                                 plan_lower_weight (lower, node->bias, self->unit)),
+                                 plan_layer_value (self, node->in), weight, bias_of (self, node)),
                       PLAN_DIMS (node->rows, cols, node->depth, layout));
   plan_lower_drop_quantised_weight (lower, node);
 }

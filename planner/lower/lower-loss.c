@@ -203,7 +203,7 @@ plan_lower_declare_head (PlanLower *self)
       PLAN_CATEGORY_ACTIVATIONS },
     { &self->dnorm_full, "d.norm_final.full", has_head && splits, heads, whole, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", has_loss && self->tensor_group >= 0, heads, at_once,
+    { &self->loss_rows, "loss_rows", has_loss && self->tensor_group >= 0, heads, 3 * at_once,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
@@ -234,18 +234,30 @@ plan_lower_declare_joined (PlanLower *self)
 
 /* --- forwards --------------------------------------------------------------------------------- */
 
+static PlanRef
+stats (const PlanLower *self)
+{
+  return self->tensor_group < 0 ? PLAN_REF_NONE : HEAD (loss_rows);
+}
+
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
 static void
 share_loss (PlanLower *self, PlanRef logits, Piece piece)
 {
+  const gint64 rows = piece.rows, *dims = PLAN_DIMS (rows, self->sizes->vocab);
+  const PlanRef max = stats (self);
   if (self->tensor_group < 0)
     return;
-  for (guint i = 0; i < 3; i++)
-    {
-      plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (HEAD (loss_rows), logits),
-                          PLAN_DIMS (piece.rows, self->sizes->vocab));
-      plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (HEAD (loss_rows)), piece.rows);
-    }
+  const PlanRef sum = plan_lower_at (max, (guint64)rows);
+  const PlanRef target = plan_lower_at (max, 2 * (guint64)rows);
+  plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (max, logits, PLAN_REF_NONE, PLAN_REF_NONE),
+                      dims);
+  plan_lower_exchange (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_REFS (max), rows);
+  plan_lower_compute (self, PLAN_OP_ROW_STAT, PLAN_REFS (sum, logits, max, PLAN_REF_NONE), dims);
+  plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (sum), rows);
+  plan_lower_compute (self, PLAN_OP_ROW_STAT,
+                      PLAN_REFS (target, logits, PLAN_REF_NONE, targets (self, piece)), dims);
+  plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (target), rows);
 }
 
 /* Nothing reads the logits again once they are widened. */
@@ -281,9 +293,10 @@ keep_softmax (PlanLower *self, Piece piece)
   if (self->image >= 0)
     plan_lower_alloc (self, HEAD (image));
   share_loss (self, logits, piece);
-  plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY,
-                      PLAN_REFS (ONE (sums), HEAD (prob), logits, targets (self, piece)),
-                      PLAN_DIMS (piece.rows, self->sizes->vocab));
+  plan_lower_compute (
+      self, PLAN_OP_CROSS_ENTROPY,
+      PLAN_REFS (ONE (sums), HEAD (prob), logits, targets (self, piece), stats (self)),
+      PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->image >= 0)
     plan_lower_free (self, HEAD (image));
   if (self->wide_logits >= 0 && !keeps_wide_logits (self))
@@ -300,9 +313,10 @@ static void
 turn_logits (PlanLower *self, Piece piece)
 {
   share_loss (self, logits_of (self, piece), piece);
-  plan_lower_compute (self, PLAN_OP_LOSS_GRAD,
-                      PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece)),
-                      PLAN_DIMS (piece.rows, self->sizes->vocab));
+  plan_lower_compute (
+      self, PLAN_OP_LOSS_GRAD,
+      PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece), stats (self)),
+      PLAN_DIMS (piece.rows, self->sizes->vocab));
   if (self->is_eval)
     plan_lower_free (self, logits_of (self, piece));
 }

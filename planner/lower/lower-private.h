@@ -31,13 +31,14 @@ typedef struct
   PlanSchedule *schedule;
 
   gint64 ranks, rank; /* of the group that shards what is no expert's; this rank's place in it */
-  gint64 expert_ranks, expert_rank;    /* and of the one that shards experts */
-  gint64 most_ranks;                   /* of the two */
-  gint64 replicas, replica;            /* of that group */
-  gint64 data_parallel, micro_batches; /* ranks x replicas; of a rank in a step */
-  gint64 comm_unit;                    /* elements */
-  guint sets;   /* gradients of so many units live at once; 0: as many as comm_unit lets */
-  gint64 ahead; /* units gathered ahead of the one in use */
+  gint64 expert_ranks, expert_rank;  /* and of the one that shards experts */
+  gint64 most_ranks;                 /* of the two */
+  gint64 replicas, replica;          /* of that group */
+  gint64 data_parallel, tensor_rank; /* ranks x replicas; the place in its tensor-parallel group */
+  gint64 micro_batches;
+  gint64 comm_unit; /* elements */
+  guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
+  gint64 ahead;     /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   /* Nodes of a kind of layer that run again, past recompute_layers and before. */

@@ -390,12 +390,13 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean is_whole = self->bucket[kind].sums_whole && self->bucket[kind].shards_optimizer;
   await_reduction (self, kind, unit);
-  plan_lower_compute (self, PLAN_OP_NORM_SQ,
-                      PLAN_REFS (plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS),
-                                 is_whole ? plan_lower_unit_ref (self->bucket[kind].grads, unit, 0)
-                                          : plan_lower_optimizer_gradients (self, kind, unit)),
-                      PLAN_DIMS (is_whole ? (gint64)self->layout.buckets[kind].padded
-                                          : plan_lower_own_elements (self, kind)));
+  if (is_whole)
+    plan_lower_measure (self, kind, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0), 0,
+                        self->layout.buckets[kind].padded);
+  else
+    plan_lower_measure (self, kind, plan_lower_optimizer_gradients (self, kind, unit),
+                        plan_lower_own_first (self, kind),
+                        (guint64)plan_lower_own_elements (self, kind));
 }
 
 /* Moments in narrow formats are widened for all parameters at once while the optimizer works. */
@@ -727,7 +728,7 @@ plan_lower_end_step (PlanLower *self)
       return;
     }
   const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
-  const gint64 norms = self->sums_whole      ? 1
+  const gint64 parts = self->sums_whole      ? 1
                        : self->splits_shards ? self->ranks * self->replicas
                                              : self->ranks;
   self->is_first_micro_batch = TRUE;
@@ -739,10 +740,10 @@ plan_lower_end_step (PlanLower *self)
   plan_lower_rescale (self);
   plan_lower_each_bucket (self, measure_gradients);
   share_sums (self);
-  /* Where gradients are whole on every rank, one rank's sum is the sum. */
+  /* Where gradients are whole on every rank, one tensor-parallel group's sum is the sum. */
   plan_lower_compute (
       self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
-      PLAN_DIMS (all, norms,
+      PLAN_DIMS (all, parts * self->plan->value[PLAN_TP],
                  self->ranks * self->replicas * self->micro_batches * self->sizes->rows));
   prepare (self);
   const PlanLowerBucket *any = plan_lower_any_bucket (self);

@@ -128,8 +128,4 @@ void plan_lower_rescale (PlanLower *self);
 /* Gradients of a matrix that the first and the last stage share, summed over the two. */
 void plan_lower_sum_shared (PlanLower *self);
 
-/* Gradients of what a tensor-parallel group's ranks all hold, summed over the group. */
-void plan_lower_declare_replicated (PlanLower *self);
-void plan_lower_sum_replicated (PlanLower *self);
-
 G_END_DECLS

@@ -487,6 +487,7 @@ measure_groups (PlanLower *self, guint rank)
   const gint64 in_stage = (gint64)rank % of_stage, place = in_stage / value[PLAN_TP];
   self->replicas = value[PLAN_DP_OUTER];
   self->ranks = all / self->replicas;
+  self->tensor_rank = (gint64)rank % value[PLAN_TP];
   self->rank = place % self->ranks;
   self->replica = place / self->ranks;
   self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;

@@ -23,7 +23,15 @@ G_BEGIN_DECLS
   X (ONE_PLUS, "one_plus", "what a norm scales by is its weight plus this", \
      (RMSNORM, RMSNORM_BWD, LAYERNORM, LAYERNORM_BWD, ADD_RMSNORM, ADD_LAYERNORM, HEAD_NORM, \
       HEAD_NORM_BWD)) \
-  X (FACTOR, "factor", "what is multiplied by; 0: 1 / the data-parallel size", (SCALE))
+  X (FACTOR, "factor", "what is multiplied by; 0: 1 / the data-parallel size", (SCALE)) \
+  X (FIRST, "first", "the first that is here of a vocabulary, of heads or of rows in parts", \
+     (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \
+      ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
+  X (WHOLE, "whole", \
+     "how many there are of that vocabulary, or of heads with slopes, in all parts; " \
+     "0: all are here", \
+     (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \
+      ATTENTION_BWD))
 
 typedef enum
 {

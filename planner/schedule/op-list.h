@@ -32,7 +32,9 @@
  * (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of attention
  * the tokens that each query may see at most; with `kv` those are other ranks' tokens, and the
  * gradient is that of the queries alone. `places` of tokens are those in their documents, which
- * attention does not leave. In latent attention queries and keys have `nope` columns
+ * attention does not leave. `stats` of a part of the logits are maxima of whole rows, then sums,
+ * then targets' logits, as row_stat makes them: a token's loss is added where its target is. In
+ * latent attention queries and keys have `nope` columns
  * of their own and `rope` turned by position, the latter the same for all heads' keys.
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
@@ -324,13 +326,16 @@
      ((din, writes, rows * cols), (dscore, writes, rows), (dout, reads, rows * cols), \
       (in, reads, rows * cols), (score, reads, rows))) \
   X (ROW_STAT, "row_stat", COMPUTE, LOSS, LOSS, \
-     "a number per row of a part of the logits: its maximum, its sum or its target's", \
-     (rows, cols), 0, ((out, writes, rows), (in, reads, rows * cols))) \
+     "a number per row of a part of the logits: their maximum; with that of all parts the sum of " \
+     "e^(x - max); with targets that one's, where it is in this part", \
+     (rows, cols), 0, \
+     ((out, writes, rows), (in, reads, rows * cols), (max, may_read, rows), \
+      (targets, may_read, rows))) \
   X (CROSS_ENTROPY, "cross_entropy", COMPUTE, LOSS, LOSS, \
      "adds every token's loss to the exact sum, keeps the softmax", \
      (rows, cols), 0, \
      ((loss, updates, PLAN_EXACT_LIMBS), (prob, writes, rows * cols), \
-      (logits, reads, rows * cols), (targets, reads, rows))) \
+      (logits, reads, rows * cols), (targets, reads, rows), (stats, may_read, 3 * rows))) \
   X (CROSS_ENTROPY_BWD, "cross_entropy_bwd", COMPUTE, LOSS, LOSS, "gradient of the summed loss", \
      (rows, cols), 0, \
      ((dlogits, writes, rows * cols), (prob, reads, rows * cols), (targets, reads, rows))) \
@@ -338,7 +343,7 @@
      "adds every token's loss to the exact sum; its logits become their gradient", \
      (rows, cols), 0, \
      ((loss, updates, PLAN_EXACT_LIMBS), (logits, updates, rows * cols), (targets, reads, rows), \
-      (work, scratch, cols, NONE, 0))) \
+      (work, scratch, cols, NONE, 0), (stats, may_read, 3 * rows))) \
   X (NORM_SQ, "norm_sq", COMPUTE, OPTIMIZER, REDUCTION, "adds the squares to the exact sum", \
      (count), 0, ((sum, updates, PLAN_EXACT_LIMBS), (in, reads, count))) \
   X (CLIP, "clip", COMPUTE, OPTIMIZER, REDUCTION, \
@@ -370,7 +375,7 @@
   X (ALL_REDUCE, "all_reduce", COLLECTIVE, OTHER, COLLECTIVE, "sum over ranks, everywhere", \
      (count), 0, ((buf, updates, count))) \
   X (ALL_REDUCE_MAX, "all_reduce_max", COLLECTIVE, OTHER, COLLECTIVE, \
-     "largest over ranks, everywhere; of magnitudes", \
+     "largest over ranks, everywhere", \
      (count), 0, ((buf, updates, count))) \
   X (EXCHANGE, "exchange", COLLECTIVE, OTHER, COLLECTIVE, \
      "this rank's elements to the next, the one before's here", \
