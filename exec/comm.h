@@ -39,8 +39,8 @@ typedef struct
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
 
-  /* buf = element by element the largest of the ranks', which are no less than 0; where one is a
-   * NaN, that, or infinity. */
+  /* buf = element by element the largest of the ranks', which on GPUs are no less than 0; where one
+   * is a NaN, that, or infinity. */
   gboolean (*all_reduce_max) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
@@ -108,7 +108,7 @@ typedef void (*ExecCommFold) (void *out, const void *const *in, guint ranks, gui
 /* Their sum, in order, in fp32, rounded once. */
 void exec_comm_sum (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
 
-/* The largest of what is no less than 0. */
+/* The largest; where one is a NaN, that. */
 void exec_comm_max (void *out, const void *const *in, guint ranks, guint64 count, PlanDtype dtype);
 
 G_END_DECLS

@@ -60,6 +60,7 @@ check_tests = \
   %D%/unit/test-kernels-attention.tap \
   %D%/unit/test-kernels-documents.tap \
   %D%/unit/test-kernels-rope.tap \
+  %D%/unit/test-kernels-split.tap \
   %D%/unit/test-kernels-experts.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
@@ -152,6 +153,8 @@ tests_unit_test_kernels_documents_tap_SOURCES = %D%/unit/test-kernels-documents.
 tests_unit_test_kernels_documents_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_split_tap_SOURCES = %D%/unit/test-kernels-split.c $(kernel_operands)
+tests_unit_test_kernels_split_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_experts_tap_SOURCES = %D%/unit/test-kernels-experts.c $(kernel_operands)
 tests_unit_test_kernels_experts_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel_operands)

@@ -20,7 +20,8 @@ typedef struct
   guint64 window;       /* keys that a query sees at most */
   const gint32 *places; /* of tokens in their documents, in all sequences; NULL: in theirs */
   float scale, cap;
-  gboolean has_slopes; /* by which scores fall with distance */
+  gboolean has_slopes;          /* by which scores fall with distance */
+  gint64 first_head, all_heads; /* which head of how many is the first one here */
 } Shape;
 
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
@@ -34,7 +35,8 @@ shape_of (const ExecArgs *args, guint places)
 {
   const PlanOp *op = args->op;
   const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
-  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
+  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR),
+               whole = exec_manner (args, PLAN_MANNER_WHOLE);
   return (Shape){
     .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
     .seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
@@ -47,6 +49,8 @@ shape_of (const ExecArgs *args, guint places)
     = (float)(1 / sqrt (scalar > 0 ? scalar : (double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
     .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
+    .first_head = (gint64)exec_manner (args, PLAN_MANNER_FIRST),
+    .all_heads = whole > 0 ? (gint64)whole : op->dims[PLAN_DIM_ATTENTION_heads],
   };
 }
 
@@ -284,7 +288,9 @@ multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a
 static float
 slope_of (const Shape *shape, guint64 head)
 {
-  return shape->has_slopes ? (float)plan_alibi_slope ((gint64)head, (gint64)shape->heads) : 0;
+  return shape->has_slopes
+             ? (float)plan_alibi_slope (shape->first_head + (gint64)head, shape->all_heads)
+             : 0;
 }
 
 /* Whether scores are more than products that are scaled. */

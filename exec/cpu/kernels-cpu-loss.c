@@ -36,38 +36,99 @@ merge (ExecExact *sum, const ExecExact *part)
   exec_pool_unlock ();
 }
 
-static void
-cross_entropy_rows (const ExecArgs *args, guint64 first, guint64 end)
+/* Operands of an op that makes a softmax. */
+typedef struct
 {
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
-  ExecExact loss = { 0 };
-  const gint32 *targets = args->ptr[PLAN_REF_CROSS_ENTROPY_targets];
-  float storage[BLOCK];
+  guint logits, targets, stats;
+} Softmax;
+
+/* The softmax of a row, as much of it as is here, and where in it the target is, or -1: then it has
+ * no loss here. Where other parts are elsewhere, `stats` are of all of them. */
+static gint64
+softmax_row (const ExecArgs *args, const Softmax *refs, guint64 row, float *prob, float *out_loss)
+{
+  guint64 rows = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_rows],
+          cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
+  guint64 here = exec_cpu_here (args, cols);
+  const gint32 target = ((const gint32 *)args->ptr[refs->targets])[row];
+  const gint64 place = target < 0 ? -1 : exec_cpu_find (args, target, cols);
+  const float *stats = args->ptr[refs->stats];
+  float max = stats
+                  ? stats[row]
+                  : largest (args->ptr[refs->logits], args->dtype[refs->logits], row * cols, here);
+  float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0, storage[BLOCK];
+
+  for (guint64 at = 0; at < here; at += BLOCK)
+    {
+      guint64 n = MIN (BLOCK, here - at);
+      const float *logits = exec_cpu_read_ref (args, refs->logits, row * cols + at, n, storage);
+
+      if (place >= 0 && (guint64)place - at < n)
+        target_logit = logits[(guint64)place - at];
+      exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
+    }
+  float sum = stats ? stats[rows + row] : exec_cpu_total (parts);
+  if (stats)
+    target_logit = stats[2 * rows + row];
+  exec_cpu_divide_row (prob, here, sum);
+  memset (prob + here, 0, (cols - here) * sizeof *prob);
+  *out_loss = logf (sum) - (target_logit - max);
+  return place;
+}
+
+static void
+row_stat_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_ROW_STAT_cols], here = exec_cpu_here (args, cols);
+  const gint32 *targets = args->ptr[PLAN_REF_ROW_STAT_targets];
+  const float *max = args->ptr[PLAN_REF_ROW_STAT_max];
+  float *out = args->ptr[PLAN_REF_ROW_STAT_out], storage[BLOCK], powers[BLOCK];
 
   for (guint64 row = first; row < end; row++)
     {
-      float *prob = (float *)args->ptr[PLAN_REF_CROSS_ENTROPY_prob] + row * cols;
-      float max = largest (args->ptr[PLAN_REF_CROSS_ENTROPY_logits],
-                           args->dtype[PLAN_REF_CROSS_ENTROPY_logits], row * cols, cols);
-      float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0;
+      gint64 place = targets && targets[row] >= 0 ? exec_cpu_find (args, targets[row], cols) : -1;
+      float parts[EXEC_CPU_LANES] = { 0 };
 
-      g_assert (targets[row] < args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols]);
-      for (guint64 at = 0; at < cols; at += BLOCK)
+      if (targets)
+        out[row] = place < 0 ? 0
+                             : *exec_cpu_read_ref (args, PLAN_REF_ROW_STAT_in,
+                                                   row * cols + (guint64)place, 1, storage);
+      else if (max == NULL)
+        out[row] = largest (args->ptr[PLAN_REF_ROW_STAT_in], args->dtype[PLAN_REF_ROW_STAT_in],
+                            row * cols, here);
+      for (guint64 at = 0; max && at < here; at += BLOCK)
         {
-          guint64 n = MIN (BLOCK, cols - at);
-          const float *logits = exec_cpu_read_ref (args, PLAN_REF_CROSS_ENTROPY_logits,
-                                                   row * cols + at, n, storage);
+          guint64 n = MIN (BLOCK, here - at);
 
-          if (targets[row] >= 0 && (guint64)targets[row] - at < n)
-            target_logit = logits[(guint64)targets[row] - at];
-          exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
+          exec_cpu_exp_row (
+              powers, exec_cpu_read_ref (args, PLAN_REF_ROW_STAT_in, row * cols + at, n, storage),
+              n, 1, max[row], parts);
         }
-      float sum = exec_cpu_total (parts);
-      exec_cpu_divide_row (prob, cols, sum);
-      if (targets[row] >= 0)
-        exec_exact_add_float (&loss, logf (sum) - (target_logit - max));
+      if (max)
+        out[row] = exec_cpu_total (parts);
     }
-  merge (args->ptr[PLAN_REF_CROSS_ENTROPY_loss], &loss);
+}
+
+void
+exec_cpu_row_stat (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ROW_STAT_rows],
+                   (guint64)args->op->dims[PLAN_DIM_ROW_STAT_cols], row_stat_rows);
+}
+
+static void
+cross_entropy_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  static const Softmax refs = { PLAN_REF_CROSS_ENTROPY_logits, PLAN_REF_CROSS_ENTROPY_targets,
+                                PLAN_REF_CROSS_ENTROPY_stats };
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_CROSS_ENTROPY_cols];
+  float *prob = args->ptr[PLAN_REF_CROSS_ENTROPY_prob], loss;
+  ExecExact sum = { 0 };
+
+  for (guint64 row = first; row < end; row++)
+    if (softmax_row (args, &refs, row, prob + row * cols, &loss) >= 0)
+      exec_exact_add_float (&sum, loss);
+  merge (args->ptr[PLAN_REF_CROSS_ENTROPY_loss], &sum);
 }
 
 void
@@ -86,18 +147,22 @@ cross_entropy_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
   float out[BLOCK];
 
   for (guint64 row = first; row < end; row++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at);
+    {
+      gint64 place = targets[row] < 0 ? -1 : exec_cpu_find (args, targets[row], cols);
 
-        if (targets[row] < 0)
-          memset (out, 0, n * sizeof *out);
-        else
-          memcpy (out, prob + row * cols + at, n * sizeof *out);
-        if (targets[row] >= 0 && (guint64)targets[row] - at < n)
-          out[(guint64)targets[row] - at] -= 1.0f;
-        exec_cpu_write_ref (args, PLAN_REF_CROSS_ENTROPY_BWD_dlogits, row * cols + at, n, out);
-      }
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+
+          if (targets[row] < 0)
+            memset (out, 0, n * sizeof *out);
+          else
+            memcpy (out, prob + row * cols + at, n * sizeof *out);
+          if (place >= 0 && (guint64)place - at < n)
+            out[(guint64)place - at] -= 1.0f;
+          exec_cpu_write_ref (args, PLAN_REF_CROSS_ENTROPY_BWD_dlogits, row * cols + at, n, out);
+        }
+    }
 }
 
 void
@@ -112,35 +177,28 @@ exec_cpu_cross_entropy_bwd (const ExecArgs *args)
 static void
 loss_grad_row (const ExecArgs *args, guint64 row, float *prob, ExecExact *loss)
 {
+  static const Softmax refs
+      = { PLAN_REF_LOSS_GRAD_logits, PLAN_REF_LOSS_GRAD_targets, PLAN_REF_LOSS_GRAD_stats };
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_LOSS_GRAD_cols];
-  const gint32 target = ((const gint32 *)args->ptr[PLAN_REF_LOSS_GRAD_targets])[row];
-  float max = largest (args->ptr[PLAN_REF_LOSS_GRAD_logits], args->dtype[PLAN_REF_LOSS_GRAD_logits],
-                       row * cols, cols);
-  float parts[EXEC_CPU_LANES] = { 0 }, target_logit = 0, storage[BLOCK];
+  float of_row;
 
-  g_assert (target < args->op->dims[PLAN_DIM_LOSS_GRAD_cols]);
-  if (target < 0)
+  if (((const gint32 *)args->ptr[PLAN_REF_LOSS_GRAD_targets])[row] < 0)
+    memset (prob, 0, cols * sizeof *prob);
+  else
     {
-      memset (prob, 0, cols * sizeof *prob);
-      exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
-      return;
-    }
-  for (guint64 at = 0; at < cols; at += BLOCK)
-    {
-      guint64 n = MIN (BLOCK, cols - at);
-      const float *logits
-          = exec_cpu_read_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols + at, n, storage);
+      gint64 place = softmax_row (args, &refs, row, prob, &of_row);
 
-      if ((guint64)target - at < n)
-        target_logit = logits[(guint64)target - at];
-      exec_cpu_exp_row (prob + at, logits, n, 1, max, parts);
+      if (place >= 0)
+        {
+          exec_exact_add_float (loss, of_row);
+          prob[place] -= 1.0f;
+        }
     }
-  float sum = exec_cpu_total (parts);
-  exec_cpu_divide_row (prob, cols, sum);
-  exec_exact_add_float (loss, logf (sum) - (target_logit - max));
-  prob[target] -= 1.0f;
   exec_cpu_write_ref (args, PLAN_REF_LOSS_GRAD_logits, row * cols, cols, prob);
 }
+
+PLAN_SAME_DIM (LOSS_GRAD, CROSS_ENTROPY, rows);
+PLAN_SAME_DIM (LOSS_GRAD, CROSS_ENTROPY, cols);
 
 typedef struct
 {

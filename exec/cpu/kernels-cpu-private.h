@@ -23,8 +23,7 @@ const float *exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at,
 void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
                          const float *values);
 
-/* Elements of a part of a kernel's work, which a thread takes: some ten microseconds, more than
- * handing it over takes. */
+/* Elements that a thread takes at once: some ten microseconds, more than handing them over. */
 #define EXEC_CPU_PART 16384
 
 /* Rows, or elements, from `from` on up to `to`. */
@@ -37,8 +36,7 @@ void exec_cpu_spread (const ExecArgs *args, guint64 count, guint64 width, ExecCp
 /* Columns of a matrix with so many rows, which are summed up or down: fewer at once. */
 void exec_cpu_spread_columns (const ExecArgs *args, guint64 rows, guint64 cols, ExecCpuRange run);
 
-/* Sums are kept in this many parts, element i in part i mod EXEC_CPU_LANES: a fixed order that
- * vectorises. */
+/* Sums are kept in so many parts, element i in part i mod this: a fixed order that vectorises. */
 #define EXEC_CPU_LANES 8
 
 /* e^x within 2^-22 of it, without branches so that loops vectorise; libm's does not. x is split
@@ -92,7 +90,10 @@ void exec_cpu_layernorm_bwd (const ExecArgs *args);
 void exec_cpu_head_norm (const ExecArgs *args);
 void exec_cpu_head_norm_bwd (const ExecArgs *args);
 
-/* exec/cpu/kernels-cpu.c */
+/* exec/cpu/kernels-cpu.c; of a vocabulary of which `count` entries, or columns, are here: how many
+ * of these are no padding, and where one of them is, or -1. */
+guint64 exec_cpu_here (const ExecArgs *args, guint64 count);
+gint64 exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count);
 void exec_cpu_gemm (const ExecArgs *args);
 void exec_cpu_gemm_add (const ExecArgs *args);
 
@@ -113,6 +114,7 @@ void exec_cpu_activate (const ExecArgs *args);
 void exec_cpu_activate_bwd (const ExecArgs *args);
 
 /* exec/cpu/kernels-cpu-loss.c */
+void exec_cpu_row_stat (const ExecArgs *args);
 void exec_cpu_cross_entropy (const ExecArgs *args);
 void exec_cpu_cross_entropy_bwd (const ExecArgs *args);
 void exec_cpu_loss_grad (const ExecArgs *args);

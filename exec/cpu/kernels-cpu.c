@@ -281,23 +281,48 @@ run_add (const ExecArgs *args)
 
 /* --- embedding ---------------------------------------------------------------------------- */
 
+guint64
+exec_cpu_here (const ExecArgs *args, guint64 count)
+{
+  const double whole = exec_manner (args, PLAN_MANNER_WHOLE);
+
+  if (whole <= 0)
+    return count;
+  return (guint64)CLAMP (whole - exec_manner (args, PLAN_MANNER_FIRST), 0, (double)count);
+}
+
+gint64
+exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count)
+{
+  const gint64 whole = (gint64)exec_manner (args, PLAN_MANNER_WHOLE);
+  const gint64 place = entry - (gint64)exec_manner (args, PLAN_MANNER_FIRST);
+
+  g_assert (entry >= 0 && entry < (whole > 0 ? whole : (gint64)count));
+  return place >= 0 && place < (gint64)count ? place : -1;
+}
+
 static void
 embed_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_EMBED_cols];
   const gint32 *tokens = args->ptr[PLAN_REF_EMBED_tokens];
+  const float nothing[BLOCK] = { 0 };
   float storage[BLOCK];
 
   for (guint64 row = first; row < end; row++)
     {
-      g_assert (tokens[row] >= 0 && tokens[row] < args->op->dims[PLAN_DIM_EMBED_vocab]);
+      gint64 place
+          = exec_cpu_find (args, tokens[row], (guint64)args->op->dims[PLAN_DIM_EMBED_vocab]);
+
       for (guint64 at = 0; at < cols; at += BLOCK)
         {
           guint64 n = MIN (BLOCK, cols - at);
-          guint64 from = (guint64)tokens[row] * cols + at;
+          guint64 from = (guint64)place * cols + at;
 
-          exec_cpu_write_ref (args, PLAN_REF_EMBED_out, row * cols + at, n,
-                              exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
+          exec_cpu_write_ref (
+              args, PLAN_REF_EMBED_out, row * cols + at, n,
+              place < 0 ? nothing
+                        : exec_cpu_read_ref (args, PLAN_REF_EMBED_table, from, n, storage));
         }
     }
 }
@@ -309,21 +334,23 @@ run_embed (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_EMBED_cols], embed_rows);
 }
 
-/* Lists the rows of every token in ascending order: those of token v are order[start[v]] to
- * order[start[v + 1] - 1]. */
+/* Lists the rows of every token that is here in ascending order: those of token v are
+ * order[start[v]] to order[start[v + 1] - 1]. */
 static void
-sort_rows (const gint32 *tokens, guint64 rows, guint64 vocab, guint32 *start, guint32 *order)
+sort_rows (const ExecArgs *args, guint64 rows, guint64 vocab, guint32 *start, guint32 *order)
 {
+  const gint32 *tokens = args->ptr[PLAN_REF_EMBED_BWD_tokens];
+  gint64 place;
+
   memset (start, 0, (vocab + 1) * sizeof *start);
   for (guint64 row = 0; row < rows; row++)
-    {
-      g_assert (tokens[row] >= 0 && (guint64)tokens[row] < vocab);
-      start[tokens[row]]++;
-    }
+    if ((place = exec_cpu_find (args, tokens[row], vocab)) >= 0)
+      start[place]++;
   for (guint64 v = 1; v <= vocab; v++)
     start[v] += start[v - 1];
   for (guint64 row = rows; row-- > 0;) /* from the last row: start[v] ends at its first place */
-    order[--start[tokens[row]]] = (guint32)row;
+    if ((place = exec_cpu_find (args, tokens[row], vocab)) >= 0)
+      order[--start[place]] = (guint32)row;
 }
 
 /* Rows of the table, once rows of the gradient are sorted. */
@@ -362,7 +389,7 @@ run_embed_bwd (const ExecArgs *args)
   guint32 *start = args->ptr[PLAN_REF_EMBED_BWD_work];
 
   g_assert (rows <= G_MAXUINT32);
-  sort_rows (args->ptr[PLAN_REF_EMBED_BWD_tokens], rows, vocab, start, start + vocab + 1);
+  sort_rows (args, rows, vocab, start, start + vocab + 1);
   exec_cpu_spread (args, vocab, cols, embed_bwd_rows);
 }
 
@@ -373,6 +400,7 @@ positions_rows (const ExecArgs *args, guint64 first, guint64 end)
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
   const gint32 *places = args->ptr[PLAN_REF_POSITIONS_places];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_seq];
+  guint64 before = (guint64)exec_manner (args, PLAN_MANNER_FIRST);
   float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = first; row < end; row++)
@@ -381,7 +409,7 @@ positions_rows (const ExecArgs *args, guint64 first, guint64 end)
         guint64 n = MIN (BLOCK, cols - at);
         const float *in
             = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, in_storage);
-        const guint64 of = places != NULL ? (guint64)places[row] : row % seq;
+        const guint64 of = places != NULL ? (guint64)places[row] : (before + row) % seq;
         const float *place
             = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table, of * cols + at, n, table_storage);
 
@@ -406,6 +434,7 @@ positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
   const gint32 *places = args->ptr[PLAN_REF_POSITIONS_BWD_places];
   const guint64 step = places != NULL ? 1 : seq; /* from one row that may have the place */
+  const guint64 before = (guint64)exec_manner (args, PLAN_MANNER_FIRST) % seq;
   float storage[BLOCK], sum[BLOCK];
 
   for (guint64 place = first; place < end; place++)
@@ -414,7 +443,8 @@ positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
         guint64 n = MIN (BLOCK, cols - at);
 
         memset (sum, 0, sizeof sum);
-        for (guint64 row = places != NULL ? 0 : place; row < rows; row += step)
+        for (guint64 row = places != NULL ? 0 : (place + seq - before) % seq; row < rows;
+             row += step)
           {
             if (places != NULL && (guint64)places[row] != place)
               continue;
@@ -433,10 +463,11 @@ run_positions_bwd (const ExecArgs *args)
 {
   const gint64 *dims = args->op->dims;
 
-  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_POSITIONS_BWD_seq],
-                   (guint64)(dims[PLAN_DIM_POSITIONS_BWD_rows] / dims[PLAN_DIM_POSITIONS_BWD_seq]
-                             * dims[PLAN_DIM_POSITIONS_BWD_cols]),
-                   positions_bwd_places);
+  exec_cpu_spread (
+      args, (guint64)dims[PLAN_DIM_POSITIONS_BWD_seq],
+      (guint64)(MAX (dims[PLAN_DIM_POSITIONS_BWD_rows] / dims[PLAN_DIM_POSITIONS_BWD_seq], 1)
+                * dims[PLAN_DIM_POSITIONS_BWD_cols]),
+      positions_bwd_places);
 }
 
 /* --- matrix product ----------------------------------------------------------------------- */
@@ -730,6 +761,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_GROUPED_GEMM_ADD] = exec_cpu_grouped_gemm,
     [PLAN_OP_EXPERT_ACTIVATE] = exec_cpu_expert_activate,
     [PLAN_OP_EXPERT_ACTIVATE_BWD] = exec_cpu_expert_activate_bwd,
+    [PLAN_OP_ROW_STAT] = exec_cpu_row_stat,
     [PLAN_OP_CROSS_ENTROPY] = exec_cpu_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cpu_cross_entropy_bwd,
     [PLAN_OP_LOSS_GRAD] = exec_cpu_loss_grad,

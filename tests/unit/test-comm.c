@@ -155,16 +155,17 @@ thread_all_reduce (gpointer data)
   return NULL;
 }
 
-/* A NaN is the largest of all, whichever rank has it. */
+/* A NaN is the largest of all, whichever rank has it; numbers may be less than 0. */
 START_TEST (comm_max_keeps_nan)
 {
-  const float a[] = { 1, NAN, 0, 5, INFINITY }, b[] = { 2, 3, NAN, 4, NAN };
+  const float a[] = { 1, NAN, 0, 5, INFINITY, -3 }, b[] = { 2, 3, NAN, 4, NAN, -2 };
   const void *const in[] = { a, b };
-  float out[5];
+  float out[6];
 
-  exec_comm_max (out, in, 2, 5, PLAN_DTYPE_FP32);
+  exec_comm_max (out, in, 2, 6, PLAN_DTYPE_FP32);
   ck_assert_float_eq (out[0], 2);
   ck_assert_float_eq (out[3], 5);
+  ck_assert_float_eq (out[5], -2);
   ck_assert (isnan (out[1]) && isnan (out[2]) && isnan (out[4]));
 }
 END_TEST

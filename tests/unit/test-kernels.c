@@ -571,8 +571,7 @@ START_TEST (kernels_sum_parts)
 END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
-static const PlanOpKind not_here[] = { PLAN_OP_ROW_STAT,
-                                       PLAN_OP_COPY,
+static const PlanOpKind not_here[] = { PLAN_OP_COPY,
                                        PLAN_OP_ATTENTION_JOIN,
                                        PLAN_OP_ADAMW_HOST,
                                        PLAN_OP_DROPOUT,
