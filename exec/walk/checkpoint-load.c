@@ -15,14 +15,14 @@ typedef struct
 {
   const ExecTensorFile *file;
   const PlanSafetensor *tensor;
-  guint64 first, count;
+  guint64 first, count, run, stride; /* see ExecPiece; `count` where it does not lie apart */
 } Found;
 
 struct _ExecCheckpoint
 {
   char *folder;
   GPtrArray *files;
-  GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found, by first element */
+  GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found */
   gint64 step, tokens;
   char *model;
   GHashTable *settings;
@@ -95,14 +95,25 @@ corrupt (GError **error, const ExecCheckpoint *self, const char *file, const cha
   return FALSE;
 }
 
-static gint
-compare_found (gconstpointer a, gconstpointer b)
+/* FIRST or FIRST:STRIDE, which is of a matrix. */
+static gboolean
+read_place (const char *text, const PlanSafetensor *tensor, Found *out)
 {
-  const Found *x = a, *y = b;
-  return (x->first > y->first) - (x->first < y->first);
+  g_auto (GStrv) word = g_strsplit (text, ":", 2);
+  const gboolean is_apart = word[0] && word[1];
+  gint64 first, stride = 0;
+  if (!word[0] || !plan_units_parse_int (word[0], "first", 0, G_MAXINT64, &first, NULL)
+      || (is_apart && !plan_units_parse_int (word[1], "stride", 1, G_MAXINT64, &stride, NULL))
+      || tensor->n_dims != (is_apart ? 2 : 1))
+    return FALSE;
+  out->first = (guint64)first;
+  out->run = tensor->dims[is_apart ? 1 : 0];
+  out->count = out->run * (is_apart ? tensor->dims[0] : 1);
+  out->stride = is_apart ? (guint64)stride : out->run;
+  return out->run > 0 && out->run <= out->stride;
 }
 
-/* A file's tensors are pieces: their names end in the first element. */
+/* A file's tensors are pieces: their names end in where they are. */
 static gboolean
 add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
 {
@@ -110,9 +121,9 @@ add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
     {
       const PlanSafetensor *tensor = &g_array_index (file->header->tensors, PlanSafetensor, i);
       const char *slash = strrchr (tensor->name, '/');
-      gint64 first;
-      if (!slash || !plan_units_parse_int (slash + 1, "first", 0, G_MAXINT64, &first, NULL)
-          || tensor->n_dims != 1 || !exec_tensor_file_is_readable (tensor->dtype))
+      Found piece = { .file = file, .tensor = tensor };
+      if (!slash || !read_place (slash + 1, tensor, &piece)
+          || !exec_tensor_file_is_readable (tensor->dtype))
         {
           g_set_error (error, PLAN_ERROR, PLAN_ERROR_CORRUPT, "%s: %s is no piece of a checkpoint",
                        file->path, tensor->name);
@@ -120,7 +131,6 @@ add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
         }
       char *key = g_strndup (tensor->name, (gsize)(slash - tensor->name));
       GArray *found = g_hash_table_lookup (self->pieces, key);
-      const Found piece = { file, tensor, (guint64)first, tensor->dims[0] };
       if (found)
         g_free (key);
       else
@@ -177,11 +187,6 @@ add_files (ExecCheckpoint *self, GKeyFile *manifest, const char *data, GError **
       if (!add_file (self, data, *name, recorded, error))
         return FALSE;
     }
-  GHashTableIter iter;
-  gpointer found;
-  g_hash_table_iter_init (&iter, self->pieces);
-  while (g_hash_table_iter_next (&iter, NULL, &found))
-    g_array_sort (found, compare_found);
   return TRUE;
 }
 
@@ -251,6 +256,24 @@ exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error
   return g_steal_pointer (&self);
 }
 
+/* The piece that an element is in, where, and how many from there on lie together; NULL: none. */
+static const Found *
+find_piece (const GArray *found, guint64 element, guint64 *out_inside, guint64 *out_count)
+{
+  for (guint i = 0; found && i < found->len; i++)
+    {
+      const Found *piece = &g_array_index (found, Found, i);
+      const guint64 behind = element - piece->first, row = behind / piece->stride,
+                    col = behind % piece->stride;
+      if (element < piece->first || col >= piece->run || row >= piece->count / piece->run)
+        continue;
+      *out_inside = row * piece->run + col;
+      *out_count = piece->run - col;
+      return piece;
+    }
+  return NULL;
+}
+
 gboolean
 exec_checkpoint_read (const ExecCheckpoint *self, ExecState state, PlanTensorRole role,
                       gint64 layer, guint64 first, guint64 count, float *out, GError **error)
@@ -258,13 +281,11 @@ exec_checkpoint_read (const ExecCheckpoint *self, ExecState state, PlanTensorRol
   g_autofree char *key = exec_checkpoint_name (state, role, layer);
   const GArray *found = g_hash_table_lookup (self->pieces, key);
   const guint64 end = first + count;
-  for (guint i = 0; found && i < found->len && first < end; i++)
+  const Found *piece;
+  guint64 inside, n;
+  while (first < end && (piece = find_piece (found, first, &inside, &n)))
     {
-      const Found *piece = &g_array_index (found, Found, i);
-      if (piece->first > first || first - piece->first >= piece->count)
-        continue;
-      const guint64 inside = first - piece->first;
-      const guint64 n = MIN (end - first, piece->count - inside);
+      n = MIN (end - first, n);
       exec_tensor_file_read (piece->file, piece->tensor, inside, 1, n, out);
       first += n;
       out += n;

@@ -14,7 +14,8 @@ G_BEGIN_DECLS
 /* step-STEP.NUMBER, and nothing else. */
 gboolean exec_checkpoint_is_name (const char *name);
 
-/* STATE/PARAMETER/LAYER, and with /FIRST the name of a piece; the caller frees. */
+/* STATE/PARAMETER/LAYER, and with /FIRST the name of a piece, or with /FIRST:STRIDE that of one
+ * whose rows lie apart; the caller frees. */
 char *exec_checkpoint_name (ExecState state, PlanTensorRole role, gint64 layer);
 
 G_END_DECLS

@@ -58,11 +58,17 @@ header_of (const ExecPiece *pieces, guint n)
       const ExecPiece *p = &pieces[i];
       const guint64 end = at + plan_dtype_bytes (p->dtype, p->count);
       g_autofree char *name = exec_checkpoint_name (p->state, p->role, p->layer);
-      g_string_append_printf (
-          text,
-          "%s\"%s/%" G_GUINT64_FORMAT "\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT
-          "],\"data_offsets\":[%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT "]}",
-          i ? "," : "", name, p->first, plan_safetensors_dtype_name (p->dtype), p->count, at, end);
+      g_string_append_printf (text, "%s\"%s/%" G_GUINT64_FORMAT, i ? "," : "", name, p->first);
+      if (p->run > 0)
+        g_string_append_printf (text, ":%" G_GUINT64_FORMAT, p->stride);
+      g_string_append_printf (text, "\":{\"dtype\":\"%s\",\"shape\":[",
+                              plan_safetensors_dtype_name (p->dtype));
+      if (p->run > 0)
+        g_string_append_printf (text, "%" G_GUINT64_FORMAT ",", p->count / p->run);
+      g_string_append_printf (text,
+                              "%" G_GUINT64_FORMAT "],\"data_offsets\":[%" G_GUINT64_FORMAT
+                              ",%" G_GUINT64_FORMAT "]}",
+                              p->run > 0 ? p->run : p->count, at, end);
       at = end;
     }
   g_string_append_c (text, '}');

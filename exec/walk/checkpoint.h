@@ -23,7 +23,8 @@ typedef enum
   EXEC_N_STATES
 } ExecState;
 
-/* Elements of one parameter that lie together on one rank. */
+/* Elements of one parameter that lie together on one rank: from `first` on, or in runs of `run`,
+ * each `stride` elements of the parameter behind the one before. */
 typedef struct
 {
   ExecState state;
@@ -32,7 +33,8 @@ typedef struct
   guint64 first, count;
   PlanDtype dtype;
   const void *data;
-  gboolean is_here; /* the host can read it, whatever `fetch` is */
+  gboolean is_here;    /* the host can read it, whatever `fetch` is */
+  guint64 run, stride; /* 0: all lie together in the parameter, too */
 } ExecPiece;
 
 #define EXEC_CHECKPOINT_KEEP 2

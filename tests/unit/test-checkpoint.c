@@ -53,6 +53,24 @@ end (void)
   plan_model_free (model);
 }
 
+/* A matrix's first columns one row after the other, then its last ones. */
+#define COLS 40
+#define FIRST_COLS 30
+static guint64 apart_by = COLS; /* in what is saved, one row and the next */
+
+static void
+fill_columns (gint64 step, float *out)
+{
+  for (guint i = 0; i < ELEMENTS; i++)
+    {
+      const guint row = i / COLS, col = i % COLS;
+      out[col < FIRST_COLS
+              ? row * FIRST_COLS + col
+              : ELEMENTS / COLS * FIRST_COLS + row * (COLS - FIRST_COLS) + col - FIRST_COLS]
+          = (float)(step * 10000 + i);
+    }
+}
+
 /* One rank saves a step: two pieces of a parameter, whose elements say which step it is. */
 static gboolean
 save (gint64 step, GError **error)
@@ -65,11 +83,20 @@ save (gint64 step, GError **error)
           .tokens = 10 * step,
           .settings = (const char *const[]){ "lr=0.5", "data=a = b", NULL },
           .model = model };
+  static float columns[ELEMENTS];
+  const guint64 apart = ELEMENTS / COLS * FIRST_COLS;
+#define PIECE(state, first, count, data, run, stride) \
+  { \
+    state, PLAN_TENSOR_QKV, 2, first, count, PLAN_DTYPE_FP32, data, TRUE, run, stride \
+  }
   const ExecPiece pieces[] = {
-    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 1000, 3000, PLAN_DTYPE_FP32, values + 1000, TRUE },
-    { EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, 0, 1000, PLAN_DTYPE_FP32, values, TRUE },
-    { EXEC_STATE_EXP_AVG, PLAN_TENSOR_QKV, 2, 0, ELEMENTS, PLAN_DTYPE_FP32, values, TRUE },
+    PIECE (EXEC_STATE_MAIN, 1000, 3000, values + 1000, 0, 0),
+    PIECE (EXEC_STATE_MAIN, 0, 1000, values, 0, 0),
+    PIECE (EXEC_STATE_EXP_AVG, FIRST_COLS, ELEMENTS - apart, columns + apart, COLS - FIRST_COLS,
+           apart_by),
+    PIECE (EXEC_STATE_EXP_AVG, 0, apart, columns, FIRST_COLS, apart_by),
   };
+  fill_columns (step, columns);
   ExecComm *comm = exec_comm_self_open ();
   for (guint i = 0; i < ELEMENTS; i++)
     values[i] = (float)(step * 10000 + i);
@@ -96,10 +123,13 @@ assert_holds (gint64 step)
   for (guint first = 0; first < ELEMENTS; first += 700)
     {
       const guint n = MIN (1300, ELEMENTS - first);
-      ck_assert (exec_checkpoint_read (checkpoint, EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, first, n,
-                                       found, &error));
-      for (guint i = 0; i < n; i++)
-        ck_assert_float_eq (found[i], (float)(step * 10000 + first + i));
+      for (ExecState state = EXEC_STATE_MAIN; state <= EXEC_STATE_EXP_AVG; state++)
+        {
+          ck_assert (exec_checkpoint_read (checkpoint, state, PLAN_TENSOR_QKV, 2, first, n, found,
+                                           &error));
+          for (guint i = 0; i < n; i++)
+            ck_assert_float_eq (found[i], (float)(step * 10000 + first + i));
+        }
     }
 }
 
@@ -306,6 +336,10 @@ START_TEST (what_is_no_checkpoint_is_refused)
   assert_refused (model, "names no files");
   edit ("manifest", "[checkpoint]", "[checkpoint ");
   assert_refused (model, "manifest: ");
+  apart_by = FIRST_COLS - 1; /* rows on top of each other */
+  ck_assert (save (3, NULL));
+  assert_refused (model, "rank-0.safetensors: exp_avg/qkv/2/0:29 is no piece of a checkpoint");
+  apart_by = COLS;
   ck_assert (save (4, NULL));
   g_autoptr (ExecCheckpoint) checkpoint = exec_checkpoint_open (folder, model, NULL);
   ck_assert (!exec_checkpoint_read (checkpoint, EXEC_STATE_MAIN, PLAN_TENSOR_QKV, 2, ELEMENTS - 2,
