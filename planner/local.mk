@@ -77,7 +77,8 @@ libplanner_a_SOURCES += \
 libplanner_a_SOURCES += \
   %D%/layout/buckets.c %D%/layout/buckets.h \
   %D%/layout/layout.c %D%/layout/layout.h \
-  %D%/layout/packing.c %D%/layout/packing.h
+  %D%/layout/packing.c %D%/layout/packing.h \
+  %D%/layout/slice.c %D%/layout/slice.h
 # A plan to a schedule.
 libplanner_a_SOURCES += \
   %D%/lower/case.c %D%/lower/case.h \

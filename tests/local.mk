@@ -54,6 +54,7 @@ check_tests = \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-hazards.tap \
   %D%/unit/test-exec-narrow.tap \
+  %D%/unit/test-exec-split.tap \
   %D%/unit/test-indexed.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-128x128.tap \
@@ -134,6 +135,7 @@ EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
+  tests/reference/evaluate-heads.c tests/reference/evaluate-split.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
   exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
@@ -142,6 +144,7 @@ tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
 tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exec_split_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)
 tests_unit_test_kernels_tap_LDADD = $(exec_test_ldadd)
@@ -191,8 +194,10 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate-moments.c \
   %D%/reference/evaluate-arrays.c \
   %D%/reference/evaluate-experts.c \
+  %D%/reference/evaluate-heads.c \
   %D%/reference/evaluate-network.c \
   %D%/reference/evaluate-source.c \
+  %D%/reference/evaluate-split.c %D%/reference/evaluate-split.h \
   %D%/reference/rope.c %D%/reference/rope.h
 
 if HAVE_CHECK

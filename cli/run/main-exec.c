@@ -35,7 +35,7 @@
 /* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
 #define RUN_OPTION_LIST(X) \
   X (ranks, "ranks", "N", \
-     "data-parallel ranks; the launcher's number, without one the plan's where it is for CPUs of " \
+     "ranks; the launcher's number, without one the plan's where it is for CPUs of " \
      "one machine, else 1") \
   X (threads, "threads", "N", \
      "threads that compute in each rank on processors; its share of the cores unless said") \

@@ -50,7 +50,9 @@ count_tokens (ExecWalk *walk, GError **error)
   if (!walk->comm->ops->all_reduce (walk->comm, sums, G_N_ELEMENTS (sums), PLAN_DTYPE_FP32, NULL,
                                     error))
     return FALSE;
-  walk->constants.tokens = MAX (((gint64)sums[0] << LOW_BITS) + (gint64)sums[1], 1);
+  /* Ranks of a tensor-parallel group have the same ones. */
+  walk->constants.tokens
+      = MAX ((((gint64)sums[0] << LOW_BITS) + (gint64)sums[1]) / walk->of->plan.value[PLAN_TP], 1);
   return TRUE;
 }
 

@@ -81,7 +81,8 @@ gboolean
 exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule *schedule,
                      GError **error)
 {
-  if (!plan_native_runs (&of->plan, of->model, of->cluster, plan_schedule_ranks (schedule), error)
+  const gint64 data_parallel = plan_schedule_ranks (schedule) / of->plan.value[PLAN_TP];
+  if (!plan_native_runs (&of->plan, of->model, of->cluster, data_parallel, error)
       || !check_buffers (job->kernels, schedule, error))
     return FALSE;
   for (guint i = 0; i < plan_schedule_n_nodes (schedule); i++)

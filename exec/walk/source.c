@@ -11,9 +11,17 @@
 /* Synthetic text has no end: what is evaluated on begins where no run gets to. */
 #define FIRST_EVAL_SEQUENCE (G_GINT64_CONSTANT (1) << 48)
 
-gboolean
-exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
-                   guint64 first, guint64 count, float *out, GError **error)
+guint64
+exec_source_elements (const PlanModel *model, PlanTensorRole role)
+{
+  const PlanTensor tensor = plan_model_tensor (model, role, model->vocab);
+  return plan_model_numel (&tensor);
+}
+
+/* Of what exists. */
+static gboolean
+read_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer, guint64 first,
+            guint64 count, float *out, GError **error)
 {
   if (job->resume)
     return exec_checkpoint_read (job->resume, state, role, layer, first, count, out, error);
@@ -27,6 +35,17 @@ exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gin
   else
     exec_data_weights (job->seed, job->of->model, role, layer, first, count, out);
   return TRUE;
+}
+
+gboolean
+exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
+                   guint64 first, guint64 count, float *out, GError **error)
+{
+  const gboolean is_padded = role == PLAN_TENSOR_EMBEDDING || role == PLAN_TENSOR_OUTPUT;
+  const guint64 exist = is_padded ? exec_source_elements (job->of->model, role) : G_MAXUINT64;
+  const guint64 n = first < exist ? MIN (count, exist - first) : 0;
+  memset (out + n, 0, (count - n) * sizeof *out);
+  return n == 0 || read_state (job, state, role, layer, first, n, out, error);
 }
 
 gint64

@@ -5,7 +5,11 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What the run begins with: `count` elements of a parameter's state from element `first` on. */
+/* Elements of a parameter, without rows that pad a vocabulary. */
+guint64 exec_source_elements (const PlanModel *model, PlanTensorRole role);
+
+/* What the run begins with: `count` elements of a parameter's state from element `first` on; what
+ * pads a vocabulary is zero. */
 gboolean exec_source_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer,
                             guint64 first, guint64 count, float *out, GError **error);
 

@@ -7,6 +7,7 @@
 
 #include "exec/number/number.h"
 #include "exec/walk/source.h"
+#include "planner/layout/slice.h"
 #include "planner/schedule/quantizers.h"
 
 #include <string.h>
@@ -36,13 +37,33 @@ exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at
   return TRUE;
 }
 
-guint64
-exec_walk_first_expert (const ExecWalk *self, const PlanSlot *slot)
+/* Where the ranks beside each other that have a parameter together have their parts of it. */
+static PlanSlice
+slice_of (const ExecWalk *self, const PlanSlot *slot)
 {
-  const guint64 ep = (guint64)self->of->plan.value[PLAN_EP];
-  return slot->tensor.part == PLAN_PART_EXPERTS
-             ? self->comm->rank % ep * slot->tensor.rows * slot->tensor.cols
-             : 0;
+  const guint64 rows = slot->tensor.rows, cols = slot->tensor.cols;
+  const guint64 ep = (guint64)self->of->plan.value[PLAN_EP],
+                tp = (guint64)self->of->plan.value[PLAN_TP];
+  if (slot->tensor.part == PLAN_PART_EXPERTS)
+    return (PlanSlice){
+      .n = 1, .run = { { rows, self->comm->rank % ep * rows } }, .cols = cols, .whole_cols = cols
+    };
+  return plan_slice_of (self->of->model, slot->tensor.role, self->of->layout.rule.vocab, tp,
+                        self->comm->rank % tp);
+}
+
+gboolean
+exec_walk_read_part (const ExecWalk *self, ExecState state, const PlanSlot *slot, gint64 layer,
+                     guint64 first, guint64 count, float *out, GError **error)
+{
+  const PlanSlice slice = slice_of (self, slot);
+  for (guint64 done = 0, n, at; done < count; done += n)
+    {
+      n = MIN (plan_slice_run (&slice, first + done, &at), count - done);
+      if (!exec_source_state (self->job, state, slot->tensor.role, layer, at, n, out + done, error))
+        return FALSE;
+    }
+  return TRUE;
 }
 
 /* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
@@ -60,9 +81,8 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
       if (!exec_walk_part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
         continue;
       const guint64 from = MAX (at, begin), to = MIN (at + n, end);
-      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
-                              exec_walk_first_expert (self, slot) + first + from - at, to - from,
-                              out + from - begin, error))
+      if (!exec_walk_read_part (self, state, slot, shard->unit + slot->layer, first + from - at,
+                                to - from, out + from - begin, error))
         return FALSE;
     }
   return TRUE;
@@ -98,10 +118,10 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
   const guint64 part = self->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
-  /* Ranks beside each other have other experts. */
-  const guint64 each = op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS
-                           ? (guint64)self->of->plan.value[PLAN_EP]
-                           : 1;
+  /* Ranks beside each other have other experts, or parts of parameters. */
+  const guint64 each
+      = (guint64)self->of->plan
+            .value[op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS ? PLAN_EP : PLAN_TP];
   ExecShard shard = { .kind = (PlanBucketKind)op->dims[PLAN_DIM_INIT_bucket],
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],
@@ -177,6 +197,45 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
   return TRUE;
 }
 
+/* Whether another rank beside this one, which has the same, saves it. */
+static gboolean
+is_saved_elsewhere (const ExecWalk *self, const PlanSlot *slot)
+{
+  const gint64 tp = self->of->plan.value[PLAN_TP];
+  const PlanTensor whole
+      = plan_model_tensor (self->of->model, slot->tensor.role, self->of->layout.rule.vocab);
+  return slot->tensor.part != PLAN_PART_EXPERTS && self->comm->rank % tp > 0
+         && slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
+}
+
+/* Elements from `first` of this rank's part of a parameter on, by where they are in all of it; rows
+ * that pad a vocabulary are nobody's. */
+static void
+divide (const ExecWalk *self, const PlanSlot *slot, guint64 first, ExecPiece all, GArray *pieces)
+{
+  const PlanSlice slice = slice_of (self, slot);
+  const guint64 exist = exec_source_elements (self->of->model, slot->tensor.role);
+  for (guint64 done = 0; done < all.count;)
+    {
+      ExecPiece piece = all;
+      const guint64 left = all.count - done, cols = slice.cols;
+      piece.count = MIN (plan_slice_run (&slice, first + done, &piece.first), left);
+      piece.data = (const guint8 *)all.data + plan_dtype_bytes (all.dtype, done);
+      if (cols < slice.whole_cols && (first + done) % cols == 0 && left >= cols)
+        {
+          piece.count = left / cols * cols;
+          piece.run = cols;
+          piece.stride = slice.whole_cols;
+        }
+      done += piece.count;
+      if (piece.first >= exist)
+        continue;
+      if (piece.run == 0)
+        piece.count = MIN (piece.count, exist - piece.first);
+      g_array_append_val (pieces, piece);
+    }
+}
+
 /* Numbers with scales are saved as what they are: `widened` keeps those. */
 static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
@@ -186,14 +245,14 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
   for (guint s = 0; s < slots->len; s++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
-      guint64 at;
+      guint64 at, first;
       ExecPiece piece = { .state = state,
                           .role = slot->tensor.role,
                           .layer = shard->unit + slot->layer,
                           .dtype = shard->state[state].dtype };
-      if (!exec_walk_part_of (shard, slot, &at, &piece.count, &piece.first))
+      if (is_saved_elsewhere (self, slot)
+          || !exec_walk_part_of (shard, slot, &at, &piece.count, &first))
         continue;
-      piece.first += exec_walk_first_expert (self, slot);
       piece.data = exec_walk_state (self, shard, state, at);
       if (piece.dtype == PLAN_DTYPE_E4M3)
         {
@@ -204,7 +263,7 @@ add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArra
             return FALSE;
           g_ptr_array_add (widened, (gpointer)piece.data);
         }
-      g_array_append_val (pieces, piece);
+      divide (self, slot, first, piece, pieces);
     }
   return TRUE;
 }

@@ -189,8 +189,8 @@ exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState s
         continue;
       g_autofree float *values = g_new (float, count);
       g_autofree guint8 *narrow = g_malloc (count);
-      if (!exec_source_state (self->job, state, slot->tensor.role, shard->unit + slot->layer,
-                              exec_walk_first_expert (self, slot) + first, count, values, error))
+      if (!exec_walk_read_part (self, state, slot, shard->unit + slot->layer, first, count, values,
+                                error))
         return FALSE;
       scale = exec_number_scale (exec_number_largest (values, count));
       exec_number_narrow_scaled (narrow, PLAN_DTYPE_E4M3, values, scale, count);

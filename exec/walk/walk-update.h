@@ -17,6 +17,12 @@ gboolean exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint6
 guint8 *exec_walk_state (const ExecWalk *self, const ExecShard *shard, ExecState state,
                          guint64 element);
 
+/* From the source of the run: elements of what this rank has of a parameter, of whose slot in a
+ * bucket `first` is one. */
+gboolean exec_walk_read_part (const ExecWalk *self, ExecState state, const PlanSlot *slot,
+                              gint64 layer, guint64 first, guint64 count, float *out,
+                              GError **error);
+
 /* exec/walk/walk-update.c */
 /* Floats of all shards' moments: of each part of a parameter the two scales, and room behind each
  * for the device. */
@@ -29,9 +35,6 @@ gboolean exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, g
 /* One ADAMW or SGD op, for all parts that are in its rank's part of a bucket. */
 gboolean exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
-
-/* Where this rank's experts begin among all of a parameter's; 0: it is no expert's. */
-guint64 exec_walk_first_expert (const ExecWalk *self, const PlanSlot *slot);
 
 /* From the source of the run. */
 gboolean exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,

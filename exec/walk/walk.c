@@ -255,12 +255,14 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
     }
 }
 
-/* Sequences are dealt out by micro batch, then rank. */
+/* Sequences are dealt out by micro batch, then rank; those of a tensor-parallel group have the same
+ * ones. */
 gboolean
 exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
 {
   const gint64 seq = walk->of->plan.value[PLAN_SEQ], mbs = walk->of->plan.value[PLAN_MBS];
-  const gint64 turn = load->micro_batch * walk->comm->ranks + walk->comm->rank;
+  const gint64 tp = walk->of->plan.value[PLAN_TP];
+  const gint64 turn = (load->micro_batch * walk->comm->ranks + walk->comm->rank) / tp;
   const gboolean is_eval = walk->trained != NULL;
   const gint64 batch = is_eval ? walk->eval_batch : walk->step;
   const gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
@@ -741,8 +743,9 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                       .step = job->first_step,
                       .kept = { .is_wanted = has_graphs },
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
-  if (plan_scales_gradients (plan, comm->ranks / plan->value[PLAN_DP_OUTER]))
-    self->constants.mean_of = comm->ranks;
+  const gint64 data_parallel = comm->ranks / plan->value[PLAN_TP];
+  if (plan_scales_gradients (plan, data_parallel / plan->value[PLAN_DP_OUTER]))
+    self->constants.mean_of = data_parallel;
   if (!exec_runnable_check (job, of, schedule, error) || !exec_walk_check_graph (self, error)
       || !find_groups (self, error) || !plan_arena_init (&self->arena, schedule, error)
       || !open_device (self, error))

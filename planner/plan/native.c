@@ -24,8 +24,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   const gboolean shards_grads = plan_shards_grads (plan) && ranks > value[PLAN_DP_OUTER];
   if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
-  if (value[PLAN_TP] > 1)
-    return refuse_field (plan, PLAN_TP, LATER ": it must be 1", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
@@ -68,6 +66,22 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   return TRUE;
 }
 
+/* What does not run yet where a tensor-parallel group has a layer together. */
+static gboolean
+check_split (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError **error)
+{
+  if (plan->value[PLAN_TP] == 1)
+    return TRUE;
+  if (is_gpu)
+    return refuse_field (plan, PLAN_TP, "on GPUs " LATER ": it must be 1", error);
+  if (model->experts > 0)
+    return refuse_field (plan, PLAN_TP, "of models with experts " LATER ": it must be 1", error);
+  if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
+    return refuse_field (plan, PLAN_COMPUTE,
+                         "beside tp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
+  return TRUE;
+}
+
 /* What none of the kernels computes, or none of a GPU's. */
 static gboolean
 check_model (const PlanModel *model, gboolean is_gpu, GError **error)
@@ -102,6 +116,7 @@ gboolean
 plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
                   gint64 ranks, GError **error)
 {
-  return check_fields (resolved, ranks, error)
-         && check_model (model, cluster->kind != PLAN_DEVICE_CPU, error);
+  const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
+  return check_fields (resolved, ranks, error) && check_split (resolved, model, is_gpu, error)
+         && check_model (model, is_gpu, error);
 }

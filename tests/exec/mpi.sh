@@ -37,6 +37,10 @@ same 4 --gbs 8 --set dp_outer=2
 same 4 --gbs 8 --set dp_outer=2 --set strategy=optim --set grad_comm=bf16
 same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a --set grad_comm=bf16
 
+# ranks that have layers together, whose rows are split in between or not
+same 4 --gbs 4 --set tp=2
+same 2 --gbs 2 --set tp=2 --set sp=off --set compute=fp32
+
 # scales that ranks agree on, and scales of what one rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8
 same 2 --gbs 4 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8

@@ -16,7 +16,8 @@
 /* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
  * formats are never `auto` in a resolved plan: it comes to one of these. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
-  [PRODUCT_SHARDS] = { "even", "uneven", "experts", "uneven experts", "parallel experts" },
+  [PRODUCT_SHARDS] = { "even", "uneven", "experts", "uneven experts", "parallel experts",
+                       "tensor parallel", "sequence parallel" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -122,11 +123,13 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-#define MAX_SHARDS 5
-#define PARALLEL 4 /* experts, two ranks' together; of each at least two ranks have them */
+#define MAX_SHARDS 7
 
-/* Made on first use and kept: points share them. NULL: products of experts run in no such format.
- */
+/* What two ranks have together; of each part there are at least two. */
+static const char *const together[MAX_SHARDS]
+    = { [4] = "ep=2 moe_imbalance=2", [5] = "tp=2 sp=off", [6] = "tp=2 sp=on" };
+
+/* Made on first use and kept: points share them. NULL: such products run in no such format. */
 static const PlanModel *
 model_of (guint shards, Sizes sizes)
 {
@@ -148,6 +151,10 @@ model_of (guint shards, Sizes sizes)
       "router_scale=2.5" },
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
       "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
+    { "family=gemma2,tied=off,layers=3,hidden=10,ffn=6,heads=6,kv_heads=2,head_dim=6,vocab=23,"
+      "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
+    { "family=qwen3,tied=on,mlp_bias=on,layers=2,hidden=16,ffn=12,heads=4,kv_heads=2,head_dim=8,"
+      "vocab=32,max_seq=8" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;
@@ -201,7 +208,7 @@ is_runnable (const ProductCase *self)
 }
 
 gboolean
-product_has_experts (guint64 point)
+product_has_others (guint64 point)
 {
   return product_digit (point, PRODUCT_SHARDS) >= 2;
 }
@@ -236,10 +243,11 @@ product_case_init (ProductCase *self, guint64 point)
   if (product_digit (point, PRODUCT_LOSS) == 1)
     plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
   plan.value[PLAN_GBS] = 2 * self->ranks;
-  if (product_digit (point, PRODUCT_SHARDS) == PARALLEL)
-    set_words (&plan, "ep=2 moe_imbalance=2");
-  if (plan.value[PLAN_EP] > 1 && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
+  const char *words = together[product_digit (point, PRODUCT_SHARDS)];
+  if (words && self->ranks < 4 * plan.value[PLAN_DP_OUTER])
     return FALSE;
+  if (words)
+    set_words (&plan, words);
   self->of = plan_case_new (self->model, self->cluster, &plan, NULL, NULL);
   self->job = (ExecJob){ .of = self->of,
                          .kernels = &exec_kernels_cpu,

@@ -1,6 +1,6 @@
 /* Product: every combination of what a plan says about sharding, formats, recomputation and
  * gathers, and of the loss, on small models, with experts and without, whose parameters divide
- * evenly among ranks, or not.
+ * evenly among ranks, or not; and where ranks have experts, or layers, together.
  *
  * A point is a number below product_size; its values are digits, the first dimension's the highest.
  * Gradients' formats and quantised recipes are values of their own, `auto` is none: a resolved plan
@@ -37,8 +37,8 @@ guint64 product_size (void);
 guint64 product_declaration (guint64 point);
 /* How many times longer a plan that computes so takes than others, about. */
 guint product_weight (guint compute);
-guint product_ranks (guint value); /* of PRODUCT_RANKS */
-gboolean product_has_experts (guint64 point);
+guint product_ranks (guint value);           /* of PRODUCT_RANKS */
+gboolean product_has_others (guint64 point); /* than shards of dense models */
 guint product_digit (guint64 point, ProductDimension dimension);
 guint64 product_point (const guint digits[PRODUCT_N_DIMENSIONS]);
 char *product_name (guint64 point); /* the caller frees */

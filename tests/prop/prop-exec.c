@@ -43,6 +43,22 @@ is_square (guint seed)
   return seed % 16 == 13;
 }
 
+static guint
+ranks_of (guint seed)
+{
+  return (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
+}
+
+/* Ranks that have layers together; 1 where sizes need not divide. */
+static gint64
+tp_of (guint seed)
+{
+  const guint ranks = ranks_of (seed);
+  if (seed % 2 == 0 || is_aligned (seed) || ranks % 2 == 1)
+    return 1;
+  return ranks > 2 && seed % 4 == 1 ? 4 : 2;
+}
+
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
 static PlanModel *
 any_model (guint seed)
@@ -86,11 +102,11 @@ any_model (guint seed)
       g_assert_no_error (error);
       return aligned;
     }
-  const gint32 kv_heads = g_rand_int_range (rand, 1, 4);
+  const gint32 tp = (gint32)tp_of (seed), kv_heads = tp * g_rand_int_range (rand, 1, 4);
   g_autofree char *spec = g_strdup_printf (
       "%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
       kinds[(seed / 8 * 2 + seed / 2 % 2) % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 6),
-      g_rand_int_range (rand, 2, 60), g_rand_int_range (rand, 1, 90),
+      g_rand_int_range (rand, 2, 60), tp * g_rand_int_range (rand, 1, 90),
       kv_heads * g_rand_int_range (rand, 1, 3), kv_heads, 2 * g_rand_int_range (rand, 1, 9),
       g_rand_int_range (rand, 2, 200), g_rand_int_range (rand, 4, 64));
   PlanModel *model = plan_model_new (spec, &error);
@@ -161,13 +177,21 @@ static void
 widen_plan (Case *c, int seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)seed + 7);
-  const gint64 replicas[] = { 1, 2, c->ranks };
+  const gint64 most = c->ranks / tp_of ((guint)seed), replicas[] = { 1, MIN (2, most), most };
   for (guint i = 0; i < 12; i++)
     {
       Plan plan = c->of->plan;
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (wide_fields));
       if (i == 0)
         plan.value[PLAN_DP_OUTER] = replicas[g_rand_int_range (rand, 0, 3)];
+      else if (i == 2 && tp_of ((guint)seed) > 1)
+        {
+          plan.value[PLAN_TP] = tp_of ((guint)seed);
+          plan.value[PLAN_SP] = seed % 16 < 8 ? PLAN_SP_ON : PLAN_SP_OFF;
+          if (plan.value[PLAN_SP] == PLAN_SP_ON)
+            plan.value[PLAN_SEQ]
+                = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];
+        }
       else if (i == 2 && is_square ((guint)seed))
         {
           plan.value[PLAN_SEQ] = 128;
@@ -240,7 +264,7 @@ static void
 case_init (Case *c, int seed)
 {
   g_autoptr (GError) error = NULL;
-  c->ranks = (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
+  c->ranks = ranks_of ((guint)seed);
   c->model = any_model ((guint)seed);
   c->cluster = exec_probe_cluster (c->ranks, &error);
   ck_assert (c->cluster != NULL);
@@ -441,7 +465,7 @@ END_TEST
 /* No value above is one that no case has. */
 START_TEST (every_value_is_run)
 {
-  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0;
+  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -451,6 +475,7 @@ START_TEST (every_value_is_run)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
+      split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
       case_clear (&c);
     }
   for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
@@ -458,24 +483,40 @@ START_TEST (every_value_is_run)
                    plan_field_name (wide_fields[i].field), wide_fields[i].other);
   ck_assert_uint_gt (hybrids, 10);
   ck_assert_uint_gt (hfsdp, 4);
+  ck_assert_uint_gt (split[0], 6);
+  ck_assert_uint_gt (split[1], 6);
 }
 END_TEST
 
-/* What was taken, by category and at the peak, is what was predicted. */
+static PlanTrace *
+simulate (const Case *c, guint rank)
+{
+  g_autoptr (GError) error = NULL;
+  g_autoptr (PlanSchedule) schedule = test_lower (c->of, rank);
+  const SimCostInput input = sim_cost_input (c->of, schedule);
+  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+  PlanTrace *trace = sim_run (schedule, cost, c->of->stack, &error);
+  ck_assert (trace != NULL);
+  return trace;
+}
+
+/* What was taken, by category and at the peak, is what was predicted. Ranks that have layers
+ * together each do something else with what all of them have. */
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
   g_autoptr (GError) error = NULL;
+  g_autoptr (PlanTrace) sim = NULL;
   ExecResult results[MAX_RANKS] = { { 0 } };
   case_init (&c, _i);
-  g_autoptr (PlanSchedule) schedule = test_lower (c.of, 0);
-  const SimCostInput input = sim_cost_input (c.of, schedule);
-  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, c.of->stack, &error);
-  ck_assert (sim != NULL);
   ck_assert (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error));
   for (guint r = 0; r < c.ranks; r++)
     {
+      if (r == 0 || c.of->plan.value[PLAN_TP] > 1)
+        {
+          g_clear_pointer (&sim, plan_trace_free);
+          sim = simulate (&c, r);
+        }
       const PlanMemory *p = &sim->memory, *m = &results[r].trace->memory;
       ck_assert_uint_eq (p->allocated, m->allocated);
       ck_assert_uint_eq (p->max_allocated, m->max_allocated);

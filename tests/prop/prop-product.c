@@ -21,7 +21,7 @@
 #define SHARE 96
 #define PLANS 4      /* one in so many of a declaration's */
 #define SPARSEST 200 /* large declarations are not passed over more often */
-#define OF_EXPERTS 3 /* what is said of sharding means the same with experts: fewer of those */
+#define OF_OTHERS 4  /* what is said of sharding means the same with experts, or parts: fewer */
 
 #define MAX_WORKERS 16
 
@@ -77,7 +77,7 @@ is_chosen (guint64 point, guint64 one_in)
   const guint64 usual = one_in / PLANS;
   const guint64 share
       = MIN (usual * product_weight (product_digit (point, PRODUCT_COMPUTE)), MAX (usual, SPARSEST))
-        * (product_has_experts (point) ? OF_EXPERTS : 1);
+        * (product_has_others (point) ? OF_OTHERS : 1);
   return one_in == 1
          || (mix (product_declaration (point) + 1) % share == 0 && mix (~point) % PLANS == 0);
 }
@@ -230,7 +230,8 @@ START_TEST (points_are_what_they_say)
       for (ProductDimension d = 0; d < PRODUCT_N_DIMENSIONS; d++)
         digits[d] = product_digit (point, d);
       ck_assert_uint_eq (product_point (digits), point);
-      if (!product_case_init (&c, point) || c.ranks == 3 || digits[PRODUCT_COMPUTE] > 1)
+      if (!product_case_init (&c, point) || c.ranks == 3 || digits[PRODUCT_COMPUTE] > 1
+          || c.of->plan.value[PLAN_TP] > 1)
         continue;
       const PlanLayout *layout = &c.of->layout;
       for (PlanBucketKind k = 0; layout->shards > 1 && k < PLAN_N_BUCKETS; k++)

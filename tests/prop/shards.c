@@ -76,8 +76,8 @@ find_slot (const Shards *self, PlanTensorRole role, gint64 layer, PlanBucketKind
   g_assert_not_reached ();
 }
 
-/* The elements of a parameter that the rank has; `at` is where the parameter begins among the
- * evaluator's. */
+/* The elements of a parameter, or of its tensor-parallel group's part of one, that the rank has;
+ * `at` is where the parameter begins among the evaluator's. */
 static gboolean
 parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64 at)
 {
@@ -106,30 +106,34 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
 {
   PlanTensor tensors[PLAN_N_TENSORS];
   const PlanCase *of = job->of;
+  const guint tp = (guint)of->plan.value[PLAN_TP], place = rank % tp;
   const gint64 vocab = of->layout.rule.vocab;
+  const gsize length = expected->main_params->len / sizeof (float) / tp;
   Shards self = { .own = (const float *)(gpointer)result->main_params->data,
                   .own_length = result->main_params->len / sizeof (float),
-                  .expected = (const float *)(gpointer)expected->main_params->data,
-                  .n_expected = expected->main_params->len / sizeof (float) };
+                  .expected = (const float *)(gpointer)expected->main_params->data + place * length,
+                  .n_expected = length };
   guint64 at = 0;
   gboolean equal = TRUE;
   self.layout = &of->layout;
   self.model = of->model;
-  self.part = part_of (&of->plan, self.layout->shards, rank);
+  self.part = part_of (&of->plan, self.layout->shards, rank / tp);
   self.ep = (guint64)of->plan.value[PLAN_EP];
   self.place = rank % self.ep;
   self.expert_part = part_of (&of->plan, MAX (self.layout->buckets[PLAN_BUCKET_EXPERTS].shards, 1),
                               rank / (guint)self.ep);
   for (guint i = 0, n = plan_model_outer_tensors (of->model, vocab, tensors); i < n; i++)
     {
-      equal = equal && parameter_equals (&self, tensors[i].role, 0, at);
-      at += tensors[i].rows * tensors[i].cols;
+      const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, vocab, tp);
+      equal = equal && parameter_equals (&self, part.role, 0, at);
+      at += plan_model_numel (&part);
     }
   for (gint64 layer = 0; layer < of->model->layers; layer++)
     for (guint i = 0, n = plan_model_layer_tensors (of->model, layer, tensors); i < n; i++)
       {
-        equal = equal && parameter_equals (&self, tensors[i].role, layer, at);
-        at += plan_model_numel (&tensors[i]);
+        const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, vocab, tp);
+        equal = equal && parameter_equals (&self, part.role, layer, at);
+        at += plan_model_numel (&part);
       }
   return equal && at == self.n_expected;
 }

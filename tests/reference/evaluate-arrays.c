@@ -89,6 +89,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   self->logits = exec_evaluator_array (self, c, vocab);
   self->prob = exec_evaluator_array (self, PLAN_DTYPE_FP32, vocab);
+  self->row_stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 3 * rows);
   self->branch = exec_evaluator_array (self, c, wide);
   self->dx = exec_evaluator_array (self, c, wide);
   self->dbranch = exec_evaluator_array (self, c, wide);

@@ -1,4 +1,4 @@
-/* What layers with experts share with other ones. */
+/* What layers with experts share with other ones, and heads with what is around them. */
 #pragma once
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
@@ -6,6 +6,8 @@ G_BEGIN_DECLS
 /* tests/reference/evaluate-network.c: what is shared with layers with experts. No array where the
  * model has no such parameter. */
 ExecArray exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+ExecArray exec_evaluator_gradient (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+PlanManner exec_evaluator_norm_manner (const ExecEvaluator *self);
 void exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
                             PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs);
 void exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
@@ -14,6 +16,13 @@ void exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray do
 void exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols);
 void exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                                   gint64 cols);
+
+/* tests/reference/evaluate-heads.c: norms and positions, from `qkv` to `heads`; from dheads to
+ * dqkv. */
+PlanManner exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer);
+void exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer);
+void exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l,
+                                       gint64 layer);
 
 /* tests/reference/evaluate-experts.c, of all peers: of what a norm left, to what a residual adds,
  * in `branch`; from that one's gradient, `dx`, to the norm's, in `branch`. */

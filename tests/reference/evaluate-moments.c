@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "exec/number/number.h"
-#include "tests/reference/evaluate-private.h"
+#include "tests/reference/evaluate-split.h"
 
 /* Beside layers with experts others have a bucket of their own. */
 static const PlanSlot *
@@ -67,12 +67,13 @@ static gboolean
 init_part (ExecEvaluator *self, ExecArray all, ExecState state, ExecEvaluatorPart *part,
            GError **error)
 {
+  const PlanTensor tensor = plan_model_tensor (self->model, part->role, self->vocab);
   ExecArray out = exec_evaluator_from (all, part->at);
   float *scale = &part->scale[state == EXEC_STATE_EXP_AVG_SQ];
   g_autofree float *values = g_new (float, part->count);
 
-  if (!exec_evaluator_state (self->job, state, part->role, part->layer, part->first, part->count,
-                             values, error))
+  if (!exec_evaluator_read (self, state, &tensor, part->layer, part->first, part->count, values,
+                            error))
     return FALSE;
   if (out.dtype != PLAN_DTYPE_E4M3)
     exec_number_narrow (out.data, out.dtype, values, part->count);

@@ -7,7 +7,7 @@
 #include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
 #include "tests/reference/evaluate-experts.h"
-#include "tests/reference/rope.h"
+#include "tests/reference/evaluate-split.h"
 
 #include <math.h>
 
@@ -61,16 +61,65 @@ targets_of (const ExecEvaluator *self)
 }
 
 static ExecArray
-places_of (const ExecEvaluator *self)
+places_of (const ExecEvaluator *self, gint64 first)
 {
-  return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
+  return (ExecArray){ .data = self->places != NULL ? self->places + first : NULL,
+                      .dtype = PLAN_DTYPE_I32 };
+}
+
+static PlanManner
+manner_of_rows (const ExecEvaluator *self)
+{
+  return (PlanManner){ { [PLAN_MANNER_FIRST] = (double)self->first_row } };
+}
+
+/* Of an array with as many columns as a token's vector: the rows that this one has between
+ * products. */
+static ExecArray
+own (const ExecEvaluator *self, ExecArray array)
+{
+  return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * self->model->hidden))
+                    : array;
+}
+
+static gint64
+own_size (const ExecEvaluator *self)
+{
+  return self->own_rows * self->model->hidden;
 }
 
 static void
 add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 {
-  RUN (ADD, EXEC_OPERANDS (out, a, b), self->rows * self->model->hidden);
+  RUN (ADD, EXEC_OPERANDS (own (self, out), own (self, a), own (self, b)), own_size (self));
 }
+
+/* Calls a function for each of the ranks that have experts, or all of a layer, together. */
+#define EACH(self, peer, call) \
+  for (guint p = 0; p < (self)->ep * (self)->tp; p++) \
+    { \
+      ExecEvaluator *peer = (self)->peer[p]; \
+      call; \
+    }
+
+#define MAX_PARTS 8
+
+/* An array of each of those that have all of a layer together: their sum, as each then has it; or
+ * rows, each where it belongs. */
+#define JOIN(self, peer, array, join) \
+  do \
+    { \
+      ExecArray parts[MAX_PARTS]; \
+      for (guint p = 0; p < (self)->tp; p++) \
+        { \
+          const ExecEvaluator *peer = (self)->peer[p]; \
+          parts[p] = array; \
+        } \
+      join (self, parts); \
+    } \
+  while (0)
+#define SUM_PARTS(self, peer, array) JOIN (self, peer, array, exec_evaluator_sum_parts)
+#define JOIN_ROWS(self, peer, array) JOIN (self, peer, array, exec_evaluator_join_rows)
 
 /* The number of a site in one of its arrays; none where scales are of what is quantised, or where
  * nothing of it is kept. */
@@ -89,34 +138,10 @@ amax_of (const ExecEvaluator *self, PlanTensorRole role, PlanQuantizer site, gin
   return self->is_eval ? (ExecArray){ 0 } : site_of (self->amax, role, site, layer);
 }
 
-static PlanManner
-manner_of_norm (const ExecEvaluator *self)
+PlanManner
+exec_evaluator_norm_manner (const ExecEvaluator *self)
 {
   return (PlanManner){ { [PLAN_MANNER_ONE_PLUS] = self->model->norm_1p ? 1 : 0 } };
-}
-
-static gboolean
-is_windowed (const PlanModel *m, gint64 layer)
-{
-  const gint64 behind = layer - m->window_from;
-
-  if (m->full_every > 0)
-    return layer % m->full_every != m->full_every - 1;
-  return m->window > 0 && behind >= 0 && behind % m->window_every == 0;
-}
-
-static PlanManner
-manner_of_attention (const ExecEvaluator *self, gint64 layer)
-{
-  const PlanModel *m = self->model;
-  PlanManner manner = { 0 };
-
-  if (is_windowed (m, layer))
-    manner.value[PLAN_MANNER_WINDOW] = (double)m->window;
-  manner.value[PLAN_MANNER_SCALAR] = m->attn_scalar;
-  manner.value[PLAN_MANNER_CAP] = m->attn_softcap;
-  manner.value[PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0;
-  return manner;
 }
 
 /* `feeds`: whose product reads it. */
@@ -128,14 +153,16 @@ norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTen
   ExecArray weight = weight_of (self, gain, layer);
   ExecArray scale = site_of (self->scales, site, PLAN_QUANTIZER_INPUT, layer);
   ExecArray amax = amax_of (self, site, PLAN_QUANTIZER_INPUT, layer);
-  const PlanManner manner = manner_of_norm (self);
+  const PlanManner manner = exec_evaluator_norm_manner (self);
 
+  out = own (self, out);
+  in = own (self, in);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     RUN_AS (&manner, LAYERNORM,
             EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
-            self->rows, self->model->hidden);
+            self->own_rows, self->model->hidden);
   else
-    RUN_AS (&manner, RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->rows,
+    RUN_AS (&manner, RMSNORM, EXEC_OPERANDS (out, stats, in, weight, scale, amax), self->own_rows,
             self->model->hidden);
 }
 
@@ -144,15 +171,18 @@ norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Exec
           PlanTensorRole gain, PlanTensorRole bias, gint64 layer)
 {
   ExecArray weight = weight_of (self, gain, layer), dweight = raw_of (self, gain, layer);
-  const PlanManner manner = manner_of_norm (self);
+  const PlanManner manner = exec_evaluator_norm_manner (self);
 
+  din = own (self, din);
+  dout = own (self, dout);
+  in = own (self, in);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     RUN_AS (&manner, LAYERNORM_BWD,
             EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
-            self->rows, self->model->hidden);
+            self->own_rows, self->model->hidden);
   else
-    RUN_AS (&manner, RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats), self->rows,
-            self->model->hidden);
+    RUN_AS (&manner, RMSNORM_BWD, EXEC_OPERANDS (din, dweight, dout, in, weight, stats),
+            self->own_rows, self->model->hidden);
 }
 
 static gboolean
@@ -196,6 +226,13 @@ quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns
   return out;
 }
 
+/* What is added once to a sum of several parts. */
+static gboolean
+is_added_once (const ExecEvaluator *self, PlanTensorRole bias)
+{
+  return self->tp > 1 && (bias == PLAN_TENSOR_PROJ_BIAS || bias == PLAN_TENSOR_DOWN_BIAS);
+}
+
 /* out = in * weight^T + bias for a weight of [outputs, inputs] */
 static void
 linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, PlanTensorRole bias,
@@ -210,6 +247,8 @@ linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, P
       weight = quantise (
           self, 1, &(Factor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs }, FALSE);
     }
+  if (is_added_once (self, bias) && self->place > 0)
+    bias = NO_BIAS;
   RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
        inputs, 1);
 }
@@ -246,7 +285,9 @@ linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Pl
       RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs,
            outputs, 0);
     }
-  if (has (self, bias))
+  if (has (self, bias) && is_added_once (self, bias) && self->splits_rows && self->place > 0)
+    RUN (ZERO, EXEC_OPERANDS (raw_of (self, bias, layer)), outputs);
+  else if (has (self, bias))
     RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);
 }
 
@@ -278,73 +319,6 @@ activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, 
     RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols, m->activation, m->gated);
 }
 
-/* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
-static void
-turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse)
-{
-  const PlanModel *m = self->model;
-  const PlanRope local = { .theta = m->rope_local };
-  const PlanRope *rope = m->rope_local > 0 && is_windowed (m, layer) ? &local : &m->rope;
-  const gint64 turned_dim = (gint64)((double)m->head_dim * m->rope_fraction);
-  const gint64 half = turned_dim / 2;
-
-  for (gint64 row = 0; row < self->rows; row++)
-    for (gint64 head = 0; head < m->heads + m->kv_heads; head++)
-      for (gint64 i = 0; i < half; i++)
-        {
-          const gint64 at = row * self->qkv_width + head * m->head_dim + i;
-          ExecArray first = exec_evaluator_from (heads, (guint64)at);
-          ExecArray second = exec_evaluator_from (heads, (guint64)(at + half));
-          double cosine, sine;
-          float a, b, turned;
-
-          reference_rope_turn (rope, i, turned_dim, self->seq,
-                               self->places ? self->places[row] : row % self->seq, &cosine, &sine);
-          const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
-          exec_number_widen (&a, first.data, first.dtype, 1);
-          exec_number_widen (&b, second.data, second.dtype, 1);
-          turned = a * c - b * s;
-          exec_number_narrow (first.data, first.dtype, &turned, 1);
-          turned = b * c + a * s;
-          exec_number_narrow (second.data, second.dtype, &turned, 1);
-        }
-}
-
-/* Positions and norms of heads, forwards: what attention reads is in `heads`. */
-static void
-prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = manner_of_norm (self);
-
-  if (m->qk_norm)
-    RUN_AS (&manner, HEAD_NORM,
-            EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
-                           weight_of (self, PLAN_TENSOR_Q_NORM, layer),
-                           weight_of (self, PLAN_TENSOR_K_NORM, layer)),
-            self->rows, m->heads, m->kv_heads, m->head_dim);
-  if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, l->heads, layer, FALSE);
-}
-
-/* From dheads to dqkv. */
-static void
-prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = manner_of_norm (self);
-
-  if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, self->dheads, layer, TRUE);
-  if (m->qk_norm)
-    RUN_AS (&manner, HEAD_NORM_BWD,
-            EXEC_OPERANDS (self->dqkv, raw_of (self, PLAN_TENSOR_Q_NORM, layer),
-                           raw_of (self, PLAN_TENSOR_K_NORM, layer), self->dheads, l->qkv,
-                           weight_of (self, PLAN_TENSOR_Q_NORM, layer),
-                           weight_of (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
-            self->rows, m->heads, m->kv_heads, m->head_dim);
-}
-
 static gint64
 up_width (const ExecEvaluator *self)
 {
@@ -367,16 +341,21 @@ post_norm (ExecEvaluator *self, ExecArray in, ExecArray stats, PlanTensorRole ga
 }
 
 /* From the gradient of a branch to that of what its last product left. */
-static ExecArray
+static void
 post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stats,
                PlanTensorRole gain, gint64 layer)
 {
-  if (!self->model->post_norms)
-    return dout;
-  norm_bwd (self, self->dpost, dout, in, stats, gain, NO_BIAS, layer);
-  return self->dpost;
+  if (self->model->post_norms)
+    norm_bwd (self, self->dpost, dout, in, stats, gain, NO_BIAS, layer);
 }
 
+static ExecArray
+branch_gradient (const ExecEvaluator *self, ExecArray dout)
+{
+  return self->model->post_norms ? self->dpost : dout;
+}
+
+/* Up to what each part leaves. */
 static void
 mlp (ExecEvaluator *self, gint64 i)
 {
@@ -388,7 +367,6 @@ mlp (ExecEvaluator *self, gint64 i)
   activate (self, l->activated, l->up, m->ffn);
   linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
           i, m->hidden, m->ffn);
-  post_norm (self, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
 }
 
 /* Leaves the gradient of what it read in `branch`, or in `dshared` where another branch read it. */
@@ -397,8 +375,7 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  ExecArray dbranch
-      = post_norm_bwd (self, self->dx, l->down, l->post2, PLAN_TENSOR_MLP_POST_NORM, i);
+  ExecArray dbranch = branch_gradient (self, self->dx);
 
   linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
@@ -408,48 +385,66 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
               PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
 }
 
-/* Up to what the experts or the one network of a layer read. */
+static void
+attention_norm (ExecEvaluator *self, gint64 i)
+{
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
+        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
+}
+
+/* From there to what each part leaves. */
 static void
 attention_branch (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  const PlanManner manner = manner_of_attention (self, i);
+  const PlanManner manner = exec_evaluator_attention_manner (self, i);
 
-  norm (self, l->normed1, l->stats1, l->x, PLAN_TENSOR_ATTENTION_NORM,
-        PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
   linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
           m->hidden);
-  prepare_heads (self, l, i);
+  exec_evaluator_prepare_heads (self, l, i);
   RUN_AS (&manner, ATTENTION,
-          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)), self->mbs,
-          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self, 0)),
+          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
   linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
           i, m->hidden, self->attention_width);
+}
+
+/* And to what the experts or the one network of a layer read. */
+static void
+end_attention_branch (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
   post_norm (self, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
   add (self, l->middle, l->x, self->branch);
-
   if (!m->shared_norm)
     norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
           PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
 }
 
-/* Calls a function for each of the ranks that have experts together. */
-#define EACH(self, peer, call) \
-  for (guint p = 0; p < (self)->ep; p++) \
-    { \
-      ExecEvaluator *peer = (self)->peer[p]; \
-      call; \
-    }
-
 static void
 forward_layer (ExecEvaluator *self, gint64 i)
 {
+  const PlanTensorRole post = PLAN_TENSOR_MLP_POST_NORM;
+
+  EACH (self, peer, attention_norm (peer, i));
+  JOIN_ROWS (self, peer, peer->layers[i].normed1);
   EACH (self, peer, attention_branch (peer, i));
+  SUM_PARTS (self, peer, branch_end (peer, peer->layers[i].proj));
+  EACH (self, peer, end_attention_branch (peer, i));
   if (plan_model_is_moe_layer (self->model, i))
     exec_evaluator_experts (self, i);
   else
-    EACH (self, peer, mlp (peer, i));
+    {
+      JOIN_ROWS (self, peer, peer->layers[i].normed2);
+      EACH (self, peer, mlp (peer, i));
+      SUM_PARTS (self, peer, branch_end (peer, peer->layers[i].down));
+      EACH (self, peer, post_norm (peer, peer->layers[i].down, peer->layers[i].post2, post, i));
+    }
   EACH (self, peer,
         add (peer, i + 1 < self->model->layers ? peer->layers[i + 1].x : peer->x,
              peer->layers[i].middle, peer->branch));
@@ -476,7 +471,7 @@ scale_embedding (ExecEvaluator *self, ExecArray x)
   const PlanManner manner = { { [PLAN_MANNER_FACTOR] = sqrt ((double)hidden) } };
 
   if (self->model->embed_scale)
-    RUN_AS (&manner, SCALE, EXEC_OPERANDS (x), self->rows * hidden);
+    RUN_AS (&manner, SCALE, EXEC_OPERANDS (own (self, x)), own_size (self));
 }
 
 /* Rows of a product decide nothing about another's, but kernels may see it otherwise: as many are
@@ -497,50 +492,88 @@ output_layer (ExecEvaluator *self)
     cap_logits (self);
 }
 
+static ExecArray
+embedding (const ExecEvaluator *self)
+{
+  return self->model->embed_norm ? self->embedded : self->layers[0].x;
+}
+
+static void
+embed (ExecEvaluator *self)
+{
+  const PlanManner manner = exec_evaluator_vocabulary (self);
+
+  RUN_AS (&manner, EMBED,
+          EXEC_OPERANDS (embedding (self), weight_of (self, PLAN_TENSOR_EMBEDDING, 0),
+                         tokens_of (self)),
+          self->rows, self->model->hidden, self->vocab);
+}
+
 static void
 begin_forward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
-  ExecArray x = m->embed_norm ? self->embedded : self->layers[0].x;
+  const PlanManner manner = manner_of_rows (self);
+  ExecArray x = embedding (self);
 
-  RUN (EMBED, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_EMBEDDING, 0), tokens_of (self)),
-       self->rows, m->hidden, self->vocab);
   scale_embedding (self, x);
   if (m->positions == PLAN_POSITIONS_LEARNED)
-    RUN (POSITIONS, EXEC_OPERANDS (x, weight_of (self, PLAN_TENSOR_POSITIONS, 0), places_of (self)),
-         self->rows, m->hidden, self->seq);
+    RUN_AS (&manner, POSITIONS,
+            EXEC_OPERANDS (own (self, x), weight_of (self, PLAN_TENSOR_POSITIONS, 0),
+                           places_of (self, self->first_row)),
+            self->own_rows, m->hidden, self->seq);
   if (m->embed_norm)
     norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
           PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
 }
 
 static void
-end_forward (ExecEvaluator *self)
+final_norm (ExecEvaluator *self)
 {
   norm (self, self->normed, self->stats, self->x, PLAN_TENSOR_FINAL_NORM,
         PLAN_TENSOR_FINAL_NORM_BIAS, NO_PRODUCT, 0);
-  output_layer (self);
-  RUN (CROSS_ENTROPY, EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self)),
-       self->rows, self->vocab);
+}
+
+static void
+add_loss (ExecEvaluator *self)
+{
+  const PlanManner manner = exec_evaluator_vocabulary (self);
+  const ExecArray stats = self->tp > 1 ? self->row_stats : (ExecArray){ 0 };
+
+  RUN_AS (&manner, CROSS_ENTROPY,
+          EXEC_OPERANDS (self->sums, self->prob, self->logits, targets_of (self), stats),
+          self->rows, self->vocab);
 }
 
 void
 exec_evaluator_forward (ExecEvaluator *self)
 {
+  EACH (self, peer, embed (peer));
+  SUM_PARTS (self, peer, embedding (peer));
   EACH (self, peer, begin_forward (peer));
   for (gint64 i = 0; i < self->model->layers; i++)
     forward_layer (self, i);
-  EACH (self, peer, end_forward (peer));
+  EACH (self, peer, final_norm (peer));
+  JOIN_ROWS (self, peer, peer->normed);
+  EACH (self, peer, output_layer (peer));
+  exec_evaluator_row_stats (self);
+  EACH (self, peer, add_loss (peer));
 }
 
-/* dx is the gradient of the layer's output before, of its input afterwards. */
+/* What the gradient of the attention's branch is, where both branches read x: what that one left of
+ * it is no part of what this one left. */
+static ExecArray
+attention_gradient (const ExecEvaluator *self)
+{
+  return self->model->parallel ? self->dx : self->dmiddle;
+}
+
+/* From the gradient of what the experts or the network read to that of the attention's branch. */
 static void
-attention_branch_bwd (ExecEvaluator *self, gint64 i)
+begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  const PlanManner manner = manner_of_attention (self, i);
-  ExecArray dbranch;
 
   if (!m->shared_norm)
     {
@@ -548,19 +581,35 @@ attention_branch_bwd (ExecEvaluator *self, gint64 i)
                 PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
       add (self, self->dmiddle, self->dx, self->dbranch);
     }
+  post_norm_bwd (self, attention_gradient (self), l->proj, l->post1,
+                 PLAN_TENSOR_ATTENTION_POST_NORM, i);
+}
 
-  /* Where both branches read x, what that one left of it is no part of what this one left. */
-  dbranch = post_norm_bwd (self, m->parallel ? self->dx : self->dmiddle, l->proj, l->post1,
-                           PLAN_TENSOR_ATTENTION_POST_NORM, i);
+static void
+attention_branch_bwd (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+  const PlanManner manner = exec_evaluator_attention_manner (self, i);
+  ExecArray dbranch = branch_gradient (self, attention_gradient (self));
+
   linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
   RUN_AS (&manner, ATTENTION_BWD,
           EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 },
-                         { 0 }, { 0 }, places_of (self)),
+                         { 0 }, { 0 }, places_of (self, 0)),
           self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
-  prepare_heads_bwd (self, l, i);
+  exec_evaluator_prepare_heads_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
               self->qkv_width, m->hidden);
+}
+
+static void
+end_attention_branch_bwd (ExecEvaluator *self, gint64 i)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
   if (m->shared_norm)
     add (self, self->branch, self->dshared, self->branch);
   norm_bwd (self, self->dbranch, self->branch, l->x, l->stats1, PLAN_TENSOR_ATTENTION_NORM,
@@ -568,14 +617,27 @@ attention_branch_bwd (ExecEvaluator *self, gint64 i)
   add (self, self->dx, m->shared_norm ? self->dx : self->dmiddle, self->dbranch);
 }
 
+/* dx is the gradient of the layer's output before, of its input afterwards. */
 static void
 backward_layer (ExecEvaluator *self, gint64 i)
 {
+  const PlanTensorRole post = PLAN_TENSOR_MLP_POST_NORM;
+
   if (plan_model_is_moe_layer (self->model, i))
     exec_evaluator_experts_bwd (self, i);
   else
-    EACH (self, peer, mlp_bwd (peer, i));
+    {
+      EACH (self, peer,
+            post_norm_bwd (peer, peer->dx, peer->layers[i].down, peer->layers[i].post2, post, i));
+      JOIN_ROWS (self, peer, branch_gradient (peer, peer->dx));
+      EACH (self, peer, mlp_bwd (peer, i));
+      SUM_PARTS (self, peer, peer->branch);
+    }
+  EACH (self, peer, begin_attention_branch_bwd (peer, i));
+  JOIN_ROWS (self, peer, branch_gradient (peer, attention_gradient (peer)));
   EACH (self, peer, attention_branch_bwd (peer, i));
+  SUM_PARTS (self, peer, peer->branch);
+  EACH (self, peer, end_attention_branch_bwd (peer, i));
 }
 
 /* Rows of the table that no sequence reaches get zero. */
@@ -583,11 +645,13 @@ static void
 positions_bwd (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
+  const PlanManner manner = manner_of_rows (self);
   ExecArray dtable = raw_of (self, PLAN_TENSOR_POSITIONS, 0);
 
   RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
-  RUN (POSITIONS_BWD, EXEC_OPERANDS (dtable, self->dx, places_of (self)), self->rows, m->hidden,
-       self->seq);
+  RUN_AS (&manner, POSITIONS_BWD,
+          EXEC_OPERANDS (dtable, own (self, self->dx), places_of (self, self->first_row)),
+          self->own_rows, m->hidden, self->seq);
 }
 
 /* The weight's gradient is the sum over pieces, in their order, in fp32. */
@@ -620,9 +684,10 @@ static void
 begin_backward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
+  const PlanManner vocabulary = exec_evaluator_vocabulary (self);
 
-  RUN (CROSS_ENTROPY_BWD, EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows,
-       self->vocab);
+  RUN_AS (&vocabulary, CROSS_ENTROPY_BWD,
+          EXEC_OPERANDS (self->dlogits, self->prob, targets_of (self)), self->rows, self->vocab);
   if (m->logit_softcap > 0)
     {
       const PlanManner manner = manner_of_logits (self);
@@ -635,6 +700,11 @@ begin_backward (ExecEvaluator *self)
                 self->vocab, m->hidden);
   else
     output_pieces_bwd (self);
+}
+
+static void
+final_norm_bwd (ExecEvaluator *self)
+{
   norm_bwd (self, self->dx, self->branch, self->x, self->stats, PLAN_TENSOR_FINAL_NORM,
             PLAN_TENSOR_FINAL_NORM_BIAS, 0);
 }
@@ -648,26 +718,43 @@ end_backward (ExecEvaluator *self)
     {
       norm_bwd (self, self->dbranch, self->dx, self->embedded, self->embedded_stats,
                 PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS, 0);
-      RUN (CAST, EXEC_OPERANDS (self->dx, self->dbranch), self->rows * m->hidden);
+      RUN (CAST, EXEC_OPERANDS (own (self, self->dx), own (self, self->dbranch)), own_size (self));
     }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     positions_bwd (self);
   scale_embedding (self, self->dx);
-  RUN (EMBED_BWD,
-       EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
-       self->rows, m->hidden, self->vocab);
+}
+
+static void
+embed_bwd (ExecEvaluator *self)
+{
+  const PlanManner manner = exec_evaluator_vocabulary (self);
+
+  RUN_AS (&manner, EMBED_BWD,
+          EXEC_OPERANDS (raw_of (self, PLAN_TENSOR_EMBEDDING, 0), self->dx, tokens_of (self)),
+          self->rows, self->model->hidden, self->vocab);
 }
 
 void
 exec_evaluator_backward (ExecEvaluator *self)
 {
   EACH (self, peer, begin_backward (peer));
+  SUM_PARTS (self, peer, peer->branch);
+  EACH (self, peer, final_norm_bwd (peer));
   for (gint64 i = self->model->layers; i-- > 0;)
     backward_layer (self, i);
   EACH (self, peer, end_backward (peer));
+  JOIN_ROWS (self, peer, peer->dx);
+  EACH (self, peer, embed_bwd (peer));
 }
 
-/* --- for experts -------------------------------------------------------------------------- */
+/* --- for heads and experts ---------------------------------------------------------------- */
+
+ExecArray
+exec_evaluator_gradient (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+{
+  return raw_of (self, role, layer);
+}
 
 ExecArray
 exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)

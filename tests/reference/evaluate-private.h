@@ -45,11 +45,15 @@ typedef struct _ExecEvaluator ExecEvaluator;
 struct _ExecEvaluator
 {
   const ExecJob *job;
-  const PlanModel *model;
+  const PlanModel *model, *whole; /* what this one computes of all */
+  PlanModel split;
   guint ep;             /* ranks beside each other that have a layer's experts together */
+  guint tp, place;      /* or all of a layer, and which of them this one is */
   ExecEvaluator **peer; /* what computes each of these, the first one itself */
-  guint ranks, inner;   /* each `inner` of them in a row are a replica */
-  guint rank;           /* that is computed */
+  gboolean splits_rows; /* between products each has its own rows */
+  gint64 first_row, own_rows;
+  guint ranks, inner; /* which have other tokens; each `inner` of them in a row are a replica */
+  guint rank;         /* that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
   gint64 counted; /* tokens so far of this step, or evaluation, whose losses do */
   gint64 qkv_width, attention_width;
@@ -82,11 +86,11 @@ struct _ExecEvaluator
   gint32 *tokens, *targets;
   gint32 *places; /* of tokens in their documents; NULL: attention goes over whole sequences */
   ExecEvaluatorLayer *layers;
-  ExecArray x, normed, stats, logits, prob; /* the head's */
-  ExecArray embedded, embedded_stats;       /* what the norm behind the embedding reads */
-  ExecArray branch;                         /* what a residual adds */
-  ExecArray scales, history, amax;          /* of sites that quantise by earlier magnitudes */
-  gboolean is_delayed, fuses_norms;         /* they do; and norms leave the format of products */
+  ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
+  ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */
+  ExecArray branch;                   /* what a residual adds */
+  ExecArray scales, history, amax;    /* of sites that quantise by earlier magnitudes */
+  gboolean is_delayed, fuses_norms;   /* they do; and norms leave the format of products */
   gboolean is_eval;
   ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
   float factor_scale[3];

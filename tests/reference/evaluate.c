@@ -9,7 +9,7 @@
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
-#include "tests/reference/evaluate-private.h"
+#include "tests/reference/evaluate-split.h"
 
 #include <math.h>
 #include <string.h>
@@ -123,18 +123,14 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
 }
 
-/* Tokens of a rank and of those that have experts with it. */
 static gboolean
-load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
-      GError **error)
+load_one (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
+          GError **error)
 {
   gint64 first = (micro_batch * self->ranks + rank) * self->mbs;
 
   self->rank = rank;
   self->is_eval = is_eval;
-  for (guint p = 1; p < self->ep; p++)
-    if (!load (self->peer[p], rank + p, is_eval, batch, micro_batch, error))
-      return FALSE;
   for (gint64 i = 0; i < self->mbs; i++)
     if (!exec_evaluator_sequence (self->job, is_eval, batch, first + i,
                                   self->tokens + i * self->seq, self->targets + i * self->seq,
@@ -153,6 +149,19 @@ count_loaded (const ExecEvaluator *self)
   for (guint p = 1; p < self->ep; p++)
     n += count_loaded (self->peer[p]);
   return n;
+}
+
+/* Tokens of a rank and of those that have experts with it; those that have layers with it have the
+ * same ones. */
+static gboolean
+load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
+      GError **error)
+{
+  for (guint p = 0; p < self->ep * self->tp; p++)
+    if (!load_one (self->peer[p], self->tp > 1 ? rank : rank + p, is_eval, batch, micro_batch,
+                   error))
+      return FALSE;
+  return TRUE;
 }
 
 /* --- sums of gradients -------------------------------------------------------------------- */
@@ -309,15 +318,29 @@ reduce_step (ExecEvaluator *self)
   sum_on_the_wire (self, sum, self->main_grad, self->sent, self->ranks / self->inner);
 }
 
+/* Calls a function for each of the ranks that have all layers together. */
+#define EACH_PART(self, part, call) \
+  for (guint p = 0; p < (self)->tp; p++) \
+    { \
+      ExecEvaluator *part = (self)->peer[p]; \
+      call; \
+    }
+
+static void
+begin_gradients (ExecEvaluator *self)
+{
+  for (guint rank = 0; rank < self->ranks; rank++)
+    zero (self, self->kept[rank], self->parameters);
+  for (guint replica = 0; replica < self->ranks / self->inner; replica++)
+    zero (self, self->main_grad[replica], self->parameters);
+}
+
 static gboolean
 compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
 {
   self->counted = 0;
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
-  for (guint rank = 0; rank < self->ranks; rank++)
-    zero (self, self->kept[rank], self->parameters);
-  for (guint replica = 0; replica < self->ranks / self->inner; replica++)
-    zero (self, self->main_grad[replica], self->parameters);
+  EACH_PART (self, part, begin_gradients (part));
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     {
       for (guint rank = 0; rank < self->ranks; rank += self->ep)
@@ -327,13 +350,14 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
           self->counted += count_loaded (self);
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
-          for (guint p = 0; p < self->ep; p++)
+          for (guint p = 0; p < self->ep * self->tp; p++)
             keep_raw (self->peer[p]);
         }
       if (self->reduces_every_micro_batch)
-        reduce_micro_batch (self);
+        EACH_PART (self, part, reduce_micro_batch (part));
     }
-  reduce_step (self);
+  EACH_PART (self, part, reduce_step (part));
+  exec_evaluator_sum_alike (self);
   return TRUE;
 }
 
@@ -378,25 +402,26 @@ n_sites (const ExecEvaluator *self)
 }
 
 static void
+update_part (ExecEvaluator *self, gint64 step)
+{
+  self->constants.step = step + 1;
+  self->constants.lr = exec_evaluator_rate (self->job, step);
+  exec_evaluator_step (self, self->main_grad[0]);
+  cast (self, self->weights, self->main_params, self->parameters);
+}
+
+static void
 update (ExecEvaluator *self, gint64 step)
 {
-  gint64 count[] = { (gint64)self->parameters };
-  ExecArray grad = self->main_grad[0];
-
   if (self->is_delayed)
     exec_evaluator_run (self, PLAN_OP_RESCALE,
                         EXEC_OPERANDS (self->scales, self->history, self->amax),
                         (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
 
-  self->constants.step = step + 1;
-  self->constants.lr = exec_evaluator_rate (self->job, step);
-  exec_evaluator_run (self, PLAN_OP_NORM_SQ,
-                      EXEC_OPERANDS (exec_evaluator_from (self->sums, EXEC_EXACT_LIMBS), grad),
-                      count);
+  EACH_PART (self, part, exec_evaluator_measure (part));
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
                       (gint64[]){ 1, 1, MAX (self->counted, 1) });
-  exec_evaluator_step (self, grad);
-  cast (self, self->weights, self->main_params, self->parameters);
+  EACH_PART (self, part, update_part (part, step));
 }
 
 /* --- beginning and end -------------------------------------------------------------------- */
@@ -443,7 +468,7 @@ init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTens
   guint64 n = numel (tensor);
   g_autofree float *values = g_new (float, n);
 
-  if (!exec_evaluator_state (self->job, state, tensor->role, layer, 0, n, values, error))
+  if (!exec_evaluator_read (self, state, tensor, layer, 0, n, values, error))
     return FALSE;
   exec_number_narrow (out.data, out.dtype, values, n);
   return TRUE;
@@ -529,7 +554,6 @@ take_raw (ExecEvaluator *self)
 static void
 take_peers (ExecEvaluator *self)
 {
-  exec_evaluator_take_activations (self);
   for (guint p = 1; p < self->ep; p++)
     {
       ExecEvaluator *peer = g_memdup2 (self, sizeof *self);
@@ -647,21 +671,21 @@ read_plan (ExecEvaluator *self, const Plan *plan)
 }
 
 static gboolean
-init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
+init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError **error)
 {
-  const PlanModel *m = job->of->model;
   const PlanStack *stack = job->of->stack;
+  const PlanModel *m;
 
-  self->model = m;
-  self->ranks = ranks;
+  self->ranks = ranks / (guint)job->of->plan.value[PLAN_TP];
   self->job = job;
   self->constants = job->constants;
-  self->vocab = plan_stack_padded_vocab (stack, m->vocab, 1);
+  read_plan (self, &job->of->plan);
+  exec_evaluator_split (self, job->of->model, place);
+  m = self->model;
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * m->head_dim;
-  read_plan (self, &job->of->plan);
   self->fuses_norms = self->is_delayed && !stack->quantises_on_use;
-  self->peer = g_new0 (ExecEvaluator *, self->ep);
+  self->peer = g_new0 (ExecEvaluator *, self->ep * self->tp);
   self->peer[0] = self;
   lay_out (self);
   if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
@@ -669,22 +693,30 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, GError **error)
   return check (self, error);
 }
 
+/* Of one part after the other. */
 static GByteArray *
 widened_params (const ExecEvaluator *self)
 {
   GByteArray *out = g_byte_array_new ();
 
-  g_byte_array_set_size (out, (guint)(self->parameters * sizeof (float)));
-  exec_number_widen ((float *)(void *)out->data, self->main_params.data, self->main_format,
-                     self->parameters);
+  g_byte_array_set_size (out, (guint)(self->tp * self->parameters * sizeof (float)));
+  for (guint p = 0; p < self->tp; p++)
+    exec_number_widen ((float *)(void *)out->data + p * self->parameters,
+                       self->peer[p]->main_params.data, self->main_format, self->parameters);
   return out;
 }
 
 static void
 clear (ExecEvaluator *self)
 {
-  for (guint p = 1; self->peer != NULL && p < self->ep && self->peer[p] != NULL; p++)
-    g_free (self->peer[p]->scratch);
+  for (guint p = 1; self->peer != NULL && p < self->ep * self->tp && self->peer[p] != NULL; p++)
+    {
+      g_free (self->peer[p]->scratch);
+      if (self->tp > 1)
+        g_free (self->peer[p]->peer);
+      if (self->tp > 1 && self->peer[p]->parts != NULL)
+        g_array_unref (self->peer[p]->parts);
+    }
   g_free (self->peer);
   g_ptr_array_unref (self->owned);
   g_free (self->scratch);
@@ -693,6 +725,26 @@ clear (ExecEvaluator *self)
 }
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)
+
+/* Ranks that have all layers together are evaluators by themselves, up to what they join. */
+static gboolean
+take_parts (ExecEvaluator *self, GError **error)
+{
+  for (guint p = 1; p < self->tp; p++)
+    {
+      ExecEvaluator *part = g_new0 (ExecEvaluator, 1);
+
+      g_ptr_array_add (self->owned, part);
+      part->owned = self->owned;
+      self->peer[p] = part;
+      if (!init (part, self->job, self->ranks * self->tp, p, error) || !init_params (part, error))
+        return FALSE;
+      exec_evaluator_take_activations (part);
+      part->sums = self->sums;
+      part->coef = self->coef;
+    }
+  return TRUE;
+}
 
 static gboolean
 train_step (ExecEvaluator *self, gint64 i, ExecResult *result, GError **error)
@@ -718,10 +770,13 @@ exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError *
   g_auto (ExecEvaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
   g_auto (ExecResult) result = { 0 };
 
-  if (!init (&self, job, ranks, error) || !exec_kernels_cpu.open (error)
+  if (!init (&self, job, ranks, 0, error) || !exec_kernels_cpu.open (error)
       || !init_params (&self, error))
     return FALSE;
+  exec_evaluator_take_activations (&self);
   take_peers (&self);
+  if (!take_parts (&self, error))
+    return FALSE;
   result.losses = g_new0 (double, job->steps);
   result.grad_norms = g_new0 (double, job->steps);
   result.eval_losses = g_new0 (double, job->steps);

@@ -6,8 +6,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* `ranks` data-parallel ranks; out_result gets losses, norms and the full main weights (embedding,
- * head, layers; parameters only, no padding) as fp32. */
+/* `ranks` in all; out_result gets losses, norms and the full main weights (embedding, head, layers;
+ * parameters only, no padding of shards) as fp32: of a tensor-parallel group one part after the
+ * other. */
 gboolean exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error);
 
 G_END_DECLS

@@ -383,6 +383,12 @@ START_TEST (planted_bugs_are_caught)
                  "copy.qkv is read before anything wrote it");
   assert_caught ("compute=bf16", 1, (Plant){ LEAVE_OUT, "free compute buf=logits", NULL },
                  "logits[0] is taken twice");
+  assert_caught ("tp=2 sp=on", 2,
+                 (Plant){ LEAVE_OUT, "reduce_scatter tensor group=tensor out=proj", NULL },
+                 "proj.sum is read before anything wrote it");
+  assert_caught ("tp=2 sp=on", 2,
+                 (Plant){ LEAVE_OUT, "all_gather tensor group=tensor out=norm1", NULL },
+                 "norm1.full is read before anything wrote it");
 }
 END_TEST
 
@@ -441,8 +447,9 @@ END_TEST
 
 /* Adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
  * #3067); an own scale on every rank makes one tensor of different numbers, one that is never
- * remade, or another layer's, other numbers; and the mean is taken of what travels, once, not of
- * what it was added to (PR #3023). Nothing is stale or missing then: what catches them is that
+ * remade, or another layer's, other numbers; the mean is taken of what travels, once, not of
+ * what it was added to (PR #3023); and what a tensor-parallel group's ranks leave is a part of a
+ * sum. Nothing is stale or missing then: what catches them is that
  * ranks and evaluator disagree. */
 #define DELAYED "strategy=optim_grads_params compute=fp8-delayed"
 #define MEAN "strategy=optim grad_comm=bf16 per_token_loss=off"
@@ -453,15 +460,20 @@ START_TEST (wrong_sums_are_seen_by_the_evaluator)
   {
     const char *fields;
     Plant plant;
-  } cases[] = { { "strategy=optim grad_comm=bf16",
-                  { REPLACE, "cast reduce out=grads", "accumulate reduce out=grads" } },
-                { FP8_PARAMS, { LEAVE_OUT, "all_reduce_max", NULL } },
-                { DELAYED, { LEAVE_OUT, "all_reduce_max", NULL } },
-                { DELAYED, { LEAVE_OUT, "rescale compute", NULL } },
-                { DELAYED " param_gather=fp8",
-                  { REPLACE, "site_scales=site_scales[l%1]", "site_scales=site_scales[0%1]" } },
-                { MEAN, { LEAVE_OUT, "scale reduce buf=bucket", NULL } },
-                { MEAN, { REPLACE, "scale reduce buf=bucket", "scale reduce buf=grads" } } };
+  } cases[]
+      = { { "strategy=optim grad_comm=bf16",
+            { REPLACE, "cast reduce out=grads", "accumulate reduce out=grads" } },
+          { FP8_PARAMS, { LEAVE_OUT, "all_reduce_max", NULL } },
+          { DELAYED, { LEAVE_OUT, "all_reduce_max", NULL } },
+          { DELAYED, { LEAVE_OUT, "rescale compute", NULL } },
+          { DELAYED " param_gather=fp8",
+            { REPLACE, "site_scales=site_scales[l%1]", "site_scales=site_scales[0%1]" } },
+          { "tp=2 sp=off", { LEAVE_OUT, "all_reduce tensor group=tensor buf=x", NULL } },
+          { "tp=2 sp=off", { LEAVE_OUT, "all_reduce tensor group=tensor buf=d.norm2", NULL } },
+          { "tp=2 sp=on", { LEAVE_OUT, "all_reduce tensor group=tensor buf=replicated", NULL } },
+          { "tp=2 sp=on", { LEAVE_OUT, "all_reduce_max tensor", NULL } },
+          { MEAN, { LEAVE_OUT, "scale reduce buf=bucket", NULL } },
+          { MEAN, { REPLACE, "scale reduce buf=bucket", "scale reduce buf=grads" } } };
   Case c;
   double losses[4];
   g_auto (ExecResult) expected = { 0 };
@@ -631,7 +643,8 @@ START_TEST (what_is_not_executed_is_refused_by_name)
     const char *words, *message;
   } cases[]
       = { { "task=eval", "task=eval is modelled and not executed by itself" },
-          { "tp=2 gbs=4", "tp=2 is modelled and not executed yet: it must be 1" },
+          { "tp=2 compute=fp8-tensorwise",
+            "compute=fp8-tensorwise beside tp above 1 is modelled and not executed yet: it must" },
           { "cp=2 gbs=4", "cp=2 is modelled and not executed yet: it must be 1" },
           { "hidden_dropout=0.1",
             "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" },
@@ -717,7 +730,7 @@ main (void)
   tcase_add_test (tcase, stale_columns_are_caught);
   tcase_add_test (tcase, missing_gathers_are_caught);
   tcase_add_test (tcase, buffers_reused_too_early_are_caught);
-  tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 7);
+  tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 11);
   tcase_add_test (tcase, writing_beyond_a_buffer_is_caught);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);

@@ -4,6 +4,8 @@
 #include "config.h"
 
 #include "exec/probe/probe.h"
+#include "planner/layout/buckets.h"
+#include "planner/layout/slice.h"
 #include "tests/case.h"
 #include "tests/reference/evaluate-private.h"
 #include "tests/reference/evaluate.h"
@@ -15,7 +17,8 @@
 #define STEP 2e-5
 #define BOUND 1e-6 /* of the largest gradient of the model */
 
-/* The weights that the evaluator begins with, in the order in which it asks for them. */
+/* The weights that the evaluator begins with, in the order in which it asks for them: as often as
+ * ranks have layers together, each time with rows behind a vocabulary that pad it. */
 static double *weights;
 static guint64 n_weights, asked;
 
@@ -29,9 +32,12 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
       memset (out, 0, count * sizeof *out);
       return TRUE;
     }
-  g_assert (asked + count <= n_weights);
-  memcpy (out, weights + asked, count * sizeof *out);
-  asked += count;
+  const PlanTensor tensor = plan_model_tensor (job->of->model, role, job->of->model->vocab);
+  const guint64 exist = MIN (count, plan_model_numel (&tensor));
+  g_assert (asked % n_weights + exist <= n_weights);
+  memset (out, 0, count * sizeof *out);
+  memcpy (out, weights + asked % n_weights, exist * sizeof *out);
+  asked += exist;
   return TRUE;
 }
 
@@ -63,9 +69,11 @@ static void
 descend (const ExecJob *job, ExecResult *out_result)
 {
   g_autoptr (GError) error = NULL;
+  const guint64 tp = (guint64)job->of->plan.value[PLAN_TP];
   asked = 0;
-  ck_assert_msg (exec_evaluate (job, 2, out_result, &error), "%s", error ? error->message : "");
-  ck_assert_uint_eq (asked, n_weights);
+  ck_assert_msg (exec_evaluate (job, 2 * (guint)tp, out_result, &error), "%s",
+                 error ? error->message : "");
+  ck_assert_uint_eq (asked, tp * n_weights);
 }
 
 static double
@@ -102,6 +110,63 @@ check_gradients (const ExecJob *job)
     }
 }
 
+/* Of ranks that have layers together, each with its part of every parameter: the losses, and where
+ * their steps lead, are those of the whole, but for rounding. */
+typedef struct
+{
+  const PlanModel *model;
+  const double *whole, *parts; /* after the step, of all parameters one after the other */
+  gint64 vocab;
+  guint64 tp, place, at_whole, at_part;
+} Parts;
+
+static void
+check_part (Parts *self, const PlanTensor *tensor)
+{
+  const PlanTensor part = plan_buckets_part (self->model, tensor->role, self->vocab, self->tp);
+  const PlanSlice slice
+      = plan_slice_of (self->model, tensor->role, self->vocab, self->tp, self->place);
+  const guint64 exist = plan_model_numel (tensor);
+  for (guint64 i = 0, at; i < plan_model_numel (&part); i++)
+    {
+      plan_slice_run (&slice, i, &at);
+      const double expected = at < exist ? self->whole[self->at_whole + at] : 0;
+      ck_assert_msg (fabs (self->parts[self->at_part + i] - expected) < 1e-9,
+                     "%s: element %d of %s on rank %d is %.12g, not %.12g", self->model->name,
+                     (int)i, tensor->name, (int)self->place, self->parts[self->at_part + i],
+                     expected);
+    }
+  self->at_whole += exist;
+  self->at_part += plan_model_numel (&part);
+}
+
+static void
+check_parts (const ExecJob *whole, const ExecJob *split)
+{
+  g_auto (ExecResult) expected = { 0 }, found = { 0 };
+  const PlanModel *m = whole->of->model;
+  PlanTensor tensors[PLAN_N_TENSORS];
+  descend (whole, &expected);
+  descend (split, &found);
+  ck_assert_double_eq_tol (found.losses[0], expected.losses[0], 1e-10);
+  ck_assert_double_eq_tol (found.grad_norms[0], expected.grad_norms[0], 1e-9);
+  Parts self = { .model = m,
+                 .whole = (const double *)(gpointer)expected.main_params->data,
+                 .parts = (const double *)(gpointer)found.main_params->data,
+                 .vocab = split->of->layout.rule.vocab,
+                 .tp = (guint64)split->of->plan.value[PLAN_TP] };
+  for (self.place = 0; self.place < self.tp; self.place++)
+    {
+      self.at_whole = 0;
+      for (guint i = 0, n = plan_model_outer_tensors (m, m->vocab, tensors); i < n; i++)
+        check_part (&self, &tensors[i]);
+      for (gint64 layer = 0; layer < m->layers; layer++)
+        for (guint i = 0, n = plan_model_layer_tensors (m, layer, tensors); i < n; i++)
+          check_part (&self, &tensors[i]);
+    }
+  ck_assert_uint_eq (self.at_part * sizeof (double), found.main_params->len);
+}
+
 static const char *const kinds[] = {
   "family=llama,tied=off",
   "family=llama,tied=on",
@@ -128,11 +193,34 @@ static const char *const kinds[] = {
   "family=mixtral,experts=4,topk=3,expert_ffn=3,router_score=sqrtsoftplus"
 };
 
+static ExecJob
+job_of (const PlanCase *of)
+{
+  return (ExecJob){ .of = of,
+                    .kernels = &exec_kernels_cpu,
+                    .steps = 1,
+                    .constants = { .norm_eps = 1e-5,
+                                   .rope = { .theta = 10000 },
+                                   .router_score = of->model->router_score,
+                                   .pre_softmax = of->model->pre_softmax,
+                                   .router_scale = of->model->router_scale,
+                                   .lr = 1 } };
+}
+
+static void
+draw_weights (const PlanModel *model)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
+  n_weights = plan_model_parameters (model);
+  weights = g_new (double, n_weights);
+  for (guint64 i = 0; i < n_weights; i++)
+    weights[i] = g_rand_double_range (rand, -1, 1);
+}
+
 START_TEST (gradients_are_differences_of_the_loss)
 {
   static const char *const pieces[] = { "1", "2", "5" };
   g_autoptr (GError) error = NULL;
-  g_autoptr (GRand) rand = g_rand_new_with_seed (1);
   g_autofree char *spec = g_strdup_printf (
       "%s,layers=2,hidden=6,ffn=5,heads=4,kv_heads=2,head_dim=4,vocab=7,max_seq=5", kinds[_i]);
   g_autoptr (PlanModel) model = plan_model_new (spec, &error);
@@ -142,20 +230,55 @@ START_TEST (gradients_are_differences_of_the_loss)
       pieces[_i % (int)G_N_ELEMENTS (pieces)], _i % 2 == 1 ? " doc_tokens=2" : "", NULL);
   ck_assert (model && cluster);
   g_autoptr (PlanCase) of = test_case (model, cluster, words);
-  const ExecJob job = { .of = of,
-                        .kernels = &exec_kernels_cpu,
-                        .steps = 1,
-                        .constants = { .norm_eps = 1e-5,
-                                       .rope = { .theta = 10000 },
-                                       .router_score = model->router_score,
-                                       .pre_softmax = model->pre_softmax,
-                                       .router_scale = model->router_scale,
-                                       .lr = 1 } };
-  n_weights = plan_model_parameters (model);
-  weights = g_new (double, n_weights);
-  for (guint64 i = 0; i < n_weights; i++)
-    weights[i] = g_rand_double_range (rand, -1, 1);
+  const ExecJob job = job_of (of);
+  draw_weights (model);
   check_gradients (&job);
+  g_clear_pointer (&weights, g_free);
+}
+END_TEST
+
+/* Without experts and a norm that both branches read; the vocabulary is padded. */
+static const char *const split_kinds[] = {
+  "family=llama,tied=off",
+  "family=gpt2,tied=on",
+  "family=gpt2,tied=off,activation=gelu",
+  "family=qwen2",
+  "family=qwen3",
+  "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+  "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
+  "family=gemma2,window=2,attn_scalar=5,attn_softcap=0.5,logit_softcap=0.7",
+  "family=gpt_neox,rope_fraction=0.5",
+  "family=llama,parallel=on,post_norms=on,norm_1p=on",
+  "family=mpt,attn_softcap=0.5,window=3",
+  "family=bloom",
+};
+
+START_TEST (parts_have_the_gradients_of_the_whole)
+{
+  static const char *const splits[]
+      = { "tp=2 sp=off", "tp=2 sp=on", "tp=4 sp=off loss_chunks=2", "tp=4 sp=on doc_tokens=3" };
+  g_autoptr (GError) error = NULL;
+  g_autofree char *spec
+      = g_strdup_printf ("%s,layers=2,hidden=6,ffn=12,heads=8,kv_heads=4,head_dim=4,vocab=11,"
+                         "max_seq=8",
+                         split_kinds[_i]);
+  g_autoptr (PlanModel) model = plan_model_new (spec, &error);
+  ck_assert_msg (model != NULL, "%s", error ? error->message : "");
+  draw_weights (model);
+  for (guint i = 0; i < G_N_ELEMENTS (splits); i++)
+    {
+      const char *common = "stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 ";
+      const char *documents = strstr (splits[i], "doc_tokens");
+      g_autofree char *words = g_strconcat (common, documents ? documents : "", NULL);
+      g_autofree char *split = g_strconcat (common, splits[i], NULL);
+      g_autoptr (PlanCluster) two = exec_probe_processors (2, &error);
+      g_autoptr (PlanCluster) more
+          = exec_probe_processors (strstr (splits[i], "tp=4") ? 8 : 4, &error);
+      g_autoptr (PlanCase) of = test_case (model, two, words);
+      g_autoptr (PlanCase) of_parts = test_case (model, more, split);
+      const ExecJob whole_job = job_of (of), split_job = job_of (of_parts);
+      check_parts (&whole_job, &split_job);
+    }
   g_clear_pointer (&weights, g_free);
 }
 END_TEST
@@ -166,6 +289,7 @@ main (void)
   Suite *suite = suite_create ("test-gradients");
   TCase *tcase = tcase_create ("double");
   tcase_add_loop_test (tcase, gradients_are_differences_of_the_loss, 0, G_N_ELEMENTS (kinds));
+  tcase_add_loop_test (tcase, parts_have_the_gradients_of_the_whole, 0, G_N_ELEMENTS (split_kinds));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "planner/layout/slice.h"
+
+#include "planner/layout/buckets.h"
+
+static void
+add_run (PlanSlice *self, guint64 *io_row, guint64 rows, guint64 tp, guint64 place)
+{
+  self->run[self->n].rows = rows / tp;
+  self->run[self->n].first = *io_row + place * (rows / tp);
+  self->n++;
+  *io_row += rows;
+}
+
+PlanSlice
+plan_slice_of (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp, guint64 place)
+{
+  const PlanTensor whole = plan_model_tensor (model, role, vocab);
+  const PlanTensor part = plan_buckets_part (model, role, vocab, tp);
+  const guint64 q = (guint64)(model->heads * model->head_dim);
+  const guint64 kv = (guint64)(model->kv_heads * model->head_dim);
+  PlanSlice slice = { .cols = part.cols,
+                      .first_col = part.cols < whole.cols ? place * part.cols : 0,
+                      .whole_cols = whole.cols };
+  guint64 row = 0;
+  if (part.rows == whole.rows)
+    {
+      add_run (&slice, &row, whole.rows, 1, 0);
+      return slice;
+    }
+  switch ((int)role)
+    {
+    case PLAN_TENSOR_QKV:
+    case PLAN_TENSOR_QKV_BIAS:
+      add_run (&slice, &row, q, tp, place);
+      add_run (&slice, &row, kv, tp, place);
+      add_run (&slice, &row, kv, tp, place);
+      break;
+    case PLAN_TENSOR_GATE_UP:
+    case PLAN_TENSOR_GATE_UP_BIAS:
+    case PLAN_TENSOR_SHARED_GATE_UP:
+      for (guint half = 0; half < (model->gated ? 2 : 1); half++)
+        add_run (&slice, &row, whole.rows / (model->gated ? 2 : 1), tp, place);
+      break;
+    default:
+      add_run (&slice, &row, whole.rows, tp, place);
+      break;
+    }
+  return slice;
+}
+
+guint64
+plan_slice_run (const PlanSlice *self, guint64 at, guint64 *out_first)
+{
+  const guint64 col = at % self->cols;
+  guint64 row = at / self->cols;
+  guint i = 0;
+  while (i + 1 < self->n && row >= self->run[i].rows)
+    row -= self->run[i++].rows;
+  *out_first = (self->run[i].first + row) * self->whole_cols + self->first_col + col;
+  return self->cols < self->whole_cols ? self->cols - col
+                                       : (self->run[i].rows - row) * self->cols - col;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens to heads between a product and attention, and how attention works. */
+#include "config.h"
+
+#include "exec/number/number.h"
+#include "tests/reference/evaluate-experts.h"
+#include "tests/reference/rope.h"
+
+#define RUN_AS(manner, kind, operands, ...) \
+  exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
+
+static gboolean
+is_windowed (const PlanModel *m, gint64 layer)
+{
+  const gint64 behind = layer - m->window_from;
+
+  if (m->full_every > 0)
+    return layer % m->full_every != m->full_every - 1;
+  return m->window > 0 && behind >= 0 && behind % m->window_every == 0;
+}
+
+PlanManner
+exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  PlanManner manner = { 0 };
+
+  if (is_windowed (m, layer))
+    manner.value[PLAN_MANNER_WINDOW] = (double)m->window;
+  manner.value[PLAN_MANNER_SCALAR] = m->attn_scalar;
+  manner.value[PLAN_MANNER_CAP] = m->attn_softcap;
+  manner.value[PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0;
+  if (m->positions == PLAN_POSITIONS_ALIBI && self->tp > 1)
+    {
+      manner.value[PLAN_MANNER_FIRST] = (double)(self->place * m->heads);
+      manner.value[PLAN_MANNER_WHOLE] = (double)(self->tp * m->heads);
+    }
+  return manner;
+}
+
+/* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
+static void
+turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse)
+{
+  const PlanModel *m = self->model;
+  const PlanRope local = { .theta = m->rope_local };
+  const PlanRope *rope = m->rope_local > 0 && is_windowed (m, layer) ? &local : &m->rope;
+  const gint64 turned_dim = (gint64)((double)m->head_dim * m->rope_fraction);
+  const gint64 half = turned_dim / 2;
+
+  for (gint64 row = 0; row < self->rows; row++)
+    for (gint64 head = 0; head < m->heads + m->kv_heads; head++)
+      for (gint64 i = 0; i < half; i++)
+        {
+          const gint64 at = row * self->qkv_width + head * m->head_dim + i;
+          ExecArray first = exec_evaluator_from (heads, (guint64)at);
+          ExecArray second = exec_evaluator_from (heads, (guint64)(at + half));
+          double cosine, sine;
+          float a, b, turned;
+
+          reference_rope_turn (rope, i, turned_dim, self->seq,
+                               self->places ? self->places[row] : row % self->seq, &cosine, &sine);
+          const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
+          exec_number_widen (&a, first.data, first.dtype, 1);
+          exec_number_widen (&b, second.data, second.dtype, 1);
+          turned = a * c - b * s;
+          exec_number_narrow (first.data, first.dtype, &turned, 1);
+          turned = b * c + a * s;
+          exec_number_narrow (second.data, second.dtype, &turned, 1);
+        }
+}
+
+/* Positions and norms of heads, forwards: what attention reads is in `heads`. */
+void
+exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_norm_manner (self);
+
+  if (m->qk_norm)
+    RUN_AS (&manner, HEAD_NORM,
+            EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
+                           exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
+                           exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer)),
+            self->rows, m->heads, m->kv_heads, m->head_dim);
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    turn_heads (self, l->heads, layer, FALSE);
+}
+
+/* From dheads to dqkv. */
+void
+exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_norm_manner (self);
+
+  if (m->positions == PLAN_POSITIONS_ROPE)
+    turn_heads (self, self->dheads, layer, TRUE);
+  if (m->qk_norm)
+    RUN_AS (&manner, HEAD_NORM_BWD,
+            EXEC_OPERANDS (self->dqkv, exec_evaluator_gradient (self, PLAN_TENSOR_Q_NORM, layer),
+                           exec_evaluator_gradient (self, PLAN_TENSOR_K_NORM, layer), self->dheads,
+                           l->qkv, exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
+                           exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
+            self->rows, m->heads, m->kv_heads, m->head_dim);
+}
