@@ -101,6 +101,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-layer.c %D%/lower/lower-layer-private.h %D%/lower/lower-layer.h \
   %D%/lower/lower-layer-backward.c \
   %D%/lower/lower-loss.c %D%/lower/lower-loss.h \
+  %D%/lower/lower-groups.c \
   %D%/lower/lower-combined.c %D%/lower/lower-combined.h \
   %D%/lower/lower-pipeline.c \
   %D%/lower/lower-interleaved.c \

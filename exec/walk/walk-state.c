@@ -48,7 +48,7 @@ slice_of (const ExecWalk *self, const PlanSlot *slot)
     return (PlanSlice){
       .n = 1, .run = { { rows, self->comm->rank % ep * rows } }, .cols = cols, .whole_cols = cols
     };
-  return plan_slice_of (self->of->model, slot->tensor.role, self->of->layout.rule.vocab, tp,
+  return plan_slice_of (self->of->model, slot->tensor.role, &self->of->layout.rule,
                         self->comm->rank % tp);
 }
 

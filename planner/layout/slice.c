@@ -3,8 +3,6 @@
 
 #include "planner/layout/slice.h"
 
-#include "planner/layout/buckets.h"
-
 static void
 add_run (PlanSlice *self, guint64 *io_row, guint64 rows, guint64 tp, guint64 place)
 {
@@ -15,10 +13,12 @@ add_run (PlanSlice *self, guint64 *io_row, guint64 rows, guint64 tp, guint64 pla
 }
 
 PlanSlice
-plan_slice_of (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp, guint64 place)
+plan_slice_of (const PlanModel *model, PlanTensorRole role, const PlanBucketRule *rule,
+               guint64 place)
 {
-  const PlanTensor whole = plan_model_tensor (model, role, vocab);
-  const PlanTensor part = plan_buckets_part (model, role, vocab, tp);
+  const PlanTensor whole = plan_model_tensor (model, role, rule->vocab);
+  const PlanTensor part = plan_buckets_part (model, role, rule);
+  const guint64 tp = rule->tp;
   const guint64 q = (guint64)(model->heads * model->head_dim);
   const guint64 kv = (guint64)(model->kv_heads * model->head_dim);
   PlanSlice slice = { .cols = part.cols,

@@ -3,7 +3,7 @@
  * Rows of queries, keys and values are split head by head, those of gate and up in halves of their
  * own; what sums go over afterwards is split by columns. What is not split is its own part. */
 #pragma once
-#include "planner/model/model.h"
+#include "planner/layout/buckets.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -19,8 +19,8 @@ typedef struct
   guint64 cols, first_col, whole_cols; /* of each row */
 } PlanSlice;
 
-/* Of place `place` among `tp` ranks; `vocab` is padded to a multiple of these. */
-PlanSlice plan_slice_of (const PlanModel *model, PlanTensorRole role, gint64 vocab, guint64 tp,
+/* Of place `place` among the ranks that the rule splits all but experts over. */
+PlanSlice plan_slice_of (const PlanModel *model, PlanTensorRole role, const PlanBucketRule *rule,
                          guint64 place);
 
 /* How many elements from element `at` of the part on lie together in the whole, and where. */

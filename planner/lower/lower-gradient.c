@@ -340,9 +340,8 @@ gboolean
 plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role)
 {
   const PlanLayout *layout = &self->layout;
-  const guint64 tp = (guint64)self->plan->value[PLAN_TP];
   const PlanTensor whole = plan_model_tensor (self->model, role, layout->rule.vocab);
-  const PlanTensor part = plan_buckets_part (self->model, role, layout->rule.vocab, tp);
+  const PlanTensor part = plan_buckets_part (self->model, role, &layout->rule);
   return part.rows == whole.rows && part.cols == whole.cols;
 }
 

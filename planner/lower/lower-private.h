@@ -35,10 +35,9 @@ typedef struct
   gint64 most_ranks;                 /* of the two */
   gint64 replicas, replica;          /* of that group */
   gint64 data_parallel, tensor_rank; /* ranks x replicas; the place in its tensor-parallel group */
-  gint64 micro_batches;
-  gint64 comm_unit; /* elements */
-  guint sets;       /* gradients of so many units live at once; 0: as many as comm_unit lets */
-  gint64 ahead;     /* units gathered ahead of the one in use */
+  gint64 micro_batches, comm_unit;   /* of a rank in a step; elements */
+  guint sets;   /* gradients of so many units live at once; 0: as many as comm_unit lets */
+  gint64 ahead; /* units gathered ahead of the one in use */
   gint64 ahead_of_embedding, ahead_of_head; /* and ahead of those */
   gint64 chunk; /* layers that are computed again together; 1 where each is by itself */
   /* Nodes of a kind of layer that run again, past recompute_layers and before. */

@@ -128,4 +128,7 @@ void plan_lower_rescale (PlanLower *self);
 /* Gradients of a matrix that the first and the last stage share, summed over the two. */
 void plan_lower_sum_shared (PlanLower *self);
 
+/* Groups of ranks that do collectives together (lower-groups.c); -1 in place of a group of one. */
+void plan_lower_declare_groups (PlanLower *self);
+
 G_END_DECLS

@@ -412,72 +412,6 @@ declare_rest (PlanLower *self)
                          PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
 }
 
-static gint8
-group (PlanLower *self, const char *name, gint64 size, gint64 stride)
-{
-  return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
-}
-
-/* An expert is split over neighbours, experts over neighbours of those; every so manyth rank holds
- * the same ones (Megatron-LM's parallel_state.py, whose expert ranks are counted so). */
-static void
-declare_expert_groups (PlanLower *self)
-{
-  const gint64 etp = self->plan->value[PLAN_ETP], ep = self->plan->value[PLAN_EP];
-  self->expert_group = self->expert_inner_group = self->expert_gather_group = -1;
-  self->joined.group = -1;
-  if (self->model->experts == 0)
-    return;
-  if (IS (self, MOE_DISPATCHER, ALLGATHER))
-    self->joined.group = group (self, "expert_all", ep * etp, 1);
-  else
-    {
-      self->joined.group = group (self, "expert_tensor", etp, 1);
-      self->expert_group = group (self, "expert", ep, etp);
-    }
-  if (self->expert_group >= 0)
-    plan_schedule_register (self->schedule, (guint)self->expert_group,
-                            plan_lower_dispatch_bytes (self));
-  self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep * etp);
-  self->expert_gather_group = IS (self, AG_GROUP, ON)
-                                  ? group (self, "expert_gather", self->expert_ranks, ep * etp)
-                                  : self->expert_inner_group;
-}
-
-/* Interleaved stages have a communicator for each pair of neighbours, so that exchanges with the
- * next stage and with the previous one run side by side (p2p_communication.py 73-80). */
-static void
-declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
-{
-  const gboolean is_alone = self->stage.n_virtual == 1;
-  self->next_group = group (self, is_alone ? "pipeline" : "next", stages, of_stage);
-  self->prev_group = is_alone ? self->next_group : group (self, "prev", stages, of_stage);
-}
-
-/* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
- * within the group that shards, which holds whole ones of those. */
-static void
-declare_groups (PlanLower *self)
-{
-  const gint64 tp = self->plan->value[PLAN_TP];
-  self->tensor_group = group (self, "tensor", tp, 1);
-  self->inner_group = group (self, "inner", self->ranks, tp);
-  self->gather_group
-      = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
-  self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
-  self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
-  declare_expert_groups (self);
-  const gint64 stages = self->plan->value[PLAN_PP];
-  const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
-  declare_neighbours (self, stages, of_stage);
-  self->embedding_group
-      = self->model->cut.shares_embedding
-            ? group (self, "embedding", 2,
-                     of_stage * plan_stages_head (self->whole, self->stack, self->plan))
-            : -1;
-  self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
-}
-
 static void
 measure_groups (PlanLower *self, guint rank)
 {
@@ -668,7 +602,7 @@ declare_trades (PlanLower *self)
 static void
 declare (PlanLower *self)
 {
-  declare_groups (self);
+  plan_lower_declare_groups (self);
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     declare_bucket (self, kind);
   declare_fresh (self);

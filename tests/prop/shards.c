@@ -124,14 +124,14 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
                               rank / (guint)self.ep);
   for (guint i = 0, n = plan_model_outer_tensors (of->model, vocab, tensors); i < n; i++)
     {
-      const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, vocab, tp);
+      const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, &of->layout.rule);
       equal = equal && parameter_equals (&self, part.role, 0, at);
       at += plan_model_numel (&part);
     }
   for (gint64 layer = 0; layer < of->model->layers; layer++)
     for (guint i = 0, n = plan_model_layer_tensors (of->model, layer, tensors); i < n; i++)
       {
-        const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, vocab, tp);
+        const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, &of->layout.rule);
         equal = equal && parameter_equals (&self, part.role, layer, at);
         at += plan_model_numel (&part);
       }

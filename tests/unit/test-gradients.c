@@ -116,16 +116,15 @@ typedef struct
 {
   const PlanModel *model;
   const double *whole, *parts; /* after the step, of all parameters one after the other */
-  gint64 vocab;
-  guint64 tp, place, at_whole, at_part;
+  PlanBucketRule rule;
+  guint64 place, at_whole, at_part;
 } Parts;
 
 static void
 check_part (Parts *self, const PlanTensor *tensor)
 {
-  const PlanTensor part = plan_buckets_part (self->model, tensor->role, self->vocab, self->tp);
-  const PlanSlice slice
-      = plan_slice_of (self->model, tensor->role, self->vocab, self->tp, self->place);
+  const PlanTensor part = plan_buckets_part (self->model, tensor->role, &self->rule);
+  const PlanSlice slice = plan_slice_of (self->model, tensor->role, &self->rule, self->place);
   const guint64 exist = plan_model_numel (tensor);
   for (guint64 i = 0, at; i < plan_model_numel (&part); i++)
     {
@@ -153,9 +152,8 @@ check_parts (const ExecJob *whole, const ExecJob *split)
   Parts self = { .model = m,
                  .whole = (const double *)(gpointer)expected.main_params->data,
                  .parts = (const double *)(gpointer)found.main_params->data,
-                 .vocab = split->of->layout.rule.vocab,
-                 .tp = (guint64)split->of->plan.value[PLAN_TP] };
-  for (self.place = 0; self.place < self.tp; self.place++)
+                 .rule = split->of->layout.rule };
+  for (self.place = 0; self.place < self.rule.tp; self.place++)
     {
       self.at_whole = 0;
       for (guint i = 0, n = plan_model_outer_tensors (m, m->vocab, tensors); i < n; i++)
