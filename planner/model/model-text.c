@@ -60,7 +60,7 @@ static const struct
   const char *const *words;
   double min, max;
 } table[] = {
-  INT (layers, 1, 65536, "transformer layers"),
+  INT (layers, 1, 10000, "transformer layers"), /* a search of so many takes 20 s of a core */
   INT (hidden, 1, 2147483647, "width of the residual stream"),
   INT (ffn, 1, 2147483647, "inner width of the MLP of dense layers"),
   INT (heads, 1, 2147483647, "query heads"),
