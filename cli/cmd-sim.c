@@ -11,7 +11,9 @@
 #include "cli/io/output.h"
 #include "cli/io/prediction-json.h"
 #include "cli/io/sweep.h"
+#include "cli/sim-explain.h"
 #include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -353,7 +355,7 @@ training_to_json (const AdviseTraining *training, JsonBuilder *builder)
 
 static int
 run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_path,
-         CliFormat format, GError **error)
+         gboolean explains, CliFormat format, GError **error)
 {
   g_auto (AdvisePrediction) prediction = { 0 };
   if (!advise_predict (input, &prediction, error)
@@ -371,7 +373,9 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
       if (!cli_write (trace_path, json, error))
         return CLI_FAILED;
     }
-  if (format == CLI_FORMAT_JSON)
+  if (explains)
+    cli_explain_memory (&prediction, format);
+  else if (format == CLI_FORMAT_JSON)
     {
       g_autoptr (JsonBuilder) builder = json_builder_new ();
       json_builder_begin_object (builder);
@@ -395,6 +399,32 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
   return prediction.fits ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
+/* `of_one`: names and values of options that are for one plan. */
+static gboolean
+check_options (const char *explain, gboolean sweeps, gboolean says_p_fits,
+               const char *const (*of_one)[2], guint n, GError **error)
+{
+  if (explain && strcmp (explain, "memory") != 0)
+    {
+      g_autofree char *shown = plan_text_quote (explain);
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                   "--explain: %s cannot be explained: it must be memory", shown);
+      return FALSE;
+    }
+  for (guint i = 0; sweeps && i < n; i++)
+    if (of_one[i][1])
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s is for one plan, not a sweep",
+                     of_one[i][0]);
+        return FALSE;
+      }
+  if (!says_p_fits || sweeps)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--p-fits is for a sweep (--sweep): of one plan the probability is printed");
+  return FALSE;
+}
+
 int
 cmd_sim (int argc, char **argv, GError **error)
 {
@@ -402,6 +432,7 @@ cmd_sim (int argc, char **argv, GError **error)
   g_auto (AdviseInput) input = { 0 };
   g_auto (GStrv) sweeps = NULL;
   g_autofree char *trace = NULL, *tokens = NULL, *price = NULL, *goodput = NULL, *p_fits = NULL;
+  g_autofree char *explain = NULL;
   AdviseTraining training;
   double p;
   CliFormat format;
@@ -413,6 +444,10 @@ cmd_sim (int argc, char **argv, GError **error)
     { "p-fits", 0, 0, G_OPTION_ARG_STRING, &p_fits,
       "probability of fitting that the fastest of a sweep is to have; 0.95 unless said",
       "P|PERCENT" },
+    { "explain", 0, 0, G_OPTION_ARG_STRING, &explain,
+      "why so much: the usual arithmetic beside the plan, line by line, and every buffer that is "
+      "live at the peak",
+      "memory" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
       "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
@@ -429,25 +464,16 @@ cmd_sim (int argc, char **argv, GError **error)
   cli_options_add_format (&options, CLI_FORMATS, context);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  if (sweeps && (trace || tokens || price || goodput))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s is for one plan, not a sweep",
-                   trace    ? "trace"
-                   : tokens ? "tokens"
-                   : price  ? "price"
-                            : "goodput");
-      return CLI_FAILED;
-    }
-  if (p_fits && !sweeps)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--p-fits is for a sweep (--sweep): of one plan the probability is printed");
-      return CLI_FAILED;
-    }
-  if (!cli_format_parse (options.format, &format, error) || !advise_p_fits_parse (p_fits, &p, error)
-      || !cli_input_read (&options, NULL, &input, error)
+  const char *const of_one[][2] = { { "explain", explain },
+                                    { "trace", trace },
+                                    { "tokens", tokens },
+                                    { "price", price },
+                                    { "goodput", goodput } };
+  if (!check_options (explain, sweeps != NULL, p_fits != NULL, of_one, G_N_ELEMENTS (of_one), error)
+      || !cli_format_parse (options.format, &format, error)
+      || !advise_p_fits_parse (p_fits, &p, error) || !cli_input_read (&options, NULL, &input, error)
       || !advise_training_init (&training, tokens, price, goodput, &input, error))
     return CLI_FAILED;
   return sweeps ? run_sweep (&input, sweeps, p, format, error)
-                : run_one (&input, &training, trace, format, error);
+                : run_one (&input, &training, trace, explain != NULL, format, error);
 }

@@ -35,6 +35,7 @@ fsdplan_SOURCES = \
   %D%/import-run.c \
   %D%/import.c %D%/import.h \
   %D%/main.c \
+  %D%/sim-explain.c %D%/sim-explain.h \
   %D%/validate-report.c %D%/validate-report.h \
   %D%/io/compare.c %D%/io/compare.h \
   %D%/io/sweep.c %D%/io/sweep.h \

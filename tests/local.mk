@@ -519,6 +519,7 @@ golden_tests = \
   %D%/golden/query-tiny.test \
   %D%/golden/query-unmodelled-stack.test \
   %D%/golden/refused-experts.test \
+  %D%/golden/sim-explain.test \
   %D%/golden/sim-fp8-ub.test \
   %D%/golden/sim-fsdp1.test \
   %D%/golden/sim-fsdp2.test \

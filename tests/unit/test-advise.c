@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "advise/adjustments.h"
+#include "advise/explain-memory.h"
 #include "advise/query.h"
 #include "advise/uncertainty.h"
 #include "planner/base/error.h"
@@ -121,6 +122,48 @@ START_TEST (whoever_asks_may_stop)
 }
 END_TEST
 
+/* The buffers add up to the prediction's categories, and the lines to the device's memory. */
+START_TEST (explains_all_memory)
+{
+  static const char *const plans[] = {
+    "gbs=64\nseq=4096",
+    "gbs=64\nseq=4096\nstrategy=optim_grads\ntp=2",
+    "gbs=64\nseq=4096\nstack=fsdp2\nrecompute=full",
+    "gbs=64\nseq=4096\nstack=megatron\nstrategy=optim\ntp=2\npp=2\nvpp=2",
+    "gbs=64\nseq=4096\nstack=nanotron\nstrategy=optim\npp=4",
+    "gbs=64\nseq=4096\nstack=native\nstrategy=no_shard\nmbs=2",
+  };
+  for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
+    {
+      g_auto (Asked) asked = { 0 };
+      g_auto (AdvisePrediction) p = { 0 };
+      g_autoptr (GError) error = NULL;
+      guint64 at_peak[PLAN_N_CATEGORIES] = { 0 }, resting[PLAN_N_CATEGORIES] = { 0 }, all = 0;
+      asked_init (&asked, "dgx-h100:1");
+      ck_assert (plan_parse (plans[i], "plan", &asked.input.plan, &error));
+      ck_assert_msg (advise_predict (&asked.input, &p, &error), "%s: %s", plans[i],
+                     error ? error->message : "");
+      g_autoptr (GArray) residents = advise_residents (&p);
+      g_autoptr (GArray) lines = advise_explain_memory (&p);
+      for (guint r = 0; r < residents->len; r++)
+        {
+          const AdviseResident *one = &g_array_index (residents, AdviseResident, r);
+          at_peak[one->category] += one->each * (guint64)one->at_peak;
+          resting[one->category] += one->each * (guint64)one->resting;
+        }
+      for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
+        {
+          ck_assert_msg (at_peak[c] == p.trace->memory.by_category[c], "%s: %s", plans[i],
+                         plan_category_name (c));
+          ck_assert_uint_eq (resting[c], p.trace->memory.resting[c]);
+        }
+      for (guint l = 0; l < lines->len; l++)
+        all += g_array_index (lines, AdviseMemoryLine, l).bytes;
+      ck_assert_msg (all == p.trace->memory.device, "%s", plans[i]);
+    }
+}
+END_TEST
+
 START_TEST (says_why_nothing_fits)
 {
   g_auto (Asked) asked = { 0 };
@@ -141,6 +184,7 @@ main (void)
   TCase *tcase = tcase_create ("another program");
   tcase_add_test (tcase, answers_without_a_word);
   tcase_add_test (tcase, whoever_asks_may_stop);
+  tcase_add_test (tcase, explains_all_memory);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -1,0 +1,10 @@
+/* fsdplan sim --explain memory */
+#pragma once
+#include "advise/predict.h"
+#include "cli/io/output.h"
+G_BEGIN_DECLS
+
+/* The usual arithmetic beside the plan, and what is live at the peak; as CSV the latter alone. */
+void cli_explain_memory (const AdvisePrediction *prediction, CliFormat format);
+
+G_END_DECLS
