@@ -5,6 +5,7 @@ libadvise_a_SOURCES = \
   %D%/adjustments.c %D%/adjustments.h \
   %D%/compute-split.c %D%/compute-split.h \
   %D%/explain-memory.c %D%/explain-memory.h \
+  %D%/explain-time.c %D%/explain-time.h \
   %D%/floor.c %D%/floor.h \
   %D%/serial.c %D%/serial.h \
   %D%/input.c %D%/input.h \

@@ -355,7 +355,7 @@ training_to_json (const AdviseTraining *training, JsonBuilder *builder)
 
 static int
 run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_path,
-         gboolean explains, CliFormat format, GError **error)
+         const char *explain, CliFormat format, GError **error)
 {
   g_auto (AdvisePrediction) prediction = { 0 };
   if (!advise_predict (input, &prediction, error)
@@ -373,7 +373,12 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
       if (!cli_write (trace_path, json, error))
         return CLI_FAILED;
     }
-  if (explains)
+  if (explain && strcmp (explain, "time") == 0)
+    {
+      if (!cli_explain_time (input, &prediction, format, error))
+        return CLI_FAILED;
+    }
+  else if (explain)
     cli_explain_memory (&prediction, format);
   else if (format == CLI_FORMAT_JSON)
     {
@@ -404,11 +409,11 @@ static gboolean
 check_options (const char *explain, gboolean sweeps, gboolean says_p_fits,
                const char *const (*of_one)[2], guint n, GError **error)
 {
-  if (explain && strcmp (explain, "memory") != 0)
+  if (explain && strcmp (explain, "memory") != 0 && strcmp (explain, "time") != 0)
     {
       g_autofree char *shown = plan_text_quote (explain);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "--explain: %s cannot be explained: it must be memory", shown);
+                   "--explain: %s cannot be explained: it must be memory or time", shown);
       return FALSE;
     }
   for (guint i = 0; sweeps && i < n; i++)
@@ -446,8 +451,8 @@ cmd_sim (int argc, char **argv, GError **error)
       "P|PERCENT" },
     { "explain", 0, 0, G_OPTION_ARG_STRING, &explain,
       "why so much: the usual arithmetic beside the plan, line by line, and every buffer that is "
-      "live at the peak",
-      "memory" },
+      "live at the peak; or every op with its rate",
+      "memory|time" },
     { "trace", 0, 0, G_OPTION_ARG_FILENAME, &trace,
       "write the timeline for the Perfetto or Chrome viewer; - is standard output", "FILE" },
     { "tokens", 0, 0, G_OPTION_ARG_STRING, &tokens,
@@ -475,5 +480,5 @@ cmd_sim (int argc, char **argv, GError **error)
       || !advise_training_init (&training, tokens, price, goodput, &input, error))
     return CLI_FAILED;
   return sweeps ? run_sweep (&input, sweeps, p, format, error)
-                : run_one (&input, &training, trace, explain != NULL, format, error);
+                : run_one (&input, &training, trace, explain, format, error);
 }

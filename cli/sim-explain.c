@@ -4,6 +4,7 @@
 #include "cli/sim-explain.h"
 
 #include "advise/explain-memory.h"
+#include "advise/explain-time.h"
 
 #include <stdio.h>
 
@@ -66,6 +67,16 @@ table_of_residents (const AdvisePrediction *prediction)
   return table;
 }
 
+/* Empty where there is nothing of it. */
+static void
+add_rate (CliTable *table, double much, double ns)
+{
+  if (much > 0 && ns > 0)
+    cli_table_add_real (table, much / ns, 1);
+  else
+    cli_table_add (table, NULL);
+}
+
 void
 cli_explain_memory (const AdvisePrediction *prediction, CliFormat format)
 {
@@ -91,4 +102,36 @@ cli_explain_memory (const AdvisePrediction *prediction, CliFormat format)
       printf ("\nlive at the peak, when taking %s, and between steps:\n", peak);
     }
   cli_table_print (residents, format);
+}
+
+gboolean
+cli_explain_time (const AdviseInput *input, const AdvisePrediction *prediction, CliFormat format,
+                  GError **error)
+{
+  static const CliColumn columns[] = {
+    { "stream", FALSE },     { "op", FALSE },      { "writes", FALSE },  { "sizes", FALSE },
+    { "times", TRUE },       { "each_us", TRUE },  { "total_ms", TRUE }, { "tflops_per_s", TRUE },
+    { "of_peak_pct", TRUE }, { "gb_per_s", TRUE },
+  };
+  g_autoptr (GArray) times = advise_explain_time (input, prediction, error);
+  if (!times)
+    return FALSE;
+  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  for (guint i = 0; i < times->len; i++)
+    {
+      const AdviseOpTime *one = &g_array_index (times, AdviseOpTime, i);
+      const double each_ns = (double)one->total_ns / (double)one->times;
+      cli_table_add (table, one->stream);
+      cli_table_add (table, one->op);
+      cli_table_add (table, one->writes);
+      cli_table_add (table, one->sizes);
+      cli_table_add_int (table, one->times);
+      cli_table_add_real (table, 1e-3 * each_ns, 1);
+      cli_table_add_real (table, 1e-6 * (double)one->total_ns, 3);
+      add_rate (table, 1e-3 * one->flops, each_ns);
+      add_rate (table, one->peak_flops > 0 ? 1e11 * one->flops / one->peak_flops : 0, each_ns);
+      add_rate (table, one->bytes, each_ns);
+    }
+  cli_table_print (table, format);
+  return TRUE;
 }

@@ -5,6 +5,7 @@
 
 #include "advise/adjustments.h"
 #include "advise/explain-memory.h"
+#include "advise/explain-time.h"
 #include "advise/query.h"
 #include "advise/uncertainty.h"
 #include "planner/base/error.h"
@@ -164,6 +165,40 @@ START_TEST (explains_all_memory)
 }
 END_TEST
 
+/* Ops on the compute stream take together what the parts of compute do, each of them at most at the
+ * rate of the data sheet. */
+START_TEST (explains_all_compute)
+{
+  static const char *const plans[]
+      = { "gbs=64\nseq=4096", "gbs=64\nseq=4096\nstack=fsdp2\nrecompute=full",
+          "gbs=64\nseq=4096\nstack=megatron\nstrategy=optim\ntp=2" };
+  for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
+    {
+      g_auto (Asked) asked = { 0 };
+      g_auto (AdvisePrediction) p = { 0 };
+      g_autoptr (GError) error = NULL;
+      gint64 found = 0, expected;
+      asked_init (&asked, "dgx-h100:1");
+      ck_assert (plan_parse (plans[i], "plan", &asked.input.plan, &error));
+      ck_assert (advise_predict (&asked.input, &p, &error));
+      g_autoptr (GArray) times = advise_explain_time (&asked.input, &p, &error);
+      ck_assert_ptr_nonnull (times);
+      for (guint t = 0; t < times->len; t++)
+        {
+          const AdviseOpTime *one = &g_array_index (times, AdviseOpTime, t);
+          found += g_str_equal (one->stream, "compute") ? one->total_ns : 0;
+          ck_assert (one->flops <= 0
+                     || 1e9 * one->flops * (double)one->times
+                            < one->peak_flops * (double)one->total_ns);
+        }
+      expected = p.split.recomputed.ns;
+      for (guint w = 0; w < PLAN_N_WORKS; w++)
+        expected += p.split.work[w].ns;
+      ck_assert_int_eq (found, expected);
+    }
+}
+END_TEST
+
 START_TEST (says_why_nothing_fits)
 {
   g_auto (Asked) asked = { 0 };
@@ -185,6 +220,7 @@ main (void)
   tcase_add_test (tcase, answers_without_a_word);
   tcase_add_test (tcase, whoever_asks_may_stop);
   tcase_add_test (tcase, explains_all_memory);
+  tcase_add_test (tcase, explains_all_compute);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
