@@ -72,7 +72,7 @@ static void
 add_rate (CliTable *table, double much, double ns)
 {
   if (much > 0 && ns > 0)
-    cli_table_add_real (table, much / ns, 1);
+    cli_table_add_real (table, much / ns, much / ns < 10 ? 3 : 1);
   else
     cli_table_add (table, NULL);
 }
