@@ -16,11 +16,11 @@ static const char devices_text[] =
 #include "planner/data/gpus.ini.inc"
     ;
 
-/* A word for a device. */
+/* A word for a device, or for a cluster. */
 typedef struct
 {
   char *word; /* plain */
-  const char *device;
+  const char *section;
 } Name;
 
 /* What is shipped: read once, kept for good. */
@@ -29,20 +29,6 @@ typedef struct
   GKeyFile *file;
   char **sections;
 } Shipped;
-
-static const Shipped *
-presets (void)
-{
-  static Shipped shipped;
-  static gsize ready = 0;
-  if (g_once_init_enter (&ready))
-    {
-      shipped.file = plan_text_built_in (presets_text);
-      shipped.sections = g_key_file_get_groups (shipped.file, NULL);
-      g_once_init_leave (&ready, 1);
-    }
-  return &shipped;
-}
 
 /* The word as it is compared; the caller frees. */
 static char *
@@ -60,9 +46,9 @@ plain (const char *word)
 }
 
 static void
-add_name (GArray *names, const char *word, const char *device)
+add_name (GArray *names, const char *word, const char *section)
 {
-  const Name name = { .word = plain (word), .device = device };
+  const Name name = { .word = plain (word), .section = section };
   g_array_append_val (names, name);
 }
 
@@ -83,6 +69,15 @@ take_names (const Shipped *shipped)
   return names;
 }
 
+static GArray *
+read_shipped (Shipped *shipped, const char *text)
+{
+  shipped->file = plan_text_built_in (text);
+  g_key_file_set_list_separator (shipped->file, ',');
+  shipped->sections = g_key_file_get_groups (shipped->file, NULL);
+  return take_names (shipped);
+}
+
 /* Every word for a shipped device, in the order of the devices; `out_shipped` are these. */
 static const GArray * /* of Name */
 device_names (const Shipped **out_shipped)
@@ -92,10 +87,24 @@ device_names (const Shipped **out_shipped)
   static gsize ready = 0;
   if (g_once_init_enter (&ready))
     {
-      shipped.file = plan_text_built_in (devices_text);
-      g_key_file_set_list_separator (shipped.file, ',');
-      shipped.sections = g_key_file_get_groups (shipped.file, NULL);
-      names = take_names (&shipped);
+      names = read_shipped (&shipped, devices_text);
+      g_once_init_leave (&ready, 1);
+    }
+  if (out_shipped)
+    *out_shipped = &shipped;
+  return names;
+}
+
+/* The same for shipped clusters. */
+static const GArray * /* of Name */
+preset_names (const Shipped **out_shipped)
+{
+  static Shipped shipped;
+  static GArray *names;
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      names = read_shipped (&shipped, presets_text);
       g_once_init_leave (&ready, 1);
     }
   if (out_shipped)
@@ -106,7 +115,9 @@ device_names (const Shipped **out_shipped)
 GKeyFile *
 plan_cluster_preset_file (void)
 {
-  return presets ()->file;
+  const Shipped *shipped;
+  preset_names (&shipped);
+  return shipped->file;
 }
 
 GKeyFile *
@@ -120,7 +131,9 @@ plan_cluster_device_file (void)
 const char *const *
 plan_cluster_presets (void)
 {
-  return (const char *const *)presets ()->sections;
+  const Shipped *shipped;
+  preset_names (&shipped);
+  return (const char *const *)shipped->sections;
 }
 
 const char *const *
@@ -141,8 +154,8 @@ find_devices (const char *word)
   for (guint i = 0; i < names->len; i++)
     {
       const Name *name = &g_array_index (names, Name, i);
-      if (g_str_equal (name->word, asked) && !g_ptr_array_find (found, name->device, NULL))
-        g_ptr_array_add (found, (gpointer)name->device);
+      if (g_str_equal (name->word, asked) && !g_ptr_array_find (found, name->section, NULL))
+        g_ptr_array_add (found, (gpointer)name->section);
     }
   return found;
 }
@@ -150,13 +163,11 @@ find_devices (const char *word)
 const char *
 plan_cluster_find_preset (const char *word)
 {
+  const GArray *names = preset_names (NULL);
   g_autofree char *asked = plain (word);
-  for (const char *const *name = plan_cluster_presets (); *name; name++)
-    {
-      g_autofree char *known = plain (*name);
-      if (g_str_equal (known, asked))
-        return *name;
-    }
+  for (guint i = 0; i < names->len; i++)
+    if (g_str_equal (g_array_index (names, Name, i).word, asked))
+      return g_array_index (names, Name, i).section;
   return NULL;
 }
 
@@ -270,7 +281,7 @@ find_closest (const char *word, const char *const *names)
   guint found;
   if (!close || !g_ptr_array_find (words, close, &found))
     return NULL;
-  return found < n_names ? names[found] : g_array_index (others, Name, found - n_names).device;
+  return found < n_names ? names[found] : g_array_index (others, Name, found - n_names).section;
 }
 
 char *

@@ -273,15 +273,27 @@ END_TEST
 START_TEST (reads_other_forms)
 {
   static const char *const same[][2] = {
-    { "8xH100", "dgx-h100:1" },         { "8 x h100", "dgx-h100" },
-    { "H100x8", "dgx-h100:1" },         { "h100*4", "h100-80gb:4" },
-    { "2x8xH100", "dgx-h100:2" },       { "8xh100:2", "dgx-h100:2" },
-    { "a100-80gb:16", "dgx-a100:2" },   { "16xA100-80GB", "dgx-a100:2" },
-    { "DGX H100:4", "dgx-h100:4" },     { "dgxh100:4", "dgx-h100:4" },
-    { "4xdgx-h100", "dgx-h100:4" },     { "dgx-h100x4", "dgx-h100:4" },
-    { "1x4xH100", "h100-80gb:4" },      { "8x4090", "rtx4090:8" },
-    { "4090x8", "rtx4090:8" },          { "gb200:8", "gb200-nvl72:2" },
-    { "rtx4090-8x:2", "rtx4090-8x:2" }, { "NVIDIA H100-SXM5-80GB:8", "dgx-h100:1" },
+    { "8xH100", "dgx-h100:1" },
+    { "8 x h100", "dgx-h100" },
+    { "H100x8", "dgx-h100:1" },
+    { "h100*4", "h100-80gb:4" },
+    { "2x8xH100", "dgx-h100:2" },
+    { "8xh100:2", "dgx-h100:2" },
+    { "a100-80gb:16", "dgx-a100:2" },
+    { "16xA100-80GB", "dgx-a100:2" },
+    { "DGX H100:4", "dgx-h100:4" },
+    { "dgxh100:4", "dgx-h100:4" },
+    { "4xdgx-h100", "dgx-h100:4" },
+    { "dgx-h100x4", "dgx-h100:4" },
+    { "1x4xH100", "h100-80gb:4" },
+    { "8x4090", "rtx4090:8" },
+    { "4090x8", "rtx4090:8" },
+    { "gb200:8", "gb200-nvl72:2" },
+    { "rtx4090-8x:2", "rtx4090-8x:2" },
+    { "p5.48xlarge:4", "aws-p5:4" },
+    { "2 x Standard_ND96isr_H100_v5", "azure-ndv5:2" },
+    { "a3-ultragpu-8g", "gcp-a3-ultra:1" },
+    { "NVIDIA H100-SXM5-80GB:8", "dgx-h100:1" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (same); i++)
     {
