@@ -3,8 +3,6 @@
 
 #include "cli/io/commands.h"
 #include "cli/io/options.h"
-#include "cli/io/watch.h"
-#include "cli/query/query-keep.h"
 #include "cli/query/query.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
@@ -12,13 +10,10 @@
 
 #include <string.h>
 
-#define MOST_PERCENT 1000
-
 /* What is asked, beside the plan's own options. */
 typedef struct
 {
-  AdviseQuestion question;
-  char *top, *apart, *front; /* of the question, as typed */
+  CliQuestion asked;
   char *explain, *max, *step;
   CliSizes sizes;
 } Request;
@@ -26,15 +21,7 @@ typedef struct
 static void
 request_clear (Request *self)
 {
-  g_strfreev (self->question.only);
-  g_free (self->question.memory);
-  g_free (self->question.headroom);
-  g_free (self->question.p_fits);
-  g_free (self->question.allow);
-  g_free (self->question.words);
-  g_free (self->top);
-  g_free (self->apart);
-  g_free (self->front);
+  cli_question_clear (&self->asked);
   g_free (self->explain);
   g_free (self->max);
   g_free (self->step);
@@ -55,14 +42,8 @@ answer (const Request *request, const AdviseInput *input, CliFormat format, GErr
 {
   g_auto (AdviseQuery) query = { 0 };
   AdviseChoice choice;
-  if (!cli_query_choose (&choice, &request->question, input, error)
-      || !advise_query_ask (&choice, (guint)request->question.top, &query, error))
+  if (!cli_query_ask (&choice, &request->asked.question, input, &query, error))
     return FALSE;
-  if (query.answers->len == 0 && cli_watch_is_interrupted ())
-    return cli_watch_refuse ("no plan that fits was found yet", error);
-  if (query.answers->len == 0)
-    return advise_query_refuse (&choice, error);
-  cli_query_keep_answers (&request->question, input, query.answers);
   cli_query_print (&query, &choice, format);
   return TRUE;
 }
@@ -147,7 +128,7 @@ choose_like (const Request *request, const CliOptions *options, const Plan *mine
   for (char **s = options->set; s && *s; s++)
     if (!cli_set_field (&input->plan, "--set", *s, error))
       return FALSE;
-  if (!cli_query_choose (out, &request->question, input, error))
+  if (!cli_query_choose (out, &request->asked.question, input, error))
     return FALSE;
   for (guint i = 0; i < G_N_ELEMENTS (formats); i++)
     if (out->allow >> formats[i].allow & 1)
@@ -184,7 +165,7 @@ explain (const Request *request, const CliOptions *options, AdviseInput *input, 
       if (!apply_settings (request->explain, &mine, error))
         return FALSE;
       keep_task (&mine, &input->plan);
-      if (!cli_query_choose (&choice, &request->question, input, error))
+      if (!cli_query_choose (&choice, &request->asked.question, input, error))
         return FALSE;
     }
   else if (!choose_like (request, options, &mine, input, &choice, error))
@@ -197,25 +178,6 @@ asks_for_sizes (const CliSizes *sizes)
 {
   return sizes->clusters || sizes->stacks || sizes->gpus || sizes->tokens || sizes->deadline
          || sizes->price || sizes->budget || sizes->goodput;
-}
-
-static gboolean
-read_numbers (Request *request, GError **error)
-{
-  AdviseQuestion *question = &request->question;
-  gint64 top = 5;
-  question->apart = ADVISE_APART;
-  question->front = 30;
-  if ((request->top && !plan_units_parse_int (request->top, "--top", 1, 1000, &top, error))
-      || (request->apart
-          && !plan_units_parse_percent (request->apart, "--apart", 0, MOST_PERCENT,
-                                        &question->apart, error))
-      || (request->front
-          && !plan_units_parse_percent (request->front, "--front", 0, MOST_PERCENT,
-                                        &question->front, error)))
-    return FALSE;
-  question->top = (gint)top;
-  return TRUE;
 }
 
 static gboolean
@@ -264,39 +226,16 @@ ask (const Request *request, const CliOptions *options, AdviseInput *input, CliF
   if (request->explain || options->from_megatron)
     return explain (request, options, input, format, error);
   if (request->max)
-    return cli_query_largest (&request->question, input, request->max, step, format, error);
+    return cli_query_largest (&request->asked.question, input, request->max, step, format, error);
   if (asks_for_sizes (&request->sizes))
-    return cli_query_sizes (&request->question, &request->sizes, input, format, error);
+    return cli_query_sizes (&request->asked.question, &request->sizes, input, format, error);
   return answer (request, input, format, error);
 }
 
 static void
 add_options (Request *request, CliContext *context)
 {
-  AdviseQuestion *question = &request->question;
   const GOptionEntry entries[] = {
-    { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
-      "search these values of a field only", "FIELD=V1,V2,…" },
-    { "memory", 0, 0, G_OPTION_ARG_STRING, &question->memory,
-      "what a plan may take on a device; the cluster's unless said", "SIZE" },
-    { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
-      "PERCENT" },
-    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
-      "probability with which a plan has to fit, from 0.5, at which only the prediction has to, to "
-      "0.999; 0.95 unless said",
-      "P|PERCENT" },
-    { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
-      "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
-      "moments, offload, hazards",
-      "CLASS,…" },
-    { "top", 0, 0, G_OPTION_ARG_STRING, &request->top, "answers, best first; 5 unless said", "N" },
-    { "apart", 0, 0, G_OPTION_ARG_STRING, &request->apart,
-      "each answer is so much slower than the one before; 0.5 unless said; above 2 each is of the "
-      "front of memory and time",
-      "PCT" },
-    { "front", 0, 0, G_OPTION_ARG_STRING, &request->front,
-      "the front of memory and time goes so far beyond the best's time; 30 unless said",
-      "PERCENT" },
     { "explain", 0, 0, G_OPTION_ARG_STRING, &request->explain,
       "why this plan is not the best, and which one change of it helps most: a plan file, @ID, or "
       "FIELD=VALUE,…",
@@ -318,10 +257,9 @@ add_options (Request *request, CliContext *context)
       "which is the fastest size that costs no more", "USD" },
     { "goodput", 0, 0, G_OPTION_ARG_STRING, &request->sizes.goodput,
       "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
-    { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
-      "leave no plan in the store, and give them no numbers", NULL },
     G_OPTION_ENTRY_NULL,
   };
+  cli_question_add_options (&request->asked, context);
   cli_context_add (context, entries);
 }
 
@@ -331,7 +269,7 @@ cmd_query (int argc, char **argv, GError **error)
   g_auto (CliOptions) options = { 0 };
   g_auto (AdviseInput) input = { 0 };
   g_auto (Request) request = { 0 };
-  AdviseQuestion *question = &request.question;
+  AdviseQuestion *question = &request.asked.question;
   CliFormat format;
   g_autoptr (CliContext) context
       = cli_context_new (NULL, "the recommended configurations, best first, with reasons");
@@ -348,7 +286,7 @@ cmd_query (int argc, char **argv, GError **error)
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   request.sizes.stacks = find_stacks (options.set);
-  if (!read_numbers (&request, error) || !check_request (&request, &options, error)
+  if (!cli_question_read (&request.asked, error) || !check_request (&request, &options, error)
       || !cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (request.explain && !is_settings (request.explain))
@@ -356,13 +294,7 @@ cmd_query (int argc, char **argv, GError **error)
   change_clusters (request.sizes.clusters, options.hw);
   question->set = options.set;
   question->db = options.db;
-  if (!cli_input_read (&options, NULL, &input, error))
+  if (!cli_input_read (&options, NULL, &input, error) || !cli_query_check (&input, error))
     return CLI_FAILED;
-  if (input.plan.value[PLAN_GBS] == PLAN_UNSET)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-                   "gbs is needed: --gbs N, in sequences per step over all devices");
-      return CLI_FAILED;
-    }
   return ask (&request, &options, &input, format, error) ? CLI_DONE : CLI_FAILED;
 }

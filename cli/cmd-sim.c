@@ -10,6 +10,7 @@
 #include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "cli/io/prediction-json.h"
+#include "cli/io/prediction-tables.h"
 #include "cli/io/sweep.h"
 #include "cli/sim-explain.h"
 #include "planner/base/error.h"
@@ -149,85 +150,12 @@ run_sweep (AdviseInput *input, char *const *sweeps, double p, CliFormat format, 
   return likely.label ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
+/* A table, which it frees. */
 static void
-print_memory (const AdvisePrediction *p)
+print_table (CliTable *table)
 {
-  static const CliColumn columns[]
-      = { { "memory", FALSE }, { "between_steps_mib", TRUE }, { "at_peak_mib", TRUE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const PlanMemory *m = &p->trace->memory;
-  for (guint c = 0; c < PLAN_N_CATEGORIES; c++)
-    {
-      if (m->resting[c] == 0 && m->by_category[c] == 0)
-        continue;
-      cli_table_add (table, plan_category_name (c));
-      cli_table_add_real (table, advise_mib (m->resting[c]), 1);
-      cli_table_add_real (table, advise_mib (m->by_category[c]), 1);
-    }
-  cli_table_add (table, "outside the plan (workspaces, tables)");
-  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
-  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
-  cli_table_add (table, "allocated, max allocated");
-  cli_table_add_real (table, advise_mib (m->allocated), 1);
-  cli_table_add_real (table, advise_mib (m->max_allocated), 1);
   cli_table_print (table, CLI_FORMAT_TABLE);
-}
-
-static void
-print_time (const AdvisePrediction *p)
-{
-  static const CliColumn columns[] = { { "time", FALSE }, { "ms", TRUE }, { "share_pct", TRUE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const PlanTrace *t = p->trace;
-  const struct
-  {
-    const char *name;
-    gint64 ns;
-  } rows[] = { { "compute", t->compute_ns },
-               { "  of it slowed by others", (gint64)(1e6 * p->slowed_ms) },
-               { "exposed gather", t->exposed_gather_ns },
-               { "exposed reduce", t->exposed_reduce_ns },
-               { "exposed tensor", t->exposed_tensor_ns },
-               { "exposed copy", t->exposed_copy_ns },
-               { "host", t->host_ns },
-               { "idle", t->idle_ns },
-               { "step", t->step_ns } };
-  for (guint i = 0; i < G_N_ELEMENTS (rows); i++)
-    {
-      cli_table_add (table, rows[i].name);
-      cli_table_add_real (table, 1e-6 * (double)rows[i].ns, 2);
-      cli_table_add_real (table, 100.0 * (double)rows[i].ns / (double)t->step_ns, 1);
-    }
-  cli_table_print (table, CLI_FORMAT_TABLE);
-}
-
-static void
-print_compute (const AdvisePrediction *p)
-{
-  static const CliColumn columns[] = { { "compute", FALSE },
-                                       { "ms", TRUE },
-                                       { "share_pct", TRUE },
-                                       { "rate", TRUE },
-                                       { "of_peak_pct", TRUE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const char *key, *name;
-  guint i = 0;
-  for (const AdviseWork *work; (work = advise_split_next (&p->split, &i, &key, &name));)
-    {
-      const AdvisePace pace = advise_split_pace (&p->split, work);
-      g_autofree char *rate
-          = g_strdup_printf ("%.1f %s", pace.per_s * (pace.is_arithmetic ? 1e-12 : 1e-9),
-                             pace.is_arithmetic ? "TFLOP/s" : "GB/s");
-      cli_table_add (table, name);
-      cli_table_add_real (table, 1e-6 * (double)work->ns, 2);
-      cli_table_add_real (table, 100.0 * (double)work->ns / (double)p->trace->step_ns, 1);
-      cli_table_add (table, pace.per_s > 0 ? rate : NULL);
-      if (pace.of_peak_pct >= 0 && pace.per_s > 0)
-        cli_table_add_real (table, pace.of_peak_pct, 1);
-      else
-        cli_table_add (table, NULL);
-    }
-  cli_table_print (table, CLI_FORMAT_TABLE);
+  cli_table_free (table);
 }
 
 /* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
@@ -290,14 +218,14 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
           input->cluster->device_name, p->of->stack->name, p->of->stack->source, label,
           p->of->plan.value[PLAN_GBS], p->of->plan.value[PLAN_SEQ]);
   print_stages (p);
-  print_time (p);
+  print_table (cli_table_of_time (p));
   g_autofree char *uncertainty = advise_describe_uncertainty (p->error_range);
   g_autofree char *costs = advise_describe_costs (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
           p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);
-  print_compute (p);
+  print_table (cli_table_of_compute (p));
   putchar ('\n');
-  print_memory (p);
+  print_table (cli_table_of_memory (p));
   print_peaks (p);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           advise_mib (m->reserved), advise_mib (m->device),

@@ -38,6 +38,7 @@ fsdplan_SOURCES = \
   %D%/sim-explain.c %D%/sim-explain.h \
   %D%/validate-report.c %D%/validate-report.h \
   %D%/io/compare.c %D%/io/compare.h \
+  %D%/io/prediction-tables.c %D%/io/prediction-tables.h \
   %D%/io/sweep.c %D%/io/sweep.h \
   %D%/plot/plot-accuracy.c \
   %D%/plot/plot-kinds.h \

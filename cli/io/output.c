@@ -186,14 +186,21 @@ cli_table_add_real (CliTable *self, double value, int decimals)
   g_ptr_array_add (self->cells, g_strdup (g_ascii_formatd (text, sizeof text, format, value)));
 }
 
-static const char *
-cell (const CliTable *self, guint row, guint column)
+const char *
+cli_table_cell (const CliTable *self, guint row, guint column)
 {
   return g_ptr_array_index (self->cells, row * self->n_columns + column);
 }
 
-static guint
-n_rows (const CliTable *self)
+const CliColumn *
+cli_table_columns (const CliTable *self, guint *out_n)
+{
+  *out_n = self->n_columns;
+  return self->columns;
+}
+
+guint
+cli_table_n_rows (const CliTable *self)
 {
   return self->cells->len / self->n_columns;
 }
@@ -221,12 +228,12 @@ print_csv (const CliTable *self)
   for (guint c = 0; c < self->n_columns; c++)
     printf ("%s%s", c ? "," : "", self->columns[c].name);
   putchar ('\n');
-  for (guint r = 0; r < n_rows (self); r++)
+  for (guint r = 0; r < cli_table_n_rows (self); r++)
     for (guint c = 0; c < self->n_columns; c++)
       {
         if (c)
           putchar (',');
-        const char *text = cell (self, r, c);
+        const char *text = cli_table_cell (self, r, c);
         g_autofree char *shown = is_seen && text ? plan_text_lines (text) : NULL;
         print_csv_cell (shown ? shown : text);
         if (c == self->n_columns - 1)
@@ -265,9 +272,9 @@ last_width (const CliTable *self, struct libscols_table *table)
   for (guint c = 0; c + 1 < self->n_columns; c++)
     {
       gsize widest = strlen (self->columns[c].name);
-      for (guint r = 0; r < n_rows (self); r++)
-        if (cell (self, r, c))
-          widest = MAX (widest, (gsize)g_utf8_strlen (cell (self, r, c), -1));
+      for (guint r = 0; r < cli_table_n_rows (self); r++)
+        if (cli_table_cell (self, r, c))
+          widest = MAX (widest, (gsize)g_utf8_strlen (cli_table_cell (self, r, c), -1));
       others += widest + 1;
     }
   return terminal > others + least ? terminal - others : G_MAXSIZE;
@@ -292,12 +299,14 @@ print_table (const CliTable *self)
       scols_column_set_safechars (column, "\n");
       scols_column_set_wrapfunc (column, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
     }
-  for (guint r = 0; r < n_rows (self); r++)
+  for (guint r = 0; r < cli_table_n_rows (self); r++)
     {
       struct libscols_line *line = scols_table_new_line (table, NULL);
       for (guint c = 0; c < last; c++)
-        scols_line_set_data (line, c, cell (self, r, c) ? cell (self, r, c) : "");
-      g_autofree char *text = break_lines (cell (self, r, last) ? cell (self, r, last) : "", width);
+        scols_line_set_data (line, c,
+                             cli_table_cell (self, r, c) ? cli_table_cell (self, r, c) : "");
+      g_autofree char *text = break_lines (
+          cli_table_cell (self, r, last) ? cli_table_cell (self, r, last) : "", width);
       scols_line_set_data (line, last, text);
     }
   scols_print_table (table);
@@ -325,12 +334,12 @@ cli_table_to_json (const CliTable *self)
 {
   g_autoptr (JsonBuilder) builder = json_builder_new ();
   json_builder_begin_array (builder);
-  for (guint r = 0; r < n_rows (self); r++)
+  for (guint r = 0; r < cli_table_n_rows (self); r++)
     {
       json_builder_begin_object (builder);
       for (guint c = 0; c < self->n_columns; c++)
         {
-          const char *text = cell (self, r, c);
+          const char *text = cli_table_cell (self, r, c);
           json_builder_set_member_name (builder, self->columns[c].name);
           if (!text)
             json_builder_add_null_value (builder);
@@ -393,6 +402,42 @@ cli_print_row (const char *label, const char *text)
       column = (is_over ? ROW_INDENT : column + !is_first) + length;
     }
   putchar ('\n');
+}
+
+static void
+clear_row (gpointer data)
+{
+  CliRow *self = data;
+  g_free (self->label);
+  g_free (self->text);
+}
+
+GArray *
+cli_rows_new (void)
+{
+  GArray *self = g_array_new (FALSE, FALSE, sizeof (CliRow));
+  g_array_set_clear_func (self, clear_row);
+  return self;
+}
+
+void
+cli_rows_add (GArray *self, const char *label, const char *format, ...)
+{
+  va_list args;
+  va_start (args, format);
+  const CliRow row = { g_strdup (label), g_strdup_vprintf (format, args) };
+  va_end (args);
+  g_array_append_val (self, row);
+}
+
+void
+cli_rows_print (const GArray *self)
+{
+  for (guint i = 0; i < self->len; i++)
+    {
+      const CliRow *row = &g_array_index (self, CliRow, i);
+      cli_print_row (row->label, row->text);
+    }
 }
 
 /* /dev/stdout and its other names: what stands there already is not to be cut off. */

@@ -48,11 +48,26 @@ void cli_table_add (CliTable *self, const char *text);
 void cli_table_add_int (CliTable *self, gint64 value);
 void cli_table_add_real (CliTable *self, double value, int decimals);
 
+/* What is in it: NULL for an empty cell. */
+const CliColumn *cli_table_columns (const CliTable *self, guint *out_n);
+guint cli_table_n_rows (const CliTable *self);
+const char *cli_table_cell (const CliTable *self, guint row, guint column);
+
 /* To stdout, with a newline at the end. */
 void cli_table_print (const CliTable *self, CliFormat format);
 
 /* A label of at most nine columns, then words, in lines of 80 columns. */
 void cli_print_row (const char *label, const char *text);
+
+/* Such rows, before they are printed. */
+typedef struct
+{
+  char *label, *text;
+} CliRow;
+
+GArray *cli_rows_new (void); /* of CliRow, which it owns */
+void cli_rows_add (GArray *self, const char *label, const char *format, ...) G_GNUC_PRINTF (3, 4);
+void cli_rows_print (const GArray *self);
 
 /* An array of objects. */
 JsonNode *cli_table_to_json (const CliTable *self);

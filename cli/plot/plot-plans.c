@@ -71,11 +71,7 @@ cli_plot_read (const CliPlot *self, char *const *sweeps, AdviseInput *out_input,
 {
   if (!cli_input_read (&self->options, NULL, out_input, error))
     return FALSE;
-  if (out_input->plan.value[PLAN_GBS] != PLAN_UNSET || is_swept (PLAN_GBS, sweeps))
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "gbs is needed: --gbs N, in sequences per step over all devices");
-  return FALSE;
+  return is_swept (PLAN_GBS, sweeps) || cli_query_check (out_input, error);
 }
 
 void

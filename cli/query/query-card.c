@@ -5,20 +5,6 @@
 
 #include "cli/query/query.h"
 
-#include <stdio.h>
-
-static void print_line (const char *label, const char *format, ...) G_GNUC_PRINTF (2, 3);
-
-static void
-print_line (const char *label, const char *format, ...)
-{
-  va_list args;
-  va_start (args, format);
-  g_autofree char *text = g_strdup_vprintf (format, args);
-  va_end (args);
-  cli_print_row (label, text);
-}
-
 /* A time that is exposed, as "exposed gathers 1.2 %"; nothing where it is less than a thousandth.
  */
 static void
@@ -62,50 +48,60 @@ name_plan (const AdviseQuestion *question, gint64 id)
 
 /* The next command to type. */
 static void
-print_next (const AdviseChoice *choice, const AdviseAnswer *best)
+add_next (GArray *rows, const AdviseChoice *choice, const AdviseAnswer *best)
 {
   const Plan *plan = &best->prediction.of->plan;
   g_autofree char *name = name_plan (choice->question, best->id);
   const gboolean is_own = plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_NATIVE;
   const gboolean is_here = is_own && choice->input->cluster->kind == PLAN_DEVICE_CPU;
   if (best->id == 0)
-    print_line ("next", "without --no-keep the plans get numbers, which emit and run take");
+    cli_rows_add (rows, "next", "without --no-keep the plans get numbers, which emit and run take");
   else if (is_here)
-    print_line ("next", "fsdplan run --plan %s", name);
+    cli_rows_add (rows, "next", "fsdplan run --plan %s", name);
   else
-    print_line ("next", "fsdplan emit --plan %s", name);
+    cli_rows_add (rows, "next", "fsdplan emit --plan %s", name);
 }
 
-void
-cli_query_print_card (const AdviseQuery *self, const AdviseChoice *choice)
+char *
+cli_query_title (const AdviseQuery *self, const AdviseChoice *choice)
+{
+  const AdviseInput *input = choice->input;
+  const Plan *plan = &advise_query_best (self)->prediction.of->plan;
+  g_autofree char *stack = plan_field_print (PLAN_STACK, plan->value[PLAN_STACK]);
+  return g_strdup_printf ("%s on %" G_GINT64_FORMAT " x %s (%s), stack=%s, gbs=%" G_GINT64_FORMAT
+                          ", seq=%" G_GINT64_FORMAT,
+                          input->model->name, plan_cluster_devices (input->cluster),
+                          input->cluster->device_name, input->cluster->name, stack,
+                          plan->value[PLAN_GBS], plan->value[PLAN_SEQ]);
+}
+
+GArray *
+cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
 {
   const AdviseAnswer *best = advise_query_best (self);
   const AdviseInput *input = choice->input;
   const AdvisePrediction *p = &best->prediction;
-  const gint64 devices = plan_cluster_devices (input->cluster);
-  const Plan *plan = &p->of->plan;
-  g_autofree char *stack = plan_field_print (PLAN_STACK, plan->value[PLAN_STACK]);
+  const double used = advise_mib (p->trace->memory.device);
+  const double of = advise_mib (input->cluster->memory_bytes);
   g_autofree char *settings = advise_query_differences (&best->found->plan, &input->plan);
   g_autofree char *time = describe_time (p);
-  printf ("%s on %" G_GINT64_FORMAT " x %s (%s), stack=%s, gbs=%" G_GINT64_FORMAT
-          ", seq=%" G_GINT64_FORMAT "\n\n",
-          input->model->name, devices, input->cluster->device_name, input->cluster->name, stack,
-          plan->value[PLAN_GBS], plan->value[PLAN_SEQ]);
-  cli_print_row ("set", *settings ? settings : "nothing: the defaults are best");
-  print_line ("step", "%.1f ms, %.0f tokens/s (%.0f per GPU), %.1f TFLOP/s per GPU, MFU %.1f %%",
-              p->step_ms, p->tokens_per_s_per_gpu * (double)devices, p->tokens_per_s_per_gpu,
-              p->tflops_per_gpu, 100.0 * p->mfu);
-  if (p->p_fits >= 0)
-    print_line ("memory", "%.0f of %.0f MiB on each device: fits with a probability of %.3f",
-                advise_mib (p->trace->memory.device), advise_mib (input->cluster->memory_bytes),
-                p->p_fits);
-  else
-    print_line ("memory", "%.0f of %.0f MiB on each device", advise_mib (p->trace->memory.device),
-                advise_mib (input->cluster->memory_bytes));
-  print_line ("bound by", "%s: %s", advise_query_bound_by (p->trace), time);
   g_autofree char *error_range = advise_describe_uncertainty (p->error_range);
-  cli_print_row ("how sure", error_range);
+  GArray *rows = cli_rows_new ();
+  cli_rows_add (rows, "set", "%s", *settings ? settings : "nothing: the defaults are best");
+  cli_rows_add (rows, "step",
+                "%.1f ms, %.0f tokens/s (%.0f per GPU), %.1f TFLOP/s per GPU, MFU %.1f %%",
+                p->step_ms, p->tokens_per_s_per_gpu * (double)plan_cluster_devices (input->cluster),
+                p->tokens_per_s_per_gpu, p->tflops_per_gpu, 100.0 * p->mfu);
+  if (p->p_fits >= 0)
+    cli_rows_add (rows, "memory",
+                  "%.0f of %.0f MiB on each device: fits with a probability of %.3f", used, of,
+                  p->p_fits);
+  else
+    cli_rows_add (rows, "memory", "%.0f of %.0f MiB on each device", used, of);
+  cli_rows_add (rows, "bound by", "%s: %s", advise_query_bound_by (p->trace), time);
+  cli_rows_add (rows, "how sure", "%s", error_range);
   for (guint i = 0; i < p->hazards->len; i++)
-    cli_print_row (i == 0 ? "note" : "", p->hazards->pdata[i]);
-  print_next (choice, best);
+    cli_rows_add (rows, i == 0 ? "note" : "", "%s", (const char *)p->hazards->pdata[i]);
+  add_next (rows, choice, best);
+  return rows;
 }

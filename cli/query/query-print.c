@@ -101,8 +101,8 @@ answer_table (const AdviseQuery *self, const AdviseInput *input)
 }
 
 /* For people: the figures that they compare by, and how each plan differs from the best. */
-static CliTable *
-short_table (const AdviseQuery *self, const AdviseInput *input)
+CliTable *
+cli_query_table (const AdviseQuery *self, const AdviseInput *input)
 {
   static const CliColumn columns[]
       = { { "rank", TRUE },    { "id", FALSE },       { "group", TRUE },
@@ -150,11 +150,12 @@ next_shown (guint i, guint n)
              : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
 }
 
-/* Why each answer is better than the next, and what does not matter to it. */
-static void
-print_reasons (const AdviseQuery *self, const AdviseChoice *choice)
+/* Also what does not matter to each. */
+GArray *
+cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
 {
   const GArray *answers = self->answers;
+  GArray *rows = cli_rows_new ();
   for (guint i = 0; i < answers->len; i++)
     {
       const guint64 device = answer_at (answers, i)->prediction.trace->memory.device;
@@ -164,9 +165,10 @@ print_reasons (const AdviseQuery *self, const AdviseChoice *choice)
       g_autofree char *rank = g_strdup_printf ("%u", i + 1);
       g_autofree char *little
           = spare < LITTLE ? g_strdup_printf ("; only %.1f %% of memory to spare", spare) : NULL;
-      g_autofree char *text = g_strconcat (why, *fields ? "; free: " : "", fields, little, NULL);
-      cli_print_row (rank, text);
+      cli_rows_add (rows, rank, "%s%s%s%s", why, *fields ? "; free: " : "", fields,
+                    little ? little : "");
     }
+  return rows;
 }
 
 /* By the memory that there has to be, as the search chooses: by what plans are predicted to take,
@@ -191,33 +193,37 @@ print_front (const AdviseQuery *self, const AdviseChoice *choice)
   cli_print_row ("front", text->str);
 }
 
-static void
-print_counts (const AdviseQuery *self, const AdviseChoice *choice)
+char *
+cli_query_counts (const AdviseQuery *self, const AdviseChoice *choice)
 {
   const PlanSearchResult *result = &self->result;
-  g_autofree char *text = g_strdup_printf (
+  return g_strdup_printf (
       "%" G_GUINT64_FORMAT " plans in %.1f MiB: %" G_GUINT64_FORMAT
       " decided by rules, %" G_GUINT64_FORMAT " by memory, %" G_GUINT64_FORMAT
-      " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT
-      " schedules), in %.2f s",
+      " by time bounds, %" G_GUINT64_FORMAT " by simulation (%" G_GUINT64_FORMAT " schedules)",
       result->total, advise_mib (choice->memory_bytes), result->by_rule, result->by_memory,
-      result->by_bound, result->by_simulation, self->n_simulated, self->seconds);
-  cli_print_row ("searched", text);
-  if (!result->is_whole)
-    cli_print_row ("", "interrupted: the best so far");
+      result->by_bound, result->by_simulation, self->n_simulated);
 }
 
 static void
 print_text (const AdviseQuery *self, const AdviseChoice *choice)
 {
-  g_autoptr (CliTable) table = short_table (self, choice->input);
-  cli_query_print_card (self, choice);
+  g_autofree char *title = cli_query_title (self, choice);
+  g_autofree char *counts = cli_query_counts (self, choice);
+  g_autofree char *searched = g_strdup_printf ("%s, in %.2f s", counts, self->seconds);
+  g_autoptr (GArray) card = cli_query_card (self, choice);
+  g_autoptr (GArray) reasons = cli_query_reasons (self, choice);
+  g_autoptr (CliTable) table = cli_query_table (self, choice->input);
+  printf ("%s\n\n", title);
+  cli_rows_print (card);
   putchar ('\n');
   cli_table_print (table, CLI_FORMAT_TABLE);
-  printf ("Times of one group are too near to be told apart.\n\n");
-  print_reasons (self, choice);
+  puts (CLI_QUERY_GROUPS "\n");
+  cli_rows_print (reasons);
   print_front (self, choice);
-  print_counts (self, choice);
+  cli_print_row ("searched", searched);
+  if (!self->result.is_whole)
+    cli_print_row ("", "interrupted: the best so far");
 }
 
 static void

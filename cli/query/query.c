@@ -4,8 +4,91 @@
 #include "cli/query/query.h"
 
 #include "cli/io/watch.h"
+#include "cli/query/query-keep.h"
+#include "planner/base/error.h"
+#include "planner/base/units.h"
 
 #include <stdio.h>
+
+#define MOST_PERCENT 1000
+
+void
+cli_question_clear (CliQuestion *self)
+{
+  AdviseQuestion *question = &self->question;
+  g_strfreev (question->only);
+  g_free (question->memory);
+  g_free (question->headroom);
+  g_free (question->p_fits);
+  g_free (question->allow);
+  g_free (question->words);
+  g_free (self->top);
+  g_free (self->apart);
+  g_free (self->front);
+}
+
+void
+cli_question_add_options (CliQuestion *self, CliContext *context)
+{
+  AdviseQuestion *question = &self->question;
+  const GOptionEntry entries[] = {
+    { "only", 0, 0, G_OPTION_ARG_STRING_ARRAY, &question->only,
+      "search these values of a field only", "FIELD=V1,V2,…" },
+    { "memory", 0, 0, G_OPTION_ARG_STRING, &question->memory,
+      "what a plan may take on a device; the cluster's unless said", "SIZE" },
+    { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom, "part of it that stays free",
+      "PERCENT" },
+    { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
+      "probability with which a plan has to fit, from 0.5, at which only the prediction has to, to "
+      "0.999; 0.95 unless said",
+      "P|PERCENT" },
+    { "allow", 0, 0, G_OPTION_ARG_STRING, &question->allow,
+      "beyond exact sums, states on the device and plans without known faults: mixed, lowbit, "
+      "moments, offload, hazards",
+      "CLASS,…" },
+    { "top", 0, 0, G_OPTION_ARG_STRING, &self->top, "answers, best first; 5 unless said", "N" },
+    { "apart", 0, 0, G_OPTION_ARG_STRING, &self->apart,
+      "each answer is so much slower than the one before; 0.5 unless said; above 2 each is of the "
+      "front of memory and time",
+      "PCT" },
+    { "front", 0, 0, G_OPTION_ARG_STRING, &self->front,
+      "the front of memory and time goes so far beyond the best's time; 30 unless said",
+      "PERCENT" },
+    { "no-keep", 0, 0, G_OPTION_ARG_NONE, &question->keeps_nothing,
+      "leave no plan in the store, and give them no numbers", NULL },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (context, entries);
+}
+
+gboolean
+cli_question_read (CliQuestion *self, GError **error)
+{
+  AdviseQuestion *question = &self->question;
+  gint64 top = 5;
+  question->apart = ADVISE_APART;
+  question->front = 30;
+  if ((self->top && !plan_units_parse_int (self->top, "--top", 1, 1000, &top, error))
+      || (self->apart
+          && !plan_units_parse_percent (self->apart, "--apart", 0, MOST_PERCENT, &question->apart,
+                                        error))
+      || (self->front
+          && !plan_units_parse_percent (self->front, "--front", 0, MOST_PERCENT, &question->front,
+                                        error)))
+    return FALSE;
+  question->top = (gint)top;
+  return TRUE;
+}
+
+gboolean
+cli_query_check (const AdviseInput *input, GError **error)
+{
+  if (input->plan.value[PLAN_GBS] != PLAN_UNSET)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "gbs is needed: --gbs N, in sequences per step over all devices");
+  return FALSE;
+}
 
 /* Draws how far a search is; PlanSearchProgress. */
 static gboolean
@@ -27,5 +110,20 @@ cli_query_choose (AdviseChoice *self, const AdviseQuestion *question, const Advi
     return FALSE;
   self->progress = show_progress;
   cli_watch_interrupts ();
+  return TRUE;
+}
+
+gboolean
+cli_query_ask (AdviseChoice *out_choice, const AdviseQuestion *question, const AdviseInput *input,
+               AdviseQuery *out_query, GError **error)
+{
+  if (!cli_query_choose (out_choice, question, input, error)
+      || !advise_query_ask (out_choice, (guint)question->top, out_query, error))
+    return FALSE;
+  if (out_query->answers->len == 0 && cli_watch_is_interrupted ())
+    return cli_watch_refuse ("no plan that fits was found yet", error);
+  if (out_query->answers->len == 0)
+    return advise_query_refuse (out_choice, error);
+  cli_query_keep_answers (question, input, out_query->answers);
   return TRUE;
 }

@@ -1,20 +1,51 @@
 /* Questions of the command line about a space of plans, and their answers, printed. */
 #pragma once
 #include "advise/query.h"
+#include "cli/io/context.h"
 #include "cli/io/output.h"
 #include <glib.h>
 G_BEGIN_DECLS
+
+/* A question as it is typed; its `set`, `db` and `words` are for the command to fill in. */
+typedef struct
+{
+  AdviseQuestion question;
+  char *top, *apart, *front;
+} CliQuestion;
+
+void cli_question_clear (CliQuestion *self);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliQuestion, cli_question_clear)
+
+/* Adds --only, --memory, --headroom, --p-fits, --allow, --top, --apart, --front and --no-keep. */
+void cli_question_add_options (CliQuestion *self, CliContext *context);
+
+/* Reads the numbers among them, once they are parsed. */
+gboolean cli_question_read (CliQuestion *self, GError **error);
+
+/* Whether there is a global batch, which a search needs. */
+gboolean cli_query_check (const AdviseInput *input, GError **error);
 
 /* The choice that options leave, whose searches show how far they are on a terminal and end at
  * Ctrl-C with what they have. */
 gboolean cli_query_choose (AdviseChoice *self, const AdviseQuestion *question,
                            const AdviseInput *input, GError **error);
 
+/* Its answers, of which there is one at least, in the store. */
+gboolean cli_query_ask (AdviseChoice *out_choice, const AdviseQuestion *question,
+                        const AdviseInput *input, AdviseQuery *out_query, GError **error);
+
 /* The card of the best, a table of all, words, front and counts; or all of it as JSON. */
 void cli_query_print (const AdviseQuery *self, const AdviseChoice *choice, CliFormat format);
 
-/* The best answer, as much as fits a card; it is to be predicted in full. */
-void cli_query_print_card (const AdviseQuery *self, const AdviseChoice *choice);
+/* What is printed for people, piece by piece; there is an answer. "llama3-8b on 8 x h100 (…)"; the
+ * best answer, as much as fits a card, and why each is better than the next, as rows of CliRow; a
+ * table of all; how they were found. The caller frees. */
+char *cli_query_title (const AdviseQuery *self, const AdviseChoice *choice);
+GArray *cli_query_card (const AdviseQuery *self, const AdviseChoice *choice);
+GArray *cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice);
+CliTable *cli_query_table (const AdviseQuery *self, const AdviseInput *input);
+char *cli_query_counts (const AdviseQuery *self, const AdviseChoice *choice);
+#define CLI_QUERY_GROUPS "Times of one group are too near to be told apart."
 
 /* What is asked about sizes, stacks and costs, as typed. */
 typedef struct
