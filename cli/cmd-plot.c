@@ -102,27 +102,6 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
   return TRUE;
 }
 
-/* The stages of a pipeline side by side; of more than a picture holds, some at equal distances. */
-static gboolean
-plot_stages (const Subject *s, const char *path, char **out_text, GError **error)
-{
-  const AdvisePrediction *p = &s->prediction;
-  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
-  g_autoptr (GArray) bars = g_array_new (FALSE, FALSE, sizeof (PlotBreakdown));
-  const guint n = MIN (p->stages->len, PLOT_MAX_BARS);
-  for (guint i = 0; i < n; i++)
-    {
-      const guint stage = n > 1 ? i * (p->stages->len - 1) / (n - 1) : 0;
-      const AdviseStage *of = &g_array_index (p->stages, AdviseStage, stage);
-      g_autofree char *layers = advise_stage_describe (of);
-      g_ptr_array_add (labels, g_strdup_printf ("stage %u: %s", stage, layers));
-      const PlotBreakdown bar = { .label = labels->pdata[i], .trace = of->totals };
-      g_array_append_val (bars, bar);
-    }
-  return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len, s->capacity_bytes,
-                         s->title, path, out_text, error);
-}
-
 static gboolean
 plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
 {
@@ -130,14 +109,12 @@ plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **err
   if (self->run ? !load_subject (&self->options, self->run, &s, error)
                 : !predict_subject (&self->options, is_timeline, &s, error))
     return FALSE;
-  const GArray *stages = s.prediction.stages, *expanded = s.prediction.expanded;
-  if (is_timeline && expanded && expanded->len > 0)
-    return plot_pipeline ((const PlanTraceView *)(gconstpointer)expanded->data, expanded->len,
-                          s.title, self->path, out_text, error);
-  if (!is_timeline && stages && stages->len > 0)
-    return plot_stages (&s, self->path, out_text, error);
-  return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule, s.title,
-                                                      self->path, out_text, error);
+  if (self->run)
+    return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule,
+                                                        s.title, self->path, out_text, error);
+  if (is_timeline)
+    return cli_plot_time (&s.prediction, s.title, self->path, out_text, error);
+  return cli_plot_memory (&s.prediction, s.capacity_bytes, s.title, self->path, out_text, error);
 }
 
 static gboolean

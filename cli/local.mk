@@ -26,6 +26,7 @@ fsdplan_SOURCES = \
   %D%/cmd-lower.c \
   %D%/cmd-plot.c \
   %D%/cmd-query.c \
+  %D%/cmd-report.c \
   %D%/cmd-run.c \
   %D%/cmd-show.c \
   %D%/cmd-sim.c \
@@ -43,6 +44,7 @@ fsdplan_SOURCES = \
   %D%/plot/plot-accuracy.c \
   %D%/plot/plot-kinds.h \
   %D%/plot/plot-loss.c \
+  %D%/plot/plot-one.c \
   %D%/plot/plot-plans.c \
   %D%/plot/plot-scaling.c \
   %D%/query/query-card.c \
@@ -52,6 +54,8 @@ fsdplan_SOURCES = \
   %D%/query/query-print.c \
   %D%/query/query-sizes.c \
   %D%/query/query.c %D%/query/query.h \
+  %D%/report/report-html.c %D%/report/report-html.h \
+  %D%/report/report-page.c %D%/report/report-page.h \
   %D%/show/show-cluster.c %D%/show/show-cluster.h \
   %D%/show/show-model.c %D%/show/show-model.h \
   %D%/show/show-plan.c %D%/show/show-plan.h
@@ -90,13 +94,15 @@ fsdplan_exec_cuda_LDADD = \
 endif
 EXTRA_DIST += %D%/run/backend-cuda.c
 
-nodist_fsdplan_SOURCES = $(completion_embedded)
-
-# Completion: printed by the program, and installed under the names that the shells look for.
-completion_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc
-BUILT_SOURCES += $(completion_embedded)
-$(fsdplan_OBJECTS): | $(completion_embedded)
-CLEANFILES += $(completion_embedded)
+# The looks of a report; completion: printed by the program, and installed under the names that the
+# shells look for.
+cli_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc %D%/report/report.css.inc
+nodist_fsdplan_SOURCES = $(cli_embedded)
+BUILT_SOURCES += $(cli_embedded)
+$(fsdplan_OBJECTS): | $(cli_embedded)
+CLEANFILES += $(cli_embedded)
+%D%/report/report.css.inc: %D%/report/report.css
+	$(EMBED)
 %D%/completion.bash.inc: %D%/completion.bash
 	$(EMBED)
 %D%/completion.zsh.inc: %D%/completion.zsh
@@ -128,7 +134,8 @@ clean-local: clean-carried
 clean-carried:
 	rm -rf carried
 
-EXTRA_DIST += %D%/README.md %D%/carry.sh %D%/completion.bash %D%/completion.zsh %D%/man.h2m
+EXTRA_DIST += %D%/README.md %D%/carry.sh %D%/completion.bash %D%/completion.zsh %D%/man.h2m \
+  %D%/report/report.css
 
 # Man pages, one per command, all from --help; the summary is that of the table of commands.
 if HAVE_HELP2MAN
@@ -144,6 +151,7 @@ command_mans = \
   fsdplan-lower.1 \
   fsdplan-plot.1 \
   fsdplan-query.1 \
+  fsdplan-report.1 \
   fsdplan-run.1 \
   fsdplan-show.1 \
   fsdplan-sim.1 \

@@ -147,6 +147,30 @@ find_range (const PlotPoint *points, guint n_points, double capacity_gib, guint 
   return range;
 }
 
+GArray *
+plot_pareto_marks (const PlotPoint *points, guint n_points, double capacity_gib)
+{
+  GArray *marks = g_array_new (FALSE, FALSE, sizeof (PlotMark));
+  g_autoptr (GArray) front = find_front (points, n_points);
+  guint n_beyond;
+
+  if (n_points == 0)
+    return marks;
+  const PlotBox range = find_range (points, n_points, capacity_gib, &n_beyond);
+  for (guint k = 0; k < front->len; k++)
+    {
+      const guint i = g_array_index (front, guint, k);
+      const double right = (points[i].memory_gib - range.left) / (range.right - range.left);
+      const double up = (points[i].tokens_per_s - range.bottom) / (range.top - range.bottom);
+      const PlotMark mark = { .point = i,
+                              .x = PLOT_WIDTH * (LEFT + (RIGHT - LEFT) * right),
+                              .y = PLOT_HEIGHT * (1 - BOTTOM - (TOP - BOTTOM) * up) };
+      if (right <= 1)
+        g_array_append_val (marks, mark);
+    }
+  return marks;
+}
+
 /* What is drawn. */
 typedef struct
 {

@@ -83,6 +83,15 @@ gboolean plot_pareto (const PlotPoint *points, guint n_points, double capacity_g
                       const char *memory, const char *title, const char *path, char **out_text,
                       GError **error);
 
+/* Where the points of its front are in such a picture as SVG, in its units from the left top. */
+typedef struct
+{
+  guint point; /* of `points` */
+  double x, y;
+} PlotMark;
+
+GArray *plot_pareto_marks (const PlotPoint *points, guint n_points, double capacity_gib);
+
 /* Throughput, of all GPUs and of each, and efficiency against their number: a line for each name,
  * its points in any order. What does not fit is named, not drawn. */
 gboolean plot_scaling (const PlotScalingPoint *points, guint n_points, const char *title,

@@ -66,6 +66,7 @@ check_tests = \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
   %D%/unit/test-record-stream.tap \
+  %D%/unit/test-report-html.tap \
   %D%/unit/test-layout.tap \
   %D%/unit/test-logs.tap \
   %D%/unit/test-lower.tap \
@@ -179,6 +180,7 @@ tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
 check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
 tests_prop_product_pairs_LDADD = $(reference_archive) $(exec_archives) $(plan_libs) $(exec_libs)
+tests_unit_test_report_html_tap_SOURCES = %D%/unit/test-report-html.c cli/report/report-html.c
 store_samples = %D%/unit/test-store-samples.c %D%/unit/test-store-samples.h
 store_vfs = %D%/unit/test-store-vfs.c %D%/unit/test-store-vfs.h
 tests_unit_test_store_tap_SOURCES = %D%/unit/test-store.c $(store_samples)
@@ -455,6 +457,7 @@ golden_tests = \
   %D%/golden/help-lower.test \
   %D%/golden/help-plot.test \
   %D%/golden/help-query.test \
+  %D%/golden/help-report.test \
   %D%/golden/help-run.test \
   %D%/golden/help-show.test \
   %D%/golden/help-sim.test \
@@ -609,6 +612,7 @@ script_tests = \
   %D%/exec/network.sh \
   %D%/exec/ranks.sh \
   %D%/exec/record.sh \
+  %D%/exec/report.sh \
   %D%/exec/slurm.sh \
   %D%/exec/sources.sh \
   %D%/exec/store.sh \

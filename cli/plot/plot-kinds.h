@@ -36,6 +36,22 @@ gboolean cli_plot_refuse (guint n, const GError *first, GError **error);
 /* The field that a sweep varies. */
 gboolean cli_plot_swept_field (const char *sweep, PlanField *out_field, GError **error);
 
+/* The timeline of a prediction, which is expanded; its memory over time, expanded too unless it is
+ * a pipeline, of which the stages are drawn side by side. */
+gboolean cli_plot_time (const AdvisePrediction *p, const char *title, const char *path,
+                        char **out_text, GError **error);
+gboolean cli_plot_memory (const AdvisePrediction *p, guint64 capacity_bytes, const char *title,
+                          const char *path, char **out_text, GError **error);
+
+/* The front of memory and time of a search that has answers. `out_marks` may be NULL: PlotMark of
+ * the points of the front, by their places in `query->result.found`. */
+gboolean cli_plot_front (const AdviseQuery *query, const AdviseChoice *choice, const char *path,
+                         char **out_text, GArray **out_marks, GError **error);
+
+/* Where the time and memory of its answers go, as many as a picture holds, a bar each. */
+gboolean cli_plot_answers (const AdviseQuery *query, const AdviseInput *input, const char *path,
+                           char **out_text, GError **error);
+
 gboolean cli_plot_pareto (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error);
 gboolean cli_plot_breakdown (CliPlot *self, char **out_text, GError **error);

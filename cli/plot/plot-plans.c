@@ -222,7 +222,7 @@ question_of (const CliPlot *self)
 }
 
 /* Every plan that a search scored, as far as its front goes; those of the front say how they differ
- * from the best. */
+ * from the best. The best are first, so what is beyond is at the end. */
 static void
 add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *points,
            GPtrArray *labels)
@@ -236,7 +236,7 @@ add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *poi
       const Plan *best = &g_array_index (result->found, PlanFound, 0).plan;
       const double tokens = (double)(found->plan.value[PLAN_GBS] * found->plan.value[PLAN_SEQ]);
       if (found->score.time_ns > result->front_ns)
-        continue;
+        break;
       next += is_front;
       g_ptr_array_add (labels,
                        is_front ? label_of (&found->plan, &found->plan, best) : g_strdup (""));
@@ -249,6 +249,28 @@ add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *poi
     }
 }
 
+gboolean
+cli_plot_front (const AdviseQuery *query, const AdviseChoice *choice, const char *path,
+                char **out_text, GArray **out_marks, GError **error)
+{
+  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  const double capacity = gib (choice->memory_bytes);
+  add_found (choice->input, &query->result, points, labels);
+  g_autofree char *setting = cli_plot_title (choice->input, NULL, NULL);
+  g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
+                                            query->result.total);
+  g_autofree char *memory
+      = g_strdup_printf ("memory to fit into with a probability of %g", choice->p_fits);
+  if (!plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len, capacity, memory, title,
+                    path, out_text, error))
+    return FALSE;
+  if (out_marks)
+    *out_marks
+        = plot_pareto_marks ((const PlotPoint *)(gpointer)points->data, points->len, capacity);
+  return TRUE;
+}
+
 /* The front of memory and time of a search, which is query's for the same words: of the memory that
  * there has to be. */
 static gboolean
@@ -257,8 +279,6 @@ search_pareto (CliPlot *self, char **out_text, GError **error)
   const AdviseQuestion question = question_of (self);
   g_auto (AdviseInput) input = { 0 };
   g_auto (AdviseQuery) query = { 0 };
-  g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
-  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
   AdviseChoice choice;
   if (!cli_plot_read (self, NULL, &input, error)
       || !cli_query_choose (&choice, &question, &input, error)
@@ -266,14 +286,7 @@ search_pareto (CliPlot *self, char **out_text, GError **error)
     return FALSE;
   if (query.answers->len == 0)
     return advise_query_refuse (&choice, error);
-  add_found (&input, &query.result, points, labels);
-  g_autofree char *setting = cli_plot_title (&input, NULL, NULL);
-  g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
-                                            query.result.total);
-  g_autofree char *memory
-      = g_strdup_printf ("memory to fit into with a probability of %g", choice.p_fits);
-  return plot_pareto ((const PlotPoint *)(gpointer)points->data, points->len,
-                      gib (choice.memory_bytes), memory, title, self->path, out_text, error);
+  return cli_plot_front (&query, &choice, self->path, out_text, NULL, error);
 }
 
 gboolean
@@ -346,6 +359,35 @@ find_best (const CliPlot *self, const AdviseInput *input, GError **error)
   return NULL;
 }
 
+/* What plans are to differ from: a plan as it is once it is resolved, where it can be. */
+static Plan
+resolved_base (const AdviseInput *input)
+{
+  g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL);
+  return of ? of->plan : input->plan;
+}
+
+gboolean
+cli_plot_answers (const AdviseQuery *query, const AdviseInput *input, const char *path,
+                  char **out_text, GError **error)
+{
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  g_autoptr (GArray) bars = g_array_new (FALSE, FALSE, sizeof (PlotBreakdown));
+  const Plan base = resolved_base (input);
+  for (guint i = 0; i < MIN (query->answers->len, PLOT_MAX_BARS); i++)
+    {
+      const AdviseAnswer *answer = &g_array_index (query->answers, AdviseAnswer, i);
+      const AdvisePrediction *p = &answer->prediction;
+      g_autofree char *label = label_of (&p->of->plan, &answer->found->plan, &base);
+      g_ptr_array_add (labels, g_strdup_printf ("%u: %s", i + 1, label));
+      const PlotBreakdown bar = { .label = labels->pdata[i], .trace = p->trace };
+      g_array_append_val (bars, bar);
+    }
+  g_autofree char *title = cli_plot_title (input, NULL, NULL);
+  return plot_breakdown ((const PlotBreakdown *)(gpointer)bars->data, bars->len,
+                         input->cluster->memory_bytes, title, path, out_text, error);
+}
+
 /* The plans of the command line, each with its own model and cluster where it has them. */
 static gboolean
 read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrArray *labels,
@@ -394,12 +436,10 @@ find_plans (const CliPlot *self, AdviseInput *input, Swept *out_swept, GPtrArray
     {
       if (!cli_plot_read (self, NULL, input, error))
         return FALSE;
-      base = input->plan;
+      base = resolved_base (input);
       g_autoptr (GArray) best = find_best (self, input, error);
       if (!best || !predict_plans (input, best, out_swept, error))
         return FALSE;
-      g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL);
-      base = of ? of->plan : input->plan; /* as those are */
     }
   for (guint i = 0; i < out_swept->plans->len; i++)
     g_ptr_array_add (labels, label_of (&prediction_at (out_swept->predictions, i)->of->plan,

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "cli/io/commands.h"
+#include "cli/io/options.h"
+#include "cli/query/query.h"
+#include "cli/report/report-page.h"
+#include "planner/base/error.h"
+
+/* What the command line has to say, and what is a question of query's. */
+static gboolean
+check_request (const CliOptions *options, const char *path, GError **error)
+{
+  if (!path)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "report: -o FILE is needed: where the page goes; - is standard output");
+  else if (options->from_megatron)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "report: --from-megatron is for query, which says what is better than that "
+                 "command; here give --model, --cluster and --gbs");
+  else
+    return TRUE;
+  return FALSE;
+}
+
+int
+cmd_report (int argc, char **argv, GError **error)
+{
+  g_auto (CliOptions) options = { 0 };
+  g_auto (AdviseInput) input = { 0 };
+  g_auto (CliQuestion) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  g_autofree char *path = NULL;
+  AdviseChoice choice;
+  const GOptionEntry entries[] = {
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path,
+      "where the page goes, which is needed; - is standard output", "FILE" },
+    G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr (CliContext) context
+      = cli_context_new (NULL, "what query answers as one page of HTML, with pictures and script");
+  cli_context_describe (
+      context, "The page has all that it shows in it, needs no network, and runs no program: the "
+               "answers with reasons, the front of memory and time, where time and memory of the "
+               "best go, how sure that is, and what starts it. gnuplot draws.");
+  cli_context_add (context, entries);
+  cli_question_add_options (&asked, context);
+  cli_options_add (&options, context);
+  asked.question.words = cli_query_words (argc, argv);
+  if (!cli_context_parse (context, &argc, &argv, error))
+    return *error ? CLI_FAILED : CLI_DONE;
+  asked.question.set = options.set;
+  asked.question.db = options.db;
+  if (!check_request (&options, path, error) || !cli_question_read (&asked, error)
+      || !cli_input_read (&options, NULL, &input, error) || !cli_query_check (&input, error)
+      || !cli_query_ask (&choice, &asked.question, &input, &query, error))
+    return CLI_FAILED;
+  g_autofree char *page = cli_report_page (&query, &choice, error);
+  return page && cli_write (path, page, error) ? CLI_DONE : CLI_FAILED;
+}
