@@ -59,39 +59,6 @@ change_clusters (char **specs, char *const *hw)
     }
 }
 
-/* Every --cluster of a command line, where there are several; NULL where there is one. */
-static char **
-find_clusters (int argc, char **argv)
-{
-  g_autoptr (GPtrArray) specs = g_ptr_array_new_with_free_func (g_free);
-  for (int i = 1; i < argc; i++)
-    if (g_str_has_prefix (argv[i], "--cluster="))
-      g_ptr_array_add (specs, g_strdup (argv[i] + strlen ("--cluster=")));
-    else if (strcmp (argv[i], "--cluster") == 0 && i + 1 < argc)
-      g_ptr_array_add (specs, g_strdup (argv[++i]));
-  if (specs->len < 2)
-    return NULL;
-  g_ptr_array_add (specs, NULL);
-  return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
-}
-
-/* The stacks of "--set stack=A,B,…", which then sets the first; NULL where it names one. */
-static char **
-find_stacks (char **set)
-{
-  const char *const field = "stack=";
-  char **last = NULL;
-  for (char **s = set; s && *s; s++)
-    if (g_str_has_prefix (*s, field))
-      last = s;
-  if (!last || !strchr (*last, ','))
-    return NULL;
-  char **stacks = g_strsplit (*last + strlen (field), ",", -1);
-  g_free (*last);
-  *last = g_strconcat (field, stacks[0], NULL);
-  return stacks;
-}
-
 /* Fields that define the training; a better plan keeps them. */
 static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
                                    PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
@@ -282,10 +249,10 @@ cmd_query (int argc, char **argv, GError **error)
   cli_options_add (&options, context);
   cli_options_add_format (&options, CLI_FORMATS, context);
   question->words = cli_query_words (argc, argv);
-  request.sizes.clusters = find_clusters (argc, argv);
+  request.sizes.clusters = cli_query_clusters (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  request.sizes.stacks = find_stacks (options.set);
+  request.sizes.stacks = cli_query_stacks (options.set);
   if (!cli_question_read (&request.asked, error) || !check_request (&request, &options, error)
       || !cli_format_parse (options.format, &format, error))
     return CLI_FAILED;

@@ -9,8 +9,9 @@
 
 /* What the command line has to say, and what is a question of query's. */
 static gboolean
-check_request (const CliOptions *options, const char *path, GError **error)
+check_request (const CliOptions *options, char *const *clusters, const char *path, GError **error)
 {
+  g_auto (GStrv) stacks = cli_query_stacks (options->set);
   if (!path)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "report: -o FILE is needed: where the page goes; - is standard output");
@@ -18,6 +19,10 @@ check_request (const CliOptions *options, const char *path, GError **error)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                  "report: --from-megatron is for query, which says what is better than that "
                  "command; here give --model, --cluster and --gbs");
+  else if (clusters || stacks)
+    g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                 "report: several %s are compared by query: a report is of one",
+                 clusters ? "--cluster" : "stacks");
   else
     return TRUE;
   return FALSE;
@@ -46,12 +51,13 @@ cmd_report (int argc, char **argv, GError **error)
   cli_context_add (context, entries);
   cli_question_add_options (&asked, context);
   cli_options_add (&options, context);
+  g_auto (GStrv) clusters = cli_query_clusters (argc, argv);
   asked.question.words = cli_query_words (argc, argv);
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
   asked.question.set = options.set;
   asked.question.db = options.db;
-  if (!check_request (&options, path, error) || !cli_question_read (&asked, error)
+  if (!check_request (&options, clusters, path, error) || !cli_question_read (&asked, error)
       || !cli_input_read (&options, NULL, &input, error) || !cli_query_check (&input, error)
       || !cli_query_ask (&choice, &asked.question, &input, &query, error))
     return CLI_FAILED;

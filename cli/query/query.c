@@ -9,6 +9,7 @@
 #include "planner/base/units.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define MOST_PERCENT 1000
 
@@ -126,4 +127,35 @@ cli_query_ask (AdviseChoice *out_choice, const AdviseQuestion *question, const A
     return advise_query_refuse (out_choice, error);
   cli_query_keep_answers (question, input, out_query->answers);
   return TRUE;
+}
+
+char **
+cli_query_clusters (int argc, char **argv)
+{
+  g_autoptr (GPtrArray) specs = g_ptr_array_new_with_free_func (g_free);
+  for (int i = 1; i < argc; i++)
+    if (g_str_has_prefix (argv[i], "--cluster="))
+      g_ptr_array_add (specs, g_strdup (argv[i] + strlen ("--cluster=")));
+    else if (strcmp (argv[i], "--cluster") == 0 && i + 1 < argc)
+      g_ptr_array_add (specs, g_strdup (argv[++i]));
+  if (specs->len < 2)
+    return NULL;
+  g_ptr_array_add (specs, NULL);
+  return (char **)g_ptr_array_free (g_steal_pointer (&specs), FALSE);
+}
+
+char **
+cli_query_stacks (char **set)
+{
+  const char *const field = "stack=";
+  char **last = NULL;
+  for (char **s = set; s && *s; s++)
+    if (g_str_has_prefix (*s, field))
+      last = s;
+  if (!last || !strchr (*last, ','))
+    return NULL;
+  char **stacks = g_strsplit (*last + strlen (field), ",", -1);
+  g_free (*last);
+  *last = g_strconcat (field, stacks[0], NULL);
+  return stacks;
 }

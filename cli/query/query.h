@@ -67,6 +67,11 @@ gboolean cli_query_largest (const AdviseQuestion *question, const AdviseInput *i
 gboolean cli_query_explain (const AdviseChoice *choice, const Plan *mine, CliFormat format,
                             GError **error);
 
+/* Every --cluster of a command line before it is parsed, and the stacks of "--set stack=A,B,…" once
+ * it is, which then sets the first; NULL where there is one. */
+char **cli_query_clusters (int argc, char **argv);
+char **cli_query_stacks (char **set);
+
 /* The words of a command line, quoted where a shell needs it; the caller frees. */
 char *cli_query_words (int argc, char **argv);
 

@@ -42,6 +42,7 @@ lower $tiny
 emit --as plan $plan
 query $tiny --no-keep --format=csv
 plot memory $tiny
+report $tiny --top 1 --no-keep -o -
 db list
 db list --kind=plans --format=json
 db export

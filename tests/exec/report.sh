@@ -145,6 +145,8 @@ refuse 3 "nothing fits\|fits" $question --memory 1GiB -o "$work/old.html"
 refuse 2 "-o FILE is needed" $question
 refuse 2 "gbs is needed" --model llama3-8b --cluster dgx-h100:1 -o "$work/old.html"
 refuse 2 "--from-megatron is for query" --from-megatron "$work/script" --cluster dgx-h100:1 -o "$work/old.html"
+refuse 2 "several --cluster are compared by query" $question --cluster dgx-h100:2 -o "$work/old.html"
+refuse 2 "several stacks are compared by query" $question --set stack=fsdp2,megatron -o "$work/old.html"
 refuse 2 "no option" $question --max seq -o "$work/old.html"
 refuse 1 "$work/none/page.html: " $tiny -o "$work/none/page.html"
 refuse 1 "s a directory" $tiny -o "$work"
