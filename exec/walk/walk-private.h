@@ -78,7 +78,7 @@ struct _ExecWalk
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
   PlanBuckets buckets;     /* where the layout goes by size */
-  PlanArena arena;
+  PlanArena arena, apart;  /* what the plan takes; where buffers lie while accesses are checked */
   float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
   float *moment_scales; /* the device's, shard after shard */
   struct
@@ -95,8 +95,7 @@ struct _ExecWalk
   PlanMeter meter;
   PlanTrace *trace; /* NULL unless this step is recorded */
   ExecTimed timed;
-  GArray *spans;                     /* ExecSpan of the step that is recorded */
-  GArray *samples;                   /* ExecSample */
+  GArray *spans, *samples;           /* of the step that is recorded: ExecSpan, ExecSample */
   GArray *looks;                     /* ExecLook that are still to come */
   guint collectives[PLAN_N_STREAMS]; /* issued so far */
   guint joined[PLAN_N_STREAMS];      /* of those, how many the compute stream is behind */
@@ -113,7 +112,8 @@ struct _ExecWalk
   gint64 collective_ns;   /* of this step, that calls of the communicator took */
   ExecStepGraph kept;
   ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
-  gboolean poisons;
+  gboolean poisons; /* accesses are checked: buffers hold NaN until they are written */
+  guint64 room;     /* then, for canaries on either side of a buffer */
 };
 
 /* exec/walk/walk.c. A `close` follows every `open`. */

@@ -76,20 +76,33 @@ poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GErr
          || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
 }
 
-/* Canary bytes between a buffer's end and the next place: whoever changes them wrote beyond the
- * buffer. Only where looking at them needs no waiting. */
+/* Where buffers lie. */
+static const PlanArena *
+places_of (const ExecWalk *walk)
+{
+  return walk->room > 0 ? &walk->apart : &walk->arena;
+}
+
+/* Canary bytes on both sides of a buffer: whoever changes them wrote beyond it. Only where looking
+ * at them needs no waiting. */
 static void
 guard (const ExecWalk *walk, guint8 *at, guint64 bytes, guint64 taken)
 {
-  if (walk->poisons && at && walk->device->ops->is_immediate)
-    memset (at + bytes, CANARY, taken - bytes);
+  if (walk->room == 0 || !at || bytes == 0)
+    return;
+  memset (at - walk->room, CANARY, walk->room);
+  memset (at + bytes, CANARY, taken - bytes + walk->room);
 }
 
 static gboolean
 is_guarded (const ExecWalk *walk, const guint8 *at, guint64 bytes, guint64 taken)
 {
   gboolean is_whole = TRUE;
-  for (guint64 i = bytes; walk->poisons && at && walk->device->ops->is_immediate && i < taken; i++)
+  if (walk->room == 0 || !at || bytes == 0)
+    return TRUE;
+  for (guint64 i = 1; i <= walk->room; i++)
+    is_whole = is_whole && *(at - i) == CANARY;
+  for (guint64 i = bytes; i < taken + walk->room; i++)
     is_whole = is_whole && at[i] == CANARY;
   return is_whole;
 }
@@ -108,14 +121,14 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
                  plan_schedule_buffer (walk->schedule, array)->name,
                  tag->bytes ? "taken already" : "not taken");
   if (!is_guarded (walk, tag->bytes, bytes, taken))
-    return fail (walk, cursor, error, "%s was written beyond its %" G_GUINT64_FORMAT " bytes",
+    return fail (walk, cursor, error, "%s was written outside of its %" G_GUINT64_FORMAT " bytes",
                  plan_schedule_buffer (walk->schedule, array)->name, bytes);
   if (!poison (walk, tag->bytes, bytes, op->stream, error))
     return blame_op (walk, cursor, op, error);
   *tag = (ExecTag){ 0 };
   if (op->kind == PLAN_OP_ALLOC)
     tag->bytes = walk->device->memory
-                 + g_array_index (walk->arena.offsets[section], guint64, walk->next_alloc++);
+                 + g_array_index (places_of (walk)->offsets[section], guint64, walk->next_alloc++);
   if (!poison (walk, tag->bytes, bytes, op->stream, error))
     return blame_op (walk, cursor, op, error);
   guard (walk, tag->bytes, bytes, taken);
@@ -694,7 +707,7 @@ open_device (ExecWalk *walk, GError **error)
       = { .kernels = walk->job->kernels,
           .schedule = walk->schedule,
           .comm = walk->comm,
-          .memory_bytes = walk->arena.size_bytes,
+          .memory_bytes = places_of (walk)->size_bytes,
           .threads = (guint)walk->of->cluster->threads,
           .more_scales = exec_walk_n_param_scales (walk) + exec_walk_n_moment_scales (walk),
           .is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON,
@@ -743,11 +756,13 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                       .step = job->first_step,
                       .kept = { .is_wanted = has_graphs },
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
+  self->room = self->poisons && job->kernels->device->is_immediate ? PLAN_ARENA_ALIGNMENT : 0;
   const gint64 data_parallel = comm->ranks / plan->value[PLAN_TP];
   if (plan_scales_gradients (plan, data_parallel / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = data_parallel;
   if (!exec_runnable_check (job, of, schedule, error) || !exec_walk_check_graph (self, error)
       || !find_groups (self, error) || !plan_arena_init (&self->arena, schedule, error)
+      || (self->room > 0 && !plan_arena_init_apart (&self->apart, schedule, self->room, error))
       || !open_device (self, error))
     return FALSE;
   exec_walk_find_params (self);
@@ -762,6 +777,7 @@ exec_walk_close (ExecWalk *self)
   if (self->device)
     self->device->ops->close (self->device);
   plan_arena_clear (&self->arena);
+  plan_arena_clear (&self->apart);
   plan_buckets_clear (&self->buckets);
   g_free (self->tags);
   g_free (self->records);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/schedule/arena.h"
 
 #include <string.h>
@@ -18,20 +19,21 @@ typedef struct
   const PlanSchedule *schedule;
   GArray *gaps;    /* by offset; no two touch each other or the end */
   guint64 end;     /* everything from here on is free */
-  guint64 *places; /* of every buffer id; NOWHERE where it is not allocated */
+  guint64 *places; /* of every buffer id, with its room; NOWHERE where it is not allocated */
+  guint64 room;    /* on either side of a buffer */
   PlanArena *arena;
 } Walk;
 
 #define NOWHERE G_MAXUINT64
 
 static guint64
-padded_bytes (const PlanSchedule *schedule, guint array)
+padded_bytes (const Walk *self, guint array)
 {
-  guint64 bytes = plan_schedule_buffer_bytes (schedule, array);
+  const guint64 bytes = plan_schedule_buffer_bytes (self->schedule, array);
 
-  if (plan_schedule_buffer (schedule, array)->category == PLAN_CATEGORY_HOST)
+  if (bytes == 0 || plan_schedule_buffer (self->schedule, array)->category == PLAN_CATEGORY_HOST)
     return 0;
-  return (bytes + PLAN_ARENA_ALIGNMENT - 1) / PLAN_ARENA_ALIGNMENT * PLAN_ARENA_ALIGNMENT;
+  return plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT) + 2 * self->room;
 }
 
 /* The first gap that is large enough, else the end. */
@@ -125,14 +127,15 @@ walk_section (Walk *self, PlanSection section, GError **error)
         continue;
 
       guint32 id = plan_cursor_buffer (&cursor, &op->refs[PLAN_REF_ALLOC_buf]);
-      guint64 size = padded_bytes (self->schedule, (guint)op->refs[PLAN_REF_ALLOC_buf].array);
+      guint64 size = padded_bytes (self, (guint)op->refs[PLAN_REF_ALLOC_buf].array);
 
       if (op->kind == PLAN_OP_ALLOC)
         {
           if (self->places[id] != NOWHERE)
             return fail (self->schedule, id, "is taken twice", error);
           self->places[id] = size > 0 ? take (self, size) : 0;
-          g_array_append_val (offsets, self->places[id]);
+          const guint64 offset = self->places[id] + self->room;
+          g_array_append_val (offsets, offset);
         }
       else
         {
@@ -162,13 +165,14 @@ walk_step (Walk *self, GError **error)
 }
 
 gboolean
-plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error)
+plan_arena_init_apart (PlanArena *self, const PlanSchedule *schedule, guint64 room, GError **error)
 {
   guint32 n_ids = plan_schedule_n_buffer_ids (schedule);
   g_autofree guint64 *places = g_new (guint64, n_ids);
   g_autoptr (GArray) gaps = g_array_new (FALSE, FALSE, sizeof (Gap));
   g_auto (PlanArena) arena = { 0 };
-  Walk walk = { .schedule = schedule, .gaps = gaps, .places = places, .arena = &arena };
+  Walk walk
+      = { .schedule = schedule, .gaps = gaps, .places = places, .room = room, .arena = &arena };
 
   for (guint32 id = 0; id < n_ids; id++)
     places[id] = NOWHERE;
@@ -180,6 +184,12 @@ plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error)
   *self = arena;
   memset (&arena, 0, sizeof arena);
   return TRUE;
+}
+
+gboolean
+plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error)
+{
+  return plan_arena_init_apart (self, schedule, 0, error);
 }
 
 void

@@ -16,6 +16,11 @@ typedef struct
 } PlanArena;
 
 gboolean plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error);
+
+/* The same with `room` bytes before and behind every buffer, a multiple of the alignment, which are
+ * its own as long as it is there: for who looks whether anything else was written. */
+gboolean plan_arena_init_apart (PlanArena *self, const PlanSchedule *schedule, guint64 room,
+                                GError **error);
 void plan_arena_clear (PlanArena *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanArena, plan_arena_clear)
 

@@ -533,21 +533,31 @@ norm_that_writes_too_far (const ExecArgs *args)
   ((float *)args->ptr[PLAN_REF_RMSNORM_rstd])[args->op->dims[PLAN_DIM_RMSNORM_rows]] = 1;
 }
 
-/* What lies behind a buffer is looked at when that is given back. */
-START_TEST (writing_beyond_a_buffer_is_caught)
+static void
+norm_that_writes_too_early (const ExecArgs *args)
 {
+  exec_kernels_cpu.run[PLAN_OP_RMSNORM](args);
+  *((float *)args->ptr[PLAN_REF_RMSNORM_rstd] - 1) = 1;
+}
+
+/* What lies on both sides of a buffer is looked at when that is given back, also where it ends with
+ * a whole granule of the arena. */
+START_TEST (writing_outside_a_buffer_is_caught)
+{
+  const gboolean is_whole = _i % 2 != 0;
   Case c;
   ExecResult results[2] = { { 0 } };
   g_autoptr (GError) error = NULL;
   ExecKernels kernels = exec_kernels_cpu;
   case_init (&c, 2, "optim", "fp32", 1);
-  case_set (&c, "seq=30");
-  kernels.run[PLAN_OP_RMSNORM] = norm_that_writes_too_far;
+  case_set (&c, is_whole ? "seq=32" : "seq=30");
+  kernels.run[PLAN_OP_RMSNORM] = _i < 2 ? norm_that_writes_too_far : norm_that_writes_too_early;
   c.job.kernels = &kernels;
   g_setenv ("FSDPLAN_DEBUG_CHECK", "1", TRUE);
   ck_assert (!exec_run_threads (&c.job, 2, FALSE, NULL, NULL, results, &error));
-  ck_assert_msg (strstr (error->message, " was written beyond its 120 bytes"), "%s",
-                 error->message);
+  ck_assert_msg (strstr (error->message, is_whole ? " was written outside of its 128 bytes"
+                                                  : " was written outside of its 120 bytes"),
+                 "%s", error->message);
   case_clear (&c);
 }
 END_TEST
@@ -731,7 +741,7 @@ main (void)
   tcase_add_test (tcase, missing_gathers_are_caught);
   tcase_add_test (tcase, buffers_reused_too_early_are_caught);
   tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 11);
-  tcase_add_test (tcase, writing_beyond_a_buffer_is_caught);
+  tcase_add_loop_test (tcase, writing_outside_a_buffer_is_caught, 0, 4);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);
   tcase_add_loop_test (tcase, nan_check_names_the_layer, 0, 3);
