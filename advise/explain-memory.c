@@ -6,7 +6,7 @@
 #include "planner/base/units.h"
 #include "planner/schedule/meter.h"
 
-/* --- what is live -------------------------------------------------------------------------- */
+/* --- buffers that are live at the peak ------------------------------------------------------ */
 
 typedef struct
 {
@@ -133,9 +133,9 @@ add_parameters (GArray *lines, const AdvisePrediction *p, const char *what, doub
   g_array_append_val (lines, line);
 }
 
-/* What a layer saves for its backward pass where attention does not keep its scores: 34 bytes for
- * each token and channel, of which its input alone is 2 (Korthikanti et al. 2022, arXiv 2205.05198,
- * section 4). */
+/* Activations of a layer whose attention saves no scores: 34 bytes for each token and channel; with
+ * full recompute its input alone, 2 bytes (Korthikanti et al. 2022, arXiv 2205.05198, section 4).
+ */
 static void
 add_activations (GArray *lines, const AdvisePrediction *p, guint64 bytes)
 {

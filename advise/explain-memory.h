@@ -1,5 +1,5 @@
-/* Why so much memory: the arithmetic that people do in their heads beside the plan, and what is
- * live at the peak, buffer by buffer. */
+/* Memory explained: the usual estimate by formulas beside the plan's bytes, line by line, and the
+ * buffers that are live at the peak. */
 #pragma once
 #include "advise/predict.h"
 G_BEGIN_DECLS
@@ -24,8 +24,7 @@ typedef struct
   gint64 at_peak, resting;
 } AdviseResident;
 
-/* By category, those that take most first; what is live neither at the peak nor between steps is
- * left out. */
+/* Buffers that are live at the peak or between steps: by category, in each the largest first. */
 GArray *advise_residents (const AdvisePrediction *prediction);
 
 G_END_DECLS

@@ -34,7 +34,8 @@ sizes_of (const PlanSchedule *schedule, const PlanOp *op)
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
 
-/* The largest operand: what is gathered, or what is reduced. */
+/* Bytes of a collective, as nccl-tests counts them: of the whole that is gathered or reduced, which
+ * is the largest operand. */
 static double
 message_bytes (const PlanSchedule *schedule, const PlanOp *op)
 {

@@ -30,8 +30,9 @@ end_of_repeat (const PlanSchedule *schedule, guint node, gboolean *out_waits)
     }
 }
 
-/* Compute is over where the host waits for what the op before it marked on the stream, or for an
- * exchange that begins behind all that was computed. */
+/* Whether the host's wait ends only after all compute issued so far: it waits for the event that
+ * the op before it recorded on the compute stream, or for an exchange that itself waits for
+ * compute. */
 static gboolean
 is_behind_compute (const PlanSchedule *schedule, guint node)
 {

@@ -264,24 +264,24 @@ find_alike (const char *word, const char *const *names)
   return alike;
 }
 
-/* The shipped name, or the device with another name, that is closest; NULL when none is close. */
+/* The shipped cluster or device of which one of the names is closest; NULL when none is close. */
 static const char *
-find_closest (const char *word, const char *const *names)
+find_closest (const char *word)
 {
-  const GArray *others = device_names (NULL);
-  g_autoptr (GPtrArray) words = g_ptr_array_new_with_free_func (g_free);
+  const GArray *const lists[] = { preset_names (NULL), device_names (NULL) };
+  g_autoptr (GPtrArray) words = g_ptr_array_new (), sections = g_ptr_array_new ();
   g_autofree char *asked = plain (word);
-  const guint n_names = g_strv_length ((char **)names);
-  for (guint i = 0; i < n_names; i++)
-    g_ptr_array_add (words, plain (names[i]));
-  for (guint i = 0; i < others->len; i++)
-    g_ptr_array_add (words, g_strdup (g_array_index (others, Name, i).word));
+  for (guint l = 0; l < G_N_ELEMENTS (lists); l++)
+    for (guint i = 0; i < lists[l]->len; i++)
+      {
+        const Name *name = &g_array_index (lists[l], Name, i);
+        g_ptr_array_add (words, name->word);
+        g_ptr_array_add (sections, (gpointer)name->section);
+      }
   g_ptr_array_add (words, NULL);
   const char *const close = plan_text_closest (asked, (const char *const *)words->pdata);
   guint found;
-  if (!close || !g_ptr_array_find (words, close, &found))
-    return NULL;
-  return found < n_names ? names[found] : g_array_index (others, Name, found - n_names).section;
+  return close && g_ptr_array_find (words, close, &found) ? sections->pdata[found] : NULL;
 }
 
 char *
@@ -301,7 +301,7 @@ plan_cluster_suggest (const char *word)
       g_autofree char *them = g_strjoinv (", ", (char **)alike->pdata);
       return g_strdup_printf ("did you mean one of %s?", them);
     }
-  const char *const one = alike->len == 1 ? alike->pdata[0] : find_closest (word, all);
+  const char *const one = alike->len == 1 ? alike->pdata[0] : find_closest (word);
   if (one)
     return g_strdup_printf ("did you mean '%s'?", one);
   g_autofree char *known = g_strjoinv (", ", (char **)all);

@@ -330,6 +330,7 @@ static const struct
 } bad_specs[] = {
   { "dgx-h10", "cluster: 'dgx-h10' is neither a shipped cluster", PLAN_ERROR_INVALID },
   { "dgx-h10", "did you mean 'dgx-h100'?", PLAN_ERROR_INVALID },
+  { "p5.47xlarge", "did you mean 'aws-p5'?", PLAN_ERROR_INVALID },
   { "nonesuch:4", "known are dgx-a100, dgx-h100, dgx-h200, dgx-b200, dgx-b300,",
     PLAN_ERROR_INVALID },
   { "h10-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
