@@ -9,7 +9,7 @@
 #include "advise/uncertainty.h"
 #include "advise/workspaces.h"
 #include "planner/base/error.h"
-#include "planner/lower/hazards.h"
+#include "planner/case/hazards.h"
 #include "planner/lower/lower.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/step-ops.h"

@@ -3,7 +3,7 @@
 #include "advise/compute-split.h"
 #include "advise/input.h"
 #include "advise/stages.h"
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"

@@ -7,7 +7,7 @@
 #include "advise/score.h"
 #include "advise/workspaces.h"
 #include "planner/base/error.h"
-#include "planner/lower/hazards.h"
+#include "planner/case/hazards.h"
 #include "planner/search/bound.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* AdviseStages: the schedules and costs of all stages of a pipeline, and their simulation. */
 #pragma once
 #include "advise/input.h"
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/model/stage.h"
 #include "planner/schedule/trace.h"
 #include "sim/fast/measure.h"

@@ -1,6 +1,6 @@
 /* AdviseValidation: measured runs beside what is predicted for them. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/runs/run-table.h"
 #include "sim/cost/adjust.h"
 #include <glib.h>

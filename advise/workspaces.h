@@ -2,7 +2,7 @@
  */
 #pragma once
 #include "advise/input.h"
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS

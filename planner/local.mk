@@ -81,11 +81,11 @@ libplanner_a_SOURCES += \
   %D%/layout/slice.c %D%/layout/slice.h
 # A plan to a schedule.
 libplanner_a_SOURCES += \
-  %D%/lower/case.c %D%/lower/case.h \
+  %D%/case/case.c %D%/case/case.h \
   %D%/graph/layer-builder.h %D%/graph/layer-experts.c \
   %D%/graph/layer-graph.c %D%/graph/layer-graph.h \
   %D%/graph/layer-nodes.h %D%/graph/layer-values.h \
-  %D%/lower/hazards.c %D%/lower/hazards.h \
+  %D%/case/hazards.c %D%/case/hazards.h \
   %D%/lower/lower.c %D%/lower/lower-private.h %D%/lower/lower.h \
   %D%/lower/lower-acts.c %D%/lower/lower-acts.h \
   %D%/lower/lower-attention.c \
@@ -106,7 +106,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-pipeline.c \
   %D%/lower/lower-interleaved.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
-  %D%/lower/lower-parts.h \
+  %D%/lower/lower-buffers.h %D%/lower/lower-parts.h %D%/lower/lower-shape.h \
   %D%/lower/lower-quantizers.c \
   %D%/lower/lower-step.c %D%/lower/lower-step.h \
   %D%/lower/lower-tp-overlap.c \

@@ -1,7 +1,7 @@
 /* Cases as tests write them: names of a model and a cluster, and "field=value field=value". What is
  * no case aborts the test with the reason. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/lower/lower.h"
 G_BEGIN_DECLS
 

@@ -16,7 +16,7 @@ grep -rnE '^ *# *include' --include='*.[ch]' --include='*.cu*' --include='*.cpp'
 awk '
     function rule(header, files) { headers[++n] = "^" header; allowed[n] = "^" files }
     BEGIN {
-      n_floors = split("base model cluster schedule plan layout graph lower search megatron emit runs", floors, " ")
+      n_floors = split("base model cluster schedule plan layout graph case lower search megatron emit runs", floors, " ")
       for (i = 1; i <= n_floors; i++)
         floor["planner/" floors[i]] = i
       rule("cli/", "(cli|tests)/")

@@ -6,9 +6,9 @@
 
 #include "advise/predict.h"
 #include "advise/workspaces.h"
+#include "planner/case/hazards.h"
 #include "planner/emit/emit.h"
 #include "planner/layout/layout.h"
-#include "planner/lower/hazards.h"
 #include "planner/plan/stack-history.h"
 
 #include <stdio.h>

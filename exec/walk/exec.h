@@ -10,7 +10,7 @@
 #include "exec/walk/blend.h"
 #include "exec/walk/checkpoint.h"
 #include "exec/walk/weights.h"
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include <glib.h>

@@ -6,7 +6,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/lower/hazards.h"
+#include "planner/case/hazards.h"
 #include "planner/plan/native.h"
 #include "planner/plan/stack.h"
 

@@ -3,7 +3,7 @@
  * Pure functions from values to text. What the target cannot say is an error that names every field
  * in the way and what would be right; nothing is left out in silence. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

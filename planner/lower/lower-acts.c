@@ -223,8 +223,8 @@ gcd (gint64 a, gint64 b)
 static gboolean
 lie_alike (const PlanLower *lower)
 {
-  const gint64 *like = &lower->like[lower->here.first + lower->here.layers / 2];
-  return lower->here.layers > 1 && like[0] == like[-1]
+  const gint64 *like = &lower->like[lower->now.here.first + lower->now.here.layers / 2];
+  return lower->now.here.layers > 1 && like[0] == like[-1]
          && (like[0] < 0 || lower->stage.n_virtual > 1);
 }
 
@@ -241,7 +241,7 @@ chunks_per_turn (const PlanLower *lower)
         return 1;
       layers *= ABS (cycle.step) / gcd (ABS (cycle.step), layers);
     }
-  return (guint)(layers / gcd (layers, lower->chunk));
+  return (guint)(layers / gcd (layers, lower->policy.chunk));
 }
 
 /* Makes one run of chunks that recur several at a time. */
@@ -307,7 +307,7 @@ pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out
   guint n = 0;
   if (b->lower->bucket[bucket_of_piece (b->lower, PLAN_PIECE_ROWS, unit)].shards_weights)
     out_pieces[n++]
-        = is_backward && b->lower->gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
+        = is_backward && b->lower->policy.gathers_columns ? PLAN_PIECE_COLUMNS : PLAN_PIECE_ROWS;
   if (plan_layout_has (&b->lower->layout, PLAN_BUCKET_PLAIN))
     out_pieces[n++] = PLAN_PIECE_PLAIN;
   if (plan_lower_holds (b->lower, PLAN_BUCKET_EXPERTS, PLAN_NO_UNIT, (gint32)unit)
@@ -349,7 +349,7 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
 {
   add_piece (b, PLAN_ACT_GATHER, piece, unit);
   set_residence (b, unit, piece, PRESENT);
-  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->pools && u < b->lower->stage.layers;
+  for (gint64 u = unit % PLAN_POOL_SETS; b->lower->policy.pools && u < b->lower->stage.layers;
        u += PLAN_POOL_SETS)
     if (u != unit)
       set_residence (b, u, piece, ABSENT);
@@ -363,7 +363,7 @@ request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
   PlanPiece pieces[MAX_PIECES];
   gboolean gathers = FALSE;
-  if (!b->lower->shards_weights)
+  if (!b->lower->policy.shards_weights)
     return;
   for (gint64 u = from; u >= to; u--)
     for (guint i = 0, n = pieces_read (b, u, is_backward, pieces); i < n; i++)
@@ -385,7 +385,7 @@ static void
 await (Builder *b, gint64 unit, gboolean is_backward)
 {
   PlanPiece pieces[MAX_PIECES];
-  if (!b->lower->drops_weights)
+  if (!b->lower->policy.drops_weights)
     return;
   const guint n = pieces_read (b, unit, is_backward, pieces);
   for (guint i = 0; i < n; i++)
@@ -485,7 +485,7 @@ replay (Builder *b, gint64 unit)
   request (b, unit, unit, FALSE);
   await (b, unit, FALSE);
   add (b, PLAN_ACT_REPLAY, 0, unit, plan_lower_keep_all (b->lower, unit));
-  for (guint i = 0; b->lower->shards_weights && i < n; i++)
+  for (guint i = 0; b->lower->policy.shards_weights && i < n; i++)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
@@ -496,17 +496,17 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {
   const PlanLower *lower = b->lower;
   /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
-  const gboolean early = lower->pools && lower->shards_grads;
+  const gboolean early = lower->policy.pools && lower->policy.shards_grads;
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
-  request (b, unit, MAX (unit - lower->ahead, 0), TRUE);
-  if (unit == 0 && lower->has_own_groups)
+  request (b, unit, MAX (unit - lower->policy.ahead, 0), TRUE);
+  if (unit == 0 && lower->policy.has_own_groups)
     add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
-  if (lower->gathers_columns && keep.again != 0)
+  if (lower->policy.gathers_columns && keep.again != 0)
     {
       request (b, unit, unit, FALSE);
-      if (lower->shards_weights)
+      if (lower->policy.shards_weights)
         add_piece (b, PLAN_ACT_AWAIT, PLAN_PIECE_ROWS, unit);
     }
   if (early)
@@ -550,8 +550,8 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
   const gboolean by_unit = in_turn && !lower->layout.by_size;
-  const gint64 begin = lower->here.first, layers = begin + lower->here.layers;
-  const gint64 ahead = lower->shards_weights ? lower->ahead : 0;
+  const gint64 begin = lower->now.here.first, layers = begin + lower->now.here.layers;
+  const gint64 ahead = lower->policy.shards_weights ? lower->policy.ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b
       = { .lower = lower, .order = self, .outgoing = outgoing, .turn = chunks_per_turn (lower) };
@@ -559,27 +559,28 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   init (self);
   for (gint64 u = begin; u < layers; u++)
     {
-      guint n = lower->shards_weights && u + ahead < layers
+      guint n = lower->policy.shards_weights && u + ahead < layers
                     ? pieces_read (&b, u + ahead, FALSE, pieces)
                     : 0;
       for (guint i = 0; i < n; i++)
         add_piece (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
-      if (lower->layout.by_size && lower->shards_optimizer)
+      if (lower->layout.by_size && lower->policy.shards_optimizer)
         await_buckets (&b, u, in_turn);
-      if (u + MAX (ahead, 1) == layers - lower->here.modules && (by_unit || lower->has_own_groups))
+      if (u + MAX (ahead, 1) == layers - lower->now.here.modules
+          && (by_unit || lower->policy.has_own_groups))
         add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       if (by_unit && u + 1 < layers)
         add_piece (&b, PLAN_ACT_GATHER_UNIT, PLAN_PIECE_ROWS, u + 1);
       add (&b, PLAN_ACT_FORWARD, 0, u, plan_lower_keep (lower, u));
       add_offload (&b, PLAN_ACT_OFFLOAD, u);
       add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u - 1);
-      n = lower->shards_weights ? pieces_read (&b, u, FALSE, pieces) : 0;
-      for (guint i = 0; i < n && (lower->drops_weights || lower->is_eval); i++)
+      n = lower->policy.shards_weights ? pieces_read (&b, u, FALSE, pieces) : 0;
+      for (guint i = 0; i < n && (lower->policy.drops_weights || lower->policy.is_eval); i++)
         add_piece (&b, PLAN_ACT_DROP, pieces[i], u);
       if (u + 1 == layers)
         add_offload (&b, PLAN_ACT_DROP_OFFLOADED, u);
-      if ((u + 1 - begin) % lower->chunk == 0 || u + 1 == layers)
-        close_chunk (&b, u - (u - begin) % lower->chunk);
+      if ((u + 1 - begin) % lower->policy.chunk == 0 || u + 1 == layers)
+        close_chunk (&b, u - (u - begin) % lower->policy.chunk);
     }
   fold (&b);
 }
@@ -588,7 +589,7 @@ void
 plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, PlanLowerQueue *queue,
                                 gboolean reduces)
 {
-  const gint64 begin = lower->here.first, layers = begin + lower->here.layers;
+  const gint64 begin = lower->now.here.first, layers = begin + lower->now.here.layers;
   g_autofree Residence *states = g_new0 (Residence, layers * PLAN_N_PIECES);
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b = { .lower = lower,
@@ -598,18 +599,19 @@ plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower, Pl
                 .outgoing = outgoing,
                 .turn = chunks_per_turn (lower) };
   init (self);
-  for (gint64 u = 0; u < lower->ahead_of_head; u++)
+  for (gint64 u = 0; u < lower->policy.ahead_of_head; u++)
     set_all (&b, u, STALE);
-  for (gint64 u = 0; u < layers && lower->shards_weights && !lower->drops_weights; u++)
+  for (gint64 u = 0; u < layers && lower->policy.shards_weights && !lower->policy.drops_weights;
+       u++)
     set_all (&b, u, PRESENT);
-  if (lower->gathers_last_early)
+  if (lower->policy.gathers_last_early)
     set_all (&b, layers - 1, PRESENT);
   for (gint64 end = layers, first; end > begin; end = first)
     {
-      first = (end - 1) - (end - 1 - begin) % lower->chunk;
+      first = (end - 1) - (end - 1 - begin) % lower->policy.chunk;
       for (gint64 u = end - 1; end == layers && u >= first; u--)
         add_offload (&b, PLAN_ACT_FETCH, u);
-      for (gint64 u = first - 1; u >= first - lower->chunk; u--)
+      for (gint64 u = first - 1; u >= first - lower->policy.chunk; u--)
         add_offload (&b, PLAN_ACT_FETCH, u);
       for (gint64 u = end - 1; u >= first; u--)
         add_offload (&b, PLAN_ACT_AWAIT_FETCHED, u);

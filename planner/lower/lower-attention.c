@@ -98,7 +98,7 @@ plan_lower_attention_work (const PlanLower *self)
   if (said)
     return (said->bytes + sizeof (float) - 1) / sizeof (float);
   plan_lower_attention_dims (self, dims);
-  if (self->scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
+  if (self->work.scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
     return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
   return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
                                           is_deterministic);
@@ -118,12 +118,12 @@ plan_lower_declare_attention (PlanLower *self)
     guint64 elements;
     PlanDtype dtype;
   } table[] = {
-    { &self->kv, "kv", SETS, keys, sizes->compute },
-    { &self->dkv, "dkv", SETS, keys, sizes->compute },
-    { &self->dkv_part, "dkv.part", 1, keys, sizes->compute },
-    { &self->dq_part, "dq.part", 1, queries, sizes->compute },
-    { &self->attn_part, "attn.part", 1, queries, sizes->compute },
-    { &self->lse_part, "lse.part", 1, lse, PLAN_DTYPE_FP32 },
+    { &self->context.kv, "kv", SETS, keys, sizes->compute },
+    { &self->context.dkv, "dkv", SETS, keys, sizes->compute },
+    { &self->context.dkv_part, "dkv.part", 1, keys, sizes->compute },
+    { &self->context.dq_part, "dq.part", 1, queries, sizes->compute },
+    { &self->context.attn_part, "attn.part", 1, queries, sizes->compute },
+    { &self->context.lse_part, "lse.part", 1, lse, PLAN_DTYPE_FP32 },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
     *table[i].array = parts (self) == 1
@@ -131,8 +131,10 @@ plan_lower_declare_attention (PlanLower *self)
                           : plan_schedule_add_buffer (self->schedule, table[i].name, table[i].count,
                                                       table[i].elements, table[i].dtype,
                                                       PLAN_CATEGORY_ACTIVATIONS);
-  self->kv_here = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "kv_here", 1);
-  self->dkv_here = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "dkv_here", 1);
+  self->context.kv_here
+      = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "kv_here", 1);
+  self->context.dkv_here
+      = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "dkv_here", 1);
 }
 
 /* The buffer of that step of the ring, or of one `delta` steps on. */
@@ -149,7 +151,7 @@ static void
 send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
 {
   plan_lower_alloc (self, in_turn (array, step, 1));
-  plan_lower_collective (self, PLAN_OP_EXCHANGE, PLAN_STREAM_CONTEXT, self->context_group,
+  plan_lower_collective (self, PLAN_OP_EXCHANGE, PLAN_STREAM_CONTEXT, self->comm.context,
                          PLAN_REFS (in_turn (array, step, 1), in_turn (array, step, 0)),
                          key_elements (self), PLAN_REF_NONE, plan_lower_ref (here));
 }
@@ -158,7 +160,7 @@ send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
 static void
 take_keys (PlanLower *self, PlanRef qkv)
 {
-  const PlanRef kv = in_turn (self->kv, PLAN_NO_UNIT, 0);
+  const PlanRef kv = in_turn (self->context.kv, PLAN_NO_UNIT, 0);
   plan_lower_alloc (self, kv);
   plan_lower_compute (self, PLAN_OP_CAST,
                       PLAN_REFS (kv, plan_lower_at (qkv, (guint64)query_elements (self))),
@@ -186,29 +188,29 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
                           dims_of (self, o->keys, TRUE, dims));
       return;
     }
-  plan_lower_alloc (self, ONE (attn_part));
-  plan_lower_alloc (self, ONE (lse_part));
-  plan_lower_compute (
-      self, PLAN_OP_ATTENTION,
-      PLAN_REFS (ONE (attn_part), ONE (lse_part), o->qkv, kv, plan_lower_places (self)),
-      dims_of (self, o->keys, FALSE, dims));
+  plan_lower_alloc (self, ONE (context.attn_part));
+  plan_lower_alloc (self, ONE (context.lse_part));
+  plan_lower_compute (self, PLAN_OP_ATTENTION,
+                      PLAN_REFS (ONE (context.attn_part), ONE (context.lse_part), o->qkv, kv,
+                                 plan_lower_places (self)),
+                      dims_of (self, o->keys, FALSE, dims));
   plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
-                      PLAN_REFS (o->out, o->lse, ONE (attn_part), ONE (lse_part)),
+                      PLAN_REFS (o->out, o->lse, ONE (context.attn_part), ONE (context.lse_part)),
                       PLAN_DIMS (self->sizes->rows, self->sizes->heads, self->sizes->head_dim));
-  plan_lower_free (self, ONE (lse_part));
-  plan_lower_free (self, ONE (attn_part));
+  plan_lower_free (self, ONE (context.lse_part));
+  plan_lower_free (self, ONE (context.attn_part));
 }
 
 static void
 step_forward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean is_own,
               gboolean is_last)
 {
-  const PlanRef kv = in_turn (self->kv, step, 0);
+  const PlanRef kv = in_turn (self->context.kv, step, 0);
   if (!is_last)
-    send (self, self->kv, step, self->kv_here);
+    send (self, self->context.kv, step, self->context.kv_here);
   work_forward (self, o, is_own ? PLAN_REF_NONE : kv);
   if (!is_last)
-    plan_lower_wait (self, ONE (kv_here));
+    plan_lower_wait (self, ONE (context.kv_here));
   plan_lower_free (self, kv);
 }
 
@@ -244,15 +246,15 @@ static void
 work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, PlanRef dkv)
 {
   gint64 dims[PLAN_MAX_DIMS];
-  if (self->attention_work >= 0)
-    plan_lower_alloc (self, ONE (attention_work));
+  if (self->work.attention >= 0)
+    plan_lower_alloc (self, ONE (work.attention));
   plan_lower_alloc (self, dqkv);
   plan_lower_compute (
       self, PLAN_OP_ATTENTION_BWD,
       PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv, plan_lower_places (self)),
       dims_of (self, o->keys, kv.array < 0, dims));
-  if (self->attention_work >= 0)
-    plan_lower_free (self, ONE (attention_work));
+  if (self->work.attention >= 0)
+    plan_lower_free (self, ONE (work.attention));
 }
 
 /* The gradient that came in belongs to the keys at hand: this rank's share is added, and it goes
@@ -261,26 +263,27 @@ static void
 step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean is_first,
                gboolean is_last)
 {
-  const PlanRef kv = in_turn (self->kv, step, 0), dkv = in_turn (self->dkv, step, 0);
-  const PlanRef share = is_first ? dkv : ONE (dkv_part);
+  const PlanRef kv = in_turn (self->context.kv, step, 0),
+                dkv = in_turn (self->context.dkv, step, 0);
+  const PlanRef share = is_first ? dkv : ONE (context.dkv_part);
   if (!is_last)
-    send (self, self->kv, step, self->kv_here);
+    send (self, self->context.kv, step, self->context.kv_here);
   plan_lower_alloc (self, share);
-  work_backward (self, o, ONE (dq_part), kv, share);
-  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (o->dqkv, ONE (dq_part)),
+  work_backward (self, o, ONE (context.dq_part), kv, share);
+  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (o->dqkv, ONE (context.dq_part)),
                       PLAN_DIMS (query_elements (self)));
-  plan_lower_free (self, ONE (dq_part));
+  plan_lower_free (self, ONE (context.dq_part));
   if (!is_first)
     {
-      plan_lower_wait (self, ONE (dkv_here));
+      plan_lower_wait (self, ONE (context.dkv_here));
       plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (dkv, share),
                           PLAN_DIMS (key_elements (self)));
       plan_lower_free (self, share);
-      plan_lower_free (self, in_turn (self->dkv, step, 1));
+      plan_lower_free (self, in_turn (self->context.dkv, step, 1));
     }
-  send (self, self->dkv, step, self->dkv_here);
+  send (self, self->context.dkv, step, self->context.dkv_here);
   if (!is_last)
-    plan_lower_wait (self, ONE (kv_here));
+    plan_lower_wait (self, ONE (context.kv_here));
   plan_lower_free (self, kv);
 }
 
@@ -297,10 +300,10 @@ plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, Plan
       return;
     }
   take_keys (self, qkv);
-  send (self, self->kv, step_at (0), self->kv_here);
+  send (self, self->context.kv, step_at (0), self->context.kv_here);
   work_backward (self, &o, dqkv, PLAN_REF_NONE, PLAN_REF_NONE);
-  plan_lower_wait (self, ONE (kv_here));
-  plan_lower_free (self, in_turn (self->kv, step_at (0), 0));
+  plan_lower_wait (self, ONE (context.kv_here));
+  plan_lower_free (self, in_turn (self->context.kv, step_at (0), 0));
   step_backward (self, &o, step_at (1), TRUE, last == 1);
   if (last > 2)
     {
@@ -310,11 +313,11 @@ plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, Plan
     }
   if (last > 1)
     step_backward (self, &o, step_at (last), FALSE, TRUE);
-  plan_lower_wait (self, ONE (dkv_here));
-  plan_lower_free (self, in_turn (self->dkv, step_at (last), 0));
+  plan_lower_wait (self, ONE (context.dkv_here));
+  plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 0));
   plan_lower_compute (self, PLAN_OP_ACCUMULATE,
                       PLAN_REFS (plan_lower_at (dqkv, (guint64)query_elements (self)),
-                                 in_turn (self->dkv, step_at (last), 1)),
+                                 in_turn (self->context.dkv, step_at (last), 1)),
                       PLAN_DIMS (key_elements (self)));
-  plan_lower_free (self, in_turn (self->dkv, step_at (last), 1));
+  plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 1));
 }

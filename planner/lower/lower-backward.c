@@ -17,9 +17,10 @@
 static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
-  const gboolean takes_more
-      = self->grad_comm != self->main_grads || plan_lower_any_bucket (self)->received >= 0;
-  return self->shards_grads || (is_last && self->most_ranks * self->replicas > 1 && takes_more);
+  const gboolean takes_more = self->dtype.grad_comm != self->dtype.main_grads
+                              || plan_lower_any_bucket (self)->received >= 0;
+  return self->policy.shards_grads
+         || (is_last && self->place.most_ranks * self->place.replicas > 1 && takes_more);
 }
 
 /* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
@@ -34,27 +35,26 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
   const PlanRef reduced = plan_lower_unit_ref (b->reduced, unit, 0);
   const gboolean in_place = b->outer < 0;
   const PlanRef buffer = in_place ? grads : plan_lower_unit_ref (b->outer, unit, 0);
-  const guint64 mine = self->splits_shards ? (guint64)(self->replica * own) : 0;
+  const guint64 mine = self->policy.splits_shards ? (guint64)(self->place.replica * own) : 0;
   const PlanRef record = in_place ? reduced : PLAN_REF_NONE;
 
   if (!in_place)
     {
       plan_lower_alloc (self, buffer);
-      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+      plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (event.done));
       plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE, PLAN_REFS (buffer, grads),
-                       PLAN_DIMS (count), PLAN_WAITS (ONE (done), after), PLAN_REF_NONE);
+                       PLAN_DIMS (count), PLAN_WAITS (ONE (event.done), after), PLAN_REF_NONE);
     }
-  if (self->splits_shards)
-    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_OUTER_REDUCE,
-                           self->outer_group, PLAN_REFS (plan_lower_at (buffer, mine), buffer), own,
-                           after, record);
+  if (self->policy.splits_shards)
+    plan_lower_collective (self, PLAN_OP_REDUCE_SCATTER, PLAN_STREAM_OUTER_REDUCE, self->comm.outer,
+                           PLAN_REFS (plan_lower_at (buffer, mine), buffer), own, after, record);
   else
-    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_OUTER_REDUCE, self->outer_group,
+    plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_OUTER_REDUCE, self->comm.outer,
                            PLAN_REFS (buffer), count, after, record);
   if (!in_place)
     plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_OUTER_REDUCE,
                      PLAN_REFS (plan_lower_at (grads, mine), plan_lower_at (buffer, mine)),
-                     PLAN_DIMS (self->splits_shards ? own : count), NULL, reduced);
+                     PLAN_DIMS (self->policy.splits_shards ? own : count), NULL, reduced);
 }
 
 /* Every rank gets all shares of its part and sums them itself. */
@@ -96,11 +96,11 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       plan_lower_alloc (self, bucket);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, grads), PLAN_DIMS (full));
     }
-  if (self->scales_buckets)
-    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
-  if (self->scales_buckets)
+  if (self->policy.scales_buckets)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (event.done));
+  if (self->policy.scales_buckets)
     plan_lower_emit (self, PLAN_OP_SCALE, PLAN_STREAM_REDUCE, PLAN_REFS (bucket), PLAN_DIMS (full),
-                     PLAN_WAITS (ONE (done)), PLAN_REF_NONE);
+                     PLAN_WAITS (ONE (event.done)), PLAN_REF_NONE);
   if (b->received >= 0)
     sum_received (self, b, plan_lower_unit_ref (b->received, unit, 0), bucket, slice, part, ends);
   else if (!b->sums_whole)
@@ -121,7 +121,8 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (b->ranks == 1 || b->bucket < 0)
     return;
   /* What was accumulated over micro batches is replaced by the sum, never added to it. */
-  const gboolean adds = b->shards_grads && !(self->drops_grads && self->is_first_micro_batch);
+  const gboolean adds
+      = b->shards_grads && !(self->policy.drops_grads && self->now.is_first_micro_batch);
   plan_lower_emit (
       self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
       PLAN_REFS (b->shards_grads ? grads : reduced_slice (self, kind, grads),
@@ -137,9 +138,9 @@ send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanLowerBucket *b = &self->bucket[kind];
   if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
     self->is_taken[kind] = FALSE;
-  if (self->collects && b->shards_grads)
+  if (self->policy.collects && b->shards_grads)
     plan_lower_collect (self, kind, unit);
-  if (self->drops_grads && b->shards_grads && self->is_first_micro_batch)
+  if (self->policy.drops_grads && b->shards_grads && self->now.is_first_micro_batch)
     plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (b->ranks > 1)
     reduce_inner (self, kind, unit);
@@ -157,7 +158,7 @@ start_reductions (PlanLower *self, PlanBucketKind first, PlanBucketKind end, Pla
   for (PlanBucketKind kind = first; kind < end; kind++)
     if (plan_lower_holds (self, kind, unit, 0))
       land_reduced (self, kind, unit);
-  for (PlanBucketKind kind = first; kind < end && self->replicas > 1 && is_last; kind++)
+  for (PlanBucketKind kind = first; kind < end && self->place.replicas > 1 && is_last; kind++)
     if (plan_lower_holds (self, kind, unit, 0))
       reduce_outer (self, kind, unit,
                     self->bucket[kind].ranks > 1
@@ -173,7 +174,7 @@ release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboole
     return;
   if (b->ranks > 1 || is_last)
     plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
-  if (!(b->is_unit && self->pools && b->shards_grads) && b->bucket >= 0)
+  if (!(b->is_unit && self->policy.pools && b->shards_grads) && b->bucket >= 0)
     plan_lower_free (self, plan_lower_bucket_ref (self, kind, unit, 0));
   if (b->received >= 0)
     plan_lower_free (self, plan_lower_unit_ref (b->received, unit, 0));
@@ -195,9 +196,9 @@ head_backward (PlanLower *self)
   const PlanSizes *sizes = self->sizes;
   const PlanRef x = plan_lower_output (self);
   const PlanRef dx = plan_lower_output_gradient (self);
-  const PlanRef stats = plan_lower_kept_by_head (self, self->stats_final);
+  const PlanRef stats = plan_lower_kept_by_head (self, self->head.stats);
 
-  if (self->here.modules > 0)
+  if (self->now.here.modules > 0)
     {
       plan_lower_module_loss_backward (self);
       return;
@@ -205,9 +206,9 @@ head_backward (PlanLower *self)
   plan_lower_loss_backward (self);
   plan_lower_gather_head_anew (self);
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, ONE (dnorm_final), x, stats, PLAN_TENSOR_FINAL_NORM,
-                            self->final_norm_bias, PLAN_NO_UNIT, sizes->split_rows);
-  plan_lower_free (self, ONE (dnorm_final));
+  plan_lower_norm_backward (self, dx, ONE (head.dnorm), x, stats, PLAN_TENSOR_FINAL_NORM,
+                            self->params.final_norm_bias, PLAN_NO_UNIT, sizes->split_rows);
+  plan_lower_free (self, ONE (head.dnorm));
   plan_lower_free (self, stats);
   plan_lower_free (self, x);
 }
@@ -218,7 +219,7 @@ plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
   plan_lower_compute (
       self, PLAN_OP_EMBED_BWD,
       PLAN_REFS (plan_lower_raw_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT), dout,
-                 plan_lower_in_row (self, ONE (tokens))),
+                 plan_lower_in_row (self, ONE (input.tokens))),
       PLAN_DIMS (self->sizes->rows, self->model->hidden, self->sizes->vocab));
   plan_lower_free (self, dout);
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, adds);
@@ -228,16 +229,16 @@ plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
 static PlanRef
 normed_embedding_backward (PlanLower *self, PlanRef dx)
 {
-  const PlanRef in = plan_lower_in_row (self, ONE (unnormed));
-  const PlanRef stats = plan_lower_in_row (self, ONE (stats_embedded));
+  const PlanRef in = plan_lower_in_row (self, ONE (embedding.unnormed));
+  const PlanRef stats = plan_lower_in_row (self, ONE (embedding.stats));
   const PlanTensorRole bias = self->model->norm_bias ? PLAN_TENSOR_EMBED_NORM_BIAS : PLAN_N_TENSORS;
-  plan_lower_alloc (self, ONE (dunnormed));
-  plan_lower_norm_backward (self, ONE (dunnormed), dx, in, stats, PLAN_TENSOR_EMBED_NORM, bias,
-                            PLAN_NO_UNIT, self->sizes->split_rows);
+  plan_lower_alloc (self, ONE (embedding.dunnormed));
+  plan_lower_norm_backward (self, ONE (embedding.dunnormed), dx, in, stats, PLAN_TENSOR_EMBED_NORM,
+                            bias, PLAN_NO_UNIT, self->sizes->split_rows);
   plan_lower_free (self, dx);
   plan_lower_free (self, stats);
   plan_lower_free (self, in);
-  return ONE (dunnormed);
+  return ONE (embedding.dunnormed);
 }
 
 static void
@@ -246,9 +247,9 @@ embedding_backward (PlanLower *self)
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
   const gboolean splits = sizes->split_rows < sizes->rows;
-  const PlanRef mask = plan_lower_in_row (self, ONE (embedded_mask));
+  const PlanRef mask = plan_lower_in_row (self, ONE (embedding.mask));
   PlanRef dx = plan_lower_input_gradient (self);
-  if (self->embedded_mask >= 0)
+  if (self->embedding.mask >= 0)
     {
       plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, mask),
                           PLAN_DIMS (sizes->split_rows * m->hidden));
@@ -256,7 +257,7 @@ embedding_backward (PlanLower *self)
     }
   if (m->embed_norm)
     dx = normed_embedding_backward (self, dx);
-  const PlanRef dout = splits ? ONE (embedded) : dx;
+  const PlanRef dout = splits ? ONE (embedding.out) : dx;
   if (m->positions == PLAN_POSITIONS_LEARNED)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
@@ -278,24 +279,24 @@ embedding_backward (PlanLower *self)
                            sizes->split_rows * m->hidden);
       plan_lower_free (self, dx);
     }
-  plan_lower_embed_backward (self, dout, m->tied_embeddings || self->here.modules > 0);
+  plan_lower_embed_backward (self, dout, m->tied_embeddings || self->now.here.modules > 0);
 }
 
 static void
 around_head (PlanLower *self)
 {
-  if (self->here.has_head)
+  if (self->now.here.has_head)
     head_backward (self);
-  else if (plan_stage_reads_logits (&self->here))
+  else if (plan_stage_reads_logits (&self->now.here))
     plan_lower_logits_backward (self);
   else
-    plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
+    plan_lower_touch (self, plan_lower_ref (self->work.gemm[TRUE]));
 }
 
 static void
 around_embedding (PlanLower *self)
 {
-  if (self->here.has_embedding)
+  if (self->now.here.has_embedding)
     embedding_backward (self);
 }
 
@@ -332,7 +333,7 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
       await_piece (self, kind, unit, is_column);
       return TRUE;
     case PLAN_ACT_DROP:
-      if (!self->pools)
+      if (!self->policy.pools)
         plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, 0, is_column));
       return TRUE;
     default:
@@ -415,7 +416,7 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
       plan_lower_fetch (self, unit, a->like);
       return;
     case PLAN_ACT_AWAIT_FETCHED:
-      plan_lower_wait (self, plan_lower_unit_ref (self->fetched, unit, 0));
+      plan_lower_wait (self, plan_lower_unit_ref (self->event.fetched, unit, 0));
       return;
     default:
       g_assert_not_reached ();
@@ -425,12 +426,12 @@ act (PlanLower *self, const PlanAct *a, PlanLowerUnit unit, gboolean is_last)
 void
 plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
 {
-  for (guint i = 0; i < self->n_attached; i++)
-    if (self->attached[i].role == role)
+  for (guint i = 0; i < self->now.n_attached; i++)
+    if (self->now.attached[i].role == role)
       {
-        PlanLowerUnit unit = self->attached_from;
-        unit.offset += self->attached[i].unit;
-        act (self, &self->attached[i], unit, self->is_last_micro_batch);
+        PlanLowerUnit unit = self->now.attached_from;
+        unit.offset += self->now.attached[i].unit;
+        act (self, &self->now.attached[i], unit, self->now.is_last_micro_batch);
       }
 }
 
@@ -438,10 +439,10 @@ plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
 static void
 attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
 {
-  self->attached = a + 1;
-  self->n_attached = a->attached;
-  self->attached_from = from;
-  self->is_last_micro_batch = is_last;
+  self->now.attached = a + 1;
+  self->now.n_attached = a->attached;
+  self->now.attached_from = from;
+  self->now.is_last_micro_batch = is_last;
 }
 
 /* Whether the layer of an act lies in a bucket that the turns of its run share. */
@@ -484,7 +485,7 @@ plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last)
           unit.is_module = a->keep.is_module;
           attach (self, a, first, is_last);
           act (self, a, unit, is_last);
-          self->n_attached = 0;
+          self->now.n_attached = 0;
           i += a->attached;
         }
       plan_lower_end_units (self, first);
@@ -532,15 +533,15 @@ backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean r
   g_autoptr (GArray) acts = g_array_new (FALSE, FALSE, sizeof (PlanAct));
   if (reduces)
     plan_lower_add_reductions (self, queues ? queue : NULL, when, acts);
-  self->attached = (const PlanAct *)(void *)acts->data;
-  self->n_attached = acts->len;
-  self->attached_from = PLAN_NO_UNIT;
-  self->is_last_micro_batch = is_last;
+  self->now.attached = (const PlanAct *)(void *)acts->data;
+  self->now.n_attached = acts->len;
+  self->now.attached_from = PLAN_NO_UNIT;
+  self->now.is_last_micro_batch = is_last;
   if (when == PLAN_BEFORE_LAYERS)
     around_head (self);
   else
     around_embedding (self);
-  self->n_attached = 0;
+  self->now.n_attached = 0;
 }
 
 /* The last reduction ends behind all others. */
@@ -623,8 +624,8 @@ elements_of_units (const PlanLower *self)
 static void
 begin_backward (PlanLower *self, gboolean is_last)
 {
-  self->is_backward = TRUE;
-  self->is_last_micro_batch = is_last;
+  self->now.is_backward = TRUE;
+  self->now.is_last_micro_batch = is_last;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->is_taken[kind] = FALSE;
 }
@@ -641,23 +642,24 @@ plan_lower_end_backward (PlanLower *self)
 {
   around_embedding (self);
   plan_lower_drop_fresh_gradients (self);
-  self->is_backward = FALSE;
+  self->now.is_backward = FALSE;
 }
 
 void
 plan_lower_backward (PlanLower *self, gboolean is_last)
 {
   const PlanLayout *layout = &self->layout;
-  const gboolean communicates = (self->most_ranks > 1 && (self->shards_grads || is_last))
-                                || (self->replicas > 1 && is_last);
-  const gboolean reduces = communicates && !self->reduces_together;
-  const gboolean queues = fills_buckets (self, is_last) && !self->reduces_together;
+  const gboolean communicates
+      = (self->place.most_ranks > 1 && (self->policy.shards_grads || is_last))
+        || (self->place.replicas > 1 && is_last);
+  const gboolean reduces = communicates && !self->policy.reduces_together;
+  const gboolean queues = fills_buckets (self, is_last) && !self->policy.reduces_together;
   g_autofree gint64 *in_flight = g_new (gint64, self->stage.layers + 2 + self->buckets.n);
   g_autofree guint64 *unit_elements = elements_of_units (self);
   g_auto (PlanLowerOrder) order = { 0 };
   PlanLowerQueue queue = { .unit = in_flight,
-                           .limit = self->comm_unit,
-                           .sets = self->sets,
+                           .limit = self->policy.comm_unit,
+                           .sets = self->policy.sets,
                            .head_elements = layout->buckets[PLAN_BUCKET_HEAD].padded,
                            .unit_elements = unit_elements };
 
@@ -665,25 +667,25 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (self->layout.by_size)
     {
       backward_by_size (self, &queue, reduces, queues, is_last);
-      if (communicates && self->reduces_together && self->next_group < 0)
+      if (communicates && self->policy.reduces_together && self->comm.next < 0)
         plan_lower_reduce_together (self);
-      self->is_backward = FALSE;
+      self->now.is_backward = FALSE;
       return;
     }
-  const gboolean head_waits
-      = self->head_holds_positions || (self->passes_outer && !self->has_own_groups);
+  const gboolean head_waits = self->policy.head_holds_positions
+                              || (self->policy.passes_outer && !self->policy.has_own_groups);
   around_head (self);
-  if (!head_waits && self->here.modules == 0) /* else behind the module's layer */
+  if (!head_waits && self->now.here.modules == 0) /* else behind the module's layer */
     finish_head (self, &queue, reduces, queues, is_last);
-  if (self->has_own_groups)
+  if (self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_order_init_backward (&order, self, queues ? &queue : NULL, reduces);
   plan_lower_run (self, &order, is_last);
-  if (self->has_own_groups)
+  if (self->policy.has_own_groups)
     plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   around_embedding (self);
   plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
-  if (!self->has_own_groups)
+  if (!self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
   drain (self, &queue, FALSE, is_last);
   if (head_waits)
@@ -695,7 +697,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   if (reduces)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   plan_lower_drop_fresh_gradients (self);
-  if (communicates && self->reduces_together && self->next_group < 0)
+  if (communicates && self->policy.reduces_together && self->comm.next < 0)
     plan_lower_reduce_together (self);
-  self->is_backward = FALSE;
+  self->now.is_backward = FALSE;
 }

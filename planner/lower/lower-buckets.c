@@ -250,7 +250,7 @@ plan_lower_each_bucket (PlanLower *self, Visit visit)
 static gboolean
 is_here (const PlanLower *self, const PlanBucketSpan *span)
 {
-  const PlanStage *here = &self->here;
+  const PlanStage *here = &self->now.here;
   gint64 layer;
   plan_buckets_tensor (&self->buckets, span->first, &layer);
   if (layer >= 0)
@@ -261,7 +261,7 @@ is_here (const PlanLower *self, const PlanBucketSpan *span)
 void
 plan_lower_each_bucket_here (PlanLower *self, Visit visit)
 {
-  const PlanStage *here = &self->here;
+  const PlanStage *here = &self->now.here;
   for (guint i = 0; self->layout.by_size && i < self->buckets.n; i++)
     {
       const PlanBucketSpan *span = &self->buckets.spans[i];

@@ -80,9 +80,9 @@ static void
 turn_to (Combined *self, guint way)
 {
   PlanLower *lower = self->lower;
-  lower->row = self->micro_batch[way] % lower->rows;
-  lower->is_first_micro_batch = self->micro_batch[way] == 0;
-  lower->is_backward = way == BACK;
+  lower->now.row = self->micro_batch[way] % lower->rows;
+  lower->now.is_first_micro_batch = self->micro_batch[way] == 0;
+  lower->now.is_backward = way == BACK;
 }
 
 /* Compute goes behind what travelled for this pass. */
@@ -215,30 +215,31 @@ void
 plan_lower_take_rows (PlanLower *self)
 {
   const gboolean is_piped = self->plan->value[PLAN_PP] > 1;
-  self->combined.is_planned = ON (self, EP_OVERLAP) && self->micro_batches > 1;
-  self->rows = is_piped ? plan_stage_rows (self->plan, self->stage_number, self->micro_batches)
-               : self->combined.is_planned ? N_WAYS
-                                           : 1;
+  self->combined.is_planned = ON (self, EP_OVERLAP) && self->place.micro_batches > 1;
+  self->rows
+      = is_piped ? plan_stage_rows (self->plan, self->place.stage_number, self->place.micro_batches)
+        : self->combined.is_planned ? N_WAYS
+                                    : 1;
   self->grad_rows = self->stage.n_virtual > 1 ? self->rows : 1;
 }
 
 void
 plan_lower_combined (PlanLower *self)
 {
-  const gint64 n = self->micro_batches;
+  const gint64 n = self->place.micro_batches;
   Combined *combined = g_new0 (Combined, 1);
   g_autoptr (GArray) ahead = g_array_new (FALSE, FALSE, sizeof (PlanRef));
   g_autoptr (GArray) back = g_array_new (FALSE, FALSE, sizeof (PlanRef));
   combined->lower = self;
   combined->owed[AHEAD] = ahead;
   combined->owed[BACK] = back;
-  self->row = 0;
-  self->is_first_micro_batch = TRUE;
+  self->now.row = 0;
+  self->now.is_first_micro_batch = TRUE;
   plan_lower_forward (self);
   combine_all (combined, n - 1);
   combined->micro_batch[BACK] = n - 1;
   turn_to (combined, BACK);
   plan_lower_backward (self, TRUE);
-  self->row = 0;
+  self->now.row = 0;
   g_free (combined);
 }

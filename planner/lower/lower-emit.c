@@ -28,7 +28,7 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
 {
   if (ref.array >= 0)
     ref.offset
-        += (gint32)(self->row * plan_schedule_buffer (self->schedule, (guint)ref.array)->count
+        += (gint32)(self->now.row * plan_schedule_buffer (self->schedule, (guint)ref.array)->count
                     / self->rows);
   return ref;
 }
@@ -36,23 +36,24 @@ plan_lower_in_row (const PlanLower *self, PlanRef ref)
 PlanRef
 plan_lower_places (const PlanLower *self)
 {
-  return self->places < 0 ? PLAN_REF_NONE : plan_lower_ref (self->places);
+  return self->input.places < 0 ? PLAN_REF_NONE : plan_lower_ref (self->input.places);
 }
 
 PlanRef
 plan_lower_own_places (const PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
-  const gint64 first = sizes->split_rows < sizes->rows ? self->tensor_rank * sizes->split_rows : 0;
-  return self->places < 0 ? PLAN_REF_NONE
-                          : plan_lower_at (plan_lower_places (self), (guint64)first);
+  const gint64 first
+      = sizes->split_rows < sizes->rows ? self->place.tensor_rank * sizes->split_rows : 0;
+  return self->input.places < 0 ? PLAN_REF_NONE
+                                : plan_lower_at (plan_lower_places (self), (guint64)first);
 }
 
 PlanRef
 plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  const PlanRef ref
-      = plan_lower_unit_ref (self->grad_sum[PLAN_VALUE_X], unit, delta + (unit.is_module ? 1 : 0));
+  const PlanRef ref = plan_lower_unit_ref (self->layer.grad_sum[PLAN_VALUE_X], unit,
+                                           delta + (unit.is_module ? 1 : 0));
   return self->grad_rows > 1 ? plan_lower_in_row (self, ref) : ref;
 }
 
@@ -69,7 +70,7 @@ plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUni
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   return pooled (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, delta),
-                 self->pools && b->is_unit && b->shards_weights);
+                 self->policy.pools && b->is_unit && b->shards_weights);
 }
 
 PlanRef
@@ -77,7 +78,7 @@ plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   return pooled (plan_lower_unit_ref (b->bucket, unit, delta),
-                 self->pools && b->is_unit && b->shards_grads);
+                 self->policy.pools && b->is_unit && b->shards_grads);
 }
 
 PlanRef
@@ -122,12 +123,12 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
         : kind == PLAN_OP_ATTENTION && !plan_lower_attention_is_fused (self, kind)
             ? plan_scratch_batched_elements (kind, dims) + PLAN_SCRATCH_ALIGNMENT
             : plan_scratch_gpu_elements (kind, dims, self->sizes->compute, self->cluster);
-  if (kind == PLAN_OP_ATTENTION_BWD && self->scratch >= 0 && self->attention_work >= 0)
-    return plan_lower_ref (self->attention_work); /* which is taken for this op alone */
-  if (self->scratch < 0 || elements == 0)
+  if (kind == PLAN_OP_ATTENTION_BWD && self->work.scratch >= 0 && self->work.attention >= 0)
+    return plan_lower_ref (self->work.attention); /* which is taken for this op alone */
+  if (self->work.scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
-  self->scratch_elements = MAX (self->scratch_elements, elements);
-  return plan_lower_ref (self->scratch);
+  self->work.scratch_elements = MAX (self->work.scratch_elements, elements);
+  return plan_lower_ref (self->work.scratch);
 }
 
 /* Of how many such an op has some, and which it has first, where a tensor-parallel group's ranks
@@ -149,8 +150,8 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
       each = differ ? sizes->heads : 0;
       whole = differ ? self->model->heads : 0;
     }
-  *out_first = (double)(self->tensor_rank * each);
-  *out_whole = self->tensor_group < 0 ? 0 : (double)whole;
+  *out_first = (double)(self->place.tensor_rank * each);
+  *out_whole = self->comm.tensor < 0 ? 0 : (double)whole;
 }
 
 /* What the model says of how such an op works, in the layer at hand. */
@@ -158,7 +159,7 @@ static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
 {
   const PlanModel *m = self->model;
-  const gboolean is_windowed = self->kind & PLAN_LAYER_WINDOWED;
+  const gboolean is_windowed = self->now.kind & PLAN_LAYER_WINDOWED;
   double first, whole;
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
@@ -238,7 +239,7 @@ pool_of (const PlanLower *self, gint32 array)
         continue;
       if (array == b->landing || (array == b->weights && lands))
         return PLAN_STREAM_GATHER;
-      if (array == b->grads && self->drops_grads)
+      if (array == b->grads && self->policy.drops_grads)
         return PLAN_STREAM_REDUCE;
     }
   return PLAN_STREAM_COMPUTE;
@@ -248,8 +249,8 @@ pool_of (const PlanLower *self, gint32 array)
 static gboolean
 stays (const PlanLower *self, PlanRef buffer)
 {
-  return self->is_in_step && buffer.array >= 0
-         && (buffer.array == self->gathered[FALSE] || buffer.array == self->gathered[TRUE]
+  return self->now.is_in_step && buffer.array >= 0
+         && (buffer.array == self->work.gathered[FALSE] || buffer.array == self->work.gathered[TRUE]
              || buffer.array == self->joined.tokens);
 }
 
@@ -328,7 +329,7 @@ void
 plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                           const PlanRef *refs, const gint64 *dims, PlanRef wait, PlanRef record)
 {
-  const PlanRef done = plan_lower_ref (self->done);
+  const PlanRef done = plan_lower_ref (self->event.done);
   if (!self->combined.owed)
     plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, done);
   PlanOp *op = plan_schedule_add_op (self->schedule, kind,
@@ -348,8 +349,8 @@ plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint
 void
 plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count)
 {
-  plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->tensor_group, refs, count,
-                         PLAN_REF_NONE, plan_lower_ref (self->exchanged));
+  plan_lower_collective (self, kind, PLAN_STREAM_TENSOR, self->comm.tensor, refs, count,
+                         PLAN_REF_NONE, plan_lower_ref (self->event.exchanged));
 }
 
 void
@@ -357,14 +358,14 @@ plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *re
 {
   PlanOp *op = plan_schedule_add_op (self->schedule, kind, PLAN_STREAM_TENSOR);
   fill (self, op, refs, &count, NULL);
-  op->group = self->tensor_group;
-  op->record = plan_lower_ref (self->exchanged);
+  op->group = self->comm.tensor;
+  op->record = plan_lower_ref (self->event.exchanged);
 }
 
 void
 plan_lower_await_exchange (PlanLower *self)
 {
-  plan_lower_wait (self, plan_lower_ref (self->exchanged));
+  plan_lower_wait (self, plan_lower_ref (self->event.exchanged));
 }
 
 void
@@ -381,7 +382,7 @@ plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first, gi
   if (count == 1)
     return (PlanLowerUnit){ .loop = -1, .offset = (gint32)first };
   plan_schedule_begin_repeat (self->schedule, variable, first, count, step);
-  return (PlanLowerUnit){ .loop = self->depth++, .first = (gint32)first };
+  return (PlanLowerUnit){ .loop = self->now.depth++, .first = (gint32)first };
 }
 
 PlanLowerUnit
@@ -396,7 +397,7 @@ plan_lower_end_units (PlanLower *self, PlanLowerUnit unit)
   if (unit.loop < 0)
     return;
   plan_schedule_end_repeat (self->schedule);
-  self->depth--;
+  self->now.depth--;
 }
 
 gint64
@@ -409,8 +410,9 @@ gint64
 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gint64 shards
-      = b->shards_optimizer ? b->ranks * (self->splits_shards ? self->replicas : 1) : 1;
+  const gint64 shards = b->shards_optimizer
+                            ? b->ranks * (self->policy.splits_shards ? self->place.replicas : 1)
+                            : 1;
   return (gint64)self->layout.buckets[kind].padded / shards;
 }
 
@@ -418,7 +420,7 @@ guint64
 plan_lower_own_first (const PlanLower *self, PlanBucketKind kind)
 {
   const gint64 inside
-      = self->splits_shards ? self->replica * plan_lower_own_elements (self, kind) : 0;
+      = self->policy.splits_shards ? self->place.replica * plan_lower_own_elements (self, kind) : 0;
   const PlanLowerBucket *b = &self->bucket[kind];
   return b->shards_optimizer ? (guint64)(b->rank * plan_lower_shard_elements (self, kind) + inside)
                              : 0;

@@ -73,25 +73,27 @@ plan_lower_declare_router (PlanLower *self)
   const PlanSizes *sizes = self->sizes;
   const guint64 tokens = (guint64)(sizes->split_rows * self->model->hidden);
   const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
-  self->scores = self->dscores = self->wide_tokens = self->dwide_tokens = self->sent_rows = -1;
-  self->bias_rows[0] = self->bias_rows[1] = self->dgate = -1;
+  self->experts.scores = self->experts.dscores = self->experts.wide_tokens
+      = self->experts.dwide_tokens = self->event.sent_rows = -1;
+  self->experts.bias_rows[0] = self->experts.bias_rows[1] = self->experts.dgate = -1;
   plan_lower_declare_joined_rows (self);
   if (self->model->experts == 0)
     return;
-  self->scores = buffer (self, "scores", scores, sizes->router);
-  self->dscores = buffer (self, "d.scores", scores, sizes->router);
+  self->experts.scores = buffer (self, "scores", scores, sizes->router);
+  self->experts.dscores = buffer (self, "d.scores", scores, sizes->router);
   if (sizes->router != sizes->compute)
     {
-      self->wide_tokens = buffer (self, "wide_tokens", tokens, sizes->router);
-      self->dwide_tokens = buffer (self, "d.wide_tokens", tokens, sizes->router);
+      self->experts.wide_tokens = buffer (self, "wide_tokens", tokens, sizes->router);
+      self->experts.dwide_tokens = buffer (self, "d.wide_tokens", tokens, sizes->router);
     }
   if (self->model->shared_gate)
-    self->dgate = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
+    self->experts.dgate
+        = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
   for (guint i = 0; self->model->expert_bias && i < 2; i++)
-    self->bias_rows[i]
+    self->experts.bias_rows[i]
         = buffer (self, i == 0 ? "bias_rows" : "bias_rows.again",
                   (guint64)(sizes->expert_rows * self->model->hidden), PLAN_DTYPE_FP32);
-  self->sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
+  self->event.sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
   if (self->combined.is_planned)
     self->combined.ready = plan_schedule_add_event (self->schedule, "ready", 2);
   if (self->combined.is_planned)
@@ -110,17 +112,17 @@ static void
 route (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  plan_lower_alloc (lower, REF (scores));
+  plan_lower_alloc (lower, REF (experts.scores));
   plan_lower_compute (lower, PLAN_OP_GEMM,
-                      PLAN_REFS (REF (scores), value (self, node->in),
+                      PLAN_REFS (REF (experts.scores), value (self, node->in),
                                  plan_lower_weight (lower, node->weight, self->unit),
                                  plan_lower_weight (lower, node->bias, self->unit)),
                       PLAN_DIMS (node->rows, node->cols, node->depth, 1));
   plan_lower_compute (lower, PLAN_OP_ROUTE,
                       PLAN_REFS (value (self, node->out), value (self, node->stats),
-                                 value (self, node->col), REF (scores)),
+                                 value (self, node->col), REF (experts.scores)),
                       PLAN_DIMS (node->rows, node->cols, lower->model->topk));
-  plan_lower_free (lower, REF (scores));
+  plan_lower_free (lower, REF (experts.scores));
 }
 
 /* Gradients of a router are made of wide images of what it read (moe_utils.py, RouterGatingLinear).
@@ -130,47 +132,48 @@ route_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const gint64 tokens = node->rows * node->depth;
-  const PlanRef dprobs = REF (grad[PLAN_VALUE_PROBS]), din = plan_layer_take_share (self, node->in);
-  const gboolean is_wide = lower->wide_tokens >= 0;
+  const PlanRef dprobs = REF (layer.grad[PLAN_VALUE_PROBS]),
+                din = plan_layer_take_share (self, node->in);
+  const gboolean is_wide = lower->experts.wide_tokens >= 0;
   const PlanRef in = value (self, node->in);
   const PlanRef weight = plan_lower_weight (lower, node->weight, self->unit);
-  plan_lower_alloc (lower, REF (dscores));
+  plan_lower_alloc (lower, REF (experts.dscores));
   plan_lower_compute (
       lower, PLAN_OP_ROUTE_BWD,
-      PLAN_REFS (REF (dscores), dprobs, value (self, node->stats), value (self, node->col)),
+      PLAN_REFS (REF (experts.dscores), dprobs, value (self, node->stats), value (self, node->col)),
       PLAN_DIMS (node->rows, node->cols, lower->model->topk));
   plan_lower_free (lower, dprobs);
   if (is_wide)
     {
-      plan_lower_alloc (lower, REF (wide_tokens));
-      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (REF (wide_tokens), in),
+      plan_lower_alloc (lower, REF (experts.wide_tokens));
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (REF (experts.wide_tokens), in),
                           PLAN_DIMS (tokens));
-      plan_lower_alloc (lower, REF (dwide_tokens));
+      plan_lower_alloc (lower, REF (experts.dwide_tokens));
     }
-  plan_lower_compute (
-      lower, PLAN_OP_GEMM,
-      PLAN_REFS (is_wide ? REF (dwide_tokens) : din, REF (dscores), weight, PLAN_REF_NONE),
-      PLAN_DIMS (node->rows, node->depth, node->cols, 0));
+  plan_lower_compute (lower, PLAN_OP_GEMM,
+                      PLAN_REFS (is_wide ? REF (experts.dwide_tokens) : din, REF (experts.dscores),
+                                 weight, PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, node->depth, node->cols, 0));
   if (is_wide)
     {
-      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (din, REF (dwide_tokens)),
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (din, REF (experts.dwide_tokens)),
                           PLAN_DIMS (tokens));
-      plan_lower_free (lower, REF (dwide_tokens));
+      plan_lower_free (lower, REF (experts.dwide_tokens));
     }
-  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (dscores),
-                              is_wide ? REF (wide_tokens) : in, node->rows, node->cols, node->depth,
-                              2);
+  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (experts.dscores),
+                              is_wide ? REF (experts.wide_tokens) : in, node->rows, node->cols,
+                              node->depth, 2);
   if (is_wide)
-    plan_lower_free (lower, REF (wide_tokens));
+    plan_lower_free (lower, REF (experts.wide_tokens));
   if (node->bias != PLAN_N_TENSORS)
     {
-      plan_lower_compute (
-          lower, PLAN_OP_BIAS_BWD,
-          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit), REF (dscores)),
-          PLAN_DIMS (node->rows, node->cols));
+      plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     REF (experts.dscores)),
+                          PLAN_DIMS (node->rows, node->cols));
       plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
     }
-  plan_lower_free (lower, REF (dscores));
+  plan_lower_free (lower, REF (experts.dscores));
   plan_layer_add_share (self, node->in, din);
 }
 
@@ -187,7 +190,7 @@ static void
 drop_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const PlanRef din = REF (grad[node->in]), dout = REF (grad[node->out]);
+  const PlanRef din = REF (layer.grad[node->in]), dout = REF (layer.grad[node->out]);
   plan_lower_alloc (lower, din);
   plan_lower_compute (lower, PLAN_OP_DROPOUT_BWD, PLAN_REFS (din, dout, value (self, node->stats)),
                       PLAN_DIMS (node->rows * node->cols));
@@ -273,8 +276,8 @@ permute_backward (PlanLayer *self, const PlanNode *node)
       return;
     }
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef row_dprobs = REF (grad[shares_of (node->col)]);
-  const PlanRef dprobs = REF (grad[shares_of (node->other)]);
+  const PlanRef row_dprobs = REF (layer.grad[shares_of (node->col)]);
+  const PlanRef dprobs = REF (layer.grad[shares_of (node->other)]);
   const gboolean is_in_place = dprobs.array == row_dprobs.array;
   gint64 dims[4];
   if (!is_in_place)
@@ -327,10 +330,10 @@ unpermute_backward (PlanLayer *self, const PlanNode *node)
 static void
 exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
 {
-  plan_lower_collective (lower, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_TENSOR, lower->expert_group,
+  plan_lower_collective (lower, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_TENSOR, lower->comm.expert,
                          PLAN_REFS (out, in), count / lower->plan->value[PLAN_EP], PLAN_REF_NONE,
-                         REF (sent_rows));
-  plan_lower_wait (lower, REF (sent_rows));
+                         REF (event.sent_rows));
+  plan_lower_wait (lower, REF (event.sent_rows));
 }
 
 /* The same by a library that sends a row once to each rank: from `node->rows` rows, or back to as
@@ -341,10 +344,10 @@ send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const Plan
   PlanLower *lower = self->lower;
   const gint64 here = is_back ? node->depth : node->rows,
                there = is_back ? node->rows : node->depth;
-  plan_lower_collective_of (lower, PLAN_OP_SEND_TOKENS, PLAN_STREAM_TENSOR, lower->expert_group,
+  plan_lower_collective_of (lower, PLAN_OP_SEND_TOKENS, PLAN_STREAM_TENSOR, lower->comm.expert,
                             refs, PLAN_DIMS (there, here, node->cols, node->near, node->far),
-                            PLAN_REF_NONE, REF (sent_rows));
-  plan_lower_wait (lower, REF (sent_rows));
+                            PLAN_REF_NONE, REF (event.sent_rows));
+  plan_lower_wait (lower, REF (event.sent_rows));
 }
 
 /* Rows, and where they go to their experts, the shares of these as well. */
@@ -378,9 +381,9 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef din = plan_layer_take_share (self, node->in);
   if (node->near + node->far > 0)
     {
-      const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+      const PlanRef dprobs = REF (layer.grad[PLAN_VALUE_ROW_PROBS]);
       const gboolean has_probs = node->col != PLAN_NO_VALUE;
-      const PlanRef none = PLAN_REF_NONE, here = has_probs ? REF (grad[node->other]) : none;
+      const PlanRef none = PLAN_REF_NONE, here = has_probs ? REF (layer.grad[node->other]) : none;
       if (has_probs)
         plan_lower_alloc (lower, here);
       send_tokens (self, node, TRUE,
@@ -394,10 +397,10 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
     }
   exchange (lower, din, plan_layer_gradient (self, node->out), node->rows * node->cols);
   if (node->other != PLAN_NO_VALUE && node->col == PLAN_NO_VALUE)
-    exchange (lower, REF (grad[node->other]), REF (grad[node->other]), node->rows);
+    exchange (lower, REF (layer.grad[node->other]), REF (layer.grad[node->other]), node->rows);
   else if (node->other != PLAN_NO_VALUE)
     {
-      const PlanRef sent = REF (grad[node->other]), came = REF (grad[node->col]);
+      const PlanRef sent = REF (layer.grad[node->other]), came = REF (layer.grad[node->col]);
       plan_lower_alloc (lower, sent);
       exchange (lower, sent, came, node->rows);
       plan_lower_free (lower, came);
@@ -415,7 +418,7 @@ add_bias (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef out = value (self, node->out),
                 bias = plan_lower_weight (lower, node->bias, self->unit);
-  const PlanRef one = REF (bias_rows[0]), other = REF (bias_rows[1]);
+  const PlanRef one = REF (experts.bias_rows[0]), other = REF (experts.bias_rows[1]);
   const gint64 *count = PLAN_DIMS (node->rows * node->cols);
   plan_lower_alloc (lower, one);
   plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS,
@@ -437,7 +440,7 @@ bias_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef dout = plan_layer_gradient (self, node->out);
-  const PlanRef one = REF (bias_rows[0]), other = REF (bias_rows[1]);
+  const PlanRef one = REF (experts.bias_rows[0]), other = REF (experts.bias_rows[1]);
   const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
   const gint64 *count = PLAN_DIMS (node->rows * node->cols);
   const gint64 *dims = PLAN_DIMS (node->rows, node->cols, lower->sizes->experts);
@@ -537,7 +540,7 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanModel *m = lower->model;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef dprobs = REF (grad[PLAN_VALUE_ROW_PROBS]);
+  const PlanRef dprobs = REF (layer.grad[PLAN_VALUE_ROW_PROBS]);
   plan_lower_alloc (lower, dprobs);
   plan_lower_compute (lower, PLAN_OP_EXPERT_ACTIVATE_BWD,
                       PLAN_REFS (din, dprobs, plan_layer_gradient (self, node->out),
@@ -568,22 +571,22 @@ gate_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  plan_lower_alloc (lower, REF (dgate));
+  plan_lower_alloc (lower, REF (experts.dgate));
   plan_lower_compute (lower, PLAN_OP_GATE_BWD,
-                      PLAN_REFS (din, REF (dgate), plan_layer_gradient (self, node->out),
+                      PLAN_REFS (din, REF (experts.dgate), plan_layer_gradient (self, node->out),
                                  value (self, node->in), value (self, node->stats)),
                       PLAN_DIMS (node->rows, node->cols));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
   const PlanRef dother = plan_layer_take_share (self, node->other);
   plan_lower_compute (lower, PLAN_OP_GEMM,
-                      PLAN_REFS (dother, REF (dgate),
+                      PLAN_REFS (dother, REF (experts.dgate),
                                  plan_lower_weight (lower, node->weight, self->unit),
                                  PLAN_REF_NONE),
                       PLAN_DIMS (node->rows, node->cols, 1, 0));
-  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (dgate),
+  plan_lower_weight_gradient (lower, node->weight, self->unit, REF (experts.dgate),
                               value (self, node->other), node->rows, 1, node->cols, 2);
-  plan_lower_free (lower, REF (dgate));
+  plan_lower_free (lower, REF (experts.dgate));
   plan_layer_add_share (self, node->other, dother);
 }
 

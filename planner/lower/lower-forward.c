@@ -15,15 +15,16 @@
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {
-  const gint64 place = layer - self->here.first;
+  const gint64 place = layer - self->now.here.first;
   const gboolean is_module = plan_lower_is_module (self, layer);
   /* Blocks do not go beyond the decoder (multi_token_prediction.py, _checkpointed_forward). */
   const gboolean is_in_block = !is_module && place < self->plan->value[PLAN_RECOMPUTE_LAYERS];
   const guint kind = plan_lower_kind (self, layer);
-  return (PlanLowerKeep){ .again = self->is_eval ? G_MAXUINT64 : self->again[kind][is_in_block],
+  return (PlanLowerKeep){ .again = self->policy.is_eval ? G_MAXUINT64
+                                                        : self->policy.again[kind][is_in_block],
                           .kind = (guint16)kind,
                           .is_module = (guint16)is_module,
-                          .drops_input = self->is_eval || place % self->chunk != 0 };
+                          .drops_input = self->policy.is_eval || place % self->policy.chunk != 0 };
 }
 
 PlanLowerKeep
@@ -49,25 +50,27 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
                      : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
   PlanRef whole = PLAN_REF_NONE;
 
-  if ((b->is_unit || self->passes_outer) && b->shards_weights && !self->pools)
+  if ((b->is_unit || self->policy.passes_outer) && b->shards_weights && !self->policy.pools)
     plan_lower_alloc (self, out);
   if (b->rounds_late)
     {
       if (behind.array < 0)
-        plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+        plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL,
+                         ONE (event.done));
       plan_lower_emit (self, PLAN_OP_CAST, PLAN_STREAM_GATHER,
                        PLAN_REFS (shard, plan_lower_unit_ref (b->main, unit, delta)),
-                       PLAN_DIMS (part), PLAN_WAITS (behind.array < 0 ? ONE (done) : behind),
+                       PLAN_DIMS (part), PLAN_WAITS (behind.array < 0 ? ONE (event.done) : behind),
                        PLAN_REF_NONE);
     }
-  if (b->whole >= 0 && (self->is_first_micro_batch || self->syncs || self->is_eval)
-      && (!self->is_backward || columns || self->stack->repeats_outer_gather))
+  if (b->whole >= 0
+      && (self->now.is_first_micro_batch || self->policy.syncs || self->policy.is_eval)
+      && (!self->now.is_backward || columns || self->stack->repeats_outer_gather))
     {
       const gint64 own = plan_lower_own_elements (self, kind);
       whole = plan_lower_unit_ref (b->whole, unit, delta);
       plan_lower_collective (
-          self, PLAN_OP_ALL_GATHER, PLAN_STREAM_OUTER_GATHER, self->outer_group,
-          PLAN_REFS (shard, plan_lower_at (shard, (guint64)(self->replica * own))), own,
+          self, PLAN_OP_ALL_GATHER, PLAN_STREAM_OUTER_GATHER, self->comm.outer,
+          PLAN_REFS (shard, plan_lower_at (shard, (guint64)(self->place.replica * own))), own,
           PLAN_REF_NONE, whole);
     }
   plan_lower_collective (
@@ -85,7 +88,7 @@ plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit un
 void
 plan_lower_gather_last (PlanLower *self)
 {
-  if (self->gathers_last_early)
+  if (self->policy.gathers_last_early)
     plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->stage.layers - 1);
 }
 
@@ -94,10 +97,10 @@ plan_lower_gather_last (PlanLower *self)
 void
 plan_lower_gather_head_anew (PlanLower *self)
 {
-  if (self->head_landed < 0)
+  if (self->head.landed < 0)
     return;
   plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
-  gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head_landed));
+  gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head.landed));
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_gather_last (self);
 }
@@ -119,14 +122,14 @@ plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint3
 void
 plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+  if (self->policy.passes_outer && plan_layout_has (&self->layout, kind))
     plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
 }
 
 void
 plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (!self->passes_outer || !plan_layout_has (&self->layout, kind))
+  if (!self->policy.passes_outer || !plan_layout_has (&self->layout, kind))
     return;
   plan_lower_wait (self, ONE (bucket[kind].gathered));
   plan_lower_land (self, kind, PLAN_NO_UNIT, 0);
@@ -135,7 +138,7 @@ plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind)
 void
 plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (self->passes_outer && plan_layout_has (&self->layout, kind))
+  if (self->policy.passes_outer && plan_layout_has (&self->layout, kind))
     plan_lower_free (self, ONE (bucket[kind].weights));
 }
 
@@ -152,8 +155,8 @@ void
 plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta) && !self->pools
-        && self->bucket[kind].shards_weights)
+    if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta)
+        && !self->policy.pools && self->bucket[kind].shards_weights)
       plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 
@@ -191,7 +194,7 @@ gather_next (PlanLower *self, PlanTensorRole role)
 void
 plan_lower_await_role (PlanLower *self, PlanTensorRole role)
 {
-  if (plan_lower_tensor (self, role).rows == 0 || self->passes_outer)
+  if (plan_lower_tensor (self, role).rows == 0 || self->policy.passes_outer)
     return;
   const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
   plan_lower_wait (self, plan_lower_unit_ref (self->bucket[place.kind].gathered, place.unit, 0));
@@ -217,11 +220,12 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
       if (!plan_node_is_product (node))
         continue;
       const gint64 each = node->kind == PLAN_NODE_EXPERT_LINEAR ? self->sizes->experts : 1;
-      plan_lower_quantise (self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
-                           PLAN_REFS (plan_lower_unit_ref (self->copy[node->weight], unit, 0),
-                                      plan_lower_unit_ref (self->copy_col[node->weight], unit, 0),
-                                      plan_lower_weight (self, node->weight, unit)),
-                           each * node->cols, node->depth);
+      plan_lower_quantise (
+          self, node->weight, PLAN_QUANTIZER_WEIGHT, unit,
+          PLAN_REFS (plan_lower_unit_ref (self->params.copy[node->weight], unit, 0),
+                     plan_lower_unit_ref (self->params.copy_col[node->weight], unit, 0),
+                     plan_lower_weight (self, node->weight, unit)),
+          each * node->cols, node->depth);
     }
 }
 
@@ -235,7 +239,7 @@ transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *ne
         const PlanNode *node = &net->nodes[i];
         plan_lower_compute (
             self, PLAN_OP_TRANSPOSE,
-            PLAN_REFS (plan_lower_unit_ref (self->transposed[node->weight], unit, 0),
+            PLAN_REFS (plan_lower_unit_ref (self->params.transposed[node->weight], unit, 0),
                        plan_lower_weight (self, node->weight, unit)),
             PLAN_DIMS (node->cols, node->depth));
       }
@@ -246,12 +250,13 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   plan_lower_await_unit (self, unit, 0);
-  if (self->copies_weights && self->is_first_micro_batch && !self->stack->quantises_on_use)
+  if (self->policy.copies_weights && self->now.is_first_micro_batch
+      && !self->stack->quantises_on_use)
     {
       copy_weights (self, unit, net);
       plan_lower_return_gradients (self, unit);
     }
-  if (self->keeps_transposes && self->is_first_micro_batch)
+  if (self->policy.keeps_transposes && self->now.is_first_micro_batch)
     transpose_weights (self, unit, net);
   if (unit.is_module)
     plan_lower_begin_module (self, unit);
@@ -275,8 +280,8 @@ plan_lower_is_early (const PlanLower *self, PlanBucketKind kind)
 gboolean
 plan_lower_gathers_in_turn (const PlanLower *self)
 {
-  return self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN
-         && self->is_first_micro_batch;
+  return self->policy.shards_optimizer && self->policy.gather_time == PLAN_GATHER_IN_TURN
+         && self->now.is_first_micro_batch;
 }
 
 void
@@ -292,13 +297,13 @@ static void
 layers_forward (PlanLower *self)
 {
   g_auto (PlanLowerOrder) order = { 0 };
-  const gint64 here = MAX (self->units_here, self->ahead_of_embedding);
+  const gint64 here = MAX (self->now.units_here, self->policy.ahead_of_embedding);
   const gboolean in_turn = plan_lower_gathers_in_turn (self);
-  for (gint32 i = (gint32)here; self->shards_weights && i < self->ahead; i++)
+  for (gint32 i = (gint32)here; self->policy.shards_weights && i < self->policy.ahead; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
-  if (in_turn && !self->layout.by_size && self->here.layers == self->here.modules)
+  if (in_turn && !self->layout.by_size && self->now.here.layers == self->now.here.modules)
     plan_lower_gather_head (self);
-  if (in_turn && !self->layout.by_size && self->here.layers > 0)
+  if (in_turn && !self->layout.by_size && self->now.here.layers > 0)
     plan_lower_gather (self, PLAN_NO_UNIT, 0);
   plan_lower_order_init_forward (&order, self);
   plan_lower_run (self, &order, FALSE);
@@ -312,7 +317,7 @@ plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
   plan_lower_compute (self, PLAN_OP_EMBED,
                       PLAN_REFS (whole,
                                  plan_lower_weight (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT),
-                                 plan_lower_in_row (self, ONE (tokens))),
+                                 plan_lower_in_row (self, ONE (input.tokens))),
                       PLAN_DIMS (sizes->rows, m->hidden, sizes->vocab));
   if (sizes->split_rows < sizes->rows)
     {
@@ -321,7 +326,7 @@ plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
                            sizes->split_rows * m->hidden);
       plan_lower_free (self, whole);
     }
-  else if (self->tensor_group >= 0)
+  else if (self->comm.tensor >= 0)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), sizes->rows * m->hidden);
 }
 
@@ -343,7 +348,7 @@ add_positions (PlanLower *self, PlanRef x)
 static void
 norm_embedding (PlanLower *self, PlanRef out, PlanRef in)
 {
-  const PlanRef stats = plan_lower_in_row (self, ONE (stats_embedded));
+  const PlanRef stats = plan_lower_in_row (self, ONE (embedding.stats));
   const PlanTensorRole bias = self->model->norm_bias ? PLAN_TENSOR_EMBED_NORM_BIAS : PLAN_N_TENSORS;
   plan_lower_alloc (self, out);
   plan_lower_alloc (self, stats);
@@ -352,7 +357,7 @@ norm_embedding (PlanLower *self, PlanRef out, PlanRef in)
     reach_role (self, PLAN_TENSOR_EMBED_NORM_BIAS);
   plan_lower_norm (self, out, stats, in, PLAN_TENSOR_EMBED_NORM, bias, PLAN_N_TENSORS, PLAN_NO_UNIT,
                    self->sizes->split_rows);
-  if (!self->is_eval)
+  if (!self->policy.is_eval)
     return;
   plan_lower_free (self, stats);
   plan_lower_free (self, in);
@@ -363,9 +368,9 @@ embedding_forward (PlanLower *self)
 {
   const PlanModel *m = self->model;
   const PlanSizes *sizes = self->sizes;
-  const PlanRef out = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
-  const PlanRef x = m->embed_norm ? plan_lower_in_row (self, ONE (unnormed)) : out;
-  const PlanRef whole = sizes->split_rows < sizes->rows ? ONE (embedded) : x;
+  const PlanRef out = plan_lower_in_row (self, ONE (layer.value[PLAN_VALUE_X]));
+  const PlanRef x = m->embed_norm ? plan_lower_in_row (self, ONE (embedding.unnormed)) : out;
+  const PlanRef whole = sizes->split_rows < sizes->rows ? ONE (embedding.out) : x;
   plan_lower_alloc (self, whole);
   plan_lower_receive_outer (self, PLAN_BUCKET_EMBEDDING);
   reach_role (self, PLAN_TENSOR_EMBEDDING);
@@ -381,9 +386,9 @@ embedding_forward (PlanLower *self)
 static void
 drop_out_embedding (PlanLower *self)
 {
-  const PlanRef x = plan_lower_in_row (self, ONE (value[PLAN_VALUE_X]));
-  const PlanRef mask = plan_lower_in_row (self, ONE (embedded_mask));
-  if (self->embedded_mask < 0)
+  const PlanRef x = plan_lower_in_row (self, ONE (layer.value[PLAN_VALUE_X]));
+  const PlanRef mask = plan_lower_in_row (self, ONE (embedding.mask));
+  if (self->embedding.mask < 0)
     return;
   plan_lower_alloc (self, mask);
   plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, mask, x),
@@ -393,8 +398,8 @@ drop_out_embedding (PlanLower *self)
 void
 plan_lower_look (PlanLower *self)
 {
-  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (done)),
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (event.done));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (event.done)),
                    PLAN_REF_NONE);
 }
 
@@ -410,40 +415,41 @@ plan_lower_reach_output (PlanLower *self)
 void
 plan_lower_final_norm (PlanLower *self, PlanRef out)
 {
-  const PlanRef stats = plan_lower_kept_by_head (self, self->stats_final);
+  const PlanRef stats = plan_lower_kept_by_head (self, self->head.stats);
   plan_lower_alloc (self, stats);
   reach_role (self, PLAN_TENSOR_FINAL_NORM);
   if (self->layout.by_size)
     reach_role (self, PLAN_TENSOR_FINAL_NORM_BIAS);
   plan_lower_norm (self, out, stats, plan_lower_output (self), PLAN_TENSOR_FINAL_NORM,
-                   self->final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
+                   self->params.final_norm_bias, PLAN_N_TENSORS, PLAN_NO_UNIT,
+                   self->sizes->split_rows);
 }
 
 static void
 head_forward (PlanLower *self)
 {
   const PlanRef x = plan_lower_output (self);
-  const PlanRef normed = plan_lower_kept_by_head (self, self->norm_final);
+  const PlanRef normed = plan_lower_kept_by_head (self, self->head.norm);
 
-  if (self->gathers_head_late && self->is_first_micro_batch)
+  if (self->policy.gathers_head_late && self->now.is_first_micro_batch)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
   /* The hook of the output layer cannot know that the backward pass comes next. */
-  for (gint32 i = 0; i < self->ahead_of_head; i++)
+  for (gint32 i = 0; i < self->policy.ahead_of_head; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
-  if (self->head_landed >= 0)
-    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (head_landed));
-  if (self->here.modules > 0)
+  if (self->head.landed >= 0)
+    plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (head.landed));
+  if (self->now.here.modules > 0)
     {
       plan_lower_module_loss_forward (self);
       return;
     }
   plan_lower_alloc (self, normed);
   plan_lower_final_norm (self, normed);
-  if (self->is_eval)
+  if (self->policy.is_eval)
     {
       plan_lower_free (self, x);
-      plan_lower_free (self, ONE (stats_final));
+      plan_lower_free (self, ONE (head.stats));
     }
   plan_lower_loss_forward (self);
 }
@@ -452,21 +458,21 @@ head_forward (PlanLower *self)
 static gint32
 decoded_layers (const PlanLower *self)
 {
-  return (gint32)(self->here.first + self->here.layers - self->here.modules);
+  return (gint32)(self->now.here.first + self->now.here.layers - self->now.here.modules);
 }
 
 PlanRef
 plan_lower_output (const PlanLower *self)
 {
-  return plan_lower_in_row (
-      self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT, decoded_layers (self)));
+  return plan_lower_in_row (self, plan_lower_unit_ref (self->layer.value[PLAN_VALUE_X],
+                                                       PLAN_NO_UNIT, decoded_layers (self)));
 }
 
 PlanRef
 plan_lower_input (const PlanLower *self)
 {
-  return plan_lower_in_row (self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], PLAN_NO_UNIT,
-                                                       (gint32)self->here.first));
+  return plan_lower_in_row (self, plan_lower_unit_ref (self->layer.value[PLAN_VALUE_X],
+                                                       PLAN_NO_UNIT, (gint32)self->now.here.first));
 }
 
 PlanRef
@@ -478,21 +484,22 @@ plan_lower_output_gradient (const PlanLower *self)
 PlanRef
 plan_lower_input_gradient (const PlanLower *self)
 {
-  return plan_lower_layer_gradient (self, PLAN_NO_UNIT, (gint32)self->here.first);
+  return plan_lower_layer_gradient (self, PLAN_NO_UNIT, (gint32)self->now.here.first);
 }
 
 static void
 load (PlanLower *self)
 {
-  if (self->tokens < 0 || !(self->here.has_embedding || self->here.has_loss))
+  if (self->input.tokens < 0 || !(self->now.here.has_embedding || self->now.here.has_loss))
     return;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
   if ((self->stack->waits_at_load || (self->stack->waits_if_packed && is_packed))
       && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD,
-                      PLAN_REFS (plan_lower_in_row (self, ONE (tokens)),
-                                 plan_lower_in_row (self, ONE (targets)), plan_lower_places (self)),
+                      PLAN_REFS (plan_lower_in_row (self, ONE (input.tokens)),
+                                 plan_lower_in_row (self, ONE (input.targets)),
+                                 plan_lower_places (self)),
                       PLAN_DIMS (self->sizes->rows));
 }
 
@@ -501,12 +508,12 @@ load (PlanLower *self)
 static void
 reach_embedding (PlanLower *self)
 {
-  if (!self->is_first_micro_batch)
-    self->units_here = self->is_eval ? self->ahead_of_head : 0;
-  for (gint32 i = (gint32)self->units_here; i < self->ahead_of_embedding; i++)
+  if (!self->now.is_first_micro_batch)
+    self->now.units_here = self->policy.is_eval ? self->policy.ahead_of_head : 0;
+  for (gint32 i = (gint32)self->now.units_here; i < self->policy.ahead_of_embedding; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_gather_outer (self, PLAN_BUCKET_EMBEDDING);
-  if (!self->has_own_groups)
+  if (!self->policy.has_own_groups)
     plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   embedding_forward (self);
 }
@@ -515,27 +522,27 @@ void
 plan_lower_begin_forward (PlanLower *self)
 {
   load (self);
-  if (self->here.has_embedding)
+  if (self->now.here.has_embedding)
     reach_embedding (self);
   else if (plan_lower_gathers_in_turn (self))
     plan_lower_gather_first (self);
-  plan_lower_touch (self, plan_lower_ref (self->product_work[FALSE]));
-  if (self->here.has_embedding)
+  plan_lower_touch (self, plan_lower_ref (self->work.gemm[FALSE]));
+  if (self->now.here.has_embedding)
     drop_out_embedding (self);
-  if (self->has_own_groups)
+  if (self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
 }
 
 void
 plan_lower_end_forward (PlanLower *self)
 {
-  if (self->here.has_head)
+  if (self->now.here.has_head)
     head_forward (self);
-  else if (plan_stage_reads_logits (&self->here))
+  else if (plan_stage_reads_logits (&self->now.here))
     plan_lower_loss_forward (self);
-  if (self->is_eval && !self->has_own_groups)
+  if (self->policy.is_eval && !self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_EMBEDDING);
-  if (self->is_eval)
+  if (self->policy.is_eval)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
 }
 

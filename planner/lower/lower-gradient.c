@@ -49,7 +49,7 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
   const PlanRef bucket = plan_lower_bucket_ref (self, place.kind, place.unit, 0);
   if (opens_bucket (self, role, unit, place.kind))
     {
-      if (!(self->pools && b->is_unit))
+      if (!(self->policy.pools && b->is_unit))
         plan_lower_alloc (self, bucket);
       zero_gaps (self, place.kind, bucket);
       self->is_taken[place.kind] = TRUE;
@@ -67,28 +67,31 @@ plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   for (guint i = 0; i < layout->n_slots; i++)
     {
       const PlanSlot *slot = &self->layout.slots[kind][i];
-      const gboolean is_sum = self->raw_sum >= 0 && slot->tensor.role == PLAN_TENSOR_OUTPUT;
-      const PlanRef raw = plan_lower_ref (is_sum ? self->raw_sum : self->raw[slot->tensor.role]);
+      const gboolean is_sum = self->params.raw_sum >= 0 && slot->tensor.role == PLAN_TENSOR_OUTPUT;
+      const PlanRef raw
+          = plan_lower_ref (is_sum ? self->params.raw_sum : self->params.raw[slot->tensor.role]);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (bucket, slot->offset), raw),
                           PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
       plan_lower_free (self, raw);
-      self->is_collected[slot->tensor.role] = FALSE;
+      self->params.is_collected[slot->tensor.role] = FALSE;
     }
 }
 
 static PlanRef
 fresh_gradient (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  return plan_lower_unit_ref (self->fresh[role], plan_lower_place (self, role, unit).unit, 0);
+  return plan_lower_unit_ref (self->params.fresh[role], plan_lower_place (self, role, unit).unit,
+                              0);
 }
 
 PlanRef
 plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
-  const gboolean stays = self->fresh[role] >= 0 && !self->is_collected[role];
+  const gboolean stays = self->params.fresh[role] >= 0 && !self->params.is_collected[role];
   const PlanRef raw
       = stays ? fresh_gradient (self, role, unit)
-              : plan_lower_ref (self->is_collected[role] ? self->raw_again : self->raw[role]);
+              : plan_lower_ref (self->params.is_collected[role] ? self->params.raw_again
+                                                                : self->params.raw[role]);
   plan_lower_alloc (self, raw);
   return raw;
 }
@@ -97,9 +100,9 @@ plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
 static void
 look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
 {
-  if (self->nan_sum < 0)
+  if (self->sums.nan < 0)
     return;
-  plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (ONE (nan_sum), gradient),
+  plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (ONE (sums.nan), gradient),
                       PLAN_DIMS (count));
   plan_lower_look (self);
 }
@@ -114,18 +117,18 @@ put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gb
   const gint64 count = (gint64)place.elements;
   const PlanRef fresh = fresh_gradient (self, role, unit);
   const gboolean is_shared = role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && !adds;
-  look_for_nan (self, adds ? ONE (raw_again) : fresh, count);
-  self->is_collected[role] = is_shared;
+  look_for_nan (self, adds ? ONE (params.raw_again) : fresh, count);
+  self->params.is_collected[role] = is_shared;
   if (is_shared) /* the other share is still to come */
     return;
   if (adds)
     {
-      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (fresh, ONE (raw_again)),
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (fresh, ONE (params.raw_again)),
                           PLAN_DIMS (count));
-      plan_lower_free (self, ONE (raw_again));
+      plan_lower_free (self, ONE (params.raw_again));
     }
   PlanRef from = fresh;
-  if (b->half >= 0 && self->is_last_micro_batch)
+  if (b->half >= 0 && self->now.is_last_micro_batch)
     {
       from = plan_lower_in_place (plan_lower_unit_ref (b->half, place.unit, 0), &place);
       plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (from, fresh), PLAN_DIMS (count));
@@ -161,7 +164,7 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
 static gboolean
 is_second_share (const PlanLower *self, PlanTensorRole role)
 {
-  return self->head > 0 && role == PLAN_TENSOR_OUTPUT;
+  return self->head.index > 0 && role == PLAN_TENSOR_OUTPUT;
 }
 
 /* Sharded gradients are copied into the bucket, others added up where they stay. */
@@ -181,23 +184,23 @@ void
 plan_lower_put_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
   const PlanLowerPlace place = plan_lower_place (self, role, unit);
-  const PlanRef raw = plan_lower_ref (self->raw[role]);
+  const PlanRef raw = plan_lower_ref (self->params.raw[role]);
   const gint64 count = (gint64)place.elements;
-  if (self->fresh[role] >= 0)
+  if (self->params.fresh[role] >= 0)
     {
       put_fresh_gradient (self, role, unit, adds);
       return;
     }
-  look_for_nan (self, self->is_collected[role] ? ONE (raw_again) : raw, count);
-  if (self->is_collected[role])
+  look_for_nan (self, self->params.is_collected[role] ? ONE (params.raw_again) : raw, count);
+  if (self->params.is_collected[role])
     {
-      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (raw, ONE (raw_again)),
+      plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (raw, ONE (params.raw_again)),
                           PLAN_DIMS (count));
-      plan_lower_free (self, ONE (raw_again));
+      plan_lower_free (self, ONE (params.raw_again));
       return;
     }
-  self->is_collected[role] = self->collects && self->bucket[place.kind].shards_grads;
-  if (self->is_collected[role])
+  self->params.is_collected[role] = self->policy.collects && self->bucket[place.kind].shards_grads;
+  if (self->params.is_collected[role])
     return;
   move_gradient (self, role, unit, raw, adds);
 }
@@ -256,33 +259,33 @@ plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLo
 gboolean
 plan_lower_moves_sums (const PlanLower *self)
 {
-  if (self->joins_pieces)
+  if (self->policy.joins_pieces)
     return TRUE;
-  const PlanDtype held = self->shards_grads ? self->grad_comm : self->main_grads;
+  const PlanDtype held = self->policy.shards_grads ? self->dtype.grad_comm : self->dtype.main_grads;
   return !is_fused (self) || held != PLAN_DTYPE_FP32;
 }
 
 PlanLowerSum
 plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
 {
-  g_assert ((!self->collects || self->joins_pieces) && self->fresh[role] < 0);
+  g_assert ((!self->policy.collects || self->policy.joins_pieces) && self->params.fresh[role] < 0);
   if (plan_lower_moves_sums (self))
     {
-      if (!self->joins_pieces)
-        plan_lower_alloc (self, ONE (raw_sum));
-      return (PlanLowerSum){ .role = role, .out = ONE (raw_sum), .moves = TRUE };
+      if (!self->policy.joins_pieces)
+        plan_lower_alloc (self, ONE (params.raw_sum));
+      return (PlanLowerSum){ .role = role, .out = ONE (params.raw_sum), .moves = TRUE };
     }
   return (PlanLowerSum){ .role = role,
                          .out = destination (self, role, PLAN_NO_UNIT),
-                         .adds = !self->shards_grads };
+                         .adds = !self->policy.shards_grads };
 }
 
 /* A gradient in the weights' format, then added to the sum, which the first one begins. */
 static void
 join_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in, const gint64 *dims)
 {
-  const gboolean is_sum = !sum->adds && self->grad_comm == self->sizes->compute;
-  const PlanRef raw = is_sum ? sum->out : plan_lower_ref (self->raw[sum->role]);
+  const gboolean is_sum = !sum->adds && self->dtype.grad_comm == self->sizes->compute;
+  const PlanRef raw = is_sum ? sum->out : plan_lower_ref (self->params.raw[sum->role]);
   plan_lower_alloc (self, raw);
   plan_lower_compute (self, PLAN_OP_GEMM, PLAN_REFS (raw, dout, in, PLAN_REF_NONE), dims);
   if (is_sum)
@@ -298,7 +301,7 @@ void
 plan_lower_add_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in,
                         const gint64 *dims)
 {
-  if (self->joins_pieces)
+  if (self->policy.joins_pieces)
     join_product (self, sum, dout, in, dims);
   else if (sum->adds)
     plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (sum->out, dout, in), dims);
@@ -312,8 +315,8 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
 {
   const PlanLowerPlace place = plan_lower_place (self, sum->role, PLAN_NO_UNIT);
   look_for_nan (self, sum->out, (gint64)place.elements);
-  self->is_collected[sum->role] = self->collects;
-  if (self->collects) /* it waits for the norm's */
+  self->params.is_collected[sum->role] = self->policy.collects;
+  if (self->policy.collects) /* it waits for the norm's */
     return;
   if (sum->moves)
     move_gradient (self, sum->role, PLAN_NO_UNIT, sum->out, FALSE);
@@ -407,12 +410,13 @@ void
 plan_lower_declare_replicated (PlanLower *self)
 {
   const gint32 cast = plan_lower_any_bucket (self)->cast;
-  const guint64 count = self->tensor_group < 0 || self->is_eval ? 0 : count_all (self);
-  self->replicated
-      = count == 0 ? -1
-                   : plan_schedule_add_buffer (self->schedule, "replicated", 1, count,
-                                               cast >= 0 ? self->main_params : self->main_grads,
-                                               PLAN_CATEGORY_GRAD_BUCKETS);
+  const guint64 count = self->comm.tensor < 0 || self->policy.is_eval ? 0 : count_all (self);
+  self->sums.replicated = count == 0
+                              ? -1
+                              : plan_schedule_add_buffer (self->schedule, "replicated", 1, count,
+                                                          cast >= 0 ? self->dtype.main_params
+                                                                    : self->dtype.main_grads,
+                                                          PLAN_CATEGORY_GRAD_BUCKETS);
 }
 
 /* Between the buffer, from element `at` on, and where the optimizer reads one bucket of these
@@ -427,7 +431,7 @@ copy_bucket (PlanLower *self, PlanBucketKind kind, const GArray *pieces, PlanLow
     {
       const Piece *piece = &g_array_index (pieces, Piece, i);
       const guint64 count = piece->to - piece->from;
-      const PlanRef one = plan_lower_at (ONE (replicated), at);
+      const PlanRef one = plan_lower_at (ONE (sums.replicated), at);
       const PlanRef grads
           = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), piece->from);
       plan_lower_compute (self, PLAN_OP_CAST,
@@ -460,17 +464,17 @@ void
 plan_lower_sum_replicated (PlanLower *self)
 {
   GArray *pieces[PLAN_N_BUCKETS];
-  if (self->replicated < 0)
+  if (self->sums.replicated < 0)
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     pieces[kind] = pieces_of (self, kind);
-  plan_lower_alloc (self, ONE (replicated));
+  plan_lower_alloc (self, ONE (sums.replicated));
   copy_all (self, pieces, FALSE);
   plan_lower_exchange (
-      self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (replicated)),
-      (gint64)plan_schedule_buffer (self->schedule, (guint)self->replicated)->elements);
+      self, PLAN_OP_ALL_REDUCE, PLAN_REFS (ONE (sums.replicated)),
+      (gint64)plan_schedule_buffer (self->schedule, (guint)self->sums.replicated)->elements);
   copy_all (self, pieces, TRUE);
-  plan_lower_free (self, ONE (replicated));
+  plan_lower_free (self, ONE (sums.replicated));
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     g_array_unref (pieces[kind]);
 }
@@ -479,8 +483,8 @@ void
 plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
                     guint64 count)
 {
-  const PlanRef sum = plan_lower_at (ONE (sums), PLAN_EXACT_LIMBS);
-  if (self->tensor_rank == 0)
+  const PlanRef sum = plan_lower_at (ONE (sums.own), PLAN_EXACT_LIMBS);
+  if (self->place.tensor_rank == 0)
     {
       plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (sum, grads), PLAN_DIMS ((gint64)count));
       return;

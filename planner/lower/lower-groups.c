@@ -19,7 +19,7 @@ static void
 declare_expert_groups (PlanLower *self)
 {
   const gint64 etp = self->plan->value[PLAN_ETP], ep = self->plan->value[PLAN_EP];
-  self->expert_group = self->expert_inner_group = self->expert_gather_group = -1;
+  self->comm.expert = self->comm.expert_inner = self->comm.expert_gather = -1;
   self->joined.group = -1;
   if (self->model->experts == 0)
     return;
@@ -28,15 +28,15 @@ declare_expert_groups (PlanLower *self)
   else
     {
       self->joined.group = group (self, "expert_tensor", etp, 1);
-      self->expert_group = group (self, "expert", ep, etp);
+      self->comm.expert = group (self, "expert", ep, etp);
     }
-  if (self->expert_group >= 0)
-    plan_schedule_register (self->schedule, (guint)self->expert_group,
+  if (self->comm.expert >= 0)
+    plan_schedule_register (self->schedule, (guint)self->comm.expert,
                             plan_lower_dispatch_bytes (self));
-  self->expert_inner_group = group (self, "expert_inner", self->expert_ranks, ep * etp);
-  self->expert_gather_group = IS (self, AG_GROUP, ON)
-                                  ? group (self, "expert_gather", self->expert_ranks, ep * etp)
-                                  : self->expert_inner_group;
+  self->comm.expert_inner = group (self, "expert_inner", self->place.expert_ranks, ep * etp);
+  self->comm.expert_gather = IS (self, AG_GROUP, ON)
+                                 ? group (self, "expert_gather", self->place.expert_ranks, ep * etp)
+                                 : self->comm.expert_inner;
 }
 
 /* Interleaved stages have a communicator for each pair of neighbours, so that exchanges with the
@@ -45,8 +45,8 @@ static void
 declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
 {
   const gboolean is_alone = self->stage.n_virtual == 1;
-  self->next_group = group (self, is_alone ? "pipeline" : "next", stages, of_stage);
-  self->prev_group = is_alone ? self->next_group : group (self, "prev", stages, of_stage);
+  self->comm.next = group (self, is_alone ? "pipeline" : "next", stages, of_stage);
+  self->comm.prev = is_alone ? self->comm.next : group (self, "prev", stages, of_stage);
 }
 
 /* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
@@ -55,20 +55,20 @@ void
 plan_lower_declare_groups (PlanLower *self)
 {
   const gint64 tp = self->plan->value[PLAN_TP];
-  self->tensor_group = group (self, "tensor", tp, 1);
-  self->inner_group = group (self, "inner", self->ranks, tp);
-  self->gather_group
-      = IS (self, AG_GROUP, ON) ? group (self, "gather", self->ranks, tp) : self->inner_group;
-  self->context_group = group (self, "context", self->plan->value[PLAN_CP], tp);
-  self->outer_group = group (self, "outer", self->replicas, tp * self->ranks);
+  self->comm.tensor = group (self, "tensor", tp, 1);
+  self->comm.inner = group (self, "inner", self->place.ranks, tp);
+  self->comm.gather
+      = IS (self, AG_GROUP, ON) ? group (self, "gather", self->place.ranks, tp) : self->comm.inner;
+  self->comm.context = group (self, "context", self->plan->value[PLAN_CP], tp);
+  self->comm.outer = group (self, "outer", self->place.replicas, tp * self->place.ranks);
   declare_expert_groups (self);
   const gint64 stages = self->plan->value[PLAN_PP];
   const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
   declare_neighbours (self, stages, of_stage);
-  self->embedding_group
+  self->comm.embedding
       = self->model->cut.shares_embedding
             ? group (self, "embedding", 2,
                      of_stage * plan_stages_head (self->whole, self->stack, self->plan))
             : -1;
-  self->world_group = group (self, "world", plan_schedule_ranks (self->schedule), 1);
+  self->comm.world = group (self, "world", plan_schedule_ranks (self->schedule), 1);
 }

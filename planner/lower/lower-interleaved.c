@@ -34,15 +34,15 @@ typedef struct
 static PlanStagePass
 pass_at (const Interleaved *self, gint64 at, gboolean is_backward)
 {
-  return plan_stage_pass (self->lower->plan, self->lower->micro_batches, at, is_backward);
+  return plan_stage_pass (self->lower->plan, self->lower->place.micro_batches, at, is_backward);
 }
 
 /* Goes to the virtual stage and the row of a pass. */
 static void
 set_pass (PlanLower *lower, PlanStagePass pass)
 {
-  lower->here = plan_stage_virtual (&lower->stage, pass.virtual_stage);
-  lower->row = pass.micro_batch % lower->rows;
+  lower->now.here = plan_stage_virtual (&lower->stage, pass.virtual_stage);
+  lower->now.row = pass.micro_batch % lower->rows;
 }
 
 static gboolean
@@ -80,7 +80,7 @@ buffer_of (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 static PlanRef
 event_of (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 {
-  PlanRef event = plan_lower_ref (lower->trades[trade]);
+  PlanRef event = plan_lower_ref (lower->event.trades[trade]);
   event.offset
       = (gint32)(pass.micro_batch % lower->rows * lower->stage.n_virtual + pass.virtual_stage);
   return event;
@@ -92,14 +92,14 @@ static gboolean
 is_on_next (const PlanLower *lower, PlanTrade trade)
 {
   return lower->plan->value[PLAN_PP] > 2 ? is_with_next (trade)
-                                         : is_sent (trade) == (lower->stage_number == 0);
+                                         : is_sent (trade) == (lower->place.stage_number == 0);
 }
 
 /* Starts one exchange, sending or receiving, behind all compute issued so far. */
 static void
 trade_now (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 {
-  const gint64 stages = lower->plan->value[PLAN_PP], number = lower->stage_number;
+  const gint64 stages = lower->plan->value[PLAN_PP], number = lower->place.stage_number;
   const gint64 peer = (number + (is_with_next (trade) ? 1 : stages - 1)) % stages;
   const gint64 count = lower->sizes->split_rows * lower->model->hidden;
   const PlanRef buffer = buffer_of (lower, trade, pass);
@@ -108,7 +108,7 @@ trade_now (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
     plan_lower_alloc (lower, buffer);
   plan_lower_collective_of (
       lower, PLAN_OP_TRADE, is_next ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV,
-      is_next ? lower->next_group : lower->prev_group,
+      is_next ? lower->comm.next : lower->comm.prev,
       PLAN_REFS (sends ? PLAN_REF_NONE : buffer, sends ? buffer : PLAN_REF_NONE),
       PLAN_DIMS (count, peer, trade == PLAN_TRADE_OUTPUT_GRADIENT), PLAN_REF_NONE,
       event_of (lower, trade, pass));
@@ -171,7 +171,7 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
   const PlanTrade out = is_backward ? PLAN_TRADE_INPUT_GRADIENT : PLAN_TRADE_OUTPUT;
   const PlanTrade in = is_backward ? PLAN_TRADE_OUTPUT_GRADIENT : PLAN_TRADE_INPUT;
   const PlanStagePass pass = pass_at (self, at, is_backward);
-  const gboolean is_even = lower->stage_number % 2 == 0;
+  const gboolean is_even = lower->place.stage_number % 2 == 0;
   PlanStagePass received = { 0 };
   const gboolean sends = is_traded (lower, out, pass);
   const gboolean takes = find_received (self, at, is_backward, &received);
@@ -189,15 +189,15 @@ static void
 gather_ahead (Interleaved *self, gint64 at)
 {
   PlanLower *lower = self->lower;
-  const gint64 there = at + lower->stage_number;
-  if (lower->gather_time != PLAN_GATHER_BY_STAGE || there >= self->passes)
+  const gint64 there = at + lower->place.stage_number;
+  if (lower->policy.gather_time != PLAN_GATHER_BY_STAGE || there >= self->passes)
     return;
   const PlanStagePass pass = pass_at (self, there, FALSE);
   const gint64 next = pass.virtual_stage + 1;
   if (pass.micro_batch > 0 || next < 2 || next >= lower->stage.n_virtual)
     return;
-  lower->here = plan_stage_virtual (&lower->stage, next);
-  lower->is_first_micro_batch = TRUE;
+  lower->now.here = plan_stage_virtual (&lower->stage, next);
+  lower->now.is_first_micro_batch = TRUE;
   plan_lower_gather_here (lower);
 }
 
@@ -213,7 +213,7 @@ forward (Interleaved *self, gint64 at)
     drop (self, &self->output, PLAN_TRADE_OUTPUT);
   gather_ahead (self, at);
   set_pass (lower, pass);
-  lower->is_first_micro_batch = pass.micro_batch == 0;
+  lower->now.is_first_micro_batch = pass.micro_batch == 0;
   plan_lower_forward (lower);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
   exchange (self, at, FALSE);
@@ -232,7 +232,7 @@ reduce (Interleaved *self, gint64 virtual_stage)
   if (!self->reduces_beside || self->is_reducing[virtual_stage])
     return;
   self->is_reducing[virtual_stage] = TRUE;
-  self->lower->here = plan_stage_virtual (&self->lower->stage, virtual_stage);
+  self->lower->now.here = plan_stage_virtual (&self->lower->stage, virtual_stage);
   plan_lower_reduce_here (self->lower);
 }
 
@@ -241,11 +241,11 @@ reduce (Interleaved *self, gint64 virtual_stage)
 static void
 reduce_behind (Interleaved *self, gint64 at)
 {
-  const gint64 there = at - self->lower->stage_number;
+  const gint64 there = at - self->lower->place.stage_number;
   if (there < 0)
     return;
   const PlanStagePass pass = pass_at (self, there, TRUE);
-  if (pass.micro_batch + 1 == self->lower->micro_batches)
+  if (pass.micro_batch + 1 == self->lower->place.micro_batches)
     reduce (self, pass.virtual_stage);
 }
 
@@ -257,8 +257,8 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
   if (is_traded (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass))
     await (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass);
   set_pass (lower, pass);
-  lower->is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_backward (lower, pass.micro_batch + 1 == lower->micro_batches);
+  lower->now.is_first_micro_batch = pass.micro_batch == 0;
+  plan_lower_backward (lower, pass.micro_batch + 1 == lower->place.micro_batches);
   reduce_behind (self, at);
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   exchange (self, at, TRUE);
@@ -318,11 +318,11 @@ finish (Interleaved *self)
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   for (gint64 i = 0; i < lower->stage.n_virtual; i++)
     reduce (self, i);
-  lower->here = plan_stage_whole (&lower->stage);
-  lower->row = 0;
+  lower->now.here = plan_stage_whole (&lower->stage);
+  lower->now.row = 0;
   if (self->reduces_beside)
     plan_lower_await_reduced (lower);
-  else if (lower->most_ranks > 1)
+  else if (lower->place.most_ranks > 1)
     plan_lower_reduce_together (lower);
 }
 
@@ -332,11 +332,12 @@ plan_lower_interleaved (PlanLower *lower)
   g_autofree gboolean *is_reducing = g_new0 (gboolean, lower->stage.n_virtual);
   Interleaved self
       = { .lower = lower,
-          .passes = plan_stage_passes (lower->plan, lower->micro_batches),
-          .ahead = plan_stage_warm_up (lower->plan, lower->stage_number, lower->micro_batches),
-          .reduces_beside = !lower->reduces_together && lower->most_ranks > 1,
+          .passes = plan_stage_passes (lower->plan, lower->place.micro_batches),
+          .ahead
+          = plan_stage_warm_up (lower->plan, lower->place.stage_number, lower->place.micro_batches),
+          .reduces_beside = !lower->policy.reduces_together && lower->place.most_ranks > 1,
           .is_reducing = is_reducing };
-  lower->reduces_together = TRUE; /* no layer's backward pass starts a reduction */
+  lower->policy.reduces_together = TRUE; /* no layer's backward pass starts a reduction */
   if (!lower->stage.has_embedding)
     trade_now (lower, PLAN_TRADE_INPUT, pass_at (&self, 0, FALSE));
   for (gint64 at = 0; at < self.ahead; at++)

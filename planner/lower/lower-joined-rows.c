@@ -38,7 +38,7 @@ declare_joined_tokens (PlanLower *self)
     return;
   self->joined.tokens = plan_schedule_add_buffer (self->schedule, "joined", 1, joined->elements,
                                                   joined->dtype, PLAN_CATEGORY_ACTIVATIONS);
-  self->value[PLAN_VALUE_JOINED] = self->joined.tokens;
+  self->layer.value[PLAN_VALUE_JOINED] = self->joined.tokens;
 }
 
 void
@@ -77,8 +77,8 @@ static void
 exchange (PlanLower *lower, PlanOpKind kind, PlanRef out, PlanRef in, gint64 count)
 {
   plan_lower_collective (lower, kind, PLAN_STREAM_TENSOR, lower->joined.group, PLAN_REFS (out, in),
-                         count, PLAN_REF_NONE, REF (sent_rows));
-  plan_lower_wait (lower, REF (sent_rows));
+                         count, PLAN_REF_NONE, REF (event.sent_rows));
+  plan_lower_wait (lower, REF (event.sent_rows));
 }
 
 /* `even`: what pieces that are alike go through; none where they are not. */
@@ -126,7 +126,7 @@ gather_rows_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef dprobs = REF (grad[node->other]), joined = REF (grad[node->col]);
+  const PlanRef dprobs = REF (layer.grad[node->other]), joined = REF (layer.grad[node->col]);
   reduce (lower, din, plan_layer_gradient (self, node->out), REF (joined.even),
           node->rows * node->cols);
   plan_lower_alloc (lower, dprobs);
@@ -208,7 +208,7 @@ gather_tokens_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef din = plan_layer_take_share (self, node->in);
-  const PlanRef dprobs = REF (grad[node->other]), joined = REF (grad[node->col]);
+  const PlanRef dprobs = REF (layer.grad[node->other]), joined = REF (layer.grad[node->col]);
   exchange (lower, PLAN_OP_REDUCE_SCATTER, din, plan_layer_gradient (self, node->out),
             node->rows * node->cols);
   plan_lower_alloc (lower, dprobs);
@@ -232,7 +232,7 @@ static void
 take_own_experts_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
-  const PlanRef dall = REF (grad[node->in]), down = REF (grad[node->out]);
+  const PlanRef dall = REF (layer.grad[node->in]), down = REF (layer.grad[node->out]);
   plan_lower_alloc (lower, dall);
   plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (dall),
                       PLAN_DIMS (node->rows * lower->model->experts));

@@ -89,16 +89,16 @@ attention_backward (PlanLayer *self, const PlanNode *node)
   const PlanRef dk = plan_layer_take_share (self, node->other);
   const PlanRef dv = plan_layer_take_share (self, node->latent);
   gint64 dims[PLAN_MAX_DIMS];
-  if (lower->attention_work >= 0)
-    plan_lower_alloc (lower, REF (attention_work));
+  if (lower->work.attention >= 0)
+    plan_lower_alloc (lower, REF (work.attention));
   plan_lower_compute (lower, PLAN_OP_LATENT_ATTENTION_BWD,
                       PLAN_REFS (dq, dk, dv, plan_layer_gradient (self, node->out),
                                  value (self, node->out), value (self, node->stats),
                                  value (self, node->in), value (self, node->other),
                                  value (self, node->latent)),
                       attention_dims (self, dims));
-  if (lower->attention_work >= 0)
-    plan_lower_free (lower, REF (attention_work));
+  if (lower->work.attention >= 0)
+    plan_lower_free (lower, REF (work.attention));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, dq);
   plan_layer_add_share (self, node->other, dk);

@@ -40,7 +40,7 @@ static PlanRef
 gradient_sum (const PlanLayer *self, PlanValueId id)
 {
   return id == PLAN_VALUE_X ? plan_lower_layer_gradient (self->lower, self->unit, 0)
-                            : plan_lower_ref (self->lower->grad_sum[id]);
+                            : plan_lower_ref (self->lower->layer.grad_sum[id]);
 }
 
 /* Gradients of the inputs of two layers lie in one array. */
@@ -62,7 +62,7 @@ plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
       return;
     }
   const PlanRef before = plan_layer_gradient (self, id);
-  const PlanRef total = self->lower->grad_sum[id] < 0 ? before : gradient_sum (self, id);
+  const PlanRef total = self->lower->layer.grad_sum[id] < 0 ? before : gradient_sum (self, id);
   if (is_same (before, total))
     plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (total, share), PLAN_DIMS (elements));
   else
@@ -84,7 +84,8 @@ static void
 pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 {
   const gint8 slot = self->slot[from];
-  if (self->slot[to] >= 0 && self->lower->grad_sum[to] < 0) /* added to the first share in place */
+  if (self->slot[to] >= 0
+      && self->lower->layer.grad_sum[to] < 0) /* added to the first share in place */
     {
       plan_lower_compute (
           self->lower, PLAN_OP_ACCUMULATE,
@@ -113,7 +114,7 @@ pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 PlanRef
 plan_layer_take_share (PlanLayer *self, PlanValueId id)
 {
-  PlanRef share = plan_lower_ref (self->lower->grad[id]);
+  PlanRef share = plan_lower_ref (self->lower->layer.grad[id]);
   if (self->slot[id] >= 0 && plan_layer_gradient (self, id).array == share.array)
     share.offset = 1; /* beside the first one, which the sum becomes */
   plan_lower_alloc (self->lower, share);
@@ -129,8 +130,8 @@ plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *ou
   *out_row = *out_col = dout;
   if (!self->sizes->quantises)
     return;
-  const PlanRef col = plan_lower_ref (lower->quantised_grad_col[node->out]);
-  *out_row = plan_lower_ref (lower->quantised_grad[node->out]);
+  const PlanRef col = plan_lower_ref (lower->layer.quantised_grad_col[node->out]);
+  *out_row = plan_lower_ref (lower->layer.quantised_grad[node->out]);
   *out_col = self->sizes->has_columns ? col : *out_row;
   plan_lower_alloc (lower, *out_row);
   if (self->sizes->has_columns)
@@ -199,7 +200,7 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
   PlanRef whole;
   if (self->sizes->quantises)
     {
-      whole = plan_lower_ref (lower->quantised_grad[node->out]);
+      whole = plan_lower_ref (lower->layer.quantised_grad[node->out]);
       plan_lower_alloc (lower, whole);
       plan_lower_quantise (lower, node->weight, PLAN_QUANTIZER_GRADIENT, self->unit,
                            PLAN_REFS (plan_lower_at (whole, own), PLAN_REF_NONE, part), rows,
@@ -220,7 +221,7 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
 static PlanRef
 transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
 {
-  const PlanRef col = plan_lower_ref (self->lower->quantised_grad_col[node->out]);
+  const PlanRef col = plan_lower_ref (self->lower->layer.quantised_grad_col[node->out]);
   if (!self->sizes->has_columns)
     return row;
   plan_lower_alloc (self->lower, col);
@@ -282,7 +283,7 @@ bias_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
-  if (lower->tensor_rank > 0 && plan_lower_sums (lower, node->bias))
+  if (lower->place.tensor_rank > 0 && plan_lower_sums (lower, node->bias))
     plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (raw), PLAN_DIMS (node->cols));
   else
     plan_lower_compute (lower, PLAN_OP_BIAS_BWD,
@@ -331,7 +332,7 @@ linear_backward (PlanLayer *self, const PlanNode *node)
 static void
 attention_backward (PlanLayer *self, const PlanNode *node)
 {
-  const PlanRef din = plan_lower_ref (self->lower->grad[node->in]);
+  const PlanRef din = plan_lower_ref (self->lower->layer.grad[node->in]);
   plan_lower_attention_backward (
       self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
       plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
@@ -529,7 +530,7 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
   self->live = (plan_lower_kept (self->lower, keep) & ~plan_value_bit (PLAN_VALUE_OUT))
                | plan_value_bit (PLAN_VALUE_X);
   hold_gradient (self, PLAN_VALUE_OUT, plan_lower_layer_gradient (self->lower, self->unit, 1));
-  if (self->lower->transposes_weights)
+  if (self->lower->policy.transposes_weights)
     for (guint i = 0; i < net->n_nodes; i++)
       if (net->nodes[i].kind == PLAN_NODE_LINEAR)
         plan_lower_transpose_weight (self->lower, &net->nodes[i], self->unit);
@@ -563,7 +564,7 @@ plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit 
   self->needs[0] = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     self->needs[i + 1] = self->needs[i] | needs_of (net, i, keep.again, kept);
-  lower->kind = keep.kind;
+  lower->now.kind = keep.kind;
   begin_backward (&self->layer, keep);
 }
 
@@ -573,7 +574,7 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
   PlanLayer *layer = &self->layer;
   PlanLower *lower = layer->lower;
   const PlanValueSet *needed = self->needs;
-  lower->kind = self->keep.kind;
+  lower->now.kind = self->keep.kind;
   for (; self->at > end; self->at--)
     {
       const guint i = self->at - 1;
@@ -595,7 +596,7 @@ void
 plan_layer_catch_up (PlanLayerPass *self)
 {
   PlanLayer *layer = &self->layer;
-  layer->lower->kind = self->keep.kind;
+  layer->lower->now.kind = self->keep.kind;
   layer->delays = FALSE;
   for (guint i = layer->net->n_nodes; i-- > 0;)
     if (layer->delayed >> i & 1)

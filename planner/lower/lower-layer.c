@@ -26,12 +26,12 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
   if (id == PLAN_NO_VALUE)
     return PLAN_REF_NONE;
   if (plan_lower_is_static (self->lower, id))
-    return plan_lower_ref (self->lower->value[id]);
+    return plan_lower_ref (self->lower->layer.value[id]);
   const gboolean is_between = id == PLAN_VALUE_X || id == PLAN_VALUE_OUT;
   const gint32 behind
       = (id == PLAN_VALUE_OUT ? 1 : 0) + (is_between && self->unit.is_module ? 1 : 0);
   return plan_lower_in_row (self->lower,
-                            plan_lower_unit_ref (self->lower->value[id], self->unit, behind));
+                            plan_lower_unit_ref (self->lower->layer.value[id], self->unit, behind));
 }
 
 /* Which values the forward pass leaves behind: those that are read as they are, and those from
@@ -103,7 +103,7 @@ made_cols (const PlanLayer *self, const PlanNode *node)
 static PlanRef
 bias_of (const PlanLayer *self, const PlanNode *node)
 {
-  return node->bias != PLAN_N_TENSORS && self->lower->tensor_rank > 0
+  return node->bias != PLAN_N_TENSORS && self->lower->place.tensor_rank > 0
                  && plan_lower_is_replicated (self->lower, node->bias)
              ? PLAN_REF_NONE
              : plan_lower_weight (self->lower, node->bias, self->unit);
@@ -433,13 +433,13 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
   PlanNodeSet eager = 0;
   for (guint i = 0; i < net->n_nodes; i++)
     eager |= net->nodes[i].is_lazy ? 0 : plan_node_bit (i);
-  lower->kind = self->keep.kind;
+  lower->now.kind = self->keep.kind;
   for (; self->at < end; self->at++)
     {
       const PlanNode *node = &net->nodes[self->at];
       if (node->is_lazy)
         continue;
-      if (node->kind == PLAN_NODE_LINEAR && lower->transposes_weights
+      if (node->kind == PLAN_NODE_LINEAR && lower->policy.transposes_weights
           && lower->stack->transposes_forward)
         plan_lower_transpose_weight (lower, node, layer->unit);
       node_forward (layer, node, eager);

@@ -12,7 +12,7 @@
 #define ONE(array) plan_lower_ref (self->array)
 
 /* Of the head at hand. */
-#define HEAD(array) plan_lower_unit_ref (self->array, PLAN_NO_UNIT, self->head)
+#define HEAD(array) plan_lower_unit_ref (self->head.array, PLAN_NO_UNIT, self->head.index)
 
 /* Where the loss is another stage's, several micro batches have been through the output layer
  * before the first one comes back: what its backward pass reads is there for each of them. */
@@ -25,11 +25,11 @@ outlasts_others (const PlanLower *self)
 PlanRef
 plan_lower_kept_by_head (const PlanLower *self, gint32 array)
 {
-  const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, self->head);
+  const PlanRef ref = plan_lower_unit_ref (array, PLAN_NO_UNIT, self->head.index);
   return outlasts_others (self) ? plan_lower_in_row (self, ref) : ref;
 }
 
-#define KEPT(array) plan_lower_kept_by_head (self, self->array)
+#define KEPT(array) plan_lower_kept_by_head (self, self->head.array)
 
 /* Rows whose logits are there at once. */
 typedef struct
@@ -67,7 +67,7 @@ turns_logits (const PlanLower *self)
 static gboolean
 is_joined (const PlanLower *self)
 {
-  return !self->is_eval && (turns_logits (self) || n_pieces (self) > 1);
+  return !self->policy.is_eval && (turns_logits (self) || n_pieces (self) > 1);
 }
 
 static gboolean
@@ -80,14 +80,14 @@ splits (const PlanLower *self)
 static gboolean
 keeps_gathered (const PlanLower *self)
 {
-  return (self->stack->keeps_gathered || is_joined (self)) && !self->is_eval;
+  return (self->stack->keeps_gathered || is_joined (self)) && !self->policy.is_eval;
 }
 
 /* Whether the fp32 logits are still there in the backward pass. */
 static gboolean
 keeps_wide_logits (const PlanLower *self)
 {
-  return self->wide_logits >= 0 && self->stack->keeps_logits && !self->is_eval;
+  return self->head.wide_logits >= 0 && self->stack->keeps_logits && !self->policy.is_eval;
 }
 
 static PlanTensorRole
@@ -106,27 +106,28 @@ output_weight (const PlanLower *self)
 static PlanRef
 input (const PlanLower *self, Piece piece)
 {
-  const PlanRef in = splits (self) ? HEAD (norm_final_full) : KEPT (norm_final);
+  const PlanRef in = splits (self) ? HEAD (norm_full) : KEPT (norm);
   return plan_lower_at (in, (guint64)(piece.first * self->model->hidden));
 }
 
 static PlanRef
 targets (const PlanLower *self, Piece piece)
 {
-  return plan_lower_at (plan_lower_in_row (self, ONE (targets)), (guint64)piece.first);
+  return plan_lower_at (plan_lower_in_row (self, ONE (input.targets)), (guint64)piece.first);
 }
 
 static gboolean
 outlives_piece (const PlanLower *self)
 {
-  return self->joins_pieces && !self->is_eval;
+  return self->policy.joins_pieces && !self->policy.is_eval;
 }
 
 /* Where autograd joins pieces, the logits of one are there until the next one's are. */
 static PlanRef
 logits_of (const PlanLower *self, Piece piece)
 {
-  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (logits_again) : HEAD (logits);
+  return outlives_piece (self) && piece.first / piece.rows % 2 ? ONE (head.logits_again)
+                                                               : HEAD (logits);
 }
 
 static gboolean
@@ -139,7 +140,7 @@ static gint32
 declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
          PlanCategory category)
 {
-  return self->joins_pieces && !self->is_eval
+  return self->policy.joins_pieces && !self->policy.is_eval
              ? plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype, category)
              : -1;
 }
@@ -170,7 +171,7 @@ plan_lower_declare_head (PlanLower *self)
   const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
   /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
    * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
-  const guint64 dprob = self->tensor_group >= 0 ? 2 * logits : logits;
+  const guint64 dprob = self->comm.tensor >= 0 ? 2 * logits : logits;
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
   const guint32 heads = 1 + (guint32)self->stage.modules;
@@ -179,31 +180,31 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean has_head = here->has_head, has_loss = here->has_loss;
   const gboolean is_wide = by_op || loss == PLAN_LOSS_SHARDED;
   const HeadArray table[] = {
-    { &self->norm_final, "norm_final", has_head, kept, split, sizes->compute,
+    { &self->head.norm, "norm_final", has_head, kept, split, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->norm_final_full, "norm_final.full", has_head && splits && !is_static, heads, whole,
+    { &self->head.norm_full, "norm_final.full", has_head && splits && !is_static, heads, whole,
       sizes->compute, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->stats_final, "rstd_final", has_head, kept,
+    { &self->head.stats, "rstd_final", has_head, kept,
       (guint64)sizes->split_rows * (has_mean ? 2 : 1), PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS },
-    { &self->logits, "logits", has_head || here->has_cast, heads, logits, sizes->compute,
+    { &self->head.logits, "logits", has_head || here->has_cast, heads, logits, sizes->compute,
       PLAN_CATEGORY_LOSS },
-    { &self->prob, "prob", has_loss && !turns, heads, logits,
+    { &self->head.prob, "prob", has_loss && !turns, heads, logits,
       loss == PLAN_LOSS_ROUNDED ? sizes->compute : PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->image, "loss_image", has_loss && is_fused && loss == PLAN_LOSS_IMAGE, heads, logits,
+    { &self->head.image, "loss_image", has_loss && is_fused && loss == PLAN_LOSS_IMAGE, heads,
+      logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->head.wide_logits, "wide_logits", (here->has_cast || has_loss) && is_wide, heads,
+      logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->head.wide_dlogits, "wide_dlogits", here->has_cast && (by_op || !has_loss), heads,
+      logits, PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
+    { &self->head.dprob, "dprob", has_loss && loss == PLAN_LOSS_EAGER, heads, dprob,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_logits, "wide_logits", (here->has_cast || has_loss) && is_wide, heads, logits,
-      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->wide_dlogits, "wide_dlogits", here->has_cast && (by_op || !has_loss), heads, logits,
-      PLAN_DTYPE_FP32, PLAN_CATEGORY_LOSS },
-    { &self->dprob, "dprob", has_loss && loss == PLAN_LOSS_EAGER, heads, dprob, PLAN_DTYPE_FP32,
-      PLAN_CATEGORY_LOSS },
-    { &self->dlogits, "dlogits", (has_head || here->has_cast) && !turns, heads, logits,
+    { &self->head.dlogits, "dlogits", (has_head || here->has_cast) && !turns, heads, logits,
       sizes->compute, PLAN_CATEGORY_LOSS },
-    { &self->dnorm_final, "d.norm_final", has_head, heads, split, sizes->compute,
+    { &self->head.dnorm, "d.norm_final", has_head, heads, split, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->dnorm_full, "d.norm_final.full", has_head && splits, heads, whole, sizes->compute,
+    { &self->head.dnorm_full, "d.norm_final.full", has_head && splits, heads, whole, sizes->compute,
       PLAN_CATEGORY_ACTIVATIONS },
-    { &self->loss_rows, "loss_rows", has_loss && self->tensor_group >= 0, heads, 3 * at_once,
+    { &self->head.loss_rows, "loss_rows", has_loss && self->comm.tensor >= 0, heads, 3 * at_once,
       PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE },
   };
   for (guint i = 0; i < G_N_ELEMENTS (table); i++)
@@ -212,8 +213,9 @@ plan_lower_declare_head (PlanLower *self)
                                                                   table[i].dtype, table[i].category)
                                       : -1;
   if (splits && is_static)
-    self->norm_final_full = self->gathered[FALSE];
-  self->final_norm_bias = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
+    self->head.norm_full = self->work.gathered[FALSE];
+  self->params.final_norm_bias
+      = self->model->norm_bias ? PLAN_TENSOR_FINAL_NORM_BIAS : PLAN_N_TENSORS;
 }
 
 void
@@ -221,13 +223,13 @@ plan_lower_declare_joined (PlanLower *self)
 {
   const PlanDtype compute = self->sizes->compute;
   const guint64 rows = (guint64)piece_of (self, 0).rows, hidden = (guint64)self->model->hidden;
-  self->logits_again = declare (self, "logits.again", rows * (guint64)self->sizes->vocab, compute,
-                                PLAN_CATEGORY_LOSS);
-  self->dnorm_piece
+  self->head.logits_again = declare (self, "logits.again", rows * (guint64)self->sizes->vocab,
+                                     compute, PLAN_CATEGORY_LOSS);
+  self->head.dnorm_piece
       = declare (self, "d.norm_final.piece", rows * hidden, compute, PLAN_CATEGORY_ACTIVATIONS);
-  self->dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->sizes->rows * hidden,
-                             PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
-  self->head_landed = self->logits_again >= 0 && self->has_own_groups
+  self->head.dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->sizes->rows * hidden,
+                                  PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  self->head.landed = self->head.logits_again >= 0 && self->policy.has_own_groups
                           ? plan_schedule_add_event (self->schedule, "head_landed", 1)
                           : -1;
 }
@@ -237,7 +239,7 @@ plan_lower_declare_joined (PlanLower *self)
 static PlanRef
 stats (const PlanLower *self)
 {
-  return self->tensor_group < 0 ? PLAN_REF_NONE : HEAD (loss_rows);
+  return self->comm.tensor < 0 ? PLAN_REF_NONE : HEAD (loss_rows);
 }
 
 /* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
@@ -246,7 +248,7 @@ share_loss (PlanLower *self, PlanRef logits, Piece piece)
 {
   const gint64 rows = piece.rows, *dims = PLAN_DIMS (rows, self->sizes->vocab);
   const PlanRef max = stats (self);
-  if (self->tensor_group < 0)
+  if (self->comm.tensor < 0)
     return;
   const PlanRef sum = plan_lower_at (max, (guint64)rows);
   const PlanRef target = plan_lower_at (max, 2 * (guint64)rows);
@@ -272,9 +274,9 @@ frees_logits_early (const PlanLower *self)
 static PlanRef
 widen_logits (PlanLower *self, Piece piece)
 {
-  if (self->wide_logits < 0)
+  if (self->head.wide_logits < 0)
     return logits_of (self, piece);
-  if (!self->here.has_cast)
+  if (!self->now.here.has_cast)
     return HEAD (wide_logits);
   plan_lower_alloc (self, HEAD (wide_logits));
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (HEAD (wide_logits), logits_of (self, piece)),
@@ -290,21 +292,21 @@ keep_softmax (PlanLower *self, Piece piece)
 {
   const PlanRef logits = widen_logits (self, piece);
   plan_lower_alloc (self, HEAD (prob));
-  if (self->image >= 0)
+  if (self->head.image >= 0)
     plan_lower_alloc (self, HEAD (image));
   share_loss (self, logits, piece);
   plan_lower_compute (
       self, PLAN_OP_CROSS_ENTROPY,
-      PLAN_REFS (ONE (sums), HEAD (prob), logits, targets (self, piece), stats (self)),
+      PLAN_REFS (ONE (sums.own), HEAD (prob), logits, targets (self, piece), stats (self)),
       PLAN_DIMS (piece.rows, self->sizes->vocab));
-  if (self->image >= 0)
+  if (self->head.image >= 0)
     plan_lower_free (self, HEAD (image));
-  if (self->wide_logits >= 0 && !keeps_wide_logits (self))
+  if (self->head.wide_logits >= 0 && !keeps_wide_logits (self))
     plan_lower_free (self, logits);
-  if ((self->model->logit_softcap == 0 || self->is_eval) && !frees_logits_early (self)
+  if ((self->model->logit_softcap == 0 || self->policy.is_eval) && !frees_logits_early (self)
       && !outlives_piece (self))
     plan_lower_free (self, logits_of (self, piece));
-  if (self->is_eval)
+  if (self->policy.is_eval)
     plan_lower_free (self, HEAD (prob));
 }
 
@@ -315,9 +317,9 @@ turn_logits (PlanLower *self, Piece piece)
   share_loss (self, logits_of (self, piece), piece);
   plan_lower_compute (
       self, PLAN_OP_LOSS_GRAD,
-      PLAN_REFS (ONE (sums), logits_of (self, piece), targets (self, piece), stats (self)),
+      PLAN_REFS (ONE (sums.own), logits_of (self, piece), targets (self, piece), stats (self)),
       PLAN_DIMS (piece.rows, self->sizes->vocab));
-  if (self->is_eval)
+  if (self->policy.is_eval)
     plan_lower_free (self, logits_of (self, piece));
 }
 
@@ -326,9 +328,9 @@ static void
 drop_input (PlanLower *self)
 {
   if (splits (self) && !keeps_gathered (self))
-    plan_lower_free (self, HEAD (norm_final_full));
-  if (self->is_eval || (splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, KEPT (norm_final));
+    plan_lower_free (self, HEAD (norm_full));
+  if (self->policy.is_eval || (splits (self) && keeps_gathered (self)))
+    plan_lower_free (self, KEPT (norm));
 }
 
 static void
@@ -354,7 +356,7 @@ make_logits (PlanLower *self, Piece piece)
 static void
 piece_forward (PlanLower *self, Piece piece)
 {
-  const PlanStage *here = &self->here;
+  const PlanStage *here = &self->now.here;
   if (here->has_head)
     make_logits (self, piece);
   if (here->has_loss && turns_logits (self))
@@ -375,11 +377,10 @@ look_at_loss (PlanLower *self)
 void
 plan_lower_loss_forward (PlanLower *self)
 {
-  if (splits (self) && self->here.has_head)
+  if (splits (self) && self->now.here.has_head)
     {
-      plan_lower_alloc (self, HEAD (norm_final_full));
-      plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                           PLAN_REFS (HEAD (norm_final_full), KEPT (norm_final)),
+      plan_lower_alloc (self, HEAD (norm_full));
+      plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (HEAD (norm_full), KEPT (norm)),
                            self->sizes->split_rows * self->model->hidden);
     }
   if (is_joined (self))
@@ -410,8 +411,8 @@ round_gradient (PlanLower *self, Piece piece)
 static void
 turn_softmax (PlanLower *self, Piece piece)
 {
-  const PlanRef made = self->wide_dlogits >= 0 ? HEAD (wide_dlogits) : HEAD (dlogits);
-  if (!self->here.has_cast)
+  const PlanRef made = self->head.wide_dlogits >= 0 ? HEAD (wide_dlogits) : HEAD (dlogits);
+  if (!self->now.here.has_cast)
     {
       plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
                           PLAN_REFS (HEAD (prob), HEAD (prob), targets (self, piece)),
@@ -420,18 +421,18 @@ turn_softmax (PlanLower *self, Piece piece)
         plan_lower_free (self, HEAD (wide_logits));
       return;
     }
-  if (self->dprob >= 0)
+  if (self->head.dprob >= 0)
     plan_lower_alloc (self, HEAD (dprob));
   plan_lower_alloc (self, made);
   plan_lower_compute (self, PLAN_OP_CROSS_ENTROPY_BWD,
                       PLAN_REFS (made, HEAD (prob), targets (self, piece)),
                       PLAN_DIMS (piece.rows, self->sizes->vocab));
-  if (self->dprob >= 0)
+  if (self->head.dprob >= 0)
     plan_lower_free (self, HEAD (dprob));
   if (keeps_wide_logits (self))
     plan_lower_free (self, HEAD (wide_logits));
   plan_lower_free (self, HEAD (prob));
-  if (self->wide_dlogits < 0)
+  if (self->head.wide_dlogits < 0)
     return;
   round_gradient (self, piece);
 }
@@ -457,7 +458,7 @@ gradient_of_logits (PlanLower *self, Piece piece)
 static PlanRef
 gradient_of_input (const PlanLower *self)
 {
-  return splits (self) ? HEAD (dnorm_full) : HEAD (dnorm_final);
+  return splits (self) ? HEAD (dnorm_full) : HEAD (dnorm);
 }
 
 /* The product over the vocabulary. */
@@ -466,13 +467,13 @@ input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
 {
   const gint64 hidden = self->model->hidden;
   const guint64 at = (guint64)(piece.first * hidden);
-  const gboolean joins = self->joins_pieces;
-  const PlanRef out = joins ? ONE (dnorm_piece) : plan_lower_at (gradient_of_input (self), at);
+  const gboolean joins = self->policy.joins_pieces;
+  const PlanRef out = joins ? ONE (head.dnorm_piece) : plan_lower_at (gradient_of_input (self), at);
   if (piece.first == 0)
     {
       if (!joins)
         plan_lower_alloc (self, gradient_of_input (self));
-      plan_lower_touch (self, plan_lower_ref (self->product_work[TRUE]));
+      plan_lower_touch (self, plan_lower_ref (self->work.gemm[TRUE]));
     }
   if (joins)
     plan_lower_alloc (self, out);
@@ -486,18 +487,19 @@ static void
 join_input (PlanLower *self, Piece piece)
 {
   const gint64 hidden = self->model->hidden;
-  plan_lower_compute (self, PLAN_OP_CAST,
-                      PLAN_REFS (plan_lower_at (ONE (dnorm_sum), (guint64)(piece.first * hidden)),
-                                 ONE (dnorm_piece)),
-                      PLAN_DIMS (piece.rows * hidden));
-  plan_lower_free (self, ONE (dnorm_piece));
+  plan_lower_compute (
+      self, PLAN_OP_CAST,
+      PLAN_REFS (plan_lower_at (ONE (head.dnorm_sum), (guint64)(piece.first * hidden)),
+                 ONE (head.dnorm_piece)),
+      PLAN_DIMS (piece.rows * hidden));
+  plan_lower_free (self, ONE (head.dnorm_piece));
 }
 
 static void
 begin_joining (PlanLower *self)
 {
-  plan_lower_alloc (self, ONE (dnorm_sum));
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (dnorm_sum)),
+  plan_lower_alloc (self, ONE (head.dnorm_sum));
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (head.dnorm_sum)),
                       PLAN_DIMS (self->sizes->rows * self->model->hidden));
 }
 
@@ -506,9 +508,10 @@ end_joining (PlanLower *self)
 {
   plan_lower_free (self, logits_of (self, piece_of (self, n_pieces (self) - 1)));
   plan_lower_alloc (self, gradient_of_input (self));
-  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (gradient_of_input (self), ONE (dnorm_sum)),
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (gradient_of_input (self), ONE (head.dnorm_sum)),
                       PLAN_DIMS (self->sizes->rows * self->model->hidden));
-  plan_lower_free (self, ONE (dnorm_sum));
+  plan_lower_free (self, ONE (head.dnorm_sum));
 }
 
 /* What was given back after the forward pass is gathered again. */
@@ -517,9 +520,8 @@ gather_input (PlanLower *self)
 {
   if (!splits (self) || keeps_gathered (self))
     return;
-  plan_lower_alloc (self, HEAD (norm_final_full));
-  plan_lower_exchange (self, PLAN_OP_ALL_GATHER,
-                       PLAN_REFS (HEAD (norm_final_full), KEPT (norm_final)),
+  plan_lower_alloc (self, HEAD (norm_full));
+  plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (HEAD (norm_full), KEPT (norm)),
                        self->sizes->split_rows * self->model->hidden);
 }
 
@@ -527,7 +529,8 @@ static void
 whole_backward (PlanLower *self)
 {
   const Piece whole = { 0, self->sizes->rows };
-  const PlanRef dlogits = self->here.has_loss ? gradient_of_logits (self, whole) : HEAD (dlogits);
+  const PlanRef dlogits
+      = self->now.here.has_loss ? gradient_of_logits (self, whole) : HEAD (dlogits);
   plan_lower_gather_last (self);
   input_backward (self, dlogits, whole);
   gather_input (self);
@@ -540,7 +543,7 @@ static void
 pieces_backward (PlanLower *self)
 {
   PlanLowerSum sum = plan_lower_begin_sum (self, output_role (self));
-  if (self->joins_pieces)
+  if (self->policy.joins_pieces)
     begin_joining (self);
   for (gint64 i = 0; i < n_pieces (self); i++)
     {
@@ -551,10 +554,10 @@ pieces_backward (PlanLower *self)
       plan_lower_add_product (self, &sum, dlogits, input (self, piece),
                               PLAN_DIMS (self->sizes->vocab, self->model->hidden, piece.rows, 2));
       plan_lower_free (self, dlogits);
-      if (self->joins_pieces)
+      if (self->policy.joins_pieces)
         join_input (self, piece);
     }
-  if (self->joins_pieces)
+  if (self->policy.joins_pieces)
     end_joining (self);
   look_at_loss (self);
   plan_lower_end_sum (self, &sum);
@@ -564,7 +567,7 @@ void
 plan_lower_logits_backward (PlanLower *self)
 {
   const Piece whole = { 0, self->sizes->rows };
-  if (self->here.has_loss)
+  if (self->now.here.has_loss)
     turn_softmax (self, whole);
   else
     round_gradient (self, whole);
@@ -576,22 +579,22 @@ logits_in_between (const PlanLower *self, gboolean is_wide, gboolean is_gradient
 {
   if (!is_gradient)
     return is_wide ? HEAD (wide_logits) : HEAD (logits);
-  return !is_wide ? HEAD (dlogits) : self->here.has_cast ? HEAD (wide_dlogits) : HEAD (prob);
+  return !is_wide ? HEAD (dlogits) : self->now.here.has_cast ? HEAD (wide_dlogits) : HEAD (prob);
 }
 
 PlanRef
 plan_lower_from_before (const PlanLower *self, gboolean is_gradient)
 {
-  if (plan_stage_reads_logits (&self->here))
-    return logits_in_between (self, !self->here.has_cast, is_gradient);
+  if (plan_stage_reads_logits (&self->now.here))
+    return logits_in_between (self, !self->now.here.has_cast, is_gradient);
   return is_gradient ? plan_lower_input_gradient (self) : plan_lower_input (self);
 }
 
 PlanRef
 plan_lower_for_next (const PlanLower *self, gboolean is_gradient)
 {
-  if (self->here.has_head || self->here.has_cast)
-    return logits_in_between (self, self->here.has_cast, is_gradient);
+  if (self->now.here.has_head || self->now.here.has_cast)
+    return logits_in_between (self, self->now.here.has_cast, is_gradient);
   return is_gradient ? plan_lower_output_gradient (self) : plan_lower_output (self);
 }
 
@@ -612,15 +615,15 @@ plan_lower_loss_backward (PlanLower *self)
       whole_backward (self);
     }
   if (!(splits (self) && keeps_gathered (self)))
-    plan_lower_free (self, KEPT (norm_final));
+    plan_lower_free (self, KEPT (norm));
   if (splits (self))
     {
-      plan_lower_free (self, HEAD (norm_final_full));
-      plan_lower_alloc (self, HEAD (dnorm_final));
-      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (HEAD (dnorm_final), dnorm),
+      plan_lower_free (self, HEAD (norm_full));
+      plan_lower_alloc (self, HEAD (dnorm));
+      plan_lower_exchange (self, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (HEAD (dnorm), dnorm),
                            self->sizes->split_rows * hidden);
       plan_lower_free (self, dnorm);
     }
-  else if (self->tensor_group >= 0)
+  else if (self->comm.tensor >= 0)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (dnorm), self->sizes->rows * hidden);
 }

@@ -13,7 +13,7 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 #define OF(array) plan_lower_ref (self->module.array)
-#define OF_HEAD(array, head) plan_lower_unit_ref (self->array, PLAN_NO_UNIT, head)
+#define OF_HEAD(array, index) plan_lower_unit_ref (self->head.array, PLAN_NO_UNIT, index)
 
 enum
 {
@@ -90,13 +90,13 @@ plan_lower_declare_module (PlanLower *self)
 static PlanRef
 input_of_layer (const PlanLower *self, PlanLowerUnit unit)
 {
-  return plan_lower_in_row (self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], unit, 1));
+  return plan_lower_in_row (self, plan_lower_unit_ref (self->layer.value[PLAN_VALUE_X], unit, 1));
 }
 
 static PlanRef
 output_of_layer (const PlanLower *self, PlanLowerUnit unit)
 {
-  return plan_lower_in_row (self, plan_lower_unit_ref (self->value[PLAN_VALUE_X], unit, 2));
+  return plan_lower_in_row (self, plan_lower_unit_ref (self->layer.value[PLAN_VALUE_X], unit, 2));
 }
 
 /* Its layer, the last one of the virtual stage at hand. */
@@ -104,7 +104,7 @@ static PlanLowerUnit
 unit_of_layer (const PlanLower *self)
 {
   return (PlanLowerUnit){ .loop = -1,
-                          .offset = (gint32)(self->here.first + self->here.layers - 1),
+                          .offset = (gint32)(self->now.here.first + self->now.here.layers - 1),
                           .is_module = TRUE };
 }
 
@@ -223,19 +223,19 @@ plan_lower_module_loss_forward (PlanLower *self)
   const PlanRef from[] = { OF (decoded), OF (normed) };
   plan_lower_await_role (self, PLAN_TENSOR_MTP_FINAL_NORM);
   plan_lower_alloc (self, OF (normed));
-  plan_lower_alloc (self, OF_HEAD (stats_final, 1));
-  plan_lower_norm (self, OF (normed), OF_HEAD (stats_final, 1),
+  plan_lower_alloc (self, OF_HEAD (stats, 1));
+  plan_lower_norm (self, OF (normed), OF_HEAD (stats, 1),
                    output_of_layer (self, unit_of_layer (self)), PLAN_TENSOR_MTP_FINAL_NORM,
                    PLAN_N_TENSORS, PLAN_N_TENSORS, PLAN_NO_UNIT, self->sizes->split_rows);
   for (gint32 head = 0; head < 2; head++)
     {
-      plan_lower_alloc (self, OF_HEAD (norm_final, head));
-      copy (self, OF_HEAD (norm_final, head), from[head], own);
+      plan_lower_alloc (self, OF_HEAD (norm, head));
+      copy (self, OF_HEAD (norm, head), from[head], own);
     }
   plan_lower_free (self, OF (normed));
-  for (self->head = 1; self->head >= 0; self->head--)
+  for (self->head.index = 1; self->head.index >= 0; self->head.index--)
     plan_lower_loss_forward (self);
-  self->head = 0;
+  self->head.index = 0;
 }
 
 /* Up to the gradients of what the layer and the final norm left. */
@@ -245,22 +245,22 @@ plan_lower_module_loss_backward (PlanLower *self)
   const PlanLowerUnit unit = unit_of_layer (self);
   const PlanRef to[] = { OF (ddecoded), OF (dnormed) }, x = output_of_layer (self, unit);
   const PlanRef dx = plan_lower_layer_gradient (self, unit, 1);
-  for (self->head = 0; self->head < 2; self->head++)
+  for (self->head.index = 0; self->head.index < 2; self->head.index++)
     plan_lower_loss_backward (self);
-  self->head = 0;
+  self->head.index = 0;
   for (gint32 head = 0; head < 2; head++)
     {
       plan_lower_alloc (self, to[head]);
-      copy (self, to[head], OF_HEAD (dnorm_final, head), own_elements (self));
+      copy (self, to[head], OF_HEAD (dnorm, head), own_elements (self));
     }
   for (gint32 head = 0; head < 2; head++)
-    plan_lower_free (self, OF_HEAD (dnorm_final, head));
+    plan_lower_free (self, OF_HEAD (dnorm, head));
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, OF (dnormed), x, OF_HEAD (stats_final, 1),
+  plan_lower_norm_backward (self, dx, OF (dnormed), x, OF_HEAD (stats, 1),
                             PLAN_TENSOR_MTP_FINAL_NORM, PLAN_N_TENSORS, PLAN_NO_UNIT,
                             self->sizes->split_rows);
   plan_lower_free (self, OF (dnormed));
-  plan_lower_free (self, OF_HEAD (stats_final, 1));
+  plan_lower_free (self, OF_HEAD (stats, 1));
   plan_lower_free (self, x);
 }
 
@@ -365,9 +365,9 @@ plan_lower_end_module (PlanLower *self, PlanLowerUnit unit)
   drop_joined (self);
   embed_backward (self);
   plan_lower_alloc (self, dx);
-  plan_lower_norm_backward (self, dx, OF (ddecoded), x, ONE (stats_final), PLAN_TENSOR_FINAL_NORM,
-                            self->final_norm_bias, PLAN_NO_UNIT, self->sizes->split_rows);
+  plan_lower_norm_backward (self, dx, OF (ddecoded), x, ONE (head.stats), PLAN_TENSOR_FINAL_NORM,
+                            self->params.final_norm_bias, PLAN_NO_UNIT, self->sizes->split_rows);
   plan_lower_free (self, OF (ddecoded));
-  plan_lower_free (self, ONE (stats_final));
+  plan_lower_free (self, ONE (head.stats));
   plan_lower_free (self, x);
 }

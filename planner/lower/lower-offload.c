@@ -49,7 +49,8 @@ static PlanValueSet
 find_outgoing (const PlanLower *self, gint64 layer)
 {
   const gint64 *value = self->plan->value;
-  if (self->is_eval || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
+  if (self->policy.is_eval
+      || (value[PLAN_OFFLOAD_LAYERS] <= layer && value[PLAN_OFFLOAD_MODULES] == 0))
     return 0;
   const PlanValueSet kept = plan_lower_kept (self, plan_lower_keep (self, layer));
   return kept & ~plan_value_bit (PLAN_VALUE_OUT)
@@ -78,12 +79,13 @@ declare_outgoing (PlanLower *self)
   for (PlanValueId id = 0; id < PLAN_N_VALUES; id++)
     {
       const PlanValue *value = &self->graphs->values[id];
-      self->host[id] = -1;
+      self->layer.host[id] = -1;
       if (count[id] == 0)
         continue;
       g_autofree char *name = g_strconcat ("host.", plan_value_name (id), NULL);
-      self->host[id] = plan_schedule_add_buffer (self->schedule, name, (guint32)count[id],
-                                                 value->elements, value->dtype, PLAN_CATEGORY_HOST);
+      self->layer.host[id]
+          = plan_schedule_add_buffer (self->schedule, name, (guint32)count[id], value->elements,
+                                      value->dtype, PLAN_CATEGORY_HOST);
     }
   return any;
 }
@@ -95,32 +97,33 @@ plan_lower_declare_offload (PlanLower *self)
   gboolean updates = FALSE;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     updates |= plan_lower_host_elements (self, kind) > 0;
-  self->copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
-  self->updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
+  self->event.copied = updates ? plan_schedule_add_event (self->schedule, "copied", 1) : -1;
+  self->event.updated = updates ? plan_schedule_add_event (self->schedule, "updated", 1) : -1;
   const gboolean any = declare_outgoing (self);
-  self->offloaded = any ? plan_schedule_add_event (self->schedule, "offloaded", layers) : -1;
-  self->fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
+  self->event.offloaded = any ? plan_schedule_add_event (self->schedule, "offloaded", layers) : -1;
+  self->event.fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
 }
 
 /* A copy behind everything that compute was given so far. */
 static void
 copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
 {
-  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (done));
+  plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, NULL, ONE (event.done));
   plan_lower_emit (self, PLAN_OP_COPY, PLAN_STREAM_COPY, PLAN_REFS (out, in), PLAN_DIMS (count),
-                   PLAN_WAITS (ONE (done)), record);
+                   PLAN_WAITS (ONE (event.done)), record);
 }
 
 /* Copies out what one layer like `layer` keeps, or back into new memory. */
 static void
 move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
 {
-  const PlanRef record = plan_lower_unit_ref (is_back ? self->fetched : self->offloaded, unit, 0);
+  const PlanRef record
+      = plan_lower_unit_ref (is_back ? self->event.fetched : self->event.offloaded, unit, 0);
   for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
     {
       const PlanValueId id = plan_value_pop (&outgoing);
-      const PlanRef here = plan_lower_unit_ref (self->value[id], unit, 0);
-      const PlanRef there = plan_lower_unit_ref (self->host[id], unit, 0);
+      const PlanRef here = plan_lower_unit_ref (self->layer.value[id], unit, 0);
+      const PlanRef there = plan_lower_unit_ref (self->layer.host[id], unit, 0);
       if (is_back)
         plan_lower_alloc (self, here);
       copy (self, is_back ? here : there, is_back ? there : here,
@@ -143,9 +146,10 @@ plan_lower_fetch (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 void
 plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
 {
-  plan_lower_wait (self, plan_lower_unit_ref (self->offloaded, unit, 0));
+  plan_lower_wait (self, plan_lower_unit_ref (self->event.offloaded, unit, 0));
   for (PlanValueSet outgoing = find_outgoing (self, layer); outgoing;)
-    plan_lower_free (self, plan_lower_unit_ref (self->value[plan_value_pop (&outgoing)], unit, 0));
+    plan_lower_free (self,
+                     plan_lower_unit_ref (self->layer.value[plan_value_pop (&outgoing)], unit, 0));
 }
 
 /* The optimizer's share. */
@@ -213,7 +217,7 @@ plan_lower_host_memory (PlanLower *self, gboolean takes)
 {
   void (*const visit) (PlanLower * self, PlanRef buffer)
       = takes ? plan_lower_alloc : plan_lower_free;
-  if (self->layout.by_size && self->copied >= 0)
+  if (self->layout.by_size && self->event.copied >= 0)
     plan_lower_each_bucket (self, takes ? take_bucket_memory : drop_bucket_memory);
   for (guint array = 0; array < plan_schedule_n_buffers (self->schedule); array++)
     {
@@ -233,12 +237,14 @@ plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, 
   const gint64 count = plan_lower_host_elements (self, kind);
   if (count == 0)
     return;
-  copy (self, plan_lower_unit_ref (b->host[PLAN_HOST_MAIN], unit, 0), main, count, ONE (copied));
+  copy (self, plan_lower_unit_ref (b->host[PLAN_HOST_MAIN], unit, 0), main, count,
+        ONE (event.copied));
   for (guint i = PLAN_HOST_EXP_AVG; i <= PLAN_HOST_EXP_AVG_SQ; i++)
     plan_lower_emit (self, PLAN_OP_ZERO, PLAN_STREAM_COPY,
                      PLAN_REFS (plan_lower_unit_ref (b->host[i], unit, 0)), PLAN_DIMS (count), NULL,
-                     ONE (copied));
-  plan_lower_wait (self, ONE (copied)); /* weights that are optimised in place are gathered next */
+                     ONE (event.copied));
+  plan_lower_wait (self,
+                   ONE (event.copied)); /* weights that are optimised in place are gathered next */
 }
 
 void
@@ -247,7 +253,7 @@ plan_lower_host_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit u
   const gint64 count = plan_lower_host_elements (self, kind);
   if (count > 0)
     copy (self, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_GRADS], unit, 0),
-          plan_lower_optimizer_gradients (self, kind, unit), count, ONE (copied));
+          plan_lower_optimizer_gradients (self, kind, unit), count, ONE (event.copied));
 }
 
 void
@@ -260,8 +266,9 @@ plan_lower_host_update (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
                      PLAN_REFS (plan_lower_unit_ref (host[PLAN_HOST_MAIN], unit, 0),
                                 plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG], unit, 0),
                                 plan_lower_unit_ref (host[PLAN_HOST_EXP_AVG_SQ], unit, 0),
-                                plan_lower_unit_ref (host[PLAN_HOST_GRADS], unit, 0), ONE (coef)),
-                     PLAN_DIMS (count), NULL, ONE (updated));
+                                plan_lower_unit_ref (host[PLAN_HOST_GRADS], unit, 0),
+                                ONE (sums.coef)),
+                     PLAN_DIMS (count), NULL, ONE (event.updated));
 }
 
 void
@@ -270,5 +277,5 @@ plan_lower_host_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit uni
   const gint64 count = plan_lower_host_elements (self, kind);
   if (count > 0)
     copy (self, main, plan_lower_unit_ref (self->bucket[kind].host[PLAN_HOST_MAIN], unit, 0), count,
-          ONE (copied));
+          ONE (event.copied));
 }

@@ -19,7 +19,7 @@
 static void
 set_row (PlanLower *self, gint64 micro_batch)
 {
-  self->row = micro_batch % self->rows;
+  self->now.row = micro_batch % self->rows;
 }
 
 /* What comes in from the stage before. */
@@ -47,11 +47,11 @@ trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef re
   const gboolean gradient = stream == PLAN_STREAM_NEXT && received.array >= 0;
   if (received.array >= 0)
     plan_lower_alloc (self, received);
-  plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->next_group,
+  plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->comm.next,
                             PLAN_REFS (received, sent), PLAN_DIMS (count, peer, gradient),
-                            PLAN_REF_NONE, ONE (traded));
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (traded)),
-                   PLAN_REF_NONE);
+                            PLAN_REF_NONE, ONE (event.traded));
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                   PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
   if (sent.array >= 0)
     plan_lower_free (self, sent);
 }
@@ -61,7 +61,7 @@ static void
 trade_up (PlanLower *self, PlanRef sent, PlanRef received)
 {
   if (!self->stage.has_embedding && (sent.array >= 0 || received.array >= 0))
-    trade (self, PLAN_STREAM_PREV, self->stage_number - 1, sent, received);
+    trade (self, PLAN_STREAM_PREV, self->place.stage_number - 1, sent, received);
 }
 
 /* With the one behind. */
@@ -69,14 +69,14 @@ static void
 trade_down (PlanLower *self, PlanRef sent, PlanRef received)
 {
   if (!self->stage.has_loss)
-    trade (self, PLAN_STREAM_NEXT, self->stage_number + 1, sent, received);
+    trade (self, PLAN_STREAM_NEXT, self->place.stage_number + 1, sent, received);
 }
 
 static void
 forward (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
-  self->is_first_micro_batch = micro_batch == 0;
+  self->now.is_first_micro_batch = micro_batch == 0;
   plan_lower_forward (self);
 }
 
@@ -84,8 +84,8 @@ static void
 backward (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
-  self->is_first_micro_batch = micro_batch == 0;
-  plan_lower_backward (self, micro_batch + 1 == self->micro_batches);
+  self->now.is_first_micro_batch = micro_batch == 0;
+  plan_lower_backward (self, micro_batch + 1 == self->place.micro_batches);
 }
 
 /* The i-th turn of the steady part: a forward pass, `ahead` micro batches ahead of the backward
@@ -98,7 +98,7 @@ take_turn (PlanLower *self, gint64 i, gint64 ahead)
   trade_down (self, output (self, i + ahead), plan_lower_for_next (self, TRUE));
   backward (self, i);
   trade_up (self, plan_lower_from_before (self, TRUE),
-            next < self->micro_batches ? input (self, next) : PLAN_REF_NONE);
+            next < self->place.micro_batches ? input (self, next) : PLAN_REF_NONE);
 }
 
 /* The first turn is not like the others where it gathers, the last where it reduces. */
@@ -124,12 +124,12 @@ take_turns (PlanLower *self, gint64 turns, gint64 ahead)
 void
 plan_lower_pipeline (PlanLower *self)
 {
-  const gint64 n = self->micro_batches;
-  const gint64 ahead = plan_stage_warm_up (self->plan, self->stage_number, n);
+  const gint64 n = self->place.micro_batches;
+  const gint64 ahead = plan_stage_warm_up (self->plan, self->place.stage_number, n);
   /* Aligned, only the first stage's reductions run beside its last backward pass: those of others
    * begin when its gradient has been sent, and what is there to hide them is the bubble. */
-  self->reduces_together
-      = self->reduces_together || (self->stack->aligns_reductions && !self->stage.has_embedding);
+  self->policy.reduces_together = self->policy.reduces_together
+                                  || (self->stack->aligns_reductions && !self->stage.has_embedding);
   for (gint64 i = 0; i < ahead; i++)
     {
       trade_up (self, PLAN_REF_NONE, input (self, i));
@@ -145,15 +145,15 @@ plan_lower_pipeline (PlanLower *self)
       backward (self, i);
       trade_up (self, plan_lower_from_before (self, TRUE), PLAN_REF_NONE);
     }
-  self->row = 0;
-  if (self->reduces_together && self->most_ranks > 1)
+  self->now.row = 0;
+  if (self->policy.reduces_together && self->place.most_ranks > 1)
     plan_lower_reduce_together (self);
 }
 
 void
 plan_lower_sum_shared (PlanLower *self)
 {
-  if (self->embedding_group < 0)
+  if (self->comm.embedding < 0)
     return;
   const PlanTensorRole role = self->stage.has_embedding || self->stage.modules > 0
                                   ? PLAN_TENSOR_EMBEDDING
@@ -161,10 +161,10 @@ plan_lower_sum_shared (PlanLower *self)
   const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
   const PlanLowerBucket *b = &self->bucket[place.kind];
   const PlanRef grads = plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->embedding_group,
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.embedding,
                          PLAN_REFS (grads), (gint64)place.elements,
                          b->reduced >= 0 ? plan_lower_unit_ref (b->reduced, place.unit, 0)
                                          : PLAN_REF_NONE,
-                         ONE (exchanged));
-  plan_lower_wait (self, ONE (exchanged));
+                         ONE (event.exchanged));
+  plan_lower_wait (self, ONE (event.exchanged));
 }

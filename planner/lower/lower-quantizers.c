@@ -33,24 +33,24 @@ plan_lower_declare_amax_group (PlanLower *self)
   const guint of_stage = plan_schedule_ranks (self->schedule) / stages;
   const gboolean is_used = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
                            || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
-  self->amax_group = stages == 1 ? self->world_group
-                     : is_used && of_stage > 1
-                         ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
-                         : -1;
+  self->comm.amax = stages == 1 ? self->comm.world
+                    : is_used && of_stage > 1
+                        ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
+                        : -1;
 }
 
 void
 plan_lower_declare_sites (PlanLower *self)
 {
   const guint64 n = (guint64)n_sites (self);
-  self->site_scales = self->site_history = self->site_amax = -1;
+  self->quantizer.scales = self->quantizer.history = self->quantizer.amax = -1;
   if (self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED)
     return;
-  self->site_scales = buffer (self, "site_scales", n);
-  if (self->is_eval)
+  self->quantizer.scales = buffer (self, "site_scales", n);
+  if (self->policy.is_eval)
     return;
-  self->site_history = buffer (self, "site_history", n * PLAN_QUANTIZER_HISTORY);
-  self->site_amax = buffer (self, "site_amax", n);
+  self->quantizer.history = buffer (self, "site_history", n * PLAN_QUANTIZER_HISTORY);
+  self->quantizer.amax = buffer (self, "site_amax", n);
 }
 
 /* One buffer for all layers, of which a layer's part is meant. */
@@ -66,30 +66,30 @@ PlanRef
 plan_lower_site_scale (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                        PlanLowerUnit unit)
 {
-  if (self->site_scales < 0 || weight == PLAN_N_TENSORS)
+  if (self->quantizer.scales < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->site_scales, unit, plan_quantizer_of (weight, site));
+  return part_of (self->quantizer.scales, unit, plan_quantizer_of (weight, site));
 }
 
 PlanRef
 plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                       PlanLowerUnit unit)
 {
-  if (self->site_amax < 0 || weight == PLAN_N_TENSORS)
+  if (self->quantizer.amax < 0 || weight == PLAN_N_TENSORS)
     return PLAN_REF_NONE;
-  return part_of (self->site_amax, unit, plan_quantizer_of (weight, site));
+  return part_of (self->quantizer.amax, unit, plan_quantizer_of (weight, site));
 }
 
 PlanRef
 plan_lower_layer_scales (const PlanLower *self, PlanLowerUnit unit)
 {
-  return self->site_scales < 0 ? PLAN_REF_NONE : part_of (self->site_scales, unit, 0);
+  return self->quantizer.scales < 0 ? PLAN_REF_NONE : part_of (self->quantizer.scales, unit, 0);
 }
 
 PlanRef
 plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit)
 {
-  return self->site_amax < 0 ? PLAN_REF_NONE : part_of (self->site_amax, unit, 0);
+  return self->quantizer.amax < 0 ? PLAN_REF_NONE : part_of (self->quantizer.amax, unit, 0);
 }
 
 void
@@ -106,30 +106,32 @@ plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
 void
 plan_lower_init_sites (PlanLower *self)
 {
-  if (self->site_scales < 0)
+  if (self->quantizer.scales < 0)
     return;
-  plan_lower_compute (self, PLAN_OP_INIT_SCALES, PLAN_REFS (ONE (site_scales), ONE (site_history)),
+  plan_lower_compute (self, PLAN_OP_INIT_SCALES,
+                      PLAN_REFS (ONE (quantizer.scales), ONE (quantizer.history)),
                       PLAN_DIMS (n_sites (self), PLAN_QUANTIZER_HISTORY));
-  if (self->site_amax >= 0)
-    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (site_amax)),
+  if (self->quantizer.amax >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (quantizer.amax)),
                         PLAN_DIMS (n_sites (self)));
 }
 
 void
 plan_lower_rescale (PlanLower *self)
 {
-  if (self->site_amax < 0)
+  if (self->quantizer.amax < 0)
     return;
-  if (self->amax_group >= 0)
+  if (self->comm.amax >= 0)
     {
-      plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->amax_group,
-                             PLAN_REFS (ONE (site_amax)), n_sites (self), PLAN_REF_NONE,
-                             ONE (exchanged));
-      plan_lower_wait (self, ONE (exchanged));
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->comm.amax,
+                             PLAN_REFS (ONE (quantizer.amax)), n_sites (self), PLAN_REF_NONE,
+                             ONE (event.exchanged));
+      plan_lower_wait (self, ONE (event.exchanged));
     }
-  plan_lower_compute (self, PLAN_OP_RESCALE,
-                      PLAN_REFS (ONE (site_scales), ONE (site_history), ONE (site_amax)),
-                      PLAN_DIMS (n_sites (self), PLAN_QUANTIZER_HISTORY));
+  plan_lower_compute (
+      self, PLAN_OP_RESCALE,
+      PLAN_REFS (ONE (quantizer.scales), ONE (quantizer.history), ONE (quantizer.amax)),
+      PLAN_DIMS (n_sites (self), PLAN_QUANTIZER_HISTORY));
 }
 
 PlanRef
@@ -140,16 +142,18 @@ plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLower
   *out_layout = !is_backward || columns ? 1 : 0;
   if (!self->sizes->quantises)
     return plan_lower_weight (self, role, unit);
-  if (self->copies_weights && self->stack->quantises_on_use)
-    return plan_lower_ref (columns ? self->copy_col[role] : self->copy[role]);
-  if (self->copies_weights)
-    return plan_lower_unit_ref (columns ? self->copy_col[role] : self->copy[role], unit, 0);
+  if (self->policy.copies_weights && self->stack->quantises_on_use)
+    return plan_lower_ref (columns ? self->params.copy_col[role] : self->params.copy[role]);
+  if (self->policy.copies_weights)
+    return plan_lower_unit_ref (columns ? self->params.copy_col[role] : self->params.copy[role],
+                                unit, 0);
   if (!columns)
     return plan_lower_weight (self, role, unit);
-  if (self->gathers_columns)
+  if (self->policy.gathers_columns)
     return plan_lower_column (self, role, unit);
-  return self->keeps_transposes ? plan_lower_unit_ref (self->transposed[role], unit, 0)
-                                : plan_lower_ref (self->transposed[role]);
+  return self->policy.keeps_transposes
+             ? plan_lower_unit_ref (self->params.transposed[role], unit, 0)
+             : plan_lower_ref (self->params.transposed[role]);
 }
 
 void
@@ -166,18 +170,18 @@ plan_lower_transpose_weight (PlanLower *self, const PlanNode *node, PlanLowerUni
 void
 plan_lower_drop_transposes (PlanLower *self, const PlanLayerGraph *net)
 {
-  if (self->transposes_weights)
+  if (self->policy.transposes_weights)
     for (guint i = 0; i < net->n_nodes; i++)
       if (net->nodes[i].kind == PLAN_NODE_LINEAR)
-        plan_lower_free (self, plan_lower_ref (self->transposed[net->nodes[i].weight]));
+        plan_lower_free (self, plan_lower_ref (self->params.transposed[net->nodes[i].weight]));
 }
 
 void
 plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit unit)
 {
-  const PlanRef row = plan_lower_ref (self->copy[node->weight]);
-  const PlanRef col = plan_lower_ref (self->copy_col[node->weight]);
-  if (!self->copies_weights || !self->stack->quantises_on_use)
+  const PlanRef row = plan_lower_ref (self->params.copy[node->weight]);
+  const PlanRef col = plan_lower_ref (self->params.copy_col[node->weight]);
+  if (!self->policy.copies_weights || !self->stack->quantises_on_use)
     return;
   plan_lower_alloc (self, row);
   if (col.array >= 0)
@@ -190,9 +194,9 @@ plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit
 void
 plan_lower_drop_quantised_weight (PlanLower *self, const PlanNode *node)
 {
-  if (!self->copies_weights || !self->stack->quantises_on_use)
+  if (!self->policy.copies_weights || !self->stack->quantises_on_use)
     return;
-  plan_lower_free (self, plan_lower_ref (self->copy[node->weight]));
-  if (self->copy_col[node->weight] >= 0)
-    plan_lower_free (self, plan_lower_ref (self->copy_col[node->weight]));
+  plan_lower_free (self, plan_lower_ref (self->params.copy[node->weight]));
+  if (self->params.copy_col[node->weight] >= 0)
+    plan_lower_free (self, plan_lower_ref (self->params.copy_col[node->weight]));
 }

@@ -15,7 +15,8 @@
 static gboolean
 stays_whole (const PlanLower *self, PlanBucketKind kind)
 {
-  return !(self->bucket[kind].shards_weights && (self->bucket[kind].is_unit || self->passes_outer));
+  return !(self->bucket[kind].shards_weights
+           && (self->bucket[kind].is_unit || self->policy.passes_outer));
 }
 
 /* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
@@ -26,7 +27,7 @@ own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbo
   const PlanLowerBucket *b = &self->bucket[kind];
   const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
   const guint64 own = (guint64)plan_lower_own_elements (self, kind);
-  const guint64 inside = self->splits_shards ? (guint64)self->replica * own : 0;
+  const guint64 inside = self->policy.splits_shards ? (guint64)self->place.replica * own : 0;
   if (b->shard < 0)
     return plan_lower_at (plan_lower_unit_ref (is_column ? b->columns : b->weights, unit, 0),
                           b->shards_optimizer ? (guint64)b->rank * part + inside : 0);
@@ -47,7 +48,7 @@ main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->policy.gathers_head_late;
   if (self->bucket[kind].shards_optimizer && stays_whole (self, kind) && !late)
     {
       plan_lower_gather_bucket (self, kind, unit, 0, FALSE);
@@ -59,7 +60,7 @@ publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 publish (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  if (self->gather_time == PLAN_GATHER_AS_UPDATED)
+  if (self->policy.gather_time == PLAN_GATHER_AS_UPDATED)
     publish_now (self, kind, unit);
 }
 
@@ -85,7 +86,7 @@ is_quantised (const PlanLower *self, PlanBucketKind kind)
 static void
 round_for_quantising (PlanLower *self, PlanLowerUnit unit)
 {
-  const PlanRef out = plan_lower_unit_ref (self->unrounded, unit, 0);
+  const PlanRef out = plan_lower_unit_ref (self->quantised.unrounded, unit, 0);
   plan_lower_alloc (self, out);
   plan_lower_compute (self, PLAN_OP_CAST,
                       PLAN_REFS (out, main_weights (self, PLAN_BUCKET_LAYER, unit)),
@@ -96,9 +97,9 @@ round_for_quantising (PlanLower *self, PlanLowerUnit unit)
 static gint64
 n_magnitudes (const PlanLower *self)
 {
-  if (self->amax < 0)
+  if (self->quantised.amax < 0)
     return self->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
-  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements
+  return (gint64)plan_schedule_buffer (self->schedule, (guint)self->quantised.amax)->elements
          / self->stage.layers;
 }
 
@@ -107,20 +108,20 @@ measure_unit (PlanLower *self, PlanLowerUnit unit)
 {
   plan_lower_compute (
       self, PLAN_OP_PARAM_AMAX,
-      PLAN_REFS (ONE (amax), plan_lower_unit_ref (self->unrounded, unit, 0)),
+      PLAN_REFS (ONE (quantised.amax), plan_lower_unit_ref (self->quantised.unrounded, unit, 0)),
       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
 
 static void
 quantise_unit (PlanLower *self, PlanLowerUnit unit)
 {
-  const PlanRef in = plan_lower_unit_ref (self->unrounded, unit, 0);
+  const PlanRef in = plan_lower_unit_ref (self->quantised.unrounded, unit, 0);
   plan_lower_compute (
       self, PLAN_OP_PARAM_QUANTIZE,
       PLAN_REFS (own_weights (self, PLAN_BUCKET_LAYER, unit, FALSE),
-                 self->gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
-                                       : PLAN_REF_NONE,
-                 in, ONE (amax), plan_lower_unit_ref (self->scales, unit, 0),
+                 self->policy.gathers_columns ? own_weights (self, PLAN_BUCKET_LAYER, unit, TRUE)
+                                              : PLAN_REF_NONE,
+                 in, ONE (quantised.amax), plan_lower_unit_ref (self->quantised.scales, unit, 0),
                  plan_lower_layer_scales (self, unit), plan_lower_layer_amax (self, unit)),
       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER), n_magnitudes (self)));
 }
@@ -128,7 +129,7 @@ quantise_unit (PlanLower *self, PlanLowerUnit unit)
 static void
 publish_quantised (PlanLower *self, PlanLowerUnit unit)
 {
-  plan_lower_free (self, plan_lower_unit_ref (self->unrounded, unit, 0));
+  plan_lower_free (self, plan_lower_unit_ref (self->quantised.unrounded, unit, 0));
   publish (self, PLAN_BUCKET_LAYER, unit);
 }
 
@@ -158,17 +159,19 @@ take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, Plan
 static void
 find_largest (PlanLower *self)
 {
-  if (self->amax < 0)
+  if (self->quantised.amax < 0)
     return;
-  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)self->amax)->elements;
-  const gboolean is_shared = self->ranks * self->replicas > 1;
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (amax)), PLAN_DIMS (count));
+  const gint64 count
+      = (gint64)plan_schedule_buffer (self->schedule, (guint)self->quantised.amax)->elements;
+  const gboolean is_shared = self->place.ranks * self->place.replicas > 1;
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (quantised.amax)), PLAN_DIMS (count));
   each_unit (self, measure_unit);
   if (!is_shared)
     return;
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->amax_group,
-                         PLAN_REFS (ONE (amax)), count, PLAN_REF_NONE, ONE (exchanged));
-  plan_lower_wait (self, ONE (exchanged));
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE_MAX, PLAN_STREAM_REDUCE, self->comm.amax,
+                         PLAN_REFS (ONE (quantised.amax)), count, PLAN_REF_NONE,
+                         ONE (event.exchanged));
+  plan_lower_wait (self, ONE (event.exchanged));
 }
 
 /* The new weights of all units, once the largest magnitudes are known on every rank. */
@@ -178,16 +181,16 @@ quantise_weights (PlanLower *self)
   if (!is_quantised (self, PLAN_BUCKET_LAYER) || self->stage.layers == 0)
     return;
   each_unit (self, round_for_quantising);
-  if (self->work >= 0)
-    take_work (self, ONE (work), plan_lower_alloc);
-  if (self->amax >= 0)
-    plan_lower_alloc (self, ONE (amax));
+  if (self->quantised.work >= 0)
+    take_work (self, ONE (quantised.work), plan_lower_alloc);
+  if (self->quantised.amax >= 0)
+    plan_lower_alloc (self, ONE (quantised.amax));
   find_largest (self);
   each_unit (self, quantise_unit);
-  if (self->amax >= 0)
-    plan_lower_free (self, ONE (amax));
-  if (self->work >= 0)
-    take_work (self, ONE (work), plan_lower_free);
+  if (self->quantised.amax >= 0)
+    plan_lower_free (self, ONE (quantised.amax));
+  if (self->quantised.work >= 0)
+    take_work (self, ONE (quantised.work), plan_lower_free);
   each_unit (self, publish_quantised);
 }
 
@@ -216,7 +219,7 @@ pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *se
   const PlanLowerBucket *b = &self->bucket[kind];
   const gint32 arrays[] = { b->shards_weights ? b->weights : -1,
                             b->shards_weights ? b->columns : -1, b->shards_grads ? b->bucket : -1 };
-  for (guint i = 0; self->pools && i < G_N_ELEMENTS (arrays); i++)
+  for (guint i = 0; self->policy.pools && i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       take_work (self, plan_lower_ref (arrays[i]), visit);
 }
@@ -242,14 +245,15 @@ derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
       const gboolean stays = !self->stack->quantises_on_use;
-      const gint32 arrays[] = { stays ? self->copy[role] : -1, stays ? self->copy_col[role] : -1,
-                                self->keeps_transposes ? self->transposed[role] : -1 };
+      const gint32 arrays[]
+          = { stays ? self->params.copy[role] : -1, stays ? self->params.copy_col[role] : -1,
+              self->policy.keeps_transposes ? self->params.transposed[role] : -1 };
       for (guint i = 0; is_derived_of (self, kind, role) && i < G_N_ELEMENTS (arrays); i++)
         if (arrays[i] >= 0)
           visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
     }
-  if (self->scales >= 0 && kind == PLAN_BUCKET_LAYER)
-    visit (self, plan_lower_unit_ref (self->scales, unit, 0));
+  if (self->quantised.scales >= 0 && kind == PLAN_BUCKET_LAYER)
+    visit (self, plan_lower_unit_ref (self->quantised.scales, unit, 0));
 }
 
 static void
@@ -268,7 +272,7 @@ drop_derived (PlanLower *self, PlanLowerUnit unit)
 static void
 each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
-  if (self->layout.by_size && self->copies_weights && !self->stack->quantises_on_use)
+  if (self->layout.by_size && self->policy.copies_weights && !self->stack->quantises_on_use)
     each_unit (self, visit);
 }
 
@@ -280,9 +284,10 @@ setup_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const gint64 n = plan_lower_own_elements (self, kind) - host;
   const gint32 zeroed[] = { b->exp_avg, b->exp_avg_sq };
   const gint64 shards = b->shards_optimizer ? (gint64)self->layout.buckets[kind].shards : 1;
-  const gint64 shard = !b->shards_optimizer  ? 0
-                       : self->splits_shards ? b->rank * self->replicas + self->replica
-                                             : b->rank;
+  const gint64 shard = !b->shards_optimizer ? 0
+                       : self->policy.splits_shards
+                           ? b->rank * self->place.replicas + self->place.replica
+                           : b->rank;
   resident_buffers (self, kind, unit, plan_lower_alloc);
   if (plan_bucket_is_unit (kind) && !self->layout.by_size)
     derived_buffers (self, kind, unit, plan_lower_alloc);
@@ -336,7 +341,7 @@ plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit)
 static void
 begin_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  if (self->drops_grads && self->bucket[kind].shards_grads)
+  if (self->policy.drops_grads && self->bucket[kind].shards_grads)
     drop_gradients (self, kind, unit);
   else if (!self->bucket[kind].lends_grads)
     zero_gradients (self, kind, unit);
@@ -349,8 +354,9 @@ own_gradients (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanLowerBucket *b = &self->bucket[kind];
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
   const guint64 part = (guint64)plan_lower_shard_elements (self, kind);
-  const guint64 inside
-      = self->splits_shards ? (guint64)(self->replica * plan_lower_own_elements (self, kind)) : 0;
+  const guint64 inside = self->policy.splits_shards
+                             ? (guint64)(self->place.replica * plan_lower_own_elements (self, kind))
+                             : 0;
   const gboolean is_whole = !b->shards_grads && b->shards_optimizer;
   return plan_lower_at (grads, inside + (is_whole ? (guint64)b->rank * part : 0));
 }
@@ -442,12 +448,12 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
     }
   if (b->exp_avg_sq < 0)
-    plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (coef)),
+    plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (sums.coef)),
                         PLAN_DIMS (n));
   else
     plan_lower_compute (self, PLAN_OP_ADAMW,
                         PLAN_REFS (updated, exp_avg, plan_lower_unit_ref (b->exp_avg_sq, unit, 0),
-                                   grads, ONE (coef)),
+                                   grads, ONE (sums.coef)),
                         PLAN_DIMS (n));
   if (b->masters >= 0)
     plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (main, updated), PLAN_DIMS (n));
@@ -480,23 +486,23 @@ fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 update_on_host (PlanLower *self)
 {
-  if (self->copied < 0)
+  if (self->event.copied < 0)
     return;
   plan_lower_each_bucket (self, plan_lower_host_gradients);
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (copied)),
-                   PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                   PLAN_WAITS (ONE (event.copied)), PLAN_REF_NONE);
   plan_lower_each_bucket (self, plan_lower_host_update);
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL, PLAN_WAITS (ONE (updated)),
-                   PLAN_REF_NONE);
+  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                   PLAN_WAITS (ONE (event.updated)), PLAN_REF_NONE);
   plan_lower_each_bucket (self, fetch_weights);
-  plan_lower_wait (self, ONE (copied));
+  plan_lower_wait (self, ONE (event.copied));
 }
 
 static void
 free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  const gboolean late = kind == PLAN_BUCKET_HEAD && self->gathers_head_late;
+  const gboolean late = kind == PLAN_BUCKET_HEAD && self->policy.gathers_head_late;
   if (self->bucket[kind].shards_optimizer && stays_whole (self, kind) && !late)
     plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
                      PLAN_WAITS (plan_lower_unit_ref (b->gathered, unit, 0),
@@ -510,22 +516,22 @@ free_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
-  const gint32 arrays[] = { self->tokens,
-                            self->targets,
-                            self->places,
-                            self->sums,
-                            self->all_sums == self->sums ? -1 : self->all_sums,
-                            self->coef,
-                            self->loss_rows,
-                            self->nan_sum,
-                            self->product_work[FALSE],
-                            self->product_work[TRUE],
-                            self->scratch,
-                            self->site_scales,
-                            self->site_history,
-                            self->site_amax,
-                            self->gathered[FALSE],
-                            self->gathered[TRUE],
+  const gint32 arrays[] = { self->input.tokens,
+                            self->input.targets,
+                            self->input.places,
+                            self->sums.own,
+                            self->sums.all == self->sums.own ? -1 : self->sums.all,
+                            self->sums.coef,
+                            self->head.loss_rows,
+                            self->sums.nan,
+                            self->work.gemm[FALSE],
+                            self->work.gemm[TRUE],
+                            self->work.scratch,
+                            self->quantizer.scales,
+                            self->quantizer.history,
+                            self->quantizer.amax,
+                            self->work.gathered[FALSE],
+                            self->work.gathered[TRUE],
                             self->joined.tokens };
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
@@ -546,8 +552,8 @@ await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static void
 each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
-  const PlanLowerUnit rank = plan_lower_begin_repeat (self, "r", 0, self->ranks, 1);
-  visit (self, plan_lower_unit_ref (self->parts, rank, 0));
+  const PlanLowerUnit rank = plan_lower_begin_repeat (self, "r", 0, self->place.ranks, 1);
+  visit (self, plan_lower_unit_ref (self->flat.parts, rank, 0));
   plan_lower_end_units (self, rank);
 }
 
@@ -555,21 +561,21 @@ each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 static void
 publish_together (PlanLower *self, gboolean is_updated)
 {
-  if (self->gather_time != PLAN_GATHER_AT_END || !self->shards_optimizer)
+  if (self->policy.gather_time != PLAN_GATHER_AT_END || !self->policy.shards_optimizer)
     return;
-  const gboolean is_flat = is_updated && self->sent >= 0;
+  const gboolean is_flat = is_updated && self->flat.sent >= 0;
   if (is_flat)
     {
-      plan_lower_alloc (self, ONE (sent));
+      plan_lower_alloc (self, ONE (flat.sent));
       each_part (self, plan_lower_alloc);
-      plan_lower_alloc (self, ONE (landed));
+      plan_lower_alloc (self, ONE (flat.landed));
     }
   plan_lower_each_bucket (self, publish_now);
   plan_lower_each_bucket (self, await_published);
   if (is_flat)
     {
-      plan_lower_free (self, ONE (landed));
-      plan_lower_free (self, ONE (sent));
+      plan_lower_free (self, ONE (flat.landed));
+      plan_lower_free (self, ONE (flat.sent));
       each_part (self, plan_lower_free);
     }
 }
@@ -579,17 +585,17 @@ publish_together (PlanLower *self, gboolean is_updated)
 static void
 kick (PlanLower *self)
 {
-  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+  if (self->policy.gather_time == PLAN_GATHER_AT_BEGIN)
     return;
-  self->units_here = self->ahead_of_embedding;
-  for (gint32 i = 0; i < self->ahead_of_embedding; i++)
+  self->now.units_here = self->policy.ahead_of_embedding;
+  for (gint32 i = 0; i < self->policy.ahead_of_embedding; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
 }
 
 void
 plan_lower_setup (PlanLower *self)
 {
-  self->is_first_micro_batch = TRUE;
+  self->now.is_first_micro_batch = TRUE;
   each_small_buffer (self, plan_lower_alloc);
   plan_lower_host_memory (self, TRUE);
   plan_lower_each_bucket (self, setup_bucket);
@@ -626,7 +632,7 @@ gather_two (PlanLower *self)
 {
   for (gint64 i = 0; i < MIN (self->stage.n_virtual, 2); i++)
     {
-      self->here = plan_stage_virtual (&self->stage, i);
+      self->now.here = plan_stage_virtual (&self->stage, i);
       plan_lower_gather_here (self);
     }
 }
@@ -634,22 +640,23 @@ gather_two (PlanLower *self)
 void
 plan_lower_begin_step (PlanLower *self)
 {
-  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums)), PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
-  if (self->nan_sum >= 0)
-    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (nan_sum)),
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums.own)),
+                      PLAN_DIMS (2 * PLAN_EXACT_LIMBS));
+  if (self->sums.nan >= 0)
+    plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (sums.nan)),
                         PLAN_DIMS (PLAN_EXACT_LIMBS));
-  if (self->gather_time == PLAN_GATHER_AT_BEGIN)
+  if (self->policy.gather_time == PLAN_GATHER_AT_BEGIN)
     {
-      self->is_first_micro_batch = TRUE;
-      self->units_here = 0;
+      self->now.is_first_micro_batch = TRUE;
+      self->now.units_here = 0;
       plan_lower_each_bucket (self, publish_now);
     }
-  if (self->is_eval)
+  if (self->policy.is_eval)
     return;
   /* Later stages ask once their first input is there. */
-  if (self->gather_time == PLAN_GATHER_IN_TURN && self->stage.has_embedding)
+  if (self->policy.gather_time == PLAN_GATHER_IN_TURN && self->stage.has_embedding)
     plan_lower_gather_first (self);
-  if (self->gather_time == PLAN_GATHER_BY_STAGE)
+  if (self->policy.gather_time == PLAN_GATHER_BY_STAGE)
     gather_two (self);
   if (plan_lower_any_bucket (self)->cast >= 0)
     plan_lower_each_bucket (self, drop_cast);
@@ -661,7 +668,7 @@ static void
 drop_or_take_non_units (PlanLower *self, gboolean takes)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
-    if (!plan_bucket_is_unit (kind) && self->shards_weights
+    if (!plan_bucket_is_unit (kind) && self->policy.shards_weights
         && self->stack->outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
       {
         const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
@@ -690,12 +697,12 @@ drop_units (PlanLower *self, gint64 count)
 static void
 share_sums (PlanLower *self)
 {
-  if (self->world_group < 0)
+  if (self->comm.world < 0)
     return;
-  plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->world_group,
-                         PLAN_REFS (ONE (all_sums), ONE (sums)), 2 * PLAN_EXACT_LIMBS,
-                         PLAN_REF_NONE, ONE (exchanged));
-  plan_lower_wait (self, ONE (exchanged));
+  plan_lower_collective (self, PLAN_OP_ALL_GATHER, PLAN_STREAM_REDUCE, self->comm.world,
+                         PLAN_REFS (ONE (sums.all), ONE (sums.own)), 2 * PLAN_EXACT_LIMBS,
+                         PLAN_REF_NONE, ONE (event.exchanged));
+  plan_lower_wait (self, ONE (event.exchanged));
 }
 
 /* Frameworks that read the norm cannot issue ahead what comes behind it. */
@@ -714,7 +721,7 @@ prepare (PlanLower *self)
 static void
 end_evaluation (PlanLower *self)
 {
-  drop_units (self, self->ahead_of_head);
+  drop_units (self, self->policy.ahead_of_head);
   share_sums (self);
   plan_lower_look (self);
 }
@@ -722,16 +729,16 @@ end_evaluation (PlanLower *self)
 void
 plan_lower_end_step (PlanLower *self)
 {
-  if (self->is_eval)
+  if (self->policy.is_eval)
     {
       end_evaluation (self);
       return;
     }
-  const gint64 all = self->world_group < 0 ? 1 : plan_schedule_ranks (self->schedule);
-  const gint64 parts = self->sums_whole      ? 1
-                       : self->splits_shards ? self->ranks * self->replicas
-                                             : self->ranks;
-  self->is_first_micro_batch = TRUE;
+  const gint64 all = self->comm.world < 0 ? 1 : plan_schedule_ranks (self->schedule);
+  const gint64 parts = self->policy.sums_whole      ? 1
+                       : self->policy.splits_shards ? self->place.ranks * self->place.replicas
+                                                    : self->place.ranks;
+  self->now.is_first_micro_batch = TRUE;
   drop_or_take_non_units (self, FALSE);
   plan_lower_sum_shared (self);
   if (plan_lower_any_bucket (self)->cast >= 0)
@@ -741,10 +748,10 @@ plan_lower_end_step (PlanLower *self)
   plan_lower_each_bucket (self, measure_gradients);
   share_sums (self);
   /* Where gradients are whole on every rank, one tensor-parallel group's sum is the sum. */
-  plan_lower_compute (
-      self, PLAN_OP_CLIP, PLAN_REFS (ONE (coef), ONE (all_sums)),
-      PLAN_DIMS (all, parts * self->plan->value[PLAN_TP],
-                 self->ranks * self->replicas * self->micro_batches * self->sizes->rows));
+  plan_lower_compute (self, PLAN_OP_CLIP, PLAN_REFS (ONE (sums.coef), ONE (sums.all)),
+                      PLAN_DIMS (all, parts * self->plan->value[PLAN_TP],
+                                 self->place.ranks * self->place.replicas
+                                     * self->place.micro_batches * self->sizes->rows));
   prepare (self);
   const PlanLowerBucket *any = plan_lower_any_bucket (self);
   const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0;
@@ -764,8 +771,8 @@ plan_lower_end_step (PlanLower *self)
 void
 plan_lower_teardown (PlanLower *self)
 {
-  if (self->gather_time != PLAN_GATHER_AT_BEGIN)
-    drop_units (self, self->ahead_of_embedding);
+  if (self->policy.gather_time != PLAN_GATHER_AT_BEGIN)
+    drop_units (self, self->policy.ahead_of_embedding);
   plan_lower_each_bucket (self, free_bucket);
   each_derived (self, drop_derived);
   each_small_buffer (self, plan_lower_free);

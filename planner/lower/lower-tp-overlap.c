@@ -28,7 +28,7 @@
 gboolean
 plan_lower_has_pieces (const PlanLower *self)
 {
-  return self->plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE && self->tensor_group >= 0;
+  return self->plan->value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE && self->comm.tensor >= 0;
 }
 
 static gboolean
@@ -76,12 +76,12 @@ cut_values (PlanLower *self, const PlanLayerGraph *net)
     {
       const PlanNode *node = &net->nodes[i];
       if (node->kind == PLAN_NODE_GATHER_SEQ && !node->is_lazy)
-        cut (self, self->value[node->out], members (self));
+        cut (self, self->layer.value[node->out], members (self));
       if (node->kind != PLAN_NODE_REDUCE_TP)
         continue;
-      cut (self, self->value[node->in], splits (self));
-      cut (self, self->grad[node->in], members (self));
-      cut (self, self->quantised_grad[node->in], members (self));
+      cut (self, self->layer.value[node->in], splits (self));
+      cut (self, self->layer.grad[node->in], members (self));
+      cut (self, self->layer.quantised_grad[node->in], members (self));
     }
 }
 
@@ -96,12 +96,12 @@ plan_lower_declare_pieces (PlanLower *self)
     cut_values (self, &self->graphs->of[kind]);
   if (sends_rows (self))
     {
-      self->received = plan_schedule_add_buffer (self->schedule, "received.parts", 1, elements,
-                                                 sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-      cut (self, self->received, members (self));
+      self->work.received = plan_schedule_add_buffer (self->schedule, "received.parts", 1, elements,
+                                                      sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
+      cut (self, self->work.received, members (self));
       return;
     }
-  plan_schedule_register (self->schedule, (guint)self->tensor_group,
+  plan_schedule_register (self->schedule, (guint)self->comm.tensor,
                           GATHER_BUFFERS * plan_dtype_bytes (sizes->linear, elements)
                               + REDUCE_BUFFERS * plan_dtype_bytes (sizes->compute, elements));
 }
@@ -145,7 +145,7 @@ send_rows (PlanLower *self, const PlanLowerProduct *product, PlanRef sum)
 {
   const guint n = (guint)members (self), rank = plan_schedule_rank (self->schedule) % n;
   const gint64 rows = product->rows / n, count = rows * product->cols;
-  const PlanRef received = plan_lower_ref (self->received);
+  const PlanRef received = plan_lower_ref (self->work.received);
   plan_lower_alloc (self, received);
   for (guint step = 1; step <= n; step++)
     {

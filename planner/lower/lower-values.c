@@ -40,15 +40,16 @@ n_shares (const PlanLower *self, PlanValueId v)
 static void
 declare_gradient_of (PlanLower *self, PlanValueId v)
 {
-  if (self->grad[v] >= 0)
+  if (self->layer.grad[v] >= 0)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
   const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_LEFT_PROBS
                             || v == PLAN_VALUE_ROW_PROBS || v == PLAN_VALUE_SENT_PROBS
                             || v == PLAN_VALUE_CAME_PROBS || v == PLAN_VALUE_JOINED_PROBS
                             || v == PLAN_VALUE_OWN_PROBS;
-  self->grad[v] = activation (self, name, n_shares (self, v), self->graphs->values[v].elements,
-                              is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
+  self->layer.grad[v]
+      = activation (self, name, n_shares (self, v), self->graphs->values[v].elements,
+                    is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
 }
 
 /* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
@@ -72,17 +73,18 @@ declare_gathered (PlanLower *self)
   const gboolean is_used = self->stage.layers > 0 || self->stage.has_head;
   const gboolean exist
       = is_used && self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
-  self->gathered[FALSE] = self->gathered[TRUE] = -1;
+  self->work.gathered[FALSE] = self->work.gathered[TRUE] = -1;
   if (!exist)
     return;
-  self->gathered[FALSE] = activation (self, "gathered", 1, elements, self->sizes->compute);
-  if (!self->is_eval)
-    self->gathered[TRUE] = activation (self, "d.gathered", 1, elements, self->sizes->compute);
-  self->value[PLAN_VALUE_NORM1_FULL] = self->value[PLAN_VALUE_NORM2_FULL] = self->gathered[FALSE];
+  self->work.gathered[FALSE] = activation (self, "gathered", 1, elements, self->sizes->compute);
+  if (!self->policy.is_eval)
+    self->work.gathered[TRUE] = activation (self, "d.gathered", 1, elements, self->sizes->compute);
+  self->layer.value[PLAN_VALUE_NORM1_FULL] = self->layer.value[PLAN_VALUE_NORM2_FULL]
+      = self->work.gathered[FALSE];
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
       if (self->graphs->of[kind].nodes[i].kind == PLAN_NODE_REDUCE_TP)
-        self->grad[self->graphs->of[kind].nodes[i].in] = self->gathered[TRUE];
+        self->layer.grad[self->graphs->of[kind].nodes[i].in] = self->work.gathered[TRUE];
 }
 
 /* Gradients of what the nodes of a layer read, and their quantised forms. */
@@ -106,14 +108,14 @@ declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
   for (guint i = 0; self->sizes->quantises && i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (!plan_node_is_product (node) || self->quantised_grad[node->out] >= 0)
+      if (!plan_node_is_product (node) || self->layer.quantised_grad[node->out] >= 0)
         continue;
       g_autofree char *row = g_strconcat ("q.", plan_value_name (node->out), NULL);
       g_autofree char *col = g_strconcat (row, ".col", NULL);
       const guint64 elements = (guint64)(node->rows * node->cols);
-      self->quantised_grad[node->out] = activation (self, row, 1, elements, grad);
+      self->layer.quantised_grad[node->out] = activation (self, row, 1, elements, grad);
       if (self->sizes->has_columns)
-        self->quantised_grad_col[node->out] = activation (self, col, 1, elements, grad);
+        self->layer.quantised_grad_col[node->out] = activation (self, col, 1, elements, grad);
     }
 }
 
@@ -127,25 +129,25 @@ plan_lower_declare_values (PlanLower *self)
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
     {
       const PlanValue *value = &self->graphs->values[v];
-      self->value[v] = self->grad[v] = self->grad_sum[v] = -1;
-      self->quantised_grad[v] = self->quantised_grad_col[v] = -1;
+      self->layer.value[v] = self->layer.grad[v] = self->layer.grad_sum[v] = -1;
+      self->layer.quantised_grad[v] = self->layer.quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v)
           || (layers == 0 && v != PLAN_VALUE_X) || !has_any)
         continue;
-      self->value[v] = activation (self, plan_value_name (v),
-                                   self->rows * (v == PLAN_VALUE_X ? between : layers),
-                                   value->elements, value->dtype);
+      self->layer.value[v] = activation (self, plan_value_name (v),
+                                         self->rows * (v == PLAN_VALUE_X ? between : layers),
+                                         value->elements, value->dtype);
     }
   declare_gathered (self);
   for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
-  self->value[PLAN_VALUE_OUT] = self->value[PLAN_VALUE_X];
+  self->layer.value[PLAN_VALUE_OUT] = self->layer.value[PLAN_VALUE_X];
   if (has_any)
-    self->grad_sum[PLAN_VALUE_X]
+    self->layer.grad_sum[PLAN_VALUE_X]
         = activation (self, "dx", self->grad_rows * between,
                       self->graphs->values[PLAN_VALUE_X].elements, self->sizes->compute);
   if (layers > 0)
-    self->grad_sum[PLAN_VALUE_HIDDEN2]
+    self->layer.grad_sum[PLAN_VALUE_HIDDEN2]
         = activation (self, "dhidden2", 1, self->graphs->values[PLAN_VALUE_HIDDEN2].elements,
                       self->sizes->compute);
 }

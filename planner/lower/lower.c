@@ -51,8 +51,8 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   const PlanCategory category = PLAN_CATEGORY_OPTIMIZER;
 
   if (has_main)
-    b->main
-        = state_of (self, kind, "main", units, own, self->main_params, PLAN_CATEGORY_MAIN_PARAMS);
+    b->main = state_of (self, kind, "main", units, own, self->dtype.main_params,
+                        PLAN_CATEGORY_MAIN_PARAMS);
   plan_lower_declare_host_state (self, kind);
   if (here == 0)
     return;
@@ -75,10 +75,10 @@ declare_sharing (PlanLower *self, PlanBucketKind kind)
   PlanLowerBucket *b = &self->bucket[kind];
   const gboolean is_experts = kind == PLAN_BUCKET_EXPERTS;
   b->is_unit = plan_bucket_is_unit (kind);
-  b->ranks = is_experts ? self->expert_ranks : self->ranks;
-  b->rank = is_experts ? self->expert_rank : self->rank;
-  b->inner_group = is_experts ? self->expert_inner_group : self->inner_group;
-  b->gather_group = is_experts ? self->expert_gather_group : self->gather_group;
+  b->ranks = is_experts ? self->place.expert_ranks : self->place.ranks;
+  b->rank = is_experts ? self->place.expert_rank : self->place.rank;
+  b->inner_group = is_experts ? self->comm.expert_inner : self->comm.inner;
+  b->gather_group = is_experts ? self->comm.expert_gather : self->comm.gather;
   const gboolean is_shared = b->ranks > 1;
   b->shards_optimizer = is_shared && plan_shards_optimizer (self->plan);
   b->shards_grads = is_shared && plan_shards_grads (self->plan);
@@ -97,8 +97,8 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const gint64 sets
-      = self->pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
-  const gboolean columns = self->gathers_columns && kind == PLAN_BUCKET_LAYER;
+      = self->policy.pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
+  const gboolean columns = self->policy.gathers_columns && kind == PLAN_BUCKET_LAYER;
   const gboolean lands = b->shards_weights && self->stack->copies_gathered;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
@@ -118,7 +118,7 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
     b->columns_gathered = event (self, kind, "columns_gathered");
   if (b->shards_optimizer)
     b->gathered = event (self, kind, "gathered");
-  if (self->splits_shards)
+  if (self->policy.splits_shards)
     b->whole = event (self, kind, "whole");
 }
 
@@ -129,29 +129,29 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   const PlanBucket *layout = &self->layout.buckets[kind];
   const guint64 full = layout->padded, part = (guint64)plan_lower_shard_elements (self, kind);
   const guint64 held = b->shards_grads ? part : full;
-  const gboolean differs = self->grad_comm != self->main_grads;
+  const gboolean differs = self->dtype.grad_comm != self->dtype.main_grads;
   const gint64 sets
-      = self->pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
-  b->grads = state_of (self, kind, "grads", layout->length, held, self->main_grads,
+      = self->policy.pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
+  b->grads = state_of (self, kind, "grads", layout->length, held, self->dtype.main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->keeps_half_grads && self->data_parallel > 1 && !b->shards_optimizer)
+  if (self->stack->keeps_half_grads && self->place.data_parallel > 1 && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
-      && self->main_grads != self->main_params)
+      && self->dtype.main_grads != self->dtype.main_params)
     b->cast = state_of (self, kind, "cast_grads", layout->length,
-                        (guint64)plan_lower_own_elements (self, kind), self->main_params,
+                        (guint64)plan_lower_own_elements (self, kind), self->dtype.main_params,
                         PLAN_CATEGORY_MAIN_GRADS);
   if (b->shards_grads || (b->ranks > 1 && differs))
-    b->bucket
-        = state_of (self, kind, "bucket", sets, full, self->grad_comm, PLAN_CATEGORY_GRAD_BUCKETS);
+    b->bucket = state_of (self, kind, "bucket", sets, full, self->dtype.grad_comm,
+                          PLAN_CATEGORY_GRAD_BUCKETS);
   if (b->shards_optimizer && IS (self, REDUCE_ALGO, A2A))
-    b->received = state_of (self, kind, "received", layout->length, full, self->grad_comm,
+    b->received = state_of (self, kind, "received", layout->length, full, self->dtype.grad_comm,
                             PLAN_CATEGORY_GRAD_BUCKETS);
-  if (self->replicas > 1 && differs)
-    b->outer = state_of (self, kind, "outer", layout->length, held, self->grad_comm,
+  if (self->place.replicas > 1 && differs)
+    b->outer = state_of (self, kind, "outer", layout->length, held, self->dtype.grad_comm,
                          PLAN_CATEGORY_GRAD_BUCKETS);
-  if (b->ranks * self->replicas > 1)
+  if (b->ranks * self->place.replicas > 1)
     b->reduced = event (self, kind, "reduced");
 }
 
@@ -180,26 +180,26 @@ declare_embedding (PlanLower *self)
   const guint64 hidden = (guint64)self->model->hidden;
   const gboolean splits = sizes->split_rows < sizes->rows;
   const guint64 own = (guint64)sizes->split_rows;
-  self->embedded = self->embedded_mask = -1;
-  self->unnormed = self->stats_embedded = self->dunnormed = -1;
+  self->embedding.out = self->embedding.mask = -1;
+  self->embedding.unnormed = self->embedding.stats = self->embedding.dunnormed = -1;
   if (!self->stage.has_embedding)
     return;
   if (self->model->embed_norm)
     {
-      self->unnormed = buffer (self, "unnormed", self->rows, own * hidden, sizes->compute,
-                               PLAN_CATEGORY_ACTIVATIONS);
-      self->stats_embedded = buffer (self, "rstd_embedded", self->rows,
-                                     own * (self->model->norm == PLAN_NORM_LAYERNORM ? 2 : 1),
-                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+      self->embedding.unnormed = buffer (self, "unnormed", self->rows, own * hidden, sizes->compute,
+                                         PLAN_CATEGORY_ACTIVATIONS);
+      self->embedding.stats = buffer (self, "rstd_embedded", self->rows,
+                                      own * (self->model->norm == PLAN_NORM_LAYERNORM ? 2 : 1),
+                                      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
     }
-  if (self->model->embed_norm && !self->is_eval)
-    self->dunnormed
+  if (self->model->embed_norm && !self->policy.is_eval)
+    self->embedding.dunnormed
         = buffer (self, "d.unnormed", 1, own * hidden, sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   if (splits)
-    self->embedded = buffer (self, "embedded", 1, (guint64)sizes->rows * hidden, sizes->compute,
-                             PLAN_CATEGORY_ACTIVATIONS);
+    self->embedding.out = buffer (self, "embedded", 1, (guint64)sizes->rows * hidden,
+                                  sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
   if (plan_drops_hidden (self->plan))
-    self->embedded_mask
+    self->embedding.mask
         = buffer (self, "mask.embedded", self->rows, (guint64)sizes->split_rows * hidden,
                   PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
 }
@@ -209,13 +209,13 @@ static void
 declare_fresh (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
-    self->fresh[role] = -1;
+    self->params.fresh[role] = -1;
   for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
     for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
       {
         const PlanTensor *tensor = &self->layout.slots[kind][i].tensor;
         g_autofree char *name = g_strconcat ("fresh.", tensor->name, NULL);
-        self->fresh[tensor->role]
+        self->params.fresh[tensor->role]
             = buffer (self, name, self->layout.buckets[kind].length, tensor->rows * tensor->cols,
                       self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS);
       }
@@ -228,28 +228,30 @@ declare_raw (PlanLower *self)
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
       const PlanTensor tensor = plan_lower_tensor (self, role);
-      self->raw[role] = -1;
+      self->params.raw[role] = -1;
       if (tensor.rows > 0)
         {
           g_autofree char *name = g_strconcat ("raw.", tensor.name, NULL);
-          self->raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols, self->sizes->compute,
-                                    PLAN_CATEGORY_GRAD_BUCKETS);
+          self->params.raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols,
+                                           self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }
   const PlanTensor output = plan_lower_tensor (
       self, self->model->tied_embeddings ? PLAN_TENSOR_EMBEDDING : PLAN_TENSOR_OUTPUT);
-  self->raw_sum
-      = self->plan->value[PLAN_LOSS_CHUNKS] > 1 && !self->is_eval && plan_lower_moves_sums (self)
+  self->params.raw_sum
+      = self->plan->value[PLAN_LOSS_CHUNKS] > 1 && !self->policy.is_eval
+                && plan_lower_moves_sums (self)
             ? buffer (self, "raw.sum", 1, output.rows * output.cols,
-                      self->joins_pieces ? self->grad_comm : PLAN_DTYPE_FP32,
+                      self->policy.joins_pieces ? self->dtype.grad_comm : PLAN_DTYPE_FP32,
                       PLAN_CATEGORY_GRAD_BUCKETS)
             : -1;
-  const gint32 shared = self->raw[PLAN_TENSOR_EMBEDDING];
-  self->raw_again = (self->collects || self->stack->autograd_stays) && self->model->tied_embeddings
-                        ? buffer (self, "raw.again", 1,
-                                  plan_schedule_buffer (self->schedule, (guint)shared)->elements,
-                                  self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS)
-                        : -1;
+  const gint32 shared = self->params.raw[PLAN_TENSOR_EMBEDDING];
+  self->params.raw_again
+      = (self->policy.collects || self->stack->autograd_stays) && self->model->tied_embeddings
+            ? buffer (self, "raw.again", 1,
+                      plan_schedule_buffer (self->schedule, (guint)shared)->elements,
+                      self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS)
+            : -1;
 }
 
 /* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
@@ -258,28 +260,29 @@ static void
 declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
   const gint64 layers = self->stage.layers;
-  const gboolean keeps = self->keeps_transposes;
+  const gboolean keeps = self->policy.keeps_transposes;
   const gint64 copies = self->stack->quantises_on_use ? 1 : layers;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (!plan_node_is_product (node) || self->copy[node->weight] >= 0
-          || self->transposed[node->weight] >= 0)
+      if (!plan_node_is_product (node) || self->params.copy[node->weight] >= 0
+          || self->params.transposed[node->weight] >= 0)
         continue;
       const PlanTensor tensor = plan_lower_tensor (self, node->weight);
       g_autofree char *copy = g_strconcat ("copy.", tensor.name, NULL);
       g_autofree char *col = g_strconcat (copy, ".col", NULL);
       g_autofree char *turned = g_strconcat ("transposed.", tensor.name, NULL);
       const guint64 elements = tensor.rows * tensor.cols;
-      if (self->copies_weights)
-        self->copy[node->weight]
+      if (self->policy.copies_weights)
+        self->params.copy[node->weight]
             = buffer (self, copy, copies, elements, self->sizes->weights, PLAN_CATEGORY_DERIVED);
-      if (self->copies_weights && self->sizes->has_columns)
-        self->copy_col[node->weight]
+      if (self->policy.copies_weights && self->sizes->has_columns)
+        self->params.copy_col[node->weight]
             = buffer (self, col, copies, elements, self->sizes->weights, PLAN_CATEGORY_DERIVED);
-      if (self->transposes_weights || keeps)
-        self->transposed[node->weight] = buffer (self, turned, keeps ? layers : 1, elements,
-                                                 self->sizes->weights, PLAN_CATEGORY_DERIVED);
+      if (self->policy.transposes_weights || keeps)
+        self->params.transposed[node->weight]
+            = buffer (self, turned, keeps ? layers : 1, elements, self->sizes->weights,
+                      PLAN_CATEGORY_DERIVED);
     }
 }
 
@@ -287,7 +290,7 @@ static void
 declare_derived (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
-    self->copy[role] = self->copy_col[role] = self->transposed[role] = -1;
+    self->params.copy[role] = self->params.copy_col[role] = self->params.transposed[role] = -1;
   for (guint kind = 0; self->stage.layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_derived_of_nodes (self, &self->graphs->of[kind]);
 }
@@ -297,20 +300,21 @@ declare_derived (PlanLower *self)
 static void
 declare_flat_gather (PlanLower *self)
 {
-  const gint64 ranks = self->ranks;
+  const gint64 ranks = self->place.ranks;
   guint64 own = 0;
-  self->sent = self->parts = self->landed = -1;
-  if (!self->stack->gathers_at_once || !self->shards_optimizer)
+  self->flat.sent = self->flat.parts = self->flat.landed = -1;
+  if (!self->stack->gathers_at_once || !self->policy.shards_optimizer)
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind))
       own += (guint64)(plan_lower_own_elements (self, kind) * self->layout.buckets[kind].length);
   if (own == 0)
     return;
-  self->sent = buffer (self, "sent", 1, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
-  self->parts = buffer (self, "parts", ranks, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
-  self->landed = buffer (self, "landed", 1, own * (guint64)ranks, self->sizes->compute,
-                         PLAN_CATEGORY_GATHERED);
+  self->flat.sent = buffer (self, "sent", 1, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
+  self->flat.parts
+      = buffer (self, "parts", ranks, own, self->sizes->compute, PLAN_CATEGORY_GATHERED);
+  self->flat.landed = buffer (self, "landed", 1, own * (guint64)ranks, self->sizes->compute,
+                              PLAN_CATEGORY_GATHERED);
 }
 
 /* Scales of the squares of a layer's linear weights. */
@@ -338,34 +342,36 @@ declare_quantising (PlanLower *self)
   const gboolean mx = IS (self, PARAM_GATHER, MXFP8), nv = IS (self, PARAM_GATHER, NVFP4);
   const guint64 block = mx ? 32 : 16;
   const guint64 limit = G_GUINT64_CONSTANT (5) << 30;
-  self->unrounded = self->work = self->amax = self->scales = -1;
+  self->quantised.unrounded = self->quantised.work = self->quantised.amax = self->quantised.scales
+      = -1;
   if (!quantised || layers == 0)
     return;
-  self->unrounded = buffer (self, "unrounded", layers,
-                            (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
-                            self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
-  if (blockwise && self->shards_weights && self->stack->quantises_units)
-    self->work = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
-                         layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
+  self->quantised.unrounded = buffer (self, "unrounded", layers,
+                                      (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
+                                      self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
+  if (blockwise && self->policy.shards_weights && self->stack->quantises_units)
+    self->quantised.work
+        = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
+                  layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
   /* Largest magnitudes: of squares in fp32, where their scales are; of 32 or 16 elements in bf16,
    * by rows and by columns; of a tensor one number. */
   const guint64 all = layer->raw * (guint64)layers;
   const guint64 squares = squares_of (self);
   const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
-  self->amax = delayed     ? -1
-               : blockwise ? buffer (self, "amax", 1, squares * (guint64)layers, PLAN_DTYPE_FP32,
-                                     PLAN_CATEGORY_OPTIMIZER)
-               : mx || nv  ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16,
-                                     PLAN_CATEGORY_OPTIMIZER)
-                           : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
-                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  self->quantised.amax = delayed     ? -1
+                         : blockwise ? buffer (self, "amax", 1, squares * (guint64)layers,
+                                               PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER)
+                         : mx || nv  ? buffer (self, "amax", 1, 2 * all / block, PLAN_DTYPE_BF16,
+                                               PLAN_CATEGORY_OPTIMIZER)
+                                     : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
+                                               PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
-    self->scales
+    self->quantised.scales
         = buffer (self, "scales", layers, self->stack->quantises_units ? 2 * squares : squares,
                   PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
   else if (mx || nv)
-    self->scales = buffer (self, "scales", layers, 2 * layer->raw / block,
-                           mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
+    self->quantised.scales = buffer (self, "scales", layers, 2 * layer->raw / block,
+                                     mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
 /* Small state, and what a batch needs. */
@@ -376,37 +382,38 @@ declare_rest (PlanLower *self)
   const guint all = plan_schedule_ranks (self->schedule);
   const gboolean loads = self->stage.has_embedding || self->stage.has_loss;
   const gboolean computes = !plan_stage_reads_logits (&self->stage);
-  self->tokens = self->targets = self->places = -1;
+  self->input.tokens = self->input.targets = self->input.places = -1;
   if (loads)
     {
-      self->tokens
+      self->input.tokens
           = buffer (self, "tokens", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
-      self->targets
+      self->input.targets
           = buffer (self, "targets", self->rows, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
     }
   if (self->plan->value[PLAN_DOC_TOKENS] > 0 && self->plan->value[PLAN_PP] == 1)
-    self->places = buffer (self, "places", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
-  self->sums = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
-  self->all_sums
+    self->input.places = buffer (self, "places", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  self->sums.own = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
+  self->sums.all
       = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
-                : self->sums;
-  self->nan_sum
+                : self->sums.own;
+  self->sums.nan
       = IS (self, NAN_CHECK, PARAMS) && !IS (self, TASK, EVAL)
             ? buffer (self, "nan_sum", 1, PLAN_EXACT_LIMBS, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)
             : -1;
-  self->coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  self->sums.coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
-  self->scratch = self->stack->needs_kernel_scratch
-                      ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
-                      : -1;
+  self->work.scratch
+      = self->stack->needs_kernel_scratch
+            ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
+            : -1;
   for (guint backward = 0; backward < 2; backward++)
-    self->product_work[backward]
-        = computes && self->stack->product_work_bytes > 0 && !(backward && self->is_eval)
+    self->work.gemm[backward]
+        = computes && self->stack->product_work_bytes > 0 && !(backward && self->policy.is_eval)
               ? buffer (self, backward ? "product_work.backward" : "product_work.forward", 1,
                         self->stack->product_work_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
               : -1;
-  const guint64 alignment = self->scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
-  self->attention_work
+  const guint64 alignment = self->work.scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
+  self->work.attention
       = is_cpu ? -1
                : buffer (self, "attention_work", 1, plan_lower_attention_work (self) + alignment,
                          PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
@@ -419,33 +426,39 @@ measure_groups (PlanLower *self, guint rank)
   const gint64 all = plan_data_parallel (self->plan, self->cluster) * value[PLAN_CP];
   const gint64 of_stage = plan_cluster_devices (self->cluster) / value[PLAN_PP];
   const gint64 in_stage = (gint64)rank % of_stage, place = in_stage / value[PLAN_TP];
-  self->replicas = value[PLAN_DP_OUTER];
-  self->ranks = all / self->replicas;
-  self->tensor_rank = (gint64)rank % value[PLAN_TP];
-  self->rank = place % self->ranks;
-  self->replica = place / self->ranks;
-  self->expert_ranks = plan_layout_expert_data_parallel (self->plan, all) / self->replicas;
-  self->expert_rank = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->expert_ranks;
-  self->micro_batches = plan_micro_batches (self->plan, self->cluster);
+  self->place.replicas = value[PLAN_DP_OUTER];
+  self->place.ranks = all / self->place.replicas;
+  self->place.tensor_rank = (gint64)rank % value[PLAN_TP];
+  self->place.rank = place % self->place.ranks;
+  self->place.replica = place / self->place.ranks;
+  self->place.expert_ranks
+      = plan_layout_expert_data_parallel (self->plan, all) / self->place.replicas;
+  self->place.expert_rank
+      = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->place.expert_ranks;
+  self->place.micro_batches = plan_micro_batches (self->plan, self->cluster);
   plan_lower_take_rows (self);
   /* A group of one shards nothing. */
-  self->splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
-  self->most_ranks = self->model->experts > 0 ? MAX (self->ranks, self->expert_ranks) : self->ranks;
-  self->shards_optimizer = self->most_ranks > 1 && plan_shards_optimizer (self->plan);
-  self->shards_grads = self->most_ranks > 1 && plan_shards_grads (self->plan);
-  self->drops_weights = self->most_ranks > 1 && plan_shards_weights (self->plan);
-  self->shards_weights
-      = self->drops_weights || (self->shards_grads && self->stack->gathers_each_pass);
-  self->rounds_late
-      = self->shards_weights && self->stack->rounds_as_gathered && !IS (self, MAIN_PARAMS, AUTO);
-  self->passes_outer = self->shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
-  self->has_own_groups = self->passes_outer && self->stack->outer == PLAN_OUTER_OWN_GROUPS
-                         && !self->model->tied_embeddings;
-  self->gathers_last_early = self->drops_weights && self->stack->units_ahead > 0;
-  self->joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
-  self->collects = self->shards_grads && self->stack->collects_grads;
-  self->drops_grads = self->shards_grads && self->stack->drops_grads;
-  self->data_parallel = all;
+  self->policy.splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
+  self->place.most_ranks = self->model->experts > 0
+                               ? MAX (self->place.ranks, self->place.expert_ranks)
+                               : self->place.ranks;
+  self->policy.shards_optimizer = self->place.most_ranks > 1 && plan_shards_optimizer (self->plan);
+  self->policy.shards_grads = self->place.most_ranks > 1 && plan_shards_grads (self->plan);
+  self->policy.drops_weights = self->place.most_ranks > 1 && plan_shards_weights (self->plan);
+  self->policy.shards_weights
+      = self->policy.drops_weights || (self->policy.shards_grads && self->stack->gathers_each_pass);
+  self->policy.rounds_late = self->policy.shards_weights && self->stack->rounds_as_gathered
+                             && !IS (self, MAIN_PARAMS, AUTO);
+  self->policy.passes_outer
+      = self->policy.shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
+  self->policy.has_own_groups = self->policy.passes_outer
+                                && self->stack->outer == PLAN_OUTER_OWN_GROUPS
+                                && !self->model->tied_embeddings;
+  self->policy.gathers_last_early = self->policy.drops_weights && self->stack->units_ahead > 0;
+  self->policy.joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
+  self->policy.collects = self->policy.shards_grads && self->stack->collects_grads;
+  self->policy.drops_grads = self->policy.shards_grads && self->stack->drops_grads;
+  self->place.data_parallel = all;
 }
 
 /* Units gathered ahead, given what else was counted: buckets are added while those added come to
@@ -454,14 +467,15 @@ static gint64
 units_ahead (const PlanLower *self, gint64 counted)
 {
   const PlanBucket *b = self->layout.buckets;
-  const gint64 unit = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
-                               + (self->expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
-  const gint64 left = self->comm_unit / 2 - counted;
-  if (self->shards_weights && self->stack->units_ahead > 0)
+  const gint64 unit
+      = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
+                 + (self->place.expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
+  const gint64 left = self->policy.comm_unit / 2 - counted;
+  if (self->policy.shards_weights && self->stack->units_ahead > 0)
     return MIN (self->stack->units_ahead, MAX (self->stage.layers - 1, 0));
-  if (!self->shards_weights || left <= 0)
+  if (!self->policy.shards_weights || left <= 0)
     return 0;
-  return MIN (self->pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
+  return MIN (self->policy.pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
 }
 
 /* An evaluation begins with nothing gathered; a graph has no kick at its end. */
@@ -471,7 +485,7 @@ gather_time (const PlanLower *self)
   if (IS (self, TASK, EVAL))
     return PLAN_GATHER_AT_BEGIN;
   if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->gathers_at_once)
-      && !self->shards_weights)
+      && !self->policy.shards_weights)
     return PLAN_GATHER_AT_END;
   if (IS (self, CUDA_GRAPH, ON))
     return PLAN_GATHER_AT_BEGIN;
@@ -489,7 +503,7 @@ find_again (PlanLower *self)
       for (guint is_in_block = 0; is_in_block < 2; is_in_block++)
         if (plan_node_is_again (self->sizes, &self->graphs->of[kind].nodes[i], self->plan,
                                 is_in_block != 0))
-          self->again[kind][is_in_block] |= plan_node_bit (i);
+          self->policy.again[kind][is_in_block] |= plan_node_bit (i);
 }
 
 static void
@@ -497,57 +511,63 @@ measure (PlanLower *self, guint rank)
 {
   const Plan *plan = self->plan;
   find_again (self);
-  self->main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
-  self->main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
-  self->grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
+  self->dtype.main_params = plan_field_dtype (plan, PLAN_MAIN_PARAMS);
+  self->dtype.main_grads = plan_field_dtype (plan, PLAN_MAIN_GRADS);
+  self->dtype.grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
   measure_groups (self, rank);
   const PlanBucket *b = self->layout.buckets;
   const gboolean has_hooks = self->stack->prefetches_past_head;
 
-  self->comm_unit = plan_layout_comm_unit (&self->layout, self->stack, plan);
-  self->pools = !IS (self, DOUBLE_BUFFER, OFF) && self->ranks > 1 && !self->layout.by_size;
-  self->sets = (guint)(self->pools && self->shards_grads ? self->stack->pooled_grad_units
-                                                         : self->stack->queued_reductions);
-  self->chunk
+  self->policy.comm_unit = plan_layout_comm_unit (&self->layout, self->stack, plan);
+  self->policy.pools
+      = !IS (self, DOUBLE_BUFFER, OFF) && self->place.ranks > 1 && !self->layout.by_size;
+  self->policy.sets
+      = (guint)(self->policy.pools && self->policy.shards_grads ? self->stack->pooled_grad_units
+                                                                : self->stack->queued_reductions);
+  self->policy.chunk
       = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
             ? plan->value[PLAN_RECOMPUTE_LAYERS]
             : 1;
-  self->ahead = units_ahead (self, 0);
-  self->ahead_of_head = has_hooks && !self->pools ? self->ahead : 0;
-  self->ahead_of_embedding
-      = has_hooks && !self->pools ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded) : 0;
-  self->head_holds_positions = plan_lower_is_early (self, PLAN_BUCKET_HEAD);
-  self->gathers_head_late = self->shards_weights && has_hooks && self->pools
-                            && !self->head_holds_positions
-                            && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
+  self->policy.ahead = units_ahead (self, 0);
+  self->policy.ahead_of_head = has_hooks && !self->policy.pools ? self->policy.ahead : 0;
+  self->policy.ahead_of_embedding = has_hooks && !self->policy.pools
+                                        ? units_ahead (self, (gint64)b[PLAN_BUCKET_HEAD].padded)
+                                        : 0;
+  self->policy.head_holds_positions = plan_lower_is_early (self, PLAN_BUCKET_HEAD);
+  self->policy.gathers_head_late = self->policy.shards_weights && has_hooks && self->policy.pools
+                                   && !self->policy.head_holds_positions
+                                   && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
 
-  self->is_eval = IS (self, TASK, EVAL);
-  self->sums_whole = !self->shards_optimizer || (self->stack->sums_at_once && !self->shards_grads);
-  self->reduces_together
-      = !self->shards_grads
-        && (IS (self, OVERLAP_GRAD_REDUCE, OFF) || (self->shards_optimizer && self->sums_whole));
-  self->syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
-  self->gather_time = gather_time (self);
+  self->policy.is_eval = IS (self, TASK, EVAL);
+  self->policy.sums_whole
+      = !self->policy.shards_optimizer || (self->stack->sums_at_once && !self->policy.shards_grads);
+  self->policy.reduces_together
+      = !self->policy.shards_grads
+        && (IS (self, OVERLAP_GRAD_REDUCE, OFF)
+            || (self->policy.shards_optimizer && self->policy.sums_whole));
+  self->policy.syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
+  self->policy.gather_time = gather_time (self);
 
-  self->scales_buckets = plan_scales_gradients (plan, self->ranks);
+  self->policy.scales_buckets = plan_scales_gradients (plan, self->place.ranks);
   const gboolean quantised
       = !IS (self, PARAM_GATHER, COMPUTE)
         && !plan_layout_lends_grads (PLAN_BUCKET_LAYER, self->stack, self->plan);
-  self->copies_weights = self->sizes->quantises && !quantised;
-  self->gathers_columns
+  self->policy.copies_weights = self->sizes->quantises && !quantised;
+  self->policy.gathers_columns
       = quantised && (IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4));
-  const gboolean transposes = quantised && self->sizes->has_columns && !self->gathers_columns;
+  const gboolean transposes
+      = quantised && self->sizes->has_columns && !self->policy.gathers_columns;
   const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
-  self->transposes_weights = transposes && !keeps;
-  self->keeps_transposes = transposes && keeps;
+  self->policy.transposes_weights = transposes && !keeps;
+  self->policy.keeps_transposes = transposes && keeps;
 }
 
 static void
 lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 {
-  self->is_first_micro_batch = is_first;
+  self->now.is_first_micro_batch = is_first;
   plan_lower_forward (self);
-  if (!self->is_eval)
+  if (!self->policy.is_eval)
     plan_lower_backward (self, is_last);
 }
 
@@ -557,28 +577,29 @@ static void
 lower_micro_batches (PlanLower *self)
 {
   const gboolean last_differs
-      = !self->is_eval && !self->syncs
-        && ((self->most_ranks > 1 && !self->shards_grads) || self->replicas > 1);
+      = !self->policy.is_eval && !self->policy.syncs
+        && ((self->place.most_ranks > 1 && !self->policy.shards_grads) || self->place.replicas > 1);
   const gboolean first_differs
-      = self->splits_shards || self->gathers_head_late || self->copies_weights
-        || self->keeps_transposes || self->ahead_of_embedding > 0 || self->drops_grads
-        || (self->shards_optimizer && self->gather_time == PLAN_GATHER_IN_TURN)
-        || (self->is_eval && self->ahead_of_head > 0);
-  const gint64 n = self->micro_batches, first = first_differs ? 1 : 0;
+      = self->policy.splits_shards || self->policy.gathers_head_late || self->policy.copies_weights
+        || self->policy.keeps_transposes || self->policy.ahead_of_embedding > 0
+        || self->policy.drops_grads
+        || (self->policy.shards_optimizer && self->policy.gather_time == PLAN_GATHER_IN_TURN)
+        || (self->policy.is_eval && self->policy.ahead_of_head > 0);
+  const gint64 n = self->place.micro_batches, first = first_differs ? 1 : 0;
   const gint64 alike = n - first - (last_differs ? 1 : 0);
   if (first_differs)
     lower_micro_batch (self, TRUE, n == 1 || !last_differs);
   if (alike > 1)
     {
       plan_schedule_begin_repeat (self->schedule, "m", 0, alike, 1);
-      self->depth++;
+      self->now.depth++;
     }
   if (alike > 0)
     lower_micro_batch (self, !first_differs, !last_differs);
   if (alike > 1)
     {
       plan_schedule_end_repeat (self->schedule);
-      self->depth--;
+      self->now.depth--;
     }
   if (last_differs && n > first)
     lower_micro_batch (self, !first_differs, TRUE);
@@ -590,10 +611,11 @@ declare_trades (PlanLower *self)
 {
   static const char *const names[PLAN_N_TRADES]
       = { "input", "output", "output_gradient", "input_gradient" };
-  const gboolean trades = self->next_group >= 0, is_alone = self->stage.n_virtual == 1;
-  self->traded = trades && is_alone ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
+  const gboolean trades = self->comm.next >= 0, is_alone = self->stage.n_virtual == 1;
+  self->event.traded
+      = trades && is_alone ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
   for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
-    self->trades[trade]
+    self->event.trades[trade]
         = trades && !is_alone ? plan_schedule_add_event (
               self->schedule, names[trade], (guint32)(self->rows * self->stage.n_virtual))
                               : -1;
@@ -622,9 +644,9 @@ declare (PlanLower *self)
   plan_lower_declare_replicated (self);
   plan_lower_declare_offload (self);
   plan_lower_declare_router (self);
-  self->done = plan_schedule_add_event (self->schedule, "done", 1);
+  self->event.done = plan_schedule_add_event (self->schedule, "done", 1);
   declare_trades (self);
-  self->exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
+  self->event.exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);
 }
 
@@ -633,14 +655,14 @@ static void
 take_stage (PlanLower *self, guint rank)
 {
   const gint64 stages = self->plan->value[PLAN_PP];
-  self->stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
-  self->stage = plan_stage_of (self->model, self->stack, self->plan, self->stage_number);
-  self->here = plan_stage_whole (&self->stage);
+  self->place.stage_number = (gint64)rank / (plan_cluster_devices (self->cluster) / stages);
+  self->stage = plan_stage_of (self->model, self->stack, self->plan, self->place.stage_number);
+  self->now.here = plan_stage_whole (&self->stage);
   if (stages == 1 && self->stage.modules == 0)
     return;
   self->part = plan_stage_model (&self->stage, self->model);
   self->model = &self->part;
-  if (self->stage_number > 0)
+  if (self->place.stage_number > 0)
     plan_layout_init (&self->layout, self->model, self->stack, self->plan,
                       plan_data_parallel (self->plan, self->cluster) * self->plan->value[PLAN_CP]);
 }
@@ -678,22 +700,22 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   plan_lower_setup (&self);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
-  self.is_in_step = TRUE;
+  self.now.is_in_step = TRUE;
   plan_lower_begin_step (&self);
   if (self.stage.n_virtual > 1)
     plan_lower_interleaved (&self);
-  else if (self.next_group >= 0)
+  else if (self.comm.next >= 0)
     plan_lower_pipeline (&self);
   else if (self.combined.is_planned)
     plan_lower_combined (&self);
   else
     lower_micro_batches (&self);
   plan_lower_end_step (&self);
-  self.is_in_step = FALSE;
+  self.now.is_in_step = FALSE;
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
   plan_lower_teardown (&self);
-  if (self.scratch >= 0)
-    plan_schedule_resize_buffer (schedule, (guint)self.scratch, self.scratch_elements);
+  if (self.work.scratch >= 0)
+    plan_schedule_resize_buffer (schedule, (guint)self.work.scratch, self.work.scratch_elements);
   plan_lower_clear_buckets (&self);
   if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
     return NULL;
@@ -707,7 +729,7 @@ units_in_flight (const PlanLower *self, guint64 ahead)
 {
   const PlanBucket *b = self->layout.buckets;
   const guint64 unit = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
-  const guint64 limit = (guint64)self->comm_unit;
+  const guint64 limit = (guint64)self->policy.comm_unit;
   return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->stage.layers);
 }
 
@@ -721,12 +743,12 @@ plan_lower_distil (const PlanCase *of, Plan *out_key)
   if (of->model->layers + 1 >= COUNTS)
     return;
   begin (&self, of, 0);
-  const gboolean queues
-      = self.shards_grads || self.grad_comm != self.main_grads || IS (&self, REDUCE_ALGO, A2A);
+  const gboolean queues = self.policy.shards_grads || self.dtype.grad_comm != self.dtype.main_grads
+                          || IS (&self, REDUCE_ALGO, A2A);
   if (self.layout.by_size || of->model->experts > 0) /* whose units differ */
     return;
-  gint64 effect = self.ahead * COUNTS + self.ahead_of_embedding;
-  if (queues && self.sets == 0)
+  gint64 effect = self.policy.ahead * COUNTS + self.policy.ahead_of_embedding;
+  if (queues && self.policy.sets == 0)
     effect = (effect * COUNTS + units_in_flight (&self, 0)) * COUNTS
              + units_in_flight (&self, self.layout.buckets[PLAN_BUCKET_HEAD].padded);
   out_key->value[PLAN_COMM_UNIT] = effect;

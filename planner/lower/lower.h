@@ -3,7 +3,7 @@
  * The only place that knows both a transformer and a sharding strategy. The
  * schedule is checked when FSDPLAN_DEBUG_CHECK is set. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -1,7 +1,7 @@
 /* Closed-form lower bounds of a plan's memory and time: never more than its simulation gives. A
  * search excludes plans by them, and nothing else uses them. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include <glib.h>
 G_BEGIN_DECLS
 

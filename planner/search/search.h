@@ -5,7 +5,7 @@
  * no longer reach the K best, nor, of the plain points, the front of memory and time. Points are in
  * one order, ties go to the lower one, and the number of threads changes no answer. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/search/space.h"
 #include <glib.h>
 G_BEGIN_DECLS

@@ -5,8 +5,8 @@
 
 #include "planner/base/error.h"
 #include "planner/base/text.h"
+#include "planner/case/hazards.h"
 #include "planner/layout/layout.h"
-#include "planner/lower/hazards.h"
 #include "planner/plan/stack.h"
 #include "planner/search/cuts.h"
 

@@ -3,7 +3,7 @@
  * Made for one schedule on one cluster; durations are integers, rounded once. Best source first:
  * measured at this shape, interpolated between measured shapes, the parameter set's curves. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include "sim/cost/cost-params.h"
 #include "sim/cost/measurements.h"

@@ -4,7 +4,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS

@@ -1,6 +1,6 @@
 /* Random inputs for property tests: functions of the seed alone. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
 #include "sim/cost/cost.h"
 #include <glib.h>

@@ -3,7 +3,7 @@
 
 #include "tests/prop/shards.h"
 
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 
 #include <string.h>
 

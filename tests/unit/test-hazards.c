@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/hazards.h"
+#include "planner/case/hazards.h"
 #include "tests/case.h"
 
 #include <check.h>

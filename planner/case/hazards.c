@@ -4,7 +4,7 @@
  * where it is more than a cost. */
 #include "config.h"
 
-#include "planner/lower/hazards.h"
+#include "planner/case/hazards.h"
 
 #include "planner/plan/native.h"
 #include "planner/plan/rules-private.h"

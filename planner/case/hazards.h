@@ -1,6 +1,6 @@
 /* Hazards: what is legal, and likely to surprise. Some show only in how a plan is laid out. */
 #pragma once
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 #include "planner/plan/rules.h"
 #include <glib.h>
 G_BEGIN_DECLS

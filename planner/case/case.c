@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "planner/lower/case.h"
+#include "planner/case/case.h"
 
 #include "planner/plan/stages.h"
 
