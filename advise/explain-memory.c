@@ -58,8 +58,9 @@ advise_residents (const AdvisePrediction *prediction)
   const PlanSchedule *schedule = prediction->schedule;
   const guint n = plan_schedule_n_buffers (schedule);
   g_autofree gint64 *live = g_new0 (gint64, n), *resting = NULL;
-  Count count
-      = { .schedule = schedule, .granule = prediction->of->stack->allocation_bytes, .live = live };
+  Count count = { .schedule = schedule,
+                  .granule = prediction->of->stack->memory.allocation_bytes,
+                  .live = live };
   GArray *residents = g_array_new (FALSE, TRUE, sizeof (AdviseResident));
   count_section (&count, PLAN_SECTION_SETUP, 0);
   resting = g_memdup2 (live, n * sizeof *live);
@@ -186,7 +187,7 @@ advise_explain_memory (const AdvisePrediction *p)
   add_left_out (lines, "gradients on their way", by[PLAN_CATEGORY_GRAD_BUCKETS]);
   add_left_out (lines, "logits and softmax of the loss", by[PLAN_CATEGORY_LOSS]);
   add_left_out (lines, "scratch of kernels, batches", by[PLAN_CATEGORY_WORKSPACE]);
-  add_left_out (lines, "workspaces of libraries", p->of->stack->fixed_bytes);
+  add_left_out (lines, "workspaces of libraries", p->of->stack->memory.fixed_bytes);
   add_left_out (lines, "the allocator's slack", m->reserved - MIN (m->reserved, m->max_allocated));
   add_left_out (lines, "context and communicators", m->device - MIN (m->device, m->reserved));
   return lines;

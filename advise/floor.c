@@ -236,7 +236,7 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   Plan key;
   Work two, three, work = { .chain = { 0 } };
   const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
-  const gint64 few = stack->fills_pipeline ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
+  const gint64 few = stack->pipeline.is_filled ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
   plan_bound_relax (plan, self->input->cluster, few, &key);
   key.value[PLAN_COMM_UNIT] = stage + 1; /* relaxed plans do not use this field */
   g_mutex_lock (&self->lock);
@@ -323,7 +323,7 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   const PlanStack *stack = plan_stack_of (resolved, cluster->kind, NULL);
   Plan key = *resolved;
   Work work = { .chain = { 0 } };
-  if (!stack->gathers_in_turn || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
+  if (!stack->weights.gathers_in_turn || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
       || resolved->value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF)
     return 0;
   key.value[PLAN_MBS] = 1;
@@ -440,7 +440,7 @@ interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 way_ns = has_one_kind (input->model, plan.value[PLAN_SEQ])
                             ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
                             : 0;
-  const gint64 sent = stack->awaits_sent ? resolved->value[PLAN_VPP] : 0;
+  const gint64 sent = stack->pipeline.awaits_sent ? resolved->value[PLAN_VPP] : 0;
   const gint64 inner_ns = chain_ns (&inner, &plan) + sent * inner.trade_ns;
   const gint64 end_ns = chain_ns (&end, &plan) + MAX (sent - 1, 0) * end.trade_ns;
   gint64 before = 0, most = 0;

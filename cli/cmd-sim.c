@@ -163,14 +163,15 @@ static void
 print_peaks (const AdvisePrediction *p)
 {
   guint64 peaks[PLAN_N_PHASES];
-  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->of->stack->allocation_bytes, peaks);
+  plan_memory_phase_peaks (&p->trace->memory, p->schedule, p->of->stack->memory.allocation_bytes,
+                           peaks);
   printf ("most in each part of the step:");
   const char *comma = "";
   for (guint i = 0; i < PLAN_N_PHASES; i++)
     if (peaks[i] > 0)
       {
         printf ("%s %s %.1f", comma, plan_phase_name (i),
-                advise_mib (peaks[i] + p->of->stack->fixed_bytes));
+                advise_mib (peaks[i] + p->of->stack->memory.fixed_bytes));
         comma = ",";
       }
   printf (" MiB\n");

@@ -70,7 +70,13 @@ libplanner_a_SOURCES += \
   %D%/plan/rules-pipeline.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \
-  %D%/plan/stack.c %D%/plan/stack.h \
+  %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-choices.h %D%/plan/stack-private.h \
+  %D%/plan/stack-fsdp1.c \
+  %D%/plan/stack-fsdp2.c \
+  %D%/plan/stack-megatron-fsdp.c \
+  %D%/plan/stack-megatron.c \
+  %D%/plan/stack-nanotron.c \
+  %D%/plan/stack-native.c \
   %D%/plan/stack-history.c %D%/plan/stack-history.h \
   %D%/plan/stages.c %D%/plan/stages.h
 # Where parameters lie.

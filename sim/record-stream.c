@@ -69,8 +69,8 @@ sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedule,
   self->n_over = self->n_waiting = 0;
   self->over_at = G_MAXUINT64;
   self->issued = 0;
-  self->is_on
-      = stack && stack->records_streams && pace->host_ns > 0 && pace->host_ns < pace->device_ns;
+  self->is_on = stack && stack->memory.records_streams && pace->host_ns > 0
+                && pace->host_ns < pace->device_ns;
   if (!self->is_on)
     return;
   self->done_share = (double)pace->host_ns / (double)pace->device_ns;

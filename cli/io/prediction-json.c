@@ -52,13 +52,13 @@ add_peaks (const AdvisePrediction *self, JsonBuilder *builder)
   static const char *const names[PLAN_N_PHASES]
       = { "loss", "backward", "backward_end", "optimizer" };
   guint64 peaks[PLAN_N_PHASES];
-  plan_memory_phase_peaks (&self->trace->memory, self->schedule, self->of->stack->allocation_bytes,
-                           peaks);
+  plan_memory_phase_peaks (&self->trace->memory, self->schedule,
+                           self->of->stack->memory.allocation_bytes, peaks);
   json_builder_set_member_name (builder, "peaks_mib");
   json_builder_begin_object (builder);
   for (guint p = 0; p < PLAN_N_PHASES; p++)
     if (peaks[p] > 0)
-      add_number (builder, names[p], advise_mib (peaks[p] + self->of->stack->fixed_bytes));
+      add_number (builder, names[p], advise_mib (peaks[p] + self->of->stack->memory.fixed_bytes));
     else
       {
         json_builder_set_member_name (builder, names[p]);

@@ -19,8 +19,8 @@ cli_table_of_memory (const AdvisePrediction *p)
       cli_table_add_real (table, advise_mib (m->by_category[c]), 1);
     }
   cli_table_add (table, "outside the plan (workspaces, tables)");
-  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
-  cli_table_add_real (table, advise_mib (p->of->stack->fixed_bytes), 1);
+  cli_table_add_real (table, advise_mib (p->of->stack->memory.fixed_bytes), 1);
+  cli_table_add_real (table, advise_mib (p->of->stack->memory.fixed_bytes), 1);
   cli_table_add (table, "allocated, max allocated");
   cli_table_add_real (table, advise_mib (m->allocated), 1);
   cli_table_add_real (table, advise_mib (m->max_allocated), 1);

@@ -687,12 +687,13 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   self->sent_rows = sent_rows (self, model, plan);
   self->expert_rows = self->sent_rows * value[PLAN_ETP];
   count_sent_rows (self, model, plan, cluster);
-  self->key_heads = stack->repeats_keys ? self->heads : self->kv_heads;
+  self->key_heads = stack->layer.repeats_keys ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);
-  self->repeats_attention = stack->repeats_cudnn_attention && cluster->compute_capability >= 100;
+  self->repeats_attention
+      = stack->layer.repeats_cudnn_attention && cluster->compute_capability >= 100;
 }
 
 static void
@@ -746,22 +747,23 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
   memset (self->values, 0, sizeof self->values);
   init_sizes (&self->sizes, model, plan, stack, cluster);
   plan_model_count_kinds (model, value[PLAN_SEQ], self->layers);
-  const PlanLayerBuilder b = { .sizes = &self->sizes,
-                               .model = model,
-                               .tp = value[PLAN_TP],
-                               .ep = value[PLAN_EP],
-                               .etp = value[PLAN_ETP],
-                               .dispatcher = dispatcher_of (plan),
-                               .splits = value[PLAN_SP] == PLAN_SP_ON,
-                               .drops = plan_drops_hidden (plan),
-                               .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-                                              && !stack->quantises_on_use,
-                               .keeps_gate = stack->separate_gate && model->gated && !compiles,
-                               .compiles = compiles,
-                               .keeps_gathered = stack->keeps_gathered && !self->sizes.quantises,
-                               .pairs_keys = stack->pairs_keys,
-                               .maps_count = stack->maps_count_rows,
-                               .quantises_on_use = stack->quantises_on_use };
+  const PlanLayerBuilder b
+      = { .sizes = &self->sizes,
+          .model = model,
+          .tp = value[PLAN_TP],
+          .ep = value[PLAN_EP],
+          .etp = value[PLAN_ETP],
+          .dispatcher = dispatcher_of (plan),
+          .splits = value[PLAN_SP] == PLAN_SP_ON,
+          .drops = plan_drops_hidden (plan),
+          .fuses_norms
+          = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->weights.quantises_on_use,
+          .keeps_gate = stack->layer.separate_gate && model->gated && !compiles,
+          .compiles = compiles,
+          .keeps_gathered = stack->layer.keeps_gathered && !self->sizes.quantises,
+          .pairs_keys = stack->layer.pairs_keys,
+          .maps_count = stack->layer.maps_count_rows,
+          .quantises_on_use = stack->weights.quantises_on_use };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
       self->of[kind].n_nodes = 0;

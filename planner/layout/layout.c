@@ -94,10 +94,10 @@ units_of (const PlanModel *model, PlanBucketKind kind)
 static gboolean
 goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
-  return stack->bucket_elements > 0 && model->experts == 0
+  return stack->buckets.elements > 0 && model->experts == 0
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
          && (!plan_shards_optimizer (plan)
-             || (!stack->units_below_full && !plan_shards_weights (plan)));
+             || (!stack->buckets.units_below_full && !plan_shards_weights (plan)));
 }
 
 static void
@@ -148,7 +148,8 @@ add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
 gboolean
 plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
 {
-  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS) && stack->gathers_in_grads
+  return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS)
+         && stack->weights.gathers_in_grads
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
          && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }
@@ -173,26 +174,26 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
     .model = model,
     /* Of later stages all gradients are one bucket (distributed_data_parallel.py 160). */
     .closes_at
-    = stack->bucket_elements == 0 ? 0
+    = stack->buckets.elements == 0 ? 0
       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF || model->cut.no_embedding
           ? G_MAXUINT64
-          : MAX (stack->bucket_elements, stack->bucket_elements_per_rank * (guint64)data_parallel)
+          : MAX (stack->buckets.elements, stack->buckets.elements_per_rank * (guint64)data_parallel)
   };
 
   memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
   self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;
-  self->rule = (PlanBucketRule){
-    .naming = stack->naming,
-    .closes_at = b.closes_at,
-    .is_backwards = stack->cuts_backwards,
-    .parts_shared = !stack->cuts_backwards,
-    .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
-    .tp = (guint64)value[PLAN_TP],
-    .ep = (guint64)value[PLAN_EP],
-    .etp = (guint64)value[PLAN_ETP],
-    .packing
-    = { .packing = stack->packing, .shards = self->shards, .multiple = stack->shard_multiple }
-  };
+  self->rule
+      = (PlanBucketRule){ .naming = stack->buckets.naming,
+                          .closes_at = b.closes_at,
+                          .is_backwards = stack->buckets.fill_backwards,
+                          .parts_shared = !stack->buckets.fill_backwards,
+                          .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
+                          .tp = (guint64)value[PLAN_TP],
+                          .ep = (guint64)value[PLAN_EP],
+                          .etp = (guint64)value[PLAN_ETP],
+                          .packing = { .packing = stack->buckets.packing,
+                                       .shards = self->shards,
+                                       .multiple = stack->buckets.shard_multiple } };
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     self->buckets[kind].shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1
                                  : kind == PLAN_BUCKET_EXPERTS ? (guint64)of_experts
@@ -270,14 +271,14 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
       layers = MAX (layers, b[kind].length);
     }
   const gint64 raw = (gint64)(all / (guint64)layers); /* the mean, local experts counted */
-  const gboolean has_floor = stack->comm_unit_floor > 0;
+  const gboolean has_floor = stack->buckets.comm_unit_floor > 0;
   if (plan->value[PLAN_COMM_UNIT] != PLAN_UNSET)
     return plan->value[PLAN_COMM_UNIT];
   if (self->by_size)
-    return MAX (stack->comm_unit_floor, bucket);
+    return MAX (stack->buckets.comm_unit_floor, bucket);
   if (has_floor && plan->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM_GRADS_PARAMS)
-    return stack->comm_unit_floor;
-  return MAX (stack->comm_unit_floor, 2 * raw);
+    return stack->buckets.comm_unit_floor;
+  return MAX (stack->buckets.comm_unit_floor, 2 * raw);
 }
 
 char *

@@ -231,10 +231,11 @@ pool_of (const PlanLower *self, gint32 array)
 {
   if (self->combined.owed)
     return PLAN_STREAM_EXPERTS;
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->pools_per_stream; kind++)
+  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->memory.pools_per_stream;
+       kind++)
     {
       const PlanLowerBucket *b = &self->bucket[kind];
-      const gboolean lands = b->shards_weights && !self->stack->copies_gathered;
+      const gboolean lands = b->shards_weights && !self->stack->weights.copies_gathered;
       if (!plan_layout_has (&self->layout, kind))
         continue;
       if (array == b->landing || (array == b->weights && lands))

@@ -64,7 +64,7 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
     }
   if (b->whole >= 0
       && (self->now.is_first_micro_batch || self->policy.syncs || self->policy.is_eval)
-      && (!self->now.is_backward || columns || self->stack->repeats_outer_gather))
+      && (!self->now.is_backward || columns || self->stack->weights.repeats_outer_gather))
     {
       const gint64 own = plan_lower_own_elements (self, kind);
       whole = plan_lower_unit_ref (b->whole, unit, delta);
@@ -251,7 +251,7 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   plan_lower_await_unit (self, unit, 0);
   if (self->policy.copies_weights && self->now.is_first_micro_batch
-      && !self->stack->quantises_on_use)
+      && !self->stack->weights.quantises_on_use)
     {
       copy_weights (self, unit, net);
       plan_lower_return_gradients (self, unit);
@@ -493,7 +493,7 @@ load (PlanLower *self)
   if (self->input.tokens < 0 || !(self->now.here.has_embedding || self->now.here.has_loss))
     return;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
-  if ((self->stack->waits_at_load || (self->stack->waits_if_packed && is_packed))
+  if ((self->stack->host.waits_at_load || (self->stack->host.waits_if_packed && is_packed))
       && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD,

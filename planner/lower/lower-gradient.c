@@ -149,7 +149,7 @@ drop_fresh (PlanLower *self, gboolean of_units, PlanLowerUnit unit)
 void
 plan_lower_drop_fresh_gradients (PlanLower *self)
 {
-  if (!self->stack->autograd_stays)
+  if (!self->stack->grads.autograd_stays)
     return;
   drop_fresh (self, FALSE, PLAN_NO_UNIT);
   if (self->stage.layers == 0)

@@ -219,7 +219,7 @@ forward (Interleaved *self, gint64 at)
   exchange (self, at, FALSE);
   self->output = (Sent){ .pass = pass,
                          .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
-                         .is_awaited = is_ahead || lower->stack->awaits_sent };
+                         .is_awaited = is_ahead || lower->stack->pipeline.awaits_sent };
   if (self->output.is_kept && self->output.is_awaited)
     await (lower, PLAN_TRADE_OUTPUT, pass);
   if (is_ahead)

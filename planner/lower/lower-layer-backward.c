@@ -164,7 +164,7 @@ begin_sum_backward (PlanLayer *self, PlanRef din)
 static const PlanNode *
 maker_beside (const PlanLayer *self, const PlanNode *linear)
 {
-  if (!self->lower->stack->exchanges_beside || self->slot[linear->in] >= 0)
+  if (!self->lower->stack->layer.exchanges_beside || self->slot[linear->in] >= 0)
     return NULL;
   for (const PlanNode *node = self->net->nodes; node < linear; node++)
     if ((node->kind == PLAN_NODE_GATHER_SEQ || node->kind == PLAN_NODE_COPY_TP)
@@ -425,7 +425,7 @@ exchange_backward (PlanLayer *self, const PlanNode *node)
 static void
 norm_node_backward (PlanLayer *self, const PlanNode *node)
 {
-  const gboolean adds = self->lower->stack->adds_in_norms && self->slot[node->in] >= 0;
+  const gboolean adds = self->lower->stack->layer.adds_in_norms && self->slot[node->in] >= 0;
   const PlanRef before = adds ? plan_layer_gradient (self, node->in) : PLAN_REF_NONE;
   const PlanRef total
       = adds ? gradient_sum (self, node->in) : plan_layer_take_share (self, node->in);
@@ -579,7 +579,7 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
     {
       const guint i = self->at - 1;
       const PlanNode *node = &layer->net->nodes[i];
-      const PlanNodeSet whole = lower->stack->recomputes_outputs
+      const PlanNodeSet whole = lower->stack->layer.recomputes_outputs
                                     ? plan_layer_checkpointed (layer->net, self->keep.again, i)
                                     : 0;
       const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, node->needs);

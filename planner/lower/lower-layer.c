@@ -16,7 +16,7 @@ plan_lower_is_static (const PlanLower *self, PlanValueId id)
 {
   const gboolean joins = self->plan->value[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLGATHER;
   return (id == PLAN_VALUE_JOINED && joins)
-         || (self->stack->static_gathers
+         || (self->stack->layer.static_gathers
              && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL));
 }
 
@@ -236,7 +236,7 @@ static const PlanNode *
 norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
   const PlanNode *next = sum + 1, *first = self->net->nodes;
-  const gboolean fits = self->lower->stack->adds_in_norms && sum->stats == PLAN_NO_VALUE
+  const gboolean fits = self->lower->stack->layer.adds_in_norms && sum->stats == PLAN_NO_VALUE
                         && next < first + self->net->n_nodes && nodes >> (next - first) & 1;
   return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
 }
@@ -440,7 +440,7 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
       if (node->is_lazy)
         continue;
       if (node->kind == PLAN_NODE_LINEAR && lower->policy.transposes_weights
-          && lower->stack->transposes_forward)
+          && lower->stack->weights.transposes_forward)
         plan_lower_transpose_weight (lower, node, layer->unit);
       node_forward (layer, node, eager);
       if (!made_norm (layer, node))
@@ -455,7 +455,7 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
   PlanLayerPass pass;
   plan_layer_begin_forward (&pass, self, unit, keep);
   plan_layer_go_forward (&pass, net->n_nodes);
-  if (self->stack->transposes_forward)
+  if (self->stack->weights.transposes_forward)
     plan_lower_drop_transposes (self, net);
 }
 
@@ -496,7 +496,7 @@ plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed)
 const PlanNode *
 plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear, PlanNodeSet again)
 {
-  if (!self->lower->stack->exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
+  if (!self->lower->stack->layer.exchanges_beside || linear->kind != PLAN_NODE_LINEAR || !again)
     return NULL;
   const PlanNode *last = &self->net->nodes[63 - __builtin_clzll (again)];
   return last->kind == PLAN_NODE_GATHER_SEQ && last->out == linear->kept ? last : NULL;

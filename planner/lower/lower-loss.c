@@ -53,7 +53,7 @@ piece_of (const PlanLower *self, gint64 i)
 gboolean
 plan_lower_turns_logits (const PlanStack *stack, const Plan *plan, const PlanModel *model)
 {
-  return stack->loss == PLAN_LOSS_IN_PLACE && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON
+  return stack->loss.kind == PLAN_LOSS_IN_PLACE && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON
          && model->logit_softcap == 0;
 }
 
@@ -80,14 +80,14 @@ splits (const PlanLower *self)
 static gboolean
 keeps_gathered (const PlanLower *self)
 {
-  return (self->stack->keeps_gathered || is_joined (self)) && !self->policy.is_eval;
+  return (self->stack->layer.keeps_gathered || is_joined (self)) && !self->policy.is_eval;
 }
 
 /* Whether the fp32 logits are still there in the backward pass. */
 static gboolean
 keeps_wide_logits (const PlanLower *self)
 {
-  return self->head.wide_logits >= 0 && self->stack->keeps_logits && !self->policy.is_eval;
+  return self->head.wide_logits >= 0 && self->stack->loss.keeps_logits && !self->policy.is_eval;
 }
 
 static PlanTensorRole
@@ -266,7 +266,7 @@ share_loss (PlanLower *self, PlanRef logits, Piece piece)
 static gboolean
 frees_logits_early (const PlanLower *self)
 {
-  return self->stack->loss == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
+  return self->stack->loss.kind == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
 }
 
 /* Where separate kernels do not work in place, they leave an fp32 image of the logits; where that

@@ -128,8 +128,9 @@ plan_lower_pipeline (PlanLower *self)
   const gint64 ahead = plan_stage_warm_up (self->plan, self->place.stage_number, n);
   /* Aligned, only the first stage's reductions run beside its last backward pass: those of others
    * begin when its gradient has been sent, and what is there to hide them is the bubble. */
-  self->policy.reduces_together = self->policy.reduces_together
-                                  || (self->stack->aligns_reductions && !self->stage.has_embedding);
+  self->policy.reduces_together
+      = self->policy.reduces_together
+        || (self->stack->pipeline.aligns_reductions && !self->stage.has_embedding);
   for (gint64 i = 0; i < ahead; i++)
     {
       trade_up (self, PLAN_REF_NONE, input (self, i));

@@ -244,7 +244,7 @@ derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
-      const gboolean stays = !self->stack->quantises_on_use;
+      const gboolean stays = !self->stack->weights.quantises_on_use;
       const gint32 arrays[]
           = { stays ? self->params.copy[role] : -1, stays ? self->params.copy_col[role] : -1,
               self->policy.keeps_transposes ? self->params.transposed[role] : -1 };
@@ -272,7 +272,7 @@ drop_derived (PlanLower *self, PlanLowerUnit unit)
 static void
 each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
-  if (self->layout.by_size && self->policy.copies_weights && !self->stack->quantises_on_use)
+  if (self->layout.by_size && self->policy.copies_weights && !self->stack->weights.quantises_on_use)
     each_unit (self, visit);
 }
 
@@ -442,7 +442,7 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
   if (n == 0)
     return;
-  if (self->stack->late_moments)
+  if (self->stack->optimizer.late_moments)
     {
       plan_lower_touch (self, exp_avg);
       plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
@@ -471,7 +471,7 @@ update_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (is_quantised (self, kind))
     return;
   round_weights (self, kind, unit);
-  if (self->stack->outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind)
+  if (self->stack->weights.outer != PLAN_OUTER_DROPS || plan_bucket_is_unit (kind)
       || !self->bucket[kind].shards_weights)
     publish (self, kind, unit);
 }
@@ -669,7 +669,7 @@ drop_or_take_non_units (PlanLower *self, gboolean takes)
 {
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (!plan_bucket_is_unit (kind) && self->policy.shards_weights
-        && self->stack->outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
+        && self->stack->weights.outer == PLAN_OUTER_DROPS && plan_layout_has (&self->layout, kind))
       {
         const PlanRef weights = plan_lower_ref (self->bucket[kind].weights);
         if (takes)
@@ -709,7 +709,8 @@ share_sums (PlanLower *self)
 static void
 prepare (PlanLower *self)
 {
-  if (!self->stack->waits_for_norm || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
+  if (!self->stack->optimizer.waits_for_norm
+      || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return;
   const gint64 tensors = plan_model_n_tensors (self->model);
   plan_lower_look (self);

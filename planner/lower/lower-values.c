@@ -61,7 +61,7 @@ adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
   PlanValueSet behind = 0;
   for (guint i = node + 1; i < net->n_nodes; i++)
     behind |= net->nodes[i].reads;
-  return self->stack->adds_in_norms && norm->kind == PLAN_NODE_NORM
+  return self->stack->layer.adds_in_norms && norm->kind == PLAN_NODE_NORM
          && (behind & plan_value_bit (norm->in));
 }
 
@@ -72,7 +72,7 @@ declare_gathered (PlanLower *self)
   const guint64 elements = (guint64)(self->sizes->rows * self->model->hidden);
   const gboolean is_used = self->stage.layers > 0 || self->stage.has_head;
   const gboolean exist
-      = is_used && self->stack->static_gathers && self->sizes->split_rows < self->sizes->rows;
+      = is_used && self->stack->layer.static_gathers && self->sizes->split_rows < self->sizes->rows;
   self->work.gathered[FALSE] = self->work.gathered[TRUE] = -1;
   if (!exist)
     return;

@@ -47,7 +47,7 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
   const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
   const gboolean both_bf16 = avg == PLAN_DTYPE_BF16 && avg_sq == PLAN_DTYPE_BF16;
-  const gboolean widens = self->stack->widens_moments && !both_bf16;
+  const gboolean widens = self->stack->optimizer.widens_moments && !both_bf16;
   const PlanCategory category = PLAN_CATEGORY_OPTIMIZER;
 
   if (has_main)
@@ -84,10 +84,10 @@ declare_sharing (PlanLower *self, PlanBucketKind kind)
   b->shards_grads = is_shared && plan_shards_grads (self->plan);
   b->shards_weights = is_shared
                       && (plan_shards_weights (self->plan)
-                          || (b->shards_grads && self->stack->gathers_each_pass));
-  b->rounds_late
-      = b->shards_weights && self->stack->rounds_as_gathered && !IS (self, MAIN_PARAMS, AUTO);
-  b->sums_whole = !b->shards_optimizer || (self->stack->sums_at_once && !b->shards_grads);
+                          || (b->shards_grads && self->stack->weights.gathers_each_pass));
+  b->rounds_late = b->shards_weights && self->stack->weights.rounds_as_gathered
+                   && !IS (self, MAIN_PARAMS, AUTO);
+  b->sums_whole = !b->shards_optimizer || (self->stack->grads.sums_at_once && !b->shards_grads);
 }
 
 static void
@@ -99,7 +99,7 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const gint64 sets
       = self->policy.pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
   const gboolean columns = self->policy.gathers_columns && kind == PLAN_BUCKET_LAYER;
-  const gboolean lands = b->shards_weights && self->stack->copies_gathered;
+  const gboolean lands = b->shards_weights && self->stack->weights.copies_gathered;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (lands)
@@ -134,10 +134,10 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->policy.pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
   b->grads = state_of (self, kind, "grads", layout->length, held, self->dtype.main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->keeps_half_grads && self->place.data_parallel > 1 && !b->shards_optimizer)
+  if (self->stack->grads.keeps_half && self->place.data_parallel > 1 && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
+  if (self->stack->optimizer.casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
       && self->dtype.main_grads != self->dtype.main_params)
     b->cast = state_of (self, kind, "cast_grads", layout->length,
                         (guint64)plan_lower_own_elements (self, kind), self->dtype.main_params,
@@ -210,7 +210,7 @@ declare_fresh (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     self->params.fresh[role] = -1;
-  for (PlanBucketKind kind = 0; self->stack->autograd_stays && kind < PLAN_N_BUCKETS; kind++)
+  for (PlanBucketKind kind = 0; self->stack->grads.autograd_stays && kind < PLAN_N_BUCKETS; kind++)
     for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
       {
         const PlanTensor *tensor = &self->layout.slots[kind][i].tensor;
@@ -247,7 +247,7 @@ declare_raw (PlanLower *self)
             : -1;
   const gint32 shared = self->params.raw[PLAN_TENSOR_EMBEDDING];
   self->params.raw_again
-      = (self->policy.collects || self->stack->autograd_stays) && self->model->tied_embeddings
+      = (self->policy.collects || self->stack->grads.autograd_stays) && self->model->tied_embeddings
             ? buffer (self, "raw.again", 1,
                       plan_schedule_buffer (self->schedule, (guint)shared)->elements,
                       self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS)
@@ -261,7 +261,7 @@ declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
   const gint64 layers = self->stage.layers;
   const gboolean keeps = self->policy.keeps_transposes;
-  const gint64 copies = self->stack->quantises_on_use ? 1 : layers;
+  const gint64 copies = self->stack->weights.quantises_on_use ? 1 : layers;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
@@ -303,7 +303,7 @@ declare_flat_gather (PlanLower *self)
   const gint64 ranks = self->place.ranks;
   guint64 own = 0;
   self->flat.sent = self->flat.parts = self->flat.landed = -1;
-  if (!self->stack->gathers_at_once || !self->policy.shards_optimizer)
+  if (!self->stack->weights.gathers_at_once || !self->policy.shards_optimizer)
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind))
@@ -349,7 +349,7 @@ declare_quantising (PlanLower *self)
   self->quantised.unrounded = buffer (self, "unrounded", layers,
                                       (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
                                       self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
-  if (blockwise && self->policy.shards_weights && self->stack->quantises_units)
+  if (blockwise && self->policy.shards_weights && self->stack->weights.quantises_units)
     self->quantised.work
         = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
                   layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
@@ -366,9 +366,9 @@ declare_quantising (PlanLower *self)
                                      : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
                                                PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   if (blockwise)
-    self->quantised.scales
-        = buffer (self, "scales", layers, self->stack->quantises_units ? 2 * squares : squares,
-                  PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
+    self->quantised.scales = buffer (
+        self, "scales", layers, self->stack->weights.quantises_units ? 2 * squares : squares,
+        PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
   else if (mx || nv)
     self->quantised.scales = buffer (self, "scales", layers, 2 * layer->raw / block,
                                      mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
@@ -403,14 +403,14 @@ declare_rest (PlanLower *self)
   self->sums.coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
   self->work.scratch
-      = self->stack->needs_kernel_scratch
+      = self->stack->layer.needs_kernel_scratch
             ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
             : -1;
   for (guint backward = 0; backward < 2; backward++)
     self->work.gemm[backward]
-        = computes && self->stack->product_work_bytes > 0 && !(backward && self->policy.is_eval)
+        = computes && self->stack->memory.gemm_bytes > 0 && !(backward && self->policy.is_eval)
               ? buffer (self, backward ? "product_work.backward" : "product_work.forward", 1,
-                        self->stack->product_work_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
+                        self->stack->memory.gemm_bytes, PLAN_DTYPE_U8, PLAN_CATEGORY_WORKSPACE)
               : -1;
   const guint64 alignment = self->work.scratch >= 0 ? PLAN_SCRATCH_ALIGNMENT : 0;
   self->work.attention
@@ -446,18 +446,21 @@ measure_groups (PlanLower *self, guint rank)
   self->policy.shards_grads = self->place.most_ranks > 1 && plan_shards_grads (self->plan);
   self->policy.drops_weights = self->place.most_ranks > 1 && plan_shards_weights (self->plan);
   self->policy.shards_weights
-      = self->policy.drops_weights || (self->policy.shards_grads && self->stack->gathers_each_pass);
-  self->policy.rounds_late = self->policy.shards_weights && self->stack->rounds_as_gathered
+      = self->policy.drops_weights
+        || (self->policy.shards_grads && self->stack->weights.gathers_each_pass);
+  self->policy.rounds_late = self->policy.shards_weights && self->stack->weights.rounds_as_gathered
                              && !IS (self, MAIN_PARAMS, AUTO);
   self->policy.passes_outer
-      = self->policy.shards_weights && self->stack->outer >= PLAN_OUTER_EACH_PASS;
+      = self->policy.shards_weights && self->stack->weights.outer >= PLAN_OUTER_EACH_PASS;
   self->policy.has_own_groups = self->policy.passes_outer
-                                && self->stack->outer == PLAN_OUTER_OWN_GROUPS
+                                && self->stack->weights.outer == PLAN_OUTER_OWN_GROUPS
                                 && !self->model->tied_embeddings;
-  self->policy.gathers_last_early = self->policy.drops_weights && self->stack->units_ahead > 0;
-  self->policy.joins_pieces = self->stack->joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
-  self->policy.collects = self->policy.shards_grads && self->stack->collects_grads;
-  self->policy.drops_grads = self->policy.shards_grads && self->stack->drops_grads;
+  self->policy.gathers_last_early
+      = self->policy.drops_weights && self->stack->weights.units_ahead > 0;
+  self->policy.joins_pieces
+      = self->stack->loss.joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
+  self->policy.collects = self->policy.shards_grads && self->stack->grads.are_collected;
+  self->policy.drops_grads = self->policy.shards_grads && self->stack->grads.are_dropped;
   self->place.data_parallel = all;
 }
 
@@ -471,8 +474,8 @@ units_ahead (const PlanLower *self, gint64 counted)
       = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
                  + (self->place.expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
   const gint64 left = self->policy.comm_unit / 2 - counted;
-  if (self->policy.shards_weights && self->stack->units_ahead > 0)
-    return MIN (self->stack->units_ahead, MAX (self->stage.layers - 1, 0));
+  if (self->policy.shards_weights && self->stack->weights.units_ahead > 0)
+    return MIN (self->stack->weights.units_ahead, MAX (self->stage.layers - 1, 0));
   if (!self->policy.shards_weights || left <= 0)
     return 0;
   return MIN (self->policy.pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
@@ -484,14 +487,14 @@ gather_time (const PlanLower *self)
 {
   if (IS (self, TASK, EVAL))
     return PLAN_GATHER_AT_BEGIN;
-  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->gathers_at_once)
+  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->weights.gathers_at_once)
       && !self->policy.shards_weights)
     return PLAN_GATHER_AT_END;
   if (IS (self, CUDA_GRAPH, ON))
     return PLAN_GATHER_AT_BEGIN;
   if (self->stage.n_virtual > 1)
     return PLAN_GATHER_BY_STAGE;
-  return self->stack->gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
+  return self->stack->weights.gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
 }
 
 /* Which nodes run again: recompute_layers tells layers apart, and nothing else does. */
@@ -516,14 +519,14 @@ measure (PlanLower *self, guint rank)
   self->dtype.grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
   measure_groups (self, rank);
   const PlanBucket *b = self->layout.buckets;
-  const gboolean has_hooks = self->stack->prefetches_past_head;
+  const gboolean has_hooks = self->stack->weights.prefetches_past_head;
 
   self->policy.comm_unit = plan_layout_comm_unit (&self->layout, self->stack, plan);
   self->policy.pools
       = !IS (self, DOUBLE_BUFFER, OFF) && self->place.ranks > 1 && !self->layout.by_size;
-  self->policy.sets
-      = (guint)(self->policy.pools && self->policy.shards_grads ? self->stack->pooled_grad_units
-                                                                : self->stack->queued_reductions);
+  self->policy.sets = (guint)(self->policy.pools && self->policy.shards_grads
+                                  ? self->stack->grads.pooled_units
+                                  : self->stack->grads.queued_reductions);
   self->policy.chunk
       = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
             ? plan->value[PLAN_RECOMPUTE_LAYERS]
@@ -539,8 +542,8 @@ measure (PlanLower *self, guint rank)
                                    && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
 
   self->policy.is_eval = IS (self, TASK, EVAL);
-  self->policy.sums_whole
-      = !self->policy.shards_optimizer || (self->stack->sums_at_once && !self->policy.shards_grads);
+  self->policy.sums_whole = !self->policy.shards_optimizer
+                            || (self->stack->grads.sums_at_once && !self->policy.shards_grads);
   self->policy.reduces_together
       = !self->policy.shards_grads
         && (IS (self, OVERLAP_GRAD_REDUCE, OFF)
@@ -557,7 +560,7 @@ measure (PlanLower *self, guint rank)
       = quantised && (IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4));
   const gboolean transposes
       = quantised && self->sizes->has_columns && !self->policy.gathers_columns;
-  const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->keeps_transposes;
+  const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->weights.keeps_transposes;
   self->policy.transposes_weights = transposes && !keeps;
   self->policy.keeps_transposes = transposes && keeps;
 }

@@ -66,7 +66,7 @@ shortens_otherwise (const PlanFacts *f)
 static gboolean
 deals_out_otherwise (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && f->stack->stages_by_cost
+  return has_stages (f) && f->stack && f->stack->pipeline.stages_by_cost
          && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
              || f->value[PLAN_VPP] > 1);
 }
@@ -96,14 +96,14 @@ recomputes_past_stage (const PlanFacts *f)
 static gboolean
 too_few_micro_batches (const PlanFacts *f)
 {
-  return f->stack && f->stack->fills_pipeline
+  return f->stack && f->stack->pipeline.is_filled
          && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP] - 1;
 }
 
 static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && !f->stack->has_pipelines;
+  return has_stages (f) && f->stack && !f->stack->offers.pipelines;
 }
 
 static gboolean

@@ -26,9 +26,4 @@ const char *plan_stack_release (const PlanStack *self, guint i);
 
 char *plan_stack_date_text (gint64 date); /* "2026-08-22" of 20260822; the caller frees */
 
-guint plan_stack_n_changes (gint64 id);
-
-/* Gives back in `state` what held before change i, when it holds what came after it. */
-void plan_stack_undo (PlanStack *state, guint i);
-
 G_END_DECLS

@@ -108,8 +108,8 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                       .has_loss = TRUE,
                       .n_virtual = 1 };
   if (plan->value[PLAN_PP] > 1)
-    stage = stack->stages_by_cost ? stage_by_cost (model, plan, number)
-                                  : stage_evenly (model, plan, number);
+    stage = stack->pipeline.stages_by_cost ? stage_by_cost (model, plan, number)
+                                           : stage_evenly (model, plan, number);
   /* Megatron-LM deals out layers without them (multi_token_prediction.py, mtp_on_this_rank). */
   stage.modules = stage.has_head ? model->mtp : 0;
   stage.layers += stage.modules;

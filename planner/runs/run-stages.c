@@ -104,12 +104,12 @@ plan_run_row_set_stages (PlanRunRow *row)
   value[PLAN_VPP] = MAX (plan_run_row_int (row, PLAN_RUN_VPP), 1);
   if (value[PLAN_PP] == 1 || !stack || !row->model)
     return;
-  if (stack->stages_by_cost)
+  if (stack->pipeline.stages_by_cost)
     {
       take_first_layers (row, stack);
       doubt_last_stages (row, stack);
     }
-  else if (stack->has_pipelines)
+  else if (stack->offers.pipelines)
     count_ends (row);
   if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON
       && (!virtual_stages || atoi (virtual_stages) == 0))

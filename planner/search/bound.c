@@ -69,12 +69,12 @@ state_bytes (const PlanCase *of)
   const guint64 linear = shards_weights ? sum.linear_shared : sum.linear;
   const guint64 own = plan_shards_optimizer (plan) ? sum.split : sum.whole;
   /* What comes and goes with the passes may not be there when the loss is made. */
-  const guint64 grads = shards_grads && of->stack->drops_grads ? 0
-                        : shards_grads                         ? sum.shared
-                                                               : sum.whole;
-  const gboolean rests = !(shards_grads && of->stack->rounds_as_gathered && has_main);
+  const guint64 grads = shards_grads && of->stack->grads.are_dropped ? 0
+                        : shards_grads                               ? sum.shared
+                                                                     : sum.whole;
+  const gboolean rests = !(shards_grads && of->stack->weights.rounds_as_gathered && has_main);
   /* What is no layer's may stay gathered, too. */
-  const guint64 whole = shards_weights && of->stack->outer == PLAN_OUTER_STAYS
+  const guint64 whole = shards_weights && of->stack->weights.outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
                                   + layout->buckets[PLAN_BUCKET_HEAD].padded
                             : 0;
@@ -127,7 +127,7 @@ derived_bytes (const PlanCase *of)
   if (!sizes->quantises)
     return 0;
   const gboolean lends = plan_layout_lends_grads (PLAN_BUCKET_LAYER, of->stack, &of->plan);
-  if ((gather == PLAN_PARAM_GATHER_COMPUTE || lends) && !of->stack->quantises_on_use)
+  if ((gather == PLAN_PARAM_GATHER_COMPUTE || lends) && !of->stack->weights.quantises_on_use)
     copies = sizes->has_columns ? 2 : 1;
   else if (gather == PLAN_PARAM_GATHER_FP8 && sizes->has_columns && !layout->by_size
            && of->plan.value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)
@@ -263,7 +263,7 @@ plan_bound_communicator_bytes (const PlanCase *of)
                   + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
                   + groups_of_experts (&of->plan) + (of_experts > 1)
                   + (of_experts > 1 && has_gather_group);
-  return n * of->stack->communicator_bytes;
+  return n * of->stack->memory.communicator_bytes;
 }
 
 /* Activations at their fullest: as the loss begins, or of a pipeline's first stage as its last
@@ -287,7 +287,8 @@ guint64
 plan_bound_memory (const PlanCase *of)
 {
   return passing_bytes (of) + state_bytes (of) + derived_bytes (of)
-         + plan_bound_communicator_bytes (of) + of->stack->fixed_bytes + of->stack->context_bytes;
+         + plan_bound_communicator_bytes (of) + of->stack->memory.fixed_bytes
+         + of->stack->memory.context_bytes;
 }
 
 void

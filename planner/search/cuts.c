@@ -84,7 +84,7 @@ add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
 {
   const gboolean is_plain = cut.n_virtual == 1;
   cut.gathers_beside = TRUE;
-  if (told.has_gathers || !is_plain || cut.stages <= 2 || !stack->gathers_in_turn)
+  if (told.has_gathers || !is_plain || cut.stages <= 2 || !stack->weights.gathers_in_turn)
     g_array_append_val (cuts, cut);
   cut.gathers_beside = FALSE;
   if (told.has_gathers || (is_plain && cut.stages > 1))
@@ -137,7 +137,7 @@ plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStac
       const PlanCut cut = { .stages = stages, .n_virtual = 1 };
       if (devices % stages != 0)
         continue;
-      if (stack->stages_by_cost)
+      if (stack->pipeline.stages_by_cost)
         g_array_append_val (cuts, cut);
       else
         add_cuts (cuts, model, stack, stages, loss, told);

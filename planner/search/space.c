@@ -144,7 +144,7 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
   for (guint i = 0; i < cuts->len; i++)
     {
       const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
-      if (self->stack->stages_by_cost)
+      if (self->stack->pipeline.stages_by_cost)
         ADD (axis, PLAN_PP, cut->stages);
       else if (told.has_layout)
         ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
@@ -173,7 +173,7 @@ add_recompute (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_OP_SAC,
        NO_METHOD);
   /* Of a pipeline they are counted in each stage, which may have few. */
-  for (gint64 n = 1; n < MIN (step, 4) && self->stack && self->stack->has_pipelines; n++)
+  for (gint64 n = 1; n < MIN (step, 4) && self->stack && self->stack->offers.pipelines; n++)
     ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
          PLAN_RECOMPUTE_LAYERS, n);
   for (gint64 n = step; n < layers; n += step)
@@ -349,7 +349,7 @@ add_compile (PlanSpace *self)
 static gboolean
 cuts_loss (const PlanSpace *self)
 {
-  return self->stack && self->stack->loss_chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
+  return self->stack && self->stack->loss.chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
@@ -549,7 +549,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
-  if (self->stack && self->stack->has_pipelines)
+  if (self->stack && self->stack->offers.pipelines)
     add_cuts (self, pinned);
   if (model->experts > 0)
     add_experts (self);

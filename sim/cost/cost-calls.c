@@ -65,7 +65,7 @@ count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
           continue;
         found++;
         self->waiting_bytes += g->bytes;
-        if (self->waiting_bytes < input->stack->reduce_bytes)
+        if (self->waiting_bytes < input->stack->grads.reduce_bytes)
           continue;
         self->waiting_bytes = 0;
         full++;
@@ -85,7 +85,7 @@ one_if_first (gint32 *first, const PlanOp *op)
 static gboolean
 is_summed_at_once (const SimCostInput *input, const PlanOp *op)
 {
-  return input->stack->sums_at_once && op->kind == PLAN_OP_ALL_REDUCE
+  return input->stack->grads.sums_at_once && op->kind == PLAN_OP_ALL_REDUCE
          && op->stream == PLAN_STREAM_REDUCE && input->plan
          && input->plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
 }
@@ -94,11 +94,11 @@ double
 sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
   const PlanStack *stack = input->stack;
-  if (op->kind == PLAN_OP_ACCUMULATE && stack->reduce_bytes > 0)
+  if (op->kind == PLAN_OP_ACCUMULATE && stack->grads.reduce_bytes > 0)
     note_gradient (self, input, op);
   if (is_summed_at_once (input, op))
     return one_if_first (&self->first_sum, op);
-  if (op->stream == PLAN_STREAM_REDUCE && stack->reduce_bytes > 0
+  if (op->stream == PLAN_STREAM_REDUCE && stack->grads.reduce_bytes > 0
       && (op->kind == PLAN_OP_REDUCE_SCATTER || op->kind == PLAN_OP_ALL_REDUCE))
     return count_buckets (self, input, op);
   return sim_cost_pieces (input, op) > 0 ? one_if_first (&self->first_gather, op) : 1;

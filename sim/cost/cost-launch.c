@@ -84,19 +84,20 @@ gint64
 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
-    return input->stack->tensor_ns * op->dims[PLAN_DIM_PREPARE_tensors];
-  const gint64 ns = input->stack->launch_ns[launch] + (groups_of (op) - 1) * GROUPED_CALL_NS;
-  return ns + input->stack->piece_ns * sim_cost_pieces (input, op);
+    return input->stack->optimizer.tensor_ns * op->dims[PLAN_DIM_PREPARE_tensors];
+  const gint64 ns = input->stack->host.launch_ns[launch] + (groups_of (op) - 1) * GROUPED_CALL_NS;
+  return ns + input->stack->weights.piece_ns * sim_cost_pieces (input, op);
 }
 
 gint64
 sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
 {
   const PlanStack *stack = input->stack;
-  if (!stack->gathers_at_once || op->kind != PLAN_OP_ALL_GATHER || op->stream != PLAN_STREAM_GATHER)
+  if (!stack->weights.gathers_at_once || op->kind != PLAN_OP_ALL_GATHER
+      || op->stream != PLAN_STREAM_GATHER)
     return 0;
   return plan_schedule_group_size (input->schedule, op)
-         * (op->refs[PLAN_REF_ALL_GATHER_out].loop >= 0 ? stack->unit_tensors : 1);
+         * (op->refs[PLAN_REF_ALL_GATHER_out].loop >= 0 ? stack->weights.unit_tensors : 1);
 }
 
 guint
@@ -105,5 +106,5 @@ sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch
   const PlanStack *stack = input->stack;
   const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
   return (guint)groups_of (op)
-         * MAX (1, is_update ? stack->update_kernels : stack->kernels[launch]);
+         * MAX (1, is_update ? stack->optimizer.update_kernels : stack->host.kernels[launch]);
 }

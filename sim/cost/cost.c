@@ -112,7 +112,8 @@ retake_ns (const SimCostInput *input)
 {
   if (!input->plan || input->plan->value[PLAN_EMPTY_CACHE] != PLAN_EMPTY_CACHE_ON)
     return 0;
-  const guint64 bytes = plan_meter_passing_bytes (input->schedule, input->stack->allocation_bytes);
+  const guint64 bytes
+      = plan_meter_passing_bytes (input->schedule, input->stack->memory.allocation_bytes);
   return sim_cost_param (input, SIM_PARAM_RETAKE) * (double)bytes / (double)PLAN_MIB;
 }
 
@@ -193,7 +194,7 @@ copying_seconds (const SimCostInput *input, const PlanOp *op)
   const double copy
       = 2 * bytes
         / (input->cluster->memory_bytes_per_s * sim_cost_param (input, SIM_PARAM_TRAFFIC_COPY));
-  const double calls = 1e-9 * (double)(pieces * input->stack->copy_ns);
+  const double calls = 1e-9 * (double)(pieces * input->stack->weights.copy_ns);
   return copy + MAX (copy, calls);
 }
 

@@ -87,8 +87,8 @@ begin (SimFootprint *self, const SimCost *cost)
 {
   const guint n = plan_schedule_n_buffers (self->schedule);
   const guint n_ids = plan_schedule_n_buffer_ids (self->schedule);
-  const guint64 granule = self->stack ? self->stack->allocation_bytes : 1;
-  const guint64 others = self->stack ? self->stack->fixed_bytes
+  const guint64 granule = self->stack ? self->stack->memory.allocation_bytes : 1;
+  const guint64 others = self->stack ? self->stack->memory.fixed_bytes
                                            + plan_stack_outside_bytes (self->stack, self->schedule)
                                      : 0;
   self->enough_reserved = self->enough_bytes > others ? self->enough_bytes - others : 0;
@@ -119,8 +119,8 @@ begin (SimFootprint *self, const SimCost *cost)
                                        PLAN_ARENA_ALIGNMENT),
       };
     }
-  self->has_blocks = self->stack && self->stack->caching_allocator;
-  self->has_gaps = self->stack && !self->stack->caching_allocator;
+  self->has_blocks = self->stack && self->stack->memory.is_caching;
+  self->has_gaps = self->stack && !self->stack->memory.is_caching;
   find_late (self);
   find_moves (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
@@ -136,8 +136,8 @@ begin (SimFootprint *self, const SimCost *cost)
   self->leap.n_left_out = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
-  sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->expandable_segments);
-  const SimPace pace = self->stack && self->stack->records_streams
+  sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->memory.expandable_segments);
+  const SimPace pace = self->stack && self->stack->memory.records_streams
                            ? sim_pace_of (self->schedule, cost)
                            : (SimPace){ 0 };
   sim_record_stream_begin (&self->lead, self->schedule, self->stack, &pace);
@@ -626,7 +626,7 @@ static gboolean
 find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GError **error)
 {
   g_auto (PlanArena) arena = { 0 };
-  *out_bytes = self->blocks.reserved + (self->stack ? self->stack->fixed_bytes : 0);
+  *out_bytes = self->blocks.reserved + (self->stack ? self->stack->memory.fixed_bytes : 0);
   if (!self->has_gaps)
     return TRUE;
   walk (self, self->program->memory.sections[PLAN_SECTION_TEARDOWN]);
@@ -652,7 +652,7 @@ sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule, const SimPr
   walk (self, program->memory.sections[PLAN_SECTION_SETUP]);
   end_step (self);
   const gboolean is_steady = run_steps (self, program->memory.sections[PLAN_SECTION_STEP], n_steps);
-  plan_meter_report (&self->meter, stack ? stack->fixed_bytes : 0, &memory);
+  plan_meter_report (&self->meter, stack ? stack->memory.fixed_bytes : 0, &memory);
   if (!find_reserved (self, is_steady, &memory.reserved, error))
     return FALSE;
   memory.device = memory.reserved + (stack ? plan_stack_outside_bytes (stack, schedule) : 0);

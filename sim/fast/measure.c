@@ -192,15 +192,17 @@ sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost, const Pla
 guint64
 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
 {
-  const gboolean has_blocks = stack->caching_allocator;
-  return plan_meter_peak_bytes (schedule, has_blocks ? stack->allocation_bytes : 1)
-         + (has_blocks ? stack->fixed_bytes : 0) + plan_stack_outside_bytes (stack, schedule);
+  const gboolean has_blocks = stack->memory.is_caching;
+  return plan_meter_peak_bytes (schedule, has_blocks ? stack->memory.allocation_bytes : 1)
+         + (has_blocks ? stack->memory.fixed_bytes : 0)
+         + plan_stack_outside_bytes (stack, schedule);
 }
 
 guint64
 sim_measure_resting_bytes (const PlanSchedule *schedule, const PlanStack *stack)
 {
-  return plan_meter_resting_bytes (schedule, stack->allocation_bytes) + stack->fixed_bytes;
+  return plan_meter_resting_bytes (schedule, stack->memory.allocation_bytes)
+         + stack->memory.fixed_bytes;
 }
 
 gboolean

@@ -30,7 +30,7 @@ product_ns (const PlanCluster *cluster, gint64 m, gint64 n, gint64 k, gint64 lay
       m * n, m * k, dtype, n * k, dtype, m, n, k, layout);
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const PlanStack stack = { .allocation_bytes = 1 };
+  const PlanStack stack = { .memory.allocation_bytes = 1 };
   const SimCostInput input = { .schedule = schedule, .cluster = cluster, .stack = &stack };
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");
@@ -94,7 +94,7 @@ norm_ns (const PlanCluster *cluster, gint64 rows, gint64 cols, const char *dtype
       buffers, rows * cols, dims, dims, dims, dims);
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const PlanStack stack = { .allocation_bytes = 1 };
+  const PlanStack stack = { .memory.allocation_bytes = 1 };
   const SimCostInput input = { .schedule = schedule, .cluster = cluster, .stack = &stack };
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
   ck_assert_msg (cost != NULL, "%s", error ? error->message : "");

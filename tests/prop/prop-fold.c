@@ -125,7 +125,7 @@ assert_same (const PlanSchedule *schedule, const SimCost *cost, const PlanStack 
       ck_assert_str_eq (error->message, same->message);
       return 0;
     }
-  assert_same_peaks (schedule, trace, stack ? stack->allocation_bytes : 1, seed);
+  assert_same_peaks (schedule, trace, stack ? stack->memory.allocation_bytes : 1, seed);
   for (guint i = 0; i < 2; i++) /* a workspace that was used is as good as a new one */
     {
       ck_assert_msg (sim_measure (schedule, cost, stack, workspace, &s, &error), "seed %d: %s",
@@ -160,10 +160,10 @@ static SimCost *
 cost_of_long (const PlanSchedule *schedule, GRand *rand, gboolean is_serial)
 {
   g_autoptr (GError) error = NULL;
-  PlanStack stack = { .allocation_bytes = 1 };
+  PlanStack stack = { .memory.allocation_bytes = 1 };
   SimParams params = { .id = "test" };
   for (PlanLaunch launch = 0; launch < PLAN_N_LAUNCHES; launch++)
-    stack.launch_ns[launch] = g_rand_int_range (rand, 0, 30);
+    stack.host.launch_ns[launch] = g_rand_int_range (rand, 0, 30);
   for (SimParam p = 0; p < SIM_N_PARAMS; p++)
     params.value[p] = strcmp (sim_param_unit (p), "ns") == 0 ? 0 : 1;
   params.value[SIM_PARAM_KERNEL_NS] = g_rand_int_range (rand, 0, 2);
@@ -182,10 +182,11 @@ cost_of_long (const PlanSchedule *schedule, GRand *rand, gboolean is_serial)
 
 START_TEST (any_schedule)
 {
-  static const PlanStack cache = { .allocation_bytes = 512, .caching_allocator = TRUE };
-  static const PlanStack waits
-      = { .allocation_bytes = 512, .caching_allocator = TRUE, .records_streams = TRUE };
-  static const PlanStack arena = { .allocation_bytes = 256, .context_bytes = 7 };
+  static const PlanStack cache = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE };
+  static const PlanStack waits = { .memory.allocation_bytes = 512,
+                                   .memory.is_caching = TRUE,
+                                   .memory.records_streams = TRUE };
+  static const PlanStack arena = { .memory.allocation_bytes = 256, .memory.context_bytes = 7 };
   static const PlanStack *const stacks[] = { &cache, &cache, &waits, &arena, NULL };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   g_autoptr (PlanSchedule) schedule = random_long_schedule (_i);

@@ -240,8 +240,9 @@ assert_same (const PlanMemory *a, const PlanMemory *b, int seed)
 
 START_TEST (any_loops)
 {
-  const PlanStack stack
-      = { .allocation_bytes = 512, .caching_allocator = TRUE, .expandable_segments = _i % 16 == 0 };
+  const PlanStack stack = { .memory.allocation_bytes = 512,
+                            .memory.is_caching = TRUE,
+                            .memory.expandable_segments = _i % 16 == 0 };
   g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   Maker maker = { .rand = rand, .layers = g_rand_int_range (rand, 1, 90) };
@@ -278,7 +279,7 @@ END_TEST
 START_TEST (leaves_out)
 {
   static const Use uses[] = { SAVED, SAVED, SAVED, HANDED, LAGGED, FIRST, BOTH, SECOND };
-  static const PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE };
+  static const PlanStack stack = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE };
   g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   Maker maker = { .rand = rand, .layers = 200, .n = G_N_ELEMENTS (uses) };
@@ -303,7 +304,8 @@ END_TEST
  * blocks are in the air. */
 START_TEST (waits_for_collectives)
 {
-  PlanStack stack = { .allocation_bytes = 512, .caching_allocator = TRUE, .records_streams = _i };
+  PlanStack stack
+      = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE, .memory.records_streams = _i };
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
   const gint8 group = plan_schedule_add_group (schedule, "all", 2, 1);
@@ -312,7 +314,7 @@ START_TEST (waits_for_collectives)
                            .loop = -1 };
   Maker maker = { .schedule = schedule };
   for (PlanLaunch launch = 0; launch < PLAN_N_LAUNCHES; launch++)
-    stack.launch_ns[launch] = 100;
+    stack.host.launch_ns[launch] = 100;
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   plan_schedule_begin_repeat (schedule, "l", 0, 40, 1);

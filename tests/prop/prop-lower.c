@@ -189,7 +189,7 @@ START_TEST (traffic_follows_the_strategy)
   const guint64 units = elements_of (&c.of->layout, TRUE);
   const guint64 others = elements_of (&c.of->layout, FALSE);
   const guint64 ring = ranks - 1;
-  const gboolean gathers_more = stack->prefetches_past_head
+  const gboolean gathers_more = stack->weights.prefetches_past_head
                                 || (c.of->plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
                                     && c.of->plan.value[PLAN_RECOMPUTE_LAYERS] > 1);
   Traffic expected = { 0 }, found = traffic_of (c.schedule);
@@ -247,7 +247,7 @@ sizes_init (Sizes *s, const TestCase *c)
   for (guint i = 0; i < 3; i++)
     s->shards[i] = s->inner > 1 && value[PLAN_STRATEGY] > (gint64)i;
   /* Gathered in each pass, weights are sharded at rest under every strategy that shards grads. */
-  s->shards[2] = s->shards[2] || (s->shards[1] && s->stack->gathers_each_pass);
+  s->shards[2] = s->shards[2] || (s->shards[1] && s->stack->weights.gathers_each_pass);
   s->is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
   s->has_columns = value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
                    || value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_NVFP4;
@@ -274,7 +274,7 @@ static guint64
 static_bytes (const TestCase *c, const Sizes *s)
 {
   const gint64 *value = c->of->plan.value;
-  if (!s->stack->static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
+  if (!s->stack->layer.static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
     return 0;
   return (value[PLAN_TASK] == PLAN_TASK_EVAL ? 1u : 2u)
          * plan_dtype_bytes (plan_weights_dtype (&c->of->plan),
@@ -302,7 +302,7 @@ START_TEST (wide_resting_memory_is_the_formula_s)
       = is_quantised ? s.layout->buckets[PLAN_BUCKET_LAYER].padded * (guint64)c.model->layers : 0;
   const guint64 cut = s.shards[2] ? s.inner : 1;
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
-  const gboolean rests = !(s.shards[2] && s.stack->rounds_as_gathered && has_main);
+  const gboolean rests = !(s.shards[2] && s.stack->weights.rounds_as_gathered && has_main);
   const guint64 weights = rests
                               ? plan_dtype_bytes (quantised, linear / cut) * (s.has_columns ? 2 : 1)
                                     + plan_dtype_bytes (plain, (all - linear) / cut)
@@ -380,7 +380,7 @@ static void
 gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
   double again, inside;
-  if (!s->shards[2] || s->stack->prefetches_past_head) /* that gathers units for nothing */
+  if (!s->shards[2] || s->stack->weights.prefetches_past_head) /* that gathers units for nothing */
     return;
   count_again (c, &again, &inside);
   const double r = (double)(s->inner - 1) / (double)s->inner, m = (double)s->m;
@@ -394,8 +394,9 @@ gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
   const double unit = linear + p * (double)s->layout->buckets[PLAN_BUCKET_PLAIN].padded;
   /* Embedding and head: once per step, or in each pass; with groups of their own the embedding
    * once more, for a backward pass that does not read it. */
-  const gboolean by_pass = s->stack->outer >= PLAN_OUTER_EACH_PASS;
-  const gboolean has_own = s->stack->outer == PLAN_OUTER_OWN_GROUPS && !c->model->tied_embeddings;
+  const gboolean by_pass = s->stack->weights.outer >= PLAN_OUTER_EACH_PASS;
+  const gboolean has_own
+      = s->stack->weights.outer == PLAN_OUTER_OWN_GROUPS && !c->model->tied_embeddings;
   const double embedding = (double)s->layout->buckets[PLAN_BUCKET_EMBEDDING].padded;
   const double others = (double)s->others + (has_own && !is_eval ? embedding : 0);
   const double least = (m * (passes * layers * unit + (s->has_columns ? again * linear : 0))
@@ -427,7 +428,7 @@ START_TEST (wide_traffic_follows_the_strategy)
       = c.of->plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
   const double times = is_eval ? 0 : s.shards[1] || syncs ? m : 1;
   const double outer_times = is_eval ? 0 : syncs ? m : 1;
-  const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->sums_at_once);
+  const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->grads.sums_at_once);
   const double reduced = times * (scatters ? 1 : 2) * g * all * r;
   const double held = all / (s.shards[1] ? inner : 1);
   const double outer_reduced = outer_times * (s.is_hfsdp ? 1 : 2) * g * held * ro;

@@ -447,7 +447,7 @@ START_TEST (bounds_of_pipelines_hold)
   ck_assert_int_le (plan_bound_time_ns (p.model, p.cluster, &p.of->plan), found.time_ns);
   ck_assert_uint_eq (plan_bound_communicator_bytes (p.of),
                      plan_stack_outside_bytes (p.of->stack, p.schedules[0])
-                         - p.of->stack->context_bytes);
+                         - p.of->stack->memory.context_bytes);
   PlanScore scored;
   ck_assert (advise_scorer_score (p.of, NULL, scorer, &scored));
   ck_assert_int_eq (scored.time_ns, found.time_ns);
@@ -716,7 +716,7 @@ START_TEST (what_is_shared_is_alike)
   for (guint g = 0; g < plan_schedule_n_groups (schedule); g++)
     registered += plan_schedule_group (schedule, g)->registered_bytes;
   ck_assert_uint_eq (plan_bound_communicator_bytes (of) + registered,
-                     plan_stack_outside_bytes (stack, schedule) - stack->context_bytes);
+                     plan_stack_outside_bytes (stack, schedule) - stack->memory.context_bytes);
   PlanScore found;
   simulate (&c, of, &found);
   ck_assert_uint_le (sim_measure_least_bytes (schedule, stack), found.device_bytes);

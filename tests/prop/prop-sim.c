@@ -310,7 +310,7 @@ START_TEST (memory_equals_the_slow_count)
           if (op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_FREE)
             continue;
           const guint64 bytes = plan_schedule_buffer_bytes (schedule, (guint)op->refs[0].array);
-          const guint64 a = stack->allocation_bytes;
+          const guint64 a = stack->memory.allocation_bytes;
           live[plan_cursor_buffer (&cursor, &op->refs[0])]
               = op->kind == PLAN_OP_ALLOC ? (bytes + a - 1) / a * a : 0;
           guint64 total = 0;
@@ -320,8 +320,8 @@ START_TEST (memory_equals_the_slow_count)
           resting = part ? resting : total;
         }
     }
-  ck_assert_uint_eq (trace->memory.max_allocated, peak + stack->fixed_bytes);
-  ck_assert_uint_eq (trace->memory.allocated, resting + stack->fixed_bytes);
+  ck_assert_uint_eq (trace->memory.max_allocated, peak + stack->memory.fixed_bytes);
+  ck_assert_uint_eq (trace->memory.allocated, resting + stack->memory.fixed_bytes);
   ck_assert_uint_ge (trace->memory.reserved, trace->memory.max_allocated);
   ck_assert_uint_ge (trace->memory.device, trace->memory.reserved);
 }

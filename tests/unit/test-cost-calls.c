@@ -54,8 +54,9 @@ START_TEST (calls_pay_for_what_they_do)
                           .devices_per_node = 4,
                           .memory_bytes_per_s = 1e15,
                           .link_bytes_per_s = 1e15 };
-  const PlanStack stack
-      = { .allocation_bytes = 1, .gathers_at_once = TRUE, .reduce_bytes = 10 * 1024 * 1024 };
+  const PlanStack stack = { .memory.allocation_bytes = 1,
+                            .weights.gathers_at_once = TRUE,
+                            .grads.reduce_bytes = 10 * 1024 * 1024 };
   g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
   SimCostInput input
       = { .schedule = schedule, .cluster = &cluster, .stack = &plain, .params = &params };
@@ -82,7 +83,7 @@ START_TEST (sums_at_once_start_once)
                           .devices_per_node = 4,
                           .memory_bytes_per_s = 1e15,
                           .link_bytes_per_s = 1e15 };
-  const PlanStack stack = { .allocation_bytes = 1, .sums_at_once = TRUE };
+  const PlanStack stack = { .memory.allocation_bytes = 1, .grads.sums_at_once = TRUE };
   g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
   Plan plan;
   plan_init (&plan);
@@ -114,11 +115,11 @@ START_TEST (lists_are_cut_and_copied)
                           .devices_per_node = 4,
                           .memory_bytes_per_s = 1e9,
                           .link_bytes_per_s = 1e15 };
-  const PlanStack stack = { .allocation_bytes = 1,
-                            .gathers_at_once = TRUE,
-                            .unit_tensors = 3,
-                            .piece_ns = 10,
-                            .copy_ns = 100 };
+  const PlanStack stack = { .memory.allocation_bytes = 1,
+                            .weights.gathers_at_once = TRUE,
+                            .weights.unit_tensors = 3,
+                            .weights.piece_ns = 10,
+                            .weights.copy_ns = 100 };
   g_autoptr (PlanSchedule) schedule
       = parse ("schedule 2 rank=0 ranks=4\n"
                "group all size=4 stride=1\n"
@@ -155,7 +156,7 @@ START_TEST (clipping_in_place_moves_more)
   SimParams params = ideal ();
   PlanCluster cluster
       = { .name = (char *)"test", .nodes = 1, .devices_per_node = 1, .memory_bytes_per_s = 1e9 };
-  PlanStack stack = { .allocation_bytes = 1 };
+  PlanStack stack = { .memory.allocation_bytes = 1 };
   g_autoptr (PlanSchedule) schedule
       = parse ("schedule 2 rank=0 ranks=1\n"
                "buffer grads elements=1000 dtype=fp32 category=main_grads\n"
@@ -169,7 +170,7 @@ START_TEST (clipping_in_place_moves_more)
   while (plan_schedule_node (schedule, node)->kind != PLAN_OP_NORM_SQ)
     node++;
   g_autoptr (SimCost) measured = cost_of (&input);
-  stack.clips_in_place = TRUE;
+  stack.optimizer.clips_in_place = TRUE;
   g_autoptr (SimCost) clipped = cost_of (&input);
   ck_assert_int_eq (sim_cost_ns (clipped, node), 3 * sim_cost_ns (measured, node));
 }

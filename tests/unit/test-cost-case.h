@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-static const PlanStack plain = { .allocation_bytes = 1 };
+static const PlanStack plain = { .memory.allocation_bytes = 1 };
 
 static inline PlanSchedule *
 parse (const char *text)

@@ -72,7 +72,7 @@ predict_ns (const DbCurve *curve, const PlanCluster *cluster, gint64 bytes)
       is_all_reduce ? "buf=in" : "out=out in=in", is_all_reduce ? bytes / 2 : share / 2);
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const PlanStack stack = { .allocation_bytes = 1 };
+  const PlanStack stack = { .memory.allocation_bytes = 1 };
   Plan plan;
   plan_init (&plan);
   if (g_str_equal (curve->algorithm, "symmetric"))
@@ -180,7 +180,7 @@ product_ns (const PlanCluster *cluster, const SimProduct *p, const SimMeasuremen
       p->accumulates ? "gemm_add" : "gemm", p->m, p->n, p->k, (int)p->layout);
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "text", &error);
   ck_assert_msg (schedule != NULL, "%s", error ? error->message : "");
-  const PlanStack stack = { .allocation_bytes = 1 };
+  const PlanStack stack = { .memory.allocation_bytes = 1 };
   const SimCostInput input
       = { .schedule = schedule, .cluster = cluster, .stack = &stack, .measurements = measurements };
   g_autoptr (SimCost) cost = sim_cost_new (&input, &error);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const PlanStack frugal = { .allocation_bytes = 1, .takes_no_processors = TRUE };
+static const PlanStack frugal = { .memory.allocation_bytes = 1, .host.takes_no_processors = TRUE };
 
 /* out[m,n] = a[m,k] b[n,k] on a device of `processors`, 1 TFLOP/s and ample memory bandwidth. */
 static gint64
@@ -487,19 +487,21 @@ START_TEST (issuing_costs_by_kind)
   const PlanStack *stack = c.of->stack;
   const SimCostInput input = sim_cost_input (c.of, c.schedule);
   g_autoptr (SimCost) cost = cost_of (&input);
-  ck_assert_int_ne (stack->launch_ns[PLAN_LAUNCH_PRODUCT], stack->launch_ns[PLAN_LAUNCH_GRADIENT]);
+  ck_assert_int_ne (stack->host.launch_ns[PLAN_LAUNCH_PRODUCT],
+                    stack->host.launch_ns[PLAN_LAUNCH_GRADIENT]);
   for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (c.schedule, node);
       gint64 expected = 0;
       if (op->kind == PLAN_OP_GEMM)
-        expected = stack->launch_ns[op->dims[3] == 1 ? PLAN_LAUNCH_PRODUCT : PLAN_LAUNCH_GRADIENT];
+        expected
+            = stack->host.launch_ns[op->dims[3] == 1 ? PLAN_LAUNCH_PRODUCT : PLAN_LAUNCH_GRADIENT];
       else if (op->kind == PLAN_OP_ALL_GATHER || op->kind == PLAN_OP_REDUCE_SCATTER)
-        expected = stack->launch_ns[PLAN_LAUNCH_COLLECTIVE];
+        expected = stack->host.launch_ns[PLAN_LAUNCH_COLLECTIVE];
       else if (op->kind == PLAN_OP_CAST || op->kind == PLAN_OP_RMSNORM)
-        expected = stack->launch_ns[PLAN_LAUNCH_KERNEL];
+        expected = stack->host.launch_ns[PLAN_LAUNCH_KERNEL];
       else if (op->kind == PLAN_OP_PREPARE) /* six of each layer, embedding, norm and head */
-        expected = (32 * 6 + 3) * stack->tensor_ns;
+        expected = (32 * 6 + 3) * stack->optimizer.tensor_ns;
       else if (op->kind < PLAN_N_OPS && op->kind != PLAN_OP_ALLOC && op->kind != PLAN_OP_WAIT)
         continue;
       ck_assert_int_eq (sim_cost_launch_ns (cost, node), expected);
@@ -527,7 +529,7 @@ START_TEST (user_buffers_take_copies_and_kernels)
                "section step\nsection teardown\n");
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   const PlanStack stack = {
-    .launch_ns
+    .host.launch_ns
     = { [PLAN_LAUNCH_KERNEL] = 10, [PLAN_LAUNCH_PRODUCT] = 1000, [PLAN_LAUNCH_COLLECTIVE] = 5000 }
   };
   SimParams params = *sim_params_default (cluster);
@@ -563,7 +565,7 @@ START_TEST (emptying_the_cache_costs_the_host)
                "alloc compute buf=too\nfree compute buf=goes\nfree compute buf=too\n"
                "prepare host tensors=7\nsection teardown\nfree compute buf=stays\n");
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  const PlanStack stack = { .allocation_bytes = 512, .tensor_ns = 100 };
+  const PlanStack stack = { .memory.allocation_bytes = 512, .optimizer.tensor_ns = 100 };
   SimParams params = *sim_params_default (cluster);
   params.value[SIM_PARAM_LAUNCH] = 2;
   params.value[SIM_PARAM_RETAKE] = 1000;
@@ -598,7 +600,7 @@ START_TEST (quantised_gradients_are_told_apart)
       const PlanOp *op = plan_schedule_node (c.schedule, node);
       const gint64 runs = plan_times_next (&times, op);
       for (guint l = 0; l < PLAN_N_LAUNCHES; l++)
-        if (op->kind == PLAN_OP_GEMM && sim_cost_launch_ns (cost, node) == stack->launch_ns[l])
+        if (op->kind == PLAN_OP_GEMM && sim_cost_launch_ns (cost, node) == stack->host.launch_ns[l])
           n[l] += runs;
     }
   const gint64 micro_batches = 2, linear = 32 * 4;

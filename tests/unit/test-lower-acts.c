@@ -199,7 +199,7 @@ START_TEST (graphs_gather_when_they_begin)
       for (guint node = 0; node < plan_schedule_n_nodes (c.schedule); node++)
         if (plan_schedule_node (c.schedule, node)->kind == PLAN_OP_ADAMW)
           ck_assert_int_eq (sim_cost_launch_ns (cost, node),
-                            i ? 0 : c.of->stack->launch_ns[PLAN_LAUNCH_KERNEL]);
+                            i ? 0 : c.of->stack->host.launch_ns[PLAN_LAUNCH_KERNEL]);
       test_case_clear (&c);
     }
 }

@@ -26,7 +26,7 @@ START_TEST (resting_memory_follows_the_formulas)
           = { "strategy", rows[i].strategy, "gbs", "8", "seq", "1024", NULL };
       case_init_fields (&c, "llama3-8b", "dgx-h100:1", fields);
       const PlanMemory m = memory_of (&c);
-      const double mib = (double)(m.allocated - c.of->stack->fixed_bytes) / PLAN_MIB;
+      const double mib = (double)(m.allocated - c.of->stack->memory.fixed_bytes) / PLAN_MIB;
       ck_assert_msg (fabs (mib / rows[i].mib - 1) < 0.001, "%s: %.1f MiB, not %.0f",
                      rows[i].strategy, mib, rows[i].mib);
       test_case_clear (&c);

@@ -28,8 +28,8 @@ schedule_new (void)
   return self;
 }
 
-static const PlanStack waits = { .caching_allocator = TRUE, .records_streams = TRUE };
-static const PlanStack takes_at_once = { .caching_allocator = TRUE };
+static const PlanStack waits = { .memory.is_caching = TRUE, .memory.records_streams = TRUE };
+static const PlanStack takes_at_once = { .memory.is_caching = TRUE };
 
 typedef struct
 {

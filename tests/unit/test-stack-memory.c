@@ -25,7 +25,7 @@ memory_of (const char *model_spec, const char *cluster_spec, const char *words, 
   const guint64 least = plan_bound_memory (c.of);
   ck_assert_msg (least <= trace->memory.device, "%s: at least %.1f MiB, yet %.1f", words,
                  (double)least / PLAN_MIB, (double)trace->memory.device / PLAN_MIB);
-  *out_fixed = c.of->stack->fixed_bytes;
+  *out_fixed = c.of->stack->memory.fixed_bytes;
   *out_parameters = plan_model_parameters (c.model);
   return trace->memory;
 }

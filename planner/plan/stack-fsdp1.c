@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PyTorch's FullyShardedDataParallel (torch/distributed/fsdp/_flat_param.py, _runtime_utils.py), as
+ * llm-foundry uses it. Its fused loss is that of flash-attention (losses/cross_entropy.py), which
+ * llm-foundry takes unless told otherwise (loss_fn in llmfoundry/models/mpt/modeling_mpt.py), and
+ * so is its attention. Parameters lie as Hugging Face's modeling_llama.py makes them. The residual
+ * is a cuBLAS workspace of 32 MiB on Hopper and tables. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/plan/stack-private.h"
+
+const PlanFramework plan_framework_fsdp1 = {
+  .newest = {
+    .name = "fsdp1",
+    .id = PLAN_STACK_FSDP1,
+    .oldest = 20230301,
+    .newest = 20250601,
+    .source = "PyTorch 2.x FullyShardedDataParallel, flat parameters",
+    .vocab_multiple = 1,
+    .buckets = {
+      .naming = PLAN_NAMING_NORMS_LAST,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 1,
+    },
+    .weights = {
+      .outer = PLAN_OUTER_EACH_PASS,
+      .gathers_each_pass = TRUE,
+      .rounds_as_gathered = TRUE,
+      .units_ahead = 1,
+    },
+    .grads = {
+      .queued_reductions = 1,
+      .are_collected = TRUE,
+      .are_dropped = TRUE,
+    },
+    .loss = {
+      .kind = PLAN_LOSS_EAGER,
+      .rounds_fused = TRUE,
+      .keeps_logits = TRUE,
+    },
+    .layer = {
+      .separate_gate = TRUE,
+      .ampere_attention = TRUE,
+    },
+    .memory = {
+      .allocation_bytes = 512,
+      .is_caching = TRUE,
+      .pools_per_stream = TRUE,
+      .fixed_bytes = 40 * PLAN_MIB,
+      .context_bytes = PLAN_STACK_CONTEXT_BYTES,
+      .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
+    },
+    .host = {
+      .launch_ns = {
+        [PLAN_LAUNCH_KERNEL] = 10000,
+        [PLAN_LAUNCH_PRODUCT] = 20000,
+        [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+        [PLAN_LAUNCH_GRADIENT] = 10000,
+        [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
+        [PLAN_LAUNCH_ATTENTION] = 40000,
+        [PLAN_LAUNCH_COLLECTIVE] = 250000,
+      },
+    },
+  },
+};

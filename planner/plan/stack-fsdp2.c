@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torchtitan on PyTorch's fully_shard (torch/distributed/fsdp/_fully_shard). Parameters are named
+ * as torchtitan's models/llama3/model.py and models/common/attention.py make them.
+ *
+ * That the loss leaves three fp32 images where it is compiled too, until 2025-03, was chosen by
+ * published memory (torchtitan 2024-12 and 2025-02), not read. Since then torchtitan says that
+ * compiling saves more than any number of pieces would (PR #1033), and torchao's runs on B200 lack
+ * all three; its runs on H100, printed beside these, have the memory that torchtitan logged in
+ * 2025-01 (PR #808), to the hundredth of a GiB. Attention is PyTorch's flash kernels, which are
+ * those of flash-attention 2. The residual is a cuBLAS workspace of 32 MiB on Hopper and tables. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/plan/stack-private.h"
+
+static void
+logits_stay (PlanStack *stack)
+{
+  stack->loss.keeps_logits = TRUE;
+}
+
+static void
+loss_keeps_images (PlanStack *stack)
+{
+  stack->loss.rounds_compiled = FALSE;
+}
+
+static void
+before_own_groups (PlanStack *stack)
+{
+  stack->weights.outer = PLAN_OUTER_EACH_PASS;
+}
+
+static void
+before_keys_were_shared (PlanStack *stack)
+{
+  stack->layer.repeats_keys = TRUE;
+}
+
+static void
+before_narrow_moments (PlanStack *stack)
+{
+  stack->offers.narrow_moments = FALSE;
+}
+
+static void
+before_pieces (PlanStack *stack)
+{
+  stack->loss.chunks = 0;
+}
+
+static void
+before_all_attention_was_kept (PlanStack *stack)
+{
+  stack->layer.repeats_cudnn_attention = TRUE;
+}
+
+static void
+before_cudnn_attention (PlanStack *stack)
+{
+  stack->layer.repeats_cudnn_attention = FALSE;
+}
+
+static const PlanStackStep steps[] = {
+  { { 20240612, "torchtitan PR #391",
+      "the logits are given back before the backward pass; before, they outlived it" },
+    logits_stay },
+  { { 20241022, "torchtitan e10cb949",
+      "compile=on compiles the loss as well; its memory stays that of three fp32 images, as rows "
+      "of 2024-12 and 2025-02 show" },
+    NULL },
+  { { 20250331, "torchtitan PR #1033",
+      "a compiled loss leaves no fp32 image, only the logits and their gradient; what changed, in "
+      "PyTorch most likely, was not found, and the day is that on which it was said" },
+    loss_keeps_images },
+  { { 20250515, "torchtitan PR #1196",
+      "cuDNN's attention on Blackwell, which op-sac does not know and so does again" },
+    before_cudnn_attention },
+  { { 20250728, "torchtitan PR #1094",
+      "embedding and head are gathered and reduced each by itself; before, both stayed from the "
+      "beginning of the forward pass to the end of the backward one" },
+    before_own_groups },
+  { { 20251201, "torchtitan PR #2095", "op-sac keeps the result of every kind of attention" },
+    before_all_attention_was_kept },
+  { { 20260127, "torchtitan PR #2259",
+      "query heads share keys and values; before, these were repeated for each query head" },
+    before_keys_were_shared },
+  { { 20260415, "torchtitan PR #2732", "Adam's moments may be bf16 beside fp32 weights" },
+    before_narrow_moments },
+  { { 20260427, "torchtitan PR #2937",
+      "output layer and loss may run in pieces (loss_chunks), in 8 unless a configuration says "
+      "otherwise; before, only a loss that was never the default cut its fp32 images, for nine "
+      "days "
+      "(PR #996 to #1033)" },
+    before_pieces },
+};
+
+const PlanFramework plan_framework_fsdp2 = {
+  .steps = steps,
+  .n_steps = G_N_ELEMENTS (steps),
+  .newest = {
+    .name = "fsdp2",
+    .id = PLAN_STACK_FSDP2,
+    .oldest = 20240328,
+    .newest = 20260821,
+    .source = "torchtitan main at b5bcd76c (2026-08-21), PyTorch's fully_shard",
+    .vocab_multiple = 1,
+    .offers = {
+      .narrow_moments = TRUE,
+    },
+    .buckets = {
+      .naming = PLAN_NAMING_NORMS_LAST,
+      .packing = PLAN_PACKING_PER_TENSOR,
+    },
+    .weights = {
+      .outer = PLAN_OUTER_OWN_GROUPS,
+      .gathers_each_pass = TRUE,
+      .rounds_as_gathered = TRUE,
+      .copies_gathered = TRUE,
+      .units_ahead = 1,
+      .quantises_on_use = TRUE,
+    },
+    .grads = {
+      .queued_reductions = 1,
+      .are_collected = TRUE,
+      .are_dropped = TRUE,
+    },
+    .loss = {
+      .kind = PLAN_LOSS_EAGER,
+      .rounds_compiled = TRUE,
+      .chunks = 8, /* ChunkedLossWrapper (components/loss.py, llama3/config_registry.py) */
+      .joins_pieces = TRUE,
+    },
+    .layer = {
+      .keeps_gathered = TRUE,
+      .separate_gate = TRUE,
+      .ampere_attention = TRUE,
+    },
+    .memory = {
+      .allocation_bytes = 512,
+      .is_caching = TRUE,
+      .pools_per_stream = TRUE,
+      .expandable_segments = TRUE,
+      .fixed_bytes = 40 * PLAN_MIB,
+      .context_bytes = PLAN_STACK_CONTEXT_BYTES,
+      .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
+    },
+    .host = {
+      .waits_at_load = TRUE, /* `input.to (device)`, in every train.py */
+      .launch_ns = {
+        [PLAN_LAUNCH_KERNEL] = 10000,
+        [PLAN_LAUNCH_PRODUCT] = 20000,
+        [PLAN_LAUNCH_QUANTISED_PRODUCT] = 150000,
+        [PLAN_LAUNCH_GRADIENT] = 10000,
+        [PLAN_LAUNCH_QUANTISED_GRADIENT] = 75000,
+        [PLAN_LAUNCH_ATTENTION] = 40000,
+        [PLAN_LAUNCH_COLLECTIVE] = 250000,
+      },
+    },
+  },
+};

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Megatron-LM with its distributed optimizer (param_and_grad_buffer.py, distrib_optimizer.py). Its
+ * residual is that of Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/plan/stack-private.h"
+
+static void
+wait_at_load (PlanStack *stack)
+{
+  stack->host.waits_at_load = TRUE;
+}
+
+static void
+do_not_wait_at_load (PlanStack *stack)
+{
+  stack->host.waits_at_load = FALSE;
+}
+
+static void
+before_documents (PlanStack *stack)
+{
+  stack->offers.documents = FALSE;
+}
+
+static void
+leave_sends_alone (PlanStack *stack)
+{
+  stack->pipeline.awaits_sent = FALSE;
+}
+
+/* Dates are those of the merge, in UTC. */
+static const PlanStackStep steps[] = {
+  { { 20260116, "Megatron-LM PR #2913",
+      "the host waits for the GPU when it loads a micro batch, to say how it is packed, though it "
+      "is not (`torch.tensor (n, device=...)`)" },
+    do_not_wait_at_load },
+  { { 20260416, "Megatron-LM PR #4047",
+      "with interleaved stages (vpp) compute waits at once for what it sends to the next stage; "
+      "before, one micro batch later" },
+    leave_sends_alone },
+  { { 20260521, "Megatron-LM PR #4103", "it does so for packed ones only" }, wait_at_load },
+  { PLAN_STACK_DOCUMENTS, before_documents },
+};
+
+const PlanFramework plan_framework_megatron = {
+  .steps = steps,
+  .n_steps = G_N_ELEMENTS (steps),
+  .newest = {
+    .name = "megatron",
+    .id = PLAN_STACK_MEGATRON,
+    .oldest = 20240101,
+    .newest = 20260822,
+    .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
+    .vocab_multiple = 128,
+    .offers = {
+      .documents = TRUE,   /* --dataloader-inter-document-masking */
+      .pipelines = TRUE,
+    },
+    .buckets = {
+      .elements = 40000000,
+      .elements_per_rank = 1000000,
+      .fill_backwards = TRUE,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 128,
+    },
+    .weights = {
+      .outer = PLAN_OUTER_STAYS,
+      .gathers_in_turn = TRUE,
+      .transposes_forward = TRUE,
+      .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
+                                 * since 2.0 in Float8Tensor.update_usage */
+      .quantises_units = TRUE,
+      .gathers_in_grads = TRUE, /* --reuse-grad-buf-for-mxfp8-param-ag, which it urges to set
+                                 * (optimizer_config.py; _post_param_sync) */
+    },
+    .optimizer = {
+      .casts_grads = TRUE,
+      .widens_moments = TRUE,
+      .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
+      .tensor_ns = 50000,     /* sliced, listed, copied */
+    },
+    .loss = {
+      .kind = PLAN_LOSS_IMAGE,
+    },
+    .layer = {
+      .recomputes_outputs = TRUE,
+      .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
+                                 * the product over weights, then over rows */
+      .rounds_to_tf32 = TRUE,
+    },
+    .memory = {
+      .allocation_bytes = 512,
+      .is_caching = TRUE,
+      .fixed_bytes = 105 * PLAN_MIB,
+      .context_bytes = PLAN_STACK_CONTEXT_BYTES,
+      .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
+    },
+    .pipeline = {
+      .aligns_reductions = TRUE, /* --no-align-grad-reduce is not set (schedules.py 2476-2480) */
+      .awaits_sent = TRUE,
+    },
+    .host = {
+      .waits_if_packed = TRUE, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
+      .launch_ns = {
+        [PLAN_LAUNCH_KERNEL] = 10000,
+        [PLAN_LAUNCH_PRODUCT] = 100000,
+        [PLAN_LAUNCH_QUANTISED_PRODUCT] = 600000,
+        [PLAN_LAUNCH_GRADIENT] = 50000,
+        [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
+        [PLAN_LAUNCH_ATTENTION] = 150000,
+        [PLAN_LAUNCH_COLLECTIVE] = 50000,
+      },
+    },
+  },
+};

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nanotron: its source, of the branch that a published scan was run with (nouamane/bench2), and
+ * with the sizes of that scan's 300 runs in sight: a cuBLAS workspace for the forward pass's
+ * thread, one for autograd's, and tables. Its GEMMs, each an autograd function in Python, cost the
+ * host what Transformer Engine's do, with runs of that scan in sight. Parameters are named as
+ * models/llama.py makes them; attention is flash-attention 2. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/plan/stack-private.h"
+
+static void
+record_streams (PlanStack *stack)
+{
+  stack->memory.records_streams = TRUE;
+}
+
+static const PlanStackStep steps[] = {
+  { { 20250101, "its published scan: reserved memory",
+      "blocks that collectives used come free at once; before, when these were over on the "
+      "device. The installations of before and after took turns in 2024-12 and 2025-01, told "
+      "apart by the speed of their collectives; what else differs was not found" },
+    record_streams },
+};
+
+const PlanFramework plan_framework_nanotron = {
+  .steps = steps,
+  .n_steps = G_N_ELEMENTS (steps),
+  .newest = {
+    .name = "nanotron",
+    .id = PLAN_STACK_NANOTRON,
+    .oldest = 20241205,
+    .newest = 20250131,
+    .source = "nanotron main at 2cde8f63 (2024-12-05)",
+    .vocab_multiple = 1,
+    .offers = {
+      .pipelines = TRUE,
+    },
+    .buckets = {
+      .naming = PLAN_NAMING_BY_USE,
+      .packing = PLAN_PACKING_FLAT,
+      .shard_multiple = 1,
+    },
+    .weights = {
+      .outer = PLAN_OUTER_STAYS,
+      .gathers_at_once = TRUE, /* _all_gather_params (zero.py) */
+      /* _all_gather_params and all_gather_coalesced (zero.py, distributed.py): pieces are sliced,
+       * looked at and flattened, which took 1.7 us each in PyTorch 2 on a Xeon where it was timed;
+       * then unflattened, in 1.2 us, and copied by calls of their own, of 5 us each on a GPU. */
+      .unit_tensors = 6,
+      .piece_ns = 1700,
+      .copy_ns = 6200,
+    },
+    .grads = {
+      .autograd_stays = TRUE,
+      .keeps_half = TRUE,
+      .sums_at_once = TRUE,    /* `make_ddp` (trainer.py), sync_gradients_across_dp */
+      .reduce_bytes = 25 * PLAN_MIB, /* ddp_bucket_cap_mb (config.py): DDP calls hooks by bucket */
+    },
+    .optimizer = {
+      .late_moments = TRUE,    /* torch.optim.AdamW makes its state in its first step */
+      .clips_in_place = TRUE, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */
+      .update_kernels = 30,
+    },
+    .loss = {
+      .kind = PLAN_LOSS_SHARDED,
+    },
+    .layer = {
+      .separate_gate = TRUE,
+      .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
+      .static_gathers = TRUE,
+      .pairs_keys = TRUE, /* `torch.cat ([key_states, value_states])` (llama.py): attention saves
+                           * these, and with the queries all three as they were laid out */
+      .ampere_attention = TRUE,
+    },
+    .memory = {
+      .allocation_bytes = 512,
+      .is_caching = TRUE,
+      .gemm_bytes = 32 * PLAN_MIB, /* cuBLAS's on Hopper (CUDABlas.cpp), per thread */
+      .fixed_bytes = 8 * PLAN_MIB,
+      .context_bytes = PLAN_STACK_CONTEXT_BYTES,
+      .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
+    },
+    .pipeline = {
+      .stages_by_cost = TRUE,
+      .is_filled = TRUE,
+      .trades_in_turn = TRUE, /* blocking sends and receives on one stream (p2p.py 207-345) */
+    },
+    .host = {
+      .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
+      .launch_ns = {
+        [PLAN_LAUNCH_KERNEL] = 10000,
+        [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
+        [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
+        [PLAN_LAUNCH_GRADIENT] = 50000,
+        [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
+        [PLAN_LAUNCH_ATTENTION] = 150000,
+        [PLAN_LAUNCH_COLLECTIVE] = 100000,
+      },
+      /* llama.py, functional.py at 67c5ebb6. Of a layer's 24 going forward and 37 going backward,
+       * products of a gathered sequence are two, of the rank's own part and of the others'; around
+       * attention heads are laid out anew and lengths added up. Of each of its six tensors the
+       * optimizer finds the norm, clips, counts, updates and rounds. */
+      .kernels = {
+        [PLAN_LAUNCH_PRODUCT] = 2,
+        [PLAN_LAUNCH_GRADIENT] = 2,
+        [PLAN_LAUNCH_ATTENTION] = 10,
+      },
+    },
+  },
+};

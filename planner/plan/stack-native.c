@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This program's own runtime: a host in C pays for the launch alone. */
+#include "config.h"
+
+#include "planner/base/units.h"
+#include "planner/plan/stack-private.h"
+
+const PlanFramework plan_framework_native = {
+  .newest = {
+    .name = "native",
+    .id = PLAN_STACK_NATIVE,
+    .oldest = 20261101,
+    .newest = 20261101,
+    .source = "this program's own runtime",
+    .vocab_multiple = 1,
+    .offers = {
+      .documents = TRUE,
+      .fine_grained = TRUE,
+      .max_pool = TRUE,
+    },
+    .buckets = {
+      .comm_unit_floor = 0,
+      .units_below_full = TRUE,
+    },
+    .weights = {
+      .outer = PLAN_OUTER_STAYS,
+    },
+    .grads = {
+      .pooled_units = 2,
+    },
+    .loss = {
+      .chunks = 1,
+    },
+    .layer = {
+      .adds_in_norms = TRUE,
+      .needs_kernel_scratch = TRUE,
+      .maps_count_rows = TRUE,
+    },
+    .memory = {
+      .allocation_bytes = 64,
+    },
+    .host = {
+      .takes_no_processors = TRUE,
+      .launch_ns = {
+        [PLAN_LAUNCH_KERNEL] = 2500,
+        [PLAN_LAUNCH_PRODUCT] = 2500,
+        [PLAN_LAUNCH_QUANTISED_PRODUCT] = 2500,
+        [PLAN_LAUNCH_GRADIENT] = 2500,
+        [PLAN_LAUNCH_QUANTISED_GRADIENT] = 2500,
+        [PLAN_LAUNCH_ATTENTION] = 2500,
+        [PLAN_LAUNCH_COLLECTIVE] = 5000,
+      },
+    },
+  },
+};
