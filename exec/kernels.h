@@ -105,13 +105,12 @@ extern const ExecKernels exec_kernels_cpu;
 void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
                      float *out);
 
-/* The same of bf16 factors by the matrix units of the processor; to what is in `out` if it `adds`.
- * FALSE with nothing done where it has none, or the sizes are so odd that the rooms, of as many
- * floats as the factors have elements, are too small: never if all are multiples of 32. Where
- * `rounded` is not NULL the product goes there, rounded to bf16, and `out` is room for sums. */
-gboolean exec_gemm_amx (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
-                        gboolean adds, float *out, guint16 *rounded, float *a_room, float *b_room);
-gboolean exec_gemm_amx_open (void); /* whether there are any */
+/* The same of bf16 factors, where the processor multiplies these: to what is in `out` if it `adds`;
+ * where `rounded` is not NULL the product goes there instead, rounded to bf16. */
+gboolean exec_gemm_bf16_open (void); /* whether it does */
+const char *exec_gemm_bf16_name (void);
+void exec_gemm_bf16 (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
+                     gboolean adds, float *out, guint16 *rounded);
 void exec_gemm_open (void);
 const char *exec_gemm_name (void); /* library and version */
 

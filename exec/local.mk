@@ -28,7 +28,6 @@ libexec_a_SOURCES += \
 # Kernels of processors.
 libexec_a_SOURCES += \
   %D%/cpu/device-cpu.c \
-  %D%/cpu/gemm-amx.c \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c \
@@ -73,14 +72,19 @@ libexec_a_SOURCES += \
 libexec_a_SOURCES += \
   %D%/bench/bench.c %D%/bench/bench.h \
   %D%/bench/bench-ops.c
-libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(MPI_CPPFLAGS)
+libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(BLAS_CPPFLAGS) $(ONEDNN_CPPFLAGS) $(MPI_CPPFLAGS)
 libexec_a_CFLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS)
-exec_libs = $(BLAS_LIBS) $(MPI_LIBS)
+exec_libs = $(BLAS_LIBS) $(ONEDNN_LIBS) $(MPI_LIBS)
 
 if HAVE_BLAS
-libexec_a_SOURCES += %D%/cpu/gemm-blas.c
+libexec_a_SOURCES += %D%/cpu/gemm-blas.c %D%/cpu/tiles.h
 else
 libexec_a_SOURCES += %D%/cpu/gemm-plain.c
+endif
+if HAVE_ONEDNN
+libexec_a_SOURCES += %D%/cpu/gemm-onednn.c %D%/cpu/tiles.h
+else
+libexec_a_SOURCES += %D%/cpu/gemm-onednn-none.c
 endif
 if HAVE_MPI
 libexec_a_SOURCES += %D%/mpi/comm-mpi.c %D%/mpi/wait.c %D%/mpi/wait.h
@@ -91,7 +95,8 @@ endif
 # What the false branches above would leave out of the tarball.
 EXTRA_DIST += %D%/README.md \
   %D%/probe/probe-hwloc-none.c %D%/probe/probe-hwloc.c \
-  %D%/mpi/comm-mpi-none.c %D%/nccl/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
+  %D%/mpi/comm-mpi-none.c %D%/nccl/comm-nccl-none.c %D%/cpu/gemm-blas.c %D%/cpu/gemm-plain.c \
+  %D%/cpu/gemm-onednn-none.c %D%/cpu/gemm-onednn.c %D%/cpu/tiles.h %D%/mpi/comm-mpi.c %D%/mpi/wait.c \
   %D%/mpi/wait.h
 include %D%/cuda/local.mk
 include %D%/nccl/local.mk

@@ -70,8 +70,8 @@ typedef struct
 } Matrix;
 
 /* Queries are taken in runs, each with the keys from what the window of its first one begins with
- * up to its last one: others have no weight. Where the processor multiplies bf16 by matrix units,
- * scores and their gradients are split into two such numbers, which leave 2^-17 of them out: little
+ * up to its last one: others have no weight. Where the processor multiplies bf16, scores and
+ * their gradients are split into two such numbers, which leave 2^-17 of them out: little
  * beside the rounding of the result. */
 typedef struct
 {
@@ -82,14 +82,14 @@ typedef struct
 #define QUERIES 128
 #define LEAST_QUERIES 32
 
-/* Where scores are split, the room of those of all queries must hold a run's, the lower halves, and
- * the rooms of a product. */
+/* Where scores are split, the room of those of all queries must hold a run's and the lower halves.
+ */
 static Way
 way_of (const Shape *shape, PlanDtype dtype)
 {
-  if (dtype == PLAN_DTYPE_BF16 && shape->dim % 32 == 0 && exec_gemm_amx_open ())
+  if (dtype == PLAN_DTYPE_BF16 && exec_gemm_bf16_open ())
     for (guint64 queries = QUERIES; queries >= LEAST_QUERIES; queries /= 2)
-      if (shape->seq % queries == 0 && queries * 5 / 2 + shape->dim <= shape->seq)
+      if (queries * 3 / 2 <= shape->seq)
         return (Way){ queries, TRUE };
   return (Way){ QUERIES, FALSE };
 }
@@ -100,7 +100,7 @@ typedef struct
   gint64 from_key, keys; /* from the first that one of them sees to the last */
 } Run;
 
-#define KEYS_TOGETHER 32 /* what the matrix units take at once */
+#define KEYS_TOGETHER 32 /* so that few sizes of GEMMs are asked for */
 
 /* The first key that a query sees: no query behind it sees one before that. */
 static guint64
@@ -207,8 +207,7 @@ typedef struct
 {
   float *wide;
   guint16 *upper, *lower; /* the first in the place of `wide` */
-  float *a, *b;           /* rooms of a product's factors, if they are split */
-  float *product;         /* and for one that is to be added, if not */
+  float *product;         /* room for one that is to be added, if they are not split */
 } Scores;
 
 static Scores
@@ -218,11 +217,8 @@ scores_at (const Shape *shape, const Way *way, float *memory, float *product)
 
   if (!way->splits)
     return (Scores){ .wide = memory, .product = product };
-  return (Scores){ .wide = memory,
-                   .upper = (guint16 *)memory,
-                   .lower = (guint16 *)(memory + count),
-                   .a = memory + count * 3 / 2,
-                   .b = memory + count * 5 / 2 };
+  return (
+      Scores){ .wide = memory, .upper = (guint16 *)memory, .lower = (guint16 *)(memory + count) };
 }
 
 static EXEC_WIDE void
@@ -276,12 +272,9 @@ multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a
         add_to (out, rooms->product, (guint64)(size[0] * size[1]));
       return;
     }
-  gboolean is_made = exec_gemm_amx (size[0], size[1], size[2], layout, a->upper, b->upper, adds,
-                                    out, NULL, rooms->a, rooms->b);
+  exec_gemm_bf16 (size[0], size[1], size[2], layout, a->upper, b->upper, adds, out, NULL);
   if (a->lower != NULL)
-    is_made &= exec_gemm_amx (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out,
-                              NULL, rooms->a, rooms->b);
-  g_assert (is_made);
+    exec_gemm_bf16 (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out, NULL);
 }
 
 /* By how much the scores of a head fall with each token of distance. */
@@ -393,7 +386,7 @@ scores_room (const Shape *shape, const Way *way)
 {
   const guint64 count = MIN (way->queries, shape->seq) * shape->seq;
 
-  return way->splits ? count * 5 / 2 + shape->seq * shape->dim : count;
+  return way->splits ? count * 3 / 2 : count;
 }
 
 static float *

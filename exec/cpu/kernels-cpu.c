@@ -578,11 +578,13 @@ multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, fl
   guint64 b_count = (guint64)dims[PLAN_DIM_GEMM_k] * (guint64)dims[PLAN_DIM_GEMM_n];
 
   if (args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_BF16
-      && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_BF16
-      && exec_gemm_amx (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
-                        (int)dims[PLAN_DIM_GEMM_layout], args->ptr[PLAN_REF_GEMM_a],
-                        args->ptr[PLAN_REF_GEMM_b], FALSE, out, rounded, a_image, b_image))
-    return rounded != NULL;
+      && args->dtype[PLAN_REF_GEMM_b] == PLAN_DTYPE_BF16 && exec_gemm_bf16_open ())
+    {
+      exec_gemm_bf16 (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
+                      (int)dims[PLAN_DIM_GEMM_layout], args->ptr[PLAN_REF_GEMM_a],
+                      args->ptr[PLAN_REF_GEMM_b], FALSE, out, rounded);
+      return rounded != NULL;
+    }
   exec_gemm_fp32 (dims[PLAN_DIM_GEMM_m], dims[PLAN_DIM_GEMM_n], dims[PLAN_DIM_GEMM_k],
                   (int)dims[PLAN_DIM_GEMM_layout],
                   read_factor (args, PLAN_REF_GEMM_a, a_count, a_image),
@@ -705,7 +707,10 @@ check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 static char *
 describe_cpu (void)
 {
-  return g_strconcat (exec_gemm_name (), exec_gemm_amx_open () ? ", bf16 by AMX" : NULL, NULL);
+  const char *bf16 = exec_gemm_bf16_name ();
+
+  return bf16 != NULL ? g_strconcat (exec_gemm_name (), ", bf16 by ", bf16, NULL)
+                      : g_strdup (exec_gemm_name ());
 }
 
 const ExecKernels exec_kernels_cpu = {

@@ -14,6 +14,7 @@ typedef struct
   guint64 memory_bytes, cache_bytes;
   double clock_hz;
   gint64 flops_per_cycle; /* fp32, one processor */
+  gint64 bf16_per_cycle;  /* where it multiplies bf16 itself; else 0 */
   gint64 nvswitches;
   gint64 ports;            /* InfiniBand and RoCE */
   double port_bytes_per_s; /* the slowest of them */

@@ -115,6 +115,24 @@ static const struct
   { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 },    { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 }
 };
 
+/* Only oneDNN multiplies bf16 itself; without it bf16 is widened as all is. */
+static void
+take_bf16_rate (PlanCluster *self, const ExecHost *host, double clock)
+{
+#ifdef HAVE_ONEDNN
+  if (host->bf16_per_cycle > 0)
+    {
+      g_autofree char *peak = g_strdup_printf ("assumed: %d bf16 operations per cycle at %.0f MHz",
+                                               (int)host->bf16_per_cycle, clock * 1e-6);
+      self->peak_flops[PLAN_DTYPE_BF16]
+          *= (double)host->bf16_per_cycle / (double)host->flops_per_cycle;
+      note (self, PLAN_FACT_PEAK_BF16, peak);
+    }
+#else
+  (void)self, (void)host, (void)clock;
+#endif
+}
+
 static PlanCluster *
 describe_processors (const ExecHost *host, gint64 ranks)
 {
@@ -143,6 +161,7 @@ describe_processors (const ExecHost *host, gint64 ranks)
   note (self, PLAN_FACT_PEAK_FP32, peak);
   for (guint i = 0; i < G_N_ELEMENTS (widened); i++)
     note (self, widened[i].fact, peak);
+  take_bf16_rate (self, host, clock);
   note (self, PLAN_FACT_MEMORY_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_BANDWIDTH, "assumed: a share of a DDR4-3200 channel");
   note (self, PLAN_FACT_LINK_LATENCY, "assumed: two threads meeting at a barrier");

@@ -261,8 +261,8 @@ START_TEST (kernels_gemm)
 }
 END_TEST
 
-/* Sizes at which the matrix units of a processor are used where it has any: more than one block of
- * either factor and run of terms, and edges that are no whole tiles. */
+/* More than one block of either factor and run of terms, and edges that are no whole tiles: for
+ * processors that multiply bf16 themselves. */
 START_TEST (kernels_gemm_of_tiles)
 {
   const gint64 sizes[][3]
@@ -333,6 +333,16 @@ START_TEST (kernels_gemm_ignores_addresses)
       memcpy (b_moved + 16 - by, b.data, (gsize)(k * n) * sizeof (float));
       exec_gemm_fp32 (m, n, k, layout, a.data, b.data, out);
       exec_gemm_fp32 (m, n, k, layout, a_moved + by, b_moved + 16 - by, out_moved + by);
+      ck_assert (memcmp (out, out_moved + by, (gsize)(m * n) * sizeof (float)) == 0);
+      if (!exec_gemm_bf16_open ())
+        continue;
+      /* Halves of fp32 are bf16, too: most of them finite, and all the same. */
+      exec_gemm_bf16 (m, n, k, layout, a.data, b.data, FALSE, out, NULL);
+      exec_gemm_bf16 (m, n, k, layout, a_moved + by, b_moved + 16 - by, FALSE, out_moved + by,
+                      NULL);
+      ck_assert (memcmp (out, out_moved + by, (gsize)(m * n) * sizeof (float)) == 0);
+      exec_gemm_bf16 (m, n, k, layout, a.data, b.data, TRUE, out, NULL);
+      exec_gemm_bf16 (m, n, k, layout, a_moved + by, b_moved + 16 - by, TRUE, out_moved + by, NULL);
       ck_assert (memcmp (out, out_moved + by, (gsize)(m * n) * sizeof (float)) == 0);
     }
 }

@@ -42,8 +42,13 @@ START_TEST (reads_cpuinfo)
   ck_assert_str_eq (host.processor, "Imagined CPU @ 2.50GHz");
   ck_assert (host.clock_hz == 2.5e9);
   ck_assert_int_eq (host.flops_per_cycle, 32);
-  exec_host_read_cpuinfo (&host, "cpu MHz : 1000\nmodel name : x\nflags : avx512f \n");
+  ck_assert_int_eq (host.bf16_per_cycle, 0);
+  exec_host_read_cpuinfo (&host,
+                          "cpu MHz : 1000\nmodel name : x\nflags : fpu avx512f avx512_bf16 \n");
   ck_assert (host.clock_hz == 1e9);
+  ck_assert_int_eq (host.bf16_per_cycle, 128);
+  exec_host_read_cpuinfo (&host, "flags : fpu avx512f avx512_bf16 amx_bf16 amx_tile\n");
+  ck_assert_int_eq (host.bf16_per_cycle, 1024);
   exec_host_read_cpuinfo (&host, NULL);
   ck_assert_ptr_null (host.processor);
   ck_assert (host.clock_hz == 0);
