@@ -347,18 +347,57 @@ advise_query_bound_by (const PlanTrace *t)
   return name;
 }
 
-char *
-advise_query_differences (const Plan *a, const Plan *b)
+/* Whether a field is one of a plan that does without it: it has its default then, and says nothing.
+ */
+static gboolean
+is_moot (const Plan *plan, PlanField field)
+{
+  const gint64 recompute = plan->value[PLAN_RECOMPUTE];
+  switch (field)
+    {
+    case PLAN_RECOMPUTE_MODULES:
+      return recompute != PLAN_RECOMPUTE_SELECTIVE;
+    case PLAN_RECOMPUTE_METHOD:
+    case PLAN_RECOMPUTE_LAYERS:
+      return recompute != PLAN_RECOMPUTE_FULL;
+    case PLAN_VPP:
+    case PLAN_PP_GROUP:
+    case PLAN_PP_FIRST_LAYERS:
+    case PLAN_PP_LAST_LAYERS:
+    case PLAN_PP_COUNT_EMBEDDING:
+    case PLAN_PP_COUNT_LOSS:
+    case PLAN_PP_LAST_SHORT:
+      return plan->value[PLAN_PP] == 1;
+    case PLAN_OUTER_STRATEGY:
+      return plan->value[PLAN_DP_OUTER] == 1;
+    case PLAN_SP:
+      return plan->value[PLAN_TP] == 1;
+    default:
+      return FALSE;
+    }
+}
+
+static char *
+list_differences (const Plan *a, const Plan *b, gboolean all)
 {
   GString *text = g_string_new (NULL);
   for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
-    if (a->value[f] != b->value[f] && b->value[PLAN_SP] == PLAN_UNSET && f == PLAN_SP
-        && a->value[PLAN_TP] == 1)
-      continue; /* there is nothing else that it could be */
-    else if (a->value[f] != b->value[f])
+    if (a->value[f] != b->value[f] && ((all && b->value[f] != PLAN_UNSET) || !is_moot (a, f)))
       {
         g_autofree char *value = plan_field_print (f, a->value[f]);
         g_string_append_printf (text, "%s%s=%s", text->len ? ", " : "", plan_field_name (f), value);
       }
   return g_string_free (text, FALSE);
+}
+
+char *
+advise_query_differences (const Plan *a, const Plan *b)
+{
+  return list_differences (a, b, FALSE);
+}
+
+char *
+advise_query_changes (const Plan *a, const Plan *b)
+{
+  return list_differences (a, b, TRUE);
 }

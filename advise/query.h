@@ -83,8 +83,11 @@ guint advise_query_group (const AdviseQuery *self, const AdviseInput *input, gui
 /* The best answer; NULL where nothing fits. */
 const AdviseAnswer *advise_query_best (const AdviseQuery *self);
 
-/* "strategy=optim, mbs=2": where a plan differs from another; the caller frees. */
+/* "strategy=optim, mbs=2": where a plan differs from another, for reading; the caller frees. */
 char *advise_query_differences (const Plan *a, const Plan *b);
+
+/* All that has to be set to make the first of the second, fields that it does without too. */
+char *advise_query_changes (const Plan *a, const Plan *b);
 
 /* The largest part of a step that is not arithmetic, if it is a tenth of it. */
 const char *advise_query_bound_by (const PlanTrace *trace);

@@ -256,7 +256,7 @@ change_table (const Explanation *self)
   for (guint i = 0; i < MIN (self->changes->len, (guint)self->choice->question->top); i++)
     {
       const Change *change = &g_array_index (self->changes, Change, i);
-      g_autofree char *what = advise_query_differences (&change->plan, from);
+      g_autofree char *what = advise_query_changes (&change->plan, from);
       cli_table_add (table, what);
       cli_table_add_real (table, 1e-6 * (double)change->score.time_ns, 1);
       if (mine)
