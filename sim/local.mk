@@ -26,12 +26,10 @@ libsim_a_SOURCES += \
 libsim_a_SOURCES += \
   %D%/fast/arena-fit.c %D%/fast/arena-fit.h \
   %D%/fast/blocks.c %D%/fast/blocks-private.h %D%/fast/blocks.h \
-  %D%/fast/blocks-long.c %D%/fast/blocks-long.h \
   %D%/fast/blocks-state.c \
   %D%/fast/exposed.c %D%/fast/exposed.h \
   %D%/fast/fold.c %D%/fast/fold.h \
-  %D%/fast/footprint.c %D%/fast/footprint-private.h %D%/fast/footprint.h \
-  %D%/fast/leap.c %D%/fast/leap.h \
+  %D%/fast/footprint.c %D%/fast/footprint.h \
   %D%/fast/measure.c %D%/fast/measure.h \
   %D%/fast/passes.c %D%/fast/passes.h \
   %D%/fast/program.c %D%/fast/program.h \

@@ -112,7 +112,7 @@ check_tests = \
   %D%/prop/prop-exec.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-kinds.tap \
-  %D%/prop/prop-leap.tap \
+  %D%/prop/prop-footprint.tap \
   %D%/prop/prop-lower.tap \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-interleaved.tap \

@@ -12,9 +12,8 @@ struct _SimBlock
   guint32 ahead, behind; /* in its queue, while it is free */
   guint32 queue;         /* that it stands in, while it is free */
   guint8 is_free, pool;
-  guint8 walls;       /* a bit per kind of wall that it is */
-  guint8 is_run : 1;  /* it stands in a queue for whole segments */
-  guint8 is_long : 1; /* its segment is */
+  guint8 walls;  /* a bit per kind of wall that it is */
+  guint8 is_run; /* it stands in a queue for whole segments */
 };
 
 /* What is seldom asked about a block: half a line of cache holds the rest. */
@@ -42,12 +41,6 @@ static inline SimNote *
 note_at (const SimBlocks *self, guint32 block)
 {
   return &self->notes[block];
-}
-
-static inline gboolean
-is_long (guint64 bytes)
-{
-  return bytes > SIM_MEMORY_SHORT;
 }
 
 /* The first size of at least that many bytes. */
@@ -84,17 +77,5 @@ is_kept (const SimBlocks *self, guint pool, guint64 rest)
 {
   return rest >= self->least_rest[pool];
 }
-
-guint32 sim_blocks_new_block (SimBlocks *self, const SimBlock *block);
-
-/* Puts a free block into its queue, and takes it out. */
-void sim_blocks_list (SimBlocks *self, guint32 block);
-void sim_blocks_unlist (SimBlocks *self, guint32 block);
-
-/* Makes the hint that of a request. */
-void sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
-
-/* Takes it from a new segment, whatever is free. */
-guint32 sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint);
 
 G_END_DECLS

@@ -133,11 +133,9 @@ sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands)
       self->least_rest[i]
           = sim_memory_pool_is_small (i) || expands ? granule : (guint64)SIM_MEMORY_SMALL + 1;
       self->last[i] = NONE;
-      self->rows[i].block = NONE;
     }
   self->reserved = 0;
-  self->is_marked = FALSE;
-  self->n_blocks = self->n_unused[FALSE] = self->n_unused[TRUE] = self->n_longs = 0;
+  self->n_blocks = self->n_unused = 0;
   queues_begin (self);
 }
 
@@ -148,9 +146,7 @@ sim_blocks_clear (SimBlocks *self)
     g_free (block_at (self, NONE));
   self->blocks = NULL;
   g_clear_pointer (&self->notes, g_free);
-  g_clear_pointer (&self->unused[FALSE], g_free);
-  g_clear_pointer (&self->unused[TRUE], g_free);
-  g_clear_pointer (&self->longs, g_free);
+  g_clear_pointer (&self->unused, g_free);
   g_clear_pointer (&self->queues, g_free);
   g_clear_pointer (&self->roles, g_array_unref);
   g_clear_pointer (&self->next, g_array_unref);
@@ -233,32 +229,25 @@ make_room_for_blocks (SimBlocks *self)
   if (before == 0)
     *block_at (self, NONE) = (SimBlock){ .bytes = 0 };
   self->notes = g_renew (SimNote, self->notes, self->room);
-  self->unused[FALSE] = g_renew (guint32, self->unused[FALSE], self->room);
-  self->unused[TRUE] = g_renew (guint32, self->unused[TRUE], self->room);
-  self->longs = g_renew (guint32, self->longs, self->room);
+  self->unused = g_renew (guint32, self->unused, self->room);
   /* A later block's note may be of one that is gone, but never of a description to come. */
   for (guint32 i = before; i < self->room; i++)
     *note_at (self, i) = (SimNote){ 0 };
 }
 
-/* Numbers of long ones are used again for such only: whatever else happens, they come round. There
- * is room for it. */
+/* There is room for it. */
 static inline guint32
-new_number (SimBlocks *self, gboolean is_long)
+new_number (SimBlocks *self)
 {
-  if (G_LIKELY (self->n_unused[is_long] > 0))
-    return self->unused[is_long][--self->n_unused[is_long]];
-  if (is_long)
-    self->longs[self->n_longs++] = self->n_blocks;
-  return self->n_blocks++;
+  return G_LIKELY (self->n_unused > 0) ? self->unused[--self->n_unused] : self->n_blocks++;
 }
 
-guint32
-sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
+static guint32
+new_block (SimBlocks *self, const SimBlock *block)
 {
   if (self->n_blocks == self->room)
     make_room_for_blocks (self);
-  const guint32 index = new_number (self, block->is_long);
+  const guint32 index = new_number (self);
   *block_at (self, index) = *block;
   return index;
 }
@@ -266,15 +255,7 @@ sim_blocks_new_block (SimBlocks *self, const SimBlock *block)
 static inline void
 block_forget (SimBlocks *self, guint32 block)
 {
-  const gboolean is_long = block_at (self, block)->is_long;
-  self->unused[is_long][self->n_unused[is_long]++] = block;
-}
-
-/* What is short there may be taken by requests that look at nothing else that is long. */
-static inline void
-note_mixed (SimBlocks *self, const SimBlock *b)
-{
-  self->n_mixed += b->is_long && !is_long (b->bytes);
+  self->unused[self->n_unused++] = block;
 }
 
 /* Which neighbours there are is as good as random: no branch is to depend on it. */
@@ -300,8 +281,7 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
 static SELDOM void
 close_run (SimBlocks *self, SimQueue *queue)
 {
-  const guint32 run = sim_blocks_new_block (
-      self, &(SimBlock){ .is_run = TRUE, .is_long = is_long (queue->bytes) });
+  const guint32 run = new_block (self, &(SimBlock){ .is_run = TRUE });
   note_at (self, run)->n_whole = queue->n_whole;
   queue->n_whole = 0;
   append (self, queue, run);
@@ -313,7 +293,9 @@ is_all (const SimBlocks *self, const SimBlock *b)
   return (b->before & b->after) == NONE && !self->expands;
 }
 
-/* What `sim_blocks_list` seldom has to do first. */
+static void list_block (SimBlocks *self, guint32 block);
+
+/* What `list_block` seldom has to do first. */
 static SELDOM void
 list_slowly (SimBlocks *self, guint32 block)
 {
@@ -322,7 +304,7 @@ list_slowly (SimBlocks *self, guint32 block)
   SimQueue *queue = &self->queues[number];
   if (!is_all (self, b) && queue->n_whole > 0)
     close_run (self, queue);
-  sim_blocks_list (self, block);
+  list_block (self, block);
 }
 
 /* Which is not all of its segment. */
@@ -338,18 +320,14 @@ list_part (SimBlocks *self, guint32 block, guint64 bytes, guint pool)
       return;
     }
   SimBlock *b = block_at (self, block);
-  if (G_UNLIKELY (self->is_marked))
-    {
-      note_mixed (self, b);
-      queue->stamp = self->stamp;
-    }
   b->queue = recent->queue;
   sim_blocks_set_used (self, queue, TRUE);
   append (self, queue, block);
 }
 
-void
-sim_blocks_list (SimBlocks *self, guint32 block)
+/* Puts a free block into its queue. */
+static void
+list_block (SimBlocks *self, guint32 block)
 {
   const SimBlock *b = block_at (self, block);
   if (!is_all (self, b))
@@ -373,8 +351,6 @@ unlist (SimBlocks *self, SimQueue *queue, guint32 block)
 {
   SimBlock *b = block_at (self, block);
   const guint32 ahead = b->ahead, behind = b->behind;
-  if (G_UNLIKELY (self->is_marked))
-    note_mixed (self, b);
   b->is_free = FALSE;
   block_at (self, ahead)->behind = behind;
   block_at (self, behind)->ahead = ahead;
@@ -383,8 +359,8 @@ unlist (SimBlocks *self, SimQueue *queue, guint32 block)
   sim_blocks_set_used (self, queue, (queue->first != NONE) | (queue->n_whole > 0));
 }
 
-void
-sim_blocks_unlist (SimBlocks *self, guint32 block)
+static void
+unlist_block (SimBlocks *self, guint32 block)
 {
   unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
@@ -423,7 +399,7 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   const guint pool = whole->pool;
   if (!is_kept (self, pool, rest))
     return;
-  const guint32 index = new_number (self, whole->is_long);
+  const guint32 index = new_number (self);
   SimBlock *tail = block_at (self, index);
   tail->bytes = rest;
   tail->before = block;
@@ -431,7 +407,6 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   tail->pool = (guint8)pool;
   tail->walls = 0;
   tail->is_run = FALSE;
-  tail->is_long = whole->is_long;
   block_at (self, whole->after)->before = index;
   if (self->expands && whole->after == NONE)
     self->last[pool] = index;
@@ -448,8 +423,7 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
   const SimQueue *queue = &self->queues[number];
   if (!is_kept (self, queue->pool, queue->bytes - bytes))
     return whole;
-  const gboolean is_long_one = is_long (queue->bytes);
-  const guint32 index = new_number (self, is_long_one);
+  const guint32 index = new_number (self);
   SimBlock *fresh = block_at (self, index);
   fresh->bytes = queue->bytes;
   fresh->before = fresh->after = NONE;
@@ -457,7 +431,6 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
   fresh->pool = (guint8)queue->pool;
   fresh->walls = 0;
   fresh->is_run = FALSE;
-  fresh->is_long = (guint)is_long_one & 1;
   split (self, index, bytes);
   return index;
 }
@@ -472,7 +445,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
     {
       const guint64 missing = bytes - block_at (self, last)->bytes;
       const guint64 growth = sim_memory_growth_bytes (missing, is_small);
-      sim_blocks_unlist (self, last);
+      unlist_block (self, last);
       block_at (self, last)->bytes += growth;
       self->reserved += growth;
       return last;
@@ -481,7 +454,7 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
                            .pool = (guint8)pool,
                            .before = last,
                            .after = NONE };
-  const guint32 block = sim_blocks_new_block (self, &fresh);
+  const guint32 block = new_block (self, &fresh);
   if (last != NONE)
     block_at (self, last)->after = block;
   self->last[pool] = block;
@@ -491,8 +464,8 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
 
 /* Whether the smallest block that is large enough is the one that is looked at first, and all of it
  * is needed; whether a new segment is. */
-void
-sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
+static void
+find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
   const SimSizes *sizes = &self->sizes[pool];
   const guint64 segment = self->expands ? 0 : sim_memory_segment_bytes (bytes);
@@ -506,8 +479,8 @@ sim_blocks_find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
 }
 
 /* Nothing that is free is large enough. */
-guint32
-sim_blocks_take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
+static guint32
+take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
   if (self->n_blocks + MOST_TAKEN > self->room)
     make_room_for_blocks (self);
@@ -530,7 +503,7 @@ take_slowly (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
   if (self->n_blocks + MOST_TAKEN > self->room)
     make_room_for_blocks (self);
   if (hint->version != self->version[pool])
-    sim_blocks_find_hint (self, bytes, pool, hint);
+    find_hint (self, bytes, pool, hint);
   return sim_blocks_take_part (self, bytes, pool, hint);
 }
 
@@ -544,7 +517,7 @@ sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint 
   const SimSizes *sizes = &self->sizes[pool];
   const guint rank = find_used (sizes, hint->rank);
   if (rank == sizes->n)
-    return sim_blocks_take_new (self, bytes, pool, hint);
+    return take_new (self, bytes, pool, hint);
   const guint32 block = pop (self, sizes->numbers[rank]);
   if (is_whole (block))
     return cut (self, block, bytes);
@@ -581,5 +554,5 @@ sim_blocks_give_back_part (SimBlocks *self, guint32 block)
       absorb_right (self, left);
       block = left;
     }
-  sim_blocks_list (self, block);
+  list_block (self, block);
 }

@@ -20,7 +20,6 @@ typedef struct
   guint32 first, last, n_whole;
   guint32 bit; /* of its size, among those of all pools */
   guint32 pool;
-  guint32 stamp; /* of the blocks, when a part was last put into it */
 } SimQueue;
 
 /* Which sizes are free in a pool. */
@@ -32,13 +31,6 @@ typedef struct
   guint64 *is_used; /* a bit per size, of all that there are */
 } SimSizes;
 
-/* A free block that is in no queue while requests of one size take from it. */
-typedef struct
-{
-  guint32 block;
-  guint64 bytes; /* of each request */
-} SimRow;
-
 typedef struct
 {
   guint64 least_rest[SIM_MEMORY_POOLS]; /* of a block, that is worth keeping */
@@ -47,14 +39,11 @@ typedef struct
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
-  guint32 *unused[2], *longs; /* numbers to be given to others, of short and long ones; all long */
-  guint32 n_blocks, n_unused[2], n_longs, room;
-  gboolean is_marked;     /* the next two are wanted */
-  guint32 stamp, n_mixed; /* see SimShape; how often short parts of long segments came or went */
+  guint32 *unused; /* numbers of blocks that are gone, to be given to others */
+  guint32 n_blocks, n_unused, room;
   SimSizes sizes[SIM_MEMORY_POOLS];
   guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
   guint sizes_room; /* of a pool, whole words */
-  SimRow rows[SIM_MEMORY_POOLS];
   SimQueue *queues; /* of all pools, by number; the first one is of nothing */
   guint32 n_queues, queues_room;
   guint version[SIM_MEMORY_POOLS]; /* of `sizes` */

@@ -5,9 +5,55 @@
 
 #include "planner/base/units.h"
 #include "planner/schedule/arena.h"
-#include "sim/fast/footprint-private.h"
 
 #include <string.h>
+
+/* An item of the program with all that it takes to be run again and again. */
+typedef struct
+{
+  guint64 bytes;
+  SimBlocksHint hint;
+  guint32 base; /* id of its buffer where all values are 0 */
+  gint32 offset;
+  guint32 index, node, launches;
+  guint8 kind, modulus, category, pool;
+  guint8 value;    /* which one its buffer moves with; SIM_NO_VALUE, always 0, where it does not */
+  guint8 has_unit; /* it is one of many */
+  guint8 has_block;
+} SimMove;
+
+#define SIM_NO_VALUE PLAN_MAX_DEPTH
+
+static inline SimMove *
+move_at (const SimFootprint *self, guint i)
+{
+  return &((SimMove *)(gpointer)self->moves->data)[i];
+}
+
+static inline guint32 *
+held_at (const SimFootprint *self, guint32 id)
+{
+  return &((guint32 *)(gpointer)self->held->data)[id];
+}
+
+/* Of its buffer, with the loops where they stand. */
+static inline guint32
+id_of (const SimFootprint *self, const SimMove *move)
+{
+  const gint64 value = self->values[move->value];
+  return G_LIKELY (!move->modulus) ? move->base + (guint32)value
+                                   : move->base - (guint32)move->offset
+                                         + (guint32)((move->offset + value) % move->modulus);
+}
+
+/* Categories at the peak are noted when it is over. */
+static inline void
+note_peak (SimFootprint *self)
+{
+  if (self->is_peak)
+    memcpy (self->meter.peak, self->meter.live, sizeof self->meter.peak);
+  self->is_peak = FALSE;
+}
 
 typedef struct
 {
@@ -39,16 +85,6 @@ find_late (SimFootprint *self)
       g_array_index (self->arrays, Array, items[i].index).is_late = TRUE;
 }
 
-/* Of two moves that follow one another, about something short. */
-static gboolean
-gives_back_at_once (const SimMove *move, const SimMove *next)
-{
-  return move->kind == SIM_ITEM_OP && next->kind == SIM_ITEM_FREE && move->has_block
-         && move->bytes <= SIM_MEMORY_SHORT && move->index == next->index
-         && move->base == next->base && move->value == next->value && move->offset == next->offset
-         && move->modulus == next->modulus;
-}
-
 static void
 find_moves (SimFootprint *self)
 {
@@ -77,8 +113,6 @@ find_moves (SimFootprint *self)
       move->has_unit = buffer->count > 1;
       move->has_block
           = self->has_blocks && array->bytes > 0 && (item->kind != SIM_ITEM_OP || !array->is_late);
-      if (i > 0)
-        move[-1].is_passing = gives_back_at_once (&move[-1], move);
     }
 }
 
@@ -133,7 +167,6 @@ begin (SimFootprint *self, const SimCost *cost)
     self->recurrences[i].period = 0;
   sim_arena_fit_begin (&self->gaps);
   self->n_taken = 0;
-  self->leap.n_left_out = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
   sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->memory.expandable_segments);
@@ -149,7 +182,6 @@ sim_footprint_clear (SimFootprint *self)
   sim_blocks_clear (&self->blocks);
   sim_record_stream_clear (&self->lead);
   sim_arena_fit_clear (&self->gaps);
-  sim_leap_clear (&self->leap);
   g_clear_pointer (&self->placed, g_array_unref);
   g_clear_pointer (&self->arrays, g_array_unref);
   g_clear_pointer (&self->moves, g_array_unref);
@@ -169,7 +201,7 @@ sim_footprint_clear (SimFootprint *self)
 static SimPeak
 peak_of (SimFootprint *self)
 {
-  sim_footprint_note_peak (self);
+  note_peak (self);
   const PlanMeter *meter = &self->meter;
   SimPeak peak = { .total = meter->peak_total, .node = meter->peak_node, .unit = meter->peak_unit };
   memcpy (peak.by_category, meter->peak, sizeof peak.by_category);
@@ -182,7 +214,7 @@ static void
 join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
 {
   PlanMeter *meter = &self->meter;
-  sim_footprint_note_peak (self);
+  note_peak (self);
   if (other->total < meter->peak_total || (other->total == meter->peak_total && !is_earlier))
     return;
   meter->peak_total = other->total;
@@ -202,7 +234,7 @@ give_back_what_is_over (SimFootprint *self)
 static inline void
 take_block (SimFootprint *self, SimMove *move)
 {
-  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
+  guint32 *held = held_at (self, id_of (self, move));
   if (*held != SIM_BLOCKS_NONE)
     return;
   give_back_what_is_over (self);
@@ -214,7 +246,7 @@ take_place (SimFootprint *self, const SimMove *move)
 {
   const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
   if (padded > 0)
-    g_array_index (self->placed, guint64, sim_footprint_id (self, move))
+    g_array_index (self->placed, guint64, id_of (self, move))
         = sim_arena_fit_take (&self->gaps, padded);
 }
 
@@ -235,18 +267,9 @@ count_taken (SimFootprint *self, const SimMove *move)
 static inline void
 count_given_back (SimFootprint *self, const SimMove *move)
 {
-  sim_footprint_note_peak (self);
+  note_peak (self);
   self->meter.live[move->category] -= move->bytes;
   self->meter.total -= move->bytes;
-}
-
-void
-sim_footprint_count (SimFootprint *self, const SimMove *move)
-{
-  if (move->kind == SIM_ITEM_OP)
-    count_taken (self, move);
-  else
-    count_given_back (self, move);
 }
 
 static inline void
@@ -263,7 +286,7 @@ static void
 give_back_place (SimFootprint *self, const SimMove *move)
 {
   const guint64 padded = g_array_index (self->arrays, Array, move->index).padded;
-  guint64 *placed = &g_array_index (self->placed, guint64, sim_footprint_id (self, move));
+  guint64 *placed = &g_array_index (self->placed, guint64, id_of (self, move));
   if (padded == 0)
     return;
   sim_arena_fit_give_back (&self->gaps, *placed, padded);
@@ -273,7 +296,7 @@ give_back_place (SimFootprint *self, const SimMove *move)
 static inline void
 give_back_block (SimFootprint *self, const SimMove *move)
 {
-  guint32 *held = sim_footprint_held (self, sim_footprint_id (self, move));
+  guint32 *held = held_at (self, id_of (self, move));
   if (*held == SIM_BLOCKS_NONE)
     return;
   if (!sim_record_stream_give_back (&self->lead, move->index, *held))
@@ -302,7 +325,7 @@ blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
     {
       const PlanBuffer *buffer
           = plan_schedule_buffer (self->schedule, g_array_index (recurrence->named, guint32, i));
-      memcpy (&g_array_index (blocks, guint32, n), sim_footprint_held (self, buffer->first),
+      memcpy (&g_array_index (blocks, guint32, n), held_at (self, buffer->first),
               buffer->count * sizeof (guint32));
       n += buffer->count;
     }
@@ -372,7 +395,7 @@ set_walls (SimFootprint *self, guint kind, gboolean is_wall)
     {
       const PlanBuffer *buffer
           = plan_schedule_buffer (self->schedule, g_array_index (lasting, guint32, i));
-      const guint32 *held = sim_footprint_held (self, buffer->first);
+      const guint32 *held = held_at (self, buffer->first);
       for (guint e = 0; e < buffer->count; e++)
         if (held[e] != SIM_BLOCKS_NONE)
           sim_blocks_set_wall (&self->blocks, held[e], kind, is_wall);
@@ -425,15 +448,6 @@ recurrence_turn (SimFootprint *self, guint kind)
       recurrence->oldest *= 2;
     }
   return 0;
-}
-
-/* Taken and given back, it changes nothing but the meter. */
-static gboolean
-passes (SimFootprint *self, SimMove *move)
-{
-  return !self->lead.is_on
-         && *sim_footprint_held (self, sim_footprint_id (self, move)) == SIM_BLOCKS_NONE
-         && sim_blocks_passes (&self->blocks, move->bytes, move->pool, &move->hint);
 }
 
 static void walk (SimFootprint *self, SimRange range);
@@ -519,7 +533,6 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
   gboolean is_looking = looks;
   gint64 left = loop->count;
   self->values[loop->depth] = loop->from;
-  const gboolean leaps = !looks && sim_leap_enter (self, loop, range);
   if (looks)
     {
       look_at (self, kind, range);
@@ -529,18 +542,11 @@ walk_loop (SimFootprint *self, guint32 index, guint begin_item)
     }
   while (left > 0 && !is_enough (self))
     {
-      if (leaps && self->leap.is_on)
-        sim_leap_walk (self, range);
-      else
-        walk (self, range);
+      walk (self, range);
       sim_record_stream_issue (&self->lead, loop->launches);
       self->values[loop->depth] += loop->step;
       left--;
-      if ((loop->count - left) % loop->unroll != 0)
-        continue;
-      if (leaps && self->leap.is_on)
-        left = sim_leap_turn (self, loop, left);
-      if (!is_looking)
+      if (!is_looking || (loop->count - left) % loop->unroll != 0)
         continue;
       is_looking = !comes_again (self, loop, kind);
       left = is_looking ? left : leave_out (self, loop, recurrence, &recurrence->now, left);
@@ -560,11 +566,6 @@ walk (SimFootprint *self, SimRange range)
       sim_record_stream_issue (&self->lead, move->launches);
       if (move->kind == SIM_ITEM_FREE)
         give_back (self, move);
-      else if (move->is_passing && move + 1 < end && passes (self, move))
-        {
-          count_taken (self, move);
-          count_given_back (self, ++move);
-        }
       else if (move->kind == SIM_ITEM_OP)
         take (self, move);
       else if (move->kind == SIM_ITEM_REPEAT)
@@ -606,11 +607,11 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
       self->n_taken = i + 1;
-      sim_footprint_note_peak (self);
+      note_peak (self);
       plan_meter_begin_step (&self->meter);
       walk (self, step);
       end_step (self);
-      sim_footprint_note_peak (self);
+      note_peak (self);
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
       if (i == 0) /* a cache fills during the first */

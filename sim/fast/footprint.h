@@ -8,7 +8,6 @@
 #include "planner/schedule/meter.h"
 #include "sim/fast/arena-fit.h"
 #include "sim/fast/blocks.h"
-#include "sim/fast/leap.h"
 #include "sim/fast/program.h"
 #include "sim/record-stream.h"
 #include <glib.h>
@@ -43,9 +42,7 @@ typedef struct
   GArray *named, *lasting; /* guint32: buffer arrays that come or go there; that do not come free */
 } SimRecurrence;
 
-typedef struct _SimMove SimMove;
-
-struct _SimFootprint
+typedef struct
 {
   const PlanSchedule *schedule;
   const PlanStack *stack;
@@ -67,8 +64,7 @@ struct _SimFootprint
   GArray *described;                 /* guint32: blocks of what is named there */
   guint n_taken;                     /* steps, until it was steady or enough */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
-  SimLeap leap;
-};
+} SimFootprint;
 
 void sim_footprint_clear (SimFootprint *self);
 

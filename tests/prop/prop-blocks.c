@@ -3,7 +3,7 @@
  * through. */
 #include "config.h"
 
-#include "sim/fast/blocks-long.h"
+#include "sim/fast/blocks.h"
 #include "sim/memory.h"
 
 #include <check.h>
@@ -154,132 +154,6 @@ note_state (SimBlocks *blocks, const guint32 *keeps, GPtrArray *texts, GPtrArray
   g_ptr_array_add (all_places, places);
 }
 
-/* Of short ones it is told beforehand that one of them may come and go: then the text stays, and so
- * does what is reserved. */
-START_TEST (passes_without_a_trace)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  SimBlocks blocks = { 0 };
-  guint32 held[KEEPS];
-  guint n_passed = 0;
-  g_autoptr (GArray) places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
-  sim_blocks_begin (&blocks, 512, FALSE);
-  for (guint k = 0; k < KEEPS; k++)
-    held[k] = SIM_BLOCKS_NONE;
-  for (guint i = 0; i < 1000; i++)
-    {
-      const guint k = (guint)g_rand_int_range (rand, 0, KEEPS);
-      const guint64 bytes = any_size (rand);
-      const guint pool = sim_memory_pool (bytes, PLAN_STREAM_COMPUTE);
-      const guint64 reserved = blocks.reserved;
-      SimBlocksHint hint = { 0 };
-      g_autoptr (GArray) before = describe (&blocks, held, 0, places);
-      const gboolean passes = sim_blocks_passes (&blocks, bytes, pool, &hint);
-      const guint32 block = sim_blocks_take (&blocks, bytes, pool, &hint);
-      const gboolean is_long = !sim_blocks_is_short (&blocks, block);
-      sim_blocks_give_back (&blocks, block);
-      g_autoptr (GArray) after = describe (&blocks, held, 0, places);
-      n_passed += passes;
-      ck_assert_msg (!passes
-                         || (!is_long && is_same (before, after) && blocks.reserved == reserved),
-                     "seed %d: %u", _i, i);
-      if (held[k] != SIM_BLOCKS_NONE)
-        sim_blocks_give_back (&blocks, held[k]);
-      held[k] = held[k] != SIM_BLOCKS_NONE ? SIM_BLOCKS_NONE
-                                           : sim_blocks_take (&blocks, bytes, pool, &hint);
-    }
-  ck_assert_msg (n_passed > 100, "seed %d: %u", _i, n_passed);
-  sim_blocks_clear (&blocks);
-}
-END_TEST
-
-#define N_SIZES 4 /* so few that one of them often comes several times in a row */
-
-typedef struct
-{
-  SimBlocks blocks;
-  guint32 held[KEEPS];
-} Holder;
-
-/* What the plain functions do, and those for short blocks wherever they can. */
-static void
-turn_over (Holder *self, guint k, guint64 bytes, gboolean is_short)
-{
-  const guint pool = sim_memory_pool (bytes, PLAN_STREAM_COMPUTE);
-  guint32 *held = &self->held[k];
-  SimBlocksHint hint = { 0 };
-  if (*held == SIM_BLOCKS_NONE)
-    {
-      if (is_short)
-        *held = sim_blocks_take_short (&self->blocks, bytes, pool, FALSE, &hint);
-      if (*held != SIM_BLOCKS_NONE)
-        return;
-      sim_blocks_end_rows (&self->blocks);
-      *held = sim_blocks_take (&self->blocks, bytes, pool, &hint);
-      return;
-    }
-  if (!is_short || !sim_blocks_give_back_short (&self->blocks, *held))
-    {
-      sim_blocks_end_rows (&self->blocks);
-      sim_blocks_give_back (&self->blocks, *held);
-    }
-  *held = SIM_BLOCKS_NONE;
-}
-
-/* Whole segments are named by numbers, which may differ: by their sizes. */
-static GArray *
-describe_by_sizes (Holder *self)
-{
-  g_autoptr (GArray) places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
-  guint32 parts[KEEPS];
-  for (guint k = 0; k < KEEPS; k++)
-    parts[k] = self->held[k] >= SIM_BLOCKS_WHOLE ? SIM_BLOCKS_NONE : self->held[k];
-  GArray *text = describe (&self->blocks, parts, 0, places);
-  for (guint k = 0; k < KEEPS; k++)
-    if (self->held[k] >= SIM_BLOCKS_WHOLE && self->held[k] != SIM_BLOCKS_NONE)
-      g_array_append_val (text, self->blocks.queues[self->held[k] - SIM_BLOCKS_WHOLE].bytes);
-  g_array_append_val (text, self->blocks.reserved);
-  return text;
-}
-
-START_TEST (takes_in_rows_what_it_takes_one_by_one)
-{
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  Holder plain = { 0 }, rows = { 0 };
-  guint64 sizes[N_SIZES];
-  gboolean takes = TRUE;
-  guint size = 0, n_rows = 0;
-  for (guint i = 0; i < N_SIZES; i++)
-    sizes[i] = i == 0 ? 32 << 10 : any_size (rand);
-  sim_blocks_begin (&plain.blocks, 512, FALSE);
-  sim_blocks_begin (&rows.blocks, 512, FALSE);
-  for (guint k = 0; k < KEEPS; k++)
-    plain.held[k] = rows.held[k] = SIM_BLOCKS_NONE;
-  for (guint i = 0; i < 1000; i++)
-    {
-      const guint k = (guint)g_rand_int_range (rand, 0, KEEPS);
-      takes = g_rand_int_range (rand, 0, 8) ? takes : !takes;
-      size = g_rand_int_range (rand, 0, 4) ? size : (guint)g_rand_int_range (rand, 0, N_SIZES);
-      if (takes == (plain.held[k] == SIM_BLOCKS_NONE))
-        {
-          turn_over (&plain, k, sizes[size], FALSE);
-          turn_over (&rows, k, sizes[size], TRUE);
-        }
-      for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-        n_rows += rows.blocks.rows[pool].block != SIM_BLOCKS_NONE;
-      if (g_rand_int_range (rand, 0, 10))
-        continue;
-      sim_blocks_end_rows (&rows.blocks);
-      g_autoptr (GArray) one = describe_by_sizes (&plain);
-      g_autoptr (GArray) other = describe_by_sizes (&rows);
-      ck_assert_msg (is_same (one, other), "seed %d: %u", _i, i);
-    }
-  ck_assert_msg (n_rows > 0, "seed %d: none", _i);
-  sim_blocks_clear (&plain.blocks);
-  sim_blocks_clear (&rows.blocks);
-}
-END_TEST
-
 /* Rounds until one ends as an earlier one did, then many more at once: the same, walls and all, as
  * when all of them are gone through. Kind 0 sees walls, kind 1 sees none. */
 START_TEST (jumps_to_where_it_would_have_gone)
@@ -329,8 +203,6 @@ main (void)
   TCase *tcase = tcase_create ("random");
   tcase_add_loop_test (tcase, takes_the_same_decisions, 0, 50);
   tcase_add_loop_test (tcase, jumps_to_where_it_would_have_gone, 0, 300);
-  tcase_add_loop_test (tcase, passes_without_a_trace, 0, 50);
-  tcase_add_loop_test (tcase, takes_in_rows_what_it_takes_one_by_one, 0, 100);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

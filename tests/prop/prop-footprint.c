@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of loops that are left out in part, against sim_run, which goes through every op: buffers
- * short and long, that stay from one loop to the next, are handed on, are used in turns or at once,
- * among segments that others left behind. */
+/* Memory of loops as searches find it, against sim_run, which goes through every op: buffers short
+ * and long, that stay from one loop to the next, are handed on, are used in turns or at once, among
+ * segments that others left behind. */
 #include "config.h"
 
 #include "sim/fast/footprint.h"
@@ -275,31 +275,6 @@ START_TEST (any_loops)
 }
 END_TEST
 
-/* As a model's: most of both loops is left out, or there was nothing to be seen above. */
-START_TEST (leaves_out)
-{
-  static const Use uses[] = { SAVED, SAVED, SAVED, HANDED, LAGGED, FIRST, BOTH, SECOND };
-  static const PlanStack stack = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE };
-  g_autoptr (GError) error = NULL;
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  Maker maker = { .rand = rand, .layers = 200, .n = G_N_ELEMENTS (uses) };
-  memcpy (maker.uses, uses, sizeof uses);
-  for (guint i = 0; i < maker.n; i++)
-    maker.bytes[i] = i == 1 ? 32 << 10 : 128 << 20;
-  g_autoptr (PlanSchedule) schedule = make (&maker);
-  g_autoptr (SimCost) cost = no_cost (schedule, &stack);
-  SimProgram program = { 0 };
-  SimFootprint footprint = { .enough_bytes = G_MAXUINT64 };
-  PlanMemory memory;
-  sim_program_compile (&program, schedule, cost);
-  ck_assert (sim_footprint_run (&footprint, schedule, &program, cost, &stack, 3, &memory, &error));
-  ck_assert_msg (footprint.leap.n_left_out > 100, "seed %d: %.0f", _i,
-                 (double)footprint.leap.n_left_out);
-  sim_footprint_clear (&footprint);
-  sim_program_clear (&program);
-}
-END_TEST
-
 /* What a collective used waits for the device, though it is taken and given back at once: so many
  * blocks are in the air. */
 START_TEST (waits_for_collectives)
@@ -339,11 +314,10 @@ END_TEST
 int
 main (void)
 {
-  Suite *suite = suite_create ("prop-leap");
+  Suite *suite = suite_create ("prop-footprint");
   TCase *tcase = tcase_create ("random");
   tcase_set_timeout (tcase, 1800);
   test_add_share (tcase, any_loops, 2000);
-  tcase_add_loop_test (tcase, leaves_out, 0, 20);
   tcase_add_loop_test (tcase, waits_for_collectives, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
