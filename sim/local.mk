@@ -33,8 +33,6 @@ libsim_a_SOURCES += \
   %D%/fast/measure.c %D%/fast/measure.h \
   %D%/fast/passes.c %D%/fast/passes.h \
   %D%/fast/program.c %D%/fast/program.h \
-  %D%/fast/recall.c %D%/fast/recall.h \
-  %D%/fast/rejoin.c %D%/fast/rejoin.h \
   %D%/fast/slowdown-bound.c %D%/fast/slowdown-bound.h \
   %D%/fast/stages.c %D%/fast/stages.h \
   %D%/fast/stretch.c %D%/fast/stretch.h \

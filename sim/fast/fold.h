@@ -6,8 +6,6 @@
 #include "sim/engine.h"
 #include "sim/fast/exposed.h"
 #include "sim/fast/program.h"
-#include "sim/fast/recall.h"
-#include "sim/fast/rejoin.h"
 #include "sim/fast/tally.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -18,20 +16,11 @@ typedef struct
   SimEngine engine;
   SimExposed busy;
   SimTally tally;
-  SimRecall recall;
-  SimRejoin rejoin;
   gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
   GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
   SimOccupancy occupancy[SIM_LEVELS]; /* then */
-  gint64 slack_ns;         /* by so much at least ops began later than the host issued them, since a
-                              loop, a proof or a part began */
-  gint64 gain[SIM_LEVELS]; /* of that in each iteration, at least */
-  gint64 before_ns;        /* slack of the outermost loop's parts before this one */
-  guint n_open;            /* loops */
-  gboolean compares;       /* parts of steps with one another */
-  gboolean is_over;        /* the step is, as the one before was */
-  guint64 n_ops, n_walked; /* of them all, those that were issued one by one */
-  gboolean splits; /* notes in `busy` and `tally` what streams and ops do; recalls nothing */
+  guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
+  gboolean splits;                    /* notes in `busy` and `tally` what streams and ops do */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,

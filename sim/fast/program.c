@@ -51,8 +51,7 @@ begin_repeat (Builder *self, const PlanOp *op)
                                                  .count = op->dims[PLAN_REPEAT_COUNT],
                                                  .step = op->dims[PLAN_REPEAT_STEP],
                                                  .depth = (guint8)self->depth,
-                                                 .unroll = 1,
-                                                 .is_closed = TRUE };
+                                                 .unroll = 1 };
   self->launches = 0;
   self->length[++self->depth] = 0;
 }
@@ -115,8 +114,6 @@ use_event (Compiler *self, const PlanRef *ref, guint8 how)
       if (is_mine && ref->modulus)
         note_turns (loop, ref);
       loop->has_moving = loop->has_moving || (is_mine && !ref->modulus);
-      if (ref->loop >= 0 && ref->loop < (gint8)depth)
-        loop->is_closed = FALSE;
     }
   return (SimRef){ .first = plan_schedule_event (self->schedule, (guint)ref->array)->first,
                    .offset = ref->offset,
@@ -128,18 +125,6 @@ static gint8
 level_of (const PlanRef *ref)
 {
   return ref->modulus || ref->loop >= SIM_LEVELS ? -1 : ref->loop;
-}
-
-/* What the open repeats have to know of an op. */
-static void
-note_op (Compiler *self, const PlanOp *op, SimIssueKind kind)
-{
-  for (guint depth = 0; depth < self->time.depth; depth++)
-    {
-      SimLoop *loop = loop_at (self->time.list, self->time.open[depth]);
-      loop->streams |= 1u << op->stream;
-      loop->is_closed = loop->is_closed && kind != SIM_ISSUE_SYNC;
-    }
 }
 
 static void
@@ -171,7 +156,6 @@ add_time (Compiler *self, const PlanOp *op, guint node, const SimCost *cost)
       compact->record = use_event (self, &op->record, SIM_USE_RECORDED);
       issue->record_level = level_of (&op->record);
     }
-  note_op (self, op, kind);
 }
 
 static void

@@ -60,8 +60,6 @@ typedef struct
   guint unroll;        /* iterations after which what is used in turns comes round again */
   gboolean is_uniform; /* iterations differ by what moves with the loop, and by nothing else */
   gboolean has_moving;
-  gboolean is_closed; /* it is the same whatever the loops around it stand at, and syncs nothing */
-  guint streams;      /* that its ops are on, a bit each */
   guint32 first_range, n_ranges;    /* clocks that every iteration shares */
   guint32 first_touched, n_touched; /* clocks that its ops may meet, but for spells and the host */
 } SimLoop;
