@@ -196,11 +196,55 @@ find_eligible (const PlanSearchResult *result, gboolean of_front)
   return is_eligible;
 }
 
+/* A setting that saves less of a step's time than this share is not worth its line in a script. */
+#define WORTH_ASKING 2e-4
+
+static gboolean
+is_switch (PlanField field)
+{
+  const char *const *names = plan_field_names (field);
+  return names && names[0] && g_str_equal (names[0], "off");
+}
+
+/* Leaves that switch as it is unless asked for; FALSE where that is worth asking for, or illegal.
+ */
+static gboolean
+leave_out (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, PlanField field)
+{
+  const AdviseInput *input = choice->input;
+  const gint64 enough_ns
+      = found->score.time_ns + (gint64)((double)found->score.time_ns * WORTH_ASKING);
+  Plan plain = found->plan;
+  PlanScore score;
+  plain.value[field] = input->plan.value[field];
+  g_autoptr (PlanCase) of
+      = plan_case_new (input->model, input->cluster, &plain, advise_workspaces (input), NULL);
+  if (!of || plan_search_key_equal (&of->plan, &found->plan)
+      || !advise_scorer_score (of, NULL, scorer, &score) || score.time_ns > enough_ns
+      || score.memory_bytes > found->score.memory_bytes)
+    return FALSE;
+  found->plan = of->plan;
+  found->score = score;
+  return TRUE;
+}
+
+/* Of plans that are as good as each other, the one that asks for less: switches that the search
+ * turned on, or off, for a few microseconds are left out, the last ones first, since some need
+ * those before them. */
+static void
+make_plain (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found)
+{
+  for (PlanField f = PLAN_N_FIELDS; f-- > 0;)
+    if (!choice->pinned[f] && found->plan.value[f] != choice->input->plan.value[f] && is_switch (f))
+      leave_out (choice, scorer, found, f);
+}
+
 /* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
 static GArray *
-take_answers (const PlanSearchResult *result, const AdviseInput *input, guint k, double apart,
+take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
               GError **error)
 {
+  const double apart = choice->question->apart / 100;
   g_autofree gboolean *is_eligible = find_eligible (result, 100 * apart > ADVISE_NEAR);
   g_autoptr (GArray) answers = g_array_new (FALSE, TRUE, sizeof (AdviseAnswer));
   g_array_set_clear_func (answers, answer_clear);
@@ -228,7 +272,9 @@ take_answers (const PlanSearchResult *result, const AdviseInput *input, guint k,
         }
       g_array_append_val (answers, answer);
     }
-  Predicting work = { .input = input, .answers = answers };
+  for (guint i = 0; apart > WORTH_ASKING && i < answers->len; i++)
+    make_plain (choice, scorer, g_array_index (answers, AdviseAnswer, i).found);
+  Predicting work = { .input = choice->input, .answers = answers };
   return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
 }
 
@@ -283,7 +329,7 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   self.seconds = 1e-6 * (double)(g_get_monotonic_time () - start_us);
   if (choice->progress)
     choice->progress (0, 0, scorer);
-  if (!(self.answers = take_answers (&self.result, input, top, search.apart, error)))
+  if (!(self.answers = take_answers (&self.result, choice, scorer, top, error)))
     return FALSE;
   *out = self;
   self = (AdviseQuery){ 0 };
@@ -368,6 +414,8 @@ is_moot (const Plan *plan, PlanField field)
     case PLAN_PP_COUNT_LOSS:
     case PLAN_PP_LAST_SHORT:
       return plan->value[PLAN_PP] == 1;
+    case PLAN_OVERLAP_PARAM_GATHER:
+      return plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD;
     case PLAN_OUTER_STRATEGY:
       return plan->value[PLAN_DP_OUTER] == 1;
     case PLAN_SP:

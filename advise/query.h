@@ -39,7 +39,7 @@ typedef struct
 /* One answer: a plan, those that cost the same, and how it does. */
 typedef struct
 {
-  const PlanFound *found;
+  PlanFound *found;
   guint n_equal;
   gboolean is_free[PLAN_N_FIELDS]; /* what differs among those */
   AdvisePrediction prediction;

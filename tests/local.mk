@@ -357,6 +357,7 @@ minimal_tests = \
   %D%/exec/record.sh \
   %D%/exec/train.sh \
   %D%/golden/emit-megatron.test \
+  %D%/golden/query-batch.test \
   %D%/golden/query-card.test \
   %D%/golden/sim-llama3-8b.test
 check-minimal:
@@ -495,6 +496,7 @@ golden_tests = \
   %D%/golden/query-explain-twice.test \
   %D%/golden/query-explain.test \
   %D%/golden/query-from-megatron.test \
+  %D%/golden/query-batch.test \
   %D%/golden/query-card.test \
   %D%/golden/query-closest.test \
   %D%/golden/query-explain-task.test \

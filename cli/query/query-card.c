@@ -75,6 +75,28 @@ cli_query_title (const AdviseQuery *self, const AdviseChoice *choice)
                           plan->value[PLAN_GBS], plan->value[PLAN_SEQ]);
 }
 
+static gint64
+gcd (gint64 a, gint64 b)
+{
+  return b == 0 ? a : gcd (b, a % b);
+}
+
+/* A batch that the devices do not divide leaves few data-parallel ranks, whatever else is chosen:
+ * who asked may not have meant that. */
+static void
+add_batch (GArray *rows, const AdviseInput *input, const Plan *plan)
+{
+  const gint64 devices = plan_cluster_devices (input->cluster), gbs = plan->value[PLAN_GBS];
+  const gint64 most = gcd (gbs, devices);
+  if (gbs < devices || most == devices || plan_data_parallel (plan, input->cluster) < most)
+    return;
+  cli_rows_add (rows, "batch",
+                "gbs=%" G_GINT64_FORMAT " must be split evenly: at most %" G_GINT64_FORMAT
+                " data-parallel ranks on %" G_GINT64_FORMAT " devices; gbs=%" G_GINT64_FORMAT
+                " would allow %" G_GINT64_FORMAT,
+                gbs, most, devices, (gbs + devices / 2) / devices * devices, devices);
+}
+
 GArray *
 cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
 {
@@ -102,6 +124,7 @@ cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
   cli_rows_add (rows, "how sure", "%s", error_range);
   for (guint i = 0; i < p->hazards->len; i++)
     cli_rows_add (rows, i == 0 ? "note" : "", "%s", (const char *)p->hazards->pdata[i]);
+  add_batch (rows, input, &best->found->plan);
   add_next (rows, choice, best);
   return rows;
 }
