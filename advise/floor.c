@@ -323,7 +323,8 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   const PlanStack *stack = plan_stack_of (resolved, cluster->kind, NULL);
   Plan key = *resolved;
   Work work = { .chain = { 0 } };
-  if (!stack->weights.gathers_in_turn || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
+  if (stack->weights.whole != PLAN_WHOLE_IN_TURN
+      || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
       || resolved->value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF)
     return 0;
   key.value[PLAN_MBS] = 1;

@@ -687,7 +687,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   self->sent_rows = sent_rows (self, model, plan);
   self->expert_rows = self->sent_rows * value[PLAN_ETP];
   count_sent_rows (self, model, plan, cluster);
-  self->key_heads = stack->layer.repeats_keys ? self->heads : self->kv_heads;
+  self->key_heads = stack->layer.keys == PLAN_KEYS_REPEATED ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
   self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
@@ -760,8 +760,8 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->weights.quantises_on_use,
           .keeps_gate = stack->layer.separate_gate && model->gated && !compiles,
           .compiles = compiles,
-          .keeps_gathered = stack->layer.keeps_gathered && !self->sizes.quantises,
-          .pairs_keys = stack->layer.pairs_keys,
+          .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
+          .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
           .maps_count = stack->layer.maps_count_rows,
           .quantises_on_use = stack->weights.quantises_on_use };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)

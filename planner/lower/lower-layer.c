@@ -16,7 +16,7 @@ plan_lower_is_static (const PlanLower *self, PlanValueId id)
 {
   const gboolean joins = self->plan->value[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLGATHER;
   return (id == PLAN_VALUE_JOINED && joins)
-         || (self->stack->layer.static_gathers
+         || (self->stack->layer.sequences == PLAN_SEQUENCES_STATIC
              && (id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL));
 }
 

@@ -80,7 +80,8 @@ splits (const PlanLower *self)
 static gboolean
 keeps_gathered (const PlanLower *self)
 {
-  return (self->stack->layer.keeps_gathered || is_joined (self)) && !self->policy.is_eval;
+  return (self->stack->layer.sequences == PLAN_SEQUENCES_KEPT || is_joined (self))
+         && !self->policy.is_eval;
 }
 
 /* Whether the fp32 logits are still there in the backward pass. */

@@ -71,8 +71,8 @@ declare_gathered (PlanLower *self)
 {
   const guint64 elements = (guint64)(self->sizes->rows * self->model->hidden);
   const gboolean is_used = self->stage.layers > 0 || self->stage.has_head;
-  const gboolean exist
-      = is_used && self->stack->layer.static_gathers && self->sizes->split_rows < self->sizes->rows;
+  const gboolean exist = is_used && self->stack->layer.sequences == PLAN_SEQUENCES_STATIC
+                         && self->sizes->split_rows < self->sizes->rows;
   self->work.gathered[FALSE] = self->work.gathered[TRUE] = -1;
   if (!exist)
     return;

@@ -303,7 +303,7 @@ declare_flat_gather (PlanLower *self)
   const gint64 ranks = self->place.ranks;
   guint64 own = 0;
   self->flat.sent = self->flat.parts = self->flat.landed = -1;
-  if (!self->stack->weights.gathers_at_once || !self->policy.shards_optimizer)
+  if (self->stack->weights.whole != PLAN_WHOLE_AT_ONCE || !self->policy.shards_optimizer)
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_layout_has (&self->layout, kind))
@@ -487,14 +487,15 @@ gather_time (const PlanLower *self)
 {
   if (IS (self, TASK, EVAL))
     return PLAN_GATHER_AT_BEGIN;
-  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->weights.gathers_at_once)
+  if ((IS (self, OVERLAP_PARAM_GATHER, OFF) || self->stack->weights.whole == PLAN_WHOLE_AT_ONCE)
       && !self->policy.shards_weights)
     return PLAN_GATHER_AT_END;
   if (IS (self, CUDA_GRAPH, ON))
     return PLAN_GATHER_AT_BEGIN;
   if (self->stage.n_virtual > 1)
     return PLAN_GATHER_BY_STAGE;
-  return self->stack->weights.gathers_in_turn ? PLAN_GATHER_IN_TURN : PLAN_GATHER_AS_UPDATED;
+  return self->stack->weights.whole == PLAN_WHOLE_IN_TURN ? PLAN_GATHER_IN_TURN
+                                                          : PLAN_GATHER_AS_UPDATED;
 }
 
 /* Which nodes run again: recompute_layers tells layers apart, and nothing else does. */

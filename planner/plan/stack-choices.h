@@ -38,6 +38,22 @@ typedef enum
   PLAN_LOSS_ROUNDED,  /* as much again in their own format, then the gradient */
 } PlanLoss;
 
+/* How weights that stay whole from step to step become so after an update. */
+typedef enum
+{
+  PLAN_WHOLE_AS_UPDATED, /* each bucket beside the update of the next */
+  PLAN_WHOLE_IN_TURN,    /* each bucket when the one before it is used */
+  PLAN_WHOLE_AT_ONCE,    /* all by one call, with buffers of its own */
+} PlanWholeWeights;
+
+/* When the loss is PLAN_LOSS_ROUNDED. */
+typedef enum
+{
+  PLAN_ROUNDED_NEVER,
+  PLAN_ROUNDED_IF_FUSED,    /* ce_fusion=on */
+  PLAN_ROUNDED_IF_COMPILED, /* compile=on */
+} PlanRoundedLoss;
+
 /* Plan fields that can be asked for; doc_tokens is `documents`, narrow moments are bf16 for both
  * beside fp32 weights, pipelines are 1F1B. */
 typedef struct
@@ -63,9 +79,8 @@ typedef struct
 {
   PlanOuterWeights outer;        /* embedding and head */
   gboolean gathers_each_pass;    /* optim_grads gathers in each forward pass, not once per step */
-  gboolean gathers_in_turn;      /* what stays: as it is used */
+  PlanWholeWeights whole;        /* strategy=optim, or a pass of optim_grads */
   gboolean gathers_in_grads;     /* mxfp8 in the place of gradients */
-  gboolean gathers_at_once;      /* what stays whole is, by one call with buffers of its own */
   gboolean rounds_as_gathered;   /* no rounded weights at rest: main weights are, as they travel */
   gboolean copies_gathered;      /* out of the buffer that was gathered into, to the parameters */
   gint64 units_ahead;            /* gathered ahead of their use; 0: by the communication unit */
@@ -108,7 +123,7 @@ typedef struct
 typedef struct
 {
   PlanLoss kind;
-  gboolean rounds_fused, rounds_compiled; /* PLAN_LOSS_ROUNDED if ce_fusion, if compile */
+  PlanRoundedLoss rounded;
   gint64 chunks;         /* what its own configurations say; 0: it knows no pieces */
   gboolean joins_pieces; /* autograd does each: its weight gradient is rounded, then added to one in
                             the format of the reduction, its input's to one in fp32; the logits

@@ -35,7 +35,7 @@ const PlanFramework plan_framework_fsdp1 = {
     },
     .loss = {
       .kind = PLAN_LOSS_EAGER,
-      .rounds_fused = TRUE,
+      .rounded = PLAN_ROUNDED_IF_FUSED,
       .keeps_logits = TRUE,
     },
     .layer = {

@@ -22,7 +22,7 @@ logits_stay (PlanStack *stack)
 static void
 loss_keeps_images (PlanStack *stack)
 {
-  stack->loss.rounds_compiled = FALSE;
+  stack->loss.rounded = PLAN_ROUNDED_NEVER;
 }
 
 static void
@@ -34,7 +34,7 @@ before_own_groups (PlanStack *stack)
 static void
 before_keys_were_shared (PlanStack *stack)
 {
-  stack->layer.repeats_keys = TRUE;
+  stack->layer.keys = PLAN_KEYS_REPEATED;
 }
 
 static void
@@ -127,12 +127,12 @@ const PlanFramework plan_framework_fsdp2 = {
     },
     .loss = {
       .kind = PLAN_LOSS_EAGER,
-      .rounds_compiled = TRUE,
+      .rounded = PLAN_ROUNDED_IF_COMPILED,
       .chunks = 8, /* ChunkedLossWrapper (components/loss.py, llama3/config_registry.py) */
       .joins_pieces = TRUE,
     },
     .layer = {
-      .keeps_gathered = TRUE,
+      .sequences = PLAN_SEQUENCES_KEPT,
       .separate_gate = TRUE,
       .ampere_attention = TRUE,
     },

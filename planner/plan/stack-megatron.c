@@ -67,7 +67,7 @@ const PlanFramework plan_framework_megatron = {
     },
     .weights = {
       .outer = PLAN_OUTER_STAYS,
-      .gathers_in_turn = TRUE,
+      .whole = PLAN_WHOLE_IN_TURN,
       .transposes_forward = TRUE,
       .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
                                  * since 2.0 in Float8Tensor.update_usage */

@@ -43,7 +43,7 @@ const PlanFramework plan_framework_nanotron = {
     },
     .weights = {
       .outer = PLAN_OUTER_STAYS,
-      .gathers_at_once = TRUE, /* _all_gather_params (zero.py) */
+      .whole = PLAN_WHOLE_AT_ONCE, /* _all_gather_params (zero.py) */
       /* _all_gather_params and all_gather_coalesced (zero.py, distributed.py): pieces are sliced,
        * looked at and flattened, which took 1.7 us each in PyTorch 2 on a Xeon where it was timed;
        * then unflattened, in 1.2 us, and copied by calls of their own, of 5 us each on a GPU. */
@@ -68,8 +68,8 @@ const PlanFramework plan_framework_nanotron = {
     .layer = {
       .separate_gate = TRUE,
       .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
-      .static_gathers = TRUE,
-      .pairs_keys = TRUE, /* `torch.cat ([key_states, value_states])` (llama.py): attention saves
+      .sequences = PLAN_SEQUENCES_STATIC,
+      .keys = PLAN_KEYS_PAIRED, /* `torch.cat ([key_states, value_states])` (llama.py): attention saves
                            * these, and with the queries all three as they were laid out */
       .ampere_attention = TRUE,
     },

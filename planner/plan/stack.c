@@ -74,9 +74,10 @@ plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
 PlanLoss
 plan_stack_loss (const PlanStack *self, const Plan *plan)
 {
-  const gboolean rounds
-      = (self->loss.rounds_fused && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON)
-        || (self->loss.rounds_compiled && plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON);
+  const gboolean rounds = (self->loss.rounded == PLAN_ROUNDED_IF_FUSED
+                           && plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON)
+                          || (self->loss.rounded == PLAN_ROUNDED_IF_COMPILED
+                              && plan->value[PLAN_COMPILE] == PLAN_COMPILE_ON);
   return rounds ? PLAN_LOSS_ROUNDED : self->loss.kind;
 }
 

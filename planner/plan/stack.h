@@ -11,18 +11,32 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* What becomes of sequences that a tensor-parallel group has gathered. */
+typedef enum
+{
+  PLAN_SEQUENCES_ANEW,   /* the backward pass gathers them again */
+  PLAN_SEQUENCES_KEPT,   /* they stay for the backward pass */
+  PLAN_SEQUENCES_STATIC, /* gathered again, each time into the same buffers */
+} PlanSequences;
+
+/* Keys and values, where several query heads share one of each. */
+typedef enum
+{
+  PLAN_KEYS_SHARED,
+  PLAN_KEYS_REPEATED, /* for each query head */
+  PLAN_KEYS_PAIRED,   /* kept once more, side by side, and beside all heads */
+} PlanKeys;
+
 /* How the ops of a layer are done. */
 typedef struct
 {
   gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
   gboolean repeats_cudnn_attention; /* op-sac does not know it: Blackwell's, there */
-  gboolean repeats_keys;            /* keys and values are repeated for each query head */
-  gboolean pairs_keys;           /* attention keeps keys and values once more, beside all heads */
+  PlanKeys keys;
+  PlanSequences sequences;
   gboolean ampere_attention;     /* by flash-attention 2, whose kernels are made for Ampere */
   gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
   gboolean adds_in_norms;        /* kernels of norms do the residual sums before and behind them */
-  gboolean keeps_gathered;       /* sequences stay gathered for the backward pass */
-  gboolean static_gathers;       /* sequences are gathered into buffers that stay */
   gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
   gboolean maps_count_rows;      /* of each expert: the host does not; they are sorted once */
   gboolean rounds_to_tf32;       /* products of fp32 factors use the device's tf32 units */

@@ -84,7 +84,8 @@ add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
 {
   const gboolean is_plain = cut.n_virtual == 1;
   cut.gathers_beside = TRUE;
-  if (told.has_gathers || !is_plain || cut.stages <= 2 || !stack->weights.gathers_in_turn)
+  if (told.has_gathers || !is_plain || cut.stages <= 2
+      || stack->weights.whole != PLAN_WHOLE_IN_TURN)
     g_array_append_val (cuts, cut);
   cut.gathers_beside = FALSE;
   if (told.has_gathers || (is_plain && cut.stages > 1))

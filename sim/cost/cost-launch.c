@@ -93,7 +93,7 @@ gint64
 sim_cost_pieces (const SimCostInput *input, const PlanOp *op)
 {
   const PlanStack *stack = input->stack;
-  if (!stack->weights.gathers_at_once || op->kind != PLAN_OP_ALL_GATHER
+  if (stack->weights.whole != PLAN_WHOLE_AT_ONCE || op->kind != PLAN_OP_ALL_GATHER
       || op->stream != PLAN_STREAM_GATHER)
     return 0;
   return plan_schedule_group_size (input->schedule, op)

@@ -274,7 +274,7 @@ static guint64
 static_bytes (const TestCase *c, const Sizes *s)
 {
   const gint64 *value = c->of->plan.value;
-  if (!s->stack->layer.static_gathers || value[PLAN_SP] == PLAN_SP_OFF)
+  if (s->stack->layer.sequences != PLAN_SEQUENCES_STATIC || value[PLAN_SP] == PLAN_SP_OFF)
     return 0;
   return (value[PLAN_TASK] == PLAN_TASK_EVAL ? 1u : 2u)
          * plan_dtype_bytes (plan_weights_dtype (&c->of->plan),

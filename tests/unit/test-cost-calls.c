@@ -55,7 +55,7 @@ START_TEST (calls_pay_for_what_they_do)
                           .memory_bytes_per_s = 1e15,
                           .link_bytes_per_s = 1e15 };
   const PlanStack stack = { .memory.allocation_bytes = 1,
-                            .weights.gathers_at_once = TRUE,
+                            .weights.whole = PLAN_WHOLE_AT_ONCE,
                             .grads.reduce_bytes = 10 * 1024 * 1024 };
   g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
   SimCostInput input
@@ -116,7 +116,7 @@ START_TEST (lists_are_cut_and_copied)
                           .memory_bytes_per_s = 1e9,
                           .link_bytes_per_s = 1e15 };
   const PlanStack stack = { .memory.allocation_bytes = 1,
-                            .weights.gathers_at_once = TRUE,
+                            .weights.whole = PLAN_WHOLE_AT_ONCE,
                             .weights.unit_tensors = 3,
                             .weights.piece_ns = 10,
                             .weights.copy_ns = 100 };
