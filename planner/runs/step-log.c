@@ -10,6 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Of whole numbers, as JSON's readers agree on them (RFC 8259, section 6). */
+#define MOST (G_GINT64_CONSTANT (1) << 53)
+
 /* Members that a step may have; lr and tokens_per_s are not kept. */
 static const char *const known_of_step[]
     = { "step", "step_ns", "loss", "grad_norm", "eval_loss", "lr", "tokens_per_s", NULL };
@@ -102,9 +105,11 @@ take_integer (const Reader *self, JsonObject *object, const char *name, gint64 l
               GError **error)
 {
   JsonNode *node = json_object_get_member (object, name);
-  if (!node || !is_integer (node) || json_node_get_int (node) < least)
-    return refuse (self, error, "%s: must be a whole number of at least %" G_GINT64_FORMAT, name,
-                   least);
+  if (!node || !is_integer (node) || json_node_get_int (node) < least
+      || json_node_get_int (node) > MOST)
+    return refuse (self, error,
+                   "%s: must be a whole number from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT,
+                   name, least, MOST);
   *out = json_node_get_int (node);
   return TRUE;
 }

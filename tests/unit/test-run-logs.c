@@ -209,10 +209,16 @@ static const char *const wrong[][2] = {
   { RUN "[1]\n", "l:2: this is no object of JSON" },
   { RUN "{\"step\":1,\"lo\n" STEP (2), "l:2: this is no object of JSON" },
   { "{\"run\":{\"uid\":1.5}}\n", "l:1: run.uid: is neither a text nor a whole number" },
-  { RUN "{\"loss\":1,\"step_ns\":1}\n", "l:2: step: must be a whole number of at least 1" },
-  { RUN STEP (2) STEP (2), "l:3: step: must be a whole number of at least 3" },
-  { RUN "{\"step\":1}\n", "l:2: step_ns: must be a whole number of at least 0" },
-  { RUN "{\"step\":1,\"step_ns\":-1}\n", "l:2: step_ns: must be a whole number of at least 0" },
+  { RUN "{\"loss\":1,\"step_ns\":1}\n",
+    "l:2: step: must be a whole number from 1 to 9007199254740992" },
+  { RUN STEP (2) STEP (2), "l:3: step: must be a whole number from 3 to 9007199254740992" },
+  { RUN "{\"step\":1}\n", "l:2: step_ns: must be a whole number from 0 to 9007199254740992" },
+  { RUN "{\"step\":1,\"step_ns\":-1}\n",
+    "l:2: step_ns: must be a whole number from 0 to 9007199254740992" },
+  { RUN STEP (9223372036854775807) STEP (9223372036854775807),
+    "l:2: step: must be a whole number from 1 to 9007199254740992" },
+  { RUN "{\"step\":1,\"step_ns\":9223372036854775807}\n",
+    "l:2: step_ns: must be a whole number from 0 to 9007199254740992" },
   { RUN "{\"step\":1,\"step_ns\":1,\"loss\":\"low\"}\n", "l:2: loss: must be a number, or null" },
   { RUN "{\"step\":1,\"step_ns\":1,\"los\":1}\n",
     "l:2: 'los' is nothing that a step has: these are step, step_ns, loss, grad_norm, eval_loss, "
@@ -221,7 +227,7 @@ static const char *const wrong[][2] = {
   { RUN "{\"end\":{\"state\":\"done\",\"message\":1}}\n",
     "l:2: end.message: must be a text, or null" },
   { RUN "{\"end\":{\"state\":\"done\"}}\n",
-    "l:2: measured_step_ns: must be a whole number of at least 0" },
+    "l:2: measured_step_ns: must be a whole number from 0 to 9007199254740992" },
 };
 
 START_TEST (wrong_lines_are_named)
