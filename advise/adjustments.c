@@ -4,7 +4,6 @@
 #include "advise/adjustments.h"
 
 #include "db/catalogue.h"
-#include "db/tables.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
@@ -100,11 +99,32 @@ advise_adjustments (const char *id, const char *db, GError **error)
   return set;
 }
 
-gboolean
-advise_adjustments_check (const char *text, const char *id, GError **error)
+const char *
+advise_adjustments_unreadable (const DbTable *sets, GError **why)
 {
-  g_autoptr (SimAdjustments) set = sim_adjustments_parse (text, id, error);
-  return set != NULL;
+  for (guint i = 0; i < db_table_n_rows (sets); i++)
+    {
+      const char *id = db_table_cell_named (sets, i, "id");
+      g_autoptr (SimAdjustments) set
+          = sim_adjustments_parse (db_table_cell_named (sets, i, "text"), id, why);
+      if (!set)
+        return id;
+    }
+  return NULL;
+}
+
+gboolean
+advise_adjustments_accept (const DbTable *table, const char *origin, GError **error)
+{
+  g_autoptr (GError) why = NULL;
+  const char *id
+      = table->kind == DB_KIND_PARAMS ? advise_adjustments_unreadable (table, &why) : NULL;
+  if (!id)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "%s: parameter set %s cannot be read, and predictions would rest on it: %s", origin,
+               id, why->message);
+  return FALSE;
 }
 
 static gpointer

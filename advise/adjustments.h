@@ -1,5 +1,6 @@
 /* The set of fitted parameters in force. */
 #pragma once
+#include "db/tables.h"
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
 #include "sim/cost/adjust.h"
@@ -13,9 +14,12 @@ G_BEGIN_DECLS
  * one. NULL without an error: none. Read once and kept; safe in several threads. */
 const SimAdjustments *advise_adjustments (const char *id, const char *db, GError **error);
 
-/* Whether the text of a set can be read; one that cannot would end every prediction with it in
- * force. */
-gboolean advise_adjustments_check (const char *text, const char *id, GError **error);
+/* The id of the first of these sets that cannot be read, which would end every prediction with it
+ * in force; NULL: all can. */
+const char *advise_adjustments_unreadable (const DbTable *sets, GError **why);
+
+/* Refuses rows of `origin` among which there is one; see DbSource. */
+gboolean advise_adjustments_accept (const DbTable *table, const char *origin, GError **error);
 
 /* The shipped set, whatever else is in force; NULL where it cannot be read. */
 const SimAdjustments *advise_adjustments_shipped (void);

@@ -495,32 +495,6 @@ open_for_import (const Request *request, GError **error)
   return db_store_open (request->is_dry_run && version == 0 ? ":memory:" : request->db, error);
 }
 
-/* The first set of parameters that cannot be read; NULL: all can. */
-static const char *
-find_unreadable (const DbTable *sets, GError **why)
-{
-  for (guint i = 0; i < db_table_n_rows (sets); i++)
-    {
-      const char *id = db_table_cell_named (sets, i, "id");
-      if (!advise_adjustments_check (db_table_cell_named (sets, i, "text"), id, why))
-        return id;
-    }
-  return NULL;
-}
-
-static gboolean
-accepts (const DbTable *table, const char *origin, GError **error)
-{
-  g_autoptr (GError) why = NULL;
-  const char *id = table->kind == DB_KIND_PARAMS ? find_unreadable (table, &why) : NULL;
-  if (!id)
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s: parameter set %s cannot be read, and predictions would rest on it: %s", origin,
-               id, why->message);
-  return FALSE;
-}
-
 static gboolean
 import_stored (const Request *request, GError **error)
 {
@@ -536,7 +510,9 @@ import_stored (const Request *request, GError **error)
       if (!read_text (request->words[i], &text, error))
         return FALSE;
       g_ptr_array_add (texts, text);
-      sources[i] = (DbSource){ .text = text, .origin = request->words[i], .accepts = accepts };
+      sources[i] = (DbSource){ .text = text,
+                               .origin = request->words[i],
+                               .accepts = advise_adjustments_accept };
     }
   g_autoptr (DbStore) store = open_for_import (request, error);
   if (!store
@@ -578,7 +554,7 @@ repair (const char *db, GError **error)
   for (;;)
     {
       g_autoptr (DbTable) sets = db_store_read_table (store, DB_KIND_PARAMS, NULL, error);
-      const char *id = sets ? find_unreadable (sets, NULL) : NULL;
+      const char *id = sets ? advise_adjustments_unreadable (sets, NULL) : NULL;
       if (!id)
         return sets != NULL;
       if (!db_store_delete (store, DB_KIND_PARAMS, &id, 1, error))
@@ -592,7 +568,7 @@ add_unreadable (DbStore *store, GPtrArray *faults, GError **error)
 {
   g_autoptr (GError) why = NULL;
   g_autoptr (DbTable) sets = db_store_read_table (store, DB_KIND_PARAMS, NULL, error);
-  const char *id = sets ? find_unreadable (sets, &why) : NULL;
+  const char *id = sets ? advise_adjustments_unreadable (sets, &why) : NULL;
   if (id)
     g_ptr_array_add (faults,
                      g_strdup_printf ("parameter set %s cannot be read: %s", id, why->message));

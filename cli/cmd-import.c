@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "advise/adjustments.h"
 #include "cli/import.h"
 #include "cli/io/commands.h"
 #include "cli/io/output.h"
@@ -73,6 +74,7 @@ store (const GPtrArray *imports, const char *path, gboolean is_dry_run, DbImport
       has_rows |= import->text || import->n_rows > 0;
       sources[i] = (DbSource){ .text = import->text,
                                .origin = import->origin,
+                               .accepts = advise_adjustments_accept,
                                .tables = import->text ? NULL : import->tables };
     }
   *out = (DbImport){ 0 };

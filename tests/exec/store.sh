@@ -108,8 +108,11 @@ if [ -n "$sqlite" ]; then
   grep -q 'used-up.sql: .*leaves none to give' "$work/err"
   printf 'id,created,program_version,text,validation,error_pct\nmine,2026-11-01T00:00:00Z,0.1.0,nonsense,none,1\n' \
     >"$work/params.csv"
-  if fsdplan db import "$work/params.csv" --db "$work/new.db" 2>"$work/err"; then exit 1; fi
-  grep -q 'params.csv: parameter set mine cannot be read, .*a set begins with' "$work/err"
+  for import in 'db import' import; do
+    # shellcheck disable=SC2086 # words
+    if fsdplan $import "$work/params.csv" --db "$work/new.db" 2>"$work/err"; then exit 1; fi
+    grep -q 'params.csv: parameter set mine cannot be read, .*a set begins with' "$work/err"
+  done
   env -u FSDPLAN_DEBUG_CHECK fsdplan db check --repair --db "$work/foreign.db" >"$work/out"
   test "$(grep -c '^repaired: ' "$work/out")" = 2
   fsdplan db check --db "$work/foreign.db" | grep -qx 'no faults'
