@@ -22,6 +22,24 @@ is_column (const char *name)
   return FALSE;
 }
 
+/* What the store needs of a run, and a log cannot but have; see db/schema.sql. */
+static const char *const needed[] = { "uid",
+                                      "created",
+                                      "program_version",
+                                      "backend",
+                                      "comm",
+                                      "device",
+                                      "host",
+                                      "plan_hash",
+                                      "model_text",
+                                      "cluster_text",
+                                      "plan_text",
+                                      "schedule_hash",
+                                      "ranks",
+                                      "steps",
+                                      "seed",
+                                      "predicted_step_ns" };
+
 static gboolean
 check_cells (const PlanLoggedRun *run, const char *origin, GError **error)
 {
@@ -34,11 +52,14 @@ check_cells (const PlanLoggedRun *run, const char *origin, GError **error)
                      run->line, shown);
         return FALSE;
       }
-  if (plan_logged_run_cell (run, "uid"))
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
-               "%s:%" G_GUINT64_FORMAT ": run.uid is missing", origin, run->line);
-  return FALSE;
+  for (guint i = 0; i < G_N_ELEMENTS (needed); i++)
+    if (!plan_logged_run_cell (run, needed[i]))
+      {
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "%s:%" G_GUINT64_FORMAT ": run.%s is missing", origin, run->line, needed[i]);
+        return FALSE;
+      }
+  return TRUE;
 }
 
 static void

@@ -21,6 +21,9 @@ test "$(grep -c '^{"end":{"state":"done"' "$log")" = 2
 
 # what was read while the run went on grows, and is the same as what the store keeps of it
 db=$work/store.db
+sed 's/"plan_hash":"[^"]*",//' "$log" >"$work/lacks.jsonl"
+if fsdplan import "$work/lacks.jsonl" --db "$db" 2>"$work/err"; then exit 1; fi
+grep -q 'lacks.jsonl:1: run.plan_hash is missing$' "$work/err"
 fsdplan import "$work/killed.jsonl" --db "$db" >"$work/out" 2>"$work/err"
 fsdplan db list --db "$db" --format=csv | grep -q '^1,.*,\(running\|interrupted\),'
 for added in 8 0; do # 3 steps of the first run, the second one and its 4 steps
