@@ -15,7 +15,8 @@ plan_archives = libplots.a libadvise.a libdb.a libsim.a libprobe.a libplanner.a
 exec_archives = libplots.a libadvise.a libdb.a libexec.a libsim.a libprobe.a libplanner.a
 plan_libs = $(probe_libs) $(NLOPT_LIBS) $(SQLITE_LIBS) $(JSON_LIBS) $(GLIB_LIBS)
 
-fsdplan_SOURCES = \
+# All but main, for what calls commands itself.
+fsdplan_commands = \
   $(cli_shared) \
   %D%/cmd-calibrate.c \
   %D%/cmd-completion.c \
@@ -35,7 +36,6 @@ fsdplan_SOURCES = \
   %D%/import-op.c \
   %D%/import-run.c \
   %D%/import.c %D%/import.h \
-  %D%/main.c \
   %D%/sim-explain.c %D%/sim-explain.h \
   %D%/validate-report.c %D%/validate-report.h \
   %D%/io/compare.c %D%/io/compare.h \
@@ -59,6 +59,7 @@ fsdplan_SOURCES = \
   %D%/show/show-cluster.c %D%/show/show-cluster.h \
   %D%/show/show-model.c %D%/show/show-model.h \
   %D%/show/show-plan.c %D%/show/show-plan.h
+fsdplan_SOURCES = $(fsdplan_commands) %D%/main.c
 fsdplan_LDADD = $(plan_archives) $(SMARTCOLS_LIBS) $(plan_libs)
 
 exec_shared = \

@@ -212,11 +212,13 @@ endif
 
 # The parsers' fuzzers: make check feeds each its corpus and texts like those in it, make fuzz lets
 # libFuzzer go on from there.
-fuzz_mutate = %D%/fuzz/mutate.c %D%/fuzz/mutate.h
+fuzz_mutate = %D%/fuzz/accepted.c %D%/fuzz/accepted.h %D%/fuzz/mutate.c %D%/fuzz/mutate.h
 fuzz_replay = %D%/fuzz/replay.c $(fuzz_mutate)
 fuzz_replays = \
   %D%/fuzz/replay-adjust.tap \
   %D%/fuzz/replay-cluster.tap \
+  %D%/fuzz/replay-commands.tap \
+  %D%/fuzz/replay-files.tap \
   %D%/fuzz/replay-import.tap \
   %D%/fuzz/replay-indexed.tap \
   %D%/fuzz/replay-logs.tap \
@@ -235,6 +237,10 @@ check_PROGRAMS += $(fuzz_replays)
 TESTS += $(fuzz_replays)
 tests_fuzz_replay_adjust_tap_SOURCES = %D%/fuzz/fuzz-adjust.c $(fuzz_replay)
 tests_fuzz_replay_cluster_tap_SOURCES = %D%/fuzz/fuzz-cluster.c $(fuzz_replay)
+tests_fuzz_replay_commands_tap_SOURCES = %D%/fuzz/fuzz-commands.c $(fsdplan_commands) $(fuzz_replay)
+tests_fuzz_replay_commands_tap_LDADD = $(fsdplan_LDADD)
+tests_fuzz_replay_files_tap_SOURCES = %D%/fuzz/fuzz-files.c $(fuzz_replay)
+tests_fuzz_replay_files_tap_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_fuzz_replay_import_tap_SOURCES = %D%/fuzz/fuzz-import.c $(fuzz_replay)
 tests_fuzz_replay_indexed_tap_SOURCES = %D%/fuzz/fuzz-indexed.c $(fuzz_replay)
 tests_fuzz_replay_indexed_tap_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
@@ -255,6 +261,8 @@ if ENABLE_FUZZERS
 fuzzers = \
   %D%/fuzz/fuzz-adjust \
   %D%/fuzz/fuzz-cluster \
+  %D%/fuzz/fuzz-commands \
+  %D%/fuzz/fuzz-files \
   %D%/fuzz/fuzz-import \
   %D%/fuzz/fuzz-indexed \
   %D%/fuzz/fuzz-logs \
@@ -274,6 +282,12 @@ tests_fuzz_fuzz_adjust_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_adjust_SOURCES = %D%/fuzz/fuzz-adjust.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_cluster_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_cluster_SOURCES = %D%/fuzz/fuzz-cluster.c %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_commands_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_commands_SOURCES = %D%/fuzz/fuzz-commands.c $(fsdplan_commands) %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_commands_LDADD = $(fsdplan_LDADD)
+tests_fuzz_fuzz_files_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_files_SOURCES = %D%/fuzz/fuzz-files.c %D%/fuzz/mutator.c $(fuzz_mutate)
+tests_fuzz_fuzz_files_LDADD = $(exec_archives) $(plan_libs) $(exec_libs)
 tests_fuzz_fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 tests_fuzz_fuzz_import_SOURCES = %D%/fuzz/fuzz-import.c %D%/fuzz/mutator.c $(fuzz_mutate)
 tests_fuzz_fuzz_indexed_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
@@ -306,8 +320,9 @@ tests_fuzz_fuzz_trace_SOURCES = %D%/fuzz/fuzz-trace.c %D%/fuzz/mutator.c $(fuzz_
 endif
 FUZZ_SECONDS = 20
 FUZZ_SEED = 0
-fuzz: $(fuzzers)
-	@$(SHELL) $(srcdir)/%D%/fuzz/run-fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED) $(srcdir)/%D%/fuzz/corpus $(fuzzers)
+fuzz: $(fuzzers) db/catalogue.db
+	@FSDPLAN_CATALOGUE='$(abs_top_builddir)/db/catalogue.db' \
+	  $(SHELL) $(srcdir)/%D%/fuzz/run-fuzz.sh $(FUZZ_SECONDS) $(FUZZ_SEED) $(srcdir)/%D%/fuzz/corpus $(fuzzers)
 
 # Built by make check so that it keeps compiling, run by make bench only.
 check_PROGRAMS += %D%/bench/bench-sim

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "sim/cost/adjust.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (SimAdjustments) set = sim_adjustments_parse (text, "fuzz", &error);
   if ((set == NULL) != (error != NULL))
     abort ();
+  fuzz_count (set != NULL);
   if (!set)
     return 0;
   g_autofree char *printed = sim_adjustments_print (set);

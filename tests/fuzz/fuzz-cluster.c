@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/cluster/cluster.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (PlanCluster) cluster = plan_cluster_parse (text, "fuzz", &error);
   if ((cluster == NULL) != (error != NULL))
     abort ();
+  fuzz_count (cluster != NULL);
   if (!cluster)
     return 0;
   g_autofree char *printed = plan_cluster_print (cluster);

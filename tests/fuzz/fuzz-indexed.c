@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "exec/walk/indexed.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   const gboolean ok = exec_indexed_parse (data, size, "fuzz", &indexed, &error);
   if (ok == (error != NULL))
     abort ();
+  fuzz_count (ok);
   if (ok
       && (42 + 12 * indexed.sequences + 8 * indexed.documents != size || indexed.bytes == 0
           || indexed.tokens > indexed.sequences * G_MAXINT32))

@@ -6,6 +6,7 @@
 #include "planner/base/lines.h"
 #include "planner/runs/nccl-log.h"
 #include "planner/runs/train-log.h"
+#include "tests/fuzz/accepted.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -71,7 +72,7 @@ add_times (GString *seen, const GArray *times)
 }
 
 static char *
-read_all (const char *text, gsize length, gsize piece)
+read_all (const char *text, gsize length, gsize piece, gboolean *out_has_any)
 {
   g_autoptr (PlanTrainLog) train = plan_train_log_new ();
   g_autoptr (PlanNcclLog) nccl = plan_nccl_log_new ("fuzz.log");
@@ -81,8 +82,10 @@ read_all (const char *text, gsize length, gsize piece)
   for (gsize at = 0; at < length; at += piece)
     plan_lines_feed (lines, text + at, MIN (piece, length - at));
   plan_lines_end (lines);
-  add_runs (seen, plan_train_log_end (train));
-  add_times (seen, plan_nccl_log_times (nccl));
+  const GArray *runs = plan_train_log_end (train), *times = plan_nccl_log_times (nccl);
+  add_runs (seen, runs);
+  add_times (seen, times);
+  *out_has_any = runs->len > 0 || times->len > 0;
   return g_string_free (seen, FALSE);
 }
 
@@ -91,8 +94,10 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
 {
   if (size == 0)
     return 0;
-  g_autofree char *whole = read_all ((const char *)data, size, size);
-  g_autofree char *pieces = read_all ((const char *)data, size, 1 + data[0] % 64);
+  gboolean has_any;
+  g_autofree char *whole = read_all ((const char *)data, size, size, &has_any);
+  g_autofree char *pieces = read_all ((const char *)data, size, 1 + data[0] % 64, &has_any);
+  fuzz_count (has_any);
   if (!g_str_equal (whole, pieces))
     abort ();
   return 0;

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/megatron/megatron.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   const gint64 date = size % 2 ? 20260310 : 0;
   if (plan_megatron_parse (text, "fuzz", date, &megatron, &error) == (error != NULL))
     abort ();
+  fuzz_count (!error);
   if (error)
     return 0;
   g_autofree char *printed = plan_print (&megatron.plan);

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/plan/plan.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   const gboolean done = plan_parse (text, "fuzz", &plan, &error);
   if (done != (error == NULL))
     abort ();
+  fuzz_count (done);
   if (!done)
     return 0;
   g_autofree char *printed = plan_print (&plan);

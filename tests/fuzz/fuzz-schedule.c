@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/schedule/schedule.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (PlanSchedule) schedule = plan_schedule_parse (text, "fuzz", &error);
   if ((schedule == NULL) != (error != NULL))
     abort ();
+  fuzz_count (schedule != NULL);
   if (!schedule)
     return 0;
   g_autofree char *printed = plan_schedule_print (schedule);

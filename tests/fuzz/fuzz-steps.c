@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/runs/step-log.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (GPtrArray) runs = plan_step_log_read (text, "fuzz", &error);
   if ((runs == NULL) != (error != NULL))
     abort ();
+  fuzz_count (runs != NULL);
   if (!runs)
     return 0;
   const guint n = count_steps (runs);

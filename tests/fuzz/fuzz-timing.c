@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "sim/cost/timings.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
       check (&row);
       g_array_append_val (rows, row);
     }
+  fuzz_count (rows->len > 0);
   g_autoptr (SimTimings) timings
       = sim_timings_new ((const SimTiming *)(gpointer)rows->data, rows->len);
   for (guint i = 0; i < rows->len; i++)

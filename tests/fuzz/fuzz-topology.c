@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "planner/cluster/topology.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (PlanTopology) topology = plan_topology_parse (text, "fuzz", &error);
   if ((topology == NULL) != (error != NULL))
     abort ();
+  fuzz_count (topology != NULL);
   if (!topology)
     return 0;
   g_autofree gint *chosen = plan_topology_assign (topology);

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "planner/schedule/trace.h"
+#include "tests/fuzz/accepted.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ LLVMFuzzerTestOneInput (const uint8_t *data, size_t size)
   g_autoptr (PlanTrace) trace = plan_trace_parse (text, "fuzz", &error);
   if ((trace == NULL) != (error != NULL))
     abort ();
+  fuzz_count (trace != NULL);
   if (!trace)
     return 0;
   g_autofree char *printed = plan_trace_print (trace);

@@ -143,6 +143,26 @@ replace (GRand *rand, GArray *pieces, GStringChunk *made)
   *piece = (Piece){ text, strlen (text) };
 }
 
+/* A number near another is more often taken than one that is far off. */
+static void
+renumber (GRand *rand, GArray *pieces, GStringChunk *made)
+{
+  Piece *piece = piece_at (pieces, choose (rand, pieces));
+  const guint skipped = piece->length > 0 && strchr ("\"'", *piece->text) ? 1 : 0;
+  if (piece->length <= skipped || !g_ascii_isdigit (piece->text[skipped]))
+    return;
+  g_autofree char *text = g_strndup (piece->text, piece->length);
+  char *end;
+  const guint64 old = g_ascii_strtoull (text + skipped, &end, 10);
+  const guint64 small = (guint64)g_rand_int_range (rand, 0, 17);
+  const guint64 values[]
+      = { old + 1, old - 1, old * 2, old / 2, old + small, small, G_GUINT64_CONSTANT (1) << small };
+  const guint64 value = values[g_rand_int_range (rand, 0, G_N_ELEMENTS (values))];
+  g_autofree char *other
+      = g_strdup_printf ("%.*s%" G_GUINT64_FORMAT "%s", (int)skipped, text, value, end);
+  *piece = (Piece){ g_string_chunk_insert (made, other), strlen (other) };
+}
+
 static void
 remove_some (GRand *rand, GArray *pieces)
 {
@@ -191,6 +211,76 @@ exchange (GRand *rand, GArray *pieces)
   *b = kept;
 }
 
+static gboolean
+is_of (const Piece *piece, const char *characters)
+{
+  return piece->length == 1 && *piece->text && strchr (characters, *piece->text);
+}
+
+static guint
+skip_blanks (GArray *pieces, guint i)
+{
+  while (i < pieces->len && is_of (piece_at (pieces, i), " \t\r\n"))
+    i++;
+  return i;
+}
+
+/* Behind an element: a word, a quoted text or all within brackets; with "name:" before it. */
+static guint
+end_of_element (GArray *pieces, guint i)
+{
+  for (;;)
+    {
+      gint depth = 0;
+      for (; i < pieces->len; i++)
+        {
+          const Piece *piece = piece_at (pieces, i);
+          depth += is_of (piece, "[{(") ? 1 : is_of (piece, "]})") ? -1 : 0;
+          if (depth <= 0)
+            break;
+        }
+      i = MIN (i + 1, pieces->len);
+      const guint next = skip_blanks (pieces, i);
+      if (next >= pieces->len || !is_of (piece_at (pieces, next), ":"))
+        return i;
+      i = skip_blanks (pieces, next + 1);
+    }
+}
+
+/* Any piece, or what begins with brackets. */
+static guint
+choose_element (GRand *rand, GArray *pieces)
+{
+  guint i = choose (rand, pieces);
+  if (g_rand_boolean (rand))
+    for (guint at = i; at < pieces->len; at++)
+      if (is_of (piece_at (pieces, at), "[{("))
+        return at;
+  return i;
+}
+
+/* An element as another one of a list, with the comma; every other time it leaves its own place,
+ * and now and then does no more than that. */
+static void
+transplant (GRand *rand, GArray *pieces)
+{
+  static const Piece comma = { ",", 1 };
+  const guint first = choose_element (rand, pieces);
+  guint to = choose_element (rand, pieces), n = end_of_element (pieces, first) - first;
+  g_autofree Piece *copy = g_memdup2 (piece_at (pieces, first), n * sizeof (Piece));
+  if (g_rand_boolean (rand))
+    {
+      const guint behind = skip_blanks (pieces, first + n);
+      const gboolean is_listed = behind < pieces->len && is_of (piece_at (pieces, behind), ",");
+      g_array_remove_range (pieces, first, is_listed ? behind + 1 - first : n);
+      if (g_rand_int_range (rand, 0, 4) == 0)
+        return;
+    }
+  to = MIN (to, pieces->len);
+  g_array_insert_val (pieces, to, comma);
+  g_array_insert_vals (pieces, to, copy, n);
+}
+
 /* One letter of a name: what was meant is near. */
 static void
 misspell (GRand *rand, GArray *pieces, GStringChunk *made)
@@ -219,7 +309,7 @@ nest (GRand *rand, GArray *pieces, GStringChunk *made)
 static void
 change (GRand *rand, GArray *pieces, GStringChunk *made)
 {
-  switch (g_rand_int_range (rand, 0, 16))
+  switch (g_rand_int_range (rand, 0, 24))
     {
     case 0:
     case 1:
@@ -239,6 +329,18 @@ change (GRand *rand, GArray *pieces, GStringChunk *made)
       break;
     case 8:
       nest (rand, pieces, made);
+      break;
+    case 9:
+    case 10:
+    case 11:
+      transplant (rand, pieces);
+      break;
+    case 12:
+    case 13:
+    case 14:
+    case 15:
+    case 16:
+      renumber (rand, pieces, made);
       break;
     default:
       replace (rand, pieces, made);

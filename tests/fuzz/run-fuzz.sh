@@ -12,7 +12,7 @@ for fuzzer; do
   if "$fuzzer" -max_total_time="$seconds" -seed="$seed" -timeout=10 -print_final_stats=1 \
     -artifact_prefix="$fuzzer.found/" "$fuzzer.found" "$corpus/$parser" >"$fuzzer.log" 2>&1; then
     passed=$((passed + 1))
-    echo "PASS: $fuzzer ($(sed -n 's/^stat::number_of_executed_units: *//p' "$fuzzer.log") inputs)"
+    echo "PASS: $fuzzer ($(sed -n 's/^# accepted: //p' "$fuzzer.log") inputs accepted)"
   else
     failed=$((failed + 1))
     echo "FAIL: $fuzzer"

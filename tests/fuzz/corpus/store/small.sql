@@ -1,10 +1,10 @@
--- fsdplan store, version 2
+-- fsdplan store, version 5
 PRAGMA foreign_keys = OFF;
 BEGIN;
 PRAGMA application_id = 1718841452;
-PRAGMA user_version = 2;
+PRAGMA user_version = 5;
 CREATE TABLE plan (
-  id           INTEGER PRIMARY KEY,
+  id           INTEGER PRIMARY KEY AUTOINCREMENT, -- people write it down, as @7: never used twice
   hash         TEXT NOT NULL,           -- of plan_text alone, so not unique here
   model_text   TEXT NOT NULL,
   cluster_text TEXT NOT NULL,
@@ -47,16 +47,17 @@ CREATE TABLE run_step (
   loss      REAL,                       -- mean per token; NULL: not a number
   grad_norm REAL,                       -- before clipping; NULL: not a number
   step_ns   INTEGER NOT NULL CHECK (step_ns >= 0),
+  eval_loss REAL,                       -- mean per token; NULL: none followed, or not a number
   PRIMARY KEY (run_id, step)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO run_step VALUES (3, 1, 5.5, 1.25, 15651002);
-INSERT INTO run_step VALUES (3, 2, NULL, 9e999, 13051345);
+INSERT INTO run_step VALUES (3, 1, 5.5, 1.25, 15651002, NULL);
+INSERT INTO run_step VALUES (3, 2, NULL, 9e999, 13051345, NULL);
 CREATE TABLE trace (
   id                  INTEGER PRIMARY KEY,
   run_id              INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
   origin              TEXT NOT NULL,    -- sim, or the backend
   rank                INTEGER NOT NULL CHECK (rank >= 0),
-  step_ns             INTEGER NOT NULL, -- from one step to the next; the sum of the next five
+  step_ns             INTEGER NOT NULL, -- from one step to the next; the sum of the next five and the last
   compute_ns          INTEGER NOT NULL,
   exposed_gather_ns   INTEGER NOT NULL,
   exposed_reduce_ns   INTEGER NOT NULL,
@@ -68,6 +69,8 @@ CREATE TABLE trace (
   device_bytes        INTEGER NOT NULL CHECK (device_bytes >= 0),  -- with context and libraries
   peak_node           INTEGER NOT NULL, -- the op that reaches max_allocated_bytes
   peak_unit           INTEGER NOT NULL,
+  exposed_tensor_ns   INTEGER NOT NULL DEFAULT 0, -- parts of step_ns, both: new in version 2
+  exposed_copy_ns     INTEGER NOT NULL DEFAULT 0,
   UNIQUE (run_id, origin, rank)
 ) STRICT;
 CREATE TABLE trace_op (
@@ -96,6 +99,22 @@ CREATE TABLE trace_sample (
   at_ns      INTEGER NOT NULL,          -- the host's clock
   live_bytes INTEGER NOT NULL,          -- of that category, after the change
   PRIMARY KEY (trace_id, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE query (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid             TEXT NOT NULL UNIQUE,
+  created         TEXT NOT NULL,
+  program_version TEXT NOT NULL,
+  question        TEXT NOT NULL,        -- the words of the command line, quoted for a shell
+  params_id       TEXT NOT NULL         -- parameter set of the predictions
+) STRICT;
+CREATE TABLE answer (
+  query_id     INTEGER NOT NULL REFERENCES query (id) ON DELETE CASCADE,
+  place        INTEGER NOT NULL CHECK (place > 0), -- in what was printed
+  plan_id      INTEGER NOT NULL REFERENCES plan (id),
+  step_ns      INTEGER NOT NULL CHECK (step_ns >= 0),
+  device_bytes INTEGER NOT NULL CHECK (device_bytes >= 0),
+  PRIMARY KEY (query_id, place)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE cluster (
   name    TEXT PRIMARY KEY NOT NULL,
@@ -159,6 +178,23 @@ CREATE TABLE op_measurement (
   samples         INTEGER NOT NULL CHECK (samples > 0)     -- after warming up
 ) STRICT;
 INSERT INTO op_measurement VALUES (1, '77aa', '2026-08-01T10:00:00Z', '0.1.0', 'node-1', 'amd-epyc', 'cpu', 'self', 1, 'gemm', 'm=64 n=64 k=64', 'fp32', 5200, 310, 50);
+CREATE TABLE attention_workspace (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  created         TEXT NOT NULL,
+  program_version TEXT NOT NULL,
+  cudnn           INTEGER NOT NULL CHECK (cudnn > 0), -- its version as it numbers itself: 91900
+  architecture    TEXT NOT NULL,        -- compute capability: 9.0
+  pass            TEXT NOT NULL CHECK (pass IN ('forward', 'backward', 'deterministic')),
+  mask            TEXT NOT NULL CHECK (mask IN ('causal')),
+  format          TEXT NOT NULL,        -- of its operands
+  batch           INTEGER NOT NULL CHECK (batch > 0),
+  seq             INTEGER NOT NULL CHECK (seq > 0),
+  heads           INTEGER NOT NULL CHECK (heads > 0),
+  kv_heads        INTEGER NOT NULL CHECK (kv_heads > 0),
+  head_dim        INTEGER NOT NULL CHECK (head_dim > 0),
+  workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0), -- with what is between operations
+  UNIQUE (cudnn, architecture, pass, mask, format, batch, seq, heads, kv_heads, head_dim)
+) STRICT;
 CREATE TABLE param_set (
   id               TEXT PRIMARY KEY NOT NULL,
   created          TEXT NOT NULL,
@@ -167,7 +203,8 @@ CREATE TABLE param_set (
   validation       TEXT NOT NULL,       -- how the next was found: which rows were left out
   error_pct        REAL NOT NULL CHECK (error_pct >= 0) -- of step times, mean, cross-validated
 ) STRICT;
-INSERT INTO param_set VALUES ('fit-1', '2026-08-02T10:00:00Z', '0.1.0', 'gemm=0.71
+INSERT INTO param_set VALUES ('fit-1', '2026-08-02T10:00:00Z', '0.1.0', 'parameters fit-1
+factor effect=launch value=1.3 error=0.1
 ', 'each group left out once', 4.25);
 CREATE TABLE param_set_row (
   param_set_id       TEXT NOT NULL REFERENCES param_set (id) ON DELETE CASCADE,
@@ -184,11 +221,13 @@ INSERT INTO param_set_row VALUES ('fit-1', NULL, 7, NULL);
 INSERT INTO param_set_row VALUES ('fit-1', NULL, NULL, 1);
 INSERT INTO param_set_row VALUES ('fit-1', 3, NULL, NULL);
 DELETE FROM sqlite_sequence;
+INSERT INTO sqlite_sequence VALUES ('plan', 1);
 INSERT INTO sqlite_sequence VALUES ('run', 3);
 INSERT INTO sqlite_sequence VALUES ('run_measurement', 7);
 INSERT INTO sqlite_sequence VALUES ('op_measurement', 1);
 CREATE INDEX plan_by_hash ON plan (hash);
 CREATE INDEX run_by_plan ON run (plan_id);
+CREATE INDEX answer_by_plan ON answer (plan_id);
 CREATE INDEX param_set_row_by_run ON param_set_row (run_id);
 CREATE INDEX param_set_row_by_run_measurement ON param_set_row (run_measurement_id);
 CREATE INDEX param_set_row_by_op_measurement ON param_set_row (op_measurement_id);
@@ -216,8 +255,22 @@ CREATE TRIGGER run_measurement_is_final BEFORE UPDATE ON run_measurement
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER op_measurement_is_final BEFORE UPDATE ON op_measurement
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER attention_workspace_is_final BEFORE UPDATE ON attention_workspace
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER param_set_is_final BEFORE UPDATE ON param_set
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
 CREATE TRIGGER param_set_row_is_final BEFORE UPDATE ON param_set_row
 BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER query_is_final BEFORE UPDATE ON query
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER answer_is_final BEFORE UPDATE ON answer
+BEGIN SELECT RAISE (ABORT, 'what was stored is never changed'); END;
+CREATE TRIGGER run_takes_its_plan AFTER DELETE ON run
+WHEN NOT EXISTS (SELECT 1 FROM run WHERE plan_id = OLD.plan_id)
+  AND NOT EXISTS (SELECT 1 FROM answer WHERE plan_id = OLD.plan_id)
+BEGIN DELETE FROM plan WHERE id = OLD.plan_id; END;
+CREATE TRIGGER answer_takes_its_plan AFTER DELETE ON answer
+WHEN NOT EXISTS (SELECT 1 FROM run WHERE plan_id = OLD.plan_id)
+  AND NOT EXISTS (SELECT 1 FROM answer WHERE plan_id = OLD.plan_id)
+BEGIN DELETE FROM plan WHERE id = OLD.plan_id; END;
 COMMIT;
