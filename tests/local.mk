@@ -655,16 +655,21 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
 
-# A library that the probe loads instead of the driver's, one that makes a rank slow, and one that
-# presses Ctrl-C.
-check_DATA = %D%/fake/nvml-fake.so %D%/fake/slow-rank.so %D%/fake/interrupt.so
-CLEANFILES += %D%/fake/nvml-fake.so %D%/fake/slow-rank.so %D%/fake/interrupt.so
-EXTRA_DIST += %D%/fake/machine.xml %D%/fake/nvml-fake.c %D%/fake/slow-rank.c %D%/fake/interrupt.c
+# A library that the probe loads instead of the driver's, one that makes a rank slow, one that stops or
+# kills one at a place, and one that presses Ctrl-C.
+check_DATA = \
+  %D%/fake/fault-rank.so %D%/fake/interrupt.so %D%/fake/nvml-fake.so %D%/fake/slow-rank.so
+CLEANFILES += $(check_DATA)
+EXTRA_DIST += %D%/fake/machine.xml %D%/fake/fault-rank.c %D%/fake/interrupt.c %D%/fake/nvml-fake.c \
+  %D%/fake/slow-rank.c
 %D%/fake/nvml-fake.so: %D%/fake/nvml-fake.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
 
 %D%/fake/interrupt.so: %D%/fake/interrupt.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $<
+
+%D%/fake/fault-rank.so: %D%/fake/fault-rank.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $< $(DL_LIBS)
 
 %D%/fake/slow-rank.so: %D%/fake/slow-rank.c
 	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) $(DEFS) -I. $(CPPFLAGS) -std=gnu11 $(CFLAGS) -shared -fPIC -o $@ $< $(DL_LIBS)

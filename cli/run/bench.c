@@ -218,9 +218,8 @@ open_ranks (Bench *self, const Options *options, GError **error)
     return FALSE;
   if (!cli_backend.is_launched ())
     return ranks || cli_ranks_check_launcher (cli_backend.process_comm, error);
-  if (!(self->comm = cli_backend.open_process (error)))
+  if (!(self->comm = cli_ranks_open (TIMEOUT_S, error)))
     return FALSE;
-  self->comm->timeout_s = TIMEOUT_S;
   if (ranks && n != self->comm->ranks)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -661,22 +660,15 @@ report (const Bench *self, const char *db, GError **error)
   return FALSE;
 }
 
-/* Collective, with what each rank found. */
-static void
-vote (Bench *self, gboolean can_begin)
-{
-  float against = can_begin ? 0 : 1;
-  if (self->comm
-      && self->comm->ops->all_reduce (self->comm, &against, 1, PLAN_DTYPE_FP32, NULL, NULL))
-    self->failed_together = against == (float)self->comm->ranks;
-}
-
 static gboolean
 bench (Bench *self, const Options *options, GError **error)
 {
   const gboolean can_begin = prepare (self, options, error);
-  vote (self, can_begin);
-  if (!can_begin)
+  if (!can_begin && self->comm && !self->comm->placement
+      && g_error_matches (*error, PLAN_ERROR, PLAN_ERROR_BACKEND))
+    return FALSE; /* ranks that have not met cannot vote */
+  if (self->comm ? !cli_ranks_vote (self->comm, can_begin, &self->failed_together, error)
+                 : !can_begin)
     return FALSE;
   if (options->is_dry)
     {

@@ -141,11 +141,11 @@ parse_int (const char *text, const char *what, gint64 min, gint64 max, gint64 in
   return !text || plan_units_parse_int (text, what, min, max, out, error);
 }
 
-/* This process's rank of those that a launcher started. */
 static gboolean
-open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
+open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, guint timeout_s,
+              GError **error)
 {
-  if (!(training->comm = cli_backend.open_process (error)))
+  if (!(training->comm = cli_ranks_open (timeout_s, error)))
     return FALSE;
   if (options->ranks && *ranks != training->comm->ranks)
     {
@@ -159,7 +159,8 @@ open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, G
 }
 
 static gboolean
-open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GError **error)
+open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, guint timeout_s,
+           GError **error)
 {
   const char *processes = cli_backend.process_comm;
   const char *comm = options->comm                ? options->comm
@@ -175,7 +176,7 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, GErr
   if (training->joins)
     return TRUE;
   if (strcmp (comm, processes) == 0)
-    return open_process (options, training, ranks, error);
+    return open_process (options, training, ranks, timeout_s, error);
   if (strcmp (comm, "threads") == 0)
     return TRUE;
   if (strcmp (comm, "self") != 0)
@@ -561,6 +562,15 @@ ranks_of_plan (const CliOptions *options)
   return plan_cluster_devices (input.cluster);
 }
 
+/* Whether all ranks that are processes can begin. */
+static gboolean
+vote (CliTraining *training, gboolean can_begin, GError **error)
+{
+  return training->comm && training->comm->ranks > 1 && !training->failed_together
+             ? cli_ranks_vote (training->comm, can_begin, &training->failed_together, error)
+             : can_begin;
+}
+
 static gboolean
 run (int argc, char **argv, CliTraining *training, GError **error)
 {
@@ -589,7 +599,8 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       || !parse_int (run_options.log_every, "--log-every", 1, G_MAXINT64, 0, &training->log_every,
                      error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
-      || !cli_backend.kernels->open (error) || !open_comm (&run_options, training, &ranks, error))
+      || !cli_backend.kernels->open (error)
+      || !open_comm (&run_options, training, &ranks, (guint)timeout, error))
     return FALSE;
   options.is_silent = !is_root (training);
   training->ranks = (guint)ranks;
@@ -597,13 +608,12 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   training->record = run_options.record;
   training->log = run_options.log;
   training->tensorboard = run_options.tensorboard;
-  if (!cli_ranks_meet (training, (guint)timeout, error))
+  if (!cli_ranks_meet (training, error))
     return FALSE;
   const gboolean can_begin
       = bring_here (&input, &options, training, threads, is_root (training), error)
         && prepare (training, &input, &run_options, error);
-  cli_ranks_vote (training, can_begin);
-  if (!can_begin || !cli_ranks_agree (training, error))
+  if (!vote (training, can_begin, error) || !cli_ranks_agree (training, error))
     return FALSE;
   if (is_root (training))
     cli_data_say (training);

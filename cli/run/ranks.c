@@ -8,7 +8,10 @@
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static gboolean
 are_processes (const CliTraining *training)
@@ -48,18 +51,64 @@ cli_ranks_check_launcher (const char *processes, GError **error)
   return world == 0 && tasks == 0;
 }
 
+/* What is wrong with what ranks brought is known to all of them; not so who is missing. */
+static gboolean
+have_failed_together (const GError *error)
+{
+  return !g_error_matches (error, PLAN_ERROR, PLAN_ERROR_BACKEND);
+}
+
+static char *too_late; /* what is said then */
+
+static void
+end_late (int number)
+{
+  (void)number;
+  for (gsize left = strlen (too_late), at = 0; left > 0;)
+    {
+      const gssize written = write (STDERR_FILENO, too_late + at, left);
+      if (written <= 0)
+        break;
+      at += (gsize)written;
+      left -= (gsize)written;
+    }
+  _exit (EXIT_FAILURE);
+}
+
+ExecComm *
+cli_ranks_open (guint timeout_s, GError **error)
+{
+  static const char *const variables[]
+      = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK" };
+  const char *rank = NULL;
+  for (guint i = 0; i < G_N_ELEMENTS (variables) && !rank; i++)
+    rank = g_getenv (variables[i]);
+  too_late = g_strdup_printf (
+      "fsdplan: rank %s on %s has waited for the others to start for the %u s of --timeout: one of "
+      "those that do not say so has not started, was stopped, or cannot be reached from here\n",
+      rank ? rank : "?", g_get_host_name (), timeout_s);
+  signal (SIGALRM, end_late);
+  alarm (timeout_s);
+  ExecComm *comm = cli_backend.open_process (error);
+  alarm (0);
+  g_clear_pointer (&too_late, g_free);
+  if (comm)
+    comm->timeout_s = timeout_s;
+  return comm;
+}
+
 gboolean
-cli_ranks_meet (CliTraining *training, guint timeout_s, GError **error)
+cli_ranks_meet (CliTraining *training, GError **error)
 {
   if (!are_processes (training))
     {
       training->placement = exec_placement_new_local (training->ranks);
       return TRUE;
     }
-  training->comm->timeout_s = timeout_s;
   training->placement = exec_placement_gather (training->comm, error);
   training->comm->placement = training->placement;
-  training->failed_together = training->placement == NULL;
+  if (!training->placement)
+    training->failed_together = have_failed_together (*error);
   return training->placement != NULL;
 }
 
@@ -103,13 +152,14 @@ cli_ranks_print_settings (const ExecJob *job)
   return g_string_free (text, FALSE);
 }
 
-void
-cli_ranks_vote (CliTraining *training, gboolean can_begin)
+gboolean
+cli_ranks_vote (ExecComm *comm, gboolean can_begin, gboolean *out_failed_together, GError **error)
 {
   float against = can_begin ? 0 : 1;
-  if (are_processes (training) && !training->failed_together
-      && training->comm->ops->all_reduce (training->comm, &against, 1, PLAN_DTYPE_FP32, NULL, NULL))
-    training->failed_together = against == (float)training->ranks;
+  if (!comm->ops->all_reduce (comm, &against, 1, PLAN_DTYPE_FP32, NULL, can_begin ? error : NULL))
+    return FALSE;
+  *out_failed_together = against == (float)comm->ranks;
+  return can_begin;
 }
 
 static char *
@@ -154,7 +204,7 @@ cli_ranks_agree (CliTraining *training, GError **error)
           || exec_placement_check_group (training->placement, training->ranks / (guint)outer,
                                          error)))
     return TRUE;
-  training->failed_together = TRUE;
+  training->failed_together = have_failed_together (*error);
   return FALSE;
 }
 

@@ -10,15 +10,22 @@ G_BEGIN_DECLS
  * them without what would join them, as `processes` names it. */
 gboolean cli_ranks_check_launcher (const char *processes, GError **error);
 
+/* This process's rank of those that a launcher started. Whoever waits longer than that for others
+ * to start (0: for ever) says so and ends: no library that joins processes has a deadline for it.
+ */
+ExecComm *cli_ranks_open (guint timeout_s, GError **error);
+
 /* Once there is a communicator, and before anything else is done with it. What fails here and in
- * the next two fails on all ranks alike: training->failed_together. */
-gboolean cli_ranks_meet (CliTraining *training, guint timeout_s, GError **error);
+ * the next two fails on all ranks alike, training->failed_together, unless a rank is missing. */
+gboolean cli_ranks_meet (CliTraining *training, GError **error);
 
 /* Whether ranks that a launcher placed lie as a plan that was made for `asked` wants them. */
 gboolean cli_ranks_check_cluster (CliTraining *training, const PlanCluster *asked, GError **error);
 
-/* Tells the others whether this rank can begin; what none of them can has failed together. */
-void cli_ranks_vote (CliTraining *training, gboolean can_begin);
+/* Tells the others whether this rank can begin, and returns it; what none of them can has failed
+ * together. FALSE with the error where the others cannot be told. */
+gboolean cli_ranks_vote (ExecComm *comm, gboolean can_begin, gboolean *out_failed_together,
+                         GError **error);
 
 /* Whether groups that shard lie inside hosts, and all ranks are to do the same. */
 gboolean cli_ranks_agree (CliTraining *training, GError **error);

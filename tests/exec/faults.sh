@@ -104,6 +104,38 @@ grep -qi 'rank [23].*signal 9\|rank [23].*killed\|no sign of rank [23]' "$work/e
   fail "nobody names the ranks of the lost node"
 whole
 
+# --- a rank that is stopped, or killed, before there are others, while it prepares, saves and loads:
+# the others end in time and name it; one that is slow for as long is waited for
+# faulty RANK PLACE SIGNAL OPTION...: at its opening of a file of that name; the status is in $status
+faulty () {
+  rank=$1 place=$2 number=$3
+  shift 3
+  status=0
+  FAULT_RANK=$rank FAULT_AT=$place FAULT_SIGNAL=$number timeout -k 20 60 mpirun -n 3 sh -c "
+    LD_PRELOAD=$top_builddir/tests/fake/fault-rank.so exec fsdplan run $tiny --timeout 1 --db :memory: \"\$@\"" \
+    sh "$@" >"$work/out" 2>"$work/err" || status=$?
+}
+# names REGEXP: that run failed, in time, and says so
+names () {
+  test $status != 0 && test $status != 124 || fail "$place: exit status $status"
+  grep -Eqi "$1" "$work/err" "$work/out" || fail "$place: nobody says '$1'"
+}
+if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
+  mpirun -n 3 fsdplan run $tiny --steps 2 --save "$work/first" --db :memory: >"$work/out" 2>"$work/err"
+  faulty 1 start 19 --steps 3
+  names 'rank [02] on .* has waited for the others to start for the 1 s of --timeout'
+  faulty 2 catalogue.db 19 --steps 3
+  names 'rank 0 on .* failed: all_to_all: no sign of rank 2 on [^ ]* within the 1 s of --timeout$'
+  faulty 1 .safetensors 19 --steps 3 --save "$work/saved"
+  names 'checkpoint of step 3: all_gather: no sign of rank 1 on [^ ]* within the 1 s of --timeout$'
+  faulty 0 first/manifest 19 --steps 3 --resume "$work/first"
+  names 'rank 1 on .* failed: all_to_all: no sign of rank 0 on [^ ]* within the 1 s of --timeout$'
+  faulty 2 .safetensors 9 --steps 3 --resume "$work/first"
+  names 'rank 2.*signal 9|rank 2.*killed'
+  FAULT_SECONDS=1 faulty 1 .safetensors 0 --steps 3 --save "$work/saved"
+  test $status = 0 || fail "a rank that is slow to save"
+fi
+
 # --- SIGTERM on any rank: all stop after the step, with a checkpoint, and say so with 4; a rank that
 # was stopped for less than the timeout is as good as any
 begin 3 --db "$db"

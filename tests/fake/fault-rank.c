@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loaded before the C library: the rank that FAULT_RANK names sends itself the signal FAULT_SIGNAL,
+ * or sleeps for FAULT_SECONDS, once: when it opens a file whose path has FAULT_AT in it, or when it
+ * starts, where that is "start". */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void
+come_to (const char *place)
+{
+  static int was_there;
+  const char *at = getenv ("FAULT_AT"), *faulty = getenv ("FAULT_RANK");
+  const char *rank = getenv ("OMPI_COMM_WORLD_RANK"), *number = getenv ("FAULT_SIGNAL"),
+             *seconds = getenv ("FAULT_SECONDS");
+  if (!rank)
+    rank = getenv ("PMIX_RANK");
+  if (!at || !faulty || !rank || strcmp (faulty, rank) != 0 || !strstr (place, at) || was_there)
+    return;
+  was_there = 1;
+  if (number)
+    kill (getpid (), atoi (number));
+  if (seconds)
+    sleep ((unsigned)atoi (seconds));
+}
+
+__attribute__ ((constructor)) static void
+begin (void)
+{
+  come_to ("start");
+}
+
+static int
+open_there (const char *name, const char *path, int flags, mode_t mode)
+{
+  int (*real) (const char *, int, ...);
+  void *symbol = dlsym (RTLD_NEXT, name);
+  memcpy (&real, &symbol, sizeof real);
+  come_to (path);
+  return real (path, flags, mode);
+}
+
+int
+open (const char *path, int flags, ...)
+{
+  va_list more;
+  va_start (more, flags);
+  const mode_t mode = (mode_t)va_arg (more, int);
+  va_end (more);
+  return open_there ("open", path, flags, mode);
+}
+
+int
+open64 (const char *path, int flags, ...)
+{
+  va_list more;
+  va_start (more, flags);
+  const mode_t mode = (mode_t)va_arg (more, int);
+  va_end (more);
+  return open_there ("open64", path, flags, mode);
+}
