@@ -31,9 +31,10 @@ take_first_layers (PlanRunRow *row, const PlanStack *stack)
                       - table * (m->tied_embeddings ? 1 : 2);
   const double layer = rest / (double)m->layers;
   const double local = said ? read_count (said) * (double)value[PLAN_TP] : 0;
-  const gint64 layers = (gint64)round ((local - table) / layer);
-  if (local > 0 && layers > 0 && layers != plan_stage_of (m, stack, &row->plan, 0).layers)
-    value[PLAN_PP_FIRST_LAYERS] = layers;
+  const double layers = round ((local - table) / layer); /* anything at all may be said */
+  if (layers > 0 && layers <= (double)m->layers
+      && (gint64)layers != plan_stage_of (m, stack, &row->plan, 0).layers)
+    value[PLAN_PP_FIRST_LAYERS] = (gint64)layers;
 }
 
 /* In 2025-01 nanotron's scan went on with software that is not public and balances stages. Its
