@@ -653,7 +653,8 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   %D%/exec/emit-files.py %D%/exec/export-files.py %D%/exec/megatron-logits.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py %D%/exec/transformers-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
-  %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh
+  %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh \
+  %D%/release/odd-system.c %D%/release/store-fire.sh %D%/release/tsan-glib.c %D%/release/tsan.sh
 
 # A library that the probe loads instead of the driver's, one that makes a rank slow, one that stops or
 # kills one at a place, and one that presses Ctrl-C.

@@ -84,8 +84,8 @@ cli_ranks_open (guint timeout_s, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (variables) && !rank; i++)
     rank = g_getenv (variables[i]);
   too_late = g_strdup_printf (
-      "fsdplan: rank %s on %s has waited for the others to start for the %u s of --timeout: one of "
-      "those that do not say so has not started, was stopped, or cannot be reached from here\n",
+      "fsdplan: rank %s on %s has waited %u s for the others to start: one of those that do not "
+      "say so has not started, was stopped, or cannot be reached from here\n",
       rank ? rank : "?", g_get_host_name (), timeout_s);
   signal (SIGALRM, end_late);
   alarm (timeout_s);

@@ -123,7 +123,7 @@ names () {
 if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   mpirun -n 3 fsdplan run $tiny --steps 2 --save "$work/first" --db :memory: >"$work/out" 2>"$work/err"
   faulty 1 start 19 --steps 3
-  names 'rank [02] on .* has waited for the others to start for the 1 s of --timeout'
+  names 'rank [02] on .* has waited 1 s for the others to start'
   faulty 2 catalogue.db 19 --steps 3
   names 'rank 0 on .* failed: all_to_all: no sign of rank 2 on [^ ]* within the 1 s of --timeout$'
   faulty 1 .safetensors 19 --steps 3 --save "$work/saved"

@@ -38,7 +38,7 @@ static const struct
 
 #define STORE "store.db"
 /* Of the inputs, by their text: of what takes long, and longer. */
-#define ONE_IN 16
+#define ONE_IN 64
 #define ONE_OF_SCRIPTS_IN 512
 
 static char *folder;

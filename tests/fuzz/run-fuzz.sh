@@ -9,7 +9,7 @@ passed=0 failed=0
 for fuzzer; do
   parser=${fuzzer##*/fuzz-}
   mkdir -p "$fuzzer.found" || exit 1
-  if "$fuzzer" -max_total_time="$seconds" -seed="$seed" -timeout=10 -print_final_stats=1 \
+  if "$fuzzer" -max_total_time="$seconds" -seed="$seed" -timeout=30 -print_final_stats=1 \
     -artifact_prefix="$fuzzer.found/" "$fuzzer.found" "$corpus/$parser" >"$fuzzer.log" 2>&1; then
     passed=$((passed + 1))
     echo "PASS: $fuzzer ($(sed -n 's/^# accepted: //p' "$fuzzer.log") inputs accepted)"
