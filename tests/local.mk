@@ -654,7 +654,7 @@ EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh \
-  %D%/release/odd-system.c %D%/release/store-fire.sh %D%/release/tsan-glib.c %D%/release/tsan.sh
+  %D%/release/network-split.sh %D%/release/odd-system.c %D%/release/store-fire.sh %D%/release/tsan-glib.c %D%/release/tsan.sh
 
 # A library that the probe loads instead of the driver's, one that makes a rank slow, one that stops or
 # kills one at a place, and one that presses Ctrl-C.

@@ -58,6 +58,9 @@ have_failed_together (const GError *error)
   return !g_error_matches (error, PLAN_ERROR, PLAN_ERROR_BACKEND);
 }
 
+/* Programs that many hosts read from one file system at once begin at different times. */
+#define LEAST_START_S 10
+
 static char *too_late; /* what is said then */
 
 static void
@@ -83,12 +86,13 @@ cli_ranks_open (guint timeout_s, GError **error)
   const char *rank = NULL;
   for (guint i = 0; i < G_N_ELEMENTS (variables) && !rank; i++)
     rank = g_getenv (variables[i]);
+  const guint start_s = timeout_s > 0 ? MAX (timeout_s, LEAST_START_S) : 0;
   too_late = g_strdup_printf (
       "fsdplan: rank %s on %s has waited %u s for the others to start: one of those that do not "
       "say so has not started, was stopped, or cannot be reached from here\n",
-      rank ? rank : "?", g_get_host_name (), timeout_s);
+      rank ? rank : "?", g_get_host_name (), start_s);
   signal (SIGALRM, end_late);
-  alarm (timeout_s);
+  alarm (start_s);
   ExecComm *comm = cli_backend.open_process (error);
   alarm (0);
   g_clear_pointer (&too_late, g_free);

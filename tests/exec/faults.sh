@@ -112,7 +112,7 @@ faulty () {
   shift 3
   status=0
   FAULT_RANK=$rank FAULT_AT=$place FAULT_SIGNAL=$number timeout -k 20 60 mpirun -n 3 sh -c "
-    LD_PRELOAD=$top_builddir/tests/fake/fault-rank.so exec fsdplan run $tiny --timeout 1 --db :memory: \"\$@\"" \
+    LD_PRELOAD=$top_builddir/tests/fake/fault-rank.so exec fsdplan run $tiny --timeout 2 --db :memory: \"\$@\"" \
     sh "$@" >"$work/out" 2>"$work/err" || status=$?
 }
 # names REGEXP: that run failed, in time, and says so
@@ -123,13 +123,13 @@ names () {
 if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   mpirun -n 3 fsdplan run $tiny --steps 2 --save "$work/first" --db :memory: >"$work/out" 2>"$work/err"
   faulty 1 start 19 --steps 3
-  names 'rank [02] on .* has waited 1 s for the others to start'
+  names 'rank [02] on .* has waited 10 s for the others to start'
   faulty 2 catalogue.db 19 --steps 3
-  names 'rank 0 on .* failed: all_to_all: no sign of rank 2 on [^ ]* within the 1 s of --timeout$'
+  names 'rank 0 on .* failed: all_to_all: no sign of rank 2 on [^ ]* within the 2 s of --timeout$'
   faulty 1 .safetensors 19 --steps 3 --save "$work/saved"
-  names 'checkpoint of step 3: all_gather: no sign of rank 1 on [^ ]* within the 1 s of --timeout$'
+  names 'checkpoint of step 3: all_gather: no sign of rank 1 on [^ ]* within the 2 s of --timeout$'
   faulty 0 first/manifest 19 --steps 3 --resume "$work/first"
-  names 'rank 1 on .* failed: all_to_all: no sign of rank 0 on [^ ]* within the 1 s of --timeout$'
+  names 'rank 1 on .* failed: all_to_all: no sign of rank 0 on [^ ]* within the 2 s of --timeout$'
   faulty 2 .safetensors 9 --steps 3 --resume "$work/first"
   names 'rank 2.*signal 9|rank 2.*killed'
   FAULT_SECONDS=1 faulty 1 .safetensors 0 --steps 3 --save "$work/saved"

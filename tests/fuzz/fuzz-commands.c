@@ -181,7 +181,8 @@ plan (const GPtrArray *words)
   DO (diff, words, "--db=:memory:", hash % 2 ? "--to=mbs=2" : "--to=strategy=optim");
   if (hash % (has (words, "--from-megatron") ? ONE_OF_SCRIPTS_IN : ONE_IN) == 0)
     DO (query, words, "--db=:memory:", "--no-keep", "--top=2", "--only=recompute=none,full",
-        "--only=mbs=1,2", "--only=tp=1,2", "--only=cp=1", "--only=pp=1,2");
+        "--only=mbs=1", "--only=tp=1", "--only=cp=1", "--only=pp=1",
+        "--only=strategy=optim_grads_params");
   return TRUE;
 }
 
