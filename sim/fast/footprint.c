@@ -24,12 +24,6 @@ typedef struct
 
 #define SIM_NO_VALUE PLAN_MAX_DEPTH
 
-static inline SimMove *
-move_at (const SimFootprint *self, guint i)
-{
-  return &((SimMove *)(gpointer)self->moves->data)[i];
-}
-
 static inline guint32 *
 held_at (const SimFootprint *self, guint32 id)
 {
