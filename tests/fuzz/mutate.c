@@ -354,7 +354,7 @@ fuzz_mutate (const char *text, gsize length, guint32 seed, gsize *out_length)
   g_autoptr (GArray) pieces = split (text, length);
   GStringChunk *made = g_string_chunk_new (256);
   GString *out = g_string_new (NULL);
-  const gint changes = g_rand_int_range (rand, 1, MOST_CHANGES + 1);
+  const gint changes = g_rand_boolean (rand) ? 1 : g_rand_int_range (rand, 1, MOST_CHANGES + 1);
   for (gint i = 0; i < changes && pieces->len > 0; i++)
     change (rand, pieces, made);
   for (guint i = 0; i < pieces->len; i++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer's hook: it changes bytes as it knows how, or cells, keys and lines (mutate.h), in turns
- * that the seed gives. */
+/* libFuzzer's hook: it changes bytes as it knows how, or cells, keys and lines (mutate.h), as the
+ * seed says. */
 #include "config.h"
 
+#include "tests/fuzz/accepted.h"
 #include "tests/fuzz/mutate.h"
 
 #include <stddef.h>
@@ -12,14 +13,24 @@
 size_t LLVMFuzzerMutate (uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator (uint8_t *data, size_t size, size_t max_size, unsigned int seed);
 
+/* Whatever was found to be new is changed further, or, every other time, what was accepted. */
 size_t
 LLVMFuzzerCustomMutator (uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {
   gsize length;
-  if (size == 0 || seed % 4 == 0)
-    return LLVMFuzzerMutate (data, size, max_size);
-  g_autofree char *text = fuzz_mutate ((const char *)data, size, seed, &length);
+  GBytes *accepted = seed % 2 ? fuzz_accepted (seed / 2 % 1024) : NULL;
+  const char *text = accepted ? g_bytes_get_data (accepted, &length) : (const char *)data;
+  if (!accepted)
+    length = size;
+  if (length == 0 || (!accepted && seed % 8 == 0))
+    {
+      length = LLVMFuzzerMutate (data, size, max_size);
+      fuzz_announce (data, length);
+      return length;
+    }
+  g_autofree char *other = fuzz_mutate (text, length, seed, &length);
   length = MIN (length, max_size);
-  memcpy (data, text, length);
+  memcpy (data, other, length);
+  fuzz_announce (data, length);
   return length;
 }
