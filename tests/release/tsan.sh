@@ -10,7 +10,7 @@ cd "$1"
   LDFLAGS=-fsanitize=thread --without-cuda --without-nccl --without-cudnn
 tests='unit/test-pool unit/test-comm unit/test-checkpoint prop/prop-threads unit/test-exec prop/prop-exec'
 # shellcheck disable=SC2046,SC2086 # words
-make -j"${JOBS-2}" $(printf 'tests/%s.tap ' $tests) fsdplan fsdplan-exec-cpu db/catalogue.db
+make -j"${JOBS-2}" $(printf 'tests/%s.tap ' $tests) fsdplan fsdplan-exec-cpu db/catalogue.db db/runs.csv db/adjustments.txt
 # shellcheck disable=SC2046
 ${CC-gcc} -shared -fPIC -O1 -I. -o tsan-glib.so "$source/tests/release/tsan-glib.c" \
   $(pkg-config --cflags --libs glib-2.0) -ldl
