@@ -89,7 +89,7 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
   if (!store || !db_store_load_run (store, id, &row, error))
     return FALSE;
   g_free (options->plan);
-  options->plan = g_strdup_printf ("@%" G_GINT64_FORMAT, id);
+  options->plan = g_strdup_printf ("@run%" G_GINT64_FORMAT, id);
   if (!cli_input_read (options, NULL, &input, error)
       || !(of = advise_case (&input, &input.plan, error))
       || !(subject->schedule = plan_lower (of, 0, error))
