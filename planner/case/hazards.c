@@ -194,8 +194,9 @@ waits_for_stages (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute context parallelism, offloading, dropout, tensor "
-      "parallelism on GPUs and some kinds of models yet, which are modelled; fsdplan run names which", "a limit of this version", 0 },
-    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
+      "and pipeline parallelism on GPUs, stages beside tp, ep or fp8, and some kinds of models yet, which are modelled; fsdplan run "
+      "names which", "a limit of this version", 0 },
+    is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },
   { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",

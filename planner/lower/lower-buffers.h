@@ -61,10 +61,11 @@ typedef struct
 /* Sums of the step: loss and norm, exact. */
 typedef struct
 {
-  gint32 own, all;   /* this rank's; every rank's */
-  gint32 coef;       /* by which clipping scales gradients */
-  gint32 nan;        /* what looking for NaN adds up */
-  gint32 replicated; /* gradients that a tensor-parallel group sums */
+  gint32 own, all;    /* this rank's; every rank's */
+  gint32 coef;        /* by which clipping scales gradients */
+  gint32 nan;         /* what looking for NaN adds up */
+  gint32 replicated;  /* gradients that a tensor-parallel group sums */
+  gint32 other_share; /* of the gradient of a matrix that stages share: what the other one sends */
 } PlanLowerSums;
 
 /* Events. */

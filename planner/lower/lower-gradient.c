@@ -479,18 +479,30 @@ plan_lower_sum_replicated (PlanLower *self)
     g_array_unref (pieces[kind]);
 }
 
+/* Whether the gradient of a parameter is part of the norm on another rank: of a tensor-parallel
+ * group, or of the first stage, of whose embedding it is a copy. */
+static gboolean
+is_measured_elsewhere (const PlanLower *self, PlanTensorRole role)
+{
+  const gboolean is_shared = role == PLAN_TENSOR_OUTPUT || role == PLAN_TENSOR_EMBEDDING;
+  return (self->place.tensor_rank > 0 && plan_lower_is_replicated (self, role))
+         || (self->model->cut.shares_embedding && !self->stage.has_embedding && is_shared
+             && (role == PLAN_TENSOR_EMBEDDING || self->whole->tied_embeddings));
+}
+
 void
 plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
                     guint64 count)
 {
   const PlanRef sum = plan_lower_at (ONE (sums.own), PLAN_EXACT_LIMBS);
-  if (self->place.tensor_rank == 0)
+  const gboolean has_copy = self->model->cut.shares_embedding && !self->stage.has_embedding
+                            && !plan_bucket_is_unit (kind);
+  if (self->place.tensor_rank == 0 && !has_copy)
     {
       plan_lower_compute (self, PLAN_OP_NORM_SQ, PLAN_REFS (sum, grads), PLAN_DIMS ((gint64)count));
       return;
     }
-  g_autoptr (GArray) pieces
-      = find_pieces (self, kind, first, count, plan_lower_is_replicated, TRUE);
+  g_autoptr (GArray) pieces = find_pieces (self, kind, first, count, is_measured_elsewhere, TRUE);
   for (guint i = 0; i < pieces->len; i++)
     {
       const Piece *piece = &g_array_index (pieces, Piece, i);

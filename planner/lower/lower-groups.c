@@ -66,7 +66,8 @@ plan_lower_declare_groups (PlanLower *self)
   const gint64 of_stage = plan_schedule_ranks (self->schedule) / stages;
   declare_neighbours (self, stages, of_stage);
   self->comm.embedding
-      = self->model->cut.shares_embedding
+      = self->model->cut.shares_embedding && !self->policy.sums_shared_first
+                && !self->policy.is_eval
             ? group (self, "embedding", 2,
                      of_stage * plan_stages_head (self->whole, self->stack, self->plan))
             : -1;

@@ -37,21 +37,27 @@ output (PlanLower *self, gint64 micro_batch)
   return plan_lower_for_next (self, FALSE);
 }
 
-/* One exchange with a neighbour, behind all that was computed; the host waits for it. What is sent
- * is given back, what comes is taken. */
+/* One exchange with another stage, behind all that was computed; the host waits for it. */
 static void
-trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
+exchange (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received,
+          gboolean is_gradient)
 {
   const PlanRef some = received.array >= 0 ? received : sent;
   const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)some.array)->elements;
-  const gboolean gradient = stream == PLAN_STREAM_NEXT && received.array >= 0;
-  if (received.array >= 0)
-    plan_lower_alloc (self, received);
   plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->comm.next,
-                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer, gradient),
+                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer, is_gradient),
                             PLAN_REF_NONE, ONE (event.traded));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
                    PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
+}
+
+/* With a neighbour: what is sent is given back, what comes is taken. */
+static void
+trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
+{
+  if (received.array >= 0)
+    plan_lower_alloc (self, received);
+  exchange (self, stream, peer, sent, received, stream == PLAN_STREAM_NEXT && received.array >= 0);
   if (sent.array >= 0)
     plan_lower_free (self, sent);
 }
@@ -121,15 +127,88 @@ take_turns (PlanLower *self, gint64 turns, gint64 ahead)
     }
 }
 
+/* The gradient of the matrix that this stage shares with another one. */
+static PlanRef
+shared_gradient (const PlanLower *self, PlanLowerPlace *out_place)
+{
+  const PlanTensorRole role = self->stage.has_embedding || self->stage.modules > 0
+                                  ? PLAN_TENSOR_EMBEDDING
+                                  : PLAN_TENSOR_OUTPUT;
+  *out_place = plan_lower_place (self, role, PLAN_NO_UNIT);
+  const PlanLowerBucket *b = &self->bucket[out_place->kind];
+  return plan_lower_at (plan_lower_unit_ref (b->grads, out_place->unit, 0), out_place->offset);
+}
+
+void
+plan_lower_sum_shared (PlanLower *self)
+{
+  PlanLowerPlace place;
+  if (self->comm.embedding < 0)
+    return;
+  const PlanRef grads = shared_gradient (self, &place);
+  const gint32 reduced = self->bucket[place.kind].reduced;
+  plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.embedding,
+                         PLAN_REFS (grads), (gint64)place.elements,
+                         reduced >= 0 ? plan_lower_unit_ref (reduced, place.unit, 0)
+                                      : PLAN_REF_NONE,
+                         ONE (event.exchanged));
+  plan_lower_wait (self, ONE (event.exchanged));
+}
+
+void
+plan_lower_declare_shared (PlanLower *self)
+{
+  PlanLowerPlace place;
+  self->sums.other_share = -1;
+  if (!self->policy.sums_shared_first)
+    return;
+  shared_gradient (self, &place);
+  self->sums.other_share
+      = plan_schedule_add_buffer (self->schedule, "other_share", 1, place.elements,
+                                  self->dtype.main_grads, PLAN_CATEGORY_GRAD_BUCKETS);
+}
+
+/* Both stages get the other's share, and add it to their own. */
+static void
+add_other_share (PlanLower *self)
+{
+  PlanLowerPlace place;
+  const PlanRef grads = shared_gradient (self, &place), other = ONE (sums.other_share);
+  const gboolean is_first = self->stage.has_embedding;
+  const gint64 head = plan_stages_head (self->whole, self->stack, self->plan);
+  const gint64 count = (gint64)place.elements;
+  plan_lower_alloc (self, other);
+  exchange (self, is_first ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV, is_first ? head : 0, grads, other,
+            TRUE);
+  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (grads, other), PLAN_DIMS (count));
+  plan_lower_free (self, other);
+}
+
+/* Forward passes alone. */
+static void
+evaluate (PlanLower *self)
+{
+  const PlanLowerUnit all = plan_lower_begin_repeat (self, "m", 0, self->place.micro_batches, 1);
+  trade_up (self, PLAN_REF_NONE, input (self, 0));
+  forward (self, 0);
+  trade_down (self, output (self, 0), PLAN_REF_NONE);
+  plan_lower_end_units (self, all);
+}
+
 void
 plan_lower_pipeline (PlanLower *self)
 {
   const gint64 n = self->place.micro_batches;
   const gint64 ahead = plan_stage_warm_up (self->plan, self->place.stage_number, n);
+  if (self->policy.is_eval)
+    {
+      evaluate (self);
+      return;
+    }
   /* Aligned, only the first stage's reductions run beside its last backward pass: those of others
    * begin when its gradient has been sent, and what is there to hide them is the bubble. */
   self->policy.reduces_together
-      = self->policy.reduces_together
+      = self->policy.reduces_together || self->policy.sums_shared_first
         || (self->stack->pipeline.aligns_reductions && !self->stage.has_embedding);
   for (gint64 i = 0; i < ahead; i++)
     {
@@ -147,25 +226,8 @@ plan_lower_pipeline (PlanLower *self)
       trade_up (self, plan_lower_from_before (self, TRUE), PLAN_REF_NONE);
     }
   self->now.row = 0;
+  if (self->policy.sums_shared_first)
+    add_other_share (self);
   if (self->policy.reduces_together && self->place.most_ranks > 1)
     plan_lower_reduce_together (self);
-}
-
-void
-plan_lower_sum_shared (PlanLower *self)
-{
-  if (self->comm.embedding < 0)
-    return;
-  const PlanTensorRole role = self->stage.has_embedding || self->stage.modules > 0
-                                  ? PLAN_TENSOR_EMBEDDING
-                                  : PLAN_TENSOR_OUTPUT;
-  const PlanLowerPlace place = plan_lower_place (self, role, PLAN_NO_UNIT);
-  const PlanLowerBucket *b = &self->bucket[place.kind];
-  const PlanRef grads = plan_lower_at (plan_lower_unit_ref (b->grads, place.unit, 0), place.offset);
-  plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.embedding,
-                         PLAN_REFS (grads), (gint64)place.elements,
-                         b->reduced >= 0 ? plan_lower_unit_ref (b->reduced, place.unit, 0)
-                                         : PLAN_REF_NONE,
-                         ONE (event.exchanged));
-  plan_lower_wait (self, ONE (event.exchanged));
 }

@@ -60,7 +60,8 @@ typedef struct
   gboolean head_holds_positions;  /* its bucket is complete when the embedding's is */
   gboolean reduces_together;      /* once all gradients are there, one bucket after the other */
   gboolean sums_whole;            /* every rank gets all sums, though it updates a part */
-  gboolean syncs;                 /* every micro batch ends as the last one does */
+  gboolean sums_shared_first; /* a matrix that stages share, before ranks of a stage reduce it */
+  gboolean syncs;             /* every micro batch ends as the last one does */
   guint sets; /* gradients of so many units live at once; 0: as many as comm_unit lets */
 } PlanLowerPolicy;
 

@@ -396,6 +396,9 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean is_whole = self->bucket[kind].sums_whole && self->bucket[kind].shards_optimizer;
   await_reduction (self, kind, unit);
+  /* All stages' sums are added up: of what ranks of a stage have alike, the first one's. */
+  if (self->comm.next >= 0 && self->bucket[kind].sums_whole && self->bucket[kind].rank > 0)
+    return;
   if (is_whole)
     plan_lower_measure (self, kind, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0), 0,
                         self->layout.buckets[kind].padded);
@@ -736,7 +739,9 @@ plan_lower_end_step (PlanLower *self)
       return;
     }
   const gint64 all = self->comm.world < 0 ? 1 : plan_schedule_ranks (self->schedule);
-  const gint64 parts = self->policy.sums_whole      ? 1
+  const gint64 tp = self->plan->value[PLAN_TP];
+  const gint64 parts = self->comm.next >= 0         ? all / tp
+                       : self->policy.sums_whole    ? 1
                        : self->policy.splits_shards ? self->place.ranks * self->place.replicas
                                                     : self->place.ranks;
   self->now.is_first_micro_batch = TRUE;
@@ -750,7 +755,7 @@ plan_lower_end_step (PlanLower *self)
   share_sums (self);
   /* Where gradients are whole on every rank, one tensor-parallel group's sum is the sum. */
   plan_lower_compute (self, PLAN_OP_CLIP, PLAN_REFS (ONE (sums.coef), ONE (sums.all)),
-                      PLAN_DIMS (all, parts * self->plan->value[PLAN_TP],
+                      PLAN_DIMS (all, parts * tp,
                                  self->place.ranks * self->place.replicas
                                      * self->place.micro_batches * self->sizes->rows));
   prepare (self);

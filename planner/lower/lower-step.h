@@ -125,8 +125,10 @@ void plan_lower_declare_amax_group (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);
 void plan_lower_rescale (PlanLower *self);
 
-/* Gradients of a matrix that the first and the last stage share, summed over the two. */
+/* Gradients of a matrix that the first and the last stage share, summed over the two, where ranks
+ * of a stage have summed theirs; and what takes their sum before. */
 void plan_lower_sum_shared (PlanLower *self);
+void plan_lower_declare_shared (PlanLower *self);
 
 /* Groups of ranks that do collectives together (lower-groups.c); -1 in place of a group of one. */
 void plan_lower_declare_groups (PlanLower *self);

@@ -549,6 +549,10 @@ measure (PlanLower *self, guint rank)
       = !self->policy.shards_grads
         && (IS (self, OVERLAP_GRAD_REDUCE, OFF)
             || (self->policy.shards_optimizer && self->policy.sums_whole));
+  /* Buckets by module are not cut alike on both stages, and sums of a stage's ranks are parts. */
+  self->policy.sums_shared_first = self->model->cut.shares_embedding && !self->policy.is_eval
+                                   && self->stack->buckets.elements == 0
+                                   && !self->stack->grads.sums_at_once;
   self->policy.syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
   self->policy.gather_time = gather_time (self);
 
@@ -646,6 +650,7 @@ declare (PlanLower *self)
   plan_lower_declare_module (self);
   plan_lower_declare_attention (self);
   plan_lower_declare_replicated (self);
+  plan_lower_declare_shared (self);
   plan_lower_declare_offload (self);
   plan_lower_declare_router (self);
   self->event.done = plan_schedule_add_event (self->schedule, "done", 1);

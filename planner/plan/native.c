@@ -26,6 +26,8 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
+  if (value[PLAN_PP] > 1)
+    return refuse_field (plan, PLAN_PP, LATER ": it must be 1", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
   if (value[PLAN_EP] > 1 && value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM

@@ -109,10 +109,26 @@ is_of_another_stack (const PlanFacts *f)
 static gboolean
 has_other_fields (const PlanFacts *f)
 {
+  const gboolean evaluates = !IS (f, TASK, TRAIN) && !is_stack (f, PLAN_STACK_NATIVE);
   return has_stages (f)
-         && (!IS (f, TASK, TRAIN) || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
+         && (evaluates || !IS (f, CUDA_GRAPH, OFF) || f->value[PLAN_OFFLOAD_LAYERS] > 0
              || f->value[PLAN_OFFLOAD_MODULES] != 0 || f->value[PLAN_OFFLOAD_OPTIMIZER] > 0
              || f->value[PLAN_DP_OUTER] > 1);
+}
+
+static gboolean
+interleaves_natively (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1;
+}
+
+/* A rank's sums over micro batches of gradients that stages share are joined before ranks of a
+ * stage reduce them: where these do so in every micro batch, there are none. */
+static gboolean
+shards_shared_gradients (const PlanFacts *f)
+{
+  return has_stages (f) && is_stack (f, PLAN_STACK_NATIVE) && f->model->tied_embeddings
+         && plan_shards_grads (f->plan) && plan_data_parallel (f->plan, f->cluster) > 1;
 }
 
 /* Where the last group is smaller, the last stage has logits of several micro batches at once. */
@@ -172,13 +188,19 @@ static const PlanRuleEntry rules[] = {
 #define LIMIT "a limit of this version, not of a framework"
 
 static const PlanRuleEntry unbuilt[] = {
-  { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron and stack=nanotron by this version", LIMIT,
+  { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron, stack=nanotron and stack=native by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
-  { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train, cuda_graph=off, dp_outer=1 and nothing offloaded by "
-      "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+  { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train (stack=native: also task=eval), cuda_graph=off, dp_outer=1 and "
+      "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-native-interleaved", "stack=native has no interleaved stages (vpp above 1) in this version", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    interleaves_natively, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP) },
+  { { "not-built-yet-shared-gradients", "on stack=native, stages that share the embedding (a model with tied embeddings) need gradients that "
+      "stay whole in this version: strategy=no_shard or strategy=optim", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    shards_shared_gradients, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
   { { "not-built-yet-uneven-groups", "the micro batches of interleaved stages (vpp above 1) must be a multiple of pp_group, by default "
       "pp, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     groups_differ, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },

@@ -17,6 +17,7 @@ const PlanFramework plan_framework_native = {
       .documents = TRUE,
       .fine_grained = TRUE,
       .max_pool = TRUE,
+      .pipelines = TRUE,
     },
     .buckets = {
       .comm_unit_floor = 0,

@@ -23,6 +23,9 @@ typedef struct
   gboolean has_virtual, has_layout, has_gathers;
 } PlanCutTold;
 
+/* Whether pipelines are searched: our own runtime has none on GPUs yet (planner/plan/native.h). */
+gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
+
 /* Stages that divide the devices and the layers, or that do with the ends counted; and where that
  * makes the slowest stage quicker, or stages do not divide them, ends with as many layers fewer as
  * the loss weighs; where no virtual stages divide them, those whose last one has what is left. Of

@@ -30,7 +30,11 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
                const PlanCluster *cluster)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 7);
-  const char *stack = is_interleaved || g_rand_boolean (rand) ? "megatron" : "nanotron";
+  static const char *const stacks[] = { "megatron", "nanotron", "native" };
+  static const char *const strategies[]
+      = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
+  const char *stack = stacks[is_interleaved ? 0 : g_rand_int_range (rand, 0, 3)];
+  const gboolean is_native = g_str_equal (stack, "native");
   const gint64 stages
       = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
   const gint64 mbs = pipeline_some (rand, 1, 2), tp = g_rand_boolean (rand) ? 2 : 1;
@@ -62,12 +66,12 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT " seq=%" G_GINT64_FORMAT
       " strategy=%s recompute=%s%s%s%s%s%s",
       stack, is_interleaved && g_rand_boolean (rand) ? "@2025-06-01" : "", stages, n_virtual, tp,
-      mbs, gbs, model->max_seq, g_rand_boolean (rand) ? "optim" : "no_shard",
+      mbs, gbs, model->max_seq, strategies[g_rand_int_range (rand, 0, is_native ? 4 : 2)],
       recomputes[g_rand_int_range (rand, 0, 3)],
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
-      g_str_equal (stack, "megatron") ? counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)]
-                                      : "",
+      g_str_equal (stack, "nanotron") ? ""
+                                      : counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)],
       has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
       : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
                                         : "");
