@@ -45,6 +45,11 @@ typedef struct
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
 
+  /* This rank's `count` elements to rank `peer`, as many of that one's here; `in` or `out` is NULL
+   * where the peer has the other one NULL. Only these two call it. NULL: there are no pipelines. */
+  gboolean (*trade) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                     guint peer, void *stream, GError **error);
+
   /* Whether what was issued can still end: another rank may be lost. NULL: it can. */
   gboolean (*check) (ExecComm *self, GError **error);
 

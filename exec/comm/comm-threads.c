@@ -18,6 +18,18 @@ typedef struct
   PlanDtype dtype;
 } Post;
 
+/* What one rank has for another one: where it is, until that one has taken it. */
+typedef struct
+{
+  Post post;
+  enum
+  {
+    LETTER_NONE,
+    LETTER_POSTED,
+    LETTER_READ /* right now */
+  } state;
+} Letter;
+
 /* What all ranks of a run share, whatever groups they meet in. */
 typedef struct
 {
@@ -37,6 +49,7 @@ struct _Team
   guint64 meetings; /* that were held */
   char *closed;     /* who left first; NULL while all are here */
   Post *posts;      /* of each rank; read between two meetings only */
+  Letter *letters;  /* from each rank to each, by rank that sends, then that takes */
   Team **groups;    /* of each rank: what it made for others while a group is being made */
 };
 
@@ -67,6 +80,7 @@ team_new (Crew *crew, guint ranks)
   team->crew = crew;
   team->ranks = team->open = ranks;
   team->posts = g_new0 (Post, ranks);
+  team->letters = g_new0 (Letter, (gsize)ranks * ranks);
   team->groups = g_new0 (Team *, ranks);
   return team;
 }
@@ -88,6 +102,7 @@ team_free (Team *team)
   crew_unref (team->crew);
   g_free (team->closed);
   g_free (team->posts);
+  g_free (team->letters);
   g_free (team->groups);
   g_free (team);
 }
@@ -298,6 +313,73 @@ threads_barrier (ExecComm *comm, GError **error)
   return TRUE;
 }
 
+/* The mutex is held; FALSE once nothing works any more. */
+static gboolean
+await_letter (Team *team, const Letter *letter)
+{
+  while (letter->state != LETTER_POSTED && reason_of (team) == NULL)
+    g_cond_wait (&team->crew->changed, &team->crew->mutex);
+  return letter->state == LETTER_POSTED && reason_of (team) == NULL;
+}
+
+/* Takes what another rank has posted, or will; the mutex is held, but while it is copied. */
+static gboolean
+take_letter (ExecComm *comm, Letter *letter, void *out, const Post *wanted)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+  const gboolean is_there = await_letter (team, letter);
+  const gboolean is_meant
+      = is_there && letter->post.count == wanted->count && letter->post.dtype == wanted->dtype;
+
+  if (is_there && !is_meant)
+    give_reason (team, &team->crew->reason, comm->rank,
+                 "failed: another rank sends something else than is taken");
+  if (!is_meant)
+    return FALSE;
+  letter->state = LETTER_READ;
+  g_mutex_unlock (&team->crew->mutex);
+  memcpy (out, letter->post.in, bytes_of (wanted, wanted->count));
+  g_mutex_lock (&team->crew->mutex);
+  letter->state = LETTER_NONE;
+  g_cond_broadcast (&team->crew->changed);
+  return TRUE;
+}
+
+/* Until it is taken, what was posted must stay where it is; the mutex is held. */
+static gboolean
+await_taken (Team *team, const Letter *letter)
+{
+  while (letter->state == LETTER_READ
+         || (letter->state == LETTER_POSTED && reason_of (team) == NULL))
+    g_cond_wait (&team->crew->changed, &team->crew->mutex);
+  return letter->state == LETTER_NONE;
+}
+
+static gboolean
+threads_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+               guint peer, void *stream, GError **error)
+{
+  Team *team = ((ThreadsComm *)comm)->team;
+  const Post post = { .name = "trade", .in = in, .count = count, .dtype = dtype };
+  Letter *sent = &team->letters[comm->rank * comm->ranks + peer];
+  Letter *taken = &team->letters[peer * comm->ranks + comm->rank];
+  gboolean ok;
+
+  g_mutex_lock (&team->crew->mutex);
+  ok = reason_of (team) == NULL;
+  if (ok && in != NULL)
+    {
+      *sent = (Letter){ .post = post, .state = LETTER_POSTED };
+      g_cond_broadcast (&team->crew->changed);
+    }
+  ok = ok && (out == NULL || take_letter (comm, taken, out, &post));
+  ok = (in == NULL || await_taken (team, sent)) && ok;
+  if (!ok)
+    g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, reason_of (team));
+  g_mutex_unlock (&team->crew->mutex);
+  return ok;
+}
+
 /* Whether no rank has said that it failed. */
 static gboolean
 threads_check (ExecComm *comm, GError **error)
@@ -351,6 +433,7 @@ static const ExecCommOps threads_ops = {
   .all_reduce = threads_all_reduce,
   .all_reduce_max = threads_all_reduce_max,
   .barrier = threads_barrier,
+  .trade = threads_trade,
   .check = threads_check,
   .group = threads_group,
   .abort = threads_abort,

@@ -212,6 +212,35 @@ mpi_barrier (ExecComm *comm, GError **error)
   return exec_mpi_wait (comm, &request, "barrier", error);
 }
 
+/* What comes is asked for before anything is sent, so that two ranks that do the same do not wait
+ * for one another. */
+static gboolean
+trade_part (MpiComm *self, guint8 *out, const guint8 *in, guint64 bytes, guint peer, GError **error)
+{
+  MPI_Request receives, sends;
+
+  if (out != NULL)
+    MPI_TRY (MPI_Irecv (out, (int)bytes, MPI_BYTE, (int)peer, 0, self->handle, &receives), error);
+  if (in != NULL)
+    MPI_TRY (MPI_Isend (in, (int)bytes, MPI_BYTE, (int)peer, 0, self->handle, &sends), error);
+  return (out == NULL || exec_mpi_wait (&self->comm, &receives, "trade", error))
+         && (in == NULL || exec_mpi_wait (&self->comm, &sends, "trade", error));
+}
+
+static gboolean
+mpi_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
+           void *stream, GError **error)
+{
+  guint64 bytes = plan_dtype_bytes (dtype, count);
+
+  for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
+    if (!trade_part ((MpiComm *)comm, out != NULL ? (guint8 *)out + at : NULL,
+                     in != NULL ? (const guint8 *)in + at : NULL, MIN (GATHER_BYTES, bytes - at),
+                     peer, error))
+      return FALSE;
+  return TRUE;
+}
+
 /* The launcher ends all processes, this one among them: nobody could say later what went wrong. */
 static void
 mpi_abort (ExecComm *comm, const char *why)
@@ -261,6 +290,7 @@ static const ExecCommOps mpi_ops = {
   .all_reduce = mpi_all_reduce,
   .all_reduce_max = mpi_all_reduce_max,
   .barrier = mpi_barrier,
+  .trade = mpi_trade,
   .group = mpi_group,
   .abort = mpi_abort,
   .close = mpi_close,
