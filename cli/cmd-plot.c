@@ -27,9 +27,18 @@ typedef struct
   AdvisePrediction prediction; /* owns the next two where it is one */
   PlanSchedule *schedule;
   PlanTrace *simulated, *measured;
+  GArray *stages; /* PlanTraceView: what was measured of a pipeline's; NULL: there is none */
   char *title;
   guint64 capacity_bytes; /* of a device */
 } Subject;
+
+static void
+clear_view (gpointer data)
+{
+  PlanTraceView *view = data;
+  plan_trace_free ((PlanTrace *)(guintptr)view->trace);
+  plan_schedule_free ((PlanSchedule *)(guintptr)view->schedule);
+}
 
 static void
 subject_clear (Subject *self)
@@ -41,6 +50,7 @@ subject_clear (Subject *self)
     }
   advise_prediction_clear (&self->prediction);
   g_clear_pointer (&self->measured, plan_trace_free);
+  g_clear_pointer (&self->stages, g_array_unref);
   g_clear_pointer (&self->title, g_free);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
@@ -76,6 +86,28 @@ is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error
   return FALSE;
 }
 
+/* What was measured of each stage of a pipeline, by the first of its ranks. */
+static gboolean
+load_stages (DbStore *store, const DbRun *run, const PlanCase *of, Subject *subject, GError **error)
+{
+  const gint64 n = of->plan.value[PLAN_PP], all = plan_cluster_devices (of->cluster);
+  if (n == 1)
+    return TRUE;
+  subject->stages = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
+  g_array_set_clear_func (subject->stages, clear_view);
+  for (gint64 stage = 0; stage < n; stage++)
+    {
+      const gint64 rank = stage * all / n;
+      PlanTraceView view = { NULL, plan_lower (of, (guint)rank, error), 0 };
+      if (view.schedule)
+        view.trace = db_store_load_trace (store, run->id, run->backend, rank, error);
+      g_array_append_val (subject->stages, view);
+      if (!view.trace)
+        return FALSE;
+    }
+  return TRUE;
+}
+
 static gboolean
 load_subject (CliOptions *options, const char *run, Subject *subject, GError **error)
 {
@@ -95,7 +127,8 @@ load_subject (CliOptions *options, const char *run, Subject *subject, GError **e
       || !(subject->schedule = plan_lower (of, 0, error))
       || !is_same_schedule (subject->schedule, &row, error)
       || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
-      || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error)))
+      || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error))
+      || !load_stages (store, &row, of, subject, error))
     return FALSE;
   g_autofree char *label = advise_plan_label (&of->plan);
   subject->title = cli_plot_title (&input, label, NULL);
@@ -109,6 +142,9 @@ plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **err
   if (self->run ? !load_subject (&self->options, self->run, &s, error)
                 : !predict_subject (&self->options, is_timeline, &s, error))
     return FALSE;
+  if (is_timeline && s.stages)
+    return plot_pipeline ((const PlanTraceView *)(gconstpointer)s.stages->data, s.stages->len,
+                          s.title, self->path, out_text, error);
   if (self->run)
     return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule,
                                                         s.title, self->path, out_text, error);

@@ -9,10 +9,10 @@
 #include "cli/run/data.h"
 #include "cli/run/ranks.h"
 #include "cli/run/run-log.h"
+#include "cli/run/stages.h"
 #include "db/runs.h"
 #include "db/traces.h"
 #include "db/transfer.h"
-#include "exec/walk/stragglers.h"
 #include "planner/base/error.h"
 
 #include <math.h>
@@ -39,7 +39,8 @@ typedef struct
   GArray *pending; /* DbStep, not stored so far */
   gint64 begin_us, stored_us, recorded_us;
   CliRunLog *log;
-  gboolean draws_progress; /* on a terminal, in one line */
+  gboolean draws_progress;           /* on a terminal, in one line */
+  PlanTrace *others[SIM_MAX_STAGES]; /* steps of stages other than the first */
 } Recorder;
 
 static gboolean
@@ -183,7 +184,7 @@ fill_run (const CliTraining *self, DbRun *run)
                   .cluster_text = plan_cluster_print (self->input->cluster),
                   .plan_text = plan_print (&self->prediction.of->plan),
                   .plan_hash = plan_hash (&self->prediction.of->plan),
-                  .schedule_hash = plan_schedule_hash (self->prediction.schedule),
+                  .schedule_hash = plan_schedule_hash (cli_stages_predicted (self, 0).schedule),
                   .ranks = self->ranks,
                   .steps = self->job.first_step + self->job.steps,
                   .seed = (gint64)self->job.seed,
@@ -193,16 +194,24 @@ fill_run (const CliTraining *self, DbRun *run)
                   .predicted_step_ns = self->prediction.trace->step_ns };
 }
 
+/* Of each stage, as the step of the rank that it is shown by. */
 static gboolean
-store_traces (const CliTraining *self, DbStore *store, gint64 run_id, const ExecResult *result,
-              GError **error)
+store_traces (const Recorder *recorder, const ExecResult *result, GError **error)
 {
-  const PlanSchedule *schedule = self->prediction.schedule;
-  return (self->job.is_unlisted
-          || (db_store_add_trace (store, run_id, 0, self->prediction.trace, schedule, error)
-              && db_store_add_trace (store, run_id, 0, result->trace, schedule, error)))
-         && db_store_finish_run (store, run_id, "done", NULL, self->prediction.trace->step_ns,
-                                 (gint64)(1e6 * step_ms (self, result, 0.5)), error);
+  const CliTraining *self = recorder->training;
+  DbStore *store = recorder->store;
+  const gint64 id = recorder->run_id;
+  for (guint stage = 0; !self->job.is_unlisted && stage < cli_stages_n (self); stage++)
+    {
+      const PlanTraceView predicted = cli_stages_predicted (self, stage);
+      const PlanTrace *measured = stage > 0 ? recorder->others[stage] : result->trace;
+      const gint64 rank = cli_stages_rank (self, stage);
+      if (!db_store_add_trace (store, id, rank, predicted.trace, predicted.schedule, error)
+          || !db_store_add_trace (store, id, rank, measured, predicted.schedule, error))
+        return FALSE;
+    }
+  return db_store_finish_run (store, id, "done", NULL, self->prediction.trace->step_ns,
+                              (gint64)(1e6 * step_ms (self, result, 0.5)), error);
 }
 
 static void
@@ -251,13 +260,22 @@ typedef struct
 static Resident
 resident_of (const CliTraining *self)
 {
-  const guint ranks = self->comm && self->comm->ranks > 1 ? 1 : self->ranks;
+  const gboolean is_alone = self->comm && self->comm->ranks > 1;
+  const guint ranks = is_alone ? 1 : self->ranks;
   struct rusage usage;
   if (self->input->cluster->kind != PLAN_DEVICE_CPU || getrusage (RUSAGE_SELF, &usage) != 0)
     return (Resident){ 0 };
-  return (Resident){ .predicted_mib = advise_mib (ranks * self->prediction.trace->memory.reserved),
+  return (Resident){ .predicted_mib = advise_mib (is_alone ? cli_stages_memory (self, 0)->reserved
+                                                           : cli_stages_reserved (self)),
                      .beside_mib = advise_mib (ranks * self->beside_bytes),
                      .measured_mib = (double)usage.ru_maxrss / 1024 };
+}
+
+/* What the ranks took that take most. */
+static const PlanMemory *
+measured_memory (const CliTraining *self, const ExecRankTime *times)
+{
+  return &times[cli_stages_rank (self, self->prediction.fullest)].memory;
 }
 
 static void
@@ -280,7 +298,7 @@ print_json (const CliTraining *self, const ExecResult *result, const ExecRankTim
   json_builder_end_object (b);
   add_number (b, "tokens_per_s", tokens_per_s (self, result));
   json_builder_set_member_name (b, "memory");
-  cli_memory_to_json (&result->trace->memory, self->prediction.schedule, b);
+  cli_memory_to_json (measured_memory (self, times), self->prediction.schedule, b);
   const Resident resident = resident_of (self);
   if (resident.measured_mib > 0)
     add_number (b, "process_mib", resident.measured_mib);
@@ -307,6 +325,11 @@ print_json (const CliTraining *self, const ExecResult *result, const ExecRankTim
   json_builder_add_int_value (b, MAX (self->input->cluster->threads, 1));
   json_builder_set_member_name (b, "rank_times");
   cli_ranks_to_json (self, times, b);
+  if (cli_stages_n (self) > 1)
+    {
+      json_builder_set_member_name (b, "stages");
+      cli_stages_to_json (self, times, b);
+    }
   json_builder_set_member_name (b, "run_id");
   if (run_id > 0)
     json_builder_add_int_value (b, run_id);
@@ -395,13 +418,13 @@ has_own_gpu (const CliTraining *self)
 
 /* Predicted beside measured: time, then bytes by what they are for. */
 static CliTable *
-comparison_table (const CliTraining *self, const ExecResult *result)
+comparison_table (const CliTraining *self, const ExecResult *result, const ExecRankTime *times)
 {
   static const CliColumn columns[] = {
     { "quantity", FALSE }, { "predicted", TRUE }, { "measured", TRUE }, { "error_pct", TRUE }
   };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  const PlanMemory *p = &self->prediction.trace->memory, *m = &result->trace->memory;
+  const PlanMemory *p = &self->prediction.trace->memory, *m = measured_memory (self, times);
   add_pair (table, "step_ms", self->prediction.step_ms, step_ms (self, result, 0.5), 3);
   add_pair (table, "allocated_mib", advise_mib (p->allocated), advise_mib (m->allocated), 3);
   add_pair (table, "max_allocated_mib", advise_mib (p->max_allocated),
@@ -471,7 +494,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   cli_table_print (steps, format);
   if (format == CLI_FORMAT_CSV)
     return;
-  g_autoptr (CliTable) comparison = comparison_table (self, result);
+  g_autoptr (CliTable) comparison = comparison_table (self, result, times);
   g_autofree char *library = self->job.kernels->describe ();
   g_autofree char *costs = advise_describe_costs (&self->prediction);
   g_autofree char *threads = describe_threads (self);
@@ -483,6 +506,13 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   print_what_is_untimed (self);
   putchar ('\n');
   cli_table_print (comparison, format);
+  if (cli_stages_n (self) > 1)
+    {
+      g_autoptr (CliTable) stages = cli_stages_table (self, times);
+      putchar ('\n');
+      cli_table_print (stages, format);
+      putchar ('\n');
+    }
   print_imbalance (self, result);
   print_resident (self);
   print_place (self, run_id);
@@ -497,7 +527,9 @@ train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankT
   if (!exec_run_rank (&self->job, self->comm, FALSE, note_step, recorder, result, error))
     return FALSE;
   exec_rank_time (result, self->job.steps, &own);
-  return (*out_times = exec_rank_times_gather (self->comm, &own, error)) != NULL;
+  return (*out_times = exec_rank_times_gather (self->comm, &own, error)) != NULL
+         && (self->job.is_unlisted
+             || cli_stages_gather (self, result->trace, recorder->others, error));
 }
 
 /* All ranks; those of threads leave their results after the first one's. */
@@ -514,6 +546,8 @@ train_all (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTi
   for (guint r = 0; r < self->ranks; r++)
     exec_rank_time (&results[r], self->job.steps, &(*out_times)[r]);
   *result = results[0];
+  for (guint stage = 1; stage < cli_stages_n (self); stage++)
+    recorder->others[stage] = g_steal_pointer (&results[cli_stages_rank (self, stage)].trace);
   for (guint r = 1; r < self->ranks; r++)
     exec_result_clear (&results[r]);
   return TRUE;
@@ -538,6 +572,8 @@ recorder_clear (Recorder *self)
   g_clear_pointer (&self->store, db_store_close);
   g_clear_pointer (&self->pending, g_array_unref);
   g_clear_pointer (&self->log, cli_run_log_free);
+  for (guint stage = 0; stage < SIM_MAX_STAGES; stage++)
+    g_clear_pointer (&self->others[stage], plan_trace_free);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
 
@@ -561,9 +597,7 @@ keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *resu
   g_autoptr (GError) why = NULL;
   if (recorder->log)
     cli_run_log_end (recorder->log, "done", NULL, (gint64)(1e6 * step_ms (self, result, 0.5)));
-  if (!recorder->store
-      || (store_traces (self, recorder->store, recorder->run_id, result, &why)
-          && write_record (recorder, &why)))
+  if (!recorder->store || (store_traces (recorder, result, &why) && write_record (recorder, &why)))
     return;
   cli_output_not_kept ("the run was not kept whole", why);
   g_clear_pointer (&recorder->store, db_store_close);

@@ -4,12 +4,15 @@
 #include "exec/walk/stragglers.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void
 exec_rank_time (const ExecResult *result, gint64 steps, ExecRankTime *out)
 {
   const gint64 skipped = steps > 1 ? 1 : 0, n = steps - skipped;
-  *out = (ExecRankTime){ 0 };
+  memset (out, 0, sizeof *out); /* it travels with its padding */
+  if (result->trace)
+    out->memory = result->trace->memory;
   for (gint64 s = skipped; s < steps; s++)
     {
       out->step_ns += result->step_ns[s] / n;

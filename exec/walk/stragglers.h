@@ -11,11 +11,13 @@ G_BEGIN_DECLS
 /* A straggler's own time is more than this over the median of all. */
 #define EXEC_STRAGGLES_PCT 20
 
-/* Means of one rank's steps; the first pays for warming up and is left out where there are more. */
+/* Means of one rank's steps; the first pays for warming up and is left out where there are more.
+ * Beside them what it took. */
 typedef struct
 {
   gint64 step_ns, own_ns;
   gint64 longest_step_ns;
+  PlanMemory memory;
 } ExecRankTime;
 
 typedef struct
