@@ -54,6 +54,7 @@ libexec_a_SOURCES += \
   %D%/walk/exec.c %D%/walk/exec.h \
   %D%/walk/export.c %D%/walk/export.h \
   %D%/walk/indexed.c %D%/walk/indexed.h \
+  %D%/walk/part.c %D%/walk/part.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stop.c %D%/walk/stop.h \

@@ -50,9 +50,10 @@ count_tokens (ExecWalk *walk, GError **error)
   if (!walk->comm->ops->all_reduce (walk->comm, sums, G_N_ELEMENTS (sums), PLAN_DTYPE_FP32, NULL,
                                     error))
     return FALSE;
-  /* Ranks of a tensor-parallel group have the same ones. */
-  walk->constants.tokens
-      = MAX ((((gint64)sums[0] << LOW_BITS) + (gint64)sums[1]) / walk->of->plan.value[PLAN_TP], 1);
+  /* Ranks of a tensor-parallel group have the same ones, and all stages. */
+  const gint64 *value = walk->of->plan.value;
+  walk->constants.tokens = MAX (
+      (((gint64)sums[0] << LOW_BITS) + (gint64)sums[1]) / (value[PLAN_TP] * value[PLAN_PP]), 1);
   return TRUE;
 }
 

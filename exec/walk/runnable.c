@@ -33,8 +33,9 @@ static gboolean
 check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   const gboolean computes = plan_op_class (op->kind) == PLAN_CLASS_COMPUTE;
+  const gboolean trades = op->kind == PLAN_OP_TRADE && job->kernels->device->is_immediate;
   if (computes ? job->kernels->run[op->kind] || job->kernels->launch[op->kind]
-               : op->kind != PLAN_OP_EXCHANGE && op->kind != PLAN_OP_TRADE)
+               : op->kind != PLAN_OP_EXCHANGE && (op->kind != PLAN_OP_TRADE || trades))
     return !computes || job->kernels->check (schedule, op, error);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "this plan needs the op %s, which is modelled and not executed by %s yet",
@@ -81,7 +82,8 @@ gboolean
 exec_runnable_check (const ExecJob *job, const PlanCase *of, const PlanSchedule *schedule,
                      GError **error)
 {
-  const gint64 data_parallel = plan_schedule_ranks (schedule) / of->plan.value[PLAN_TP];
+  const gint64 *value = of->plan.value;
+  const gint64 data_parallel = plan_schedule_ranks (schedule) / value[PLAN_TP] / value[PLAN_PP];
   if (!plan_native_runs (&of->plan, of->model, of->cluster, data_parallel, error)
       || !check_buffers (job->kernels, schedule, error))
     return FALSE;

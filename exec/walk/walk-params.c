@@ -18,13 +18,13 @@
 static const PlanSlot *
 slots_of (const ExecWalk *self)
 {
-  return self->of->layout.slots[PLAN_BUCKET_LAYER];
+  return self->part.layout.slots[PLAN_BUCKET_LAYER];
 }
 
 static guint
 n_slots (const ExecWalk *self)
 {
-  return self->of->layout.buckets[PLAN_BUCKET_LAYER].n_slots;
+  return self->part.layout.buckets[PLAN_BUCKET_LAYER].n_slots;
 }
 
 static gint32

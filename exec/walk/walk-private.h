@@ -3,11 +3,10 @@
 #pragma once
 #include "exec/device.h"
 #include "exec/walk/exec.h"
+#include "exec/walk/part.h"
 #include "exec/walk/walk-graph.h"
-#include "planner/layout/layout.h"
 #include "planner/schedule/arena.h"
 #include "planner/schedule/meter.h"
-#include <glib.h>
 G_BEGIN_DECLS
 
 typedef struct
@@ -77,8 +76,9 @@ struct _ExecWalk
   ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule's groups */
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
-  PlanBuckets buckets;     /* where the layout goes by size */
-  PlanArena arena, apart;  /* what the plan takes; where buffers lie while accesses are checked */
+  ExecPart part;
+  PlanBuckets buckets;    /* where its layout goes by size */
+  PlanArena arena, apart; /* what the plan takes; where buffers lie while accesses are checked */
   float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
   float *moment_scales; /* the device's, shard after shard */
   struct

@@ -48,7 +48,7 @@ slice_of (const ExecWalk *self, const PlanSlot *slot)
     return (PlanSlice){
       .n = 1, .run = { { rows, self->comm->rank % ep * rows } }, .cols = cols, .whole_cols = cols
     };
-  return plan_slice_of (self->of->model, slot->tensor.role, &self->of->layout.rule,
+  return plan_slice_of (&self->part.model, slot->tensor.role, &self->part.layout.rule,
                         self->comm->rank % tp);
 }
 
@@ -57,10 +57,13 @@ exec_walk_read_part (const ExecWalk *self, ExecState state, const PlanSlot *slot
                      guint64 first, guint64 count, float *out, GError **error)
 {
   const PlanSlice slice = slice_of (self, slot);
+  const PlanTensorRole role = exec_part_is_copy (&self->part, slot->tensor.role)
+                                  ? PLAN_TENSOR_EMBEDDING
+                                  : slot->tensor.role;
   for (guint64 done = 0, n, at; done < count; done += n)
     {
       n = MIN (plan_slice_run (&slice, first + done, &at), count - done);
-      if (!exec_source_state (self->job, state, slot->tensor.role, layer, at, n, out + done, error))
+      if (!exec_source_state (self->job, state, role, layer, at, n, out + done, error))
         return FALSE;
     }
   return TRUE;
@@ -81,8 +84,10 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
       if (!exec_walk_part_of (shard, slot, &at, &n, &first) || at >= end || at + n <= begin)
         continue;
       const guint64 from = MAX (at, begin), to = MIN (at + n, end);
-      if (!exec_walk_read_part (self, state, slot, shard->unit + slot->layer, first + from - at,
-                                to - from, out + from - begin, error))
+      if (!exec_walk_read_part (
+              self, state, slot,
+              exec_part_layer (&self->part, shard->kind, shard->unit + slot->layer),
+              first + from - at, to - from, out + from - begin, error))
         return FALSE;
     }
   return TRUE;
@@ -92,7 +97,7 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
 static gboolean
 fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
   const PlanDtype dtype = shard->state[state].dtype;
   if (dtype == PLAN_DTYPE_E4M3)
     return exec_walk_fill_scaled (self, shard, state, error);
@@ -117,7 +122,7 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
 {
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
-  const guint64 part = self->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
+  const guint64 part = self->part.layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
   /* Ranks beside each other have other experts, or parts of parameters. */
   const guint64 each
       = (guint64)self->of->plan
@@ -126,7 +131,7 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
                       .unit = MAX (plan_cursor_unit (cursor, op), 0),
                       .first = part * (guint64)op->dims[PLAN_DIM_INIT_shard],
                       .count = part,
-                      .is_owner = self->comm->rank / each < shards };
+                      .is_owner = self->part.place / each < shards };
   shard.state[EXEC_STATE_MAIN].exists = TRUE;
   shard.state[EXEC_STATE_MAIN].buffer = plan_cursor_buffer (cursor, &op->refs[PLAN_REF_INIT_out]);
   shard.state[EXEC_STATE_MAIN].dtype = args->dtype[PLAN_REF_INIT_out];
@@ -197,13 +202,16 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
   return TRUE;
 }
 
-/* Whether another rank beside this one, which has the same, saves it. */
+/* Whether another rank, which has the same, saves it: one beside this one, or of the first stage.
+ */
 static gboolean
 is_saved_elsewhere (const ExecWalk *self, const PlanSlot *slot)
 {
   const gint64 tp = self->of->plan.value[PLAN_TP];
   const PlanTensor whole
-      = plan_model_tensor (self->of->model, slot->tensor.role, self->of->layout.rule.vocab);
+      = plan_model_tensor (&self->part.model, slot->tensor.role, self->part.layout.rule.vocab);
+  if (exec_part_is_copy (&self->part, slot->tensor.role))
+    return TRUE;
   return slot->tensor.part != PLAN_PART_EXPERTS && self->comm->rank % tp > 0
          && slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
 }
@@ -241,15 +249,16 @@ static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
             GPtrArray *widened, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
       guint64 at, first;
-      ExecPiece piece = { .state = state,
-                          .role = slot->tensor.role,
-                          .layer = shard->unit + slot->layer,
-                          .dtype = shard->state[state].dtype };
+      ExecPiece piece
+          = { .state = state,
+              .role = slot->tensor.role,
+              .layer = exec_part_layer (&self->part, shard->kind, shard->unit + slot->layer),
+              .dtype = shard->state[state].dtype };
       if (is_saved_elsewhere (self, slot)
           || !exec_walk_part_of (shard, slot, &at, &piece.count, &first))
         continue;

@@ -40,7 +40,7 @@ exec_walk_n_moment_scales (const ExecWalk *self)
 gboolean
 exec_walk_take_moment_scales (const ExecWalk *self, ExecShard *shard, guint *io_at, GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
   const guint n = slots->len * FLOATS_OF_PART;
   gboolean has_any = FALSE;
   for (ExecState state = EXEC_STATE_EXP_AVG; state <= EXEC_STATE_EXP_AVG_SQ; state++)
@@ -167,7 +167,7 @@ exec_walk_run_update (const ExecWalk *self, const PlanCursor *cursor, const Exec
                    plan_op_name (args->op->kind), args->op->dims[PLAN_DIM_ADAMW_count]);
       return FALSE;
     }
-  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
   g_autoptr (GArray) parts = parts_of (shard, slots, is_scaled);
   for (guint i = 0; i < parts->len; i++)
     if (!run_part (self, args, shard, &g_array_index (parts, Part, i), error))
@@ -179,7 +179,7 @@ gboolean
 exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState state,
                        GError **error)
 {
-  g_autoptr (GArray) slots = plan_layout_slots (&self->of->layout, &self->buckets, shard->kind);
+  g_autoptr (GArray) slots = plan_layout_slots (&self->part.layout, &self->buckets, shard->kind);
   for (guint s = 0; s < slots->len; s++)
     {
       const PlanSlot *slot = &g_array_index (slots, PlanSlot, s);
@@ -189,8 +189,10 @@ exec_walk_fill_scaled (const ExecWalk *self, const ExecShard *shard, ExecState s
         continue;
       g_autofree float *values = g_new (float, count);
       g_autofree guint8 *narrow = g_malloc (count);
-      if (!exec_walk_read_part (self, state, slot, shard->unit + slot->layer, first, count, values,
-                                error))
+      if (!exec_walk_read_part (
+              self, state, slot,
+              exec_part_layer (&self->part, shard->kind, shard->unit + slot->layer), first, count,
+              values, error))
         return FALSE;
       scale = exec_number_scale (exec_number_largest (values, count));
       exec_number_narrow_scaled (narrow, PLAN_DTYPE_E4M3, values, scale, count);

@@ -164,7 +164,7 @@ static guint64
 n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
 {
   if (op->kind == PLAN_OP_INIT)
-    return walk->of->layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded
+    return walk->part.layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded
            / (guint64)op->dims[PLAN_DIM_INIT_shards];
   return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
 }
@@ -269,13 +269,13 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
 }
 
 /* Sequences are dealt out by micro batch, then rank; those of a tensor-parallel group have the same
- * ones. */
+ * ones, and those of all stages. */
 gboolean
 exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
 {
   const gint64 seq = walk->of->plan.value[PLAN_SEQ], mbs = walk->of->plan.value[PLAN_MBS];
   const gint64 tp = walk->of->plan.value[PLAN_TP];
-  const gint64 turn = (load->micro_batch * walk->comm->ranks + walk->comm->rank) / tp;
+  const gint64 turn = (load->micro_batch * walk->part.ranks + walk->part.place) / tp;
   const gboolean is_eval = walk->trained != NULL;
   const gint64 batch = is_eval ? walk->eval_batch : walk->step;
   const gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
@@ -325,12 +325,16 @@ PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, out);
 PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, in);
 G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_buf == (int)PLAN_REF_ALL_GATHER_out);
 G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_MAX_buf == (int)PLAN_REF_ALL_GATHER_out);
+PLAN_SAME_REF (ALL_GATHER, TRADE, out);
+PLAN_SAME_REF (ALL_GATHER, TRADE, in);
+G_STATIC_ASSERT ((int)PLAN_DIM_ALL_GATHER_count == (int)PLAN_DIM_TRADE_count);
 
 static gboolean
 call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
   const guint64 count = (guint64)args->op->dims[PLAN_DIM_ALL_GATHER_count];
-  const PlanDtype dtype = args->dtype[PLAN_REF_ALL_GATHER_out];
+  const gboolean has_out = args->ptr[PLAN_REF_ALL_GATHER_out] != NULL;
+  const PlanDtype dtype = args->dtype[has_out ? PLAN_REF_ALL_GATHER_out : PLAN_REF_ALL_GATHER_in];
   ExecComm *comm = walk->group[args->op->group];
   void *stream = walk->device->ops->stream (walk->device, args->op->stream);
   void *out = args->ptr[PLAN_REF_ALL_GATHER_out], *in = args->ptr[PLAN_REF_ALL_GATHER_in];
@@ -349,8 +353,10 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
       return comm->ops->all_reduce_max (comm, out, count, dtype, stream, error);
     case PLAN_OP_ALL_REDUCE:
       return comm->ops->all_reduce (comm, out, count, dtype, stream, error);
-    case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these */
     case PLAN_OP_TRADE:
+      return comm->ops->trade (comm, out, in, count, dtype,
+                               (guint)args->op->dims[PLAN_DIM_TRADE_peer], stream, error);
+    case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these */
     case PLAN_OP_SEND_TOKENS:
       PLAN_CASES_BUT_COLLECTIVES
       break;
@@ -757,7 +763,8 @@ exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                       .kept = { .is_wanted = has_graphs },
                       .poisons = g_getenv ("FSDPLAN_DEBUG_CHECK") != NULL };
   self->room = self->poisons && job->kernels->device->is_immediate ? PLAN_ARENA_ALIGNMENT : 0;
-  const gint64 data_parallel = comm->ranks / plan->value[PLAN_TP];
+  exec_part_init (&self->part, of, comm->rank, comm->ranks);
+  const gint64 data_parallel = self->part.ranks / plan->value[PLAN_TP];
   if (plan_scales_gradients (plan, data_parallel / plan->value[PLAN_DP_OUTER]))
     self->constants.mean_of = data_parallel;
   if (!exec_runnable_check (job, of, schedule, error) || !exec_walk_check_graph (self, error)

@@ -26,8 +26,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_CP] > 1)
     return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
-  if (value[PLAN_PP] > 1)
-    return refuse_field (plan, PLAN_PP, LATER ": it must be 1", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
   if (value[PLAN_EP] > 1 && value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
@@ -84,6 +82,32 @@ check_split (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError *
   return TRUE;
 }
 
+/* What does not run yet where layers are dealt out to stages. */
+static gboolean
+check_stages (const Plan *plan, gboolean is_gpu, GError **error)
+{
+  const gint64 *value = plan->value;
+  const PlanField fields[] = { PLAN_TP, PLAN_EP };
+  const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
+  if (value[PLAN_PP] == 1)
+    return TRUE;
+  if (is_gpu)
+    return refuse_field (plan, PLAN_PP, "on GPUs " LATER ": it must be 1", error);
+  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
+    if (value[fields[i]] > 1)
+      return refuse_field (plan, fields[i], "beside pp above 1 " LATER ": it must be 1", error);
+  if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
+    return refuse_field (plan, PLAN_COMPUTE,
+                         "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
+  for (guint i = 0; i < G_N_ELEMENTS (moments); i++)
+    if (plan_field_dtype (plan, moments[i]) == PLAN_DTYPE_E4M3)
+      return refuse_field (plan, moments[i],
+                           "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
+  if (value[PLAN_DOC_TOKENS] > 0)
+    return refuse_field (plan, PLAN_DOC_TOKENS, "beside pp above 1 " LATER ": it must be 0", error);
+  return TRUE;
+}
+
 /* What none of the kernels computes, or none of a GPU's. */
 static gboolean
 check_model (const PlanModel *model, gboolean is_gpu, GError **error)
@@ -120,5 +144,5 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
   return check_fields (resolved, ranks, error) && check_split (resolved, model, is_gpu, error)
-         && check_model (model, is_gpu, error);
+         && check_stages (resolved, is_gpu, error) && check_model (model, is_gpu, error);
 }

@@ -41,6 +41,11 @@ same 4 --gbs 8 --set dp_outer=2 --set outer_strategy=optim --set reduce_algo=a2a
 same 4 --gbs 4 --set tp=2
 same 2 --gbs 2 --set tp=2 --set sp=off --set compute=fp32
 
+# stages of a pipeline, of two ranks each, whose gradients are sharded, or of one; a matrix that two
+# of them share
+same 4 --gbs 8 --set pp=2
+same 4 --gbs 8 --set pp=4 --set strategy=optim --model llama-tiny,layers=5,tied=on --set pp_first_layers=2
+
 # scales that ranks agree on, and scales of what one rank updates
 same 3 --gbs 6 --set compute=fp8-delayed --set param_gather=fp8
 same 2 --gbs 4 --set precision_aware=on --set exp_avg=fp8 --set exp_avg_sq=fp8

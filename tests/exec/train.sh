@@ -41,11 +41,11 @@ if command -v gnuplot >/dev/null; then
     fsdplan plot $kind --run 1 --db "$db" -o "$work/$kind.svg"
     grep -q '</svg>' "$work/$kind.svg"
   done
-  # a run has another number than its plan where that was run before
+  # a run has another number than its plan where that was run before; stages are drawn one by one
   for run in 3 4; do
-    fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --steps 1 --db "$db" >"$work/$run.txt"
+    fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --set pp=2 --steps 1 --db "$db" >"$work/$run.txt"
   done
-  fsdplan plot timeline --run 4 --db "$db" | grep -q compute
+  fsdplan plot timeline --run 4 --db "$db" | grep -q 'stage 1 |.*F.*B'
   fsdplan db delete 3 --db "$db"
   fsdplan db delete 4 --db "$db"
 fi

@@ -17,7 +17,7 @@
  * formats are never `auto` in a resolved plan: it comes to one of these. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS] = { "even", "uneven", "experts", "uneven experts", "parallel experts",
-                       "tensor parallel", "sequence parallel" },
+                       "tensor parallel", "sequence parallel", "pipeline" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -123,11 +123,11 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-#define MAX_SHARDS 7
+#define MAX_SHARDS 8
 
 /* What two ranks have together; of each part there are at least two. */
 static const char *const together[MAX_SHARDS]
-    = { [4] = "ep=2 moe_imbalance=2", [5] = "tp=2 sp=off", [6] = "tp=2 sp=on" };
+    = { [4] = "ep=2 moe_imbalance=2", [5] = "tp=2 sp=off", [6] = "tp=2 sp=on", [7] = "pp=2" };
 
 /* Made on first use and kept: points share them. NULL: such products run in no such format. */
 static const PlanModel *
@@ -155,6 +155,8 @@ model_of (guint shards, Sizes sizes)
       "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
     { "family=qwen3,tied=on,mlp_bias=on,layers=2,hidden=16,ffn=12,heads=4,kv_heads=2,head_dim=8,"
       "vocab=32,max_seq=8" },
+    { "family=gemma2,tied=off,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+      "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;

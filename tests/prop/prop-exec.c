@@ -18,6 +18,8 @@
 #define STEPS 2
 #define MAX_RANKS 8
 #define SEEDS 150
+#define STAGED 2000 /* seeds from there on have pipelines, where rules let them */
+#define STAGED_SEEDS 40
 
 typedef struct
 {
@@ -33,7 +35,7 @@ typedef struct
 static gboolean
 is_aligned (guint seed)
 {
-  return seed % 8 == 5 || seed % 8 == 7;
+  return seed < STAGED && (seed % 8 == 5 || seed % 8 == 7);
 }
 
 /* Or of those too. */
@@ -46,7 +48,7 @@ is_square (guint seed)
 static guint
 ranks_of (guint seed)
 {
-  return (guint[]){ 1, 2, 3, 4, 8 }[seed % 5];
+  return seed < STAGED ? (guint[]){ 1, 2, 3, 4, 8 }[seed % 5] : (guint[]){ 2, 4, 8 }[seed / 2 % 3];
 }
 
 /* Ranks that have layers together; 1 where sizes need not divide. */
@@ -54,9 +56,18 @@ static gint64
 tp_of (guint seed)
 {
   const guint ranks = ranks_of (seed);
-  if (seed % 2 == 0 || is_aligned (seed) || ranks % 2 == 1)
+  if (seed % 2 == 0 || is_aligned (seed) || ranks % 2 == 1 || seed >= STAGED)
     return 1;
   return ranks > 2 && seed % 4 == 1 ? 4 : 2;
+}
+
+/* Stages of a pipeline. */
+static gint64
+stages_of (guint seed)
+{
+  if (seed < STAGED)
+    return 1;
+  return ranks_of (seed) > 2 && seed % 3 == 0 ? 4 : 2;
 }
 
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
@@ -172,6 +183,21 @@ is_refused (const PlanCase *of)
   return !exec_runnable_check (&job, of, schedule, NULL);
 }
 
+/* Of any number of layers: the first stage has what the others leave. Of what rules refuse beside
+ * stages there is nothing. */
+static void
+set_stages (Plan *plan, const PlanModel *model, gint64 stages)
+{
+  const gint64 each = MAX (model->layers / stages, 1);
+  plan->value[PLAN_PP] = stages;
+  plan->value[PLAN_DP_OUTER] = 1;
+  plan->value[PLAN_RECOMPUTE_LAYERS] = 1;
+  if (model->layers % stages != 0)
+    plan->value[PLAN_PP_FIRST_LAYERS] = model->layers - (stages - 1) * each;
+  if (model->tied_embeddings)
+    plan->value[PLAN_STRATEGY] = MIN (plan->value[PLAN_STRATEGY], PLAN_STRATEGY_OPTIM);
+}
+
 /* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
 static void
 widen_plan (Case *c, int seed)
@@ -192,6 +218,8 @@ widen_plan (Case *c, int seed)
             plan.value[PLAN_SEQ]
                 = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];
         }
+      else if (i == 1 && stages_of ((guint)seed) > 1)
+        set_stages (&plan, c->model, stages_of ((guint)seed));
       else if (i == 2 && is_square ((guint)seed))
         {
           plan.value[PLAN_SEQ] = 128;
@@ -241,7 +269,7 @@ add_documents (Case *c, int seed)
   Plan plan = c->of->plan;
   plan.value[PLAN_DOC_TOKENS] = 1 + seed / 5 % 11;
   g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
-  if (!of)
+  if (!of || is_refused (of))
     return;
   plan_case_free (c->of);
   c->of = g_steal_pointer (&of);
@@ -383,26 +411,33 @@ check_results (const Case *c, int seed, const ExecResult *results, const ExecRes
     }
 }
 
-START_TEST (threads_equal_the_evaluator_bit_for_bit)
+/* With evaluations, and files of tokens, in some. */
+static void
+compare (int seed)
 {
   Case c;
   g_autoptr (GError) error = NULL;
   ExecResult results[MAX_RANKS] = { { 0 } };
   g_auto (ExecResult) expected = { 0 };
-  case_init (&c, _i);
-  if (_i % 4 == 0)
+  case_init (&c, seed);
+  if (seed % 4 == 0)
     case_add_evaluation (&c);
-  if (_i % 3 == 0)
-    case_add_data (&c, (guint32)_i / 3);
+  if (seed % 3 == 0)
+    case_add_data (&c, (guint32)seed / 3);
   ck_assert_msg (exec_run_threads (&c.job, c.ranks, TRUE, NULL, NULL, results, &error),
-                 "seed %d: %s", _i, error ? error->message : "");
-  ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", _i,
+                 "seed %d: %s", seed, error ? error->message : "");
+  ck_assert_msg (exec_evaluate (&c.job, c.ranks, &expected, &error), "seed %d: %s", seed,
                  error ? error->message : "");
-  check_results (&c, _i, results, &expected, 0);
+  check_results (&c, seed, results, &expected, 0);
   for (guint r = 0; r < c.ranks; r++)
     exec_result_clear (&results[r]);
   case_clear (&c);
 }
+
+START_TEST (threads_equal_the_evaluator_bit_for_bit) { compare (_i); }
+END_TEST
+
+START_TEST (stages_equal_the_evaluator_bit_for_bit) { compare (STAGED + _i); }
 END_TEST
 
 static void
@@ -429,7 +464,7 @@ START_TEST (resumed_runs_equal_the_evaluator)
   ExecResult results[MAX_RANKS] = { { 0 } };
   g_auto (ExecResult) expected = { 0 };
   g_autofree char *folder = g_dir_make_tmp ("prop-exec-XXXXXX", NULL);
-  case_init (&c, 1000 + _i);
+  case_init (&c, _i % 4 == 3 ? STAGED + _i : 1000 + _i);
   case_add_evaluation (&c);
   if (_i % 3 > 0)
     case_add_data (&c, (guint32)_i);
@@ -488,6 +523,31 @@ START_TEST (every_value_is_run)
 }
 END_TEST
 
+/* Of each strategy there are stages of several ranks. */
+START_TEST (every_kind_of_stages_is_run)
+{
+  guint staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0, again = 0;
+  for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
+    {
+      Case c;
+      case_init (&c, seed);
+      const gint64 *value = c.of->plan.value;
+      staged[value[PLAN_STRATEGY]] += value[PLAN_PP] > 1 && value[PLAN_PP] < c.ranks;
+      shared += value[PLAN_PP] > 1 && c.model->tied_embeddings;
+      deep += value[PLAN_PP] > 2;
+      narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
+      again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
+      case_clear (&c);
+    }
+  ck_assert_uint_gt (shared, 3);
+  ck_assert_uint_gt (deep, 3);
+  ck_assert_uint_gt (narrow, 3);
+  ck_assert_uint_gt (again, 3);
+  for (guint i = 0; i < G_N_ELEMENTS (staged); i++)
+    ck_assert_msg (staged[i] > 0, "no stages of several ranks have strategy %u", i);
+}
+END_TEST
+
 static PlanTrace *
 simulate (const Case *c, guint rank)
 {
@@ -502,17 +562,18 @@ simulate (const Case *c, guint rank)
 
 /* What was taken, by category and at the peak, is what was predicted. Ranks that have layers
  * together each do something else with what all of them have. */
-START_TEST (bytes_taken_equal_bytes_predicted)
+static void
+compare_bytes (int seed)
 {
   Case c;
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanTrace) sim = NULL;
   ExecResult results[MAX_RANKS] = { { 0 } };
-  case_init (&c, _i);
+  case_init (&c, seed);
   ck_assert (exec_run_threads (&c.job, c.ranks, FALSE, NULL, NULL, results, &error));
   for (guint r = 0; r < c.ranks; r++)
     {
-      if (r == 0 || c.of->plan.value[PLAN_TP] > 1)
+      if (r == 0 || c.of->plan.value[PLAN_TP] > 1 || c.of->plan.value[PLAN_PP] > 1)
         {
           g_clear_pointer (&sim, plan_trace_free);
           sim = simulate (&c, r);
@@ -530,6 +591,11 @@ START_TEST (bytes_taken_equal_bytes_predicted)
     }
   case_clear (&c);
 }
+
+START_TEST (bytes_taken_equal_bytes_predicted) { compare_bytes (_i); }
+END_TEST
+
+START_TEST (bytes_of_stages_equal_bytes_predicted) { compare_bytes (STAGED + _i); }
 END_TEST
 
 int
@@ -540,8 +606,11 @@ main (void)
   tcase_set_timeout (tcase, 1800);
   test_add_share (tcase, threads_equal_the_evaluator_bit_for_bit, SEEDS);
   test_add_share (tcase, resumed_runs_equal_the_evaluator, 30);
+  test_add_share (tcase, stages_equal_the_evaluator_bit_for_bit, STAGED_SEEDS);
   tcase_add_test (tcase, every_value_is_run);
+  tcase_add_test (tcase, every_kind_of_stages_is_run);
   test_add_share (tcase, bytes_taken_equal_bytes_predicted, 40);
+  test_add_share (tcase, bytes_of_stages_equal_bytes_predicted, 20);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -4,6 +4,7 @@
 #include "tests/prop/shards.h"
 
 #include "planner/case/case.h"
+#include "planner/plan/stages.h"
 
 #include <string.h>
 
@@ -100,6 +101,22 @@ parameter_equals (const Shards *self, PlanTensorRole role, gint64 layer, guint64
          == 0;
 }
 
+/* Whether a stage has a parameter that is no layer's. */
+static gboolean
+has_outer (const PlanStage *stage, const PlanTensor *tensor)
+{
+  switch ((int)tensor->role)
+    {
+    case PLAN_TENSOR_EMBEDDING:
+    case PLAN_TENSOR_POSITIONS:
+    case PLAN_TENSOR_EMBED_NORM:
+    case PLAN_TENSOR_EMBED_NORM_BIAS:
+      return stage->has_embedding;
+    default:
+      return stage->has_head;
+    }
+}
+
 gboolean
 shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *result,
               const ExecResult *expected)
@@ -107,6 +124,11 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
   PlanTensor tensors[PLAN_N_TENSORS];
   const PlanCase *of = job->of;
   const guint tp = (guint)of->plan.value[PLAN_TP], place = rank % tp;
+  const guint of_stage = ranks / (guint)of->plan.value[PLAN_PP], number = rank / of_stage;
+  const PlanStage stage = plan_stage_of (of->model, of->stack, &of->plan, number);
+  const PlanModel part_model = plan_stage_model (&stage, of->model);
+  PlanModel whole = *of->model;
+  g_autofree PlanLayout *layout = g_new0 (PlanLayout, 1);
   const gint64 vocab = of->layout.rule.vocab;
   const gsize length = expected->main_params->len / sizeof (float) / tp;
   Shards self = { .own = (const float *)(gpointer)result->main_params->data,
@@ -115,25 +137,33 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
                   .n_expected = length };
   guint64 at = 0;
   gboolean equal = TRUE;
-  self.layout = &of->layout;
-  self.model = of->model;
-  self.part = part_of (&of->plan, self.layout->shards, rank / tp);
+  plan_layout_init (layout, &part_model, of->stack, &of->plan, of_stage / tp);
+  self.layout = layout;
+  self.model = &part_model;
+  self.part = part_of (&of->plan, self.layout->shards, rank % of_stage / tp);
   self.ep = (guint64)of->plan.value[PLAN_EP];
   self.place = rank % self.ep;
   self.expert_part = part_of (&of->plan, MAX (self.layout->buckets[PLAN_BUCKET_EXPERTS].shards, 1),
-                              rank / (guint)self.ep);
-  for (guint i = 0, n = plan_model_outer_tensors (of->model, vocab, tensors); i < n; i++)
+                              rank % of_stage / (guint)self.ep);
+  /* The last stage has a copy of a matrix that is embedding and output layer. */
+  whole.tied_embeddings = whole.tied_embeddings && of_stage == ranks;
+  for (guint i = 0, n = plan_model_outer_tensors (&whole, vocab, tensors); i < n; i++)
     {
-      const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, &of->layout.rule);
-      equal = equal && parameter_equals (&self, part.role, 0, at);
+      const PlanTensor part = plan_buckets_part (&whole, tensors[i].role, &of->layout.rule);
+      equal = equal && (!has_outer (&stage, &part) || parameter_equals (&self, part.role, 0, at));
       at += plan_model_numel (&part);
     }
-  for (gint64 layer = 0; layer < of->model->layers; layer++)
-    for (guint i = 0, n = plan_model_layer_tensors (of->model, layer, tensors); i < n; i++)
-      {
-        const PlanTensor part = plan_buckets_part (of->model, tensors[i].role, &of->layout.rule);
-        equal = equal && parameter_equals (&self, part.role, layer, at);
-        at += plan_model_numel (&part);
-      }
+  for (gint64 layer = 0, here = 0; layer < whole.layers; layer++)
+    {
+      const gboolean has_layer
+          = here < part_model.layers && plan_stage_layer (&stage, here) == layer;
+      for (guint i = 0, n = plan_model_layer_tensors (&whole, layer, tensors); i < n; i++)
+        {
+          const PlanTensor part = plan_buckets_part (&whole, tensors[i].role, &of->layout.rule);
+          equal = equal && (!has_layer || parameter_equals (&self, part.role, here, at));
+          at += plan_model_numel (&part);
+        }
+      here += has_layer;
+    }
   return equal && at == self.n_expected;
 }

@@ -46,11 +46,12 @@ struct _ExecEvaluator
 {
   const ExecJob *job;
   const PlanModel *model, *whole; /* what this one computes of all */
-  PlanModel split;
-  guint ep;             /* ranks beside each other that have a layer's experts together */
-  guint tp, place;      /* or all of a layer, and which of them this one is */
-  ExecEvaluator **peer; /* what computes each of these, the first one itself */
-  gboolean splits_rows; /* between products each has its own rows */
+  PlanModel split, untied;
+  gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
+  guint ep;              /* ranks beside each other that have a layer's experts together */
+  guint tp, place;       /* or all of a layer, and which of them this one is */
+  ExecEvaluator **peer;  /* what computes each of these, the first one itself */
+  gboolean splits_rows;  /* between products each has its own rows */
   gint64 first_row, own_rows;
   guint ranks, inner; /* which have other tokens; each `inner` of them in a row are a replica */
   guint rank;         /* that is computed */

@@ -15,12 +15,15 @@ exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint place)
   const Plan *plan = &self->job->of->plan;
   const gint64 tp = plan->value[PLAN_TP];
 
-  self->whole = whole;
-  self->split = *whole;
+  self->untied = *whole;
+  self->shares_table = whole->tied_embeddings && plan->value[PLAN_PP] > 1;
+  self->untied.tied_embeddings = whole->tied_embeddings && !self->shares_table;
+  self->whole = &self->untied;
+  self->split = self->untied;
   self->split.heads /= tp;
   self->split.kv_heads /= tp;
   self->split.ffn /= tp;
-  self->model = tp > 1 ? &self->split : whole;
+  self->model = tp > 1 ? &self->split : self->whole;
   self->tp = (guint)tp;
   self->place = place;
   self->splits_rows = plan->value[PLAN_SP] == PLAN_SP_ON;
@@ -79,9 +82,11 @@ exec_evaluator_read (const ExecEvaluator *self, ExecState state, const PlanTenso
   const PlanTensor whole = plan_model_tensor (self->whole, part->role, self->vocab * self->tp);
   const guint64 n = plan_model_numel (&whole);
   const guint64 col = part->cols < whole.cols ? self->place * part->cols : 0;
+  const gboolean is_copy = self->shares_table && part->role == PLAN_TENSOR_OUTPUT;
+  const PlanTensorRole role = is_copy ? PLAN_TENSOR_EMBEDDING : part->role;
   g_autofree float *all = g_new (float, n);
 
-  if (!exec_evaluator_state (self->job, state, part->role, layer, 0, n, all, error))
+  if (!exec_evaluator_state (self->job, state, role, layer, 0, n, all, error))
     return FALSE;
   for (guint64 i = 0; i < count; i++)
     out[i] = all[whole_row (self, part, (first + i) / part->cols) * whole.cols + col
@@ -185,6 +190,23 @@ each_tensor (ExecEvaluator *self,
       }
 }
 
+void
+exec_evaluator_sum_tables (ExecEvaluator *self)
+{
+  guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
+  guint64 copy = exec_evaluator_place (self, PLAN_TENSOR_OUTPUT, 0);
+  gint64 count[] = { self->vocab * self->model->hidden };
+
+  for (guint rank = 0; self->shares_table && rank < self->ranks; rank++)
+    {
+      ExecArray one = exec_evaluator_from (self->kept[rank], table);
+      ExecArray other = exec_evaluator_from (self->kept[rank], copy);
+
+      exec_evaluator_run (self, PLAN_OP_ACCUMULATE, EXEC_OPERANDS (one, other), count);
+      exec_evaluator_run (self, PLAN_OP_CAST, EXEC_OPERANDS (other, one), count);
+    }
+}
+
 /* What all have whole and saw other tokens of, or other heads. */
 static void
 sum_alike (ExecEvaluator *self, const PlanTensor *part, guint64 at)
@@ -209,6 +231,8 @@ exec_evaluator_sum_alike (ExecEvaluator *self)
 static void
 measure (ExecEvaluator *self, const PlanTensor *part, guint64 at)
 {
+  if (self->shares_table && part->role == PLAN_TENSOR_OUTPUT)
+    return; /* the embedding's is the same */
   if (self->place == 0 || is_split (self, part))
     exec_evaluator_run (self, PLAN_OP_NORM_SQ,
                         EXEC_OPERANDS (exec_evaluator_from (self->sums, PLAN_EXACT_LIMBS),

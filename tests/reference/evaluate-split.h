@@ -19,6 +19,10 @@ void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts
 /* What the loss of a row is made of, from all parts. */
 void exec_evaluator_row_stats (ExecEvaluator *self);
 
+/* Of each rank's gradients, summed over micro batches, those of a table that two stages of a
+ * pipeline have are added up. */
+void exec_evaluator_sum_tables (ExecEvaluator *self);
+
 /* Of what all have whole, gradients are summed where they have seen different things, and counted
  * once in a norm. */
 void exec_evaluator_sum_alike (ExecEvaluator *self);

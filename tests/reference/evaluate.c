@@ -309,6 +309,7 @@ reduce_micro_batch (ExecEvaluator *self)
 static void
 reduce_step (ExecEvaluator *self)
 {
+  exec_evaluator_sum_tables (self);
   for (guint first = 0; !self->reduces_every_micro_batch && first < self->ranks;
        first += self->inner)
     {
@@ -676,7 +677,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   const PlanStack *stack = job->of->stack;
   const PlanModel *m;
 
-  self->ranks = ranks / (guint)job->of->plan.value[PLAN_TP];
+  self->ranks = ranks;
   self->job = job;
   self->constants = job->constants;
   read_plan (self, &job->of->plan);
@@ -737,7 +738,7 @@ take_parts (ExecEvaluator *self, GError **error)
       g_ptr_array_add (self->owned, part);
       part->owned = self->owned;
       self->peer[p] = part;
-      if (!init (part, self->job, self->ranks * self->tp, p, error) || !init_params (part, error))
+      if (!init (part, self->job, self->ranks, p, error) || !init_params (part, error))
         return FALSE;
       exec_evaluator_take_activations (part);
       part->sums = self->sums;
@@ -770,7 +771,10 @@ exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError *
   g_auto (ExecEvaluator) self = { .owned = g_ptr_array_new_with_free_func (g_free) };
   g_auto (ExecResult) result = { 0 };
 
-  if (!init (&self, job, ranks, 0, error) || !exec_kernels_cpu.open (error)
+  const gint64 *value = job->of->plan.value;
+  const guint together = (guint)(value[PLAN_TP] * value[PLAN_PP]); /* have the same tokens */
+
+  if (!init (&self, job, ranks / together, 0, error) || !exec_kernels_cpu.open (error)
       || !init_params (&self, error))
     return FALSE;
   exec_evaluator_take_activations (&self);

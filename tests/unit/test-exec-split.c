@@ -15,7 +15,9 @@
 #include <string.h>
 
 #define RANKS 4
-#define STEPS 10
+#define LLAMA \
+  "family=llama,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
+#define STEPS 12
 
 /* Of every kind of parameter that is split, and that is not. */
 static const char *const models[] = {
@@ -40,13 +42,13 @@ typedef struct
 } Case;
 
 static void
-case_init (Case *c, const char *model, const char *words, gint64 steps)
+case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64 steps)
 {
   g_autoptr (GError) error = NULL;
   g_autofree char *all = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 ", words, NULL);
   c->model = plan_model_new (model, &error);
   ck_assert_msg (c->model != NULL, "%s", error ? error->message : "");
-  c->cluster = exec_probe_processors (RANKS, &error);
+  c->cluster = exec_probe_processors (ranks, &error);
   c->of = test_case (c->model, c->cluster, all);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
@@ -60,6 +62,12 @@ case_init (Case *c, const char *model, const char *words, gint64 steps)
                                      .adam_eps = 1e-8,
                                      .weight_decay = 0.1,
                                      .max_norm = 1 } };
+}
+
+static void
+case_init (Case *c, const char *model, const char *words, gint64 steps)
+{
+  case_init_on (c, RANKS, model, words, steps);
 }
 
 static void
@@ -124,7 +132,7 @@ assert_close (const Seen *found, const Seen *expected, const char *what, gint64 
     }
 }
 
-/* Ten steps from the same weights, on the same text. */
+/* Some steps from the same weights, on the same text. */
 START_TEST (splitting_layers_changes_little)
 {
   static const char *const split[] = { "tp=2 sp=off", "tp=2 sp=on", "tp=4 sp=off", "tp=4 sp=on" };
@@ -139,6 +147,39 @@ START_TEST (splitting_layers_changes_little)
       case_init (&c, models[_i], words, STEPS);
       const Seen found = run (&c);
       assert_close (&found, &expected, split[i], STEPS);
+    }
+}
+END_TEST
+
+/* Two ranks with all layers, and two stages of two ranks each. Where a matrix is on both stages,
+ * its gradient is a sum of other parts. */
+START_TEST (stages_compute_what_one_does)
+{
+  static const char *const words[] = { "strategy=no_shard", "strategy=optim",
+                                       "strategy=optim_grads", "strategy=optim_grads_params" };
+  const guint n = strstr (models[_i], "tied=on") || strstr (models[_i], "gpt2")
+                          || strstr (models[_i], "bloom") || strstr (models[_i], "gemma2")
+                      ? 0
+                      : G_N_ELEMENTS (words);
+  for (guint i = 0; i < MAX (n, 2); i++)
+    {
+      g_autofree char *staged = g_strconcat ("pp=2 pp_first_layers=1 ", words[i], NULL);
+      g_autoptr (GError) error = NULL;
+      g_auto (ExecResult) expected = { 0 };
+      g_auto (Case) c = { 0 }, whole = { 0 };
+      case_init (&c, models[_i], staged, STEPS);
+      const Seen found = run (&c);
+      case_init_on (&whole, 2, models[_i], words[i], STEPS);
+      ck_assert_msg (exec_evaluate (&whole.job, 2, &expected, &error), "%s",
+                     error ? error->message : "");
+      for (gint64 step = 0; step < STEPS; step++)
+        if (n > 0)
+          {
+            ck_assert_double_eq (found.loss[step], expected.losses[step]);
+            ck_assert_double_eq (found.norm[step], expected.grad_norms[step]);
+          }
+        else
+          ck_assert_double_eq_tol (found.loss[step], expected.losses[step], 1e-5);
     }
 }
 END_TEST
@@ -183,10 +224,12 @@ go_on (const char *model, const char *words, const char *from, const char *to, g
 /* What is saved does not depend on who had it. */
 START_TEST (checkpoints_carry_over_between_splits)
 {
-  static const char *const splits[]
-      = { "tp=2 sp=on strategy=optim_grads_params", "tp=1 strategy=optim",
-          "tp=4 sp=off strategy=no_shard", "tp=2 sp=off strategy=optim_grads dp_outer=2",
-          "tp=4 sp=on strategy=no_shard" };
+  static const char *const splits[] = { "tp=2 sp=on strategy=optim_grads_params",
+                                        "tp=1 strategy=optim",
+                                        "tp=4 sp=off strategy=no_shard",
+                                        "pp=2 pp_first_layers=1 strategy=optim",
+                                        "tp=2 sp=off strategy=optim_grads dp_outer=2",
+                                        "tp=4 sp=on strategy=no_shard" };
   g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
   g_auto (Case) whole = { 0 };
   g_autofree char *from = NULL;
@@ -212,8 +255,16 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
       "experts=4,topk=2",
       "tp=2", "tp=2 of models with experts is modelled and not executed yet: it must be 1" },
-    { "family=llama,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
-      "tp=2 compute=fp8-delayed", "compute=fp8-delayed beside tp above 1 is modelled and not" },
+    { LLAMA, "tp=2 compute=fp8-delayed",
+      "compute=fp8-delayed beside tp above 1 is modelled and not" },
+    { LLAMA, "tp=2 pp=2", "tp=2 beside pp above 1 is modelled and not executed yet: it must be 1" },
+    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
+      "experts=4,topk=2",
+      "ep=2 pp=2 strategy=optim", "ep=2 beside pp above 1 is modelled and not executed yet" },
+    { LLAMA, "pp=2 compute=fp8-delayed", "compute=fp8-delayed beside pp above 1 is modelled and" },
+    { LLAMA, "pp=2 strategy=optim precision_aware=on exp_avg=fp8",
+      "exp_avg=fp8 beside pp above 1 is modelled and not" },
+    { LLAMA, "pp=2 doc_tokens=4", "doc_tokens=4 beside pp above 1 is modelled and not executed" },
   };
   ExecResult results[RANKS] = { { 0 } };
   g_autoptr (GError) error = NULL;
@@ -228,11 +279,12 @@ int
 main (void)
 {
   Suite *suite = suite_create ("exec-split");
-  TCase *tcase = tcase_create ("tensor-parallel");
+  TCase *tcase = tcase_create ("together");
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, splitting_layers_changes_little, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 2);
+  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 7);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

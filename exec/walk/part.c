@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/walk/part.h"
+
+#include "planner/plan/stages.h"
+
+void
+exec_part_init (ExecPart *self, const PlanCase *of, guint rank, guint ranks)
+{
+  const gint64 *value = of->plan.value;
+  const guint of_stage = ranks / (guint)value[PLAN_PP], number = rank / of_stage;
+  self->whole = of->model;
+  self->ranks = of_stage;
+  self->place = rank % of_stage;
+  self->stage = plan_stage_of (of->model, of->stack, &of->plan, number);
+  self->model = plan_stage_model (&self->stage, of->model);
+  if (number == 0)
+    self->layout = of->layout;
+  else
+    plan_layout_init (&self->layout, &self->model, of->stack, &of->plan,
+                      plan_data_parallel (&of->plan, of->cluster) * value[PLAN_CP]);
+}
+
+gint64
+exec_part_layer (const ExecPart *self, PlanBucketKind kind, gint64 layer)
+{
+  return plan_bucket_is_unit (kind) ? plan_stage_layer (&self->stage, layer) : layer;
+}
+
+gboolean
+exec_part_is_copy (const ExecPart *self, PlanTensorRole role)
+{
+  return role == PLAN_TENSOR_OUTPUT && self->whole->tied_embeddings;
+}
