@@ -172,6 +172,7 @@ tests_unit_test_tokens_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_weights_tap_LDADD = $(exec_test_ldadd)
 shards = %D%/prop/shards.c %D%/prop/shards.h
 product = %D%/prop/product.c %D%/prop/product.h $(shards)
+tests_unit_test_exec_split_tap_SOURCES = %D%/unit/test-exec-split.c $(shards)
 tests_prop_prop_exec_tap_SOURCES = %D%/prop/prop-exec.c $(shards)
 tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_threads_tap_LDADD = $(exec_test_ldadd)

@@ -194,7 +194,7 @@ waits_for_stages (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute context parallelism, offloading, dropout, tensor "
-      "and pipeline parallelism on GPUs, stages beside tp, ep or fp8, and some kinds of models yet, which are modelled; fsdplan run "
+      "and pipeline parallelism on GPUs, stages beside fp8, and some kinds of models yet, which are modelled; fsdplan run "
       "names which", "a limit of this version", 0 },
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },

@@ -87,15 +87,11 @@ static gboolean
 check_stages (const Plan *plan, gboolean is_gpu, GError **error)
 {
   const gint64 *value = plan->value;
-  const PlanField fields[] = { PLAN_TP, PLAN_EP };
   const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
   if (value[PLAN_PP] == 1)
     return TRUE;
   if (is_gpu)
     return refuse_field (plan, PLAN_PP, "on GPUs " LATER ": it must be 1", error);
-  for (guint i = 0; i < G_N_ELEMENTS (fields); i++)
-    if (value[fields[i]] > 1)
-      return refuse_field (plan, fields[i], "beside pp above 1 " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_COMPUTE,
                          "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);

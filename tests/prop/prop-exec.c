@@ -51,16 +51,6 @@ ranks_of (guint seed)
   return seed < STAGED ? (guint[]){ 1, 2, 3, 4, 8 }[seed % 5] : (guint[]){ 2, 4, 8 }[seed / 2 % 3];
 }
 
-/* Ranks that have layers together; 1 where sizes need not divide. */
-static gint64
-tp_of (guint seed)
-{
-  const guint ranks = ranks_of (seed);
-  if (seed % 2 == 0 || is_aligned (seed) || ranks % 2 == 1 || seed >= STAGED)
-    return 1;
-  return ranks > 2 && seed % 4 == 1 ? 4 : 2;
-}
-
 /* Stages of a pipeline. */
 static gint64
 stages_of (guint seed)
@@ -68,6 +58,18 @@ stages_of (guint seed)
   if (seed < STAGED)
     return 1;
   return ranks_of (seed) > 2 && seed % 3 == 0 ? 4 : 2;
+}
+
+/* Ranks that have layers together; 1 where sizes need not divide. */
+static gint64
+tp_of (guint seed)
+{
+  const guint ranks = ranks_of (seed);
+  if (seed % 2 == 0 || is_aligned (seed) || ranks % 2 == 1)
+    return 1;
+  if (seed >= STAGED)
+    return ranks / stages_of (seed) > 1 ? 2 : 1;
+  return ranks > 2 && seed % 4 == 1 ? 4 : 2;
 }
 
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
@@ -526,7 +528,8 @@ END_TEST
 /* Of each strategy there are stages of several ranks. */
 START_TEST (every_kind_of_stages_is_run)
 {
-  guint staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0, again = 0;
+  guint staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0, again = 0,
+        split = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -535,12 +538,14 @@ START_TEST (every_kind_of_stages_is_run)
       staged[value[PLAN_STRATEGY]] += value[PLAN_PP] > 1 && value[PLAN_PP] < c.ranks;
       shared += value[PLAN_PP] > 1 && c.model->tied_embeddings;
       deep += value[PLAN_PP] > 2;
+      split += value[PLAN_PP] > 1 && value[PLAN_TP] > 1;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
     }
   ck_assert_uint_gt (shared, 3);
   ck_assert_uint_gt (deep, 3);
+  ck_assert_uint_gt (split, 3);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)

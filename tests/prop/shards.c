@@ -34,7 +34,7 @@ part_of (const Plan *plan, guint64 shards, guint rank)
 static gboolean
 holds (const Shards *self, PlanBucketKind kind, gint64 layer)
 {
-  if (!plan_bucket_is_unit (kind) || self->model->experts == 0)
+  if (!plan_bucket_is_unit (kind) || plan_model_moe_layers (self->model) == 0)
     return plan_bucket_is_unit (kind);
   return (kind == PLAN_BUCKET_DENSE) != plan_model_is_moe_layer (self->model, layer);
 }

@@ -7,6 +7,7 @@
 #include "exec/walk/exec.h"
 #include "planner/base/error.h"
 #include "tests/case.h"
+#include "tests/prop/shards.h"
 #include "tests/reference/evaluate.h"
 
 #include <check.h>
@@ -17,7 +18,7 @@
 #define RANKS 4
 #define LLAMA \
   "family=llama,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
-#define STEPS 12
+#define STEPS 14
 
 /* Of every kind of parameter that is split, and that is not. */
 static const char *const models[] = {
@@ -56,6 +57,9 @@ case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64
                       .steps = steps,
                       .constants = { .norm_eps = 1e-5,
                                      .rope = c->model->rope,
+                                     .router_score = c->model->router_score,
+                                     .pre_softmax = c->model->pre_softmax,
+                                     .router_scale = c->model->router_scale,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
@@ -151,16 +155,20 @@ START_TEST (splitting_layers_changes_little)
 }
 END_TEST
 
+static gboolean
+shares_table (const char *model)
+{
+  return strstr (model, "tied=on") || strstr (model, "gpt2") || strstr (model, "bloom")
+         || strstr (model, "gemma2");
+}
+
 /* Two ranks with all layers, and two stages of two ranks each. Where a matrix is on both stages,
  * its gradient is a sum of other parts. */
 START_TEST (stages_compute_what_one_does)
 {
   static const char *const words[] = { "strategy=no_shard", "strategy=optim",
                                        "strategy=optim_grads", "strategy=optim_grads_params" };
-  const guint n = strstr (models[_i], "tied=on") || strstr (models[_i], "gpt2")
-                          || strstr (models[_i], "bloom") || strstr (models[_i], "gemma2")
-                      ? 0
-                      : G_N_ELEMENTS (words);
+  const guint n = shares_table (models[_i]) ? 0 : G_N_ELEMENTS (words);
   for (guint i = 0; i < MAX (n, 2); i++)
     {
       g_autofree char *staged = g_strconcat ("pp=2 pp_first_layers=1 ", words[i], NULL);
@@ -181,6 +189,59 @@ START_TEST (stages_compute_what_one_does)
         else
           ck_assert_double_eq_tol (found.loss[step], expected.losses[step], 1e-5);
     }
+}
+END_TEST
+
+/* Beside stages each has layers together, or experts; losses, norms and weights are the
+ * evaluator's.
+ */
+static void
+compare (const char *model, guint ranks, const char *words)
+{
+  g_auto (Case) c = { 0 };
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  ExecResult results[2 * RANKS] = { { 0 } };
+  case_init_on (&c, ranks, model, words, 3);
+  ck_assert_msg (exec_run_threads (&c.job, ranks, TRUE, NULL, NULL, results, &error), "%s: %s",
+                 words, error ? error->message : "");
+  ck_assert_msg (exec_evaluate (&c.job, ranks, &expected, &error), "%s",
+                 error ? error->message : "");
+  for (guint r = 0; r < ranks; r++)
+    {
+      ck_assert_mem_eq (results[r].losses, expected.losses, 3 * sizeof (double));
+      ck_assert_mem_eq (results[r].grad_norms, expected.grad_norms, 3 * sizeof (double));
+      ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
+                     r);
+      exec_result_clear (&results[r]);
+    }
+}
+
+START_TEST (stages_may_split_layers)
+{
+  static const char *const splits[]
+      = { "tp=2 sp=on pp=2 pp_first_layers=1 strategy=optim",
+          "tp=2 sp=off pp=2 pp_first_layers=1 strategy=no_shard",
+          "tp=2 sp=on pp=2 pp_first_layers=1 strategy=optim_grads_params" };
+  for (guint i = 0; i < G_N_ELEMENTS (splits) - shares_table (models[_i]); i++)
+    for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
+      compare (models[_i], ranks, splits[i]);
+}
+END_TEST
+
+START_TEST (stages_may_split_experts)
+{
+  static const char *const splits[]
+      = { "ep=2 pp=2 strategy=optim", "pp=2 strategy=no_shard",
+          "ep=2 pp=2 strategy=optim_grads_params", "ep=2 pp=4 strategy=optim_grads" };
+  static const char *const experts[]
+      = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,"
+          "max_seq=16,experts=6,topk=2",
+          "family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+          "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
+          "router_score=sigmoid,router_scale=2.5" };
+  g_autofree char *words = g_strconcat (splits[_i / 2], " moe_imbalance=2", NULL);
+  compare (experts[_i % 2], 2 * RANKS, words);
 }
 END_TEST
 
@@ -228,6 +289,7 @@ START_TEST (checkpoints_carry_over_between_splits)
                                         "tp=1 strategy=optim",
                                         "tp=4 sp=off strategy=no_shard",
                                         "pp=2 pp_first_layers=1 strategy=optim",
+                                        "tp=2 sp=on pp=2 pp_first_layers=1 strategy=no_shard",
                                         "tp=2 sp=off strategy=optim_grads dp_outer=2",
                                         "tp=4 sp=on strategy=no_shard" };
   g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
@@ -257,10 +319,6 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
       "tp=2", "tp=2 of models with experts is modelled and not executed yet: it must be 1" },
     { LLAMA, "tp=2 compute=fp8-delayed",
       "compute=fp8-delayed beside tp above 1 is modelled and not" },
-    { LLAMA, "tp=2 pp=2", "tp=2 beside pp above 1 is modelled and not executed yet: it must be 1" },
-    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
-      "experts=4,topk=2",
-      "ep=2 pp=2 strategy=optim", "ep=2 beside pp above 1 is modelled and not executed yet" },
     { LLAMA, "pp=2 compute=fp8-delayed", "compute=fp8-delayed beside pp above 1 is modelled and" },
     { LLAMA, "pp=2 strategy=optim precision_aware=on exp_avg=fp8",
       "exp_avg=fp8 beside pp above 1 is modelled and not" },
@@ -283,8 +341,10 @@ main (void)
   tcase_set_timeout (tcase, 600);
   tcase_add_loop_test (tcase, splitting_layers_changes_little, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, stages_may_split_experts, 0, 8);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 7);
+  tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 5);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
