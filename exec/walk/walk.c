@@ -734,8 +734,9 @@ find_groups (ExecWalk *walk, GError **error)
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      walk->group[g] = exec_comm_group (walk->comm, group->name, group->size, group->stride, error);
-      if (!walk->group[g])
+      /* What one stage sends the next one, that one takes from the previous one. */
+      const char *name = g_str_equal (group->name, "prev") ? "next" : group->name;
+      if (!(walk->group[g] = exec_comm_group (walk->comm, name, group->size, group->stride, error)))
         return FALSE;
     }
   return TRUE;

@@ -215,7 +215,8 @@ void
 plan_lower_take_rows (PlanLower *self)
 {
   const gint64 *value = self->plan->value;
-  const gboolean is_piped = value[PLAN_PP] > 1 && value[PLAN_TASK] == PLAN_TASK_TRAIN;
+  const gboolean is_piped
+      = value[PLAN_PP] > 1 && (value[PLAN_TASK] == PLAN_TASK_TRAIN || value[PLAN_VPP] > 1);
   self->combined.is_planned = ON (self, EP_OVERLAP) && self->place.micro_batches > 1;
   self->rows
       = is_piped ? plan_stage_rows (self->plan, self->place.stage_number, self->place.micro_batches)

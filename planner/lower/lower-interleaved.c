@@ -320,6 +320,7 @@ finish (Interleaved *self)
     reduce (self, i);
   lower->now.here = plan_stage_whole (&lower->stage);
   lower->now.row = 0;
+  plan_lower_add_other_share (lower);
   if (self->reduces_beside)
     plan_lower_await_reduced (lower);
   else if (lower->place.most_ranks > 1)
@@ -335,13 +336,22 @@ plan_lower_interleaved (PlanLower *lower)
           .passes = plan_stage_passes (lower->plan, lower->place.micro_batches),
           .ahead
           = plan_stage_warm_up (lower->plan, lower->place.stage_number, lower->place.micro_batches),
-          .reduces_beside = !lower->policy.reduces_together && lower->place.most_ranks > 1,
+          .reduces_beside = !lower->policy.reduces_together && !lower->policy.sums_shared_first
+                            && lower->place.most_ranks > 1,
           .is_reducing = is_reducing };
   lower->policy.reduces_together = TRUE; /* no layer's backward pass starts a reduction */
+  if (lower->policy.is_eval)
+    self.ahead = self.passes;
   if (!lower->stage.has_embedding)
     trade_now (lower, PLAN_TRADE_INPUT, pass_at (&self, 0, FALSE));
   for (gint64 at = 0; at < self.ahead; at++)
     forward (&self, at);
+  if (lower->policy.is_eval)
+    {
+      lower->now.here = plan_stage_whole (&lower->stage);
+      lower->now.row = 0;
+      return;
+    }
   if (!lower->stage.has_head)
     trade_now (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass_at (&self, 0, TRUE));
   take_turns (&self);

@@ -169,10 +169,12 @@ plan_lower_declare_shared (PlanLower *self)
 }
 
 /* Both stages get the other's share, and add it to their own. */
-static void
-add_other_share (PlanLower *self)
+void
+plan_lower_add_other_share (PlanLower *self)
 {
   PlanLowerPlace place;
+  if (!self->policy.sums_shared_first)
+    return;
   const PlanRef grads = shared_gradient (self, &place), other = ONE (sums.other_share);
   const gboolean is_first = self->stage.has_embedding;
   const gint64 head = plan_stages_head (self->whole, self->stack, self->plan);
@@ -226,8 +228,7 @@ plan_lower_pipeline (PlanLower *self)
       trade_up (self, plan_lower_from_before (self, TRUE), PLAN_REF_NONE);
     }
   self->now.row = 0;
-  if (self->policy.sums_shared_first)
-    add_other_share (self);
+  plan_lower_add_other_share (self);
   if (self->policy.reduces_together && self->place.most_ranks > 1)
     plan_lower_reduce_together (self);
 }

@@ -129,6 +129,7 @@ void plan_lower_rescale (PlanLower *self);
  * of a stage have summed theirs; and what takes their sum before. */
 void plan_lower_sum_shared (PlanLower *self);
 void plan_lower_declare_shared (PlanLower *self);
+void plan_lower_add_other_share (PlanLower *self);
 
 /* Groups of ranks that do collectives together (lower-groups.c); -1 in place of a group of one. */
 void plan_lower_declare_groups (PlanLower *self);

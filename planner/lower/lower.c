@@ -620,8 +620,9 @@ declare_trades (PlanLower *self)
   static const char *const names[PLAN_N_TRADES]
       = { "input", "output", "output_gradient", "input_gradient" };
   const gboolean trades = self->comm.next >= 0, is_alone = self->stage.n_virtual == 1;
-  self->event.traded
-      = trades && is_alone ? plan_schedule_add_event (self->schedule, "traded", 1) : -1;
+  self->event.traded = trades && (is_alone || self->policy.sums_shared_first)
+                           ? plan_schedule_add_event (self->schedule, "traded", 1)
+                           : -1;
   for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
     self->event.trades[trade]
         = trades && !is_alone ? plan_schedule_add_event (

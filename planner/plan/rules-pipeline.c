@@ -119,7 +119,8 @@ has_other_fields (const PlanFacts *f)
 static gboolean
 interleaves_natively (const PlanFacts *f)
 {
-  return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1;
+  return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_VPP] > 1 && plan_shards_grads (f->plan)
+         && plan_data_parallel (f->plan, f->cluster) > 1;
 }
 
 /* A rank's sums over micro batches of gradients that stages share are joined before ranks of a
@@ -195,9 +196,10 @@ static const PlanRuleEntry unbuilt[] = {
       "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
-  { { "not-built-yet-native-interleaved", "stack=native has no interleaved stages (vpp above 1) in this version", LIMIT,
+  { { "not-built-yet-native-interleaved", "on stack=native, interleaved stages (vpp above 1) need gradients that stay whole in this version: "
+      "strategy=no_shard or strategy=optim", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    interleaves_natively, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP) },
+    interleaves_natively, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP, PLAN_STRATEGY) },
   { { "not-built-yet-shared-gradients", "on stack=native, stages that share the embedding (a model with tied embeddings) need gradients that "
       "stay whole in this version: strategy=no_shard or strategy=optim", LIMIT, PLAN_ERROR_UNSUPPORTED },
     shards_shared_gradients, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },

@@ -33,7 +33,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   static const char *const stacks[] = { "megatron", "nanotron", "native" };
   static const char *const strategies[]
       = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
-  const char *stack = stacks[is_interleaved ? 0 : g_rand_int_range (rand, 0, 3)];
+  const char *stack = is_interleaved ? g_rand_int_range (rand, 0, 3) == 0 ? "native" : "megatron"
+                                     : stacks[g_rand_int_range (rand, 0, 3)];
   const gboolean is_native = g_str_equal (stack, "native");
   const gint64 stages
       = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
@@ -65,8 +66,9 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       "stack=%s%s pp=%" G_GINT64_FORMAT " vpp=%" G_GINT64_FORMAT " tp=%" G_GINT64_FORMAT
       " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT " seq=%" G_GINT64_FORMAT
       " strategy=%s recompute=%s%s%s%s%s%s",
-      stack, is_interleaved && g_rand_boolean (rand) ? "@2025-06-01" : "", stages, n_virtual, tp,
-      mbs, gbs, model->max_seq, strategies[g_rand_int_range (rand, 0, is_native ? 4 : 2)],
+      stack, is_interleaved && !is_native && g_rand_boolean (rand) ? "@2025-06-01" : "", stages,
+      n_virtual, tp, mbs, gbs, model->max_seq,
+      strategies[g_rand_int_range (rand, 0, is_native ? 4 : 2)],
       recomputes[g_rand_int_range (rand, 0, 3)],
       g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
       g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,

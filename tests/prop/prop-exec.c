@@ -188,7 +188,7 @@ is_refused (const PlanCase *of)
 /* Of any number of layers: the first stage has what the others leave. Of what rules refuse beside
  * stages there is nothing. */
 static void
-set_stages (Plan *plan, const PlanModel *model, gint64 stages)
+set_stages (Plan *plan, const PlanModel *model, gint64 stages, gint64 ranks)
 {
   const gint64 each = MAX (model->layers / stages, 1);
   plan->value[PLAN_PP] = stages;
@@ -198,6 +198,11 @@ set_stages (Plan *plan, const PlanModel *model, gint64 stages)
     plan->value[PLAN_PP_FIRST_LAYERS] = model->layers - (stages - 1) * each;
   if (model->tied_embeddings)
     plan->value[PLAN_STRATEGY] = MIN (plan->value[PLAN_STRATEGY], PLAN_STRATEGY_OPTIM);
+  if (model->layers % (2 * stages) == 0 && plan->value[PLAN_STRATEGY] <= PLAN_STRATEGY_OPTIM)
+    {
+      plan->value[PLAN_VPP] = 2;
+      plan->value[PLAN_GBS] = plan->value[PLAN_MBS] * ranks * 2;
+    }
 }
 
 /* Changes fields one after the other; changes that a rule refuses, or the walk, are not made. */
@@ -221,7 +226,7 @@ widen_plan (Case *c, int seed)
                 = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];
         }
       else if (i == 1 && stages_of ((guint)seed) > 1)
-        set_stages (&plan, c->model, stages_of ((guint)seed));
+        set_stages (&plan, c->model, stages_of ((guint)seed), c->ranks);
       else if (i == 2 && is_square ((guint)seed))
         {
           plan.value[PLAN_SEQ] = 128;
@@ -528,8 +533,8 @@ END_TEST
 /* Of each strategy there are stages of several ranks. */
 START_TEST (every_kind_of_stages_is_run)
 {
-  guint staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0, again = 0,
-        split = 0;
+  guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
+        again = 0, split = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -539,6 +544,7 @@ START_TEST (every_kind_of_stages_is_run)
       shared += value[PLAN_PP] > 1 && c.model->tied_embeddings;
       deep += value[PLAN_PP] > 2;
       split += value[PLAN_PP] > 1 && value[PLAN_TP] > 1;
+      interleaved += value[PLAN_VPP] > 1;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
@@ -546,6 +552,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (shared, 3);
   ck_assert_uint_gt (deep, 3);
   ck_assert_uint_gt (split, 3);
+  ck_assert_uint_gt (interleaved, 1);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)

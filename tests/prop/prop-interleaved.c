@@ -337,6 +337,9 @@ meeting_of (World *self, guint stage, guint place, const PlanOp *op, guint *time
       const guint peer = (guint)op->dims[PLAN_DIM_TRADE_peer];
       const gboolean sends = op->refs[PLAN_REF_TRADE_in].array >= 0;
       const guint from = sends ? stage : peer, to = sends ? peer : stage;
+      if (sends && op->refs[PLAN_REF_TRADE_out].array >= 0) /* of a gradient that two share */
+        return meet (self, stage, place, g_strdup_printf ("both, %u", times[2 * MOST_STAGES + 1]++),
+                     2);
       const guint time = times[sends ? peer : MOST_STAGES + peer]++;
       return meet (self, stage, place, g_strdup_printf ("%u to %u, %u", from, to, time), 2);
     }

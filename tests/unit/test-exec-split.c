@@ -201,8 +201,13 @@ compare (const char *model, guint ranks, const char *words)
   g_auto (Case) c = { 0 };
   g_auto (ExecResult) expected = { 0 };
   g_autoptr (GError) error = NULL;
+  g_autofree char *eval
+      = g_strconcat ("stack=native compute=fp32 gbs=8 seq=16 mbs=2 task=eval ", words, NULL);
   ExecResult results[2 * RANKS] = { { 0 } };
   case_init_on (&c, ranks, model, words, 3);
+  g_autoptr (PlanCase) eval_of = test_case (c.model, c.cluster, eval);
+  c.job.eval_of = eval_of;
+  c.job.eval_every = 1;
   ck_assert_msg (exec_run_threads (&c.job, ranks, TRUE, NULL, NULL, results, &error), "%s: %s",
                  words, error ? error->message : "");
   ck_assert_msg (exec_evaluate (&c.job, ranks, &expected, &error), "%s",
@@ -211,6 +216,7 @@ compare (const char *model, guint ranks, const char *words)
     {
       ck_assert_mem_eq (results[r].losses, expected.losses, 3 * sizeof (double));
       ck_assert_mem_eq (results[r].grad_norms, expected.grad_norms, 3 * sizeof (double));
+      ck_assert_mem_eq (results[r].eval_losses, expected.eval_losses, 3 * sizeof (double));
       ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
                      r);
       exec_result_clear (&results[r]);
@@ -226,6 +232,23 @@ START_TEST (stages_may_split_layers)
   for (guint i = 0; i < G_N_ELEMENTS (splits) - shares_table (models[_i]); i++)
     for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
       compare (models[_i], ranks, splits[i]);
+}
+END_TEST
+
+/* Of two virtual stages each, as many as there are layers for; also where they take tokens alone.
+ */
+START_TEST (stages_may_be_interleaved)
+{
+  static const char *const splits[]
+      = { "pp=2 vpp=2 strategy=optim gbs=16", "pp=2 vpp=2 strategy=no_shard mbs=1",
+          "pp=2 vpp=3 pp_group=4 strategy=optim mbs=1", "pp=4 vpp=2 strategy=optim mbs=1 gbs=16",
+          "tp=2 pp=2 vpp=2 strategy=optim" };
+  static const char *const deep[] = {
+    "family=llama,layers=24,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
+    "family=qwen3,layers=24,hidden=20,ffn=24,heads=4,kv_heads=2,head_dim=6,vocab=64,max_seq=16,"
+    "tied=on,window=5,window_every=2",
+  };
+  compare (deep[_i % 2], _i / 2 % 5 == 1 || _i / 2 == 2 ? RANKS : 2 * RANKS, splits[_i / 2]);
 }
 END_TEST
 
@@ -342,6 +365,7 @@ main (void)
   tcase_add_loop_test (tcase, splitting_layers_changes_little, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
   tcase_add_loop_test (tcase, stages_may_split_experts, 0, 8);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 5);
