@@ -14,11 +14,20 @@ describe_processors (gint64 ranks, gint64 nodes, gboolean share, GError **error)
   return self;
 }
 
+static ExecComm *
+open_process (guint timeout_s, GError **error)
+{
+  ExecComm *self = exec_comm_mpi_open (error);
+  if (self)
+    self->timeout_s = timeout_s;
+  return self;
+}
+
 const CliBackend cli_backend = {
   .kernels = &exec_kernels_cpu,
   .device = PLAN_DEVICE_CPU,
   .process_comm = "mpi",
   .is_launched = exec_comm_mpi_is_launched,
-  .open_process = exec_comm_mpi_open,
+  .open_process = open_process,
   .describe_machine = describe_processors,
 };

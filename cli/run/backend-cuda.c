@@ -12,14 +12,11 @@
 #include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
-/* Who is waited for as long as this is lost: what frameworks wait by default. */
-#define DEADLINE_NS (G_GINT64_CONSTANT (600) * 1000000000)
-
 static ExecNcclOptions
-options_for (guint gpu)
+options_for (guint gpu, guint timeout_s)
 {
   return (ExecNcclOptions){ .device = (int)gpu,
-                            .deadline_ns = DEADLINE_NS,
+                            .timeout_s = timeout_s,
                             .is_registered = TRUE }; /* where the plan has memory taken there */
 }
 
@@ -31,14 +28,15 @@ is_launched (void)
 
 /* MPI carries what ranks tell each other, where it started them. */
 static ExecComm *
-join_by_mpi (GError **error)
+join_by_mpi (guint timeout_s, GError **error)
 {
   guint gpu = 0;
   ExecComm *carrier = exec_comm_mpi_open (error);
   if (!carrier)
     return NULL;
+  carrier->timeout_s = timeout_s;
   exec_launch_local_rank (&gpu);
-  const ExecNcclOptions options = options_for (gpu);
+  const ExecNcclOptions options = options_for (gpu, timeout_s);
   ExecComm *self = exec_comm_nccl_open (carrier, &options, error);
   if (!self)
     carrier->ops->close (carrier);
@@ -46,14 +44,14 @@ join_by_mpi (GError **error)
 }
 
 static ExecComm *
-open_process (GError **error)
+open_process (guint timeout_s, GError **error)
 {
   g_auto (ExecLaunch) launch = { 0 };
   if (exec_comm_mpi_is_launched ())
-    return join_by_mpi (error);
+    return join_by_mpi (timeout_s, error);
   if (!exec_launch_read (&launch, error))
     return NULL;
-  const ExecNcclOptions options = options_for (launch.local_rank);
+  const ExecNcclOptions options = options_for (launch.local_rank, timeout_s);
   return exec_comm_nccl_open_launched (&launch, &options, error);
 }
 
@@ -61,7 +59,7 @@ open_process (GError **error)
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {
-  const ExecNcclOptions options = options_for (threads->rank);
+  const ExecNcclOptions options = options_for (threads->rank, threads->timeout_s);
   return exec_comm_nccl_open (threads, &options, error);
 }
 

@@ -25,7 +25,7 @@ typedef struct
    * of several, and this process's rank. */
   const char *process_comm;
   gboolean (*is_launched) (void);
-  ExecComm *(*open_process) (GError **error);
+  ExecComm *(*open_process) (guint timeout_s, GError **error);
 
   /* The same between threads of this process, where it can; see ExecJob. */
   ExecComm *(*join) (ExecComm *threads, GError **error);

@@ -342,6 +342,7 @@ prepare (Bench *self, const Options *options, GError **error)
     return FALSE;
   if (is_joined && !self->comm)
     self->frame.job.join = cli_backend.join;
+  self->frame.job.timeout_s = TIMEOUT_S;
   return read_adjustments (self, options->db, error);
 }
 

@@ -599,8 +599,10 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       || !parse_int (run_options.log_every, "--log-every", 1, G_MAXINT64, 0, &training->log_every,
                      error)
       || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
-      || !cli_backend.kernels->open (error)
-      || !open_comm (&run_options, training, &ranks, (guint)timeout, error))
+      || !cli_backend.kernels->open (error))
+    return FALSE;
+  training->job.timeout_s = (guint)timeout;
+  if (!open_comm (&run_options, training, &ranks, (guint)timeout, error))
     return FALSE;
   options.is_silent = !is_root (training);
   training->ranks = (guint)ranks;

@@ -93,11 +93,9 @@ cli_ranks_open (guint timeout_s, GError **error)
       rank ? rank : "?", g_get_host_name (), start_s);
   signal (SIGALRM, end_late);
   alarm (start_s);
-  ExecComm *comm = cli_backend.open_process (error);
+  ExecComm *comm = cli_backend.open_process (timeout_s, error);
   alarm (0);
   g_clear_pointer (&too_late, g_free);
-  if (comm)
-    comm->timeout_s = timeout_s;
   return comm;
 }
 

@@ -421,6 +421,7 @@ exec_bench_on_threads (const ExecBenchFrame *frame, guint ranks, ExecBenchRank r
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {
+      comms[r]->timeout_s = frame->job.timeout_s;
       rank[r] = (Rank){ .frame = frame, .comm = comms[r], .run = run, .user_data = user_data };
       threads[r] = g_thread_new ("rank", run_rank, &rank[r]);
     }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory: piece by piece through the device, where it is moved as bytes; sums are made here,
- * in rank order. For what is small or rare: before and after training, and the barrier. */
+/* Host memory: piece by piece through pinned memory and the device's, gathered as bytes; sums are
+ * made here, in rank order. For what is small or rare: before and after training, and the meeting
+ * before a step. Two things are kept out on purpose. A copy to or from pageable memory keeps the
+ * thread in the driver until the stream has got there (CUDA's "API synchronization behavior"), so a
+ * rank that is lost would never be noticed. And ncclSend connects every pair of ranks, with buffers
+ * for each (p2pnChannels in NCCL's enqueue.cc): what is for one rank is gathered by all. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -10,12 +14,14 @@
 /* What all ranks' pieces pass through at once. */
 #define STAGE_BYTES (G_GUINT64_CONSTANT (256) << 10)
 
-static gboolean
-take_stage (NcclWorld *world, GError **error)
+gboolean
+exec_comm_nccl_take_stage (NcclWorld *world, GError **error)
 {
   for (guint i = 0; i < G_N_ELEMENTS (world->stage); i++)
-    if (world->stage[i] == NULL)
+    {
       CUDA_TRY (cudaMalloc ((void **)&world->stage[i], STAGE_BYTES), error);
+      CUDA_TRY (cudaMallocHost ((void **)&world->pinned[i], STAGE_BYTES), error);
+    }
   return TRUE;
 }
 
@@ -26,130 +32,136 @@ piece_bytes (const NcclComm *self)
   return STAGE_BYTES / self->comm.ranks;
 }
 
-/* Copies `n` bytes from or to each rank's place, which lie `stride` bytes apart here. */
 static gboolean
-copy_out (const NcclComm *self, guint8 *out, guint64 stride, guint64 n, GError **error)
+copy_in (NcclWorld *world, const void *in, guint64 n, GError **error)
 {
-  CUDA_TRY (cudaMemcpy2DAsync (out, stride, self->world->stage[1], n, n, self->comm.ranks,
-                               cudaMemcpyDeviceToHost, self->world->stream),
-            error);
+  memcpy (world->pinned[0], in, n);
+  CUDA_TRY (
+      cudaMemcpyAsync (world->stage[0], world->pinned[0], n, cudaMemcpyHostToDevice, world->stream),
+      error);
   return TRUE;
 }
 
+/* The host sees what the stream was given once that has ended. */
 static gboolean
-copy_in (const NcclComm *self, const guint8 *in, guint64 stride, guint64 n, GError **error)
+copy_out (NcclComm *self, guint stage, guint64 n, const char *call, GError **error)
 {
-  CUDA_TRY (cudaMemcpy2DAsync (self->world->stage[0], n, in, stride, n, self->comm.ranks,
-                               cudaMemcpyHostToDevice, self->world->stream),
+  NcclWorld *world = self->world;
+
+  CUDA_TRY (cudaMemcpyAsync (world->pinned[1], world->stage[stage], n, cudaMemcpyDeviceToHost,
+                             world->stream),
             error);
-  return TRUE;
+  return exec_comm_nccl_follow (self, call, world->stream, error)
+         && exec_comm_nccl_wait (self, world->stream, error);
 }
 
-/* What the stream was given has ended. */
+/* The n bytes at `in` of every rank, in pinned memory. */
 static gboolean
-finish (NcclComm *self, const char *call, GError **error)
+gather_piece (NcclComm *self, const void *in, guint64 n, const char *call, GError **error)
 {
-  const cudaStream_t stream = self->world->stream;
+  NcclWorld *world = self->world;
 
-  return exec_comm_nccl_follow (self, call, stream, error)
-         && exec_comm_nccl_wait (self, stream, error);
+  if (!copy_in (world, in, n, error))
+    return FALSE;
+  NCCL_TRY (
+      self,
+      ncclAllGather (world->stage[0], world->stage[1], n, ncclUint8, self->handle, world->stream),
+      error);
+  return copy_out (self, 1, n * self->comm.ranks, call, error);
+}
+
+/* All ranks bring `all` bytes; out = every rank's [from, from + bytes) of them, in rank order. */
+static gboolean
+gather (NcclComm *self, guint8 *out, const guint8 *in, guint64 all, guint64 from, guint64 bytes,
+        const char *call, GError **error)
+{
+  for (guint64 at = 0; at < all; at += piece_bytes (self))
+    {
+      const guint64 n = MIN (piece_bytes (self), all - at);
+      const guint64 begin = MAX (at, from), end = MIN (at + n, from + bytes);
+
+      if (!gather_piece (self, in + at, n, call, error))
+        return FALSE;
+      for (guint rank = 0; rank < self->comm.ranks && begin < end; rank++)
+        memcpy (out + rank * bytes + begin - from, self->world->pinned[1] + rank * n + begin - at,
+                end - begin);
+    }
+  return TRUE;
 }
 
 gboolean
 exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, guint64 bytes,
                             GError **error)
 {
-  NcclWorld *world = self->world;
-
-  if (!take_stage (world, error))
-    return FALSE;
-  for (guint64 at = 0; at < bytes; at += piece_bytes (self))
-    {
-      const guint64 n = MIN (piece_bytes (self), bytes - at);
-
-      CUDA_TRY (cudaMemcpyAsync (world->stage[0], (const guint8 *)in + at, n,
-                                 cudaMemcpyHostToDevice, world->stream),
-                error);
-      NCCL_TRY (self,
-                ncclAllGather (world->stage[0], world->stage[1], n, ncclUint8, self->handle,
-                               world->stream),
-                error);
-      if (!copy_out (self, (guint8 *)out + at, bytes, n, error)
-          || !finish (self, "all_gather of the host's memory", error))
-        return FALSE;
-    }
-  return TRUE;
-}
-
-/* The n bytes at `in`, and at each further rank's place, to every rank. */
-static gboolean
-exchange_piece (NcclComm *self, guint8 *out, guint64 out_stride, const guint8 *in,
-                guint64 in_stride, guint64 n, GError **error)
-{
-  NcclWorld *world = self->world;
-
-  if (!copy_in (self, in, in_stride, n, error))
-    return FALSE;
-  NCCL_TRY (self,
-            exec_comm_nccl_exchange (self, world->stage[1], world->stage[0], n, world->stream),
-            error);
-  return copy_out (self, out, out_stride, n, error)
-         && finish (self, "all_to_all of the host's memory", error);
+  return gather (self, out, in, bytes, 0, bytes, "all_gather of the host's memory", error);
 }
 
 gboolean
 exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
                               GError **error)
 {
-  if (!take_stage (self->world, error))
-    return FALSE;
-  for (guint64 at = 0; at < bytes; at += piece_bytes (self))
-    if (!exchange_piece (self, (guint8 *)out + at, bytes, (const guint8 *)in + at, bytes,
-                         MIN (piece_bytes (self), bytes - at), error))
-      return FALSE;
-  return TRUE;
+  return gather (self, out, in, bytes * self->comm.ranks, bytes * self->comm.rank, bytes,
+                 "all_to_all of the host's memory", error);
+}
+
+static void
+fold_all (const NcclComm *self, ExecCommFold fold, void *out, const guint8 *in, guint64 count,
+          PlanDtype dtype)
+{
+  g_autofree const void **pieces = g_new (const void *, self->comm.ranks);
+
+  for (guint rank = 0; rank < self->comm.ranks; rank++)
+    pieces[rank] = in + rank * plan_dtype_bytes (dtype, count);
+  fold (out, pieces, self->comm.ranks, count, dtype);
 }
 
 gboolean
 exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *out, const void *in,
                              guint64 count, PlanDtype dtype, GError **error)
 {
-  const guint ranks = self->comm.ranks;
-  const guint64 limit = MAX (piece_bytes (self) / plan_dtype_bytes (dtype, 1), 1);
-  const guint64 stride = plan_dtype_bytes (dtype, count);
-  g_autofree guint8 *received = g_malloc (STAGE_BYTES);
-  g_autofree const void **pieces = g_new (const void *, ranks);
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+  g_autofree guint8 *received = g_malloc (self->comm.ranks * bytes + 1);
 
-  if (!take_stage (self->world, error))
+  if (!exec_comm_nccl_host_exchange (self, received, in, bytes, error))
     return FALSE;
-  for (guint64 at = 0; at < count; at += limit)
-    {
-      const guint64 n = MIN (limit, count - at), bytes = plan_dtype_bytes (dtype, n);
-      const guint64 from = plan_dtype_bytes (dtype, at);
-
-      if (!exchange_piece (self, received, bytes, (const guint8 *)in + from, stride, bytes, error))
-        return FALSE;
-      for (guint rank = 0; rank < ranks; rank++)
-        pieces[rank] = received + rank * bytes;
-      fold ((guint8 *)out + from, pieces, ranks, n, dtype);
-    }
+  fold_all (self, fold, out, received, count, dtype);
   return TRUE;
 }
 
-/* Every rank folds a part of a copy that all divide. */
 gboolean
 exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,
                             PlanDtype dtype, GError **error)
 {
-  const guint64 ranks = self->comm.ranks, part = (count + ranks - 1) / ranks;
-  const guint64 bytes = plan_dtype_bytes (dtype, part), used = plan_dtype_bytes (dtype, count);
-  g_autofree guint8 *copy = g_malloc0 (MAX (ranks * bytes, 1));
-  guint8 *own = copy + self->comm.rank * bytes;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+  g_autofree guint8 *received = g_malloc (self->comm.ranks * bytes + 1);
 
-  memcpy (copy, buf, used);
-  if (!exec_comm_nccl_host_scatter (self, fold, own, copy, part, dtype, error)
-      || !exec_comm_nccl_host_gather (self, copy, own, bytes, error))
+  if (!exec_comm_nccl_host_gather (self, received, buf, bytes, error))
     return FALSE;
-  memcpy (buf, copy, used);
+  fold_all (self, fold, buf, received, count, dtype);
+  return TRUE;
+}
+
+/* In as many hops as NCCL's tree has, whatever the ranks are; see nccl_all_reduce_max of the type.
+ */
+gboolean
+exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **error)
+{
+  NcclWorld *world = self->world;
+  const guint64 limit = STAGE_BYTES / sizeof *buf;
+
+  for (guint64 at = 0; at < count; at += limit)
+    {
+      const guint64 n = MIN (limit, count - at);
+
+      if (!copy_in (world, buf + at, n * sizeof *buf, error))
+        return FALSE;
+      NCCL_TRY (self,
+                ncclAllReduce (world->stage[0], world->stage[0], n, ncclUint32, ncclMax,
+                               self->handle, world->stream),
+                error);
+      if (!copy_out (self, 0, n * sizeof *buf, "all_reduce_max of the host's memory", error))
+        return FALSE;
+      memcpy (buf + at, world->pinned[1], n * sizeof *buf);
+    }
   return TRUE;
 }

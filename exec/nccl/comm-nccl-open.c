@@ -39,9 +39,11 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
 {
   NcclComm *self = g_new0 (NcclComm, 1);
 
-  self->comm = (ExecComm){
-    .ops = &exec_comm_nccl_ops, .rank = rank, .ranks = ranks, .gpu = (guint)world->options.device
-  };
+  self->comm = (ExecComm){ .ops = &exec_comm_nccl_ops,
+                           .rank = rank,
+                           .ranks = ranks,
+                           .gpu = (guint)world->options.device,
+                           .timeout_s = world->options.timeout_s };
   self->world = world;
   self->stride = stride;
   if (stride == 1)
@@ -92,7 +94,10 @@ world_free (NcclWorld *world)
       cudaStreamDestroy (world->stream);
     }
   for (guint i = 0; i < G_N_ELEMENTS (world->stage); i++)
-    cudaFree (world->stage[i]);
+    {
+      cudaFree (world->stage[i]);
+      cudaFreeHost (world->pinned[i]);
+    }
   g_array_unref (world->blocks);
   g_ptr_array_unref (world->comms);
   g_ptr_array_unref (world->aborted);
@@ -249,12 +254,16 @@ exchange_cards (ExecComm *carrier, int device, ncclUniqueId *out_id, GError **er
   return TRUE;
 }
 
+/* Pinned memory is taken before any rank has a collective under way: that may wait for GPUs, those
+ * of other ranks of the process too. */
 static gboolean
 open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
 {
   ncclConfig_t config = config_of (self);
 
   CUDA_TRY (cudaStreamCreateWithFlags (&self->world->stream, cudaStreamNonBlocking), error);
+  if (!exec_comm_nccl_take_stage (self->world, error))
+    return FALSE;
   NCCL_TRY (self,
             ncclCommInitRankConfig (&self->handle, (int)self->comm.ranks, *id, (int)self->comm.rank,
                                     &config),

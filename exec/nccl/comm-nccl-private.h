@@ -23,7 +23,8 @@ typedef struct
   GThread *aborting;  /* until that has ended; NULL: nobody is */
   gint is_stopped;    /* their kernels have been told to end */
   cudaStream_t stream;
-  guint8 *stage[2]; /* what host memory passes through, to NCCL and from it; on first use */
+  guint8 *stage[2];  /* what host memory passes through, to NCCL and from it */
+  guint8 *pinned[2]; /* of the host, beside them */
 } NcclWorld;
 
 typedef struct
@@ -80,10 +81,9 @@ void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
 /* Waits for what giving up began. Graphs with collectives in them are gone by now. */
 void exec_comm_nccl_end_abort (NcclWorld *world);
-ncclResult_t exec_comm_nccl_exchange (const NcclComm *self, void *out, const void *in,
-                                      guint64 bytes, cudaStream_t stream);
 
 /* exec/nccl/comm-nccl-host.c */
+gboolean exec_comm_nccl_take_stage (NcclWorld *world, GError **error);
 gboolean exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, guint64 bytes,
                                      GError **error);
 gboolean exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
@@ -92,6 +92,7 @@ gboolean exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *o
                                       guint64 count, PlanDtype dtype, GError **error);
 gboolean exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,
                                      PlanDtype dtype, GError **error);
+gboolean exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **error);
 
 /* exec/nccl/comm-nccl-memory.c */
 void *exec_comm_nccl_take (ExecComm *comm, guint64 bytes, GError **error);

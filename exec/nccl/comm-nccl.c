@@ -36,6 +36,16 @@ exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error)
   return FALSE;
 }
 
+/* How long ranks wait for one another, as the first communicator says by now. */
+static gint64
+deadline_ns (const NcclWorld *world)
+{
+  const NcclComm *first = world->comms->pdata[0];
+
+  return first->comm.timeout_s > 0 ? first->comm.timeout_s * G_GINT64_CONSTANT (1000000000)
+                                   : G_MAXINT64;
+}
+
 static void
 pause_poll (guint *polls)
 {
@@ -154,7 +164,7 @@ static gboolean
 await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboolean is_op,
             GError **error)
 {
-  const gint64 begin_ns = now_ns (), deadline_ns = self->world->options.deadline_ns;
+  const gint64 begin_ns = now_ns (), limit_ns = deadline_ns (self->world);
   guint polls = 0;
 
   while (*result == ncclInProgress)
@@ -167,11 +177,11 @@ await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboole
         break;
       if (!others_are_well (self, error))
         return FALSE;
-      if (now_ns () - begin_ns > deadline_ns)
+      if (now_ns () - begin_ns > limit_ns)
         {
           g_autofree char *what = describe (self, call, is_op);
 
-          return fail (self, error, LATE, what, 1e-9 * (double)deadline_ns);
+          return fail (self, error, LATE, what, 1e-9 * (double)limit_ns);
         }
       pause_poll (&polls);
     }
@@ -253,18 +263,18 @@ check_nccl (const NcclWorld *world, GError **error)
 static gboolean
 is_in_time (NcclWorld *world, GError **error)
 {
-  const gint64 deadline_ns = world->options.deadline_ns;
+  const gint64 limit_ns = deadline_ns (world);
   const NcclPending *oldest = g_queue_peek_head (&world->pending);
   g_autofree char *what = NULL;
 
-  if (oldest == NULL || now_ns () - MAX (oldest->issued_ns, world->ended_ns) <= deadline_ns)
+  if (oldest == NULL || now_ns () - MAX (oldest->issued_ns, world->ended_ns) <= limit_ns)
     return TRUE;
   if (!reap (world, error))
     return FALSE;
   if (g_queue_peek_head (&world->pending) != oldest)
     return TRUE;
   what = describe_pending (oldest);
-  return fail (oldest->comm, error, LATE, what, 1e-9 * (double)deadline_ns);
+  return fail (oldest->comm, error, LATE, what, 1e-9 * (double)limit_ns);
 }
 
 static gboolean
@@ -422,9 +432,8 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
 }
 
 /* Each rank's `bytes` for every other one, as one operation. */
-ncclResult_t
-exec_comm_nccl_exchange (const NcclComm *self, void *out, const void *in, guint64 bytes,
-                         cudaStream_t stream)
+static ncclResult_t
+exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaStream_t stream)
 {
   ncclResult_t result = ncclGroupStart (), ended;
 
@@ -453,8 +462,7 @@ nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_exchange (self, out, in, bytes, error);
-  return issued (self, exec_comm_nccl_exchange (self, out, in, bytes, stream), "all_to_all", stream,
-                 error);
+  return issued (self, exchange (self, out, in, bytes, stream), "all_to_all", stream, error);
 }
 
 static gboolean
@@ -484,6 +492,8 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
 
   if (!exec_comm_nccl_is_usable (self, error))
     return FALSE;
+  if (stream == NULL && dtype == PLAN_DTYPE_FP32)
+    return exec_comm_nccl_host_max (self, buf, count, error);
   if (stream == NULL)
     return exec_comm_nccl_host_reduce (self, exec_comm_max, buf, count, dtype, error);
   if (dtype == PLAN_DTYPE_FP32)
@@ -496,14 +506,14 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
                  "all_reduce_max", stream, error);
 }
 
-/* A byte of everybody's is here once everybody has come. */
+/* A number of everybody's is here once everybody has come. */
 static gboolean
 nccl_barrier (ExecComm *comm, GError **error)
 {
-  g_autofree guint8 *all = g_malloc0 (comm->ranks);
+  float nothing = 0;
 
   return exec_comm_nccl_is_usable ((NcclComm *)comm, error)
-         && exec_comm_nccl_host_gather ((NcclComm *)comm, all, all + comm->rank, 1, error);
+         && exec_comm_nccl_host_max ((NcclComm *)comm, &nothing, 1, error);
 }
 
 static void

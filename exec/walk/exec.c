@@ -147,7 +147,7 @@ settle_saving (ExecWalk *walk, GError **error)
     return TRUE;
   told[0] = exec_saving_is_written (walk->saving) ? 0 : 1;
   told[1] = walk->is_sound ? 0 : 1;
-  if (!walk->comm->ops->all_reduce (walk->comm, told, 2, PLAN_DTYPE_FP32, NULL, error))
+  if (!walk->comm->ops->all_reduce_max (walk->comm, told, 2, PLAN_DTYPE_FP32, NULL, error))
     return FALSE;
   return (told[0] > 0 && told[1] <= 0) || exec_walk_finish_saving (walk, error);
 }
@@ -178,7 +178,7 @@ static gboolean
 agree (ExecWalk *walk, GError **error)
 {
   float unsound = walk->is_sound ? 0 : 1;
-  if (!walk->comm->ops->all_reduce (walk->comm, &unsound, 1, PLAN_DTYPE_FP32, NULL, error))
+  if (!walk->comm->ops->all_reduce_max (walk->comm, &unsound, 1, PLAN_DTYPE_FP32, NULL, error))
     return FALSE;
   walk->is_sound = unsound <= 0;
   return TRUE;
@@ -210,9 +210,10 @@ meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
 {
   ExecComm *comm = walk->comm;
   float asked = walk->job->is_stopping && walk->job->is_stopping () ? 1 : 0;
-  const gboolean ok = walk->job->is_stopping
-                          ? comm->ops->all_reduce (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error)
-                          : comm->ops->barrier (comm, error);
+  const gboolean ok
+      = walk->job->is_stopping
+            ? comm->ops->all_reduce_max (comm, &asked, 1, PLAN_DTYPE_FP32, NULL, error)
+            : comm->ops->barrier (comm, error);
   *out_stops = asked > 0;
   if (!ok)
     g_prefix_error (error, "rank %u, before step %" G_GINT64_FORMAT ": ", comm->rank,
@@ -441,6 +442,7 @@ exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params, ExecPr
     return FALSE;
   for (guint r = 0; r < ranks; r++)
     {
+      comms[r]->timeout_s = job->timeout_s;
       rank[r] = (Rank){ .job = job,
                         .comm = comms[r],
                         .keeps_params = keeps_params,

@@ -72,6 +72,7 @@ typedef struct
   gint64 eval_every;           /* steps; 0: never */
   gint64 document_end;         /* the token that ends documents, where eod_mask_loss is on */
   gint64 eval_batches;         /* global batches that an evaluation is the mean of; 0: one */
+  guint timeout_s;       /* how long ranks that are threads wait for one another; 0: for ever */
   gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
                             before the next one ends the run */
   gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */

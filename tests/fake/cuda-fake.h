@@ -14,7 +14,9 @@
  *
  * Order. Everything runs when it is issued, so results never show a missing event: clocks do, see
  * order.h. What kernels use is what they were seen to use, byte by byte. An asynchronous copy to
- * pinned memory arrives when the host has synchronised with it; until then the host sees NaN.
+ * pinned memory arrives when the host has synchronised with it; until then the host sees NaN. One
+ * to or from pageable memory keeps the host until its stream is there, as the driver's may: a host
+ * that would wait for a stream that stands still is reported.
  *
  * Not there: textures, managed memory, cooperative launches, the device's expf, and kernels that
  * use pinned memory. */

@@ -215,6 +215,8 @@ void check_memory ();             /* redzones and leaks */
 /* stream.cpp */
 Stream *stream_of (cudaStream_t stream); /* NULL, and a report: there is none */
 bool is_capturing (cudaStream_t stream);
+Stream *stalled (Stream *stream);     /* what it waits for without end, perhaps itself, or NULL */
+cudaError_t hangs (const char *what); /* the host waits for something that is stalled */
 bool
 forbids (cudaError_t *out_error); /* a call that must not be made while something is captured */
 cudaError_t submit (cudaStream_t stream, const std::string &name, Work work,

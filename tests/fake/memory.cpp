@@ -386,6 +386,9 @@ submit_copy (const Rows &rows, cudaMemcpyKind kind, cudaStream_t stream)
     return result (cudaErrorInvalidValue);
   if ((place (rows.to) == "pageable" || place (rows.from) == "pageable") && is_capturing (stream))
     return result (cudaErrorStreamCaptureUnsupported);
+  if ((place (rows.to) == "pageable" || place (rows.from) == "pageable")
+      && stalled (stream_of (stream)) != nullptr)
+    return hangs ("a copy of pageable memory");
   return submit (stream,
                  "memcpy " + std::to_string (rows.width * rows.height) + " " + place (rows.from)
                      + " to " + place (rows.to),

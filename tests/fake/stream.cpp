@@ -243,23 +243,6 @@ capture_record (Stream *stream, Event *event)
   graph.recorded.push_back (graph.clocks[stream]);
 }
 
-/* The stream that this one waits for, perhaps itself, while it is stalled. */
-Stream *
-stalled (Stream *stream)
-{
-  if (stream->is_stalled)
-    return stream;
-  return stream->behind != nullptr && stream->behind->is_stalled ? stream->behind : nullptr;
-}
-
-/* A host that waits for what does not end goes on with an error. */
-cudaError_t
-hangs (const char *what)
-{
-  report (std::string ("the host waits without end for ") + what + ", which is stalled");
-  return result (cudaErrorUnknown);
-}
-
 /* The event, or NULL when the host cannot ask for it. */
 Event *
 event_for_host (cudaEvent_t event, cudaError_t *out_error)
@@ -280,6 +263,23 @@ event_for_host (cudaEvent_t event, cudaError_t *out_error)
   return self;
 }
 
+}
+
+/* The stream that this one waits for, perhaps itself, while it is stalled. */
+Stream *
+stalled (Stream *stream)
+{
+  if (stream->is_stalled)
+    return stream;
+  return stream->behind != nullptr && stream->behind->is_stalled ? stream->behind : nullptr;
+}
+
+/* A host that waits for what does not end goes on with an error. */
+cudaError_t
+hangs (const char *what)
+{
+  report (std::string ("the host waits without end for ") + what + ", which is stalled");
+  return result (cudaErrorUnknown);
 }
 
 }

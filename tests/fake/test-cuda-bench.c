@@ -42,8 +42,7 @@ shrink (ExecBenchOp *op, const PlanCluster *cluster)
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {
-  const ExecNcclOptions options
-      = { .device = (int)threads->rank, .deadline_ns = G_GINT64_CONSTANT (120000000000) };
+  const ExecNcclOptions options = { .device = (int)threads->rank, .timeout_s = 120 };
   return exec_comm_nccl_open (threads, &options, error);
 }
 

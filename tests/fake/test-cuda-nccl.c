@@ -15,16 +15,14 @@
 #include <string.h>
 
 #define NCCL_STEPS 4 /* op by op, kept, launched, op by op */
-#define LONG_NS (G_GINT64_CONSTANT (120000000000))
-#define SHORT_NS (G_GINT64_CONSTANT (3000000000)) /* a rank may wait for a processor that long */
-
-static gint64 deadline_ns;
+#define LONG_S 120
+#define SHORT_S 3 /* a rank may wait for a processor that long */
 
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {
   const ExecNcclOptions options
-      = { .device = (int)threads->rank, .deadline_ns = deadline_ns, .is_registered = TRUE };
+      = { .device = (int)threads->rank, .timeout_s = threads->timeout_s, .is_registered = TRUE };
   return exec_comm_nccl_open (threads, &options, error);
 }
 
@@ -39,7 +37,7 @@ case_init_nccl (Case *c, guint ranks, const char *fields, gboolean is_graph)
   c->job.join = join;
   c->job.steps = NCCL_STEPS;
   c->job.rate.warmup_steps = 3;
-  deadline_ns = LONG_NS;
+  c->job.timeout_s = LONG_S;
 }
 
 static const char *const plans[] = {
@@ -145,7 +143,7 @@ START_TEST (a_rank_lost_in_a_launch_is_told)
   case_init_nccl (&c, 2, "strategy=optim_grads_params", TRUE);
   plant (&c);
   planted_ops.settle = settle_and_lose;
-  deadline_ns = SHORT_NS;
+  c.job.timeout_s = SHORT_S;
   ck_assert (!case_run (&c, &error));
   ck_assert_msg (strstr (error->message, "the graph of a step (") != NULL
                      && strstr (error->message, "a rank is lost, or late") != NULL,
@@ -162,7 +160,7 @@ START_TEST (a_rank_lost_while_products_are_tried_is_told)
   g_setenv ("XDG_DATA_HOME", "/dev/null", TRUE); /* none is remembered */
   case_init_nccl (&c, 2, "compute=bf16 strategy=optim_grads_params", FALSE);
   case_change (&c, "deterministic=off");
-  deadline_ns = SHORT_NS;
+  c.job.timeout_s = SHORT_S;
   fake_nccl_lose (1, (guint)_i, FAKE_NCCL_STALLS);
   ck_assert (!case_run (&c, &error));
   ck_assert_msg (strstr (error->message, "a rank is lost, or late") != NULL, "%s", error->message);

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
-#define LONG_NS (G_GINT64_CONSTANT (120000000000))
-#define SHORT_NS (G_GINT64_CONSTANT (3000000000)) /* a rank may wait for a processor that long */
+#define LONG_S 120
+#define SHORT_S 3 /* a rank may wait for a processor that long */
 
 static void
 begin (guint devices)
@@ -26,7 +26,7 @@ begin (guint devices)
   fake_cuda_reset ();
   fake_cuda_set_machine (devices, DEVICE_BYTES, 9, 0);
   fake_nccl_reset ();
-  nccl_options = (ExecNcclOptions){ .deadline_ns = LONG_NS };
+  nccl_options = (ExecNcclOptions){ .timeout_s = LONG_S };
   nccl_gpu_step = 1;
 }
 
@@ -376,7 +376,7 @@ START_TEST (nccl_lost_rank_ends_the_others)
   Rank ranks[4];
 
   begin (4);
-  nccl_options.deadline_ns = SHORT_NS;
+  nccl_options.timeout_s = SHORT_S;
   init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
   fake_nccl_lose (2, 1 + 6, losses[_i].how);
   run_on_nccl (gather_on, ranks, 4);
@@ -388,6 +388,51 @@ START_TEST (nccl_lost_rank_ends_the_others)
                            && strstr (ranks[i].error->message, losses[_i].message) != NULL,
                        "%s", ranks[i].error->message);
       }
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
+/* Meets again and again by what is small and of the host, as a run does between steps. */
+static gpointer
+meet_on (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  g_autofree guint32 *all = g_new0 (guint32, comm->ranks);
+  float flag = 0, one = 1;
+  gboolean ok = TRUE;
+
+  if (comm->rank == 2)
+    comm->timeout_s = SHORT_S;
+  for (guint i = 0; ok && i < 10; i++)
+    ok = comm->ops->barrier (comm, &self->error)
+         && comm->ops->all_reduce_max (comm, &flag, 1, PLAN_DTYPE_FP32, NULL, &self->error)
+         && comm->ops->all_gather (comm, all, &all[comm->rank], 1, PLAN_DTYPE_I32, NULL,
+                                   &self->error)
+         && comm->ops->all_reduce (comm, &one, 1, PLAN_DTYPE_FP32, NULL, &self->error);
+  return NULL;
+}
+
+/* Between two steps a rank's thread is not inside the driver: what another rank says is heard long
+ * before the deadline, whichever of the collectives that one is lost in. */
+START_TEST (nccl_host_is_never_kept_by_the_driver)
+{
+  Rank ranks[4];
+
+  begin (4);
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, 5 + (guint)_i, FAKE_NCCL_STALLS);
+  run_on_nccl (meet_on, ranks, 4);
+  for (guint i = 0; i < 4; i++)
+    {
+      ck_assert_ptr_nonnull (ranks[i].error);
+      ck_assert_msg (
+          g_str_has_prefix (ranks[i].error->message, i == 2 ? "rank 2: " : "rank 2 failed: ")
+              && strstr (ranks[i].error->message, "of the host's memory")
+              && strstr (ranks[i].error->message, "has not ended after 3 s"),
+          "%s", ranks[i].error->message);
+    }
   clear_ranks (ranks, 4);
   finish ();
 }
@@ -410,7 +455,7 @@ START_TEST (nccl_groups_are_aborted_together)
   Rank ranks[4];
 
   begin (4);
-  nccl_options.deadline_ns = SHORT_NS;
+  nccl_options.timeout_s = SHORT_S;
   init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
   fake_nccl_lose (2, 2 + 6, FAKE_NCCL_STALLS);
   run_on_nccl (gather_on_beside_a_group, ranks, 4);
@@ -726,6 +771,7 @@ main (void)
   tcase_add_loop_test (tcase, nccl_groups_equal_naive, 0, N_SPLITS);
   tcase_add_test (tcase, nccl_mismatch_names_both);
   tcase_add_loop_test (tcase, nccl_lost_rank_ends_the_others, 0, G_N_ELEMENTS (losses));
+  tcase_add_loop_test (tcase, nccl_host_is_never_kept_by_the_driver, 0, 4);
   tcase_add_test (tcase, nccl_groups_are_aborted_together);
   tcase_add_test (tcase, nccl_window_is_made_later);
   tcase_add_loop_test (tcase, nccl_abort_that_never_ends_is_found, 0, 2);

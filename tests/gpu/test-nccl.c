@@ -31,7 +31,7 @@ run_and_check (GThreadFunc function, PlanDtype dtype, guint64 count, gboolean is
 {
   Rank ranks[MAX_RANKS];
 
-  nccl_options = (ExecNcclOptions){ .deadline_ns = G_GINT64_CONSTANT (60000000000),
+  nccl_options = (ExecNcclOptions){ .timeout_s = 60,
                                     .is_registered = is_registered,
                                     .spares_processors = is_registered };
   init_ranks (ranks, n_gpus, 1, dtype, count, function == call_on_own_device);
