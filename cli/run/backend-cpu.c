@@ -6,7 +6,7 @@
 #include "exec/probe/probe.h"
 
 static PlanCluster *
-describe_processors (gint64 ranks, gint64 nodes, gboolean share, GError **error)
+describe_processors (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share, GError **error)
 {
   PlanCluster *self = exec_probe_processors (ranks / nodes, error);
   if (self)

@@ -13,9 +13,9 @@
 #include "planner/base/error.h"
 
 static ExecNcclOptions
-options_for (guint gpu, guint timeout_s)
+options_for (guint local_rank, guint timeout_s)
 {
-  return (ExecNcclOptions){ .device = (int)gpu,
+  return (ExecNcclOptions){ .local_rank = local_rank,
                             .timeout_s = timeout_s,
                             .is_registered = TRUE }; /* where the plan has memory taken there */
 }
@@ -30,13 +30,13 @@ is_launched (void)
 static ExecComm *
 join_by_mpi (guint timeout_s, GError **error)
 {
-  guint gpu = 0;
+  guint local_rank = 0;
   ExecComm *carrier = exec_comm_mpi_open (error);
   if (!carrier)
     return NULL;
   carrier->timeout_s = timeout_s;
-  exec_launch_local_rank (&gpu);
-  const ExecNcclOptions options = options_for (gpu, timeout_s);
+  exec_launch_local_rank (&local_rank);
+  const ExecNcclOptions options = options_for (local_rank, timeout_s);
   ExecComm *self = exec_comm_nccl_open (carrier, &options, error);
   if (!self)
     carrier->ops->close (carrier);
@@ -64,9 +64,9 @@ join (ExecComm *threads, GError **error)
 }
 
 static PlanCluster *
-describe_gpus (gint64 ranks, gint64 nodes, gboolean share, GError **error)
+describe_gpus (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share, GError **error)
 {
-  PlanCluster *self = exec_probe_gpus (ranks / nodes, share, error);
+  PlanCluster *self = exec_probe_gpus (ranks / nodes, per_host, share, error);
   if (self && nodes > 1)
     exec_probe_set_nodes (self, nodes);
   return self;

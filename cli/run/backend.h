@@ -33,8 +33,10 @@ typedef struct
   /* NULL: there is no cuDNN in this program. */
   const CliCudnn *cudnn;
 
-  /* `nodes` machines like this one for so many ranks, which share a device or have one each. */
-  PlanCluster *(*describe_machine) (gint64 ranks, gint64 nodes, gboolean share, GError **error);
+  /* `nodes` machines like this one for so many ranks, which share a device or have one each, as
+   * those do that are processes: at most so many are on a host; 0: they are threads. */
+  PlanCluster *(*describe_machine) (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share,
+                                    GError **error);
 } CliBackend;
 
 extern const CliBackend cli_backend;

@@ -236,7 +236,7 @@ open_ranks (Bench *self, const Options *options, GError **error)
 static gboolean
 check_device (const PlanCluster *said, GError **error)
 {
-  g_autoptr (PlanCluster) here = cli_backend.describe_machine (1, 1, FALSE, error);
+  g_autoptr (PlanCluster) here = cli_backend.describe_machine (1, 1, 0, FALSE, error);
   if (!here || g_str_equal (here->device_name, said->device_name))
     return here != NULL;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,

@@ -227,8 +227,8 @@ PlanCluster *
 cli_ranks_describe (guint ranks, const ExecPlacement *placement, gboolean shares, gint64 threads,
                     GError **error)
 {
-  PlanCluster *self
-      = cli_backend.describe_machine (ranks, exec_placement_nodes (placement), shares, error);
+  PlanCluster *self = cli_backend.describe_machine (ranks, exec_placement_nodes (placement),
+                                                    placement->per_host, shares, error);
   if (self && self->kind == PLAN_DEVICE_CPU)
     exec_probe_set_threads (self, threads > 0 ? threads : placement->threads);
   return self;

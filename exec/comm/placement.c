@@ -142,6 +142,7 @@ deal_cores (ExecPlacement *self, const Card *cards)
             here++;
           }
       self->threads = MIN (self->threads, MAX (exec_cores_count (&all) / here, 1));
+      self->per_host = MAX (self->per_host, here);
     }
 }
 

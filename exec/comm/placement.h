@@ -13,6 +13,7 @@ struct _ExecPlacement
   guint ranks, hosts;
   char **host_names; /* [hosts], in the order of their first ranks */
   guint *host_of;    /* [ranks] */
+  guint per_host;    /* the most that a host has, of processes; 0: ranks are threads */
   guint threads;     /* for which each rank has cores of its own, on every host */
 };
 

@@ -124,7 +124,7 @@ take_block (const NcclWorld *world, NcclBlock *block, GError **error)
     return TRUE;
   g_clear_pointer (&block->registrations, g_array_unref);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "rank %u: GPU %d has no %s left: %s",
-               world->rank, world->options.device, size, why);
+               world->rank, world->device, size, why);
   return FALSE;
 }
 

@@ -42,7 +42,7 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
   self->comm = (ExecComm){ .ops = &exec_comm_nccl_ops,
                            .rank = rank,
                            .ranks = ranks,
-                           .gpu = (guint)world->options.device,
+                           .gpu = (guint)world->device,
                            .timeout_s = world->options.timeout_s };
   self->world = world;
   self->stride = stride;
@@ -55,10 +55,11 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
 }
 
 static NcclWorld *
-world_new (guint rank, ExecComm *carrier, const ExecNcclOptions *options)
+world_new (guint rank, ExecComm *carrier, int device, const ExecNcclOptions *options)
 {
   NcclWorld *world = g_new0 (NcclWorld, 1);
 
+  world->device = device;
   world->options = *options;
   world->rank = rank;
   world->carrier = carrier;
@@ -272,10 +273,10 @@ open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
 }
 
 static ExecComm *
-open_world (guint rank, guint ranks, ExecComm *carrier, const ncclUniqueId *id,
+open_world (guint rank, guint ranks, ExecComm *carrier, int device, const ncclUniqueId *id,
             const ExecNcclOptions *options, GError **error)
 {
-  NcclWorld *world = world_new (rank, carrier, options);
+  NcclWorld *world = world_new (rank, carrier, device, options);
   NcclComm *self = comm_new (world, rank, ranks, 1);
 
   if (open_handle (self, id, error))
@@ -285,10 +286,17 @@ open_world (guint rank, guint ranks, ExecComm *carrier, const ncclUniqueId *id,
   return NULL;
 }
 
+/* Of the GPUs that this process sees its own: all ranks of the machine see the same ones, or each
+ * its own alone, as by srun --gpus-per-task=1. Where two of them come to one, cards_agree says so.
+ */
 static gboolean
-use_device (int device, GError **error)
+use_device (guint local_rank, int *out_device, GError **error)
 {
-  CUDA_TRY (cudaSetDevice (device), error);
+  int visible = 1;
+
+  CUDA_TRY (cudaGetDeviceCount (&visible), error);
+  *out_device = (int)(local_rank % (guint)MAX (visible, 1));
+  CUDA_TRY (cudaSetDevice (*out_device), error);
   return TRUE;
 }
 
@@ -296,11 +304,12 @@ ExecComm *
 exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error)
 {
   ncclUniqueId id;
+  int device;
 
-  if (!use_device (options->device, error)
-      || !exchange_cards (carrier, options->device, &id, error))
+  if (!use_device (options->local_rank, &device, error)
+      || !exchange_cards (carrier, device, &id, error))
     return NULL;
-  return open_world (carrier->rank, carrier->ranks, carrier, &id, options, error);
+  return open_world (carrier->rank, carrier->ranks, carrier, device, &id, options, error);
 }
 
 ExecComm *
@@ -308,10 +317,11 @@ exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *o
                               GError **error)
 {
   Card own;
+  int device;
 
   if (launch->meeting != NULL)
     g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* each rank makes the same id of it */
-  if (!use_device (options->device, error) || !fill_card (&own, options->device, TRUE, error))
+  if (!use_device (options->local_rank, &device, error) || !fill_card (&own, device, TRUE, error))
     return NULL;
-  return open_world (launch->rank, launch->ranks, NULL, &own.id, options, error);
+  return open_world (launch->rank, launch->ranks, NULL, device, &own.id, options, error);
 }

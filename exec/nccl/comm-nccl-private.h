@@ -11,6 +11,7 @@ G_BEGIN_DECLS
 typedef struct
 {
   ExecNcclOptions options;
+  int device;         /* as CUDA counts them in this process */
   guint rank;         /* among all */
   ExecComm *carrier;  /* NULL: there is none */
   GPtrArray *comms;   /* NcclComm, not owned, oldest first */

@@ -62,7 +62,7 @@ abort_all (gpointer data)
 {
   NcclWorld *world = data;
 
-  cudaSetDevice (world->options.device); /* NCCL goes back to what was set */
+  cudaSetDevice (world->device); /* NCCL goes back to what was set */
   ncclGroupStart ();
   for (guint i = 0; i < world->aborted->len; i++)
     ncclCommAbort (world->aborted->pdata[i]);

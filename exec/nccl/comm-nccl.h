@@ -12,7 +12,7 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  int device;             /* this rank's GPU, as CUDA counts them in this process */
+  guint local_rank;       /* among those of this machine: which GPU is this rank's */
   guint timeout_s;        /* see ExecComm, which has it from here */
   gboolean is_registered; /* memory taken here is in symmetric windows, or registered: nccl_ub */
   gboolean spares_processors; /* gathers in such memory are by copy engines where NCCL can */

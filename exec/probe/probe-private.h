@@ -67,4 +67,8 @@ const char *exec_gpu_shipped (const char *name);
 PlanCluster *exec_probe_describe (const ExecHost *host, const GArray *gpus, gint64 devices,
                                   GError **error);
 
+/* See exec_probe_gpus; adds to `gpus` what other ranks of this machine have. */
+PlanCluster *exec_probe_describe_ranks (const ExecHost *host, GArray *gpus, gint64 ranks,
+                                        gint64 per_host, gboolean share, GError **error);
+
 G_END_DECLS

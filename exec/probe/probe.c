@@ -349,21 +349,17 @@ deal_out (PlanCluster *self, gint64 ranks)
 }
 
 PlanCluster *
-exec_probe_gpus (gint64 ranks, gboolean share, GError **error)
+exec_probe_describe_ranks (const ExecHost *host, GArray *gpus, gint64 ranks, gint64 per_host,
+                           gboolean share, GError **error)
 {
-  g_auto (ExecHost) host = { 0 };
-  g_autoptr (GArray) gpus = NULL;
-  if (!exec_host_read (&host, error) || !exec_host_read_topology (&host, NULL, error)
-      || !(gpus = exec_gpus_read (EXEC_NVML, error)))
-    return NULL;
-  if (gpus->len == 0)
+  while (!share && n_alike (gpus) < per_host)
     {
-      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                           "no GPU: the NVIDIA driver names none");
-      return NULL;
+      ExecGpu other = g_array_index (gpus, ExecGpu, 0);
+      other.name = g_strdup (other.name);
+      g_array_append_val (gpus, other);
     }
   const gint64 here = share ? 1 : n_alike (gpus);
-  PlanCluster *self = describe_gpus (&host, gpus, MIN (ranks, here), error);
+  PlanCluster *self = describe_gpus (host, gpus, MIN (ranks, here), error);
   if (self && share && ranks > 1)
     deal_out (self, ranks);
   else if (self && ranks > here && ranks % here == 0)
@@ -377,4 +373,19 @@ exec_probe_gpus (gint64 ranks, gboolean share, GError **error)
       g_clear_pointer (&self, plan_cluster_free);
     }
   return self;
+}
+
+PlanCluster *
+exec_probe_gpus (gint64 ranks, gint64 per_host, gboolean share, GError **error)
+{
+  g_auto (ExecHost) host = { 0 };
+  g_autoptr (GArray) gpus = NULL;
+  if (!exec_host_read (&host, error) || !exec_host_read_topology (&host, NULL, error)
+      || !(gpus = exec_gpus_read (EXEC_NVML, error)))
+    return NULL;
+  if (gpus->len > 0)
+    return exec_probe_describe_ranks (&host, gpus, ranks, per_host, share, error);
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                       "no GPU: the NVIDIA driver names none");
+  return NULL;
 }

@@ -24,7 +24,8 @@ void exec_probe_set_threads (PlanCluster *self, gint64 threads);
 void exec_probe_set_nodes (PlanCluster *self, gint64 nodes);
 
 /* `ranks` of this machine's GPUs, more than it has on as many machines like it; where they share,
- * equal shares of the first one. */
-PlanCluster *exec_probe_gpus (gint64 ranks, gboolean share, GError **error);
+ * equal shares of the first one. It has at least the `per_host` that ranks on it were found to have
+ * (0: not known), though the driver may show this process its own alone. */
+PlanCluster *exec_probe_gpus (gint64 ranks, gint64 per_host, gboolean share, GError **error);
 
 G_END_DECLS

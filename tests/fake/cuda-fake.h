@@ -30,6 +30,9 @@ void fake_cuda_reset (void);
 /* After a reset: how many devices (up to 8), how large, of which compute capability. */
 void fake_cuda_set_machine (guint devices, guint64 bytes, int major, int minor);
 
+/* This thread is of a process that is shown this device alone, as its first. */
+void fake_cuda_show (guint device);
+
 /* The newest CUDA that the driver is for: 12040. */
 void fake_cuda_set_driver (int version);
 

@@ -547,10 +547,13 @@ ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, n
   const Call call = { .kind = CALL_INIT, .count = (size_t)ranks };
   ncclResult_t result = ncclInvalidArgument;
   int device;
+  char bus[32]; /* devices are told apart by it, whatever this process counts them as */
   Team *team;
 
-  if (cudaGetDevice (&device) != cudaSuccess)
+  if (cudaGetDevice (&device) != cudaSuccess
+      || cudaDeviceGetPCIBusId (bus, sizeof bus, device) != cudaSuccess)
     return ncclUnhandledCudaError;
+  device = (int)g_ascii_strtoll (bus + strlen ("0000:"), NULL, 16);
   if (ranks <= 0 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || config->magic != 0xcafebeef)
     return ncclInvalidArgument;
   g_mutex_lock (&mutex);

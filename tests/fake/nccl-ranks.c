@@ -9,7 +9,8 @@
 
 ExecNcclOptions nccl_options;
 static GThreadFunc body;
-int nccl_gpu_step = 1;
+guint nccl_gpu_step = 1;
+void (*nccl_begin_rank) (guint rank);
 
 /* Opens a rank's communicator over the threads', runs the test's body, closes. */
 static gpointer
@@ -20,7 +21,9 @@ run_rank (gpointer data)
   ExecNcclOptions own = nccl_options;
   ExecComm *comm;
 
-  own.device += (int)carrier->rank * nccl_gpu_step;
+  own.local_rank = carrier->rank * nccl_gpu_step;
+  if (nccl_begin_rank != NULL)
+    nccl_begin_rank (carrier->rank);
   comm = exec_comm_nccl_open (carrier, &own, &self->error);
   if (comm == NULL)
     {

@@ -8,7 +8,8 @@ G_BEGIN_DECLS
 
 /* What all ranks of a test share. */
 extern ExecNcclOptions nccl_options;
-extern int nccl_gpu_step; /* from one rank's GPU to the next one's */
+extern guint nccl_gpu_step;                  /* from one rank's GPU to the next one's */
+extern void (*nccl_begin_rank) (guint rank); /* what a rank's thread does first; NULL: nothing */
 
 /* What a rank's collectives work on, on its device: one block taken from its communicator. */
 typedef struct

@@ -29,7 +29,7 @@ struct Thread
   guint64 generation = 0;
   unsigned device = 0;
   cudaError_t error = cudaSuccess;
-  bool is_called_back = false;
+  bool is_called_back = false, is_shown_one = false;
 };
 thread_local Thread of_thread;
 
@@ -237,6 +237,16 @@ fake_cuda_fail_at (guint call, int error)
   runtime.failure = (cudaError_t)error;
 }
 
+void
+fake_cuda_show (guint device)
+{
+  Lock lock;
+
+  g_assert (device < runtime.machine.devices);
+  thread ().device = device;
+  thread ().is_shown_one = true;
+}
+
 /* --- devices ------------------------------------------------------------------------------ */
 
 namespace
@@ -267,12 +277,18 @@ kind ()
   return *found;
 }
 
+/* Devices are counted from the only one where a thread is shown one. */
+unsigned
+visible ()
+{
+  return thread ().is_shown_one ? 1 : runtime.machine.devices;
+}
+
 cudaError_t
 check_device (int device)
 {
-  return result (device >= 0 && (unsigned)device < runtime.machine.devices
-                     ? cudaSuccess
-                     : cudaErrorInvalidDevice);
+  return result (device >= 0 && (unsigned)device < visible () ? cudaSuccess
+                                                              : cudaErrorInvalidDevice);
 }
 
 int
@@ -335,7 +351,7 @@ cudaGetDeviceCount (int *count)
   *count = 0;
   if (runtime.machine.driver / 1000 < CUDART_VERSION / 1000) /* of one major version any will do */
     return result (cudaErrorInsufficientDriver);
-  *count = (int)runtime.machine.devices;
+  *count = (int)visible ();
   return result (*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
@@ -345,7 +361,7 @@ cudaSetDevice (int device)
   Lock lock;
   cudaError_t error = check_device (device);
 
-  if (error == cudaSuccess)
+  if (error == cudaSuccess && !thread ().is_shown_one)
     thread ().device = (unsigned)device;
   return error;
 }
@@ -355,7 +371,7 @@ cudaGetDevice (int *device)
 {
   Lock lock;
 
-  *device = (int)current_device ();
+  *device = thread ().is_shown_one ? 0 : (int)current_device ();
   return cudaSuccess;
 }
 
@@ -402,7 +418,8 @@ cudaDeviceGetPCIBusId (char *id, int bytes, int device)
   cudaError_t error = check_device (device);
 
   if (error == cudaSuccess)
-    g_snprintf (id, (gulong)bytes, "0000:%02X:00.0", device + 1);
+    g_snprintf (id, (gulong)bytes, "0000:%02X:00.0",
+                (thread ().is_shown_one ? (int)current_device () : device) + 1);
   return error;
 }
 

@@ -42,7 +42,7 @@ shrink (ExecBenchOp *op, const PlanCluster *cluster)
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {
-  const ExecNcclOptions options = { .device = (int)threads->rank, .timeout_s = 120 };
+  const ExecNcclOptions options = { .local_rank = threads->rank, .timeout_s = 120 };
   return exec_comm_nccl_open (threads, &options, error);
 }
 

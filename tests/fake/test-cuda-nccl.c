@@ -22,7 +22,7 @@ static ExecComm *
 join (ExecComm *threads, GError **error)
 {
   const ExecNcclOptions options
-      = { .device = (int)threads->rank, .timeout_s = threads->timeout_s, .is_registered = TRUE };
+      = { .local_rank = threads->rank, .timeout_s = threads->timeout_s, .is_registered = TRUE };
   return exec_comm_nccl_open (threads, &options, error);
 }
 

@@ -28,6 +28,7 @@ begin (guint devices)
   fake_nccl_reset ();
   nccl_options = (ExecNcclOptions){ .timeout_s = LONG_S };
   nccl_gpu_step = 1;
+  nccl_begin_rank = NULL;
 }
 
 /* Nothing is left and nothing was used out of order. */
@@ -659,15 +660,30 @@ START_TEST (nccl_shared_gpu_is_refused)
 }
 END_TEST
 
+/* Where a launcher gives each process its own GPU, that is the first that it sees. */
+START_TEST (nccl_ranks_may_see_a_gpu_each)
+{
+  Rank ranks[4];
+
+  begin (4);
+  nccl_begin_rank = fake_cuda_show;
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  run_on_nccl (call_on_own_device, ranks, 4);
+  check_ranks (ranks, 4);
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
 START_TEST (nccl_missing_gpu_ends_all)
 {
   Rank ranks[2];
 
-  begin (1);
+  begin (0);
   init_ranks (ranks, 2, 1, PLAN_DTYPE_FP32, 5, TRUE);
   run_on_nccl (do_nothing, ranks, 2);
   for (guint i = 0; i < 2; i++)
-    ck_assert_msg (strstr (ranks[i].error->message, "cudaSetDevice (device): "), "%s",
+    ck_assert_msg (strstr (ranks[i].error->message, "cudaGetDeviceCount (&visible): "), "%s",
                    ranks[i].error->message);
   clear_ranks (ranks, 2);
   finish ();
@@ -726,7 +742,7 @@ run_launched (gpointer data)
       = { .rank = self->comm->rank, .ranks = self->comm->ranks, .meeting = meeting };
   ExecNcclOptions own = nccl_options;
 
-  own.device = (int)launch.rank;
+  own.local_rank = launch.rank;
   self->comm = exec_comm_nccl_open_launched (&launch, &own, &self->error);
   if (self->comm == NULL)
     return NULL;
@@ -779,6 +795,7 @@ main (void)
   tcase_add_test (tcase, nccl_missing_event_is_found);
   tcase_add_test (tcase, nccl_rank_0_alone_makes_an_id);
   tcase_add_test (tcase, nccl_shared_gpu_is_refused);
+  tcase_add_test (tcase, nccl_ranks_may_see_a_gpu_each);
   tcase_add_test (tcase, nccl_missing_gpu_ends_all);
   tcase_add_test (tcase, nccl_old_library_is_refused);
   tcase_add_test (tcase, nccl_sums_of_small_formats_are_refused);

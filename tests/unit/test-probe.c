@@ -199,6 +199,24 @@ START_TEST (takes_some_of_the_gpus)
 }
 END_TEST
 
+/* A launcher may show each of 8 ranks its own GPU alone; without such ranks it is another machine
+ * that has more of them. */
+START_TEST (counts_gpus_of_ranks)
+{
+  g_autofree char *library = fake_nvml ();
+  g_auto (ExecHost) host = host_of ("Imagined CPU");
+  g_autoptr (GArray) seen = exec_gpus_read (library, NULL), all = exec_gpus_read (library, NULL);
+  g_array_remove_range (seen, 0, 7);
+  g_autoptr (PlanCluster) nodes = exec_probe_describe_ranks (&host, seen, 8, 0, FALSE, NULL);
+  ck_assert (nodes->nodes == 8 && nodes->devices_per_node == 1);
+  g_autoptr (PlanCluster) node = exec_probe_describe_ranks (&host, seen, 8, 8, FALSE, NULL);
+  g_autoptr (PlanCluster) whole = exec_probe_describe_ranks (&host, all, 8, 8, FALSE, NULL);
+  g_autofree char *one = plan_cluster_print (node), *other = plan_cluster_print (whole);
+  ck_assert (node->nodes == 1 && node->devices_per_node == 8);
+  ck_assert_str_eq (one, other);
+}
+END_TEST
+
 START_TEST (leaves_other_gpus_out)
 {
   g_autofree char *library = fake_nvml ();
@@ -382,6 +400,7 @@ main (void)
   tcase_add_test (tcase, reads_a_topology);
   tcase_add_test (tcase, describes_eight_gpus);
   tcase_add_test (tcase, takes_some_of_the_gpus);
+  tcase_add_test (tcase, counts_gpus_of_ranks);
   tcase_add_test (tcase, leaves_other_gpus_out);
   tcase_add_loop_test (tcase, reports_what_nvml_refuses, 0, G_N_ELEMENTS (failures));
   tcase_add_test (tcase, no_driver_is_no_gpu);
