@@ -74,6 +74,7 @@ exec_shared = \
   %D%/run/resume.c %D%/run/resume.h \
   %D%/run/run-log.c %D%/run/run-log.h \
   %D%/run/stages.c %D%/run/stages.h \
+  %D%/run/told.c %D%/run/told.h \
   %D%/run/train.c %D%/run/train.h
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/run/backend-cpu.c
 fsdplan_exec_cpu_LDADD = $(exec_archives) $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs)

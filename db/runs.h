@@ -27,7 +27,7 @@ typedef struct
   char *settings;  /* lines NAME=VALUE: the learning rate and all else that no plan has */
   char *params_id; /* parameter set of the prediction */
   char *state;     /* "running", "done", "failed", "interrupted" */
-  char *message;   /* why it failed, or NULL */
+  char *message;   /* why it failed, or what is worth knowing of it; NULL: nothing */
   gint64 predicted_step_ns, measured_step_ns; /* 0 while unknown; measured is the median */
 } DbRun;
 
@@ -54,7 +54,7 @@ gboolean db_store_add_steps (DbStore *self, gint64 run_id, const DbStep *steps, 
 /* The steps stored so far, in order; elements are DbStep. */
 GArray *db_store_list_steps (DbStore *self, gint64 run_id, GError **error);
 
-/* state "done" or "failed" with a message; a run ends once. */
+/* state "done" or "failed", with a message or NULL; a run ends once. */
 gboolean db_store_finish_run (DbStore *self, gint64 run_id, const char *state, const char *message,
                               gint64 predicted_step_ns, gint64 measured_step_ns, GError **error);
 

@@ -41,7 +41,7 @@ CREATE TABLE run (
   settings          TEXT,               -- lines NAME=VALUE: learning rate and all else no plan has
   params_id         TEXT,               -- parameter set of the prediction; NULL: none was made
   state             TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed')),
-  message           TEXT,               -- why it failed
+  message           TEXT,               -- why it failed, or what is worth knowing of it
   predicted_step_ns INTEGER NOT NULL CHECK (predicted_step_ns >= 0), -- 0: unknown
   measured_step_ns  INTEGER NOT NULL CHECK (measured_step_ns >= 0),  -- median; 0: unknown
   CHECK (uid LIKE 'v1 %' OR (pid IS NOT NULL AND data IS NOT NULL AND settings IS NOT NULL))

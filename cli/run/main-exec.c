@@ -15,6 +15,7 @@
 #include "cli/run/export.h"
 #include "cli/run/ranks.h"
 #include "cli/run/resume.h"
+#include "cli/run/told.h"
 #include "cli/run/train.h"
 #include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
@@ -610,6 +611,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   training->record = run_options.record;
   training->log = run_options.log;
   training->tensorboard = run_options.tensorboard;
+  cli_told_begin (is_root (training));
   if (!cli_ranks_meet (training, error))
     return FALSE;
   const gboolean can_begin

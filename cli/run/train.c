@@ -10,6 +10,7 @@
 #include "cli/run/ranks.h"
 #include "cli/run/run-log.h"
 #include "cli/run/stages.h"
+#include "cli/run/told.h"
 #include "db/runs.h"
 #include "db/traces.h"
 #include "db/transfer.h"
@@ -210,7 +211,8 @@ store_traces (const Recorder *recorder, const ExecResult *result, GError **error
           || !db_store_add_trace (store, id, rank, measured, predicted.schedule, error))
         return FALSE;
     }
-  return db_store_finish_run (store, id, "done", NULL, self->prediction.trace->step_ns,
+  g_autofree char *told = cli_told_text ();
+  return db_store_finish_run (store, id, "done", told, self->prediction.trace->step_ns,
                               (gint64)(1e6 * step_ms (self, result, 0.5)), error);
 }
 

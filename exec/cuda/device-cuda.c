@@ -43,10 +43,11 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   if (cudaMalloc (&memory, bytes) != cudaSuccess)
     {
       g_autofree char *size = plan_units_format_size (bytes), *has = plan_units_format_size (left);
+      g_autofree char *of = plan_units_format_size (all);
       cudaGetLastError (); /* it has been seen */
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                   "rank %u: GPU %u has no %s left: %s are free", self->comm->rank, self->comm->gpu,
-                   size, has);
+                   "rank %u: GPU %u has no %s left: %s of its %s are free", self->comm->rank,
+                   self->comm->gpu, size, has, of);
       return FALSE;
     }
   self->device.memory = memory;

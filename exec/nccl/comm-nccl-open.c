@@ -300,12 +300,28 @@ use_device (guint local_rank, int *out_device, GError **error)
   return TRUE;
 }
 
+/* Since 2.22 NCCL connects ranks by the first collective of a kind, which then takes memory that
+ * the plan's buffers have by now (its user guide: NCCL_RUNTIME_CONNECT). Told once, before it reads
+ * its environment; what the user said stays. */
+static void
+connect_at_once (void)
+{
+  static gsize told;
+
+  if (g_once_init_enter (&told))
+    {
+      g_setenv ("NCCL_RUNTIME_CONNECT", "0", FALSE);
+      g_once_init_leave (&told, 1);
+    }
+}
+
 ExecComm *
 exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error)
 {
   ncclUniqueId id;
   int device;
 
+  connect_at_once ();
   if (!use_device (options->local_rank, &device, error)
       || !exchange_cards (carrier, device, &id, error))
     return NULL;
@@ -319,6 +335,7 @@ exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *o
   Card own;
   int device;
 
+  connect_at_once ();
   if (launch->meeting != NULL)
     g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* each rank makes the same id of it */
   if (!use_device (options->local_rank, &device, error) || !fill_card (&own, device, TRUE, error))

@@ -9,6 +9,7 @@
 #include "exec/walk/source.h"
 #include "exec/walk/walk-update.h"
 #include "planner/base/error.h"
+#include "planner/base/units.h"
 #include "planner/lower/lower.h"
 
 #include <math.h>
@@ -312,6 +313,32 @@ find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
   return TRUE;
 }
 
+/* Whether what the device holds beside the arena is what the plan counts for it: a context and
+ * buffers of communicators are no more than assumed. Where ranks share a device nobody can say
+ * whose it is. */
+static gboolean
+tell_memory (const ExecWalk *walk, GError **error)
+{
+  const ExecComm *comm = walk->comm;
+  const guint64 planned = plan_stack_outside_bytes (walk->of->stack, walk->schedule);
+  guint64 taken;
+  if (!walk->device->ops->taken || (comm->ranks > 1 && !comm->ops->has_graphs_apart))
+    return TRUE;
+  if (!walk->device->ops->taken (walk->device, &taken, error))
+    return FALSE;
+  if (taken > walk->arena.size_bytes + planned)
+    {
+      g_autofree char *beside = plan_units_format_size (taken - walk->arena.size_bytes);
+      g_autofree char *counted = plan_units_format_size (planned);
+      g_message (
+          "GPU %u of rank %u holds %s beside the plan's buffers, where %s are counted for its "
+          "context and NCCL: what else uses it, or these, leave plans less room than "
+          "predictions say",
+          comm->gpu, comm->rank, beside, counted);
+    }
+  return TRUE;
+}
+
 static gboolean
 run_walk (ExecWalk *walk, gboolean keeps_params, ExecProgress progress, gpointer user_data,
           ExecResult *result, GError **error)
@@ -353,6 +380,7 @@ exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *c
   if (!job->kernels->open (error))
     return FALSE;
   const gboolean ok = exec_walk_open (&walk, job, job->of, schedule, comm, &why)
+                      && tell_memory (&walk, &why)
                       && run_walk (&walk, keeps_params, progress, user_data, &result, &why);
   exec_walk_close (&walk);
   if (!ok)

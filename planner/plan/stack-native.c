@@ -39,6 +39,8 @@ const PlanFramework plan_framework_native = {
     },
     .memory = {
       .allocation_bytes = 64,
+      .context_bytes = PLAN_STACK_CONTEXT_BYTES,
+      .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .host = {
       .takes_no_processors = TRUE,

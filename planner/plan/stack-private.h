@@ -16,9 +16,9 @@
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* Outside the allocator: a context with its modules and library handles, assumed; and NCCL's
- * buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a tree's, 4 MiB each for
- * the Simple protocol (NCCL_BUFFSIZE) and about one for the others. */
+/* Outside the allocator, or the runtime's arena: a context with its modules and library handles,
+ * assumed; and NCCL's buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a
+ * tree's, 4 MiB each for the Simple protocol (NCCL_BUFFSIZE) and about one for the others. */
 #define PLAN_STACK_CONTEXT_BYTES (768 * PLAN_MIB)
 #define PLAN_STACK_COMMUNICATOR_BYTES (240 * PLAN_MIB)
 

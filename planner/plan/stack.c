@@ -39,13 +39,31 @@ of_date (const PlanStack *stack, gint64 date, GError **error)
   return plan_stack_at (stack, date);
 }
 
+/* The same where memory is the host's, which has no context and no NCCL. */
+static const PlanStack *
+on_processors (const PlanStack *stack)
+{
+  static PlanStack made;
+  static gsize ready = 0;
+  if (g_once_init_enter (&ready))
+    {
+      made = *stack;
+      made.memory.context_bytes = made.memory.communicator_bytes = 0;
+      g_once_init_leave (&ready, 1);
+    }
+  return &made;
+}
+
 const PlanStack *
 plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error)
 {
   const gint64 which = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
   const gint64 date = plan->value[PLAN_STACK] / PLAN_STACK_BASE;
   if (device == PLAN_DEVICE_GPU || which == PLAN_STACK_NATIVE)
-    return of_date (&plan_framework_of (which)->newest, date, error);
+    {
+      const PlanStack *stack = of_date (&plan_framework_of (which)->newest, date, error);
+      return stack && device == PLAN_DEVICE_CPU ? on_processors (stack) : stack;
+    }
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "stack=%s does not run on a CPU: use stack=native or a cluster of GPUs",
                plan_field_names (PLAN_STACK)[which]);

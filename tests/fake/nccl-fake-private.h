@@ -57,6 +57,7 @@ struct ncclComm
   cudaStream_t stream;
   GPtrArray *stalled; /* cudaStream_t: those that stand still until the abort */
   GPtrArray *windows; /* Window */
+  void *buffers;      /* between ranks; NULL: they are not connected */
 };
 
 typedef struct

@@ -15,6 +15,7 @@ static GHashTable *meetings; /* id -> Team whose ranks are still coming */
 static GHashTable *memory;   /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
 static GPtrArray *comms;     /* all that there are */
 static guint symmetric, by_copy_engine;
+static guint64 buffers; /* of a communicator */
 static int version = NCCL_VERSION_CODE;
 static struct
 {
@@ -35,6 +36,7 @@ fake_nccl_reset (void)
   g_clear_pointer (&meetings, g_hash_table_unref);
   g_clear_pointer (&memory, g_hash_table_unref);
   symmetric = by_copy_engine = 0;
+  buffers = 0;
   version = NCCL_VERSION_CODE;
   loss.is_set = loss.is_lost = FALSE;
   g_mutex_unlock (&mutex);
@@ -50,6 +52,12 @@ fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how)
   loss.calls = calls;
   loss.how = how;
   g_mutex_unlock (&mutex);
+}
+
+void
+fake_nccl_set_buffers (guint64 bytes)
+{
+  buffers = bytes;
 }
 
 void
@@ -118,6 +126,7 @@ comm_free (struct ncclComm *comm)
   g_array_unref (comm->calls);
   g_ptr_array_unref (comm->stalled);
   g_ptr_array_unref (comm->windows);
+  cudaFree (comm->buffers);
   g_free (comm);
 }
 
@@ -283,6 +292,21 @@ arrive (struct ncclComm *comm)
     complete (comm->team);
 }
 
+/* Takes what connects a rank to the others, once; the mutex is held. */
+static ncclResult_t
+connect_ranks (struct ncclComm *comm, gboolean is_collective)
+{
+  const char *when = g_getenv ("NCCL_RUNTIME_CONNECT");
+  const gboolean is_lazy = when == NULL || *when != '0';
+
+  if (buffers == 0 || comm->buffers != NULL || (!is_collective && is_lazy)
+      || cudaMalloc (&comm->buffers, buffers) == cudaSuccess)
+    return ncclSuccess;
+  comm->state = ncclUnhandledCudaError;
+  g_strlcpy (comm->last, "Failed to CUDA calloc: out of memory", sizeof comm->last);
+  return comm->state;
+}
+
 /* --- in graphs ---------------------------------------------------------------------------- */
 
 /* Calls that were captured together. */
@@ -350,8 +374,11 @@ keep (struct ncclComm *comm)
 static ncclResult_t
 submit (struct ncclComm *comm)
 {
-  ncclResult_t result;
+  const gboolean is_collective = g_array_index (comm->calls, Call, 0).kind >= CALL_ALL_GATHER;
+  ncclResult_t result = connect_ranks (comm, is_collective);
 
+  if (result != ncclSuccess)
+    return result;
   if (comm->stream != NULL && fake_order_is_captured (comm->stream))
     return keep (comm);
   if (is_lost (comm, &result))
@@ -598,6 +625,8 @@ ncclCommGetAsyncError (ncclComm_t comm, ncclResult_t *state)
   g_mutex_lock (&mutex);
   if (loss.is_lost && loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
     comm->state = ncclRemoteError;
+  if (comm->state == ncclSuccess)
+    connect_ranks (comm, FALSE); /* of a split's, by its own rank */
   *state = comm->state;
   if (comm->is_finalized && comm->state == ncclInProgress && g_atomic_int_get (comm->kept) == 0)
     comm->state = ncclSuccess;

@@ -32,6 +32,10 @@ void fake_nccl_reset (void);
  * `calls` from now, counted from 0, over all its communicators. */
 void fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how);
 
+/* Bytes of each rank's device that a communicator takes when it connects its ranks: by its first
+ * collective, or where NCCL_RUNTIME_CONNECT is 0 when it is made. None after a reset. */
+void fake_nccl_set_buffers (guint64 bytes);
+
 /* What ncclGetVersion says until the next reset. */
 void fake_nccl_set_version (int version);
 

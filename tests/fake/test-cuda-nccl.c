@@ -75,6 +75,82 @@ START_TEST (a_graph_changes_no_bit)
 }
 END_TEST
 
+/* --- memory ------------------------------------------------------------------------------- */
+
+#define BUFFER_BYTES (G_GUINT64_CONSTANT (128) << 20)
+#define MARGIN_BYTES (G_GUINT64_CONSTANT (1) << 20) /* for what is taken beside */
+
+static char *told;
+
+static void
+hear (const char *domain, GLogLevelFlags level, const char *text, gpointer user_data)
+{
+  static GMutex mutex;
+  g_mutex_lock (&mutex);
+  if (!told)
+    told = g_strdup (text);
+  g_mutex_unlock (&mutex);
+}
+
+/* NCCL's own memory is taken before the arena: what has no room for both is said before the first
+ * step, and what has runs. */
+START_TEST (a_communicator_takes_its_memory_first)
+{
+  const char *plan = "compute=bf16 strategy=optim_grads_params ag_group=on";
+  guint64 arena;
+  Case c;
+  g_autoptr (GError) error = NULL;
+  case_init_nccl (&c, 2, plan, FALSE);
+  case_must_run (&c, plan);
+  arena = c.results[0].arena_bytes;
+  case_clear (&c, plan);
+  for (guint fits = 0; fits < 2; fits++)
+    {
+      const guint64 three = 3 * BUFFER_BYTES; /* of all ranks, of those that gather and reduce */
+      case_init_nccl (&c, 2, plan, FALSE);
+      fake_nccl_set_buffers (BUFFER_BYTES);
+      fake_cuda_set_machine (2, three + (fits ? 2 * arena : arena / 2) + MARGIN_BYTES, 9, 0);
+      if (fits)
+        case_must_run (&c, plan);
+      else
+        {
+          ck_assert (!case_run (&c, &error));
+          ck_assert_msg (g_error_matches (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE), "%s",
+                         error->message);
+          ck_assert_msg (strstr (error->message, "left: ") && strstr (error->message, " are free"),
+                         "%s", error->message);
+        }
+      case_free (&c);
+    }
+}
+END_TEST
+
+/* What holds more of a GPU than the plan counts is said; nothing where it does not. */
+START_TEST (memory_beside_the_plan_is_told)
+{
+  Case c;
+  void *other;
+  const guint handler = g_log_set_handler (G_LOG_DOMAIN, G_LOG_LEVEL_MESSAGE, hear, NULL);
+  case_init_nccl (&c, 1, "strategy=no_shard", FALSE);
+  c.job.join = NULL;
+  fake_cuda_set_machine (1, (guint64)4 << 30, 9, 0);
+  g_clear_pointer (&told, g_free);
+  if (_i == 1)
+    ck_assert_int_eq (cudaMalloc (&other, (gsize)800 << 20), cudaSuccess);
+  case_must_run (&c, "strategy=no_shard");
+  if (_i == 1)
+    cudaFree (other);
+  g_log_remove_handler (G_LOG_DOMAIN, handler);
+  if (_i == 0)
+    ck_assert_ptr_null (told);
+  else
+    ck_assert_msg (told && g_str_has_prefix (told, "GPU 0 of rank 0 holds 800.")
+                       && strstr (told, "where 768.0 MiB are counted for its context and NCCL"),
+                   "%s", told ? told : "");
+  case_clear (&c, "strategy=no_shard");
+}
+END_TEST
+
 /* --- planted mistakes --------------------------------------------------------------------- */
 
 static ExecCommOps planted_ops;
@@ -177,6 +253,8 @@ main (void)
   TCase *tcase = tcase_create ("nccl");
   tcase_set_timeout (tcase, 300);
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 0, (int)G_N_ELEMENTS (plans));
+  tcase_add_test (tcase, a_communicator_takes_its_memory_first);
+  tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);
   tcase_add_test (tcase, launches_that_differ_are_found);
   tcase_add_test (tcase, a_rank_lost_in_a_launch_is_told);
   tcase_add_loop_test (tcase, a_rank_lost_while_products_are_tried_is_told, 5, 7);
