@@ -80,6 +80,11 @@ exec_attention_free (ExecAttention *self)
 
 /* --- plans -------------------------------------------------------------------------------- */
 
+/* What graphs here are made for: below 9.6 cuDNN adds to a gradient of q that it does not clear
+ * (scaled_dot_product_flash_attention.h of NVIDIA's cudnn-frontend does that for it), and configure
+ * wants headers of 9.8. Its library has one name from 9.0 on, so an older one may be loaded. */
+#define OLDEST_VERSION 90800
+
 /* What cuDNN has wrong, as NVIDIA's cudnn-frontend knows it, which refuses all but the last, and
  * works around that with a mask that costs time. */
 static const char *
@@ -87,6 +92,8 @@ known_fault (const ExecAttentionShape *shape, guint version)
 {
   if (shape->is_backward && shape->seq == 1)
     return "has more than one token backwards";
+  if (version < OLDEST_VERSION)
+    return "is taken from version 9.8.0 on, and goes wrong backwards below 9.6";
   if (version == 91000 || version == 91001)
     return "is wrong in versions 9.10.0 and 9.10.1";
   if (shape->is_backward && shape->seq % 128 != 0 && version <= 91500)

@@ -95,6 +95,11 @@ START_TEST (cudnn_versions_that_err_are_refused)
     gboolean is_backward;
     const char *message;
   } cases[] = {
+    { 90501, 128, TRUE,
+      "cuDNN's attention is taken from version 9.8.0 on, and goes wrong backwards below 9.6" },
+    { 90701, 100, FALSE,
+      "cuDNN's attention is taken from version 9.8.0 on, and goes wrong backwards below 9.6" },
+    { 90800, 100, FALSE, NULL },
     { 90900, 100, FALSE, NULL },
     { 91000, 128, FALSE, "cuDNN's attention is wrong in versions 9.10.0 and 9.10.1" },
     { 91001, 128, TRUE, "cuDNN's attention is wrong in versions 9.10.0 and 9.10.1" },
