@@ -386,10 +386,13 @@ check-release:
 check-product:
 	FSDPLAN_PRODUCT=whole $(MAKE) $(AM_MAKEFLAGS) check TESTS=%D%/prop/prop-product.tap
 	@grep '^# ' %D%/prop/prop-product.log
+# The headers of older toolkits, from the network.
+check-toolkits:
+	srcdir=$(srcdir) CC="$(CC)" GLIB_CFLAGS="$(GLIB_CFLAGS)" sh $(srcdir)/%D%/check-toolkits.sh
 # What needs root and a minute: all GPUs of the nodes that are played.
 check-cluster:
 	GPUS=8 $(MAKE) $(AM_MAKEFLAGS) check TESTS='%D%/exec/slurm.sh %D%/exec/network.sh'
-.PHONY: bench bench-here bench-instructions bench-network bench-torch check-cluster check-minimal \
+.PHONY: bench bench-here bench-instructions bench-network bench-torch check-cluster check-toolkits check-minimal \
   check-product check-quick check-release check-sanitized fuzz
 
 golden_tests = \
@@ -642,7 +645,7 @@ script_tests = \
   %D%/golden/readme.sh
 TESTS += $(golden_tests) $(script_tests)
 
-EXTRA_DIST += %D%/README.md %D%/lsan.supp $(script_tests) \
+EXTRA_DIST += %D%/README.md %D%/check-toolkits.sh %D%/lsan.supp $(script_tests) \
   %D%/gpu/race-torch.py %D%/gpu/sections.sh \
   %D%/bench/count-instructions.sh %D%/bench/predict-here.sh %D%/bench/predict-network.sh \
   %D%/bench/race-torch.py %D%/bench/race-torch.sh \

@@ -38,10 +38,13 @@ FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
       AS_IF([test ! -x "$NVCC"], [why="no $NVCC"])])
    AS_IF([test -z "$why"],
      [cuda_dir=$dir
-      found="`$NVCC --version | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'` in $dir"
+      version=`"$NVCC" --version 2>&AS_MESSAGE_LOG_FD | $SED -n 's/.*release \([[0-9.]]*\).*/\1/p'`
+      found="$version in $dir"
       NVCCFLAGS=${NVCCFLAGS:-`fsdplan_nvcc_default_flags`}
       AS_ECHO(["__global__ void kernel () {}"]) >conftest.cu
-      AS_IF(["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
+      AS_VERSION_COMPARE([${version:-0}], [12.4],
+        [why="CUDA 12.4 or newer is needed, not ${version:-what has no version} in $dir"])
+      AS_IF([test -n "$why"], [], ["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
         [why="$NVCC $NVCCFLAGS does not compile"])
       rm -f conftest.cu conftest.o
       CUDA_CPPFLAGS="-isystem $dir/include"
@@ -51,10 +54,20 @@ FSDPLAN_WITH([cuda], [CUDA], [CUDA with cuBLASLt],
   [[int version; return cublasLtGetVersion () == 0 || cudaRuntimeGetVersion (&version) != 0;]])
 AC_SUBST([NVCC])
 
+# fsdplan_cudnn_version HEADER: "9.19.0"; nothing where there is none.
+fsdplan_cudnn_version ()
+{
+  $SED -n 's/^.define CUDNN_\(MAJOR\|MINOR\|PATCHLEVEL\) *\([[0-9]]*\).*/\2/p' "$[]1" | paste -sd. -
+}
+
 FSDPLAN_WITH([cudnn], [CUDNN], [cuDNN],
   [AS_IF([test $have_cuda = no], [why="needs CUDA"],
      [dir=${dir:-$cuda_dir}
-      found="in $dir"
+      header=$dir/include/cudnn_version.h
+      version=`fsdplan_cudnn_version "$header" 2>&AS_MESSAGE_LOG_FD`
+      found="$version in $dir"
+      AS_VERSION_COMPARE([${version:-9.8}], [9.8],
+        [why="cuDNN 9.8 or newer is needed, not $version in $dir"])
       CUDNN_CPPFLAGS="-isystem $dir/include $CUDA_CPPFLAGS"
       CUDNN_LIBS="-L`fsdplan_libdir "$dir"` -lcudnn $CUDA_LIBS"])],
   [[#include <stdbool.h>

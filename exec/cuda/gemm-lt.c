@@ -148,6 +148,30 @@ scales_of (const ExecArgs *args, guint i)
   return (const guint8 *)args->ptr[i] + plan_dtype_bits (args->dtype[i]) * count / 8;
 }
 
+/* How cuBLASLt calls the scales of blocks, -1: the toolkit's does not know them (its release notes;
+ * those of 128 elements are since 12.9, the others since 12.8). */
+static gint32
+mode_of (guint8 dtype)
+{
+  switch ((PlanDtype)dtype)
+    {
+#if CUBLAS_VERSION >= 120900
+    case PLAN_DTYPE_FP8_1X128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case PLAN_DTYPE_FP8_128X128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+#endif
+#if CUBLAS_VERSION >= 120800
+    case PLAN_DTYPE_NVFP4:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
+    case PLAN_DTYPE_MXFP8:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+#endif
+    default:
+      return -1;
+    }
+}
+
 /* Whether cuBLASLt finds the scales of an operand with blocks, which begin on 16 bytes. */
 static gboolean
 is_foreign (const ExecArgs *args, guint i)
@@ -159,8 +183,8 @@ is_foreign (const ExecArgs *args, guint i)
                         : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
                                                  : TRUE;
   return block > 0
-         && (args->op->dims[PLAN_DIM_GEMM_layout] != 1 || k % block != 0 || !lies
-             || (guintptr)scales_of (args, i) % 16 != 0);
+         && (mode_of ((guint8)format_of (args, i)) < 0 || args->op->dims[PLAN_DIM_GEMM_layout] != 1
+             || k % block != 0 || !lies || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
 /* cuBLASLt's workspace: what of the scratch lies behind a multiple of 256 bytes. */
@@ -205,22 +229,6 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   return TRUE;
 }
 
-static gint32
-mode_of (guint8 dtype)
-{
-  switch ((PlanDtype)dtype)
-    {
-    case PLAN_DTYPE_NVFP4:
-      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
-    case PLAN_DTYPE_FP8_1X128:
-      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-    case PLAN_DTYPE_FP8_128X128:
-      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
-    default:
-      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
-    }
-}
-
 /* On Ada and Hopper codes are multiplied faster where sums stay in the matrix units, which keep
  * fewer bits than fp32 has. As Transformer Engine, for products of the forward pass: those of
  * gradients, which are in e5m2, are summed in fp32. */
@@ -233,17 +241,20 @@ set_sums (Product *self, const ExecCudaProduct *key)
   return 0;
 }
 
+/* A plain kernel multiplies what is foreign, and all blocks are before 12.8. */
 static int
 set_modes (Product *self, const ExecCudaProduct *key)
 {
+#if CUBLAS_VERSION >= 120800
   const gint32 device = CUBLASLT_POINTER_MODE_DEVICE;
   const gint32 first = mode_of (key->dtype[B]), second = mode_of (key->dtype[A]);
-  if (plan_dtype_block ((PlanDtype)key->dtype[A]) == 0)
+  if (plan_dtype_block ((PlanDtype)key->dtype[A]) == 0 || key->is_foreign)
     return 0;
   LT_SET (self->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, first);
   LT_SET (self->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, second);
   if (key->dtype[A] == PLAN_DTYPE_NVFP4)
     LT_SET (self->desc, CUBLASLT_MATMUL_DESC_POINTER_MODE, device);
+#endif
   return 0;
 }
 

@@ -25,10 +25,12 @@ register_block (NcclComm *self, NcclBlock *block, GError **error)
 
   if (block->registrations == NULL)
     return TRUE;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   NCCL_TRY (self,
             ncclCommWindowRegister (self->handle, block->memory, block->bytes, &made.window,
                                     NCCL_WIN_COLL_SYMMETRIC),
             error);
+#endif
   if (made.window == NULL) /* no symmetric memory here */
     NCCL_TRY (self, ncclCommRegister (self->handle, block->memory, block->bytes, &made.handle),
               error);
@@ -47,6 +49,16 @@ exec_comm_nccl_register_blocks (NcclComm *self, GError **error)
   return TRUE;
 }
 
+static ncclResult_t
+deregister_window (const NcclComm *comm, ncclWindow_t window)
+{
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  return ncclCommWindowDeregister (comm->handle, window);
+#else
+  return ncclInvalidUsage; /* nobody has one */
+#endif
+}
+
 /* What a communicator knows of a block ends with the communicator's abort, else here. */
 static void
 forget (NcclBlock *block, const NcclComm *comm)
@@ -59,7 +71,7 @@ forget (NcclBlock *block, const NcclComm *comm)
       if (made->comm != comm)
         continue;
       if (comm->handle != NULL && made->window != NULL)
-        result = ncclCommWindowDeregister (comm->handle, made->window);
+        result = deregister_window (comm, made->window);
       else if (comm->handle != NULL)
         result = ncclCommDeregister (comm->handle, made->handle);
       if (result != ncclSuccess && result != ncclInProgress)

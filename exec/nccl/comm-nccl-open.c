@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-/* Symmetric windows, the copy engines' CTA policy and splits of communicators that do not wait. */
-#if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 0)
-#error "NCCL 2.28 or newer is needed"
-#endif
-
 /* What a rank says of itself; plain bytes on the way. */
 typedef struct
 {
@@ -27,10 +22,14 @@ config_of (const NcclComm *self)
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
   config.blocking = 0;
-  config.commName = self->name;
   config.splitShare = 0; /* groups do not wait for one another */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = self->name;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   if (self->world->options.spares_processors)
     config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
   return config;
 }
 

@@ -7,6 +7,15 @@
 #include <nccl.h>
 G_BEGIN_DECLS
 
+/* What NCCL has since 2.27; before 2.24 its header names bf16 only behind cuda_bf16.h. */
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
+typedef void *ncclWindow_t;
+#define ncclBfloat16 ((ncclDataType_t)9)
+#endif
+#ifndef NCCL_WIN_REQUIRED_ALIGNMENT
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096
+#endif
+
 /* A rank's communicators and what they share. */
 typedef struct
 {

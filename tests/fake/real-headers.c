@@ -6,6 +6,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#if CUBLAS_VERSION >= 130000 /* what the fake plays */
+
 #define FAKE_CUDA_REAL_TYPES
 #include "tests/fake/include/cublasLt.h"
 
@@ -36,3 +38,5 @@ FAKE_CUBLASLT_LAYOUT_ATTRIBUTES (IS)
 FAKE_CUBLASLT_PREFERENCE_ATTRIBUTES (IS)
 FAKE_CUBLASLT_REDUCTIONS (IS)
 FAKE_CUBLASLT_ALGO_ATTRIBUTES (IS)
+
+#endif

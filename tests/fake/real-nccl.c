@@ -6,6 +6,8 @@
 #include <nccl.h>
 #include <stddef.h>
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) /* what the fake plays */
+
 #define FAKE_CUDA_REAL_TYPES
 #include "tests/fake/include/nccl.h"
 
@@ -26,3 +28,5 @@ struct fake_config
                  #name);
 FAKE_NCCL_CONFIG (IS_FIELD)
 _Static_assert(sizeof (struct fake_config) == sizeof (ncclConfig_t), "size");
+
+#endif

@@ -2,6 +2,10 @@
 #pragma once
 #include "library_types.h"
 
+#ifndef CUBLAS_VERSION
+#define CUBLAS_VERSION 130000
+#endif
+
 #define FAKE_CUBLAS_STATUSES(X) \
   X (CUBLAS_STATUS_SUCCESS, 0) \
   X (CUBLAS_STATUS_NOT_INITIALIZED, 1) \
