@@ -65,6 +65,7 @@ check_tests = \
   %D%/unit/test-kernels-experts.tap \
   %D%/unit/test-kernels-wide.tap \
   %D%/unit/test-launch.tap \
+  %D%/unit/test-rendezvous.tap \
   %D%/unit/test-record-stream.tap \
   %D%/unit/test-report-html.tap \
   %D%/unit/test-layout.tap \
@@ -165,6 +166,8 @@ tests_unit_test_kernels_wide_tap_SOURCES = %D%/unit/test-kernels-wide.c $(kernel
 tests_unit_test_kernels_wide_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_indexed_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_launch_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_rendezvous_tap_SOURCES = %D%/unit/test-rendezvous.c $(comm_ranks)
+tests_unit_test_rendezvous_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_number_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_placement_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_pool_tap_LDADD = $(exec_test_ldadd)
@@ -362,6 +365,7 @@ minimal_programs = \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-launch.tap \
+  %D%/unit/test-rendezvous.tap \
   %D%/unit/test-placement.tap \
   %D%/unit/test-probe.tap \
   %D%/prop/prop-exec.tap

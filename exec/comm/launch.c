@@ -54,13 +54,14 @@ exec_launch_local_rank (guint *out)
   return FALSE;
 }
 
-/* Where rank 0 can be met: an address of six groups is put in brackets, as NCCL reads it. */
+/* Where rank 0 can be met: an address of six groups is put in brackets. */
 static gboolean
-find_meeting (char **out, GError **error)
+find_meeting (char **out, gboolean *out_is_nccls, GError **error)
 {
   const char *given = g_getenv ("NCCL_COMM_ID"), *host = g_getenv ("MASTER_ADDR");
   guint port = MASTER_PORT;
 
+  *out_is_nccls = given != NULL;
   if (given != NULL)
     {
       *out = g_strdup (given);
@@ -85,7 +86,7 @@ exec_launch_read (ExecLaunch *out, GError **error)
 
   if (!read_number ("WORLD_SIZE", 1, MAX_RANKS, &launch.ranks, error)
       || !read_number ("RANK", 0, launch.ranks - 1, &launch.rank, error)
-      || (launch.ranks > 1 && !find_meeting (&launch.meeting, error)))
+      || (launch.ranks > 1 && !find_meeting (&launch.meeting, &launch.is_nccls, error)))
     return FALSE;
   if (!exec_launch_local_rank (&launch.local_rank)
       && (launch.ranks > 1 || g_getenv ("LOCAL_RANK") != NULL)

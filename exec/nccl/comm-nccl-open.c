@@ -3,6 +3,7 @@
  * show each other a card: what NCCL would let hang is an error that names two of them. */
 #include "config.h"
 
+#include "exec/comm/rendezvous.h"
 #include "exec/nccl/comm-nccl-private.h"
 #include "planner/base/error.h"
 
@@ -327,17 +328,39 @@ exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError *
   return open_world (carrier->rank, carrier->ranks, carrier, device, &id, options, error);
 }
 
+/* NCCL would meet at NCCL_COMM_ID itself, but takes an interface in the subnet of that address
+ * alone (bootstrap.cc, ncclFindInterfaceMatchSubnet): networks with a subnet for each rack or node
+ * have none. So that is for who asks for it; each rank makes the same id of it. */
+static gboolean
+meet_launched (const ExecLaunch *launch, int device, guint timeout_s, ncclUniqueId *out_id,
+               GError **error)
+{
+  g_autofree Card *cards = g_new0 (Card, launch->ranks);
+  const gboolean meets = launch->meeting != NULL && !launch->is_nccls;
+  Card own;
+
+  if (!fill_card (&own, device, launch->rank == 0 || !meets, error))
+    return FALSE;
+  cards[0] = own;
+  if (meets
+      && (!exec_rendezvous (launch->meeting, launch->rank, launch->ranks, cards, &own, sizeof own,
+                            timeout_s, error)
+          || !cards_agree (cards, launch->ranks, error)))
+    return FALSE;
+  *out_id = cards[0].id;
+  return TRUE;
+}
+
 ExecComm *
 exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *options,
                               GError **error)
 {
-  Card own;
+  ncclUniqueId id;
   int device;
 
   connect_at_once ();
-  if (launch->meeting != NULL)
-    g_setenv ("NCCL_COMM_ID", launch->meeting, TRUE); /* each rank makes the same id of it */
-  if (!use_device (options->local_rank, &device, error) || !fill_card (&own, device, TRUE, error))
+  if (!use_device (options->local_rank, &device, error)
+      || !meet_launched (launch, device, options->timeout_s, &id, error))
     return NULL;
-  return open_world (launch->rank, launch->ranks, NULL, device, &own.id, options, error);
+  return open_world (launch->rank, launch->ranks, NULL, device, &id, options, error);
 }

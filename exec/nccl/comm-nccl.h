@@ -22,7 +22,7 @@ typedef struct
  * mpi. It is closed with what is opened, and stays the caller's where that fails. */
 ExecComm *exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error);
 
-/* The processes of a launcher: NCCL's own rendezvous at its meeting. */
+/* The processes of a launcher, which find each other at its meeting. */
 ExecComm *exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *options,
                                         GError **error);
 

@@ -5,9 +5,13 @@
 
 #include "exec/number/number.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 guint64
 rank_bytes (const Rank *self, guint64 count)
@@ -201,4 +205,17 @@ check_groups (const Rank *ranks, guint n, guint split)
         }
       check_ranks (members, size);
     }
+}
+
+char *
+test_free_meeting (void)
+{
+  struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl (INADDR_LOOPBACK) };
+  socklen_t length = sizeof at;
+  const int fd = socket (AF_INET, SOCK_STREAM, 0);
+
+  ck_assert_int_eq (bind (fd, (struct sockaddr *)&at, sizeof at), 0);
+  ck_assert_int_eq (getsockname (fd, (struct sockaddr *)&at, &length), 0);
+  close (fd);
+  return g_strdup_printf ("127.0.0.1:%u", ntohs (at.sin_port));
 }

@@ -42,6 +42,9 @@ void slow_sum (const Rank *ranks, guint n, guint64 i, void *out);
 void slow_max (const Rank *ranks, guint n, guint64 i, void *out);
 void check_ranks (const Rank *ranks, guint n);
 
+/* "127.0.0.1:PORT" that nobody listens at; the caller frees. */
+char *test_free_meeting (void);
+
 /* How eight ranks can be split into groups of two or four that lie `stride` apart. */
 #define N_SPLITS 5
 extern const struct TestSplit

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/comm/rendezvous.h"
+
+#include "planner/base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MAGIC "fsdplan1"
+#define RETRY_US (50 * 1000)
+#define STRANGER_MS 5000 /* in which who connects has to say who it is */
+#define SHOWN_RANKS 8
+
+/* What a rank says before its bytes; all ranks are of one program, so of one byte order. */
+typedef struct
+{
+  char magic[8];
+  guint32 rank, ranks, bytes;
+} Hello;
+
+typedef struct
+{
+  const char *meeting;
+  char *host, *port;
+  guint rank, ranks, bytes, timeout_s;
+  gint64 end_us; /* G_MAXINT64: never */
+} Meeting;
+
+static void
+meeting_clear (Meeting *self)
+{
+  g_clear_pointer (&self->host, g_free);
+  g_clear_pointer (&self->port, g_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Meeting, meeting_clear)
+
+static gboolean
+split (Meeting *self, GError **error)
+{
+  const char *text = self->meeting, *colon = strrchr (text, ':');
+  if (colon && colon > text && colon[1])
+    {
+      const gboolean has_brackets = *text == '[' && colon[-1] == ']';
+      self->host = g_strndup (text + has_brackets, (gsize)(colon - text) - 2 * has_brackets);
+      self->port = g_strdup (colon + 1);
+      return TRUE;
+    }
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "'%s' is not HOST:PORT", text);
+  return FALSE;
+}
+
+static gboolean
+fail (const Meeting *self, const char *what, GError **error)
+{
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "rank %u, at %s, where ranks meet: %s", self->rank,
+               self->meeting, what);
+  return FALSE;
+}
+
+static gboolean
+is_over (const Meeting *self)
+{
+  return g_get_monotonic_time () >= self->end_us;
+}
+
+/* Until there is something to read or write, a time of its own, or the end of the meeting's. */
+static gboolean
+await (const Meeting *self, int fd, short events, gint64 limit_us)
+{
+  struct pollfd asked = { .fd = fd, .events = events };
+  const gint64 end_us = MIN (self->end_us, limit_us);
+  int n;
+  do
+    {
+      const gint64 left_us = end_us - g_get_monotonic_time ();
+      n = poll (&asked, 1, (int)CLAMP (left_us / 1000, 0, 1000));
+    }
+  while ((n == 0 || (n < 0 && errno == EINTR)) && g_get_monotonic_time () < end_us);
+  return n > 0;
+}
+
+/* All of it, or FALSE: the other end is gone, or too slow. */
+static gboolean
+transfer (const Meeting *self, int fd, gboolean sends, void *at, gsize bytes, gint64 limit_us)
+{
+  for (gsize done = 0; done < bytes;)
+    {
+      gssize n;
+      if (!await (self, fd, sends ? POLLOUT : POLLIN, limit_us))
+        return FALSE;
+      n = sends ? send (fd, (guint8 *)at + done, bytes - done, MSG_NOSIGNAL)
+                : recv (fd, (guint8 *)at + done, bytes - done, 0);
+      if (n > 0)
+        done += (gsize)n;
+      else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static void
+set_free_running (int fd)
+{
+  fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) | O_NONBLOCK);
+  fcntl (fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* --- rank 0 ------------------------------------------------------------------------------- */
+
+static int
+listen_on (const struct addrinfo *at)
+{
+  const int yes = 1, no = 0, fd = socket (at->ai_family, at->ai_socktype, at->ai_protocol);
+  if (fd < 0)
+    return -1;
+  set_free_running (fd);
+  setsockopt (fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (at->ai_family == AF_INET6)
+    setsockopt (fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  if (bind (fd, at->ai_addr, at->ai_addrlen) == 0 && listen (fd, SOMAXCONN) == 0)
+    return fd;
+  const int code = errno;
+  close (fd);
+  errno = code;
+  return -1;
+}
+
+/* Of all of the host's addresses: which one MASTER_ADDR is to the others is not asked. */
+static int
+open_door (const Meeting *self, GError **error)
+{
+  static const int families[] = { AF_INET6, AF_INET };
+  int fd = -1, code = EADDRNOTAVAIL;
+  for (guint i = 0; fd < 0 && i < G_N_ELEMENTS (families); i++)
+    {
+      const struct addrinfo wanted
+          = { .ai_family = families[i], .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+      struct addrinfo *found = NULL;
+      if (getaddrinfo (NULL, self->port, &wanted, &found) != 0)
+        continue;
+      fd = listen_on (found);
+      code = fd < 0 ? errno : 0;
+      freeaddrinfo (found);
+      if (code == EADDRINUSE)
+        break;
+    }
+  if (fd < 0)
+    {
+      g_autofree char *why
+          = g_strdup_printf ("rank 0 cannot listen: %s%s", g_strerror (code),
+                             code == EADDRINUSE ? "; give another MASTER_PORT" : "");
+      fail (self, why, error);
+    }
+  return fd;
+}
+
+/* Who says what it must: its rank, or -1 for a stranger, who is sent away. */
+static int
+hear (const Meeting *self, int fd, guint8 *all)
+{
+  const gint64 limit_us = g_get_monotonic_time () + STRANGER_MS * 1000;
+  Hello hello;
+  if (!transfer (self, fd, FALSE, &hello, sizeof hello, limit_us)
+      || memcmp (hello.magic, MAGIC, sizeof hello.magic) != 0 || hello.ranks != self->ranks
+      || hello.bytes != self->bytes || hello.rank == 0 || hello.rank >= self->ranks
+      || !transfer (self, fd, FALSE, all + (gsize)hello.rank * self->bytes, self->bytes, limit_us))
+    return -1;
+  return (int)hello.rank;
+}
+
+static gboolean
+fail_missing (const Meeting *self, const int *fds, GError **error)
+{
+  g_autoptr (GString) text = g_string_new (NULL);
+  guint n = 0;
+  for (guint rank = 1; rank < self->ranks; rank++)
+    if (fds[rank] < 0 && n++ < SHOWN_RANKS)
+      g_string_append_printf (text, "%s%u", n > 1 ? ", " : "", rank);
+  if (n > SHOWN_RANKS)
+    g_string_append_printf (text, " and %u more", n - SHOWN_RANKS);
+  g_autofree char *why = g_strdup_printf ("no sign of rank%s %s within %u s", n > 1 ? "s" : "",
+                                          text->str, self->timeout_s);
+  return fail (self, why, error);
+}
+
+static gboolean
+receive_all (const Meeting *self, int door, int *fds, guint8 *all, GError **error)
+{
+  for (guint here = 1; here < self->ranks;)
+    {
+      if (!await (self, door, POLLIN, G_MAXINT64))
+        return fail_missing (self, fds, error);
+      const int fd = accept (door, NULL, NULL);
+      if (fd < 0)
+        continue;
+      set_free_running (fd);
+      const int rank = hear (self, fd, all);
+      if (rank < 0)
+        {
+          close (fd);
+          continue;
+        }
+      if (fds[rank] >= 0)
+        {
+          g_autofree char *why = g_strdup_printf ("two processes say that they are rank %d", rank);
+          close (fd);
+          return fail (self, why, error);
+        }
+      fds[rank] = fd;
+      here++;
+    }
+  return TRUE;
+}
+
+static gboolean
+receive_and_tell (const Meeting *self, guint8 *all, GError **error)
+{
+  g_autofree int *fds = g_new (int, self->ranks);
+  const int door = open_door (self, error);
+  if (door < 0)
+    return FALSE;
+  for (guint rank = 0; rank < self->ranks; rank++)
+    fds[rank] = -1;
+  gboolean ok = receive_all (self, door, fds, all, error);
+  for (guint rank = 1; rank < self->ranks; rank++)
+    {
+      if (ok
+          && !transfer (self, fds[rank], TRUE, all, (gsize)self->ranks * self->bytes, G_MAXINT64))
+        {
+          g_autofree char *why = g_strdup_printf ("rank %u has gone", rank);
+          ok = fail (self, why, error);
+        }
+      if (fds[rank] >= 0)
+        close (fds[rank]);
+    }
+  close (door);
+  return ok;
+}
+
+/* --- the others --------------------------------------------------------------------------- */
+
+/* One try; -1 with why not. */
+static int
+connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why)
+{
+  int code = 0;
+  socklen_t length = sizeof code;
+  const int fd = socket (at->ai_family, at->ai_socktype, at->ai_protocol);
+  if (fd < 0)
+    {
+      *out_why = g_strerror (errno);
+      return -1;
+    }
+  set_free_running (fd);
+  if (connect (fd, at->ai_addr, at->ai_addrlen) != 0)
+    code = errno;
+  if (code == EINPROGRESS && !await (self, fd, POLLOUT, G_MAXINT64))
+    code = ETIMEDOUT;
+  else if (code == EINPROGRESS)
+    getsockopt (fd, SOL_SOCKET, SO_ERROR, &code, &length);
+  if (code == 0)
+    return fd;
+  *out_why = g_strerror (code);
+  close (fd);
+  return -1;
+}
+
+/* Rank 0 may not listen yet, and its name may not be known yet: again and again. */
+static int
+find_door (const Meeting *self, GError **error)
+{
+  const struct addrinfo wanted = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+  const char *why = NULL;
+  int fd = -1;
+  for (;;)
+    {
+      struct addrinfo *found = NULL;
+      const int code = getaddrinfo (self->host, self->port, &wanted, &found);
+      if (code != 0)
+        why = gai_strerror (code);
+      for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
+        fd = connect_to (self, at, &why);
+      if (found)
+        freeaddrinfo (found);
+      if (fd >= 0)
+        return fd;
+      if (is_over (self))
+        break;
+      g_usleep (RETRY_US);
+    }
+  g_autofree char *text
+      = g_strdup_printf ("rank 0 is not reached within %u s: %s; MASTER_ADDR must "
+                         "be an address of its host, and the port after "
+                         "MASTER_PORT open",
+                         self->timeout_s, why);
+  fail (self, text, error);
+  return -1;
+}
+
+static gboolean
+tell_and_hear (const Meeting *self, guint8 *all, const void *own, GError **error)
+{
+  Hello hello = { .rank = self->rank, .ranks = self->ranks, .bytes = self->bytes };
+  memcpy (hello.magic, MAGIC, sizeof hello.magic);
+  const int fd = find_door (self, error);
+  if (fd < 0)
+    return FALSE;
+  const gboolean ok
+      = transfer (self, fd, TRUE, &hello, sizeof hello, G_MAXINT64)
+        && transfer (self, fd, TRUE, (void *)own, self->bytes, G_MAXINT64)
+        && transfer (self, fd, FALSE, all, (gsize)self->ranks * self->bytes, G_MAXINT64);
+  close (fd);
+  return ok
+         || fail (self,
+                  is_over (self) ? "rank 0 still waits for others"
+                                 : "who listens there sent this rank away, or has ended: rank 0 "
+                                   "says why, or it is another run's",
+                  error);
+}
+
+gboolean
+exec_rendezvous (const char *meeting, guint rank, guint ranks, void *all, const void *own,
+                 guint bytes, guint timeout_s, GError **error)
+{
+  g_auto (Meeting) self
+      = { .meeting = meeting,
+          .rank = rank,
+          .ranks = ranks,
+          .bytes = bytes,
+          .timeout_s = timeout_s,
+          .end_us = timeout_s > 0 ? g_get_monotonic_time () + timeout_s * (gint64)G_USEC_PER_SEC
+                                  : G_MAXINT64 };
+  if (!split (&self, error))
+    return FALSE;
+  if (rank > 0)
+    return tell_and_hear (&self, all, own, error);
+  memcpy (all, own, bytes);
+  return receive_and_tell (&self, all, error);
+}
