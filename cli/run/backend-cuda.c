@@ -55,6 +55,15 @@ open_process (guint timeout_s, GError **error)
   return exec_comm_nccl_open_launched (&launch, &options, error);
 }
 
+/* CUDA loads a kernel when it is first launched, which may wait for the device, and with it for
+ * what another thread's rank is to issue: the CUDA programming guide's "Lazy Loading, Concurrent
+ * Execution", and its remedy. Processes have a loader each and no need of it. */
+static void
+load_kernels_first (void)
+{
+  g_setenv ("CUDA_MODULE_LOADING", "EAGER", FALSE);
+}
+
 /* A GPU for each thread. */
 static ExecComm *
 join (ExecComm *threads, GError **error)
@@ -107,6 +116,7 @@ const CliBackend cli_backend = {
   .is_launched = is_launched,
   .open_process = open_process,
   .join = join,
+  .before_join = load_kernels_first,
   .cudnn = CUDNN,
   .describe_machine = describe_gpus,
 };

@@ -29,6 +29,7 @@ typedef struct
 
   /* The same between threads of this process, where it can; see ExecJob. */
   ExecComm *(*join) (ExecComm *threads, GError **error);
+  void (*before_join) (void); /* before anything else of the backend is asked; NULL: nothing */
 
   /* NULL: there is no cuDNN in this program. */
   const CliCudnn *cudnn;

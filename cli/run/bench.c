@@ -331,6 +331,8 @@ prepare (Bench *self, const Options *options, GError **error)
   if (!parse (self, options, error) || !open_ranks (self, options, error))
     return FALSE;
   const gboolean is_joined = g_str_equal (self->comm_name, cli_backend.process_comm);
+  if (is_joined && !self->comm && cli_backend.before_join)
+    cli_backend.before_join ();
   self->shares = cli_backend.device == PLAN_DEVICE_GPU && self->ranks > 1 && !is_joined;
   self->times = g_array_new (FALSE, FALSE, sizeof (ExecBenchTimes));
   self->refusals = exec_bench_refusals_new ();

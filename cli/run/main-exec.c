@@ -174,6 +174,10 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, guin
     return FALSE;
   training->joins
       = strcmp (comm, processes) == 0 && cli_backend.join && !cli_backend.is_launched ();
+  if (training->joins && cli_backend.before_join)
+    cli_backend.before_join ();
+  if (!cli_backend.kernels->open (error))
+    return FALSE;
   if (training->joins)
     return TRUE;
   if (strcmp (comm, processes) == 0)
@@ -599,8 +603,7 @@ run (int argc, char **argv, CliTraining *training, GError **error)
       || !cli_ranks_parse_threads (run_options.threads, &threads, error)
       || !parse_int (run_options.log_every, "--log-every", 1, G_MAXINT64, 0, &training->log_every,
                      error)
-      || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error)
-      || !cli_backend.kernels->open (error))
+      || !parse_int (run_options.timeout, "--timeout", 0, 1000000, 600, &timeout, error))
     return FALSE;
   training->job.timeout_s = (guint)timeout;
   if (!open_comm (&run_options, training, &ranks, (guint)timeout, error))

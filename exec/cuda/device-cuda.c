@@ -25,6 +25,8 @@ now_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
+static void *cuda_stage (ExecDevice *device, guint64 bytes, GError **error);
+
 /* --- opening and closing ------------------------------------------------------------------ */
 
 static gboolean
@@ -168,11 +170,22 @@ cuda_close (ExecDevice *device)
   g_free (self);
 }
 
+/* Taking pinned memory may wait for GPUs, those of other ranks of the process too: the first piece,
+ * which most steps do with, is taken before anything is under way. */
+static gboolean
+take_first_chunk (CudaDevice *self, GError **error)
+{
+  const gboolean ok = cuda_stage (&self->device, CHUNK_BYTES, error) != NULL;
+  for (guint i = 0; i < self->chunks->len; i++)
+    g_array_index (self->chunks, Chunk, i).used = 0;
+  return ok;
+}
+
 static gboolean
 take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
-  return take_memory (self, needs, error) && take_scales (self, needs, error)
-         && make_streams (self, needs->schedule, error)
+  return take_first_chunk (self, error) && take_memory (self, needs, error)
+         && take_scales (self, needs, error) && make_streams (self, needs->schedule, error)
          && make_events (self, needs->schedule, error)
          && (!needs->keeps_steps || exec_cuda_graph_open (self, error));
 }
