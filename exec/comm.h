@@ -73,11 +73,12 @@ struct _ExecComm
 {
   const ExecCommOps *ops;
   guint rank, ranks;
-  guint32 node;    /* of the schedule, that the next call is for: a late error names it */
-  gint64 unit;     /* and its unit */
-  guint gpu;       /* of this machine's, the one that this rank uses */
-  guint sms;       /* of a GPU's, that a collective holds while it runs */
-  guint timeout_s; /* how long a call waits for other ranks before it fails; 0: for ever */
+  guint32 node;     /* of the schedule, that the next call is for: a late error names it */
+  gint64 unit;      /* and its unit */
+  guint gpu;        /* of this machine's, the one that this rank uses */
+  guint sms;        /* of a GPU's, that a collective holds while it runs; 0: not known, or none */
+  guint gather_sms; /* the same of gathers in registered memory */
+  guint timeout_s;  /* how long a call waits for other ranks before it fails; 0: for ever */
   const ExecPlacement *placement; /* names their hosts in messages; NULL: not known */
   GPtrArray *groups;              /* ExecCommGroup, made so far; NULL: none */
 };

@@ -12,11 +12,17 @@
 #include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
+/* What predictions take a ring to hold (ring.sms in db/data/parameters.csv, NCCL's own choice on 8
+ * H100): products beside it are made for the processors that are left. */
+#define COLLECTIVE_PROCESSORS 24
+
 static ExecNcclOptions
 options_for (guint local_rank, guint timeout_s)
 {
   return (ExecNcclOptions){ .local_rank = local_rank,
                             .timeout_s = timeout_s,
+                            .processors = COLLECTIVE_PROCESSORS,
+                            .spares_processors = TRUE,
                             .is_registered = TRUE }; /* where the plan has memory taken there */
 }
 

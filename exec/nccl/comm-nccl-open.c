@@ -17,6 +17,14 @@ typedef struct
   char host[64], gpu[32];
 } Card;
 
+/* What ranks know once they have met. */
+typedef struct
+{
+  int device;
+  ncclUniqueId id; /* rank 0 made it for all */
+  gboolean is_one_host;
+} Meeting;
+
 static ncclConfig_t
 config_of (const NcclComm *self)
 {
@@ -24,6 +32,8 @@ config_of (const NcclComm *self)
 
   config.blocking = 0;
   config.splitShare = 0; /* groups do not wait for one another */
+  if (self->world->options.processors > 0)
+    config.maxCTAs = (int)self->world->options.processors;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = self->name;
 #endif
@@ -32,6 +42,18 @@ config_of (const NcclComm *self)
     config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
   return config;
+}
+
+/* NCCL 2.28 leaves gathers to copy engines in symmetric memory, which is of one node (enqueue.cc).
+ */
+static guint
+gather_processors (const NcclWorld *world)
+{
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  if (world->options.spares_processors && world->options.is_registered && world->is_one_host)
+    return 0;
+#endif
+  return world->options.processors;
 }
 
 static NcclComm *
@@ -43,6 +65,8 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
                            .rank = rank,
                            .ranks = ranks,
                            .gpu = (guint)world->device,
+                           .sms = world->options.processors,
+                           .gather_sms = gather_processors (world),
                            .timeout_s = world->options.timeout_s };
   self->world = world;
   self->stride = stride;
@@ -55,11 +79,12 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
 }
 
 static NcclWorld *
-world_new (guint rank, ExecComm *carrier, int device, const ExecNcclOptions *options)
+world_new (guint rank, ExecComm *carrier, const Meeting *meeting, const ExecNcclOptions *options)
 {
   NcclWorld *world = g_new0 (NcclWorld, 1);
 
-  world->device = device;
+  world->device = meeting->device;
+  world->is_one_host = meeting->is_one_host;
   world->options = *options;
   world->rank = rank;
   world->carrier = carrier;
@@ -240,18 +265,27 @@ cards_agree (const Card *cards, guint ranks, GError **error)
   return TRUE;
 }
 
-/* What rank 0 made for all. */
 static gboolean
-exchange_cards (ExecComm *carrier, int device, ncclUniqueId *out_id, GError **error)
+is_one_host (const Card *cards, guint ranks)
+{
+  for (guint rank = 1; rank < ranks; rank++)
+    if (strcmp (cards[rank].host, cards[0].host) != 0)
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
 {
   g_autofree Card *cards = g_new0 (Card, carrier->ranks);
   Card own;
 
-  if (!fill_card (&own, device, carrier->rank == 0, error)
+  if (!fill_card (&own, meeting->device, carrier->rank == 0, error)
       || !carrier->ops->all_gather (carrier, cards, &own, sizeof own, PLAN_DTYPE_U8, NULL, error)
       || !cards_agree (cards, carrier->ranks, error))
     return FALSE;
-  *out_id = cards[0].id;
+  meeting->id = cards[0].id;
+  meeting->is_one_host = is_one_host (cards, carrier->ranks);
   return TRUE;
 }
 
@@ -273,13 +307,13 @@ open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
 }
 
 static ExecComm *
-open_world (guint rank, guint ranks, ExecComm *carrier, int device, const ncclUniqueId *id,
+open_world (guint rank, guint ranks, ExecComm *carrier, const Meeting *meeting,
             const ExecNcclOptions *options, GError **error)
 {
-  NcclWorld *world = world_new (rank, carrier, device, options);
+  NcclWorld *world = world_new (rank, carrier, meeting, options);
   NcclComm *self = comm_new (world, rank, ranks, 1);
 
-  if (open_handle (self, id, error))
+  if (open_handle (self, &meeting->id, error))
     return &self->comm;
   comm_free (self);
   world_free (world);
@@ -318,28 +352,26 @@ connect_at_once (void)
 ExecComm *
 exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error)
 {
-  ncclUniqueId id;
-  int device;
+  Meeting meeting;
 
   connect_at_once ();
-  if (!use_device (options->local_rank, &device, error)
-      || !exchange_cards (carrier, device, &id, error))
+  if (!use_device (options->local_rank, &meeting.device, error)
+      || !exchange_cards (carrier, &meeting, error))
     return NULL;
-  return open_world (carrier->rank, carrier->ranks, carrier, device, &id, options, error);
+  return open_world (carrier->rank, carrier->ranks, carrier, &meeting, options, error);
 }
 
 /* NCCL would meet at NCCL_COMM_ID itself, but takes an interface in the subnet of that address
  * alone (bootstrap.cc, ncclFindInterfaceMatchSubnet): networks with a subnet for each rack or node
  * have none. So that is for who asks for it; each rank makes the same id of it. */
 static gboolean
-meet_launched (const ExecLaunch *launch, int device, guint timeout_s, ncclUniqueId *out_id,
-               GError **error)
+meet_launched (const ExecLaunch *launch, guint timeout_s, Meeting *meeting, GError **error)
 {
   g_autofree Card *cards = g_new0 (Card, launch->ranks);
   const gboolean meets = launch->meeting != NULL && !launch->is_nccls;
   Card own;
 
-  if (!fill_card (&own, device, launch->rank == 0 || !meets, error))
+  if (!fill_card (&own, meeting->device, launch->rank == 0 || !meets, error))
     return FALSE;
   cards[0] = own;
   if (meets
@@ -347,7 +379,8 @@ meet_launched (const ExecLaunch *launch, int device, guint timeout_s, ncclUnique
                             timeout_s, error)
           || !cards_agree (cards, launch->ranks, error)))
     return FALSE;
-  *out_id = cards[0].id;
+  meeting->id = cards[0].id;
+  meeting->is_one_host = launch->ranks == 1 || (meets && is_one_host (cards, launch->ranks));
   return TRUE;
 }
 
@@ -355,12 +388,11 @@ ExecComm *
 exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *options,
                               GError **error)
 {
-  ncclUniqueId id;
-  int device;
+  Meeting meeting;
 
   connect_at_once ();
-  if (!use_device (options->local_rank, &device, error)
-      || !meet_launched (launch, device, options->timeout_s, &id, error))
+  if (!use_device (options->local_rank, &meeting.device, error)
+      || !meet_launched (launch, options->timeout_s, &meeting, error))
     return NULL;
-  return open_world (launch->rank, launch->ranks, NULL, device, &id, options, error);
+  return open_world (launch->rank, launch->ranks, NULL, &meeting, options, error);
 }

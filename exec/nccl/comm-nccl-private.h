@@ -20,18 +20,19 @@ typedef void *ncclWindow_t;
 typedef struct
 {
   ExecNcclOptions options;
-  int device;         /* as CUDA counts them in this process */
-  guint rank;         /* among all */
-  ExecComm *carrier;  /* NULL: there is none */
-  GPtrArray *comms;   /* NcclComm, not owned, oldest first */
-  GArray *blocks;     /* NcclBlock: memory taken here */
-  GQueue pending;     /* NcclPending, oldest first */
-  GPtrArray *spare;   /* of those, with events */
-  gint64 ended_ns;    /* when a pending one last turned out to have ended */
-  char *reason;       /* why nothing works any more; NULL while all is well */
-  GPtrArray *aborted; /* ncclComm_t: those of all communicators, then */
-  GThread *aborting;  /* until that has ended; NULL: nobody is */
-  gint is_stopped;    /* their kernels have been told to end */
+  int device;           /* as CUDA counts them in this process */
+  gboolean is_one_host; /* that all ranks are on */
+  guint rank;           /* among all */
+  ExecComm *carrier;    /* NULL: there is none */
+  GPtrArray *comms;     /* NcclComm, not owned, oldest first */
+  GArray *blocks;       /* NcclBlock: memory taken here */
+  GQueue pending;       /* NcclPending, oldest first */
+  GPtrArray *spare;     /* of those, with events */
+  gint64 ended_ns;      /* when a pending one last turned out to have ended */
+  char *reason;         /* why nothing works any more; NULL while all is well */
+  GPtrArray *aborted;   /* ncclComm_t: those of all communicators, then */
+  GThread *aborting;    /* until that has ended; NULL: nobody is */
+  gint is_stopped;      /* their kernels have been told to end */
   cudaStream_t stream;
   guint8 *stage[2];  /* what host memory passes through, to NCCL and from it */
   guint8 *pinned[2]; /* of the host, beside them */

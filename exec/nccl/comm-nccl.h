@@ -16,6 +16,7 @@ typedef struct
   guint timeout_s;        /* see ExecComm, which has it from here */
   gboolean is_registered; /* memory taken here is in symmetric windows, or registered: nccl_ub */
   gboolean spares_processors; /* gathers in such memory are by copy engines where NCCL can */
+  guint processors; /* that a collective takes of a GPU at most; 0: as many as NCCL likes */
 } ExecNcclOptions;
 
 /* The ranks of `carrier`, which is how they find each other, and say that they failed: threads, or

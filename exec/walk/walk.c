@@ -147,10 +147,13 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
 static guint
 taken_sms (const ExecWalk *walk, PlanStream stream)
 {
+  const gboolean is_registered = walk->of->plan.value[PLAN_NCCL_UB] == PLAN_NCCL_UB_ON;
+  guint taken = 0;
   for (guint s = 0; stream == PLAN_STREAM_COMPUTE && s < PLAN_N_STREAMS; s++)
     if (walk->joined[s] < walk->collectives[s])
-      return walk->comm->sms;
-  return 0;
+      taken = MAX (taken, is_registered && s == PLAN_STREAM_GATHER ? walk->comm->gather_sms
+                                                                   : walk->comm->sms);
+  return taken;
 }
 
 gint64

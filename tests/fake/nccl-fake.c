@@ -16,6 +16,7 @@ static GHashTable *memory;   /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (by
 static GPtrArray *comms;     /* all that there are */
 static guint symmetric, by_copy_engine;
 static guint64 buffers; /* of a communicator */
+static int processors;  /* of the most that one may take */
 static int version = NCCL_VERSION_CODE;
 static struct
 {
@@ -37,6 +38,7 @@ fake_nccl_reset (void)
   g_clear_pointer (&memory, g_hash_table_unref);
   symmetric = by_copy_engine = 0;
   buffers = 0;
+  processors = 0;
   version = NCCL_VERSION_CODE;
   loss.is_set = loss.is_lost = FALSE;
   g_mutex_unlock (&mutex);
@@ -58,6 +60,19 @@ void
 fake_nccl_set_buffers (guint64 bytes)
 {
   buffers = bytes;
+}
+
+int
+fake_nccl_processors (void)
+{
+  return processors;
+}
+
+/* The mutex is held. */
+static void
+note_limit (const ncclConfig_t *config)
+{
+  processors = MAX (processors, config->maxCTAs > 0 ? config->maxCTAs : G_MAXINT);
 }
 
 void
@@ -584,6 +599,7 @@ ncclCommInitRankConfig (ncclComm_t *out, int ranks, ncclUniqueId id, int rank, n
   if (ranks <= 0 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || config->magic != 0xcafebeef)
     return ncclInvalidArgument;
   g_mutex_lock (&mutex);
+  note_limit (config);
   team = team_of (&id, (guint)ranks);
   if (team->ranks == (guint)ranks && team->members[rank] == NULL)
     {
@@ -615,6 +631,9 @@ ncclCommSplit (ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_
                       .is_blocking = config->blocking != 0,
                       .spares_processors = config->CTAPolicy == NCCL_CTA_POLICY_ZERO };
 
+  g_mutex_lock (&mutex);
+  note_limit (config);
+  g_mutex_unlock (&mutex);
   *out = NULL;
   return unsaid (make_call (comm, &call, NULL));
 }

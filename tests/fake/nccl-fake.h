@@ -44,4 +44,8 @@ void fake_nccl_set_version (int version);
 guint fake_nccl_symmetric (void);
 guint fake_nccl_by_copy_engine (void);
 
+/* The most processors that a communicator made since then may take; G_MAXINT: as many as it likes.
+ */
+int fake_nccl_processors (void);
+
 G_END_DECLS

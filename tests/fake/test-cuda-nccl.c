@@ -18,11 +18,16 @@
 #define LONG_S 120
 #define SHORT_S 3 /* a rank may wait for a processor that long */
 
+static guint processors; /* that collectives may take; 0: as many as they like */
+
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {
-  const ExecNcclOptions options
-      = { .local_rank = threads->rank, .timeout_s = threads->timeout_s, .is_registered = TRUE };
+  const ExecNcclOptions options = { .local_rank = threads->rank,
+                                    .timeout_s = threads->timeout_s,
+                                    .processors = processors,
+                                    .spares_processors = processors > 0,
+                                    .is_registered = TRUE };
   return exec_comm_nccl_open (threads, &options, error);
 }
 
@@ -38,6 +43,7 @@ case_init_nccl (Case *c, guint ranks, const char *fields, gboolean is_graph)
   c->job.steps = NCCL_STEPS;
   c->job.rate.warmup_steps = 3;
   c->job.timeout_s = LONG_S;
+  processors = 0;
 }
 
 static const char *const plans[] = {
@@ -72,6 +78,41 @@ START_TEST (a_graph_changes_no_bit)
     }
   case_free (&plain);
   case_clear (&graph, plans[_i]);
+}
+END_TEST
+
+/* --- processors --------------------------------------------------------------------------- */
+
+static guint
+count_limited (void)
+{
+  guint n = 0;
+  for (const char *at = fake_cuda_log (); (at = strstr (at, " sms 108")); at++)
+    n++;
+  return n;
+}
+
+/* Products that may run beside collectives leave them what NCCL is held to, of Hopper's 132; where
+ * gathers go by copy engines those beside gathers alone leave nothing. */
+START_TEST (products_leave_processors_to_nccl)
+{
+  static const char *const fields[] = { "compute=bf16 strategy=optim_grads_params nccl_ub=off",
+                                        "compute=bf16 strategy=optim_grads_params nccl_ub=on" };
+  guint limited[3];
+  for (guint i = 0; i < 3; i++)
+    {
+      Case c;
+      case_init_nccl (&c, 2, fields[i % 2], FALSE);
+      processors = i < 2 ? 24 : 0;
+      case_must_run (&c, fields[i % 2]);
+      ck_assert_int_eq (fake_nccl_processors (), i < 2 ? 24 : G_MAXINT);
+      ck_assert_int_eq (fake_nccl_by_copy_engine () > 0, i == 1);
+      limited[i] = count_limited ();
+      case_clear (&c, fields[i % 2]);
+    }
+  ck_assert_uint_gt (limited[0], limited[1]);
+  ck_assert_uint_gt (limited[1], 0);
+  ck_assert_uint_eq (limited[2], 0);
 }
 END_TEST
 
@@ -253,6 +294,7 @@ main (void)
   TCase *tcase = tcase_create ("nccl");
   tcase_set_timeout (tcase, 300);
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 0, (int)G_N_ELEMENTS (plans));
+  tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
   tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);
   tcase_add_test (tcase, launches_that_differ_are_found);
