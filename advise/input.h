@@ -3,6 +3,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
 #include "planner/plan/plan.h"
+#include "planner/schedule/workspaces.h"
 #include "sim/cost/adjust.h"
 #include <glib.h>
 G_BEGIN_DECLS
@@ -17,7 +18,8 @@ typedef struct
   const SimAdjustments *adjustments; /* NULL: none */
   const char *db;                    /* the store with timings of this machine; borrowed */
   const char *comm;                  /* the collective backend there; NULL: threads */
-  guint cudnn;         /* its version, for attention's workspaces; 0: the newest that is known */
+  guint cudnn; /* its version, for attention's workspaces; 0: the newest that is known */
+  const PlanWorkspaces *asked; /* what cuDNN said when it was asked for this input; counts alone */
   gboolean is_of_many; /* one of several processes, each with its own store: shipped data only */
 } AdviseInput;
 

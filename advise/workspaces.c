@@ -104,6 +104,8 @@ advise_workspaces (const AdviseInput *input)
   static GHashTable *known = NULL;
   if (input->cluster->kind != PLAN_DEVICE_GPU)
     return NULL;
+  if (input->asked)
+    return input->asked;
   g_autofree char *architecture
       = plan_cluster_print_fact (input->cluster, PLAN_FACT_COMPUTE_CAPABILITY);
   if (!architecture)

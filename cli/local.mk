@@ -74,6 +74,7 @@ exec_shared = \
   %D%/run/resume.c %D%/run/resume.h \
   %D%/run/run-log.c %D%/run/run-log.h \
   %D%/run/stages.c %D%/run/stages.h \
+  %D%/run/ask.c %D%/run/ask.h \
   %D%/run/told.c %D%/run/told.h \
   %D%/run/train.c %D%/run/train.h
 fsdplan_exec_cpu_SOURCES = $(exec_shared) %D%/run/backend-cpu.c

@@ -88,20 +88,40 @@ describe_gpus (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share, GErr
 }
 
 #ifdef HAVE_CUDNN
+static ExecAttentionShape
+shape_of (const PlanWorkspace *row)
+{
+  const gint64 *dims = row->dims;
+  return (ExecAttentionShape){ .batch = dims[PLAN_DIM_ATTENTION_BWD_batch],
+                               .seq = dims[PLAN_DIM_ATTENTION_BWD_seq],
+                               .heads = dims[PLAN_DIM_ATTENTION_BWD_heads],
+                               .kv_heads = dims[PLAN_DIM_ATTENTION_BWD_kv_heads],
+                               .head_dim = dims[PLAN_DIM_ATTENTION_BWD_head_dim],
+                               .dtype = row->dtype,
+                               .is_backward = row->pass != PLAN_PASS_FORWARD,
+                               .is_deterministic = row->pass == PLAN_PASS_DETERMINISTIC };
+}
+
 static gboolean
 ask (gint64 capability, PlanWorkspace *io_row, GError **error)
 {
-  const gint64 *dims = io_row->dims;
-  const ExecAttentionShape shape = { .batch = dims[PLAN_DIM_ATTENTION_BWD_batch],
-                                     .seq = dims[PLAN_DIM_ATTENTION_BWD_seq],
-                                     .heads = dims[PLAN_DIM_ATTENTION_BWD_heads],
-                                     .kv_heads = dims[PLAN_DIM_ATTENTION_BWD_kv_heads],
-                                     .head_dim = dims[PLAN_DIM_ATTENTION_BWD_head_dim],
-                                     .dtype = io_row->dtype,
-                                     .is_backward = io_row->pass != PLAN_PASS_FORWARD,
-                                     .is_deterministic = io_row->pass == PLAN_PASS_DETERMINISTIC };
+  const ExecAttentionShape shape = shape_of (io_row);
   return exec_attention_check_shape (&shape, error)
          && exec_attention_ask (&shape, exec_attention_gpu_of (capability), &io_row->bytes, error);
+}
+
+static gboolean
+ask_here (PlanWorkspace *io_row, GError **error)
+{
+  const ExecAttentionShape shape = shape_of (io_row);
+  if (!exec_attention_check_shape (&shape, error))
+    return FALSE;
+  ExecAttention *self = exec_attention_new (error);
+  if (!self)
+    return FALSE;
+  const gboolean ok = exec_attention_workspace (self, &shape, &io_row->bytes, error);
+  exec_attention_free (self);
+  return ok;
 }
 
 static const gint64 capabilities[] = { 80, 90, 100, 0 };
@@ -109,7 +129,8 @@ static const gint64 capabilities[] = { 80, 90, 100, 0 };
 static const CliCudnn cudnn = { .version = exec_attention_version,
                                 .capabilities = capabilities,
                                 .prepare = exec_attention_load_driver,
-                                .ask = ask };
+                                .ask = ask,
+                                .ask_here = ask_here };
 #define CUDNN &cudnn
 #else
 #define CUDNN NULL

@@ -14,6 +14,7 @@ typedef struct
   const gint64 *capabilities;           /* 90 is 9.0; 0 at the end */
   gboolean (*prepare) (GError **error); /* before the first question */
   gboolean (*ask) (gint64 capability, PlanWorkspace *io_row, GError **error);
+  gboolean (*ask_here) (PlanWorkspace *io_row, GError **error); /* this thread's GPU */
 } CliCudnn;
 
 typedef struct

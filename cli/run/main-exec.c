@@ -9,6 +9,7 @@
 #include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "cli/io/watch.h"
+#include "cli/run/ask.h"
 #include "cli/run/backend.h"
 #include "cli/run/bench.h"
 #include "cli/run/data.h"
@@ -207,6 +208,7 @@ static gboolean
 bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training, gint64 threads,
             gboolean is_root, GError **error)
 {
+  static PlanWorkspaces *asked; /* for as long as plans are made here */
   const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
   g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
@@ -235,7 +237,10 @@ bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training
   input->comm = training->comm_name;
   input->cudnn = cli_backend.cudnn ? cli_backend.cudnn->version () : 0;
   input->is_of_many = training->comm && training->comm->ranks > 1;
-  return plan_set (&input->plan, "stack", "native", error);
+  if (!plan_set (&input->plan, "stack", "native", error))
+    return FALSE;
+  input->asked = asked = cli_ask_linked (input);
+  return TRUE;
 }
 
 static gboolean

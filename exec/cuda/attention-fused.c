@@ -77,10 +77,10 @@ choice_of (const ExecAttentionShape *shape)
 static void
 tell_batched (const ExecAttentionShape *shape, const char *why)
 {
-  g_info ("attention%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %" G_GINT64_FORMAT
-          " heads of %" G_GINT64_FORMAT " in %s: %s, batched products take it",
-          shape->is_backward ? " backwards" : "", shape->batch, shape->seq, shape->heads,
-          shape->head_dim, plan_dtype_name (shape->dtype), why);
+  g_message ("attention%s of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %" G_GINT64_FORMAT
+             " heads of %" G_GINT64_FORMAT " in %s: %s, batched products take it",
+             shape->is_backward ? " backwards" : "", shape->batch, shape->seq, shape->heads,
+             shape->head_dim, plan_dtype_name (shape->dtype), why);
 }
 
 /* --- opening and closing ------------------------------------------------------------------ */

@@ -174,9 +174,9 @@ choose (Product *self, const Key *key)
   const int code = exec_cuda_lt_propose (thread.handle, &question, 1, &result, &found);
   self->is_refused = exec_cuda_lt_is_refusal (code);
   if (self->is_refused)
-    g_info ("%u products of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
-            " at once: cuBLASLt has no algorithm for it",
-            key->count, key->m, key->n, key->k);
+    g_message ("%u products of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+               " at once: cuBLASLt has no algorithm for it",
+               key->count, key->m, key->n, key->k);
   if (code != 0)
     return self->is_refused ? 0 : code;
   self->algo = result.algo;

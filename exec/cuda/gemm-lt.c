@@ -430,9 +430,9 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
                                    : propose (self, key, results, &found);
   self->is_plain = exec_cuda_lt_is_refusal (code);
   if (self->is_plain)
-    g_info ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
-            ": cuBLASLt has no algorithm for it, a plain kernel takes it",
-            key->m, key->n, key->k);
+    g_message ("a product of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+               ": cuBLASLt has no algorithm for it, a plain kernel takes it",
+               key->m, key->n, key->k);
   if (code != 0)
     return self->is_plain ? 0 : code;
   self->algo = results[0].algo;

@@ -79,6 +79,16 @@ grep -qE '^fsdplan: [1-9][0-9]* ops are not timed: .* in fp8-1x128, which cuBLAS
   "$work/err" || fail "not counted"
 grep -q 'fp8-1x128' "$work/out" && fail "refused, and timed"
 
+# Another cuDNN than the one that is known wants more: it is asked before the plan is made, and has room.
+# What it refuses is done by batched products, which is said once, and kept with the run.
+batched='batched products take it$'
+long="run --model llama-tiny --seq 128 --steps 2 --set compute=bf16 --gbs 1 --db $work/asked.db --format=json"
+FAKE_CUDNN_MORE=100000 gpu 0 $long
+grep "$batched" "$work/err" && fail "not asked"
+FAKE_CUDNN=90701 gpu 0 $long
+test "$(grep -c "attention backwards.*$batched" "$work/err")" = 1 || fail "not told once"
+fsdplan db show 2 --db "$work/asked.db" | grep -q "attention backwards.*$batched" || fail "not kept"
+
 # What cannot be.
 gpu 2 bench --cluster a100-80gb:1 --db "$db"
 grep -q 'its GPUs are a100-80gb, and those of this machine, which are timed here, h100-80gb' "$work/err" || fail "name"

@@ -27,7 +27,13 @@ struct cudnnContext
 
 static _Thread_local char last_error[256];
 static guint version = 91900;
-static guint64 more_workspace;
+static guint64 more_workspace, wanted_workspace; /* of plans; of engines, too */
+
+void
+fake_cudnn_want (guint64 bytes)
+{
+  wanted_workspace = bytes;
+}
 
 void
 fake_cudnn_set (guint new_version, guint64 more_bytes)
@@ -317,7 +323,7 @@ workspace_of (const FakeCudnnDescriptor *self)
 
   return fake_cudnn_workspace (
              fake_cudnn_descriptor (engine, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH))
-         + (is_plan ? (gint64)more_workspace : 0);
+         + (gint64)wanted_workspace + (is_plan ? (gint64)more_workspace : 0);
 }
 
 cudnnStatus_t

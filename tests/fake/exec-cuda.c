@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdplan-exec-cuda on fake GPUs, as a user runs it: FAKE_GPUS of them, one unless said, of compute
- * capability FAKE_CAPABILITY, 90 unless said. What went wrong on them ends it with an error. */
+ * capability FAKE_CAPABILITY, 90 unless said, with a cuDNN FAKE_CUDNN, 91900 unless said, that wants
+ * FAKE_CUDNN_MORE bytes more than is known of it. What went wrong on them ends it with an error. */
 #include "config.h"
 
 #include "tests/fake/cuda-fake.h"
+#include "tests/fake/cudnn-fake.h"
 #include "tests/fake/nccl-fake.h"
 
 #include <stdio.h>
@@ -29,6 +31,8 @@ __wrap_main (int argc, char **argv)
   fake_nccl_reset ();
   fake_cuda_set_machine ((guint)number ("FAKE_GPUS", 1), MEMORY_BYTES, capability / 10,
                          capability % 10);
+  fake_cudnn_set ((guint)number ("FAKE_CUDNN", 91900), 0);
+  fake_cudnn_want ((guint64)number ("FAKE_CUDNN_MORE", 0));
   const int status = __real_main (argc, argv);
   if (*fake_cuda_finish () == '\0')
     return status;

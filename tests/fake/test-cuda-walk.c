@@ -236,7 +236,7 @@ START_TEST (attention_is_by_cudnn_where_it_can)
   const guint calls = ranks * STEPS * 2;
   Case c;
   told = g_string_new (NULL);
-  const guint handler = g_log_set_handler (G_LOG_DOMAIN, G_LOG_LEVEL_INFO, remember, NULL);
+  const guint handler = g_log_set_handler (G_LOG_DOMAIN, G_LOG_LEVEL_MESSAGE, remember, NULL);
   case_init_heads (&c, ranks, attentions[at].head_dim, attentions[at].fields);
   fake_cuda_set_machine (1, (guint64)2 << 30, attentions[at].major, 0);
   fake_cudnn_set (attentions[at].cudnn ? attentions[at].cudnn : 91900, 0);
