@@ -8,8 +8,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   guint rank, ranks;
-  guint local_rank; /* among those of this machine */
-  char *meeting;    /* HOST:PORT where ranks find rank 0; NULL for one rank */
+  guint local_rank;  /* among those of this machine */
+  char *meeting;     /* HOST:PORT where ranks find rank 0; NULL for one rank */
   gboolean is_nccls; /* NCCL's own meeting, as the user said: NCCL_COMM_ID */
 } ExecLaunch;
 
