@@ -24,8 +24,8 @@
 
 #define SHOWN_STEPS 12 /* lines of the step table, first and last included */
 
-/* Steps are stored as they are done, for whoever is killed, but no more often than this: a commit
- * waits for the disk. */
+/* Steps are stored as they are done, for whoever is killed, but no more often than this. A commit
+ * waits for the disk, so a thread of its own makes it: all ranks' devices would wait for rank 0. */
 #define STORE_EVERY_US (G_USEC_PER_SEC / 2)
 
 /* A record is written whole, and grows. */
@@ -37,7 +37,11 @@ typedef struct
   const CliTraining *training;
   DbStore *store; /* NULL: nothing is kept */
   gint64 run_id;
+  GThread *storing; /* NULL: nobody is; the store is that thread's */
+  GMutex mutex;     /* of what follows */
+  GCond changed;
   GArray *pending; /* DbStep, not stored so far */
+  gboolean ends;
   gint64 begin_us, stored_us, recorded_us;
   CliRunLog *log;
   gboolean draws_progress;           /* on a terminal, in one line */
@@ -116,21 +120,62 @@ write_record (Recorder *self, GError **error)
 
 /* A store that fails is left alone from then on; the run goes on. */
 static void
-store_steps (Recorder *self)
+store_steps (Recorder *self, const GArray *steps)
 {
   g_autoptr (GError) why = NULL;
-  if (self->store && self->pending->len
-      && (!db_store_add_steps (self->store, self->run_id,
-                               (const DbStep *)(gpointer)self->pending->data, self->pending->len,
-                               &why)
+  if (self->store && steps->len
+      && (!db_store_add_steps (self->store, self->run_id, (const DbStep *)(gpointer)steps->data,
+                               steps->len, &why)
           || (g_get_monotonic_time () - self->recorded_us >= RECORD_EVERY_US
               && !write_record (self, &why))))
     {
       cli_output_not_kept ("no more of this run will be kept", why);
       g_clear_pointer (&self->store, db_store_close);
     }
-  g_array_set_size (self->pending, 0);
   self->stored_us = g_get_monotonic_time ();
+}
+
+/* Until there are steps and it is time for them, or there will be no more; the mutex is held. */
+static void
+await_steps (Recorder *self)
+{
+  while (!self->ends && self->pending->len == 0)
+    g_cond_wait (&self->changed, &self->mutex);
+  while (!self->ends
+         && g_cond_wait_until (&self->changed, &self->mutex, self->stored_us + STORE_EVERY_US))
+    ;
+}
+
+static gpointer
+store_all (gpointer data)
+{
+  Recorder *self = data;
+  gboolean ends;
+  do
+    {
+      g_mutex_lock (&self->mutex);
+      await_steps (self);
+      g_autoptr (GArray) steps = self->pending;
+      self->pending = g_array_new (FALSE, FALSE, sizeof (DbStep));
+      ends = self->ends;
+      g_mutex_unlock (&self->mutex);
+      store_steps (self, steps);
+    }
+  while (!ends);
+  return NULL;
+}
+
+/* Once no more steps are done: all of them are stored. */
+static void
+end_storing (Recorder *self)
+{
+  if (!self->storing)
+    return;
+  g_mutex_lock (&self->mutex);
+  self->ends = TRUE;
+  g_cond_signal (&self->changed);
+  g_mutex_unlock (&self->mutex);
+  g_thread_join (g_steal_pointer (&self->storing));
 }
 
 static void
@@ -142,9 +187,10 @@ note_step (gpointer user_data, const ExecStep *step)
                         .grad_norm = step->grad_norm,
                         .step_ns = step->step_ns,
                         .eval_loss = step->eval_loss };
+  g_mutex_lock (&self->mutex);
   g_array_append_val (self->pending, done);
-  if (g_get_monotonic_time () - self->stored_us >= STORE_EVERY_US)
-    store_steps (self);
+  g_cond_signal (&self->changed);
+  g_mutex_unlock (&self->mutex);
   if (self->log)
     cli_run_log_step (self->log, step, tokens_per_step (self->training));
   show_progress (self, step);
@@ -571,6 +617,7 @@ open_store (const CliTraining *self, DbRun *run)
 static void
 recorder_clear (Recorder *self)
 {
+  end_storing (self);
   g_clear_pointer (&self->store, db_store_close);
   g_clear_pointer (&self->pending, g_array_unref);
   g_clear_pointer (&self->log, cli_run_log_free);
@@ -617,7 +664,10 @@ begin_recording (Recorder *self, DbRun *run, GError **error)
       && (!(self->log = cli_run_log_new (training->log, training->tensorboard, error))
           || !cli_run_log_begin (self->log, run, error)))
     return FALSE;
-  return write_record (self, error);
+  if (!write_record (self, error))
+    return FALSE;
+  self->storing = g_thread_new ("store", store_all, self);
+  return TRUE;
 }
 
 gboolean
@@ -636,7 +686,7 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
   if (is_root (self) && !begin_recording (&recorder, &run, error))
     return FALSE;
   const gboolean ok = train_all (self, &recorder, &result, &times, &why);
-  store_steps (&recorder);
+  end_storing (&recorder);
   if (!ok)
     {
       keep_failure (self, &recorder, why);

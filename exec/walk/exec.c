@@ -240,16 +240,20 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
   return FALSE;
 }
 
+/* A step takes from the ranks' meeting to the loss; how long one waited for others there is not its
+ * own. What is walked, and traced, begins behind that. */
 static gboolean
-run_step (ExecWalk *walk, ExecStep *step, GError **error)
+run_step (ExecWalk *walk, gint64 begin_ns, gint64 met_ns, ExecStep *step, gint64 *out_walked_ns,
+          GError **error)
 {
   walk->constants.step = walk->step + 1;
   walk->constants.lr = exec_source_rate (walk->job, walk->step);
-  walk->collective_ns = 0;
+  walk->collective_ns = met_ns - begin_ns;
   plan_meter_begin_step (&walk->meter);
-  const gint64 begin_ns = exec_walk_now_ns ();
+  const gint64 walk_ns = exec_walk_now_ns ();
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
     return FALSE;
+  *out_walked_ns = exec_walk_now_ns () - walk_ns;
   *step = (ExecStep){ .step = walk->step,
                       .loss = walk->loss,
                       .grad_norm = walk->grad_norm,
@@ -266,15 +270,19 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
 {
   const ExecJob *job = walk->job;
   gboolean stops;
+  gint64 met_ns = 0;
   ExecStep step = { 0 };
   for (gint64 i = 0; i < job->steps; i++)
     {
       const gboolean is_last = i == job->steps - 1;
       walk->step = job->first_step + i;
       walk->trace = is_last && !job->is_unlisted ? result->trace : NULL;
+      const gint64 begin_ns = exec_walk_now_ns ();
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
-      if (!count_tokens (walk, error) || !run_step (walk, &step, error)
+      met_ns = exec_walk_now_ns ();
+      if (!count_tokens (walk, error)
+          || !run_step (walk, begin_ns, met_ns, &step, &result->trace->step_ns, error)
           || !settle_saving (walk, error) || !judge_step (walk, is_last, error)
           || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;
@@ -292,7 +300,6 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   if (walk->device->ops->taken
       && !walk->device->ops->taken (walk->device, &result->trace->memory.device, error))
     return FALSE;
-  result->trace->step_ns = step.step_ns;
   if (!job->is_unlisted)
     plan_trace_attribute (result->trace, walk->schedule);
   return TRUE;
