@@ -732,7 +732,7 @@ fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-nccl.c \
   %D%/fake/test-cuda-bytes.c %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
   %D%/fake/test-cuda-params.c %D%/fake/test-cuda-squares.c $(cuda_case_sources)
-gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c
+gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c %D%/gpu/gpu-there.h
 gemm_compare_sources = %D%/fake/gemm-compare.c %D%/fake/gemm-compare.h
 batched_compare_sources = %D%/fake/batched-compare.c %D%/fake/batched-compare.h
 fake_attention_sources = %D%/fake/test-cuda-attention.c $(batched_compare_sources)
@@ -860,9 +860,9 @@ endif
 # NCCL: between threads on fake devices; on this machine's GPUs where it is found.
 fake_nccl_sources = \
   %D%/fake/nccl-fake.c %D%/fake/nccl-fake.h %D%/fake/nccl-fake-private.h \
-  %D%/fake/nccl-fake-carry.c
+  %D%/fake/nccl-fake-carry.c %D%/fake/nccl-fake-memory.c
 nccl_ranks = %D%/fake/nccl-ranks.c %D%/fake/nccl-ranks.h $(comm_ranks)
-fake_nccl_test_sources = %D%/fake/test-nccl.c $(nccl_ranks)
+fake_nccl_test_sources = %D%/fake/test-nccl.c %D%/fake/nccl-meeting.c %D%/fake/nccl-meeting.h $(nccl_ranks)
 gpu_nccl_sources = %D%/gpu/test-nccl.c $(nccl_ranks)
 EXTRA_DIST += $(fake_nccl_sources) $(fake_nccl_test_sources) $(gpu_nccl_sources) \
   %D%/fake/include/nccl.h %D%/fake/real-nccl.c

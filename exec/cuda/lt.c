@@ -16,10 +16,14 @@ exec_cuda_lt_open (cublasLtHandle_t *out_handle, guint16 *out_sms, GError **erro
   return TRUE;
 }
 
+/* Kernels load at most 16 bytes at once, and copies of whole tiles begin on as many; more would
+ * have the same product proposed another algorithm, and other digits, at another place. */
+#define WIDEST_ACCESS 16
+
 guint8
 exec_cuda_lt_alignment (guint64 address)
 {
-  return (guint8)(address & -address & 0xff);
+  return (guint8)MIN (address & -address & 0xff, WIDEST_ACCESS);
 }
 
 cudaDataType_t

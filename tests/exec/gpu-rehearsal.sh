@@ -29,7 +29,12 @@ chmod +x "$PYTHON"
 sections () { sh "$top_srcdir/tests/gpu/sections.sh" "$work/build" "$work/results" "$@" >"$work/out" 2>&1; }
 rows () { test "$(grep -c "$2" "$work/out")" = "$1" || fail "not $1 rows of $2"; }
 
-names='machine kernels walk bits race8b bench predict'
+printf '#!/bin/sh\ntest "$*" = -L && printf "GPU 0: fake\nGPU 1: fake\n"\n' >"$work/build/nvidia-smi"
+chmod +x "$work/build/nvidia-smi"
+FAKE_GPUS=2
+export FAKE_GPUS
+
+names='machine kernels walk bits race8b bench predict two'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
@@ -41,6 +46,8 @@ fi
 rows 1 '^bench | copy | [0-9]* ops timed$'
 rows 8 '^predict | .* | step .* MiB, predicted .*: off by 0\.0 %$'
 rows 1 '^predict | from here on | '
+rows 8 '^two | .* | losses differ by .*, at most '
+rows 5 '^two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 
 # All of it is there, and is not done again.
 sections $names || fail "ended with $?, the second time"

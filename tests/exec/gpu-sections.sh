@@ -86,7 +86,21 @@ sections 1 kernels attention
 has 'kernels: done before'
 has "attention: failed with 1: see $work/results/attention.log"
 has 'attention | tests | 50 % of 2 passed'
-test "$(cat "$work/ran")" = tests/gpu/test-cudnn.tap || fail "what is done was done again"
+test "$(sort -u "$work/ran")" = tests/gpu/test-cudnn.tap || fail "what is done was done again"
+
+# cases, where a program names some, are processes of their own: what ends one leaves the others
+cp "$build/tests/gpu/test-cuda-gemm.tap" "$work/gemm"
+program tests/gpu/test-cuda-gemm.tap <<'E'
+test "${1-}" = --cases && echo "case add" && echo "case rope" && echo "case norm" && exit
+test "$CK_RUN_CASE" != rope || kill -SEGV $$
+echo "100%: Checks: 3, Failures: 0, Errors: 0"
+E
+sections 1 gemm
+has "gemm: failed with 1: see $work/results/gemm.log"
+has 'gemm | tests | 100 % of 6 passed'
+cp "$work/gemm" "$build/tests/gpu/test-cuda-gemm.tap"
+sections 0 two
+has 'two: skipped: 0 GPUs are here, and it needs 2'
 
 # one that does not end is ended
 program tests/gpu/test-cudnn.tap <<'E'
@@ -169,7 +183,8 @@ printf '#!/bin/sh\nexit 1\n' >"$build/python"
 rm -f "$work/results/race8b.rows"
 sections 0 race8b
 has "race8b: skipped: $build/python does not run (PYTHON names another)"
-touch "$work/results/race8b.rows" "$work/results/racelong.rows" "$work/results/racefp8.rows"
+touch "$work/results/race8b.rows" "$work/results/racelong.rows" "$work/results/racefp8.rows" \
+  "$work/results/two.rows" "$work/results/eight.rows"
 sections 0
 test ! -s "$work/ran" || fail "what is done was done again"
 

@@ -12,6 +12,7 @@
 #include "tests/share.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* How near a kernel is to the CPU's. */
@@ -614,6 +615,15 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
       tcase_add_loop_test (tcase, cuda_grid_strides, i, i + 1);
       tcase_add_loop_test (tcase, cuda_refuses_other_formats, i, i + 1);
     }
+}
+
+void
+compare_print_cases (void)
+{
+  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\n");
+  for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
+    printf ("case %s\n", plan_op_name (kernels[i].kind));
+  printf ("case speed\n");
 }
 
 /* --- speed -------------------------------------------------------------------------------- */

@@ -38,4 +38,7 @@ void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun set
 /* tests/fake/compare-squares.c: of formats with a scale for 128 elements, or a square of them. */
 void compare_add_square_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* "case NAME", a line each: what compare_add_tests adds, and "speed". */
+void compare_print_cases (void);
+
 G_END_DECLS

@@ -1,5 +1,6 @@
 /* The fake NCCL, as its files share it: nccl-fake.c is where ranks meet, nccl-fake-carry.c what a
- * call does once they have. The mutex is held in all of this. */
+ * call does once they have, nccl-fake-memory.c where windows lie. The mutex is held in all of this.
+ */
 #pragma once
 #include "tests/fake/include/nccl.h"
 #include <glib.h>
@@ -66,6 +67,11 @@ typedef struct
   size_t bytes;
   gboolean is_symmetric;
 } Window;
+
+/* Whether it is whole memory of ncclMemAlloc, which is what windows are made of here; forgets all.
+ */
+gboolean fake_nccl_is_taken (void *at, size_t bytes);
+void fake_nccl_forget_memory (void);
 
 const Call *fake_nccl_call_at (const struct ncclComm *comm, guint i);
 

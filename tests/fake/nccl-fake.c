@@ -12,7 +12,6 @@
 static GMutex mutex;
 static GCond changed;
 static GHashTable *meetings; /* id -> Team whose ranks are still coming */
-static GHashTable *memory;   /* of ncclMemAlloc: address -> GSIZE_TO_POINTER (bytes) */
 static GPtrArray *comms;     /* all that there are */
 static guint symmetric, by_copy_engine;
 static guint64 buffers; /* of a communicator */
@@ -35,13 +34,13 @@ fake_nccl_reset (void)
 {
   g_mutex_lock (&mutex);
   g_clear_pointer (&meetings, g_hash_table_unref);
-  g_clear_pointer (&memory, g_hash_table_unref);
   symmetric = by_copy_engine = 0;
   buffers = 0;
   processors = 0;
   version = NCCL_VERSION_CODE;
   loss.is_set = loss.is_lost = FALSE;
   g_mutex_unlock (&mutex);
+  fake_nccl_forget_memory ();
 }
 
 void
@@ -527,21 +526,6 @@ ncclGetVersion (int *out)
 }
 
 const char *
-ncclGetErrorString (ncclResult_t result)
-{
-  static const char *const texts[] = { "no error",
-                                       "unhandled cuda error",
-                                       "unhandled system error",
-                                       "internal error",
-                                       "invalid argument",
-                                       "invalid usage",
-                                       "remote process exited or there was a network error",
-                                       "NCCL operation in progress" };
-
-  return texts[result];
-}
-
-const char *
 ncclGetLastError (ncclComm_t comm)
 {
   return comm != NULL ? comm->last : "";
@@ -708,44 +692,6 @@ ncclCommAbort (ncclComm_t comm)
 }
 
 ncclResult_t
-ncclMemAlloc (void **out, size_t bytes)
-{
-  if (cudaMalloc (out, bytes) != cudaSuccess)
-    return ncclUnhandledCudaError;
-  g_mutex_lock (&mutex);
-  if (memory == NULL)
-    memory = g_hash_table_new (NULL, NULL);
-  g_hash_table_insert (memory, *out, GSIZE_TO_POINTER (bytes));
-  g_mutex_unlock (&mutex);
-  return ncclSuccess;
-}
-
-ncclResult_t
-ncclMemFree (void *at)
-{
-  gboolean was_there;
-
-  g_mutex_lock (&mutex);
-  was_there = memory != NULL && g_hash_table_remove (memory, at);
-  g_mutex_unlock (&mutex);
-  if (!was_there)
-    fake_order_report ("NCCL: ncclMemFree of what ncclMemAlloc did not give");
-  return was_there && cudaFree (at) == cudaSuccess ? ncclSuccess : ncclInvalidArgument;
-}
-
-/* Whole memory of ncclMemAlloc, which is what windows are made of here. */
-static gboolean
-is_taken (void *at, size_t bytes)
-{
-  gboolean is;
-
-  g_mutex_lock (&mutex);
-  is = memory != NULL && GPOINTER_TO_SIZE (g_hash_table_lookup (memory, at)) >= bytes;
-  g_mutex_unlock (&mutex);
-  return is && (guintptr)at % NCCL_WIN_REQUIRED_ALIGNMENT == 0;
-}
-
-ncclResult_t
 ncclCommRegister (const ncclComm_t comm, void *at, size_t bytes, void **out)
 {
   Window *window = g_new (Window, 1);
@@ -781,7 +727,7 @@ ncclCommWindowRegister (ncclComm_t comm, void *at, size_t bytes, ncclWindow_t *o
   };
 
   *out = NULL;
-  if (!is_taken (at, bytes))
+  if (!fake_nccl_is_taken (at, bytes))
     return misuse (comm, "a window that is not of ncclMemAlloc's memory");
   return unsaid (make_call (comm, &call, NULL));
 }

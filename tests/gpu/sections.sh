@@ -33,8 +33,10 @@
 #   fp8walk     losses of recipes that quantise, which Hopper has
 #   batched     attention by products in batches, likewise; losses of runs by it, and by the plain kernel, against the CPU's
 #   nccl        NCCL's collectives on all of its GPUs against sums in a loop
+#   two, eight  on so many GPUs: losses of runs over NCCL against the CPU's, by plan; a process for each GPU
+#               that sees it alone; one that stops; tokens per second, milliseconds and MiB predicted
 #   sanitize    the kernels, and a run, under compute-sanitizer
-all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl sanitize'
+all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two eight sanitize'
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
 
@@ -107,17 +109,34 @@ known ()
     "$results/$asked.kept" >&3
 }
 
+# What Check's program $1 sees: case by case where it names some, each a process of its own, so that what
+# poisons one's context fails that one alone.
+run_cases ()
+{
+  cases=$("$1" --cases 2>/dev/null </dev/null | sed -n 's/^case //p')
+  : >"$results/check"
+  : >"$results/speed"
+  test -n "$cases" || { "$1" >"$results/check" 2>"$results/speed"; return; }
+  bad=0
+  for case in $cases; do
+    CK_RUN_CASE=$case timeout -k 10 200 "$1" >>"$results/check" 2>>"$results/speed" || bad=1
+    grep -q '^1\.\.0 # SKIP' "$results/check" && break
+  done
+  return $bad
+}
+
 # A program of Check's, whose information on stderr is speed; rows of both.
 check ()
 {
   test -x "$build/$1" || skip "there is no $build/$1: make check builds it where CUDA is found"
   libraries=${LD_LIBRARY_PATH-}
   test ! -d "$build/lib" || libraries=$build/lib${libraries:+:}$libraries
-  LD_LIBRARY_PATH=$libraries "$build/$1" >"$results/check" 2>"$results/speed"
+  (LD_LIBRARY_PATH=$libraries && export LD_LIBRARY_PATH && run_cases "$build/$1")
   status=$?
   cat "$results/check" "$results/speed"
   grep -q '^1\.\.0 # SKIP' "$results/check" && skip "$(sed 's/^1\.\.0 # SKIP //' "$results/check")"
-  sed -n 's/^\([0-9]*\)%: Checks: \([0-9]*\), .*/tests | \1 % of \2 passed/p' "$results/check" >&3
+  awk -F'[:,] *' '/^[0-9]+%: Checks: / { n += $3; bad += $5 + $7 }
+    END { if (n) print "tests | " int (100 * (n - bad) / n) " % of " n " passed" }' "$results/check" >&3
   sed -n 's/^# *//p' "$results/speed" | tr -s ' ' >&3
   return $status
 }
@@ -166,7 +185,8 @@ near ()
   known "$label" && return
   set -- --model llama-tiny --gbs 4 --seq $tokens --steps $steps --set stack=native --set deterministic=on \
     --format csv "$@"
-  train cuda "$results/cuda" "$@" && train cpu "$results/cpu" "$@" || return 1
+  # shellcheck disable=SC2086 # options are words
+  train cuda "$results/cuda" $joined "$@" && train cpu "$results/cpu" "$@" || return 1
   found=$(awk -F, -v bound="$bound" '
     $1 !~ /^[0-9]+$/ { next }
     NR == FNR { cuda[$1] = $2; next }
@@ -177,7 +197,7 @@ near ()
     { echo "$label | $found" >&3 && return 1; }
   row "$label" "$found"
 }
-way=
+way= joined=
 
 # Whole runs whose attention is another one than cuDNN's.
 section_batched ()
@@ -244,6 +264,101 @@ section_bits ()
   done
   return $bad
 }
+
+# launch N OPTION...: so many processes as torchrun starts them, each with a GPU of its own that it sees alone;
+# $pids are theirs, and what rank R prints is in RESULTS/rank-R
+launch ()
+{
+  n=$1 r=0 pids=
+  shift
+  port=$((20000 + $$ % 20000))
+  while test $r -lt "$n"; do
+    CUDA_VISIBLE_DEVICES=$r RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+      fsdplan run --backend cuda --db :memory: --model llama-tiny --gbs "$n" --seq $tokens --set stack=native "$@" \
+      >"$results/rank-$r" 2>"$results/rank-$r.err" </dev/null &
+    pids="$pids $!"
+    r=$((r + 1))
+  done
+}
+
+# processes N: they find each other without MPI, and train
+processes ()
+{
+  known "$1 processes, a visible GPU each" && return
+  launch "$1" --steps 5 --timeout 60 --format csv
+  status=0
+  for pid in $pids; do wait "$pid" || status=$?; done
+  cat "$results"/rank-*.err
+  test $status = 0 || { echo "$1 processes | failed: $(tail -n 1 "$results/rank-0.err")" >&3 && return 1; }
+  row "$1 processes, a visible GPU each" "$(grep -c '^[0-9]' "$results/rank-0") steps"
+}
+
+# stopped N: the last of them stands still between two steps, and the others end instead of waiting for ever
+stopped ()
+{
+  known "one of $1 stops" && return
+  rm -f "$results/steps"
+  launch "$1" --steps 1000000 --timeout 20 --log "$results/steps"
+  tries=0
+  until test "$(grep -c step_ms "$results/steps" 2>/dev/null)" -ge 3; do
+    tries=$((tries + 1))
+    test $tries -le 120 && kill -0 "${pids##* }" && sleep 1 || break
+  done
+  kill -STOP "${pids##* }"
+  begins=$(date +%s)
+  for pid in $pids; do
+    test "$pid" = "${pids##* }" && continue
+    (sleep 120 && kill -KILL "$pid") 2>/dev/null &
+    wait "$pid"
+  done
+  took=$(($(date +%s) - begins))
+  kill -KILL "${pids##* }"
+  cat "$results"/rank-*.err
+  test $took -lt 100 || { echo "one of $1 stops | the others were waiting after $took s" >&3 && return 1; }
+  row "one of $1 stops" "the others ended after $took s: $(tail -n 1 "$results/rank-0.err")"
+}
+
+# speed N OPTION...: eight layers of Llama 3 8B; what is done without a library is a row, too
+speed ()
+{
+  n=$1
+  shift
+  label="$n ranks $*"
+  known "$label" && return
+  train cuda "$results/cuda" --model "$(model_of 8,$big)" --gbs "$n" --mbs 1 --seq $k8 --steps $((race_steps + 3)) \
+    --ranks "$n" --comm nccl --set stack=native --set compute=bf16 "$@" ||
+    { echo "$label | failed: $(tail -n 1 "$results/cuda.err")" >&3 && return 1; }
+  sed -n "s/^fsdplan: \(.* take.\{0,1\} it\)$/$n ranks | \1/p" "$results/cuda.err" | sort -u >&3
+  row "$label" "$(awk '/tokens\/s with/ { speed = $1 } $1 == "step_ms" { step = $3 " ms, predicted " $2 }
+    $1 == "device_mib" { device = $3 " MiB, predicted " $2 }
+    END { print speed " tokens/s; step " step "; device " device }' "$results/cuda")"
+}
+
+many ()
+{
+  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+  test "$here" -ge "$1" || skip "$here GPUs are here, and it needs $1"
+  bad=0 sharded='--set strategy=optim_grads_params' joined='--comm nccl'
+  for plan in '--set strategy=no_shard' '--set strategy=optim' '--set strategy=optim_grads' "$sharded" \
+    "$sharded --set nccl_ub=on" "$sharded --set ag_group=on" "$sharded --set reduce_algo=a2a"; do
+    # shellcheck disable=SC2086 # options are words
+    near 0.0025 --gbs "$1" --ranks "$1" --set compute=bf16 $plan || bad=1
+  done
+  # shellcheck disable=SC2086
+  way='as graphs ' joined='--comm nccl --set cuda_graph=on' && near 0.0025 --gbs "$1" --ranks "$1" --set compute=bf16 \
+    $sharded || bad=1
+  if test "${SIZES-}" != tiny; then # the fake NCCL is one process's
+    processes "$1" || bad=1
+    stopped "$1" || bad=1
+  fi
+  for plan in '' '--set nccl_ub=on' '--set ag_group=on' '--set grad_accum_fusion=on' '--set cuda_graph=on'; do
+    # shellcheck disable=SC2086
+    speed "$1" $sharded $plan || bad=1
+  done
+  return $bad
+}
+section_two () { many 2; }
+section_eight () { many 8; }
 
 # A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
 section_fp8walk ()

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "tests/fake/gemm-compare.h"
+#include "tests/gpu/gpu-there.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -28,9 +29,8 @@ END_TEST
 int
 main (void)
 {
-  int devices = 0;
 
-  if (cudaGetDeviceCount (&devices) != cudaSuccess || devices == 0)
+  if (!gpu_is_there ())
     {
       puts ("1..0 # SKIP no CUDA device");
       return EXIT_SUCCESS;
@@ -41,7 +41,6 @@ main (void)
   tcase_add_loop_test (tcase, gpu_multiplies, 0, G_N_ELEMENTS (products));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
-  srunner_set_fork_status (runner, CK_NOFORK); /* a CUDA context does not survive a fork */
   srunner_run_all (runner, CK_ENV);
   const int failed = srunner_ntests_failed (runner);
   srunner_free (runner);

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* exec/cuda's kernels on the first CUDA device, and their speed there, as information on stderr. */
 
@@ -58,13 +59,18 @@ START_TEST (gpu_measures)
 END_TEST
 
 int
-main (void)
+main (int argc, char **argv)
 {
   int devices = 0, failed;
   SRunner *runner;
   Suite *suite;
   TCase *speed;
 
+  if (argc > 1 && strcmp (argv[1], "--cases") == 0) /* each to be run by itself: CK_RUN_CASE */
+    {
+      compare_print_cases ();
+      return EXIT_SUCCESS;
+    }
   if (cudaGetDeviceCount (&devices) != cudaSuccess || devices == 0)
     {
       puts ("1..0 # SKIP no CUDA device");
