@@ -94,7 +94,7 @@ endif
 cuda_archives += libcudakernels.a
 fsdplan_exec_cuda_LDADD = \
   libplots.a libadvise.a libdb.a $(cuda_archives) libexec.a libsim.a libprobe.a libplanner.a \
-  $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(CUDNN_LIBS) $(NCCL_LIBS) $(CUDA_LIBS)
+  $(SMARTCOLS_LIBS) $(plan_libs) $(exec_libs) $(DL_LIBS) $(CUDA_LIBS)
 endif
 EXTRA_DIST += %D%/run/backend-cuda.c
 

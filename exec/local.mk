@@ -42,6 +42,7 @@ libexec_a_SOURCES += \
 libexec_a_SOURCES += \
   %D%/comm/comm.c \
   %D%/comm/comm-threads.c \
+  %D%/comm/late.c %D%/comm/late.h \
   %D%/comm/launch.c %D%/comm/launch.h \
   %D%/comm/rendezvous.c %D%/comm/rendezvous.h \
   %D%/comm/placement.c %D%/comm/placement.h

@@ -900,7 +900,7 @@ TESTS += %D%/gpu/test-nccl.tap
 carried_programs += %D%/gpu/test-nccl.tap
 tests_gpu_test_nccl_tap_SOURCES = $(gpu_nccl_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CPPFLAGS)
-tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(NCCL_LIBS)
+tests_gpu_test_nccl_tap_LDADD = libexecnccl.a libcudakernels.a $(exec_test_ldadd) $(DL_LIBS) $(CUDA_LIBS)
 endif
 endif
 
@@ -940,10 +940,10 @@ carried_programs += %D%/gpu/test-cudnn.tap
 tests_gpu_test_cudnn_tap_SOURCES = \
   %D%/gpu/test-cudnn.c $(attention_compare_sources) exec/cpu/gemm-plain.c
 tests_gpu_test_cudnn_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
-tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
+tests_gpu_test_cudnn_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(DL_LIBS) $(CUDA_LIBS)
 tests_gpu_test_cudnn_ask_tap_SOURCES = %D%/gpu/test-cudnn-ask.c
 tests_gpu_test_cudnn_ask_tap_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
-tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(CUDNN_LIBS)
+tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(DL_LIBS) $(CUDA_LIBS)
 endif
 endif
 

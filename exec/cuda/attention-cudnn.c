@@ -92,6 +92,9 @@ known_fault (const ExecAttentionShape *shape, guint version)
 {
   if (shape->is_backward && shape->seq == 1)
     return "has more than one token backwards";
+  if (version == 0)
+    return "needs libcudnn.so.9, which is not found: NVIDIA's package cudnn9, or pip install "
+           "nvidia-cudnn-cu12 with its folder in LD_LIBRARY_PATH";
   if (version < OLDEST_VERSION)
     return "is taken from version 9.8.0 on, and goes wrong backwards below 9.6";
   if (version == 91000 || version == 91001)

@@ -74,14 +74,14 @@ libexeccuda_a_SOURCES += %D%/attention-fused-none.c
 endif
 endif
 
-# Attention by cuDNN; what is linked with it needs $(CUDNN_LIBS).
+# Attention by cuDNN, which is loaded when it is called; tests play it instead.
 cudnn_sources = \
   %D%/attention-ask.c \
   %D%/attention-cudnn.c %D%/attention-cudnn.h \
   %D%/attention-graph.c %D%/attention-graph.h
-EXTRA_DIST += $(cudnn_sources) %D%/attention-driver.c
+EXTRA_DIST += $(cudnn_sources) %D%/attention-driver.c %D%/cudnn-calls.c
 if HAVE_CUDNN
 noinst_LIBRARIES += libexeccudnn.a
-libexeccudnn_a_SOURCES = $(cudnn_sources) %D%/attention-driver.c
+libexeccudnn_a_SOURCES = $(cudnn_sources) %D%/attention-driver.c %D%/cudnn-calls.c
 libexeccudnn_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDNN_CPPFLAGS)
 endif

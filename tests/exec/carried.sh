@@ -23,7 +23,7 @@ for program in "$folder"/fsdplan*; do
     libsqlite3.so* | libcudart.so* | libstdc++.so* | libgcc_s.so* | libmpi* | libz.so*)
       fail "$program needs $name" ;;
     ld-linux* | libc.so.6 | libm.so.6 | libdl.so.2 | libpthread.so.0 | librt.so.1) ;;
-    libcublasLt.so.* | libcudnn.so.* | libnccl.so.*)
+    libcublasLt.so.*) # NCCL and cuDNN are looked for when they are needed
       case $program in *-exec-cuda) ;; *) fail "$program needs $name" ;; esac ;;
     *) test -f "$folder/lib/$name" || fail "$program needs $name, which does not travel" ;;
     esac

@@ -95,6 +95,9 @@ START_TEST (cudnn_versions_that_err_are_refused)
     gboolean is_backward;
     const char *message;
   } cases[] = {
+    { 0, 128, FALSE,
+      "cuDNN's attention needs libcudnn.so.9, which is not found: NVIDIA's package cudnn9, or pip "
+      "install nvidia-cudnn-cu12 with its folder in LD_LIBRARY_PATH" },
     { 90501, 128, TRUE,
       "cuDNN's attention is taken from version 9.8.0 on, and goes wrong backwards below 9.6" },
     { 90701, 100, FALSE,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/comm/late.h"
 #include "exec/comm/launch.h"
 #include "planner/base/error.h"
 
@@ -107,6 +108,25 @@ START_TEST (launch_is_not_everywhere)
 }
 END_TEST
 
+/* What is not there is said with how to get it, by every call. */
+START_TEST (libraries_are_looked_for_late)
+{
+  ExecLate none = { .name = "libimagined.so.7", .remedy = "imagine it" };
+  ExecLate some = { .name = "libc.so.6", .remedy = "a miracle" };
+
+  for (guint i = 0; i < 2; i++)
+    {
+      ck_assert_ptr_null (exec_late_find (&none, "imagine"));
+      ck_assert (g_str_has_prefix (none.why, "libimagined.so.7: "));
+      ck_assert (g_str_has_suffix (none.why, ": imagine it"));
+      ck_assert_ptr_nonnull (exec_late_find (&some, "strlen"));
+      ck_assert_ptr_null (exec_late_find (&some, "a_function_of_later_versions"));
+      ck_assert_ptr_null (some.why);
+    }
+  g_free (none.why);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -118,6 +138,7 @@ main (void)
   tcase_add_loop_test (tcase, launch_reads_the_environment, 0, G_N_ELEMENTS (good));
   tcase_add_loop_test (tcase, launch_names_what_is_wrong, 0, G_N_ELEMENTS (bad));
   tcase_add_test (tcase, launch_is_not_everywhere);
+  tcase_add_test (tcase, libraries_are_looked_for_late);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
