@@ -5,6 +5,7 @@
 
 #include "exec/comm/rendezvous.h"
 #include "exec/nccl/comm-nccl-private.h"
+#include "exec/probe/cores.h"
 #include "planner/base/error.h"
 
 #include <string.h>
@@ -289,6 +290,20 @@ exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
   return TRUE;
 }
 
+/* Calls that do not wait are issued by a thread that NCCL makes for each (group.cc), beside that of
+ * its proxy, while the rank's polls. */
+static void
+tell_cores (void)
+{
+  ExecCores cores;
+
+  exec_cores_read (&cores);
+  if (exec_cores_count (&cores) < 2)
+    g_message (
+        "a rank has one core to itself, which NCCL's threads want as well: several are faster "
+        "(srun --cpus-per-task 4, mpirun --bind-to none)");
+}
+
 /* Pinned memory is taken before any rank has a collective under way: that may wait for GPUs, those
  * of other ranks of the process too. */
 static gboolean
@@ -299,6 +314,8 @@ open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
   CUDA_TRY (cudaStreamCreateWithFlags (&self->world->stream, cudaStreamNonBlocking), error);
   if (!exec_comm_nccl_take_stage (self->world, error))
     return FALSE;
+  if (self->comm.ranks > 1)
+    tell_cores ();
   NCCL_TRY (self,
             ncclCommInitRankConfig (&self->handle, (int)self->comm.ranks, *id, (int)self->comm.rank,
                                     &config),

@@ -89,6 +89,18 @@ FAKE_CUDNN=90701 gpu 0 $long
 test "$(grep -c "attention backwards.*$batched" "$work/err")" = 1 || fail "not told once"
 fsdplan db show 2 --db "$work/asked.db" | grep -q "attention backwards.*$batched" || fail "not kept"
 
+# NCCL wants more than one core of a rank.
+if command -v taskset >/dev/null; then
+  real=$gpus
+  core=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
+  printf '#!/bin/sh\nexec taskset -c "%s" "%s" "$@"\n' "$core" "$real" >"$work/one-core"
+  chmod +x "$work/one-core"
+  gpus=$work/one-core
+  gpu 0 $run --gbs 2 --ranks 2 --comm nccl
+  gpus=$real
+  test "$(grep -c '^fsdplan: a rank has one core to itself' "$work/err")" = 1 || fail "one core"
+fi
+
 # What cannot be.
 gpu 2 bench --cluster a100-80gb:1 --db "$db"
 grep -q 'its GPUs are a100-80gb, and those of this machine, which are timed here, h100-80gb' "$work/err" || fail "name"
