@@ -1,4 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Claims, each a lower bound of what sim_run gives for the same case:
+ *
+ * plan_bound_memory. Device memory is at least what is live at one chosen moment. Without a
+ * pipeline that is the start of the loss, where the state between steps, the kept activations of
+ * all layers and the logits are live together. In a pipeline it is the first stage's last
+ * forward pass before its first backward pass, where the activations of plan_stage_held() micro
+ * batches are live. Assumptions: buffers are at least as large as their elements (an allocator
+ * only rounds up), and where a stack may drop something before that moment it is counted as
+ * dropped.
+ *
+ * plan_bound_time_ns. No kernel exceeds the peak FLOP rate of the plan's compute format, and
+ * recompute and communication only add time.
+ *
+ * plan_bound_leanest, plan_bound_relax and plan_bound_distil_exchange choose the field values
+ * whose bound is least or common to a set of plans. They assume that the fields they set act on
+ * the bound as the comments beside them say.
+ *
+ * tests/prop/prop-search.c checks the claims on random plans
+ * (bounds_are_never_above_the_simulation, bounds_of_pipelines_hold) and that a search with
+ * bounds answers as one without (bounds_change_no_answer). */
 #include "config.h"
 
 #include "planner/search/bound.h"
@@ -7,7 +27,8 @@
 #include "planner/lower/lower-offload.h"
 #include "planner/plan/stages.h"
 
-/* Of a pipeline all bounds are its first stage's, which is the fullest but for the loss. */
+/* The layers of the first stage. In a pipeline all memory bounds are those of the first stage,
+ * which holds the most activations; only the loss is elsewhere. */
 static PlanModel
 first_part (const PlanCase *of)
 {
@@ -15,13 +36,14 @@ first_part (const PlanCase *of)
   return plan_stage_model (&first, of->model);
 }
 
-/* Elements of all buckets: unsharded, sharded over a bucket's ranks, and sharded over its replicas,
- * too. */
+/* Elements of all buckets on one rank: unsharded (whole), sharded over the ranks of a bucket's
+ * inner group (shared), and sharded over the replicas as well where HFSDP does so (split). */
 typedef struct
 {
   guint64 whole, shared, split;
-  guint64 linear, linear_shared; /* of weights that are gathered in another format */
-  guint64 lent;                  /* of weights whose memory gradients take over */
+  guint64 linear, linear_shared; /* of linear weights that are gathered in another format than they
+                                    are kept in */
+  guint64 lent;                  /* of weights whose memory the gradients reuse */
 } Elements;
 
 static Elements
@@ -54,8 +76,8 @@ count_elements (const PlanCase *of)
   return sum;
 }
 
-/* State of one rank by bytes per parameter: weights, main weights, gradients and moments, each over
- * the ranks that shard it. */
+/* Bytes of one rank's state: weights, main weights, gradients and moments, each over the ranks that
+ * shard it. */
 static guint64
 state_bytes (const PlanCase *of)
 {
@@ -68,12 +90,13 @@ state_bytes (const PlanCase *of)
   const gboolean has_main = value[PLAN_MAIN_PARAMS] != PLAN_MAIN_PARAMS_AUTO;
   const guint64 linear = shards_weights ? sum.linear_shared : sum.linear;
   const guint64 own = plan_shards_optimizer (plan) ? sum.split : sum.whole;
-  /* What comes and goes with the passes may not be there when the loss is made. */
+  /* Sharded gradients that a stack allocates and drops with each backward pass may not exist when
+   * the loss begins. */
   const guint64 grads = shards_grads && of->stack->grads.are_dropped ? 0
                         : shards_grads                               ? sum.shared
                                                                      : sum.whole;
   const gboolean rests = !(shards_grads && of->stack->weights.rounds_as_gathered && has_main);
-  /* What is no layer's may stay gathered, too. */
+  /* Embedding and head, which belong to no layer, may stay gathered for the whole step. */
   const guint64 whole = shards_weights && of->stack->weights.outer == PLAN_OUTER_STAYS
                             ? layout->buckets[PLAN_BUCKET_EMBEDDING].padded
                                   + layout->buckets[PLAN_BUCKET_HEAD].padded
@@ -94,7 +117,7 @@ state_bytes (const PlanCase *of)
   return bytes;
 }
 
-/* Elements of the weights of products in all layers of a kind. */
+/* Elements of the weights of all GEMMs of a layer of one kind, on this rank. */
 static guint64
 linear_elements (const PlanCase *of, const PlanLayerGraph *net)
 {
@@ -110,8 +133,8 @@ linear_elements (const PlanCase *of, const PlanLayerGraph *net)
   return elements;
 }
 
-/* Copies of all layers' weights that stay from the setup on, and the scales of blocks: whole on
- * every rank. */
+/* Bytes of the quantised copies of all layers' weights that exist from the setup on, and of the
+ * scales of their blocks. Every rank holds them whole. */
 static guint64
 derived_bytes (const PlanCase *of)
 {
@@ -142,8 +165,9 @@ derived_bytes (const PlanCase *of)
   return bytes + (guint64)part.layers * scales;
 }
 
-/* What one layer of a kind keeps for the backward pass at least: what nodes that are not computed
- * again read, but for what is made again cheaply. One that recompute_method=block leaves alone. */
+/* The bytes that one layer of a kind keeps for the backward pass at least: the inputs of nodes that
+ * are not recomputed, but not those that are cheap to make again. This is a layer that full
+ * recompute does not cover (recompute_method=block leaves some so). */
 static guint64
 kept_bytes (const PlanCase *of, guint kind)
 {
@@ -169,7 +193,7 @@ kept_bytes (const PlanCase *of, guint kind)
   return bytes;
 }
 
-/* Activations that the layers [first, end) of the first stage keep. */
+/* Bytes of the activations that layers [first, end) of the first stage keep for one micro batch. */
 static guint64
 kept_from (const PlanCase *of, gint64 first, gint64 end)
 {
@@ -182,7 +206,7 @@ kept_from (const PlanCase *of, gint64 first, gint64 end)
   return bytes;
 }
 
-/* Bytes of a layer's input; 0 where it is offloaded. */
+/* Bytes of a layer's input, or 0 where it is offloaded. */
 static guint64
 input_bytes (const PlanCase *of)
 {
@@ -194,7 +218,7 @@ input_bytes (const PlanCase *of)
   return outgoing & plan_value_bit (PLAN_VALUE_X) ? 0 : plan_dtype_bytes (x->dtype, x->elements);
 }
 
-/* Activations of one micro batch in a virtual stage of the first stage. */
+/* Bytes of the activations of one micro batch in one virtual stage of the first stage. */
 static guint64
 activation_bytes (const PlanCase *of, const PlanStage *part)
 {
@@ -213,9 +237,9 @@ activation_bytes (const PlanCase *of, const PlanStage *part)
   return (guint64)again * input + kept_from (of, part->first + again, end);
 }
 
-/* At the loss live the logits of a piece; their softmax, unless logits become their gradient in
- * place, in fp32 unless the loss rounds; of some losses an fp32 image of it; and the last layer's
- * output with its norm. */
+/* Bytes that are live while the loss is computed: the logits of one chunk; their softmax (fp32
+ * unless the loss rounds it), unless the gradient replaces the logits in place; an fp32 image of
+ * the softmax, for losses that keep one; and the last layer's output with its norm. */
 static guint64
 loss_bytes (const PlanCase *of)
 {
@@ -233,7 +257,7 @@ loss_bytes (const PlanCase *of)
          + plan_dtype_bytes (kept, logits) * (has_softmax + has_image) + ends;
 }
 
-/* In which tokens go to their experts. */
+/* The number of groups over which tokens are sent to their experts. */
 static guint
 groups_of_experts (const Plan *plan)
 {
@@ -266,14 +290,14 @@ plan_bound_communicator_bytes (const PlanCase *of)
   return n * of->stack->memory.communicator_bytes;
 }
 
-/* Activations at their fullest: as the loss begins, or of a pipeline's first stage as its last
- * forward pass ahead has begun. */
+/* Bytes of activations at the moment that plan_bound_memory counts: as the loss begins, or, for the
+ * first stage of a pipeline, as its last forward pass before the first backward pass begins. */
 static guint64
 passing_bytes (const PlanCase *of)
 {
   const gint64 m = plan_micro_batches (&of->plan, of->cluster);
   const PlanStage first = plan_stage_of (of->model, of->stack, &of->plan, 0);
-  guint64 least = G_MAXUINT64; /* of a pass through a virtual stage */
+  guint64 least = G_MAXUINT64; /* of one pass through any virtual stage */
   for (gint64 i = 0; i < first.n_virtual; i++)
     {
       const PlanStage part = plan_stage_virtual (&first, i);
@@ -315,7 +339,7 @@ plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster, const Pl
 
 #define SET(plan, field, id) ((plan)->value[PLAN_##field] = PLAN_##field##_##id)
 
-/* Narrow gradients of any stack: whether they are allowed does not matter to a bound. */
+/* Sets gradients to bf16 whatever the stack. A bound may use a plan that its stack would refuse. */
 static void
 narrow (Plan *plan)
 {
@@ -352,10 +376,10 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
 {
   Plan relaxed = *plan;
   const gint64 stack = plan->value[PLAN_STACK] % PLAN_STACK_BASE;
-  /* PyTorch's FSDP always shards gradients, and over which ranks decides what a micro batch's
-   * reductions take. Where no gradients are sharded, products add to them as they do in this plan.
-   * Only Megatron-LM's AdamW has the formats; where it is not distributed it does not take
-   * gradients as they are. */
+  /* PyTorch's FSDP always shards gradients, and the ranks over which it does so decide how long a
+   * micro batch's reductions take. Where no gradients are sharded, GEMMs add to them as they do in
+   * this plan. Only Megatron-LM's AdamW offers these formats, and only its
+   * distributed optimizer can read gradients in their own format. */
   if (stack == PLAN_STACK_FSDP1 || stack == PLAN_STACK_FSDP2)
     SET (&relaxed, STRATEGY, OPTIM_GRADS);
   else
@@ -389,8 +413,8 @@ plan_bound_relax (const Plan *plan, const PlanCluster *cluster, gint64 micro_bat
   *out_plan = relaxed;
 }
 
-/* What is gathered ahead may be gathered for nothing, and activations that are made again may ask
- * for weights once more. */
+/* comm_unit and recompute are set to their least demanding values: a gather that is issued ahead
+ * may cost nothing, and recomputed activations may need weights a second time. */
 void
 plan_bound_distil_exchange (const Plan *resolved, Plan *out_plan)
 {

@@ -3,9 +3,11 @@
 
 #include "planner/search/cuts.h"
 
-#define GAIN 0.99 /* of the slowest stage's time: what another layout must come to, to be tried */
+/* An uneven layout is tried only if its slowest stage takes less than this share of the time of the
+ * even layout's. */
+#define GAIN 0.99
 #define LEAST_PART 4096 /* columns of an expert's part (assumed) */
-#define LOPSIDED 1.5    /* times a stage's even share: what it must not come to */
+#define LOPSIDED 1.5    /* a stage must not have more than this multiple of its even share */
 
 static gboolean
 can_be_cut (const PlanModel *model, gint64 parts, gboolean counts_ends)
@@ -13,7 +15,7 @@ can_be_cut (const PlanModel *model, gint64 parts, gboolean counts_ends)
   return (model->layers + (counts_ends ? 2 : 0)) % parts == 0;
 }
 
-/* So many layers take as long as the loss does, with the prediction modules before it. */
+/* How many layers take as long as the loss together with the multi-token-prediction modules. */
 static double
 layers_of_loss (const PlanModel *model, gint64 seq)
 {
@@ -24,7 +26,8 @@ layers_of_loss (const PlanModel *model, gint64 seq)
   return (all - layers) / layers * (double)model->layers;
 }
 
-/* Whether some number of virtual stages divides the layers, with the ends counted or not. */
+/* Whether some number of virtual stages divides the layers, with embedding and loss counted or
+ * not. */
 static gboolean
 divides_virtually (const PlanModel *model, gint64 stages)
 {
@@ -34,8 +37,9 @@ divides_virtually (const PlanModel *model, gint64 stages)
   return FALSE;
 }
 
-/* The slowest stage of an even cut, in layers; where no number of virtual stages divides them, the
- * last one may have fewer. FALSE where there is none. */
+/* Divides the layers evenly and gives the load of the slowest stage, in layers. Where no number of
+ * virtual stages divides them, the last virtual stage may have fewer. FALSE where there is no such
+ * cut. */
 static gboolean
 cut_evenly (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
 {
@@ -53,9 +57,10 @@ cut_evenly (const PlanModel *model, double loss, PlanCut *cut, double *out_slowe
                              : can_be_cut (model, parts, cut->counts_ends);
 }
 
-/* The layout whose slowest stage is quickest: as many layers between the ends, few on the last one,
- * which has the loss, and what is left on the first one, which holds most and so has the fewest of
- * equals. FALSE where there is none. */
+/* Finds the layout whose slowest stage is quickest. All stages between the ends have equally many
+ * layers; the last stage, which also computes the loss, has few; the first takes the rest. Among
+ * equals the one with the fewest layers on the first stage wins, since that stage holds the most
+ * activations. FALSE where there is none. */
 static gboolean
 cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
 {
@@ -76,9 +81,10 @@ cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slow
   return *out_slowest <= LOPSIDED * ((double)model->layers + loss) / (double)cut->stages;
 }
 
-/* Where weights are gathered beside compute, some stacks have one stage after the other wait for
- * its own as the pipeline fills, and virtual stages gather theirs at once; else all stages gather
- * at once before they compute, which is quicker than so many in turn. */
+/* Adds a cut with overlap_param_gather on, off, or both. With it on, some stacks let each stage of
+ * a filling pipeline wait in turn for its own gathers, while virtual stages gather at once. With it
+ * off, all stages gather at the same time before they compute, which is quicker than many gathers
+ * in turn. */
 static void
 add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
 {
@@ -92,8 +98,8 @@ add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
     g_array_append_val (cuts, cut);
 }
 
-/* The even layout, or the other one where that is quicker or there is none; returns whether there
- * is any. */
+/* Adds the even layout, or the one balanced for the loss where that is quicker or no even one
+ * exists. FALSE where there is neither. */
 static gboolean
 add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCut cut, double loss,
             PlanCutTold told)

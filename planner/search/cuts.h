@@ -1,4 +1,5 @@
-/* Which cuts are searched: of a model into pipeline stages, of experts into parts. */
+/* Which divisions ("cuts") a search tries: of a model into pipeline stages, and of an expert's
+ * matrices into parts (expert tensor parallelism). */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -10,14 +11,14 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 stages, n_virtual;
-  gint64 first_layers, last_layers; /* PLAN_UNSET: as many as the others */
-  gint64 last_short;                /* layers that the last virtual stage has less */
-  gboolean counts_ends;             /* embedding and loss count as a layer each */
-  gboolean gathers_beside;          /* overlap_param_gather */
+  gint64 first_layers, last_layers; /* PLAN_UNSET: as many layers as the other stages */
+  gint64 last_short;                /* how many layers fewer the last virtual stage has */
+  gboolean counts_ends;             /* embedding and loss count as one layer each */
+  gboolean gathers_beside;          /* overlap_param_gather is on */
 } PlanCut;
 
-/* What is told of all cuts, and not searched: vpp; any of the other fields that begin with pp_;
- * overlap_param_gather. */
+/* What the user fixed, so that it is the same in all cuts and not searched: vpp (has_virtual), any
+ * other field that begins with pp_ (has_layout), overlap_param_gather (has_gathers). */
 typedef struct
 {
   gboolean has_virtual, has_layout, has_gathers;
@@ -26,23 +27,26 @@ typedef struct
 /* Whether pipelines are searched: our own runtime has none on GPUs yet (planner/plan/native.h). */
 gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
 
-/* Stages that divide the devices and the layers, or that do with the ends counted; and where that
- * makes the slowest stage quicker, or stages do not divide them, ends with as many layers fewer as
- * the loss weighs; where no virtual stages divide them, those whose last one has what is left. Of
- * virtual stages each number is at least twice the one before, as those between differ by less than
- * predictions err; all that there could be where it is told. Those of a stack that cuts by cost are
- * stages alone. */
+/* Lists the cuts to search, as PlanCut. The number of stages divides the devices. For each number
+ * of stages the layers are divided evenly, with embedding and loss counted where only that divides
+ * them; where it makes the slowest stage quicker, or no even cut exists, the end stages have fewer
+ * layers in proportion to the cost of the loss instead; and where no number of virtual stages
+ * divides the layers, the last virtual stage takes what is left. Each number of virtual stages
+ * tried is at least twice the one before, since those between differ by less than predictions err;
+ * when vpp is told, all numbers are listed. For a stack that cuts by cost only the number of stages
+ * varies. */
 GArray *plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
                       gint64 seq, PlanCutTold told);
 
-/* FALSE for what a cut makes pointless, and the base of the search does not say: to recompute more
- * layers than a virtual stage has, or virtual stages where half as many leave less than a hundredth
- * of the compute for filling and draining the pipeline. */
+/* Whether a plan is worth trying. FALSE where a cut makes a choice pointless that the base of the
+ * search does not itself demand: recompute of more layers than a virtual stage has, or more virtual
+ * stages where half as many already leave less than a hundredth of the compute as bubble. */
 gboolean plan_cut_may_help (const Plan *plan, const Plan *base, const PlanModel *model,
                             const PlanCluster *cluster);
 
-/* Into so many parts an expert is split at most, where its stack does that: within what links join,
- * and no part is narrower than products gain from. */
+/* The largest number of parts into which an expert is split; 1 where its stack does not split
+ * experts. Parts stay within the devices joined by links, and no part is narrower than an efficient
+ * GEMM. */
 gint64 plan_cuts_of_expert (const PlanModel *model, const PlanCluster *cluster, const Plan *base);
 
 G_END_DECLS

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Branch and bound over the blocks of a space. All blocks are bounded roughly first
+ * (bound_block) and sorted; threads then take the best block, refine its bound, filter its
+ * points by rules and bounds (filter_point), and score the candidates that are left. A plan is
+ * dropped only where a lower bound, or its own score, shows that it can be no answer
+ * (is_too_slow, is_beaten), so the order of work changes how much is simulated and not what is
+ * found. */
 #include "config.h"
 
 #include "planner/search/search.h"
@@ -7,38 +13,39 @@
 
 #include <string.h>
 
-/* A point that no rule or bound has excluded yet. */
+/* A point that no rule or bound has excluded yet, with its lower bounds. */
 typedef struct
 {
   guint64 point, memory_bytes; /* lower bound */
   gint64 time_ns;              /* lower bound */
 } Candidate;
 
-/* The points whose plans compute the same in a micro batch (see plan_space_block_size). */
+/* A block of points (see plan_space_block_size). */
 typedef struct
 {
   guint64 index;
-  gint64 least;      /* time of all its plans; memory, where that is looked for */
-  gboolean is_rough; /* a better bound is had for more work */
+  gint64 least; /* lower bound of the time of all its plans, or of their memory in a search for the
+                   least */
+  gboolean is_rough; /* the bound can be improved by more work */
 } Block;
 
-/* The times that a plan must beat to be an answer. */
+/* The step times that decide whether a plan can be an answer. */
 typedef struct
 {
-  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none */
-  gboolean is_plain;        /* the points at hand may also lie on the Pareto front */
+  gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none yet */
+  gboolean is_plain;        /* the points at hand are plain: the Pareto front counts */
 } Mark;
 
 typedef struct
 {
   const PlanSearch *search;
   PlanSearchResult *result;
-  GArray *blocks;    /* Block: not excluded, best first */
-  GQueue candidates; /* GArray of Candidate, best last: one array per block looked into */
+  GArray *blocks;    /* Block: those not excluded, best first */
+  GQueue candidates; /* GArray of Candidate, best last: one array per filtered block */
   GMutex lock;
-  GCond looked_into; /* signalled when a thread is done with a block */
-  guint n_looking;   /* threads that look into a block now */
-  guint64 next, end; /* blocks that no thread has taken */
+  GCond looked_into; /* signalled when a thread has finished with a block */
+  guint n_looking;   /* threads that filter or refine a block now */
+  guint64 next, end; /* range of the blocks that no thread has taken */
   Mark mark;
   gboolean is_stopped;
 } Work;
@@ -47,7 +54,8 @@ struct _PlanInquiry
 {
   Work *work;
   Candidate candidate;
-  guint64 *decided; /* the counter of what excluded the plan before simulation; NULL: nothing */
+  guint64 *decided; /* the counter to increase if the plan was excluded before simulation; NULL: it
+                       was not */
 };
 
 void
@@ -56,7 +64,7 @@ plan_search_result_clear (PlanSearchResult *self)
   g_clear_pointer (&self->found, g_array_unref);
 }
 
-/* Best last. */
+/* Sorts the best to the end, from where take_candidate takes it. */
 static int
 compare_candidates (gconstpointer a, gconstpointer b)
 {
@@ -103,7 +111,7 @@ leanest_bytes (const PlanSearch *s, const Plan *plan)
   return of ? plan_bound_memory (of) : 0;
 }
 
-/* Whether a time is too long for an answer: neither among the K best nor on the Pareto front. */
+/* Whether a plan of that time can be neither among the K best nor on the Pareto front. */
 static gboolean
 is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
 {
@@ -130,7 +138,8 @@ first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_reso
   return FALSE;
 }
 
-/* The bound of a block, by one of its plans; others of them may keep gradients in bf16. */
+/* A lower bound of the time of all plans of a block, from one of them. That plan is given bf16
+ * gradients where other plans of the block may have them, since those take least time. */
 static gint64
 block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
 {
@@ -144,7 +153,7 @@ block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
   return MAX (floor_ns, plan_bound_time_ns (s->model, s->cluster, resolved));
 }
 
-/* Bounds a block as a whole, roughly; FALSE where none of it is left. */
+/* Bounds a block roughly. FALSE where no plan of it is legal and fits. */
 static gboolean
 bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *counts)
 {
@@ -216,7 +225,7 @@ bound_thread (gpointer data)
   return NULL;
 }
 
-/* A bound of bytes or nanoseconds, kept for other points of the block with the same key. */
+/* A bound of bytes or nanoseconds, kept for all points of a block with the same key. */
 typedef struct
 {
   guint hash;
@@ -224,7 +233,7 @@ typedef struct
   Plan key;
 } Bound;
 
-/* Bounds of the block that a thread looks into. */
+/* The bounds of the block that a thread is filtering. */
 typedef struct
 {
   GArray *memory, *time; /* Bound */
@@ -247,7 +256,7 @@ plan_search_key_equal (gconstpointer a, gconstpointer b)
   return memcmp (a, b, sizeof (Plan)) == 0;
 }
 
-/* The bound kept under a key; NULL: none is, and `out_new` is the place to keep one. */
+/* The bound kept under a key; NULL where none is, and then `out_new` is where to keep it. */
 static const Bound *
 find_bound (GArray *bounds, const Plan *key, Bound **out_new)
 {
@@ -264,7 +273,8 @@ find_bound (GArray *bounds, const Plan *key, Bound **out_new)
   return NULL;
 }
 
-#define NO_CASE G_MAXUINT64 /* a bound: the plan breaks no rule, but its stack is not modelled */
+/* A bound of bytes that stands for a plan which breaks no rule, but whose stack is not modelled. */
+#define NO_CASE G_MAXUINT64
 
 /* Many plans of a block share a bound, so a case is made for the first of them only. */
 static guint64
@@ -294,8 +304,8 @@ bound_ns (const PlanSearch *s, const Plan *resolved, gint64 block_ns, Bounds *bo
   return (gint64)(known ? known : bound)->least;
 }
 
-/* Applies rules and bounds to one point. A search does this for millions of points, so it resolves
- * each plan and makes a case only where a bound is not known yet. */
+/* Applies rules and bounds to one point. A search does so for millions of points; cases are
+ * therefore made only where a bound is not known yet. */
 static void
 filter_point (const PlanSearch *s, const Mark *mark, const Block *block, guint64 point,
               Bounds *bounds, GArray *kept, PlanSearchResult *counts)
@@ -341,8 +351,8 @@ look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bo
   return kept;
 }
 
-/* The K-th best distinct time so far; each is the least time that is `apart` from the one before.
- */
+/* Updates the K-th best distinct time: each distinct time is the least that is `apart` from the one
+ * before it. */
 static void
 update_worst (Work *work)
 {
@@ -486,7 +496,7 @@ score (Work *work, const Candidate *candidate)
   note_score (&inquiry, &found, ok);
 }
 
-/* Returns a block to those that no thread has taken, at the place of its new bound. */
+/* Puts a block back among those that no thread has taken, in the order of its new bound. */
 static void
 put_back (Work *work, const Block *block)
 {
@@ -501,7 +511,8 @@ put_back (Work *work, const Block *block)
   g_array_index (work->blocks, Block, at) = *block;
 }
 
-/* Refines the bound of a block first, and looks into it when its turn comes again. */
+/* Takes the next block. A rough bound is refined first, and the block is filtered when its turn
+ * comes again. */
 static void
 look_into_next (Work *work, Bounds *bounds)
 {
@@ -526,7 +537,7 @@ look_into_next (Work *work, Bounds *bounds)
   g_cond_broadcast (&work->looked_into);
 }
 
-/* Scores candidates; without any, looks into the next block, or waits for threads that do. */
+/* Scores candidates. Where there are none, filters the next block, or waits for threads that do. */
 static gpointer
 score_thread (gpointer data)
 {
@@ -563,7 +574,7 @@ run_threads (Work *work, GThreadFunc function, guint64 first, guint64 end)
     g_thread_join (threads[i]);
 }
 
-/* Bounds all blocks, then looks into them, best first, and scores their candidates. */
+/* Bounds all blocks, then filters them, best first, and scores their candidates. */
 static void
 run_blocks (Work *work, guint64 first, guint64 end)
 {
@@ -573,8 +584,8 @@ run_blocks (Work *work, guint64 first, guint64 end)
   run_threads (work, score_thread, 0, work->blocks->len);
 }
 
-/* Drops plans that are not plain and not among the best: which of them were scored depends on the
- * order in which threads found better ones. */
+/* Drops found plans that are neither plain nor among the best: which of them were scored depends on
+ * the order in which the threads found better ones. */
 static void
 forget_chances (const Work *work, guint64 first)
 {
@@ -601,7 +612,7 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   g_mutex_init (&work.lock);
   g_cond_init (&work.looked_into);
   run_blocks (&work, 0, plain);
-  /* The other points must beat the plain ones. */
+  /* Points that are not plain are answers only if they are among the K best. */
   work.mark.is_plain = FALSE;
   if (!work.is_stopped)
     run_blocks (&work, plain, out_result->total / plan_space_block_size (self->space));

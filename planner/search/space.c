@@ -17,12 +17,12 @@ struct _PlanSpace
   const PlanModel *model;
   const PlanCluster *cluster;
   Plan base;
-  const PlanStack *stack; /* of the base, which is no case: it need not be legal; may be NULL */
+  const PlanStack *stack; /* the stack of the base plan, which need not be legal; may be NULL */
   guint allow;
-  GPtrArray *axes; /* of GArray of PlanChoice: those that a block goes through come first, then
-                      those that change what is computed, then the one of extras */
-  guint n_fast;    /* axes within a block */
-  GPtrArray *more; /* the same, of what is changed in a plan and not searched */
+  GPtrArray *axes; /* of GArray of PlanChoice: first the axes within a block, then those that change
+                      what a micro batch computes, last the axis of extras */
+  guint n_fast;    /* number of axes within a block */
+  GPtrArray *more; /* axes that plan_space_neighbours tries and a search does not */
 };
 
 #define SET(field, id) PLAN_##field, PLAN_##field##_##id
@@ -40,7 +40,7 @@ allows (const PlanSpace *self, PlanAllow class)
   return (self->allow >> class & 1) != 0;
 }
 
-/* A choice from pairs of field and value. */
+/* Makes a choice from pairs of field and value. */
 static PlanChoice
 choice_of (guint n_pairs, const gint64 *pairs)
 {
@@ -80,7 +80,7 @@ add (GArray *axis, guint n_pairs, const gint64 *pairs)
   g_array_append_val (axis, choice);
 }
 
-/* One device has nothing to share, and nobody to talk to. */
+/* One device shards nothing and communicates with nobody. */
 static gboolean
 is_alone (const PlanSpace *self)
 {
@@ -103,10 +103,10 @@ add_sharding (PlanSpace *self)
   for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
     ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
          SET (AG_GROUP, OFF));
-  /* Where weights are gathered all the time, gathers may have a communicator of their own. */
+  /* Where weights are always sharded, gathers may have a communicator of their own. */
   ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
        SET (AG_GROUP, ON));
-  /* Replicas of any number of whole nodes. */
+  /* Replicas are any number of whole nodes. */
   for (gint64 outer = 2; outer <= self->cluster->nodes; outer++)
     {
       if (self->cluster->nodes % outer != 0)
@@ -161,7 +161,8 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
 #define NO_MODULES PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN
 #define NO_METHOD SET (RECOMPUTE_METHOD, UNIFORM), PLAN_RECOMPUTE_LAYERS, 1
 
-/* Nothing, MLPs, cheap ops one by one, all layers, or as many of them as needed, in sixteenths. */
+/* What is recomputed: nothing; the MLPs; cheap ops one by one; all layers; or some number of
+ * layers, in steps of a sixteenth. */
 static void
 add_recompute (PlanSpace *self)
 {
@@ -172,7 +173,7 @@ add_recompute (PlanSpace *self)
        NO_METHOD);
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_OP_SAC,
        NO_METHOD);
-  /* Of a pipeline they are counted in each stage, which may have few. */
+  /* In a pipeline the layers are counted in each stage, which may have few. */
   for (gint64 n = 1; n < MIN (step, 4) && plan_cuts_any (self->stack, self->cluster); n++)
     ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
          PLAN_RECOMPUTE_LAYERS, n);
@@ -199,8 +200,8 @@ add_recompute_of_experts (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* Degrees that divide the experts and the devices, and how tokens are sent where there are any.
- * Parts are named where there are any: where there are none, any number can be asked for. */
+/* Expert parallel degrees that divide the experts and the devices, and how tokens are sent. etp is
+ * set only where experts can be split, so that elsewhere the user may ask for any value. */
 static void
 add_experts (PlanSpace *self)
 {
@@ -232,8 +233,8 @@ add_buffers (PlanSpace *self)
     ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
 }
 
-/* What the framework takes by itself, no prefetch, and one unit ahead with two or three gradient
- * buckets alive. */
+/* The framework's own comm_unit; no prefetch; and one unit ahead with two or three gradient buckets
+ * alive. */
 static void
 add_comm_unit (PlanSpace *self)
 {
@@ -252,7 +253,8 @@ add_comm_unit (PlanSpace *self)
   ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
 }
 
-/* An all-to-all sums in fp32 whatever it carries: it serves to carry less. */
+/* An all-to-all sums in fp32 whatever format it carries, so it is offered to carry a narrower
+ * one. */
 static void
 add_gradients (PlanSpace *self)
 {
@@ -297,9 +299,9 @@ has_rate (const PlanSpace *self, gint64 compute)
          || self->cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] > 0;
 }
 
-/* What the device cannot compute by is left out here: a space is mostly recipes, and rules would
- * have to refuse it point by point. Without leave to change the recipe, how weights travel in the
- * one that the question names is what is left. */
+/* Adds the recipes. Recipes that the device cannot compute are left out here, since a space is
+ * mostly recipes and rules would have to refuse them point by point. Without PLAN_ALLOW_LOWBIT only
+ * the ways to gather weights in the recipe of the base are left. */
 static void
 add_recipes (PlanSpace *self)
 {
@@ -325,12 +327,13 @@ add_recipes (PlanSpace *self)
       if (!has_rate (self, recipe) || (!is_free && recipe != told))
         g_array_remove_index (compute, c);
     }
-  /* Among the others it is once more. */
+  /* The base's recipe is among the others as well. */
   if (!is_free)
     g_array_remove_index (compute, 0);
 }
 
-/* Without it every weight gradient is written, read and written again: it never costs time. */
+/* Accumulates weight gradients in the GEMM. Without that every gradient is written, read and
+ * written again, so it never costs time. */
 static void
 add_fusion (PlanSpace *self)
 {
@@ -353,12 +356,12 @@ cuts_loss (const PlanSpace *self)
 }
 
 #define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
-#define LOSS_CHUNKS 8   /* little of the logits at once, and products that are still large */
+#define LOSS_CHUNKS 8   /* the logits of a chunk are small, and its GEMMs still large */
 #define HALF 500000
 #define WHOLE 1000000
 
-/* Nothing, or one of what helps few: the host left out, long sequences cut, the loss made in
- * pieces, state or activations taken to the host. */
+/* Adds the axis of extras: nothing, or one of the choices that help few plans (a CUDA graph,
+ * context parallelism, a loss in chunks, offloading). */
 static void
 add_extras (PlanSpace *self)
 {
@@ -401,7 +404,7 @@ sets (const PlanChoice *choice, PlanField field, gint64 *out_value)
   return FALSE;
 }
 
-/* Extras are what a plan begins without: none of them touches a field that is told. */
+/* Removes the extras that set a pinned field, since a plan starts without extras. */
 static void
 leave_out_extras (PlanSpace *self, PlanField field)
 {
@@ -412,7 +415,6 @@ leave_out_extras (PlanSpace *self, PlanField field)
       g_array_remove_index (axis, c);
 }
 
-/* Both values of a switch. */
 static void
 add_switch (PlanSpace *self, PlanField field)
 {
@@ -421,7 +423,7 @@ add_switch (PlanSpace *self, PlanField field)
   ADD (axis, field, TRUE);
 }
 
-/* What else can be changed in a plan, each by itself. */
+/* Adds what plan_space_neighbours changes besides the axes, each field by itself. */
 static void
 add_more (PlanSpace *self)
 {
@@ -462,7 +464,7 @@ add_more (PlanSpace *self)
     ADD (layer, PLAN_OFFLOAD_LAYERS, 0, PLAN_OFFLOAD_MODULES, 1 << n);
 }
 
-/* Takes out what contradicts a field that is pinned. */
+/* Removes choices that contradict a pinned field. */
 static void
 pin (PlanSpace *self, PlanField field)
 {
@@ -490,7 +492,7 @@ choose (const PlanChoice *choice, Plan *plan)
     plan->value[choice->field[i]] = choice->value[i];
 }
 
-/* Whether the stack has what a choice sets, with this way of sharding. */
+/* Whether the stack offers what a choice sets, with this sharding strategy. */
 static gboolean
 has_choice (const PlanSpace *self, const PlanChoice *sharding, const PlanChoice *choice)
 {
@@ -568,7 +570,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
         pin (self, f);
       }
   leave_to_stack (self);
-  /* A field that was pinned where no choice has it leaves the base as it is. */
+  /* A pinned field that no choice sets stays as it is in the base. */
   for (guint a = self->axes->len; a-- > 0;)
     if (((GArray *)self->axes->pdata[a])->len == 0)
       {
@@ -597,7 +599,8 @@ is_among (gint64 value, const gint64 *values, guint n)
   return FALSE;
 }
 
-/* Its choices are values of one field alone, so that any other value can stand there. */
+/* Whether all choices of an axis are values of one field alone, so that any other value may be put
+ * there. */
 static gboolean
 is_of_one_field (const GArray *axis)
 {
@@ -720,9 +723,9 @@ plan_space_n_plain_blocks (const PlanSpace *self)
   return plan_space_size (self) / plan_space_block_size (self) / extras->len;
 }
 
-/* bf16 on the wire is still summed in fp32 by NCCL's symmetric kernels: registered buffers, inside
- * NVLink, 2.27 or newer; by an all-to-all and a local sum; and between processors, in rank order.
- */
+/* Whether gradients that travel as bf16 are summed in fp32. They are by NCCL's symmetric kernels
+ * (registered buffers inside NVLink, NCCL 2.27 or newer), by an all-to-all with a local sum, and on
+ * a CPU, which sums in rank order. */
 static gboolean
 sums_in_fp32 (const PlanSpace *self, const Plan *plan)
 {
@@ -736,7 +739,7 @@ sums_in_fp32 (const PlanSpace *self, const Plan *plan)
              && plan_shards_grads (plan));
 }
 
-/* Sums no less exactly than what is allowed, or than the plan that is the beginning. */
+/* Whether a plan's sums are no less exact than what is allowed, or than the base's. */
 static gboolean
 is_exact_enough (const PlanSpace *self, const Plan *plan)
 {

@@ -10,8 +10,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Fields that change arithmetic, and those that lean on the host, move only inside the classes that
- * are allowed: X (ID, "name", "summary"). No published run says how well offloading overlaps. */
+/* Classes of choices that a search makes only when the user allows them: those that change
+ * arithmetic, those that depend on the host (no published run says how well offloading overlaps),
+ * and plans with hazards. X (ID, "name", "summary"). */
 #define PLAN_ALLOW_LIST(X) \
   X (MIXED, "mixed", "bf16 sums and bf16 main gradients") \
   X (LOWBIT, "lowbit", "fp8, mxfp8 and nvfp4 recipes") \
@@ -39,18 +40,19 @@ typedef struct
 
 typedef struct _PlanSpace PlanSpace;
 
-/* Choices that the stack of `base` does not have are left out. `base` is not resolved; `pinned`
- * marks the fields that stay as they are in it. `allow` is a bit mask of PlanAllow. */
+/* Makes the space around `base`, which is not resolved. Choices that the stack of `base` does not
+ * offer are left out; `pinned` marks the fields that keep their value of `base`; `allow` is a bit
+ * mask of PlanAllow. */
 PlanSpace *plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *base,
                            const gboolean pinned[PLAN_N_FIELDS], guint allow);
 void plan_space_free (PlanSpace *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanSpace, plan_space_free)
 
-/* Leaves only those values of a field; INVALID where none of them is a choice. */
+/* Leaves only the given values of a field; INVALID where none of them is a choice. */
 gboolean plan_space_restrict (PlanSpace *self, PlanField field, const gint64 *values, guint n,
                               GError **error);
 
-/* Whether one of the choices is that value of a field. */
+/* Whether a field has that value in some choice. */
 gboolean plan_space_chooses (const PlanSpace *self, PlanField field, gint64 value);
 
 /* Names of PLAN_ALLOW_LIST joined by commas. */
@@ -59,23 +61,24 @@ char *plan_space_allow_print (guint allow); /* the caller frees */
 
 guint64 plan_space_size (const PlanSpace *self);
 
-/* Points come in blocks of this many, whose plans differ by how state is sharded and communicated,
- * and by nothing that a micro batch computes. The first blocks are plain: their plans use none of
- * what costs time to save memory on the host's side, cut sequences or graphs. */
+/* Points come in blocks of this many. The plans of a block differ in how state is sharded and
+ * communicated, and in nothing that a micro batch computes. The first plan_space_n_plain_blocks
+ * blocks are plain: their plans use no CUDA graph, context parallelism, chunked loss or offloading
+ * beyond what the base has. */
 guint64 plan_space_block_size (const PlanSpace *self);
 guint64 plan_space_n_plain_blocks (const PlanSpace *self);
 
-/* The plan at a point, not resolved; FALSE where it would sum in less than what is allowed, compute
- * more layers again than a stage has, or where fewer virtual stages are as good. */
+/* Gives the plan at a point, not resolved. FALSE where the plan would sum in a format that is not
+ * allowed, recompute more layers than a stage has, or use more virtual stages than help. */
 gboolean plan_space_at (const PlanSpace *self, guint64 point, Plan *out_plan);
 
-/* Whether a legal plan may be recommended: FALSE where a hazard of it is more than a cost, and that
- * is not allowed. */
+/* Whether a legal plan may be recommended. FALSE where it has a hazard that is more than a cost,
+ * and PLAN_ALLOW_HAZARDS is not allowed. */
 gboolean plan_space_admits (const PlanSpace *self, const Plan *resolved);
 
-/* Every plan that is one choice away from this one, not resolved: choices of the axes, and of
- * fields that are not searched. Pinned fields stay, and sums are no less exact than this plan's or
- * than what is allowed. */
+/* Lists every plan that is one choice away from this one, not resolved: by the axes, and by fields
+ * that are not searched. Pinned fields stay, and sums are no less exact than this plan's or than
+ * what is allowed. */
 GArray *plan_space_neighbours (const PlanSpace *self, const Plan *plan); /* of Plan */
 
 G_END_DECLS
