@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every time is the latest of some others, plus a constant. As long as each of these comparisons
- * has the winner it has now, times that change linearly from iteration to iteration go on to. So
- * the engine carries with each time its drift, and notes for how many iterations the order of what
- * it compares is sure to hold. */
+/* Every time in the engine is the latest of some other times, plus a constant. As long as each such
+ * comparison has the same winner, times that change linearly from iteration to iteration go on
+ * doing so. In a proof the engine therefore carries a drift with each time, and notes for how many
+ * iterations the order of all compared times is sure to hold. */
 #include "config.h"
 
 #include "sim/sharing.h"
@@ -58,7 +58,8 @@ sim_issue_kind (PlanOpKind kind)
                                                                              : SIM_ISSUE_WORK;
 }
 
-/* What follows is compiled twice: only proofs look at drifts, which without them are all 0. */
+/* The functions below are compiled twice, with and without proofs: only proofs look at drifts,
+ * which are all 0 otherwise. */
 #define FOR_BOTH static inline __attribute__ ((always_inline))
 
 FOR_BOTH void
@@ -69,7 +70,8 @@ set_clock (SimClock *clock, const SimClock *to, gboolean proves)
     clock->drift[level] = to->drift[level];
 }
 
-/* Number by number: what was just written so cannot be read as a whole without waiting for it. */
+/* Delays `ready` to `other`. Members are copied one by one: a struct that was just written by
+ * member cannot be loaded as a whole without a stall. */
 FOR_BOTH void
 wait_for (SimEngine *self, SimClock *ready, const SimClock *other, gboolean proves)
 {
@@ -89,8 +91,8 @@ wait_for (SimEngine *self, SimClock *ready, const SimClock *other, gboolean prov
     set_clock (ready, other, proves);
 }
 
-/* An event that other iterations look for elsewhere. What they find there has its own drift, to be
- * checked place by place at the end of the iteration. */
+/* Waits for an event that each iteration finds under another id. The prediction of when the events
+ * under those ids happened is kept in `seen`, to be checked at the end of the iteration. */
 static SimClock
 later_moving (SimEngine *self, SimClock ready, guint32 event, guint level)
 {

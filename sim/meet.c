@@ -18,7 +18,7 @@ sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op)
   return (group->size - 1) * group->stride >= ranks_of_stage (self);
 }
 
-/* The stage at the other end of a trade. */
+/* The stage with which this one exchanges in a trade. */
 static guint
 peer_of (const SimMeeting *self, guint stage, const PlanOp *op)
 {
@@ -42,7 +42,7 @@ sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint o
   return FALSE;
 }
 
-/* Whether another one's op is the same meeting. */
+/* Whether stage `other` waits at the same meeting as stage `stage`. */
 static gboolean
 is_at (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint other)
 {

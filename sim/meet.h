@@ -1,5 +1,6 @@
-/* Ops at which stages of a pipeline meet: exchanges between two of them, and collectives over
- * groups that reach over several. None starts before all that take part are there. */
+/* Meetings: ops in which several stages of a pipeline take part. These are trades between two
+ * stages (PLAN_OP_TRADE), and collectives over groups that reach over several stages. None starts
+ * before all participants have come to it. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -7,21 +8,22 @@ G_BEGIN_DECLS
 
 #define SIM_MAX_STAGES 128
 
-/* Schedules of one rank of every stage, in order. */
+/* The schedules of one rank of every stage, in the order of stages. */
 typedef struct
 {
   const PlanSchedule *const *schedules;
   guint n;
 } SimMeeting;
 
-/* Whether stage `stage` meets others in that op of its schedule. */
+/* Whether an op of stage `stage` is a meeting. */
 gboolean sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op);
 
-/* Whether the other stage takes part in it; every stage does in its own. */
+/* Whether stage `other` takes part in that op. Stage `stage` itself always does. */
 gboolean sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other);
 
-/* How many take part in stage `stage`'s op, 0 while not all of them are at it; `ops` is what each
- * stage is at, NULL for none. Lists them in `out_who`. */
+/* How many stages take part in the op of stage `stage`; 0 while one of them has not come to it.
+ * `ops` has the op at which each stage waits, NULL for none. Lists the participants in
+ * `out_who`. */
 guint sim_meet_all (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint *out_who);
 
 G_END_DECLS

@@ -1,7 +1,7 @@
-/* SimMemory: who holds which bytes as a schedule runs, as its stack's allocator sees it.
+/* SimMemory: the memory that a schedule holds as it runs, as its stack's allocator sees it.
  *
- * Live bytes are counted by category; reserved bytes follow a caching allocator
- * (segments, best fit, splitting) where the stack has one. */
+ * Live bytes are counted by category. Where the stack has a caching allocator, reserved bytes
+ * follow from its segments, best fit and splitting. */
 #pragma once
 #include "planner/base/units.h"
 #include "planner/plan/stack.h"
@@ -11,13 +11,13 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Requests of at most that many bytes share small segments. */
+/* Requests of at most this many bytes share small segments. */
 #define SIM_MEMORY_SMALL PLAN_MIB
 
-/* What several requests share, or may share, is at most that large. */
+/* Largest segment that several requests may share. */
 #define SIM_MEMORY_SHORT (20 * PLAN_MIB)
 
-/* Requests are served from pools: large and small ones apart, and what each stream takes. */
+/* Blocks come from pools: large and small requests have their own, and so have some streams. */
 #define SIM_MEMORY_POOLS 8
 
 static inline guint
@@ -36,35 +36,35 @@ sim_memory_pool_is_small (guint pool)
   return pool % 2 != 0;
 }
 
-/* What the caching allocator asks its driver for when it has no room for a request; in segments
- * that grow, for what is missing. */
+/* Bytes that the caching allocator takes from the driver when it has no room for a request; growth
+ * is for expandable segments, which take only what is missing. */
 guint64 sim_memory_segment_bytes (guint64 bytes);
 guint64 sim_memory_growth_bytes (guint64 missing, gboolean is_small);
 
 typedef struct _SimMemory SimMemory;
 
-/* `stack` NULL: exact bytes, nothing reserved. `pace` NULL: no host runs ahead. */
+/* `stack` NULL: live bytes are exact and nothing is reserved. `pace` NULL: no host runs ahead. */
 SimMemory *sim_memory_new (const PlanSchedule *schedule, const PlanStack *stack,
                            const SimPace *pace);
 void sim_memory_free (SimMemory *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimMemory, sim_memory_free)
 
-/* The host issues an op of that many launches. */
+/* The host issues an op of `launches` launches. */
 void sim_memory_issue (SimMemory *self, guint launches);
 
-/* Applies an alloc or free; returns the category that changed. What is touched anywhere counts as
- * taken when the schedule says so, and gets its block when it is first touched. */
+/* Applies an alloc, free or touch, and returns the category that changed. A buffer that some op
+ * touches counts as live from its alloc on, but gets its block when it is first touched. */
 PlanCategory sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op);
 
 guint64 sim_memory_live (const SimMemory *self, PlanCategory category);
 
-/* A step is over. */
+/* Ends a step. */
 void sim_memory_end_step (SimMemory *self);
 
-/* Takes now for "between steps" and starts looking for the peak. */
+/* Takes the present state as "between steps" and starts to look for the peak. */
 void sim_memory_begin_step (SimMemory *self);
 
-/* The columns so far. */
+/* Reports the memory so far. */
 gboolean sim_memory_report (const SimMemory *self, PlanMemory *out_memory, GError **error);
 
 G_END_DECLS

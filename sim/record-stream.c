@@ -7,7 +7,8 @@
 
 #define ROOM 256 /* blocks, at first */
 
-/* Compute waits for collectives between ranks that share a sequence: one chain. */
+/* Whether an op is on the chain: compute, and the collectives of tensor parallelism, for which
+ * compute waits. */
 static gboolean
 is_on_chain (const PlanOp *op)
 {
@@ -52,7 +53,7 @@ find_used (SimRecordStream *self, const PlanSchedule *schedule)
     }
 }
 
-/* From when on the queue is full first: with a margin, as that is where rounding would decide. */
+/* The number of launches after which the queue is full, with a margin for rounding. */
 static guint64
 full_from (double done_share)
 {

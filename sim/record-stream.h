@@ -1,8 +1,10 @@
-/* SimRecordStream: how far the host is ahead of the device, as far as memory depends on it.
+/* SimRecordStream: the lead, that is how far the host is ahead of the device, as far as memory
+ * depends on it.
  *
- * Memory is given back when the host gets there; but blocks that a collective used on a stream of
- * its own can be handed out again only once that is over on the device (c10d's record_stream).
- * Where the device is the slower one, the host is ahead by as many launches as a stream holds. */
+ * Memory is given back when the host reaches the free; but a block that a collective used on a
+ * stream of its own can be handed out again only once that collective is over on the device (c10d's
+ * record_stream). Where the device is slower than the host, the host is ahead by as many launches
+ * as a stream's queue holds. */
 #pragma once
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
@@ -10,16 +12,16 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Launches, events among them, that are issued and not over; beyond that the host has to wait. A
- * thousand per stream by measurement (NVIDIA's developer forum, 68937). */
+/* Most launches of a stream, events among them, that are issued and not yet over; beyond that the
+ * host has to wait. About a thousand by measurement (NVIDIA's developer forum, 68937). */
 #define SIM_RECORD_STREAM_MOST 1024
 
-/* By that many percent the slowest host of a tensor-parallel group is slower than this one: where
- * hosts are the limit, devices wait for that one, and the others run ahead. Of the right order;
- * chosen with published runs of nanotron in sight. */
+/* By how many percent the slowest host of a tensor-parallel group is slower than this one. Where
+ * hosts are the limit, the devices wait for the slowest and the other hosts run ahead. The order of
+ * magnitude is assumed; it was chosen with published runs of nanotron in sight. */
 #define SIM_RECORD_STREAM_SLOWEST 5
 
-/* What a step keeps the host and the device busy for, each for itself. */
+/* For how long a step keeps the host and the device busy, each by itself. */
 typedef struct
 {
   gint64 host_ns, device_ns;
@@ -27,7 +29,7 @@ typedef struct
 
 SimPace sim_pace_of (const PlanSchedule *schedule, const SimCost *cost);
 
-/* A block that was given back, and how much was issued by then. */
+/* A block that was given back, and the number of launches issued by then. */
 typedef struct
 {
   guint64 issued;
@@ -36,13 +38,15 @@ typedef struct
 
 typedef struct
 {
-  gboolean is_on;      /* the stack's allocator waits for collectives */
-  double done_share;   /* of what the host has issued, while no queue is full */
-  guint64 full_from;   /* what is issued from there on is not over before the queue is full */
-  guint64 issued;      /* launches since host and device met */
-  guint64 over_at;     /* of those, when the oldest block that waits is over; none does: never */
-  GArray *is_used;     /* gboolean per buffer array: by a collective */
-  SimWaiting *waiting; /* oldest first; the first ones are handed out again */
+  gboolean is_on; /* the stack's allocator waits for collectives, and the host is the faster one */
+  double done_share; /* share of the issued launches that the device has done, while its queue is
+                        not full */
+  guint64 full_from; /* launches from there on are over after the queue is full */
+  guint64 issued;    /* launches since host and device last met */
+  guint64 over_at;   /* number of launches by which the oldest waiting block comes free; none waits:
+                        never */
+  GArray *is_used;   /* gboolean per buffer array: some collective uses it */
+  SimWaiting *waiting; /* oldest first; the first n_over of them were handed out again */
   guint n_over, n_waiting, room;
 } SimRecordStream;
 
@@ -50,7 +54,7 @@ void sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedul
                               const PlanStack *stack, const SimPace *pace);
 void sim_record_stream_clear (SimRecordStream *self);
 
-/* For the two below. */
+/* Used by the inline functions below. */
 void sim_record_stream_make_room (SimRecordStream *self);
 guint64 sim_record_stream_over_early (const SimRecordStream *self, guint64 issued);
 
@@ -60,7 +64,7 @@ sim_record_stream_issue (SimRecordStream *self, guint64 launches)
   self->issued += launches;
 }
 
-/* When the oldest that waits is over. */
+/* Finds when the oldest waiting block comes free. */
 static inline void
 sim_record_stream_find_next (SimRecordStream *self)
 {
@@ -75,7 +79,7 @@ sim_record_stream_find_next (SimRecordStream *self)
                                             : sim_record_stream_over_early (self, issued);
 }
 
-/* FALSE: the block comes free at once. */
+/* Gives a block back. FALSE: it comes free at once; TRUE: it waits for a collective. */
 static inline gboolean
 sim_record_stream_give_back (SimRecordStream *self, guint array, guint32 block)
 {
@@ -89,7 +93,7 @@ sim_record_stream_give_back (SimRecordStream *self, guint array, guint32 block)
   return TRUE;
 }
 
-/* The next block that comes free by now; FALSE: none does. */
+/* The next block that has come free; FALSE: there is none. */
 static inline gboolean
 sim_record_stream_next (SimRecordStream *self, guint32 *out_block)
 {
@@ -100,11 +104,11 @@ sim_record_stream_next (SimRecordStream *self, guint32 *out_block)
   return TRUE;
 }
 
-/* Appends what decides about the future to `text` (guint64), and the blocks that wait to `blocks`
- * (guint32). While the lead still grows, no two moments are alike. */
+/* Appends what decides about later blocks to `text` (guint64), and the waiting blocks to `blocks`
+ * (guint32). While the lead still grows, no two moments have equal texts. */
 void sim_record_stream_describe (const SimRecordStream *self, GArray *text, GArray *blocks);
 
-/* A step is over: the host reads the loss, and so has waited for everything. */
+/* Ends a step: the host reads the loss, and so has waited for everything. */
 void sim_record_stream_meet (SimRecordStream *self);
 
 G_END_DECLS

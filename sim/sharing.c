@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* While iterations are being proven alike, whatever lies beside an op must keep its distance: edges
- * within the op must drift as it does, all others must stay outside. */
+/* During a proof (engine.h) the spells beside an op must keep their place relative to it in all
+ * later iterations: an edge of a spell that lies within the op must have the op's drift, and all
+ * other edges must stay outside. */
 #include "config.h"
 
 #include "sim/sharing.h"
 
 #include <string.h>
 
-#define WHOLE 1000 /* per mille of anything */
+#define WHOLE 1000 /* a whole resource, per mille */
 
-/* Four numbers in one, a load's for one: they are added, and compared, all at once. None may
- * become so great that the next one feels it. */
+/* The four shares of a SimLoad are packed into one 64-bit number, 16 bits each (a lane), so that
+ * all four are added and compared at once. No lane may overflow into the next. */
 #define LANE_BITS 16
 #define LANES(number) ((guint64)(number)*G_GUINT64_CONSTANT (0x0001000100010001))
 #define TOP 0x7fff
 
 G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
 
-/* Streams that have spells at once: neither the host nor compute ever has, and a pipeline, of which
- * `next` and `prev` are, has no replicas, of which there are two more. */
+/* Most streams that have spells at the same time. Neither the host nor compute ever has any; and a
+ * pipeline, which alone uses the streams `next` and `prev`, has no replicas, which alone use two
+ * others. */
 #define BUSY_STREAMS (PLAN_N_STREAMS - 4)
 G_STATIC_ASSERT (BUSY_STREAMS *SIM_SPELLS *WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
 
-/* What some spells use, and how many of them do. */
+/* What some spells use of each resource, and how many of them use it. */
 typedef struct
 {
   guint64 used, users;
@@ -42,14 +44,14 @@ lane_of (guint64 all, guint shift)
   return (guint)(all >> shift) & ((1u << LANE_BITS) - 1);
 }
 
-/* 1 in each lane that is above a number. */
+/* 1 in each lane whose value is above `number`. */
 static inline guint64
 above (guint64 all, guint number)
 {
   return (all + LANES (TOP - number)) >> (LANE_BITS - 1) & LANES (1);
 }
 
-/* 1 in each lane of which more is wanted than there is beside what is used. */
+/* 1 in each lane of a resource that is wanted and of which less is left than is wanted. */
 static inline guint64
 scarce (guint64 used, guint64 wanted)
 {
@@ -62,7 +64,7 @@ spell_of (const SimEngine *self, guint stream, guint i)
   return sim_engine_clock (self, SIM_CLOCK_SPELLS + (stream * SIM_SPELLS + i) * 2);
 }
 
-/* Streams that an op of this one shares with, a bit each. */
+/* Streams, a bit each, that have spells beside an op of this stream. */
 static guint
 others_of (const SimEngine *self, guint stream)
 {
@@ -80,7 +82,7 @@ add_other (Others *self, const SimLoad *load)
   self->users += above (packed (load), 0);
 }
 
-/* Per mille of its own pace that an op keeps beside others. */
+/* The pace of an op beside others: the per mille of its speed that it keeps. */
 static inline gint64
 pace_beside (const Others *others, guint64 wanted)
 {
@@ -95,8 +97,8 @@ pace_beside (const Others *others, guint64 wanted)
   return pace;
 }
 
-/* Whether it can be slowed at all by what there is: first by sums, of which its own stream's spells
- * are no part. */
+/* Whether any spell may slow an op of `stream`. The sum of all spells, without those of its own
+ * stream, is checked first. */
 static gboolean
 can_share (const SimEngine *self, guint stream, guint64 wanted)
 {
@@ -113,7 +115,8 @@ can_share (const SimEngine *self, guint stream, guint64 wanted)
   return pace_beside (&most, wanted) < WHOLE;
 }
 
-/* Runs through the spells beside it, from edge to edge; exact but for the last nanosecond. */
+/* The time that an op needs from `start` on, from one edge of the spells beside it to the next.
+ * Exact but for the last nanosecond. */
 static gint64
 run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 start)
 {
@@ -143,7 +146,7 @@ run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 
     }
 }
 
-/* An edge that lies within the op. */
+/* Notes that an edge of a spell lies within the op. */
 static void
 note_inside (SimEngine *self, const SimClock *edge, const SimClock *start)
 {
@@ -199,7 +202,8 @@ forget_first (SimEngine *self, guint stream, guint count)
     self->occupied &= ~(1u << stream);
 }
 
-/* Nothing of what was over when the compute stream began an op is met again. */
+/* Drops spells that were over when the compute stream began an op: no later op is compared with
+ * them. */
 static void
 forget_past (SimEngine *self, const SimClock *now)
 {
@@ -228,7 +232,8 @@ sim_sharing_add (SimEngine *self, PlanStream stream, const SimLoad *load, const 
   self->occupied |= 1u << stream;
 }
 
-/* Spells that touch and are alike are one. */
+/* Adds a spell, or extends the last one if that ends where this one begins and has the same
+ * load. */
 static void
 add_spell (SimEngine *self, const SimIssue *issue, const SimClock *start, gint64 ns)
 {

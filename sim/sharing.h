@@ -1,24 +1,29 @@
 /* Sharing: how ops that run side by side slow one another down.
  *
- * An op shares with what was issued before it on other streams: it gets what they leave, or its
- * even part, and they keep their pace. So what is issued later never changes what was said of an op
- * before, and time stays a function of issue order; in return the slower of two is always the later
- * one. Compute slows nothing: it takes the processors that are left.
+ * An op shares the device with ops of other streams that were issued before it. Of each resource
+ * (processors, memory bandwidth, links, network) it gets what they leave or its even part,
+ * whichever is more, and they keep their pace. So an op that is issued later never changes the time
+ * of one issued before, and time stays a function of issue order; the price is that of two ops side
+ * by side it is always the later one that is slowed. Ops of the compute stream slow nobody: they
+ * take the processors that the others leave.
  *
- * Ops of a stream that touch and are alike are one spell. Of each stream the last SIM_SPELLS count,
- * but none that was over when the compute stream last began an op. */
+ * A spell is a time for which a stream is busy without a break with ops of the same load. Of each
+ * stream the last SIM_SPELLS spells count, except those that were over when the compute stream last
+ * began an op. */
 #pragma once
 #include "sim/engine.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* No op takes longer than this many times what it takes alone. */
+/* No op takes longer than this multiple of its time alone. */
 #define SIM_SLOWEST PLAN_N_STREAMS
 
-/* Says how long an op that starts then takes, and lets later ones know. */
+/* Returns how long an op that starts at `start` takes, and adds it to the spells that later ops
+ * share with. */
 gint64 sim_sharing_run (SimEngine *self, const SimIssue *issue, const SimClock *start);
 
-/* Notes a spell of a stream behind those it has, of which there are fewer than SIM_SPELLS. */
+/* Adds a spell to a stream, behind its other spells, of which there must be fewer than
+ * SIM_SPELLS. */
 void sim_sharing_add (SimEngine *self, PlanStream stream, const SimLoad *load,
                       const SimClock *begin, const SimClock *end);
 

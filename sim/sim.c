@@ -10,25 +10,25 @@
 
 #include <string.h>
 
-/* How much longer each stream is busy than the host. */
+/* For how much longer than the host each stream is busy. */
 typedef struct
 {
   gint64 ns[PLAN_N_STREAMS];
 } Ahead;
 
-/* One rank of a stage on its way through a section. */
+/* The simulation of one rank of one stage. */
 typedef struct
 {
   const PlanSchedule *schedule;
-  SimIssue *issues; /* of each node, but for the ids of events */
+  SimIssue *issues; /* one per node, without the ids of events */
   const SimCost *cost;
   SimEngine engine;
-  SimMemory *memory; /* NULL: nobody asks */
+  SimMemory *memory; /* NULL: memory is not simulated */
   PlanCursor cursor;
-  PlanTrace *trace;    /* what happens is noted there; NULL: nowhere */
-  gint64 begin_ns;     /* of the section, by the host's clock */
-  const PlanOp *meets; /* the op at which it waits for other stages */
-  gint64 ready_ns;     /* since when */
+  PlanTrace *trace;    /* the trace to which spans are added; NULL: none */
+  gint64 begin_ns;     /* when the section began, by the host's clock */
+  const PlanOp *meets; /* the meeting at which it waits; NULL: none */
+  gint64 ready_ns;     /* when it came to that meeting */
   gint64 period, period_before;
   Ahead now, before;
 } Run;
@@ -112,7 +112,7 @@ begin_section (Run *run, PlanSection section, PlanTrace *trace)
   run->trace = trace;
 }
 
-/* Up to the next op at which it meets other stages, or to the end of the section. */
+/* Runs the ops up to the next meeting, or to the end of the section. */
 static void
 advance (Run *run, const SimMeeting *meeting, guint stage)
 {
@@ -130,7 +130,7 @@ advance (Run *run, const SimMeeting *meeting, guint stage)
   run->meets = op;
 }
 
-/* Those who are all there begin what they do together. */
+/* Lets the stages of a meeting begin it together. */
 static void
 meet (Run *runs, const guint *who, guint n)
 {
@@ -172,7 +172,7 @@ meet_someone (Run *runs, const SimMeeting *meeting, GError **error)
   return FALSE;
 }
 
-/* One section of every stage; with traces, what happens is noted in them. */
+/* Runs one section of every stage. With `traces`, every op is recorded in them. */
 static gboolean
 run_section (Run *runs, const SimMeeting *meeting, PlanSection section, PlanTrace **traces,
              GError **error)
@@ -211,7 +211,7 @@ ahead_of (const SimEngine *engine)
   return ahead;
 }
 
-/* Whether the last step left every stage as the one before did. */
+/* Whether the last step left every stage as the step before did. */
 static gboolean
 is_steady (Run *runs, guint n)
 {
@@ -266,7 +266,7 @@ report (Run *run, PlanTrace *trace, GError **error)
          || plan_trace_check (trace, run->schedule, error);
 }
 
-/* `has_memory`: it is simulated, too. */
+/* Runs the steps and fills the traces. With `has_memory`, memory is simulated as well. */
 static gboolean
 simulate (const SimMeeting *meeting, const SimCost *const *costs, gboolean has_memory,
           const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets, guint *out_n_steps,

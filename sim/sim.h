@@ -1,4 +1,4 @@
-/* sim_run: schedule and costs in, trace out. */
+/* sim_run: simulates a schedule with given costs and returns a trace. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/stack.h"
@@ -9,8 +9,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* A step is steady once it leaves every stream as far ahead of the host as the one before did; what
- * is carried from step to step settles in two. */
+/* Most steps that are run until one is steady. A step is steady once every stream is as far ahead
+ * of the host at its end as at the end of the step before; what one step leaves to the next usually
+ * settles in two steps. */
 #define SIM_MAX_STEPS 16
 
 /* Runs the schedule until its period is steady and returns one steady step. With a stack the memory
@@ -18,14 +19,15 @@ G_BEGIN_DECLS
 PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                     GError **error);
 
-/* The same of a pipeline: one rank of every stage, and their costs. Returns one steady step of
- * each, all of the same length, and when each begins its own, beside the earliest; NULL where
- * nobody asks. */
+/* As sim_run, of a pipeline: takes one rank of every stage and their costs. Returns one steady step
+ * of each stage, all of the same length, and when each stage begins it, counted from the earliest
+ * one; `out_offsets` may be NULL. */
 gboolean sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs,
                          const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets,
                          GError **error);
 
-/* The same without memory (sim/fast/measure.h finds that sooner), and how many steps it took. */
+/* As sim_run_stages but without memory, which sim/fast/measure.h finds faster. Also gives the
+ * number of steps simulated. */
 gboolean sim_time_stages (const SimMeeting *meeting, const SimCost *const *costs,
                           PlanTrace **out_traces, guint *out_n_steps, GError **error);
 
