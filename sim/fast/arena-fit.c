@@ -49,7 +49,7 @@ sim_arena_fit_take (SimArenaFit *self, guint64 bytes)
   return self->end - bytes;
 }
 
-/* The first gap behind an offset. */
+/* The first gap at or behind an offset. */
 static guint
 find_behind (const SimArenaFit *self, guint64 offset)
 {

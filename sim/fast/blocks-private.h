@@ -1,4 +1,4 @@
-/* What sim/fast/blocks.c and its descriptions (sim/fast/blocks-state.c) share. */
+/* Shared by sim/fast/blocks.c and the descriptions of its state (sim/fast/blocks-state.c). */
 #pragma once
 #include "sim/fast/blocks.h"
 G_BEGIN_DECLS
@@ -9,18 +9,19 @@ struct _SimBlock
 {
   guint64 bytes;
   guint32 before, after; /* neighbours in the segment */
-  guint32 ahead, behind; /* in its queue, while it is free */
-  guint32 queue;         /* that it stands in, while it is free */
+  guint32 ahead, behind; /* neighbours in its queue, while it is free */
+  guint32 queue;         /* number of its queue, while it is free */
   guint8 is_free, pool;
   guint8 walls;  /* a bit per kind of wall that it is */
-  guint8 is_run; /* it stands in a queue for whole segments */
+  guint8 is_run; /* it stands in a queue for a number of whole segments */
 };
 
-/* What is seldom asked about a block: half a line of cache holds the rest. */
+/* Facts about a block that are seldom needed, kept apart so that SimBlock fits half a cache
+ * line. */
 struct _SimNote
 {
-  guint32 description, number; /* the latest description that named it, and how */
-  guint32 n_whole;             /* segments of a run */
+  guint32 description, number; /* latest description that named the block, and its number there */
+  guint32 n_whole;             /* of a run: whole segments */
 };
 
 static inline gboolean
@@ -29,8 +30,8 @@ is_whole (guint32 block)
   return block >= SIM_BLOCKS_WHOLE && block != NONE;
 }
 
-/* What is before the first and behind the last one is a block, too: NONE is in use, and what is
- * written to it as a neighbour is never read. */
+/* NONE is a valid index: it stands for what lies before the first and behind the last block. It is
+ * never free, and what is written to it as a neighbour is never read. */
 static inline SimBlock *
 block_at (const SimBlocks *self, guint32 block)
 {
@@ -43,7 +44,7 @@ note_at (const SimBlocks *self, guint32 block)
   return &self->notes[block];
 }
 
-/* The first size of at least that many bytes. */
+/* The rank of the first size of at least that many bytes. */
 static inline guint
 rank_of (const SimSizes *self, guint64 bytes)
 {
@@ -59,8 +60,8 @@ rank_of (const SimSizes *self, guint64 bytes)
   return low;
 }
 
-/* The smallest size from that rank on of which something is free; the number of sizes if none is:
- * that bit is always set. */
+/* The rank of the smallest size, from that rank on, of which something is free. The number of sizes
+ * if there is none: that bit is always set. */
 static inline guint
 find_used (const SimSizes *self, guint rank)
 {
@@ -71,7 +72,7 @@ find_used (const SimSizes *self, guint rank)
   return word * SIM_BLOCKS_WORD + (guint)__builtin_ctzll (bits);
 }
 
-/* Whether what is left of a free block remains one. */
+/* Whether the rest of a split block stays a block of its own. */
 static inline gboolean
 is_kept (const SimBlocks *self, guint pool, guint64 rest)
 {

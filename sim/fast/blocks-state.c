@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an allocator holds as text, in which only what decides about the future is told apart, and
- * what comes of it when the same happens again. */
+/* Describes the state of an allocator as text that distinguishes only what decides about later
+ * requests, and applies what led from one state to an equal one again. */
 #include "config.h"
 
 #include "sim/fast/blocks-private.h"
@@ -10,7 +10,7 @@
 void
 sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall)
 {
-  if (is_whole (block)) /* nothing lies beside it */
+  if (is_whole (block)) /* nothing lies beside a whole segment */
     return;
   SimBlock *b = block_at (self, block);
   b->walls = (guint8)(is_wall ? b->walls | 1 << kind : b->walls & ~(1 << kind));
@@ -22,7 +22,8 @@ is_end (const SimBlocks *self, guint32 block, guint kind)
   return block == NONE || (block_at (self, block)->walls >> kind & 1);
 }
 
-/* Segments without walls are all alike: whatever lies in one may as well stay there. */
+/* Whether a place is a whole segment's. Segments without walls are interchangeable, so what lies in
+ * one need not be moved. */
 static inline gboolean
 is_anywhere (const SimPlace *place)
 {
@@ -42,8 +43,8 @@ place_of (const SimBlocks *self, guint32 block, guint kind)
   return place;
 }
 
-/* Numbers blocks in the order in which they are met, with all between the walls around them.
- * Returns where the text goes on. */
+/* Numbers blocks in the order in which they are met, together with everything between the walls
+ * around them. Returns where the text goes on. */
 static guint64 *
 describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
 {
@@ -53,7 +54,8 @@ describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArra
       for (guint32 i = place.first; i != place.right; i = block_at (self, i)->after)
         {
           const SimBlock *b = block_at (self, i);
-          /* Where a segment ends it may grow; one that is all there is may be whole again. */
+          /* the last block of a segment may grow; a block that fills its segment may become
+           * whole */
           *text++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
                     | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
                     | b->is_free << 1 | (i == place.last);
@@ -85,7 +87,7 @@ describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
 static guint64 *
 describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *text, GArray *places)
 {
-  guint64 n_whole = 0; /* of runs that follow one another */
+  guint64 n_whole = 0; /* of runs in a row */
   for (guint32 i = queue->first; i != NONE; i = block_at (self, i)->behind)
     if (block_at (self, i)->is_run)
       n_whole += note_at (self, i)->n_whole;
@@ -98,7 +100,7 @@ describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *tex
   return describe_run (text, queue->bytes, &n_whole);
 }
 
-/* The first owner from `i` on that holds a block; most hold none. */
+/* The first owner, from `i` on, that holds a block. Most hold none. */
 static inline guint
 next_held (const guint32 *held, guint i, guint n)
 {
@@ -114,10 +116,10 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
                      GArray *places)
 {
   const guint begin = out->len;
-  guint n_words = 2 * n_held; /* an owner and what it holds */
+  guint n_words = 2 * n_held; /* an owner and its block */
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
-    n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each, and an end */
-  /* A word per block, one where it is named and, for a run, one more. */
+    n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each size, and an end */
+  /* one word per block, one where it is named, and one more for a run */
   g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
   guint64 *text = &g_array_index (out, guint64, begin);
   self->description++;
@@ -154,7 +156,7 @@ sim_blocks_fingerprint (const SimBlocks *self)
   return print;
 }
 
-/* Where a place between walls is remembered: by the one to its left, or by the one to its right. */
+/* Where a place is remembered: at the wall to its left, or else at the one to its right. */
 static inline guint32 *
 memory_of (const SimBlocks *self, const SimPlace *place)
 {
@@ -175,8 +177,8 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
     self->last[block_at (self, what->last)->pool] = what->last;
 }
 
-/* What lay in place j before lay in place next[j] afterwards, so in next[next[j]] after the same
- * again. */
+/* What lay in place j before lay in place next[j] afterwards, and so lies in next[next[j]] after
+ * the same happens again: the blocks of each cycle of `next` are moved on by `times`. */
 void
 sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, const GArray *now,
                    guint64 times)

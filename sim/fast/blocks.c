@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Most segments of large blocks are never split. In one piece, those of one size are all the same:
- * they are counted, in use as well as free, and only parts of segments are blocks one by one. */
+/* Most segments of large blocks are never split. Whole segments of one size are interchangeable, so
+ * they are only counted, free and in use; blocks are kept for the parts of split segments. */
 #include "config.h"
 
 #include "sim/fast/blocks.h"
@@ -12,10 +12,10 @@
 #include <string.h>
 
 #define WORD SIM_BLOCKS_WORD
-#define MAX_SIZES 512 /* kept from run to run */
-#define MOST_TAKEN 2  /* blocks that one request may need */
+#define MAX_SIZES 512 /* sizes kept from run to run */
+#define MOST_TAKEN 2  /* most new blocks that one request needs */
 
-/* Out of the way of what happens all the time. */
+/* SELDOM code is kept out of the way of OFTEN code. */
 #define SELDOM __attribute__ ((noinline))
 #define OFTEN static inline __attribute__ ((always_inline))
 
@@ -44,7 +44,7 @@ forget_sizes (SimBlocks *self)
   memset (self->recent, 0, N_RECENT * sizeof *self->recent);
 }
 
-/* The next number. */
+/* Adds a queue and returns its number. */
 static guint32
 queue_new (SimBlocks *self, const SimQueue *queue)
 {
@@ -63,7 +63,7 @@ set_end (SimSizes *self)
   self->is_used[self->n / WORD] |= G_GUINT64_CONSTANT (1) << self->n % WORD;
 }
 
-/* Makes room for one bit below the end; the last word has room for it. */
+/* Inserts one bit below the end; the last word has room for it. */
 static void
 insert_bit (SimSizes *self, guint rank)
 {
@@ -74,7 +74,7 @@ insert_bit (SimSizes *self, guint rank)
   *word = (*word & below) | (*word & ~below) << 1;
 }
 
-/* Twice as much for every pool, so that one number says where a size is. */
+/* Doubles the room of every pool, so that pool and rank give the index of a bit. */
 static void
 make_room (SimBlocks *self)
 {
@@ -94,7 +94,8 @@ make_room (SimBlocks *self)
     }
 }
 
-/* Empty queues change no decision: sizes that were met once are likely to be met again. */
+/* Empties all queues. They are kept, since empty queues change no decision and sizes that were met
+ * once are likely to come again. */
 static void
 queues_begin (SimBlocks *self)
 {
@@ -160,7 +161,7 @@ sim_blocks_clear (SimBlocks *self)
   g_clear_pointer (&self->recent, g_free);
 }
 
-/* A size that was never free before: happens a few times per run. */
+/* Adds a queue for a size that was never free before, which happens a few times per run. */
 static guint32
 add_queue (SimBlocks *self, guint pool, guint rank, guint64 bytes)
 {
@@ -190,7 +191,8 @@ key_of (guint pool, guint64 bytes)
   return bytes * 8 + pool;
 }
 
-/* Bisection guesses wrong at every other turn; the same few sizes come again and again. */
+/* The hash slot of a size. Few sizes come again and again, and a bisection mispredicts every other
+ * branch. */
 static inline SimRecent *
 recent_of (SimBlocks *self, guint64 key)
 {
@@ -218,7 +220,7 @@ queue_of (SimBlocks *self, guint pool, guint64 bytes)
   return G_LIKELY (recent->key == key) ? recent->queue : find_queue (self, pool, bytes);
 }
 
-/* Room is kept beyond what is used: arrays that were once long enough stay so. */
+/* Makes room for blocks, and never less: arrays that were once long enough stay so. */
 static SELDOM void
 make_room_for_blocks (SimBlocks *self)
 {
@@ -230,12 +232,12 @@ make_room_for_blocks (SimBlocks *self)
     *block_at (self, NONE) = (SimBlock){ .bytes = 0 };
   self->notes = g_renew (SimNote, self->notes, self->room);
   self->unused = g_renew (guint32, self->unused, self->room);
-  /* A later block's note may be of one that is gone, but never of a description to come. */
+  /* a later block may get the note of one that is gone, but its description number is past */
   for (guint32 i = before; i < self->room; i++)
     *note_at (self, i) = (SimNote){ 0 };
 }
 
-/* There is room for it. */
+/* Returns an unused number for a block; there must be room for the block. */
 static inline guint32
 new_number (SimBlocks *self)
 {
@@ -258,7 +260,7 @@ block_forget (SimBlocks *self, guint32 block)
   self->unused[self->n_unused++] = block;
 }
 
-/* Which neighbours there are is as good as random: no branch is to depend on it. */
+/* Selects without a branch, which would be mispredicted: neighbours are as good as random. */
 static inline guint32
 choose (gboolean is_first, guint32 first, guint32 second)
 {
@@ -277,7 +279,7 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
   queue->last = block;
 }
 
-/* The segments that came free before what follows are to stay before it. */
+/* Closes the count of whole segments that came free, so that they stay before what follows. */
 static SELDOM void
 close_run (SimBlocks *self, SimQueue *queue)
 {
@@ -295,7 +297,7 @@ is_all (const SimBlocks *self, const SimBlock *b)
 
 static void list_block (SimBlocks *self, guint32 block);
 
-/* What `list_block` seldom has to do first. */
+/* Does what list_block seldom has to do first. */
 static SELDOM void
 list_slowly (SimBlocks *self, guint32 block)
 {
@@ -307,7 +309,7 @@ list_slowly (SimBlocks *self, guint32 block)
   list_block (self, block);
 }
 
-/* Which is not all of its segment. */
+/* Puts a block that is not a whole segment into its queue. */
 OFTEN void
 list_part (SimBlocks *self, guint32 block, guint64 bytes, guint pool)
 {
@@ -365,7 +367,7 @@ unlist_block (SimBlocks *self, guint32 block)
   unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
 
-/* The oldest of a queue that is not empty. */
+/* Takes the oldest of a queue that is not empty. */
 OFTEN guint32
 pop (SimBlocks *self, guint32 number)
 {
@@ -390,7 +392,7 @@ pop (SimBlocks *self, guint32 number)
   return SIM_BLOCKS_WHOLE | number;
 }
 
-/* There is room for another one. */
+/* Splits a block; there must be room for another one. */
 OFTEN void
 split (SimBlocks *self, guint32 block, guint64 bytes)
 {
@@ -415,7 +417,8 @@ split (SimBlocks *self, guint32 block, guint64 bytes)
   list_part (self, index, rest, pool);
 }
 
-/* What was asked for, of a whole segment: all of it, or a part. There is room for two blocks. */
+/* Takes what was asked for from a whole segment: all of it, or a part. There must be room for two
+ * blocks. */
 static guint32
 cut (SimBlocks *self, guint32 whole, guint64 bytes)
 {
@@ -435,7 +438,7 @@ cut (SimBlocks *self, guint32 whole, guint64 bytes)
   return index;
 }
 
-/* The segment's end, made large enough. */
+/* Makes the end of an expandable segment large enough. */
 static guint32
 grow (SimBlocks *self, guint64 bytes, guint pool)
 {
@@ -462,8 +465,8 @@ grow (SimBlocks *self, guint64 bytes, guint pool)
   return block;
 }
 
-/* Whether the smallest block that is large enough is the one that is looked at first, and all of it
- * is needed; whether a new segment is. */
+/* Finds what a request will meet: whether the smallest size that is large enough is used without a
+ * split, and whether a new segment would be. */
 static void
 find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
@@ -478,7 +481,7 @@ find_hint (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
   hint->version = self->version[pool];
 }
 
-/* Nothing that is free is large enough. */
+/* Serves a request for which no free block is large enough. */
 static guint32
 take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
 {
@@ -496,7 +499,7 @@ take_new (SimBlocks *self, guint64 bytes, guint pool, const SimBlocksHint *hint)
              : cut (self, SIM_BLOCKS_WHOLE | queue_of (self, pool, hint->segment_bytes), bytes);
 }
 
-/* What `sim_blocks_take_part` seldom has to do first. */
+/* Does what sim_blocks_take_part seldom has to do first. */
 static SELDOM guint32
 take_slowly (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {

@@ -1,7 +1,8 @@
-/* SimBlocks: the caching allocator of sim/memory.c, made for speed.
+/* SimBlocks: the caching allocator of sim/memory.c, made fast. tests/prop/prop-blocks.c compares.
  *
- * Takes the same decisions. Free blocks of one size form a queue, oldest first; queues are found by
- * bisection and a bit each. Segments in one piece are counted. Memory is reused from run to run. */
+ * Free blocks of one size form a queue, oldest first. Queues are found by bisection over sizes and
+ * a bit per size. A whole segment is one that is not split; whole segments of a size are only
+ * counted. Memory is reused from run to run. */
 #pragma once
 #include "sim/memory.h"
 #include <glib.h>
@@ -13,64 +14,64 @@ typedef struct _SimBlock SimBlock;
 typedef struct _SimNote SimNote;
 typedef struct _SimRecent SimRecent;
 
-/* Free blocks of one size: the first and the last, and how many whole segments came free since. */
+/* The free blocks of one size: a list, and how many whole segments came free after its last one. */
 typedef struct
 {
   guint64 bytes;
   guint32 first, last, n_whole;
-  guint32 bit; /* of its size, among those of all pools */
+  guint32 bit; /* index of its size among the bits of all pools */
   guint32 pool;
 } SimQueue;
 
-/* Which sizes are free in a pool. */
+/* The sizes of a pool of which blocks are or were free. */
 typedef struct
 {
-  guint n;          /* sizes that were ever free, here or in a run before */
+  guint n;          /* sizes that were ever free, in this run or an earlier one */
   guint64 *sizes;   /* ascending */
   guint32 *numbers; /* of their queues */
-  guint64 *is_used; /* a bit per size, of all that there are */
+  guint64 *is_used; /* a bit per size: something of it is free */
 } SimSizes;
 
 typedef struct
 {
-  guint64 least_rest[SIM_MEMORY_POOLS]; /* of a block, that is worth keeping */
-  gboolean expands;                     /* one segment per pool, which grows at its end */
-  guint32 last[SIM_MEMORY_POOLS];       /* the block there */
+  guint64 least_rest[SIM_MEMORY_POOLS]; /* smallest rest of a split block that stays a block */
+  gboolean expands;                     /* there is one segment per pool, which grows at its end */
+  guint32 last[SIM_MEMORY_POOLS];       /* the last block of that segment */
   guint64 reserved;
   SimBlock *blocks;
   SimNote *notes;
-  guint32 *unused; /* numbers of blocks that are gone, to be given to others */
+  guint32 *unused; /* numbers of blocks that are gone, for reuse */
   guint32 n_blocks, n_unused, room;
   SimSizes sizes[SIM_MEMORY_POOLS];
   guint64 *is_used; /* a bit per size, set where a block is free, pool after pool */
-  guint sizes_room; /* of a pool, whole words */
-  SimQueue *queues; /* of all pools, by number; the first one is of nothing */
+  guint sizes_room; /* bits per pool, in whole words */
+  SimQueue *queues; /* of all pools, by number; number 0 is of no size */
   guint32 n_queues, queues_room;
-  guint version[SIM_MEMORY_POOLS]; /* of `sizes` */
-  guint32 description, n_numbered; /* number of the latest description, and of its blocks */
-  GArray *roles, *next, *cycle;    /* guint32, while places change */
-  SimRecent *recent;               /* sizes that were looked up before, by hash */
+  guint version[SIM_MEMORY_POOLS]; /* of `sizes`; changes with the ranks */
+  guint32 description, n_numbered; /* of the latest description; blocks that it has numbered */
+  GArray *roles, *next, *cycle;    /* guint32 work space of sim_blocks_repeat */
+  SimRecent *recent;               /* hash table of sizes that were looked up */
 } SimBlocks;
 
-/* Where a request of some size is looked for first. */
+/* What is remembered for requests of one size to one pool. */
 typedef struct
 {
   guint version, rank;
-  guint32 queue;         /* of those whose segments are handed out as they are */
-  guint32 segment;       /* one made for it, SIM_BLOCKS_NONE if that is cut */
-  guint64 segment_bytes; /* it has */
+  guint32 queue;         /* of blocks that serve the request without being split */
+  guint32 segment;       /* whole segment made for it; SIM_BLOCKS_NONE if a new segment is split */
+  guint64 segment_bytes; /* bytes of a new segment */
 } SimBlocksHint;
 
 #define SIM_BLOCKS_NONE G_MAXUINT32
 
-/* A whole segment in use is known by its queue. */
+/* A whole segment in use is named by this bit and the number of its queue. */
 #define SIM_BLOCKS_WHOLE (1u << 31)
 
-/* An allocator that holds nothing. */
+/* Makes an allocator that holds nothing. */
 void sim_blocks_begin (SimBlocks *self, guint64 granule, gboolean expands);
 void sim_blocks_clear (SimBlocks *self);
 
-/* For the two below: where it is not done with counting. */
+/* Used by the inline functions below, for everything but counting whole segments. */
 guint32 sim_blocks_take_part (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint);
 void sim_blocks_give_back_part (SimBlocks *self, guint32 block);
 
@@ -83,8 +84,8 @@ sim_blocks_set_used (SimBlocks *self, const SimQueue *queue, gboolean is_used)
   *word = (*word & ~(G_GUINT64_CONSTANT (1) << at)) | (guint64)is_used << at;
 }
 
-/* Returns a block, or a name that it shares with others that are as good; `hint` starts as zeros,
- * one for all requests of that size to that pool. */
+/* Takes a block. Returns it, or the name that whole segments of its size share. `hint` starts as
+ * zeros; one serves all requests of that size to that pool. */
 static inline guint32
 sim_blocks_take (SimBlocks *self, guint64 bytes, guint pool, SimBlocksHint *hint)
 {
@@ -110,28 +111,27 @@ sim_blocks_give_back (SimBlocks *self, guint32 block)
     sim_blocks_set_used (self, queue, TRUE);
 }
 
-/* A stretch of a segment between two walls: blocks that do not come free in what is looked at, so
- * that nothing beyond them matters to it. Walls are of up to 8 kinds. */
+/* A stretch of a segment between two walls. Walls are blocks that are not freed in the loop that is
+ * looked at, so nothing beyond them matters to it. There is a kind of wall per depth, up to 8. */
 typedef struct
 {
   guint32 left, right; /* walls, SIM_BLOCKS_NONE at the ends of the segment */
-  guint32 first, last; /* blocks in it */
+  guint32 first, last; /* first and last block in it */
 } SimPlace;
 
 void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall);
 
-/* Appends to `out` (guint64) what decides about the future, and sets `out_places` to the places in
- * the order in which it speaks of them: two states that write the same behave the same, but for
- * which place is which. `held` are the blocks in use, by owner, SIM_BLOCKS_NONE where there is
- * none. */
+/* Appends to `out` (guint64) what decides about later requests, and sets `out_places` to the places
+ * in the order in which the text names them. States with equal texts behave alike, but for a
+ * permutation of places. `held` has the blocks in use, by owner, SIM_BLOCKS_NONE for none. */
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
-/* Differs for most states that write something else, and for others where sizes are new. */
+/* A hash that differs for most states with different texts, and may for equal ones. */
 guint64 sim_blocks_fingerprint (const SimBlocks *self);
 
-/* What led from one state to another that writes the same happens `times` more; `now` are the
- * places of this state, which writes that, too. */
+/* What led from one state to another with the same text happens `times` more. `places_now` are the
+ * places of the present state, which has that text as well. */
 void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_after,
                         const GArray *places_now, guint64 times);
 

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* Time belongs to the first of these that is busy, as in planner/schedule/trace.c. */
+/* Streams by precedence: time is attributed to the first of them that is busy, as in
+ * planner/schedule/trace.c. */
 static const PlanStream precedence[SIM_EXPOSED_STREAMS]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
         PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
@@ -27,7 +28,7 @@ typedef struct
   gint64 drift[SIM_LEVELS];
 } Spell;
 
-/* Before `at`, the last `period` repeats itself: it stands for `count` more. */
+/* A cut: the last `period` before `at` stands for itself and `count` repetitions. */
 typedef struct
 {
   gint64 at, period, count;
@@ -108,8 +109,8 @@ sim_exposed_begin_pattern (SimExposed *self, guint level)
   memcpy (self->pattern[level], self->closed, sizeof self->closed);
 }
 
-/* So many are written down rather than cut out: where the step before still runs on at the
- * beginning of this one nothing can be cut out. */
+/* So many spells are written out instead of cut, since nothing can be cut where the step before
+ * still runs on at the beginning of this one. */
 #define FEW_SPELLS 256
 
 static gboolean
@@ -121,7 +122,7 @@ are_few (const SimExposed *self, gint64 count)
   return n * count <= FEW_SPELLS;
 }
 
-/* Writes `count` repetitions down, spell by spell. */
+/* Writes out `count` repetitions, spell by spell. */
 static void
 expand (SimExposed *self, guint level, gint64 count)
 {
@@ -139,7 +140,8 @@ expand (SimExposed *self, guint level, gint64 count)
         }
 }
 
-/* From when on, and until when, all streams repeat themselves with one period; 0 if they do not. */
+/* The period with which all streams repeat themselves, and from when until when; 0 if they do
+ * not. */
 static gint64
 find_period (const SimExposed *self, gint64 *out_from, gint64 *out_until)
 {
@@ -161,7 +163,7 @@ find_period (const SimExposed *self, gint64 *out_from, gint64 *out_until)
           *out_from = MAX (*out_from, spell_at (self, s, begin)->start);
           *out_until = MIN (*out_until, spell_at (self, s, end - 1)->end);
         }
-      else if (end > 0) /* silent while the others repeat themselves */
+      else if (end > 0) /* this stream is idle while the others repeat themselves */
         *out_from = MAX (*out_from, spell_at (self, s, end - 1)->end);
     }
   return period;
@@ -184,7 +186,7 @@ sim_exposed_repeat (SimExposed *self, guint level, gint64 count)
   self->least_ns = cut.at;
 }
 
-/* The walk of planner/schedule/trace.c, over spells. */
+/* A walk over the spells of one stream, as plan_trace_attribute walks over spans. */
 typedef struct
 {
   const SimExposed *busy;
@@ -218,7 +220,7 @@ advance (Walk *self)
   self->start = self->end = G_MAXINT64;
 }
 
-/* Who owns the time from now on, and until when. */
+/* The first busy stream at a time, and until when it is that. */
 static guint
 owner_of (Walk walks[SIM_EXPOSED_STREAMS], gint64 now, gint64 *until)
 {
@@ -234,7 +236,7 @@ owner_of (Walk walks[SIM_EXPOSED_STREAMS], gint64 now, gint64 *until)
   return i;
 }
 
-/* What was cut out must lie within the step and not where the step before still runs on. */
+/* Whether all cuts lie within the step, and where the step before has ended. */
 static gboolean
 can_split (const SimExposed *self, gint64 step_ns)
 {

@@ -1,13 +1,16 @@
-/* SimExposed: when the streams that a step's time is split by are busy, without a span per op.
+/* SimExposed: splits a step's time by what it is spent on, as plan_trace_attribute does, but
+ * without a span per op.
  *
- * Spells of one stream that touch are one. Iterations that are alike stand for themselves: time is
- * cut out of the record where all streams repeat themselves, and added again when it is split. */
+ * For each stream it records spells, times for which the stream is busy without a break. Iterations
+ * that are jumped over (fold.h) are not recorded: the time of whole periods is cut out of the
+ * record where all streams repeat themselves, and added again by multiplication.
+ * tests/prop/prop-exposed.c compares with plan_trace_attribute. */
 #pragma once
 #include "sim/engine.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What plan_trace_attribute finds. */
+/* The shares that plan_trace_attribute finds. */
 typedef struct
 {
   gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, exposed_copy_ns,
@@ -19,12 +22,13 @@ typedef struct
 typedef struct
 {
   gint64 begin_ns;  /* of the step */
-  gint64 cut_ns;    /* so much was left out until now */
-  gint64 least_ns;  /* nothing may begin before that in the record any more */
-  gboolean is_lost; /* something did */
+  gint64 cut_ns;    /* time that was cut out so far */
+  gint64 least_ns;  /* nothing may begin earlier in the record any more */
+  gboolean is_lost; /* something did begin earlier */
   GArray *spells[SIM_EXPOSED_STREAMS];
-  guint closed[SIM_EXPOSED_STREAMS];              /* spells that do not grow any more */
-  guint pattern[SIM_LEVELS][SIM_EXPOSED_STREAMS]; /* first spell of the iteration being proven */
+  guint closed[SIM_EXPOSED_STREAMS]; /* number of spells that may not be extended any more */
+  guint pattern[SIM_LEVELS]
+               [SIM_EXPOSED_STREAMS]; /* index of the first spell of the iteration being proven */
   GArray *cuts;
 } SimExposed;
 
@@ -35,11 +39,12 @@ void sim_exposed_begin (SimExposed *self, gint64 begin_ns);
 
 void sim_exposed_add (SimExposed *self, PlanStream stream, const SimClock *start, gint64 ns);
 
-/* What is added from here on, and then that `count` times more, each time later by its drift. */
+/* Marks the beginning of an iteration; sim_exposed_repeat adds what was added since then `count`
+ * more times, each time later by its drift. */
 void sim_exposed_begin_pattern (SimExposed *self, guint level);
 void sim_exposed_repeat (SimExposed *self, guint level, gint64 count);
 
-/* Equals plan_trace_attribute on all spans; FALSE if that cannot be said. */
+/* Splits the time. FALSE if the record does not suffice. */
 gboolean sim_exposed_split (const SimExposed *self, gint64 step_ns, SimShares *out_shares);
 
 G_END_DECLS

@@ -79,7 +79,7 @@ walk_op (SimFold *self, SimOp *op, guint node)
   self->n_walked++;
 }
 
-/* The clocks that all iterations of a loop share, a range at a time. */
+/* Iterates over the clocks that all iterations of a loop share. */
 #define FOR_EACH_CLOCK(self, loop, i) \
   for (guint r_ = (loop)->first_range; r_ < (loop)->first_range + (loop)->n_ranges; r_++) \
     for (guint i = g_array_index ((self)->program->ranges, SimRange, r_).begin; \
@@ -123,7 +123,7 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
     }
 }
 
-/* Limits the proof to the iterations that find in the event's place what is said of it. */
+/* Limits a proof to the turns that find events at the time that `seen` predicts. */
 static void
 check_moving (SimEngine *engine, const SimMoving *seen, guint level)
 {
@@ -145,7 +145,7 @@ check_moving (SimEngine *engine, const SimMoving *seen, guint level)
         engine->holds[other] = MIN (engine->holds[other], slack / closer);
       if (g_array_index (engine->recorded, guint64, event) < engine->proof_begin[level])
         continue;
-      /* From here on it is what the iterations record themselves. */
+      /* from here on these are events that the turns themselves record */
       const gint64 nearer = found->drift[level] - said->drift[level];
       if (seen->decides ? nearer != 0 : nearer > 0)
         engine->holds[level] = MIN (engine->holds[level], seen->decides ? i : i + slack / nearer);
@@ -153,7 +153,7 @@ check_moving (SimEngine *engine, const SimMoving *seen, guint level)
     }
 }
 
-/* For how many iterations after this one the proof holds. */
+/* Returns for how many turns after this one the proof holds. */
 static gint64
 conclude (SimFold *self, const SimLoop *loop)
 {
@@ -175,7 +175,7 @@ conclude (SimFold *self, const SimLoop *loop)
   return engine->holds[level];
 }
 
-/* Moves everything to where it is `turns` iterations later. */
+/* Moves everything to the state `turns` turns later. */
 static void
 jump (SimFold *self, const SimLoop *loop, gint64 turns)
 {
@@ -218,7 +218,7 @@ end_proof (SimFold *self, const SimLoop *loop)
   engine->n_proofs--;
 }
 
-/* As many iterations as it takes until the same is used again. */
+/* Runs one turn of a loop. */
 static void
 turn (SimFold *self, const SimLoop *loop, guint begin)
 {
@@ -229,7 +229,8 @@ turn (SimFold *self, const SimLoop *loop, guint begin)
     }
 }
 
-/* A proof of one more turn, and the jump that it allows; returns how many turns are left then. */
+/* Proves one more turn and makes the jump that the proof allows. Returns how many turns are
+ * left. */
 static gint64
 prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
@@ -248,7 +249,7 @@ prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
   return left;
 }
 
-/* Whether a turn moved streams as the one before did, by `pace`; notes by what it did. */
+/* Whether a turn advanced every stream by `pace`; sets `pace` to what this turn did. */
 static gboolean
 keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS])
 {
@@ -264,11 +265,11 @@ keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS
   return keeps;
 }
 
-#define SURMISED 3 /* proofs of a loop that are tried whatever went before */
+#define SURMISED 3 /* so many proofs of a loop are tried whether or not turns look alike */
 
-/* Two iterations alike are needed, the second one to prove it, and within a proof of the loop
- * around one to be left for the end. A proof takes as long as two turns: where some failed the next
- * one waits for two turns that look alike. */
+/* Folds the turns that are left. A proof needs the turn before it, to know the drifts; and within a
+ * proof of an outer loop one turn must be left for the end. A proof costs as much as two turns, so
+ * after some failures the next one waits for two turns that look alike. */
 static void
 fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {

@@ -1,7 +1,9 @@
-/* SimFold: runs the part of a program that takes time, and jumps over iterations that are proven
- * to go on as the one before did.
+/* SimFold: runs the part of a program (program.h) that takes time, and jumps over iterations that
+ * are proven to go on as the one before did. The result equals a run of every op to the nanosecond;
+ * tests/prop/prop-fold.c compares them.
  *
- * Gives what a run of every op gives, to the nanosecond. */
+ * A turn is as many iterations of a loop as it takes until the same events are used again
+ * (SimLoop.unroll). Proofs are of turns; fold.c says why they hold. */
 #pragma once
 #include "sim/engine.h"
 #include "sim/fast/exposed.h"
@@ -16,18 +18,18 @@ typedef struct
   SimEngine engine;
   SimExposed busy;
   SimTally tally;
-  gint64 values[PLAN_MAX_DEPTH];      /* of the loops around the op */
-  GArray *saved[SIM_LEVELS];          /* SimClock: all of them when an iteration began */
-  SimOccupancy occupancy[SIM_LEVELS]; /* then */
-  guint64 n_ops, n_walked;            /* of them all, those that were issued one by one */
-  gboolean splits;                    /* notes in `busy` and `tally` what streams and ops do */
+  gint64 values[PLAN_MAX_DEPTH];      /* values of the variables of the loops around the op */
+  GArray *saved[SIM_LEVELS];          /* SimClock: all clocks when the iteration began, by level */
+  SimOccupancy occupancy[SIM_LEVELS]; /* the occupancy at that time */
+  guint64 n_ops, n_walked;            /* all ops; those that were issued one by one */
+  gboolean splits;                    /* `busy` and `tally` note what streams and ops do */
 } SimFold;
 
 void sim_fold_begin (SimFold *self, const PlanSchedule *schedule, const SimProgram *program,
                      const SimCost *cost);
 void sim_fold_clear (SimFold *self);
 
-/* Returns the host's time for it. */
+/* Runs a section and returns the host's time for it. */
 gint64 sim_fold_run (SimFold *self, PlanSection section);
 
 G_END_DECLS

@@ -52,7 +52,7 @@ note_peak (SimFootprint *self)
 typedef struct
 {
   guint64 bytes;
-  guint64 padded;   /* in an arena */
+  guint64 padded;   /* rounded up for an arena */
   gboolean is_late; /* its block is taken when it is first touched */
 } Array;
 
@@ -202,8 +202,7 @@ peak_of (SimFootprint *self)
   return peak;
 }
 
-/* Of two peaks the higher one is the whole's, and the earlier of equal ones: that is the meter's
- * own, or the other. */
+/* Combines the meter's peak with another one: the higher counts, and the earlier of equal ones. */
 static void
 join_peak (SimFootprint *self, const SimPeak *other, gboolean is_earlier)
 {
@@ -308,7 +307,8 @@ give_back (SimFootprint *self, const SimMove *move)
     give_back_place (self, move);
 }
 
-/* The blocks that matter to what is looked at: of what it names, and those that wait. */
+/* The blocks that matter to a recurrence: those of the arrays that it names, and those waiting for
+ * a collective. */
 static const GArray *
 blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
 {
@@ -346,7 +346,7 @@ describe (SimFootprint *self, guint kind, SimState *out)
   g_array_append_vals (out->text, self->placed->data, self->placed->len);
 }
 
-/* What part an array has in what is looked at. */
+/* Roles of a buffer array in the loop or step that is looked at. */
 enum
 {
   NAMED = 1,
@@ -380,7 +380,8 @@ look_at (SimFootprint *self, guint kind, SimRange range)
   g_array_set_size (out->lasting, n_lasting);
 }
 
-/* Buffers that are never given back in what is looked at are walls to it. */
+/* Marks the blocks of buffers that are not freed in the loop as walls (see blocks.h), or unmarks
+ * them. */
 static void
 set_walls (SimFootprint *self, guint kind, gboolean is_wall)
 {
@@ -403,9 +404,9 @@ is_same (const SimState *a, const SimState *b)
          && memcmp (a->text->data, b->text->data, a->text->len * sizeof (guint64)) == 0;
 }
 
-/* Looks for a state that comes again, by Brent's way: the one that is kept to compare with is
- * replaced ever more seldom, so that any period is found in the end. The first one is that which
- * was entered with. */
+/* Begins to look for a state that comes again, with Brent's cycle detection: the state that is
+ * compared with is replaced ever more seldom, so that any period is found in the end. The first one
+ * is the state at entry. */
 static void
 recurrence_begin (SimFootprint *self, guint kind)
 {
@@ -419,8 +420,8 @@ recurrence_begin (SimFootprint *self, guint kind)
   recurrence->period = 0;
 }
 
-/* After how many turns the state is the one it was; 0 if it was not yet. Most are known to be
- * others without their description. */
+/* The number of turns after which the kept state came again; 0 if it did not. Fingerprints show for
+ * most turns that it did not without a description. */
 static guint
 recurrence_turn (SimFootprint *self, guint kind)
 {
@@ -454,8 +455,8 @@ is_enough (const SimFootprint *self)
 
 #define TURNS_OF_LOOKING 4
 
-/* Whether an iteration may leave things as another did, and it costs less to look for that than to
- * go through all of them: a state is about as long as what lives in it. */
+/* Whether iterations may leave the state of an earlier one, and looking for that costs less than
+ * walking all of them. A state is about as long as the number of buffers. */
 static gboolean
 may_recur (const SimFootprint *self, const SimLoop *loop)
 {
@@ -464,7 +465,7 @@ may_recur (const SimFootprint *self, const SimLoop *loop)
                 > TURNS_OF_LOOKING * (guint64)(self->held->len + self->placed->len);
 }
 
-/* Enters a loop: TRUE where it came again to the very state that it is entered with. */
+/* Enters a loop. TRUE: it is entered in the state that is known to come again in it. */
 static gboolean
 is_known (SimFootprint *self, guint32 index, guint kind)
 {
@@ -483,7 +484,7 @@ is_known (SimFootprint *self, guint32 index, guint kind)
   return FALSE;
 }
 
-/* After an iteration: whether its state came again. */
+/* After an iteration: whether the kept state has come again. */
 static gboolean
 comes_again (SimFootprint *self, const SimLoop *loop, guint kind)
 {
@@ -501,7 +502,7 @@ comes_again (SimFootprint *self, const SimLoop *loop, guint kind)
   return FALSE;
 }
 
-/* Returns how many iterations are left when whole periods are left out. */
+/* Leaves out whole periods. Returns how many iterations are left. */
 static gint64
 leave_out (SimFootprint *self, const SimLoop *loop, const SimRecurrence *known,
            const SimState *state, gint64 left)
@@ -514,8 +515,8 @@ leave_out (SimFootprint *self, const SimLoop *loop, const SimRecurrence *known,
   return left - times * known->period;
 }
 
-/* Iterations that take and give back the same buffers repeat themselves once they leave things as
- * some iteration found them, in this step or the one before. */
+/* Walks a loop. Iterations that take and free the same buffers repeat themselves once one of them
+ * leaves the state that an earlier one found, in this step or the step before. */
 static void
 walk_loop (SimFootprint *self, guint32 index, guint begin_item)
 {
@@ -579,7 +580,7 @@ end_step (SimFootprint *self)
   give_back_what_is_over (self);
 }
 
-/* Later steps are compared with how things stand now. */
+/* Keeps the present state, with which later steps are compared. */
 static void
 note_step (SimFootprint *self, SimRange step)
 {
@@ -590,8 +591,8 @@ note_step (SimFootprint *self, SimRange step)
   recurrence_begin (self, 0);
 }
 
-/* Steps until one leaves all as an earlier one did. An arena has no past: its first step must leave
- * everything in place, FALSE if it does not. */
+/* Runs steps until one leaves the state of an earlier one. FALSE: with an arena, whose first step
+ * must leave everything in place, it did not. */
 static gboolean
 run_steps (SimFootprint *self, SimRange step, guint n_steps)
 {
@@ -608,7 +609,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
       note_peak (self);
       if (self->has_gaps)
         return recurrence_turn (self, 0) > 0;
-      if (i == 0) /* a cache fills during the first */
+      if (i == 0) /* the cache fills during the first step */
         note_step (self, step);
       else
         is_steady = recurrence_turn (self, 0) > 0;
@@ -616,7 +617,8 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   return TRUE;
 }
 
-/* What the allocator holds in the end; an arena is as large as the teardown needs it, too. */
+/* Finds the bytes that the allocator holds in the end. An arena is also as large as the teardown
+ * needs it. */
 static gboolean
 find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GError **error)
 {
@@ -628,7 +630,7 @@ find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GErro
   *out_bytes = self->gaps.size;
   if (is_steady)
     return TRUE;
-  if (!plan_arena_init (&arena, self->schedule, error)) /* says what is wrong with such a step */
+  if (!plan_arena_init (&arena, self->schedule, error)) /* reports what is wrong with such a step */
     return FALSE;
   *out_bytes = arena.size_bytes;
   return TRUE;

@@ -1,8 +1,9 @@
 /* SimFootprint: runs the part of a program that takes memory, and leaves out iterations and steps
- * that begin as the one before did.
+ * that begin in the state in which an earlier one began. The result equals sim/memory.h;
+ * tests/prop/prop-fold.c and tests/prop/prop-footprint.c compare them.
  *
- * Gives what sim/memory.h gives. Memory is taken and given back in issue order; of time, only how
- * far the host is ahead matters. */
+ * Memory is taken and given back in issue order. Time matters only by the lead of the host
+ * (sim/record-stream.h). */
 #pragma once
 #include "planner/plan/stack.h"
 #include "planner/schedule/meter.h"
@@ -15,14 +16,15 @@ G_BEGIN_DECLS
 
 #define SIM_NOWHERE G_MAXUINT64
 
-/* A state between turns. */
+/* The state of memory between two turns of a loop (see fold.h) or two steps, as text: equal texts
+ * behave alike. */
 typedef struct
 {
   GArray *text;   /* guint64 */
   GArray *places; /* SimPlace */
 } SimState;
 
-/* Where live bytes peaked in a part of a step. */
+/* The peak of live bytes in a part of a step. */
 typedef struct
 {
   guint64 total, by_category[PLAN_N_CATEGORIES];
@@ -30,16 +32,18 @@ typedef struct
   gint32 unit;
 } SimPeak;
 
-/* The state that is waited for, and the latest; the one that a loop is entered with. */
+/* What is known of a loop, or of steps, that may come to a state again: the state that is compared
+ * with, the latest one, and the one that a loop was entered with. */
 typedef struct
 {
   SimState kept, now, entry;
-  guint64 fingerprint;     /* of the kept one */
-  guint age, oldest;       /* turns since the kept one; when it is replaced */
-  SimPeak before, since;   /* until the kept one; from there until it came again */
-  gint64 period;           /* iterations from the one to the other; 0: it has not come again */
-  guint32 loop;            /* of them */
-  GArray *named, *lasting; /* guint32: buffer arrays that come or go there; that do not come free */
+  guint64 fingerprint;     /* of the kept state */
+  guint age, oldest;       /* turns since the kept state; when it is replaced */
+  SimPeak before, since;   /* until the kept state; and from there until it came again */
+  gint64 period;           /* iterations between the two; 0: the state has not come again */
+  guint32 loop;            /* index of the loop */
+  GArray *named, *lasting; /* guint32: buffer arrays that the loop takes or frees; those that it
+                              does not free */
 } SimRecurrence;
 
 typedef struct
@@ -47,29 +51,30 @@ typedef struct
   const PlanSchedule *schedule;
   const PlanStack *stack;
   const SimProgram *program;
-  gboolean has_blocks, has_gaps; /* a caching allocator, an arena; neither without a stack */
-  guint64 enough_bytes;          /* on the device: any more need not be told exactly */
-  guint64 enough_reserved;       /* the same of what a caching allocator holds */
+  gboolean has_blocks,
+      has_gaps;            /* has a caching allocator; has an arena; neither without a stack */
+  guint64 enough_bytes;    /* device bytes above which the result need not be exact */
+  guint64 enough_reserved; /* the same for what a caching allocator holds */
   SimBlocks blocks;
   SimRecordStream lead;
   SimArenaFit gaps;
   PlanMeter meter;
-  gboolean is_peak; /* the meter's peak is now, and its categories are not yet noted */
-  gint64 values[PLAN_MAX_DEPTH + 1]; /* of the loops around the op, and 0 */
-  GArray *arrays;                    /* per buffer array: what its elements take */
-  GArray *moves;                     /* per item of the program */
-  GArray *held;                      /* guint32 per buffer: its block */
-  GArray *placed;                    /* guint64 per buffer: its place in the arena, SIM_NOWHERE */
-  GArray *roles;                     /* guint8 per array, in the part that is looked at */
-  GArray *described;                 /* guint32: blocks of what is named there */
-  guint n_taken;                     /* steps, until it was steady or enough */
-  SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, of iterations per depth */
+  gboolean is_peak; /* the meter's peak is now, and its categories are not noted yet */
+  gint64 values[PLAN_MAX_DEPTH + 1]; /* variables of the loops around the op, and a 0 */
+  GArray *arrays;                    /* Array: bytes of each buffer array's elements */
+  GArray *moves;                     /* SimMove: one per item of the program */
+  GArray *held;                      /* guint32 per buffer: the block it holds */
+  GArray *placed;    /* guint64 per buffer: its place in the arena, or SIM_NOWHERE */
+  GArray *roles;     /* guint8 per buffer array: its role in the loop that is looked at */
+  GArray *described; /* guint32: blocks of the arrays named there */
+  guint n_taken;     /* steps run, until one was steady or enough was known */
+  SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, then of loops by depth */
 } SimFootprint;
 
 void sim_footprint_clear (SimFootprint *self);
 
-/* Setup and that many steps; reports the last. Once more than `enough_bytes` are held it stops, and
- * reports `device` only: as much as is held by then. */
+/* Runs the setup and so many steps, and reports the last one. It stops once more than
+ * `enough_bytes` are held, and then reports only `device`, as much as is held by then. */
 gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
                             const SimProgram *program, const SimCost *cost, const PlanStack *stack,
                             guint n_steps, PlanMemory *out_memory, GError **error);

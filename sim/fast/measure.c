@@ -11,17 +11,18 @@
 
 #include <string.h>
 
-#define LEAST_STEPS 3 /* two alike, and the one that is reported */
+#define LEAST_STEPS 3 /* fewest steps: two that are alike, and the one that is reported */
 
 struct _SimWorkspace
 {
   SimProgram program;
   SimFold fold;
   SimFootprint footprint;
-  GArray *ahead[2]; /* gint64 per clock: how much later than the host, before a step and after */
+  GArray *ahead[2]; /* gint64 per clock: how much later than the host it is, after the last step and
+                       before it */
   SimOccupancy occupancy[2];
-  guint n_steps;    /* taken until they were steady */
-  gint64 period_ns; /* then */
+  guint n_steps;    /* run until one was steady */
+  gint64 period_ns; /* of the steady step */
 };
 
 SimWorkspace *
@@ -52,7 +53,8 @@ sim_measure_node_ns (const SimWorkspace *self)
   return (const gint64 *)(gconstpointer)self->fold.tally.ns->data;
 }
 
-/* What is not later than the host is as good as now: nothing begins before the host issues it. */
+/* Notes the clocks relative to the host. Clocks that are not later than the host count as equal to
+ * it, since nothing begins before the host issues it. */
 static void
 note_ahead (SimWorkspace *self)
 {
@@ -83,8 +85,8 @@ is_same_again (const SimWorkspace *self)
          && memcmp (&self->occupancy[0], &self->occupancy[1], sizeof self->occupancy[0]) == 0;
 }
 
-/* Steps as sim_run takes them, but for those that would be the last one again. Returns the last
- * one's period; its spells are in the fold. */
+/* Runs steps as sim_run does, except those that would repeat the last one exactly. Returns the
+ * period of the last step; its spells are in the fold. */
 static gint64
 run_steps (SimWorkspace *self)
 {
@@ -108,7 +110,7 @@ run_steps (SimWorkspace *self)
   return is_last_again ? period : sim_fold_run (&self->fold, PLAN_SECTION_STEP);
 }
 
-/* Where time cannot be split without all the spans: have them. */
+/* Splits a step's time by a full trace, where SimExposed cannot. */
 static gboolean
 split_slowly (const PlanSchedule *schedule, const SimCost *cost, SimShares *out, GError **error)
 {

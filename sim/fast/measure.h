@@ -1,4 +1,4 @@
-/* sim_measure: what sim_run finds, without its trace, for those who ask thousands of times. */
+/* sim_measure: the totals of sim_run without its trace, for callers that ask thousands of times. */
 #pragma once
 #include "planner/plan/stack.h"
 #include "planner/schedule/schedule.h"
@@ -15,10 +15,10 @@ typedef struct
   gint64 compute_ns, exposed_tensor_ns, exposed_gather_ns, exposed_reduce_ns, exposed_copy_ns,
       host_ns, idle_ns;
   PlanMemory memory;
-  guint64 n_ops, n_walked; /* timed ops of all steps; those that were gone through one by one */
+  guint64 n_ops, n_walked; /* timed ops of all steps; those that were issued one by one */
 } SimSummary;
 
-/* Memory to work in; grows to what the largest schedule needs. One per thread. */
+/* Memory to work in, which grows to what the largest schedule needs. One per thread. */
 typedef struct _SimWorkspace SimWorkspace;
 
 SimWorkspace *sim_workspace_new (void);
@@ -29,13 +29,13 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimWorkspace, sim_workspace_free)
 gboolean sim_measure (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                       SimWorkspace *workspace, SimSummary *out_summary, GError **error);
 
-/* What the ops of each node took, as they ran beside others, in the steady step that sim_measure
- * was last asked for, all repeats together; until the workspace is used again. */
+/* The time of each node's ops as they ran beside others, summed over all repeats, in the steady
+ * step that sim_measure was last asked for. Valid until the workspace is used again. */
 const gint64 *sim_measure_node_ns (const SimWorkspace *self);
 
-/* The steady step's time alone; and what it takes on the device, for those who then want that, too:
- * any bytes above `enough_bytes` will do that it takes at least. `out_is_settled`: whatever the
- * times, the schedule takes that. */
+/* sim_measure_step gives only the time of the steady step. sim_measure_device_bytes then gives the
+ * device bytes of the same schedule; where they are above `enough_bytes`, any lower bound above it
+ * may be returned. `out_is_settled`: the bytes do not depend on costs. */
 gint64 sim_measure_step (const PlanSchedule *schedule, const SimCost *cost,
                          SimWorkspace *workspace);
 gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *cost,
@@ -43,21 +43,21 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
                                    SimWorkspace *workspace, guint64 *out_bytes,
                                    gboolean *out_is_settled, GError **error);
 
-/* The same of a pipeline by the quickest of the ways to find it, and how many steps that took;
- * below 0 where none tells. It drains where nothing of one stage is under way as it meets another.
- */
+/* The steady step of a pipeline, by the fastest way that works, and the number of steps it took;
+ * below 0 where none works. `drains`: nothing of one stage is under way as it meets another (see
+ * stages.h). */
 gint64 sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs,
                                 gboolean drains, guint *out_n_steps);
 
-/* Memory alone of a schedule whose steps were timed otherwise: after that many of them. */
+/* The memory alone of a schedule, after `n_steps` steps, whose times are known otherwise. */
 gboolean sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost,
                              const PlanStack *stack, guint n_steps, guint64 enough_bytes,
                              SimWorkspace *workspace, PlanMemory *out_memory, GError **error);
 
-/* Bytes that any allocator holds on the device at least, without a simulation. */
+/* A lower bound of the device bytes with any allocator, without a simulation. */
 guint64 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack);
 
-/* Bytes that live tensors take between steps, as PlanMemory has them, likewise. */
+/* The bytes of live tensors between steps, as in PlanMemory, without a simulation. */
 guint64 sim_measure_resting_bytes (const PlanSchedule *schedule, const PlanStack *stack);
 
 G_END_DECLS

@@ -9,16 +9,17 @@
 
 #include <string.h>
 
-/* What a stage does from a place on up to the next meeting, or to the end of the section. */
+/* What a stage does from one place in its schedule to the next meeting, or to the end of the
+ * section. */
 typedef struct
 {
   SimStretch *stretch;
-  GArray *events;        /* guint32: their ids */
-  PlanCursor begin, end; /* as it was walked */
-  const PlanOp *meeting; /* NULL: the section ends */
+  GArray *events; /* guint32: ids of its events, in the order of their numbers in the stretch */
+  PlanCursor begin, end; /* cursor before and after, when it was found */
+  const PlanOp *meeting; /* the meeting that it leads to; NULL: the section ends */
 } Way;
 
-/* How much longer each stream is busy than the host. */
+/* For how much longer than the host each stream is busy. */
 typedef struct
 {
   gint64 ns[PLAN_N_STREAMS];
@@ -30,13 +31,14 @@ typedef struct
   const SimCost *cost;
   SimEngine engine;
   PlanCursor cursor;
-  guint32 *numbers; /* by event: as Finding has them */
-  GPtrArray *ways;  /* Way, two per node: in the last iteration of the loop around, and before */
+  guint32 *numbers; /* by event: see Finding.numbers */
+  GPtrArray *ways;  /* Way, two per node: for iterations before the last one of the loop around, and
+                       for that */
   const PlanOp *meets;
   gint64 ready_ns, begin_ns;
   gint64 period, period_before;
   Ahead ahead;
-  PlanTrace *trace; /* of the step that is under way; NULL: nobody asks */
+  PlanTrace *trace; /* of the recorded step; NULL: nobody asks */
 } Stage;
 
 typedef struct
@@ -98,12 +100,12 @@ issue (Stage *self, const PlanOp *op)
                        start_ns, start_ns + ns);
 }
 
-/* The ops of a way as they are being found. */
+/* A way while its ops are being collected. */
 typedef struct
 {
   GByteArray *ops;
   GArray *events;
-  guint32 *numbers; /* by event: its number among them, if they have it there; else anything */
+  guint32 *numbers; /* by event id: its number, where `events` confirms it */
 } Finding;
 
 static guint32
@@ -138,7 +140,7 @@ add_op (Finding *self, const Stage *stage, const PlanCursor *cursor, const PlanO
     new->waits[i] = number_of (self, plan_cursor_event (cursor, &op->waits[i]));
 }
 
-/* Whether an event is another one in another iteration of the loop that a way begins in. */
+/* Whether an event is another one in each iteration of the loop in which a way begins. */
 static gboolean
 is_of_loop (const PlanCursor *begin, const PlanCursor *cursor, const PlanRef *ref)
 {
@@ -186,7 +188,7 @@ stretch_of (Run *run, GByteArray *ops, guint n_events)
   return stretch;
 }
 
-/* NULL: what comes depends on the iteration. */
+/* The way from a stage's place on. NULL: its ops depend on the iteration. */
 static Way *
 find_way (Run *run, guint stage)
 {
@@ -210,7 +212,7 @@ find_way (Run *run, guint stage)
   return *place = way;
 }
 
-/* Goes to where a way ends, which may be in the next iteration. */
+/* Moves a cursor to where a way ends, which may be in the next iteration. */
 static void
 go_to_end (PlanCursor *cursor, const Way *way)
 {
@@ -222,7 +224,7 @@ go_to_end (PlanCursor *cursor, const Way *way)
   cursor->loop[0].value += before.loop[0].value - way->begin.loop[0].value;
 }
 
-/* Goes through the next stretch, up to a meeting or the end of the section. */
+/* Runs the next stretch of a stage, up to a meeting or the end of the section. */
 static gboolean
 pass (Run *run, guint stage)
 {
@@ -238,7 +240,7 @@ pass (Run *run, guint stage)
   return TRUE;
 }
 
-/* The same op by op. */
+/* Runs a stage op by op up to the next meeting, for a trace. */
 static void
 walk (const Run *run, guint stage)
 {
@@ -265,7 +267,7 @@ advance (Run *run, guint stage)
   return TRUE;
 }
 
-/* Those who are all there begin what they do together, and go on. */
+/* Lets the stages of a meeting begin it together, and go on to their next meetings. */
 static gboolean
 meet (Run *run, const guint *who, guint n)
 {
@@ -286,7 +288,7 @@ meet (Run *run, const guint *who, guint n)
   return ok;
 }
 
-/* Stages in a ring: each is asked again once another one has gone on. */
+/* Runs all meetings of a section. Stages are asked in a ring, until none can go on. */
 static gboolean
 run_meetings (Run *run)
 {
@@ -343,7 +345,7 @@ ahead_of (const Stage *self)
   return ahead;
 }
 
-/* Whether the last step left every stage as the one before did. */
+/* Whether the last step left every stage as the step before did. */
 static gboolean
 is_steady (Run *run)
 {
@@ -413,7 +415,7 @@ stage_clear (Stage *self)
   sim_engine_clear (&self->engine);
 }
 
-/* Ops are whole words. */
+/* hash_ops reads ops as whole words. */
 G_STATIC_ASSERT (sizeof (SimStretchOp) % sizeof (guint64) == 0);
 
 static guint

@@ -1,8 +1,10 @@
-/* SimPasses: how long the steady step of a pipeline takes, whatever is under way as stages meet.
+/* SimPasses: the steady step of a pipeline, also where collectives or trades are under way as
+ * stages meet.
  *
- * Every stage goes through its ops as sim_time_stages has it, but from meeting to meeting at once
- * where it did so before (stretch.h): a micro batch mostly finds what an earlier one did, and so
- * does another stage. Equals sim_time_stages, to the nanosecond. */
+ * Every stage goes through its ops as in sim_time_stages, but from meeting to meeting (sim/meet.h)
+ * in one go where it did so before from a like state (stretch.h). A micro batch mostly finds the
+ * state that an earlier one found, and so does another stage. The result equals sim_time_stages to
+ * the nanosecond; tests/prop/prop-pipeline.c compares them. */
 #pragma once
 #include "planner/schedule/trace.h"
 #include "sim/cost/cost.h"
@@ -13,13 +15,13 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 step_ns;
-  guint n_steps;              /* taken until they were steady, and one */
-  guint64 n_ops, n_simulated; /* of all of them; those that were not known yet */
+  guint n_steps;              /* steps run until one was steady, and one more */
+  guint64 n_ops, n_simulated; /* ops of all steps; those of them that were simulated */
 } SimPasses;
 
-/* With `out_traces`, one step of each stage is recorded op by op: as sim_time_stages does it. FALSE
- * where only that tells: ops between meetings are others in each iteration of a loop around them,
- * or stages wait for one another for ever. Then nothing was recorded. */
+/* With `out_traces`, one step of each stage is recorded op by op, as by sim_time_stages. FALSE
+ * where only sim_time_stages can tell: the ops between two meetings differ from iteration to
+ * iteration, or stages wait for one another for ever. Then nothing was recorded. */
 gboolean sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs,
                          PlanTrace **out_traces, SimPasses *out_passes);
 

@@ -7,13 +7,13 @@
 
 #define MAX_UNROLL 16
 
-/* A list being made, with the repeats open around what comes next. */
+/* A list while it is being made, with the repeats that are open around the next item. */
 typedef struct
 {
   SimList *list;
-  guint open[PLAN_MAX_DEPTH];         /* items */
-  guint64 length[PLAN_MAX_DEPTH + 1]; /* ops at each depth so far */
-  guint launches;                     /* issued since the last item */
+  guint open[PLAN_MAX_DEPTH];         /* items of the open repeats */
+  guint64 length[PLAN_MAX_DEPTH + 1]; /* ops so far, at each depth */
+  guint launches;                     /* launches since the last item */
   guint depth;
 } Builder;
 
@@ -63,7 +63,7 @@ next_item (Builder *self)
   return ADD (self->list->items, SimItem);
 }
 
-/* A repeat of nothing is nothing. */
+/* Ends a repeat. FALSE: it was empty and is dropped. */
 static gboolean
 end_repeat (Builder *self)
 {
@@ -84,7 +84,8 @@ end_repeat (Builder *self)
   return !is_empty;
 }
 
-/* What is used in turns is the same again after as many iterations as there are turns. */
+/* Notes that a loop uses elements in turns (modulus), so that the same come round after that many
+ * iterations. */
 static void
 note_turns (SimLoop *loop, const PlanRef *ref)
 {
@@ -100,7 +101,7 @@ uses_of (const Compiler *self, guint loop)
   return &g_array_index (self->program->uses, guint8, (gsize)loop * self->n_events);
 }
 
-/* How every open repeat sees an event. */
+/* Resolves a reference to an event, and notes how every open repeat uses it. */
 static SimRef
 use_event (Compiler *self, const PlanRef *ref, guint8 how)
 {
@@ -186,7 +187,7 @@ add_memory (Compiler *self, const PlanOp *op, guint node)
     }
 }
 
-/* Clocks of streams and groups, and of the events that a repeat's ops name. */
+/* Finds the clocks of streams and groups, and of the events that a loop's ops name. */
 static void
 find_touched (Compiler *self, SimLoop *loop, const guint8 *uses)
 {
@@ -206,7 +207,8 @@ find_touched (Compiler *self, SimLoop *loop, const guint8 *uses)
   loop->n_touched = ranges->len - loop->first_touched;
 }
 
-/* Whether iterations of a repeat differ by what moves with it only, and which clocks they share. */
+/* Finds whether iterations of a loop differ only by moving elements, and which clocks they
+ * share. */
 static void
 finish_loop (Compiler *self, SimLoop *loop, const guint8 *uses)
 {
@@ -270,7 +272,7 @@ add_node (Compiler *self, guint node, const SimCost *cost)
   g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
 }
 
-/* What is issued between items that take memory follows from it. */
+/* Whether launches are the same, from which the memory list's counts follow. */
 static gboolean
 launches_same (const SimProgram *self, const SimCost *cost)
 {
@@ -280,7 +282,7 @@ launches_same (const SimProgram *self, const SimCost *cost)
   return TRUE;
 }
 
-/* Puts other costs into a program of the same schedule; FALSE where that does not do. */
+/* Replaces the costs in a program of the same schedule. FALSE: it has to be compiled anew. */
 static gboolean
 renew (SimProgram *self, const SimCost *cost, gboolean *out_differs)
 {
@@ -306,7 +308,7 @@ renew (SimProgram *self, const SimCost *cost, gboolean *out_differs)
   return (shared & ~(1u << PLAN_STREAM_COMPUTE)) == self->shared;
 }
 
-/* Empties an array and makes room. */
+/* Empties an array, with room reserved. */
 static void
 reset (GArray *array, guint room)
 {
@@ -372,7 +374,7 @@ compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost)
       for (guint node = plan_schedule_section_node (schedule, s);
            node < plan_schedule_section_node (schedule, s + 1); node++)
         add_node (&compiler, node, cost);
-      compiler.memory.launches = 0; /* host and device meet there */
+      compiler.memory.launches = 0; /* the host waits for the device at the end of a section */
       self->time.sections[s].end = self->time.items->len;
       self->memory.sections[s].end = self->memory.items->len;
     }

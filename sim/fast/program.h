@@ -1,14 +1,14 @@
-/* SimProgram: a schedule, reduced to what the simulator reads again and again.
+/* SimProgram: a schedule reduced to what the simulator reads many times.
  *
- * Two lists, because neither needs the other: what takes time, and what takes memory. Repeats stay
- * repeats. Memory is reused from schedule to schedule. */
+ * It is two lists, ops that take time and ops that take memory, because neither depends on the
+ * other. Repeats stay repeats (loops). Memory is reused from schedule to schedule. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include "sim/engine.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* plan_cursor_event or plan_cursor_buffer, with the array looked up. */
+/* A reference to an event or buffer, with its array looked up. See sim_ref_id. */
 typedef struct
 {
   guint32 first;
@@ -17,10 +17,11 @@ typedef struct
   guint8 modulus;
 } SimRef;
 
-/* `index` is of a loop for a repeat, else of an op (time) or a buffer array (memory). */
+/* Kinds of items. `index` of SimItem names a loop for a repeat, else an op (in the time list) or a
+ * buffer array (in the memory list). */
 typedef enum
 {
-  SIM_ITEM_OP, /* memory: alloc */
+  SIM_ITEM_OP, /* in the memory list: alloc */
   SIM_ITEM_FREE,
   SIM_ITEM_TOUCH,
   SIM_ITEM_REPEAT,
@@ -32,17 +33,18 @@ typedef struct
   guint32 index;
   guint32 node;
   SimRef buffer;
-  PlanStream stream; /* that takes memory */
-  guint launches;    /* memory: what is issued between the item before and this one */
+  PlanStream stream; /* stream whose pool the memory comes from */
+  guint launches;    /* memory list: launches between the item before and this one */
 } SimItem;
 
 typedef struct
 {
-  SimIssue issue; /* all but the ids of events */
+  SimIssue issue; /* all but the event ids */
   SimRef waits[PLAN_MAX_WAITS], record;
 } SimOp;
 
-/* The element of an array that each iteration uses is the same one, or moves with the loop. */
+/* How a loop uses the events of an array: the same element in every iteration, or one that moves
+ * with the loop; and whether ops of the loop record them. */
 enum
 {
   SIM_USE_FIXED = 1,
@@ -53,15 +55,15 @@ enum
 typedef struct
 {
   gint64 from, count, step;
-  guint64 length; /* ops of one iteration, those of the loops in it every time */
-  guint32 end;    /* first item behind its body */
-  guint launches; /* memory: what is issued behind the body's last item */
+  guint64 length; /* ops of one iteration, with every pass of the loops inside */
+  guint32 end;    /* first item behind the body */
+  guint launches; /* memory list: launches behind the body's last item */
   guint8 depth;
-  guint unroll;        /* iterations after which what is used in turns comes round again */
-  gboolean is_uniform; /* iterations differ by what moves with the loop, and by nothing else */
+  guint unroll;        /* iterations after which the same elements are used again */
+  gboolean is_uniform; /* iterations differ only by elements that move with the loop */
   gboolean has_moving;
-  guint32 first_range, n_ranges;    /* clocks that every iteration shares */
-  guint32 first_touched, n_touched; /* clocks that its ops may meet, but for spells and the host */
+  guint32 first_range, n_ranges;    /* ranges of clocks that all its iterations share */
+  guint32 first_touched, n_touched; /* those its ops may read or set; no spells, not the host */
 } SimLoop;
 
 typedef struct
@@ -81,19 +83,19 @@ typedef struct
   SimList time, memory;
   GArray *ops;      /* SimOp */
   GArray *ranges;   /* SimRange */
-  GArray *uses;     /* guint8 per time loop and event array, while compiling */
-  guint shared;     /* streams whose ops others share with, a bit each */
-  guint64 serial;   /* of the schedule; 0: none */
+  GArray *uses;     /* SIM_USE bits, guint8 per time loop and event array, while compiling */
+  guint shared;     /* streams with which others share the device, a bit each */
+  guint64 serial;   /* of the schedule it was compiled from; 0: none */
   GArray *launches; /* guint8 per node */
   gboolean is_serial;
 } SimProgram;
 
-/* Of a schedule that it was of already only the costs are looked at. FALSE: they, too, are what
- * they were, and so is all that follows. */
+/* Compiles a schedule with its costs. Where it was compiled from this schedule before, only costs
+ * are renewed. FALSE: the costs are unchanged, too, and so are all results. */
 gboolean sim_program_compile (SimProgram *self, const PlanSchedule *schedule, const SimCost *cost);
 void sim_program_clear (SimProgram *self);
 
-/* Values of the loops around a reference. */
+/* The id of a referenced event or buffer, for the given values of the loops around it. */
 static inline guint32
 sim_ref_id (const SimRef *ref, const gint64 *values)
 {

@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Let an op want a share w of something of which a stream uses u. Beside it alone it loses
- * f (u) = max (0, 1 - max (1 - u, 1/2) / w) of its pace, beside two streams max (0, 1 - max (1 - u
- * - v, 1/3) / w), and beside more of them no less. The first term under `max` is convex and 0 at 0,
- * so that what two streams take adds up to no more than what both take together, but for the last
- * term, which caps the sum. Taking one shared thing into account leaves out the others, which can
- * only take more.
+/* Claim: sim_slowdown_slowing_ns (chain, beside) is at most what sharing.c adds to the time of
+ * `chain` while the two streams do their kinds of op beside it.
  *
- * Work of an op that loses a share a of its pace while a stream is beside it takes a longer for
- * each nanosecond that it is. A stream is beside the chain for all of its time, but for those in
- * which nothing of the chain runs; these are lost as a whole, which is more than what they save: at
- * most the sum of all shares, which is below 1. The same holds for ops that are not known here, and
- * for what slows them otherwise. So the least is what is lost where each stream lies beside the ops
- * that it slows least, as far as they reach. */
+ * Terms: an op wants the share w of a resource (processors, memory, links or network) of which
+ * stream 1 uses u and stream 2 uses v. The pace of the op is the share of its speed that it keeps.
+ *
+ * Assumptions: sharing.c gives an op beside one stream the pace min (1, max (1 - u, 1/2) / w),
+ * beside two min (1, max (1 - u - v, 1/3) / w), and beside more streams no more than that; the
+ * scarcest resource decides; and every op of `beside` runs beside the chain for all of its time
+ * (advise/floor.c, find_met, says when).
+ *
+ * Why it holds. The loss of pace is f (u) = max (0, 1 - max (1 - u, 1/2) / w), and max (0, 1 - max
+ * (1 - u - v, 1/3) / w) beside two. Without the inner maximum f is convex and f (0) = 0, so the
+ * losses due to the two streams add up to no more than the loss beside both; the inner maximum caps
+ * the sum, as slow_by does. Looking at one resource only leaves out losses.
+ *
+ * An op that loses the share a of its pace while a stream is beside it needs a nanoseconds more for
+ * each nanosecond of that. While no op of the chain runs, a stream slows nothing, but the whole of
+ * that time is lost to the chain, and that is more than the loss it avoids, because all shares
+ * together stay below 1. The same argument covers ops and slowings that are not counted here. So
+ * the sum is least where each stream lies beside the classes that it slows least, for as long as
+ * those last, which is what lost_beside adds up.
+ *
+ * tests/unit/test-sim.c has worked examples; bounds_of_plans_hold_where_compute_is_slowed in
+ * tests/prop/prop-search.c compares the bound with simulations. */
 #include "config.h"
 
 #include "sim/fast/slowdown-bound.h"
@@ -62,8 +74,8 @@ sim_slowdown_stream (const SimSlowdown *self)
   return stream;
 }
 
-/* The share of its pace that an op loses which wants that much, where so much of it is used by that
- * many. */
+/* The share of its pace that an op loses which wants `wanted` per mille of a resource, of which
+ * `users` streams use `used` per mille. */
 static double
 lost_share (guint wanted, guint used, guint users)
 {
@@ -71,8 +83,8 @@ lost_share (guint wanted, guint used, guint users)
   return wanted > rest ? 1 - rest / wanted : 0;
 }
 
-/* Of a class of the chain: what each kind of each stream takes, the most that both take together.
- */
+/* For one class of the chain: the share of pace that each kind of each stream takes from it, and
+ * the most that both streams take together. */
 typedef struct
 {
   double taken[2][SIM_SLOWDOWN_KINDS], most;
@@ -114,7 +126,8 @@ slow (const SimLoad *load, const SimSlowdownStream beside[2])
   return slowed;
 }
 
-/* How a kind slows the classes of a chain, and how long it can. */
+/* For one class of the chain: the share of its pace that a kind takes, and how long the class lasts
+ * at most. */
 typedef struct
 {
   double taken, reach_ns;
@@ -127,7 +140,7 @@ compare_parts (const void *a, const void *b)
   return x->taken < y->taken ? -1 : x->taken > y->taken;
 }
 
-/* Lies beside the classes that it slows least first. */
+/* What is lost in `left` nanoseconds that lie beside the least slowed classes first. */
 static double
 lost_beside (Part *parts, guint n, double left)
 {

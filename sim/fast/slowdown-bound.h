@@ -1,8 +1,10 @@
-/* SimSlowdown: work added up by what it occupies, and the least that some of it slows the rest.
+/* SimSlowdown: a lower bound of how much communication beside a chain of ops slows that chain, from
+ * sums of work instead of a simulation. slowdown-bound.c has the proof.
  *
- * Sums instead of a simulation, for bounds: communication that begins behind everything that was
- * given to the compute stream before, as plan_lower_collective has it, lies beside ops that are
- * issued later than it, so that it is them who are slowed (sharing.h). */
+ * The chain is what runs on the compute stream. A collective that waits for all compute issued
+ * before it (as plan_lower_collective has it) runs beside ops that are issued later than the
+ * collective; by the rule of sim/sharing.h the later op is the one that is slowed, so the chain
+ * is. */
 #pragma once
 #include "sim/cost/cost.h"
 #include <glib.h>
@@ -10,21 +12,22 @@ G_BEGIN_DECLS
 
 #define SIM_SLOWDOWN_CLASSES 64
 
-/* Ops that a micro batch has a few times only: what it gathers and reduces besides its units. */
+/* A load that at most this many ops of a micro batch have is not counted among a stream's kinds: it
+ * is of what is gathered and reduced besides the units. */
 #define SIM_SLOWDOWN_SELDOM 3
 
-/* Ops of one load, and the nanoseconds that they take alone. */
+/* All ops with one load, and the nanoseconds that they take without anything beside them. */
 typedef struct
 {
   SimLoad load;
   gint64 n, ns;
 } SimSlowdownClass;
 
-/* Work by load. Starts as zeros; may be added up and subtracted. */
+/* Work by load. All zero means none; add and subtract with sim_slowdown_join. */
 typedef struct
 {
   guint n;
-  gboolean is_lost; /* there were too many loads */
+  gboolean is_lost; /* there were more loads than classes, so that no bound can be given */
   SimSlowdownClass of[SIM_SLOWDOWN_CLASSES];
 } SimSlowdown;
 
@@ -33,19 +36,19 @@ void sim_slowdown_join (SimSlowdown *self, const SimSlowdown *other, gint64 time
 
 #define SIM_SLOWDOWN_KINDS 2
 
-/* What one stream does again and again, where that is of few kinds; all that it does. */
+/* The kinds of op that one stream does many times, and the time of everything that it does. */
 typedef struct
 {
-  guint n_kinds; /* there may be more than are noted */
+  guint n_kinds; /* may exceed SIM_SLOWDOWN_KINDS; then not all kinds are kept */
   SimSlowdownClass kinds[SIM_SLOWDOWN_KINDS];
   gint64 ns;
 } SimSlowdownStream;
 
 SimSlowdownStream sim_slowdown_stream (const SimSlowdown *self);
 
-/* Nanoseconds that the ops of a chain, of which no two run at once, together with the time in which
- * none of them does, take longer at least than alone, when two streams do those kinds beside them.
- */
+/* A lower bound of the nanoseconds by which a chain takes longer than alone, while two streams run
+ * the given kinds of op beside it. No two ops of the chain run at once; gaps between them count as
+ * time of the chain. */
 gint64 sim_slowdown_slowing_ns (const SimSlowdown *chain, const SimSlowdownStream beside[2]);
 
 G_END_DECLS

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stretch is what a stage does between two meetings. It begins with the host, and perhaps with
- * what the meeting left under way: that ends `lag` later than the host is free, or, where the host
- * waits for it first, not at all. So its outcome follows from its ops, their costs and the lag. */
+/* A stretch is what a stage does between two meetings. It begins when the host is free. The meeting
+ * before it may still be under way then: it ends `lag` later, unless the first thing the host does
+ * is to wait for it. So the outcome of a stretch follows from its ops, their costs and the lag, and
+ * these are its key. */
 #include "config.h"
 
 #include "sim/fast/stages.h"
@@ -12,17 +13,18 @@
 
 #include <string.h>
 
-#define BASE (G_GINT64_CONSTANT (1) << 50) /* when stretches begin that are simulated */
-#define MAX_PIECES 4                       /* that a stretch consists of */
+/* Simulated stretches begin at this time, which is large so that earlier times stay positive. */
+#define BASE (G_GINT64_CONSTANT (1) << 50)
+#define MAX_PIECES 4 /* of a stretch */
 
-/* What a stretch comes to, from when the host is free. */
+/* What a stretch leads to; times are counted from when the host is free. */
 typedef struct
 {
-  gint64 ready_ns; /* until it is at the next meeting */
-  gint64 host_ns;  /* until the host is */
+  gint64 ready_ns; /* until the stage is ready for the next meeting */
+  gint64 host_ns;  /* until the host is free again */
   SimShares shares;
-  GArray *node_ns;  /* gint64 per node that its key is made of, in their order */
-  gboolean is_over; /* all that it began is, once it is ready */
+  GArray *node_ns;  /* gint64: time of each node that is part of the key, in their order */
+  gboolean is_over; /* everything it began is over when it is ready for the meeting */
 } Outcome;
 
 /* Nodes [begin, end) of a schedule, with `depth` repeats around them. */
@@ -34,25 +36,25 @@ typedef struct
 
 typedef struct
 {
-  guint before, meeting; /* nodes: the meeting that it begins behind, and the one it leads to */
+  guint before, meeting; /* nodes of the meeting before it and of the one it leads to */
   Piece pieces[MAX_PIECES];
   guint n_pieces;
-  gboolean is_synced; /* the host waits for that meeting before anything else, */
+  gboolean is_synced; /* the host first waits for the meeting before, */
   guint sync;         /* at this node; else G_MAXUINT */
-  GBytes *key;        /* what it does */
-  Outcome *last;      /* that it had; NULL: none yet */
+  GBytes *key;        /* everything that its outcome follows from, but for the lag */
+  Outcome *last;      /* the outcome that it had last; NULL: none yet */
   gint64 last_lag_ns;
 } Stretch;
 
 typedef struct
 {
   GPtrArray *stretches; /* Stretch */
-  GArray *order;        /* guint: those of a step, one after the other */
-  guint at;             /* in that order: the one under way */
+  GArray *order;        /* guint: indices of the stretches of a step, in order */
+  guint at;             /* index in `order` of the stretch under way */
   gint64 host_ns, lag_ns, ready_ns;
-  gint64 idle_ns;            /* so far in this step */
-  GPtrArray *used;           /* Outcome: of each stretch in it */
-  gint64 was_ns, was_lag_ns; /* as the step before ended, beside the first stage */
+  gint64 idle_ns;            /* waited for other stages so far in this step */
+  GPtrArray *used;           /* Outcome: of each stretch of the step */
+  gint64 was_ns, was_lag_ns; /* at the end of the step before, relative to the first stage */
 } Stage;
 
 struct _SimStages
@@ -65,7 +67,7 @@ struct _SimStages
   guint64 n_issued;
   guint n_steps;
   gint64 step_ns;
-  GArray *node_ns; /* of the stage last asked for */
+  GArray *node_ns; /* of the stage that was asked for last */
 };
 
 static void
@@ -115,7 +117,8 @@ is_meeting (const SimStages *self, guint stage, guint node)
   return op->kind < PLAN_N_OPS && sim_meet_is_meeting (&self->meeting, stage, op);
 }
 
-/* Of an op, whatever its time follows from; events by name, and loops from those around on. */
+/* Everything of an op that its time follows from. Events are named by array; loops are counted from
+ * the piece's depth. */
 typedef struct
 {
   gint64 ns, launch_ns, from, count, step;
@@ -169,7 +172,8 @@ add_trait (const SimStages *self, guint stage, guint node, gint8 depth, GByteArr
   g_byte_array_append (key, (const guint8 *)&trait, sizeof trait);
 }
 
-/* Whether the host waits for the meeting before it does anything: the node that does so. */
+/* Whether the host waits for the meeting before a stretch first of all; gives the node at which it
+ * does. */
 static gboolean
 begins_with_sync (const SimStages *self, guint stage, const Stretch *stretch, guint *out_node)
 {
@@ -187,8 +191,8 @@ begins_with_sync (const SimStages *self, guint stage, const Stretch *stretch, gu
   return FALSE;
 }
 
-/* Whether a node changes the outcome of its stretch: not `skipped`, the host's wait for the meeting
- * before, and nothing that only takes or frees memory. */
+/* Whether a node affects the outcome of its stretch. Excluded are `skipped` (the host's wait for
+ * the meeting before) and nodes that only take or free memory. */
 static gboolean
 is_of_key (const SimStages *self, guint stage, guint node, guint skipped)
 {
@@ -222,16 +226,16 @@ meets_inside (const SimStages *self, guint stage, guint repeat)
   return FALSE;
 }
 
-/* A walk over the meetings of one step, repeats with meetings in them unrolled. */
+/* A walk over the meetings of one step. Repeats that contain meetings are unrolled. */
 typedef struct
 {
   SimStages *self;
   guint stage;
   Stretch now;
-  gboolean has_begun; /* some meeting is behind */
+  gboolean has_begun; /* some meeting was passed */
   GArray *order;
-  guint *next;   /* of each node: the first one from there on that is a meeting or repeats some */
-  guint *behind; /* of each node that is a meeting: the stretch last found behind it, from 1 */
+  guint *next; /* by node: the first node from it on that is a meeting or a repeat with meetings */
+  guint *behind; /* by node of a meeting: 1 + the stretch last found behind it; 0: none */
 } Walk;
 
 static void
@@ -259,7 +263,7 @@ walk_init (Walk *self, SimStages *stages, guint stage, guint begin, guint end)
     }
 }
 
-/* What is between two meetings of a stage; the same one, where it comes again. */
+/* Adds the stretch that was just walked, or finds it where it came before. */
 static guint
 add_stretch (Walk *walk)
 {
@@ -325,7 +329,8 @@ walk_nodes (Walk *walk, guint begin, guint end, gint8 depth)
   return add_piece (walk, from, end, depth);
 }
 
-/* The stretches of a step in order, from its first meeting on to that of the next one. */
+/* Finds the stretches of a step in order, from its first meeting to the first one of the next
+ * step. */
 static gboolean
 find_order (SimStages *self, guint stage)
 {
@@ -369,18 +374,19 @@ sim_stages_new (const SimMeeting *meeting, const SimCost *const *costs)
   return self;
 }
 
-/* A stretch being simulated. */
+/* A stretch while it is simulated. */
 typedef struct
 {
   SimStages *self;
   guint stage;
   const Stretch *stretch;
-  gint64 begin_ns; /* of what is attributed to it */
+  gint64 begin_ns; /* when the time that is attributed to it begins */
   PlanTrace *trace;
   Outcome *outcome;
 } Trial;
 
-/* An op as the engine takes it. sim.c, which this is compared with, has its own. */
+/* An op as the engine takes it. It is written anew and not shared with sim.c, with which this file
+ * is compared. */
 static SimIssue
 issue_of (const Trial *trial, const PlanCursor *cursor, guint node)
 {
@@ -442,7 +448,7 @@ try_pieces (Trial *trial, guint skipped)
     }
 }
 
-/* The meeting that is still under way as the stretch begins. */
+/* Issues the meeting that is still under way as the stretch begins. */
 static void
 try_meeting (Trial *trial, gint64 lag_ns)
 {
@@ -521,7 +527,7 @@ stretch_at (const SimStages *self, guint stage)
   return s->stretches->pdata[g_array_index (s->order, guint, s->at)];
 }
 
-/* Goes through the stretch at hand, up to where it meets others. */
+/* Runs the stretch at hand, up to its meeting. */
 static gboolean
 go_on (SimStages *self, guint stage)
 {
@@ -533,7 +539,7 @@ go_on (SimStages *self, guint stage)
   return outcome->is_over;
 }
 
-/* The meeting that a stage is at, and what it leaves: the next stretch begins. */
+/* Ends the meeting that a stage is at, and begins its next stretch. */
 static void
 leave (SimStages *self, guint stage, gint64 start_ns)
 {
@@ -550,12 +556,12 @@ leave (SimStages *self, guint stage, gint64 start_ns)
   s->lag_ns = 0;
 }
 
-/* One step of all stages, from the last meeting of one to that of the next. */
+/* Runs one step of all stages, from the last meeting of one step to the last of the next. */
 static gboolean
 run_step (SimStages *self)
 {
   const guint n = self->meeting.n;
-  const PlanOp *at[SIM_MAX_STAGES] = { NULL }; /* the meeting that a stage has come to */
+  const PlanOp *at[SIM_MAX_STAGES] = { NULL }; /* the meeting to which each stage has come */
   guint left[SIM_MAX_STAGES], who[SIM_MAX_STAGES];
   guint queue[2 * SIM_MAX_STAGES], first = 0, last = 0;
   for (guint i = 0; i < n; i++)
@@ -591,7 +597,7 @@ run_step (SimStages *self)
   return TRUE;
 }
 
-/* Whether the step left all stages as the one before did. */
+/* Whether the step left all stages as the step before did. */
 static gboolean
 is_steady (SimStages *self)
 {
@@ -618,7 +624,8 @@ sim_stages_run (SimStages *self)
       if (!find_order (self, i))
         return FALSE;
       g_ptr_array_set_size (self->stages[i].used, (gint)self->stages[i].order->len);
-      self->stages[i].at = self->stages[i].order->len - 1; /* all of them met as a step ended */
+      self->stages[i].at
+          = self->stages[i].order->len - 1; /* a step ends with a meeting of all stages */
     }
   while (!is_same && steps++ < SIM_MAX_STEPS)
     {
@@ -650,8 +657,8 @@ sim_stages_n_issued (const SimStages *self)
   return self->n_issued;
 }
 
-/* Adds the time of the meeting that a stretch begins behind, unless the stretch itself includes it
- * because the host does not wait. */
+/* Adds the time of the meeting before a stretch, unless the stretch includes it because the host
+ * does not wait for it. */
 static void
 add_meeting (const SimStages *self, guint stage, const Stretch *stretch, SimShares *shares)
 {

@@ -1,10 +1,10 @@
-/* SimStages: the steady step of a pipeline, found from what its stages do between the ops at which
- * they meet.
+/* SimStages: the steady step of a pipeline, for stages that drain: whatever a stage began is over
+ * when it comes to its next meeting (sim/meet.h).
  *
- * Where whatever a stage began is over once it meets others (sim/meet.h), what it does from one
- * meeting to the next takes the same time whenever it begins: it is simulated once, and once for
- * all stages and micro batches that do the same. A step is then a walk over meetings. Equals
- * sim_run_stages, to the nanosecond. */
+ * Then what a stage does from one meeting to the next takes the same time whenever it begins. It is
+ * simulated once for all stages and micro batches that do the same, and a step is a walk over
+ * meetings. The result equals sim_run_stages to the nanosecond; tests/prop/prop-pipeline.c compares
+ * them. */
 #pragma once
 #include "sim/cost/cost.h"
 #include "sim/fast/exposed.h"
@@ -19,18 +19,19 @@ SimStages *sim_stages_new (const SimMeeting *meeting, const SimCost *const *cost
 void sim_stages_free (SimStages *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimStages, sim_stages_free)
 
-/* FALSE where something is still under way as stages meet: only sim_run_stages tells then. */
+/* FALSE where something is still under way as stages meet; then only sim_run_stages can tell. */
 gboolean sim_stages_run (SimStages *self);
 
 gint64 sim_stages_step_ns (const SimStages *self);
-guint sim_stages_n_steps (const SimStages *self); /* taken until they were steady, and one */
+guint sim_stages_n_steps (const SimStages *self); /* steps run until one was steady, and one more */
 
-/* How a stage's step is spent; what it waits for others is `idle`. What the ops of each of its
- * nodes took in it, all repeats together: until the next call for any stage. */
+/* How a stage's step is spent, and for how long it waits for other stages (idle).
+ * sim_stages_node_ns gives the time of the ops of each node, summed over all repeats; it is valid
+ * until the next call for any stage. */
 void sim_stages_split (SimStages *self, guint stage, SimShares *out_shares, gint64 *out_idle_ns);
 const gint64 *sim_stages_node_ns (SimStages *self, guint stage);
 
-/* Ops that were simulated to find all this. */
+/* How many ops were simulated. */
 guint64 sim_stages_n_issued (const SimStages *self);
 
 G_END_DECLS

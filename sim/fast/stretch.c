@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#define MAX_VISITS 512 /* that are remembered of a stretch */
-#define ANY 0          /* a digest: the visit may be met again whatever is beside it */
+#define MAX_VISITS 512 /* outcomes remembered of a stretch */
+#define ANY 0          /* digest of a visit that may apply whatever spells are beside it */
 
-/* A clock of the engine, events by their number in the stretch, and its time from the start. */
+/* A clock of the engine (events by their number in the stretch), and its time from the start. */
 typedef struct
 {
   guint32 clock;
-  gboolean decides; /* some op began then; else: none did if it is no later */
+  gboolean decides; /* some op began at that time; else: no op began before it */
   gint64 ns;
 } Mark;
 
@@ -25,23 +25,24 @@ typedef struct
   gint64 begin_ns, end_ns;
 } Spell;
 
-/* What it came to once, all times from its start. */
+/* One remembered run; all times are counted from its start. */
 typedef struct
 {
-  GArray *found;           /* Mark: clocks that it began with */
-  GArray *left;            /* Mark: clocks that it set */
-  GArray *beside, *behind; /* Spell: under way as its first op began, and as it ended */
-  gint64 first_ns;         /* when that was */
-  Mark host;               /* as it began */
+  GArray *found; /* Mark: clocks that it read before setting them */
+  GArray *left;  /* Mark: clocks that it set */
+  GArray *beside,
+      *behind;     /* Spell: those not yet over as its first op began, and those at its end */
+  gint64 first_ns; /* when its first op began */
+  Mark host;       /* the host's clock as it began */
   gboolean sets_host;
-  gint64 host_ns; /* as it ended; where it is not set: added */
+  gint64 host_ns; /* as it ended; where the host is not set: how much was added to it */
 } Visit;
 
-/* What is known of a clock while a stretch is run for the first time. */
+/* What is known of a clock during a first run. */
 typedef struct
 {
-  gint64 found_ns; /* as it began */
-  gint64 until_ns; /* it may be as late as that and decides nothing */
+  gint64 found_ns; /* its time at the beginning */
+  gint64 until_ns; /* it may be as late as this without deciding any start */
   gboolean is_set, is_read, decides;
 } Watch;
 
@@ -49,12 +50,12 @@ struct _SimStretch
 {
   GBytes *ops;
   guint n_events;
-  GArray *leads;          /* guint32: clocks that its first op of compute waits for, */
-  gint64 lead_launch_ns;  /* beside the host, that long after it began */
-  gboolean is_remembered; /* it has such an op */
+  GArray *leads;          /* guint32: clocks that decide when its first compute op starts, */
+  gint64 lead_launch_ns;  /* beside the host, which takes this long to issue it */
+  gboolean is_remembered; /* it has a compute op, and so outcomes are remembered */
   GPtrArray *visits;      /* Visit */
-  GArray *digests;        /* guint64: of what was beside each of them as it began, or ANY */
-  guint next_lost;        /* of them, where there is no room for more */
+  GArray *digests; /* guint64 per visit: digest of the spells beside it at its start, or ANY */
+  guint next_lost; /* index of the visit to replace when there is no room for more */
 };
 
 static void
@@ -76,7 +77,7 @@ ops_of (const SimStretch *self, gsize *out_n)
   return ops;
 }
 
-/* Calls `visit` with every clock that an op waits for, but for the host's. */
+/* Calls `visit` with every clock that an op waits for, except the host's. */
 static void
 each_operand (const SimStretchOp *op, void (*visit) (gpointer data, guint32 clock), gpointer data)
 {
@@ -87,7 +88,7 @@ each_operand (const SimStretchOp *op, void (*visit) (gpointer data, guint32 cloc
     visit (data, SIM_CLOCK_EVENTS + op->waits[i]);
 }
 
-/* Calls it with every clock that an op sets. */
+/* Calls `visit` with every clock that an op sets. */
 static void
 each_result (const SimStretchOp *op, void (*visit) (gpointer data, guint32 clock), gpointer data)
 {
@@ -172,7 +173,8 @@ clock_of (const SimEngine *engine, const guint32 *events, guint32 clock)
                                        : SIM_CLOCK_EVENTS + events[clock - SIM_CLOCK_EVENTS]);
 }
 
-/* Where its first op of compute begins, unless that waits for something of the stretch, too. */
+/* The start: when its first compute op begins, unless that also waits for ops of the stretch
+ * itself. */
 static gint64
 start_of (const SimStretch *self, const SimEngine *engine, const guint32 *events)
 {
@@ -194,21 +196,21 @@ typedef struct
   guint32 clock;
 } Waiting;
 
-/* A stretch on its way through an engine, for the first time. */
+/* The first run of a stretch from some state. */
 typedef struct
 {
   SimEngine *engine;
   const guint32 *events;
-  Watch *watches;     /* by clock */
-  GArray *waiting;    /* Waiting: clocks that a stream waits for, of which no op has begun yet */
-  Watch host;         /* as it began, */
-  gint64 launched_ns; /* to which so much was added */
-  gint64 first_ns;    /* when the first op began */
+  Watch *watches;  /* by clock */
+  GArray *waiting; /* Waiting: clocks that a stream waits for, while no op has begun on it since */
+  Watch host;      /* the host's clock as it began, */
+  gint64 launched_ns; /* and how much was added to it */
+  gint64 first_ns;    /* when its first op began */
   gint64 ready_ns;    /* when the op at hand began */
-  PlanStream stream;  /* its own */
+  PlanStream stream;  /* of the op at hand */
 } Run;
 
-/* Notes that something began at `ready_ns` that waited for a clock, among others. */
+/* Notes that an op that waited for a clock, among others, began at `ready_ns`. */
 static void
 judge (Watch *watch, gint64 found_ns, gint64 ready_ns)
 {
@@ -216,7 +218,7 @@ judge (Watch *watch, gint64 found_ns, gint64 ready_ns)
   watch->until_ns = MIN (watch->until_ns, ready_ns);
 }
 
-/* Before the op at hand sets it. */
+/* Notes a clock's time before the op at hand sets it. */
 static void
 look_at (gpointer data, guint32 clock)
 {
@@ -238,7 +240,8 @@ judge_operand (gpointer data, guint32 clock)
     judge (watch, watch->found_ns, self->ready_ns);
 }
 
-/* A stream that only waits has begun nothing: what decides is known when it does. */
+/* Defers judging a clock. A stream that only waits has begun nothing; whether the clock decides is
+ * known when an op begins. */
 static void
 put_off (gpointer data, guint32 clock)
 {
@@ -327,7 +330,7 @@ run_op (Run *self, const SimStretchOp *op)
   each_result (op, set_clock, self);
 }
 
-/* Spells that are not over at a time. */
+/* The spells that are not yet over at a time. */
 static GArray *
 spells_after (const SimEngine *engine, gint64 ns)
 {
@@ -408,7 +411,7 @@ mixed (guint64 digest, guint64 number)
   return (digest ^ number) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
 }
 
-/* Of the spells that are not over at the start. */
+/* A digest of the spells that are not yet over at the start. */
 static guint64
 digest_of (const SimEngine *engine, gint64 start_ns)
 {
@@ -537,7 +540,7 @@ come_to (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 st
   set_spells (engine, visit->behind, start_ns);
 }
 
-/* A visit that began as the stretch does now; NULL: there was none. */
+/* A visit that began in the state in which the stretch begins now; NULL: there is none. */
 static const Visit *
 find_visit (const SimStretch *self, const SimEngine *engine, const guint32 *events, gint64 start_ns,
             guint64 digest)

@@ -1,16 +1,16 @@
-/* SimStretch: ops of one stage in a row, and what they came to when they began like now.
+/* SimStretch: ops of one stage in a row (between two meetings), with the outcomes of earlier runs.
  *
- * Every start is the latest of some clocks. Run once, a stretch tells which of those that it found
- * decided something, and up to when each of the others may lie and still decide nothing. Where that
- * holds again, counted from where its first op of compute begins, it comes to the same: later
- * clocks are set as they were then, by so much. So it does not matter how far the host is ahead, or
- * a stream is idle. */
+ * Every op starts at the latest of some clocks. The first run from a state shows which clocks
+ * decided some start, and up to what time each of the others may lie without deciding any. Where
+ * the same holds again, with times counted from the start of the first compute op, the outcome is
+ * the same: the clocks that it sets are set to the same times, counted from there. So it makes no
+ * difference how far the host is ahead, or for how long a stream has been idle. */
 #pragma once
 #include "sim/engine.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* An op, its events by their number among those of its stretch. */
+/* An op; its events are named by their number among those of the stretch. */
 typedef struct
 {
   gint64 ns, launch_ns;
@@ -23,13 +23,13 @@ typedef struct
 
 typedef struct _SimStretch SimStretch;
 
-/* Takes the ops, SimStretchOp, with `n_events` different events among them. */
+/* Takes ownership of the ops (SimStretchOp), which name `n_events` different events. */
 SimStretch *sim_stretch_new (GBytes *ops, guint n_events);
 void sim_stretch_free (SimStretch *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimStretch, sim_stretch_free)
 
-/* Goes through it on an engine on which its events have these ids. Returns how many ops were
- * simulated for that: 0 where it began as it once did. */
+/* Runs it on an engine, on which its events have the ids `events`. Returns how many ops were
+ * simulated; 0 where an earlier outcome was applied. */
 guint sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events);
 guint sim_stretch_n_ops (const SimStretch *self);
 

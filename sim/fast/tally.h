@@ -1,5 +1,5 @@
-/* SimTally: for how long the ops of each node of a schedule run in a step, all repeats together,
- * without a span per op. Iterations that are alike are counted once and multiplied. */
+/* SimTally: for how long the ops of each node of a schedule run in a step, summed over all repeats,
+ * without a span per op. Iterations that are jumped over are counted by multiplication. */
 #pragma once
 #include "sim/engine.h"
 #include <glib.h>
@@ -8,7 +8,8 @@ G_BEGIN_DECLS
 typedef struct
 {
   GArray *ns;                 /* gint64 per node */
-  GArray *before[SIM_LEVELS]; /* the same when the iteration that is being proven began */
+  GArray *before[SIM_LEVELS]; /* `ns` at the beginning of the iteration that is being proven, by
+                                 level */
 } SimTally;
 
 void sim_tally_clear (SimTally *self);
@@ -22,7 +23,8 @@ sim_tally_add (SimTally *self, guint node, gint64 ns)
   g_array_index (self->ns, gint64, node) += ns;
 }
 
-/* What is added from here on, and then that `count` times more. */
+/* Marks the beginning of an iteration; sim_tally_repeat adds what was added since then `count` more
+ * times. */
 void sim_tally_begin_pattern (SimTally *self, guint level);
 void sim_tally_repeat (SimTally *self, guint level, gint64 count);
 
