@@ -1,4 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Terms: the chain is the compute stream with the collectives for which compute waits at once
+ * (tensor parallelism); no two of its ops run at the same time. A relaxed plan computes the same
+ * but communicates between data-parallel ranks only at the end of a step (plan_bound_relax). The
+ * exchange of a plan is the gathers and reductions of one micro batch between data-parallel
+ * ranks. A trade is the exchange of activations between two stages.
+ *
+ * Claim: advise_floors_ns and advise_floors_beside_ns are at most the step time that sim_run
+ * gives.
+ *
+ * Why it holds. Each of host, stream and chain does one thing after another, so each one's sum
+ * of costs bounds the time (stage_floor_ns). Sharing a device only slows ops (sim/sharing.h).
+ * The work of a micro batch is the difference of two relaxed steps of n + 1 and n micro batches
+ * (find_micro_batch). Where the relaxed plan accumulates gradients more slowly than the plan
+ * itself may, that difference is subtracted (adding_left_out_ns). In a pipeline a stage's passes
+ * of all micro batches are preceded by a forward pass in each earlier stage and followed by a
+ * backward pass (pipeline_floor_ns, interleaved_floor_ns). The slowing of the chain by gathers
+ * and reductions is bounded in sim/fast/slowdown-bound.c.
+ *
+ * Assumptions: every micro batch after the second adds the same work; micro batches cost no less
+ * at the start of a step; and gathers and reductions run beside compute to the extent that
+ * find_met says. The constants there (backward_share, LATE) are chosen with a margin and not
+ * derived.
+ *
+ * tests/prop/prop-search.c checks the claim on random plans
+ * (bounds_are_never_above_the_simulation, bounds_of_pipelines_hold,
+ * bounds_of_plans_hold_where_compute_is_slowed,
+ * bounds_hold_where_sequences_travel_beside_products). */
 #include "config.h"
 
 #include "advise/floor.h"
@@ -12,17 +39,17 @@
 #include "planner/search/search.h"
 #include "sim/fast/slowdown-bound.h"
 
-/* How long the host and each stream are busy, and which part of that accumulates gradients. These
- * can be added and multiplied. */
+/* The time for which the host and each stream are busy, and the part of it that accumulates
+ * gradients. Values may be added and multiplied. */
 enum
 {
   WORK_HOST,
   WORK_ADDING,        /* accumulating gradients: time of the compute stream, */
-  WORK_ADDING_LAUNCH, /* of the host, */
+  WORK_ADDING_LAUNCH, /* time of the host, */
   WORK_N_ADDING,      /* and the number of ops */
   WORK_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once */
-  WORK_SERIAL,  /* advise_serial_ns */
-  WORK_PERIOD,  /* the time it takes when simulated; 0 where it was not */
+  WORK_SERIAL,  /* see advise_serial_ns */
+  WORK_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
   WORK_STREAMS,
   WORK_N = WORK_STREAMS + PLAN_N_STREAMS,
 };
@@ -30,12 +57,12 @@ enum
 typedef struct
 {
   gint64 of[WORK_N];
-  SimSlowdown chain;          /* compute and awaited collectives, without accumulating gradients */
+  SimSlowdown chain;          /* compute and awaited collectives, but not accumulating gradients */
   SimSlowdown gather, reduce; /* collectives between data-parallel ranks */
-  gint64 trade_ns;            /* the quickest exchange with another stage; 0: there is none */
+  gint64 trade_ns;            /* the quickest trade with another stage; 0: there is none */
 } Work;
 
-/* The gathers and reductions of a micro batch. */
+/* The gathers and reductions of a micro batch, by stream. */
 typedef struct
 {
   SimSlowdownStream beside[2];
@@ -45,9 +72,9 @@ struct _AdviseFloors
 {
   const AdviseInput *input;
   GMutex lock;
-  GHashTable *micro_batches; /* Plan, relaxed -> Work */
-  GHashTable *exchanges;     /* Plan, distilled -> Exchange */
-  GHashTable *gathers;       /* Plan, of few micro batches -> gint64 */
+  GHashTable *micro_batches; /* relaxed Plan -> Work */
+  GHashTable *exchanges;     /* distilled Plan -> Exchange */
+  GHashTable *gathers;       /* Plan with few micro batches -> gint64 */
 };
 
 AdviseFloors *
@@ -77,8 +104,8 @@ advise_floors_free (AdviseFloors *self)
   g_free (self);
 }
 
-/* The sum of `a` and `times` times `b`. An exchange between stages takes as long as in `a`: it is
- * one op's time, not a sum. */
+/* The sum of `a` and `times` times `b`. Only the trade's time is that of `a`: it is the time of one
+ * op, not a sum. */
 static Work
 add (const Work *a, const Work *b, gint64 times)
 {
@@ -100,8 +127,8 @@ adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
                 == PLAN_CATEGORY_MAIN_GRADS;
 }
 
-/* A collective that begins when compute is done with all that was issued, and for which compute
- * then waits. */
+/* Whether an op is a collective that begins when all compute issued so far is over, and for which
+ * compute then waits. */
 static gboolean
 is_awaited (const PlanSchedule *schedule, guint node)
 {
@@ -128,7 +155,8 @@ static void
 note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 times, Work *work)
 {
   const PlanOp *op = plan_schedule_node (schedule, node);
-  if (op->kind == PLAN_OP_TRADE) /* few micro batches have more of them than many have each */
+  if (op->kind == PLAN_OP_TRADE) /* A trade's cost is kept by itself: the number of trades per micro
+                                    batch is not the same in short steps and long ones. */
     {
       const gint64 ns = sim_cost_ns (cost, node);
       work->trade_ns = work->trade_ns == 0 ? ns : MIN (work->trade_ns, ns);
@@ -152,7 +180,8 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[WORK_N_ADDING] += times;
 }
 
-/* Gradients added up are left out, as some plans do less about them than others. */
+/* The cost of an op for advise_serial_ns. Accumulating gradients is left out, as some plans do less
+ * of it than the relaxed one. */
 static gboolean
 serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 *out_ns,
              gint64 *out_launch_ns)
@@ -166,7 +195,7 @@ serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint
   return TRUE;
 }
 
-/* The work of one step, repeats counted. */
+/* The work of one step, with each repeat multiplied out. */
 static Work
 work_of_step (const PlanSchedule *schedule, const SimCost *cost)
 {
@@ -183,7 +212,8 @@ work_of_step (const PlanSchedule *schedule, const SimCost *cost)
   return work;
 }
 
-/* Where activations are copied to the host and back, dependencies bound a step better than sums. */
+/* Whether activations are offloaded. Then a simulated step, which knows what waits for what, bounds
+ * the time better than sums. */
 static gboolean
 copies_activations (const Plan *plan)
 {
@@ -195,7 +225,7 @@ find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is
            Work *out)
 {
   const AdviseInput *input = self->input;
-  /* Nothing of a micro batch's time depends on workspaces. */
+  /* No time in a micro batch depends on workspaces. */
   g_autoptr (PlanCase) of = plan_case_new (input->model, input->cluster, plan, NULL, NULL);
   const guint rank = (guint)(stage * plan_cluster_devices (input->cluster) / plan->value[PLAN_PP]);
   g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, rank, NULL) : NULL;
@@ -208,8 +238,7 @@ find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is
   return TRUE;
 }
 
-/* The work of a step of so many micro batches whose data-parallel ranks communicate only at its
- * end. */
+/* The work of a step of the relaxed plan with so many micro batches. */
 static gboolean
 find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 micro_batches,
               Work *out)
@@ -219,7 +248,8 @@ find_relaxed (const AdviseFloors *self, const Plan *plan, gint64 stage, gint64 m
   return find_step (self, &relaxed, stage, copies_activations (plan), out);
 }
 
-/* Whether all stages reach their neighbours in one way, by links or by the network. */
+/* Whether all neighbouring stages reach each other in the same way, all by links or all by the
+ * network. */
 static gboolean
 are_neighbours_alike (const Plan *plan, const PlanCluster *cluster)
 {
@@ -228,8 +258,8 @@ are_neighbours_alike (const Plan *plan, const PlanCluster *cluster)
   return all <= linked || all / plan->value[PLAN_PP] >= linked;
 }
 
-/* The work that one more micro batch adds to two, or to as few as a pipeline needs; no work where
- * such a plan is illegal. */
+/* The work that one more micro batch adds to a step of two, or of as many as a pipeline needs to be
+ * filled. It is all zero where such a plan is illegal. */
 static Work
 find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
@@ -238,7 +268,8 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
   const gint64 few = stack->pipeline.is_filled ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
   plan_bound_relax (plan, self->input->cluster, few, &key);
-  key.value[PLAN_COMM_UNIT] = stage + 1; /* relaxed plans do not use this field */
+  key.value[PLAN_COMM_UNIT]
+      = stage + 1; /* the stage is part of the key; relaxed plans leave this field unset */
   g_mutex_lock (&self->lock);
   const Work *known = g_hash_table_lookup (self->micro_batches, &key);
   if (known)
@@ -257,7 +288,8 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   return work;
 }
 
-/* The same; where only some layers are recomputed, each one more adds the same work. */
+/* The work of one micro batch in a stage, as find_micro_batch. With recompute_method=block it is
+ * extrapolated from one and two recomputed layers, since each further one adds the same work. */
 static Work
 find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
 {
@@ -275,8 +307,8 @@ find_work (AdviseFloors *self, const Plan *plan, gint64 stage)
   return add (&one, &another, layers - 1);
 }
 
-/* The most by which accumulating gradients is quicker in this plan than in the relaxed one, which
- * adds bf16 to bf16 and so moves 6 bytes for each: sharded gradients are copied, which moves at
+/* The most by which this plan accumulates gradients faster than the relaxed plan. The relaxed plan
+ * adds bf16 to bf16 and so moves 6 bytes per element; sharded gradients are copied, which moves at
  * least 4, and fused accumulation takes no op of its own. */
 static gint64
 adding_left_out_ns (const Work *work, const Plan *resolved)
@@ -286,7 +318,7 @@ adding_left_out_ns (const Work *work, const Plan *resolved)
   return is_fused ? adding : adding / 3 + 2 * work->of[WORK_N_ADDING];
 }
 
-/* Compute and the collectives it waits for at once follow one another. */
+/* Time of the chain in one micro batch. */
 static gint64
 chain_ns (const Work *work, const Plan *resolved)
 {
@@ -295,9 +327,9 @@ chain_ns (const Work *work, const Plan *resolved)
          - adding_left_out_ns (work, resolved);
 }
 
-/* A stream, and the host, does one thing after another, so the busiest of them bounds the time.
- * Leaving ops out shortens the longest path by no more than their own time. Compute and the host
- * both wait for `trades` exchanges with other stages. */
+/* Lower bound of a micro batch's time in one stage: the busiest of host, chain and streams. Leaving
+ * ops out shortens the longest path by no more than their own time. Host and compute both wait for
+ * `trades` trades with other stages. */
 static gint64
 stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {
@@ -314,8 +346,9 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   return MAX (most, 0);
 }
 
-/* Gather time of a stage behind the first: gathers start when the first micro batch arrives, and
- * compute waits for them. Micro batches and recompute do not change it. */
+/* Gather time of a stage behind the first. Its gathers start when its first micro batch arrives,
+ * and compute waits for them; neither the number of micro batches nor recompute changes this
+ * time. */
 static gint64
 fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
@@ -346,7 +379,7 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return ns;
 }
 
-/* The same layers on the same stages in one pass each. */
+/* The same layers on the same stages without virtual stages. */
 static Plan
 uncut (const Plan *resolved)
 {
@@ -358,7 +391,8 @@ uncut (const Plan *resolved)
   return plan;
 }
 
-/* The quickest exchange of two stages: of all alike, but where the last ones exchange logits. */
+/* The quickest trade of two stages. All trades are alike, but that the last stages may exchange
+ * logits. */
 static gint64
 quickest_trade_ns (AdviseFloors *self, const PlanStack *stack, const Plan *resolved)
 {
@@ -378,13 +412,14 @@ holds_as_much (const PlanStage *stage, const PlanStage *other)
          && stage->has_cast >= other->has_cast && stage->has_loss >= other->has_loss;
 }
 
-/* Lower bound of a pipeline's step. For a stage it is the sum of its passes of all micro batches
- * and, for each stage before it, one forward pass (the first micro batch on its way down) and one
- * backward pass (the last gradient on its way up), each with an exchange; the larger of the last
- * two stages' bounds. A stage exchanges twice for each micro batch, the ends once; but the last one
- * has its first input and its last gradient from the way. The second stage stands for all between
- * the ends that hold at least as much; of others exchanges alone count. `gathers` adds the gathers
- * of the stages on the way down, which this very plan has. */
+/* Lower bound of the step time of a pipeline without virtual stages. For each stage it is the sum
+ * of the stage's passes of all micro batches and, for each stage before it, one forward pass (the
+ * first micro batch on its way down) and one backward pass (the last gradient on its way up), each
+ * with a trade. The result is the largest of these. A stage trades twice per micro batch, an end
+ * stage once; the last stage's first input and last gradient are already counted with the way. The
+ * second stage stands for all inner stages that hold at least as much; of the others only the
+ * trades count. With `gathers` the gathers of the stages on the way down are added, which only this
+ * very plan has. */
 static gint64
 pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
 {
@@ -423,10 +458,11 @@ has_one_kind (const PlanModel *model, gint64 seq)
   return n == 1;
 }
 
-/* The same of interleaved stages. Only the first virtual stages are on the way down and up, and
- * while a stage waits its host may go ahead, which it does not where exchanges are awaited. Where
- * layers differ, the first ones may be the quickest. Where each output is awaited, compute stands
- * still while it travels. */
+/* Lower bound of the step time of an interleaved pipeline. Only the first virtual stage of each
+ * stage is on the way down and up, and its time counts only where all layers are of one kind, as
+ * otherwise it may be the quickest. While a stage waits, its host may run ahead, so only the chain
+ * counts. Where a framework waits for each output to be sent, compute stands still for that trade
+ * as well. */
 static gint64
 interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
@@ -458,8 +494,8 @@ interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
   return MAX (most, n * stage_floor_ns (self, &plan, last, 0));
 }
 
-/* Every micro batch; of a pipeline's stages the busiest has its even share of them at least, which
- * is found soonest. */
+/* Lower bound of a step's time. The even share of all work that the busiest stage of a pipeline has
+ * at least is found first, since it is cheap. */
 static gint64
 floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {
@@ -479,8 +515,8 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
                                                   : pipeline_floor_ns (self, resolved, FALSE));
 }
 
-/* Each layer's backward pass takes that much of the chain at least, of what the layer has in it:
- * twice its forward pass, which may be done once or, for another layer, twice. */
+/* The least share of the chain that a layer's backward pass takes: its backward pass takes twice
+ * its forward pass, which is done once, or twice where a layer is recomputed. */
 static double
 backward_share (const Plan *plan)
 {
@@ -491,20 +527,23 @@ backward_share (const Plan *plan)
              : 0.6;
 }
 
-#define LATE \
-  0.95 /* reductions that take as much of what there is are taken to be late for good \
-        */
+/* Where communication takes more than this share of the time available, reductions are assumed to
+ * fall behind for good. */
+#define LATE 0.95
 
-/* An op is slowed by what it finds among the spells of a stream (sim/sharing.h). A collective
- * begins when all is over that was given to the compute stream before: what lies beside it was
- * issued later, and finds it as long as no more than SIM_SPELLS are waiting.
+/* Reduces an exchange to the gathers and reductions that surely run beside the chain, each for all
+ * of its time.
  *
- * Gathers that wait are the few ahead of their use. Reductions of one kind that wait touch one
- * another, and are one: with what is seldom between them they fill the spells only where they are
- * late by a micro batch. Those of two kinds do where they are late by two units; for a while they
- * are, behind each that is seldom, and that much of them is left out. What is reduced takes half of
- * what is gathered at the same time longer: one of the two keeps its pace, and the other half of
- * it. */
+ * An op is slowed by ops that it finds among the spells of another stream (sim/sharing.h). A
+ * collective begins when all compute issued before it is over, so the ops beside it were issued
+ * later, and they find it as long as no more than SIM_SPELLS spells of its stream are waiting.
+ *
+ * Gathers that wait are few: those issued ahead of their use. Reductions of one kind that wait
+ * touch one another and form one spell; they fill the spells only where they are late by a whole
+ * micro batch. Reductions of two kinds do so where they are late by two units, as they are for a
+ * while behind each op that is done seldom; that much of them is left out. A reduction beside
+ * gathers is slowed by up to half of their time, since of the two the later one keeps half of its
+ * pace. */
 static Exchange
 find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
 {
@@ -512,7 +551,7 @@ find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
   SimSlowdownStream *gather = &met.beside[0], *reduce = &met.beside[1];
   const gboolean is_one = reduce->n_kinds < 2;
   const double there_is = (double)chain_ns * (is_one ? 1 : backward_share (resolved));
-  /* Half of the gathers are the forward pass's. */
+  /* The forward pass issues half of the gathers. */
   const double taken
       = ((double)reduce->ns + (double)gather->ns * (is_one ? 0.5 : 0.25)) / MAX (there_is, 1);
   gint64 seldom = reduce->ns;
@@ -528,7 +567,8 @@ find_met (const Exchange *exchange, gint64 chain_ns, const Plan *resolved)
   return met;
 }
 
-/* Ops that the plan has beside these only add to that, as crowd.c says. */
+/* Lower bound of a micro batch's time with its exchange. Other ops of the plan only add to it
+ * (sim/fast/slowdown-bound.c). */
 static gint64
 floor_beside_ns (const Work *work, const Exchange *exchange, const Plan *resolved)
 {
@@ -546,7 +586,7 @@ find_exchanged (const AdviseFloors *self, const Plan *plan, gint64 micro_batches
   return find_step (self, &few, 0, FALSE, out);
 }
 
-/* What the third micro batch of a plan exchanges; nothing where that cannot be said. */
+/* The exchange of a plan's third micro batch; empty where it cannot be found. */
 static Exchange
 find_exchange (AdviseFloors *self, const Plan *plan)
 {
@@ -592,7 +632,8 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
          * floor_beside_ns (&work, &exchange, resolved);
 }
 
-/* Without its copies to the host, a plan has a floor that others have, too. */
+/* Without its copies to the host a plan shares its floor with other plans, so that one is tried
+ * first. */
 gint64
 advise_floors_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {

@@ -8,9 +8,9 @@ typedef struct
   const PlanSchedule *schedule;
   const SimCost *cost;
   AdviseSerialCost cost_of;
-  gint64 host_ns, chain_ns; /* since the host waited */
-  gint64 busy_ns;           /* of compute, all */
-  gint64 total_ns;          /* until the host waited */
+  gint64 host_ns, chain_ns; /* since the host last waited */
+  gint64 busy_ns;           /* of the chain, in total */
+  gint64 total_ns;          /* until the host last waited */
 } Walk;
 
 /* The node of the end of the repeat that begins at `node`, and whether the host waits in it. */
@@ -62,8 +62,9 @@ pass_op (Walk *self, guint node, gint64 times)
     self->chain_ns = MAX (self->chain_ns, self->host_ns) + ns;
 }
 
-/* A repeat's first pass follows what is before it, each other one the pass before. Where the host
- * does not wait in it, each pass adds at least its sums. */
+/* Adds ops [node, end) `times` times. The first pass of a repeat follows what is before it, each
+ * other pass the one before. Where the host does not wait in a repeat, each of its passes adds at
+ * least its sums. */
 static void
 pass (Walk *self, guint node, guint end, gint64 times)
 {
