@@ -24,7 +24,7 @@ static const char *const distances[] = {
 #undef X
 };
 
-/* The effect that moves a parameter, by one more; 0: none does. */
+/* 1 + the effect that multiplies a parameter; 0: none does. */
 #define BY(effect) (SIM_EFFECT_##effect + 1)
 
 static const guint8 effect_of[SIM_N_PARAMS] = {
@@ -63,7 +63,7 @@ static const guint8 effect_of[SIM_N_PARAMS] = {
   [SIM_PARAM_SHARED_PROCESSORS] = BY (SHARED),
 };
 
-/* Nothing reaches all of a data sheet's rate. */
+/* Largest share of a data sheet's rate. */
 #define MOST_OF_A_RATE 0.98
 
 const char *
@@ -274,12 +274,12 @@ sim_adjustments_print (const SimAdjustments *self)
   return g_string_free (text, FALSE);
 }
 
-/* One line being read. */
+/* A line while it is read. */
 typedef struct
 {
   const char *name;
   guint number;
-  GHashTable *values; /* key to value, both of the line's words */
+  GHashTable *values; /* key to value; both are words of the line */
   GError **error;
 } Line;
 
@@ -311,7 +311,7 @@ take_number (const Line *line, const char *key, double least, double most, doubl
   return TRUE;
 }
 
-/* Borrows the line's words. */
+/* The scope of a line; its strings belong to the line. */
 static SimScope
 take_scope (const Line *line)
 {
@@ -324,7 +324,7 @@ take_scope (const Line *line)
   return scope;
 }
 
-/* The place of the key's word among names, NULL behind the last. */
+/* Finds the value of a key among `names`, which end with NULL. */
 static gboolean
 take_name (const Line *line, const char *key, const char *const *names, guint *out)
 {
@@ -393,7 +393,7 @@ take_uncertainty (SimAdjustments *self, const Line *line)
   return TRUE;
 }
 
-/* Borrows the line's words. */
+/* The value of a key, which belongs to the line. */
 static char *
 take_words (const Line *line, const char *key)
 {

@@ -1,16 +1,15 @@
-/* SimAdjustments: what measured runs taught about the cost model's parameters.
+/* SimAdjustments: a fitted set of corrections of the cost model.
  *
- * A set of factors on a device's default parameters. Each stands for one physical effect and holds
- * for all runs, or for those on one GPU, one framework's stack, one site's machines. Beside them:
- * how far predictions were off on runs that were left out of the fit, what those runs were, how
- * much further off are predictions of what is unlike them, and how far memory was off. The text
- * form is what a store keeps: print (parse (x)) = x. */
+ * It has factors on a device's default parameters, each for one physical effect and for all runs or
+ * those of one GPU, stack or site; and the errors of predictions: on runs left out of the fit, what
+ * is added for runs unlike those, and of memory. print (parse (x)) = x. */
 #pragma once
 #include "sim/cost/cost-params.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ID, "name", "meaning", least factor, most). Parameters of one effect move together. */
+/* X (ID, "name", "meaning", least factor, most). A factor applies to all parameters of its
+ * effect. */
 #define SIM_EFFECT_LIST(X) \
   X (PRODUCT_BF16, "product.bf16", "rate of products in bf16, fp16 and fp32", 0.4, 1.6) \
   X (PRODUCT_FP8, "product.fp8", "rate of products in fp8 and fp4", 0.4, 1.6) \
@@ -37,7 +36,7 @@ const char *sim_effect_meaning (SimEffect effect);
 double sim_effect_least (SimEffect effect);
 double sim_effect_most (SimEffect effect);
 
-/* What a factor or an error holds for; NULL: any. */
+/* What a factor or an error holds for; NULL members: any. */
 typedef struct
 {
   char *gpu, *stack, *site;
@@ -48,10 +47,10 @@ typedef struct
   SimScope scope;
   SimEffect effect;
   double factor;
-  double error; /* of its logarithm: one standard deviation */
+  double error; /* standard deviation of the factor's logarithm */
 } SimFactor;
 
-/* Of runs that were not fitted to, four of five were predicted within `pct`. */
+/* Four of five runs that were left out of the fit were predicted within `pct` per cent. */
 typedef struct
 {
   SimScope scope;
@@ -59,9 +58,9 @@ typedef struct
   guint runs;
 } SimUncertainty;
 
-#define SIM_ENOUGH_RUNS 5 /* to speak of a spread */
+#define SIM_ENOUGH_RUNS 5 /* fewest runs from which a spread is taken */
 
-/* X (ID, "name", "what lies between a prediction and the runs that were seen"). */
+/* X (ID, "name", "how a predicted run may differ from the runs that were seen"). */
 #define SIM_DISTANCE_LIST(X) \
   X (GPU, "gpu", "a GPU without runs") \
   X (STACK, "stack", "a stack without runs") \
@@ -79,26 +78,27 @@ typedef enum
       SIM_N_DISTANCES
 } SimDistance;
 
-/* What it adds, as the root of the sum of squares, to the per cent that four of five such
- * predictions lie within; `runs` is 0 for what was assumed. */
+/* How much a difference adds to a prediction's error (as the root of the sum of squares), in per
+ * cent that four of five predictions lie within. `runs` is 0 where it was assumed. */
 typedef struct
 {
   double pct;
   guint runs;
 } SimErrorRange;
 
-/* The runs of a GPU or of a stack that parameters were fitted to. */
+/* The runs of a GPU or of a stack that the parameters were fitted to. */
 typedef struct
 {
   SimScope scope;
   guint runs;
-  gint64 devices; /* of the largest */
-  char *modes;    /* comma-separated words: what they did; NULL: nothing worth a word */
-  char *networks; /* comma-separated: Gbit/s of a device, where there were several nodes */
+  gint64 devices; /* of the largest run */
+  char *modes;    /* comma-separated: what the runs did (see "mode" in the glossary); NULL: nothing
+                     notable */
+  char *networks; /* comma-separated: Gbit/s per device of the runs on several nodes */
 } SimSeen;
 
-/* Scale of errors of reserved memory, as shares: of all of it, and of what of it does not stay
- * between steps. Their law is that of plan_accuracy_share_below. */
+/* The scale of errors of reserved memory, as shares of all of it and of the part that does not stay
+ * between steps. Their distribution: plan_accuracy_share_below. */
 typedef struct
 {
   SimScope scope;
@@ -116,7 +116,7 @@ typedef struct
   SimErrorRange distances[SIM_N_DISTANCES];
 } SimAdjustments;
 
-/* Whether something said of a scope holds for these; NULL: not known. */
+/* Whether a scope includes these; NULL: not known. */
 gboolean sim_scope_holds (const SimScope *scope, const char *gpu, const char *stack,
                           const char *site);
 
@@ -124,26 +124,26 @@ SimAdjustments *sim_adjustments_new (const char *id);
 void sim_adjustments_free (SimAdjustments *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimAdjustments, sim_adjustments_free)
 
-/* Copies the scope's names. */
+/* These copy the strings of the scope. */
 void sim_adjustments_add_factor (SimAdjustments *self, SimFactor factor);
 void sim_adjustments_add_uncertainty (SimAdjustments *self, SimUncertainty uncertainty);
 void sim_adjustments_add_seen (SimAdjustments *self, SimSeen seen);
 void sim_adjustments_add_memory (SimAdjustments *self, SimMemoryError error);
 
-/* Adds what `other` says of what was seen, of distances and of memory. */
+/* Adds what `other` knows of the runs seen, of distances and of memory. */
 void sim_adjustments_add_uncertainties (SimAdjustments *self, const SimAdjustments *other);
 
-/* Text: a line "parameters ID", then lines that begin with "factor", "uncertainty", "seen",
- * "distance" or "memory"; `name` is for errors. */
+/* The text form: a line "parameters ID", then lines that begin with "factor", "uncertainty",
+ * "seen", "distance" or "memory". `name` is for error messages. */
 char *sim_adjustments_print (const SimAdjustments *self);
 SimAdjustments *sim_adjustments_parse (const char *text, const char *name, GError **error);
 
-/* Changes one device's parameters into what holds for it on that stack and site (NULL: none that is
- * known). The id is this set's, which must outlive them. Shares of a rate stay below 1. */
+/* Multiplies a device's parameters by the factors that hold on that stack and site (NULL: unknown),
+ * keeping shares of a rate below 1. Their id becomes this set's, which must outlive them. */
 void sim_adjustments_apply (const SimAdjustments *self, const char *gpu, const char *stack,
                             const char *site, SimParams *params);
 
-/* The same for one effect alone, by a factor that is given. */
+/* Applies one effect by a given factor. */
 void sim_effect_apply (SimEffect effect, double factor, SimParams *params);
 
 G_END_DECLS

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By how many calls a framework does what a schedule has as one op. One that gathers all of a model
- * at once pays for one start and one way around, whatever is gathered; one that collects gradients
- * until there are enough pays as often as there are. */
+/* Counts by how many calls a framework does what a schedule has as one op. A framework that gathers
+ * all layers at once pays for one start and one way round the ring; one that reduces gradients
+ * whenever a bucket is full pays for as many as there are buckets. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
 
-/* Layers that are alike are walked so often to see how buckets fall on them. */
+/* So many equal layers are walked to find how often a bucket fills. */
 #define LAYERS_WALKED 32
 
-/* A gradient that is added up, and its size as autograd made it. */
+/* A gradient that is accumulated, and its size as autograd made it. */
 typedef struct
 {
   PlanRef into;
@@ -30,7 +30,8 @@ sim_calls_clear (SimCalls *self)
   g_array_unref (self->gradients);
 }
 
-/* Again in every micro batch; the latest is the one that is sent. */
+/* Notes a gradient for the next reduction. It comes again in every micro batch; the last one
+ * counts. */
 static void
 note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
@@ -51,7 +52,7 @@ note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
   g_array_append_val (self->gradients, new);
 }
 
-/* A bucket is sent off by the gradient that fills it. */
+/* Calls of a reduction per layer: a bucket is sent by the gradient that fills it. */
 static double
 count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
@@ -73,7 +74,7 @@ count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
   return found > 0 ? (double)full / (double)times : 1;
 }
 
-/* Wherever it is done, the same buffer comes first. */
+/* 1 for the first buffer array that asks, which does the call for all; 0 for the others. */
 static double
 one_if_first (gint32 *first, const PlanOp *op)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops of one device: products by tiles and waves, attention by its length, everything else by the
- * bytes it moves. */
+/* Times of ops on one device: GEMMs by tiles and waves, attention by its length, all other ops by
+ * the bytes that they move. */
 #include "config.h"
 
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
 #include "sim/cost/cost-private.h"
 
-/* Tiles of a product, the fastest first; each rate is a parameter but the first's, which is 1. */
+/* Tiles that a GEMM kernel may use, the fastest first, with the parameter that holds their rate
+ * relative to the first. */
 static const struct
 {
   gint64 rows, cols;
@@ -19,12 +20,12 @@ static const struct
   { 64, 64, SIM_PARAM_PRODUCT_TILE_8 },
 };
 
-/* Into how many parts the inner dimension may be cut when there are few tiles. */
+/* Numbers of parts into which the inner dimension may be split when there are few tiles. */
 static const gint64 splits[] = { 1, 2, 4, 8 };
 
 #define ATTENTION_ROWS 128 /* queries that one block of an attention kernel holds */
 #define REFERENCE_HEAD 128 /* head size at which attention's shares are stated */
-#define ALIGNMENT_BITS 128 /* what one load of a tile's row takes */
+#define ALIGNMENT_BITS 128 /* bits that one load of a tile's row takes */
 
 static const PlanBuffer *
 operand (const SimCostInput *input, const PlanOp *op, guint i)
@@ -38,23 +39,23 @@ operand_bytes (const SimCostInput *input, const PlanOp *op, guint i)
   return (double)plan_dtype_bytes (operand (input, op, i)->dtype, plan_op_ref_elements (op, i, 1));
 }
 
-/* Where blocks have scales of their own, too. */
+/* Whether a format has a scale per tensor, possibly beside those of its blocks. */
 static gboolean
 has_tensor_scale (PlanDtype dtype)
 {
   return plan_dtype_block (dtype) == 0 || dtype == PLAN_DTYPE_NVFP4;
 }
 
-/* Of rows of q, k and v. */
+/* The share of values among the rows of q, k and v. */
 static double
 values_share (gint64 heads, gint64 kv_heads)
 {
   return (double)kv_heads / (double)(heads + 2 * kv_heads);
 }
 
-/* Of our own kernels on GPUs, beside what all have: the gradients of norms leave sums of parts of
- * the rows, and read them; values lie among what positions turn, and stay as they are; the scale of
- * a tensor, where none is given, follows from all of it (exec/cuda). */
+/* Bytes that our own GPU kernels move beyond an op's operands (exec/cuda). Gradients of norms write
+ * sums of parts of the rows and read them again; RoPE leaves values where they lie, so it moves
+ * less; a quantiser that is given no scale first reads the whole tensor to find one. */
 static double
 own_traffic (const SimCostInput *input, const PlanOp *op)
 {
@@ -151,7 +152,8 @@ sim_cost_peak_flops (const SimCostInput *input, const PlanOp *op)
   return sheet_rate (input, operand (input, op, read)->dtype);
 }
 
-/* The rate a format is multiplied at, and the share of it that products reach; 0 with an error. */
+/* The peak rate of a format, and the share of it that GEMMs reach. 0, with an error, where no rate
+ * is known. */
 static double
 peak_of (const SimCostInput *input, PlanDtype dtype, double *out_share, GError **error)
 {
@@ -172,12 +174,12 @@ divide_up (gint64 a, gint64 b)
   return (a + b - 1) / b;
 }
 
-/* Products of experts go over this many streams in turns, so that so many share the processors
- * (Transformer Engine, common/gemm/cublaslt_gemm.cu and common/util/multi_stream.cpp at d0067d0d).
- */
+/* The GEMMs of experts are spread over this many streams, so that as many share the processors
+ * (Transformer Engine, common/gemm/cublaslt_gemm.cu and common/util/multi_stream.cpp at
+ * d0067d0d). */
 #define GROUPED_STREAMS 4
 
-/* A product, or one of several alike. */
+/* The shape of a GEMM, or of each of several equal ones. */
 typedef struct
 {
   gint64 m, n, k, groups;
@@ -195,9 +197,10 @@ shape_of (const PlanOp *op)
   return shape;
 }
 
-/* Tiles go over the processors in waves, the last of which is not full; short inner dimensions pay
- * for starting each tile. The best of all tiles and splits counts, as a library's heuristic picks
- * it; parts of a split are added up through memory. */
+/* Seconds of a GEMM's arithmetic. Tiles are spread over the processors in waves, the last of which
+ * is not full, and starting each tile takes a time that weighs most when the inner dimension is
+ * short. The best combination of tile and split counts, as a library's heuristic would pick it; the
+ * parts of a split are summed through memory. */
 static double
 product_seconds (const SimCostInput *input, const PlanOp *op, double rate, double element_bytes)
 {
@@ -227,7 +230,7 @@ product_seconds (const SimCostInput *input, const PlanOp *op, double rate, doubl
   return best;
 }
 
-/* Whether the rows of all three matrices can be moved in whole loads. */
+/* Whether the rows of all three matrices consist of whole loads. */
 static gboolean
 is_aligned (const SimCostInput *input, const PlanOp *op)
 {
@@ -277,8 +280,9 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
   return told (input, MAX (arithmetic, memory) + begin, bytes);
 }
 
-/* Long sequences keep the units busy; short ones pay for the start of every row of blocks, small
- * heads for what is done once per score, and few blocks leave processors idle. */
+/* The time of attention. Its rate grows with the number of keys, since each row of blocks pays for
+ * its start; with the head size, since some work is done once per score; and with the number of
+ * blocks until all processors are busy. */
 static SimTime
 attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
@@ -316,8 +320,9 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   return told (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS), bytes);
 }
 
-/* A framework that keeps a second image of the logits goes over them more often than it must.
- * Gradients that are scaled where they lie are read again and written once they are measured. */
+/* How many times an op moves its operands. A cross entropy that keeps a second image of the logits
+ * goes over them several times. Gradients that are clipped in place are read again and written
+ * after their norm is known. */
 static double
 passes (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
@@ -329,8 +334,9 @@ passes (const SimCostInput *input, const PlanOp *op, SimParam class)
   return sim_cost_param (input, is_fused ? SIM_PARAM_LOSS_PASSES : SIM_PARAM_LOSS_PASSES_UNFUSED);
 }
 
-/* Between device and host as fast as their link, on the host as fast as this device's share of its
- * memory. A copy reads on one side what it writes on the other. */
+/* Seconds of ops that use the host's memory: copies at the rate of the link between device and
+ * host, host ops at this device's share of the host's memory bandwidth. A copy reads on one side
+ * what it writes on the other, so its bytes count once. */
 static SimTime
 host_time (const SimCostInput *input, const PlanOp *op, GError **error)
 {
@@ -353,7 +359,7 @@ traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
   G_STATIC_ASSERT ((int)PLAN_REF_QUANTIZE_col == (int)PLAN_REF_PARAM_QUANTIZE_col);
   const gboolean quantises = op->kind == PLAN_OP_QUANTIZE || op->kind == PLAN_OP_PARAM_QUANTIZE;
-  if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* no transposed copy */
+  if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* it makes no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
   return told (input,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameter sets that hold until something is calibrated, every value with its source. Measured
- * shares are of published, sustained figures; none was chosen to fit a training run. */
+/* The parameter sets that are used until something is calibrated, with the source of every value.
+ * Shares that come from measurements are of published, sustained figures; none was chosen to fit a
+ * training run. */
 #include "config.h"
 
 #include "sim/cost/cost-params.h"
 
 enum
 {
-  AMPERE, /* and Ada and Volta */
+  AMPERE, /* Ampere, Ada and Volta */
   HOPPER,
   BLACKWELL,
   CPU,
@@ -20,7 +21,7 @@ enum
 #define SMS "Megatron-LM distributed_data_parallel_config.py"
 #define LOOPS "assumed: of the right order for plain loops on one thread"
 
-/* X: value for Ampere, Hopper, Blackwell, CPU; its source. */
+/* Values for Ampere, Hopper, Blackwell and CPU, and their source. */
 static const struct
 {
   double value[N_SETS];
@@ -227,7 +228,7 @@ sim_params_get (guint i)
   return i < N_SETS ? &sets[i] : NULL;
 }
 
-/* Of a device whose generation nobody states, Hopper's. */
+/* For a device of unknown generation the set is Hopper's. */
 const SimParams *
 sim_params_default (const PlanCluster *cluster)
 {

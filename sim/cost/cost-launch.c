@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host does to issue ops. Frameworks call modules forward one product at a time, and
- * backward those of a module at once; so it matters which products read gradients. They are found
- * by following what the loss's gradient, or the one that the next stage sends, is made into. */
+/* The host's time to issue ops. In the forward pass a framework calls modules one GEMM at a time,
+ * in the backward pass the GEMMs of a module together, so it matters which GEMMs read gradients.
+ * These are found by following the gradient of the loss, or the one that the next stage sends,
+ * through the ops. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
 
-/* What is only added to or updated stays what it was: main gradients are read by nothing that the
- * host issues in another way, and weights are no gradients though they are made of them. */
+/* Whether an op reads a buffer that holds a gradient. Buffers that are only accumulated to or
+ * updated keep their state: nothing reads main gradients in a way that changes how it is issued,
+ * and weights are no gradients although they are made from them. */
 static gboolean
 reads_gradient (const SimGradients *self, const PlanOp *op)
 {
@@ -29,13 +31,13 @@ sim_gradients_next (SimGradients *self, const PlanOp *op)
       self->holds[op->refs[i].array] = reads || op->kind == PLAN_OP_CROSS_ENTROPY_BWD;
   if (op->kind == PLAN_OP_TRADE && op->refs[PLAN_REF_TRADE_out].array >= 0)
     self->holds[op->refs[PLAN_REF_TRADE_out].array] = op->dims[PLAN_DIM_TRADE_gradient] != 0;
-  if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: its logits are read as products' results are */
+  if (op->kind == PLAN_OP_LOSS_GRAD) /* in place: the logits become a gradient, which GEMMs read */
     self->holds[op->refs[PLAN_REF_LOSS_GRAD_logits].array] = TRUE;
   return reads;
 }
 
-/* One call issues a product in pieces with their communication: the first as a product, what else
- * there is as kernels. */
+/* Whether an op is a further piece of a GEMM that overlaps its communication piece by piece. One
+ * call issues all pieces: the first counts as a GEMM, and the others as kernels. */
 static gboolean
 is_piece (const PlanSchedule *schedule, const PlanOp *op)
 {
@@ -68,8 +70,7 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
   return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
 }
 
-/* What each further product of a module of experts takes the host: a call of the library, from
- * compiled code. */
+/* Host time of each further GEMM of a group of experts: a library call from compiled code. */
 #define GROUPED_CALL_NS 4000
 
 static gint64

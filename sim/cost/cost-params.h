@@ -7,8 +7,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ID, "key", "unit", "meaning"). Shares are of the data sheet's rate. Products by number format,
- * traffic by class of op, and the three protocols of NCCL stand in the order of their enums. */
+/* X (ID, "key", "unit", "meaning"). Shares are relative to the data sheet's rate. The parameters of
+ * GEMMs by format, of traffic by class of op and of NCCL's three protocols are in the order of
+ * their enums. */
 #define SIM_PARAM_LIST(X) \
   X (PRODUCT_FP32, "product.fp32", "", "share of the dense rate, all processors busy, long k") \
   X (PRODUCT_BF16, "product.bf16", "", "the same in bf16 or fp16") \
@@ -105,7 +106,8 @@ typedef enum
 typedef struct
 {
   const char *id;
-  gboolean is_fitted; /* to measurements of this program, else published figures */
+  gboolean is_fitted; /* the values were fitted to measurements of this program; else they are
+                         published figures */
   double value[SIM_N_PARAMS];
 } SimParams;
 
@@ -113,13 +115,13 @@ const char *sim_param_key (SimParam param);
 const char *sim_param_unit (SimParam param);
 const char *sim_param_meaning (SimParam param);
 
-/* The set that holds for a cluster's devices when nothing was calibrated: by their generation. */
+/* The set for a cluster's devices, by their generation, when nothing was calibrated. */
 const SimParams *sim_params_default (const PlanCluster *cluster);
 
-/* All of them, in a fixed order; NULL past the last. */
+/* The sets in a fixed order; NULL past the last. */
 const SimParams *sim_params_get (guint i);
 
-/* Where a shipped set has a value from; "assumed: ..." where nobody published it. */
+/* The source of a value of a shipped set; "assumed: ..." where nobody published one. */
 const char *sim_params_source (const SimParams *self, SimParam param);
 
 G_END_DECLS

@@ -1,4 +1,4 @@
-/* What the parts of the cost model share: the rates of one device, and one op's cost. */
+/* Shared by the parts of the cost model: what one op costs, and the functions that find it. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include "sim/cost/cost.h"
@@ -7,14 +7,15 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  double seconds; /* below 0: it cannot be told, and an error says why */
+  double seconds; /* below 0: the cost is not known, and an error says why */
   SimProvenance provenance;
-  guint sms;                            /* processors it keeps from others */
-  double memory;                        /* bytes it reads and writes */
-  double link_seconds, network_seconds; /* at full pace, for what it sends */
+  guint sms;     /* processors it keeps from other ops */
+  double memory; /* bytes it reads and writes */
+  double link_seconds,
+      network_seconds; /* for which links and network would be busy at their full rate */
 } SimTime;
 
-/* Element formats as products know them. */
+/* Element formats of GEMMs. */
 typedef enum
 {
   SIM_FORMAT_FP32,
@@ -24,45 +25,46 @@ typedef enum
   SIM_FORMAT_NVFP4,
 } SimFormat;
 
-/* Bytes an op reads and writes, each operand once. */
+/* Bytes that an op reads and writes, each operand once. */
 double sim_cost_traffic (const SimCostInput *input, const PlanOp *op);
 
 /* Members of a group that reach one another without the network; how many such sets it has. */
 gint64 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group);
 gint64 sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group);
 
-/* What was timed on this machine; FALSE where nothing like the op was. `calls`: of the library, as
- * of any collective. */
+/* The time of an op that was timed on this machine, at this size or at others. FALSE where no such
+ * op was timed. `calls`: see sim_calls_next. */
 gboolean sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls,
                          SimTime *out_time);
 
-/* Which buffers hold gradients, going through a schedule's nodes in their order; starts as zeros.
- */
+/* Which buffers hold gradients, while the nodes of a schedule are gone through in order. Starts as
+ * zeros. */
 typedef struct
 {
   gboolean *holds; /* per array */
 } SimGradients;
 
-gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: it reads one */
+gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the op reads one */
 
-/* As what the host issues an op that takes time; what it does for that, and how many kernels that
- * starts. */
+/* sim_cost_launch tells as what kind of work the host issues an op, sim_cost_host_ns how long that
+ * takes, and sim_cost_kernels how many kernels it starts. */
 PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
                             gboolean reads_gradient);
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 
-/* Of a gather of lists: tensors' parts by ranks. */
+/* Of a gather that is made as a list of tensors: the pieces (one per tensor and rank) it consists
+ * of; 0 for any other op. */
 gint64 sim_cost_pieces (const SimCostInput *input, const PlanOp *op);
 
 SimTime sim_cost_compute (const SimCostInput *input, const PlanOp *op, GError **error);
-/* By how many calls of a framework ops are done, going through a schedule's nodes in their order;
- * 0: by that of another op; less than 1: one in so many layers. */
+/* Counts by how many calls of the framework each op is done, while the nodes of a schedule are gone
+ * through in order. 0: by the call of another op; less than 1: one call for so many layers. */
 typedef struct
 {
-  gint32 first_gather, first_sum; /* arrays; -1: none yet */
-  GArray *gradients;              /* that are to be reduced */
-  guint64 waiting_bytes;          /* of them, not sent off */
+  gint32 first_gather, first_sum; /* buffer arrays; -1: none yet */
+  GArray *gradients;              /* those waiting to be reduced */
+  guint64 waiting_bytes;          /* bytes of gradients that no call has sent yet */
 } SimCalls;
 
 void sim_calls_init (SimCalls *self);
@@ -70,7 +72,7 @@ void sim_calls_clear (SimCalls *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SimCalls, sim_calls_clear)
 double sim_calls_next (SimCalls *self, const SimCostInput *input, const PlanOp *op);
 
-/* `calls` pay for the start and the hops. */
+/* The time of a collective; each of its `calls` pays for the start and the hops. */
 SimTime sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls);
 
 static inline double

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that were timed on this machine, as a step has them: among others, which they share caches
- * with. */
+/* Times of ops that were timed on this machine, scaled to what they take within a step, where other
+ * ops use the caches as well. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
 
-/* Of the rate an op reached alone, what is left of it in a step. */
+/* The parameter that says what share of its rate alone an op keeps in a step. */
 static SimParam
 kept_of (PlanOpKind kind)
 {
@@ -30,7 +30,7 @@ kept_of (PlanOpKind kind)
   g_assert_not_reached ();
 }
 
-/* What a collective takes of a GPU and of its links beside its time. */
+/* What an op occupies, without its time. */
 static SimTime
 alone (const SimCostInput *input, const PlanOp *op, double calls)
 {
@@ -39,8 +39,8 @@ alone (const SimCostInput *input, const PlanOp *op, double calls)
   return (SimTime){ .memory = sim_cost_traffic (input, op) };
 }
 
-/* Processors are shared where there are fewer than ranks; a rank has a GPU, or the share of one
- * that it was timed on. */
+/* Ranks on a CPU share its cores where there are fewer cores than ranks. On a GPU each rank has a
+ * device, or the share of one on which it was timed. */
 gboolean
 sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls, SimTime *out_time)
 {

@@ -22,7 +22,7 @@ typedef struct
 struct _SimCost
 {
   gboolean is_serial;
-  NodeCost of[]; /* per node */
+  NodeCost of[]; /* one per node of the schedule */
 };
 
 static gboolean
@@ -47,7 +47,7 @@ check_links (const SimCostInput *input, GError **error)
   return missing == NULL;
 }
 
-/* Its nodes are to be filled in. */
+/* Makes costs whose nodes have to be filled in. */
 static SimCost *
 cost_new (const PlanSchedule *schedule)
 {
@@ -57,7 +57,7 @@ cost_new (const PlanSchedule *schedule)
   return self;
 }
 
-/* Loops, memory and waits take no time of their own. */
+/* Whether an op has a duration: loops, memory ops and waits have none. */
 static gboolean
 takes_time (const PlanOp *op)
 {
@@ -65,7 +65,7 @@ takes_time (const PlanOp *op)
          && op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT;
 }
 
-/* What it puts into the device's queues, `kernels` and events. */
+/* Number of entries in the device's queues: kernels and events. */
 static guint8
 launches_of (const PlanOp *op, guint kernels)
 {
@@ -78,8 +78,9 @@ permille (double share)
   return (guint16)(1000 * CLAMP (share, 0, 1) + 0.5);
 }
 
-/* Products and attention want every processor; what is bound by memory has enough of those that are
- * left. Of memory, all is what a copy reaches. */
+/* The load of an op. GEMMs and attention want every processor, so a collective slows them; ops
+ * bound by memory have enough of those that are left. The whole memory bandwidth is what a copy
+ * reaches. */
 static SimLoad
 load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
 {
@@ -105,8 +106,9 @@ load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
   return load;
 }
 
-/* A loop that empties the allocator's cache before the optimizer takes again, in the next step,
- * what lives for a part of a step only. */
+/* The host's time for giving memory back and taking it again. A training loop that empties the
+ * allocator's cache before the optimizer makes the next step take again everything that lives for a
+ * part of a step only. */
 static double
 retake_ns (const SimCostInput *input)
 {
@@ -125,21 +127,21 @@ host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
   return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
 }
 
-/* All that the time of an op follows from. */
+/* All that the time of an op follows from: ops that look alike have equal times. */
 typedef struct
 {
   guint64 what;   /* kind, stream and group */
-  guint64 dtypes; /* of its operands */
+  guint64 dtypes; /* formats of its operands */
   gint64 pieces, dims[PLAN_MAX_DIMS];
   double calls;
 } Look;
 
 #define LOOKS 128
 
-/* A schedule has each op several times. */
+/* A cache of times by look, since a schedule has each op several times. */
 typedef struct
 {
-  guint node[LOOKS]; /* one that looks so, and 1; 0: none */
+  guint node[LOOKS]; /* 1 + the node that has the look; 0: none */
   gboolean is_timed[LOOKS];
   Look look[LOOKS];
 } Looks;
@@ -147,7 +149,7 @@ typedef struct
 #define DTYPE_BITS 5
 G_STATIC_ASSERT (PLAN_N_DTYPES < 1 << DTYPE_BITS && PLAN_MAX_REFS * DTYPE_BITS <= 64);
 
-/* 0 where there is no operand. */
+/* Formats of an op's operands, packed; 0 where there is no operand. */
 static guint64
 dtypes_of (const PlanSchedule *schedule, const PlanOp *op)
 {
@@ -176,9 +178,9 @@ place_of (const PlanOp *op)
   return (guint)(hash >> 32) % LOOKS;
 }
 
-/* What was gathered as a list is copied twice: to buffers by rank, and piece by piece to where it
- * belongs, as the host says so. A stream holds about a thousand such calls, so that a host that was
- * ahead is soon no longer. */
+/* Seconds of the copies that a gather as a list of tensors needs. Its data is copied twice: to
+ * buffers by rank, and piece by piece to where it belongs, as the host issues it. A stream's queue
+ * holds about a thousand such calls, so a host that was ahead soon has to wait for them. */
 static double
 copying_seconds (const SimCostInput *input, const PlanOp *op)
 {
@@ -221,7 +223,7 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
   return TRUE;
 }
 
-/* The same, but for what is known from an op that looks alike. */
+/* As find_times, but takes the times of an op that looks alike where one is known. */
 static gboolean
 learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
              gboolean *out_is_timed, GError **error)
@@ -284,8 +286,8 @@ sim_cost_new (const SimCostInput *input, GError **error)
       if (op->kind != PLAN_OP_PREPARE
           && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
         return NULL;
-      /* What was timed on a processor was issued too; a graph is launched by the host as a whole,
-       * once. */
+      /* the timing of an op on a CPU includes issuing it; a CUDA graph is launched by the host as a
+       * whole, once */
       const gboolean is_launched
           = (!is_timed || !self->is_serial)
             && (op->kind == PLAN_OP_PREPARE || !plan_schedule_is_graph (input->schedule));

@@ -11,7 +11,7 @@
 
 #define NEIGHBOURS 4
 
-/* m, n and k in octaves. */
+/* log2 of m, n and k. */
 typedef struct
 {
   double of[3];
@@ -20,11 +20,11 @@ typedef struct
 struct _SimMeasurements
 {
   guint n;
-  SimProduct *products; /* by layout, formats, accumulation, then m, n, k */
-  Size *sizes;          /* of each */
+  SimProduct *products; /* sorted by layout, formats, accumulation, then m, n, k */
+  Size *sizes;          /* of each product */
 };
 
-/* What a product is, apart from its size and rate. */
+/* Orders by what a GEMM is apart from its size and its rate. */
 static gint64
 family_order (const SimProduct *a, const SimProduct *b)
 {
@@ -49,7 +49,8 @@ order (const void *left, const void *right)
   return a->flops_per_s < b->flops_per_s ? -1 : a->flops_per_s > b->flops_per_s;
 }
 
-/* Binary logarithm, straight between powers of two: monotone, and the same on every machine. */
+/* Binary logarithm, interpolated linearly between powers of two: monotone, and the same on every
+ * machine. */
 static double
 octaves (gint64 value)
 {
@@ -96,7 +97,7 @@ sim_measurements_n (const SimMeasurements *self)
   return self->n;
 }
 
-/* The first row that is not before `product`, whatever their rates. */
+/* The first row that is not before `product`, whatever its rate. */
 static guint
 lower_bound (const SimMeasurements *self, const SimProduct *product)
 {
@@ -130,7 +131,7 @@ sim_measurements_find (const SimMeasurements *self, const SimProduct *product,
     }
   if (n == 0)
     return FALSE;
-  *out_flops_per_s = n / inverse; /* the mean of times */
+  *out_flops_per_s = n / inverse; /* n / inverse is the mean of the times */
   return TRUE;
 }
 
@@ -139,7 +140,7 @@ typedef struct
   double squared, flops_per_s;
 } Neighbour;
 
-/* Keeps the nearest, ties to the earlier row. */
+/* Inserts into the list of the nearest; ties go to the earlier row. */
 static void
 add_neighbour (Neighbour *nearest, guint *n, Neighbour found)
 {

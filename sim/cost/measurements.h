@@ -1,13 +1,13 @@
-/* SimMeasurements: products that somebody timed on the device in question, sorted to be found.
+/* SimMeasurements: a table of GEMMs that were timed on this kind of device.
  *
- * A shape that was timed takes what it took. One that lies among timed shapes takes the share of
- * the device's rate that its nearest neighbours reached. */
+ * A measured shape takes its measured time. A shape between measured ones reaches the rate of its
+ * nearest neighbours. */
 #pragma once
 #include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* out[m,n] = a * b, or added to what is there; layouts are the op list's. */
+/* A GEMM: out[m,n] = a * b, or out += a * b; `layout` is the op list's. */
 typedef struct
 {
   gint64 m, n, k, layout;
@@ -25,13 +25,15 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimMeasurements, sim_measurements_free)
 
 guint sim_measurements_n (const SimMeasurements *self);
 
-/* The mean of the rows that are alike in everything but the rate; FALSE when there is none. */
+/* The mean over the rows that agree in everything but the rate. FALSE when there is none. */
 gboolean sim_measurements_find (const SimMeasurements *self, const SimProduct *product,
                                 double *out_flops_per_s);
 
-/* Between rows of the same layout and input format. Only rows within two octaves of the shape in
- * each of m, n and k count; among them must be one at or below it and one at or above it in each.
- * The four nearest, in octaves, decide, weighted by the inverse of the squared distance. */
+/* Interpolates between rows of the same layout and input format. Only rows within two octaves
+ * (factors of 4) of the shape in each of m, n and k count, and in each dimension one of them must
+ * be at or below it and one at or above it. The result is the mean rate of the four nearest,
+ * weighted by the inverse of their squared distance in octaves. FALSE where there are no such
+ * rows. */
 gboolean sim_measurements_interpolate (const SimMeasurements *self, const SimProduct *product,
                                        double *out_flops_per_s);
 

@@ -12,15 +12,16 @@
 
 #define MAX_AXES 3
 
-/* A grid with more points than this is of sizes that nobody chose as one. */
+/* A larger grid would be of sizes that were not chosen as one. */
 #define MAX_POINTS 4096
 
-/* Of a dim, and of all of an op's multiplied. */
+/* Largest dim, and largest product of all dims of an op. */
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 50)
 
 #define MAX_NODES 1000000
 
-/* What an op is apart from its sizes, those sizes, and what its time is in proportion to. */
+/* What an op is apart from its sizes (key), its sizes (at), and the number of units that its time
+ * is proportional to. */
 typedef struct
 {
   struct
@@ -31,20 +32,20 @@ typedef struct
   double at[MAX_AXES], units;
 } Place;
 
-/* All ops of one key beside one number of ranks. Points are in the order of the axes, the last one
- * fastest. */
+/* The times of ops with one key beside one number of ranks. Points are ordered by axis, the last
+ * axis fastest. */
 typedef struct
 {
   Place place;
-  GArray *axis[MAX_AXES]; /* double, rising */
+  GArray *axis[MAX_AXES]; /* double: the sizes, rising */
   guint n_points;
-  double *ns; /* per unit */
+  double *ns; /* per point: nanoseconds per unit */
   gboolean *is_timed;
 } Grid;
 
 struct _SimTimings
 {
-  GPtrArray *grids; /* Grid, by key, then ranks */
+  GPtrArray *grids; /* Grid: sorted by key, then ranks */
 };
 
 /* --- an op's place ------------------------------------------------------------------------ */
@@ -55,7 +56,7 @@ add_axis (Place *self, gint64 size)
   self->at[self->n_axes++] = (double)MAX (size, 1);
 }
 
-/* Bytes of all operands. */
+/* Bytes of all operands of an op. */
 static gint64
 traffic (const SimTiming *timing)
 {
@@ -85,7 +86,7 @@ add_axes (Place *self, const SimTiming *timing)
       add_axis (self, d[PLAN_DIM_GEMM_k]);
       break;
     case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD: /* head by head */
+    case PLAN_OP_ATTENTION_BWD: /* attention is proportional to the number of heads */
       self->units = (double)MAX (d[PLAN_DIM_ATTENTION_batch] * d[PLAN_DIM_ATTENTION_heads], 1);
       add_axis (self, d[PLAN_DIM_ATTENTION_seq] * d[PLAN_DIM_ATTENTION_keys]);
       add_axis (self, d[PLAN_DIM_ATTENTION_head_dim]);
@@ -108,7 +109,7 @@ add_axes (Place *self, const SimTiming *timing)
       add_axis (self, d[PLAN_DIM_EMBED_BWD_cols]);
       add_axis (self, d[PLAN_DIM_EMBED_BWD_vocab]);
       break;
-    default: /* any other: by rows and columns, else by bytes */
+    default: /* any other op: by rows and columns, or by bytes */
       if (plan_op_n_dims (timing->kind) > 1
           && strcmp (plan_op_dim_name (timing->kind, 1), "cols") == 0)
         {
@@ -120,8 +121,8 @@ add_axes (Place *self, const SimTiming *timing)
     }
 }
 
-/* Scratch comes with the formats of the others; a bias is too small to make a difference, and so
- * are places of tokens, beside the keys that they leave. */
+/* Whether the format of an operand matters. Scratch follows from the other operands; a bias is too
+ * small to matter, and so are the places of tokens beside the keys. */
 static gboolean
 matters (PlanOpKind kind, guint operand)
 {
@@ -130,7 +131,8 @@ matters (PlanOpKind kind, guint operand)
          && !(kind == PLAN_OP_GEMM && operand == PLAN_REF_GEMM_bias);
 }
 
-/* Magnitudes of parameters come with their elements. */
+/* Whether a dim is a size, and so not part of the key. The dims of ops on whole parameters grow
+ * with their elements. */
 static gboolean
 is_size (PlanOpKind kind, guint dim)
 {
@@ -168,7 +170,7 @@ typedef struct
 {
   Place place;
   double ns;
-  guint position; /* among what was given */
+  guint position; /* index among the given rows */
 } Row;
 
 static int
@@ -192,7 +194,7 @@ size_at (const Grid *self, guint axis, guint i)
   return g_array_index (self->axis[axis], double, i);
 }
 
-/* The last point that is not beyond `size`; 0 where all are. */
+/* The last point at or below `size`; 0 where all are above. */
 static guint
 point_below (const Grid *self, guint axis, double size)
 {
@@ -233,8 +235,8 @@ size_of_point (const Grid *self, guint point, guint axis)
   return size_at (self, axis, point / stride_of (self, axis) % self->axis[axis]->len);
 }
 
-/* At a point where nothing was timed: what was timed elsewhere, in proportion to every size that is
- * larger here; the least of these. */
+/* The time at a point where nothing was timed: the least of all timed ones, each scaled up in
+ * proportion to every size that is larger here. */
 static double
 fill (const Grid *self, guint point)
 {
@@ -251,8 +253,8 @@ fill (const Grid *self, guint point)
   return least;
 }
 
-/* Noise aside, more takes longer: each point becomes the mean of the longest time of what is no
- * larger and the shortest of what is no smaller. */
+/* Removes noise so that times rise with every size: each point becomes the mean of the longest time
+ * at no larger sizes and the shortest at no smaller ones. */
 static void
 make_monotone (Grid *self)
 {
@@ -283,7 +285,7 @@ free_grid (gpointer data)
   g_free (self);
 }
 
-/* Of rows that are alike, in the order they were given. */
+/* Makes the grid of like rows. NULL: it would be too large. */
 static Grid *
 grid_new (const Row *rows, guint n)
 {
@@ -354,8 +356,8 @@ sim_timings_free (SimTimings *self)
 
 /* --- looking up --------------------------------------------------------------------------- */
 
-/* Linear in each size between the points around it; outside, as at the nearest point where all
- * points are larger, and in proportion where all are smaller. */
+/* The time at a place. It is linear in each size between the points around it; below all points it
+ * is that of the nearest point, and above all points in proportion to it. */
 static double
 read_grid (const Grid *self, const Place *place, SimTimed *out_how)
 {
@@ -403,7 +405,7 @@ is_collective (PlanOpKind kind)
   return plan_op_class (kind) == PLAN_CLASS_COLLECTIVE;
 }
 
-/* Grids of one key stand by rising ranks. */
+/* The best grid for a place. Grids of one key are sorted by rising ranks. */
 static const Grid *
 find_grid (const SimTimings *self, const Place *place)
 {
@@ -479,7 +481,7 @@ sim_timing_print_format (const SimTiming *self)
   return g_string_free (text, FALSE);
 }
 
-/* The value of "NAME=VALUE" among words; NULL where there is none. */
+/* The value of "NAME=VALUE" among the words; NULL where there is none. */
 static const char *
 value_of (char *const *words, const char *name)
 {
@@ -506,7 +508,7 @@ parse_kind (const char *name, PlanOpKind *out, GError **error)
   return FALSE;
 }
 
-/* Where none are said, it is one. */
+/* Reads "nodes"; without it there is one node. */
 static gboolean
 parse_nodes (char *const *sizes, SimTiming *self, GError **error)
 {

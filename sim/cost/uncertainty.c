@@ -20,7 +20,7 @@ sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char 
   return best ? (SimErrorRange){ best->pct, best->runs } : (SimErrorRange){ -1, 0 };
 }
 
-/* NULL: none. */
+/* The entry of exactly this GPU and stack; NULL: none. */
 static const SimSeen *
 find_seen (const SimAdjustments *self, const char *gpu, const char *stack)
 {
@@ -40,8 +40,9 @@ is_among (const char *word, const char *words)
   return g_strv_contains ((const char *const *)list, word);
 }
 
-/* Runs that are too few for a spread of their own tell less of what they have in common: of so many
- * and one that is yet to come. */
+/* The square of what a GPU or stack without enough runs adds. Where there are enough runs for a
+ * spread of their own it adds nothing; with fewer runs it adds pct^2 / (1 + runs), the variance of
+ * their common error as estimated from them and one run to come. */
 static double
 square_of_strangeness (const SimAdjustments *self, SimDistance distance, const SimSeen *seen)
 {
@@ -60,8 +61,8 @@ is_seen_network (const SimAdjustments *self, gint64 network)
   return network == 0;
 }
 
-/* Whether a spread says something of a mode: runs of the stack have it, and runs of the GPU, where
- * there are enough for a spread of their own. */
+/* Whether the spread already covers a mode: runs of the stack have it, and so have runs of the GPU
+ * if there are enough of them. */
 static gboolean
 is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
 {

@@ -1,28 +1,29 @@
-/* SimErrorRange: how far off predictions are, by what a set of parameters says of the runs that it
- * was fitted to, and of what lies between these and what is predicted. */
+/* SimErrorRange: how far off a prediction may be. It follows from the errors on the runs that a set
+ * of parameters was fitted to, and from how the predicted run differs from those. */
 #pragma once
 #include "sim/cost/adjust.h"
 G_BEGIN_DECLS
 
-/* What a prediction of time is of. */
+/* What is predicted. */
 typedef struct
 {
   const char *gpu, *stack;
   gint64 devices;
-  double exposed;           /* share of the step */
-  gint64 network;           /* Gbit/s of a device; 0: one node */
+  double exposed;           /* share of the step that is exposed communication */
+  gint64 network;           /* Gbit/s per device; 0: a single node */
   const char *const *modes; /* NULL-terminated; NULL: none */
 } SimSubject;
 
-/* The closest that is known: of this GPU and stack, the stack, the GPU, all; `pct` is below 0:
- * nothing. */
+/* The error range of the closest group of runs that is known: of this stack and GPU, of the stack,
+ * of the GPU, of all runs. `pct` is below 0 where none is. */
 SimErrorRange sim_uncertainty_spread (const SimAdjustments *self, const char *gpu,
                                       const char *stack);
 
-/* The same, and what lies between the subject and the runs that were seen. */
+/* As sim_uncertainty_spread, widened by every way in which the subject differs from the runs that
+ * were seen. */
 SimErrorRange sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject);
 
-/* Of the stack, else of all; NULL: nothing is known. */
+/* The memory errors of the stack's runs, or else of all runs. NULL: none are known. */
 const SimMemoryError *sim_uncertainty_of_memory (const SimAdjustments *self, const char *stack);
 
 G_END_DECLS

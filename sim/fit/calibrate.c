@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Residuals are logarithms of predicted to measured time. Their derivatives by the effects are
- * taken by simulating again with an effect changed a little; a factor's scope only says which runs
- * it moves. */
+/* A residual is the logarithm of predicted over measured time. The fit is a robust least-squares
+ * fit by Gauss-Newton steps: derivatives of the residuals by the effects are taken by simulating
+ * again with one effect changed a little. The scope of a factor only decides which runs it
+ * moves. */
 #include "config.h"
 
 #include "sim/fit/calibrate.h"
@@ -14,15 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPREAD 0.05      /* of residuals that are believed; larger ones pull in proportion to it */
-#define STEP 0.01        /* in the logarithm of an effect, to see what it does */
-#define MOST_STEPS 20    /* from one set of slopes to the next */
-#define ENOUGH 1e-4      /* of the objective, that a step must win for another one */
-#define REACH 0.3        /* in logarithms, that slopes are believed at first, */
-#define LEAST_REACH 1e-3 /* and at least */
-#define MOST_OF_SURROGATE 2000 /* evaluations, that take no simulation */
+#define SPREAD 0.05            /* residuals of this order are trusted; larger ones count linearly */
+#define STEP 0.01              /* change of an effect's logarithm for a derivative */
+#define MOST_STEPS 20          /* Gauss-Newton steps at most */
+#define ENOUGH 1e-4            /* share of the objective that a step must gain for another one */
+#define REACH 0.3              /* trust region at first, in logarithms, */
+#define LEAST_REACH 1e-3       /* and at least */
+#define MOST_OF_SURROGATE 2000 /* evaluations, none of which simulates */
 #define MOST_LEAPS 4
-#define UNTOLD 0.99 /* of a site's width: its runs said nothing */
+#define UNTOLD 0.99 /* share of a site's width: with a larger error its runs said nothing */
 
 typedef enum
 {
@@ -30,17 +31,17 @@ typedef enum
   LEVEL_GPU,
   LEVEL_STACK,
   LEVEL_SITE,
-  LEVEL_BOTH, /* on top of a set */
+  LEVEL_BOTH, /* a GPU and a stack together, on top of a base */
   N_LEVELS
 } Level;
 
-/* On top of a set nothing is a site's: whoever asks next may not say that it is his.
+/* Prior widths: how far an effect may reasonably be off, in its logarithm; 0: the effect has no
+ * factor at this level.
  *
- * How far an effect may reasonably be off, in its logarithm; 0: not at this level. Devices differ
- * in how long they keep their clocks and in their networks, frameworks in the kernels they use for
- * attention and for what is bound by memory, and in what they do to issue one; sites in the hosts
- * that do it. What links carry and how fast memory is copied was measured, and neither loses its
- * clock. */
+ * Devices differ in how long they keep their clocks and in their networks; frameworks in their
+ * kernels for attention and for ops bound by memory, and in the host's work to issue one; sites in
+ * their hosts. The rates of links and of memory copies were measured, and do not depend on clocks.
+ * On top of a base no factor belongs to a site, because later users may not name it. */
 static const double widths[SIM_N_EFFECTS][N_LEVELS] = {
   [SIM_EFFECT_PRODUCT_BF16] = { 0, 0.15, 0.05, 0, 0.10 },
   [SIM_EFFECT_PRODUCT_FP8] = { 0, 0.15, 0.05, 0, 0.10 },
@@ -68,15 +69,15 @@ typedef struct
   SimObservation *rows;
   guint n;
   GArray *unknowns;     /* Unknown */
-  guint *moves;         /* per row: effects that its costs feel, a bit each */
-  gboolean *in_scope;   /* per row and unknown: moves_row */
-  double *log_ns;       /* per row, as last evaluated */
-  double *slope;        /* per row and effect: of log_ns */
-  const double *theta;  /* logarithm of every unknown's factor, while evaluating */
-  guint left_out;       /* part that does not count; n_parts: none */
-  gboolean with_slopes; /* while evaluating */
-  const Unknown *only;  /* likewise: rows that it does not move stay; NULL: all are evaluated */
-  gint next;            /* row */
+  guint *moves;         /* per row: effects that change its costs, a bit each */
+  gboolean *in_scope;   /* per row and unknown: see moves_row */
+  double *log_ns;       /* per row: logarithm of the time last predicted */
+  double *slope;        /* per row and effect: derivative of log_ns */
+  const double *theta;  /* logarithm of each unknown's factor, while evaluating */
+  guint left_out;       /* the part that is left out; n_parts: none */
+  gboolean with_slopes; /* whether derivatives are wanted, while evaluating */
+  const Unknown *only;  /* evaluate only rows that it moves; NULL: all */
+  gint next;            /* next row to evaluate */
   guint evaluations;
   gboolean failed;
 } Fit;
@@ -104,7 +105,7 @@ n_schedules (const SimObservation *row)
   return MAX (row->stages.n, 1);
 }
 
-/* Adjusted by what is being tried, and `extra` for one effect. */
+/* The costs of a row with the factors being tried, and with effect `bumped` changed by `extra`. */
 static SimCost *
 cost_of (const Fit *self, guint i, guint stage, SimEffect bumped, double extra)
 {
@@ -128,7 +129,8 @@ cost_of (const Fit *self, guint i, guint stage, SimEffect bumped, double extra)
   return sim_cost_new (&input, NULL);
 }
 
-/* Virtual stages exchange beside compute. */
+/* Whether nothing is under way as stages meet (see stages.h). Virtual stages exchange beside
+ * compute. */
 static gboolean
 drains (const SimObservation *row)
 {
@@ -161,7 +163,8 @@ counts (const Fit *self, guint i)
   return self->left_out >= self->request->n_parts || self->rows[i].part != self->left_out;
 }
 
-/* What cannot be more than it is said to be at first shows what it does by being less. */
+/* The change of an effect's logarithm for a derivative. An effect that cannot exceed its default is
+ * lowered. */
 static double
 step_of (SimEffect effect)
 {
@@ -193,7 +196,7 @@ evaluate_some (gpointer data)
   return NULL;
 }
 
-/* Rows are independent of one another, and of who simulates them. */
+/* Predicts all rows. They are independent of one another, so threads may share them in any way. */
 static void
 evaluate (Fit *self, const double *theta, gboolean with_slopes)
 {
@@ -212,7 +215,7 @@ evaluate (Fit *self, const double *theta, gboolean with_slopes)
     self->request->progress (self->evaluations, self->request->user);
 }
 
-/* Square near 0, straight far away. */
+/* Quadratic near 0, linear far away. */
 static double
 loss (double z)
 {
@@ -231,7 +234,8 @@ residual (const Fit *self, guint i)
   return self->log_ns[i] - log (self->rows[i].step_ns);
 }
 
-/* The prior's part: squared distances of the factors from 1, in their widths. */
+/* The prior's part of the objective: squared logarithms of the factors, in units of their
+ * widths. */
 static double
 objective_of_prior (const Fit *self, const double *theta, double *gradient)
 {
@@ -270,7 +274,8 @@ is_in_scope (const Fit *self, guint i, guint unknown)
   return self->in_scope[(gsize)i * self->unknowns->len + unknown];
 }
 
-/* The surrogate of the objective: residuals are linear around the point whose slopes are known. */
+/* A surrogate of the objective: residuals are taken as linear around the point `from`, where their
+ * derivatives are known. */
 typedef struct
 {
   const Fit *fit;
@@ -313,7 +318,7 @@ surrogate_objective (unsigned n, const double *theta, double *gradient, void *da
   return sum;
 }
 
-/* The least of that within `reach` of `from`, where no simulation is needed. */
+/* Minimises the surrogate within `reach` of `from`, which needs no simulation. */
 static void
 minimise_surrogate (const Fit *self, const double *from, double reach, double *out)
 {
@@ -336,12 +341,12 @@ minimise_surrogate (const Fit *self, const double *from, double reach, double *o
   nlopt_set_upper_bounds (opt, high);
   nlopt_set_ftol_rel (opt, 1e-8);
   nlopt_set_maxeval (opt, MOST_OF_SURROGATE);
-  nlopt_optimize (opt, out, &least); /* wherever it stopped is the best it saw */
+  nlopt_optimize (opt, out, &least); /* `out` is the best point seen, wherever it stopped */
   nlopt_destroy (opt);
 }
 
-/* Gauss-Newton from `theta`, where slopes are known. Slopes cost as many simulations as a run has
- * effects, so each set of them is used for as long a step as it predicts well. */
+/* Gauss-Newton steps from `theta`, where derivatives are known. A set of derivatives costs as many
+ * simulations per run as it has effects, so each set is used as far as it predicts well. */
 static void
 minimise (Fit *self, double *theta)
 {
@@ -362,14 +367,15 @@ minimise (Fit *self, double *theta)
           least = objective (self, theta, TRUE);
           continue;
         }
-      memcpy (self->log_ns, log_ns, self->n * sizeof *log_ns); /* those that the slopes are of */
+      memcpy (self->log_ns, log_ns,
+              self->n * sizeof *log_ns); /* the values that the derivatives belong to */
       reach /= 4;
     }
 }
 
-/* Where the host does not limit a run, nothing says that it soon would: descending cannot find what
- * issuing costs. So far steps are tried for it, but for a site's hosts, which are never far from
- * others; FALSE: none was better. */
+/* Tries distant values of the launch effect. Where the host does not limit a run, small changes of
+ * its cost change nothing, so a descent cannot find it. A site's hosts are left out, since they are
+ * never far from others. FALSE: no value was better. */
 static gboolean
 leap (Fit *self, double *theta)
 {
@@ -400,7 +406,7 @@ leap (Fit *self, double *theta)
   return least < before;
 }
 
-/* Which effects change anything of what a stage's ops cost; FALSE where that is not known. */
+/* Finds the effects that change any cost of a stage's ops. FALSE where the costs are not known. */
 static gboolean
 find_moves_of (Fit *self, guint i, guint stage)
 {
@@ -470,8 +476,8 @@ list_unknowns (Fit *self)
                                           .width = widths[e][level] });
 }
 
-/* Standard errors: roots of the diagonal of the inverse of what the loss curves with, at the fit.
- */
+/* Standard errors of the factors' logarithms: roots of the diagonal of the inverse of the
+ * objective's curvature at the fit. */
 static void
 find_errors (const Fit *self, double *errors)
 {
@@ -502,7 +508,7 @@ find_errors (const Fit *self, double *errors)
           sum -= h[u * n + k] * h[v * n + k];
         h[u * n + v] = u == v ? sqrt (sum) : sum / h[v * n + v];
       }
-  for (guint u = 0; u < n; u++) /* the norm of the factor's inverse, column by column */
+  for (guint u = 0; u < n; u++) /* norm of each column of the inverse of the Cholesky factor */
     {
       g_autofree double *column = g_new0 (double, n);
       errors[u] = 0;
@@ -518,14 +524,15 @@ find_errors (const Fit *self, double *errors)
     }
 }
 
-/* Four decimals say all that is known. */
+/* Rounds to four decimals, which is all that is known. */
 static double
 rounded (double value)
 {
   return floor (value * 1e4 + 0.5) / 1e4;
 }
 
-/* From what was found for all, where slopes are known. */
+/* Fits once for each part that is left out, starting from the fit to all parts, where derivatives
+ * are known. */
 static void
 cross_validate (Fit *self, const double *theta)
 {
@@ -546,7 +553,7 @@ cross_validate (Fit *self, const double *theta)
     }
 }
 
-/* A residual with its weight, to be sorted. */
+/* A relative error with its run's weight. */
 typedef struct
 {
   double size, weight;
@@ -559,8 +566,8 @@ compare_misses (const void *left, const void *right)
   return (a->size > b->size) - (a->size < b->size);
 }
 
-/* Within which four fifths of what was left out were predicted, counting a run that is yet to come:
- * it may miss by more than all that were seen. */
+/* Adds the spread of a scope: the error within which four of five left-out runs were predicted. One
+ * more run is counted, since the next one may miss by more than all that were seen. */
 static void
 add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *stack)
 {
