@@ -55,11 +55,11 @@ add_outer (PlanTensor *out, const PlanModel *model, const PlanBucketRule *rule,
   return found;
 }
 
-/* Parameters of a layer that are named one after the other everywhere. */
+/* Groups of a layer's parameters that every framework names in a row. */
 typedef enum
 {
   INPUT_NORM,
-  QKV, /* what attention reads, with what latent attention makes it of */
+  QKV, /* what attention reads, including the matrices from which latent attention makes it */
   HEAD_NORMS,
   PROJ,
   MLP_NORM,
@@ -163,8 +163,8 @@ plan_buckets_find (const PlanBuckets *self, PlanTensorRole role, gint64 layer)
              : self->n_all - self->n_after + find_in (self->after, self->n_after, role);
 }
 
-/* What stages share has a bucket of its own on each: whether one ends with the i-th parameter that
- * is taken, because that or the next one is shared. */
+/* Whether a bucket ends behind the i-th parameter taken because that one or the next is shared
+ * between stages: a shared parameter has a bucket of its own on each stage. */
 static gboolean
 parts_copy (const PlanBuckets *self, const PlanBucketRule *rule, guint i)
 {
@@ -179,8 +179,8 @@ parts_copy (const PlanBuckets *self, const PlanBucketRule *rule, guint i)
   return FALSE;
 }
 
-/* The virtual stage that holds the i-th parameter that is taken; of all but the first one, all
- * parameters are one bucket. */
+/* The virtual stage of the i-th parameter taken. All parameters of a virtual stage other than the
+ * first are one bucket. */
 static gint64
 virtual_stage_of (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule,
                   guint i)
@@ -193,7 +193,7 @@ virtual_stage_of (const PlanBuckets *self, const PlanModel *model, const PlanBuc
   return at < self->n_before ? 0 : model->cut.runs - 1;
 }
 
-/* Whether the i-th parameter that is taken fills its bucket, which has so many elements with it. */
+/* Whether the i-th parameter taken closes its bucket, which has `filled` elements with it. */
 static gboolean
 closes (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule, guint i,
         guint64 filled)
@@ -203,7 +203,7 @@ closes (const PlanBuckets *self, const PlanModel *model, const PlanBucketRule *r
          || (i + 1 < self->n_all && virtual_stage_of (self, model, rule, i + 1) != at);
 }
 
-/* Cuts all parameters into spans. */
+/* Cuts all parameters into buckets. */
 static void
 cut (PlanBuckets *self, const PlanModel *model, const PlanBucketRule *rule)
 {
@@ -236,7 +236,8 @@ is_of_layers (const PlanBuckets *self, const PlanBucketSpan *span)
   return span->first >= self->n_before && span->first + span->n <= self->n_all - self->n_after;
 }
 
-/* The earlier bucket that holds the same parameters; none: itself. */
+/* The first bucket that holds the same parameters of layers; itself where there is no earlier
+ * one. */
 static guint
 first_like (const PlanBuckets *self, guint number)
 {
@@ -269,7 +270,7 @@ place (PlanBuckets *self, const PlanBucketRule *rule, const PlanBucketSpan *span
     self->offset[span->first + i] = offsets[is_backwards ? span->n - 1 - i : i];
 }
 
-/* Says which buckets are alike, and where their parameters lie. */
+/* Finds which buckets are of one kind, and where their parameters lie. */
 static void
 sort_into_kinds (PlanBuckets *self, const PlanBucketRule *rule)
 {
@@ -330,7 +331,8 @@ plan_buckets_clear (PlanBuckets *self)
   g_clear_pointer (&self->offset, g_free);
 }
 
-/* Where one bucket ends, says where all that follow do: what recurs once goes on to recur. */
+/* Since the end of a bucket decides where all later ones end, a sequence of kinds that recurs once
+ * goes on recurring. */
 PlanBucketCycle
 plan_buckets_cycle (const PlanBuckets *self)
 {

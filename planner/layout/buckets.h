@@ -1,8 +1,8 @@
-/* PlanBuckets: parameters cut into buckets by size, where a framework does not go by its units.
+/* PlanBuckets: parameters cut into buckets by size, for frameworks whose buckets are not units.
  *
- * Parameters are taken in the order in which their modules name them, or backwards; a bucket
- * closes with the parameter that fills it. So a bucket may begin and end anywhere, and span
- * several layers. Those that hold the same parameters of as many layers are alike: of one kind. */
+ * Parameters are taken in the order in which their modules name them, or in reverse, and a bucket
+ * is closed by the parameter that fills it. So a bucket may begin and end anywhere and span several
+ * layers. Buckets that hold the same parameters of equally many layers are of one kind. */
 #pragma once
 #include "planner/layout/packing.h"
 #include "planner/model/model.h"
@@ -10,19 +10,21 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_MAX_LAYER_TENSORS 16 /* parameters of a dense layer */
-#define PLAN_MAX_OUTER 3          /* parameters before the layers, or behind them */
+#define PLAN_MAX_LAYER_TENSORS 16 /* most parameters of a dense layer */
+#define PLAN_MAX_OUTER 3          /* most parameters before the layers, and behind them */
 
 typedef enum
 {
-  PLAN_BUCKET_EMBEDDING, /* or whatever holds the first parameter */
-  PLAN_BUCKET_HEAD,      /* final norm and output layer, or whatever else holds the last one */
-  PLAN_BUCKET_LAYER,     /* one per layer, all alike */
-  PLAN_BUCKET_PLAIN,   /* what a layer with quantised weights keeps in the format of activations */
-  PLAN_BUCKET_EXPERTS, /* of a layer that has any, where LAYER is the rest of it */
-  PLAN_BUCKET_DENSE,   /* one per layer without experts, beside layers that have them */
-  /* Where buckets go by size: further kinds that hold parameters of layers alone, and others. There
-   * is one for each parameter that a bucket begins with, and those that virtual stages cut off. */
+  PLAN_BUCKET_EMBEDDING, /* or the bucket that holds the first parameter */
+  PLAN_BUCKET_HEAD,  /* final norm and output layer, or the bucket that holds the last parameter */
+  PLAN_BUCKET_LAYER, /* the parameters of one layer */
+  PLAN_BUCKET_PLAIN, /* parameters of a layer with quantised weights that stay in the format of
+                        activations */
+  PLAN_BUCKET_EXPERTS, /* the experts of a layer; the rest of it is then LAYER */
+  PLAN_BUCKET_DENSE,   /* a layer without experts, in a model that also has layers with experts */
+  /* Further kinds where buckets go by size: some that hold parameters of layers alone, and others.
+   * There is one for each parameter that a bucket may begin with, and for those that virtual stages
+   * cut off. */
   PLAN_BUCKET_PART,
   PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS + 1,
   PLAN_N_BUCKETS = PLAN_BUCKET_OUTER_PART + 2 * PLAN_MAX_OUTER
@@ -34,23 +36,25 @@ plan_bucket_is_unit (PlanBucketKind kind)
   return kind >= PLAN_BUCKET_LAYER && kind < PLAN_BUCKET_OUTER_PART;
 }
 
-/* One bucket: the parameters [first, first + n) of all. */
+/* One bucket: the parameters with places [first, first + n) among all. */
 typedef struct
 {
   PlanBucketKind kind;
   guint32 first, n;
-  gint64 unit; /* the lowest layer that it reaches into; 0 where its kind is no unit's */
+  gint64 unit; /* the lowest layer that it reaches into; 0 for buckets outside the layers */
 } PlanBucketSpan;
 
 typedef struct
 {
   PlanTensor before[PLAN_MAX_OUTER], layer[PLAN_N_TENSORS], after[PLAN_MAX_OUTER];
-  guint n_before, n_layer, n_after; /* of one rank of a tensor-parallel group, as they are named */
+  guint n_before, n_layer,
+      n_after; /* parameters as one tensor-parallel rank holds them, in the order of their names */
   gint64 layers;
-  PlanBucketSpan *spans;          /* by number, in the order in which they fill */
-  guint32 *number;                /* of every parameter's bucket, before, layer by layer, after */
-  guint64 *offset;                /* of every parameter in its bucket */
-  guint n, n_all;                 /* buckets, parameters */
+  PlanBucketSpan *spans; /* all buckets, in the order in which they fill */
+  guint32 *number;       /* of the bucket of every parameter: those before the layers, then layer by
+                            layer, then those behind */
+  guint64 *offset;       /* of every parameter in its bucket */
+  guint n, n_all;        /* number of buckets; of parameters */
   guint64 padded[PLAN_N_BUCKETS]; /* elements of a kind, with padding */
 } PlanBuckets;
 

@@ -13,14 +13,15 @@ add (PlanLayout *self, PlanBucketKind kind, const PlanTensor *tensor)
   bucket->raw += tensor->rows * tensor->cols;
 }
 
-/* What building a layout looks at. */
+/* What building a layout needs to know. */
 typedef struct
 {
   const PlanModel *model;
-  guint64 closes_at; /* elements at which a bucket that is no unit's is full; 0: by module */
+  guint64 closes_at; /* elements that fill a bucket outside the layers; 0: buckets go by module */
 } Builder;
 
-/* A shared embedding has a bucket of its own. The others fill one after the other. */
+/* Adds the parameters outside the layers. A shared embedding has a bucket of its own; the others
+ * fill buckets one after the other. */
 static void
 add_outer (PlanLayout *self, const Builder *b)
 {
@@ -47,7 +48,8 @@ add_outer (PlanLayout *self, const Builder *b)
     }
 }
 
-/* `kind`: of the bucket that holds what is no expert's and not in another format. */
+/* Adds the parameters of a layer. `kind` is the bucket of those that are neither experts nor kept
+ * in another format. */
 static void
 add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind,
            gboolean quantises)
@@ -63,7 +65,7 @@ add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind
     }
 }
 
-/* One layer of each kind of parameters. */
+/* Adds one layer of each kind of parameters. */
 static void
 add_layers (PlanLayout *self, const Builder *b, gboolean quantises)
 {
@@ -90,7 +92,8 @@ units_of (const PlanModel *model, PlanBucketKind kind)
   return kind == PLAN_BUCKET_DENSE ? model->layers - moe : moe > 0 ? moe : model->layers;
 }
 
-/* Nothing is gathered and dropped by unit, and there is one format of weights. */
+/* Whether buckets go by size. They do where nothing is gathered and dropped by unit and there is
+ * one format of weights. */
 static gboolean
 goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
@@ -122,7 +125,7 @@ add_by_size (PlanLayout *self, const PlanModel *model)
     }
 }
 
-/* One per layer, and one of each around them. */
+/* Adds one bucket per layer, and one for each module around the layers. */
 static void
 add_by_module (PlanLayout *self, const Builder *b, gboolean quantises)
 {
@@ -172,7 +175,7 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   const gint64 of_experts = plan_layout_expert_data_parallel (plan, data_parallel) / replicas;
   const Builder b = {
     .model = model,
-    /* Of later stages all gradients are one bucket (distributed_data_parallel.py 160). */
+    /* in later stages all gradients are one bucket (distributed_data_parallel.py 160) */
     .closes_at
     = stack->buckets.elements == 0 ? 0
       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF || model->cut.no_embedding
@@ -180,7 +183,9 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
           : MAX (stack->buckets.elements, stack->buckets.elements_per_rank * (guint64)data_parallel)
   };
 
-  memset (self, 0, G_STRUCT_OFFSET (PlanLayout, slots)); /* there are as many as n_slots says */
+  memset (self, 0,
+          G_STRUCT_OFFSET (PlanLayout,
+                           slots)); /* slots are not cleared: n_slots says how many are valid */
   self->shards = value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD ? 1 : (guint64)shards;
   self->rule
       = (PlanBucketRule){ .naming = stack->buckets.naming,
@@ -254,9 +259,9 @@ plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
   return self->buckets[kind].raw > 0;
 }
 
-/* megatron_fsdp.py 421: two units, by parameters, where they are dropped; the queues count padding
- * too, so that two never fit exactly. Elsewhere the size of a bucket, which is less than the floor.
- */
+/* megatron_fsdp.py 421: two units, counted in parameters, where weights are dropped after use; the
+ * queues there count padding as well, so that two units never fit exactly. Elsewhere it is the size
+ * of a bucket, but at least the floor. */
 gint64
 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan)
 {
@@ -270,7 +275,8 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
       all += b[kind].raw * (guint64)b[kind].units;
       layers = MAX (layers, b[kind].length);
     }
-  const gint64 raw = (gint64)(all / (guint64)layers); /* the mean, local experts counted */
+  const gint64 raw
+      = (gint64)(all / (guint64)layers); /* mean elements per layer, experts of this rank counted */
   const gboolean has_floor = stack->buckets.comm_unit_floor > 0;
   if (plan->value[PLAN_COMM_UNIT] != PLAN_UNSET)
     return plan->value[PLAN_COMM_UNIT];

@@ -1,7 +1,7 @@
 /* PlanLayout: which parameters share a bucket, in what order and with what padding.
  *
- * Made from a model and a resolved plan. Every bucket is cut into equal shards;
- * parameters are views into their bucket. */
+ * It is made from a model and a resolved plan. Every bucket is cut into equal shards; parameters
+ * are views into their bucket. */
 #pragma once
 #include "planner/layout/buckets.h"
 #include "planner/model/model.h"
@@ -14,47 +14,48 @@ typedef struct
 {
   PlanTensor tensor;
   guint64 offset; /* element in the bucket where the tensor starts */
-  gint64 layer;   /* that it is of, counted from the bucket's unit */
+  gint64 layer;   /* layer of the tensor, counted from the bucket's unit */
 } PlanSlot;
 
 typedef struct
 {
-  guint n_slots;  /* 0 where buckets go by size: PlanBuckets knows */
+  guint n_slots;  /* 0 where buckets go by size; PlanBuckets then has the parameters */
   guint64 raw;    /* elements of parameters */
   guint64 padded; /* elements with padding: a multiple of the shard count */
-  guint64 shards; /* parts it is cut into; 1 where nothing is sharded */
-  gint64 units;   /* how many such buckets there are */
-  gint64 length;  /* of their arrays, which are counted by layers: some elements may be none */
+  guint64 shards; /* number of shards; 1 where nothing is sharded */
+  gint64 units;   /* number of such buckets */
+  gint64 length;  /* number of elements in their buffer arrays, which are indexed by layer; some may
+                     be unused */
 } PlanBucket;
 
 typedef struct
 {
   PlanBucket buckets[PLAN_N_BUCKETS];
-  guint64 shards;   /* of buckets without experts */
-  gboolean by_size; /* what is reduced together is a bucket of PlanBuckets, not a unit */
+  guint64 shards;   /* shards of buckets without experts */
+  gboolean by_size; /* buckets go by size (PlanBuckets) and not by unit */
   PlanBucketRule rule;
-  PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets by unit */
+  PlanSlot slots[PLAN_BUCKET_PART][PLAN_N_TENSORS]; /* of buckets that go by unit */
 } PlanLayout;
 
-/* Ranks that hold the same experts. */
-/* Whether weights of such a bucket are gathered in the format of activations, where its gradients
- * will be, and are there until the first pass has quantised them. */
+/* Whether weights of such a bucket are gathered in the format of activations into the buffer of
+ * their gradients, and stay there until the first pass has quantised them. */
 gboolean plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan);
 
+/* The number of ranks that hold the same experts. */
 gint64 plan_layout_expert_data_parallel (const Plan *plan, gint64 data_parallel);
 
-/* The plan must be resolved. `data_parallel` ranks in all hold the tensors of one rank of a
- * tensor-parallel group. */
+/* Makes the layout of a resolved plan. `data_parallel` ranks in all hold the tensors of one
+ * tensor-parallel rank. */
 void plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *stack,
                        const Plan *plan, gint64 data_parallel);
 
-/* The slot of a role and the bucket it lies in; NULL if the model lacks it, or buckets
- * go by size. */
+/* The slot of a parameter and the bucket it lies in. NULL if the model lacks it, or buckets go by
+ * size. */
 const PlanSlot *plan_layout_slot (const PlanLayout *self, PlanTensorRole role,
                                   PlanBucketKind *out_kind);
 
-/* Everything that lies in a bucket of that kind: PlanSlot, by offset. `buckets` is read where the
- * layout goes by size. The caller frees. */
+/* Everything in a bucket of that kind: PlanSlot, by offset. `buckets` is needed only where buckets
+ * go by size. The caller frees. */
 GArray *plan_layout_slots (const PlanLayout *self, const PlanBuckets *buckets, PlanBucketKind kind);
 
 /* "weights.layer": what a bucket's buffers and events are called; the caller frees. */
@@ -62,7 +63,7 @@ char *plan_layout_bucket_name (PlanBucketKind kind, const char *what);
 
 gboolean plan_layout_has (const PlanLayout *self, PlanBucketKind kind);
 
-/* Elements of a communication unit: what the plan says, or what `auto` comes to. */
+/* Elements of a communication unit: the plan's value, or what `auto` comes to. */
 gint64 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan);
 
 G_END_DECLS

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks are Megatron-FSDP's (param_and_grad_buffer.py):
+/* PLAN_PACKING_CHUNKS packs as Megatron-FSDP does (param_and_grad_buffer.py):
  *
  * - the chunk F of a bucket is the least common multiple of its tensors' row sizes, starting with
- *   the largest row and skipping tensors smaller than F;
+ * the largest row and skipping tensors smaller than F;
  * - tensors of at least F elements are placed by descending row size, so that as many as possible
- *   begin or end at a multiple of F; smaller ones fill the gaps, then the tail;
+ * begin or end at a multiple of F; smaller ones fill the gaps, then the tail;
  * - the bucket is padded to a multiple of shards * F, so that no shard cuts a row. */
 #include "config.h"
 
@@ -16,7 +16,7 @@ typedef struct
 {
   const PlanTensor *const *tensors;
   guint n;
-  guint *order; /* by descending row size, equal ones as they are named */
+  guint *order; /* places by descending row size, equal ones in the order of names */
   guint64 *offsets;
   gboolean *placed;
   guint64 chunk;
@@ -64,7 +64,7 @@ chunk_of (const Packer *self)
   return chunk;
 }
 
-/* Puts small tensors into [from, to); returns where they end. */
+/* Puts small tensors into [from, to). Returns where they end. */
 static guint64
 place_fragments (Packer *self, guint64 from, guint64 to)
 {
@@ -80,8 +80,8 @@ place_fragments (Packer *self, guint64 from, guint64 to)
   return from;
 }
 
-/* Places a tensor that ends inside a chunk at `cursor`, with what fits beside its end: a later one
- * that ends where the chunk does, and small ones. Returns where the next tensor starts. */
+/* Fills the last chunk of a tensor that ends inside it, at `cursor`: with a later tensor that can
+ * end where the chunk does, and with small tensors. Returns where the next tensor starts. */
 static guint64
 fill_chunk (Packer *self, guint place, guint64 cursor)
 {
