@@ -1,9 +1,9 @@
-/* PlanLayerBuilder: how a layer's graph is built, node by node. */
+/* PlanLayerBuilder: functions that build the graph of a layer, node by node. */
 #pragma once
 #include "planner/graph/layer-graph.h"
 G_BEGIN_DECLS
 
-/* What building a layer looks at. */
+/* What building a layer needs to know. */
 typedef struct
 {
   PlanLayerGraph *net;
@@ -11,18 +11,20 @@ typedef struct
   const PlanModel *model;
   gint64 tp;
   gboolean splits;      /* sequence parallel */
-  gboolean fuses_norms; /* norms write the format of products */
-  gboolean drops;       /* a share of what branches add */
+  gboolean fuses_norms; /* norms write the format that GEMMs read */
+  gboolean drops;       /* hidden states of branches go through dropout */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
-  PlanValueId shared, shared_kept; /* what products behind a norm of both branches read */
-  PlanValueId probs, routes;       /* what the router said, as far as experts have room for it */
-  gint64 ep, etp, dispatcher;      /* which no library is where experts are not parallel */
+  PlanValueId shared,
+      shared_kept; /* quantised input of the GEMMs behind a norm that both branches share */
+  PlanValueId probs, routes;  /* the router's shares and map of tokens to experts, without tokens
+                                 that were dropped */
+  gint64 ep, etp, dispatcher; /* dispatcher; no library where experts are not parallel */
 } PlanLayerBuilder;
 
-/* The size and format of a value. */
+/* Sets the size and format of a value. */
 void plan_layer_define (PlanLayerGraph *self, PlanValueId id, gint64 elements, PlanDtype dtype);
 
-/* A node that reads `in` and makes `out`, and has nothing else yet. */
+/* Adds a node that reads `in` and makes `out`; everything else is unset. */
 PlanNode *plan_layer_add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module,
                           PlanValueId in, PlanValueId out);
 
@@ -30,8 +32,9 @@ void plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in
                           PlanValueId stats, PlanTensorRole weight, PlanTensorRole bias,
                           PlanTensorRole feeds);
 
-/* What products read of `in`: quantised where they are, and gathered where its tokens are split;
- * returns that, and what their weights' gradients read. `v` are the values for the steps. */
+/* Adds what lies between a value and the GEMMs that read it: quantising where they are quantised,
+ * and an all-gather where tokens are split. Returns what the GEMMs read; `out_kept` is what their
+ * weight gradients read. `v` names the values of the steps. */
 PlanValueId plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                           const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                                           PlanValueId *out_kept);
@@ -40,23 +43,24 @@ void plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId 
                             PlanValueId kept, PlanValueId out, PlanTensorRole weight,
                             PlanTensorRole bias, gint64 cols, gint64 depth);
 
-/* `in` in the format of products as `out`, transposed as `col`; which of them the forward product
- * reads is returned, which the backward one is stored. Both are `in` where nothing is quantised. */
+/* Adds quantising of `in` as `out` and, transposed, as `col`. Returns what the forward GEMM reads;
+ * `out_kept` is what the backward one reads. Both are `in` where nothing is quantised. */
 PlanValueId plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                      PlanValueId out, PlanValueId col, PlanTensorRole feeds,
                                      gint64 rows, gint64 cols, PlanValueId *out_kept);
 
-/* The same and the linear layer behind it. */
+/* As plan_layer_add_quantize, and the linear layer that reads it. */
 void plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                       PlanValueId q, PlanValueId col, PlanValueId out,
                                       PlanTensorRole weight, gint64 cols, gint64 depth);
 
-/* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
+/* Adds the sum over the tensor-parallel group, then the norm behind the branch if there is one.
+ * Returns the branch's output. */
 PlanValueId plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId branch,
                                        PlanValueId sum, PlanValueId post, PlanValueId stats,
                                        PlanTensorRole weight);
 
-/* The branch with experts in place of one network, from its norm on; returns what it adds. */
+/* Adds the experts branch in place of an MLP, from its norm on. Returns the branch's output. */
 PlanValueId plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in);
 
 G_END_DECLS

@@ -5,7 +5,8 @@
 
 #define NONE PLAN_N_TENSORS /* no weight */
 
-/* The experts that every token goes through, on all tokens of the tensor-parallel group. */
+/* Adds the shared experts, which every token goes through, on all tokens of the tensor-parallel
+ * group. */
 static PlanValueId
 add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
 {
@@ -30,7 +31,7 @@ add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
                                     PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
 
-/* How much of them each token takes. */
+/* Adds the gate that weights the shared experts' output per token. */
 static PlanValueId
 add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
 {
@@ -46,16 +47,16 @@ add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
   return PLAN_VALUE_SHARED_GATED;
 }
 
-/* Whether rows that are sorted by rank are then sorted by expert: frameworks do it for one rank,
- * too. Where kernels count, rows of several ranks have gaps between them. */
+/* Whether rows that are sorted by rank are then sorted by expert. Frameworks do so for a single
+ * rank as well. Where kernels count rows, rows of several ranks have gaps between them. */
 static gboolean
 sorts_again (const PlanLayerBuilder *b)
 {
   return b->maps_count ? b->ep > 1 : b->sizes->experts > 1;
 }
 
-/* Numbers of a map by which rows that each go to `slots` places are sorted by expert: Transformer
- * Engine's have room for each expert of each (pytorch/triton/permutation.py). */
+/* Entries of a map that sorts rows, which each go to `slots` places, by expert. Transformer
+ * Engine's maps have entries for each expert per row (pytorch/triton/permutation.py). */
 static gint64
 map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out_rows,
              gint64 experts)
@@ -65,7 +66,7 @@ map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out
   return in_rows * (2 * experts + 1);
 }
 
-/* Of the map by which rows that came are sorted. */
+/* Entries of the map that sorts the rows that came. */
 static gint64
 sort_entries (const PlanLayerBuilder *b)
 {
@@ -73,7 +74,7 @@ sort_entries (const PlanLayerBuilder *b)
   return b->maps_count ? map_entries (b, rows, 1, rows, b->sizes->experts) : 2 * rows;
 }
 
-/* Rows by a map that another node made, or makes: in [in_rows] -> out [out_rows]. */
+/* Adds a node that moves rows: in [in_rows] -> out [out_rows]. */
 static PlanNode *
 add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
           gint64 out_rows, gint64 entries)
@@ -87,7 +88,7 @@ add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId ou
   return node;
 }
 
-/* Beside the rows how many are for each expert, and shares that are not sent in place. */
+/* Makes a node also send how many rows are for each expert, and the rows' shares. */
 static void
 send_counts (PlanLayerBuilder *b, PlanNode *node)
 {
@@ -103,7 +104,8 @@ send_counts (PlanLayerBuilder *b, PlanNode *node)
   plan_layer_define (b->net, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
 }
 
-/* Shares of the rows that this rank sends; where others have all that is read, those of experts. */
+/* The value of the shares of the rows that this rank sends. Where nothing is sent or gathered it is
+ * the experts' own. */
 static PlanValueId
 probs_sent (const PlanLayerBuilder *b)
 {
@@ -111,7 +113,7 @@ probs_sent (const PlanLayerBuilder *b)
   return is_apart ? PLAN_VALUE_SENT_PROBS : PLAN_VALUE_ROW_PROBS;
 }
 
-/* Tokens to the ranks of their experts, or back. */
+/* Adds the sending of tokens to the ranks of their experts, or back. */
 static PlanNode *
 add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, gint64 out_rows)
 {
@@ -130,7 +132,7 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   return node;
 }
 
-/* By the experts that the router chose. */
+/* Adds the sorting of tokens by the experts that the router chose. */
 static PlanNode *
 add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
                    gint64 experts)
@@ -149,9 +151,9 @@ add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 
   return node;
 }
 
-/* Libraries that send each token once to a rank: DeepEP leaves them to be sorted there, HybridEP
- * sorts them on the way (Megatron-LM's token_dispatcher.py, _DeepepManager and _HybridEPManager).
- */
+/* Adds the dispatch of libraries that send each token once to a rank. DeepEP leaves sorting to the
+ * receiver, HybridEP sorts on the way (Megatron-LM's token_dispatcher.py, _DeepepManager and
+ * _HybridEPManager). */
 static PlanValueId
 add_library_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 {
@@ -217,16 +219,16 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   return at;
 }
 
-/* Ranks whose tokens every one of them gets. */
+/* The number of ranks whose tokens are gathered on each of them. */
 static gint64
 ranks_joined (const PlanLayerBuilder *b)
 {
   return b->ep * b->etp;
 }
 
-/* All ranks' tokens, of which each takes those for its experts (Megatron-LM's token_dispatcher.py,
- * MoEAllGatherTokenDispatcher). `probs`, `map`: the values of what the router said, here those of
- * the experts of this rank. */
+/* Adds the all-gather of all ranks' tokens, from which each rank takes those for its experts
+ * (Megatron-LM's token_dispatcher.py, MoEAllGatherTokenDispatcher). `probs` and `map` name what the
+ * router made; on return what it made for this rank's experts. */
 static PlanValueId
 add_gathered_tokens (PlanLayerBuilder *b, PlanValueId at, PlanValueId *probs, PlanValueId *map)
 {
@@ -274,14 +276,15 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->map = map;
   node->stats = PLAN_VALUE_ROW_MAP;
   node->is_first_permute = node->selects_shares = TRUE;
-  node->waits_before = node->waits = TRUE; /* and once more for how many shares there are */
+  node->waits_before = node->waits = TRUE; /* and once more, for the number of shares */
   plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
   plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
 }
 
-/* Those of the smallest shares leave the experts that have no room for them (router.py,
- * apply_router_token_dropping); where experts are padded, others take their place with none. */
+/* Adds dropping: tokens with the smallest shares leave experts that have no room for them
+ * (router.py, apply_router_token_dropping). Where experts are padded, other tokens with no share
+ * take empty places. */
 static void
 add_drop (PlanLayerBuilder *b)
 {
@@ -299,7 +302,7 @@ add_drop (PlanLayerBuilder *b)
   b->routes = PLAN_VALUE_LEFT_MAP;
 }
 
-/* The router, and the way of the tokens to their experts; returns what these read. */
+/* Adds the router and the dispatch. Returns the rows that the experts read. */
 static PlanValueId
 add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 {
@@ -327,7 +330,7 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
                                                           : add_library_dispatch (b, norm);
 }
 
-/* `q`, `col`: the forms of `in` that products read, where it is quantised. */
+/* Adds the GEMMs of all experts. `q` and `col` name the quantised forms of `in`. */
 static PlanNode *
 add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, PlanValueId q,
                    PlanValueId col, PlanValueId out, PlanTensorRole weight, gint64 cols,
@@ -358,8 +361,8 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   return node;
 }
 
-/* Frameworks keep names for what went to the experts, so that it stays until all is back; `last` is
- * what leaves the module of the experts. */
+/* Keeps rows until the combine: frameworks hold references to what went to the experts until all
+ * rows are back. `last` is the output of the experts' module. */
 static void
 hold_rows (PlanNode *node, PlanValueId last)
 {
@@ -367,7 +370,7 @@ hold_rows (PlanNode *node, PlanValueId last)
                 | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (last);
 }
 
-/* Back to where the tokens are. */
+/* Adds the way back to the tokens' ranks, of the libraries. */
 static void
 add_library_combine (PlanLayerBuilder *b)
 {

@@ -19,7 +19,7 @@ plan_value_name (PlanValueId id)
   return names[id];
 }
 
-/* What the backward pass of a node reads. */
+/* The values that the backward pass of a node reads. */
 static PlanValueSet
 needs (const PlanNode *node)
 {
@@ -142,7 +142,7 @@ plan_layer_add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, Plan
   return node;
 }
 
-/* A weight's or bias's role where the model has it. */
+/* The role of a weight or bias if the model has it, else NONE. */
 static PlanTensorRole
 role (const PlanLayerBuilder *b, PlanTensorRole wanted)
 {
@@ -205,7 +205,7 @@ plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
   return is_done ? in : out;
 }
 
-/* What products read of a value whose tokens are split: all of them. `v` has its whole forms. */
+/* Adds the all-gathers of a value whose tokens are split. `v` names its gathered forms. */
 static PlanValueId
 add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read, PlanValueId kept,
              const PlanValueId *v, gint64 width, PlanValueId *out_kept)
@@ -230,13 +230,13 @@ add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read, PlanValue
   return v[3];
 }
 
-/* A norm, and what the products behind it read: all tokens of the tensor-parallel group. */
+/* See layer-builder.h. With tensor parallelism the GEMMs read all tokens of the group. */
 PlanValueId
 plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                               const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                               PlanValueId *out_kept)
 {
-  /* v: norm, its quantised forms, its whole forms */
+  /* v: the norm, its two quantised forms, its two gathered forms */
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
                                                     b->sizes->split_rows, width, &kept);
@@ -264,7 +264,6 @@ plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in, P
   plan_layer_define (b->net, out, b->sizes->rows * cols, b->sizes->compute);
 }
 
-/* The sum over the tensor-parallel group, then the norm behind the branch where there is one. */
 PlanValueId
 plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId branch,
                            PlanValueId sum, PlanValueId post, PlanValueId stats,
@@ -302,7 +301,8 @@ add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValue
   plan_layer_define (b->net, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
-/* What per-op selective recomputing keeps of the product just added: a part, or its output. */
+/* Notes what per-op selective recompute keeps of the GEMM just added: a part of its output, or all
+ * of it. */
 static void
 save (PlanLayerBuilder *b, PlanValueId saved, gint64 cols)
 {
@@ -326,7 +326,7 @@ plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, PlanVal
   plan_layer_add_linear (b, module, read, kept, out, weight, NONE, cols, depth);
 }
 
-/* The norm of a latent vector, which may have other columns behind it. */
+/* Adds the norm of a latent vector, behind which `in` may have other columns. */
 static void
 add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValueId stats,
                  PlanTensorRole weight, gint64 cols)
@@ -340,7 +340,7 @@ add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValue
   plan_layer_define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
 }
 
-/* A projection down to a latent vector: every rank has all of it, for its own tokens. */
+/* Adds a projection down to a latent vector. Every rank computes all of it, for its own tokens. */
 static void
 add_latent_down (PlanLayerBuilder *b, PlanValueId in, PlanValueId kept, PlanValueId out,
                  PlanTensorRole weight, gint64 cols)
@@ -350,7 +350,7 @@ add_latent_down (PlanLayerBuilder *b, PlanValueId in, PlanValueId kept, PlanValu
   plan_layer_define (b->net, out, b->sizes->split_rows * cols, b->sizes->compute);
 }
 
-/* One up again, to this rank's heads, from all ranks' tokens. */
+/* Adds a projection from a latent vector up to this rank's heads, for all ranks' tokens. */
 static void
 add_latent_up (PlanLayerBuilder *b, const PlanValueId *forms, PlanValueId out,
                PlanTensorRole weight, gint64 cols, gint64 depth)
@@ -361,7 +361,7 @@ add_latent_up (PlanLayerBuilder *b, const PlanValueId *forms, PlanValueId out,
   plan_layer_add_linear (b, PLAN_MODULE_LATENT_UP, read, kept, out, weight, NONE, cols, depth);
 }
 
-/* What keys have in common, beside the latent vector: of all ranks' tokens. */
+/* Adds the all-gather of the part that all key heads have in common, beside the latent vector. */
 static PlanValueId
 add_common_keys (PlanLayerBuilder *b)
 {
@@ -375,8 +375,8 @@ add_common_keys (PlanLayerBuilder *b)
   return PLAN_VALUE_KEYS_COMMON;
 }
 
-/* From the norm of x to what attention leaves, by way of latent queries, keys and values; `x` has
- * the forms of that norm. */
+/* Adds latent attention, from the norm of x to attention's output. `x` names the forms of that
+ * norm. */
 static void
 add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
 {
@@ -391,7 +391,8 @@ add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
   const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
   const gint64 v_cols = sizes->heads * m->v_dim;
   PlanValueId kept, kept_whole;
-  /* What goes down is of one's own tokens; queries without a latent vector are of all. */
+  /* Projections down are for the rank's own tokens; queries without a latent vector for all
+   * tokens. */
   const PlanValueId norm = plan_layer_add_quantize (
       b, PLAN_MODULE_OTHER, x[0], x[1], x[2], PLAN_TENSOR_QKV, sizes->split_rows, m->hidden, &kept);
   if (m->q_lora > 0)
@@ -475,7 +476,7 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
   return PLAN_VALUE_ATTN;
 }
 
-/* From x to what the attention branch adds. */
+/* Adds the attention branch and returns its output. */
 static PlanValueId
 add_attention_branch (PlanLayerBuilder *b)
 {
@@ -557,8 +558,8 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
                                     PLAN_TENSOR_MLP_POST_NORM);
 }
 
-/* A window of w lets the queries of s tokens, a sequence's or a document's, see w - w^2 / 2s of
- * them on average, all of them s / 2. */
+/* Twice the mean number of tokens that a query sees among s tokens (of a sequence or document).
+ * With a window of w it sees w - w^2 / 2s on average, and without one s / 2. */
 static gint64
 keys_of (const PlanModel *model, guint kind, gint64 s)
 {
@@ -580,8 +581,8 @@ list_values (PlanLayerGraph *self)
     }
 }
 
-/* How many of `groups` equal groups of experts a token's are in, on average, when all are equally
- * likely: of `chosen` experts, of which there may be a fraction on average. */
+/* The mean number of `groups` equal groups of experts in which a token's experts lie, if all
+ * experts are equally likely. `chosen` experts per token may be a fraction. */
 static double
 groups_reached (const PlanModel *model, double chosen, gint64 groups)
 {
@@ -595,7 +596,7 @@ groups_reached (const PlanModel *model, double chosen, gint64 groups)
   return (double)groups * (1 - none);
 }
 
-/* moe_utils.py, get_capacity. */
+/* moe_utils.py, get_capacity */
 static gint64
 capacity_of (const PlanModel *model, const Plan *plan, gint64 tokens)
 {
@@ -604,7 +605,7 @@ capacity_of (const PlanModel *model, const Plan *plan, gint64 tokens)
   return (gint64)ceil (mean * ((double)plan->value[PLAN_MOE_CAPACITY] / 1e6));
 }
 
-/* Experts that take a token, on average. */
+/* The mean number of experts that take a token. */
 static double
 experts_of_token (const PlanSizes *self, const PlanModel *model)
 {
@@ -614,7 +615,8 @@ experts_of_token (const PlanSizes *self, const PlanModel *model)
                               : (double)model->topk;
 }
 
-/* Not more than if every token went to every expert of the fullest rank. */
+/* The imbalance of experts, limited to the case that every token goes to every expert of the
+ * fullest rank. */
 static double
 imbalance_of (const PlanModel *model, const Plan *plan)
 {
@@ -623,9 +625,10 @@ imbalance_of (const PlanModel *model, const Plan *plan)
               MIN (most, (double)plan->value[PLAN_EP]));
 }
 
-/* Where each token goes once to each node that wants it, and there once to each rank: the rows that
- * come to the fullest rank, and what a rank sends on the link and on the network. A router that
- * chooses among some groups of experts reaches no more nodes than those. */
+/* Counts rows where each token goes once to each node that has one of its experts, and there once
+ * to each rank: rows that come to the fullest rank, and rows that a rank sends over links and
+ * network. A router that chooses among groups of experts reaches at most as many nodes as it
+ * chooses groups. */
 static void
 count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
                  const PlanCluster *cluster)
@@ -645,8 +648,8 @@ count_sent_rows (PlanSizes *self, const PlanModel *model, const Plan *plan,
   self->far_rows = (gint64)(tokens * reached * (double)(nodes - 1) / (double)nodes);
 }
 
-/* Rows that a rank sends, as many to each rank with other experts, and that come to the fullest one
- * from those: at most all, or what experts have room for. */
+/* The rows that a rank sends, equally many to each rank with other experts, and that the fullest
+ * rank receives: at most all, or what its experts have room for. */
 static gint64
 sent_rows (const PlanSizes *self, const PlanModel *model, const Plan *plan)
 {
@@ -663,7 +666,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   const gint64 *value = plan->value;
   const gint64 tp = value[PLAN_TP], rows = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP];
   const gint64 recipe = value[PLAN_COMPUTE];
-  /* One scale for a whole tensor: Blackwell multiplies it either way round. */
+  /* With one scale per tensor, Blackwell multiplies a matrix in either orientation. */
   const gboolean whole
       = recipe == PLAN_COMPUTE_FP8_DELAYED || recipe == PLAN_COMPUTE_FP8_TENSORWISE;
   *self = (PlanSizes){ .rows = rows,
@@ -713,7 +716,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   list_values (self);
 }
 
-/* Every value that any kind of layer has. */
+/* Collects every value that any kind of layer has. */
 static void
 join_values (PlanLayerGraphs *self)
 {
@@ -728,7 +731,7 @@ join_values (PlanLayerGraphs *self)
       }
 }
 
-/* Where all experts are here there is nothing for a library to send. */
+/* The dispatcher in use: a library has nothing to send where all experts are on one rank. */
 static gint64
 dispatcher_of (const Plan *plan)
 {

@@ -1,9 +1,8 @@
 /* PlanLayerGraph: one kind of layer of a model as a graph, with the sizes that one rank sees.
  *
- * Nodes stand in the order in which the forward pass runs them; the backward pass goes through them
- * in reverse. A value is what a node leaves for others; which of them the backward pass needs
- * follows from the nodes: lowering keeps or computes again what it must, and knows not what a layer
- * is. */
+ * Nodes are in the order in which the forward pass runs them; the backward pass runs them in
+ * reverse. A value is what a node makes for others. Which values the backward pass needs follows
+ * from the nodes, so lowering can keep or recompute them without knowing what a layer is. */
 #pragma once
 #include "planner/graph/layer-nodes.h"
 #include "planner/graph/layer-values.h"
@@ -16,7 +15,7 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  guint64 elements; /* 0: this network has no such value */
+  guint64 elements; /* 0: this kind of layer has no such value */
   PlanDtype dtype;
 } PlanValue;
 
@@ -26,25 +25,26 @@ typedef struct
   PlanModule module;
   PlanValueId in, other, out, stats, col;
   PlanValueId kept;  /* what the backward pass reads in place of `in` */
-  PlanValueId saved; /* the part of a product that stays though the rest is made again */
+  PlanValueId saved; /* the part of a GEMM's output that is kept though the rest is recomputed */
   gint64 saved_cols;
-  PlanValueId map;             /* that rows are moved by, where another node made it */
-  PlanValueId latent;          /* what latent keys and values, and their common part, come of */
-  gint64 entries, groups;      /* of a map; experts that it sorts rows by */
-  gint64 near, far;            /* rows that go over the link and the network, once to each rank */
-  PlanValueSet holds;          /* what is not given back before, though nothing reads it */
-  gboolean is_first_permute;   /* of tokens that are here, by what the router says */
-  gboolean selects_shares;     /* by a mask, which stays with what they are of */
-  gboolean waits;              /* the host waits here for numbers of rows */
-  gboolean waits_before;       /* or before it issues this */
-  gboolean is_lazy;            /* only the backward pass wants it */
-  gboolean is_cheap;           /* its output is made again rather than kept */
+  PlanValueId map;    /* the map by which rows are moved, where another node made it */
+  PlanValueId latent; /* from what latent keys and values, and the common part of keys, are made */
+  gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
+  gint64 near,
+      far; /* rows sent over links and over the network, where each token goes to a rank once */
+  PlanValueSet holds;          /* values freed only behind this node, which it does not read */
+  gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
+  gboolean selects_shares;     /* shares are selected by a mask, which is kept together with them */
+  gboolean waits;              /* the host waits here for the numbers of rows */
+  gboolean waits_before;       /* or before it issues this node */
+  gboolean is_lazy;            /* only the backward pass needs it */
+  gboolean is_cheap;           /* its output is made again and not kept */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */
-  PlanTensorRole feeds;        /* whose product reads what is quantised here; else none */
-  gint64 rows, cols, depth;    /* of `out` [rows, cols]; of a product, its inner dimension; of
-                                  communication, `cols` is this rank's share */
-  PlanValueSet reads, makes;   /* in the forward pass */
-  PlanValueSet needs;          /* what the backward pass reads of it */
+  PlanTensorRole feeds;        /* the weight whose GEMM reads what is quantised here; else none */
+  gint64 rows, cols, depth; /* of `out` [rows, cols]; `depth` is a GEMM's inner dimension; `cols` of
+                               communication is this rank's share */
+  PlanValueSet reads, makes; /* in the forward pass */
+  PlanValueSet needs;        /* read by its backward pass */
 } PlanNode;
 
 typedef guint64 PlanNodeSet; /* a bit per node */
@@ -54,33 +54,35 @@ typedef struct
 {
   PlanValue values[PLAN_N_VALUES];
   PlanNode nodes[PLAN_MAX_NODES];
-  guint n_nodes; /* 0: the model has no layer of this kind */
-  gint64 keys;   /* twice the tokens that a query sees, on average: seq where all before it are */
+  guint n_nodes; /* 0: the model has no layers of this kind */
+  gint64 keys;   /* twice the mean number of tokens that a query sees */
 } PlanLayerGraph;
 
-/* What is the same in all layers: sizes of one rank, and number formats. */
+/* What is the same in all layers of a model: sizes on one rank, and number formats. */
 typedef struct
 {
-  gint64 experts, expert_ffn, shared_ffn; /* of this rank */
-  gint64 sent_rows, expert_rows;          /* rows that it sends to experts; that come to its own */
-  gint64 capacity;                        /* of an expert, of each rank's tokens; 0: all */
-  gboolean pads;                          /* it takes just as many */
-  gint64 came_rows, near_rows, far_rows;  /* where each token comes once to a rank (PlanNode) */
-  PlanDtype router;                       /* format of the router's scores */
-  gint64 rows;                            /* tokens of a micro batch on this rank */
-  gint64 split_rows; /* of them, those it holds between the tensor-parallel parts */
-  gint64 heads, kv_heads, head_dim, ffn, vocab; /* of this rank */
-  gint64 key_heads;   /* that attention reads: kv_heads, or heads where they are repeated */
-  PlanDtype compute;  /* format of activations */
-  PlanDtype linear;   /* format in which products of layers run */
-  PlanDtype weights;  /* and in which they read weights */
-  gboolean quantises; /* it is another */
-  gboolean per_op;    /* what recomputing keeps is what single ops left, not what others read */
-  gboolean repeats_attention; /* and its list of ops does not have this device's attention */
-  gboolean has_columns;       /* products over rows read transposed copies */
+  gint64 experts, expert_ffn, shared_ffn; /* on this rank */
+  gint64 sent_rows,
+      expert_rows; /* rows that it sends to experts; rows that come to its own experts */
+  gint64 capacity; /* tokens of each rank that an expert takes at most; 0: all */
+  gboolean pads;   /* an expert always takes that many, padded */
+  gint64 came_rows, near_rows,
+      far_rows;      /* of libraries that send each token once to a rank (see PlanNode) */
+  PlanDtype router;  /* format of the router's scores */
+  gint64 rows;       /* tokens of a micro batch on this rank */
+  gint64 split_rows; /* of those, tokens that this rank holds outside the tensor-parallel parts */
+  gint64 heads, kv_heads, head_dim, ffn, vocab; /* on this rank */
+  gint64 key_heads; /* key heads that attention reads: kv_heads, or heads where keys are repeated */
+  PlanDtype compute;          /* format of activations */
+  PlanDtype linear;           /* format of the GEMMs of layers */
+  PlanDtype weights;          /* format in which those read weights */
+  gboolean quantises;         /* that format is not `compute` */
+  gboolean per_op;            /* recompute decides op by op, and keeps what single ops wrote */
+  gboolean repeats_attention; /* and recomputes this device's attention as well */
+  gboolean has_columns;       /* GEMMs over rows read transposed copies */
 } PlanSizes;
 
-/* Graphs of all kinds of layer, by kind. A value has the same size in each that has it. */
+/* The graphs of all kinds of layer. A value has the same size in every graph that has it. */
 typedef struct
 {
   PlanSizes sizes;
@@ -89,7 +91,7 @@ typedef struct
   gint64 layers[PLAN_N_LAYER_KINDS]; /* of each kind */
 } PlanLayerGraphs;
 
-/* The plan must be resolved. */
+/* Builds the graphs for a resolved plan. */
 void plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Plan *plan,
                              const PlanStack *stack, const PlanCluster *cluster);
 
@@ -99,15 +101,15 @@ plan_node_bit (guint node)
   return (PlanNodeSet)1 << node;
 }
 
-/* Whether it multiplies by a layer's weights, in the format of products. */
+/* Whether a node is a GEMM with a layer's weights. */
 gboolean plan_node_is_product (const PlanNode *node);
 
-/* Whether recomputing that node's module gives up even what the next module reads, and makes it
- * when that one wants it (Megatron-LM's CheckpointWithoutOutput). */
+/* Whether recompute of the node's module also drops the module's output, and makes it again when
+ * the next module's backward pass needs it (Megatron-LM's CheckpointWithoutOutput). */
 gboolean plan_node_discards (const PlanNode *node);
 
-/* Whether the backward pass makes again what this node of a layer makes; `is_in_block`: of one of
- * the first recompute_layers. */
+/* Whether the backward pass recomputes what this node makes. `is_in_block`: its layer is one of the
+ * first recompute_layers. */
 gboolean plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
                              gboolean is_in_block);
 

@@ -1,11 +1,10 @@
-/* PlanValueId: what the nodes of one layer leave for others; sets of them.
- *
- * A plain value; sets are bits of a word. */
+/* PlanValueId: the values that nodes of one layer make for others. PlanValueSet: sets of them, a
+ * bit each. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ID, "name"): values of a layer. In place of the first, the output of the layer before. */
+/* X (ID, "name"): the values of a layer. X is the output of the layer before. */
 #define PLAN_VALUE_LIST(X) \
   X (X, "x") \
   X (NORM1, "norm1") \
@@ -129,7 +128,7 @@ plan_value_bit (PlanValueId id)
   return id == PLAN_NO_VALUE ? 0 : (PlanValueSet)1 << id;
 }
 
-/* Takes the first value out of a set that is not empty. */
+/* Removes the first value from a set that is not empty, and returns it. */
 static inline PlanValueId
 plan_value_pop (PlanValueSet *set)
 {
