@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Where positions turn otherwise in windowed layers, these are of their kind however wide they are.
- */
+/* Whether layers with a window differ from others. Where their positions turn differently, they do
+ * however wide the window is. */
 static gboolean
 has_windows (const PlanModel *self, gint64 seq)
 {

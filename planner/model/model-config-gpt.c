@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json of families beside llama's: GPT-NeoX, Falcon, BLOOM, MPT. */
+/* Readers of config.json for families unlike llama: GPT-NeoX, Falcon, BLOOM, MPT. */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -25,8 +25,8 @@ plan_model_read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error
          && plan_model_read_rope (self, object, "rotary_emb_base", "rotary_pct", error);
 }
 
-/* Which heads have keys, and whether branches are parallel and share a norm, is told by older keys
- * and newer ones. */
+/* Older and newer keys say which heads have keys, and whether branches are parallel and share a
+ * norm. */
 gboolean
 plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of a config.json that no family's reader looks at. A key that is neither read nor in here
+/* Keys of config.json that no family's reader looks at. A key that is neither read nor listed here
  * may change what the model computes, and is refused. */
 #include "config.h"
 
@@ -8,8 +8,8 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
-/* X ("key", "what it must be", "why nothing more is made of it"); null always passes. What it must
- * be is a number, true, false or words with | between them; "" lets everything pass. */
+/* X ("key", "what it must be", "why it is ignored"). null always passes. "What it must be" is a
+ * number, true, false or words separated by |; "" accepts everything. */
 /* clang-format off */
 static const struct
 {
@@ -86,7 +86,7 @@ is_value (JsonNode *node, const char *only)
   return g_ascii_isdigit (*only) && json_node_get_double (node) == g_ascii_strtod (only, NULL);
 }
 
-/* A list must be of such values alone. */
+/* Whether a value, or every element of a list, is what it must be. */
 static gboolean
 is_only (JsonNode *node, const char *only)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rope_scaling of a config.json, and rope_parameters, as transformers has called it since 5.0:
- * there the base and the share that is turned are inside, too. */
+/* Reads rope_scaling of config.json, and rope_parameters, as transformers calls it since 5.0 and
+ * which also holds the base and the share that is turned. */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* By PlanRopeScaling, and then what else they are called. */
+/* In the order of PlanRopeScaling, then other names of the same scalings. */
 static const struct
 {
   const char *name;
@@ -52,8 +52,9 @@ read_kind (PlanModel *self, PlanModelJson *inner, GError **error)
   return FALSE;
 }
 
-/* Both of yarn's, or neither: transformers ignores one alone where rotary positions are made, and
- * not where latent attention divides its scores. */
+/* Reads yarn's mscale and mscale_all_dim, which must be given together: with only one of them
+ * transformers ignores it for rotary positions, but not for the scale of latent attention's
+ * scores. */
 static gboolean
 read_mscale (PlanModel *self, PlanModelJson *inner, GError **error)
 {
@@ -115,7 +116,7 @@ read_factor (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GErro
   return TRUE;
 }
 
-/* A factor for each pair. */
+/* Reads one factor for each pair. */
 static gboolean
 read_factors (PlanModelJson *inner, const char *key, PlanRopeFactors *out, GError **error)
 {
@@ -182,7 +183,8 @@ read_inner (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **
          && plan_model_json_check_rest (&inner, error);
 }
 
-/* One of full layers, and the base of windowed ones, which are not scaled. */
+/* Reads the rotary positions of full-attention layers, and the base of windowed ones, which are not
+ * scaled. */
 static gboolean
 read_two (PlanModel *self, PlanModelJson *object, JsonObject *found, GError **error)
 {
@@ -221,7 +223,7 @@ plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                       const char *fraction, GError **error)
 {
   JsonObject *older, *newer;
-  plan_model_json_find (object, "original_max_position_embeddings"); /* of scaling alone */
+  plan_model_json_find (object, "original_max_position_embeddings"); /* only scaling uses it */
   if (!plan_model_json_object (object, "rope_scaling", &older, error)
       || !plan_model_json_object (object, "rope_parameters", &newer, error))
     return FALSE;
@@ -253,7 +255,7 @@ put_factors (GPtrArray *members, const char *key, const PlanRopeFactors *factors
   plan_model_put_text (members, key, text->str);
 }
 
-/* These three members alone, as transformers of some versions wants it. */
+/* Writes these three members alone, since some versions of transformers refuse any other. */
 static void
 put_longrope (GPtrArray *members, GPtrArray *inner, const PlanRope *rope)
 {
@@ -270,7 +272,8 @@ put_scaling (GPtrArray *inner, const PlanRope *rope)
   const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
   plan_model_put_word (inner, "rope_type", kinds[rope->scaling].name);
   plan_model_put_real (inner, "factor", rope->factor);
-  if (rope->original > 0 && rope->scaling != PLAN_ROPE_SCALING_DYNAMIC) /* there it is not read */
+  if (rope->original > 0
+      && rope->scaling != PLAN_ROPE_SCALING_DYNAMIC) /* dynamic scaling does not read it */
     plan_model_put_int (inner, "original_max_position_embeddings", rope->original);
   if (is_llama || is_yarn)
     {

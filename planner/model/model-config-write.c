@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inverse of model-config.c. What is written is read again and compared, so that a model is
- * written as what it is or not at all. */
+/* The inverse of model-config.c. The text is read back and compared, so a model is written exactly
+ * or not at all. */
 #include "config.h"
 
 #include "planner/model/model-config-write.h"
@@ -39,7 +39,8 @@ plan_model_put_int (GPtrArray *members, const char *key, gint64 value)
   g_ptr_array_add (members, g_strdup_printf ("\"%s\": %" G_GINT64_FORMAT, key, value));
 }
 
-/* Python reads a number without point or exponent as a whole one, which transformers warns of. */
+/* Writes a real number. Without point or exponent Python would read a whole number, of which
+ * transformers warns. */
 void
 plan_model_put_real (GPtrArray *members, const char *key, double value)
 {
@@ -60,7 +61,7 @@ put_flag (GPtrArray *members, const char *key, gboolean value)
   plan_model_put_text (members, key, value ? "true" : "false");
 }
 
-/* Null: a window is none. */
+/* Writes the window; null stands for none. */
 static void
 put_window (GPtrArray *members, const PlanModel *self)
 {
@@ -70,7 +71,7 @@ put_window (GPtrArray *members, const PlanModel *self)
     plan_model_put_text (members, "sliding_window", "null");
 }
 
-/* A word for each layer. */
+/* Writes one word for each layer. */
 static void
 put_layer_types (GPtrArray *members, const PlanModel *self)
 {
@@ -86,7 +87,7 @@ put_layer_types (GPtrArray *members, const PlanModel *self)
   plan_model_put_text (members, "layer_types", types->str);
 }
 
-/* Qwen's, and the words where they alternate. */
+/* Writes the window as Qwen has it, and the words per layer where layers alternate. */
 static void
 put_late_window (GPtrArray *members, const PlanModel *self)
 {
@@ -98,7 +99,7 @@ put_late_window (GPtrArray *members, const PlanModel *self)
     put_layer_types (members, self);
 }
 
-/* Null: no bound. */
+/* Writes a bound; null stands for none. */
 static void
 put_softcap (GPtrArray *members, const char *key, double value)
 {
@@ -108,7 +109,7 @@ put_softcap (GPtrArray *members, const char *key, double value)
     plan_model_put_text (members, key, "null");
 }
 
-/* transformers wants a whole number where it is one. */
+/* Writes attention's scale; transformers wants a whole number where it is one. */
 static void
 put_attn_scalar (GPtrArray *members, const PlanModel *self)
 {
@@ -130,8 +131,7 @@ put_gemma2 (GPtrArray *members, const PlanModel *self)
   put_layer_types (members, self);
 }
 
-/* Its MLP is four times as wide as the model, and its positions are slopes, whatever else is said.
- */
+/* MPT: the MLP is four times as wide as the model, and positions are ALiBi. */
 static void
 put_mpt (GPtrArray *members, const PlanModel *self)
 {
@@ -141,7 +141,7 @@ put_mpt (GPtrArray *members, const PlanModel *self)
                        "{ \"alibi\": true, \"attn_type\": \"multihead_attention\" }");
 }
 
-/* The newer kind has as many heads with keys as it says, and two norms unless it says one. */
+/* Falcon: the newer architecture has any number of key heads, and two norms unless it says one. */
 static void
 put_falcon (GPtrArray *members, const PlanModel *self)
 {
@@ -158,7 +158,7 @@ put_falcon (GPtrArray *members, const PlanModel *self)
   put_flag (members, "alibi", FALSE);
 }
 
-/* Its shares of the chosen are of all experts unless they are normed. */
+/* Qwen's experts: shares are over all experts unless they are normalised over the chosen ones. */
 static void
 put_qwen_experts (GPtrArray *members, const PlanModel *self)
 {
@@ -191,7 +191,7 @@ put_gpt_neox (GPtrArray *members, const PlanModel *self)
   plan_model_put_real (members, "rotary_pct", self->rope_fraction);
 }
 
-/* What an architecture has of its own. */
+/* Writes what only this architecture has. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
 {
@@ -260,7 +260,7 @@ torch_dtype (PlanDtype dtype)
   return dtype == PLAN_DTYPE_BF16 ? "bfloat16" : dtype == PLAN_DTYPE_FP16 ? "float16" : "float32";
 }
 
-/* How wide heads are, and how many have keys: others say nothing of it. */
+/* Whether an architecture writes the width of heads and the number of key heads. */
 static gboolean
 says_heads (PlanArchitecture architecture)
 {
@@ -269,7 +269,8 @@ says_heads (PlanArchitecture architecture)
          && architecture != PLAN_ARCHITECTURE_BLOOM;
 }
 
-/* gemma's is read under another name by each version, and whatever it says taken for this one. */
+/* Writes the activation. Versions of transformers read gemma's under different names, and all take
+ * it as this one. */
 static void
 put_activation (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture,
                 const char *key)
@@ -293,8 +294,8 @@ put_positions (GPtrArray *members, const PlanModel *self, PlanArchitecture archi
     plan_model_put_rope (members, self, "rope_theta");
 }
 
-/* Of tokens nothing is known here: null keeps transformers from assuming an end of text, and that
- * one of them pads, which is not trained. */
+/* Writes the text for one architecture. Special tokens are not known here: null keeps transformers
+ * from assuming an end-of-text token, and a padding token, which would not be trained. */
 static char *
 print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
 {
@@ -330,7 +331,7 @@ print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
   return g_strdup_printf ("{\n  %s\n}\n", list);
 }
 
-/* What of a model the text of another one does not say, as "KEY=VALUE, ..."; NULL: nothing. */
+/* What another model's text loses of this model, as "KEY=VALUE, ..."; NULL: nothing. */
 static char *
 find_lost (const PlanModel *self, const PlanModel *read)
 {
@@ -348,7 +349,7 @@ find_lost (const PlanModel *self, const PlanModel *read)
   return lost->len ? g_string_free (g_steal_pointer (&lost), FALSE) : NULL;
 }
 
-/* NULL where it would be another model. */
+/* The text for one architecture; NULL where it would read back as another model. */
 static char *
 try_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype, GError **error)
 {

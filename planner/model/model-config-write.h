@@ -1,11 +1,11 @@
-/* A model as a config.json that transformers reads. */
+/* Writes a model as a config.json that transformers reads. */
 #pragma once
 #include "planner/base/dtype.h"
 #include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Classes of transformers whose folders are written. X (ID, "model_type", "class") */
+/* Architectures of transformers that can be written. X (ID, "model_type", "class") */
 #define PLAN_ARCHITECTURE_LIST(X) \
   X (LLAMA, "llama", "LlamaForCausalLM") \
   X (MISTRAL, "mistral", "MistralForCausalLM") \
@@ -33,8 +33,9 @@ typedef enum
 
 const char *plan_architecture_class (PlanArchitecture architecture);
 
-/* The text, for weights stored in that format, and the class that it is of: that of the model's
- * family, or the first whose file, read again, is this model. UNSUPPORTED where none is. */
+/* The text of config.json for weights in that format, and the architecture: that of the model's
+ * family, or else the first one whose text reads back as this model. UNSUPPORTED where there is
+ * none. */
 char *plan_model_print_config (const PlanModel *self, PlanDtype dtype,
                                PlanArchitecture *out_architecture, GError **error);
 

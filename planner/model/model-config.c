@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hugging Face config.json: what each family calls its dimensions and what transformers
- * (configuration_*.py, 4.57) assumes where the file says nothing. A model starts with the defaults
- * of its family; the file then says what differs. */
+/* Reads a Hugging Face config.json: the names that each family gives its dimensions, and what
+ * transformers (configuration_*.py, 4.57) assumes where the file says nothing. A model starts with
+ * its family's defaults, and the file says what differs. */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -23,7 +23,7 @@ static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format,
   return FALSE;
 }
 
-/* More than one name of the same: the first is written. */
+/* Activations by name. Of several names for one, the first is written. */
 static const struct
 {
   const char *name;
@@ -83,7 +83,7 @@ plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError *
 
 /* --- windows ------------------------------------------------------------------------------- */
 
-/* Whether layers with a window are those that the model says. */
+/* Whether the layers that have a window are those that the model's keys say. */
 static gboolean
 fits_layers (const PlanModel *self, const gboolean *slides)
 {
@@ -93,7 +93,7 @@ fits_layers (const PlanModel *self, const gboolean *slides)
   return TRUE;
 }
 
-/* One layer in so many has no window: as its family has it, or as the first of them says. */
+/* Finds the stride of layers without a window: the family's, or the first such layer's. */
 static gboolean
 find_full_layers (PlanModel *self, const gboolean *slides)
 {
@@ -111,7 +111,7 @@ find_full_layers (PlanModel *self, const gboolean *slides)
   return FALSE;
 }
 
-/* The list of layers, where there is one, as a first windowed layer and a stride. */
+/* Reads the list of layer types, if any, as a first windowed layer and a stride. */
 static gboolean
 read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -156,7 +156,8 @@ read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
-/* Qwen: a window only where it is asked for, and only in the layers behind max_window_layers. */
+/* Qwen: there is a window only if use_sliding_window says so, and only in the layers behind
+ * max_window_layers. */
 static gboolean
 read_late_window (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -174,7 +175,8 @@ read_late_window (PlanModel *self, PlanModelJson *object, GError **error)
   return read_layer_types (self, object, error);
 }
 
-/* How wide it would be, and where, matters only then. */
+/* Refuses a window where the family's window is not modelled. Its width and layers matter only
+ * then. */
 static gboolean
 refuse_window (PlanModelJson *object, GError **error)
 {
@@ -224,7 +226,7 @@ read_gemma (PlanModel *self, PlanModelJson *object, GError **error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
-/* null is 0 and stands for no bound. */
+/* Reads a bound; null is 0 and stands for none. */
 static gboolean
 read_softcap (PlanModelJson *object, const char *key, double *out_value, GError **error)
 {
@@ -244,7 +246,8 @@ read_gemma2 (PlanModel *self, PlanModelJson *object, GError **error)
          && read_gemma (self, object, error);
 }
 
-/* Windowed are all layers but one in so many, and their positions turn by a base of their own. */
+/* Gemma 3: all layers but one in so many have a window, and their positions have a base of their
+ * own. */
 static gboolean
 read_gemma3 (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -277,7 +280,7 @@ read_mixtral (PlanModel *self, PlanModelJson *object, GError **error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
-/* The list of layers without experts, where it has any: the first ones. */
+/* Reads the list of layers without experts, which must be the first ones. */
 static gboolean
 read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -308,7 +311,7 @@ read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
-/* transformers 5 writes the number of experts by another name than files before. */
+/* Reads the number of experts, which transformers 5 writes under another name. */
 static gboolean
 read_n_experts (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -330,7 +333,8 @@ read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
   gboolean norms = FALSE;
   if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
     return FALSE;
-  self->pre_softmax = !norms; /* else what the chosen ones share is 1, as of a softmax over them */
+  self->pre_softmax = !norms; /* otherwise the shares of the chosen experts sum to 1, as a softmax
+                                 over them does */
   return refuse_window (object, error) && read_n_experts (self, object, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
@@ -355,7 +359,7 @@ read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error)
          && read_qwen_experts (self, object, error);
 }
 
-/* One group is none. */
+/* Reads the groups of experts; a single group counts as none. */
 static gboolean
 read_groups (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -368,7 +372,7 @@ read_groups (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
-/* Experts as DeepSeek's and GLM's files have them. */
+/* Reads experts as DeepSeek's and GLM's files describe them. */
 static gboolean
 read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GError **error)
 {
@@ -395,7 +399,7 @@ read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error)
          && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
 }
 
-/* Its activation has no name of its own in the file: x times the sigmoid of 1.702 x, of bounded
+/* gpt-oss: its activation has no name in the file: x times the sigmoid of 1.702 x, with bounded
  * factors. */
 static gboolean
 read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
@@ -409,7 +413,8 @@ read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }
 
-/* Experts are chosen by a softmax, in V2 over all of them, or by sigmoids and a bias. */
+/* Reads how experts are scored: by a softmax (in V2 over all of them), or by sigmoids and a
+ * bias. */
 static gboolean
 read_scores (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -467,7 +472,7 @@ static const PlanModelFamily families[] = {
   { "mistral", USUAL, "rms_norm_eps", "hidden_act", 8, 1e-6, 0, read_mistral },
   { "qwen2", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, read_qwen2 },
   { "qwen3", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, read_qwen3 },
-  /* not hidden_act, where early files named the wrong one */
+  /* not hidden_act, in which early files named the wrong one */
   { "gemma", USUAL, "rms_norm_eps", "hidden_activation", 16, 0, 0, read_gemma },
   { "gemma2", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, 0, read_gemma2 },
   { "gemma3_text", USUAL, "rms_norm_eps", "hidden_activation", 4, 0, 0, read_gemma3 },
@@ -494,7 +499,8 @@ static const PlanModelFamily families[] = {
 
 /* --- what all families have ---------------------------------------------------------------- */
 
-/* gpt2, falcon and mpt have their MLP four times as wide as the model unless they say otherwise. */
+/* Reads the MLP's width, which in gpt2, falcon and mpt is four times the model's unless the file
+ * says otherwise. */
 static gboolean
 read_ffn (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
@@ -515,7 +521,7 @@ read_ffn (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object,
   return !family->ffn || plan_model_json_int (object, family->ffn, 1, &self->ffn, error);
 }
 
-/* What older files of bloom call it, where it has its newer name nowhere. */
+/* The name that older files of bloom use, where the newer name is absent. */
 static const char *
 named (PlanModelJson *object, const char *key)
 {
@@ -564,7 +570,7 @@ read_heads (PlanModel *self, const PlanModelFamily *family, PlanModelJson *objec
   return TRUE;
 }
 
-/* A check names our key; the file's own name for it stands in its place where there is one. */
+/* Replaces our key at the start of an error message by the file's name for it, where it has one. */
 static void
 name_as_in_file (GError *error, PlanModelJson *object)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of JSON objects, by key and type. */
+/* Reads members of JSON objects by key and type. */
 #include "config.h"
 
 #include "planner/model/model-private.h"

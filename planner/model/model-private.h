@@ -1,10 +1,10 @@
-/* What the files of the model module share: making a model step by step, and reading JSON. */
+/* Shared by the files of the model module: making a model step by step, and reading JSON. */
 #pragma once
 #include "planner/model/model.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
-/* Keys of the text form given so far, a bit each. */
+/* Which keys of the text form were given so far, a bit each. */
 typedef struct
 {
   guint64 bits[2];
@@ -17,19 +17,21 @@ PlanModel *plan_model_new_family (const char *family, const char *name, GError *
 gboolean plan_model_set (PlanModel *self, PlanModelSeen *seen, const char *key, const char *value,
                          GError **error);
 
-/* Fills in what follows from what was given, then checks. */
+/* Fills in everything that follows from what was given, then checks the model. */
 gboolean plan_model_complete (PlanModel *self, GError **error);
 
 /* Every value within the bounds of its key. */
 gboolean plan_model_check_ranges (const PlanModel *self, GError **error);
 
-/* All elements, prediction modules too, where 64 bits might not hold them. */
+/* Elements of all tensors, of prediction modules too; as a double, since 64 bits might not hold
+ * them. */
 double plan_model_elements (const PlanModel *self);
 
-/* "layers=4,hidden=64,...". */
+/* Parses "layers=4,hidden=64,...". */
 PlanModel *plan_model_parse (const char *spec, GError **error);
 
-/* An object, and which of its keys were looked for; those are not copied, and must stay. */
+/* A JSON object, and which of its keys were looked for. These strings are not copied and must
+ * stay. */
 typedef struct
 {
   JsonObject *object;
@@ -40,50 +42,50 @@ PlanModelJson plan_model_json_begin (JsonObject *object);
 void plan_model_json_clear (PlanModelJson *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanModelJson, plan_model_json_clear)
 
-/* Refuses keys that nobody looked for, unless they are known not to change what the model computes.
- */
+/* Refuses keys that nobody looked for, unless they are known not to change what the model
+ * computes. */
 gboolean plan_model_json_check_rest (const PlanModelJson *self, GError **error);
 
-/* What a family calls its dimensions in a config.json. */
+/* The names that a family gives its dimensions in config.json. */
 typedef struct
 {
   const char *name; /* also the model_type */
   const char *layers, *hidden, *ffn, *heads, *max_seq, *norm_eps, *activation;
   gint64 kv_heads;         /* where the file does not say; 0: as many as heads */
-  double default_norm_eps; /* 0: as the family has it */
-  gint64 max_seq_default;  /* 0: the file has to say it */
+  double default_norm_eps; /* 0: the family's own */
+  gint64 max_seq_default;  /* 0: the file must have it */
   gboolean (*read_rest) (PlanModel *self, PlanModelJson *object, GError **error);
 } PlanModelFamily;
 
-/* Of single families: planner/model/model-config-gpt.c. */
+/* Readers of single families, in planner/model/model-config-gpt.c. */
 gboolean plan_model_read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
 
-/* One flag of the file for the biases of attention, inside and out. */
+/* Reads the one flag that stands for all biases of attention. */
 gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
 
 const PlanModelFamily *plan_model_family_find (const char *name);
 const char *plan_model_activation_name (PlanActivation activation);
 
-/* Appends a member, as text, to an object in the making. */
+/* Append a member to the text of an object in the making. */
 void plan_model_put_int (GPtrArray *members, const char *key, gint64 value);
 void plan_model_put_real (GPtrArray *members, const char *key, double value);
 void plan_model_put_text (GPtrArray *members, const char *key, const char *json);
 void plan_model_put_word (GPtrArray *members, const char *key, const char *word);
 
-/* How rotary positions turn, as transformers of any version reads it; `theta` is what the family
- * calls their base. */
+/* Writes how rotary positions turn, so that every version of transformers reads it. `theta` is the
+ * family's name for the base. */
 void plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta);
 
-/* How rotary positions turn; `theta` and `fraction`, which may be NULL, are what the family calls
- * its base and the share of a head that they turn. */
+/* Reads how rotary positions turn. `theta` and `fraction` (may be NULL) are the family's names for
+ * the base and for the share of a head that is turned. */
 gboolean plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                                const char *fraction, GError **error);
 
-/* Members by key and type. Errors name the key. An absent key leaves the output as it is; null is
- * as absent unless said otherwise. */
+/* Read members by key and type; errors name the key. An absent key leaves the output unchanged, and
+ * so does null unless said otherwise. */
 JsonNode *plan_model_json_find (PlanModelJson *object, const char *key);
 gboolean plan_model_json_has (PlanModelJson *object, const char *key);
 gboolean plan_model_json_object (PlanModelJson *object, const char *key, JsonObject **out_object,
@@ -98,7 +100,7 @@ gboolean plan_model_json_flag (PlanModelJson *object, const char *key, gboolean 
 gboolean plan_model_json_word (PlanModelJson *object, const char *key, const char **out_value,
                                GError **error);
 
-/* The same with a rule for absence: there it must be, or null means 0. */
+/* As above, but absence is an error (size), or null means 0 (int_or_null). */
 gboolean plan_model_json_size (PlanModelJson *object, const char *key, gint64 *out_value,
                                GError **error);
 gboolean plan_model_json_int_or_null (PlanModelJson *object, const char *key, gint64 *out_value,

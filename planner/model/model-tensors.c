@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors, and the counts that follow from them. Layers are of at most two kinds, dense and with
- * experts, so that every sum is over one of each. */
+/* The tensors of a model, and counts that follow from them. For counting there are two kinds of
+ * layers, dense ones and those with experts, so every sum is over one layer of each kind. */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -24,14 +24,15 @@ static const PlanTensorRole order[] = {
 #undef X
 };
 
-/* Whether a part of a model has what stands before or behind the layers. */
+/* Whether a part of a model lacks a parameter that lies before or behind the layers. */
 static gboolean
 is_cut_off (const PlanModelCut *cut, PlanTensorRole role)
 {
   switch ((int)role)
     {
     case PLAN_TENSOR_EMBEDDING:
-      return cut->no_embedding && cut->modules == 0; /* those read a copy of it */
+      return cut->no_embedding
+             && cut->modules == 0; /* prediction modules read a copy of the embedding */
     case PLAN_TENSOR_POSITIONS:
     case PLAN_TENSOR_EMBED_NORM:
     case PLAN_TENSOR_EMBED_NORM_BIAS:
@@ -100,7 +101,7 @@ plan_model_is_moe_layer (const PlanModel *self, gint64 layer)
   return self->experts > 0 && place >= self->dense_layers && (place + 1) % self->moe_every == 0;
 }
 
-/* Of the first so many layers. */
+/* The number of layers with experts among the first `place` layers. */
 static gint64
 moe_layers_before (const PlanModel *self, gint64 place)
 {
@@ -120,7 +121,7 @@ plan_model_moe_layers (const PlanModel *self)
   return sum;
 }
 
-/* Appends those of a place; with PLACE_LAYER those of a whole layer, whatever it has. */
+/* Appends the tensors of one place in tensor-list.h; PLACE_LAYER gives everything of a layer. */
 static guint
 append_tensors (const PlanModel *self, int place, gboolean is_moe, gint64 vocab, guint n,
                 PlanTensor *out_tensors)
@@ -151,7 +152,7 @@ plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_t
   return self->cut.modules > 0 ? append_tensors (self, PLACE_MTP, FALSE, vocab, n, out_tensors) : n;
 }
 
-/* A module's layer is like the model's last one. */
+/* A prediction module's layer is like the model's last one. */
 guint
 plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors)
 {
@@ -243,14 +244,14 @@ plan_model_active_parameters (const PlanModel *self)
 {
   PlanTensor tensors[PLAN_N_TENSORS];
   const guint n = append_tensors (self, PLACE_LAYER, TRUE, 0, 0, tensors);
-  guint64 idle = 0; /* in one layer */
+  guint64 idle = 0; /* elements per layer that a token does not use */
   for (guint i = 0; i < n; i++)
     if (tensors[i].part == PLAN_PART_EXPERTS)
       idle += (tensors[i].count - (guint64)self->topk) * tensors[i].rows * tensors[i].cols;
   return plan_model_parameters (self) - (guint64)plan_model_moe_layers (self) * idle;
 }
 
-/* Multiply-adds of one token in the linear layers of a layer, of `topk` experts only. */
+/* Multiply-adds of one token in the linear layers of one layer, with `topk` experts. */
 static double
 linear_work (const PlanModel *self, gboolean is_moe)
 {
@@ -267,10 +268,10 @@ linear_work (const PlanModel *self, gboolean is_moe)
   return sum;
 }
 
-/* megatron-fsdp.md 9.1; Megatron-LM training.py, transformer_flops. As there: routers, norms and
- * biases are left out but for those of latent attention and of prediction modules, a window
- * shortens nothing, and a prediction module is one more layer like the last and one more output
- * layer. */
+/* The formula of Megatron-LM training.py, transformer_flops (megatron-fsdp.md 9.1). As there,
+ * routers, norms and biases are left out, except norms of latent attention and of prediction
+ * modules; a window shortens nothing; and a prediction module counts as one more layer like the
+ * last and one more output layer. */
 double
 plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab)
 {
@@ -279,7 +280,7 @@ plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab
   const gboolean last_is_moe = plan_model_is_moe_layer (self, self->layers - 1);
   const double moe = (double)(plan_model_moe_layers (self) + (last_is_moe ? self->mtp : 0));
   const double layers = (double)(self->layers + self->mtp);
-  /* two products over half of attended x attended */
+  /* two GEMMs over half of attended x attended */
   const double attention = (double)(self->heads * (self->head_dim + v_dim)) * (double)attended / 2;
   const double latent_norms = (double)(self->q_lora + self->kv_lora);
   const double work = (layers - moe) * linear_work (self, FALSE) + moe * linear_work (self, TRUE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Canonical text: family, the eight dimensions, name, then every other key of the table below that
- * differs from the default of its family. Any order is read; kv_heads (= heads), head_dim
- * (= hidden / heads), expert_ffn (= ffn), name and family may be left out. */
+/* The canonical text of a model: family, the eight dimensions, name, then every other key of the
+ * table below that differs from its family's default. Keys are read in any order; kv_heads (=
+ * heads), head_dim (= hidden / heads), expert_ffn (= ffn), name and family may be left out. */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -60,7 +60,7 @@ static const struct
   const char *const *words;
   double min, max;
 } table[] = {
-  INT (layers, 1, 10000, "transformer layers"), /* a search of so many takes 20 s of a core */
+  INT (layers, 1, 10000, "transformer layers"), /* a search over this many takes 20 s of a core */
   INT (hidden, 1, 2147483647, "width of the residual stream"),
   INT (ffn, 1, 2147483647, "inner width of the MLP of dense layers"),
   INT (heads, 1, 2147483647, "query heads"),
@@ -128,9 +128,9 @@ static const struct
   INT (mtp, 0, 64, "multi-token prediction modules"),
 };
 
-/* What a family name brings: transformers' defaults for its model_type, but norm_eps of llama and
- * mistral, whether routers of qwen3_moe scale what they chose, and kimi_k2, which is not there:
- * these are what checkpoints have. */
+/* The defaults of each family. They are transformers' for its model_type, except norm_eps of llama
+ * and mistral, whether routers of qwen3_moe scale the chosen shares, and kimi_k2, which
+ * transformers lacks; these are as in the published checkpoints. */
 static const struct
 {
   const char *name, *defaults;
@@ -196,7 +196,7 @@ list_at (const PlanModel *self, guint key)
   return &G_STRUCT_MEMBER (PlanRopeFactors, self, table[key].offset);
 }
 
-/* Of a flag or a word; enums without negative values are unsigned here. */
+/* The value of a flag or a word; enums without negative values are unsigned here. */
 static guint *
 choice_at (const PlanModel *self, guint key)
 {
@@ -242,7 +242,7 @@ plan_model_families (void)
   return names;
 }
 
-/* Index of a key; N_KEYS with an error for any other word. */
+/* The index of a key; N_KEYS with an error for any other word. */
 static guint
 find_key (const char *key, GError **error)
 {

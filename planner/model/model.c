@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Parameters, so that bytes of any state of the model fit 64 bits. */
+/* Limit of parameters, so that the bytes of any state of the model fit 64 bits. */
 #define MAX_PARAMETERS 0x1p50
 
 #define INT "%" G_GINT64_FORMAT
@@ -128,7 +128,7 @@ check_latent (const PlanModel *self, GError **error)
   return TRUE;
 }
 
-/* Whether anything is said of one. */
+/* Whether any key of a router is set. */
 static gboolean
 has_router (const PlanModel *self)
 {
@@ -295,7 +295,7 @@ sets_key (char *const *items, const char *item)
   return FALSE;
 }
 
-/* A shipped model, some of whose keys are given anew: "deepseek-v3,mtp=0". */
+/* Makes a shipped model of which some keys are changed: "deepseek-v3,mtp=0". */
 static PlanModel *
 new_changed (const char *spec, GError **error)
 {

@@ -1,8 +1,7 @@
-/* PlanModel: a transformer by its dimensions and properties.
+/* PlanModel: a transformer, described by its dimensions and properties.
  *
- * Read from a shipped preset, a Hugging Face config.json (or its folder), or a
- * list of dimensions; never changed afterwards. Parameters are the published
- * ones: padding the vocabulary is a stack's business. */
+ * Read from a preset, a Hugging Face config.json (or its folder) or a list of dimensions, and never
+ * changed. Parameters are counted as published; a stack pads the vocabulary. */
 #pragma once
 #include "planner/model/cut.h"
 #include "planner/model/rope.h"
@@ -40,11 +39,11 @@ typedef enum
   PLAN_ROUTER_SQRTSOFTPLUS
 } PlanRouterScore;
 
-/* `fsdplan show --model-keys` says what each field means. */
+/* `fsdplan show --model-keys` explains each field. */
 typedef struct
 {
   char *name;
-  char *family; /* its defaults; code looks at the properties instead */
+  char *family; /* has given the defaults; code should look at the properties instead */
   gint64 layers, hidden, ffn, heads, kv_heads, head_dim, vocab, max_seq;
   double norm_eps, rope_fraction, rope_local;
   PlanRope rope;
@@ -59,12 +58,12 @@ typedef struct
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
   gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks;
   PlanRouterScore router_score;
-  gint64 router_groups, router_group_topk, mtp;      /* 0: experts are not in groups; modules */
+  gint64 router_groups, router_group_topk, mtp;      /* 0: no groups; prediction modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */
   PlanModelCut cut;
 } PlanModel;
 
-/* A key of the text form; a list is of factors. */
+/* A key of the text form. A list is of factors. */
 typedef enum
 {
   PLAN_MODEL_KEY_INT,
@@ -90,56 +89,57 @@ PlanModel *plan_model_new_from_config (const char *path, GError **error);
 PlanModel *plan_model_parse_config (const char *text, gsize length, const char *origin,
                                     GError **error);
 
-/* A preset name, which may have changes behind it ("deepseek-v3,mtp=0"), a path, or
- * "layers=4,hidden=64,..."; what --model takes. */
+/* A model from the text of --model: a preset's name, possibly followed by changes
+ * ("deepseek-v3,mtp=0"), a path, or "layers=4,hidden=64,...". */
 PlanModel *plan_model_new (const char *spec, GError **error);
 void plan_model_free (PlanModel *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanModel, plan_model_free)
 
-/* Every invariant (heads divide, nothing zero, sizes fit 64 bits). */
+/* Checks every invariant (heads divide, nothing is zero, sizes fit 64 bits). */
 gboolean plan_model_check (const PlanModel *self, GError **error);
 
 /* Canonical text, "family=llama,layers=32,...", which plan_model_new reads back. */
 char *plan_model_print (const PlanModel *self);
 
-/* Every key of that text; the index is what the next two functions take. */
+/* All keys of that text; their index is what the next two functions take. */
 const PlanModelKey *plan_model_keys (guint *out_n);
 char *plan_model_print_key (const PlanModel *self, guint key);
 
-/* TRUE where the key says something that the model's kind does not say by itself. */
+/* Whether the key says more than the model's kind implies. */
 gboolean plan_model_key_matters (const PlanModel *self, guint key);
 
-/* TRUE for a model that at that sequence length computes what llama does: no property differs. */
+/* Whether at that sequence length the model computes what a llama does: no property differs. */
 gboolean plan_model_is_llama_shaped (const PlanModel *self, gint64 seq);
 
-/* Every token sees all before it, through heads of one size for queries, keys and values. */
+/* Whether every token attends to all tokens before it, through heads of one size for queries, keys
+ * and values. */
 gboolean plan_model_attends_plainly (const PlanModel *self);
 
 /* The tensor of that role with the vocabulary padded to `vocab` rows. */
 PlanTensor plan_model_tensor (const PlanModel *self, PlanTensorRole role, gint64 vocab);
-guint64 plan_model_numel (const PlanTensor *tensor); /* elements of all the alike ones */
+guint64 plan_model_numel (const PlanTensor *tensor); /* elements of all copies */
 
-/* The tensors of a layer in the order of tensor-list.h, those once per model, those of a
- * multi-token prediction module: at most PLAN_N_TENSORS. Returns how many. */
+/* The tensors of a layer in the order of tensor-list.h; those outside the layers; those of a
+ * multi-token-prediction module. There are at most PLAN_N_TENSORS; returns how many. */
 guint plan_model_layer_tensors (const PlanModel *self, gint64 layer, PlanTensor *out_tensors);
 guint plan_model_outer_tensors (const PlanModel *self, gint64 vocab, PlanTensor *out_tensors);
 guint plan_model_mtp_tensors (const PlanModel *self, PlanTensor *out_tensors);
 gint64 plan_model_n_tensors (const PlanModel *self); /* of all layers and around them */
 gboolean plan_model_is_moe_layer (const PlanModel *self, gint64 layer);
 gint64 plan_model_moe_layers (const PlanModel *self);
-gint64 plan_model_turned (const PlanModel *self); /* elements of a head, by rotary positions */
+gint64 plan_model_turned (const PlanModel *self); /* elements of a head that rope turns */
 
-/* As published: without prediction modules, which are counted apart. `out_parts`, which may be
- * NULL, is by PlanModelPart and adds up to what is returned. */
+/* The number of parameters as published, without prediction modules, which are counted apart.
+ * `out_parts` (may be NULL) has them by PlanModelPart. */
 guint64 plan_model_parameters (const PlanModel *self);
 guint64 plan_model_count (const PlanModel *self, guint64 *out_parts);
 guint64 plan_model_mtp_parameters (const PlanModel *self);
 
-/* What one token meets: `topk` of the routed experts and all the rest, embedding included. */
+/* Parameters that a token uses: `topk` routed experts, and all the rest with the embedding. */
 guint64 plan_model_active_parameters (const PlanModel *self);
 
-/* FLOPs of both passes for one of so many tokens that attention goes among, a sequence's or a
- * document's: Megatron-LM's formula, causal attention counted half, recompute not counted. */
+/* FLOPs of both passes per token, by Megatron-LM's formula: causal attention, within sequences or
+ * documents of `attended` tokens, counts half, and recompute does not count. */
 double plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab);
 
 /* Names of the shipped models and of the families, in a fixed order. */

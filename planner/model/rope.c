@@ -64,15 +64,16 @@ plan_rope_check (const PlanRope *self, GError **error)
   return TRUE;
 }
 
-/* The pair that turns so often within the original length, of any number of pairs. */
+/* The index of the pair that turns `turns` times within the original length; it may be a
+ * fraction. */
 static double
 pair_of_turns (const PlanRope *self, double turns, double dim)
 {
   return dim * log ((double)self->original / (turns * 2 * G_PI)) / (2 * log (self->theta));
 }
 
-/* Pairs up to one are as they were, those from another on slower by the factor, in between in
- * proportion to their number. */
+/* The frequency under yarn: pairs up to one index keep theirs, those from another index on are
+ * slower by the factor, and those between are interpolated by index. */
 static double
 slow_by_number (const PlanRope *self, double frequency, double pair, double dim)
 {
@@ -84,7 +85,8 @@ slow_by_number (const PlanRope *self, double frequency, double pair, double dim)
   return frequency / self->factor * share + frequency * (1 - share);
 }
 
-/* The same by how often a pair turns, and in between in proportion to that. */
+/* The frequency under llama3: as under yarn, but pairs are told apart, and interpolated, by how
+ * often they turn within the original length. */
 static double
 slow_by_turns (const PlanRope *self, double frequency)
 {
@@ -93,7 +95,7 @@ slow_by_turns (const PlanRope *self, double frequency)
   return (1 - share) * frequency / self->factor + share * frequency;
 }
 
-/* Each pair is slowed by a factor of its own. */
+/* The frequency under longrope: each pair is slowed by its own factor. */
 static double
 slow_by_list (const PlanRope *self, double frequency, guint64 pair, guint64 seq)
 {

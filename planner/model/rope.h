@@ -1,10 +1,10 @@
-/* PlanRope: how fast rotary positions turn, and how that changes for sequences beyond those that a
- * model was first trained on. */
+/* PlanRope: the frequencies of rotary positions, and how they are scaled for sequences longer than
+ * those that a model was first trained on. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Hugging Face's rope_type, its "default" first. */
+/* Scalings, as Hugging Face's rope_type; its "default" is first. */
 typedef enum
 {
   PLAN_ROPE_SCALING_NONE,
@@ -15,7 +15,7 @@ typedef enum
   PLAN_ROPE_SCALING_LONGROPE
 } PlanRopeScaling;
 
-/* Of longrope, for every pair that turns; none where a model does not say. */
+/* longrope's factors, one for every pair that is turned; n is 0 where a model has none. */
 #define PLAN_ROPE_MAX_PAIRS 128
 typedef struct
 {
@@ -23,29 +23,31 @@ typedef struct
   double at[PLAN_ROPE_MAX_PAIRS];
 } PlanRopeFactors;
 
-/* `fsdplan show --model-keys` says what each field means. */
+/* `fsdplan show --model-keys` explains each field. */
 typedef struct
 {
   double theta;
   PlanRopeScaling scaling;
   double factor;
   gint64 original;
-  double slow, fast; /* low and high_freq_factor of llama3, beta_slow and beta_fast of yarn */
+  double slow,
+      fast; /* low_freq_factor and high_freq_factor of llama3, beta_slow and beta_fast of yarn */
   double mscale, mscale_all;
-  PlanRopeFactors shorter, longer; /* up to the original length, and beyond */
+  PlanRopeFactors shorter,
+      longer; /* for sequences up to the original length, and for longer ones */
 } PlanRope;
 
-/* Fills in what follows from what was given. */
+/* Fills in what follows from the given fields. */
 void plan_rope_complete (PlanRope *self, gint64 max_seq);
 
-/* Whether the fields go together; INVALID names a model's key. */
+/* Whether the fields fit together; INVALID names a key of the model. */
 gboolean plan_rope_check (const PlanRope *self, GError **error);
 
-/* By how much a pair of a head of `dim` elements turns from one position to the next, in sequences
- * of `seq`. */
+/* The angle by which a pair of a head of `dim` elements turns from one position to the next, in
+ * sequences of `seq` tokens. */
 double plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 seq);
 
-/* What cosines and sines are multiplied by. */
+/* The factor on cosines and sines. */
 double plan_rope_magnitude (const PlanRope *self);
 
 G_END_DECLS

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* What the format's own library refuses to read, too. */
+/* limit of the format's own library */
 #define MAX_HEADER_BYTES (100 * 1000 * 1000)
 
 static const struct
@@ -76,7 +76,7 @@ fail (GError **error, const char *tensor, const char *format, ...)
   return FALSE;
 }
 
-/* An array of at most `max` whole numbers that are not negative. */
+/* Reads an array of at most `max` whole numbers that are not negative. */
 static gboolean
 read_numbers (PlanModelJson *object, const char *tensor, const char *key, guint max, guint64 *out,
               guint *out_n, GError **error)
@@ -115,7 +115,7 @@ read_format (PlanModelJson *object, PlanSafetensor *tensor, GError **error)
   return TRUE;
 }
 
-/* Bytes of the shape; FALSE where 64 bits do not hold them. */
+/* Bytes of a tensor of that shape. FALSE where 64 bits do not hold them. */
 static gboolean
 shape_bytes (const PlanSafetensor *tensor, guint64 *out_bytes)
 {

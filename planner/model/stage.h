@@ -1,41 +1,42 @@
 /* PlanStage: the part of a model that one stage of a pipeline holds.
  *
- * Layers are dealt out in order; what stands before them goes with the first stage, what stands
- * behind them with the last one, or the last few: so do prediction modules, whose layers are
- * counted with its own. Where stages are interleaved, a stage consists of several virtual stages:
- * micro batches go through the first of every stage, then through the second, and so on. */
+ * Layers are dealt out in order. What comes before the layers (the embedding) goes to the first
+ * stage, what comes behind them to the last one, or to the last few; multi-token-prediction modules
+ * go with the head, and their layers count among that stage's layers. An interleaved stage consists
+ * of several virtual stages: micro batches go through the first virtual stage of every stage, then
+ * through the second, and so on. */
 #pragma once
 #include "planner/model/model.h"
 G_BEGIN_DECLS
 
 typedef struct
 {
-  gint64 first, layers;             /* its first layer; layers of all its virtual stages together */
-  gboolean has_embedding, has_head; /* the latter: final norm and output layer */
+  gint64 first, layers; /* its first layer; number of layers in all its virtual stages */
+  gboolean has_embedding, has_head; /* the head is the final norm and output layer */
   gboolean has_cast, has_loss; /* what makes logits fp32, and what reads them: with the head, but
                                 * where a stack deals out these, too */
-  gint64 modules; /* of its layers, the last ones: of prediction modules, which are with the head */
+  gint64 modules; /* how many of its last layers belong to prediction modules, which are with the
+                     head */
   gint64 n_virtual;
-  gint64 each;     /* layers of a virtual stage; the first one is short of `missing` */
-  gint64 missing;  /* the last one has what is left */
-  gint64 distance; /* from a virtual stage to the next one, in layers of the whole model */
+  gint64 each;     /* layers of a virtual stage; the first one has `missing` fewer */
+  gint64 missing;  /* and the last one has what is left */
+  gint64 distance; /* from one virtual stage to the next, in layers of the whole model */
 } PlanStage;
 
-/* That part as a model of its own; what the whole one owns stays its. Where embedding and output
- * layer are one matrix, the last stage has a copy of it as its output layer; where there are
- * prediction modules, it has a copy of the embedding besides. */
+/* That part as a model of its own, which shares the whole one's strings. Where embedding and output
+ * layer are one matrix, the last stage has a copy of it as output layer; where there are prediction
+ * modules, it has a copy of the embedding as well. */
 PlanModel plan_stage_model (const PlanStage *self, const PlanModel *whole);
 
-/* Whether it holds nothing that anything could go through, and whether logits are what it reads:
- * it has no parameters. */
+/* Whether the stage holds nothing at all; whether it has no parameters and reads logits. */
 gboolean plan_stage_is_empty (const PlanStage *self);
 gboolean plan_stage_reads_logits (const PlanStage *self);
 
-/* One of its virtual stages, or all of it, with layers counted among the stage's own. */
+/* One of its virtual stages, or all of it as one; layers are counted within the stage. */
 PlanStage plan_stage_virtual (const PlanStage *self, gint64 number);
 PlanStage plan_stage_whole (const PlanStage *self);
 
-/* A layer of it among those of the whole model. */
+/* The index of a layer of the stage in the whole model. */
 gint64 plan_stage_layer (const PlanStage *self, gint64 layer);
 
 G_END_DECLS

@@ -1,6 +1,6 @@
-/* PlanTensor: one kind of parameter tensor of a model: where it belongs, what it is, its shape.
+/* PlanTensor: one kind of parameter tensor of a model: its role, its shape and what it belongs to.
  *
- * A plain value; `plan_model_tensor` and its kin make them from the list. */
+ * A plain value, made from tensor-list.h by plan_model_tensor and the functions beside it. */
 #pragma once
 #include "planner/model/tensor-list.h"
 #include <glib.h>
@@ -33,7 +33,7 @@ typedef enum
   PLAN_PART_ATTENTION,
   PLAN_PART_MLP,
   PLAN_PART_NORMS,
-  PLAN_PART_BIASES, /* of all others: where parameters are counted */
+  PLAN_PART_BIASES, /* biases of all other parts, where parameters are counted */
   PLAN_PART_ROUTER,
   PLAN_PART_EXPERTS,
   PLAN_PART_SHARED_EXPERTS,
@@ -47,8 +47,8 @@ typedef struct
   const char *name;
   PlanModelPart part;
   PlanTensorKind kind;
-  guint64 count; /* alike ones, such as one per expert */
-  guint64 rows;  /* dim 0; of a vector: its length; 0: the model has none */
+  guint64 count; /* copies, such as one per expert */
+  guint64 rows;  /* dim 0, or a vector's length; 0: the model has none */
   guint64 cols;  /* 1 for a vector */
 } PlanTensor;
 
