@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One fact: its key, its text form with units, its place in a PlanCluster. */
+/* Facts one by one: key, text form with units, member of PlanCluster. */
 #include "config.h"
 
 #include "planner/cluster/cluster-facts.h"
@@ -48,7 +48,7 @@ static const struct
 #undef DEVICE
 };
 
-/* What earlier versions called them. */
+/* Keys that earlier versions wrote. */
 static const struct
 {
   const char *key;
@@ -64,7 +64,8 @@ typedef struct
   double factor;
 } Unit;
 
-/* A printer takes the first that fits, down to the base unit; those behind it are only read. */
+/* Units of each type. The printer takes the first that fits, down to the base unit; units behind
+ * that are only read. */
 static const Unit flops_units[] = {
   { "TFLOP/s", 1e12 }, { "GFLOP/s", 1e9 }, { "FLOP/s", 1 }, { "PFLOP/s", 1e15 }, { NULL, 0 }
 };
@@ -148,7 +149,7 @@ plan_fact_find (const char *key, PlanFact *out_fact)
 
 #define MEMBER(self, fact, type) G_STRUCT_MEMBER (type, self, facts[fact].offset)
 
-/* As a number in base units; a version is 10 x major + minor. */
+/* The value of a fact as a number in base units; a version is 10 x major + minor. */
 static double
 number_of (const PlanCluster *self, PlanFact fact)
 {
@@ -205,7 +206,7 @@ refuse (GError **error, PlanFact fact, const char *value, const char *rule)
   return FALSE;
 }
 
-/* "989.5 TFLOP/s": a number above 0 and a unit of the type, in its base unit. */
+/* Parses "989.5 TFLOP/s": a number above 0 and a unit, into the base unit. */
 static gboolean
 parse_quantity (const char *text, PlanFact fact, double *out, GError **error)
 {
@@ -315,7 +316,7 @@ plan_cluster_set_fact (PlanCluster *self, PlanFact fact, const char *text, const
 {
   if (!set_value (self, fact, text, error))
     return FALSE;
-  if (fact == PLAN_FACT_PEAK_E4M3) /* its blocks are multiplied by the same units */
+  if (fact == PLAN_FACT_PEAK_E4M3) /* blocks of 128 are multiplied by the same units as e4m3 */
     self->peak_flops[PLAN_DTYPE_FP8_1X128] = self->peak_flops[PLAN_DTYPE_FP8_128X128]
         = self->peak_flops[PLAN_DTYPE_E4M3];
   g_free (self->fact_source[fact]);
@@ -323,7 +324,7 @@ plan_cluster_set_fact (PlanCluster *self, PlanFact fact, const char *text, const
   return TRUE;
 }
 
-/* In the largest unit that gives the same number back, or in the base unit. */
+/* Prints a value in the largest unit that reads back exactly, or in the base unit. */
 static char *
 print_quantity (double value, const Unit *units)
 {
@@ -338,7 +339,7 @@ print_quantity (double value, const Unit *units)
   return g_strdup_printf ("%s %s", base, units->name);
 }
 
-/* With at most one decimal where that is exact, or in bytes. */
+/* Prints a size with at most one decimal where that is exact, or else in bytes. */
 static char *
 print_size (guint64 bytes)
 {

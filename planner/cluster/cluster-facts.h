@@ -1,5 +1,5 @@
-/* PlanFact: every figure that a cluster may state, once: enum, key of the text, type, member of
- * PlanCluster, whose fact it is (the device's, or its node's), meaning.
+/* PlanFact: every figure that a cluster may state, listed once with its enum, key in the text,
+ * type, member of PlanCluster, whether it is the device's or its node's, and meaning.
  *
  * Types, in base units: RATE (FLOP/s), BANDWIDTH (B/s) and FREQUENCY (Hz) are double; SIZE (B) is
  * guint64; LATENCY (ns), POWER (W), COUNT and VERSION (10 x major + minor) are gint64; ANSWER is
@@ -73,7 +73,7 @@ typedef enum
       PLAN_N_FACTS
 } PlanFact;
 
-/* An ANSWER that nobody has given is unknown. */
+/* The answer to a yes-or-no fact; unknown until somebody gives one. */
 typedef enum
 {
   PLAN_ANSWER_UNKNOWN,
@@ -84,13 +84,13 @@ typedef enum
 const char *plan_fact_key (PlanFact fact);
 const char *plan_fact_summary (PlanFact fact);
 
-/* "B/s"; empty for what is counted or answered. */
+/* The base unit of a fact, such as "B/s"; empty for counts, versions and answers. */
 const char *plan_fact_unit (PlanFact fact);
 
 gboolean plan_fact_is_answer (PlanFact fact);
 gboolean plan_fact_is_of_device (PlanFact fact);
 
-/* By its key, or a key that older versions wrote; FALSE when there is none. */
+/* Finds a fact by its key, or by a key that older versions wrote; FALSE when there is none. */
 gboolean plan_fact_find (const char *key, PlanFact *out_fact);
 
 G_END_DECLS

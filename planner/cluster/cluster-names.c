@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shipped devices and clusters, and the names that people have for them. Words are compared without
- * case, separators and makers' prefixes: "NVIDIA RTX PRO 6000" is rtxpro6000. */
+/* The shipped devices and clusters, and the names that people use for them. Words are compared
+ * without case, separators and makers' prefixes: "NVIDIA RTX PRO 6000" becomes rtxpro6000. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -16,21 +16,21 @@ static const char devices_text[] =
 #include "planner/data/gpus.ini.inc"
     ;
 
-/* A word for a device, or for a cluster. */
+/* A name of a device or of a cluster. */
 typedef struct
 {
-  char *word; /* plain */
+  char *word; /* the word as it is compared */
   const char *section;
 } Name;
 
-/* What is shipped: read once, kept for good. */
+/* A shipped file, read once and kept. */
 typedef struct
 {
   GKeyFile *file;
   char **sections;
 } Shipped;
 
-/* The word as it is compared; the caller frees. */
+/* The form in which a word is compared; the caller frees. */
 static char *
 plain (const char *word)
 {
@@ -52,7 +52,8 @@ add_name (GArray *names, const char *word, const char *section)
   g_array_append_val (names, name);
 }
 
-/* Takes the key `aliases` out of every section: the rest are facts. */
+/* Collects all names, and removes the key `aliases` from every section, so that only facts are
+ * left. */
 static GArray *
 take_names (const Shipped *shipped)
 {
@@ -78,7 +79,7 @@ read_shipped (Shipped *shipped, const char *text)
   return take_names (shipped);
 }
 
-/* Every word for a shipped device, in the order of the devices; `out_shipped` are these. */
+/* All names of shipped devices, in the order of the devices. `out_shipped` may be NULL. */
 static const GArray * /* of Name */
 device_names (const Shipped **out_shipped)
 {
@@ -95,7 +96,7 @@ device_names (const Shipped **out_shipped)
   return names;
 }
 
-/* The same for shipped clusters. */
+/* As device_names, for shipped clusters. */
 static const GArray * /* of Name */
 preset_names (const Shipped **out_shipped)
 {
@@ -144,7 +145,7 @@ plan_cluster_devices_shipped (void)
   return (const char *const *)devices->sections;
 }
 
-/* The devices that a word stands for. */
+/* The devices that a word may stand for. */
 static GPtrArray *
 find_devices (const char *word)
 {
@@ -178,9 +179,9 @@ plan_cluster_is_shipped (const char *name)
   return found->len > 0 || plan_cluster_find_preset (name);
 }
 
-#define COUNT_DIGITS 7 /* no more nodes or devices than that */
+#define COUNT_DIGITS 7 /* most digits of a number of nodes or devices */
 
-/* "8x", "8 x " or "8*" in front: the number; 0 for none. */
+/* Removes "8x", "8 x " or "8*" from the front and returns the number; 0 for none. */
 static gint64
 take_leading (const char **at)
 {
@@ -193,7 +194,7 @@ take_leading (const char **at)
   return n;
 }
 
-/* The same behind, as in "H100x8". */
+/* Removes a number from the end, as of "H100x8", and returns it; 0 for none. */
 static gint64
 take_trailing (const char *name, char **out_rest)
 {
@@ -249,7 +250,7 @@ plan_cluster_find_device (const char *word, const char **out_device, GError **er
   return FALSE;
 }
 
-/* Names that begin as the word does. */
+/* The names that begin as the word does. */
 static GPtrArray *
 find_alike (const char *word, const char *const *names)
 {
@@ -264,7 +265,7 @@ find_alike (const char *word, const char *const *names)
   return alike;
 }
 
-/* The shipped cluster or device of which one of the names is closest; NULL when none is close. */
+/* The shipped cluster or device with the closest name; NULL when none is close. */
 static const char *
 find_closest (const char *word)
 {

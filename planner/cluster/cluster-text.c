@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file describes one cluster, in one section with its name:
+/* Reads a cluster's file, which describes one cluster in a section with its name:
  *
- *   [NAME]          nodes (1), devices_per_node, device, kind (gpu), source, site, and any fact
- *   [gpu DEVICE]    source, and facts of that device: for who describes the device apart
+ *   [NAME]    nodes (1), devices_per_node, device, kind (gpu), source, site, and any fact
+ *   [gpu DEVICE]    source, and facts of that device, which may be described apart
  *
- * `fsdplan show --cluster X` lists the facts. Behind a fact's value, `# where it comes from` says
- * what is not from `source`. A fact that is not given is not known, unless the device is a shipped
- * one that has it: plan_cluster_check_figures refuses it by name when it is needed. */
+ * `fsdplan show --cluster X` lists the facts. A fact's value may be followed by `# its source`
+ * where that is not `source`. A fact that is not given is unknown, unless the device is a shipped
+ * one that has it; plan_cluster_check_figures reports it by name when it is needed. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -21,7 +21,7 @@
 #define NO_SOURCE "not stated"
 #define DEVICE_SECTION "gpu "
 
-/* Every key, for hints. */
+/* All keys, for hints. */
 static const char *const keys[] = {
 #define X(id, key, type, member, scope, summary) key,
   PLAN_FACT_LIST (X)
@@ -76,7 +76,7 @@ set_name (char **out, const char *key, const char *value, GError **error)
   return TRUE;
 }
 
-/* The name of a cluster: a word, or "local/1a2b3c4d" for a machine that was probed. */
+/* Sets the name of a cluster: a word, or "local/1a2b3c4d" for a probed machine. */
 static gboolean
 set_cluster_name (PlanCluster *self, const char *value, GError **error)
 {
@@ -88,7 +88,7 @@ set_cluster_name (PlanCluster *self, const char *value, GError **error)
   return TRUE;
 }
 
-/* "3.35 TB/s # data sheet" */
+/* Sets a fact from a text such as "3.35 TB/s # data sheet". */
 static gboolean
 set_fact (PlanCluster *self, PlanFact fact, const char *value, GError **error)
 {
@@ -151,12 +151,13 @@ plan_cluster_read_keys (PlanCluster *self, GKeyFile *file, const char *section, 
     {
       g_autoptr (GError) cause = NULL;
       g_autofree char *value = g_key_file_get_string (file, section, found[i], &cause);
-      if (cause) /* with some, there is a value all the same */
+      if (cause) /* some errors come with a value */
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s: %s", found[i], cause->message);
       if (cause || !set_key (self, found[i], g_strchomp (value), is_device, error))
         return FALSE;
     }
-  for (guint i = 0; i < PLAN_N_FACTS; i++) /* one way to say it */
+  for (guint i = 0; i < PLAN_N_FACTS;
+       i++) /* a fact's source that equals the cluster's is not kept */
     if (g_strcmp0 (self->fact_source[i], self->source) == 0)
       g_clear_pointer (&self->fact_source[i], g_free);
   return TRUE;
@@ -186,7 +187,7 @@ refuse_line (GError **error, guint line, const char *text, const char *rule)
   return FALSE;
 }
 
-/* GKeyFile merges sections and keeps the last of equal keys; here neither may happen. */
+/* Refuses repeated sections and keys; GKeyFile would merge them and keep the last. */
 static gboolean
 check_no_repeats (const char *text, GError **error)
 {
@@ -218,7 +219,7 @@ check_no_repeats (const char *text, GError **error)
   return TRUE;
 }
 
-/* The section that is a cluster; NULL when none is. */
+/* The section that describes the cluster; NULL when none does. */
 static const char *
 find_cluster (char **sections)
 {
@@ -228,7 +229,7 @@ find_cluster (char **sections)
   return NULL;
 }
 
-/* Reads a device's section of the file, which must be that of the cluster's device. */
+/* Reads a device's section, which must be of the cluster's device. */
 static gboolean
 read_device (PlanCluster *self, GKeyFile *file, const char *section, GError **error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --cluster may be, and what follows from a cluster's facts. */
+/* Parses the texts of --cluster, and derives facts from other facts. */
 #include "config.h"
 
 #include "planner/cluster/cluster.h"
@@ -62,7 +62,7 @@ copy_fact (PlanCluster *self, PlanFact to, const PlanCluster *other, PlanFact fr
     return;
   if (!plan_cluster_set_fact (self, to, text, g_str_equal (source, self->source) ? NULL : source,
                               NULL))
-    g_assert_not_reached (); /* what is printed reads back */
+    g_assert_not_reached (); /* printed facts read back */
 }
 
 void
@@ -70,7 +70,7 @@ plan_cluster_adopt (PlanCluster *self, const PlanCluster *device)
 {
   for (PlanFact f = 0; f < PLAN_N_FACTS; f++)
     if (plan_fact_is_of_device (f)
-        && (f != PLAN_FACT_MEMORY_NOMINAL /* who has more memory has another label */
+        && (f != PLAN_FACT_MEMORY_NOMINAL /* another size of memory has another label */
             || self->memory_bytes <= device->memory_nominal_bytes))
       copy_fact (self, f, device, f);
 }
@@ -88,7 +88,7 @@ plan_cluster_adopt_device (PlanCluster *self)
   plan_cluster_adopt (self, device);
 }
 
-/* NVLink is the link of whom it joins; ports of the network are shared evenly. */
+/* Derives facts: NVLink is the link of the devices that it joins, and ports are shared evenly. */
 static void
 derive (PlanCluster *self)
 {
@@ -154,7 +154,7 @@ read_preset (const char *name, GError **error)
   return NULL;
 }
 
-/* The first shipped cluster that has the device; there is one for each. */
+/* The first shipped cluster with that device; every device has one. */
 static const char *
 home_of (const char *device)
 {
@@ -178,8 +178,8 @@ take_part_of_node (PlanCluster *self, gint64 count)
   self->far_devices = MIN (self->far_devices, count);
 }
 
-/* So many devices of the first shipped cluster that has them: some of a node's, or whole nodes;
- * where `nodes` is told, so many in each. */
+/* A cluster of `count` devices of the first shipped cluster that has them: part of a node, or whole
+ * nodes. With `nodes`, `count` is per node. */
 static PlanCluster *
 new_of_device (const char *device, gint64 nodes, gint64 count, GError **error)
 {
@@ -230,7 +230,7 @@ plan_cluster_resize (const PlanCluster *self, gint64 devices, GError **error)
   return other;
 }
 
-/* An .ini file, or a topology; only that has use for `device`. */
+/* A cluster from an .ini file or a topology; `device` is for a topology only. */
 static PlanCluster *
 new_from_file (const char *path, const char *device, GError **error)
 {
@@ -284,7 +284,7 @@ new_named (const char *name, GError **error)
   return NULL;
 }
 
-/* A preset has nodes, and no part of one. */
+/* A cluster from a preset, which consists of whole nodes. */
 static PlanCluster *
 new_of_preset (const char *preset, gint64 nodes, gint64 count, GError **error)
 {
@@ -340,7 +340,7 @@ plan_cluster_new (const char *spec, GError **error)
 #define OVERRIDDEN "by --hw"
 #define FOLLOWS "follows from --hw"
 
-/* Facts that are each other's measure. */
+/* Facts that change in proportion with another fact. */
 static const struct
 {
   PlanFact fact, follower;
@@ -399,7 +399,7 @@ override_one (PlanCluster *self, const char *setting, gboolean is_set[PLAN_N_FAC
   return plan_cluster_set_fact (self, fact, value, OVERRIDDEN, error);
 }
 
-/* Changes a fact by a factor. */
+/* Multiplies a fact by a factor. */
 static gboolean
 scale_fact (PlanCluster *self, PlanFact fact, double factor, GError **error)
 {
@@ -467,7 +467,7 @@ plan_cluster_linked_devices (const PlanCluster *self)
   return MAX (self->devices_per_node, MIN (self->nvlink_domain, plan_cluster_devices (self)));
 }
 
-/* The fact that is the rate of matrix products in `compute`; PLAN_N_FACTS when there is none. */
+/* The fact that is the rate of GEMMs in `compute`; PLAN_N_FACTS when there is none. */
 static PlanFact
 peak_of (PlanDtype compute)
 {

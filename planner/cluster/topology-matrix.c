@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `nvidia-smi topo -m` prints: a line of names, then a line for each with its way to all of
- * them, then legends. Cells are parted by tabs, or by blanks where somebody copied it from a
- * terminal. It names neither the GPUs nor the rates of ports. */
+/* Reads what `nvidia-smi topo -m` prints: a line of names, then a line per device with its path to
+ * all of them, then legends. Cells are separated by tabs, or by blanks where the text was copied
+ * from a terminal. It names neither the GPUs nor the rates of ports. */
 #include "config.h"
 
 #include "planner/base/text.h"
@@ -12,12 +12,13 @@
 typedef struct
 {
   PlanTopology *topology;
-  GPtrArray *names; /* char *, of all columns */
-  GArray *lines;    /* guint, the line of each row */
-  gint *ways;       /* [names][names]: PlanPath, or minus the number of NVLinks; G_MAXINT is self */
+  GPtrArray *names; /* char *: names of all columns */
+  GArray *lines;    /* guint: line number of each row */
+  gint *ways; /* [names][names]: PlanPath, or minus the number of NVLinks; G_MAXINT for a device and
+                 itself */
 } Reader;
 
-/* Codes that a terminal underlines with. */
+/* Removes a terminal's codes for underlining. */
 static void
 strip_escapes (char *text)
 {
@@ -46,7 +47,7 @@ words_of (const char *line)
   return words;
 }
 
-/* "GPU12" */
+/* Whether a word is "GPU" and a number. */
 static gboolean
 is_gpu (const char *word)
 {
@@ -54,8 +55,8 @@ is_gpu (const char *word)
          && word[3 + strspn (word + 3, "0123456789")] == '\0';
 }
 
-/* The columns behind those of devices are titles: "CPU Affinity", "NUMA Affinity", "GPU NUMA ID".
- */
+/* Reads the header. Columns behind those of devices are titles: "CPU Affinity", "NUMA Affinity",
+ * "GPU NUMA ID". */
 static gboolean
 read_header (Reader *self, GPtrArray *words, guint line, GError **error)
 {
@@ -86,7 +87,7 @@ read_header (Reader *self, GPtrArray *words, guint line, GError **error)
   return TRUE;
 }
 
-/* "NV18", "PIX", ...; FALSE for anything else. */
+/* Parses "NV18", "PIX" and the like; FALSE for anything else. */
 static gboolean
 parse_way (const char *word, gint *out)
 {
@@ -112,7 +113,7 @@ parse_way (const char *word, gint *out)
   return TRUE;
 }
 
-/* The NUMA node of a GPU's row, behind its processors; "N/A" or nothing where it is not known. */
+/* The NUMA node in a GPU's row, behind its processors; 0 where it is unknown. */
 static guint
 numa_of (const GPtrArray *words, guint n)
 {
@@ -160,7 +161,7 @@ read_row (Reader *self, const GPtrArray *words, guint line, GError **error)
   return TRUE;
 }
 
-/* "  NIC0: mlx5_0" below the table. */
+/* Reads "  NIC0: mlx5_0" below the table. */
 static void
 read_legend (Reader *self, const GPtrArray *words)
 {
@@ -207,8 +208,8 @@ read_lines (Reader *self, char **lines, GError **error)
                                self->lines->len, self->names->len);
 }
 
-/* Links between pairs: those through switches are counted again with every GPU, and then all pairs
- * have the same number, more of them together than any device has. */
+/* Counts the NVLinks of each GPU. Links through switches are listed with every other GPU: then all
+ * pairs have the same number, and their sum is more than any GPU has. */
 static void
 count_links (Reader *self)
 {
@@ -228,12 +229,12 @@ count_links (Reader *self)
             gpu->island
                 = MIN (gpu->island, g_array_index (topology->gpus, PlanTopologyGpu, other).island);
         }
-      gpu->has_switch = sum > 18; /* of one GPU, up to NVLink 5.0 */
+      gpu->has_switch = sum > 18; /* more than one GPU has, up to NVLink 5.0 */
       gpu->links = gpu->has_switch ? most : sum;
     }
 }
 
-/* Islands that a later row joins. */
+/* Joins islands that a later row connects. */
 static void
 join_islands (Reader *self)
 {

@@ -1,14 +1,14 @@
-/* What the readers of topologies share. */
+/* Shared by the readers of topologies. */
 #pragma once
 #include "planner/cluster/topology.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_TOPOLOGY_MAX 512 /* GPUs, and ports, of one file */
+#define PLAN_TOPOLOGY_MAX 512 /* most GPUs, and most ports, of a file */
 
 PlanTopology *plan_topology_new (const char *source);
 
-/* INVALID: "line N: " and the rest. Always FALSE. */
+/* Sets INVALID with "line N: " before the message. Always returns FALSE. */
 gboolean plan_topology_refuse (GError **error, guint line, const char *format, ...)
     G_GNUC_PRINTF (3, 4);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL writes where NCCL_TOPO_DUMP_FILE says, as its src/graph/xml.cc reads and writes it:
+/* Reads the file that NCCL writes to NCCL_TOPO_DUMP_FILE, as its src/graph/xml.cc does:
  *
  *   system > cpu > pci > (pci ...) > gpu > nvlink | c2c
- *                                  > nic > net
+ *          > nic > net
  *
- * A <pci> around <gpu> or <nic> is the card itself, those around it are bridges; <nic> may lie in
- * <cpu>, where a virtual machine shows no more. What newer versions may put inside gpu, nic and net
- * is passed over; anything else that is not known is refused, since GPUs could be in it. */
+ * The <pci> directly around <gpu> or <nic> is the card itself, outer ones are bridges; <nic> may
+ * lie directly in <cpu>, where a virtual machine shows no more. Elements that newer versions put
+ * inside gpu, nic and net are skipped; any other unknown element is refused, since GPUs could be in
+ * it. */
 #include "config.h"
 
 #include "planner/base/text.h"
@@ -32,12 +33,12 @@ typedef enum
   ELEMENT_OTHER,
 } Element;
 
-/* Where each may stand. */
+/* The elements, and in which others each may stand. */
 static const struct
 {
   const char *name;
   Element element;
-  guint parents; /* a bit each */
+  guint parents; /* a bit per element */
 } elements[] = {
   { "system", ELEMENT_SYSTEM, 1u << ELEMENT_NONE },
   { "cpu", ELEMENT_CPU, 1u << ELEMENT_SYSTEM },
@@ -49,7 +50,7 @@ static const struct
   { "net", ELEMENT_NET, 1u << ELEMENT_NIC },
 };
 
-/* What PCI calls the shipped devices of NVIDIA: pci.ids of 2026-08-22. */
+/* PCI ids of NVIDIA's shipped devices (pci.ids of 2026-08-22). */
 static const struct
 {
   guint id;
@@ -66,10 +67,10 @@ static const struct
   { 0x2bb1, "rtxpro6000" },     { 0x2bb5, "rtxpro6000" },
 };
 
-/* NVIDIA's number of PCI's makers. */
+/* NVIDIA's PCI vendor id. */
 #define NVIDIA 0x10de
 
-/* One <pci> that is open. */
+/* A <pci> that is open. */
 typedef struct
 {
   guint id; /* counted over the file */
@@ -78,15 +79,15 @@ typedef struct
   char *busid;
 } Bridge;
 
-/* Where a GPU or a port was found. */
+/* Where in the hierarchy a GPU or a port lies. */
 typedef struct
 {
   guint host, cpu, numa;
-  guint depth; /* bridges above the card */
+  guint depth; /* number of bridges above the card */
   guint bridges[MAX_DEPTH];
 } Place;
 
-/* An NVLink before all GPUs are known. */
+/* An NVLink, until all GPUs are known. */
 typedef struct
 {
   guint gpu, line;
@@ -139,7 +140,7 @@ refuse_missing (const Reader *self, const char *element, const char *name, GErro
   return plan_topology_refuse (error, line_of (self), "<%s> has no %s", element, name);
 }
 
-/* A whole number, perhaps in base 16; `initial` where it is left out or empty. */
+/* Reads a whole number, possibly hexadecimal; `initial` where the attribute is missing or empty. */
 static gboolean
 read_number (const Reader *self, const Attributes *attributes, const char *name, gint64 initial,
              gint64 max, gint64 *out, GError **error)
@@ -167,7 +168,7 @@ read_required (const Reader *self, const Attributes *attributes, const char *ele
   return read_number (self, attributes, name, 0, max, out, error);
 }
 
-/* "32.0 GT/s PCIe" -> 5; 0 for what a virtual machine does not know. */
+/* Parses a generation: "32.0 GT/s PCIe" is 5; 0 where a virtual machine does not know it. */
 static gboolean
 read_generation (const Reader *self, const char *text, gint64 *out, GError **error)
 {
@@ -208,8 +209,8 @@ numa_number (Reader *self, guint host, gint64 numa)
   return self->numas->len - 1;
 }
 
-/* What NCCL takes two processors to be joined by, in B/s: src/graph/topo.h of 2.30. Families and
- * models are as CPUID counts them, extensions included. */
+/* The bandwidth, in B/s, that NCCL assumes between two processors (src/graph/topo.h of 2.30).
+ * Family and model are as CPUID gives them, with extensions. */
 static double
 between_processors (const char *arch, const char *vendor, gint64 family, gint64 model)
 {
@@ -262,7 +263,7 @@ open_pci (Reader *self, const Attributes *attributes, GError **error)
   return TRUE;
 }
 
-/* Of the card whose <pci> is the innermost. */
+/* The place of the card whose <pci> is the innermost. */
 static Place
 place_here (const Reader *self)
 {
@@ -341,7 +342,7 @@ open_nvlink (Reader *self, const Attributes *attributes, GError **error)
   return TRUE;
 }
 
-/* A port in no <pci> of its own is as far as the processor. */
+/* Opens a <net>. A port without a <pci> of its own is as far away as the processor. */
 static gboolean
 open_net (Reader *self, const Attributes *attributes, GError **error)
 {
@@ -411,7 +412,7 @@ open_element (Reader *self, Element element, const Attributes *attributes, GErro
   return TRUE;
 }
 
-/* What an element is where it stands; FALSE where it may not stand. */
+/* Finds which element a name is inside `parent`; FALSE where it may not stand there. */
 static gboolean
 know (const char *name, Element parent, Element *out)
 {
@@ -510,8 +511,9 @@ join (PlanTopology *topology, guint a, guint b)
       g_array_index (topology->gpus, PlanTopologyGpu, i).island = a;
 }
 
-/* Who is joined with whom: through switches all that reach one, else by what links lead to. A GPU
- * that the file does not have was in no communicator of NCCL's. */
+/* Finds the islands, the GPUs that NVLink joins: through switches all GPUs that reach one,
+ * otherwise those that links lead to. A link to a GPU that the file lacks is ignored, as NCCL had
+ * that GPU in no communicator. */
 static gboolean
 join_islands (Reader *self, GError **error)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A topology as a cluster: what is near what becomes facts that the cost of collectives is made of.
- */
+/* Makes a cluster of a topology: distances between GPUs and ports become the facts from which the
+ * cost of collectives follows. */
 #include "config.h"
 
 #include "planner/cluster/topology.h"
@@ -67,13 +67,14 @@ is_xml (const char *text)
 gboolean
 plan_topology_is (const char *text)
 {
-  /* An .ini file begins with a section or a remark; the table with its GPUs, perhaps underlined. */
+  /* an .ini file begins with a section or a comment; the table begins with its GPUs, perhaps
+   * underlined */
   const char *const start = text + strspn (text, " \t\r\n");
   const char *const plain = g_str_has_prefix (start, "\033[4m") ? start + 4 : start;
   return is_xml (text) || g_str_has_prefix (plain + strspn (plain, " \t"), "GPU0");
 }
 
-/* "/tmp/my node.xml" -> "my-node" */
+/* The cluster's name from a path: "/tmp/my node.xml" gives "my-node". */
 static char *
 name_of (const char *origin)
 {
@@ -121,7 +122,7 @@ port_at (const PlanTopology *self, guint i)
   return &g_array_index (self->ports, PlanTopologyPort, i);
 }
 
-/* The way to its nearest port; PLAN_N_PATHS without one. */
+/* The path from a GPU to its nearest port; PLAN_N_PATHS where it has none. */
 static PlanPath
 nearest (const PlanTopology *self, guint gpu)
 {
@@ -160,7 +161,7 @@ note (PlanCluster *cluster, PlanFact fact, const char *source)
   cluster->fact_source[fact] = g_strdup (source);
 }
 
-/* Most GPUs that have chosen one port. */
+/* The largest number of GPUs that have chosen the same port. */
 static gint64
 most_sharers (const PlanTopology *self)
 {
@@ -176,7 +177,8 @@ most_sharers (const PlanTopology *self)
   return most;
 }
 
-/* GPUs of the first host whose nearest port is behind a processor, or behind another one, too. */
+/* Counts GPUs of the first host whose nearest port is behind a processor, or only those for which
+ * it is behind another processor. */
 static gint64
 count_far (const PlanTopology *self, gboolean behind_another)
 {
@@ -192,8 +194,8 @@ count_far (const PlanTopology *self, gboolean behind_another)
   return n;
 }
 
-/* Bytes go through the host's memory: at most as fast as the GPU's own way there, and those that
- * cross to another processor share that way. */
+/* Sets the rate of far GPUs. Their bytes go through the host's memory, so at most at the GPU's own
+ * rate there; GPUs that cross to another processor share the path between processors. */
 static void
 set_far (PlanCluster *cluster, const PlanTopology *self)
 {
@@ -212,7 +214,8 @@ set_far (PlanCluster *cluster, const PlanTopology *self)
         "assumed: a share of what NCCL takes processors to be joined by, src/graph/topo.h");
 }
 
-/* As the kernel names Amazon's elastic fabric adapters: by where they are, before by number. */
+/* Whether a port is an elastic fabric adapter of Amazon's, by the kernel's names for them (by
+ * location, formerly by number). */
 static gboolean
 is_efa (const char *name)
 {
@@ -253,15 +256,15 @@ set_ports (PlanCluster *cluster, const PlanTopology *self, GError **error)
   return TRUE;
 }
 
-/* One way, by compute capability: NVLink 1.0 at 20 GB/s, to 4.0 at 25, 5.0 at 50 (NVIDIA's data
- * sheets); that of 8.6 is 56.25 GB/s over four. */
+/* The rate of one NVLink in one direction, by compute capability: 20 GB/s for NVLink 1.0, 25 up to
+ * 4.0, 50 for 5.0 (NVIDIA's data sheets); capability 8.6 has 56.25 GB/s over four links. */
 static double
 link_rate (gint64 capability)
 {
   return capability >= 100 ? 50e9 : capability == 86 ? 14.0625e9 : capability >= 70 ? 25e9 : 20e9;
 }
 
-/* How many GPUs the smallest island has. */
+/* The number of GPUs of the smallest island. */
 static gint64
 smallest_island (const PlanTopology *self)
 {
@@ -303,7 +306,8 @@ set_nvlink (PlanCluster *cluster, const PlanTopology *self, gint64 capability)
   note (cluster, PLAN_FACT_NVLS, "NVSwitch has it from compute capability 9.0 on");
 }
 
-/* One way, to 10 MB/s; from the third generation on 128b/130b coding, before 8b/10b. */
+/* PCIe's rate in one direction, rounded to 10 MB/s: 128b/130b coding from generation 3 on, 8b/10b
+ * before. */
 static double
 pcie_rate (gint64 generation, gint64 lanes)
 {
@@ -329,7 +333,8 @@ set_pcie (PlanCluster *cluster, const PlanTopology *self)
     }
 }
 
-/* Without NVLink from each to each, rings go over PCIe, and once from processor to processor. */
+/* Sets the link between GPUs. Without NVLink between all of them, rings go over PCIe, and between
+ * processors once. */
 static void
 set_link (PlanCluster *cluster, const PlanTopology *self)
 {
