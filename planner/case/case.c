@@ -9,7 +9,8 @@ PlanCase *
 plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                const PlanWorkspaces *asked, GError **error)
 {
-  g_autoptr (PlanCase) self = g_new (PlanCase, 1); /* all of it is set; zeroing it would show */
+  g_autoptr (PlanCase) self
+      = g_new (PlanCase, 1); /* not zeroed, which would cost time: all members are set */
   self->model = model;
   self->cluster = cluster;
   self->asked = asked;

@@ -1,8 +1,8 @@
-/* PlanCase: a model, a cluster, a plan for them, and what follows from the three.
+/* PlanCase: a model, a cluster, a plan for them, and everything that follows from the three.
  *
- * plan_case_new alone makes one, and reports every error there is: what is not said, rules, stacks.
- * Lowering, bounds, hazards, predictions and runs read it, in any number of threads; nothing
- * changes it. */
+ * Only plan_case_new makes one, and it reports every error: values that are missing, rules, unknown
+ * stacks. Lowering, bounds, hazards, predictions and runs read cases, in any number of threads;
+ * nothing changes them. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/graph/layer-graph.h"
@@ -18,14 +18,15 @@ typedef struct _PlanCase
 {
   const PlanModel *model;
   const PlanCluster *cluster;
-  const PlanWorkspaces *asked; /* of cuDNN about attention on these GPUs; NULL: it was not */
+  const PlanWorkspaces *asked; /* answers of cuDNN about its attention workspaces on these GPUs;
+                                  NULL: it was not asked */
   Plan plan;                   /* resolved */
   const PlanStack *stack;
-  PlanLayout layout; /* of a pipeline: of its first stage */
+  PlanLayout layout; /* in a pipeline, of the first stage */
   PlanLayerGraphs graphs;
 } PlanCase;
 
-/* The case of a plan that need not be resolved. Model, cluster and what was asked, which may be
+/* Makes the case of a plan, which need not be resolved. Model, cluster and `asked`, which may be
  * NULL, must outlive it. */
 PlanCase *plan_case_new (const PlanModel *model, const PlanCluster *cluster, const Plan *plan,
                          const PlanWorkspaces *asked, GError **error);

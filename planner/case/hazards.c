@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is legal and likely to surprise: costs, silent losses of overlap or precision, and known
- * faults of the frameworks. Each row with a predicate that is true when it applies, and a level
- * where it is more than a cost. */
+/* The hazards: costs, silent losses of overlap or precision, and known faults of frameworks. Each
+ * is a row with a predicate that says when it applies, and a level if it is more than a cost. */
 #include "config.h"
 
 #include "planner/case/hazards.h"
@@ -68,8 +67,8 @@ norm_per_replica (const PlanFacts *f)
   return is_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
 }
 
-/* Whether compute may come to a third unit while the first one's reduction has not been waited for.
- * What is sent before the last unit counts: units, and the head. */
+/* Whether compute may reach a third unit before anything has waited for the first one's reduction.
+ * Everything that is sent before the last unit counts: units, and the head. */
 static gboolean
 queues_two_units (const PlanFacts *f)
 {
@@ -86,14 +85,15 @@ queues_two_units (const PlanFacts *f)
          && plan_layout_comm_unit (&of->layout, of->stack, &of->plan) >= (gint64)least;
 }
 
-/* The order of waits, unit after unit in the backward pass, by param_and_grad_buffer.py's lines:
+/* Whether a pooled gradient buffer may be overwritten while it is still being reduced. The order of
+ * waits, unit after unit in the backward pass, by lines of param_and_grad_buffer.py:
  *
  * - 3915, before unit k - 1 is reduced: compute waits for k only where k alone is more elements
- *   than the communication unit;
+ * than the communication unit;
  * - 4041: the reductions' stream waits for compute, and not the other way;
  * - 3099, before unit k - 2's first gradient is written, where both pooled buffers are taken:
- *   _enforce_double_buffer_limit puts the wait for k on the reductions' stream (3977), which is
- *   behind k anyway, and gives k's buffer back; compute fills it.
+ * _enforce_double_buffer_limit puts the wait for k on the reductions' stream (3977), which is
+ * behind k anyway, and gives k's buffer back; compute fills it.
  *
  * A gather of k - 2's weights on the communicator that reduced k, for which compute waits (4608),
  * is behind k's reduction: strategy=optim_grads gathers nothing there, ag_group=on elsewhere. */
@@ -111,7 +111,8 @@ pool_unused (const PlanFacts *f)
   return IS (f, STRATEGY, NO_SHARD) && !IS (f, DOUBLE_BUFFER, OFF);
 }
 
-/* See plan-fields.h: symmetric kernels and all-to-all sum in fp32 whatever travels. */
+/* Whether an all-to-all is set but not used. See plan-fields.h: symmetric kernels and all-to-all
+ * sum in fp32 whatever format travels. */
 static gboolean
 all_to_all_unused (const PlanFacts *f)
 {
@@ -153,7 +154,8 @@ loses_small_squares (const PlanFacts *f)
   return IS (f, EXP_AVG_SQ, FP8);
 }
 
-/* Their reduction is over ranks with the same experts. */
+/* Whether the gradients of experts are reduced over one rank only: their reduction is over ranks
+ * with the same experts. */
 static gboolean
 experts_reduce_alone (const PlanFacts *f)
 {

@@ -1,16 +1,17 @@
-/* Hazards: what is legal, and likely to surprise. Some show only in how a plan is laid out. */
+/* Hazards: properties of legal plans that are likely to surprise. Some show only in a plan's
+ * layout. */
 #pragma once
 #include "planner/case/case.h"
 #include "planner/plan/rules.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What to know about a legal plan before it runs: one text per hazard, "NAME: ...", those of the
- * gravest level first; owned by the array. */
+/* The hazards of a legal plan, as texts "NAME: ...", those of the gravest level first. The array
+ * owns them. */
 GPtrArray *plan_hazards_of (const PlanCase *of);
 
-/* The gravest level of its hazards. Searches ask this of every legal plan: a case is made of it
- * only where the answer depends on how it is laid out. */
+/* The gravest level among a plan's hazards. A search asks this of every legal plan, so a case is
+ * made only where the answer depends on the layout. */
 PlanHazardLevel plan_hazards_level (const Plan *resolved, const PlanModel *model,
                                     const PlanCluster *cluster);
 
