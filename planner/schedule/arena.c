@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A gap between places in use. What lies beyond the last place is not listed: there is always room
+/* A gap between places in use. The space beyond the last place is not listed: there is always room
  * at the end. */
 typedef struct
 {
@@ -17,9 +17,9 @@ typedef struct
 typedef struct
 {
   const PlanSchedule *schedule;
-  GArray *gaps;    /* by offset; no two touch each other or the end */
+  GArray *gaps;    /* sorted by offset; no two touch each other or the end */
   guint64 end;     /* everything from here on is free */
-  guint64 *places; /* of every buffer id, with its room; NOWHERE where it is not allocated */
+  guint64 *places; /* of every buffer id, including its room; NOWHERE where it is not allocated */
   guint64 room;    /* on either side of a buffer */
   PlanArena *arena;
 } Walk;
@@ -36,7 +36,7 @@ padded_bytes (const Walk *self, guint array)
   return plan_units_round_up (bytes, PLAN_ARENA_ALIGNMENT) + 2 * self->room;
 }
 
-/* The first gap that is large enough, else the end. */
+/* Takes the first gap that is large enough, or else space at the end. */
 static guint64
 take (Walk *self, guint64 size)
 {
@@ -56,7 +56,7 @@ take (Walk *self, guint64 size)
       return offset;
     }
 
-  /* A last gap that touched the end would have become part of it. */
+  /* a last gap that touched the end would be part of it */
   self->end += size;
   self->arena->size_bytes = MAX (self->arena->size_bytes, self->end);
   return offset;
@@ -149,7 +149,8 @@ walk_section (Walk *self, PlanSection section, GError **error)
   return TRUE;
 }
 
-/* A step must leave memory as it found it: then its offsets hold for every repetition. */
+/* Walks the step, which must leave memory as it found it so that its offsets hold for every
+ * repetition. */
 static gboolean
 walk_step (Walk *self, GError **error)
 {

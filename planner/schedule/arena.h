@@ -1,7 +1,7 @@
-/* PlanArena: where every buffer will lie, known before the first byte is taken.
+/* PlanArena: the place of every buffer, known before the first byte is taken.
  *
- * The expanded schedule is walked once; each alloc of a step gets a fixed offset
- * by first fit over lifetimes in issue order. */
+ * The expanded schedule is walked once, and each alloc of a step gets a fixed offset by first fit
+ * over lifetimes in issue order. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -17,8 +17,9 @@ typedef struct
 
 gboolean plan_arena_init (PlanArena *self, const PlanSchedule *schedule, GError **error);
 
-/* The same with `room` bytes before and behind every buffer, a multiple of the alignment, which are
- * its own as long as it is there: for who looks whether anything else was written. */
+/* As plan_arena_init, with `room` bytes before and behind every buffer that nobody else gets while
+ * the buffer lives. `room` is a multiple of the alignment. Used to detect writes outside
+ * buffers. */
 gboolean plan_arena_init_apart (PlanArena *self, const PlanSchedule *schedule, guint64 room,
                                 GError **error);
 void plan_arena_clear (PlanArena *self);

@@ -11,7 +11,7 @@ typedef struct
 {
   const PlanSchedule *schedule;
   PlanCursor cursor;
-  const PlanOp *at; /* that it shares with others; NULL: its step is over */
+  const PlanOp *at; /* the op at which it meets other stages; NULL: its step is over */
 } Stage;
 
 typedef struct
@@ -26,7 +26,7 @@ group_at (const Stage *self)
   return plan_schedule_group (self->schedule, (guint)self->at->group);
 }
 
-/* The first rank of the group that a rank is in, and which of its members that is. */
+/* The first rank of the group that contains a rank; gives the rank's index among the members. */
 static guint
 first_of (const PlanGroup *group, guint rank, guint *out_member)
 {
@@ -42,7 +42,7 @@ has_rank (const PlanGroup *group, guint of, guint rank)
   return first_of (group, rank, &unused) == first && rank < first + group->size * group->stride;
 }
 
-/* The stage with that rank; n: none has. */
+/* The index of the stage with that rank; n: none has it. */
 static guint
 find_stage (const Check *self, guint rank)
 {
@@ -112,7 +112,7 @@ takes (const PlanOp *op)
   return op->refs[PLAN_REF_TRADE_out].array >= 0;
 }
 
-/* Of what the stage exchanges. */
+/* The number format of what the stage trades. */
 static PlanDtype
 format_of (const Stage *self)
 {
@@ -120,7 +120,7 @@ format_of (const Stage *self)
   return plan_schedule_buffer (self->schedule, (guint)ref->array)->dtype;
 }
 
-/* Whether both are at their trade with each other; sets an error where they never will be. */
+/* Whether both stages are at their trade with each other; an error where they never will be. */
 static gboolean
 trade_is_complete (const Check *self, guint a, gboolean *out_is_complete, GError **error)
 {
@@ -170,7 +170,7 @@ sum_is_complete (const Check *self, guint a, gboolean *out_is_complete, GError *
   return TRUE;
 }
 
-/* Lets those go on that stage `a` meets. */
+/* Lets the participants of stage `a`'s meeting go on, if all have come. */
 static gboolean
 meet (Check *self, guint a, gboolean *out_has_met, GError **error)
 {
@@ -191,7 +191,7 @@ meet (Check *self, guint a, gboolean *out_has_met, GError **error)
   return TRUE;
 }
 
-/* A stage that another one waits for. */
+/* A stage for which stage `a` waits. */
 static guint
 awaited (const Check *self, guint a)
 {

@@ -1,7 +1,7 @@
-/* PlanManner: how an op works beside what its dims say: what changes its numbers, and neither its
- * sizes nor its time. 0 everywhere is what most models have, and is not printed.
+/* PlanManner: properties of an op that change its results but neither its sizes nor its time, such
+ * as attention's window. 0 everywhere is the usual case and is not printed.
  *
- * PLAN_MANNER_LIST (X): X (ID, "name", "meaning", (kinds of op that it is said of)) */
+ * PLAN_MANNER_LIST (X): X (ID, "name", "meaning", (kinds of op that may have it)) */
 #pragma once
 #include "planner/schedule/op-enums.h"
 #include <glib.h>
@@ -48,7 +48,7 @@ typedef struct
 
 const char *plan_manner_name (PlanMannerKey key);
 
-/* Whether it may be said of such an op. */
+/* Whether ops of that kind may have the property. */
 gboolean plan_manner_is_of (PlanMannerKey key, PlanOpKind kind);
 
 G_END_DECLS

@@ -59,7 +59,7 @@ plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out)
   out->peak_unit = self->peak_unit;
 }
 
-/* Bytes that a stretch of a schedule adds, and the most that it has added on its way. */
+/* What a part of a schedule adds to live bytes, and the most that it adds at any moment. */
 typedef struct
 {
   gint64 net, peak;

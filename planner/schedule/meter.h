@@ -1,5 +1,5 @@
-/* PlanMeter: live bytes by category as memory is taken and given back, and where they peaked. Sim
- * and exec count with it, so that a prediction and a measurement mean the same. */
+/* PlanMeter: counts live bytes by category as memory is taken and given back, and notes their peak.
+ * Both sim and exec use it, so that predictions and measurements mean the same. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
@@ -15,21 +15,21 @@ typedef struct
   gint32 peak_unit;
 } PlanMeter;
 
-/* An alloc or free of `bytes` by the op the cursor stands at; returns its category. */
+/* Counts an alloc or free of `bytes` by the op at the cursor, and returns its category. */
 PlanCategory plan_meter_apply (PlanMeter *self, const PlanCursor *cursor, const PlanOp *op,
                                guint64 bytes);
 
-/* Takes now for "between steps" and starts looking for the peak. */
+/* Takes the present state as "between steps" and starts to look for the peak. */
 void plan_meter_begin_step (PlanMeter *self);
 
-/* The live-byte columns; `fixed` bytes are live all the time and in no category. */
+/* Fills in the live bytes. `fixed` bytes are live all the time and belong to no category. */
 void plan_meter_report (const PlanMeter *self, guint64 fixed, PlanMemory *out_memory);
 
-/* Most bytes live at once, setup and step, with every buffer in whole granules; goes through each
- * repeat once. Less than any allocator holds. */
+/* The peak of live bytes over setup and step, with every buffer rounded up to whole granules. Each
+ * repeat is gone through once. A lower bound of what any allocator holds. */
 guint64 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule);
 
-/* Of them, those that are live between steps, and those that are not. */
+/* The part of the peak that is live between steps, and the rest of it. */
 guint64 plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule);
 guint64 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule);
 

@@ -5,7 +5,7 @@
 
 #include "planner/schedule/quantizers.h"
 
-/* What the simulator relies on. */
+/* Checks of the op list that the simulator relies on. */
 #define X(id, name, class, work, cost, ...) \
   _Static_assert(PLAN_CLASS_##class != PLAN_CLASS_COMPUTE || PLAN_COST_##cost != PLAN_COST_NONE, \
                  name " computes, and has no cost"); \
@@ -15,7 +15,7 @@
 PLAN_OP_LIST (X)
 #undef X
 
-/* Accesses of the op list: an upper-case letter where the operand may be absent. */
+/* Accesses of the op list; upper case where the operand may be absent. */
 enum
 {
   ACCESS_reads = 'r',
@@ -28,7 +28,7 @@ enum
   ACCESS_scratch = 's',
 };
 
-/* As g_ascii_tolower, of what is known when compiled. */
+/* As g_ascii_tolower, but for constant expressions. */
 #define LOWER(c) ((c) >= 'A' && (c) <= 'Z' ? (c) - 'A' + 'a' : (c))
 
 #define REF_ACCESS(id, ref) PLAN_SPLIT (REF_ACCESS_OF, id, ref)
@@ -41,7 +41,7 @@ enum
 const PlanOpShape plan_op_shapes[PLAN_OP_END + 1] = { PLAN_OP_LIST (X) };
 #undef X
 
-/* The others. */
+/* Facts that are needed less often than those of PlanOpShape. */
 typedef struct
 {
   const char *name;
@@ -75,8 +75,8 @@ facts_of (PlanOpKind kind)
   return &op_facts[kind];
 }
 
-/* No constant: of one, gcc makes stores word by word, which take several times as long as a copy,
- * and reading what was stored so waits for it. */
+/* Not const: gcc would initialise copies of a constant word by word, which takes several times as
+ * long as a copy, and reads right after it would have to wait. */
 static PlanOp empty = { .group = -1,
                         .refs = { [0 ... PLAN_MAX_REFS - 1] = PLAN_REF_NONE },
                         .waits = { [0 ... PLAN_MAX_WAITS - 1] = PLAN_REF_NONE },
@@ -211,8 +211,7 @@ plan_op_flops (const PlanOp *op)
 }
 #undef X
 
-/* Elements of operand `i`, of an op of a kind with these dims and operands; those of scratch are
- * asked for alone. */
+/* Elements of operand `i` of an op. Those of scratch are asked for separately (`of_scratch`). */
 #define DIM_SIZE(id, name) G_GNUC_UNUSED const guint64 name = (guint64)dims[PLAN_DIM_##id##_##name];
 #define REF_ELEMENTS(id, ref) PLAN_SPLIT (REF_ELEMENTS_OF, id, ref)
 #define REF_ELEMENTS_OF(id, name, access, elements, ...) \

@@ -1,16 +1,15 @@
-/* PlanOp: one thing that one rank does, on one stream, with its operands, waits and event.
+/* PlanOp: one op of one rank on one stream, with its operands, waits and event.
  *
- * A plain value. What an op means, and which operands and dims it has, is in op-list.h; the
- * functions here are that list made usable. */
+ * A plain value. op-list.h defines what each kind of op means and which operands and dims it has;
+ * the functions here make that list usable. */
 #pragma once
 #include "planner/base/dtype.h"
 #include "planner/schedule/op-enums.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* 64-bit limbs of one exact sum (exec/number/exact.h). */
-#define PLAN_ROW_MAP_HEAD 3 /* numbers of a map of rows before those of rows */
-#define PLAN_EXACT_LIMBS 20
+#define PLAN_ROW_MAP_HEAD 3 /* numbers at the head of a row map, before those of rows */
+#define PLAN_EXACT_LIMBS 20 /* 64-bit limbs of one exact sum (exec/number/exact.h) */
 
 #define PLAN_MAX_REFS 9
 #define PLAN_MAX_DIMS 6
@@ -19,9 +18,9 @@ G_BEGIN_DECLS
 #define PLAN_MAX_GROUPS 16
 #define PLAN_MAX_AT ((G_GINT64_CONSTANT (1) << 47) - 1)
 
-/* One element of a buffer or event array: offset, plus a loop's value where loop >= 0. Arrays that
- * are used in turns wrap around: what counts is the remainder by `modulus`, where it is not 0.
- * Where `moves`, the loop goes through one buffer instead: `at` is where it begins. */
+/* A reference to one element of a buffer or event array: its index is `offset`, plus the value of a
+ * loop where loop >= 0, modulo `modulus` where that is not 0 (for arrays that are used in turns).
+ * With `moves`, the loop goes through one buffer instead: `at` is where it begins. */
 typedef struct
 {
   gint32 array; /* index of the buffer or event array; -1: absent */
@@ -38,19 +37,19 @@ typedef struct
 {
   PlanOpKind kind;
   PlanStream stream;
-  gint8 group; /* of a collective: index among the schedule's groups; else -1 */
+  gint8 group; /* index of a collective's group among the schedule's groups; else -1 */
   guint8 n_waits;
-  guint16 manner; /* number of it among the schedule's; 0: none (planner/schedule/manner.h) */
+  guint16 manner; /* index among the schedule's manners; 0: none (planner/schedule/manner.h) */
   PlanRef refs[PLAN_MAX_REFS]; /* in the order of the op list's operands */
   gint64 dims[PLAN_MAX_DIMS];  /* in the order of the op list's dims */
   PlanRef waits[PLAN_MAX_WAITS];
   PlanRef record; /* event that happens when the op ends */
 } PlanOp;
 
-/* An op without operands, waits and event. */
+/* Makes an op without operands, waits and event. */
 void plan_op_init (PlanOp *self, PlanOpKind kind, PlanStream stream);
 
-/* Facts of the op list that are asked for at every turn; structure has none. */
+/* Facts of the op list that are needed often. Repeats and their ends have none. */
 typedef struct
 {
   guint8 op_class, n_refs, n_dims;
@@ -83,7 +82,7 @@ plan_op_ref_access (PlanOpKind kind, guint i)
   return plan_op_shapes[kind].ref_access[i];
 }
 
-/* The others. */
+/* Facts that are needed less often. */
 const char *plan_op_name (PlanOpKind kind);
 PlanWork plan_op_work (PlanOpKind kind);
 PlanCost plan_op_cost (PlanOpKind kind);
@@ -93,7 +92,8 @@ const char *plan_work_name (PlanWork work);
 const char *plan_op_ref_name (PlanOpKind kind, guint i);
 gboolean plan_op_ref_is_optional (PlanOpKind kind, guint i);
 const char *plan_op_dim_name (PlanOpKind kind, guint i);
-gboolean plan_op_dim_is_size (PlanOpKind kind, guint i); /* how much is done, and not what */
+gboolean plan_op_dim_is_size (PlanOpKind kind,
+                              guint i); /* whether it says how much is done, and not what */
 const char *plan_stream_name (PlanStream stream);
 const char *plan_category_name (PlanCategory category);
 
@@ -103,9 +103,8 @@ double plan_op_flops (const PlanOp *op);
 /* Elements of operand `i` that the op touches; `ranks` is the size of its group. */
 guint64 plan_op_ref_elements (const PlanOp *op, guint i, guint ranks);
 
-/* Of the scratch of an op with these dims on a CPU; 0 if it needs none
- * (planner/schedule/scratch.h).
- */
+/* Elements of the scratch of an op with these dims on a CPU; 0 if it needs none
+ * (planner/schedule/scratch.h). */
 guint64 plan_op_scratch_elements (PlanOpKind kind, const gint64 *dims, gboolean is_fp32);
 
 G_END_DECLS

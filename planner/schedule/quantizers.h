@@ -1,20 +1,20 @@
-/* Sites: where products of a layer quantise what they multiply by magnitudes seen before, as
- * Transformer Engine's DelayedScaling does (common/recipe/delayed_scaling.cu): history of 1024,
- * scale by the largest in it, no margin.
+/* Quantiser sites: the places in a layer where GEMM inputs are quantised with a scale from earlier
+ * magnitudes, as Transformer Engine's DelayedScaling does (common/recipe/delayed_scaling.cu;
+ * history of 1024, scale from the largest magnitude in it, no margin).
  *
- * A site has a scale, and the largest magnitude of each of its last steps, the newest first. All of
- * a step is quantised by one scale, whatever it sees: it is remade between the last backward pass
- * and the update, from the magnitudes of all ranks and micro batches. Transformer Engine does so
- * after each pass of a micro batch; here neither the order of passes nor computing again shows.
+ * A site has a scale, and the largest magnitude of each of its last steps, newest first. Everything
+ * of a step is quantised with one scale; a new scale is made between the last backward pass and the
+ * update, from the magnitudes of all ranks and micro batches. Transformer Engine makes one after
+ * each pass of a micro batch; here neither the order of passes nor recompute makes a difference.
  *
- * The sites of all layers lie in one buffer. Of it, an op in a layer names the layer's part, as an
+ * The sites of all layers lie in one buffer. An op in a layer names the layer's part of it, as an
  * array that wraps around at 1. */
 #pragma once
 #include "planner/model/tensor.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define PLAN_QUANTIZER_HISTORY 1024 /* what --fp8-amax-history-len is emitted as */
+#define PLAN_QUANTIZER_HISTORY 1024 /* --fp8-amax-history-len is emitted with this value */
 
 typedef enum
 {
@@ -27,10 +27,10 @@ typedef enum
 #define PLAN_QUANTIZER_PRODUCTS 4
 #define PLAN_QUANTIZERS_OF_LAYER (PLAN_QUANTIZER_PRODUCTS * PLAN_QUANTIZERS_OF_PRODUCT)
 
-/* The weight of a layer's product. */
+/* The weight of the `product`th GEMM of a layer. */
 PlanTensorRole plan_quantizer_weight (guint product);
 
-/* Which of its layer's it is, of the product with that weight. */
+/* The index of a site within its layer, for the GEMM with that weight. */
 guint plan_quantizer_of (PlanTensorRole weight, PlanQuantizer site);
 
 G_END_DECLS

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order is checked with vector clocks: every stream knows, for each other stream, up to which of
- * its ops everything has happened. Setup, two steps and teardown are walked, so that what one step
- * leaves to the next is covered. Giving memory back and taking it count as an access by the stream
- * that does it: whoever gets the same bytes next is ordered behind. */
+/* The order of ops is checked with vector clocks: every stream knows, for each other stream, up to
+ * which of its ops everything has happened. Setup, two steps and teardown are walked, so that what
+ * one step leaves to the next is covered. Taking and freeing memory count as accesses by the stream
+ * that does it, so whoever gets the same bytes next must be ordered behind. */
 #include "config.h"
 
 #include "planner/schedule/schedule-private.h"
@@ -21,7 +21,7 @@ typedef struct
 {
   gboolean is_live, is_defined;
   PlanStream writer;
-  guint64 written; /* count on the writer's stream */
+  guint64 written; /* number of the op on the writer's stream */
   guint64 read[PLAN_N_STREAMS];
 } BufferState;
 
@@ -30,8 +30,8 @@ typedef struct
   const PlanSchedule *schedule;
   PlanCursor cursor;
   PlanSection section;
-  guint32 *first;       /* of each array of buffers: its first piece's index below */
-  BufferState *buffers; /* of every piece of every buffer */
+  guint32 *first;       /* by buffer array: index of its first piece in `buffers` */
+  BufferState *buffers; /* every piece of every buffer */
   Clock *events;
   gboolean *recorded;
   Clock streams[PLAN_N_STREAMS];
@@ -66,7 +66,7 @@ state_of (const Checker *c, guint array, gint64 index)
   return &c->buffers[c->first[array] + (guint32)index * buffer->pieces];
 }
 
-/* The reference as an index into its array, or -1 where it points outside. */
+/* The index that a reference gives within its array, or -1 where it is outside. */
 static gint64
 index_in (const Checker *c, const PlanRef *ref, guint32 count)
 {
@@ -101,7 +101,7 @@ check_waits (Checker *c, const PlanOp *op, GError **error)
   return TRUE;
 }
 
-/* Everything done to the buffer so far must have happened for this stream. */
+/* Whether everything done to a buffer so far has happened for a stream with that clock. */
 static gboolean
 is_behind (const BufferState *state, const Clock *clock, gboolean and_reads)
 {
@@ -131,7 +131,7 @@ check_memory (Checker *c, const PlanOp *op, const char *name, BufferState *state
   return TRUE;
 }
 
-/* The pieces of a buffer that an operand lies in. */
+/* The pieces of a buffer in which an operand lies. */
 typedef struct
 {
   BufferState *first;
@@ -180,7 +180,7 @@ check_access (Checker *c, const PlanOp *op, guint i, const PlanBuffer *buffer, P
   return TRUE;
 }
 
-/* Once every operand has been checked, so that an op may read and write one buffer. */
+/* Notes an access, after all operands were checked, since an op may read and write one buffer. */
 static void
 note_access (const PlanOp *op, guint i, BufferState *state, guint64 count)
 {
@@ -262,7 +262,7 @@ check_section (Checker *c, PlanSection section, GError **error)
   return TRUE;
 }
 
-/* Which buffers are taken; `expected` is what it should be, NULL for none. */
+/* Checks which buffers are live; `expected` is by buffer id, NULL for none. */
 static gboolean
 check_live (const Checker *c, const gboolean *expected, const char *when, GError **error)
 {

@@ -27,8 +27,8 @@
 
 #include <string.h>
 
-#define MAX_ARRAY (1 << 24) /* elements of one buffer or event array */
-#define MAX_PIECES 64       /* of a buffer */
+#define MAX_ARRAY (1 << 24) /* most elements of a buffer or event array */
+#define MAX_PIECES 64       /* most pieces of a buffer */
 #define MAX_MANNERS (1 << 12)
 #define MAX_MANNER 1e15
 #define MAX_ALONG (G_GINT64_CONSTANT (1) << 38)
@@ -183,7 +183,7 @@ plan_schedule_hash (const PlanSchedule *self)
   return g_strndup (digits, 16);
 }
 
-/* State of the reader. */
+/* The state of the parser. */
 typedef struct
 {
   const char *origin;
@@ -262,7 +262,7 @@ cut_brackets (const Reader *reader, char *text, char **out_inside, GError **erro
   return TRUE;
 }
 
-/* The innermost repeat around with the variable that `text` begins with. */
+/* Finds the innermost enclosing repeat with the variable that `text` begins with. */
 static gboolean
 find_variable (const Reader *reader, const char *text, gsize n, PlanRef *ref, GError **error)
 {
@@ -380,7 +380,7 @@ read_manner (const Reader *reader, PlanMannerKey key, const char *text, PlanOp *
          || fail (reader, error, "there are more than %d manners of ops", MAX_MANNERS);
 }
 
-/* One "key=value" of an op; `seen` has a bit per operand, then per dim. */
+/* Reads one "key=value" of an op; `seen` has a bit per operand, then per dim. */
 static gboolean
 read_op_word (const Reader *reader, const char *word, PlanOp *op, guint *seen, GError **error)
 {
@@ -611,7 +611,7 @@ read_line (Reader *reader, char **words, GError **error)
   return TRUE;
 }
 
-/* Splits a line into words in place of its spaces; NULL-terminated, freed by the caller. */
+/* Splits a line into words in place; the array is NULL-terminated and freed by the caller. */
 static char **
 split_words (char *line)
 {

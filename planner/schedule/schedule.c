@@ -3,7 +3,7 @@
 
 #include "planner/schedule/schedule-private.h"
 
-#define USUAL_NODES 4096 /* growing copies them */
+#define USUAL_NODES 4096 /* room at first, since growing copies the nodes */
 
 const char *
 plan_section_name (PlanSection section)
@@ -378,7 +378,7 @@ plan_cursor_next (PlanCursor *self)
   return NULL;
 }
 
-/* Before wrapping around. */
+/* The index of a reference before it wraps around. */
 static inline gint64
 ref_value (const PlanCursor *self, const PlanRef *ref)
 {

@@ -5,7 +5,7 @@
 
 #include "planner/base/units.h"
 
-/* The last two of a scratch operand in the op list; NONE and 0 of the others. */
+/* The last two members of a scratch operand in the op list; NONE and 0 for other operands. */
 #define GPU_OF(elements, gpu, ...) gpu
 #define SUMS_OF(elements, gpu, sums, ...) sums
 
@@ -15,8 +15,8 @@ plan_scratch_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype)
   return plan_op_scratch_elements (kind, dims, dtype == PLAN_DTYPE_FP32);
 }
 
-/* cuBLAS's documentation, cublasSetWorkspace: 32 MiB on Hopper and Blackwell's 10.x, 12 MiB on
- * Blackwell's 12.x, 4 MiB before. */
+/* Bytes of cuBLAS's workspace by its documentation (cublasSetWorkspace): 32 MiB on Hopper and
+ * Blackwell 10.x, 12 MiB on Blackwell 12.x, 4 MiB before. */
 static guint64
 product_bytes (const PlanCluster *cluster)
 {
@@ -53,7 +53,7 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
       return product_bytes (cluster) / sizeof (float) + PLAN_SCRATCH_ALIGNMENT;
     case GPU_SAME:
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
-    case GPU_ATTENTION: /* cuDNN's own; its backward pass has a buffer to itself */
+    case GPU_ATTENTION: /* cuDNN's own; the backward pass has a separate buffer */
       return PLAN_SCRATCH_ALIGNMENT
              + (plan_scratch_attention_is_fused (kind, dims, dtype, cluster->compute_capability)
                     ? PLAN_SCRATCH_CUDNN_ELEMENTS
@@ -66,10 +66,11 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
   g_assert_not_reached ();
 }
 
-/* cuDNN 9.19, its own figures for the shapes of every shipped model (tests/gpu/test-cudnn-ask.c):
- * sums of rows, the gradient of q in fp32, and in bf16 those of k and v for every query head where
- * heads are grouped. Before Hopper, and for small shapes on Blackwell, another image of q's
- * gradient. Deterministic, it writes that once, from those of the scores, kept in bf16. */
+/* The workspace is by cuDNN 9.19's own figures for the shapes of every shipped model
+ * (tests/gpu/test-cudnn-ask.c): sums of rows; the gradient of q in fp32; and, where heads are
+ * grouped, gradients of k and v in bf16 for every query head. Before Hopper, and for small shapes
+ * on Blackwell, there is a second image of q's gradient. The deterministic pass writes that image
+ * once, from the gradients of scores, which it keeps in bf16. */
 guint64
 plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean is_deterministic)
 {
@@ -90,8 +91,8 @@ plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean
   return sums + dq + grouped + PLAN_SCRATCH_CUDNN_ELEMENTS;
 }
 
-/* What tests/gpu/test-cudnn-ask.c finds to be so: heads of over 128 elements have a backward pass
- * on Hopper alone. */
+/* By what tests/gpu/test-cudnn-ask.c finds: heads of over 128 elements have a backward pass on
+ * Hopper alone. */
 gboolean
 plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
                                  gint64 capability)
@@ -104,8 +105,9 @@ plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype 
 
 /* --- sums over rows by a GPU -------------------------------------------------------------- */
 
-/* Of the columns of a norm's parameters. Parts are enough to keep a GPU busy, and few enough that
- * their sums stay in its cache, a small share of what they are made from. */
+/* Sums over the columns of a norm's parameters are taken in parts of the rows. There are enough
+ * parts to keep a GPU busy, and few enough that their sums stay in its cache and are small beside
+ * the rows. */
 #define MOST_PARTS 2048
 #define FEW_PARTS 128
 #define ROWS_OF_PART 8
@@ -157,13 +159,13 @@ plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 
 /* --- attention by products in batches ----------------------------------------------------- */
 
-/* Queries of a turn: enough for a product, few enough that keys which none of them sees are a small
- * part. Scores take no more than this, unless a few queries need it. */
+/* Queries of a turn: enough for an efficient GEMM, and few enough that keys which none of them sees
+ * are a small part. The scores take at most TURN_BYTES, unless even a few queries need more. */
 #define TURN_QUERIES 512
 #define LEAST_QUERIES 16
 #define TURN_BYTES (256 * PLAN_MIB)
 
-/* Rows of whole 16 bytes, also in bf16. */
+/* The largest turn. Rows are whole multiples of 16 bytes, in fp32 as in bf16. */
 static PlanBatchedTurn
 whole_turn (const gint64 *dims)
 {
@@ -176,7 +178,8 @@ whole_turn (const gint64 *dims)
   };
 }
 
-/* Of one key head: scores, backwards their gradients too, and those of its keys and values. */
+/* Elements that one key head needs: scores, and in the backward pass their gradients and those of
+ * its keys and values. */
 static guint64
 turn_elements (PlanOpKind kind, const PlanBatchedTurn *turn, gint64 queries)
 {
@@ -219,11 +222,11 @@ plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
   const guint64 on_cpu = plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
   guint64 on_gpu = on_cpu;
 
-  if (kind == PLAN_OP_GEMM_ADD) /* cuBLASLt multiplies without, too */
+  if (kind == PLAN_OP_GEMM_ADD) /* cuBLASLt also works without a workspace */
     on_gpu = 0;
   if (kind == PLAN_OP_ATTENTION)
     on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;
-  if (kind == PLAN_OP_ATTENTION_BWD) /* a sum for every row; the rest differs between GPUs */
+  if (kind == PLAN_OP_ATTENTION_BWD) /* a sum for every row; the rest depends on the GPU */
     on_gpu = MIN (plan_scratch_batched_elements (kind, dims),
                   plan_units_round_up ((guint64)(dims[PLAN_DIM_ATTENTION_BWD_batch]
                                                  * dims[PLAN_DIM_ATTENTION_BWD_seq]

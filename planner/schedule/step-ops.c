@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A value that was given up is computed again by the same kind of op, into the same array of
- * activations: before a micro batch's loss, and after it. A copy of a value, quantised or to be
- * sent, is made wherever it is wanted, whether values are kept or not. */
+/* A value that was dropped is recomputed by an op of the same kind that writes the same array of
+ * activations, once before a micro batch's loss and once after it. Copies of values (quantised, or
+ * to be sent) are made wherever they are needed, so they do not count as recompute. */
 #include "config.h"
 
 #include "planner/schedule/step-ops.h"
@@ -20,7 +20,7 @@ plan_schedule_step_times (const PlanSchedule *self)
 typedef enum
 {
   FORWARD,
-  LOSS, /* perhaps piece by piece, each with what comes before and after it */
+  LOSS, /* possibly in chunks, each with ops before and after it */
   BACKWARD,
 } Pass;
 
@@ -30,7 +30,7 @@ is_loss (const PlanOp *op)
   return op->kind < PLAN_N_OPS && plan_op_work (op->kind) == PLAN_WORK_LOSS;
 }
 
-/* By node of a step; a micro batch begins where it is loaded. */
+/* The pass of each node of a step. A micro batch begins where it is loaded. */
 static Pass *
 find_passes (const PlanSchedule *self, guint begin, guint end)
 {

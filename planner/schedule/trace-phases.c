@@ -16,7 +16,7 @@ plan_phase_name (PlanPhase phase)
   return names[phase];
 }
 
-/* The phase that an op begins, or the one that it goes on with. */
+/* The phase that an op begins, or else the present one. */
 static PlanPhase
 phase_of (PlanOpKind kind, PlanPhase now)
 {
@@ -24,7 +24,7 @@ phase_of (PlanOpKind kind, PlanPhase now)
     {
     case PLAN_OP_LOAD:
     case PLAN_OP_EMBED:
-    case PLAN_OP_CROSS_ENTROPY_BWD: /* the softmax is still there */
+    case PLAN_OP_CROSS_ENTROPY_BWD: /* the softmax is still live */
     case PLAN_OP_LOSS_GRAD:
       return PLAN_PHASE_LOSS;
     case PLAN_OP_EMBED_BWD:
@@ -38,7 +38,8 @@ phase_of (PlanOpKind kind, PlanPhase now)
     }
 }
 
-/* A walk over a step's nodes, with what is live. Memory is taken for the op that is issued next. */
+/* A walk over a step's nodes with the live bytes. Memory is taken for the op that is issued
+ * next. */
 typedef struct
 {
   const PlanSchedule *schedule;
@@ -47,19 +48,19 @@ typedef struct
   PlanPhase phase;
   PlanOpKind last;
   guint64 n_issued;
-  gint64 total;       /* when the last op was issued */
-  gint64 since, most; /* taken since then; the most of it at once */
+  gint64 total;       /* live when the last op was issued */
+  gint64 since, most; /* change since then, and the most of it at any moment */
   guint64 *peaks;
 } Walk;
 
-/* Leaves the gradient that a backward pass begins with. */
+/* Whether an op leaves the gradient with which the backward pass begins. */
 static gboolean
 ends_loss (const Walk *walk, PlanOpKind kind)
 {
   return kind == PLAN_OP_CROSS_ENTROPY_BWD || (kind == PLAN_OP_LOSS_GRAD && walk->is_training);
 }
 
-/* An evaluation has no backward pass. */
+/* Whether a schedule trains; an evaluation has no backward pass. */
 static gboolean
 is_training (const PlanSchedule *schedule)
 {
@@ -112,7 +113,7 @@ walk_op (Walk *walk, const PlanOp *op)
 
 static guint walk_repeat (Walk *walk, guint node);
 
-/* Up to the end of the repeat that it is in, or to `end`; returns where that is. */
+/* Walks up to the end of the repeat that contains `node`, or to `end`. Returns where that is. */
 static guint
 walk_nodes (Walk *walk, guint node, guint end)
 {
@@ -129,8 +130,8 @@ walk_nodes (Walk *walk, guint node, guint end)
   return end;
 }
 
-/* From the second iteration on all are alike, but for what each leaves behind: the first two and
- * the last one tell the peaks of all. */
+/* Walks a repeat. From the second iteration on all are alike except for what each leaves behind, so
+ * the first two and the last one give the peaks of all. */
 static guint
 walk_repeat (Walk *walk, guint node)
 {

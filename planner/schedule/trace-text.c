@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text forms of a trace. The exact one, which reads back:
+/* The text forms of a trace. The exact form, which reads back:
  *
  *   trace 1 ORIGIN
- *   NAME INT            one line per total
- *   peak CATEGORY INT   bytes of that category at the fullest moment; resting likewise
+ *   NAME INT      one line per total
+ *   peak CATEGORY INT   bytes of that category at the peak; resting likewise
  *   span NODE UNIT START_NS END_NS
  *   memory SPAN CATEGORY AT_NS LIVE_BYTES */
 #include "config.h"
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* The totals, once: name in the text form, and where it lives. */
+/* The totals: X (name in the text form, member of PlanTrace). */
 #define TOTAL_LIST(X) \
   X ("step_ns", step_ns) \
   X ("compute_ns", compute_ns) \
@@ -181,16 +181,16 @@ append_microseconds (GString *out, gint64 ns)
 
 #define NO_SPAN G_MAXUINT32
 
-/* What is being printed: a trace among others, whose times begin later by an offset. */
+/* The trace being printed as one process among others, its times shifted by an offset. */
 typedef struct
 {
   GString *out;
   const PlanTraceView *view;
-  guint number; /* of the process that it is shown as */
+  guint number; /* of the process */
   guint *n_flows;
 } Chrome;
 
-/* An arrow from within the span that recorded an event to the one that waited for it. */
+/* Prints an arrow from within the span that recorded an event to the span that waited for it. */
 static void
 append_flow (const Chrome *self, const PlanSpan *from, PlanStream from_stream, const PlanSpan *to,
              PlanStream to_stream)
@@ -214,8 +214,8 @@ append_flow (const Chrome *self, const PlanSpan *from, PlanStream from_stream, c
   g_string_append_c (out, '}');
 }
 
-/* Dependencies between streams within the step. Spans are those of its ops in issue order: as far
- * as they are not, nothing is known of who waited for whom. */
+/* Prints the arrows of dependencies between streams within the step. They are known only where the
+ * spans are those of the step's ops in issue order. */
 static void
 append_flows (const Chrome *self)
 {

@@ -53,14 +53,15 @@ plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns, gin
   g_array_append_val (self->samples, sample);
 }
 
-/* A stream's busy time within one period, as a walk over its spans. What runs past the end of the
- * step does so in every step: its tail belongs to the beginning, and comes first. */
+/* A stream's busy time within one period, as a walk over its spans. A span that runs past the end
+ * of the step does so in every step; its tail belongs to the beginning of the period and comes
+ * first. */
 typedef struct
 {
   const PlanTrace *trace;
   const PlanSchedule *schedule;
   PlanStream stream;
-  gboolean in_tail; /* still among the tails of the step before */
+  gboolean in_tail; /* still among the tails of the previous step */
   guint next;
   gint64 start, end; /* of the current span; G_MAXINT64 at the end */
 } Busy;
@@ -96,15 +97,15 @@ busy_seek (Busy *self, gint64 now)
     busy_advance (self);
 }
 
-/* Time belongs to the first of these streams that is busy: what compute hides costs nothing. Where
- * none is, all of them wait for the host to issue something. */
+/* Streams by precedence: time belongs to the first of them that is busy, so communication that
+ * compute hides costs nothing. Where none is busy, all wait for the host to issue something. */
 static const PlanStream precedence[]
     = { PLAN_STREAM_COMPUTE,      PLAN_STREAM_TENSOR,       PLAN_STREAM_EXPERTS,
         PLAN_STREAM_CONTEXT,      PLAN_STREAM_NEXT,         PLAN_STREAM_PREV,
         PLAN_STREAM_GATHER,       PLAN_STREAM_OUTER_GATHER, PLAN_STREAM_REDUCE,
         PLAN_STREAM_OUTER_REDUCE, PLAN_STREAM_COPY };
 
-/* Whose the time is when no stream is busy; cuts `until` to where that changes. */
+/* The share that time belongs to when no stream is busy; shortens `until` to where that changes. */
 static gint64 *
 idle_or_host (PlanTrace *self, gint64 now, guint *next, gint64 *until)
 {

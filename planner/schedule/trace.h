@@ -1,7 +1,7 @@
-/* PlanTrace: what happened when a schedule ran, in life or in simulation.
+/* PlanTrace: what happened when a schedule ran, really or in simulation.
  *
- * One steady step: when each op started and ended, how much memory was live and
- * what for. Grown by whoever runs the schedule, then only read. */
+ * It records one steady step: when each op started and ended, and how much memory was live, by
+ * category. Whoever runs the schedule adds to it; afterwards it is only read. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -9,7 +9,7 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  guint32 node;            /* of the schedule */
+  guint32 node;            /* node of the schedule */
   gint32 unit;             /* plan_cursor_unit */
   gint64 start_ns, end_ns; /* from the start of the step */
 } PlanSpan;
@@ -18,11 +18,11 @@ typedef struct
 {
   guint32 span;      /* number of spans that had been issued before */
   gint32 category;   /* PlanCategory */
-  gint64 at_ns;      /* when the stream that asks gets there */
+  gint64 at_ns;      /* when the stream that takes or frees gets there */
   gint64 live_bytes; /* of that category, after the change */
 } PlanMemorySample;
 
-/* A rank that is ready to exchange something waits for another one. */
+/* The time for which a rank that is ready to communicate waits for another one. */
 typedef struct
 {
   gint64 start_ns, end_ns;
@@ -31,12 +31,12 @@ typedef struct
 typedef struct
 {
   guint64 allocated;                      /* live between steps */
-  guint64 max_allocated;                  /* live at the fullest moment */
+  guint64 max_allocated;                  /* live at the peak */
   guint64 reserved;                       /* held by the allocator */
   guint64 device;                         /* held on the device, with context and libraries */
-  guint64 by_category[PLAN_N_CATEGORIES]; /* at the fullest moment */
+  guint64 by_category[PLAN_N_CATEGORIES]; /* at the peak */
   guint64 resting[PLAN_N_CATEGORIES];     /* between steps */
-  guint32 peak_node;                      /* alloc op at which the peak is reached */
+  guint32 peak_node;                      /* alloc op that reaches the peak */
   gint32 peak_unit;
 } PlanMemory;
 
@@ -44,18 +44,18 @@ typedef struct
 {
   char *origin;             /* "sim", "cpu" */
   gint64 step_ns;           /* steady period from one step to the next */
-  gint64 compute_ns;        /* this and the next two lines add up to the step */
-  gint64 exposed_tensor_ns; /* of activations: tensor-, context-, expert-, pipeline-parallel */
-  gint64 exposed_gather_ns, exposed_reduce_ns; /* between replicas, too */
+  gint64 compute_ns;        /* this and the shares up to idle_ns add up to step_ns */
+  gint64 exposed_tensor_ns; /* of activations: tensor-, context-, expert- and pipeline-parallel */
+  gint64 exposed_gather_ns, exposed_reduce_ns; /* including those between replicas */
   gint64 exposed_copy_ns;                      /* to the host and back */
-  gint64 host_ns, idle_ns;                     /* waiting for the host; for other ranks */
+  gint64 host_ns, idle_ns;                     /* time waiting for the host; for other ranks */
   PlanMemory memory;
   GArray *spans;   /* PlanSpan, in issue order */
   GArray *samples; /* PlanMemorySample, in issue order */
-  GArray *waits;   /* PlanWait, in order: what idle_ns is made of */
+  GArray *waits;   /* PlanWait, in order; they make up idle_ns */
 } PlanTrace;
 
-/* Parts of a step, each with a peak of its own: X (ID, "name"). */
+/* Parts of a step, each with its own peak of memory: X (ID, "name"). */
 #define PLAN_PHASE_LIST(X) \
   X (LOSS, "forward pass and loss") \
   X (BACKWARD, "backward pass") \
@@ -83,23 +83,24 @@ void plan_trace_add_sample (PlanTrace *self, PlanCategory category, gint64 at_ns
 
 void plan_trace_add_wait (PlanTrace *self, gint64 start_ns, gint64 end_ns);
 
-/* Splits step_ns into compute, exposed communication by kind, idle and host, from spans and waits.
- */
+/* Splits step_ns into compute, exposed communication by kind, idle and host time, from spans and
+ * waits. */
 void plan_trace_attribute (PlanTrace *self, const PlanSchedule *schedule);
 
-/* Most bytes that buffers, in whole granules, hold in each part of a step that begins with what
- * rests between steps; what lies outside the plan is not counted. */
+/* The peak of live bytes, with buffers in whole granules, in each phase of a step. It starts from
+ * what is live between steps; memory outside the plan is not counted. */
 void plan_memory_phase_peaks (const PlanMemory *self, const PlanSchedule *schedule, guint64 granule,
                               guint64 out_bytes[PLAN_N_PHASES]);
 
-/* Spans within the step, in order per stream; memory never negative, peak where it says. */
+/* Checks that spans lie within the step and in order per stream, that live bytes are never
+ * negative, and that the peak is where the totals say. */
 gboolean plan_trace_check (const PlanTrace *self, const PlanSchedule *schedule, GError **error);
 
-/* Text form, exact; parse (print (x)) equals x. */
+/* The exact text form; parse (print (x)) equals x. */
 char *plan_trace_print (const PlanTrace *self);
 PlanTrace *plan_trace_parse (const char *text, const char *origin, GError **error);
 
-/* A trace, and how much later it begins than those beside it. */
+/* A trace, and by how much it begins later than the others shown with it. */
 typedef struct
 {
   const PlanTrace *trace;
@@ -107,8 +108,8 @@ typedef struct
   gint64 offset_ns;
 } PlanTraceView;
 
-/* Chrome / Perfetto JSON: a process per trace, in it a row per stream, arrows from who records an
- * event to who waits for it on another stream, a memory counter. */
+/* Chrome / Perfetto JSON: a process per trace with a row per stream, arrows from the op that
+ * records an event to ops on other streams that wait for it, and a memory counter. */
 char *plan_trace_print_chrome (const PlanTraceView *views, guint n);
 
 G_END_DECLS
