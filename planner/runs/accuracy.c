@@ -22,7 +22,7 @@ reals_new (void)
   return g_array_new (FALSE, FALSE, sizeof (double));
 }
 
-/* Sorts them. */
+/* The median; sorts the values. */
 static double
 median (GArray *values)
 {
@@ -43,7 +43,7 @@ mean (const GArray *values)
   return values->len > 0 ? sum / values->len : 0;
 }
 
-/* The least value that so many per cent are not above; of sorted values. */
+/* The least of sorted values that at least so many per cent do not exceed. */
 static double
 percentile (const GArray *values, guint percent)
 {
@@ -70,13 +70,13 @@ sorted (const PlanSample *samples, guint n)
   return copy;
 }
 
-/* What is asked of every row, and carried through both medians. */
+/* Errors of a sample, each carried through both medians. */
 typedef enum
 {
   ERROR_ABS_PCT,
   ERROR_PCT,
   ERROR_ABS,
-  ERROR_BEYOND, /* tolerance used up: within it at 1 or less */
+  ERROR_BEYOND, /* error over tolerance: 1 or less is within it */
   N_ERRORS
 } Error;
 
@@ -115,7 +115,7 @@ length_of_configuration (const PlanSample *samples, guint n)
   return length;
 }
 
-/* Mean distance of repeats from their median, in per cent. */
+/* Mean distance of repeated measurements from their median, in per cent. */
 static double
 noise_of (const PlanSample *repeats, guint n)
 {
@@ -198,8 +198,8 @@ plan_accuracy_measure (const PlanSample *samples, guint n_samples, PlanAccuracy 
   *out_accuracy = self;
 }
 
-/* Both have a closed form for four degrees of freedom (Shaw 2006, "Sampling Student's T
- * distribution", J. Computational Finance 9). */
+/* The distribution and its inverse have closed forms for four degrees of freedom (Shaw 2006,
+ * "Sampling Student's T distribution", J. Computational Finance 9). */
 double
 plan_accuracy_share_below (double z)
 {
@@ -226,7 +226,7 @@ compare_scales (gconstpointer a, gconstpointer b)
   return compare_reals (&((const Scale *)a)->scale, &((const Scale *)b)->scale);
 }
 
-/* |c p - m| / m = p / m |c - m / p|: the median of m / p by weights p / m. */
+/* Since |c p - m| / m = p / m |c - m / p|, the best c is the median of m / p weighted by p / m. */
 double
 plan_accuracy_best_scale (const PlanSample *samples, guint n_samples)
 {
@@ -262,8 +262,8 @@ compare_candidates (gconstpointer a, gconstpointer b)
              : (x->configuration > y->configuration) - (x->configuration < y->configuration);
 }
 
-/* Leaves one of each configuration, measured by the median of its rows. Returns how many are left.
- */
+/* Merges the rows of each configuration into one, with the median of their measurements. Returns
+ * how many are left. */
 static guint
 merge_repeats (PlanCandidate *choices, guint n)
 {
@@ -280,7 +280,8 @@ merge_repeats (PlanCandidate *choices, guint n)
   return n_left;
 }
 
-/* Chosen is the fastest predicted of those predicted to fit, or of all where none does. */
+/* The candidate that predictions choose: the fastest of those predicted to fit, or of all where
+ * none is. */
 static const PlanCandidate *
 choose (const PlanCandidate *choices, guint n)
 {

@@ -1,63 +1,66 @@
-/* PlanAccuracy: how far predictions were from what was measured.
+/* PlanAccuracy: how far predictions were from measurements.
  *
- * Rows that repeat one configuration weigh as one, and configurations of one group, close variants
- * of one another, as one again: else the longest scan would outweigh everything. An error is
- * predicted less measured, in per cent of measured. Of a configuration it is the median of its
- * rows, of a group that of its configurations; over groups are the figures below. */
+ * Rows that repeat one configuration weigh as one, and configurations of one group (close variants
+ * of one another) weigh as one again, since otherwise the longest scan would outweigh everything.
+ * An error is predicted minus measured, in per cent of measured. A configuration's error is the
+ * median of its rows' errors, a group's the median of its configurations' errors; the figures below
+ * are over groups. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Numbers name groups and configurations; those of a configuration mean something within its group
- * only. */
+/* Numbers identify groups and configurations; configurations are numbered within their group. */
 typedef struct
 {
   guint group, configuration;
   double predicted, measured; /* above 0 */
 } PlanSample;
 
-/* Without samples all are 0. */
+/* All members are 0 without samples. */
 typedef struct
 {
-  guint n, n_configurations, n_rows; /* n: groups */
+  guint n, n_configurations, n_rows; /* n: number of groups */
   double mean_abs_pct, median_abs_pct, p90_abs_pct, max_abs_pct;
-  double bias_pct;   /* mean over groups of the errors with their signs */
+  double bias_pct;   /* mean over groups of the signed errors */
   guint n_repeated;  /* configurations that were measured more than once */
-  double noise_pct;  /* mean over them of the mean distance from their median: the least error */
-  double mean_abs;   /* as mean_abs_pct, in the unit of what was measured */
-  double within_pct; /* share of groups that are nearer than plan_accuracy_tolerance */
+  double noise_pct;  /* mean over those of the mean distance from their median: the least possible
+                        error */
+  double mean_abs;   /* as mean_abs_pct, in the unit of the measurement */
+  double within_pct; /* share of groups whose error is within plan_accuracy_tolerance */
 } PlanAccuracy;
 
 void plan_accuracy_measure (const PlanSample *samples, guint n_samples, PlanAccuracy *out_accuracy);
 
-/* For models so small that fixed workspaces weigh: 5 % of what was measured, or 200 (MiB). */
+/* The tolerated error: 5 % of what was measured, or 200 (MiB) for models so small that fixed
+ * workspaces dominate. */
 double plan_accuracy_tolerance (double measured);
 
-/* The factor of `predicted` that makes the mean error, as a share of measured and without its sign,
- * least; groups weigh alike. 0 without samples. */
+/* The factor on `predicted` for which the mean relative error, without sign, is least; groups weigh
+ * alike. 0 without samples. */
 double plan_accuracy_best_scale (const PlanSample *samples, guint n_samples);
 
-/* Errors, divided by their scale, are taken to follow Student's t with four degrees of freedom: of
- * the laws that were tried its tails came nearest to those of memory predictions. The share of
- * errors below `z`, and the `z` that a share of 0 to 1, both excluded, lies below. */
+/* Memory errors divided by their scale are taken to follow Student's t distribution with four
+ * degrees of freedom: of the distributions tried, its tails were closest to theirs. Gives the share
+ * of errors below `z`, and the `z` below which a share lies (between 0 and 1, both excluded). */
 double plan_accuracy_share_below (double z);
 double plan_accuracy_below_share (double share);
 
-/* What can be chosen among for one question. */
+/* One plan among which a question lets one choose. */
 typedef struct
 {
   guint question, configuration;
-  gboolean is_open;           /* predicted to fit */
+  gboolean is_open;           /* it is predicted to fit */
   double predicted, measured; /* step time */
 } PlanCandidate;
 
-/* Over the questions with at least two configurations: how much slower than the best measured is
- * the one that predictions choose; and one chosen blindly, in the mean. */
+/* Regret, over questions with at least two configurations: by how much the configuration that
+ * predictions choose is slower than the best measured one, and by how much a random choice is on
+ * average. */
 typedef struct
 {
   guint n;
   double mean_pct, max_pct, blind_pct;
-  guint n_best; /* questions where it is the best measured */
+  guint n_best; /* questions for which the best measured one is chosen */
 } PlanRegret;
 
 void plan_accuracy_regret (const PlanCandidate *choices, guint n_choices, PlanRegret *out_regret);

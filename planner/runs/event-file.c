@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The checksum is CRC-32C, bits reflected, and is turned and shifted so that a checksum of data
- * with checksums in it stays good. */
+/* The checksum is CRC-32C with reflected bits, then rotated and shifted, so that checksums of data
+ * that contain checksums stay useful. */
 #define CRC_POLYNOMIAL 0x82f63b78u
 #define CRC_MASK 0xa282ead8u
 
-/* Fields of the messages, with what they are encoded as. */
+/* Encodings of the messages' fields. */
 typedef enum
 {
   WIRE_VARINT,
@@ -126,7 +126,7 @@ append_scalar (GByteArray *out, const PlanEventScalar *scalar)
   append_bytes (out, SUMMARY_VALUE, value->data, value->len);
 }
 
-/* One record, and nothing of it behind in a buffer. */
+/* Writes one record and flushes it. */
 static gboolean
 write_record (PlanEventFile *self, const GByteArray *event, GError **error)
 {
@@ -157,7 +157,8 @@ plan_event_file_new (const char *folder, GError **error)
   g_autoptr (PlanEventFile) self = g_new0 (PlanEventFile, 1);
   const gint64 now_us = g_get_real_time ();
   fill_table (self->crc_of_byte);
-  /* TensorBoard wants "tfevents" in the name, and reads files of a folder in the order of names. */
+  /* TensorBoard wants "tfevents" in the name, and reads the files of a folder in the order of their
+   * names */
   self->path = g_strdup_printf ("%s/events.out.tfevents.%010" G_GINT64_FORMAT ".%s.%d", folder,
                                 now_us / G_USEC_PER_SEC, g_get_host_name (), (int)getpid ());
   const gboolean has_folder = g_mkdir_with_parents (folder, 0777) == 0;

@@ -1,7 +1,7 @@
-/* PlanEventFile: numbers of a training run, by step, as TensorBoard reads them.
+/* PlanEventFile: writes scalars of a training run, by step, in the format that TensorBoard reads.
  *
- * A folder has a file per run. It is a sequence of records, each with its length and checksums
- * before and behind it (TFRecord); a record is an Event in the encoding of protocol buffers. */
+ * There is one file per run in a folder. It is a sequence of TFRecords (a record with its length
+ * and checksums around it); each record is an Event encoded as a protocol buffer. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -9,19 +9,19 @@ G_BEGIN_DECLS
 typedef struct
 {
   const char *tag; /* "loss" */
-  double value;    /* kept in fp32 */
+  double value;    /* stored as fp32 */
 } PlanEventScalar;
 
 typedef struct _PlanEventFile PlanEventFile;
 
-/* A new file in the folder, which is made where there is none. */
+/* Makes a new file in the folder, which is made where it does not exist. */
 PlanEventFile *plan_event_file_new (const char *folder, GError **error);
 void plan_event_file_free (PlanEventFile *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanEventFile, plan_event_file_free)
 
 const char *plan_event_file_path (const PlanEventFile *self);
 
-/* One event of a step, whole in the file when this returns; `seconds` since 1970. */
+/* Adds the event of one step. It is in the file when this returns. `seconds` are since 1970. */
 gboolean plan_event_file_add (PlanEventFile *self, double seconds, gint64 step,
                               const PlanEventScalar *scalars, guint n_scalars, GError **error);
 

@@ -7,18 +7,18 @@
 #include <string.h>
 
 #define MAX_WORDS 20
-#define N_TIMES 8 /* time, algbw, busbw and #wrong, out of place and in place */
+#define N_TIMES 8 /* columns: time, algbw, busbw and #wrong, out of place and in place */
 
 struct _PlanNcclLog
 {
   char *file_name;
-  char *collective;  /* "all_reduce": of the test at hand; NULL: not said */
-  gboolean has_data; /* that test has printed times */
+  char *collective;  /* "all_reduce" and so on, of the present test; NULL: not stated */
+  gboolean has_data; /* the present test has printed times */
   gint64 ranks, nodes;
   guint iterations;
   const char *device, *host, *version;
-  GHashTable *hosts;     /* of that test */
-  GStringChunk *strings; /* what times point to */
+  GHashTable *hosts;     /* of the present test */
+  GStringChunk *strings; /* holds the strings that times point to */
   GArray *times;
 };
 
@@ -70,7 +70,7 @@ plan_nccl_log_free (PlanNcclLog *self)
   g_free (self);
 }
 
-/* A test has begun: nothing of the one before holds. */
+/* Begins a test; nothing that was stated for the previous one holds. */
 static void
 begin_test (PlanNcclLog *self)
 {
@@ -83,7 +83,7 @@ begin_test (PlanNcclLog *self)
   g_hash_table_remove_all (self->hosts);
 }
 
-/* The letters before "_perf": of a path, or of the title. */
+/* Takes the letters before "_perf", in a path or in the title. */
 static void
 take_name (PlanNcclLog *self, const char *text)
 {
@@ -101,7 +101,7 @@ take_name (PlanNcclLog *self, const char *text)
   self->collective = g_strndup (start, (gsize)(end - start));
 }
 
-/* "#  Rank  0 Group  0 Pid  3321 on  node01 device  0 [0x0f] NVIDIA H100 80GB HBM3" */
+/* Reads "#  Rank  0 Group  0 Pid  3321 on  node01 device  0 [0x0f] NVIDIA H100 80GB HBM3". */
 static void
 take_rank (PlanNcclLog *self, const char *text)
 {
@@ -160,8 +160,9 @@ read_dtype (const char *word, PlanDtype *out)
   return FALSE;
 }
 
-/* By its name; else a sum whose bus carries more than once what the result has is an all-reduce,
- * and less a reduce-scatter. What sums nothing may be one of several. */
+/* The collective, by its name if that is stated. Otherwise a reduction whose bus carries more than
+ * the result's size is an all-reduce, and one with less a reduce-scatter; without a reduction it
+ * may be one of several. */
 static PlanOpKind
 find_op (const PlanNcclLog *self, const char *redop, double algbw, double busbw)
 {
@@ -184,7 +185,7 @@ read_number (const char *word, double *out)
   return end > word && !*end && isfinite (*out) && *out >= 0 && *out < 1e15;
 }
 
-/* size, count, type, perhaps redop, perhaps root, and N_TIMES more. */
+/* Reads a line of size, count, type, possibly redop and root, and N_TIMES more columns. */
 static void
 take_words (PlanNcclLog *self, guint64 line, char **words, guint n)
 {
@@ -212,7 +213,7 @@ take_words (PlanNcclLog *self, guint64 line, char **words, guint n)
   g_array_append_val (self->times, time);
 }
 
-/* Past what a launcher puts before each line: "[1,0]<stdout>:", "0: ". */
+/* Skips what a launcher puts before each line: "[1,0]<stdout>:", "0: ". */
 static char *
 skip_prefix (char *text)
 {

@@ -1,11 +1,11 @@
-/* Every column of a table of training runs, once: X (ID, "name", TYPE, needed).
+/* All columns of a table of training runs: X (ID, "name", TYPE, needed).
  *
  * TYPE   TEXT    anything             NAME   a word         SWITCH  yes, no
  *        COUNT   integer >= 0         INT    integer >= 1   REAL    number >= 0
  *        USE     fit, report
- * A cell that is empty is not known; a table without a needed column is no table of runs. MiB are
- * 2^20 bytes, `vocab` is rows of the embedding as allocated, `seq` counts before context
- * parallelism, `mbs` and `gbs` are sequences. `notes` is "key=value; key=value". */
+ * An empty cell is an unknown value; a table without a needed column is not a table of runs. MiB
+ * are 2^20 bytes, `vocab` is rows of the embedding as allocated, `seq` is the length before context
+ * parallelism splits it, `mbs` and `gbs` are sequences. `notes` is "key=value; key=value". */
 #pragma once
 
 /* clang-format off */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of models with experts: what their notes say of latent attention, and what a plan of experts
- * assumes where they say nothing. */
+/* Rows of models with experts: what their notes say of latent attention, and what is assumed for
+ * expert plans where notes say nothing. */
 #include "config.h"
 
 #include "planner/runs/run-private.h"
@@ -10,10 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-#define UNFORCED "1.25" /* rows of the fullest rank over the mean, while a router learns */
+/* Imbalance of experts (rows of the fullest rank over the mean) while a router learns. */
+#define UNFORCED "1.25"
 
-/* Models that are known by name, of the family "deepseek" of these tables; `note` begins their
- * name. */
+/* Models of these tables' family "deepseek" that are known by name; their name begins with
+ * `note`. */
 static const struct
 {
   const char *note, *keys;
@@ -21,13 +22,14 @@ static const struct
   { "deepseek-v3-671b", "family=deepseek_v3" },
   { "kimi-k2", "family=kimi_k2" },
   { "deepseekv2", "family=deepseek_v2,router_groups=8,router_group_topk=3,router_scale=16" },
-  { "deepseek-v3-16b", "family=deepseek_v2,q_lora=0" }, /* torchtitan's own, of DeepSeek-V2-Lite */
+  { "deepseek-v3-16b",
+    "family=deepseek_v2,q_lora=0" }, /* torchtitan's own model, after DeepSeek-V2-Lite */
   { "moonlight", "family=deepseek_v3,router_groups=0,router_group_topk=0,q_lora=0" },
 };
 
 #define OTHER "family=deepseek_v3,router_groups=0,router_group_topk=0"
 
-/* Ranks and widths as notes name them. */
+/* Names that notes use for ranks and widths of latent attention. */
 static const struct
 {
   const char *name, *key;
@@ -49,7 +51,7 @@ find_model (const PlanRunRow *row)
   return NULL;
 }
 
-/* "q_lora:none,kv_lora:512,...". */
+/* Adds keys from "q_lora:none,kv_lora:512,...". */
 static void
 add_latent (GString *text, PlanRunRow *row, const char *mla)
 {
@@ -114,7 +116,7 @@ plan_run_row_shows_module (PlanRunRow *row, const PlanModel *model)
   return shows;
 }
 
-/* Sets a field that no note tells, and says so. */
+/* Sets a field that no note gives, and remarks on it. */
 static gboolean
 assume (PlanRunRow *row, const char *note, const char *field, const char *value, GError **error)
 {
@@ -138,8 +140,8 @@ set_imbalance (PlanRunRow *row, GError **error)
                  : assume (row, "routing", "moe_imbalance", UNFORCED, error);
 }
 
-/* Megatron-LM's own default of etp is tp (arguments.py 587), of the dispatcher allgather; its tests
- * give every flag they set. */
+/* Assumes what Megatron-LM runs leave out. By its own defaults etp is tp (arguments.py 587) and the
+ * dispatcher is allgather; its tests state every flag that they set. */
 static gboolean
 assume_megatron (PlanRunRow *row, GError **error)
 {
@@ -157,7 +159,7 @@ assume_megatron (PlanRunRow *row, GError **error)
     plan_run_row_remark (row, "etp is not known: that of tp is assumed");
   if (!type && is_test)
     row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
-  else if (!(is_bridge && is_deepseek) /* whose recipes are known */
+  else if (!(is_bridge && is_deepseek) /* recipes of that bridge are known */
            && !assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
     return FALSE;
   if (is_bridge && is_deepseek) /* deepseek_v3_bridge.py 57-97 */
@@ -197,7 +199,7 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
                        self->cell[PLAN_RUN_STACK_DATE], more);
   if (!dispatcher || !is_flex || backend)
     return TRUE;
-  /* Which leaves no shared experts beside it (flex_dispatcher_backend.py). */
+  /* HybridEP and DeepEP do not overlap shared experts (flex_dispatcher_backend.py). */
   self->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_OFF;
   return plan_set (&self->plan, "moe_dispatcher", dispatcher, error);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model and the cluster of a row. */
+/* Makes the model and the cluster of a row. */
 #include "config.h"
 
 #include "planner/runs/run-private.h"
@@ -11,7 +11,8 @@
 
 #define DEEPSEEK "" /* see run-experts.c */
 
-/* What a family of these tables is in this program's words; NULL: the columns cannot say it. */
+/* Families of these tables in this program's words; `keys` NULL: `reason` is why the columns cannot
+ * express the family. */
 static const struct
 {
   const char *name, *keys, *reason;
@@ -27,7 +28,8 @@ static const struct
   { "qwen3-moe", "family=qwen3_moe", NULL },
   { "bert", NULL, "attention looks both ways" },
   { "gpt-oss", "family=gpt_oss", NULL },
-  { "gpt-moe", "family=gpt2,activation=gelu", NULL }, /* by tanh only where it adds biases */
+  { "gpt-moe", "family=gpt2,activation=gelu",
+    NULL }, /* gelu is by tanh only where it adds biases */
   { "deepseek", DEEPSEEK, NULL },
   { "grok", NULL, "norms and an activation that are not in the columns" },
   { "llama4", NULL, "scores that go into experts, and norms without weights" },
@@ -65,7 +67,7 @@ add_number (GString *text, const PlanRunRow *row, PlanRunColumn column, const ch
     g_string_append_printf (text, ",%s=%s", key, row->cell[column]);
 }
 
-/* Which products have biases, where the family leaves it open. */
+/* Adds which linear layers have biases, where the family leaves that open. */
 static void
 add_biases (GString *text, const PlanRunRow *row)
 {
@@ -92,7 +94,7 @@ add_experts (GString *text, const PlanRunRow *row)
   add_number (text, row, PLAN_RUN_FIRST_DENSE_LAYERS, "dense_layers");
   if (plan_run_row_is (row, PLAN_RUN_FAMILY, "gpt-moe")
       && plan_run_row_is (row, PLAN_RUN_TOPK, "1"))
-    g_string_append (text, ",pre_softmax=on"); /* of one expert there is no other */
+    g_string_append (text, ",pre_softmax=on"); /* of one chosen expert a softmax is 1 */
   if (mtp)
     g_string_append_printf (text, ",mtp=%s", mtp);
 }
@@ -108,7 +110,7 @@ model_text (PlanRunRow *row, const char *family)
   add_number (text, row, PLAN_RUN_HIDDEN, "hidden");
   add_number (text, row, PLAN_RUN_FFN, "ffn");
   add_number (text, row, PLAN_RUN_HEADS, "heads");
-  if (!is_latent) /* whose heads have keys of their own, and widths of more than one kind */
+  if (!is_latent) /* latent attention has key heads of its own, and several widths */
     {
       add_number (text, row, PLAN_RUN_KV_HEADS, "kv_heads");
       add_number (text, row, PLAN_RUN_HEAD_DIM, "head_dim");
@@ -126,7 +128,7 @@ model_text (PlanRunRow *row, const char *family)
   return g_string_free (text, FALSE);
 }
 
-/* Columns without which there is no model, cluster or batch. */
+/* Skips a row that lacks a column without which there is no model, cluster or batch. */
 static gboolean
 lacks_something (PlanRunRow *row)
 {
@@ -141,7 +143,7 @@ lacks_something (PlanRunRow *row)
   return row->skipped != NULL;
 }
 
-/* One that was made before, or a new one. */
+/* The model of a text, made once. */
 static PlanModel *
 take_model (PlanRunParts *parts, const char *text, GError **error)
 {
@@ -176,12 +178,12 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   return take_model (parts, with_module, error);
 }
 
-/* Facts of links, as their text: what is known there of a network, or of where some rows come from;
- * else what a row says itself. */
+/* Facts of links, as text. What data/runs.ini knows of a network, or of the source of rows, comes
+ * first; then what a row says itself. */
 static const struct
 {
   PlanFact fact;
-  const char *note, *unit; /* NULL: none says it */
+  const char *note, *unit; /* NULL: no note states it */
 } links[] = {
   { PLAN_FACT_NVLINK_DOMAIN, "nvlink_domain", "" },
   { PLAN_FACT_NVLS, NULL, "" },
@@ -190,7 +192,7 @@ static const struct
 };
 #define N_LINKS G_N_ELEMENTS (links)
 
-/* By the order of `links`; NULL: as it is in such a cluster. */
+/* The texts of `links`, in order; NULL: as the cluster has it. */
 static void
 tell_links (const PlanRunRow *row, char *out_text[N_LINKS])
 {
@@ -210,7 +212,7 @@ set_links (PlanCluster *cluster, gint64 per_node, char *const text[N_LINKS], GEr
   for (guint i = 0; i < N_LINKS; i++)
     if (text[i] && !plan_cluster_set_fact (cluster, links[i].fact, text[i], NULL, error))
       return FALSE;
-    else if (text[i] && links[i].fact == PLAN_FACT_NIC_RATE /* a device's, then */
+    else if (text[i] && links[i].fact == PLAN_FACT_NIC_RATE /* then it is the rate of a device */
              && !(
                  plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
                  && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, text[i], NULL, error)))
@@ -228,12 +230,12 @@ new_cluster (const char *gpu, const char *site, gint64 nodes, gint64 per_node,
     return NULL;
   self->nodes = nodes;
   self->site = g_strdup (site);
-  /* Written and read, so that what contradicts itself is found. */
+  /* printed and parsed, so that contradictions are found */
   g_autofree char *printed = plan_cluster_print (self);
   return plan_cluster_parse (printed, gpu, error);
 }
 
-/* One that was made before, or a new one. */
+/* The cluster of a row, made once per set of facts. */
 static PlanCluster *
 take_cluster (PlanRunParts *parts, const char *gpu, const char *site, gint64 nodes, gint64 per_node,
               char *const text[N_LINKS], GError **error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Switches that have no column of their own: what a key of `notes` means for the plan. */
+/* Switches without a column of their own: what each key of `notes` means for the plan. */
 #include "config.h"
 
 #include "planner/plan/stack.h"
@@ -7,15 +7,16 @@
 
 #include <string.h>
 
-/* What is neither set nor forbidden by such a key is left out of the plan, and the row says so. */
+/* What a key means. Keys that are neither set nor forbidden are left out of the plan, and the row
+ * says so. */
 typedef enum
 {
-  MEANS_SET,    /* `text` is "FIELD=VALUE", or "FIELD=" for the key's own value */
-  MEANS_FORBID, /* `text` is why the plan has no words for it */
-  MEANS_REMARK, /* changes little; `text` is what the prediction lacks */
+  MEANS_SET,    /* sets `text`: "FIELD=VALUE", or "FIELD=" for the key's own value */
+  MEANS_FORBID, /* skips the row: `text` is what the plan cannot express */
+  MEANS_REMARK, /* has little effect: `text` is what the prediction lacks */
 } Meaning;
 
-/* A value of NULL stands for every one that no row above has. */
+/* A NULL value stands for every value without an earlier entry. */
 static const struct
 {
   const char *key, *value;
@@ -114,7 +115,7 @@ static const struct
   { "pytorch/torchtitan", "ce_fusion=off", NULL, NULL, FALSE },
 };
 
-/* Whether the i-th of them holds for a run. */
+/* Whether the i-th default holds for a run. */
 static gboolean
 is_default_of (guint i, const PlanRunRow *row)
 {
@@ -124,7 +125,8 @@ is_default_of (guint i, const PlanRunRow *row)
          && !(defaults[i].is_split && row->plan.value[PLAN_TP] == 1);
 }
 
-/* A stack's own configurations cut the loss since some day, where nothing is said. */
+/* Sets loss chunks where the stack's own configurations use them from some date on and the row says
+ * nothing. */
 static void
 set_pieces (PlanRunRow *row)
 {
@@ -143,7 +145,8 @@ set_field (PlanRunRow *row, const char *text, const char *value, GError **error)
   return FALSE;
 }
 
-/* A row of the table that names the value goes before those for every other. */
+/* Whether a switch applies to a value. An entry that names the value comes before one for every
+ * other value. */
 static gboolean
 applies (guint i, const char *value)
 {
@@ -159,8 +162,8 @@ applies (guint i, const char *value)
 gboolean
 plan_run_row_apply_notes (PlanRunRow *self, GError **error)
 {
-  /* Megatron-LM's default, and NeMo's and Megatron-Bridge's (arguments.py,
-   * --no-gradient-accumulation-fusion). */
+  /* the default of Megatron-LM, NeMo and Megatron-Bridge (arguments.py,
+   * --no-gradient-accumulation-fusion) */
   if (self->plan.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
     self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
   set_pieces (self);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plan of a row, column by column. */
+/* Makes the plan of a row, column by column. */
 #include "config.h"
 
 #include "planner/runs/run-private.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a column says in the plan's words; `means` NULL: `text` is why the plan has none. */
+/* A column's word in the plan's words; `means` NULL: `text` is why the plan has no such word. */
 typedef struct
 {
   const char *value, *means, *text;
@@ -45,8 +45,8 @@ static const Word tasks[] = {
   { "lora", NULL, "adapters" },
 };
 
-/* Sets a field to a column's value, in other words where there are some. An empty column leaves the
- * field as it is. */
+/* Sets a field to a column's value, translated where `words` has it. An empty column changes
+ * nothing. */
 static gboolean
 set_word (PlanRunRow *row, PlanRunColumn column, const char *field, const Word *words,
           guint n_words, GError **error)
@@ -82,7 +82,7 @@ set_switch (PlanRunRow *row, PlanRunColumn column, GError **error)
   return set_word (row, column, plan_run_column_name (column), words, G_N_ELEMENTS (words), error);
 }
 
-/* The format that weights have by themselves is "compute" in a plan. */
+/* Sets param_gather. The weights' own format is "compute" in a plan. */
 static gboolean
 set_gather (PlanRunRow *row, GError **error)
 {
@@ -103,7 +103,8 @@ set_gather (PlanRunRow *row, GError **error)
   return TRUE;
 }
 
-/* Formats that a row does not tell are a plan's own, and it says which. */
+/* Sets the formats of state. Where a row gives none, the plan's default holds, and a remark names
+ * it. */
 static gboolean
 set_formats (PlanRunRow *row, GError **error)
 {
@@ -141,8 +142,7 @@ set_optimizer (PlanRunRow *row, GError **error)
          || plan_set (&row->plan, "fused_masters", "on", error);
 }
 
-/* Modules that can be recomputed and are none of a plan's make the row one that cannot be planned.
- */
+/* Sets the recomputed modules. Modules that a plan does not know make the row be skipped. */
 static gboolean
 set_modules (PlanRunRow *row, GError **error)
 {
@@ -170,7 +170,7 @@ set_recompute (PlanRunRow *row, GError **error)
          && set (row, PLAN_RUN_RECOMPUTE_LAYERS, error);
 }
 
-/* "none", a number of layers, or words that a plan does not have. */
+/* Reads "none", a number of layers, or words that a plan cannot express. */
 static gboolean
 set_offload (PlanRunRow *row, GError **error)
 {
@@ -195,7 +195,7 @@ set_parallel (PlanRunRow *row, GError **error)
     if (!set (row, columns[i], error))
       return FALSE;
   plan_run_row_set_stages (row);
-  /* Of one replica there is no outer strategy, whatever the column says. */
+  /* with one replica there is no outer strategy, whatever the column says */
   return (plan_run_row_int (row, PLAN_RUN_TP) <= 1 || set_switch (row, PLAN_RUN_SP, error))
          && set_word (row, PLAN_RUN_STRATEGY, "strategy", strategies, G_N_ELEMENTS (strategies),
                       error)
@@ -203,8 +203,8 @@ set_parallel (PlanRunRow *row, GError **error)
              || set (row, PLAN_RUN_OUTER_STRATEGY, error));
 }
 
-/* yyyymmdd of "2026-02-17", of the end of the month "2026-02" or of a release "26.02.01"; 0: none.
- */
+/* The date, as yyyymmdd, of "2026-02-17", of the end of the month "2026-02", or of a release
+ * "26.02.01"; 0: none. */
 static gint64
 read_date (const char *text)
 {
@@ -225,7 +225,7 @@ read_date (const char *text)
   return (gint64)year * 10000 + month * 100 + day;
 }
 
-/* What PyTorch's wheels held before 2.7, at the newest (2.5 and 2.6, by
+/* The newest NCCL in PyTorch's wheels before 2.7 (2.5 and 2.6, by
  * .github/scripts/generate_binary_build_matrix.py). */
 #define WHEEL_NCCL "2.21"
 #define WHEEL_NCCL_UNTIL 20250430
@@ -240,8 +240,8 @@ set_nccl (PlanRunRow *row, gint64 date, GError **error)
          || plan_set (&row->plan, "nccl", WHEEL_NCCL, error);
 }
 
-/* Two installations took turns in nanotron's scan, in 2024-12 and 2025-01: they differ in their
- * collectives, inside nodes too, and in when blocks come free again. 0: not told. */
+/* Which of two installations a row of nanotron's scan (2024-12 and 2025-01) is of. They differ in
+ * their collectives, also within nodes, and in when blocks come free. 0: not stated. */
 static gint64
 scan_state (const PlanRunRow *row, const PlanStack *nanotron)
 {

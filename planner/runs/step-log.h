@@ -1,7 +1,8 @@
-/* PlanStepLog: what fsdplan run --log wrote: runs, and what each of their steps measured.
+/* PlanStepLog: reads what fsdplan run --log wrote: runs, and the measurements of each of their
+ * steps.
  *
- * A line is a JSON object: {"run": {...}} begins a run, {"step": N, ...} is a step of it, and
- * {"end": {...}} says how it ended. The last line may be cut short: the run was killed. */
+ * Each line is a JSON object: {"run": {...}} begins a run, {"step": N, ...} is one of its steps,
+ * and {"end": {...}} says how it ended. The last line may be cut off, where the run was killed. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -9,15 +10,15 @@ G_BEGIN_DECLS
 typedef struct
 {
   gint64 step, step_ns;
-  double loss, grad_norm, eval_loss; /* NAN: not finite, or none */
+  double loss, grad_norm, eval_loss; /* NAN: not finite, or absent */
 } PlanLoggedStep;
 
 typedef struct
 {
-  guint64 line;       /* of the log */
-  GPtrArray *cells;   /* char *: name, value, name, value, ...; all that is said of the run */
+  guint64 line;       /* line of the log */
+  GPtrArray *cells;   /* char *: name, value, name, value, ...; everything stated about the run */
   GArray *steps;      /* PlanLoggedStep */
-  char *state;        /* "done" or "failed"; NULL: it has no end so far */
+  char *state;        /* "done" or "failed"; NULL: it has not ended */
   char *message;      /* why it failed, or NULL */
   gint64 measured_ns; /* of a step; 0: unknown */
 } PlanLoggedRun;
@@ -25,10 +26,10 @@ typedef struct
 /* The value of a cell, or NULL. */
 const char *plan_logged_run_cell (const PlanLoggedRun *self, const char *name);
 
-/* Whether a file that begins so is one. */
+/* Whether a file with this beginning is a step log. */
 gboolean plan_step_log_is (const char *start);
 
-/* Elements are PlanLoggedRun *, owned by the array; INVALID names origin and line. */
+/* Reads a log. Elements are PlanLoggedRun *, owned by the array; INVALID names origin and line. */
 GPtrArray *plan_step_log_read (const char *text, const char *origin, GError **error);
 
 G_END_DECLS
