@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which command of a script is Megatron-LM's, how many devices its launcher takes, and its flags.
- */
+/* Finds which command of a script is Megatron-LM's, how many devices its launcher takes, and reads
+ * its flags. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define MAX_DEVICES 10000000
-#define MAX_HINTS 20   /* unknown flags that are compared with every known one */
-#define ENOUGH_FLAGS 3 /* of another command, for it to be mentioned */
+#define MAX_HINTS 20   /* unknown flags that are compared with all known ones for a hint */
+#define ENOUGH_FLAGS 3 /* flags that another command must have to be mentioned */
 
 typedef struct
 {
@@ -66,7 +66,8 @@ is_bare (const GPtrArray *command)
   return is_flag (word_at (command, 0)->text);
 }
 
-/* Flags alone, without continuations, are one command line that was pasted. */
+/* Joins commands that consist of flags alone into one: a pasted command line without
+ * continuations. */
 static GPtrArray *
 join_bare (const GPtrArray *commands)
 {
@@ -80,7 +81,7 @@ join_bare (const GPtrArray *commands)
   return joined;
 }
 
-/* The command with the most flags; says which others had some. */
+/* Chooses the command with the most flags, and notes which others have some. */
 static GPtrArray *
 choose (const GPtrArray *commands, GPtrArray *notes)
 {
@@ -117,8 +118,8 @@ choose (const GPtrArray *commands, GPtrArray *notes)
   return words;
 }
 
-/* Where Megatron-LM's own arguments begin: behind the script, or else at the first flag it knows.
- */
+/* The index of Megatron-LM's first own argument: behind the script, or else the first flag that it
+ * knows. */
 static guint
 first_argument (const GPtrArray *words)
 {
@@ -131,8 +132,8 @@ first_argument (const GPtrArray *words)
   return words->len;
 }
 
-/* A launcher's number, "--nnodes 2" or "--nnodes=2"; -1 where it is not given, 0 where it is not
- * known. */
+/* A number that a launcher is given, "--nnodes 2" or "--nnodes=2"; -1 where it is not given, 0
+ * where it is not known. */
 static gint64
 launcher_number (const GPtrArray *words, guint end, const char *const *names)
 {
@@ -171,7 +172,7 @@ has_launcher (const GPtrArray *words, guint end, const char *const *names)
   return FALSE;
 }
 
-/* Nodes and devices per node as the launcher of one command says; FALSE if there is none. */
+/* Reads nodes and devices per node from the launcher of a command; FALSE if there is none. */
 static gboolean
 read_launcher (PlanMegatronSettings *settings, const GPtrArray *words, guint end)
 {
@@ -218,7 +219,7 @@ fail (const Parser *parser, guint line, GError **error, const char *format, ...)
   return FALSE;
 }
 
-/* Values that follow a flag: none at the end or before another flag. */
+/* The number of values behind a flag: words up to the end or the next flag. */
 static guint
 count_values (const GPtrArray *words, guint i)
 {
@@ -228,8 +229,8 @@ count_values (const GPtrArray *words, guint i)
   return n;
 }
 
-/* Of a flag that is not known: what cannot be known may hold flags, and is not taken for a value.
- */
+/* The number of values behind an unknown flag. A word that could not be expanded may hold flags and
+ * is not taken for a value. */
 static guint
 count_known_values (const GPtrArray *words, guint i)
 {
@@ -240,7 +241,7 @@ count_known_values (const GPtrArray *words, guint i)
   return known;
 }
 
-/* A value that decides something must be known. */
+/* Checks that a value with an effect is known. */
 static gboolean
 check_known (const Parser *parser, const PlanMegatronWord *word, const char *name, GError **error)
 {
@@ -259,7 +260,7 @@ check_known (const Parser *parser, const PlanMegatronWord *word, const char *nam
   return TRUE;
 }
 
-/* A flag with an id; `i` is moved behind its values. */
+/* Reads a flag with an id; `i` is moved behind its values. */
 static gboolean
 read_used (Parser *parser, PlanMegatronFlag flag, const PlanMegatronWord *word, guint *i,
            GError **error)
@@ -305,7 +306,7 @@ note_unknown (Parser *parser, const PlanMegatronWord *word)
                            *hint ? ": " : "", hint);
 }
 
-/* A flag without an id; `i` is moved behind its values. */
+/* Reads a flag without an id; `i` is moved behind its values. */
 static gboolean
 read_other (Parser *parser, PlanMegatronFlagInfo info, const PlanMegatronWord *word, guint *i,
             GError **error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `$` starts. A variable that the text does not set, and whatever only a run could tell, is
- * left out of the word, which is then marked as missing it. */
+/* Expands what begins with `$`. A variable that the text does not set, and whatever only a run
+ * could tell, is left out of the word, which is then marked as missing it. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -92,7 +92,7 @@ plan_shell_variable_free (PlanShellVariable *self)
   g_free (self);
 }
 
-/* The first thing missing is the one to name. */
+/* Sets a mark, unless there is one already: the first is the one to name. */
 static void
 remember (char **slot, const char *name)
 {
@@ -100,7 +100,7 @@ remember (char **slot, const char *name)
     *slot = g_strdup (name);
 }
 
-/* What cannot be expanded stays in the word as it is written, for a shell further in to try. */
+/* Leaves what cannot be expanded in the word as it is written, so that an inner shell may try. */
 static gboolean
 leave (PlanShellReader *reader, PlanShellBuilder *builder, const char *shown, GError **error)
 {
@@ -108,7 +108,7 @@ leave (PlanShellReader *reader, PlanShellBuilder *builder, const char *shown, GE
   return plan_shell_append (reader, builder, shown, strlen (shown), error);
 }
 
-/* Appends a value, at its blanks split into words where the shell would. */
+/* Appends a value, splitting it into words at blanks where the shell would. */
 static gboolean
 append_value (PlanShellReader *reader, PlanShellBuilder *builder, const char *value,
               gboolean is_quoted, GError **error)
@@ -129,7 +129,7 @@ append_value (PlanShellReader *reader, PlanShellBuilder *builder, const char *va
   return TRUE;
 }
 
-/* What a variable is: its first value, or all of an array's, each a word unless `joins`. */
+/* Appends a variable: its first value, or all values of an array, each a word unless `joins`. */
 static gboolean
 append_variable (PlanShellReader *reader, PlanShellBuilder *builder,
                  const PlanShellVariable *variable, gboolean is_array, gboolean joins,
@@ -154,7 +154,7 @@ append_variable (PlanShellReader *reader, PlanShellBuilder *builder,
   return TRUE;
 }
 
-/* The text of a nested piece, as if it stood in double quotes. */
+/* Expands a nested piece as if it stood in double quotes. */
 static char *
 expand_piece (PlanShellReader *reader, PlanShellBuilder *marks, const char *piece, GError **error)
 {
@@ -173,7 +173,7 @@ expand_piece (PlanShellReader *reader, PlanShellBuilder *marks, const char *piec
           return NULL;
       }
     else if (*inner.at == '"' || *inner.at == '\'' || (*inner.at == '\\' && inner.at[1]))
-      inner.at += *inner.at == '\\' ? 2 : 1; /* quotes only protected it */
+      inner.at += *inner.at == '\\' ? 2 : 1; /* it was only protected by the quotes */
     else if (!plan_shell_append (&inner, &builder, inner.at++, 1, error))
       return NULL;
   remember (&marks->missing, builder.missing);
@@ -181,7 +181,7 @@ expand_piece (PlanShellReader *reader, PlanShellBuilder *marks, const char *piec
   return g_strdup (builder.text->str);
 }
 
-/* Length of what stands before the bracket that closes the one just opened; -1 if none does. */
+/* The length of the text before the bracket that closes the one just opened; -1 if none does. */
 static gssize
 closing (const char *text, char open, char close)
 {
@@ -280,7 +280,7 @@ sum_of (Sum *sum)
     }
 }
 
-/* $(( )): sums and products of integers; anything else is missing. */
+/* Expands $(( )): sums and products of integers; anything else is missing. */
 static gboolean
 expand_sum (PlanShellReader *reader, PlanShellBuilder *builder, const char *inside,
             const char *shown, GError **error)
@@ -296,7 +296,7 @@ expand_sum (PlanShellReader *reader, PlanShellBuilder *builder, const char *insi
   return plan_shell_append (reader, builder, digits, strlen (digits), error);
 }
 
-/* ${...}, from behind the name on. */
+/* Expands ${...}, from behind the name on. */
 static gboolean
 expand_braced (PlanShellReader *reader, PlanShellBuilder *builder, const char *inside,
                const char *shown, gboolean is_quoted, GError **error)
@@ -329,7 +329,7 @@ expand_braced (PlanShellReader *reader, PlanShellBuilder *builder, const char *i
   return leave (reader, builder, shown, error);
 }
 
-/* A bracketed expansion: `open` stands at reader->at, behind the `$`. */
+/* Expands brackets; `open` stands at reader->at, behind the `$`. */
 static gboolean
 expand_bracketed (PlanShellReader *reader, PlanShellBuilder *builder, gboolean is_quoted,
                   GError **error)

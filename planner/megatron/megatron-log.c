@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list is "  name ..... value" line by line, between two titles. Launchers put a rank before
- * each line, terminals colour them, and other lines come between. */
+/* The argument list consists of lines "  name ..... value" between two titles. Launchers put a rank
+ * before each line, terminals colour them, and other lines may be mixed in. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -41,7 +41,7 @@ split_line (char *line, char **out_key, char **out_value)
   return FALSE;
 }
 
-/* A name of 48 letters or more has no dots behind it. */
+/* Splits a line with a name of 48 letters or more, which has no dots behind it. */
 static gboolean
 split_long_line (char *line, char **out_key, char **out_value)
 {
@@ -60,7 +60,7 @@ split_long_line (char *line, char **out_key, char **out_value)
   return FALSE;
 }
 
-/* Python's way to write a value as ours; NULL for None. */
+/* Translates a value as Python writes it; NULL for None. */
 static char *
 convert (PlanMegatronFlag flag, const char *value)
 {
@@ -83,7 +83,7 @@ convert (PlanMegatronFlag flag, const char *value)
   return words->len > 0 ? g_strdup (words->str) : NULL;
 }
 
-/* What is not modelled, where it is not as by default. */
+/* Notes a flag that is not modelled, where its value is not the default. */
 static void
 note_line (GPtrArray *notes, PlanMegatronFlagInfo info, const char *key, const char *value,
            guint line)
@@ -91,7 +91,7 @@ note_line (GPtrArray *notes, PlanMegatronFlagInfo info, const char *key, const c
   const char *initial = info.initial                             ? info.initial
                         : info.arity == PLAN_MEGATRON_ARITY_NONE ? "False"
                                                                  : "None";
-  static const char *const derived[] /* Megatron-LM sets them itself before it prints */
+  static const char *const derived[] /* Megatron-LM sets these itself before it prints */
       = { "encoder_num_layers",
           "encoder_seq_length",
           "eval_global_batch_size",

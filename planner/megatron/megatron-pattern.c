@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Megatron-LM hands to Python's eval, and no more of it than makes a list: sums of lists, a
- * list times a number, parentheses.
+/* Megatron-LM evaluates these texts with Python's eval. Only what makes a list is read here: sums
+ * of lists, a list times a number, parentheses.
  *
  *   sum     = product {"+" product}
  *   product = atom {"*" atom}
@@ -16,7 +16,7 @@
 
 #define MAX_DEPTH 32
 
-/* A number, or marks. */
+/* The value of an expression: a number, or a list of marks. */
 typedef struct
 {
   GByteArray *marks; /* NULL: a number */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An error is what Megatron-LM itself stops at: its arguments.py, transformer_config.py,
- * distributed_data_parallel_config.py and mcore_fsdp_adapter.py at d98e8a64 (2026-08-22). A warning
- * is what runs and does something else than it seems to; "as read" was read in the source and not
- * seen to happen. */
+/* Errors are what Megatron-LM itself stops at: its arguments.py, transformer_config.py,
+ * distributed_data_parallel_config.py and mcore_fsdp_adapter.py at d98e8a64 (2026-08-22). Warnings
+ * are what runs but does something else than it seems to; "as read" means read in the source and
+ * not seen to happen. */
 #include "config.h"
 
 #include "planner/megatron/megatron-rules.h"
@@ -301,7 +301,7 @@ check_recompute (const Check *c)
           F (CUDA_GRAPH), "with full recompute must be full_iteration");
 }
 
-/* Which experts a token may go to, and their layout. */
+/* Checks which experts a token may go to, and their layout. */
 static void
 check_router (const Check *c)
 {
@@ -327,7 +327,7 @@ check_router (const Check *c)
           "must not be above --moe-router-num-groups");
 }
 
-/* How tokens travel, and what goes on meanwhile. */
+/* Checks how tokens are sent, and what overlaps that. */
 static void
 check_dispatch (const Check *c)
 {
@@ -433,7 +433,7 @@ check_version_2 (const Check *c)
        "2 gathers module by module and packs gradients otherwise: version 1 is modelled");
 }
 
-/* gpt_builders.py hands on neither: the model keeps a factor of 8, and its positions. */
+/* gpt_builders.py passes on neither flag: the model keeps a factor of 8 and its positions. */
 static void
 check_positions (const Check *c)
 {

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* PR #4057: until then NullTokenizer added a token of its own for the end of a document. */
+/* Until PR #4057 NullTokenizer added an end-of-document token of its own. */
 #define NULL_TOKENIZER_IS_EXACT 20260422
 
 #define OUR_VOCAB_MULTIPLE 128
@@ -27,7 +27,7 @@ round_up (gint64 value, gint64 multiple)
   return multiple > 0 ? (value + multiple - 1) / multiple * multiple : value;
 }
 
-/* arguments.py: a gated MLP has two thirds of 4 x hidden, in whole multiples of 64. */
+/* arguments.py: a gated MLP is two thirds of 4 x hidden wide, in multiples of 64. */
 static gint64
 default_ffn (gint64 hidden, gboolean is_gated)
 {
@@ -51,7 +51,8 @@ set_vocab (PlanMegatronShape *self, const PlanMegatronSettings *settings, gint64
     vocab++;
   if (padded == 0 && vocab > 0)
     padded = round_up (vocab, multiple);
-  /* Said exactly where the stack, which pads to a multiple of 128 x tp, comes to the same size. */
+  /* The unpadded size is kept where the stack, which pads to a multiple of 128 x tp, arrives at the
+   * same padded size. */
   const gboolean agrees = vocab > 0 && round_up (vocab, OUR_VOCAB_MULTIPLE * tp) == padded;
   self->vocab = agrees ? vocab : padded;
   self->padded_vocab = padded;
@@ -84,8 +85,8 @@ set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
   self->other = names->len > 0 ? g_strdup (names->str) : NULL;
 }
 
-/* megatron/training/argument_utils.py. Where biases are fused with it, which is the default, gelu
- * is that of megatron/core/fusions/fused_bias_gelu.py, by tanh. */
+/* megatron/training/argument_utils.py. Where biases are fused with gelu, as is the default, it is
+ * the tanh form of megatron/core/fusions/fused_bias_gelu.py. */
 static void
 set_activation (PlanMegatronShape *self, const PlanMegatronSettings *s)
 {
@@ -146,7 +147,7 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->expert_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_MOE_LAYER_FREQ));
 }
 
-/* rotary_pos_embedding.py, yarn_rotary_pos_embedding.py. Latent attention has yarn unless told
+/* rotary_pos_embedding.py, yarn_rotary_pos_embedding.py. Latent attention uses yarn unless told
  * otherwise, with defaults of transformer_config.py that no flag changes. */
 static void
 set_rope (PlanMegatronShape *self, const PlanMegatronSettings *s)
@@ -273,7 +274,7 @@ refuse (GString *text, gboolean is_so, const char *flags)
     g_string_append_printf (text, "%s%s", text->len > 0 ? "; " : "", flags);
 }
 
-/* What no model here can say. */
+/* Refuses what no model here can express. */
 static gboolean
 check_expressible (const PlanMegatronShape *self, GError **error)
 {
@@ -320,7 +321,8 @@ add_flag (GString *text, const char *key, gboolean is_on)
     g_string_append_printf (text, ",%s=on", key);
 }
 
-/* Marks by a list, or by a number where layer i has one if (i + shift) % number == 0, or if not. */
+/* Marks from a list, or from a number: layer i is then marked if (i + shift) % number == 0, or with
+ * `is_there` FALSE if it is not. */
 static guint8 *
 marks_of (const char *text, PlanMegatronFlag flag, guint layers, guint shift, gboolean is_there,
           GError **error)
@@ -344,7 +346,8 @@ refuse_pattern (PlanMegatronFlag flag, const char *text, const char *rule, GErro
   return FALSE;
 }
 
-/* Our words: the first layers have none, from there on the last of every so many has. */
+/* Adds which layers have experts in this program's keys: none of the first layers, and from there
+ * on the last of every so many. */
 static gboolean
 add_expert_layers (GString *text, const PlanMegatronShape *self, GError **error)
 {
@@ -356,7 +359,7 @@ add_expert_layers (GString *text, const PlanMegatronShape *self, GError **error)
     return FALSE;
   if (!plan_megatron_pattern_rhythm (marks, layers, &first, &every))
     return refuse_pattern (flag, self->expert_layers, "no layer has experts", error);
-  if (first + every >= layers) /* one layer only */
+  if (first + every >= layers) /* a single layer */
     every = first + 1;
   gboolean fits = TRUE, needs_first = FALSE;
   for (guint i = 0; i < layers; i++)
@@ -398,8 +401,8 @@ add_experts (GString *text, const PlanMegatronShape *self, GError **error)
   return add_expert_layers (text, self, error);
 }
 
-/* "(4095, 0)": tokens to the left and to the right, of which causal attention sees none. -1 is
- * without end, and the token itself is one more. */
+/* Reads "(4095, 0)": tokens to the left and to the right, of which causal attention sees none. -1
+ * means unlimited; the token itself is not counted. */
 static gboolean
 read_window (const PlanMegatronShape *self, gint64 *out_window, GError **error)
 {
@@ -513,12 +516,13 @@ add_properties (GString *text, const PlanMegatronShape *self)
   add_int (text, "mtp", self->mtp_layers);
 }
 
-/* What plan_model_new reads. */
+/* The text of the model, for plan_model_new. */
 static char *
 print_shape (const PlanMegatronShape *self, GError **error)
 {
   g_autoptr (GString) text = g_string_new ("family=llama");
-  const gboolean is_sane = self->layers <= PLAN_MEGATRON_PATTERN_MAX; /* else the model says so */
+  const gboolean is_sane
+      = self->layers <= PLAN_MEGATRON_PATTERN_MAX; /* otherwise the model's checks refuse it */
   if (!check_expressible (self, error) || !check_complete (self, error))
     return NULL;
   add_int (text, "layers", self->layers);
@@ -537,7 +541,8 @@ print_shape (const PlanMegatronShape *self, GError **error)
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
 
-/* The flags name no family: the one whose defaults leave fewest keys to say, the earlier of two. */
+/* Chooses the family, which flags do not name: the one whose defaults leave the fewest keys to
+ * state, and of equals the first. */
 static void
 name_family (PlanModel *model)
 {
@@ -572,7 +577,7 @@ plan_megatron_shape_model (const PlanMegatronShape *self, GError **error)
   return model;
 }
 
-/* Filled in from `model` where the text leaves it open. */
+/* A copy with the dimensions that the text leaves open taken from `model`. */
 static PlanMegatronShape
 complete_by (const PlanMegatronShape *self, const PlanModel *model)
 {
@@ -582,13 +587,13 @@ complete_by (const PlanMegatronShape *self, const PlanModel *model)
   for (guint i = 0; i < G_N_ELEMENTS (open); i++)
     if (*open[i] == 0)
       *open[i] = from[i];
-  /* Padded or not: the same rows of one tokenizer. */
+  /* padded or not, they are the rows of the same tokenizer */
   if (shape.vocab == 0 || shape.padded_vocab == round_up (model->vocab, OUR_VOCAB_MULTIPLE))
     shape.vocab = model->vocab;
   return shape;
 }
 
-/* Two ways of saying which layers have experts may come to the same. */
+/* Copies the keys of expert layers where two sets of keys describe the same layers. */
 static void
 align_layers (PlanModel *told, const PlanModel *model)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over the text, as a shell would make it: words are expanded while they are read, so a
- * variable has the value of the last assignment above it. All branches are read; what is assigned
- * in one is remembered as conditional. */
+/* Reads the text once, as a shell would: words are expanded while they are read, so a variable has
+ * the value of the last assignment above it. All branches are read; a variable that is assigned in
+ * one is remembered as conditional. */
 #include "config.h"
 
 #include "planner/megatron/megatron-shell.h"
@@ -12,17 +12,17 @@
 
 #include <string.h>
 
-#define MAX_NESTED_TEXTS 4 /* here-documents and `bash -c` within one another */
+#define MAX_NESTED_TEXTS 4 /* most here-documents and `bash -c` within one another */
 
-/* One text: the whole, a here-document, or what stands behind `bash -c`. */
+/* A text: the whole script, a here-document, or the text after `bash -c`. */
 typedef struct
 {
   PlanShellReader reader;
   GPtrArray *words;    /* of the command being read */
-  GPtrArray *prefix;   /* names that were assigned before it, on the same line */
+  GPtrArray *prefix;   /* names assigned before it on the same line */
   GPtrArray *bodies;   /* delimiters of here-documents that begin on the next line */
-  guint branches;      /* if, for, while and case that are open */
-  gboolean is_chained; /* the command runs only if the one before it says so */
+  guint branches;      /* number of if, for, while and case that are open */
+  gboolean is_chained; /* the command runs only depending on the one before it */
 } Text;
 
 static gboolean read_text (PlanShellScope *scope, const char *at, guint line, guint depth,
@@ -51,7 +51,7 @@ text_of (const GPtrArray *words, guint i)
   return i < words->len ? ((const PlanMegatronWord *)g_ptr_array_index (words, i))->text : "";
 }
 
-/* $'...' and '...', the opening quote having been read. */
+/* Reads $'...' or '...' from behind the opening quote. */
 static gboolean
 read_single_quoted (PlanShellReader *reader, PlanShellBuilder *builder, GError **error)
 {
@@ -109,7 +109,7 @@ skip_blanks (PlanShellReader *reader)
       reader->at++;
 }
 
-/* The words of ( ... ) behind an equals sign. */
+/* Reads the words of ( ... ) behind an equals sign. */
 static gboolean
 read_array (PlanShellReader *reader, GPtrArray *words, GError **error)
 {
@@ -155,7 +155,7 @@ variable_of (PlanShellScope *scope, const char *name)
   return variable;
 }
 
-/* Gives a variable the words; `appends` as += does, to the text or to the array. */
+/* Assigns words to a variable; `appends` as += does, to the text or to the array. */
 static gboolean
 assign (Text *text, const char *name, GPtrArray *words, gboolean appends, gboolean is_array,
         GError **error)
@@ -198,7 +198,7 @@ assign (Text *text, const char *name, GPtrArray *words, gboolean appends, gboole
   return TRUE;
 }
 
-/* NAME=value, NAME+=value or NAME=( ... ) at the reader; FALSE without error if it is none. */
+/* Reads NAME=value, NAME+=value or NAME=( ... ); FALSE without an error if there is none. */
 static gboolean
 read_assignment (Text *text, gboolean is_exported, GError **error)
 {
@@ -231,7 +231,7 @@ read_assignment (Text *text, gboolean is_exported, GError **error)
   return TRUE;
 }
 
-/* Words that open or close branches, or only stand before a command. */
+/* Takes words that open or close branches, or only stand before a command. */
 static gboolean
 take_keyword (Text *text)
 {
@@ -257,7 +257,7 @@ is_shell (const char *word)
          || g_str_equal (base, "eval");
 }
 
-/* Behind `bash -c`, `eval` or --wrap= stands a text of its own. */
+/* Reads the text that follows `bash -c`, `eval` or --wrap=. */
 static gboolean
 read_inner_texts (Text *text, GError **error)
 {
@@ -289,7 +289,7 @@ read_inner_texts (Text *text, GError **error)
   return TRUE;
 }
 
-/* export A=1, unset A, and the rest, which is kept. */
+/* Ends a command: handles export and unset, and keeps any other. */
 static gboolean
 end_command (Text *text, GError **error)
 {
@@ -316,7 +316,7 @@ end_command (Text *text, GError **error)
   return TRUE;
 }
 
-/* The lines up to the delimiter are read as a text; data that no shell could read is left alone. */
+/* Reads the lines up to the delimiter as a text. Data that a shell could not read is left alone. */
 static gboolean
 read_body (Text *text, const char *delimiter, GError **error)
 {
@@ -360,7 +360,7 @@ end_line (Text *text, GError **error)
   return TRUE;
 }
 
-/* < and > with what they point to; the file descriptor before them has become a word. */
+/* Skips < or > with its target; a file descriptor before it was read as a word. */
 static gboolean
 skip_redirection (Text *text, GError **error)
 {
@@ -405,7 +405,8 @@ read_operator (Text *text, GError **error)
   return TRUE;
 }
 
-/* Nodes and tasks that the batch system is told in comments are variables of the job. */
+/* Reads directives to the batch system in comments: their numbers of nodes and tasks become
+ * variables of the job. */
 static gboolean
 read_comment (Text *text, GError **error)
 {
@@ -437,7 +438,7 @@ read_comment (Text *text, GError **error)
   return TRUE;
 }
 
-/* One step: a blank, a comment, an operator, an assignment or a word. */
+/* Reads one piece: a blank, a comment, an operator, an assignment or a word. */
 static gboolean
 read_piece (Text *text, GError **error)
 {

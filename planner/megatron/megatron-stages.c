@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define F(id) PLAN_MEGATRON_##id
-#define MOST_LETTERS 65536 /* of a layout */
-#define MOST_BRACKETS 16   /* in one another */
+#define MOST_LETTERS 65536 /* most letters of a layout */
+#define MOST_BRACKETS 16   /* most brackets within one another */
 
 static gboolean fail (PlanMegatronFlag flag, PlanErrorCode code, GError **error, const char *format,
                       ...) G_GNUC_PRINTF (4, 5);
@@ -26,8 +26,8 @@ fail (PlanMegatronFlag flag, PlanErrorCode code, GError **error, const char *for
   return FALSE;
 }
 
-/* "Et*2|(tt|)*2L" as "Ett|tt|tt|L": a letter or what stands in brackets, as often as is said.
- * FALSE where it is nothing of the kind. */
+/* Expands "Et*2|(tt|)*2L" to "Ett|tt|tt|L": a letter or a bracket may be followed by how often it
+ * is repeated. FALSE where the text has another form. */
 static gboolean
 unroll (const char **at, guint depth, GString *out)
 {
@@ -65,7 +65,7 @@ unroll (const char **at, guint depth, GString *out)
   return TRUE;
 }
 
-/* Prediction modules stand before the loss, in its stage, all of them. */
+/* Checks that all prediction modules stand right before the loss, in its stage. */
 static gboolean
 check_modules (const char *letters, gint64 modules, GError **error)
 {
@@ -87,7 +87,7 @@ check_modules (const char *letters, gint64 modules, GError **error)
   return TRUE;
 }
 
-/* Layers of every virtual stage of all, in order; NULL with an error where it is no layout. */
+/* The layers of every virtual stage, in order; NULL with an error where the text is no layout. */
 static GArray *
 parse_layout (const char *text, gint64 modules, GError **error)
 {
@@ -116,7 +116,7 @@ parse_layout (const char *text, gint64 modules, GError **error)
   return g_steal_pointer (&counts);
 }
 
-/* Whether the plan deals layers out in just that way. */
+/* Whether the plan deals layers out in exactly this way. */
 static gboolean
 is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
 {
@@ -134,8 +134,8 @@ is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
   return TRUE;
 }
 
-/* Whether layers are dealt out evenly but for that many at the last virtual stage, the embedding,
- * or embedding and loss, counted or not. */
+/* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer,
+ * with the embedding, or embedding and loss, counted or not. */
 static gboolean
 find_even (Plan *plan, gint64 layers, const GArray *counts, gint64 last_short)
 {
@@ -165,7 +165,7 @@ find_ends (Plan *plan, gint64 layers, const GArray *counts)
          && is_that_layout (plan, layers, counts);
 }
 
-/* Says by the other settings what the layout does; FALSE where they cannot. */
+/* Expresses the layout by other fields; FALSE where that is not possible. */
 static gboolean
 find_settings (Plan *plan, gint64 layers, const GArray *counts)
 {
@@ -205,7 +205,7 @@ set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **e
              text);
 }
 
-/* arguments.py 953-975. */
+/* arguments.py 953-975 */
 static gboolean
 set_virtual_layers (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **error)
 {
@@ -237,13 +237,13 @@ plan_megatron_set_stages (Plan *plan, const PlanMegatronSettings *s, GError **er
     {
       if (!plan_megatron_is_given (s, ways[i]))
         continue;
-      /* A log has what was made of the others, too. */
+      /* a log also has what was derived from the others */
       if (given < G_N_ELEMENTS (ways) && !s->is_log)
         return fail (ways[i], PLAN_ERROR_INVALID, error, "and %s exclude each other",
                      plan_megatron_flag_name (ways[given]));
       given = i;
     }
-  /* Neither means anything of a single stage; the group's default is one micro batch for each. */
+  /* Neither matters with a single stage; the group's default is one micro batch per stage. */
   if (value[PLAN_PP] == 1 || value[PLAN_PP_GROUP] == value[PLAN_PP])
     value[PLAN_PP_GROUP] = PLAN_UNSET;
   if (given == G_N_ELEMENTS (ways) || ways[given] == F (VPP) || layers < 1 || value[PLAN_PP] < 1)

@@ -1,12 +1,12 @@
-/* How Megatron-LM deals layers out to virtual pipeline stages, where it says so by their layers, or
- * one by one (--pipeline-model-parallel-layout). */
+/* Reads how Megatron-LM deals layers out to virtual pipeline stages: by layers per virtual stage,
+ * or one by one (--pipeline-model-parallel-layout). */
 #pragma once
 #include "planner/megatron/megatron-settings.h"
 #include "planner/plan/plan.h"
 G_BEGIN_DECLS
 
-/* Sets vpp and what else says the same; the plan has pp. An error names the flag, and what of it
- * cannot be. */
+/* Sets vpp and the fields that go with it, in a plan that has pp. Errors name the flag, and what
+ * about it is not possible. */
 gboolean plan_megatron_set_stages (Plan *plan, const PlanMegatronSettings *settings,
                                    GError **error);
 

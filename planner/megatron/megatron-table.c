@@ -23,7 +23,7 @@ static const struct
 #undef X
 };
 
-/* Both by name; values are PlanMegatronFlagInfo. `names` is for hints. */
+/* Tables by name with values PlanMegatronFlagInfo; `names` is for hints. */
 static GHashTable *by_flag, *by_key;
 static const char **names;
 
@@ -44,7 +44,7 @@ add (const char *flag, PlanMegatronFlagInfo info)
   insert (by_key, g_strdelimit (g_strdup (flag), "-", '_'), info);
 }
 
-/* A line of names, each with its default where a log shows one. */
+/* Adds the flags of a line, each with its default where a log shows one. */
 static void
 add_names (char *text, PlanMegatronFlagInfo info)
 {

@@ -1,5 +1,5 @@
-/* PlanMegatronFlag: Megatron-LM's flags. Those of megatron-flags.h decide something and have an id;
- * of the others it is known whether they could matter. */
+/* PlanMegatronFlag: Megatron-LM's flags. Flags in megatron-flags.h affect the plan or model and
+ * have an id; of all others it is known whether they might. */
 #pragma once
 #include "planner/megatron/megatron-flags.h"
 #include <glib.h>
@@ -33,7 +33,7 @@ typedef enum
   PLAN_MEGATRON_CLASS_UNKNOWN,
 } PlanMegatronClass;
 
-/* Of a flag without an id: how many values follow it. */
+/* How many values follow a flag without an id. */
 typedef enum
 {
   PLAN_MEGATRON_ARITY_NONE,
@@ -47,17 +47,17 @@ typedef struct
   PlanMegatronFlag flag;
   PlanMegatronArity arity;
   const char *reason;
-  const char *initial; /* as a log shows it; NULL for None */
+  const char *initial; /* default as a log shows it; NULL for None */
 } PlanMegatronFlagInfo;
 
-/* What is known of "num-layers" as a flag, or of "num_layers" as a line of a log. */
+/* Looks up "num-layers" as a flag, or "num_layers" as a line of a log. */
 PlanMegatronFlagInfo plan_megatron_flag_find (const char *flag);
 PlanMegatronFlagInfo plan_megatron_key_find (const char *key);
 
-/* "did you mean '...'?" where a flag is close, else ""; the caller frees. */
+/* "did you mean '...'?" where a known flag is close, else ""; the caller frees. */
 char *plan_megatron_flag_suggest (const char *flag);
 
-/* Of a flag with an id: "--num-layers", "num_layers", its type, default and choices. */
+/* Facts of a flag with an id: "--num-layers", "num_layers", its type, default and choices. */
 const char *plan_megatron_flag_name (PlanMegatronFlag flag);
 const char *plan_megatron_flag_key (PlanMegatronFlag flag);
 PlanMegatronType plan_megatron_flag_type (PlanMegatronFlag flag);

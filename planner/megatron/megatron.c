@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The meaning of the flags. Most fields of a plan have a flag that says the same, value for value:
- * those are a table, for reading and for writing alike. The rest is derived, field by field. */
+/* Translates flags. Most fields of a plan have a flag with the same values; these are in a table,
+ * for reading and for writing. The rest is derived, field by field. */
 #include "config.h"
 
 #include "planner/megatron/megatron.h"
@@ -16,12 +16,12 @@
 
 #define F(id) PLAN_MEGATRON_##id
 
-/* Which stacks a flag acts on. */
+/* On which stacks a flag acts. */
 typedef enum
 {
   ANY,
   FSDP,
-  EXPERTS, /* any, of models with experts */
+  EXPERTS, /* any stack, for models with experts */
 } Reach;
 
 static const struct
@@ -77,8 +77,8 @@ static const struct
   { PLAN_GRAD_COMM, F (FSDP_GRAD_COMM), FSDP },
 };
 
-/* Defaults of older versions: from `since` until the next row of the same flag. The last row of
- * each is what megatron-flags.h has. */
+/* Defaults of older versions, each valid from `since` until the next entry of the same flag. The
+ * last entry of a flag is the value in megatron-flags.h. */
 static const struct
 {
   PlanMegatronFlag flag;
@@ -95,8 +95,8 @@ static const struct
   { F (FSDP_GRAD_COMM), 20260316, "auto" },
 };
 
-/* While the distributed optimizer accumulated in fp32, its default for bf16, Megatron-FSDP did too:
- * from `since` on, in which of the two. */
+/* While the distributed optimizer accumulated in fp32, as is its default for bf16, Megatron-FSDP
+ * did so too: from `since` on, for which of the two formats. */
 static const struct
 {
   gint64 since;
@@ -108,7 +108,7 @@ static const struct
   { 20260701, FALSE, FALSE } /* PR #5462 */
 };
 
-/* Flags that older versions do not know. */
+/* Flags that versions before `since` do not have. */
 static const struct
 {
   PlanMegatronFlag flag;
@@ -155,8 +155,8 @@ apply_history (PlanMegatronSettings *settings, gint64 date, GPtrArray *notes)
                                (int)(arrivals[i].since % 100));
 }
 
-/* Whether the distributed optimizer accumulates and reduces in fp32; arguments.py makes it so for
- * bf16 unless told otherwise. */
+/* Whether the distributed optimizer accumulates and reduces in fp32, which arguments.py makes the
+ * default for bf16. */
 static gboolean
 accumulates_fp32 (const PlanMegatronSettings *s)
 {
@@ -280,7 +280,7 @@ set_compute (Plan *plan, const PlanMegatronSettings *s, GError **error)
   return TRUE;
 }
 
-/* Formats of main weights and gradients, where a flag does not simply say them. */
+/* Sets the formats of main weights and gradients that do not simply follow from a flag. */
 static void
 set_states (Plan *plan, const PlanMegatronSettings *s, gint64 date)
 {
@@ -307,8 +307,8 @@ set_states (Plan *plan, const PlanMegatronSettings *s, gint64 date)
     value[PLAN_REDUCE_ALGO] = PLAN_REDUCE_ALGO_A2A;
 }
 
-/* ZeRO-2 and 3 of Megatron-FSDP reduce beside the backward pass, ZeRO-3 gathers beside compute,
- * whatever the flags say. */
+/* Sets overlap. ZeRO-2 and 3 of Megatron-FSDP always overlap reductions with the backward pass, and
+ * ZeRO-3 gathers with compute, whatever the flags say. */
 static void
 set_overlap (Plan *plan, const PlanMegatronSettings *s)
 {
@@ -337,7 +337,7 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
                                                                            : PLAN_DOUBLE_BUFFER_OFF;
 }
 
-/* The words of a list that the field has; says which it has not. */
+/* The mask of a list's words that the field has; notes those it has not. */
 static gint64
 names_of (const PlanMegatronSettings *s, PlanMegatronFlag flag, PlanField field, GPtrArray *notes)
 {
@@ -391,7 +391,7 @@ set_activations (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes, GE
   return TRUE;
 }
 
-/* SHARP of the network is a flag; that of NVLink is asked for by NCCL's own variable. */
+/* SHARP of the network is a flag; SHARP in NVLink is requested by NCCL's own variable. */
 static gint64
 sharp_of (const PlanMegatronSettings *s)
 {
@@ -434,7 +434,7 @@ set_rest (Plan *plan, const PlanMegatronSettings *s, gint64 date, GError **error
   return TRUE;
 }
 
-/* Without --global-batch-size every rank runs one micro batch. */
+/* Derives gbs: without --global-batch-size every rank runs one micro batch. */
 static void
 derive_gbs (Plan *plan, gint64 devices, GPtrArray *notes)
 {
