@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Accelerate's configuration: ClusterConfig (src/accelerate/commands/config/config_args.py), and
- * the arguments of its launcher (commands/launch.py) without their dashes. */
+/* Writes Accelerate's configuration: ClusterConfig (src/accelerate/commands/config/config_args.py),
+ * and the arguments of its launcher (commands/launch.py) without their dashes. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"

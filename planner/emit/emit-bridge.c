@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py), whose parts are
- * settings of the Megatron-LM that it brings. What that has no flag for, this has no setting for.
- */
+/* Writes Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py), whose parts
+ * are settings of its own Megatron-LM. Where Megatron-LM has no flag, it has no setting. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -11,7 +10,8 @@
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
 #define BRIDGE_VERSION "Megatron-Bridge main at 067f987d (2026-08-22; its Megatron-LM 2a75ac12)"
 
-/* Fields that are a setting value for value: numbers as they are, switches as True and False. */
+/* Fields that are a setting with the same values: numbers as they are, switches as True and
+ * False. */
 static const struct
 {
   PlanField field;
@@ -132,7 +132,7 @@ append_imports (GString *text, const PlanEmitSubject *subject)
     g_string_append (text, "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n");
 }
 
-/* The fused gelu is the one by tanh. */
+/* Adds the activation. The fused gelu is the tanh form. */
 static void
 append_activation (GString *text, const PlanModel *m)
 {
@@ -197,7 +197,7 @@ append_positions (GString *text, const PlanModel *m)
                            "        glu_linear_offset=1.0,\n");
 }
 
-/* A layer's kind is in a specification of all of them. */
+/* Adds the experts; which layers have them is in a specification of all layers. */
 static void
 append_experts (GString *text, const PlanModel *m)
 {
@@ -306,7 +306,7 @@ append_precision (GString *text, const PlanEmitSubject *subject)
   g_string_append (text, "    )\n");
 }
 
-/* How layers are dealt out to the stages of a pipeline. Virtual stages exchange beside compute. */
+/* Adds how layers are dealt out to pipeline stages. Virtual stages exchange beside compute. */
 static void
 add_stages (GString *text, const PlanCase *of)
 {
@@ -417,7 +417,7 @@ append_sharding (GString *text, const PlanEmitSubject *subject)
   add (text, "checkpoint.ckpt_format", "\"fsdp_dtensor\"");
 }
 
-/* "[\"mlp\", \"core_attn\"]"; the caller frees. */
+/* A list of words, "[\"mlp\", \"core_attn\"]"; the caller frees. */
 static char *
 list_of (PlanField field, gint64 value)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's FullyShardedDataParallel (torch/distributed/fsdp/fully_sharded_data_parallel.py). */
+/* Writes calls of PyTorch's FullyShardedDataParallel
+ * (torch/distributed/fsdp/fully_sharded_data_parallel.py). */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's fully_shard and its MixedPrecisionPolicy
+/* Writes calls of PyTorch's fully_shard with its MixedPrecisionPolicy
  * (torch/distributed/fsdp/_fully_shard/_fully_shard.py and _fsdp_api.py). */
 #include "config.h"
 
@@ -76,8 +76,9 @@ append_imports (GString *text, const PlanEmitSubject *subject)
                            "convert_to_float8_training\n");
 }
 
-/* Ranks of tensor parallelism are neighbours, then come those of one sequence, then those that
- * shard, then replicas; parameters are sharded over all ranks of a sequence, too. */
+/* Adds the device meshes. Ranks of tensor parallelism are neighbours, then come those of one
+ * sequence, those that shard, and replicas; parameters are sharded over the ranks of a sequence as
+ * well. */
 static void
 append_meshes (GString *text, const PlanEmitSubject *subject)
 {
@@ -103,7 +104,7 @@ append_meshes (GString *text, const PlanEmitSubject *subject)
                             devices / cp / tp, cp, tp);
 }
 
-/* What is done with each layer before it is sharded. */
+/* Adds what is done with each layer before it is sharded. */
 static void
 append_layers (GString *text, const PlanEmitSubject *subject)
 {
@@ -154,7 +155,7 @@ append_shard (GString *text, const PlanEmitSubject *subject)
                           "    for layer in layers:\n"
                           "        fully_shard(layer, **options, reshard_after_forward=%s)\n",
                           resharded);
-  if (is_tied) /* one weight, in one unit */
+  if (is_tied) /* the tied weight is in one unit */
     g_string_append (text, "    fully_shard([embedding, *head], **options, "
                            "reshard_after_forward=False)\n");
   else

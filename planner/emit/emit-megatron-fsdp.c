@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of fully_shard and fully_shard_model in Megatron-LM's
+/* Writes calls of fully_shard and fully_shard_model in Megatron-LM's
  * megatron/core/distributed/fsdp/src/megatron_fsdp/fully_shard.py. */
 #include "config.h"
 
@@ -24,7 +24,7 @@ static const struct
   { "cuda_graph_mode", PLAN_CUDA_GRAPH },
 };
 
-/* Fields that the program around the call keeps: its model, its optimizer, its loop. */
+/* Fields that the program around the call decides: its model, its optimizer, its loop. */
 static const PlanEmitSaid around[] = {
   { PLAN_MBS, PLAN_EMIT_ANY, "sequences in a micro batch" },
   { PLAN_GBS, PLAN_EMIT_ANY, "sequences in a step" },
@@ -118,7 +118,8 @@ append_head (GString *text, const PlanEmitSubject *subject)
                            "the last one of a step, False behind it\n");
 }
 
-/* Ranks of tensor parallelism are neighbours, then come those that shard, then replicas. */
+/* Adds the device mesh. Ranks of tensor parallelism are neighbours, then come those that shard,
+ * then replicas. */
 static void
 append_mesh (GString *text, const PlanEmitSubject *subject)
 {
@@ -169,7 +170,7 @@ append_arguments (GString *text, const PlanEmitSubject *subject)
                           plan_field_names (PLAN_OUTER_STRATEGY)[value[PLAN_OUTER_STRATEGY]],
                           dtype_of (value[PLAN_MAIN_PARAMS]), dtype_of (value[PLAN_MAIN_GRADS]),
                           dtype_of (value[PLAN_GRAD_COMM]));
-  if (!IS (STRATEGY, NO_SHARD)) /* which refuses it */
+  if (!IS (STRATEGY, NO_SHARD)) /* no_shard refuses it */
     g_string_append (text, "        init_model_with_meta_device=is_meta,\n");
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     append_switch (text, switches[i].argument, value[switches[i].field] != 0);
@@ -182,7 +183,7 @@ char *
 plan_emit_megatron_fsdp (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
   const gint64 *const value = subject->of->plan.value;
-  /* fully_shard takes enable_fine_grained_param_gather and does not pass it on. */
+  /* fully_shard takes enable_fine_grained_param_gather but does not pass it on */
   const gboolean in_two = IS (FINE_GRAINED, ON);
   GString *text = g_string_new (NULL);
   refuse (subject, reasons);

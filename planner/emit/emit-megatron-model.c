@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model in Megatron-LM's flags: what megatron-shape.c reads, the other way round. */
+/* Writes a model in Megatron-LM's flags, the inverse of megatron-shape.c. */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -47,8 +47,8 @@ has_all_biases (const PlanModel *m)
   return m->qkv_bias && m->proj_bias && m->mlp_bias;
 }
 
-/* Flags that choose an activation, by megatron/training/argument_utils.py. Gelu is the fused one,
- * by tanh, where biases are added to it and fusion is not switched off. */
+/* Adds the flags that choose an activation (megatron/training/argument_utils.py). Gelu is the fused
+ * tanh form where biases are added to it and fusion is not switched off. */
 static void
 add_activation (const PlanModel *m, GPtrArray *lines)
 {
@@ -63,7 +63,7 @@ add_activation (const PlanModel *m, GPtrArray *lines)
   add_if (lines, is_exact && m->mlp_bias, PLAN_MEGATRON_BIAS_GELU_FUSION);
 }
 
-/* A list of marks: of the layers from `from` on one in `every` has one. */
+/* Adds a list of marks: from layer `from` on, one layer in `every` is marked. */
 static void
 add_pattern (GPtrArray *lines, PlanMegatronFlag flag, gint64 layers, gint64 from, gint64 every)
 {
@@ -84,7 +84,7 @@ add_pattern (GPtrArray *lines, PlanMegatronFlag flag, gint64 layers, gint64 from
   plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (flag), pattern->str);
 }
 
-/* The token itself is one of the window, which the flag does not count. */
+/* Adds the window. The flag does not count the token itself. */
 static void
 add_window (const PlanModel *m, GPtrArray *lines)
 {
@@ -95,7 +95,7 @@ add_window (const PlanModel *m, GPtrArray *lines)
   add_pattern (lines, PLAN_MEGATRON_WINDOW_SKIP_FREQ, m->layers, m->window_from, m->window_every);
 }
 
-/* gpt-oss has a learned score beside those of keys, and bounds its activation: swiglu_limit and
+/* gpt-oss has a learned score beside those of keys, and a bounded activation: swiglu_limit, and
  * what modeling_gpt_oss.py adds to the linear half. */
 static void
 add_sinks (const PlanModel *m, GPtrArray *lines)
@@ -143,7 +143,8 @@ add_experts (const PlanModel *m, GPtrArray *lines)
   add_router (m, lines);
 }
 
-/* Positions of latent heads are those of YaRN by default, at a scale of 1: plain ones. */
+/* Adds latent attention. Its positions are YaRN's by default, with a scale of 1, which is plain
+ * RoPE. */
 static void
 add_latent (const PlanModel *m, GPtrArray *lines)
 {
@@ -175,7 +176,8 @@ add_positions (const PlanModel *m, GPtrArray *lines)
                                 [PLAN_POSITIONS_LEARNED] = "learned_absolute",
                                 [PLAN_POSITIONS_NONE] = "none" };
   const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
-  const gboolean is_type = is_yarn && m->kv_lora == 0; /* latent heads have yarn by --rope-type */
+  const gboolean is_type
+      = is_yarn && m->kv_lora == 0; /* latent attention selects yarn by --rope-type */
   add_word (lines, PLAN_MEGATRON_POSITION_EMBEDDING_TYPE, is_type ? "yarn" : words[m->positions]);
   if (m->positions != PLAN_POSITIONS_ROPE)
     return;
@@ -213,7 +215,8 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
     add_latent (m, lines);
   else
     add_int (lines, PLAN_MEGATRON_KV_CHANNELS, m->head_dim);
-  /* Rows where positions are learned; elsewhere only a bound, which Megatron-LM checks. */
+  /* the number of rows where positions are learned; elsewhere only a limit that Megatron-LM
+   * checks */
   add_int (lines, PLAN_MEGATRON_MAX_POSITION_EMBEDDINGS, MAX (m->max_seq, seq));
   add_positions (m, lines);
   add_word (lines, PLAN_MEGATRON_NORMALIZATION,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan in Megatron-LM's flags: what megatron.c reads, the other way round. Rules cite files of
- * Megatron-LM at d98e8a64 (2026-08-22). */
+/* Writes a plan in Megatron-LM's flags, the inverse of megatron.c. Rules cite files of Megatron-LM
+ * at d98e8a64 (2026-08-22). */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -10,7 +10,7 @@
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID (-2) /* no value of a field: always written */
+#define SAID (-2) /* is no value of any field, so that the flag is always written */
 
 typedef struct
 {
@@ -18,11 +18,11 @@ typedef struct
   const gint64 *value;
   PlanEmitCommand *command;
   GPtrArray *reasons;
-  gboolean is_ddp; /* stack=megatron: data parallelism, perhaps with the distributed optimizer */
+  gboolean is_ddp; /* stack=megatron: data parallelism, possibly with the distributed optimizer */
 } Emit;
 
-/* Fields that a flag says value for value, in the order in which they are written, and the value
- * that is left to Megatron-LM's default. */
+/* Fields with a flag of the same values, in the order in which they are written, and the value that
+ * needs no flag because it is Megatron-LM's default. */
 static const struct
 {
   PlanField field;
@@ -92,7 +92,7 @@ add_if (const Emit *e, gboolean is_so, PlanEmitGroup group, PlanMegatronFlag fla
     add (e, group, flag, value);
 }
 
-/* Those that every run of its kind gives. */
+/* Adds the flags that every run of this stack needs. */
 static void
 add_always (const Emit *e)
 {
@@ -110,7 +110,7 @@ add_always (const Emit *e)
   add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_SHARDING, F (META_DEVICE), NULL);
 }
 
-/* What a layout string says instead. */
+/* Whether a layout string expresses the field instead. */
 static gboolean
 is_in_layout (const Emit *e, PlanField field)
 {
@@ -151,7 +151,7 @@ add_fields (const Emit *e)
     }
 }
 
-/* Whose default for etp is tp. */
+/* Adds the flags of experts. The default of etp is tp. */
 static void
 add_experts (const Emit *e)
 {
@@ -186,7 +186,7 @@ add_overlap (const Emit *e)
     plan_emit_line (e->command->environment, "NCCL_NVLS_ENABLE=1");
 }
 
-/* Formats of stack=megatron, which keeps gradients and sends them in one. */
+/* Adds the formats of stack=megatron, which keeps and sends gradients in one format. */
 static void
 add_states (const Emit *e)
 {
@@ -217,7 +217,8 @@ add_compute (const Emit *e)
       add (e, group, F (FP8), is_hybrid ? "hybrid" : "e4m3");
       add (e, group, F (FP8_RECIPE), recipe);
     }
-  if (IS (COMPUTE, FP8_DELAYED)) /* Megatron-LM's own example; its default is one step of history */
+  if (IS (COMPUTE,
+          FP8_DELAYED)) /* as in Megatron-LM's own example; the default is a history of one step */
     {
       plan_emit_line (e->command->groups[group], "--fp8-amax-history-len 1024");
       plan_emit_line (e->command->groups[group], "--fp8-amax-compute-algo max");
@@ -230,7 +231,7 @@ add_compute (const Emit *e)
   add_if (e, IS (COMPUTE, NVFP4), group, F (FP4_RECIPE), "nvfp4");
 }
 
-/* The names of a mask, joined by blanks. */
+/* The names in a mask, joined by blanks. */
 static char *
 names_of (const Emit *e, PlanField field)
 {
@@ -264,7 +265,7 @@ add_memory (const Emit *e)
   plan_emit_line (e->command->environment, "NVTE_CPU_OFFLOAD_V1=1");
 }
 
-/* Checks and graphs of a step. */
+/* Adds checks and CUDA graphs of a step. */
 static void
 add_step (const Emit *e)
 {
@@ -303,7 +304,7 @@ add_data_and_training (const Emit *e)
     plan_emit_line (e->command->groups[PLAN_EMIT_GROUP_TRAINING], "%s", training[i]);
 }
 
-/* What no flag says, or another flag of the plan rules out. */
+/* Refuses what no flag expresses, or what another flag of the plan excludes. */
 static void
 refuse (const Emit *e)
 {

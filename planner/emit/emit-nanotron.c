@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nanotron's configuration (src/nanotron/config/config.py, models_config.py,
- * parallelism_config.py), which refuses a key that it does not know. */
+/* Writes nanotron's configuration (src/nanotron/config/config.py, models_config.py,
+ * parallelism_config.py), which refuses unknown keys. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -44,7 +44,8 @@ append_head (GString *text, const PlanEmitSubject *subject)
       launch);
 }
 
-/* nanotron divides by the tokens of a micro batch, and by their number. */
+/* Notes how nanotron averages the loss: over the tokens of a micro batch, then over micro
+ * batches. */
 static void
 append_loss (GString *text, const gint64 *value)
 {

@@ -1,14 +1,13 @@
-/* What the parts of emit share: what a target can say and reasons against, and Megatron-LM's
- * command before it is laid out. */
+/* Shared by the files of emit: targets and reasons against them, and Megatron-LM's command. */
 #pragma once
 #include "planner/emit/emit.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* The version whose flags and arguments are written. */
+/* The version for which flags and arguments are written. */
 #define PLAN_EMIT_VERSION "Megatron-LM main at d98e8a64 (2026-08-22)"
 
-/* X (ID, "NAME"): arrays of the script, in order. */
+/* X (ID, "NAME"): the arrays of flags in the script, in order. */
 #define PLAN_EMIT_GROUP_LIST(X) \
   X (MODEL, "MODEL") \
   X (BATCH, "BATCH") \
@@ -38,11 +37,11 @@ typedef struct
 void plan_emit_command_clear (PlanEmitCommand *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanEmitCommand, plan_emit_command_clear)
 
-/* Megatron-LM's flags for a plan; what they cannot say is added to `reasons`. */
+/* Fills in Megatron-LM's flags for a plan; adds to `reasons` what they cannot express. */
 void plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command,
                          GPtrArray *reasons);
 
-/* The part on the model: lines of flags. */
+/* Adds the flags for the model. */
 void plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *lines,
                                GPtrArray *reasons);
 
@@ -50,12 +49,12 @@ void plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *li
 void plan_emit_refuse (GPtrArray *reasons, gboolean is_so, const char *format, ...)
     G_GNUC_PRINTF (3, 4);
 
-/* A field that a target can say: by options of its own, or by what the program around it does. */
+/* A field that a target can express: by its own options, or by the program around the call. */
 typedef struct
 {
   PlanField field;
-  guint64 values;  /* PLAN_EMIT_ANY, or a bit per value that can be said */
-  const char *own; /* what the program around does about it; NULL where the file says it */
+  guint64 values;  /* PLAN_EMIT_ANY, or a bit per value that can be expressed */
+  const char *own; /* what the program around does about it; NULL where the file expresses it */
 } PlanEmitSaid;
 
 #define PLAN_EMIT_ANY G_MAXUINT64
@@ -66,8 +65,8 @@ typedef struct
 #define IS_OWN(field, how) { PLAN_##field, PLAN_EMIT_ANY, how }
 /* clang-format on */
 
-/* The program a file is written for: one entry of a table of its own, with the fields it can say.
- * A field that is not in it has to be as it is by default. */
+/* A program for which files are written, and the fields that it can express. Any other field must
+ * have its default. */
 typedef struct
 {
   const char *name;    /* "torchtitan" */
@@ -77,52 +76,53 @@ typedef struct
   guint n_said;
 } PlanEmitTarget;
 
-/* Adds every field and stack of the plan that the target cannot say, and a cluster without GPUs. */
+/* Adds a reason for every field and stack that the target cannot express, and for a cluster without
+ * GPUs. */
 void plan_emit_refuse_target (const PlanEmitSubject *subject, const PlanEmitTarget *target,
                               GPtrArray *reasons);
 
-/* Adds what all but Megatron-LM's own programs lack of models: experts and latent attention. */
+/* Adds reasons for what only Megatron-LM's own programs support: experts, latent attention. */
 void plan_emit_refuse_experts (const PlanModel *model, GPtrArray *reasons);
 
-/* Comments: what the program around does about fields that differ from their defaults. */
+/* Comments on what the program around must do about fields that differ from their defaults. */
 void plan_emit_own (GString *text, const PlanEmitSubject *subject, const PlanEmitTarget *target);
 
-/* "# For VERSION, with NCCL VERSION", without the end of the line. */
+/* "# For VERSION, with NCCL VERSION", without a line end. */
 void plan_emit_for (GString *text, const PlanEmitSubject *subject, const char *version);
 
 /* "True" or "False". */
 const char *plan_emit_python (gboolean is_so);
 
-/* A real number with a point, which YAML and Python read as one; the caller frees. */
+/* A real number with a decimal point, so that YAML and Python read it as one; the caller frees. */
 char *plan_emit_real (double value);
 
 /* "torch.float32": PyTorch's name of fp32, fp16 or bf16. */
 const char *plan_emit_torch_dtype (PlanDtype dtype);
 
-/* What PyTorch's own sharding does whatever is asked for. */
+/* Adds reasons where PyTorch's own sharding does otherwise, whatever is asked for. */
 void plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons);
 
-/* Functions and constants in Python that calls of PyTorch share: the batch, the policy of
- * recomputing, the optimizer. */
+/* Python that calls of PyTorch share: the batch, the recompute policy, the optimizer. */
 void plan_emit_torch_imports (GString *text, const PlanEmitSubject *subject);
 void plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject);
 void plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject);
 void plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject);
 
-/* Layers that are recomputed. */
+/* The number of layers that are recomputed. */
 gint64 plan_emit_recomputed (const PlanEmitSubject *subject);
 
-/* Adds what neither Megatron-FSDP nor, where the target takes it, stack=megatron can say. */
+/* Adds reasons for what neither Megatron-FSDP nor, where the target supports it, stack=megatron can
+ * express. */
 void plan_emit_refuse_common (const PlanEmitSubject *subject, gboolean takes_megatron,
                               GPtrArray *reasons);
 
 void plan_emit_line (GPtrArray *lines, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
-/* Comments: the plan, and what is surprising about it. */
+/* Comments with the plan and its hazards. */
 void plan_emit_head (GString *text, const PlanEmitSubject *subject, PlanEmitKind kind);
 
-/* "torchrun" with its options for these nodes; one node needs no address. `separator` stands where
- * a line may end; the caller frees. */
+/* "torchrun" with its options for these nodes; a single node needs no address. `separator` is put
+ * where a line may end; the caller frees. */
 char *plan_emit_torchrun (const PlanCluster *cluster, const char *separator);
 
 /* Scripts around a command. */
@@ -132,12 +132,12 @@ char *plan_emit_script_line_own (const PlanEmitSubject *subject);
 char *plan_emit_script_slurm (const PlanEmitSubject *subject, const PlanEmitCommand *command);
 char *plan_emit_script_slurm_own (const PlanEmitSubject *subject);
 
-/* A job that writes a file and starts a program on it, in whose folder it is submitted. */
+/* A job script that writes a file and starts a program on it; submitted in its folder. */
 char *plan_emit_script_slurm_file (const PlanEmitSubject *subject, const char *file,
                                    const char *name, const char *environment, const char *program,
                                    const char *folder);
 
-/* The whole file; what it cannot say is added to `reasons`. The caller frees. */
+/* The whole file; adds to `reasons` what it cannot express. The caller frees. */
 char *plan_emit_accelerate (const PlanEmitSubject *subject, GPtrArray *reasons);
 char *plan_emit_bridge (const PlanEmitSubject *subject, GPtrArray *reasons);
 char *plan_emit_fsdp1 (const PlanEmitSubject *subject, GPtrArray *reasons);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shell around a command: a script, a line, a job. plan_megatron_parse reads each of them back. */
+/* Writes the shell around a command: a script, a line, a job. plan_megatron_parse reads each of
+ * them back. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -14,7 +15,7 @@ static const char *const group_names[] = {
 #undef X
 };
 
-/* In the array of the data flags, which run as they are. */
+/* Put in the array of the data flags, which run as they are. */
 static const char data_hint[] = "  # Data of your own, in place of the first two lines:\n"
                                 "  # --data-path /data/text_document\n"
                                 "  # --tokenizer-type HuggingFaceTokenizer\n"
@@ -62,7 +63,7 @@ append_arrays (GString *text, const PlanEmitCommand *command)
   for (guint g = 0; g < PLAN_EMIT_N_GROUPS; g++)
     {
       const GPtrArray *const lines = command->groups[g];
-      if (lines->len == 0) /* which older shells take for an unset one */
+      if (lines->len == 0) /* older shells take an empty array for an unset one */
         continue;
       g_string_append_printf (text, "\n%s=(\n", group_names[g]);
       for (guint i = 0; i < lines->len; i++)
@@ -123,7 +124,7 @@ plan_emit_script_line (const PlanEmitSubject *subject, const PlanEmitCommand *co
 
 #define OWN_STEPS " --steps 100\n"
 
-/* Options of fsdplan run that are no part of a plan. */
+/* Options of fsdplan run that are not part of a plan. */
 static const char *
 own_options (const PlanCluster *cluster)
 {
@@ -152,7 +153,7 @@ plan_emit_script_line_own (const PlanEmitSubject *subject)
   return g_string_free (text, FALSE);
 }
 
-/* What sbatch reads. A node is taken whole: its memory and its processors are the job's. */
+/* Directives for sbatch. A node is taken whole, with its memory and processors. */
 static void
 append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node)
 {
@@ -169,7 +170,7 @@ append_job (GString *text, const PlanEmitSubject *subject, gint64 tasks_per_node
             "# Yours to add: --partition, --account, --time, and srun's --container-image\n");
 }
 
-/* The first node's name, which torchrun meets at. */
+/* Sets the first node's name, at which torchrun meets. */
 static void
 append_address (GString *text, const PlanCluster *cluster)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What files for PyTorch's two ways of sharding share. */
+/* Parts that the files for both of PyTorch's ways of sharding share. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -27,7 +27,7 @@ plan_emit_recomputed (const PlanEmitSubject *subject)
              : layers;
 }
 
-/* Moments in bf16 of weights in fp32. */
+/* Whether moments are in bf16 while weights are in fp32. */
 static gboolean
 has_narrow_moments (const Plan *plan)
 {
@@ -79,8 +79,8 @@ plan_emit_torch_batch (GString *text, const PlanEmitSubject *subject)
     g_string_append (text, "\ntorch.use_deterministic_algorithms(True)\n");
 }
 
-/* The policy of torchtitan's selective checkpointing: outputs of products and attention stay, of
- * products without biases every second one. */
+/* The policy of torchtitan's selective checkpointing: outputs of GEMMs and attention are kept, but
+ * of GEMMs without bias only every second one. */
 void
 plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
 {
@@ -111,8 +111,8 @@ plan_emit_torch_policy (GString *text, const PlanEmitSubject *subject)
       "    return create_selective_checkpoint_contexts(policy)\n");
 }
 
-/* Fused AdamW keeps the state that it finds, and computes in fp32 with moments in bf16 (torchtitan
- * PR #2732). */
+/* Creates the moments before the first step. Fused AdamW keeps the state that it finds, and
+ * computes in fp32 with moments in bf16 (torchtitan PR #2732). */
 static void
 append_narrow_moments (GString *text)
 {

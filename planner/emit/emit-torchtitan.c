@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torchtitan's configuration: a function that returns a Trainer.Config
- * (torchtitan/config/README.md). Files in TOML were read until 2026-02; what the modelled version
- * reads is Python. */
+/* Writes torchtitan's configuration: a function that returns a Trainer.Config
+ * (torchtitan/config/README.md). TOML files were read until 2026-02; the modelled version reads
+ * Python. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -35,21 +35,23 @@ static const PlanEmitTarget target = {
   .n_said = G_N_ELEMENTS (said),
 };
 
-/* Qwen3's blocks may have norms of queries and keys, and experts; Llama 3's have neither. */
+/* Whether the model needs Qwen3's blocks, which may have experts and norms of queries and keys;
+ * Llama 3's have neither. */
 static gboolean
 is_qwen3 (const PlanModel *m)
 {
   return m->qk_norm || m->experts > 0;
 }
 
-/* Qwen's blocks turn by cosines and sines, llama's by complex numbers. */
+/* Whether RoPE uses cosines and sines, as Qwen's blocks do; Llama's use complex numbers. */
 static gboolean
 is_rotated (const PlanModel *m)
 {
   return is_qwen3 (m) || m->qkv_bias;
 }
 
-/* Its state dict adapters read the names of Llama 3's and Qwen3's own weights. */
+/* Whether torchtitan's state dict adapters can read the model's weights: they know the names of
+ * Llama 3 and Qwen3. */
 static gboolean
 has_adapter (const PlanModel *m)
 {
@@ -68,7 +70,7 @@ refuse_experts (const PlanModel *m, GPtrArray *reasons)
                     "model router_groups: torchtitan's have two experts at least");
 }
 
-/* Models that its blocks make. */
+/* Refuses models that its blocks cannot make. */
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
 {
@@ -102,7 +104,7 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
                     "model of another kind: use --as fsdp2, for a program of your own");
 }
 
-/* Float8LinearConverter took "tensorwise" until PR #3127 (2026-04-28). */
+/* Refuses formats. Float8LinearConverter took "tensorwise" until PR #3127 (2026-04-28). */
 static void
 refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
@@ -118,7 +120,7 @@ refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
                     is_bf16 ? "bf16" : "fp32");
 }
 
-/* Sizes that its trainer and its blocks check. */
+/* Refuses sizes that its trainer and its blocks check. */
 static void
 refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
@@ -256,7 +258,7 @@ append_router (GString *text, const PlanModel *m)
   g_string_append (text, "                ),\n");
 }
 
-/* Experts in a layer for which is_moe holds. */
+/* Adds the experts of layers for which is_moe holds. */
 static void
 append_experts (GString *text, const PlanEmitSubject *subject)
 {

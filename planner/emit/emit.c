@@ -43,7 +43,7 @@ plan_emit_kinds (void)
   return kinds;
 }
 
-/* Megatron-FSDP's call had the name of PyTorch's. */
+/* Refuses the former name of Megatron-FSDP's call, which PyTorch's call has too. */
 static gboolean
 check_renamed (const char *name, GError **error)
 {
@@ -188,7 +188,8 @@ find_said (const PlanEmitTarget *target, PlanField field)
   return NULL;
 }
 
-/* Whether the target can say that value, or, not knowing the field, is as if it were so. */
+/* Whether the target can express a value, or does not know the field and behaves as if it had that
+ * value. */
 static gboolean
 can_say (const PlanEmitTarget *target, PlanField field, gint64 value)
 {
@@ -319,8 +320,8 @@ emit_megatron (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error
                                       : plan_emit_script_megatron (subject, &command);
 }
 
-/* The kinds that are one file, and how a job starts a program on it; no `program` where a program
- * of the user's own comes in between. */
+/* The kinds that are one file, and how a job starts a program on it. `program` is NULL where a
+ * program of the user's own is needed. */
 static const struct
 {
   PlanEmitKind kind;
@@ -339,7 +340,7 @@ static const struct
     "run_train.py --config-file nanotron_plan.yaml", "nanotron's" },
 };
 
-/* `kind`, or a job around it; `named` is what was asked for. */
+/* Writes `kind`, or a job around it; `named` is the kind that was asked for. */
 static char *
 emit_file (PlanEmitKind kind, PlanEmitKind named, const PlanEmitSubject *subject, GError **error)
 {
@@ -364,7 +365,7 @@ emit_file (PlanEmitKind kind, PlanEmitKind named, const PlanEmitSubject *subject
                                       files[i].program, files[i].folder);
 }
 
-/* Jobs and lines of our own runtime are for plans that it runs. */
+/* Checks that our own runtime runs the plan, for its jobs and lines. */
 static gboolean
 check_own (PlanEmitKind kind, const PlanEmitSubject *subject, GError **error)
 {
@@ -395,7 +396,7 @@ is_of_megatron (PlanEmitKind kind)
   return kind == PLAN_EMIT_MEGATRON || kind == PLAN_EMIT_TORCHRUN;
 }
 
-/* A job starts what `runtime` says, or the natural kind of the stack. */
+/* Writes a job that starts what `runtime` says, or the natural kind of the stack. */
 static char *
 emit_job (PlanEmitRuntime runtime, const PlanEmitSubject *subject, GError **error)
 {

@@ -1,7 +1,7 @@
-/* PlanEmit: a plan as what starts it elsewhere: command lines, calls and job scripts.
+/* PlanEmit: writes a plan for other programs: command lines, calls and job scripts.
  *
- * Pure functions from values to text. What the target cannot say is an error that names every field
- * in the way and what would be right; nothing is left out in silence. */
+ * These are pure functions from values to text. A plan that the target cannot express is an error
+ * that names every offending field and what to use instead; nothing is left out silently. */
 #pragma once
 #include "planner/case/case.h"
 #include <glib.h>
@@ -31,7 +31,7 @@ typedef enum
       PLAN_EMIT_N_KINDS
 } PlanEmitKind;
 
-/* What a job starts. */
+/* What a job script starts. */
 typedef enum
 {
   PLAN_EMIT_RUNTIME_OF_STACK,
@@ -42,30 +42,30 @@ typedef enum
 typedef struct
 {
   const PlanCase *of;
-  const char *cluster_spec; /* the words for its cluster; NULL where that has none */
+  const char *cluster_spec; /* the words for the case's cluster; NULL where it has none */
 } PlanEmitSubject;
 
-/* NULL-terminated names, in that order. */
+/* The names of all kinds, in their order, NULL-terminated. */
 const char *const *plan_emit_kinds (void);
 
 gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
 
-/* The natural one of the plan's stack on that cluster. */
+/* The kind that is natural for the plan's stack on that cluster. */
 PlanEmitKind plan_emit_kind_of (const Plan *plan, const PlanCluster *cluster);
 
 gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);
 
-/* The text; `runtime` matters to jobs only. UNSUPPORTED where the target cannot express the plan,
- * INVALID where `runtime` is given for another kind. */
+/* The text. `runtime` is for job scripts only. UNSUPPORTED where the target cannot express the
+ * plan, INVALID where `runtime` is given for another kind. */
 char *plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *subject,
                  GError **error);
 
-/* The same as the natural kind of the plan's stack, or, where that cannot express the plan, as the
- * stack's call for models of one's own; `out_note` says so, and is left alone otherwise. */
+/* As plan_emit with the natural kind, or, where that cannot express the plan, with the stack's call
+ * for models of one's own; only then is `out_note` set, and says so. */
 char *plan_emit_natural (PlanEmitRuntime runtime, const PlanEmitSubject *subject, char **out_note,
                          GError **error);
 
-/* "# plan HASH", model, cluster and fields, as --plan reads them. */
+/* "# plan HASH", then model, cluster and fields, as --plan reads them. */
 char *plan_emit_plan (const PlanEmitSubject *subject);
 
 G_END_DECLS
