@@ -7,7 +7,7 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
-/* Ids that there are, for messages. */
+/* Refuses an id, naming those that exist. */
 static void
 refuse (const char *id, GPtrArray *known, GError **error)
 {
@@ -19,7 +19,8 @@ refuse (const char *id, GPtrArray *known, GError **error)
                shown, hint);
 }
 
-/* The last one of the store, or the one of that id; NULL without an error where there is none. */
+/* The newest set of the store, or the one with that id; NULL without an error where there is
+ * none. */
 static SimAdjustments *
 find_stored (const char *id, DbStore *store, GPtrArray *known, GError **error)
 {
@@ -39,7 +40,7 @@ find_stored (const char *id, DbStore *store, GPtrArray *known, GError **error)
   return text ? sim_adjustments_parse (text, name, error) : NULL;
 }
 
-/* A catalogue without one is no error. */
+/* The shipped set; that a catalogue has none is no error. */
 static SimAdjustments *
 read_shipped (GError **error)
 {
@@ -80,7 +81,7 @@ const SimAdjustments *
 advise_adjustments (const char *id, const char *db, GError **error)
 {
   static GMutex mutex;
-  static GHashTable *sets = NULL; /* by what was asked for; NULL for none */
+  static GHashTable *sets = NULL; /* by what was asked for; the value is NULL where there is none */
   g_autofree char *key = g_strdup_printf ("%s\n%s", id ? id : "", db ? db : "");
   gpointer set;
   g_mutex_lock (&mutex);

@@ -22,7 +22,7 @@ bytes_of (const Count *self, guint array)
   return plan_units_round_up (plan_schedule_buffer_bytes (self->schedule, array), self->granule);
 }
 
-/* Goes on until so many bytes are live; TRUE: that was before the section's end. */
+/* Goes on until so many bytes are live. TRUE: that happened before the section's end. */
 static gboolean
 count_section (Count *self, PlanSection section, guint64 until)
 {
@@ -91,7 +91,7 @@ clear_line (gpointer line)
   g_free (((AdviseMemoryLine *)line)->formula);
 }
 
-/* Ranks among which so much of a parameter's state is divided, of experts and of others. */
+/* The number of ranks among which a parameter's state is divided: of experts, and of others. */
 typedef struct
 {
   gint64 others, experts;
@@ -108,7 +108,8 @@ sharers_of (const AdvisePrediction *p, gboolean is_shared, gboolean among_replic
   return (Sharers){ all / replicas, plan_layout_expert_data_parallel (plan, all) / replicas };
 }
 
-/* `each` bytes of every parameter that a rank of a tensor-parallel group and a stage has. */
+/* Adds a line with `each` bytes per parameter that a rank of a tensor-parallel group and stage
+ * has. */
 static void
 add_parameters (GArray *lines, const AdvisePrediction *p, const char *what, double each,
                 Sharers sharers, guint64 bytes)
@@ -134,9 +135,9 @@ add_parameters (GArray *lines, const AdvisePrediction *p, const char *what, doub
   g_array_append_val (lines, line);
 }
 
-/* Activations of a layer whose attention saves no scores: 34 bytes for each token and channel; with
- * full recompute its input alone, 2 bytes (Korthikanti et al. 2022, arXiv 2205.05198, section 4).
- */
+/* Adds the activations of layers whose attention saves no scores: 34 bytes per token and channel,
+ * or with full recompute only the input, 2 bytes (Korthikanti et al. 2022, arXiv 2205.05198,
+ * section 4). */
 static void
 add_activations (GArray *lines, const AdvisePrediction *p, guint64 bytes)
 {

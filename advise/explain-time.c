@@ -34,8 +34,8 @@ sizes_of (const PlanSchedule *schedule, const PlanOp *op)
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
 
-/* Bytes of a collective, as nccl-tests counts them: of the whole that is gathered or reduced, which
- * is the largest operand. */
+/* Bytes of a collective as nccl-tests counts them: the whole that is gathered or reduced, which is
+ * the largest operand. */
 static double
 message_bytes (const PlanSchedule *schedule, const PlanOp *op)
 {

@@ -1,4 +1,4 @@
-/* AdviseInput: the subject of a question: a model, a cluster, a plan, and the sources of costs. */
+/* AdviseInput: what a question is about: a model, a cluster, a plan, and the sources of costs. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -8,19 +8,19 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* `plan` is not resolved. */
+/* The plan is not resolved. */
 typedef struct
 {
   PlanModel *model;
   PlanCluster *cluster;
-  char *cluster_spec; /* the words that stand for it; NULL: none, the store gave it */
+  char *cluster_spec; /* the user's words for the cluster; NULL: none, it is from the store */
   Plan plan;
   const SimAdjustments *adjustments; /* NULL: none */
   const char *db;                    /* the store with timings of this machine; borrowed */
-  const char *comm;                  /* the collective backend there; NULL: threads */
-  guint cudnn; /* its version, for attention's workspaces; 0: the newest that is known */
+  const char *comm;                  /* the collective backend of those timings; NULL: threads */
+  guint cudnn; /* version of cuDNN for attention's workspaces; 0: the newest known */
   const PlanWorkspaces *asked; /* what cuDNN said when it was asked for this input; counts alone */
-  gboolean is_of_many; /* one of several processes, each with its own store: shipped data only */
+  gboolean is_of_many;         /* one of many processes, each with its store: only shipped data */
 } AdviseInput;
 
 void advise_input_clear (AdviseInput *self);
@@ -29,11 +29,11 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseInput, advise_input_clear)
 /* The words for a cluster whose facts --hw changes; `hw` may be NULL. The caller frees. */
 char *advise_cluster_words (const char *spec, char *const *hw);
 
-/* A cluster's name, and how it differs from the one of that name; the caller frees. */
+/* A cluster's name, and how it differs from the shipped one of that name; the caller frees. */
 char *advise_cluster_name (const PlanCluster *cluster);
 
-/* "optim_grads_params mbs=1 gbs=128 seq=8192": the fields people look at, then those set otherwise.
- */
+/* A plan in short: the fields that people look at, then those that differ from their defaults,
+ * "optim_grads_params mbs=1 gbs=128 seq=8192". */
 char *advise_plan_label (const Plan *resolved);
 
 G_END_DECLS

@@ -5,7 +5,8 @@
 
 #include "db/catalogue.h"
 
-/* The op list's layout of a product: its transposes as BLAS writes them, out by rows. */
+/* The op list's layout of a GEMM, from its transposes in BLAS's notation for column-major
+ * matrices. */
 static gint64
 layout_of (const DbProduct *product)
 {
@@ -39,7 +40,7 @@ read_products (const char *gpu, GError **error)
   return products ? sim_measurements_new ((const SimProduct *)rows->data, rows->len) : NULL;
 }
 
-/* By name of device, what is known of it; read when first asked for. */
+/* The measurements of a device, by name; read when first asked for. */
 static const SimMeasurements *
 find (const char *device)
 {
@@ -60,7 +61,7 @@ const SimMeasurements *
 advise_measurements (const PlanCluster *cluster)
 {
   static GMutex mutex;
-  if (plan_cluster_is_altered (cluster, TRUE)) /* nobody has such a device */
+  if (plan_cluster_is_altered (cluster, TRUE)) /* nobody has measured an altered device */
     return NULL;
   g_mutex_lock (&mutex);
   const SimMeasurements *found = find (cluster->device_name);

@@ -35,7 +35,7 @@ advise_prediction_clear (AdvisePrediction *self)
 {
   if (self->expanded && self->expanded->len > 0)
     {
-      self->trace = NULL; /* one of those */
+      self->trace = NULL; /* it belongs to one of the stages */
       self->schedule = NULL;
     }
   g_clear_pointer (&self->expanded, g_array_unref);
@@ -52,7 +52,7 @@ advise_mib (guint64 bytes)
   return (double)bytes / 1048576.0;
 }
 
-/* What the time of each op tells, as it ran beside others. */
+/* Adds up the times of ops, as they ran beside others, by kind of work and by provenance. */
 static void
 take_times (AdvisePrediction *self, const PlanSchedule *schedule, const SimCost *cost,
             const gint64 *node_ns)
@@ -133,7 +133,7 @@ trace_of (const SimSummary *summary)
   return trace;
 }
 
-/* The totals of a trace, and what its ops took. */
+/* Measures a case without a pipeline: totals, and the times of its ops. */
 static gboolean
 measure (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
@@ -149,7 +149,7 @@ measure (const AdviseInput *input, AdvisePrediction *self, GError **error)
   return TRUE;
 }
 
-/* The same of a pipeline: of its fullest stage, and what else is asked of all. */
+/* Measures a pipeline: the figures of its fullest stage, and those that concern all stages. */
 static gboolean
 measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error)
 {
@@ -176,7 +176,7 @@ measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error
   return TRUE;
 }
 
-/* Measurements of real machines hold for altered ones (--hw) only in part. */
+/* Notes that measurements of real machines hold for altered ones (--hw) only in part. */
 static void
 note_other_hardware (AdvisePrediction *self, const PlanCluster *cluster)
 {
@@ -191,7 +191,7 @@ note_other_hardware (AdvisePrediction *self, const PlanCluster *cluster)
             said, cluster->device_name));
 }
 
-/* Threads of one rank each, that have to share. */
+/* Notes where ranks, each a thread, have to share cores. */
 static void
 note_shared_cores (AdvisePrediction *self, const PlanCluster *cluster)
 {
@@ -245,7 +245,7 @@ predict (const AdviseInput *input, AdvisePrediction *self, GError **error)
   const double peak = of->cluster->peak_flops[plan_field_dtype (&of->plan, PLAN_COMPUTE)] * 1e-12;
   self->step_ms = 1e3 * seconds;
   self->tokens_per_s_per_gpu = tokens / seconds / devices;
-  /* A backward pass is twice a forward pass. */
+  /* a backward pass takes twice as much as a forward pass */
   const double passes = value[PLAN_TASK] == PLAN_TASK_EVAL ? 1.0 / 3 : 1;
   self->tflops_per_gpu
       = 1e-12 * passes * self->tokens_per_s_per_gpu
@@ -282,7 +282,8 @@ advise_prediction_can_expand (const AdvisePrediction *self)
   return advise_prediction_n_ops (self) <= ADVISE_MAX_SPANS;
 }
 
-/* The micro batches between the first and the last are alike. */
+/* Checks that a step has few enough ops. Fewer micro batches show the same, since those between the
+ * first and the last are alike. */
 static gboolean
 check_expansion (const AdvisePrediction *self, GError **error)
 {
@@ -299,7 +300,7 @@ check_expansion (const AdvisePrediction *self, GError **error)
   return FALSE;
 }
 
-/* Every stage of a pipeline. */
+/* Records the spans of every stage of a pipeline. */
 static gboolean
 expand_stages (AdvisePrediction *self, const AdviseInput *input, GError **error)
 {

@@ -1,4 +1,4 @@
-/* AdvisePrediction: a plan lowered and simulated, with the figures people ask for. */
+/* AdvisePrediction: a plan, lowered and simulated, with the figures that people ask for. */
 #pragma once
 #include "advise/compute-split.h"
 #include "advise/input.h"
@@ -13,21 +13,22 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  PlanCase *of;           /* of the input's model and cluster, which need not outlive the rest */
-  PlanSchedule *schedule; /* of a pipeline: of the stage that takes most memory */
-  PlanTrace *trace;       /* its totals; spans and samples once they are asked for */
-  GArray *stages;         /* AdviseStage: of a pipeline, in order; else empty */
-  guint fullest;          /* of them */
-  GArray *expanded;       /* PlanTraceView: of each, once spans are asked for; else empty */
+  PlanCase *of;           /* points to the input's model and cluster; no other member does */
+  PlanSchedule *schedule; /* in a pipeline, of the stage that takes most memory */
+  PlanTrace *trace;       /* totals; spans and samples are added by advise_prediction_expand */
+  GArray *stages;         /* AdviseStage: in a pipeline, all stages in order; else empty */
+  guint fullest;          /* index of the stage that takes most memory */
+  GArray *expanded; /* PlanTraceView: of each stage, after advise_prediction_expand; else empty */
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
-  SimErrorRange error_range;                /* of step_ms; below 0: not known */
-  double p_fits;                            /* in the cluster's device memory; below 0: not known */
-  double slowed_ms;                         /* that compute takes longer for what runs beside it */
-  double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams */
+  SimErrorRange error_range; /* of step_ms; below 0: unknown */
+  double p_fits;             /* probability of fitting the device's memory; below 0: unknown */
+  double slowed_ms;          /* how much longer compute takes because of what overlaps it */
+  double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams, by where costs
+                                               come from */
   AdviseSplit split;                        /* of compute */
-  gboolean fits;                            /* device memory within the cluster's */
-  GPtrArray *hazards;                       /* texts: what to know before it runs */
+  gboolean fits;                            /* predicted device memory is within the cluster's */
+  GPtrArray *hazards;                       /* texts: what to know before the plan is run */
 } AdvisePrediction;
 
 void advise_prediction_clear (AdvisePrediction *self);
@@ -38,12 +39,13 @@ gboolean advise_predict (const AdviseInput *input, AdvisePrediction *out_predict
 
 #define ADVISE_MAX_SPANS 500000
 
-/* How many ops a step has, micro batch by micro batch; whether that is at most ADVISE_MAX_SPANS. */
+/* The number of ops in a step, with every micro batch counted; and whether it is at most
+ * ADVISE_MAX_SPANS. */
 guint64 advise_prediction_n_ops (const AdvisePrediction *self);
 gboolean advise_prediction_can_expand (const AdvisePrediction *self);
 
-/* Goes through a step op by op, for what wants its spans. UNSUPPORTED where there are more than
- * ADVISE_MAX_SPANS: says which global batch would do. */
+/* Simulates a step op by op to record its spans. UNSUPPORTED where there would be more than
+ * ADVISE_MAX_SPANS; the message names a global batch that works. */
 gboolean advise_prediction_expand (AdvisePrediction *self, const AdviseInput *input,
                                    GError **error);
 
@@ -51,20 +53,20 @@ gboolean advise_prediction_expand (AdvisePrediction *self, const AdviseInput *in
 SimCost *advise_cost_of (const AdviseInput *input, const PlanCase *of, const PlanSchedule *schedule,
                          GError **error);
 
-/* What this thread simulates in. */
+/* The workspace in which this thread simulates. */
 SimWorkspace *advise_workspace (void);
 
 /* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
 char *advise_describe_uncertainty (SimErrorRange error_range);
 
-/* The totals of a case, of each stage of its pipeline: up to SIM_MAX_STAGES. */
+/* The totals of a case, or of each stage of its pipeline (up to SIM_MAX_STAGES). */
 gboolean advise_measure_case (const AdviseInput *input, const PlanCase *of,
                               SimSummary *out_summaries, GError **error);
 
-/* Where costs are from, in words behind the parameter set's name; the caller frees. */
+/* Words on where costs come from, to follow the parameter set's name; the caller frees. */
 char *advise_describe_costs (const AdvisePrediction *self);
 
-/* "cross_entropy scratch of unit 3": the op at which memory peaks, in words; the caller frees. */
+/* The op at which memory peaks, in words: "cross_entropy scratch of unit 3"; the caller frees. */
 char *advise_peak_name (const PlanMemory *memory, const PlanSchedule *schedule);
 
 double advise_mib (guint64 bytes);

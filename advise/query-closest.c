@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing fits: what comes closest, and what would make it fit, each tried. */
+/* For a question that no plan fits: finds what comes closest, and what would make it fit, each of
+ * which is tried. */
 #include "config.h"
 
 #include "advise/query.h"
@@ -25,7 +26,7 @@ score_memory (const PlanCase *of, PlanInquiry *inquiry, gpointer scorer, PlanSco
   return TRUE;
 }
 
-/* The plan that takes least memory, or any that fits. */
+/* Searches for the plan that takes least memory, or with `any` for any that fits. */
 static gboolean
 search_memory (const AdviseChoice *choice, gboolean any, PlanSearchResult *out, GError **error)
 {
@@ -66,9 +67,9 @@ advise_query_fits (const AdviseChoice *choice, gboolean *out_fits, GError **erro
   return TRUE;
 }
 
-#define MOST_TRIED 20000 /* points whose rules are looked up for words */
+#define MOST_TRIED 20000 /* points whose broken rules are looked up for the message */
 
-/* An obstacle: how many points of a space it stops, and the message of the first. */
+/* An obstacle: the number of points that it stops, and the message of the first. */
 typedef struct
 {
   guint n;
@@ -96,8 +97,8 @@ count_obstacle (GHashTable *obstacles, const char *name, const char *words)
   known->n++;
 }
 
-/* Why this point is not chosen from; the hazard that leaves out a legal one goes to `out_hazard`.
- */
+/* Finds why a point cannot be chosen. The hazard that excludes a legal one is put into
+ * `out_hazard`. */
 static void
 look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point,
                GHashTable *obstacles, char **out_hazard)
@@ -105,7 +106,7 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
   g_autoptr (GError) why = NULL;
   Plan plan;
   if (!plan_space_at (space, point, &plan))
-    return; /* it sums less exactly than another point */
+    return; /* its sums are less exact than another point's */
   g_autoptr (PlanCase) of = advise_case (choice->input, &plan, &why);
   if (!of)
     {
@@ -119,7 +120,7 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
     }
 }
 
-/* Names what forbids most points of a space of which none is chosen from. */
+/* Names what forbids most points of a space in which no point can be chosen. */
 static void
 say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
 {
@@ -171,8 +172,7 @@ advise_query_least (const AdviseChoice *choice, Plan *out_plan, guint64 *out_byt
   return TRUE;
 }
 
-/* Memory that a plan needs on a cluster; 0 where it is not legal there, or takes `enough` or more.
- */
+/* The memory that a plan needs; 0 where it is not legal, or needs `enough` or more. */
 static guint64
 memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64 enough)
 {
@@ -232,8 +232,8 @@ try_shorter (const AdviseChoice *choice, const Plan *plan, GString *ways)
 
 #define MOST_CHANGES 6
 
-/* Changes one field after the other, each time the one that saves most memory, until the plan fits;
- * the bytes it takes then, 0 where it never does. */
+/* Changes one field after the other, always the one that saves most memory, until the plan fits.
+ * Returns the bytes that it then needs; 0 where it never fits. */
 static guint64
 descend (const AdviseChoice *choice, guint allow, Plan *plan)
 {
@@ -260,7 +260,8 @@ descend (const AdviseChoice *choice, guint allow, Plan *plan)
   return least <= choice->memory_bytes ? least : 0;
 }
 
-/* A few changes; more than is allowed where `allow` says so. TRUE where that fits. */
+/* Tries a few changes of fields, beyond what is allowed where `allow` says so. TRUE where the plan
+ * then fits. */
 static gboolean
 try_changes (const AdviseChoice *choice, const Plan *closest, guint allow, GString *ways)
 {
@@ -285,7 +286,7 @@ count_bits (guint mask)
   return n;
 }
 
-/* As few more classes as possible; all sets of so many that help. */
+/* Tries allowing more classes (--allow): all sets of the fewest classes that help. */
 static void
 try_classes (const AdviseChoice *choice, const Plan *closest, GString *ways)
 {
@@ -300,7 +301,7 @@ try_classes (const AdviseChoice *choice, const Plan *closest, GString *ways)
         is_found |= try_changes (choice, closest, choice->allow | mask, ways);
 }
 
-/* The category that takes most at the fullest moment, as "optimizer takes most, 1.5 MiB". */
+/* The category that takes most at the peak, as "optimizer takes most, 1.5 MiB". */
 static char *
 most_of (const PlanMemory *memory)
 {

@@ -16,7 +16,7 @@
 #include <malloc.h>
 #endif
 
-/* "FIELD=VALUE": the field. */
+/* The field of "FIELD=VALUE". */
 static gboolean
 parse_set (const char *text, PlanField *out_field, GError **error)
 {
@@ -24,7 +24,7 @@ parse_set (const char *text, PlanField *out_field, GError **error)
   return plan_field_parse (halves[0], out_field, error);
 }
 
-/* "FIELD=V1,V2": only these values. */
+/* Restricts the space to the values of "FIELD=V1,V2". */
 static gboolean
 restrict_to (PlanSpace *space, const char *text, GError **error)
 {
@@ -53,9 +53,9 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
                               error);
 }
 
-#define LEAST_MEMORY PLAN_MIB /* who writes 80 means a larger unit */
+#define LEAST_MEMORY PLAN_MIB /* a smaller limit is refused: who writes 80 means a larger unit */
 
-/* What a plan may take on a device of this cluster. */
+/* The memory that a plan may take on a device of this cluster. */
 static gboolean
 read_memory (const AdviseQuestion *question, const PlanCluster *cluster, guint64 *out_bytes,
              GError **error)
@@ -136,12 +136,12 @@ answer_clear (gpointer data)
   advise_prediction_clear (&((AdviseAnswer *)data)->prediction);
 }
 
-/* Answers being predicted, several at a time. */
+/* Predictions of answers, made by several threads. */
 typedef struct
 {
   const AdviseInput *input;
   GArray *answers;
-  GError **errors; /* one each */
+  GError **errors; /* one per answer */
   gint next;
 } Predicting;
 
@@ -183,7 +183,7 @@ predict_answers (Predicting *work, GError **error)
   return ok;
 }
 
-/* Which of what was found may be an answer: all, or those of the front alone; the caller frees. */
+/* Which of the found plans may be answers: all, or those of the front only; the caller frees. */
 static gboolean *
 find_eligible (const PlanSearchResult *result, gboolean of_front)
 {
@@ -196,7 +196,7 @@ find_eligible (const PlanSearchResult *result, gboolean of_front)
   return is_eligible;
 }
 
-/* A setting that saves less of a step's time than this share is not worth its line in a script. */
+/* A switch that saves less than this share of the step's time is not worth its line in a script. */
 #define WORTH_ASKING 2e-4
 
 static gboolean
@@ -206,8 +206,8 @@ is_switch (PlanField field)
   return names && names[0] && g_str_equal (names[0], "off");
 }
 
-/* Leaves that switch as it is unless asked for; FALSE where that is worth asking for, or illegal.
- */
+/* Gives a switch of an answer the value of the user's plan. FALSE: the answer is left as it is,
+ * because that plan is illegal, needs more memory, or is slower by more than WORTH_ASKING. */
 static gboolean
 leave_out (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, PlanField field)
 {
@@ -228,9 +228,9 @@ leave_out (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, P
   return TRUE;
 }
 
-/* Of plans that are as good as each other, the one that asks for less: switches that the search
- * turned on, or off, for a few microseconds are left out, the last ones first, since some need
- * those before them. */
+/* Sets the switches of an answer back that the search turned on or off for next to nothing, so that
+ * of plans as good as each other the one nearest to the user's is named. The last fields come
+ * first, since some switches need those before them. */
 static void
 make_plain (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found)
 {
@@ -239,7 +239,8 @@ make_plain (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found)
       leave_out (choice, scorer, found, f);
 }
 
-/* The K best that are distinct; plans equal in cost are one answer, whose free fields are told. */
+/* The K best distinct answers. Plans of equal cost are one answer, with the fields in which they
+ * differ. */
 static GArray *
 take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
               GError **error)
@@ -288,8 +289,8 @@ advise_query_clear (AdviseQuery *self)
 #define KEPT_BYTES (64 << 20)
 #define USUAL_BYTES (32 << 20)
 
-/* Schedules of a megabyte come and go by the thousand: what malloc gives back to the system between
- * them is taken from it, and zeroed, again. */
+/* Keeps malloc from returning memory to the system between schedules, which are megabytes and come
+ * by the thousand; it would have to be taken and zeroed again each time. */
 static void
 keep_memory (void)
 {
@@ -336,8 +337,9 @@ advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GErro
   return TRUE;
 }
 
-/* What is common to the errors of two plans for one task is in neither's way: how they compare is
- * known far better than how long they take. */
+/* The least relative difference of two plans' times that predictions can tell. It is far smaller
+ * than the error of one prediction, because plans for one task have most of their error in
+ * common. */
 static double
 least_difference (const AdviseInput *input)
 {
@@ -393,8 +395,8 @@ advise_query_bound_by (const PlanTrace *t)
   return name;
 }
 
-/* Whether a field is one of a plan that does without it: it has its default then, and says nothing.
- */
+/* Whether a plan does without the field's feature, so that the field has its default and says
+ * nothing. */
 static gboolean
 is_moot (const Plan *plan, PlanField field)
 {

@@ -1,7 +1,7 @@
 /* AdviseQuery: a question about a space of plans, the search that decides it, and its answers.
  *
- * advise_choice_init -> advise_query_ask -> advise_query_clear. Nothing is printed here, and
- * nothing kept. */
+ * advise_choice_init -> advise_query_ask -> advise_query_clear. Nothing is printed or stored
+ * here. */
 #pragma once
 #include "advise/input.h"
 #include "advise/predict.h"
@@ -9,97 +9,101 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* The options as typed; each NULL where absent. */
+/* The options as typed; each is NULL where absent. */
 typedef struct
 {
   char **only, **set; /* `set` is borrowed */
   char *memory, *headroom, *p_fits, *allow;
   gint top;
-  double apart; /* per cent by which the answers' times differ at least */
-  double front; /* per cent of the best's time that the front goes beyond it */
+  double apart; /* least difference between the answers' times, in per cent */
+  double front; /* how far beyond the best's time the front reaches, in per cent */
   gboolean keeps_nothing;
-  const char *db; /* borrowed: where it is kept */
-  char *words;    /* all of them, as the shell takes them */
+  const char *db; /* borrowed: the store that keeps the answers */
+  char *words;    /* all options, as the shell takes them */
 } AdviseQuestion;
 
-/* What to choose from, and for what. */
+/* The plans to choose from, and the goal. */
 typedef struct
 {
   const AdviseQuestion *question;
-  const AdviseInput *input;       /* `plan` is where every plan begins */
-  gboolean pinned[PLAN_N_FIELDS]; /* fields that stay as they are in it */
+  const AdviseInput *input;       /* its `plan` is the base of the space */
+  gboolean pinned[PLAN_N_FIELDS]; /* fields that keep their value of that plan */
   guint allow;                    /* mask of PlanAllow */
-  guint64 memory_bytes;           /* what a plan may take */
-  double p_fits;                  /* the probability with which it is to take no more */
-  /* Is told how far a search is, and at its end of 0 plans; FALSE ends it. May be NULL; what it
-   * gets as `user_data` is the search's own. */
+  guint64 memory_bytes;           /* the memory that a plan may need */
+  double p_fits;                  /* with this probability it must not need more */
+  /* Told how far the search is, and at its end of 0 plans; FALSE ends it. May be NULL. Its
+   * `user_data` is the search's own. */
   PlanSearchProgress progress;
 } AdviseChoice;
 
-/* One answer: a plan, those that cost the same, and how it does. */
+/* One answer: a plan, the plans of equal cost, and its prediction. */
 typedef struct
 {
   PlanFound *found;
   guint n_equal;
-  gboolean is_free[PLAN_N_FIELDS]; /* what differs among those */
+  gboolean is_free[PLAN_N_FIELDS]; /* fields in which those plans differ */
   AdvisePrediction prediction;
-  gint64 id; /* in the store; 0: not kept */
+  gint64 id; /* number in the store; 0: not stored */
 } AdviseAnswer;
 
 typedef struct
 {
   PlanSearchResult result;
-  GArray *answers;     /* AdviseAnswer; empty where nothing fits */
-  guint64 n_simulated; /* schedules */
+  GArray *answers;     /* AdviseAnswer; empty where no plan fits */
+  guint64 n_simulated; /* schedules simulated */
   double seconds;
 } AdviseQuery;
 
 void advise_query_clear (AdviseQuery *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseQuery, advise_query_clear)
 
-/* The choice that options leave: what was set, or differs from a plan's defaults, stays. */
+/* Makes the choice that the options leave: fields that were set, or that differ from a plan's
+ * defaults, are pinned. */
 gboolean advise_choice_init (AdviseChoice *self, const AdviseQuestion *question,
                              const AdviseInput *input, GError **error);
 
-/* Memory that there has to be for a plan to fit as surely as is asked. */
+/* The memory that a device must have for the plan to fit with the probability asked for. */
 guint64 advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePrediction *prediction);
 
-#define ADVISE_APART 0.5 /* unless said: predictions are not nearer to what will be measured */
+/* The default of `apart`: predictions are no closer than this to what will be measured. */
+#define ADVISE_APART 0.5
 
-/* Further apart than that, answers are of the front of memory and time: a plan that is so much
- * slower is none unless it takes less. */
+/* If `apart` is above this, answers are taken from the front of memory and time: a plan that is so
+ * much slower is an answer only if it takes less memory. */
 #define ADVISE_NEAR 2.0
 
-/* The plans to choose from. */
+/* The space of plans to choose from. */
 PlanSpace *advise_choice_space (const AdviseChoice *self, GError **error);
 
-/* Searches for the `top` best that differ in cost; after Ctrl-C these are the best so far. That
- * nothing fits is no error here. */
+/* Searches for the `top` best plans that differ in cost; after Ctrl-C, the best so far. That no
+ * plan fits is no error here. */
 gboolean advise_query_ask (const AdviseChoice *choice, guint top, AdviseQuery *out, GError **error);
 
-/* Number of an answer's group, from 1: times nearer to its first's than can be told apart. */
+/* The number of an answer's group, from 1. Answers of a group have times too close to the first
+ * one's to be told apart. */
 guint advise_query_group (const AdviseQuery *self, const AdviseInput *input, guint answer);
 
-/* The best answer; NULL where nothing fits. */
+/* The best answer; NULL where no plan fits. */
 const AdviseAnswer *advise_query_best (const AdviseQuery *self);
 
-/* "strategy=optim, mbs=2": where a plan differs from another, for reading; the caller frees. */
+/* How plan `a` differs from `b`, "strategy=optim, mbs=2", for reading; the caller frees. */
 char *advise_query_differences (const Plan *a, const Plan *b);
 
-/* All that has to be set to make the first of the second, fields that it does without too. */
+/* Everything that has to be set to make `a` of `b`, including fields that `a` does without. */
 char *advise_query_changes (const Plan *a, const Plan *b);
 
-/* The largest part of a step that is not arithmetic, if it is a tenth of it. */
+/* The largest part of a step that is not arithmetic, if it is at least a tenth of the step. */
 const char *advise_query_bound_by (const PlanTrace *trace);
 
 /* Whether any plan fits. */
 gboolean advise_query_fits (const AdviseChoice *choice, gboolean *out_fits, GError **error);
 
-/* The plan that takes least memory, and how much; INFEASIBLE where none is legal. */
+/* The plan that takes least memory, and its bytes; INFEASIBLE where none is legal. */
 gboolean advise_query_least (const AdviseChoice *choice, Plan *out_plan, guint64 *out_bytes,
                              GError **error);
 
-/* Says that nothing fits, what comes closest, and what would make it fit; always FALSE. */
+/* Sets an error that says that no plan fits, what comes closest, and what would make it fit. Always
+ * FALSE. */
 gboolean advise_query_refuse (const AdviseChoice *choice, GError **error);
 
 G_END_DECLS

@@ -14,38 +14,38 @@
 /* What is known of a plan so far. */
 typedef struct
 {
-  gint64 time_ns;       /* below 0: nothing */
-  guint64 memory_bytes; /* at least */
-  guint64 resting;      /* of it, between steps; known where a schedule was */
-  gboolean is_whole;    /* and neither time nor memory is more */
+  gint64 time_ns;       /* below 0: unknown */
+  guint64 memory_bytes; /* lower bound */
+  guint64 resting;      /* the part that stays between steps; known once there was a schedule */
+  gboolean is_whole;    /* time and memory are exact */
 } Known;
 
-/* What plans take without their communicators that differ by costs and groups alone. */
+/* Device bytes, without communicators, of plans that differ only in costs and groups. */
 typedef struct
 {
-  guint64 bytes; /* at least */
+  guint64 bytes; /* lower bound */
   gboolean is_whole;
 } Held;
 
-/* A schedule that plans share. */
+/* A schedule that several plans share. */
 typedef struct
 {
   Plan key;
   PlanSchedule *schedule;
 } Shared;
 
-#define RECENT 8 /* schedules that are kept: plans that share one follow each other closely */
+#define RECENT 8 /* number of schedules kept; plans that share one follow each other closely */
 
 struct _AdviseScorer
 {
   const AdviseInput *input;
   double p_fits;
   GMutex lock;
-  GHashTable *scores; /* Plan, distilled -> Known */
-  GHashTable *helds;  /* Plan, distilled -> Held */
+  GHashTable *scores; /* distilled Plan -> Known */
+  GHashTable *helds;  /* distilled Plan -> Held */
   AdviseFloors *floors;
   Shared *recent[RECENT];
-  guint n_shared; /* so far */
+  guint n_shared; /* number of schedules shared so far */
   guint64 n_simulated;
 };
 
@@ -151,7 +151,7 @@ find_recent (AdviseScorer *self, const Plan *key)
   return shared;
 }
 
-/* The schedule of a plan, perhaps one that is there. */
+/* The schedule of a plan, which may have been made for another plan. */
 static Shared *
 lower (AdviseScorer *self, const PlanCase *of, const Plan *key)
 {
@@ -179,14 +179,15 @@ typedef struct
 {
   const PlanCase *of;
   PlanInquiry *inquiry;
-  guint64 enough_bytes; /* more is not asked for */
+  guint64 enough_bytes; /* no score is needed for plans that need more */
   Plan key, held_key;
   guint64 communicator_bytes;
   AdviseMemoryError error;
   Known known;
 } Scoring;
 
-/* Before there is a schedule all that is known to be taken may stay between steps. */
+/* The memory that the plan needs at least, by what is known. Until there is a schedule all of it
+ * may stay between steps. */
 static guint64
 needed_bytes (const AdviseScorer *self, const Scoring *s)
 {
@@ -194,7 +195,8 @@ needed_bytes (const AdviseScorer *self, const Scoring *s)
   return advise_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
 }
 
-/* Without an inquiry all that needs no more than is enough. */
+/* Whether the plan still matters: to the inquiry, or without one, whether it needs no more than is
+ * enough. */
 static gboolean
 matters (const AdviseScorer *self, const Scoring *s)
 {
@@ -214,8 +216,8 @@ learn_held (AdviseScorer *self, Scoring *s)
   s->known.is_whole = s->known.time_ns >= 0 && (s->known.is_whole || held.is_whole);
 }
 
-/* Device memory up to which a plan with that step time and that many bytes at rest can still be an
- * answer. */
+/* The device memory up to which a plan with that step time, and so many bytes between steps, can
+ * still be an answer. */
 static guint64
 takable_bytes (const AdviseScorer *self, const Scoring *s, guint64 resting)
 {
@@ -224,7 +226,7 @@ takable_bytes (const AdviseScorer *self, const Scoring *s, guint64 resting)
   return advise_takable_bytes (&s->error, self->p_fits, needed, resting);
 }
 
-/* What the allocator holds, as far as it matters. */
+/* Finds what the allocator holds, as far as it matters. */
 static void
 run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *cost, Scoring *s)
 {
@@ -240,8 +242,8 @@ run_allocator (AdviseScorer *self, const PlanSchedule *schedule, const SimCost *
     keep_held (self, &s->held_key, bytes - s->communicator_bytes, bytes <= enough);
 }
 
-/* Cheapest first: what is live at once, then time, then the allocator. Stops when the plan no
- * longer matters; returns whether it was simulated. */
+/* Finds time and memory, the cheapest first: live bytes, then time, then the allocator. Stops when
+ * the plan no longer matters. Returns whether it was simulated. */
 static gboolean
 find_out (AdviseScorer *self, Scoring *s)
 {
@@ -264,8 +266,8 @@ find_out (AdviseScorer *self, Scoring *s)
   return TRUE;
 }
 
-/* Whether a pipeline can still be an answer, by the peak of live bytes of each stage. The ends are
- * asked first, as they are the fullest: the first stage holds most micro batches, the last one has
+/* Whether a pipeline can still be an answer, by the peak of live bytes of each stage. The end
+ * stages come first, as they are the fullest: the first holds most micro batches, and the last has
  * the loss. */
 static gboolean
 stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
@@ -284,7 +286,7 @@ stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
   return TRUE;
 }
 
-/* The same of a pipeline: every stage has to fit, and takes as long as all. */
+/* As find_out, for a pipeline: every stage has to fit, and the step is that of all. */
 static gboolean
 find_out_stages (AdviseScorer *self, Scoring *s)
 {

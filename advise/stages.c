@@ -15,7 +15,7 @@ append (GString *text, const char *part)
   g_string_append_printf (text, "%s%s", text->len > 0 ? ", " : "", part);
 }
 
-/* "4-7"; "4" of one layer; nothing of none. */
+/* Appends "4-7", or "4" for one layer, or nothing. */
 static void
 append_layers (GString *text, const PlanStage *stage, const PlanStage *part)
 {
@@ -29,7 +29,7 @@ append_layers (GString *text, const PlanStage *stage, const PlanStage *part)
   append (text, layers);
 }
 
-/* Of many virtual stages, the first two and the last one. */
+/* Of many virtual stages only the first two and the last are named. */
 char *
 advise_stage_describe (const AdviseStage *self)
 {
@@ -41,7 +41,7 @@ advise_stage_describe (const AdviseStage *self)
       if (i == 2 && stage->n_virtual > 4)
         {
           append (text, "...");
-          i = stage->n_virtual - 2; /* whose next one is the last */
+          i = stage->n_virtual - 2; /* so that the last one comes next */
           continue;
         }
       append_layers (text, stage, &part);
@@ -129,7 +129,7 @@ advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out
                          out_offsets, error);
 }
 
-/* Whether nothing of one stage is under way as it meets another (sim/fast/stages.h): virtual stages
+/* Whether nothing of one stage is under way as it meets another (sim/fast/stages.h). Virtual stages
  * exchange beside compute. */
 static gboolean
 meets_drained (const PlanCase *of)
@@ -150,7 +150,7 @@ summary_of (const PlanTrace *t)
                        .idle_ns = t->idle_ns };
 }
 
-/* Times from one step that is simulated op by op. */
+/* Measures times from one step that is simulated op by op. */
 static gboolean
 time_slowly (const AdviseStages *self, SimSummary *out_summaries, guint *out_n_steps,
              GError **error)
@@ -171,7 +171,7 @@ time_slowly (const AdviseStages *self, SimSummary *out_summaries, guint *out_n_s
   return TRUE;
 }
 
-/* The same from what stages do between meetings; FALSE where that does not tell. */
+/* Measures times from what stages do between meetings; FALSE where that does not suffice. */
 static gboolean
 time_fast (const AdviseStages *self, const PlanCase *of, SimStages *stages,
            SimSummary *out_summaries)

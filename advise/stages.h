@@ -11,13 +11,13 @@ G_BEGIN_DECLS
 typedef struct
 {
   PlanStage part;
-  PlanTrace *totals; /* without spans and samples; idle is what it waits for other stages */
+  PlanTrace *totals; /* without spans and samples; idle is the time waiting for other stages */
 } AdviseStage;
 
-/* "embedding, 0-19": its layers in words; the caller frees. */
+/* A stage's layers in words, "embedding, 0-19"; the caller frees. */
 char *advise_stage_describe (const AdviseStage *self);
 
-/* Communication that nothing hides, also with other stages. */
+/* Exposed communication, with other stages too. */
 gint64 advise_stage_exposed_ns (const AdviseStage *self);
 
 typedef struct
@@ -33,30 +33,31 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (AdviseStages, advise_stages_clear)
 gboolean advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                              GError **error);
 
-/* The same in parts, for those who may need few: nothing yet; one stage's schedule, borrowed; the
- * rest. */
+/* advise_stages_init in parts, for callers that may need only some: first nothing, then one stage's
+ * schedule (borrowed), then all the rest. */
 void advise_stages_start (AdviseStages *self, const PlanCase *of);
 const PlanSchedule *advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage,
                                          GError **error);
 gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                                GError **error);
 
-/* Totals of the steady step, by stage: `out_summaries` has room for n. Returns the simulation, to
- * be asked for more; NULL with the totals set where it is one op by op (sim_time_stages), or with
- * an error. */
+/* The totals of the steady step, by stage; `out_summaries` has room for n. Returns the simulation,
+ * which can be asked for more. NULL with the totals set where it was simulated op by op
+ * (sim_time_stages), or NULL with an error. */
 gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
                                 SimSummary *out_summaries, SimStages **out_stages, GError **error);
 
-/* The stage that takes most on the device, the first of equal ones. */
+/* The stage that takes most device memory, the first of equal ones. */
 guint advise_stages_fullest (const SimSummary *summaries, guint n);
 
-/* sim_run_stages: a trace of each stage. */
+/* Records a trace of each stage, with sim_run_stages. */
 gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
                             gint64 *out_offsets, GError **error);
 
-/* The step's time alone, below 0 where it cannot be told, and the steps that it took to find it.
- * Then what the fullest stage takes on the device; returns which it is, n where that cannot be
- * told. Any stage and bytes above `enough_bytes` will do where one takes more. */
+/* advise_stages_time gives only the step's time (below 0 where it cannot be found) and the number
+ * of steps simulated. advise_stages_memory then gives the device bytes of the fullest stage, and
+ * returns which that is, or n where it cannot be found. Once a stage takes more than
+ * `enough_bytes`, it may return that stage and any bytes above. */
 gint64 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps);
 guint advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
                             guint64 enough_bytes, guint64 *out_bytes, GError **error);

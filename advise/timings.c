@@ -9,7 +9,8 @@
 
 #define BETWEEN ", "
 
-/* ", 2 x 1.25 GB/s between nodes": what leaves one. NULL where nobody says it. */
+/* The part of a machine's name for its network, ", 2 x 1.25 GB/s between nodes"; NULL where it is
+ * not known. */
 static char *
 print_network (const PlanCluster *cluster)
 {
@@ -26,12 +27,12 @@ advise_timings_machine (const PlanCluster *cluster, const char *library, gboolea
   return g_strconcat (cluster->device_name, BETWEEN, library, network, NULL);
 }
 
-/* Whose rows are taken. */
+/* Which rows of the store to take. */
 typedef struct
 {
-  char *machine, *network; /* how the first begins, and ends between nodes */
+  char *machine, *network; /* beginning of the machine's name; its end, for rows between nodes */
   const char *backend, *comm;
-  gint64 sharing; /* ranks that share a GPU: no other number of them is slowed down as much; or 0 */
+  gint64 sharing; /* ranks that share a GPU, as their number decides how slow it is; or 0 */
 } Wanted;
 
 static gboolean
@@ -45,7 +46,7 @@ is_of (const DbTable *rows, guint row, const Wanted *wanted, guint ranks)
                                  : is_carried || g_str_equal (carried, "self"));
 }
 
-/* What was timed between nodes holds for that network alone. */
+/* Takes a row. Timings between nodes hold for their own network only. */
 static gboolean
 take_row (const DbTable *rows, guint row, const Wanted *wanted, GArray *timings, GError **error)
 {
@@ -68,7 +69,7 @@ take_row (const DbTable *rows, guint row, const Wanted *wanted, GArray *timings,
   return TRUE;
 }
 
-/* Rows come in the order in which they were added: the newest counts. */
+/* Reads the timings. Rows are in the order in which they were added, so the newest counts. */
 static SimTimings *
 read_timings (const Wanted *wanted, const char *db, GError **error)
 {
@@ -97,7 +98,7 @@ carrier_of (const PlanCluster *cluster, const char *comm)
 static GHashTable *known = NULL; /* SimTimings by key; NULL where a store has none */
 static GMutex mutex;             /* guards it */
 
-/* Once per key, which is all that rows are chosen by. */
+/* The timings for a key, which has everything by which rows are chosen; read once. */
 static SimTimings *
 find (const Wanted *wanted, const char *db)
 {

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define LEAST 1e-6 /* of what cannot be nothing */
+#define LEAST 1e-6 /* least value of quantities that must be above 0 */
 
 gboolean
 advise_training_parse_duration (const char *text, double *out_seconds, GError **error)
@@ -88,7 +88,8 @@ advise_training_check_price (const char *text, const AdviseInput *const *inputs,
       gboolean is_asked = name == NULL;
       for (guint i = 0; i < n && !is_asked; i++)
         is_asked = is_called (inputs[i], name);
-      if (!is_asked && !plan_cluster_is_shipped (name)) /* a list may have more than is asked */
+      if (!is_asked
+          && !plan_cluster_is_shipped (name)) /* a list may have more names than are asked about */
         return refuse_price (name, inputs, n, error);
       is_of_use |= is_asked;
       if (!is_asked && !other)

@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A measured peak of the allocator, with what lies outside of it as it is predicted; or a run that
- * ended because there was not as much as it would have taken. */
+/* A measured peak of the allocator, with predicted bytes outside of it added; or a run that ended
+ * because there was less memory than it would have taken. */
 typedef struct
 {
   const char *stack;
   guint group;
-  double weight;   /* the rows of a group together: 1 */
-  double measured; /* at least, where it ran out */
+  double weight;   /* all rows of a group together have a weight of 1 */
+  double measured; /* a lower bound where it ran out of memory */
   double device, passing;
   gboolean ran_out;
 } Peak;
 
-/* Both scales are tried in these steps. */
+/* Both scales are searched in these steps. */
 #define STEP 0.001
 #define MOST_WHOLE 80
 #define MOST_PASSING 120
@@ -71,7 +71,7 @@ collect_peaks (const AdviseValidation *validation)
   return peaks;
 }
 
-/* Groups of a stack. */
+/* The weight of a stack: its number of groups. */
 static double
 weight_of (const GArray *peaks, const char *stack)
 {
@@ -82,8 +82,8 @@ weight_of (const GArray *peaks, const char *stack)
   return sum;
 }
 
-/* Logarithm of the likelihood, but for what is constant, of errors that follow Student's t with
- * four degrees of freedom. */
+/* Logarithm of the likelihood, without constants, of errors that follow Student's t distribution
+ * with four degrees of freedom. */
 static double
 likelihood (const GArray *peaks, const double *weights, double whole, double passing)
 {
@@ -119,9 +119,9 @@ most_likely (const GArray *peaks, const double *weights)
   return best;
 }
 
-/* Of a stack: its groups, and others' as if they were a few of its own, each stack's alike, as few
- * groups alone would say anything. Without a stack: of all stacks alike, as what an unknown one
- * does is not what the most frequent one does. */
+/* Adds the memory errors of a stack. Other stacks' groups count as a few of its own, each stack
+ * alike, since few groups alone would say little. Without a stack all stacks count alike, because
+ * an unknown stack need not behave like the most frequent one. */
 static void
 add_memory (const GArray *peaks, const GPtrArray *stacks, const char *stack, SimAdjustments *set)
 {
@@ -169,13 +169,14 @@ advise_uncertainty_fit_memory (const AdviseValidation *validation, SimAdjustment
   add_memory (peaks, stacks, NULL, set);
 }
 
-/* Two plans for one task, both measured. */
+/* Two measured plans for one task. */
 typedef struct
 {
-  double miss, weight; /* logarithm; those of a task together: 1 */
+  double miss, weight; /* logarithm; all pairs of a task together have a weight of 1 */
 } Pair;
 
-#define NEAR 0.2 /* in the logarithm: plans that are predicted further apart are told apart */
+/* In the logarithm: plans that are predicted further apart are surely told apart. */
+#define NEAR 0.2
 
 static gboolean
 is_choice (const AdviseRun *run)
@@ -197,7 +198,7 @@ compare_choices (gconstpointer a, gconstpointer b)
   return (one > other) - (one < other);
 }
 
-/* One row of each configuration, the middle one, sorted by task. */
+/* One row per configuration, the middle one, sorted by task. */
 static GPtrArray *
 collect_choices (const AdviseValidation *validation)
 {
@@ -228,7 +229,7 @@ compare_pairs (gconstpointer a, gconstpointer b)
   return (x->miss > y->miss) - (x->miss < y->miss);
 }
 
-/* Of a task's plans. */
+/* Adds the pairs of a task's plans. */
 static void
 add_pairs (AdviseRun *const *runs, guint n, GArray *pairs)
 {
@@ -272,7 +273,7 @@ advise_uncertainty_fit_choices (const AdviseValidation *validation, SimAdjustmen
   set->distances[SIM_DISTANCE_CHOICE] = (SimErrorRange){ floor (100 * pct + 0.5) / 100, n_tasks };
 }
 
-/* Adds words to a comma-separated list, each once and in order; the caller frees. */
+/* Adds words to a comma-separated list, each once and sorted; the caller frees. */
 static char *
 join (char *list, char **words)
 {

@@ -1,18 +1,19 @@
-/* What measured runs teach about how sure predictions are: a set's lines beside its factors. */
+/* Fits what measured runs teach about the errors of predictions: all of a set except its
+ * factors. */
 #pragma once
 #include "advise/validate.h"
 G_BEGIN_DECLS
 
-/* The scale of errors of reserved memory, by stack and of all, from rows to fit. Adds nothing where
- * there are too few. */
+/* Fits the scale of errors of reserved memory, by stack and over all, from rows for fitting. Adds
+ * nothing where there are too few. */
 void advise_uncertainty_fit_memory (const AdviseValidation *validation, SimAdjustments *set);
 
-/* How far off predictions are of how two plans for one task compare, where they say that it is
- * little, from rows to fit. Leaves the set as it is where there are too few. */
+/* Fits how far off predictions are in comparing two plans for one task that they see as close, from
+ * rows for fitting. Changes nothing where there are too few. */
 void advise_uncertainty_fit_choices (const AdviseValidation *validation, SimAdjustments *set);
 
-/* Notes the runs that the set was fitted to (AdviseRun), each with its weight, beside what `base`
- * has seen; NULL: nothing. */
+/* Notes the runs that the set was fitted to (AdviseRun), each with its weight, beside those of
+ * `base`, which may be NULL. */
 void advise_uncertainty_note_runs (const GPtrArray *runs, const double *weights,
                                    const SimAdjustments *base, SimAdjustments *set);
 

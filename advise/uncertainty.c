@@ -66,7 +66,7 @@ advise_needed_bytes (const AdviseMemoryError *error, double p, guint64 device, g
   return device + (guint64)(deviate (error, p) * scale_of (error, device, resting));
 }
 
-/* From above: what needs more than there is is never taken for what does not. */
+/* Rounds up, so that a plan that needs more than there is is never taken for one that does not. */
 guint64
 advise_takable_bytes (const AdviseMemoryError *error, double p, guint64 needed, guint64 resting)
 {
@@ -78,14 +78,14 @@ advise_takable_bytes (const AdviseMemoryError *error, double p, guint64 needed, 
   return MIN (needed, (guint64)bytes + 1);
 }
 
-/* Their values beside the default are modes. How communication is done is none: it matters as far
- * as communication is exposed, which is counted. */
+/* Fields of which each value other than the default is a mode. How communication is done is no
+ * mode: it matters only as far as communication is exposed, which is counted separately. */
 static const PlanField named[]
     = { PLAN_COMPUTE,    PLAN_RECOMPUTE,           PLAN_OPTIMIZER,
         PLAN_TASK,       PLAN_OVERLAP_GRAD_REDUCE, PLAN_OVERLAP_PARAM_GATHER,
         PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH };
 
-/* Whatever their value is, it is one mode to have another than the default. */
+/* Fields for which having any value other than the default is one mode. */
 static const PlanField counted[] = { PLAN_TP,
                                      PLAN_CP,
                                      PLAN_EP,

@@ -9,50 +9,50 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Scale of errors of device memory: a share of all of it, and a share of the part that comes and
- * goes within a step. */
+/* The scale of errors of device memory: a share of all of it, and a share of the part that comes
+ * and goes within a step. */
 typedef struct
 {
-  gboolean is_known; /* both 0 where it is: bytes are exact */
+  gboolean is_known; /* known, and both shares 0: bytes are exact */
   double whole, passing;
 } AdviseMemoryError;
 
-/* That scale for a stack on a cluster's devices, by `set` or, where this is NULL or has none, by
- * the shipped set. On processors bytes are exact. */
+/* The scale for a stack on a cluster's devices, by `set` or, where that is NULL or has none, by the
+ * shipped set. On processors bytes are exact. */
 AdviseMemoryError advise_memory_error (const SimAdjustments *set, const PlanCluster *cluster,
                                        const PlanStack *stack);
 
-/* Probability that a plan fits into `limit` bytes. It is predicted to take `device` bytes, of which
- * `resting` stay between steps. Below 0: not known. */
+/* The probability that a plan fits into `limit` bytes, if it is predicted to take `device` bytes,
+ * of which `resting` stay between steps. Below 0: unknown. */
 double advise_p_fits (const AdviseMemoryError *error, guint64 device, guint64 resting,
                       guint64 limit);
 
-#define ADVISE_P_FITS 0.95 /* how surely a plan is to fit, unless said */
+#define ADVISE_P_FITS 0.95 /* the default probability with which a plan must fit */
 
-/* The value of --p-fits: a share, or per cent with the sign; NULL is ADVISE_P_FITS. At least 0.5,
- * as a plan below that is predicted not to fit. */
+/* Parses --p-fits: a share, or per cent with the sign; NULL is ADVISE_P_FITS. At least 0.5, since a
+ * plan below that is predicted not to fit. */
 gboolean advise_p_fits_parse (const char *text, double *out_p, GError **error);
 
-/* Memory that a device must have for the plan to fit with probability `p`, which is at least 0.5:
- * no less than the predicted bytes, and monotone in them. And the inverse: the most bytes that a
- * plan may be predicted to take where the device has `needed`. Without known errors both are equal.
- */
+/* advise_needed_bytes gives the memory that a device must have for a plan to fit with probability
+ * `p` (at least 0.5); it is no less than the predicted bytes, and monotone in them.
+ * advise_takable_bytes is the inverse: the most bytes that a plan may be predicted to take on a
+ * device with `needed` bytes. Both return their argument where errors are unknown. */
 guint64 advise_needed_bytes (const AdviseMemoryError *error, double p, guint64 device,
                              guint64 resting);
 guint64 advise_takable_bytes (const AdviseMemoryError *error, double p, guint64 needed,
                               guint64 resting);
 
-/* The unusual modes of a plan on which its time may depend, one word each. */
+/* The unusual modes of a plan that its time may depend on, one word each. */
 char **advise_modes (const Plan *resolved);
 
-/* Bandwidth of each device's network in Gbit/s; 0 within one node. */
+/* The network bandwidth of each device in Gbit/s; 0 within one node. */
 gint64 advise_network (const PlanCluster *cluster);
 
-/* Share of a step in which communication is exposed. */
+/* The share of a step in which communication is exposed. */
 double advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64 reduce_ns);
 
 /* The error, in per cent, within which eight of ten such times lie, and the number of groups of
- * runs behind it; below 0: not known. */
+ * runs behind it. Below 0: unknown. */
 SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
                                        const PlanStack *stack, const Plan *resolved,
                                        double exposed_share);

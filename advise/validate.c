@@ -75,7 +75,8 @@ begin (AdviseValidation *self, const char *origin)
   self->table = plan_run_table_new (origin, take_row, self);
 }
 
-/* The store's columns are the table's, but for the texts of model, cluster and plan. */
+/* Takes a stored run. The store's columns are the table's, except the texts of model, cluster and
+ * plan. */
 static void
 take_stored (AdviseValidation *self, const DbTable *stored, guint row)
 {
@@ -92,7 +93,7 @@ take_stored (AdviseValidation *self, const DbTable *stored, guint row)
                       cluster ? cluster : "", db_table_cell_named (stored, row, "plan_text"));
 }
 
-/* A run of this program's: alone in its group with those of the same plan. */
+/* Takes a run of this program; its group consists of the runs of the same plan. */
 static void
 take_own (AdviseValidation *self, const DbTable *stored, guint row)
 {
@@ -172,7 +173,7 @@ advise_validation_read (const char *path, AdviseValidation *out_self, GError **e
   return TRUE;
 }
 
-/* Whether a cell has that value; without one, whether it says that there is something. */
+/* Whether a cell has that value, or, for NULL, whether it says that there is something. */
 static gboolean
 is_meant (const char *cell, const char *value)
 {
@@ -210,7 +211,7 @@ advise_validation_where (AdviseValidation *self, const char *text, GError **erro
   return FALSE;
 }
 
-/* Rows of one publication are named alike up to a dash; names of other kinds tell nothing. */
+/* Row names of one publication are equal up to a dash; other names tell nothing. */
 char *
 advise_run_source (const AdviseRun *run)
 {
@@ -230,7 +231,7 @@ advise_validation_of_source (AdviseValidation *self, const char *source)
     }
 }
 
-/* Numbers for texts: the same for the same. */
+/* A number for a text, the same for equal texts. */
 static guint
 number_of (GHashTable *numbers, const char *text)
 {
@@ -242,7 +243,8 @@ number_of (GHashTable *numbers, const char *text)
   return number;
 }
 
-/* Whoever ran it: one configuration is one at every site. */
+/* A number for a cluster, the same whoever ran on it: one configuration is the same at every
+ * site. */
 static guint
 number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster *cluster)
 {
@@ -257,7 +259,7 @@ number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster 
   return number;
 }
 
-/* The same for runs that differ in nothing but what is left out. */
+/* A number for a run, the same for runs that differ only in fields that are left out. */
 static guint
 number_of_fields (GHashTable *numbers, const AdviseRun *run, guint cluster,
                   const gboolean *is_left_out)
@@ -282,7 +284,7 @@ numbers_of_fields_new (void)
   return g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref, NULL);
 }
 
-/* Fields that one is free to choose when asked what to run; arithmetic is not among them. */
+/* Fields that one is free to choose when deciding what to run; arithmetic is not among them. */
 static void
 find_choices (gboolean *out_is_choice)
 {
@@ -321,7 +323,8 @@ input_of (const AdviseRun *run, const SimAdjustments *adjustments, const char *d
                         .db = db };
 }
 
-/* Each run becomes a PlanCase; runs with equal plans, and with equal questions, get one number. */
+/* Makes a PlanCase of each run. Runs with equal plans get one number, and so do runs with equal
+ * questions. */
 static void
 resolve (AdviseValidation *self)
 {
@@ -355,8 +358,8 @@ resolve (AdviseValidation *self)
     }
 }
 
-/* 18 bytes for each parameter: weights 2, gradients 4, optimizer 12, each divided by those who
- * share it. */
+/* 18 bytes per parameter (weights 2, gradients 4, optimizer 12), each divided by the ranks that
+ * shard it. */
 static double
 naive_mib (const AdviseRun *run)
 {
@@ -373,7 +376,7 @@ naive_mib (const AdviseRun *run)
   return parameters * (2 / weights + 4 / grads + 12 / optimizer) / 1048576;
 }
 
-/* 6 FLOPs for each parameter and token, at the data sheet's rate. */
+/* 6 FLOPs per parameter and token, at the data sheet's rate. */
 static double
 naive_ms_at_peak (const AdviseRun *run)
 {
@@ -386,7 +389,7 @@ naive_ms_at_peak (const AdviseRun *run)
                   : 0;
 }
 
-/* The stack and the device of a row, between which nothing is carried over. */
+/* The stack and device of a row; the naive estimate carries nothing over between them. */
 static guint
 kind_of (GHashTable *kinds, const AdviseRun *run)
 {
@@ -395,8 +398,8 @@ kind_of (GHashTable *kinds, const AdviseRun *run)
   return number_of (kinds, name);
 }
 
-/* Steps take so much longer than at peak: one factor per kind, the best that there is for the rows
- * that may be fitted to. 0: there are none. */
+/* The factor by which steps are slower than at peak rate, per stack and device: the best one for
+ * the rows for fitting. 0: there are none. */
 static GArray *
 best_slowdowns (const AdviseValidation *self, GHashTable *kinds)
 {
@@ -523,7 +526,7 @@ copy_prediction (const AdviseRun *from, AdviseRun *to)
     to->row.skipped = g_strdup (from->row.skipped);
 }
 
-/* Layers of micro-batches: a step is about as long to walk. */
+/* An estimate of how long a step takes to simulate: layers times micro batches. */
 static double
 length_of (const AdviseRun *run)
 {
@@ -540,7 +543,7 @@ compare_lengths (gconstpointer a, gconstpointer b)
   return (one < other) - (one > other);
 }
 
-/* The longest first: nobody is to wait for one in the end. */
+/* Predicts the longest runs first, so that nobody has to wait for one at the end. */
 static void
 share_out (Work *shared)
 {

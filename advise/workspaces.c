@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Whose rows are taken. */
+/* Which rows to take, and where they go. */
 typedef struct
 {
   const char *architecture;
@@ -18,7 +18,7 @@ typedef struct
   PlanWorkspaces *rows;
 } Reader;
 
-/* What the words of a row stand for; rows of another mask, or of another cuDNN, are passed over. */
+/* Takes a row from its words; rows of another mask or another cuDNN are skipped. */
 static gboolean
 take (Reader *self, PlanWorkspace row, const char *mask, const char *format, const char *pass,
       GError **error)
@@ -32,7 +32,7 @@ take (Reader *self, PlanWorkspace row, const char *mask, const char *format, con
   return TRUE;
 }
 
-/* That there is no catalogue is said where products are looked for. */
+/* A missing catalogue is reported where GEMMs are looked up. */
 static gboolean
 read_shipped (Reader *self, GError **error)
 {
@@ -85,7 +85,7 @@ read_stored (Reader *self, const char *db, GError **error)
   return rows != NULL;
 }
 
-/* Rows of the store come last: of one version they count. */
+/* Reads the rows. Those of the store come last, so among equal versions they count. */
 static PlanWorkspaces *
 read_rows (const AdviseInput *input, const char *architecture, GError **error)
 {
@@ -134,7 +134,7 @@ advise_case (const AdviseInput *input, const Plan *plan, GError **error)
   return plan_case_new (input->model, input->cluster, plan, advise_workspaces (input), error);
 }
 
-/* The buffer that the pass has to itself; NULL: there is no such pass, or none on GPUs. */
+/* The buffer that the backward pass has to itself; NULL: there is no such pass, or none on GPUs. */
 static const PlanBuffer *
 find_work (const PlanSchedule *schedule)
 {
