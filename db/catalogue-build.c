@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalogue-build OUT FOLDER: makes the catalogue from the shipped devices and clusters and from
- * the tables in FOLDER. Same input, same bytes. Runs while fsdplan is built, and is not installed.
- */
+ * the tables in FOLDER. Equal input gives equal bytes. It runs while fsdplan is built and is not
+ * installed. */
 #include "config.h"
 
 #include "db/catalogue-format.h"
@@ -22,7 +22,8 @@ static const char schema[] =
 #include "db/catalogue.sql.inc"
     ;
 
-/* A table's text form. Types: t text, i whole number, r real number; capital: may be empty. */
+/* A table: its file, header and statement. Types: t text, i whole number, r real number; a capital
+ * letter: may be empty. */
 static const struct
 {
   const char *file, *header, *types, *insert;
@@ -72,7 +73,7 @@ finalize (sqlite3_stmt **statement)
 }
 #define g_auto_statement __attribute__ ((cleanup (finalize))) sqlite3_stmt *
 
-/* Runs a filled statement, and empties it. */
+/* Runs a filled statement, then empties it. */
 static gboolean
 insert (sqlite3 *db, sqlite3_stmt *statement, const char *what, GError **error)
 {
@@ -82,7 +83,7 @@ insert (sqlite3 *db, sqlite3_stmt *statement, const char *what, GError **error)
   return ok;
 }
 
-/* Takes the next field off a line, in place; quoted where it holds a comma or a quote. */
+/* Takes the next field off a line, in place. A field with a comma or quote is quoted. */
 static char *
 next_field (char **rest)
 {
@@ -106,7 +107,7 @@ bind (sqlite3_stmt *statement, int column, char type, const char *field, const c
   gint64 whole;
   double real;
   if (*field == '\0' && g_ascii_isupper (type))
-    return TRUE; /* NULL */
+    return TRUE; /* stored as NULL */
   switch (g_ascii_tolower (type))
     {
     case 'i':
@@ -167,7 +168,7 @@ add_table (sqlite3 *db, const char *folder, guint table, GError **error)
   return TRUE;
 }
 
-/* The facts of a device, or those of a cluster that are not its device's. */
+/* Adds the facts of a device, or those of a cluster that do not belong to its device. */
 static gboolean
 add_facts (sqlite3 *db, const PlanCluster *of, gboolean is_device, GError **error)
 {
@@ -268,6 +269,6 @@ main (int argc, char **argv)
   if (ok)
     return EXIT_SUCCESS;
   g_warning ("%s", error->message);
-  g_remove (argv[1]); /* half a catalogue is none */
+  g_remove (argv[1]); /* an incomplete catalogue is useless */
   return EXIT_FAILURE;
 }

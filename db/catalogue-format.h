@@ -1,8 +1,8 @@
-/* What marks a catalogue, for who builds it and who opens it. */
+/* The marks of a catalogue, for the program that builds it and those that open it. */
 #pragma once
 
-/* Tells it from other files: "fspc". */
+/* SQLite's application_id of catalogues: "fspc". */
 #define DB_CATALOGUE_APPLICATION_ID 0x66737063
 
-/* Raised by every change of catalogue.sql that a reader must know of. */
+/* Version; raised by every change of catalogue.sql that readers must know of. */
 #define DB_CATALOGUE_VERSION 2

@@ -7,10 +7,10 @@
 #include "db/store-private.h"
 #include "planner/base/error.h"
 
-/* In the environment, first of all places. */
+/* Environment variable with the path of the catalogue; it comes first. */
 #define VARIABLE "FSDPLAN_CATALOGUE"
 
-/* Below the folder of a program that was built and not installed. */
+/* Path of the catalogue in the build folder, from where a program that is not installed runs. */
 #define BUILT "db" G_DIR_SEPARATOR_S "catalogue.db"
 #define RUNS "runs.csv"
 #define ADJUSTMENTS "adjustments.txt"
@@ -48,7 +48,7 @@ db_catalogue_adjustments_path (void)
   return find_beside (ADJUSTMENTS);
 }
 
-/* The name under which SQLite opens a file that nobody writes: no locks, no journal. */
+/* The URI with which SQLite opens a file that nobody writes: without locks and journal. */
 static char *
 immutable_uri (const char *path)
 {
@@ -196,7 +196,7 @@ new_array (guint size, GDestroyNotify clear)
   return array;
 }
 
-/* Ends a list: NULL when the query failed. */
+/* Ends a list; NULL when the query failed. */
 static GArray *
 ended (DbQuery *query, GArray **array, GError **error)
 {

@@ -5,10 +5,10 @@
 
 #include "planner/base/error.h"
 
-/* Numbers up to it are told apart in JSON. */
+/* The largest number that JSON represents exactly. */
 #define LAST_NUMBER "9007199254740991"
 
-/* What the schema cannot say. Each query names the rows that break its rule. */
+/* Rules that the schema cannot express. Each query names the rows that break a rule. */
 static const struct
 {
   const char *offenders, *rule;
@@ -116,7 +116,8 @@ check_file (DbStore *self, GPtrArray *faults, GError **error)
   return db_query_end (&find, error);
 }
 
-/* SQL without comments, quotes and layout: a migrated table is quoted, for example. */
+/* SQL without comments, quotes and layout, for comparison: for example, a migrated table's name is
+ * quoted. */
 static char *
 plain_sql (const char *sql)
 {
@@ -140,7 +141,7 @@ plain_sql (const char *sql)
   return g_string_free (plain, FALSE);
 }
 
-/* "table run" -> how it was made. */
+/* The schema of the store: "table run" -> the SQL that made it. */
 static GHashTable *
 read_schema (DbStore *self, GError **error)
 {
@@ -217,14 +218,14 @@ db_store_list_faults (DbStore *self, GError **error)
   db_store_doing (self, "check the store");
   if (!check_file (self, faults, error) || !check_schema (self, faults, error))
     return NULL;
-  /* The rest would stumble over the same stones. */
+  /* with faults in the file or schema, these checks would only fail as well */
   if (faults->len == 0
       && (!check_references (self, faults, error) || !check_rules (self, faults, error)))
     return NULL;
   return g_steal_pointer (&faults);
 }
 
-/* Only where the numbers that there are leave some. */
+/* Repairs a counter only where the numbers in use leave some to give. */
 gboolean
 db_store_repair_numbers (DbStore *self, guint *out_n, GError **error)
 {

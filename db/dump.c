@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One value as SQL that reads back as the same. */
+/* Appends a value as SQL that reads back exactly. */
 static void
 append_literal (GString *sql, sqlite3_stmt *stmt, int column)
 {
@@ -24,7 +24,7 @@ append_literal (GString *sql, sqlite3_stmt *stmt, int column)
                               (gint64)sqlite3_column_int64 (stmt, column));
       return;
     case SQLITE_FLOAT:
-      if (isinf (sqlite3_column_double (stmt, column))) /* SQL has no word for it */
+      if (isinf (sqlite3_column_double (stmt, column))) /* SQL has no literal for infinity */
         g_string_append (sql, sqlite3_column_double (stmt, column) > 0 ? "9e999" : "-9e999");
       else
         {
@@ -67,7 +67,7 @@ dump_rows (DbStore *self, const char *table, DbSink sink, gpointer user_data, GE
   return db_query_end (&rows, error);
 }
 
-/* Tables and their rows as they were made, then what watches over them. */
+/* Dumps tables with their rows, as they were made, or the triggers and indices. */
 static gboolean
 dump_objects (DbStore *self, gboolean is_table, DbSink sink, gpointer user_data, GError **error)
 {
@@ -109,7 +109,7 @@ dump (DbStore *self, DbSink sink, gpointer user_data, GError **error)
   sink (head, user_data);
   if (!dump_objects (self, TRUE, sink, user_data, error))
     return FALSE;
-  sink ("DELETE FROM sqlite_sequence;\n", user_data); /* the numbers given so far */
+  sink ("DELETE FROM sqlite_sequence;\n", user_data); /* the counters of row numbers */
   if (!dump_rows (self, "sqlite_sequence", sink, user_data, error)
       || !dump_objects (self, FALSE, sink, user_data, error))
     return FALSE;
@@ -130,7 +130,8 @@ db_store_dump (DbStore *self, DbSink sink, gpointer user_data, GError **error)
   return ok;
 }
 
-/* What a dump does, and no more: it may come from anywhere. */
+/* SQLite's authoriser: allows what a dump does and nothing else, since a dump may come from
+ * anywhere. */
 static int
 allow_dump (void *user_data, int action, const char *first, const char *second,
             const char *database, const char *trigger)
@@ -149,7 +150,7 @@ allow_dump (void *user_data, int action, const char *first, const char *second,
     case SQLITE_SELECT:
     case SQLITE_TRANSACTION:
       return SQLITE_OK;
-    case SQLITE_UPDATE: /* SQLite's own, of its list of tables */
+    case SQLITE_UPDATE: /* SQLite itself updates its list of tables */
       return strcmp (first, "sqlite_master") == 0 ? SQLITE_OK : SQLITE_DENY;
     case SQLITE_DELETE:
       return strcmp (first, "sqlite_sequence") == 0 ? SQLITE_OK : SQLITE_DENY;
@@ -172,7 +173,7 @@ count_lines (const char *from, const char *to)
   return n;
 }
 
-/* Where the next statement begins, for its line. */
+/* The beginning of the next statement, for its line number. */
 static const char *
 skip_comments (const char *text)
 {
@@ -198,7 +199,7 @@ run_statements (DbStore *self, const char *text, GError **error)
       query.code = sqlite3_prepare_v2 (self->db, statement, -1, &query.stmt, &rest);
       if (query.code == SQLITE_OK && query.stmt && db_query_run (&query, NULL))
         continue;
-      if (query.code == SQLITE_OK && !query.stmt) /* blanks and comments */
+      if (query.code == SQLITE_OK && !query.stmt) /* only blanks and comments are left */
         continue;
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s:%u: %s", self->path,
                    1 + count_lines (text, statement), sqlite3_errmsg (self->db));

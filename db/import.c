@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Copies the rows whose `column` is `old`; their first columns become `first` instead, where 0 is
- * NULL. */
+/* Copies the rows whose `column` is `old`, with their first columns replaced by `first`, where 0
+ * stands for NULL. */
 static gboolean
 copy_rows (DbStore *from, DbStore *to, const char *table, const char *column, gint64 old,
            const gint64 *first, int n_first, GError **error)
@@ -64,7 +64,8 @@ copy_trace (DbStore *from, DbStore *to, gint64 old_id, gint64 run_id, GError **e
   return TRUE;
 }
 
-/* The run of that name here, and whether it has that trace. Its runs were imported before. */
+/* Finds the run of that name in this store, and whether it has that trace. Runs are imported before
+ * traces. */
 static gboolean
 find_trace (DbStore *self, const char *uid, const char *origin, gint64 rank, gint64 *out_run_id,
             gboolean *out_is_there, GError **error)
@@ -116,7 +117,8 @@ copy_traces (DbStore *from, DbStore *to, DbImport *import, GError **error)
   return db_query_end (&list, error);
 }
 
-/* Numbers that were given there, to what is deleted since, are not given here. */
+/* Raises the counters of row numbers to the other store's, so that numbers it gave to deleted rows
+ * are not given again. */
 static gboolean
 copy_last_numbers (DbStore *from, DbStore *to, GError **error)
 {

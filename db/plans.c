@@ -75,7 +75,7 @@ db_store_load_plan (DbStore *self, gint64 id, DbPlan *out_plan, GError **error)
                          error))
     return FALSE;
   db_query_put_int (&load, id);
-  while (db_query_next (&load)) /* once at most: ids are unique */
+  while (db_query_next (&load)) /* at most once, since ids are unique */
     {
       plan.hash = db_query_take_text (&load);
       plan.model_text = db_query_take_text (&load);
@@ -163,7 +163,7 @@ db_store_find_run_plan (DbStore *self, gint64 run_id, gint64 *out_id, GError **e
   return TRUE;
 }
 
-/* Whether the newest row of that question has these answers. */
+/* Whether the newest row of that question has the same answers. */
 static gboolean
 is_stored (DbStore *self, const char *program_version, const char *question, const char *params_id,
            const DbAnswer *answers, guint n_answers, gboolean *out_is_stored, GError **error)

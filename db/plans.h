@@ -1,6 +1,7 @@
-/* DbPlan: what was planned, by the number that people write as @7; and what was asked when it was.
+/* DbPlan: plans that were run or given as answers, each with the number that people write as @7;
+ * and the questions that led to them.
  *
- * Runs and answers share plans: the same model, cluster and plan are one row. */
+ * Runs and answers share plans: equal model, cluster and plan are one row. */
 #pragma once
 #include "db/store.h"
 #include <glib.h>
@@ -15,13 +16,14 @@ typedef struct
 void db_plan_clear (DbPlan *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (DbPlan, db_plan_clear)
 
-/* The number of that plan; adds it where it is not there. To be called in a transaction. */
+/* Finds the number of a plan, and adds the plan where it is not stored. To be called in a
+ * transaction. */
 gboolean db_plan_find_or_add (DbStore *self, const DbPlan *plan, gint64 *out_id, GError **error);
 
-/* INVALID where there is none of that number. */
+/* Loads the plan with that number; INVALID where there is none. */
 gboolean db_store_load_plan (DbStore *self, gint64 id, DbPlan *out_plan, GError **error);
 
-/* The plan of a run. */
+/* Finds the number of the plan of a run. */
 gboolean db_store_find_run_plan (DbStore *self, gint64 run_id, gint64 *out_id, GError **error);
 
 /* A stored plan, with what refers to it. */
@@ -29,11 +31,11 @@ typedef struct
 {
   gint64 id;
   DbPlan plan;
-  gint64 runs, queries;         /* how many */
-  gint64 step_ns, device_bytes; /* as last predicted by a query; 0: by none */
+  gint64 runs, queries;         /* how many refer to it */
+  gint64 step_ns, device_bytes; /* as a query predicted last; 0: none did */
 } DbStoredPlan;
 
-/* By number; elements are DbStoredPlan, owned by the array. */
+/* All plans by number; elements are DbStoredPlan, owned by the array. */
 GArray *db_store_list_plans (DbStore *self, GError **error);
 
 typedef struct

@@ -66,7 +66,7 @@ db_query_end (DbQuery *self, GError **error)
 {
   gboolean done = self->code == SQLITE_DONE || db_set_error (self->store, self->code, error);
 
-  /* Repeats the code that was just reported, if any. */
+  /* returns again the error that was just reported, if any */
   sqlite3_reset (self->stmt);
   self->code = SQLITE_OK;
   self->next = 0;
@@ -91,7 +91,7 @@ db_query_take_real (DbQuery *self)
 {
   int column = self->next++;
 
-  /* SQLite has no NaN: it stores NULL instead. */
+  /* SQLite stores NULL for NaN */
   return sqlite3_column_type (self->stmt, column) == SQLITE_NULL
              ? (double)NAN
              : sqlite3_column_double (self->stmt, column);
@@ -106,8 +106,8 @@ db_query_take_text (DbQuery *self)
 gboolean
 db_transaction_begin (DbTransaction *self, DbStore *store, GError **error)
 {
-  /* Takes the write lock now, where SQLite can still wait for it: two transactions that begin by
-   * reading and both come to write cannot, and one of them would fail. */
+  /* Takes the write lock now, where SQLite can still wait for it. Two transactions that begin by
+   * reading and then both want to write cannot wait; one of them would fail. */
   if (!db_store_exec (store, "BEGIN IMMEDIATE", error))
     return FALSE;
   self->store = store;
@@ -126,7 +126,7 @@ db_transaction_commit (DbTransaction *self, GError **error)
 void
 db_transaction_clear (DbTransaction *self)
 {
-  /* Some errors have rolled back already; then this one has nothing to do. */
+  /* after some errors SQLite has rolled back already */
   if (self->store && !sqlite3_get_autocommit (self->store->db))
     sqlite3_exec (self->store->db, "ROLLBACK", NULL, NULL, NULL);
   self->store = NULL;
@@ -148,7 +148,7 @@ db_store_read_int (DbStore *self, const char *sql, gint64 *out_value, GError **e
   return TRUE;
 }
 
-/* By SQLite, which notices a fork: GLib would give the same to all children. */
+/* A random name. SQLite's generator notices a fork; GLib's would give all children the same. */
 char *
 db_random_uid (void)
 {

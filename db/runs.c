@@ -199,7 +199,7 @@ db_store_finish_run (DbStore *self, gint64 run_id, const char *state, const char
   return db_transaction_commit (&transaction, error);
 }
 
-/* Nobody can say it any more: the process is gone, and it ran where we are. */
+/* Whether a run's process no longer exists, on this host, so that it can never be ended. */
 static gboolean
 is_interrupted (const DbRun *run)
 {
@@ -208,7 +208,7 @@ is_interrupted (const DbRun *run)
          && errno == ESRCH;
 }
 
-/* The columns take_run takes. */
+/* The columns that take_run takes. */
 #define SELECT_RUN \
   "SELECT run.id, uid, created, program_version, backend, comm, device, host, pid, model_text," \
   " cluster_text, plan_text, hash, schedule_hash, ranks, steps, seed, data, settings, params_id," \
@@ -282,7 +282,7 @@ db_store_load_run (DbStore *self, gint64 run_id, DbRun *out_run, GError **error)
   if (!db_query_prepare (&load, self, SELECT_RUN "WHERE run.id = ?", error))
     return FALSE;
   db_query_put_int (&load, run_id);
-  while (db_query_next (&load)) /* once at most: ids are unique */
+  while (db_query_next (&load)) /* at most once, since ids are unique */
     run = take_run (&load);
   if (!db_query_end (&load, error))
     return FALSE;
@@ -290,6 +290,6 @@ db_store_load_run (DbStore *self, gint64 run_id, DbRun *out_run, GError **error)
     return no_such_run (self, run_id, error);
 
   *out_run = run;
-  run = (DbRun){ 0 }; /* now the caller's */
+  run = (DbRun){ 0 }; /* owned by the caller now */
   return TRUE;
 }

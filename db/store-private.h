@@ -1,7 +1,7 @@
-/* What the modules of the store share: statements, transactions, one way to say what failed.
+/* Shared by the modules of the store: statements, transactions, and error messages.
  *
- * A public function begins with db_store_doing; every later error names the file
- * and that. */
+ * A public function begins with db_store_doing; every later error then names the file and what was
+ * being done. */
 #pragma once
 #include "db/store.h"
 #include <glib.h>
@@ -12,44 +12,44 @@ struct _DbStore
 {
   sqlite3 *db;
   char *path;
-  char *doing; /* "delete run 3", for messages */
+  char *doing; /* for messages: "delete run 3" */
 };
 
 void db_store_doing (DbStore *self, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
-/* Converts SQLite's complaint about the call that returned `code`; always FALSE. */
+/* Sets an error from the SQLite call that returned `code`. Always FALSE. */
 gboolean db_set_error (DbStore *self, int code, GError **error);
 
 /* Runs constant SQL that returns no rows. */
 gboolean db_store_exec (DbStore *self, const char *sql, GError **error);
 
-/* The one number that constant SQL returns. */
+/* Reads the one number that constant SQL returns. */
 gboolean db_store_read_int (DbStore *self, const char *sql, gint64 *out_value, GError **error);
 
-/* Makes the tables, or brings them up to date; refuses what is no store. */
+/* Makes the tables, or migrates them to the latest version; refuses a file that is not a store. */
 gboolean db_store_migrate (DbStore *self, GError **error);
 
-/* A database in memory, without tables so far; `path` is what messages call it. */
+/* Makes a database in memory without tables; `path` is its name in messages. */
 DbStore *db_store_new_empty (const char *path, GError **error);
 
-/* The rows are what they should be; names the first that is not. */
+/* Checks the rows; the error names the first that breaks a rule. */
 gboolean db_store_check_rows (DbStore *self, GError **error);
 
-/* Without faults, or FSDPLAN_DEBUG_CHECK is not set. */
+/* TRUE if the store has no faults, or FSDPLAN_DEBUG_CHECK is not set. */
 gboolean db_store_debug_check (DbStore *self, GError **error);
 
-/* A name that no other row has, in any store; the caller frees. */
+/* A new name that no row of any store has; the caller frees. */
 char *db_random_uid (void);
 
-/* A prepared statement. Values are put in the order of its marks, columns taken in the order of
- * its list, so that neither is numbered by hand. A failed put is reported by the next run or
- * end. */
+/* A prepared statement. Values are put in the order of its parameters, and columns are taken in the
+ * order of its list, so neither is numbered by hand. An error of a put is reported by the next run
+ * or end. */
 typedef struct
 {
   DbStore *store;
   sqlite3_stmt *stmt;
-  int next; /* marks put, or columns of this row taken */
-  int code; /* of the last call */
+  int next; /* number of parameters put, or of columns of this row taken */
+  int code; /* result of the last call */
 } DbQuery;
 
 gboolean db_query_prepare (DbQuery *self, DbStore *store, const char *sql, GError **error);
@@ -57,22 +57,23 @@ void db_query_clear (DbQuery *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (DbQuery, db_query_clear)
 
 void db_query_put_int (DbQuery *self, gint64 value);
-void db_query_put_real (DbQuery *self, double value);      /* not a number becomes NULL */
+void db_query_put_real (DbQuery *self, double value);      /* NaN becomes NULL */
 void db_query_put_text (DbQuery *self, const char *value); /* borrowed until run; may be NULL */
 void db_query_put_value (DbQuery *self, const sqlite3_value *value); /* of another query */
 
-/* Runs a statement that returns no rows; it can then be filled again. */
+/* Runs a statement that returns no rows, after which it can be filled again. */
 gboolean db_query_run (DbQuery *self, GError **error);
 
-/* while (db_query_next ()) take columns; then db_query_end says whether that was all. */
+/* Use as while (db_query_next ()) take columns; db_query_end then tells whether an error ended
+ * it. */
 gboolean db_query_next (DbQuery *self);
 gboolean db_query_end (DbQuery *self, GError **error);
 
 gint64 db_query_take_int (DbQuery *self);
-double db_query_take_real (DbQuery *self); /* NULL becomes not a number */
+double db_query_take_real (DbQuery *self); /* NULL becomes NaN */
 char *db_query_take_text (DbQuery *self);  /* the caller frees */
 
-/* A write transaction; cleared without a commit, it leaves no mark. */
+/* A write transaction. Cleared without a commit it is rolled back. */
 typedef struct
 {
   DbStore *store; /* NULL outside of a transaction */

@@ -11,20 +11,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tells our files from other people's: "fspl". */
+/* SQLite's application_id of stores: "fspl". */
 #define APPLICATION_ID 0x6673706C
 
-/* Writers wait for one another. The longest transaction, a trace, takes well under a second, also
- * on a slow network folder: whoever waits this long waits for something that hangs. */
+/* Writers wait for one another. The longest transaction, a trace, takes well under a second even on
+ * a slow network folder, so a writer that waits this long waits for a process that hangs. */
 #define BUSY_TIMEOUT_MS 30000
 
-/* Makes a store of the latest version from nothing. */
+/* SQL that makes a store of the latest version from nothing. */
 static const char schema[] =
 #include "db/schema.sql.inc"
     ;
 
-/* Entry i takes a store from version i + 1 to i + 2. Stores out there were made by these texts:
- * what was released is never changed, and news go last. */
+/* Migrations: entry i takes a store from version i + 1 to i + 2. Existing stores were made by these
+ * texts, so released ones never change, and new ones are added at the end. */
 static const char *const migrations[] = {
 #include "db/migrate-1.sql.inc"
   ,
@@ -51,7 +51,7 @@ db_store_doing (DbStore *self, const char *format, ...)
 static PlanErrorCode
 error_code (int code)
 {
-  switch (code & 0xff) /* extended codes keep the plain one there */
+  switch (code & 0xff) /* extended codes have the plain code in their low byte */
     {
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR:
@@ -61,7 +61,7 @@ error_code (int code)
       return PLAN_ERROR_IO;
     case SQLITE_CORRUPT:
       return PLAN_ERROR_CORRUPT;
-    case SQLITE_CONSTRAINT: /* what was handed in breaks a rule of the schema */
+    case SQLITE_CONSTRAINT: /* the given data break a rule of the schema */
     case SQLITE_NOTADB:
       return PLAN_ERROR_INVALID;
     default:
@@ -69,7 +69,7 @@ error_code (int code)
     }
 }
 
-/* What SQLite's words leave open. */
+/* Advice that SQLite's message lacks. */
 static const char *
 advice (int code)
 {
@@ -102,7 +102,7 @@ db_set_error (DbStore *self, int code, GError **error)
   int plain = code & 0xff;
   gboolean asked_system = plain == SQLITE_CANTOPEN || plain == SQLITE_IOERR;
 
-  /* The system knows more than "unable to open database file". */
+  /* the system's error says more than "unable to open database file" */
   int system_error = asked_system && self->db ? sqlite3_system_errno (self->db) : 0;
 
   g_set_error (error, PLAN_ERROR, error_code (code), "%s: cannot %s: %s%s%s%s", self->path,
@@ -120,8 +120,8 @@ db_store_exec (DbStore *self, const char *sql, GError **error)
   return code == SQLITE_OK || db_set_error (self, code, error);
 }
 
-/* Version of the file, 0 for one that is still empty; an error for a file that is not ours. To be
- * called in a transaction, so that the three answers are about one moment. */
+/* The version of the file, 0 for an empty one; an error for a file that is not a store. To be
+ * called in a transaction, so that all three queries see the same state. */
 static gboolean
 read_version (DbStore *self, gint64 *out_version, GError **error)
 {
@@ -195,15 +195,15 @@ db_store_migrate (DbStore *self, GError **error)
   g_auto (DbTransaction) transaction = { 0 };
   gint64 version;
 
-  /* Looks without a write lock first: most stores are what they should be. */
+  /* looks first without a write lock, since most stores are up to date */
   if (!look (self, &version, error))
     return FALSE;
   if (version < LATEST_VERSION)
     {
-      /* A table that is made anew would take along what refers to the old one. */
+      /* with foreign keys on, remaking a table would delete the rows that refer to it */
       if (!db_store_exec (self, "PRAGMA foreign_keys = OFF", error)
           || !db_transaction_begin (&transaction, self, error)
-          /* Somebody else may have migrated in between. */
+          /* another process may have migrated it in between */
           || !read_version (self, &version, error)
           || (version < LATEST_VERSION && !build (self, version, error))
           || !db_transaction_commit (&transaction, error))
@@ -212,7 +212,7 @@ db_store_migrate (DbStore *self, GError **error)
   return db_store_exec (self, "PRAGMA foreign_keys = ON", error);
 }
 
-/* NULL stands for the user's own store. */
+/* The file of a path; NULL stands for the user's own store. */
 static char *
 store_path (const char *path)
 {
@@ -232,7 +232,8 @@ make_folder (const char *path, GError **error)
   return FALSE;
 }
 
-/* SQLite takes a device for an empty file. */
+/* Whether a path is something other than a file, such as a device, which SQLite would take for an
+ * empty file. */
 static gboolean
 is_other_than_file (const char *path)
 {
@@ -253,8 +254,8 @@ check_file (DbStore *self, const char *path, GError **error)
   return FALSE;
 }
 
-/* Runs and plans are their owner's: a new file is made readable by no other. SQLite makes its
- * journal alike. */
+/* Makes a new file that only its owner can read, since runs and plans are private. SQLite gives its
+ * journal the same permissions. */
 static void
 make_private (const char *path)
 {
@@ -263,14 +264,14 @@ make_private (const char *path)
     close (fd);
 }
 
-/* `name` is what messages call the file. */
+/* Opens a file; `name` is its name in messages. */
 static DbStore *
 open_file (const char *path, const char *name, int flags, GError **error)
 {
   g_autoptr (DbStore) self = g_new0 (DbStore, 1);
   int code;
 
-  /* A catalogue is attached by its URI; a user's path is never one. */
+  /* only a catalogue is attached by URI; a user's path is never one */
   g_autofree char *plain
       = g_str_has_prefix (path, "file:") ? g_strconcat ("./", path, NULL) : g_strdup (path);
 
@@ -289,8 +290,8 @@ open_file (const char *path, const char *name, int flags, GError **error)
   sqlite3_extended_result_codes (self->db, 1);
   sqlite3_busy_timeout (self->db, BUSY_TIMEOUT_MS);
 
-  /* A file of another program may have a write-ahead log, which the last one to close would
-   * otherwise merge: refusing must leave it alone. */
+  /* Another program's file may have a write-ahead log, which the last process to close it would
+   * merge. A refused file must be left alone. */
   sqlite3_db_config (self->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
   if (!db_store_exec (self, "PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY", error))
     return NULL;
@@ -307,8 +308,9 @@ db_store_open (const char *path, GError **error)
     return NULL;
   self = open_file (file, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, error);
 
-  /* A write-ahead log needs shared memory, which network folders do not have; the rollback
-   * journal needs only locks and ordered writes. EXTRA: its removal, too, survives a power cut. */
+  /* A write-ahead log needs shared memory, which network folders lack; a rollback journal needs
+   * only locks and ordered writes. With EXTRA the removal of the journal also survives a power
+   * cut. */
   if (!self || !db_store_exec (self, "PRAGMA synchronous = EXTRA", error)
       || !db_store_migrate (self, error)
       || !db_store_exec (self, "PRAGMA journal_mode = DELETE", error)
@@ -323,7 +325,7 @@ db_store_new_empty (const char *path, GError **error)
   return open_file (":memory:", path, SQLITE_OPEN_READWRITE, error);
 }
 
-/* A copy in memory, brought up to date: the file is only read. */
+/* Copies a store into memory and migrates the copy; the file is only read. */
 static DbStore *
 copy_to_memory (DbStore *file, GError **error)
 {
@@ -359,7 +361,7 @@ db_store_open_readonly (const char *path, GError **error)
           file);
       return NULL;
     }
-  /* Not SQLITE_OPEN_READONLY: when a writer was killed, whoever comes next must roll its journal
+  /* Not SQLITE_OPEN_READONLY: after a writer was killed, the next process must roll its journal
    * back before reading. SQLite itself falls back to reading where it may not write. */
   self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
   if (!self || !look (self, &version, error))

@@ -1,23 +1,24 @@
 /* DbStore: the user's store, one SQLite file.
  *
- * open -> work by db/runs.h, db/traces.h, db/tables.h, db/transfer.h -> close. What belongs
- * together is written in one transaction, so a killed program leaves a whole database.
- * schema.sql is the document. */
+ * open -> use db/runs.h, db/traces.h, db/tables.h, db/transfer.h -> close. Data that belongs
+ * together is written in one transaction, so a killed program leaves a consistent database.
+ * schema.sql documents the tables. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 typedef struct _DbStore DbStore;
 
-/* `path` NULL: $XDG_DATA_HOME/fsdplan/fsdplan.db, made with its folders; ":memory:" keeps nothing.
- * A file of an older version is brought up to date; one of a newer version, or that is no store,
- * is refused and left alone. */
+/* Opens a store for reading and writing. `path` NULL is $XDG_DATA_HOME/fsdplan/fsdplan.db, which is
+ * made with its folders; ":memory:" keeps nothing. A file of an older version is migrated. A file
+ * of a newer version, or one that is not a store, is refused and left unchanged. */
 DbStore *db_store_open (const char *path, GError **error);
 
-/* An existing store, for reading only; IO when there is none. A file of an older version is read
- * as if it were up to date, and left as it is. */
+/* Opens an existing store for reading only; IO when there is none. A file of an older version is
+ * read as if it were migrated, but left unchanged. */
 DbStore *db_store_open_readonly (const char *path, GError **error);
-/* The same; NULL without an error where there is none so far, or it cannot be read. */
+/* As db_store_open_readonly, but NULL without an error where there is no store yet or it cannot be
+ * read. */
 gboolean db_store_open_if_any (const char *path, DbStore **out_store, GError **error);
 
 void db_store_close (DbStore *self);
@@ -25,17 +26,18 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (DbStore, db_store_close)
 
 const char *db_store_path (const DbStore *self);
 
-/* Which file `path` means, and the version of the store in it; 0: there is none yet. */
+/* The file that `path` stands for, and the version of the store in it; 0: there is none yet. */
 gboolean db_store_find (const char *path, char **out_file, gint64 *out_version, GError **error);
 
 /* The version that this program writes. */
 gint64 db_store_latest_version (void);
 
-/* Everything wrong with the store, in words: the file, its tables, its rows; none is good. */
+/* Everything that is wrong with the store, in words: with the file, its tables or its rows. Empty:
+ * nothing. */
 GPtrArray *db_store_list_faults (DbStore *self, GError **error);
 
-/* Gives numbers again from behind the largest that is in use, where none were left; says of how
- * many tables. */
+/* Lowers the counters of row numbers to the largest number in use, where no numbers were left.
+ * Gives the number of tables that needed it. */
 gboolean db_store_repair_numbers (DbStore *self, guint *out_n, GError **error);
 
 G_END_DECLS

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The column of that name, or the number of columns. */
+/* The index of a column; the number of columns where there is none of that name. */
 static guint
 find_column (DbKind kind, const char *name)
 {
@@ -47,14 +47,14 @@ has_name (const GPtrArray *header, const char *name)
   return FALSE;
 }
 
-/* Columns that exports of older versions lack. */
+/* Whether exports of older versions may lack a column. */
 static gboolean
 may_lack (DbKind kind, const char *name)
 {
   return kind == DB_KIND_STEPS && strcmp (name, "eval_loss") == 0; /* until version 4 */
 }
 
-/* The kind that has just these columns, each once; DB_N_KINDS: none. */
+/* The kind with exactly these columns, each once; DB_N_KINDS: none. */
 static DbKind
 kind_of_header (const GPtrArray *header)
 {
@@ -77,13 +77,13 @@ kind_of_header (const GPtrArray *header)
   return DB_N_KINDS;
 }
 
-/* A table on its way in. */
+/* A CSV table while it is read. */
 typedef struct
 {
   const char *origin;
-  GArray *columns; /* guint, the column of each cell; NULL until the first line was read */
+  GArray *columns; /* guint: the column of each cell; NULL until the first line was read */
   DbTable *table;
-  GError *error; /* the first; nothing is read behind it */
+  GError *error; /* the first error; nothing is read after it */
 } CsvReader;
 
 static void
@@ -157,11 +157,12 @@ db_tables_parse_csv (const char *text, const char *origin, GError **error)
   return NULL;
 }
 
-/* JSON objects do not know where they were; the parser does, when it has just read one. */
+/* The lines of JSON objects. Objects do not know their line, but the parser does when it has just
+ * read one. */
 typedef struct
 {
-  GHashTable *lines; /* JsonObject -> where it begins */
-  GArray *open;      /* where those begin that have not ended */
+  GHashTable *lines; /* JsonObject -> line on which it begins */
+  GArray *open;      /* lines on which the open objects begin */
 } JsonLines;
 
 static void
@@ -183,7 +184,7 @@ object_ends (JsonParser *parser, JsonObject *object, gpointer user_data)
   g_hash_table_insert (self->lines, object, GUINT_TO_POINTER (line));
 }
 
-/* FALSE: no cell can be made of it. */
+/* Converts a JSON value to a cell; FALSE where that is not possible. */
 static gboolean
 cell_of_node (JsonNode *node, char **out_cell)
 {

@@ -12,15 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-/* ?N is the Nth column of the row; columns are named in the order of their list below. */
+/* A column of a kind. In SQL, ?N is the Nth column of the row, in the order of the lists below. */
 typedef struct
 {
   const char *name;
   DbType type;
-  const char *read;   /* its expression, if not its name */
-  const char *target; /* the column that keeps it, if not the same; "": none */
-  const char *value;  /* what is put there, if not itself */
-  gboolean may_end;   /* set when a run ends */
+  const char *read;   /* expression that reads it, if not its name */
+  const char *target; /* column that stores it, if it has another name; "": none */
+  const char *value;  /* expression that is stored, if not the value itself */
+  gboolean may_end;   /* it is set when a run ends */
 } Column;
 
 #define TEXT(name) \
@@ -36,8 +36,8 @@ typedef struct
     name, DB_TYPE_REAL, NULL, NULL, NULL, FALSE \
   }
 
-/* A number that was never given in this store is kept, so that a store that is made anew is the
- * same; else SQLite gives the next one. */
+/* A row number that was never given in this store is kept, so that a store rebuilt from an export
+ * is equal; otherwise SQLite gives the next one. */
 #define OWN_ID(table) \
   { \
     "id", DB_TYPE_INT, #table ".id", "id", \
@@ -170,7 +170,7 @@ static const Column param_columns[] = {
   TEXT ("text"), TEXT ("validation"), REAL ("error_pct"),
 };
 
-/* Exactly one of run, measurement (source and row_id) and op is there. */
+/* Exactly one of run, measurement (source and row_id) and op is set. */
 static const Column fitted_columns[] = {
   { "params", DB_TYPE_TEXT, "param_set_id", "param_set_id", NULL, FALSE },
   { "run", DB_TYPE_TEXT, "run.uid", "run_id", "(SELECT id FROM run WHERE uid = ?2)", FALSE },
@@ -187,11 +187,11 @@ static const struct
   const Column *columns;
   guint n_columns;
   const char *table, *from;
-  const char *same;    /* finds the row that would be the same thing */
-  const char *prepare; /* run before a row is added */
-  const char *end;     /* ends the run that is there */
-  const char *tidy;    /* run after rows were deleted; NULL: they go with others */
-  const char *missing; /* said when what a row refers to is not there */
+  const char *same;    /* condition that finds an equal row */
+  const char *prepare; /* SQL run before a row is added */
+  const char *end;     /* SQL that ends a stored run */
+  const char *tidy; /* SQL run after rows were deleted; NULL: such rows are deleted with others */
+  const char *missing; /* message when something that a row refers to does not exist */
 } kinds[DB_N_KINDS] = {
 #define COLUMNS(array) array, G_N_ELEMENTS (array)
   [DB_KIND_CLUSTERS] = { "clusters", "cluster", COLUMNS (cluster_columns), "cluster", "cluster",
@@ -393,13 +393,13 @@ insert_sql (DbKind kind)
   return g_string_free (sql, FALSE);
 }
 
-/* The shortest text that reads back as the same number. */
+/* The shortest text that reads back exactly. */
 static char *
 print_real (double value)
 {
   if (isinf (value))
     return g_strdup (value > 0 ? "inf" : "-inf");
-  return plan_units_format_real (value + 0.0); /* SQLite knows no -0 */
+  return plan_units_format_real (value + 0.0); /* SQLite does not store -0 */
 }
 
 static void
@@ -471,7 +471,7 @@ parse_real (const char *text, const char *what, double *out_value, GError **erro
          || plan_units_parse_real (text, what, -G_MAXDOUBLE, G_MAXDOUBLE, out_value, error);
 }
 
-/* Numbers as the store prints them. */
+/* Rewrites numbers as the store prints them. */
 static gboolean
 normalise_row (const Column *columns, guint n_columns, char **cells, GError **error)
 {
@@ -493,7 +493,8 @@ normalise_row (const Column *columns, guint n_columns, char **cells, GError **er
   return TRUE;
 }
 
-/* Each mark of the query is a column's; the last ones may not be needed. */
+/* Puts a row's values. Each parameter of the query is a column; the last columns may not be
+ * needed. */
 static void
 put_row_values (DbQuery *query, const Column *columns, char *const *cells)
 {
@@ -566,8 +567,8 @@ add_row (Putter *self, char *const *cells, GError **error)
   return FALSE;
 }
 
-/* A column that says how the row came into this store, and nothing about it: its own number, when
- * what others measured was read, and which program asked cuDNN when. */
+/* Whether a column says how the row came into this store and nothing about its subject: its number,
+ * when others' measurements were read, or which program asked cuDNN and when. */
 static gboolean
 is_local (DbKind kind, guint column)
 {
@@ -579,7 +580,8 @@ is_local (DbKind kind, guint column)
          || (kind == DB_KIND_WORKSPACES && strcmp (c->name, "program_version") == 0);
 }
 
-/* A run may have ended since it was stored, or since it was exported; nothing else may differ. */
+/* Compares a row with the stored one. A run may have ended since one of the two was written;
+ * nothing else may differ. */
 static gboolean
 meet_row (Putter *self, char *const *cells, char *const *stored, GError **error)
 {

@@ -1,13 +1,13 @@
-/* DbTable: all that the store has of one kind, as text: what is listed, exported and imported.
+/* DbTable: all rows of one kind in the store, as text, to be listed, exported and imported.
  *
- * A row stands for itself: it names others as every store names them. Only the numbers in "id"
- * columns are this store's own. An empty cell (NULL) is what was not known. */
+ * A row refers to other rows by names that are valid in every store; only numbers in "id" columns
+ * are this store's own. An empty cell (NULL) is an unknown value. */
 #pragma once
 #include "db/store.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* In an order in which rows can be added: what is referred to comes first. */
+/* Kinds, in an order in which rows can be added: rows come after those that they refer to. */
 typedef enum
 {
   DB_KIND_CLUSTERS,
@@ -26,7 +26,7 @@ typedef enum
 
 const char *db_kind_name (DbKind kind);
 
-/* "runs"; the error names them all. */
+/* Parses a kind such as "runs"; the error names all of them. */
 gboolean db_kind_parse (const char *name, DbKind *out_kind, GError **error);
 
 typedef enum
@@ -43,32 +43,32 @@ DbType db_kind_column_type (DbKind kind, guint column);
 typedef struct
 {
   DbKind kind;
-  GPtrArray *cells; /* char * or NULL, row after row */
-  GArray *lines;    /* guint, of the file they were read from; empty: they were not */
+  GPtrArray *cells; /* char * or NULL, row by row */
+  GArray *lines;    /* guint: each row's line in its file; empty: not read from a file */
 } DbTable;
 
 DbTable *db_table_new (DbKind kind);
 void db_table_free (DbTable *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (DbTable, db_table_free)
 
-/* A row of cells by the names of their columns, which must exist; the others are empty. `line` is
- * that of the file it is from. */
+/* Adds a row from pairs of column name and cell. The columns must exist; all others are empty.
+ * `line` is the row's line in its file. */
 void db_table_add (DbTable *self, const char *const (*cells)[2], guint n_cells, guint line);
 
 guint db_table_n_rows (const DbTable *self);
 const char *db_table_cell (const DbTable *self, guint row, guint column);
 
-/* The cell of that column; it must exist. */
+/* The cell of a column, which must exist. */
 const char *db_table_cell_named (const DbTable *self, guint row, const char *column);
 
-/* `key` NULL: all rows; else those whose first column it is. */
+/* Reads all rows, or with a `key` those whose first column has that value. */
 DbTable *db_store_read_table (DbStore *self, DbKind kind, const char *key, GError **error);
 
-/* All kinds at one moment; elements are DbTable, owned by the array. */
+/* Reads all kinds in one transaction; elements are DbTable, owned by the array. */
 GPtrArray *db_store_read_tables (DbStore *self, GError **error);
 
-/* Removes rows by their first column with what belongs to them, all or none; INVALID when one is
- * not there, or something else refers to it. */
+/* Deletes rows by their first column, with everything that belongs to them; all or none. INVALID
+ * when a row does not exist, or something else refers to it. */
 gboolean db_store_delete (DbStore *self, DbKind kind, const char *const *keys, guint n_keys,
                           GError **error);
 

@@ -39,7 +39,7 @@ add_header (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace, G
   return db_query_run (&add, error);
 }
 
-/* The op a span ran, if the schedule has it. */
+/* The op of a span; NULL if the schedule does not have it. */
 static const PlanOp *
 span_op (const PlanSchedule *schedule, const PlanSpan *span)
 {
@@ -154,7 +154,7 @@ db_store_add_trace (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *
          && db_transaction_commit (&transaction, error);
 }
 
-/* What is read below was checked when it was written: a surprise means a damaged file. */
+/* Values were checked when they were written, so an unknown one means a damaged file. */
 static gboolean
 take_category (DbQuery *query, PlanCategory *out_category, GError **error)
 {
@@ -312,7 +312,8 @@ db_store_load_trace (DbStore *self, gint64 run_id, const char *origin, gint64 ra
   db_store_doing (self, "read the %s trace of rank %" G_GINT64_FORMAT " of run %" G_GINT64_FORMAT,
                   origin, rank, run_id);
 
-  /* One transaction, so that the parts belong together: another process may delete the run. */
+  /* in one transaction, so that the parts belong together although another process may delete the
+   * run */
   if (!db_store_exec (self, "BEGIN", error))
     return NULL;
   ok = load_parts (self, run_id, rank, trace, error);

@@ -6,11 +6,11 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* One transaction; the schedule gives the names of ops, streams and categories. */
+/* Adds a trace in one transaction. The schedule gives the names of ops, streams and categories. */
 gboolean db_store_add_trace (DbStore *self, gint64 run_id, gint64 rank, const PlanTrace *trace,
                              const PlanSchedule *schedule, GError **error);
 
-/* The trace of that origin ("sim", "cpu") and rank. */
+/* Loads the trace of that origin ("sim", "cpu") and rank. */
 PlanTrace *db_store_load_trace (DbStore *self, gint64 run_id, const char *origin, gint64 rank,
                                 GError **error);
 

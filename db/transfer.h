@@ -1,4 +1,4 @@
-/* Stores as text: everything as SQL, and whatever an export wrote back into a store. */
+/* Stores as text: a dump of everything as SQL, and imports of whatever was exported. */
 #pragma once
 #include "db/store.h"
 #include "db/tables.h"
@@ -7,7 +7,7 @@ G_BEGIN_DECLS
 
 typedef void (*DbSink) (const char *text, gpointer user_data);
 
-/* SQL that makes the same store from nothing, also by the sqlite3 program. */
+/* Writes SQL that makes an equal store from nothing; the sqlite3 program can run it too. */
 gboolean db_store_dump (DbStore *self, DbSink sink, gpointer user_data, GError **error);
 
 /* What an import did. */
@@ -19,15 +19,15 @@ typedef struct
 
 typedef struct
 {
-  const char *text;   /* a dump, JSON, or CSV with the columns of a table; NULL: there are tables */
-  const char *origin; /* names it in messages */
+  const char *text;   /* a dump, JSON, or CSV with the columns of a table; NULL: `tables` is used */
+  const char *origin; /* name for messages */
   GPtrArray *tables;  /* DbTable */
-  /* Whether such rows may be added; NULL: all that the store takes. */
+  /* Whether such rows may be added; NULL: all that the store accepts. */
   gboolean (*accepts) (const DbTable *table, const char *origin, GError **error);
 } DbSource;
 
-/* Adds what is not there yet. All of it or nothing; a row that differs from the stored one of the
- * same name is an error. A run that was running may come back as ended. */
+/* Adds what is not in the store yet, all of it or nothing. A row that differs from the stored one
+ * of the same name is an error, except that a running run may have ended since. */
 gboolean db_store_import (DbStore *self, const DbSource *sources, guint n_sources,
                           gboolean is_dry_run, DbImport *out_import, GError **error);
 
