@@ -12,7 +12,7 @@ static const char script[] =
 #include "plots/accuracy.gp.inc"
     ;
 
-/* accuracy.gp has a colour and a point for each; groups beyond them are drawn as one. */
+/* accuracy.gp has a colour and a point type for each; all further groups are drawn as one. */
 #define MAX_GROUPS 7
 #define OTHERS "others"
 #define MAX_KEY 20 /* characters of a name in the key */
@@ -20,12 +20,12 @@ static const char script[] =
 /* Bars of the distribution on each side of 0. */
 #define N_BINS 10
 
-/* Errors of some points, in percent of what was measured. */
+/* The errors of a group's points, in per cent of what was measured. */
 typedef struct
 {
   const char *name;
-  GArray *errors; /* double, by size without sign once they are all there */
-  guint first;    /* how many groups began before it */
+  GArray *errors; /* double: by rising size, once all are added */
+  guint first;    /* number of groups that began before it */
 } Group;
 
 static void
@@ -60,7 +60,7 @@ name_of (const PlotAccuracyPoint *point)
   return point->group ? point->group : "";
 }
 
-/* The group of a point, the last one where there are too many; `groups` has the others. */
+/* The index of a point's group, or the last one where there are too many groups. */
 static guint
 find_group (const GArray *groups, const PlotAccuracyPoint *point)
 {
@@ -81,7 +81,7 @@ compare_groups (gconstpointer a, gconstpointer b)
   return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* By their number of points; what is behind the last that has a colour is one. */
+/* Groups by their number of points; those without a colour of their own are joined into one. */
 static GArray *
 find_groups (const PlotAccuracyPoint *points, guint n_points)
 {
@@ -122,7 +122,8 @@ find_groups (const PlotAccuracyPoint *points, guint n_points)
   return groups;
 }
 
-/* Errors without sign: their mean, median, and how large those of some part are at most. */
+/* Functions of sizes of errors: their mean, their median, and the size that a share of them does
+ * not exceed. */
 static double
 mean_of (const GArray *errors)
 {
@@ -166,11 +167,11 @@ find_errors (const PlotAccuracyPoint *points, guint n_points)
   return errors;
 }
 
-/* How often errors are of a size. */
+/* How many errors are of which size. */
 typedef struct
 {
   double width_pct;
-  guint n[2 * N_BINS]; /* the outermost hold what is beyond them, too */
+  guint n[2 * N_BINS]; /* the outermost bars also count what lies beyond them */
   guint n_beyond;
 } Histogram;
 
@@ -264,7 +265,8 @@ make_note (const GArray *errors, const Histogram *histogram)
   return g_string_free (note, FALSE);
 }
 
-/* "fsdp2 (32)", cut where there is no room for more; the caller frees. */
+/* A group's name and size for the key, "fsdp2 (32)", cut where there is no room; the caller
+ * frees. */
 static char *
 make_key (const Group *group)
 {
@@ -313,7 +315,8 @@ append_figure (GString *text, const char *format, double value)
   g_string_append (text, g_ascii_formatd (number, sizeof number, format, value));
 }
 
-/* Below a text: how often errors are of a size, and how large those of each group are. */
+/* Appends, below text output, how many errors are of which size, and how large those of each group
+ * are. */
 static void
 append_footer (GString *footer, const GArray *groups, const Histogram *histogram, guint columns)
 {

@@ -12,14 +12,14 @@ static const char script[] =
     ;
 
 #define MAX_LABEL 27   /* characters of a line */
-#define LABEL_LINES 18 /* that fit beside the bars, over all plans */
+#define LABEL_LINES 18 /* lines that fit beside the bars, over all plans */
 
-/* Parts of a step, in the order of a bar. */
+/* The parts of a step, in the order of a bar. */
 static const struct
 {
   const char *name;
   char letter;
-  gsize offset; /* of its nanoseconds in a PlanTrace */
+  gsize offset; /* of the part's time in a PlanTrace */
 } times[] = {
   { "compute", '#', G_STRUCT_OFFSET (PlanTrace, compute_ns) },
   { "exposed gather", '>', G_STRUCT_OFFSET (PlanTrace, exposed_gather_ns) },
@@ -31,18 +31,18 @@ static const struct
 };
 #define N_TIMES G_N_ELEMENTS (times)
 
-/* The categories, and last what the device holds beside them. */
+/* The parts of memory: the categories, and last what the device holds outside of tensors. */
 #define N_MEMORIES (PLAN_N_CATEGORIES + 1)
 #define BESIDE "beside tensors"
 
-/* A bar in two of these: time, memory. */
+/* One of the two quantities that bars show: time or memory. */
 typedef struct
 {
   const char *name;
   guint n_parts;
   const char *(*part_name) (guint part);
   char (*part_letter) (guint part);
-  double (*part_of) (const PlanTrace *trace, guint part); /* in ns, in bytes */
+  double (*part_of) (const PlanTrace *trace, guint part); /* in nanoseconds or bytes */
   const char *(*find_unit) (double most, double *out_size);
 } Quantity;
 
@@ -76,7 +76,7 @@ memory_letter (guint part)
   return part < PLAN_N_CATEGORIES ? plot_memory_letter (part) : '+';
 }
 
-/* At the fullest moment. */
+/* A part of memory at the peak. */
 static double
 memory_of (const PlanTrace *trace, guint part)
 {
@@ -114,7 +114,7 @@ most_of (const Quantity *self, const PlotBreakdown *plans, guint n_plans)
   return most;
 }
 
-/* The unit that the most is read in. */
+/* The unit in which the largest bar is read. */
 static const char *
 unit_of (const Quantity *self, const PlotBreakdown *plans, guint n_plans, double *out_size)
 {
@@ -130,7 +130,8 @@ occurs (const Quantity *self, const PlotBreakdown *plans, guint n_plans, guint p
   return FALSE;
 }
 
-/* A block for each part that occurs; rows are counted from the bottom, the first plan on top. */
+/* Appends a block for each part that occurs. Rows are counted from the bottom; the first plan is on
+ * top. */
 static void
 append_quantity (GString *data, const Quantity *self, const PlotBreakdown *plans, guint n_plans)
 {
@@ -187,7 +188,8 @@ plot_breakdown_data (const PlotBreakdown *plans, guint n_plans)
   return g_string_free (make_data (plans, n_plans), FALSE);
 }
 
-/* "n_time = 2", "array time[2] = ['compute', 'idle']" and the place of each among the colours. */
+/* Sets the variables on parts: "n_time = 2", "array time[2] = ['compute', 'idle']", and the colour
+ * of each. */
 static void
 set_parts (const Quantity *self, const char *name, const PlotBreakdown *plans, guint n_plans,
            PlotFigure *figure)
@@ -244,11 +246,11 @@ set_variables (const PlotBreakdown *plans, guint n_plans, double capacity_bytes,
   plot_figure_set_text (figure, "capacity_key", key->str);
 }
 
-/* Columns of a text beside its bars. */
+/* Columns of text output to the left and right of its bars. */
 #define TEXT_MARGIN 5
 #define TEXT_RIGHT 13
 
-/* A bar: in each cell the letter of what its middle is in. */
+/* Appends a bar: each cell has the letter of the part at the cell's middle. */
 static void
 append_bar (GString *text, const Quantity *self, const PlanTrace *trace, double cell)
 {
@@ -263,7 +265,7 @@ append_bar (GString *text, const Quantity *self, const PlanTrace *trace, double 
     }
 }
 
-/* What the letters mean, in lines no longer than the text is wide. */
+/* Appends the meaning of the letters, in lines no longer than the text is wide. */
 static void
 append_legend (GString *text, const Quantity *self, const PlotBreakdown *plans, guint n_plans,
                gboolean has_limit, guint columns)

@@ -11,9 +11,10 @@
 #define LINE_HEIGHT 14.0
 #define DISTANCE 9.0
 
-/* Long labels are broken into lines; what is longer still is cut. */
+/* Long labels are broken into lines, and cut where that is not enough. */
 #define MAX_LINES 4
-static const guint widths[] = { 28, 60 }; /* characters; the wider where there is no room */
+static const guint widths[]
+    = { 28, 60 }; /* in characters; the wider one is for where there is no room */
 
 typedef struct
 {
@@ -48,7 +49,7 @@ plot_labels_clear (PlotLabels *self)
   self->left = self->right = NULL;
 }
 
-/* Where a value is in the picture, in points. */
+/* The position of a value in the picture, in points. */
 static double
 x_of (const PlotLabels *self, double x)
 {
@@ -65,7 +66,7 @@ y_of (const PlotLabels *self, double y)
   return PLOT_HEIGHT * (self->area.bottom + (self->area.top - self->area.bottom) * part);
 }
 
-/* The other way. */
+/* The inverse: appends the values of a position. */
 static void
 append_place (GString *data, const PlotLabels *self, double x, double y)
 {
@@ -112,7 +113,7 @@ overlaps_any (const PlotBox *box, const GArray *boxes)
   return FALSE;
 }
 
-/* Whether the line runs through the box: clipped to it, is any left? */
+/* Whether a line runs through a box, that is, whether clipping it to the box leaves any of it. */
 static gboolean
 is_crossed (const PlotBox *box, const Line *line)
 {
@@ -190,7 +191,8 @@ measure (const char *text, double *out_width, double *out_height)
   *out_height = LINE_HEIGHT * MAX (1, g_strv_length (lines));
 }
 
-/* Those left of their points are aligned with their ends, the others with their starts. */
+/* Records a label at a place. A label to the left of its point is aligned with its end, one to the
+ * right with its start. */
 static void
 take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const char *text)
 {
@@ -202,8 +204,8 @@ take_place (PlotLabels *self, const PlotBox *box, gboolean is_left, const char *
   g_string_append_c (side, '\n');
 }
 
-/* The box of a label that is to the left (-1) or right (1) of a point, below (-1, or further: -2),
- * beside or above it. */
+/* The box of a label to the left (-1) or right (1) of a point, and below (-1, further: -2), beside
+ * (0) or above (1, further: 2) it. */
 static PlotBox
 box_at (double x, double y, int side, int level, const char *text)
 {
@@ -257,7 +259,7 @@ plot_labels_place (PlotLabels *self, double x, double y, const char *text, gbool
 void
 plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figure)
 {
-  if (self->left->len > 0) /* gnuplot takes an empty block's name for the next one's */
+  if (self->left->len > 0) /* gnuplot would take an empty block's name for that of the next one */
     plot_begin_block (data, "left", "x y label");
   g_string_append (data, self->left->str);
   if (self->right->len > 0)
@@ -267,15 +269,15 @@ plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figure)
   plot_figure_set_real (figure, "n_right", self->right->len > 0);
 }
 
-/* Columns that gnuplot needs beside a text's plot, and lines above and below it. */
+/* Columns that gnuplot needs beside a plot in text output, and lines above and below it. */
 #define TEXT_COLUMNS 18
 #define TEXT_LINES 9
 
-/* Points that share a place in a text. */
+/* Points that share a place in text output. */
 typedef struct
 {
   GArray *members; /* guint, rising */
-  double column;   /* of its middle */
+  double column;   /* column of its middle */
   double line;
 } Number;
 
@@ -288,7 +290,7 @@ number_free (gpointer data)
   g_free (self);
 }
 
-/* "3", "3-5" or "1,3-5"; the caller frees. */
+/* The numbers as text: "3", "3-5" or "1,3-5"; the caller frees. */
 static char *
 number_text (const Number *self)
 {
@@ -325,7 +327,7 @@ compare_members (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-/* Joins what collides until nothing does. */
+/* Joins colliding numbers until none collide. */
 static void
 join_numbers (GPtrArray *numbers)
 {
@@ -341,7 +343,7 @@ join_numbers (GPtrArray *numbers)
         g_array_append_vals (one->members, other->members->data, other->members->len);
         g_array_sort (one->members, compare_members);
         g_ptr_array_remove_index (numbers, i);
-        i = j; /* it has moved: what is before it once more, and all behind it */
+        i = j; /* it has moved: those before it have to be compared again */
         j = (guint)-1;
       }
 }

@@ -1,7 +1,7 @@
-/* PlotLabels: texts beside the points of a figure, each where it covers nothing.
+/* PlotLabels: labels beside the points of a figure, placed where they cover nothing.
  *
- * init -> avoid what is drawn -> place, the most important first -> append -> clear. Places are
- * values on the axes; sizes are estimated, in points of the picture. */
+ * init -> avoid what is drawn -> place, the most important label first -> append -> clear.
+ * Positions are values on the axes; sizes are estimates in points of the picture. */
 #pragma once
 #include "plots/plot-private.h"
 #include <glib.h>
@@ -14,12 +14,12 @@ typedef struct
 
 typedef struct
 {
-  PlotBox axes;          /* their ranges */
-  PlotBox area;          /* the plot, as parts of the picture */
-  GArray *lines;         /* what a label must not cover */
-  GArray *points;        /* PlotBox, in points: what it may cover at a pinch */
-  GArray *placed;        /* PlotBox, in points: labels */
-  GString *left, *right; /* labels by the side of their points that they are on */
+  PlotBox axes;          /* ranges of the axes */
+  PlotBox area;          /* position of the plot, in parts of the picture */
+  GArray *lines;         /* lines that labels must not cover */
+  GArray *points;        /* PlotBox, in points: what labels may cover if there is no other room */
+  GArray *placed;        /* PlotBox, in points: labels placed so far */
+  GString *left, *right; /* data of the labels to the left, and to the right, of their points */
 } PlotLabels;
 
 void plot_labels_init (PlotLabels *self, const PlotBox *axes, const PlotBox *area);
@@ -30,19 +30,21 @@ void plot_labels_avoid_line (PlotLabels *self, double x0, double y0, double x1, 
                              gboolean even_at_a_pinch);
 void plot_labels_avoid_point (PlotLabels *self, double x, double y);
 
-/* Finds room for a text beside a point; FALSE where there is none. */
+/* Finds room for a label beside a point; FALSE where there is none. `is_at_a_pinch`: it may cover
+ * points. */
 gboolean plot_labels_place (PlotLabels *self, double x, double y, const char *text,
                             gboolean is_at_a_pinch);
 
-/* Blocks "left" and "right" of x, y, text, where they have something in them, and the variables
- * n_left and n_right that say so. */
+/* Appends the blocks "left" and "right" of x, y, label, if they are not empty, and sets the
+ * variables n_left and n_right accordingly. */
 void plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figure);
 
-/* A label broken into lines at its spaces, cut where it needs more; the caller frees. */
+/* Breaks a label into lines at its spaces, and cuts what does not fit; the caller frees. */
 char *plot_break_label (const char *label, guint max_width, guint max_lines);
 
-/* In a text points are numbers from 1 on; those that would run into one another are one, as in
- * "3-5". Appends the block "numbers" of x, y, text; returns how many there are. */
+/* For text output, where points are shown as numbers from 1 on: appends the block "numbers" of x,
+ * y, text, in which points that would collide are one, as in "3-5". Returns the number of
+ * entries. */
 guint plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figure,
                            const double *x, const double *y, guint n);
 

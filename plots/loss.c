@@ -10,17 +10,17 @@ static const char script[] =
 #include "plots/loss.gp.inc"
     ;
 
-#define MAX_RUNS 8 /* that can be told apart */
+#define MAX_RUNS 8 /* more could not be told apart */
 #define MOST_POINTS 600
 
-/* Steps that are drawn as one point: their mean. */
+/* The number of steps that are drawn as one point, their mean. */
 static guint
 steps_per_point (const PlotLossRun *run)
 {
   return (run->n + MOST_POINTS - 1) / MOST_POINTS;
 }
 
-/* A gap where a loss is no number. */
+/* Appends the losses, with a gap where one is not a number. */
 static void
 append_losses (GString *data, const PlotLossRun *run)
 {
@@ -123,7 +123,7 @@ static void
 set_keys (const PlotLossRun *runs, guint n_runs, PlotFigure *figure)
 {
   guint n_evaluated = 0;
-  /* gnuplot looks at the first of a loop that has none, too. */
+  /* gnuplot reads the first element even of a loop that never runs */
   g_string_append_printf (figure->settings,
                           "n_runs = %u\narray key[%u]\narray evaluated[%u]\nevaluated[1] = 1\n",
                           n_runs, n_runs, n_runs);

@@ -15,11 +15,11 @@ static const char script[] =
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
-/* Moments drawn at most, and measured points. Thinning keeps the maximum. */
+/* Most moments, and most measured points, that are drawn. Thinning keeps the maximum. */
 #define MAX_MOMENTS 1000
 #define MAX_POINTS 150
 
-/* From the bottom: what always stays first, what comes and goes last. */
+/* The order of the stack, from the bottom: what is always there first, what comes and goes last. */
 static const PlanCategory stack[] = {
   PLAN_CATEGORY_MAIN_PARAMS,  PLAN_CATEGORY_OPTIMIZER,   PLAN_CATEGORY_MAIN_GRADS,
   PLAN_CATEGORY_WEIGHTS,      PLAN_CATEGORY_DERIVED,     PLAN_CATEGORY_GATHERED,
@@ -28,7 +28,7 @@ static const PlanCategory stack[] = {
 };
 G_STATIC_ASSERT (G_N_ELEMENTS (stack) == PLAN_N_CATEGORIES);
 
-/* Letters of the categories, in the order of the stack. */
+/* The letters of the categories, in the order of the stack. */
 static const char letters[] = "POGwdgbalx";
 G_STATIC_ASSERT (sizeof letters == PLAN_N_CATEGORIES + 1);
 
@@ -44,7 +44,7 @@ plot_memory_letter (guint place)
   return letters[place];
 }
 
-/* What is live from at_ns on. */
+/* What is live from `at_ns` on. */
 typedef struct
 {
   gint64 at_ns;
@@ -58,7 +58,7 @@ moment_at (const GArray *moments, guint i)
   return &g_array_index (moments, Moment, i);
 }
 
-/* Every change of a step, the state at its start and end included. */
+/* All changes of live memory in a step, with the states at its start and end. */
 static GArray *
 find_moments (const PlanTrace *trace)
 {
@@ -75,7 +75,7 @@ find_moments (const PlanTrace *trace)
     {
       const PlanMemorySample *sample = &g_array_index (trace->samples, PlanMemorySample, i);
 
-      /* Samples are in issue order, which is what counts for the peak; clocks may disagree. */
+      /* Samples are in issue order, which decides the peak; their times may not be monotone. */
       now.at_ns = MAX (now.at_ns, sample->at_ns);
       now.total += sample->live_bytes - now.live[sample->category];
       now.live[sample->category] = sample->live_bytes;
@@ -97,8 +97,8 @@ find_peak (const GArray *moments)
   return peak;
 }
 
-/* Leaves `n` moments at most: the ends, and of each stretch of time the fullest and the emptiest.
- */
+/* Thins to at most `n` moments: the first and last, and the fullest and emptiest of each stretch of
+ * time. */
 static GArray *
 thin (const GArray *moments, guint n)
 {
@@ -135,15 +135,15 @@ typedef struct
 {
   GArray *simulated;       /* Moment, thinned */
   GArray *measured;        /* Moment, thinned; or NULL */
-  guint peak;              /* index of the fullest simulated moment */
+  guint peak;              /* index of the simulated moment with most live bytes */
   double to_ns, top_bytes; /* ends of the axes */
   const char *unit;        /* of memory */
   double unit_bytes;
   guint n_categories;            /* those that occur, in the order of the stack */
-  guint kind[PLAN_N_CATEGORIES]; /* their places in the stack */
+  guint kind[PLAN_N_CATEGORIES]; /* places of those in the stack */
 } View;
 
-/* The largest value on each axis; above the peak there is room for its label. */
+/* Finds the ends of the axes. Above the peak there is room for its label. */
 static void
 find_ends (View *self)
 {
@@ -211,7 +211,7 @@ append_bytes (GString *data, const View *self, gint64 bytes)
   plot_append_real (data, (double)bytes / self->unit_bytes, 6);
 }
 
-/* One corner of the steps. */
+/* Appends one corner of the steps. */
 static void
 append_moment (GString *data, const View *self, gint64 at_ns, const Moment *moment)
 {
@@ -235,7 +235,7 @@ make_data (const View *self)
 {
   GString *data = g_string_new (NULL);
 
-  /* Gnuplot takes the last comment above a block for its name. */
+  /* gnuplot takes the last comment above a block for its name */
   g_string_append_printf (data,
                           "# %s; time_ms total, then of each category size and top:", self->unit);
   for (guint i = 0; i < self->n_categories; i++)
@@ -271,7 +271,7 @@ plot_memory_data (const PlanTrace *simulated, const PlanTrace *measured,
   return g_string_free (make_data (&view), FALSE);
 }
 
-/* "peak 61.3 GiB: alloc logits, unit 31" */
+/* The label of the peak: "peak 61.3 GiB: alloc logits, unit 31". */
 static char *
 make_peak_label (const View *self, const PlanTrace *trace, const PlanSchedule *schedule)
 {

@@ -9,14 +9,14 @@ static const char script[] =
 #include "plots/pareto.gp.inc"
     ;
 
-/* Edges of the plot as parts of the picture: labels are placed here, so gnuplot is told. */
+/* Edges of the plot, in parts of the picture. Labels are placed here, so gnuplot is told. */
 #define LEFT 0.085
 #define RIGHT 0.975
 #define BOTTOM 0.17
 #define TOP 0.885
 
-/* Points with more memory than so many devices have, or than so many times what the least wants,
- * are left out: they would squeeze the rest. */
+/* Points with more than this multiple of the device's memory, or of the least memory of any point,
+ * are left out, since they would squeeze the others. */
 #define MAX_CAPACITIES 2.0
 
 static gint
@@ -33,7 +33,7 @@ compare_points (gconstpointer a, gconstpointer b, gpointer user_data)
   return i < j ? -1 : i > j;
 }
 
-/* Indices of the points that fit and that no other one beats in both, by memory. */
+/* The front, by memory: indices of the points that fit and that no other beats in both respects. */
 static GArray *
 find_front (const PlotPoint *points, guint n_points)
 {
@@ -105,7 +105,7 @@ plot_pareto_data (const PlotPoint *points, guint n_points)
   return g_string_free (make_data (points, n_points, front), FALSE);
 }
 
-/* Ranges that hold all points and the capacity with some air around; counts those left out. */
+/* Finds ranges with some margin around all points and the capacity; counts the points left out. */
 static PlotBox
 find_range (const PlotPoint *points, guint n_points, double capacity_gib, guint *out_n_beyond)
 {
@@ -137,7 +137,7 @@ find_range (const PlotPoint *points, guint n_points, double capacity_gib, guint 
     }
   range.bottom = MIN (range.bottom, range.top);
 
-  /* A tenth on all sides; of the value itself where there is only one. */
+  /* a tenth on all sides; of the value itself where there is only one */
   width = MAX (range.right - range.left, 0.02 * range.right);
   height = MAX (range.top - range.bottom, 0.02 * range.top);
   range.left = MAX (range.left - 0.1 * width, 0);
@@ -187,8 +187,8 @@ front_at (const View *view, guint k)
   return &view->points[g_array_index (view->front, guint, k)];
 }
 
-/* Labels of the front, from both ends inwards: the ends say most, and only they may cover plans
- * that are off the front, or the capacity. */
+/* Labels the front, from both ends inwards: its ends are the most important, and only their labels
+ * may cover points off the front, or the capacity. */
 static void
 append_labels (GString *data, const View *view, PlotFigure *figure)
 {
@@ -229,7 +229,7 @@ append_listed (GString *footer, guint number, const PlotPoint *point)
                           point->label);
 }
 
-/* In a text the front's points are numbers, which a list below explains. */
+/* In text output the points of the front are numbers, which a list below explains. */
 static guint
 append_numbers (GString *data, const View *view, PlotFigure *figure)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One step of a pipeline: a row per stage, its passes and exchanges as boxes; what is left is the
+/* One step of a pipeline: a row per stage, with its passes and exchanges as boxes; the rest is the
  * bubble. */
 #include "config.h"
 
@@ -13,7 +13,7 @@ static const char script[] =
 #include "plots/timeline.gp.inc"
     ;
 
-/* Boxes of one kind closer than this part of the step are drawn as one. */
+/* Boxes of one kind that are closer than this part of the step are drawn as one. */
 #define MERGE_PARTS 2000
 
 typedef enum
@@ -29,7 +29,7 @@ static const struct
 {
   const char *name, *key;
   char letter;
-  int line; /* of timeline.gp */
+  int line; /* line type of timeline.gp */
 } kinds[N_KINDS] = {
   [KIND_FORWARD] = { "forward", "forward pass", 'F', 1 },
   [KIND_BACKWARD] = { "backward", "backward pass", 'B', 6 },
@@ -49,7 +49,7 @@ typedef struct
   const PlanTraceView *views;
   guint n;
   gint64 to_ns;
-  GArray *boxes; /* Box, by stage and time */
+  GArray *boxes; /* Box: by stage and time */
 } View;
 
 static const PlanOp *
@@ -71,7 +71,8 @@ is_loss (const PlanOp *op)
   return op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
 }
 
-/* What stands between two exchanges: spans [begin, end). A pass, or on the last stage both. */
+/* Adds the boxes of spans [begin, end), which lie between two exchanges: a pass, or both on the
+ * last stage. */
 static void
 add_boxes (View *self, guint stage, guint begin, guint end)
 {
@@ -143,7 +144,7 @@ view_clear (View *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (View, view_clear)
 
-/* The first stage on top. */
+/* The row of a stage; the first stage is on top. */
 static guint
 row_of (const View *self, guint stage)
 {
@@ -183,7 +184,8 @@ plot_pipeline_data (const PlanTraceView *views, guint n)
   return g_string_free (make_data (&view), FALSE);
 }
 
-/* One row of text: in each cell the letter of what the stage did longest, a dot for nothing. */
+/* A row of text output: each cell has the letter of what the stage did longest, or a dot for
+ * nothing. */
 static char *
 make_letters (const View *self, guint stage, guint n_cells)
 {
@@ -227,7 +229,7 @@ append_letters (const View *self, PlotFigure *figure, GString *data)
     {
       g_autofree char *letters
           = make_letters (self, stage, figure->columns - TEXT_MARGIN - TEXT_RIGHT);
-      /* The space: gnuplot has the axis in the first column. */
+      /* gnuplot puts the axis into the first column, hence the space */
       g_string_append_printf (data, "0 %u \" %s\"\n", row_of (self, stage), letters);
     }
   g_string_append (figure->footer, "  . bubble");

@@ -19,14 +19,14 @@ static const char style[] =
 #define SCRIPT_FILE "figure.gp"
 #define OUT_FILE "figure.out"
 
-/* Longest line of a title in a picture, in characters. */
+/* The longest line of a title in a picture, in characters. */
 #define TITLE_WIDTH 100
 
-/* What a title takes above several plots, as parts of the picture: around it, and for each line. */
+/* The height of a title above several plots, in parts of the picture: its margin, and each line. */
 #define TITLE_MARGIN 0.055
 #define TITLE_LINE 0.027
 
-/* Text is as wide as the terminal, within reason. */
+/* Text output is as wide as the terminal, within limits. */
 #define DEFAULT_COLUMNS 100
 #define MIN_COLUMNS 60
 #define MAX_COLUMNS 240
@@ -44,7 +44,8 @@ plot_append_ms (GString *text, gint64 ns)
 void
 plot_append_real (GString *text, double value, int decimals)
 {
-  char format[8], number[G_ASCII_DTOSTR_BUF_SIZE + 320]; /* as long as doubles with %f get */
+  char format[8],
+      number[G_ASCII_DTOSTR_BUF_SIZE + 320]; /* the longest that %f prints of a double */
 
   g_snprintf (format, sizeof format, "%%.%df", CLAMP (decimals, 0, 9));
   g_string_append (text, g_ascii_formatd (number, sizeof number, format, value));

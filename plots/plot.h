@@ -1,14 +1,14 @@
-/* Pictures: C writes a data file, gnuplot draws it.
+/* Figures: C code writes a data file, and gnuplot draws it.
  *
- * The format follows the file's extension (svg, png, pdf, txt); with no file the
- * picture is text for a terminal. */
+ * The format follows from the file's extension (svg, png, pdf, txt). Without a file the figure is
+ * text for a terminal. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include "planner/schedule/trace.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* One configuration in a memory-performance picture. */
+/* One configuration in a figure of memory and performance. */
 typedef struct
 {
   const char *label;
@@ -17,7 +17,7 @@ typedef struct
   gboolean fits;
 } PlotPoint;
 
-/* A training run, steps in order; what is not finite is not drawn. */
+/* The steps of a training run, in order. Values that are not finite are not drawn. */
 typedef struct
 {
   gint64 step;
@@ -31,7 +31,7 @@ typedef struct
   guint n;
 } PlotLossRun;
 
-/* One plan on some number of GPUs, of the line that has its name. */
+/* A plan on some number of GPUs; `line` names the line that it is on. */
 typedef struct
 {
   const char *line;
@@ -47,7 +47,8 @@ typedef struct
   const PlanTrace *trace;
 } PlotBreakdown;
 
-/* One value of a swept field, on the line of those that have the rest in common. */
+/* One value of a swept field; `line` names the line of points that have all other fields in
+ * common. */
 typedef struct
 {
   const char *line;
@@ -56,34 +57,36 @@ typedef struct
   gint64 step_ns;
 } PlotTradeoffPoint;
 
-/* One quantity that was predicted and measured; those of a group share a colour. */
+/* A quantity that was predicted and measured; points of a group share a colour. */
 typedef struct
 {
   const char *group;
   double predicted, measured;
 } PlotAccuracyPoint;
 
-/* Streams of one step: simulated as boxes; measured, which may be NULL, as points beside them. */
+/* The streams of one step: simulated spans as boxes, and measured ones (may be NULL) as points
+ * beside them. */
 gboolean plot_timeline (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule, const char *title, const char *path,
                         char **out_text, GError **error);
 
-/* One step of a pipeline: a row per stage, its forward and backward passes and exchanges as boxes.
- */
+/* One step of a pipeline: a row per stage, with forward and backward passes and exchanges as
+ * boxes. */
 gboolean plot_pipeline (const PlanTraceView *views, guint n, const char *title, const char *path,
                         char **out_text, GError **error);
 
-/* Live bytes by category over a step, stacked, peak marked; measured total as points. */
+/* Live bytes by category over a step, stacked, with the peak marked; the measured total as
+ * points. */
 gboolean plot_memory (const PlanTrace *simulated, const PlanTrace *measured,
                       const PlanSchedule *schedule, const char *title, const char *path,
                       char **out_text, GError **error);
 
-/* Memory against throughput, with the device's capacity. `memory` says which memory it is. */
+/* Memory against throughput, with the device's capacity. `memory` names the kind of memory. */
 gboolean plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib,
                       const char *memory, const char *title, const char *path, char **out_text,
                       GError **error);
 
-/* Where the points of its front are in such a picture as SVG, in its units from the left top. */
+/* The positions of the front's points in that figure as SVG, in its units from the top left. */
 typedef struct
 {
   guint point; /* of `points` */
@@ -92,33 +95,33 @@ typedef struct
 
 GArray *plot_pareto_marks (const PlotPoint *points, guint n_points, double capacity_gib);
 
-/* Throughput, of all GPUs and of each, and efficiency against their number: a line for each name,
- * its points in any order. What does not fit is named, not drawn. */
+/* Throughput of all GPUs and per GPU, and efficiency, against the number of GPUs: a line per name,
+ * whose points may be in any order. Plans that do not fit are named and not drawn. */
 gboolean plot_scaling (const PlotScalingPoint *points, guint n_points, const char *title,
                        const char *path, char **out_text, GError **error);
 
 #define PLOT_MAX_BARS 8
 
-/* Where step time and memory of several plans, or of a pipeline's stages, go: a bar each, and the
+/* The parts of step time and memory of several plans, or of a pipeline's stages, as bars, with the
  * device's capacity. */
 gboolean plot_breakdown (const PlotBreakdown *plans, guint n_plans, guint64 capacity_bytes,
                          const char *title, const char *path, char **out_text, GError **error);
 
-/* Memory against step time; points of one line are joined in the order given. */
+/* Memory against step time; the points of a line are joined in the order given. */
 gboolean plot_tradeoff (const PlotTradeoffPoint *points, guint n_points, guint64 capacity_bytes,
                         const char *title, const char *path, char **out_text, GError **error);
 
-/* Predicted against measured, with the errors' distribution. `quantity` and `unit` say of what:
- * "step time", "ms". Both of every point are more than 0. */
+/* Predictions against measurements, with the distribution of errors. `quantity` and `unit` say of
+ * what: "step time", "ms". Both values of every point are above 0. */
 gboolean plot_accuracy (const PlotAccuracyPoint *points, guint n_points, const char *quantity,
                         const char *unit, const char *title, const char *path, char **out_text,
                         GError **error);
 
-/* Losses by step, a line for each run, and its evaluations as points. */
+/* Losses by step: a line per run, and its evaluations as points. */
 gboolean plot_loss (const PlotLossRun *runs, guint n_runs, const char *title, const char *path,
                     char **out_text, GError **error);
 
-/* The data file a figure would be drawn from, for tests and for people who draw their own. */
+/* The data file from which a figure would be drawn, for tests and for people who draw their own. */
 char *plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
                           const PlanSchedule *schedule);
 char *plot_pipeline_data (const PlanTraceView *views, guint n);

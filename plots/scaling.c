@@ -12,13 +12,13 @@ static const char script[] =
 #include "plots/scaling.gp.inc"
     ;
 
-/* scaling.gp has a colour, a dash and a point for each. */
+/* scaling.gp has a colour, a dash and a point type for each. */
 #define MAX_LINES 8
 
-/* Numbers of GPUs closer than this part of their axis are not both written on it. */
+/* Numbers of GPUs that are closer than this part of their axis are not both written on it. */
 #define TIC_DISTANCE 0.13
 
-/* One line: a strategy at every size at which it fits, by size. */
+/* A line: a strategy at every number of GPUs on which it fits, in rising order. */
 typedef struct
 {
   const char *name;
@@ -67,7 +67,7 @@ add_point (GArray *lines, const PlotScalingPoint *point)
   g_array_append_vals (line_at (lines, i)->points, point, 1);
 }
 
-/* What fits, in lines, in the order in which these begin. */
+/* The points that fit, as lines, in the order in which these begin. */
 static GArray *
 find_lines (const PlotScalingPoint *points, guint n_points)
 {
@@ -88,7 +88,7 @@ total_of (const PlotScalingPoint *point)
   return point->gpus * point->tokens_per_s_per_gpu;
 }
 
-/* Throughput per GPU in percent of that at the line's smallest size. */
+/* Throughput per GPU in per cent of that at the line's smallest number of GPUs. */
 static double
 efficiency_of (const Line *line, guint i)
 {
@@ -134,10 +134,10 @@ plot_scaling_data (const PlotScalingPoint *points, guint n_points)
   return g_string_free (make_data (lines), FALSE);
 }
 
-/* Names in a note; more are counted. */
+/* Names in a note; further ones are only counted. */
 #define MAX_NAMES 3
 
-/* Whether a point and the one before it are of one line, and both do not fit. */
+/* Whether a point and the one before it are on one line, and neither fits. */
 static gboolean
 continues (const PlotScalingPoint *points, guint i)
 {
@@ -218,7 +218,7 @@ find_ends (const GArray *lines)
   return ends;
 }
 
-/* Every size that there is, as far as they do not run into one another. */
+/* Writes the numbers of GPUs on the axis, as far as they do not collide. */
 static void
 set_sizes (const GArray *lines, const Ends *ends, PlotFigure *figure)
 {
@@ -269,7 +269,7 @@ set_variables (const GArray *lines, const Ends *ends, PlotFigure *figure)
   set_sizes (lines, ends, figure);
 }
 
-/* A bar of `width` cells that stands for `most`. */
+/* Appends a bar; `width` cells stand for `most`. */
 static void
 append_bar (GString *text, double value, double most, guint width)
 {
@@ -279,7 +279,7 @@ append_bar (GString *text, double value, double most, guint width)
     g_string_append_c (text, '#');
 }
 
-/* In a text every line is a table with a bar for the throughput per GPU. */
+/* In text output every line is a table, with a bar for the throughput per GPU. */
 static char *
 make_text (const GArray *lines, const Ends *ends, guint columns)
 {

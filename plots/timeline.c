@@ -10,13 +10,13 @@ static const char script[] =
 #include "plots/timeline.gp.inc"
     ;
 
-/* A figure shows that many kernels at most: more would be narrower than a line. */
+/* Most kernels that a figure shows; more would be narrower than a line. */
 #define MAX_KERNELS 200
 
-/* Spans of one group closer than this part of the window are drawn as one. */
+/* Spans of one group that are closer than this part of the window are drawn as one. */
 #define MERGE_PARTS 2000
 
-/* Kinds of op that are worth a colour. */
+/* Groups of ops that have a colour. */
 typedef enum
 {
   GROUP_GEMM,
@@ -126,14 +126,14 @@ group_of (const PlanSchedule *schedule, const PlanOp *op)
   g_assert_not_reached ();
 }
 
-/* What is shown of a step. */
+/* The part of a step that is shown. */
 typedef struct
 {
   gint64 from_ns, to_ns;
-  gint64 shift_ns;   /* taken off measured times, so that both begin with the same op */
-  gboolean is_whole; /* the window is the step */
+  gint64 shift_ns;   /* subtracted from measured times, so that both begin with the same op */
+  gboolean is_whole; /* the whole step is shown */
   guint n_rows;
-  int row[PLAN_N_STREAMS]; /* from the bottom; -1: nothing runs there */
+  int row[PLAN_N_STREAMS]; /* row of each stream, from the bottom; -1: nothing runs there */
 } Window;
 
 typedef struct
@@ -155,7 +155,7 @@ span_at (const PlanTrace *trace, guint i)
   return &g_array_index (trace->spans, PlanSpan, i);
 }
 
-/* Indices of the spans in which kernels run. */
+/* Indices of the spans of kernels. */
 static GArray *
 find_kernels (const PlanTrace *trace, const PlanSchedule *schedule)
 {
@@ -168,8 +168,8 @@ find_kernels (const PlanTrace *trace, const PlanSchedule *schedule)
   return kernels;
 }
 
-/* The kernel to put in the middle: where a forward pass turns into a backward pass next to the
- * middle of the step, since both are seen there; without such a place, the middle. */
+/* The kernel to put in the middle of the window: the turn from a forward to a backward pass that is
+ * closest to the middle of the step, since both passes are visible there; or else the middle. */
 static guint
 find_centre (const PlanTrace *trace, const PlanSchedule *schedule, const GArray *kernels)
 {
@@ -194,7 +194,7 @@ find_centre (const PlanTrace *trace, const PlanSchedule *schedule, const GArray 
   return centre;
 }
 
-/* A step's period may be shorter than what it started takes to end. */
+/* The end of a trace. What a step starts may end after the step's period. */
 static gint64
 trace_end_ns (const PlanTrace *trace)
 {
@@ -205,7 +205,7 @@ trace_end_ns (const PlanTrace *trace)
   return end_ns;
 }
 
-/* Whether a part of the span, which takes time, is in the window. */
+/* Whether part of a span that takes time is in the window. */
 static gboolean
 is_shown (const PlanSpan *span, const Window *window, gint64 shift_ns)
 {
@@ -245,8 +245,8 @@ find_window (const PlanTrace *simulated, const PlanTrace *measured, const PlanSc
   window.from_ns = span_at (simulated, first)->start_ns;
   window.to_ns = span_at (simulated, last)->end_ns;
 
-  /* Traces of one schedule have the same spans in the same order. By now they may have drifted
-   * apart by more than the window: show the same ops, not the same moment. */
+  /* Traces of one schedule have the same spans in the same order, but may have drifted apart by
+   * more than the window. The same ops are shown, not the same moments. */
   if (measured && measured->spans->len == simulated->spans->len
       && span_at (measured, first)->node == span_at (simulated, first)->node)
     {
@@ -266,7 +266,8 @@ compare_boxes (gconstpointer a, gconstpointer b)
   return x->from_ns < y->from_ns ? -1 : x->from_ns > y->from_ns;
 }
 
-/* What the window shows of a trace, by stream and time, neighbours of one group joined. */
+/* The boxes that the window shows of a trace, by stream and time, with neighbours of one group
+ * joined. */
 static GArray *
 find_boxes (const PlanTrace *trace, const PlanSchedule *schedule, const Window *window,
             gint64 shift_ns)
@@ -301,7 +302,8 @@ find_boxes (const PlanTrace *trace, const PlanSchedule *schedule, const Window *
   return boxes;
 }
 
-/* Simulated ops take a whole row, or its upper half where measured ones need the lower. */
+/* Appends boxes. Simulated ops take a whole row, or its upper half where measured ones need the
+ * lower one. */
 static void
 append_boxes (GString *data, const GArray *boxes, const Window *window, Group group,
               gboolean is_shared)
@@ -325,7 +327,8 @@ append_boxes (GString *data, const GArray *boxes, const Window *window, Group gr
     }
 }
 
-/* Starts and ends on lines of their own, so that an end does not hide the next start. */
+/* Appends points. Starts and ends are on different heights, so that an end does not hide the next
+ * start. */
 static void
 append_points (GString *data, const GArray *boxes, const Window *window)
 {
@@ -355,7 +358,7 @@ has_group (const GArray *boxes, Group group)
   return FALSE;
 }
 
-/* All that a window shows. */
+/* Everything that a window shows. */
 typedef struct
 {
   Window window;
@@ -405,7 +408,8 @@ plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
   return g_string_free (make_data (&view), FALSE);
 }
 
-/* One row of text: in each cell the letter of what the stream did longest, a dot for nothing. */
+/* A row of text output: each cell has the letter of what the stream did longest, or a dot for
+ * nothing. */
 static char *
 make_letters (const GArray *boxes, const Window *window, PlanStream stream, guint n_cells)
 {
@@ -440,11 +444,11 @@ make_letters (const GArray *boxes, const Window *window, PlanStream stream, guin
   return g_string_free (g_steal_pointer (&letters), FALSE);
 }
 
-/* Columns that gnuplot needs for the names of rows, and on the right. */
+/* Columns of text output for the names of rows, and on the right. */
 #define TEXT_MARGIN 10
 #define TEXT_RIGHT 3
 
-/* Rows of text are three lines high: simulated, measured, and an empty one. */
+/* Rows of text output are three lines high: simulated, measured, and an empty one. */
 #define MEASURED_BELOW 0.33
 
 static void
@@ -463,7 +467,7 @@ append_letters (const View *view, PlotFigure *figure, GString *data)
         plot_append_ms (data, window->from_ns);
         g_string_append_c (data, ' ');
         plot_append_real (data, window->row[stream] - MEASURED_BELOW * part, 2);
-        /* The space: gnuplot has the axis in the first column. */
+        /* gnuplot puts the axis into the first column, hence the space */
         g_string_append_printf (data, " \" %s\"\n", letters);
       }
 
@@ -500,7 +504,7 @@ set_rows (const View *view, PlotFigure *figure)
   g_string_append (figure->settings, ")\n");
 }
 
-/* The kinds of op that occur: their blocks, names and line types. */
+/* Sets the groups of ops that occur: their blocks, names and line types. */
 static void
 set_groups (const View *view, PlotFigure *figure)
 {
@@ -525,15 +529,14 @@ set_groups (const View *view, PlotFigure *figure)
                           n, n, names->str, n, keys->str, n, lines->str);
 }
 
-/* Milliseconds as people like to read them: two places after the point, more where those say
- * little. */
+/* Appends milliseconds with two decimals, or more in a short window. */
 static void
 append_short_ms (GString *text, gint64 ns, const Window *window)
 {
   plot_append_real (text, (double)ns / 1e6, window->to_ns - window->from_ns < 1000000 ? 5 : 2);
 }
 
-/* Says which part of the step is shown; NULL for all of it. */
+/* Which part of the step is shown; NULL for all of it. */
 static char *
 make_note (const Window *window, const PlanTrace *simulated)
 {

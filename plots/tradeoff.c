@@ -11,10 +11,10 @@ static const char script[] =
 #include "plots/tradeoff.gp.inc"
     ;
 
-/* Edges of the plot as parts of the picture: labels are placed here, so gnuplot is told. */
+/* Edges of the plot, in parts of the picture. Labels are placed here, so gnuplot is told. */
 static const PlotBox area = { 0.085, 0.975, 0.2, 0.885 };
 
-/* tradeoff.gp has a colour, a dash and a point for each. */
+/* tradeoff.gp has a colour, a dash and a point type for each. */
 #define MAX_LINES 8
 
 /* What is drawn. */
@@ -22,7 +22,7 @@ typedef struct
 {
   const PlotTradeoffPoint *points;
   guint n_points;
-  GPtrArray *lines; /* their names, as they begin */
+  GPtrArray *lines; /* names of the lines, in the order in which they begin */
   PlotBox range;
   const char *time_unit, *memory_unit;
   double unit_ns, unit_bytes;
