@@ -207,7 +207,8 @@ is_switch (PlanField field)
 }
 
 /* Gives a switch of an answer the value of the user's plan. FALSE: the answer is left as it is,
- * because that plan is illegal, needs more memory, or is slower by more than WORTH_ASKING. */
+ * because that plan is illegal or equivalent, needs more memory, or is slower by more than
+ * WORTH_ASKING. */
 static gboolean
 leave_out (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, PlanField field)
 {
