@@ -8,7 +8,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* The plan is not resolved. */
+/* `plan` is not resolved: defaults are not filled in yet. */
 typedef struct
 {
   PlanModel *model;

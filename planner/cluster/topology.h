@@ -8,13 +8,13 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* How far, by nvidia-smi's words: nearest first. */
+/* The path between a GPU and a port, by nvidia-smi's words; the shortest first. */
 typedef enum
 {
   PLAN_PATH_PIX,  /* one PCIe bridge between them */
-  PLAN_PATH_PXB,  /* several, below one root port */
+  PLAN_PATH_PXB,  /* several PCIe bridges, below one root port */
   PLAN_PATH_PHB,  /* through the host bridge of a processor */
-  PLAN_PATH_NODE, /* through several of one NUMA node */
+  PLAN_PATH_NODE, /* through several host bridges of one NUMA node */
   PLAN_PATH_SYS,  /* from one NUMA node to another */
   PLAN_N_PATHS
 } PlanPath;
@@ -62,11 +62,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanTopology, plan_topology_free)
 
 PlanPath plan_topology_path (const PlanTopology *self, guint gpu, guint port);
 
-/* The port that each GPU uses: of the nearest, one that the fewest use; -1 where it has none. Those
- * with the shortest way choose first. The caller frees. */
+/* Assigns a port to each GPU, -1 where it reaches none: of its nearest ports one that the fewest
+ * GPUs use. GPUs with the shortest paths choose first. The caller frees. */
 gint *plan_topology_assign (const PlanTopology *self);
 
-/* The node as a cluster, of `device` (NULL: as the file says). */
+/* Makes a cluster of the topology, with devices of kind `device` (NULL: as the file says). */
 PlanCluster *plan_topology_describe (const PlanTopology *self, const char *device, GError **error);
 
 G_END_DECLS

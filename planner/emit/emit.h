@@ -31,7 +31,7 @@ typedef enum
       PLAN_EMIT_N_KINDS
 } PlanEmitKind;
 
-/* What a job script starts. */
+/* The trainer that a job script starts. */
 typedef enum
 {
   PLAN_EMIT_RUNTIME_OF_STACK,
@@ -50,22 +50,22 @@ const char *const *plan_emit_kinds (void);
 
 gboolean plan_emit_kind_parse (const char *name, PlanEmitKind *out_kind, GError **error);
 
-/* The kind that is natural for the plan's stack on that cluster. */
+/* The natural kind: what users of the plan's stack start on such a cluster. */
 PlanEmitKind plan_emit_kind_of (const Plan *plan, const PlanCluster *cluster);
 
 gboolean plan_emit_runtime_parse (const char *name, PlanEmitRuntime *out_runtime, GError **error);
 
-/* The text. `runtime` is for job scripts only. UNSUPPORTED where the target cannot express the
- * plan, INVALID where `runtime` is given for another kind. */
+/* Writes the plan as text. `runtime` is for job scripts only. UNSUPPORTED where the target cannot
+ * express the plan, INVALID where `runtime` is given for another kind. */
 char *plan_emit (PlanEmitKind kind, PlanEmitRuntime runtime, const PlanEmitSubject *subject,
                  GError **error);
 
-/* As plan_emit with the natural kind, or, where that cannot express the plan, with the stack's call
- * for models of one's own; only then is `out_note` set, and says so. */
+/* Writes the natural kind or, where that cannot express the plan, the stack's call for models of
+ * one's own. Only in the second case `out_note` is set, to a sentence that says so. */
 char *plan_emit_natural (PlanEmitRuntime runtime, const PlanEmitSubject *subject, char **out_note,
                          GError **error);
 
-/* "# plan HASH", then model, cluster and fields, as --plan reads them. */
+/* Writes the plan as --plan reads it: "# plan HASH", then model, cluster and fields. */
 char *plan_emit_plan (const PlanEmitSubject *subject);
 
 G_END_DECLS

@@ -73,22 +73,23 @@ void plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBuc
 void plan_buckets_clear (PlanBuckets *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanBuckets, plan_buckets_clear)
 
-/* The parameters of a layer, in the order in which they are named; returns how many. */
+/* Lists the parameters of a layer, in the order of their names. Returns how many there are. */
 guint plan_buckets_layer (const PlanModel *model, const PlanBucketRule *rule, gint64 layer,
                           PlanTensor *out_tensors);
 
-/* A parameter by its place among all, and the layer it is in: -1 where in none. */
+/* The parameter at a place among all. Sets `out_layer` to its layer, -1 for one outside the
+ * layers. */
 const PlanTensor *plan_buckets_tensor (const PlanBuckets *self, guint at, gint64 *out_layer);
 
-/* The layer in whose virtual stage a parameter is: its own, the first one for those before the
- * layers, the last one for those behind. */
+/* The layer whose virtual stage holds a parameter: its own layer, the first one for parameters
+ * before the layers, the last one for parameters behind them. */
 gint64 plan_buckets_layer_of (const PlanBuckets *self, guint at);
 
 /* The place of a parameter among all; n_all where the model lacks it. */
 guint plan_buckets_find (const PlanBuckets *self, PlanTensorRole role, gint64 layer);
 
-/* Buckets [from, from + n) are followed by `count - 1` times as many that are like them, `step`
- * layers further each time. A count below 2: nothing recurs. */
+/* Buckets that recur: [from, from + n) come `count` times in a row, each time `step` layers
+ * further on. A count below 2 means that none recur. */
 typedef struct
 {
   guint from, n, count;
@@ -97,9 +98,9 @@ typedef struct
 
 PlanBucketCycle plan_buckets_cycle (const PlanBuckets *self);
 
-/* One rank's part of a tensor: matrices are split over a tensor-parallel group, that of the experts
- * or of the rest, by what they make (rows) or by what they read (columns), tables by rows of the
- * vocabulary; what is left is whole. */
+/* One rank's part of a tensor. Matrices are split over the tensor-parallel group of the experts or
+ * of the rest, by outputs (rows) or by inputs (columns), and tables by rows of the vocabulary.
+ * All other tensors stay whole. */
 PlanTensor plan_buckets_part (const PlanModel *model, PlanTensorRole role,
                               const PlanBucketRule *rule);
 

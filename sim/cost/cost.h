@@ -55,11 +55,11 @@ SimCostInput sim_cost_input (const PlanCase *of, const PlanSchedule *schedule);
 
 typedef struct _SimCost SimCost;
 
-/* UNSUPPORTED when the cluster lacks a rate that an op needs. */
+/* Finds the costs of all ops. UNSUPPORTED when the cluster lacks a rate that an op needs. */
 SimCost *sim_cost_new (const SimCostInput *input, GError **error);
 
-/* For hand-computed tests: every op takes `op_ns`, and issuing it `launch_ns`; sim_cost_set_load
- * sets the load of one. */
+/* Makes constant costs for tests computed by hand: every op takes `op_ns`, and the host `launch_ns`
+ * to issue it. sim_cost_set_load sets the load of one op. */
 SimCost *sim_cost_new_constant (const PlanSchedule *schedule, gint64 op_ns, gint64 launch_ns);
 
 void sim_cost_set_load (SimCost *self, guint node, SimLoad load);
