@@ -30,9 +30,9 @@ typedef struct
   gboolean pinned[PLAN_N_FIELDS]; /* fields that keep their value of that plan */
   guint allow;                    /* mask of PlanAllow */
   guint64 memory_bytes;           /* the memory that a plan may need */
-  double p_fits;                  /* with this probability it must not need more */
-  /* Told how far the search is, and at its end of 0 plans; FALSE ends it. May be NULL. Its
-   * `user_data` is the search's own. */
+  double p_fits;                  /* probability with which it must need no more */
+  /* Called with the plans done and their total, and with zeros when the search is over. Returning
+   * FALSE ends the search. May be NULL. `user_data` is the search's own. */
   PlanSearchProgress progress;
 } AdviseChoice;
 
@@ -68,8 +68,8 @@ guint64 advise_choice_needed_bytes (const AdviseChoice *self, const AdvisePredic
 /* The default of `apart`: predictions are no closer than this to what will be measured. */
 #define ADVISE_APART 0.5
 
-/* If `apart` is above this, answers are taken from the front of memory and time: a plan that is so
- * much slower is an answer only if it takes less memory. */
+/* If `apart` is above this, answers are taken from the Pareto front of memory and time: a plan that
+ * is so much slower is an answer only if it takes less memory. */
 #define ADVISE_NEAR 2.0
 
 /* The space of plans to choose from. */

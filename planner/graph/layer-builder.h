@@ -18,7 +18,7 @@ typedef struct
       shared_kept; /* quantised input of the GEMMs behind a norm that both branches share */
   PlanValueId probs, routes;  /* the router's shares and map of tokens to experts, without tokens
                                  that were dropped */
-  gint64 ep, etp, dispatcher; /* dispatcher; no library where experts are not parallel */
+  gint64 ep, etp, dispatcher; /* dispatcher in use; not a library where ep is 1 */
 } PlanLayerBuilder;
 
 /* Sets the size and format of a value. */

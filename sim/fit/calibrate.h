@@ -21,8 +21,8 @@ typedef struct
   const char *site;        /* NULL: not known */
   double step_ns, weight;  /* measured time; repeats of one configuration share a weight of 1 */
   guint part; /* part of the cross-validation (of n_parts): predicted by a fit to all other parts */
-  double before_ns;         /* results: time predicted by the base, */
-  double after_ns, left_ns; /* by the new set, and by the one fitted without its part */
+  double before_ns;         /* result: time predicted by the base set */
+  double after_ns, left_ns; /* the same by the new set; by the set fitted without its part */
 } SimObservation;
 
 typedef struct
