@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the console blocks of README.md and docs/, each file in an empty folder of its own. A line
-# "$ command" is run; the lines up to the next command are exactly what it prints, where a line "..."
-# stands for any lines. In blocks opened with "```console like", for output with times in it, a line
+# Runs the console blocks of README.md and docs/, each file in a folder of its own with examples/ in
+# it. A line "$ command" is run; the lines up to the next command are exactly what it prints, where a
+# line "..." stands for any lines. In blocks opened with "```console like", for output with times in it, a line
 # begins with the word that is shown, a number with any, and more lines may come between. Blocks
 # opened with "```console no-run" are left alone.
 scratch=$(mktemp -d) || exit 99
@@ -38,14 +38,18 @@ like ()
 }
 
 n=0 failed=0
-for file in "$top_srcdir/README.md" "$top_srcdir"/docs/*.md; do
-  name=$(basename "$file" .md)
-  mkdir -p "$scratch/$name/work" && cd "$scratch/$name/work" || exit 99
+COLUMNS=80 # of pictures
+export COLUMNS
+cd "$top_srcdir" || exit 99
+for file in README.md docs/*.md docs/guide/*.md; do
+  name=$(echo "${file%.md}" | tr / -)
+  mkdir -p "$scratch/$name/work" && cd "$scratch/$name/work" && ln -s "$top_srcdir/examples" . || exit 99
   XDG_DATA_HOME=$scratch/$name/data # a store of its own
   export XDG_DATA_HOME
-  split "$file" "$scratch/$name"
+  split "$top_srcdir/$file" "$scratch/$name"
   for command in "$scratch/$name"/*.command; do
     [ -e "$command" ] || continue
+    grep -q "^fsdplan plot" "$command" && ! command -v gnuplot >/dev/null && continue
     n=$((n + 1)) expected=${command%.command}.expected
     sh "$command" </dev/null >"$scratch/out" 2>"$scratch/err"
     status=$?
@@ -58,7 +62,7 @@ for file in "$top_srcdir/README.md" "$top_srcdir"/docs/*.md; do
       like "$expected" "$scratch/out" && test $status -eq 0 && continue
     fi
     failed=$((failed + 1))
-    echo "$name.md: exit status $status, or not the output shown, from:"
+    echo "$file: exit status $status, or not the output shown, from:"
     cat "$command"
     diff -u "$expected" "$scratch/out"
     cat "$scratch/err"
