@@ -630,6 +630,7 @@ script_tests = \
   %D%/exec/limits.sh \
   %D%/exec/local.sh \
   %D%/exec/log.sh \
+  %D%/exec/html.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/threads.sh \
