@@ -278,6 +278,22 @@ read_member (const char *name, JsonNode *node, const JsonLines *lines, const cha
   return g_steal_pointer (&table);
 }
 
+/* What is of an older version is taken by its names. */
+static gboolean
+check_version (JsonNode *node, const char *origin, GError **error)
+{
+  const gboolean is_number
+      = JSON_NODE_HOLDS_VALUE (node) && json_node_get_value_type (node) == G_TYPE_INT64;
+  if (is_number && json_node_get_int (node) >= 1 && json_node_get_int (node) <= PLAN_JSON_VERSION)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "%s: " PLAN_JSON_VERSION_NAME
+               " is none of 1 to %d, which this program reads; a newer "
+               "one wrote it",
+               origin, PLAN_JSON_VERSION);
+  return FALSE;
+}
+
 static GPtrArray *
 read_members (JsonObject *root, const JsonLines *lines, const char *origin, GError **error)
 {
@@ -289,6 +305,12 @@ read_members (JsonObject *root, const JsonLines *lines, const char *origin, GErr
   json_object_iter_init (&iter, root);
   while (json_object_iter_next (&iter, &name, &node))
     {
+      if (strcmp (name, PLAN_JSON_VERSION_NAME) == 0)
+        {
+          if (!check_version (node, origin, error))
+            return NULL;
+          continue;
+        }
       DbTable *table = read_member (name, node, lines, origin, error);
 
       if (!table)

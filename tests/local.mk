@@ -181,6 +181,9 @@ tests_prop_prop_exec_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_threads_tap_LDADD = $(exec_test_ldadd)
 tests_prop_prop_product_tap_SOURCES = %D%/prop/prop-product.c $(product)
 tests_prop_prop_product_tap_LDADD = $(exec_test_ldadd)
+check_PROGRAMS += %D%/exec/schema-check
+tests_exec_schema_check_SOURCES = %D%/exec/schema-check.c
+tests_exec_schema_check_LDADD = $(JSON_LIBS) $(GLIB_LIBS)
 check_PROGRAMS += %D%/prop/product-pairs
 tests_prop_product_pairs_SOURCES = %D%/prop/product-pairs.c $(product)
 tests_prop_product_pairs_LDADD = $(reference_archive) $(exec_archives) $(plan_libs) $(exec_libs)
@@ -631,6 +634,7 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/log.sh \
   %D%/exec/html.sh \
+  %D%/exec/schema.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \
   %D%/exec/threads.sh \

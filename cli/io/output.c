@@ -5,6 +5,7 @@
 
 #include "cli/io/commands.h"
 #include "planner/base/error.h"
+#include "planner/base/json.h"
 #include "planner/base/text.h"
 
 #include <errno.h>
@@ -357,6 +358,9 @@ cli_table_to_json (const CliTable *self)
 void
 cli_print_json (JsonNode *root)
 {
+  if (JSON_NODE_HOLDS_OBJECT (root))
+    json_object_set_int_member (json_node_get_object (root), PLAN_JSON_VERSION_NAME,
+                                PLAN_JSON_VERSION);
   g_autoptr (JsonGenerator) generator = json_generator_new ();
   json_generator_set_root (generator, root);
   json_generator_set_pretty (generator, TRUE);

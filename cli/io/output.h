@@ -72,7 +72,7 @@ void cli_rows_print (const GArray *self);
 /* An array of objects. */
 JsonNode *cli_table_to_json (const CliTable *self);
 
-/* Any JSON, indented, to stdout. */
+/* Any JSON, indented, to stdout; an object says the version of its schema. */
 void cli_print_json (JsonNode *root);
 
 /* Text to a file, by the rules of plan_text_write_file; "-" is stdout. */
