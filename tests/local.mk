@@ -634,6 +634,7 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/log.sh \
   %D%/exec/html.sh \
+  %D%/exec/python.sh \
   %D%/exec/schema.sh \
   %D%/exec/man.sh \
   %D%/exec/mpi.sh \

@@ -8,7 +8,7 @@ bad=0
 
 complain () { echo "$*"; bad=1; }
 
-for source in "$top_srcdir"/README.md "$top_srcdir"/docs/*.md "$top_srcdir"/docs/guide/*.md \
+for source in "$top_srcdir"/README.md "$top_srcdir"/python/README.md "$top_srcdir"/docs/*.md "$top_srcdir"/docs/guide/*.md \
   "$top_srcdir"/docs/schema/*.md; do
   name=${source#"$top_srcdir"/} page=${source#"$top_srcdir"/}
   page=${page%.md}.html
