@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "cli/io/commands.h"
+#include "cli/io/config.h"
 #include "cli/io/options.h"
 #include "cli/query/query.h"
 #include "planner/base/error.h"
@@ -254,6 +255,8 @@ cmd_query (int argc, char **argv, GError **error)
     return *error ? CLI_FAILED : CLI_DONE;
   request.sizes.stacks = cli_query_stacks (options.set);
   if (!cli_question_read (&request.asked, error) || !check_request (&request, &options, error)
+      || (request.sizes.tokens
+          && !cli_config_default (CLI_CONFIG_PRICE, &request.sizes.price, error))
       || !cli_format_parse (options.format, &format, error))
     return CLI_FAILED;
   if (request.explain && !is_settings (request.explain))

@@ -7,6 +7,7 @@
 #include "advise/workspaces.h"
 #include "cli/io/commands.h"
 #include "cli/io/compare.h"
+#include "cli/io/config.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "cli/io/prediction-json.h"
@@ -406,6 +407,7 @@ cmd_sim (int argc, char **argv, GError **error)
   if (!check_options (explain, sweeps != NULL, p_fits != NULL, of_one, G_N_ELEMENTS (of_one), error)
       || !cli_format_parse (options.format, &format, error)
       || !advise_p_fits_parse (p_fits, &p, error) || !cli_input_read (&options, NULL, &input, error)
+      || (tokens && !cli_config_default (CLI_CONFIG_PRICE, &price, error))
       || !advise_training_init (&training, tokens, price, goodput, &input, error))
     return CLI_FAILED;
   return sweeps ? run_sweep (&input, sweeps, p, format, error)

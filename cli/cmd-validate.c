@@ -4,6 +4,7 @@
 #include "advise/adjustments.h"
 #include "advise/validate.h"
 #include "cli/io/commands.h"
+#include "cli/io/config.h"
 #include "cli/io/context.h"
 #include "cli/io/output.h"
 #include "cli/validate-report.h"
@@ -189,7 +190,8 @@ cmd_validate (int argc, char **argv, GError **error)
                : advise_validation_read (argc > 1 ? argv[1] : NULL, &validation, error))
       || !select_rows (&validation, &question, error))
     return CLI_FAILED;
-  adjustments = advise_adjustments (question.params, question.db, error);
+  if (cli_config_default (CLI_CONFIG_PARAMS, &question.params, error))
+    adjustments = advise_adjustments (question.params, question.db, error);
   if (*error)
     return CLI_FAILED;
   advise_validation_predict (&validation, adjustments);

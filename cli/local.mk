@@ -4,6 +4,7 @@ bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
   %D%/io/commands.h \
   %D%/io/complete.c \
+  %D%/io/config.c %D%/io/config.h \
   %D%/io/context.c %D%/io/context.h \
   %D%/io/limits.c %D%/io/limits.h \
   %D%/io/options.c %D%/io/options.h \
@@ -100,7 +101,7 @@ EXTRA_DIST += %D%/run/backend-cuda.c
 
 # The looks of a report; completion: printed by the program, and installed under the names that the
 # shells look for.
-cli_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc %D%/report/report.css.inc
+cli_embedded = %D%/completion.bash.inc %D%/completion.zsh.inc %D%/completion.fish.inc %D%/report/report.css.inc
 nodist_fsdplan_SOURCES = $(cli_embedded)
 BUILT_SOURCES += $(cli_embedded)
 $(fsdplan_OBJECTS): | $(cli_embedded)
@@ -111,14 +112,20 @@ CLEANFILES += $(cli_embedded)
 	$(EMBED)
 %D%/completion.zsh.inc: %D%/completion.zsh
 	$(EMBED)
+%D%/completion.fish.inc: %D%/completion.fish
+	$(EMBED)
 bashcompdir = $(datadir)/bash-completion/completions
 zshcompdir = $(datadir)/zsh/site-functions
+fishcompdir = $(datadir)/fish/vendor_completions.d
 bashcomp_DATA = %D%/completion/fsdplan
 zshcomp_DATA = %D%/completion/_fsdplan
-CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA)
+fishcomp_DATA = %D%/completion/fsdplan.fish
+CLEANFILES += $(bashcomp_DATA) $(zshcomp_DATA) $(fishcomp_DATA)
 %D%/completion/fsdplan: %D%/completion.bash
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 %D%/completion/_fsdplan: %D%/completion.zsh
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
+%D%/completion/fsdplan.fish: %D%/completion.fish
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && cp $< $@
 
 # A folder that runs where none of the libraries is; configured with --enable-static-deps few are left.
@@ -138,7 +145,7 @@ clean-local: clean-carried
 clean-carried:
 	rm -rf carried
 
-EXTRA_DIST += %D%/README.md %D%/carry.sh %D%/completion.bash %D%/completion.zsh %D%/man.h2m \
+EXTRA_DIST += %D%/README.md %D%/carry.sh %D%/completion.bash %D%/completion.zsh %D%/completion.fish %D%/man.h2m \
   %D%/report/report.css
 
 # Man pages, one per command, all from --help; the summary is that of the table of commands.

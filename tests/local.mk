@@ -11,6 +11,7 @@ TEST_LOG_COMPILER = $(SHELL) $(srcdir)/%D%/golden/run-golden.sh
 AM_TESTS_ENVIRONMENT = export LC_ALL=C \
   top_srcdir='$(abs_top_srcdir)' top_builddir='$(abs_top_builddir)' \
   PATH='$(abs_top_builddir)'":$$PATH" XDG_DATA_HOME='$(abs_top_builddir)/$(test_data)' \
+  XDG_CONFIG_HOME='$(abs_top_builddir)/$(test_data)' \
   FSDPLAN_CATALOGUE='$(abs_top_builddir)/db/catalogue.db' \
   CK_TAP_LOG_FILE_NAME=- CK_VERBOSITY=silent CK_FORK=$(CHECK_FORK) CK_DEFAULT_TIMEOUT=300 \
   G_DEBUG=fatal-criticals FSDPLAN_DEBUG_CHECK=1 \
@@ -634,6 +635,7 @@ script_tests = \
   %D%/exec/local.sh \
   %D%/exec/log.sh \
   %D%/exec/html.sh \
+  %D%/exec/config.sh \
   %D%/exec/python.sh \
   %D%/exec/schema.sh \
   %D%/exec/man.sh \

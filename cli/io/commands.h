@@ -25,7 +25,7 @@ G_BEGIN_DECLS
   X ("db", cmd_db, "what is stored: list, show, export, import, delete or check it")               \
   GROUP ("Help")                                                                                   \
   X ("help", cmd_help, "this text, or a command's: help COMMAND")                                  \
-  X ("completion", cmd_completion, "print the completion script of bash or zsh")
+  X ("completion", cmd_completion, "print the completion script of bash, zsh or fish")
 /* clang-format on */
 
 #define GROUP(title)

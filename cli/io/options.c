@@ -5,6 +5,7 @@
 
 #include "advise/adjustments.h"
 #include "cli/io/commands.h"
+#include "cli/io/config.h"
 #include "cli/io/output.h"
 #include "cli/io/watch.h"
 #include "db/clusters.h"
@@ -443,9 +444,12 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
       if (!(input->model = plan_model_new (options->model, error)))
         return FALSE;
     }
-  if (((options->cluster && !options->from_megatron) || (!input->cluster && default_cluster))
-      && !read_cluster (input, options->cluster ? options->cluster : default_cluster, options->db,
-                        error))
+  g_autofree char *cluster = g_strdup (options->from_megatron ? NULL : options->cluster);
+  if (!cluster && !input->cluster && default_cluster)
+    cluster = g_strdup (default_cluster);
+  if (!cluster && !input->cluster && !cli_config_default (CLI_CONFIG_CLUSTER, &cluster, error))
+    return FALSE;
+  if (cluster && !read_cluster (input, cluster, options->db, error))
     return FALSE;
   if (!input->model || !input->cluster)
     {
@@ -462,8 +466,10 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
   g_autoptr (GError) cause = NULL;
+  g_autofree char *params = g_strdup (options->params);
   input->db = options->db;
-  input->adjustments = advise_adjustments (options->params, options->db, &cause);
+  if (cli_config_default (CLI_CONFIG_PARAMS, &params, &cause))
+    input->adjustments = advise_adjustments (params, options->db, &cause);
   if (cause)
     {
       g_propagate_error (error, g_steal_pointer (&cause));

@@ -4,6 +4,7 @@
 #include "cli/io/output.h"
 
 #include "cli/io/commands.h"
+#include "cli/io/config.h"
 #include "planner/base/error.h"
 #include "planner/base/json.h"
 #include "planner/base/text.h"
@@ -107,6 +108,7 @@ void
 cli_output_fail (int argc, char **argv, const GError *failure, int status)
 {
   g_autofree char *message = one_line (failure->message);
+  cli_config_report ();
   fprintf (stderr, "fsdplan: %s\n", message);
   if (has_document || !asks_for_json (argc, argv))
     return;

@@ -3,6 +3,7 @@
 
 #include "cli/query/query.h"
 
+#include "cli/io/config.h"
 #include "cli/io/watch.h"
 #include "cli/query/query-keep.h"
 #include "planner/base/error.h"
@@ -78,7 +79,7 @@ cli_question_read (CliQuestion *self, GError **error)
                                         error)))
     return FALSE;
   question->top = (gint)top;
-  return TRUE;
+  return cli_config_default (CLI_CONFIG_HEADROOM, &question->headroom, error);
 }
 
 gboolean

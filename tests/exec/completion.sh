@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the program says a word can become, and bash and zsh through their installed scripts.
+# What the program says a word can become, and bash, zsh and fish through their installed scripts.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -30,7 +30,7 @@ offers "s" "show sim"
 offers "," "show sim diff lower plot run db help completion"
 offers "-" "--help --version"
 offers "help di" "diff"
-offers "completion ," "bash zsh --help"
+offers "completion ," "bash zsh fish --help"
 offers "show --mo" "--model --model-keys"
 offers "show --model llama3-" "llama3-8b llama3-70b"
 offers "show --model=llama3-" "--model=llama3-8b"
@@ -110,6 +110,27 @@ fi
 if command -v zsh >/dev/null; then
   fsdplan completion zsh >"$work/_fsdplan"
   zsh -n "$work/_fsdplan" || complain "zsh cannot read its script"
+fi
+
+if command -v fish >/dev/null; then
+  fsdplan completion fish >"$work/fsdplan.fish"
+  cat >"$work/wanted" <<'END'
+fsdplan s: show sim
+fsdplan sim --set strategy=optim_: strategy=optim_grads strategy=optim_grads_params
+fsdplan sim --set=strategy=no: --set=strategy=no_shard
+fsdplan show --model=llama3-: --model=llama3-8b --model=llama3-70b
+fsdplan diff plan-a: plan-a.txt
+fsdplan sim --plan=plan-b: --plan=plan-b.txt
+END
+  (
+    cd "$work" && touch plan-a.txt plan-b.txt
+    sed 's/: .*//' wanted | while IFS= read -r line; do
+      HOME=$work fish --no-config -c "source fsdplan.fish; complete -C '$line'" </dev/null >got-one 2>>fish-err
+      echo "$line: $(cut -f 1 got-one | tr '\n' ' ' | sed 's/ $//')"
+    done >got
+  )
+  test ! -s "$work/fish-err" || complain "fish complains: $(cat "$work/fish-err")"
+  diff "$work/wanted" "$work/got" || complain "fish completes otherwise"
 fi
 
 test $bad = 1 && exit 1

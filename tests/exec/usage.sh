@@ -34,7 +34,7 @@ expect 2 "did you mean 'sim'?" fsdplan simm
 expect 2 "did you mean 'sim'?" fsdplan help simm
 expect 2 "one command at a time" fsdplan help sim show
 expect 2 "did you mean '--model'?" fsdplan sim --modle llama-tiny
-expect 2 "one shell is needed" fsdplan completion fish
+expect 2 "one shell is needed" fsdplan completion csh
 expect 2 "a model is needed" fsdplan sim
 expect 2 "a cluster is needed" fsdplan sim --model llama3-8b
 expect 2 "gbs" fsdplan sim --model llama3-8b --cluster dgx-h100:1
