@@ -2,11 +2,13 @@
 #include "config.h"
 
 #include "advise/predict.h"
+#include "cli/diff-explain.h"
 #include "cli/io/commands.h"
 #include "cli/io/compare.h"
 #include "cli/io/options.h"
 #include "cli/io/output.h"
 #include "planner/base/error.h"
+#include "planner/base/text.h"
 
 #include <string.h>
 
@@ -88,16 +90,51 @@ predict (Pair *pair, GError **error)
   return TRUE;
 }
 
+/* What --explain asks for, in place of the plans and their sums. */
+static gboolean
+compare (CliTable *table, const Pair *pair, const char *explain, GError **error)
+{
+  const AdvisePrediction *const p[] = { &pair->prediction[0], &pair->prediction[1] };
+  const AdviseInput *const inputs[] = { &pair->input[0], &pair->input[1] };
+  if (g_strcmp0 (explain, "time") == 0)
+    return cli_compare_time (table, inputs, p, error);
+  if (explain)
+    {
+      cli_compare_memory (table, p[0], p[1]);
+      return TRUE;
+    }
+  cli_compare_inputs (table, inputs[0], inputs[1]);
+  cli_compare_fields (table, &p[0]->of->plan, &p[1]->of->plan);
+  cli_compare_costs (table, p[0], p[1]);
+  return TRUE;
+}
+
+static gboolean
+check_explain (const char *explain, GError **error)
+{
+  if (!explain || strcmp (explain, "memory") == 0 || strcmp (explain, "time") == 0)
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (explain);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--explain: %s cannot be explained: it must be memory or time", shown);
+  return FALSE;
+}
+
 int
 cmd_diff (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
   g_auto (Pair) pair = { 0 };
   g_auto (GStrv) changes = NULL;
+  g_autofree char *explain = NULL;
   CliFormat format;
   const GOptionEntry entries[] = {
     { "to", 0, 0, G_OPTION_ARG_STRING_ARRAY, &changes,
       "a field of the second plan, which is else the first; any number of times", "FIELD=VALUE" },
+    { "explain", 0, 0, G_OPTION_ARG_STRING, &explain,
+      "why so: what memory adds up to, and buffers that differ; or ops whose times differ, line by "
+      "line",
+      "memory|time" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context = cli_context_new (
@@ -119,15 +156,14 @@ cmd_diff (int argc, char **argv, GError **error)
     }
   if (argc == 2)
     options.plan = g_strdup (argv[1]);
-  if (!cli_format_parse (options.format, &format, error)
+  if (!check_explain (explain, error) || !cli_format_parse (options.format, &format, error)
       || !(changes ? read_changed (&options, changes, &pair, error)
                    : read_two (&options, argv + 1, &pair, error))
       || !predict (&pair, error))
     return CLI_FAILED;
   g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
-  cli_compare_inputs (table, &pair.input[0], &pair.input[1]);
-  cli_compare_fields (table, &pair.prediction[0].of->plan, &pair.prediction[1].of->plan);
-  cli_compare_costs (table, &pair.prediction[0], &pair.prediction[1]);
+  if (!compare (table, &pair, explain, error))
+    return CLI_FAILED;
   cli_table_print (table, format);
   return pair.prediction[0].fits || pair.prediction[1].fits ? CLI_DONE : CLI_NOT_FEASIBLE;
 }

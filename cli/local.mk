@@ -37,6 +37,7 @@ fsdplan_commands = \
   %D%/import-op.c \
   %D%/import-run.c \
   %D%/import.c %D%/import.h \
+  %D%/diff-explain.c %D%/diff-explain.h \
   %D%/sim-explain.c %D%/sim-explain.h \
   %D%/validate-report.c %D%/validate-report.h \
   %D%/io/compare.c %D%/io/compare.h \

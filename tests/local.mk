@@ -420,6 +420,7 @@ golden_tests = \
   %D%/golden/db-refused.test \
   %D%/golden/db-show.test \
   %D%/golden/diff-csv.test \
+  %D%/golden/diff-explain.test \
   %D%/golden/diff-from-megatron.test \
   %D%/golden/diff-json.test \
   %D%/golden/diff-models.test \

@@ -47,6 +47,8 @@ pipeline='--cluster dgx-h100:8 --gbs 512 --set stack=megatron --set strategy=opt
   as sim 0 sim $tiny --explain time
   as error 2 sim $tiny --set stack=none
   as diff 0 diff $tiny --to mbs=2
+  as diff 0 diff $tiny --to mbs=2 --explain memory
+  as diff 0 diff $tiny --to mbs=2 --explain time
   as diff 0 diff $large --to stack=megatron --to strategy=optim --to tp=2
   as show 0 show
   for model in llama3-8b gpt2 deepseek-v3 gemma2-9b mixtral-8x7b gpt-oss-20b; do as show 0 show --model $model; done
