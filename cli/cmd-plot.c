@@ -2,15 +2,12 @@
 #include "config.h"
 
 #include "advise/predict.h"
-#include "advise/workspaces.h"
 #include "cli/io/commands.h"
 #include "cli/plot/plot-kinds.h"
-#include "db/runs.h"
-#include "db/traces.h"
+#include "cli/plot/plot-run.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 #include "planner/base/units.h"
-#include "planner/lower/lower.h"
 #include "plots/plot.h"
 
 #include <stdio.h>
@@ -21,136 +18,39 @@
 #define USUAL_FRONT 30.0
 #define MAX_FRONT 10000.0
 
-/* What a picture of one plan is drawn from: a prediction, or a stored run with its measurement. */
-typedef struct
-{
-  AdvisePrediction prediction; /* owns the next two where it is one */
-  PlanSchedule *schedule;
-  PlanTrace *simulated, *measured;
-  GArray *stages; /* PlanTraceView: what was measured of a pipeline's; NULL: there is none */
-  char *title;
-  guint64 capacity_bytes; /* of a device */
-} Subject;
-
-static void
-clear_view (gpointer data)
-{
-  PlanTraceView *view = data;
-  plan_trace_free ((PlanTrace *)(guintptr)view->trace);
-  plan_schedule_free ((PlanSchedule *)(guintptr)view->schedule);
-}
-
-static void
-subject_clear (Subject *self)
-{
-  if (!self->prediction.of)
-    {
-      g_clear_pointer (&self->schedule, plan_schedule_free);
-      g_clear_pointer (&self->simulated, plan_trace_free);
-    }
-  advise_prediction_clear (&self->prediction);
-  g_clear_pointer (&self->measured, plan_trace_free);
-  g_clear_pointer (&self->stages, g_array_unref);
-  g_clear_pointer (&self->title, g_free);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Subject, subject_clear)
-
 static gboolean
-predict_subject (const CliOptions *options, gboolean is_timeline, Subject *subject, GError **error)
+plot_prediction (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
 {
   g_auto (AdviseInput) input = { 0 };
-  AdvisePrediction *prediction = &subject->prediction;
-  if (!cli_input_read (options, NULL, &input, error) || !advise_predict (&input, prediction, error)
-      || ((is_timeline || prediction->stages->len == 0)
-          && !advise_prediction_expand (prediction, &input, error)))
+  g_auto (AdvisePrediction) prediction = { 0 };
+  if (!cli_input_read (&self->options, NULL, &input, error)
+      || !advise_predict (&input, &prediction, error)
+      || ((is_timeline || prediction.stages->len == 0)
+          && !advise_prediction_expand (&prediction, &input, error)))
     return FALSE;
-  g_autofree char *label = advise_plan_label (&prediction->of->plan);
-  subject->title = cli_plot_title (&input, label, NULL);
-  subject->capacity_bytes = input.cluster->memory_bytes;
-  subject->schedule = prediction->schedule;
-  subject->simulated = prediction->trace;
-  return TRUE;
+  g_autofree char *label = advise_plan_label (&prediction.of->plan);
+  g_autofree char *title = cli_plot_title (&input, label, NULL);
+  if (is_timeline)
+    return cli_plot_time (&prediction, title, self->path, out_text, error);
+  return cli_plot_memory (&prediction, input.cluster->memory_bytes, title, self->path, out_text,
+                          error);
 }
 
-/* A stored trace names ops by their place in the schedule: another version's are other ops. */
-static gboolean
-is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error)
-{
-  g_autofree char *hash = plan_schedule_hash (schedule);
-  if (strcmp (hash, run->schedule_hash) == 0)
-    return TRUE;
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-               "run %" G_GINT64_FORMAT " was made by version %s, whose schedule for this plan was "
-               "another: run it again to draw it",
-               run->id, run->program_version);
-  return FALSE;
-}
-
-/* What was measured of each stage of a pipeline, by the first of its ranks. */
-static gboolean
-load_stages (DbStore *store, const DbRun *run, const PlanCase *of, Subject *subject, GError **error)
-{
-  const gint64 n = of->plan.value[PLAN_PP], all = plan_cluster_devices (of->cluster);
-  if (n == 1)
-    return TRUE;
-  subject->stages = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
-  g_array_set_clear_func (subject->stages, clear_view);
-  for (gint64 stage = 0; stage < n; stage++)
-    {
-      const gint64 rank = stage * all / n;
-      PlanTraceView view = { NULL, plan_lower (of, (guint)rank, error), 0 };
-      if (view.schedule)
-        view.trace = db_store_load_trace (store, run->id, run->backend, rank, error);
-      g_array_append_val (subject->stages, view);
-      if (!view.trace)
-        return FALSE;
-    }
-  return TRUE;
-}
-
-static gboolean
-load_subject (CliOptions *options, const char *run, Subject *subject, GError **error)
-{
-  g_auto (AdviseInput) input = { 0 };
-  g_auto (DbRun) row = { 0 };
-  gint64 id;
-  g_autoptr (PlanCase) of = NULL;
-  if (!plan_units_parse_int (run, "--run", 1, G_MAXINT64, &id, error))
-    return FALSE;
-  g_autoptr (DbStore) store = db_store_open_readonly (options->db, error);
-  if (!store || !db_store_load_run (store, id, &row, error))
-    return FALSE;
-  g_free (options->plan);
-  options->plan = g_strdup_printf ("@run%" G_GINT64_FORMAT, id);
-  if (!cli_input_read (options, NULL, &input, error)
-      || !(of = advise_case (&input, &input.plan, error))
-      || !(subject->schedule = plan_lower (of, 0, error))
-      || !is_same_schedule (subject->schedule, &row, error)
-      || !(subject->simulated = db_store_load_trace (store, id, "sim", 0, error))
-      || !(subject->measured = db_store_load_trace (store, id, row.backend, 0, error))
-      || !load_stages (store, &row, of, subject, error))
-    return FALSE;
-  g_autofree char *label = advise_plan_label (&of->plan);
-  subject->title = cli_plot_title (&input, label, NULL);
-  return TRUE;
-}
-
+/* A prediction, or a stored run with its measurement. */
 static gboolean
 plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
 {
-  g_auto (Subject) s = { 0 };
-  if (self->run ? !load_subject (&self->options, self->run, &s, error)
-                : !predict_subject (&self->options, is_timeline, &s, error))
+  g_auto (CliStoredRun) run = { 0 };
+  if (!self->run)
+    return plot_prediction (self, is_timeline, out_text, error);
+  if (!cli_stored_run_load (&self->options, self->run, &run, error)
+      || !cli_stored_run_load_traces (&self->options, &run, error))
     return FALSE;
-  if (is_timeline && s.stages)
-    return plot_pipeline ((const PlanTraceView *)(gconstpointer)s.stages->data, s.stages->len,
-                          s.title, self->path, out_text, error);
-  if (self->run)
-    return (is_timeline ? plot_timeline : plot_memory) (s.simulated, s.measured, s.schedule,
-                                                        s.title, self->path, out_text, error);
-  if (is_timeline)
-    return cli_plot_time (&s.prediction, s.title, self->path, out_text, error);
-  return cli_plot_memory (&s.prediction, s.capacity_bytes, s.title, self->path, out_text, error);
+  if (is_timeline && run.stages)
+    return plot_pipeline ((const PlanTraceView *)(gconstpointer)run.stages->data, run.stages->len,
+                          run.title, self->path, out_text, error);
+  return (is_timeline ? plot_timeline : plot_memory) (run.simulated, run.measured, run.schedule,
+                                                      run.title, self->path, out_text, error);
 }
 
 static gboolean

@@ -47,6 +47,7 @@ fsdplan_commands = \
   %D%/plot/plot-kinds.h \
   %D%/plot/plot-loss.c \
   %D%/plot/plot-one.c \
+  %D%/plot/plot-run.c %D%/plot/plot-run.h \
   %D%/plot/plot-plans.c \
   %D%/plot/plot-scaling.c \
   %D%/query/query-card.c \
@@ -58,6 +59,8 @@ fsdplan_commands = \
   %D%/query/query.c %D%/query/query.h \
   %D%/report/report-html.c %D%/report/report-html.h \
   %D%/report/report-page.c %D%/report/report-page.h \
+  %D%/report/report-parts.c %D%/report/report-parts.h \
+  %D%/report/report-run.c %D%/report/report-run.h \
   %D%/show/show-cluster.c %D%/show/show-cluster.h \
   %D%/show/show-model.c %D%/show/show-model.h \
   %D%/show/show-plan.c %D%/show/show-plan.h

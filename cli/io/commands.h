@@ -14,7 +14,7 @@ G_BEGIN_DECLS
   X ("lower", cmd_lower, "print a plan's schedule")                                                \
   X ("emit", cmd_emit, "a plan as commands, calls and jobs of other programs")                       \
   X ("plot", cmd_plot, "draw a picture: where time and memory go, or how plans compare")           \
-  X ("report", cmd_report, "what query answers as one page of HTML, with pictures and script")     \
+  X ("report", cmd_report, "what query answers, or a run, as one page of HTML with pictures")        \
   GROUP ("Run")                                                                                    \
   X ("run", cmd_run, "train here by a plan, store the trace, compare with the prediction")         \
   X ("bench", cmd_bench, "time this machine's ops one by one, and keep that for predictions")      \

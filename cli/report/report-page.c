@@ -8,115 +8,33 @@
 #include "cli/io/prediction-tables.h"
 #include "cli/plot/plot-kinds.h"
 #include "cli/report/report-html.h"
+#include "cli/report/report-parts.h"
 #include "planner/base/error.h"
 #include "planner/emit/emit.h"
 #include "plots/plot.h"
 
-#include <glib/gstdio.h>
 #include <math.h>
-
-static const char style[] =
-#include "cli/report/report.css.inc"
-    ;
 
 /* What a page is made from. */
 typedef struct
 {
+  CliReport page;
   const AdviseQuery *query;
   const AdviseChoice *choice;
   AdviseAnswer *best;
   AdviseInput input; /* of the best: borrowed */
-  GString *html;
-  char *folder; /* in which pictures are drawn */
 } Page;
-
-static void
-add_heading (Page *self, const char *title)
-{
-  cli_html_add (self->html, "</section>\n<section>\n<h2>", title, "</h2>\n");
-}
-
-static void
-add_paragraph (Page *self, const char *text)
-{
-  cli_html_add (self->html, "<p class=\"note\">", text, "</p>\n");
-}
-
-static void
-add_rows (Page *self, const GArray *rows)
-{
-  g_string_append (self->html, "<table class=\"rows\">\n");
-  for (guint i = 0; i < rows->len; i++)
-    {
-      const CliRow *row = &g_array_index (rows, CliRow, i);
-      cli_html_add (self->html, "<tr><th scope=\"row\">", row->label, "</th>");
-      cli_html_add (self->html, "<td>", row->text, "</td></tr>\n");
-    }
-  g_string_append (self->html, "</table>\n");
-}
-
-static void
-add_table (Page *self, const CliTable *table)
-{
-  guint n;
-  const CliColumn *const columns = cli_table_columns (table, &n);
-  g_string_append (self->html, "<div class=\"wide\"><table>\n<thead><tr>");
-  for (guint c = 0; c < n; c++)
-    cli_html_add (self->html,
-                  columns[c].is_number ? "<th scope=\"col\" class=\"number\">"
-                                       : "<th scope=\"col\">",
-                  columns[c].name, "</th>");
-  g_string_append (self->html, "</tr></thead>\n<tbody>\n");
-  for (guint r = 0; r < cli_table_n_rows (table); r++)
-    {
-      g_string_append (self->html, "<tr>");
-      for (guint c = 0; c < n; c++)
-        {
-          const char *text = cli_table_cell (table, r, c);
-          cli_html_add (self->html, columns[c].is_number ? "<td class=\"number\">" : "<td>",
-                        text ? text : "", "</td>");
-        }
-      g_string_append (self->html, "</tr>\n");
-    }
-  g_string_append (self->html, "</tbody>\n</table></div>\n");
-}
-
-/* The file that a picture is drawn into. */
-static char *
-picture_path (const Page *self)
-{
-  return g_build_filename (self->folder, "picture.svg", NULL);
-}
-
-/* Takes the picture there, under a name that is its own in the page. */
-static gboolean
-add_picture (Page *self, const char *name, const char *label, const char *more, GError **error)
-{
-  g_autofree char *path = picture_path (self);
-  g_autofree char *svg = NULL;
-  GError *why = NULL;
-  if (!g_file_get_contents (path, &svg, NULL, &why))
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "cannot draw: %s", why->message);
-      g_error_free (why);
-      return FALSE;
-    }
-  g_string_append (self->html, "<figure>\n");
-  if (!cli_html_add_svg (self->html, svg, name, label, more, error))
-    return FALSE;
-  g_string_append (self->html, "</figure>\n");
-  return TRUE;
-}
 
 static void
 add_best (Page *self)
 {
   g_autoptr (GArray) card = cli_query_card (self->query, self->choice);
   g_autofree char *title = cli_query_title (self->query, self->choice);
-  cli_html_add (self->html, "<section>\n<h1>", title, "</h1>\n");
+  cli_html_add (self->page.html, "<section>\n<h1>", title, "</h1>\n");
   if (!self->query->result.is_whole)
-    add_paragraph (self, "The search was interrupted: these are the best so far.");
-  add_rows (self, card);
+    cli_report_add_paragraph (&self->page,
+                              "The search was interrupted: these are the best so far.");
+  cli_report_add_rows (&self->page, card);
 }
 
 static void
@@ -124,10 +42,10 @@ add_answers (Page *self)
 {
   g_autoptr (CliTable) table = cli_query_table (self->query, self->choice->input);
   g_autoptr (GArray) reasons = cli_query_reasons (self->query, self->choice);
-  add_heading (self, "Answers, best first");
-  add_table (self, table);
-  add_paragraph (self, CLI_QUERY_GROUPS);
-  add_rows (self, reasons);
+  cli_report_add_heading (&self->page, "Answers, best first");
+  cli_report_add_table (&self->page, table);
+  cli_report_add_paragraph (&self->page, CLI_QUERY_GROUPS);
+  cli_report_add_rows (&self->page, reasons);
 }
 
 static const PlanFound *
@@ -199,23 +117,23 @@ front_table (const Page *self)
 static gboolean
 add_front (Page *self, GError **error)
 {
-  g_autofree char *path = picture_path (self);
+  g_autofree char *path = cli_report_picture_path (&self->page);
   g_autoptr (CliTable) table = front_table (self);
   g_autoptr (GArray) marks = NULL;
-  add_heading (self, "Memory against time");
+  cli_report_add_heading (&self->page, "Memory against time");
   g_autofree char *words = g_strdup_printf (
       "Plans that no other one beats in both, up to %.0f %% more time than the best takes. "
       "needed_mib is what a device has to have for a plan to fit with a probability of %g; "
       "device_mib is what it is predicted to take. A point of the picture says its plan where the "
       "pointer rests.",
       self->choice->question->front, self->choice->p_fits);
-  add_paragraph (self, words);
+  cli_report_add_paragraph (&self->page, words);
   if (!cli_plot_front (self->query, self->choice, path, NULL, &marks, error))
     return FALSE;
   g_autofree char *more = mark_front (self, marks);
-  if (!add_picture (self, "front", "memory against throughput", more, error))
+  if (!cli_report_add_picture (&self->page, "front", "memory against throughput", more, error))
     return FALSE;
-  add_table (self, table);
+  cli_report_add_table (&self->page, table);
   return TRUE;
 }
 
@@ -223,24 +141,25 @@ add_front (Page *self, GError **error)
 static void
 take_table (Page *self, CliTable *table)
 {
-  add_table (self, table);
+  cli_report_add_table (&self->page, table);
   cli_table_free (table);
 }
 
 static gboolean
 add_breakdown (Page *self, GError **error)
 {
-  g_autofree char *path = picture_path (self);
+  g_autofree char *path = cli_report_picture_path (&self->page);
   const AdvisePrediction *p = &self->best->prediction;
-  add_heading (self, "Where time and memory go");
+  cli_report_add_heading (&self->page, "Where time and memory go");
   if (!cli_plot_answers (self->query, self->choice->input, path, NULL, error)
-      || !add_picture (self, "breakdown", "time and memory of each answer by part", "", error))
+      || !cli_report_add_picture (&self->page, "breakdown",
+                                  "time and memory of each answer by part", "", error))
     return FALSE;
   g_autofree char *whose
       = p->stages->len > 0
             ? g_strdup_printf ("Of the best, its stage %u, which takes most memory:", p->fullest)
             : g_strdup ("Of the best:");
-  add_paragraph (self, whose);
+  cli_report_add_paragraph (&self->page, whose);
   take_table (self, cli_table_of_time (p));
   take_table (self, cli_table_of_compute (p));
   take_table (self, cli_table_of_memory (p));
@@ -251,7 +170,7 @@ add_breakdown (Page *self, GError **error)
 static gboolean
 add_step (Page *self, GError **error)
 {
-  g_autofree char *path = picture_path (self);
+  g_autofree char *path = cli_report_picture_path (&self->page);
   AdvisePrediction *p = &self->best->prediction;
   const gboolean can_expand = advise_prediction_can_expand (p);
   const gboolean has_stages = p->stages->len > 0;
@@ -261,18 +180,19 @@ add_step (Page *self, GError **error)
   g_autoptr (GError) why = NULL;
   if (!advise_prediction_expand (p, &self->input, can_expand ? error : &why) && can_expand)
     return FALSE;
-  add_heading (self, "The best over a step");
+  cli_report_add_heading (&self->page, "The best over a step");
   if (why)
-    add_paragraph (self, why->message);
+    cli_report_add_paragraph (&self->page, why->message);
   if (can_expand
       && (!cli_plot_time (p, title, path, NULL, error)
-          || !add_picture (self, "timeline", "what runs when in a step", "", error)))
+          || !cli_report_add_picture (&self->page, "timeline", "what runs when in a step", "",
+                                      error)))
     return FALSE;
   return !(can_expand || has_stages)
          || (cli_plot_memory (p, capacity_bytes, title, path, NULL, error)
-             && add_picture (self, "memory",
-                             has_stages ? "time and memory of each stage" : "memory over a step",
-                             "", error));
+             && cli_report_add_picture (
+                 &self->page, "memory",
+                 has_stages ? "time and memory of each stage" : "memory over a step", "", error));
 }
 
 static void
@@ -285,7 +205,7 @@ add_sureness (Page *self)
   g_autofree char *workspace = advise_describe_workspace (p->of, p->schedule);
   g_autofree char *counts = cli_query_counts (self->query, self->choice);
   g_autofree char *left_out = g_strjoinv (", ", (char **)advise_training_left_out ());
-  add_heading (self, "How sure");
+  cli_report_add_heading (&self->page, "How sure");
   cli_rows_add (rows, "step", "%s", error_range);
   cli_rows_add (rows, "", "%s", costs);
   if (p->p_fits >= 0)
@@ -299,7 +219,7 @@ add_sureness (Page *self)
     cli_rows_add (rows, "", "%s", workspace);
   cli_rows_add (rows, "left out", "times are of steps alone, without %s", left_out);
   cli_rows_add (rows, "searched", "%s", counts);
-  add_rows (self, rows);
+  cli_report_add_rows (&self->page, rows);
 }
 
 static void
@@ -311,13 +231,13 @@ add_script (Page *self)
   g_autoptr (GError) why = NULL;
   g_autofree char *script = plan_emit_natural (PLAN_EMIT_RUNTIME_OF_STACK, &subject, &note, &why);
   g_autofree char *plan = plan_emit_plan (&subject);
-  add_heading (self, "To start it");
+  cli_report_add_heading (&self->page, "To start it");
   if (note || why)
-    add_paragraph (self, note ? note : why->message);
+    cli_report_add_paragraph (&self->page, note ? note : why->message);
   if (script)
-    cli_html_add (self->html, "<pre>", script, "</pre>\n");
-  add_heading (self, "The plan, as --plan reads it");
-  cli_html_add (self->html, "<pre>", plan, "</pre>\n");
+    cli_html_add (self->page.html, "<pre>", script, "</pre>\n");
+  cli_report_add_heading (&self->page, "The plan, as --plan reads it");
+  cli_html_add (self->page.html, "<pre>", plan, "</pre>\n");
 }
 
 static void
@@ -326,7 +246,7 @@ add_question (Page *self)
   const AdviseInput *input = self->choice->input;
   g_autoptr (GArray) rows = cli_rows_new ();
   g_autofree char *cluster = advise_cluster_name (input->cluster);
-  add_heading (self, "What was asked");
+  cli_report_add_heading (&self->page, "What was asked");
   cli_rows_add (rows, "model", "%s", input->model->name);
   cli_rows_add (rows, "cluster", "%s, %" G_GINT64_FORMAT " x %s", cluster,
                 plan_cluster_devices (input->cluster), input->cluster->device_name);
@@ -334,7 +254,7 @@ add_question (Page *self)
                 advise_mib (self->choice->memory_bytes), self->choice->p_fits);
   cli_rows_add (rows, "command", "fsdplan report %s", self->choice->question->words);
   cli_rows_add (rows, "made by", "fsdplan %s", PACKAGE_VERSION);
-  add_rows (self, rows);
+  cli_report_add_rows (&self->page, rows);
 }
 
 static gboolean
@@ -350,45 +270,17 @@ add_body (Page *self, GError **error)
   return TRUE;
 }
 
-/* The policy lets a browser load nothing and run nothing, whatever the page says. */
-static void
-begin_page (Page *self)
-{
-  g_autofree char *title = cli_query_title (self->query, self->choice);
-  g_string_append (self->html,
-                   "<!DOCTYPE html>\n"
-                   "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n"
-                   "<meta charset=\"utf-8\"/>\n"
-                   "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-                   "<meta http-equiv=\"Content-Security-Policy\""
-                   " content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n");
-  cli_html_add (self->html, "<title>", title, "</title>\n");
-  g_string_append_printf (self->html, "<style>\n%s</style>\n</head>\n<body>\n", style);
-}
-
 char *
 cli_report_page (AdviseQuery *query, const AdviseChoice *choice, GError **error)
 {
-  GError *why = NULL;
-  g_autofree char *folder = g_dir_make_tmp ("fsdplan-report-XXXXXX", &why);
-  if (!folder)
-    {
-      g_set_error (error, PLAN_ERROR, PLAN_ERROR_IO, "cannot draw: %s", why->message);
-      g_error_free (why);
-      return NULL;
-    }
   Page self = { .query = query,
                 .choice = choice,
                 .best = &g_array_index (query->answers, AdviseAnswer, 0),
-                .input = *choice->input,
-                .html = g_string_new (NULL),
-                .folder = folder };
+                .input = *choice->input };
+  g_autofree char *title = cli_query_title (query, choice);
+  if (!cli_report_begin (&self.page, title, error))
+    return NULL;
   self.input.plan = self.best->found->plan;
-  begin_page (&self);
   const gboolean ok = add_body (&self, error);
-  g_string_append (self.html, "</section>\n</body>\n</html>\n");
-  g_autofree char *path = picture_path (&self);
-  g_remove (path);
-  g_rmdir (folder);
-  return g_string_free (self.html, !ok);
+  return cli_report_end (&self.page, ok);
 }

@@ -157,4 +157,29 @@ PATH=$work/bin "$work/bin/fsdplan" report $tiny -o "$work/old.html" 2>"$work/err
 test $? = 1 || complain "no gnuplot must be a failure"
 grep -q "gnuplot is needed" "$work/err" || complain "nothing says that gnuplot is needed"
 test "$(cat "$work/old.html")" = old || complain "a page that could not be made was written"
+
+# A run, whose plan has another number than it has: predicted beside measured, losses, a step; and one
+# of another store, without its traces.
+fsdplan run --model llama-tiny --ranks 2 --threads 1 --gbs 8 --seq 32 --steps 25 >"$work/run.txt" 2>/dev/null ||
+  complain "does not run"
+fsdplan report --run 1 -o "$work/run.html" 2>"$work/err" || complain "$(cat "$work/err")"
+check "$work/run.html"
+test "$(grep -c '<svg' "$work/run.html")" = 3 || complain "a run has losses, a timeline and memory"
+sed 's/<[^>]*>/ /g' "$work/run.html" | sed 's/  */ /g; s/^ //; s/ $//' >"$work/words"
+sed -n '/^quantity/,/^$/p' "$work/run.txt" | grep -E '_(ms|mib) ' | while read -r what predicted measured error; do
+  grep -qxF "$what $predicted $measured $error" "$work/words" || echo "$what $predicted $measured $error"
+done >"$work/missing"
+test ! -s "$work/missing" || complain "not in the page of a run: $(cat "$work/missing")"
+test "$(grep -cE "^[a-z_]+_mib [0-9.]+ [0-9.]+ " "$work/words")" -ge 3 || complain "no memory in the page of a run"
+test "$(sed -n '/^Losses/,/^A step/p' "$work/words" | grep -cE '^[0-9]+ [0-9.]+ [0-9.]+ [0-9.]+$')" = 20 ||
+  complain "the first and last ten of 25 steps"
+fsdplan plot timeline --run 1 >/dev/null 2>"$work/err" || complain "a run's picture: $(cat "$work/err")"
+fsdplan db export --format=json >"$work/store.json"
+fsdplan db import "$work/store.json" --db "$work/other.db" >/dev/null
+fsdplan report --run 1 --db "$work/other.db" -o "$work/bare.html" 2>"$work/err" || complain "$(cat "$work/err")"
+test "$(grep -c '<svg' "$work/bare.html")" = 1 || complain "a run without traces has its losses"
+fsdplan report --run 1 --gbs 8 -o "$work/no.html" 2>"$work/err" && complain "a run with a batch"
+grep -q 'leave out' "$work/err" || complain "$(cat "$work/err")"
+fsdplan report --run 7 -o "$work/no.html" 2>/dev/null && complain "a run that there is not"
+test ! -e "$work/no.html" || complain "a page of no run"
 exit $bad
