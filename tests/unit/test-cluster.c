@@ -99,11 +99,29 @@ static const struct
   const char *name;
   int per_node;
 } measured[] = {
-  { "v100-16gb", 8 },      { "v100-32gb", 8 }, { "a100-40gb", 8 },  { "a100-80gb", 8 },
-  { "a100-pcie-80gb", 8 }, { "a800-80gb", 8 }, { "h100-80gb", 8 },  { "h100-96gb-hbm2e", 8 },
-  { "h100-pcie", 8 },      { "h800-80gb", 8 }, { "h200-141gb", 8 }, { "gh200-96gb", 1 },
-  { "b200", 8 },           { "gb200", 4 },     { "b300", 8 },       { "gb300", 4 },
-  { "l40s", 8 },           { "rtx4090", 8 },   { "rtxpro6000", 8 },
+  { "v100-16gb", 8 },
+  { "v100-32gb", 8 },
+  { "a100-40gb", 8 },
+  { "a100-80gb", 8 },
+  { "a100-pcie-80gb", 8 },
+  { "a800-80gb", 8 },
+  { "h100-80gb", 8 },
+  { "h100-96gb-hbm2e", 8 },
+  { "h100-pcie", 8 },
+  { "h800-80gb", 8 },
+  { "h200-141gb", 8 },
+  { "gh200-96gb", 1 },
+  { "b200", 8 },
+  { "gb200", 4 },
+  { "b300", 8 },
+  { "gb300", 4 },
+  { "l40s", 8 },
+  { "rtx4090", 8 },
+  { "rtxpro6000", 8 },
+  { "rtx3090", 8 },
+  { "a40", 8 },
+  { "a10", 8 },
+  { "l4", 8 },
 };
 
 START_TEST (every_measured_device_has_a_node)
@@ -351,8 +369,8 @@ static const struct
   { "v100-64gb", "did you mean 'v100-16gb'?", PLAN_ERROR_INVALID },
   { "h100-sxm6-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
   { "rtx:8",
-    "did you mean one of rtx4090-8x, rtx4090-1x, rtxpro6000-8x, rtxa6000-8x, rtxa6000, "
-    "rtx4090, rtxpro6000?",
+    "did you mean one of rtx4090-8x, rtx4090-1x, rtxpro6000-8x, rtxa6000-8x, "
+    "rtx3090-8x, rtxa6000, rtx4090, rtxpro6000, rtx3090?",
     PLAN_ERROR_INVALID },
   { "4090:9", "a node of rtx4090-8x has 8 of rtx4090, and 9 are no whole nodes",
     PLAN_ERROR_INVALID },
@@ -420,6 +438,10 @@ static const struct
   { "RTX-4090-24GB", "rtx4090" },
   { "NVIDIA GeForce RTX 4090", "rtx4090" },
   { "rtx_pro_6000", "rtxpro6000" },
+  { "RTX 3090", "rtx3090" },
+  { "A40-48GB", "a40" },
+  { "A10", "a10" },
+  { "NVIDIA L4", "l4" },
   { "RTX-PRO-6000-Blackwell-96GB", "rtxpro6000" },
 };
 
