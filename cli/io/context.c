@@ -3,6 +3,7 @@
 
 #include "cli/io/context.h"
 
+#include "cli/io/output.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
@@ -14,6 +15,7 @@ struct _CliContext
   GOptionContext *context;
   GArray *entries; /* GOptionEntry, all that were added */
   const char *arguments;
+  gboolean is_quiet;
 };
 
 CliContext *
@@ -164,6 +166,12 @@ print_help (const CliContext *self)
 gboolean
 cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
 {
+  const GOptionEntry last[] = {
+    { "quiet", 0, 0, G_OPTION_ARG_NONE, &self->is_quiet,
+      "nothing on standard error but what went wrong", NULL },
+    G_OPTION_ENTRY_NULL,
+  };
+  cli_context_add (self, last);
   if (*argc > 2 && strcmp ((*argv)[1], CLI_COMPLETE_OPTION) == 0)
     {
       cli_complete ((const GOptionEntry *)(gpointer)self->entries->data, self->entries->len,
@@ -176,6 +184,10 @@ cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
         print_help (self);
         return FALSE;
       }
-  return check_words (self, *argc, *argv, error)
-         && g_option_context_parse (self->context, argc, argv, error);
+  if (!check_words (self, *argc, *argv, error)
+      || !g_option_context_parse (self->context, argc, argv, error))
+    return FALSE;
+  if (self->is_quiet)
+    cli_output_quiet ();
+  return TRUE;
 }

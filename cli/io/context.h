@@ -18,8 +18,8 @@ void cli_context_add (CliContext *self, const GOptionEntry *entries);
 /* Sentences for help to end with. */
 void cli_context_describe (CliContext *self, const char *text);
 
-/* Parses the command line; FALSE with no error: help or completions were asked for and printed.
- * Words that are no options stay in argv. */
+/* Parses the command line, and does what --quiet says, which every command has; FALSE with no
+ * error: help or completions were asked for and printed. Words that are no options stay in argv. */
 gboolean cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error);
 
 /* Before the words of a command line, the last of which is to be completed; in place of options. */

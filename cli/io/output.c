@@ -53,12 +53,30 @@ cli_output_end (GError **error)
   return FALSE;
 }
 
+static FILE *kept_error; /* standard error, where only what went wrong is to be seen */
+
+void
+cli_output_quiet (void)
+{
+  const int kept = fcntl (STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int nowhere = open ("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (kept >= 0 && nowhere >= 0 && (kept_error = fdopen (kept, "w")))
+    {
+      setvbuf (kept_error, NULL, _IONBF, 0);
+      dup2 (nowhere, STDERR_FILENO);
+    }
+  else if (kept >= 0)
+    close (kept);
+  if (nowhere >= 0)
+    close (nowhere);
+}
+
 static gboolean lacks_in_store;
 
 void
 cli_output_not_kept (const char *what, const GError *why)
 {
-  fprintf (stderr, "fsdplan: %s: %s\n", what, why->message);
+  fprintf (kept_error ? kept_error : stderr, "fsdplan: %s: %s\n", what, why->message);
   lacks_in_store = TRUE;
 }
 
@@ -109,7 +127,7 @@ cli_output_fail (int argc, char **argv, const GError *failure, int status)
 {
   g_autofree char *message = one_line (failure->message);
   cli_config_report ();
-  fprintf (stderr, "fsdplan: %s\n", message);
+  fprintf (kept_error ? kept_error : stderr, "fsdplan: %s\n", message);
   if (has_document || !asks_for_json (argc, argv))
     return;
   g_autoptr (JsonBuilder) builder = json_builder_new ();

@@ -9,6 +9,9 @@ G_BEGIN_DECLS
 void cli_output_begin (void);
 gboolean cli_output_end (GError **error);
 
+/* From here on standard error has what went wrong alone. */
+void cli_output_quiet (void);
+
 /* What was done holds, but the store does not have it: says "what: why", and the program ends with
  * CLI_NOT_KEPT where it would have ended well. */
 void cli_output_not_kept (const char *what, const GError *why);

@@ -95,7 +95,7 @@ fsdplan sim --set strat: strategy=
 fsdplan sim --set strategy=optim_: optim_grads optim_grads_params
 fsdplan sim --set=strategy=no: no_shard
 fsdplan sim --set strategy=no_shard --for: --format
-fsdplan db : list show export import delete check path --kind --format --dry-run --repair --db --help
+fsdplan db : list show export import delete check path --kind --format --dry-run --repair --db --quiet --help
 fsdplan show --model=llama3-: llama3-8b llama3-70b
 fsdplan show --model layers=4,hid: 4,hidden=
 fsdplan diff plan-a: plan-a.txt

@@ -121,4 +121,19 @@ else
 fi
 json 0 '"complete" : true' fsdplan query $tiny --no-keep --format=json
 
+# --quiet: hints and steps are not there, results and what went wrong are.
+hint="--model llama-tiny --cluster h100-80gb:2 --gbs 4000000"
+fsdplan sim $hint >"$work/loud" 2>"$work/err"
+grep -q "hint" "$work/err" || complain "there is no hint to leave out"
+fsdplan sim $hint --quiet >"$work/out" 2>"$work/err"
+cmp -s "$work/loud" "$work/out" || complain "--quiet prints another result"
+test ! -s "$work/err" || complain "--quiet says $(cat "$work/err")"
+fsdplan sim --quiet --model none >"$work/out" 2>"$work/err"
+test $? = 2 && grep -q "^fsdplan: model: 'none'" "$work/err" || complain "--quiet leaves out an error"
+fsdplan run --quiet --model llama-tiny --gbs 4 --seq 16 --steps 2 --db :memory: >"$work/out" 2>"$work/err" ||
+  complain "run --quiet fails"
+test ! -s "$work/err" && grep -q "^quantity" "$work/out" || complain "run --quiet says $(cat "$work/err")"
+fsdplan run --quiet --model none >"$work/out" 2>"$work/err"
+grep -q "^fsdplan: model: 'none'" "$work/err" || complain "run --quiet leaves out an error"
+
 exit $bad
