@@ -14,6 +14,15 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
+
+gint64
+exec_walk_now_ns (void)
+{
+  struct timespec t;
+  clock_gettime (CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
+}
 
 /* Tokens of this rank's part of a batch whose loss counts. */
 static gboolean

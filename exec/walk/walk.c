@@ -17,7 +17,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #define POISON 0xff /* a NaN in every float format */
 #define CANARY 0xa5
@@ -312,14 +311,6 @@ run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
          && (!has_places
              || device->ops->put (device, args->ptr[PLAN_REF_LOAD_places], load.places, bytes,
                                   args->op->stream, error));
-}
-
-gint64
-exec_walk_now_ns (void)
-{
-  struct timespec t;
-  clock_gettime (CLOCK_MONOTONIC, &t);
-  return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
 PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, out);
