@@ -48,21 +48,21 @@ libexec_a_SOURCES += \
   %D%/comm/placement.c %D%/comm/placement.h
 # A schedule, run.
 libexec_a_SOURCES += \
-  %D%/walk/blend.c %D%/walk/blend.h \
+  %D%/data/blend.c %D%/data/blend.h \
   %D%/walk/checkpoint-private.h %D%/walk/checkpoint.h \
   %D%/walk/checkpoint-load.c \
   %D%/walk/checkpoint-save.c \
-  %D%/walk/data.c %D%/walk/data.h \
+  %D%/data/data.c %D%/data/data.h \
   %D%/walk/exec.c %D%/walk/exec.h \
   %D%/walk/export.c %D%/walk/export.h \
-  %D%/walk/indexed.c %D%/walk/indexed.h \
+  %D%/data/indexed.c %D%/data/indexed.h \
   %D%/walk/part.c %D%/walk/part.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stop.c %D%/walk/stop.h \
   %D%/walk/stragglers.c %D%/walk/stragglers.h \
   %D%/walk/tensor-file.c %D%/walk/tensor-file.h \
-  %D%/walk/tokens.c %D%/walk/tokens.h \
+  %D%/data/tokens.c %D%/data/tokens.h \
   %D%/walk/walk.c %D%/walk/walk-private.h \
   %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
   %D%/walk/walk-update.c %D%/walk/walk-update.h \

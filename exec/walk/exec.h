@@ -6,8 +6,8 @@
  * error that names the op. */
 #pragma once
 #include "exec/comm.h"
+#include "exec/data/blend.h"
 #include "exec/kernels.h"
-#include "exec/walk/blend.h"
 #include "exec/walk/checkpoint.h"
 #include "exec/walk/weights.h"
 #include "planner/case/case.h"

@@ -3,7 +3,7 @@
 
 #include "exec/walk/source.h"
 
-#include "exec/walk/data.h"
+#include "exec/data/data.h"
 
 #include <math.h>
 #include <string.h>

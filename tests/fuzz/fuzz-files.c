@@ -5,8 +5,8 @@
  * of, and a true digest. What opens is read to its end, and weights are exported. */
 #include "config.h"
 
+#include "exec/data/tokens.h"
 #include "exec/walk/export.h"
-#include "exec/walk/tokens.h"
 #include "exec/walk/weights.h"
 #include "tests/fuzz/accepted.h"
 

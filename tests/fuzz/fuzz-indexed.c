@@ -2,7 +2,7 @@
 /* What parses is as large as it says, and none of it is counted twice. */
 #include "config.h"
 
-#include "exec/walk/indexed.h"
+#include "exec/data/indexed.h"
 #include "tests/fuzz/accepted.h"
 
 #include <stdint.h>

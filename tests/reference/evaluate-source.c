@@ -3,7 +3,7 @@
  * them: whatever was resumed, from where. All of it has one batch and one length of sequences. */
 #include "config.h"
 
-#include "exec/walk/data.h"
+#include "exec/data/data.h"
 #include "exec/walk/source.h"
 #include "tests/reference/evaluate-private.h"
 

@@ -2,8 +2,8 @@
 /* Every token says its source and its place there: what is read is judged by that alone. */
 #include "config.h"
 
-#include "exec/walk/blend.h"
-#include "exec/walk/data.h"
+#include "exec/data/blend.h"
+#include "exec/data/data.h"
 #include "planner/base/error.h"
 
 #include <check.h>

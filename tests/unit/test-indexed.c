@@ -2,10 +2,10 @@
 /* Data sets of Megatron-LM are written here field by field, as its documentation has them. */
 #include "config.h"
 
-#include "exec/walk/blend.h"
-#include "exec/walk/data.h"
-#include "exec/walk/indexed.h"
-#include "exec/walk/tokens.h"
+#include "exec/data/blend.h"
+#include "exec/data/data.h"
+#include "exec/data/indexed.h"
+#include "exec/data/tokens.h"
 #include "planner/base/error.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/walk/tokens.h"
+#include "exec/data/tokens.h"
 #include "planner/base/error.h"
 
 #include <check.h>

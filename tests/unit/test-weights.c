@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/data/data.h"
 #include "exec/number/number.h"
-#include "exec/walk/data.h"
 #include "exec/walk/export.h"
 #include "exec/walk/tensor-file.h"
 #include "exec/walk/weights.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/walk/tokens.h"
+#include "exec/data/tokens.h"
 
-#include "exec/walk/data.h"
-#include "exec/walk/indexed.h"
+#include "exec/data/data.h"
+#include "exec/data/indexed.h"
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/walk/data.h"
+#include "exec/data/data.h"
 
 #include "exec/number/wide.h"
 

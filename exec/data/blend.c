@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "exec/walk/blend.h"
+#include "exec/data/blend.h"
 
-#include "exec/walk/data.h"
+#include "exec/data/data.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 

@@ -4,7 +4,7 @@
  * in the .bin, then behind which sequence each document ends, with a 0 before the first. */
 #include "config.h"
 
-#include "exec/walk/indexed.h"
+#include "exec/data/indexed.h"
 
 #include "planner/base/error.h"
 

@@ -7,7 +7,7 @@
  * due from floor (k * period / share) on, and before ceil ((k + 1) * period / share); of those that
  * are due the one whose time ends first comes. Every source has epochs of its own. */
 #pragma once
-#include "exec/walk/tokens.h"
+#include "exec/data/tokens.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
