@@ -549,10 +549,8 @@ measure (PlanLower *self, guint rank)
       = !self->policy.shards_grads
         && (IS (self, OVERLAP_GRAD_REDUCE, OFF)
             || (self->policy.shards_optimizer && self->policy.sums_whole));
-  /* Buckets by module are not cut alike on both stages, and sums of a stage's ranks are parts. */
   self->policy.sums_shared_first = self->model->cut.shares_embedding && !self->policy.is_eval
-                                   && self->stack->buckets.elements == 0
-                                   && !self->stack->grads.sums_at_once;
+                                   && plan_stack_sums_shared_first (self->stack);
   self->policy.syncs = IS (self, SYNC_EVERY_MICRO_BATCH, ON);
   self->policy.gather_time = gather_time (self);
 

@@ -89,6 +89,12 @@ plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
   return (gint64)plan_units_round_up ((guint64)vocab, (guint64)(self->vocab_multiple * tp));
 }
 
+gboolean
+plan_stack_sums_shared_first (const PlanStack *self)
+{
+  return self->buckets.elements == 0 && !self->grads.sums_at_once;
+}
+
 PlanLoss
 plan_stack_loss (const PlanStack *self, const Plan *plan)
 {

@@ -97,6 +97,10 @@ typedef struct
 /* Device memory outside the allocator while that schedule runs. */
 guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule);
 
+/* Whether a matrix that two stages of a pipeline share is summed over them before the ranks of a
+ * stage reduce it: buckets by module are not cut alike on both stages. */
+gboolean plan_stack_sums_shared_first (const PlanStack *self);
+
 /* What the loss of that plan leaves there. */
 PlanLoss plan_stack_loss (const PlanStack *self, const Plan *plan);
 

@@ -281,12 +281,14 @@ plan_bound_communicator_bytes (const PlanCase *of)
   const gboolean shares_magnitudes = has_stages && all * value[PLAN_TP] > 1
                                      && (value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
                                          || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE);
-  const guint n = has_stages + (value[PLAN_VPP] > 1) + shares_magnitudes
-                  + (has_stages && first_part (of).cut.shares_embedding) + (value[PLAN_TP] > 1)
-                  + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1) + (inner > 1)
-                  + (inner > 1 && has_gather_group) + (plan_cluster_devices (of->cluster) > 1)
-                  + groups_of_experts (&of->plan) + (of_experts > 1)
-                  + (of_experts > 1 && has_gather_group);
+  const gboolean sums_embedding = has_stages && value[PLAN_TASK] == PLAN_TASK_TRAIN
+                                  && first_part (of).cut.shares_embedding
+                                  && !plan_stack_sums_shared_first (of->stack);
+  const guint n = has_stages + (value[PLAN_VPP] > 1) + shares_magnitudes + sums_embedding
+                  + (value[PLAN_TP] > 1) + (value[PLAN_CP] > 1) + (value[PLAN_DP_OUTER] > 1)
+                  + (inner > 1) + (inner > 1 && has_gather_group)
+                  + (plan_cluster_devices (of->cluster) > 1) + groups_of_experts (&of->plan)
+                  + (of_experts > 1) + (of_experts > 1 && has_gather_group);
   return n * of->stack->memory.communicator_bytes;
 }
 

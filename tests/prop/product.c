@@ -124,6 +124,7 @@ product_weight (guint compute)
 }
 
 #define MAX_SHARDS 8
+#define PIPELINE 7 /* rules leave few of those: none may be passed over */
 
 /* What two ranks have together; of each part there are at least two. */
 static const char *const together[MAX_SHARDS]
@@ -212,7 +213,8 @@ is_runnable (const ProductCase *self)
 gboolean
 product_has_others (guint64 point)
 {
-  return product_digit (point, PRODUCT_SHARDS) >= 2;
+  const guint shards = product_digit (point, PRODUCT_SHARDS);
+  return shards >= 2 && shards != PIPELINE;
 }
 
 void
