@@ -125,6 +125,7 @@ END_TEST
 static gpointer
 disturb (gpointer data)
 {
+  static const char words[38] = "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n";
   const char *port = strrchr (data, ':') + 1;
   struct sockaddr_in to = { .sin_family = AF_INET,
                             .sin_addr.s_addr = htonl (INADDR_LOOPBACK),
@@ -134,7 +135,7 @@ disturb (gpointer data)
       const int fd = socket (AF_INET, SOCK_STREAM, 0);
       const gboolean is_there = connect (fd, (struct sockaddr *)&to, sizeof to) == 0;
       if (is_there)
-        send (fd, "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n", 38, MSG_NOSIGNAL);
+        send (fd, words, sizeof words, MSG_NOSIGNAL);
       close (fd);
       if (is_there)
         return GINT_TO_POINTER (TRUE);
