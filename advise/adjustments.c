@@ -81,7 +81,7 @@ const SimAdjustments *
 advise_adjustments (const char *id, const char *db, GError **error)
 {
   static GMutex mutex;
-  static GHashTable *sets = NULL; /* by what was asked for; the value is NULL where there is none */
+  static GHashTable *sets = NULL; /* parameter sets by id and store; NULL: such a store has none */
   g_autofree char *key = g_strdup_printf ("%s\n%s", id ? id : "", db ? db : "");
   gpointer set;
   g_mutex_lock (&mutex);

@@ -260,8 +260,8 @@ descend (const AdviseChoice *choice, guint allow, Plan *plan)
   return least <= choice->memory_bytes ? least : 0;
 }
 
-/* Tries a few changes of fields, beyond what is allowed where `allow` says so. TRUE where the plan
- * then fits. */
+/* Looks for changes of one or a few fields with which the plan fits, and adds them to `ways`;
+ * `allow` names what may be changed beyond what the question allows. TRUE where there is one. */
 static gboolean
 try_changes (const AdviseChoice *choice, const Plan *closest, guint allow, GString *ways)
 {
@@ -269,7 +269,7 @@ try_changes (const AdviseChoice *choice, const Plan *closest, guint allow, GStri
   const guint64 bytes = descend (choice, allow, &plan);
   if (bytes == 0)
     return FALSE;
-  g_autofree char *fields = advise_query_differences (&plan, closest);
+  g_autofree char *fields = advise_query_changes (&plan, closest);
   g_autofree char *classes = plan_space_allow_print (allow & ~choice->allow);
   g_autofree char *what
       = g_strdup_printf ("%s%s%s", fields, *classes ? " by --allow " : "", classes);

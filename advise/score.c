@@ -186,8 +186,8 @@ typedef struct
   Known known;
 } Scoring;
 
-/* The memory that the plan needs at least, by what is known. Until there is a schedule all of it
- * may stay between steps. */
+/* A lower bound of the memory that the plan needs, from what has been computed so far. Without a
+ * schedule it is not known how much stays between steps: all of it is taken to. */
 static guint64
 needed_bytes (const AdviseScorer *self, const Scoring *s)
 {
