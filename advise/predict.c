@@ -43,6 +43,7 @@ advise_prediction_clear (AdvisePrediction *self)
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->trace, plan_trace_free);
   g_clear_pointer (&self->hazards, g_ptr_array_unref);
+  g_clear_pointer (&self->unlike, g_free);
   g_clear_pointer (&self->stages, g_array_unref);
 }
 
@@ -213,8 +214,8 @@ find_error_range (AdvisePrediction *self, const AdviseInput *input)
   const double exposed = advise_exposed_share (t->step_ns, t->exposed_tensor_ns,
                                                t->exposed_gather_ns, t->exposed_reduce_ns);
   const AdviseMemoryError error = advise_memory_error (input->adjustments, of->cluster, of->stack);
-  self->error_range
-      = advise_time_uncertainty (input->adjustments, of->cluster, of->stack, &of->plan, exposed);
+  self->error_range = advise_time_uncertainty (input->adjustments, of->cluster, of->stack,
+                                               &of->plan, exposed, &self->unlike);
   self->p_fits
       = advise_p_fits (&error, t->memory.device, t->memory.allocated, of->cluster->memory_bytes);
 }
@@ -363,11 +364,12 @@ advise_describe_costs (const AdvisePrediction *self)
 }
 
 char *
-advise_describe_uncertainty (SimErrorRange error_range)
+advise_describe_uncertainty (const AdvisePrediction *self)
 {
-  return error_range.pct < 0
-             ? g_strdup ("how far off is unknown: nothing like it was measured")
-             : g_strdup_printf (
-                 "of 10 such predictions 8 lie within %.1f %%, from %u groups of runs",
-                 error_range.pct, error_range.runs);
+  if (self->error_range.pct < 0)
+    return g_strdup ("how far off is unknown: nothing like it was measured");
+  return g_strdup_printf ("of 10 such predictions 8 lie within %.1f %%, from %u groups of runs%s%s",
+                          self->error_range.pct, self->error_range.runs,
+                          self->unlike ? "; wider as few or none had " : "",
+                          self->unlike ? self->unlike : "");
 }

@@ -22,6 +22,7 @@ typedef struct
   const char *params_id;
   double step_ms, tokens_per_s_per_gpu, tflops_per_gpu, mfu;
   SimErrorRange error_range; /* of step_ms; below 0: unknown */
+  char *unlike;              /* what few or none of the runs behind it had; NULL: nothing */
   double p_fits;             /* probability of fitting the device's memory; below 0: unknown */
   double slowed_ms;          /* how much longer compute takes because of what overlaps it */
   double provenance_pct[SIM_N_PROVENANCES]; /* shares of the time on all streams, by where costs
@@ -56,8 +57,8 @@ SimCost *advise_cost_of (const AdviseInput *input, const PlanCase *of, const Pla
 /* The workspace in which this thread simulates. */
 SimWorkspace *advise_workspace (void);
 
-/* "of 10 such predictions 8 were within 5.1 %, from 26 groups of runs"; the caller frees. */
-char *advise_describe_uncertainty (SimErrorRange error_range);
+/* "of 10 such predictions 8 lie within 5.1 %, from 26 groups of runs"; the caller frees. */
+char *advise_describe_uncertainty (const AdvisePrediction *self);
 
 /* The totals of a case, or of each stage of its pipeline (up to SIM_MAX_STAGES). */
 gboolean advise_measure_case (const AdviseInput *input, const PlanCase *of,

@@ -468,7 +468,7 @@ find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSu
   run->device = s->memory.device;
   run->resting = s->memory.allocated;
   run->error_range
-      = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, run->exposed);
+      = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, run->exposed, NULL);
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 

@@ -8,6 +8,7 @@
 #include "cli/show/show-model.h"
 #include "cli/show/show-plan.h"
 #include "planner/base/error.h"
+#include "planner/model/preset.h"
 
 #include <stdio.h>
 #include <string.h>

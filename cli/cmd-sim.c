@@ -221,7 +221,7 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
           p->of->plan.value[PLAN_GBS], p->of->plan.value[PLAN_SEQ]);
   print_stages (p);
   print_table (cli_table_of_time (p));
-  g_autofree char *uncertainty = advise_describe_uncertainty (p->error_range);
+  g_autofree char *uncertainty = advise_describe_uncertainty (p);
   g_autofree char *costs = advise_describe_costs (p);
   printf ("%.1f tokens/s/GPU, %.1f TFLOP/s/GPU, MFU %.1f %%; %s\n%s\n\n", p->tokens_per_s_per_gpu,
           p->tflops_per_gpu, 100.0 * p->mfu, uncertainty, costs);

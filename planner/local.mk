@@ -24,6 +24,7 @@ libplanner_a_SOURCES += \
   %D%/model/model-tensors.c \
   %D%/model/model-text.c \
   %D%/model/alibi.c %D%/model/alibi.h \
+  %D%/model/preset.c %D%/model/preset.h \
   %D%/model/rope.c %D%/model/rope.h \
   %D%/model/safetensors.c %D%/model/safetensors.h \
   %D%/model/stage.c %D%/model/stage.h \

@@ -9,6 +9,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/emit/emit.h"
 #include "planner/model/model.h"
+#include "planner/model/preset.h"
 #include "planner/plan/plan.h"
 
 #include <stdio.h>

@@ -60,10 +60,12 @@ cli_options_add (CliOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->model,
-      "a shipped model, a Hugging Face config.json or its folder, or layers=…,hidden=…", "MODEL" },
+      "a shipped model by its name or Hugging Face's, a config.json or its folder, or "
+      "layers=…,hidden=…",
+      "MODEL" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
-      "a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an .ini file, a "
-      "node's topology by NCCL or nvidia-smi ([GPU@]FILE), or local[:RANKS]",
+      "GPUs (64xh100), a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an "
+      ".ini file, a node's topology by NCCL or nvidia-smi ([GPU@]FILE), or local[:RANKS]",
       "CLUSTER" },
     { "hw", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->hw,
       "what if: another value of a fact of the cluster, as in nic_bandwidth=100Gbit/s, any number "

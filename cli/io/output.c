@@ -301,9 +301,46 @@ last_width (const CliTable *self, struct libscols_table *table)
   return terminal > others + least ? terminal - others : G_MAXSIZE;
 }
 
-static void
-print_table (const CliTable *self)
+static gboolean
+is_empty_column (const CliTable *self, guint column)
 {
+  for (guint r = 0; r < cli_table_n_rows (self); r++)
+    {
+      const char *text = cli_table_cell (self, r, column);
+      if (text && *text)
+        return FALSE;
+    }
+  return cli_table_n_rows (self) > 0;
+}
+
+/* A copy with only the columns that have text in some row, for people to read. CSV and JSON keep
+ * every column. */
+static CliTable *
+without_empty_columns (const CliTable *self)
+{
+  CliColumn *columns = g_new0 (CliColumn, self->n_columns);
+  g_autofree guint *kept = g_new0 (guint, self->n_columns);
+  guint n = 0;
+  for (guint c = 0; c < self->n_columns; c++)
+    if (!is_empty_column (self, c))
+      {
+        columns[n] = self->columns[c];
+        kept[n++] = c;
+      }
+  CliTable *table = cli_table_new (columns, n);
+  cli_table_own_columns (table, columns);
+  for (guint r = 0; r < cli_table_n_rows (self); r++)
+    for (guint i = 0; i < n; i++)
+      cli_table_add (table, cli_table_cell (self, r, kept[i]));
+  return table;
+}
+
+static void
+print_table (const CliTable *all)
+{
+  g_autoptr (CliTable) self = without_empty_columns (all);
+  if (self->n_columns == 0)
+    return;
   struct libscols_table *table = scols_new_table ();
   const guint last = self->n_columns - 1;
   const gsize width = last_width (self, table);

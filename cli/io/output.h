@@ -56,7 +56,7 @@ const CliColumn *cli_table_columns (const CliTable *self, guint *out_n);
 guint cli_table_n_rows (const CliTable *self);
 const char *cli_table_cell (const CliTable *self, guint row, guint column);
 
-/* To stdout, with a newline at the end. */
+/* To stdout, with a newline at the end. A table for people leaves empty columns out. */
 void cli_table_print (const CliTable *self, CliFormat format);
 
 /* A label of at most nine columns, then words, in lines of 80 columns. */

@@ -107,7 +107,7 @@ cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
   const double of = advise_mib (input->cluster->memory_bytes);
   g_autofree char *settings = advise_query_differences (&best->found->plan, &input->plan);
   g_autofree char *time = describe_time (p);
-  g_autofree char *error_range = advise_describe_uncertainty (p->error_range);
+  g_autofree char *error_range = advise_describe_uncertainty (p);
   GArray *rows = cli_rows_new ();
   cli_rows_add (rows, "set", "%s", *settings ? settings : "nothing: the defaults are best");
   cli_rows_add (rows, "step",

@@ -200,7 +200,7 @@ add_sureness (Page *self)
 {
   const AdvisePrediction *p = &self->best->prediction;
   g_autoptr (GArray) rows = cli_rows_new ();
-  g_autofree char *error_range = advise_describe_uncertainty (p->error_range);
+  g_autofree char *error_range = advise_describe_uncertainty (p);
   g_autofree char *costs = advise_describe_costs (p);
   g_autofree char *workspace = advise_describe_workspace (p->of, p->schedule);
   g_autofree char *counts = cli_query_counts (self->query, self->choice);

@@ -14,6 +14,7 @@
 #include "planner/base/text.h"
 #include "planner/base/units.h"
 #include "planner/model/model.h"
+#include "planner/model/preset.h"
 
 #include <stdio.h>
 #include <string.h>

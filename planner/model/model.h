@@ -79,9 +79,6 @@ typedef struct
   PlanModelKeyKind kind;
 } PlanModelKey;
 
-/* The shipped model of that name. */
-PlanModel *plan_model_new_preset (const char *name, GError **error);
-
 /* A Hugging Face config.json, or the folder that holds one. */
 PlanModel *plan_model_new_from_config (const char *path, GError **error);
 
@@ -142,8 +139,7 @@ guint64 plan_model_active_parameters (const PlanModel *self);
  * documents of `attended` tokens, counts half, and recompute does not count. */
 double plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab);
 
-/* Names of the shipped models and of the families, in a fixed order. */
-const char *const *plan_model_presets (void);
+/* Names of the families, in a fixed order. */
 const char *const *plan_model_families (void);
 
 G_END_DECLS

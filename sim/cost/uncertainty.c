@@ -71,31 +71,79 @@ is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
          && (!asks_gpu || is_among (mode, of_gpu->modes));
 }
 
-SimErrorRange
-sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
+/* The squares of what the subject's differences from the runs that were seen add, by distance, and
+ * the modes that such runs lack. */
+static void
+measure_distances (const SimAdjustments *self, const SimSubject *subject,
+                   double squares[SIM_N_DISTANCES], GPtrArray *unseen_modes)
 {
   const SimErrorRange *far = self->distances;
   const SimSeen *stack = find_seen (self, NULL, subject->stack);
   const SimSeen *of = stack ? stack : find_seen (self, NULL, NULL);
   const SimSeen *gpu = find_seen (self, subject->gpu, NULL);
+  squares[SIM_DISTANCE_GPU] = square_of_strangeness (self, SIM_DISTANCE_GPU, gpu);
+  squares[SIM_DISTANCE_STACK] = square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
+  if (of && subject->devices > of->devices)
+    squares[SIM_DISTANCE_SIZE] = pow (
+        far[SIM_DISTANCE_SIZE].pct * log2 ((double)subject->devices / (double)MAX (of->devices, 1)),
+        2);
+  squares[SIM_DISTANCE_EXPOSED] = pow (far[SIM_DISTANCE_EXPOSED].pct * subject->exposed, 2);
+  if (!is_seen_network (self, subject->network))
+    squares[SIM_DISTANCE_NETWORK] = pow (far[SIM_DISTANCE_NETWORK].pct * subject->exposed, 2);
+  for (const char *const *mode = subject->modes; mode && *mode; mode++)
+    if (!is_seen_mode (*mode, of, gpu))
+      {
+        squares[SIM_DISTANCE_MODE] += pow (far[SIM_DISTANCE_MODE].pct, 2);
+        g_ptr_array_add (unseen_modes, (gpointer)*mode);
+      }
+}
+
+SimErrorRange
+sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
+{
   SimErrorRange error_range = sim_uncertainty_spread (self, subject->gpu, subject->stack);
   if (error_range.pct < 0 || self->seen->len == 0)
     return error_range;
-  double squares = error_range.pct * error_range.pct;
-  squares += square_of_strangeness (self, SIM_DISTANCE_GPU, gpu);
-  squares += square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
-  if (of && subject->devices > of->devices)
-    squares += pow (far[SIM_DISTANCE_SIZE].pct
-                        * log2 ((double)subject->devices / (double)MAX (of->devices, 1)),
-                    2);
-  squares += pow (far[SIM_DISTANCE_EXPOSED].pct * subject->exposed, 2);
-  if (!is_seen_network (self, subject->network))
-    squares += pow (far[SIM_DISTANCE_NETWORK].pct * subject->exposed, 2);
-  for (const char *const *mode = subject->modes; mode && *mode; mode++)
-    if (!is_seen_mode (*mode, of, gpu))
-      squares += pow (far[SIM_DISTANCE_MODE].pct, 2);
-  error_range.pct = sqrt (squares);
+  g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();
+  double squares[SIM_N_DISTANCES] = { 0 }, sum = error_range.pct * error_range.pct;
+  measure_distances (self, subject, squares, unseen_modes);
+  for (guint i = 0; i < SIM_N_DISTANCES; i++)
+    sum += squares[i];
+  error_range.pct = sqrt (sum);
   return error_range;
+}
+
+/* A mode's word is "field:value", or the field alone where any value other than the default is
+ * meant. */
+static void
+add_modes (GPtrArray *names, const GPtrArray *modes)
+{
+  for (guint i = 0; i < modes->len; i++)
+    g_ptr_array_add (names, g_strdelimit (g_strdup (modes->pdata[i]), ":", '='));
+}
+
+char *
+sim_uncertainty_unlike (const SimAdjustments *self, const SimSubject *subject)
+{
+  const double whole = sim_uncertainty_of_time (self, subject).pct;
+  const double matters = (whole < 0 ? 0 : whole * whole) / 10;
+  g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();
+  g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
+  double squares[SIM_N_DISTANCES] = { 0 };
+  if (whole >= 0 && self->seen->len > 0)
+    measure_distances (self, subject, squares, unseen_modes);
+  if (squares[SIM_DISTANCE_STACK] > matters)
+    g_ptr_array_add (names, g_strdup_printf ("stack=%s", subject->stack));
+  if (squares[SIM_DISTANCE_GPU] > matters)
+    g_ptr_array_add (names, g_strdup (subject->gpu));
+  if (squares[SIM_DISTANCE_MODE] > matters)
+    add_modes (names, unseen_modes);
+  if (squares[SIM_DISTANCE_SIZE] > matters)
+    g_ptr_array_add (names, g_strdup ("so many devices"));
+  if (squares[SIM_DISTANCE_NETWORK] > matters)
+    g_ptr_array_add (names, g_strdup ("such a network"));
+  g_ptr_array_add (names, NULL);
+  return names->len > 1 ? g_strjoinv (", ", (char **)names->pdata) : NULL;
 }
 
 const SimMemoryError *

@@ -23,6 +23,10 @@ SimErrorRange sim_uncertainty_spread (const SimAdjustments *self, const char *gp
  * were seen. */
 SimErrorRange sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject);
 
+/* What the subject has that few or none of those runs had, as far as it is a tenth or more of the
+ * square of the error range: "stack=fsdp1, cuda_graph=on". NULL: nothing. The caller frees. */
+char *sim_uncertainty_unlike (const SimAdjustments *self, const SimSubject *subject);
+
 /* The memory errors of the stack's runs, or else of all runs. NULL: none are known. */
 const SimMemoryError *sim_uncertainty_of_memory (const SimAdjustments *self, const char *stack);
 

@@ -401,22 +401,27 @@ END_TEST
 static const char *const tp[] = { "tp", NULL }, *const tp_ep[] = { "tp", "ep", NULL },
                          *const cp[] = { "cp", NULL };
 
-/* What each step away from what was seen adds, by hand. */
+/* What each step away from what was seen adds, by hand, and what it is called. */
 static const struct
 {
   SimSubject subject;
   double pct;
+  const char *unlike;
 } distances[] = {
-  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL }, 8 },
-  { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8 },
-  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10 },                 /* two doublings: 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep }, 14.422205101855956 },  /* 8, 12 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, cp }, 14.422205101855956 },     /* not on that GPU */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL }, 10 },                 /* 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL }, 20.591260281974002 }, /* 8, 6, 18 */
-  { { "b200", "fsdp2", 64, 0, 400, NULL }, 21.540659228538015 },        /* 8, 20 */
-  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL }, 13.416407864998739 },      /* 6, 24 / sqrt (1 + 3) */
-  { { "h100-80gb", "native", 8, 0, 0, NULL }, 24.738633753705965 },     /* 6, 24 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10, "so many devices" }, /* two doublings: 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep }, 14.422205101855956, "ep" }, /* 8, 12 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, cp }, 14.422205101855956, "cp" },    /* not on that GPU */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL }, 10, NULL },                /* 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL },
+    20.591260281974002,
+    "such a network" },                                                  /* 8, 6, 18 */
+  { { "b200", "fsdp2", 64, 0, 400, NULL }, 21.540659228538015, "b200" }, /* 8, 20 */
+  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL },
+    13.416407864998739,
+    "stack=fsdp1" }, /* 6, 24 / sqrt (1 + 3) */
+  { { "h100-80gb", "native", 8, 0, 0, NULL }, 24.738633753705965, "stack=native" }, /* 6, 24 */
 };
 
 START_TEST (uncertainty_grows_with_distance)
@@ -425,6 +430,8 @@ START_TEST (uncertainty_grows_with_distance)
   const SimErrorRange error_range = sim_uncertainty_of_time (set, &distances[_i].subject);
   ck_assert_double_eq_tol (error_range.pct, distances[_i].pct, 1e-9);
   ck_assert_uint_gt (error_range.runs, 0);
+  g_autofree char *unlike = sim_uncertainty_unlike (set, &distances[_i].subject);
+  ck_assert_pstr_eq (unlike, distances[_i].unlike);
 }
 END_TEST
 

@@ -4,6 +4,7 @@
 #include "planner/base/error.h"
 #include "planner/emit/emit.h"
 #include "planner/megatron/megatron.h"
+#include "planner/model/preset.h"
 
 #include <check.h>
 #include <stdlib.h>

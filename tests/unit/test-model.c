@@ -3,6 +3,7 @@
 
 #include "planner/base/error.h"
 #include "planner/model/model.h"
+#include "planner/model/preset.h"
 
 #include <check.h>
 #include <math.h>
@@ -64,6 +65,25 @@ static const struct
   { "mpt-7b", G_GUINT64_CONSTANT (6649286656), "huggingface.co/mosaicml/mpt-7b" },
   { "phi3-mini", G_GUINT64_CONSTANT (3821079552),
     "huggingface.co/microsoft/Phi-3-mini-4k-instruct" },
+  { "llama3.1-8b", G_GUINT64_CONSTANT (8030261248), "huggingface.co/meta-llama/Llama-3.1-8B" },
+  { "llama3.1-70b", G_GUINT64_CONSTANT (70553706496), "huggingface.co/meta-llama/Llama-3.1-70B" },
+  { "mistral-nemo-12b", G_GUINT64_CONSTANT (12247782400),
+    "huggingface.co/mistralai/Mistral-Nemo-Base-2407" },
+  { "mistral-small-24b", G_GUINT64_CONSTANT (23572403200),
+    "huggingface.co/mistralai/Mistral-Small-24B-Base-2501" },
+  { "qwen2.5-0.5b", G_GUINT64_CONSTANT (494032768), "huggingface.co/Qwen/Qwen2.5-0.5B" },
+  { "qwen2.5-1.5b", G_GUINT64_CONSTANT (1543714304), "huggingface.co/Qwen/Qwen2.5-1.5B" },
+  { "qwen2.5-3b", G_GUINT64_CONSTANT (3085938688), "huggingface.co/Qwen/Qwen2.5-3B" },
+  { "qwen3-0.6b", G_GUINT64_CONSTANT (596049920), "huggingface.co/Qwen/Qwen3-0.6B" },
+  { "qwen3-1.7b", G_GUINT64_CONSTANT (1720574976), "huggingface.co/Qwen/Qwen3-1.7B" },
+  { "qwen3-4b", G_GUINT64_CONSTANT (4022468096), "huggingface.co/Qwen/Qwen3-4B" },
+  { "qwen3-14b", G_GUINT64_CONSTANT (14768307200), "huggingface.co/Qwen/Qwen3-14B" },
+  { "qwen3-coder-480b-a35b", G_GUINT64_CONSTANT (480154875392),
+    "huggingface.co/Qwen/Qwen3-Coder-480B-A35B-Instruct" },
+  { "gemma2-2b", G_GUINT64_CONSTANT (2614341888), "huggingface.co/google/gemma-2-2b" },
+  { "gemma2-27b", G_GUINT64_CONSTANT (27227128320), "huggingface.co/google/gemma-2-27b" },
+  { "gemma3-1b", G_GUINT64_CONSTANT (999885952), "huggingface.co/google/gemma-3-1b-pt" },
+  { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
   { "gpt3-175b", G_GUINT64_CONSTANT (174604259328),
     "arxiv.org/abs/2005.14165 table D.1: 174,600M; the digits from its table 2.1" },
 };
@@ -101,8 +121,51 @@ START_TEST (preset_order_is_fixed)
   const guint n = g_strv_length ((GStrv)names);
   ck_assert_str_eq (names[0], "llama-tiny");
   ck_assert_str_eq (names[1], "llama-100m");
-  ck_assert_str_eq (names[n - 1], "phi3-mini");
+  ck_assert_str_eq (names[n - 1], "phi4");
   ck_assert_uint_eq (n, G_N_ELEMENTS (published) + 2);
+}
+END_TEST
+
+static const struct
+{
+  const char *typed, *meant;
+} names[] = {
+  { "llama3-8b", "llama3-8b" },
+  { "Llama-3-8B", "llama3-8b" },
+  { "meta-llama/Meta-Llama-3-8B", "llama3-8b" },
+  { "Meta-Llama-3-8B-Instruct", "llama3-8b" },
+  { "meta-llama/Llama-3.1-8B", "llama3.1-8b" },
+  { "deepseek-ai/DeepSeek-R1", "deepseek-v3" },
+  { "qwen/qwen3_235b_a22b", "qwen3-235b-a22b" },
+  { "other/Llama-3.1-8B", NULL },
+  { "llama3-8", NULL },
+  { "llama3-8b-instruct", NULL },
+  { "", NULL },
+  { "/", NULL },
+};
+
+START_TEST (names_of_presets)
+{
+  ck_assert_pstr_eq (plan_model_preset_named (names[_i].typed), names[_i].meant);
+}
+END_TEST
+
+/* Each is found by its own name. */
+START_TEST (names_are_distinct)
+{
+  for (const char *const *name = plan_model_presets (); *name; name++)
+    ck_assert_pstr_eq (plan_model_preset_named (*name), *name);
+}
+END_TEST
+
+START_TEST (names_with_changes)
+{
+  g_autoptr (PlanModel) own = plan_model_new ("llama3.1-8b,layers=4", NULL);
+  g_autoptr (PlanModel) theirs = plan_model_new ("meta-llama/Llama-3.1-8B,layers=4", NULL);
+  ck_assert (own && theirs && theirs->layers == 4);
+  g_autofree char *own_text = plan_model_print (own);
+  g_autofree char *their_text = plan_model_print (theirs);
+  ck_assert_str_eq (own_text, their_text);
 }
 END_TEST
 
@@ -530,6 +593,8 @@ static const struct
 } bad_specs[] = {
   { "llama3-8", "model: 'llama3-8' is neither a shipped model nor a file", PLAN_ERROR_INVALID },
   { "llama3-8", "did you mean 'llama3-8b'?", PLAN_ERROR_INVALID },
+  { "Qwen/Qwen2.5-7B-Instruct", "did you mean 'qwen2.5-7b'?", PLAN_ERROR_INVALID },
+  { "nonesuch/LLM", "known are llama-tiny", PLAN_ERROR_INVALID },
   { "nonesuch", "known are llama-tiny, llama-100m, llama2-7b", PLAN_ERROR_INVALID },
   { "", "model: '' is neither", PLAN_ERROR_INVALID },
   { "layers=4", "model: hidden: missing", PLAN_ERROR_INVALID },
@@ -656,6 +721,9 @@ main (void)
   TCase *tcase = tcase_create ("model");
   tcase_add_loop_test (tcase, parameters_are_the_published_ones, 0, G_N_ELEMENTS (published));
   tcase_add_test (tcase, every_preset_is_sound);
+  tcase_add_loop_test (tcase, names_of_presets, 0, G_N_ELEMENTS (names));
+  tcase_add_test (tcase, names_are_distinct);
+  tcase_add_test (tcase, names_with_changes);
   tcase_add_test (tcase, preset_order_is_fixed);
   tcase_add_test (tcase, tensors_sum_to_parameters);
   tcase_add_test (tcase, tensor_shapes);

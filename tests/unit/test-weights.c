@@ -7,6 +7,7 @@
 #include "exec/walk/tensor-file.h"
 #include "exec/walk/weights.h"
 #include "planner/base/error.h"
+#include "planner/model/preset.h"
 
 #include <check.h>
 #include <glib/gstdio.h>
