@@ -1,8 +1,9 @@
-/* PlanLowerOrder: what a pass over the layers does, act by act, before any op of it is emitted.
+/* PlanLowerOrder: what a pass over the layers does, act by act, before it is expanded into ops.
  *
- * Weights come and go as the framework's hooks say, gradients as the queue of
- * reductions does. The acts of a chunk of layers are written relative to its first
- * one; chunks that do the same make one run, which becomes a repeat. */
+ * Acts say when weights are gathered and freed, as the framework's hooks do, and when gradients are
+ * reduced and their buckets freed, as the queue of reductions does. Acts of a chunk of layers are
+ * written relative to its first layer; chunks with equal acts make one run, which becomes a
+ * repeat. */
 #pragma once
 #include "planner/lower/lower-layer.h"
 G_BEGIN_DECLS
@@ -10,9 +11,9 @@ G_BEGIN_DECLS
 /* A piece of a unit's weights that is gathered and dropped by itself. */
 typedef enum
 {
-  PLAN_PIECE_ROWS,    /* what the forward pass reads, and where there is no other copy both do */
-  PLAN_PIECE_COLUMNS, /* the copy for the backward pass */
-  PLAN_PIECE_PLAIN,   /* what stays in the format of activations */
+  PLAN_PIECE_ROWS, /* what the forward pass reads; the backward pass too, if there are no COLUMNS */
+  PLAN_PIECE_COLUMNS, /* the copy quantised along columns, which the backward pass reads */
+  PLAN_PIECE_PLAIN,   /* parameters that stay in the format of activations (PLAN_BUCKET_PLAIN) */
   PLAN_PIECE_EXPERTS,
   PLAN_N_PIECES
 } PlanPiece;
@@ -25,20 +26,20 @@ typedef enum
   PLAN_ACT_AWAIT,
   PLAN_ACT_DROP,
   PLAN_ACT_FORWARD,
-  PLAN_ACT_REPLAY, /* forwards again, for the backward pass */
+  PLAN_ACT_REPLAY, /* recompute of a forward pass, for the backward passes that follow */
   PLAN_ACT_BACKWARD,
   PLAN_ACT_REDUCE,
-  PLAN_ACT_RELEASE,     /* gives gradients back whose reduction has ended */
-  PLAN_ACT_REDUCE_HEAD, /* where its last gradients come behind a prediction module's layer */
+  PLAN_ACT_RELEASE,     /* waits for a unit's reduction and frees its gradient buckets */
+  PLAN_ACT_REDUCE_HEAD, /* the head's bucket, if a prediction module's layer completes it */
   PLAN_ACT_RELEASE_HEAD,
-  PLAN_ACT_REDUCE_BUCKET, /* one that goes by size */
+  PLAN_ACT_REDUCE_BUCKET, /* a bucket that is cut by size; so are the next three */
   PLAN_ACT_RELEASE_BUCKET,
   PLAN_ACT_AWAIT_BUCKET,
   PLAN_ACT_GATHER_BUCKET,
-  PLAN_ACT_GATHER_UNIT, /* every bucket of it */
-  PLAN_ACT_OFFLOAD,     /* starts copying activations out */
+  PLAN_ACT_GATHER_UNIT, /* all buckets of a unit */
+  PLAN_ACT_OFFLOAD,     /* starts copying activations to the host */
   PLAN_ACT_DROP_OFFLOADED,
-  PLAN_ACT_FETCH, /* starts copying them back */
+  PLAN_ACT_FETCH, /* starts copying them back from the host */
   PLAN_ACT_AWAIT_FETCHED,
 } PlanActKind;
 
@@ -46,21 +47,25 @@ typedef struct PlanAct
 {
   PlanActKind kind;
   PlanPiece piece;
-  gint32 unit;           /* relative to the first of the chunk */
-  guint attached;        /* of a backward pass: so many acts behind it happen inside */
-  PlanTensorRole role;   /* of one of those: once this gradient is there */
-  PlanBucketKind bucket; /* of a piece, or of one that goes by size */
-  gint64 lies_like;      /* where they do: as PlanLower's `like` says */
-  gint64 shared;         /* of a bucket that layers of a repeat share: its lowest layer, from 1 */
-  gint64 like;           /* the first unit of which the same activations go to the host */
+  gint32 unit;           /* relative to the first unit of the chunk */
+  guint attached;        /* of BACKWARD: number of acts behind it that happen inside it */
+  PlanTensorRole role;   /* of an act inside BACKWARD: it happens once this gradient is complete */
+  PlanBucketKind bucket; /* of acts about pieces or about buckets cut by size */
+  /* `like` of the unit in PlanLower, so that units that lie differently have different acts. */
+  gint64 lies_like;
+  /* Of a bucket that all layers of a repeat share: its lowest layer, counted from 1; else 0. */
+  gint64 shared;
+  /* Of acts about offloading: the first unit of which the same activations go to the host. */
+  gint64 like;
   PlanLowerKeep keep;
 } PlanAct;
 
-/* `count` chunks that do the same, the first of them at unit `first`. */
+/* A run: `count` chunks with equal acts, the first at unit `first`, each `step` units behind the
+ * one before. */
 typedef struct
 {
   gint64 first, count, step;
-  guint from, n; /* acts */
+  guint from, n; /* range in the order's acts */
 } PlanLowerRun;
 
 typedef struct
@@ -69,17 +74,17 @@ typedef struct
   GArray *runs; /* PlanLowerRun */
 } PlanLowerOrder;
 
-/* Gradient buckets whose reduction was started and that nobody has waited for, oldest first. */
+/* Gradient buckets whose reduction has been started and not been waited for, oldest first. */
 typedef struct
 {
-  gint64 *unit;   /* or PLAN_QUEUE_HEAD */
+  gint64 *unit;   /* units, or numbers of buckets cut by size, or PLAN_QUEUE_HEAD */
   guint first, n; /* in flight: unit[first .. n - 1] */
   guint64 elements;
-  gint64 limit; /* start another only once no more than this is in flight */
-  guint sets;   /* at most so many live at once; 0: any number */
+  gint64 limit; /* elements in flight above which the oldest reduction is waited for */
+  guint sets;   /* the same as a number of units; 0: `limit` decides */
   guint64 head_elements;
-  const guint64 *unit_elements;  /* of each unit */
-  const guint64 *group_elements; /* by bucket, where they go by size and `unit` holds numbers */
+  const guint64 *unit_elements;  /* by unit */
+  const guint64 *group_elements; /* by bucket, if buckets are cut by size; else NULL */
 } PlanLowerQueue;
 
 #define PLAN_QUEUE_HEAD (-1)
@@ -90,17 +95,18 @@ gboolean plan_lower_queue_is_over (const PlanLowerQueue *self);
 
 void plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower);
 
-/* `queue` holds what was started before the layers; NULL where nothing is queued. `reduces`: each
- * unit's reduction starts as its gradients are there. */
+/* Makes the order of a backward pass. `queue` holds the reductions that were started before the
+ * layers; NULL: buckets are not queued. `reduces`: this micro batch reduces gradients. */
 void plan_lower_order_init_backward (PlanLowerOrder *self, const PlanLower *lower,
                                      PlanLowerQueue *queue, gboolean reduces);
 
-/* Adds the reductions of the buckets by size that are complete in a layer's backward pass, before
- * the layers or behind them, each to happen as its last gradient is there. */
+/* Appends to `acts` the reductions of the buckets cut by size that layer `when` completes (or what
+ * stands around the layers: PLAN_BEFORE_LAYERS, PLAN_AFTER_LAYERS). Each act names the gradient
+ * that completes its bucket. */
 void plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64 when,
                                 GArray *acts);
 
-/* Emits it; `is_last`: in the last micro batch. */
+/* Expands an order into ops. `is_last`: it is the step's last micro batch. */
 void plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last);
 
 void plan_lower_order_clear (PlanLowerOrder *self);

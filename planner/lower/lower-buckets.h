@@ -1,84 +1,90 @@
-/* Buckets of gradients and weights: in which one a parameter lies, and, where buckets go by size,
- * when each is begun, complete and needed. */
+/* Buckets of weights and gradients: which bucket a parameter lies in, and, where buckets are cut by
+ * size, which gradients begin and complete each of them. */
 #pragma once
 #include "planner/lower/lower-private.h"
 G_BEGIN_DECLS
 
-/* Where a parameter lies. */
+/* The place of a parameter in its bucket. */
 typedef struct
 {
   PlanBucketKind kind;
-  PlanLowerUnit unit; /* of the bucket */
+  PlanLowerUnit unit; /* the unit by which arrays of that kind of bucket are indexed */
   guint64 offset, elements;
-  gint8 along; /* the repeat with whose turns the offset moves; -1: none */
+  gint8 along; /* the repeat along which the offset moves; -1: none */
 } PlanLowerPlace;
 
-#define PLAN_BEFORE_LAYERS G_MAXINT64 /* in the order of the backward pass */
+/* A "layer" for what the backward pass does first: loss and head. */
+#define PLAN_BEFORE_LAYERS G_MAXINT64
 #define PLAN_AFTER_LAYERS (-1)
 
 typedef struct
 {
   guint32 number;
-  guint32 starter;     /* parameter whose gradient is there first */
-  gint64 layer;        /* in whose backward pass it is complete, or one of those above */
-  PlanTensorRole role; /* with whose gradient */
-  guint rank;          /* of that gradient among the layer's, in time */
+  guint32 starter; /* the parameter whose gradient comes first, as a place among all */
+  gint64 layer;    /* whose backward pass completes the bucket; or BEFORE_LAYERS, AFTER_LAYERS */
+  PlanTensorRole role; /* whose gradient completes it */
+  guint rank;          /* place of that gradient in time among those of its layer */
 } PlanLowerGroup;
 
 void plan_lower_init_buckets (PlanLower *self);
 void plan_lower_clear_buckets (PlanLower *self);
 
-/* One rank's part of a parameter; no rows where no bucket holds one. */
+/* This rank's part of a parameter; zero rows if no bucket holds the parameter. */
 PlanTensor plan_lower_tensor (const PlanLower *self, PlanTensorRole role);
 
-/* Whether a layer, `delta` behind that unit, has a bucket of this kind; of one that is no layer's,
+/* Whether the layer `delta` behind a unit has a bucket of this kind. For kinds outside the layers:
  * whether there is such a bucket. */
 gboolean plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                            gint32 delta);
 
-/* Where that parameter of a unit lies; the model must have it. */
+/* The place of a unit's parameter, which the model must have. */
 PlanLowerPlace plan_lower_place (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
-/* That parameter, of a bucket. */
+/* The reference to a parameter, given that to its bucket. */
 PlanRef plan_lower_in_place (PlanRef bucket, const PlanLowerPlace *place);
 
-/* Elements from a layer's parameters to those of another one in the same bucket. */
+/* Elements from the parameters of a layer to those of another layer in the same bucket. */
 gint64 plan_lower_distance (const PlanLower *self, gint64 layer, gint64 other);
 
-/* Whether the first gradient of its bucket is that parameter's, where buckets go by size. */
+/* Whether a parameter's gradient is the first that its bucket gets. Only where buckets are cut by
+ * size. */
 gboolean plan_lower_starts (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
-/* Every bucket: those around the layers, then layer by layer; by size, as they fill. */
+/* Visits every bucket: those outside the layers, then layer by layer. Buckets cut by size are
+ * visited in the order in which they fill. */
 void plan_lower_each_bucket (PlanLower *self, void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                              PlanLowerUnit unit));
 
-/* Buckets of the virtual stage at hand. */
+/* Visits every bucket of the virtual stage at hand. */
 void plan_lower_each_bucket_here (PlanLower *self,
                                   void (*visit) (PlanLower *self, PlanBucketKind kind,
                                                  PlanLowerUnit unit));
 
-/* How the arrays of its kind count a bucket. */
+/* The unit that indexes a bucket in the arrays of its kind. */
 PlanLowerUnit plan_lower_span_unit (const PlanBucketSpan *span);
 
-/* The bucket that a forward pass gets to behind that one. */
+/* PLAN_LIES_WITHIN: what PlanLower's `like` says of a layer that lies in bucket `number` as a
+ * whole, beside other layers. */
 #define PLAN_NO_BUCKET G_MAXUINT32
-#define PLAN_LIES_WITHIN(number) \
-  (-1 - (gint64)(number)) /* a layer, among others of that bucket \
-                           */
+#define PLAN_LIES_WITHIN(number) (-1 - (gint64)(number))
+
+/* The number of the bucket that a forward pass comes to after bucket `number`. */
 guint32 plan_lower_next_bucket (const PlanLower *self, guint32 number);
 
-/* The buckets that are complete in a layer's backward pass, in time; the caller frees. */
+/* The buckets that a layer's backward pass completes, in the order of time; the caller frees. */
 GArray *plan_lower_groups_of (const PlanLower *self, gint64 layer); /* PlanLowerGroup */
 
-/* What every rank of a tensor-parallel group has whole: whether that is so of a parameter, and
- * whether its gradients are summed over the group, as each has seen other tokens or heads. */
+/* Parameters that every rank of a tensor-parallel group holds whole: whether a parameter is one,
+ * and whether its gradients must be summed over the group because each rank saw other tokens or
+ * heads. */
 gboolean plan_lower_is_replicated (const PlanLower *self, PlanTensorRole role);
 gboolean plan_lower_sums (const PlanLower *self, PlanTensorRole role);
 void plan_lower_declare_replicated (PlanLower *self);
 void plan_lower_sum_replicated (PlanLower *self);
 
-/* Adds the squares of `count` gradients of a bucket, from its element `first` on, to the norm's
- * sum: what all ranks of a tensor-parallel group have is added by the first one of them. */
+/* Adds the squares of `count` gradients of a bucket, from its element `first` on, to this rank's
+ * sum for the gradient norm. Gradients that all ranks of a tensor-parallel group hold are added by
+ * its first rank alone. */
 void plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
                          guint64 count);
 

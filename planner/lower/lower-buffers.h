@@ -1,19 +1,21 @@
-/* Parts of PlanLower: the buffers and events of a schedule, by what they are for. Each is the
- * number of a buffer array or of an event; -1: there is none. */
+/* Parts of PlanLower: the numbers of buffer arrays and events of the schedule, by purpose. -1: this
+ * plan has no such array or event. */
 #pragma once
 #include "planner/graph/layer-graph.h"
 #include "planner/lower/lower-parts.h"
 G_BEGIN_DECLS
 
-/* By parameter: its gradient, and the weight in the format of GEMMs. */
+/* By parameter: its gradient on the way to its bucket, and copies of the weight that GEMMs read. */
 typedef struct
 {
-  gint32 raw[PLAN_N_TENSORS];   /* the gradient as its kernel leaves it */
-  gint32 fresh[PLAN_N_TENSORS]; /* the same per unit, where all stay until the backward pass ends */
-  gint32 raw_again, raw_sum;    /* the other one of a shared embedding; a sum of GEMMs, in fp32 */
-  gboolean is_collected[PLAN_N_TENSORS]; /* it waits for the others of its unit */
+  gint32 raw[PLAN_N_TENSORS]; /* the gradient as its kernel writes it, before it is moved */
+  /* The same, one for each unit, if autograd's gradients stay until the backward pass ends. */
+  gint32 fresh[PLAN_N_TENSORS];
+  /* Second share of a tied embedding's gradient; sum over the chunks of a loss. */
+  gint32 raw_again, raw_sum;
+  gboolean is_collected[PLAN_N_TENSORS]; /* `raw` waits until all gradients of the unit are there */
   gint32 copy[PLAN_N_TENSORS], copy_col[PLAN_N_TENSORS], transposed[PLAN_N_TENSORS];
-  PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: none */
+  PlanTensorRole final_norm_bias; /* PLAN_N_TENSORS: it has none */
 } PlanLowerParams;
 
 /* By value of a layer's graph: activations and their gradients. */
@@ -21,91 +23,97 @@ typedef struct
 {
   gint32 value[PLAN_N_VALUES], grad[PLAN_N_VALUES];
   gint32 quantised_grad[PLAN_N_VALUES], quantised_grad_col[PLAN_N_VALUES];
-  gint32 grad_sum[PLAN_N_VALUES]; /* of values that several nodes read */
-  gint32 host[PLAN_N_VALUES];     /* activations on the host */
+  gint32 grad_sum[PLAN_N_VALUES]; /* sums of the shares that several nodes make */
+  gint32 host[PLAN_N_VALUES];     /* copies of activations in host memory */
 } PlanLowerValues;
 
-/* Behind the embedding. */
+/* What the embedding leaves. */
 typedef struct
 {
   gint32 out, mask;
-  gint32 unnormed, stats, dunnormed; /* of a norm behind it */
+  gint32 unnormed, stats, dunnormed; /* of the norm behind the embedding, if the model has one */
 } PlanLowerEmbedding;
 
-/* The final norm, the output layer and the loss. */
+/* What the final norm, the output layer and the loss leave, and gradients of it. */
 typedef struct
 {
-  gint32 index; /* whose logits and loss are at hand: the model's own (0) or the module's */
+  gint32 index; /* which loss is at hand: the model's own (0) or the prediction module's (1) */
   gint32 norm, norm_full, stats, logits, prob, image, loss_rows;
   gint32 dlogits, dnorm, dnorm_full, logits_again, dnorm_piece, dnorm_sum, landed;
-  gint32 wide_logits, wide_dlogits, dprob; /* fp32: what a loss in separate kernels leaves */
+  gint32 wide_logits, wide_dlogits, dprob; /* fp32 images that a loss of separate kernels makes */
 } PlanLowerHead;
 
-/* A micro batch as it is read. */
+/* The micro batch that was read. */
 typedef struct
 {
   gint32 tokens, targets, places;
 } PlanLowerInput;
 
-/* Workspaces. */
+/* Workspaces of kernels. */
 typedef struct
 {
   gint32 scratch;
-  guint64 scratch_elements; /* most that any op wanted */
+  guint64 scratch_elements; /* the most that any op needs */
   gint32 attention;
-  gint32 gemm[2];     /* in the forward pass, in the backward one */
-  gint32 gathered[2]; /* where sequences, and their gradients, are gathered and stay */
-  gint32 received;    /* what came of the tensor-parallel group */
+  gint32 gemm[2];     /* cuBLAS's: forward pass, backward pass */
+  gint32 gathered[2]; /* static buffers of gathered sequences and of their gradients */
+  gint32 received;    /* parts of a product that other ranks of the tensor-parallel group sent */
 } PlanLowerWork;
 
-/* Sums of the step: loss and norm, exact. */
+/* What is summed over a step, among it the exact sums of loss and squared gradients. */
 typedef struct
 {
-  gint32 own, all;    /* this rank's; every rank's */
-  gint32 coef;        /* by which clipping scales gradients */
-  gint32 nan;         /* what looking for NaN adds up */
-  gint32 replicated;  /* gradients that a tensor-parallel group sums */
-  gint32 other_share; /* of the gradient of a matrix that stages share: what the other one sends */
+  gint32 own, all;    /* exact sums of this rank; of all ranks */
+  gint32 coef;        /* the factors by which gradients are scaled and clipped */
+  gint32 nan;         /* the sum that shows a NaN */
+  gint32 replicated;  /* gradients that are summed over the tensor-parallel group, in one buffer */
+  gint32 other_share; /* the other stage's share of the gradient of a tied embedding */
 } PlanLowerSums;
 
-/* Events. */
+/* Events. Each says that the thing named has ended. */
 typedef struct
 {
-  gint32 offloaded, fetched, copied, updated; /* per layer; the last copy and update */
-  gint32 done;                                /* everything given to the compute stream so far */
-  gint32 traded;                              /* what stages last exchanged has come */
-  gint32 trades[PLAN_N_TRADES];               /* by pass: exchanges of virtual stages are over */
-  gint32 exchanged;                           /* the last one of the tensor-parallel group */
-  gint32 sent_rows;                           /* rows of experts have come */
+  /* Offloading: by layer; the host's optimizer: last copy, last update. */
+  gint32 offloaded, fetched, copied, updated;
+  gint32 done;                  /* all ops issued to the compute stream so far */
+  gint32 traded;                /* the last exchange between two stages */
+  gint32 trades[PLAN_N_TRADES]; /* by kind: exchanges of virtual stages */
+  gint32 exchanged;             /* the last exchange of the tensor-parallel group */
+  gint32 sent_rows;             /* the last collective on rows of experts */
 } PlanLowerEvents;
 
-/* Of the router and of experts. */
+/* The router and experts. */
 typedef struct
 {
-  gint32 scores, dscores;           /* what the router chooses by, and the gradient */
-  gint32 wide_tokens, dwide_tokens; /* what its gradients are made of, in fp32 */
-  gint32 bias_rows[2], dgate; /* what biases of experts go through, in fp32; of shared's score */
+  gint32 scores, dscores; /* router's scores (logits) and their gradient */
+  /* The router's input widened to its format, and the gradient of that. */
+  gint32 wide_tokens, dwide_tokens;
+  /* Rows in fp32 to which experts' biases are added; gradient of the shared experts' score. */
+  gint32 bias_rows[2], dgate;
 } PlanLowerExperts;
 
-/* Attention over a context-parallel group. */
+/* Attention over a context-parallel group: what travels round the ring, and parts to be joined. */
 typedef struct
 {
   gint32 kv, dkv, dkv_part, dq_part, attn_part, lse_part, kv_here, dkv_here;
 } PlanLowerContext;
 
-/* One gather of all weights. */
+/* One gather of all weights at once (nanotron): this rank's part, all ranks' parts, and the buffer
+ * that the collective writes. */
 typedef struct
 {
   gint32 sent, parts, landed;
 } PlanLowerFlat;
 
-/* Quantising weights after the step. */
+/* Quantising weights after the optimizer's step: shards in the format of activations, workspace,
+ * largest magnitudes, and the scales. */
 typedef struct
 {
   gint32 unrounded, work, amax, scales;
 } PlanLowerQuantised;
 
-/* Quantising by earlier magnitudes. */
+/* Delayed scaling (fp8_delayed): scales, histories, and this step's largest magnitudes, of all
+ * sites. */
 typedef struct
 {
   gint32 scales, history, amax;

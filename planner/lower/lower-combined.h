@@ -1,15 +1,17 @@
-/* How the forward pass of one micro batch goes beside the backward pass of another. */
+/* ep_overlap: the forward pass of a micro batch beside the backward pass of the one before. */
 #pragma once
 #include "planner/lower/lower-private.h"
 G_BEGIN_DECLS
 
-/* How many micro batches are held at once, and whether their passes are combined. */
+/* Decides for how many micro batches activations are held at once (`rows`), and whether passes are
+ * combined. */
 void plan_lower_take_rows (PlanLower *self);
 
-/* All micro batches. */
+/* Lowers all micro batches of a step. */
 void plan_lower_combined (PlanLower *self);
 
-/* What of a pass is before the layers and behind them; backwards, where nothing is reduced. */
+/* The parts of a pass that stand before the layers and behind them. The backward ones are for micro
+ * batches that reduce nothing. */
 void plan_lower_begin_forward (PlanLower *self);
 void plan_lower_end_forward (PlanLower *self);
 void plan_lower_begin_backward (PlanLower *self);

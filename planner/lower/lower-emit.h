@@ -1,4 +1,4 @@
-/* How the steps of lowering name buffers and emit ops. */
+/* How lowering refers to buffers and emits ops. */
 #pragma once
 #include "planner/lower/lower-private.h"
 G_BEGIN_DECLS
@@ -7,85 +7,90 @@ G_BEGIN_DECLS
 #define PLAN_DIMS(...) ((const gint64[]){ __VA_ARGS__, 0 })
 #define PLAN_WAITS(...) ((const PlanRef[]){ __VA_ARGS__, PLAN_REF_NONE })
 
-PlanRef plan_lower_ref (gint32 array); /* element 0; none for -1 */
+PlanRef plan_lower_ref (gint32 array); /* element 0 of an array; none for -1 */
 PlanRef plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta);
 PlanRef plan_lower_at (PlanRef ref, guint64 element);
 
-/* The same of the micro batch at hand, in an array that has as much for each that is held. */
+/* A buffer in the row of activations of the micro batch at hand: arrays have equally many elements
+ * for each row. */
 PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 
-/* Places of this micro batch's tokens in their documents; none where those do not matter. And of
- * those that this rank has where a tensor-parallel group splits them. */
+/* The places of a micro batch's tokens within their documents: of all tokens, and of those that
+ * this rank holds between tensor-parallel parts. None if places make no difference. */
 PlanRef plan_lower_places (const PlanLower *self);
 PlanRef plan_lower_own_places (const PlanLower *self);
 
-/* The gradient of the input of layer unit + delta. */
+/* The gradient of the input of the layer `delta` behind a unit. */
 PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
-/* A bucket's gathered weights (or the other copy of them), and its gradients on their way to the
- * reduction: one for each unit, or one of a pool. */
+/* A bucket's gathered weights (`is_column`: the copy quantised along columns), and its gradients on
+ * their way to the reduction. Each unit has its own buffer, or they use a pool in turns. */
 PlanRef plan_lower_weights_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                                 gint32 delta, gboolean is_column);
 PlanRef plan_lower_bucket_ref (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                                gint32 delta);
 
-/* The parameter of that role: a view into its gathered bucket; none for PLAN_N_TENSORS. */
+/* A unit's parameter, as a view into its bucket of weights, and into the copy quantised along
+ * columns. None for PLAN_N_TENSORS. */
 PlanRef plan_lower_weight (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 PlanRef plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit);
 
-/* Adds an op. `waits` is NULL or ends with PLAN_REF_NONE; absent events are skipped. Scratch
- * operands are filled in here. */
+/* Adds an op. `refs` lists its operands without scratch, which is added here. `waits` is NULL or
+ * ends with PLAN_REF_NONE; an event that this plan does not have ends it, too. */
 void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
                       const gint64 *dims, const PlanRef *waits, PlanRef record);
 void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
-/* Embeddings, or their gradient, times what the model multiplies them by. */
+/* Multiplies embeddings, or their gradient, by the model's factor. */
 void plan_lower_scale_embedding (PlanLower *self, PlanRef x);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);
-/* Nothing where there is no such buffer. */
+/* Says that the framework takes a buffer's memory only now (PLAN_OP_TOUCH). Does nothing for an
+ * absent buffer. */
 void plan_lower_touch (PlanLower *self, PlanRef buffer);
 void plan_lower_free (PlanLower *self, PlanRef buffer);
-void plan_lower_wait (PlanLower *self, PlanRef event); /* of the compute stream; none: nothing */
+/* Makes compute wait for an event. Does nothing for an absent one. */
+void plan_lower_wait (PlanLower *self, PlanRef event);
 
-/* Between these two, all that is emitted goes beside compute, in order, behind what was ready of
- * that pass (0: forward, 1: backward); `owed` gets what is given back meanwhile. Then compute goes
- * behind it, and gives that back. */
+/* Between begin_apart and end_apart ops go to the stream of experts, behind what compute had marked
+ * ready for that pass (0: forward, 1: backward), and `owed` collects the buffers that they free.
+ * Then arrive makes compute wait for these ops, and frees those buffers. */
 void plan_lower_begin_apart (PlanLower *self, guint pass, GArray *owed);
 void plan_lower_end_apart (PlanLower *self, guint pass);
 void plan_lower_arrive (PlanLower *self, guint pass, GArray *owed);
 
-/* A collective behind everything that was given to the compute stream so far. */
+/* Emits a collective that waits for all ops issued to the compute stream so far, and for `wait`. */
 void plan_lower_collective (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                             const PlanRef *refs, gint64 count, PlanRef wait, PlanRef record);
 
-/* The same of an op whose size is more than a count. */
+/* The same for an op whose dims are more than a count. */
 void plan_lower_collective_of (PlanLower *self, PlanOpKind kind, PlanStream stream, gint8 group,
                                const PlanRef *refs, const gint64 *dims, PlanRef wait,
                                PlanRef record);
 
-/* Communication within the tensor-parallel group, which compute waits for. */
+/* Emits a collective of the tensor-parallel group, and makes compute wait for it. */
 void plan_lower_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs, gint64 count);
 
-/* The same beside the compute that follows, until the last one begun is awaited. */
+/* The same in two parts: ops emitted between them run beside the collective. await_exchange waits
+ * for the last one begun. */
 void plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                                 gint64 count);
 void plan_lower_await_exchange (PlanLower *self);
 
-/* One more, behind the last one but not behind compute. */
+/* Begins another collective behind the last one, without waiting for compute. */
 void plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                                   gint64 count);
 
-/* Opens a repeat, of units where nothing else is said, or none where it has one turn; returns how
- * to name what it stands at. */
+/* Opens a repeat of layers, or with a variable of another name. A repeat of one turn is none.
+ * Returns the unit that the repeat stands at. */
 PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,
                                        gint64 count, gint64 step);
 PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
 void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 
-/* Elements per rank of a bucket, and of the optimizer's part. */
+/* Elements of a bucket that one rank's shard has, and of the part that its optimizer updates. */
 gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
 gint64 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind);
 
-/* The first element of a bucket in the optimizer's part. */
+/* The element of a bucket at which the optimizer's part begins. */
 guint64 plan_lower_own_first (const PlanLower *self, PlanBucketKind kind);
 
 G_END_DECLS

@@ -1,10 +1,11 @@
-/* What the two passes over a layer's graph share. */
+/* PlanLayer and PlanLayerPass: the state while a layer's graph is lowered, and what its forward and
+ * backward pass share. */
 #pragma once
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 G_BEGIN_DECLS
 
-/* A layer while it is lowered. */
+/* One layer while it is lowered. */
 typedef struct
 {
   PlanLower *lower;
@@ -12,7 +13,7 @@ typedef struct
   const PlanSizes *sizes;
   PlanLowerUnit unit;
   PlanValueSet live;
-  gint8 slot[PLAN_N_VALUES]; /* gradient of each value: index below; -1 none yet */
+  gint8 slot[PLAN_N_VALUES]; /* by value: index of its gradient in `gradients`; -1: none yet */
   struct
   {
     PlanRef ref;
@@ -20,25 +21,26 @@ typedef struct
   } gradients[2 * PLAN_N_VALUES];
   guint n_gradients;
   gint64 dims[PLAN_MAX_DIMS];
-  gboolean is_replay;     /* products whose parts were saved make only the rest */
-  const PlanNode *beside; /* whose gather goes on beside the product that follows */
-  const PlanNode *summed; /* whose sum's gradient is gathered piece by piece, for its product */
-  PlanNodeSet is_made;    /* nodes that another one's product made */
-  PlanNodeSet is_past;    /* nodes whose backward pass was made beside a product */
-  gboolean delays;        /* gradients of weights wait */
-  PlanNodeSet delayed;    /* those of these nodes */
-  PlanRef delayed_of[PLAN_MAX_NODES]; /* what they read of the gradients of outputs */
-  PlanValueSet held;                  /* and of values */
+  gboolean is_replay;     /* recompute: of a product with saved columns only the others are made */
+  const PlanNode *beside; /* a gather that runs beside the next product */
+  /* A REDUCE_TP whose gradient the product before it gathers piece by piece. */
+  const PlanNode *summed;
+  PlanNodeSet is_made; /* nodes whose output another node's ops have made already */
+  PlanNodeSet is_past; /* nodes whose backward pass ran beside a product, and is over */
+  gboolean delays;     /* ep_delay_wgrad: gradients of weights are made later */
+  PlanNodeSet delayed; /* nodes whose weights' gradients are still to be made */
+  PlanRef delayed_of[PLAN_MAX_NODES]; /* the gradients of their outputs, which those read */
+  PlanValueSet held;                  /* the values that those read, not freed until then */
 } PlanLayer;
 
-/* A pass through a layer that goes on part by part. */
+/* A pass through a layer that is lowered part by part, each part up to a given node. */
 typedef struct
 {
   PlanLayer layer;
   PlanLowerKeep keep;
-  guint at;                               /* nodes that are done; backwards, that are left */
-  PlanValueSet needs[PLAN_MAX_NODES + 1]; /* forwards, what is wanted behind each node; backwards,
-                                             by those before each */
+  guint at; /* forward: nodes done; backward: nodes left */
+  /* Values that stay: forward, those needed behind node i; backward, those needed before node i. */
+  PlanValueSet needs[PLAN_MAX_NODES + 1];
 } PlanLayerPass;
 
 void plan_layer_begin_forward (PlanLayerPass *self, PlanLower *lower, PlanLowerUnit unit,
@@ -49,18 +51,20 @@ void plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLower
 void plan_layer_go_backward (PlanLayerPass *self, guint end);
 void plan_layer_end_backward (PlanLayerPass *self);
 
-/* Gradients of weights that waited. */
+/* Makes the gradients of weights that were delayed. */
 void plan_layer_catch_up (PlanLayerPass *self);
 
-/* The gradient of a product's weights, now or once it is time; `of`: see delayed_of. */
+/* Makes the gradient of a product's weights, or delays it (plan_layer_delays). `of`: the gradient
+ * of the product's output, in the format that this GEMM reads. */
 void plan_layer_weigh (PlanLayer *self, const PlanNode *node, PlanRef of);
-gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of); /* notes it */
+/* TRUE: it is delayed, and noted. */
+gboolean plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of);
 void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of);
 
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
-void plan_layer_take (PlanLayer *self, PlanValueId id); /* nothing where it is there */
+void plan_layer_take (PlanLayer *self, PlanValueId id); /* does nothing if it has been taken */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
-/* Nodes of latent attention, and of experts. */
+/* Lowers a node of latent attention, of experts, or of rows that several ranks share. */
 void plan_layer_latent (PlanLayer *self, const PlanNode *node);
 void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts (PlanLayer *self, const PlanNode *node);
@@ -68,13 +72,15 @@ void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
 
-/* The gradient of a value, which must be there; giving up this holder's claim to it; a new buffer
- * for a share of one, and adding that to what there is. */
+/* The gradient of a value, which must exist. Several values may hold the same buffer: drop_gradient
+ * ends a value's hold, and the last one frees the buffer. take_share allocates a buffer for one
+ * node's share of a value's gradient, add_share adds it to the shares that are there. */
 PlanRef plan_layer_gradient (const PlanLayer *self, PlanValueId id);
 void plan_layer_drop_gradient (PlanLayer *self, PlanValueId id);
 PlanRef plan_layer_take_share (PlanLayer *self, PlanValueId id);
 
-/* The gradient of a product's output as its two products read it. */
+/* The gradient of a product's output, as the GEMM of the input's gradient (row) and that of the
+ * weight's gradient (col) read it. */
 void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
                                    PlanRef *out_col);
 void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
@@ -83,18 +89,20 @@ void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);
 gboolean plan_layer_is_swiglu (const PlanModel *model);
 
-/* The nodes that must run so that these values are there. */
+/* The nodes to be run to make these values from those that are live. */
 PlanNodeSet plan_layer_nodes_towards (const PlanLayer *self, PlanValueSet values);
 
-/* `needed`: what the backward pass of this node and of those before it reads. */
+/* Runs nodes again (recompute), and frees what they made unless the rest of them read it or it is
+ * `needed` by the backward passes to come. */
 void plan_layer_run_again (PlanLayer *self, PlanNodeSet nodes, PlanValueSet needed);
 
-/* The last of the nodes that run again for a product, when it gathers what only the gradient of the
- * weights reads; NULL: it does something else. */
+/* The last node to be run again for a product, if it is a gather that only the weight's gradient
+ * reads, so that it can run beside the GEMM of the input's gradient. NULL: it is not. */
 const PlanNode *plan_layer_gathers_beside (const PlanLayer *self, const PlanNode *linear,
                                            PlanNodeSet again);
 
-/* What checkpointing runs again around node `last`: the whole of its part, wanted or not. */
+/* The nodes that checkpointing runs again at node `last`, if a recomputed part of the layer ends
+ * there: all nodes of that part, also those whose output nobody reads. */
 PlanNodeSet plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint last);
 
 G_END_DECLS

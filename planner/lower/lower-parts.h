@@ -1,10 +1,11 @@
-/* Parts of PlanLower: what lowering holds of a kind of bucket, and how it names a unit. */
+/* Parts of PlanLower: the buffers of one kind of bucket, when weights are gathered, how a unit is
+ * named, and the buffers of joined rows, of combined passes and of prediction modules. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What the host keeps of the parameters that it updates. */
+/* Copies that the host keeps of the parameters that it updates (offload_optimizer). */
 typedef enum
 {
   PLAN_HOST_MAIN,
@@ -14,99 +15,104 @@ typedef enum
   PLAN_N_HOST_STATES
 } PlanHostState;
 
-/* Buffer arrays and events that exist once per bucket kind; -1 where there is none. */
+/* Sharding of one kind of bucket, and its buffer arrays and events. -1: this plan has no such array
+ * or event. */
 typedef struct
 {
-  PlanDtype dtype;                 /* of the weights that kernels read */
-  gboolean is_unit;                /* of a layer */
-  gint64 ranks, rank;              /* of the group that shards it; this rank's place in it */
-  gint8 inner_group, gather_group; /* -1: a group of one, which shards nothing */
+  PlanDtype dtype;                 /* format of the weights that kernels read */
+  gboolean is_unit;                /* it holds parameters of layers */
+  gint64 ranks, rank;              /* size of the group that shards it; this rank's place there */
+  gint8 inner_group, gather_group; /* of reductions, of gathers; -1: a group of one */
   gboolean shards_weights, shards_grads, shards_optimizer;
-  gboolean rounds_late; /* main weights, as they are gathered */
-  gboolean lends_grads; /* weights are gathered where gradients will be, and quantised from there */
-  gboolean sums_whole;  /* every rank gets all sums, though it updates a part */
-  gint32 weights;       /* full compute weights */
-  gint32 landing;       /* what is gathered into, and copied out of; -1: `weights` */
-  gint32 shard;         /* this rank's part of them at rest; -1: `weights` is at rest */
-  gint32 columns;       /* the same in the copy for the backward pass */
+  gboolean rounds_late; /* main weights are rounded only as they are gathered */
+  gboolean lends_grads; /* weights are gathered into the memory of `grads`, and quantised there */
+  gboolean sums_whole;  /* sums are all-reduced, though each rank updates only a part */
+  gint32 weights;       /* whole weights in the compute format */
+  gint32 landing; /* what gathers write, to be copied to `weights`; -1: they write `weights` */
+  gint32 shard;   /* this rank's shard between steps; -1: `weights` stays */
+  gint32 columns; /* `weights` quantised along columns, for the backward pass; and its shard */
   gint32 column_shard;
-  gint32 main;    /* what the optimizer updates; -1: the compute weights themselves */
-  gint32 masters; /* what the optimizer updates in place of `main`, which copies it */
+  gint32 main;    /* main weights, updated by the optimizer; -1: it updates compute weights */
+  gint32 masters; /* fp32 weights inside the optimizer: updated, then copied to `main` */
   gint32 exp_avg, exp_avg_sq;
   gint32 host[PLAN_N_HOST_STATES];
-  gint32 wide_avg, wide_avg_sq; /* those while the optimizer works, where they are narrow */
-  gint32 grads;                 /* accumulated gradients */
-  gint32 half;                  /* this step's, in the format of weights */
-  gint32 received;              /* all ranks' shares of this one's part, before they are summed */
-  gint32 bucket;                /* gradients on their way to the reduction; -1: reduced in place */
-  gint32 outer;                 /* a shard of gradients on its way between replicas; -1: in place */
-  gint32 cast; /* own gradients as the optimizer reads them; -1: it reads `grads` */
-  gint32 gathered, columns_gathered; /* events: `weights`, `columns` are whole */
-  gint32 whole;                      /* event: the shard is, between replicas */
-  gint32 reduced;                    /* event: the reduction has ended */
+  gint32 wide_avg, wide_avg_sq; /* fp32 copies of narrow moments, while the optimizer works */
+  gint32 grads;                 /* accumulated gradients (main_grads) */
+  gint32 half;     /* whole gradients of the last micro batch, in the weights' format */
+  gint32 received; /* all-to-all: each rank's share of this rank's part, to be summed */
+  gint32 bucket;   /* what is reduced, in grad_comm's format; -1: `grads`, in place */
+  gint32 outer;    /* what is reduced between replicas; -1: `grads`, in place */
+  gint32 cast;     /* this rank's gradients, cast for the optimizer; -1: it reads `grads` */
+  gint32 gathered, columns_gathered; /* events: the gathers of `weights`, of `columns` have ended */
+  gint32 whole;   /* event: HFSDP's gather of the shard over replicas has ended */
+  gint32 reduced; /* event: the reduction has ended */
 } PlanLowerBucket;
 
-/* Exchanges of virtual stages. */
+/* What virtual stages exchange with their neighbours. */
 typedef enum
 {
-  PLAN_TRADE_INPUT, /* received */
+  PLAN_TRADE_INPUT, /* received from the stage before */
   PLAN_TRADE_OUTPUT,
-  PLAN_TRADE_OUTPUT_GRADIENT, /* received */
+  PLAN_TRADE_OUTPUT_GRADIENT, /* received from the next stage */
   PLAN_TRADE_INPUT_GRADIENT,
   PLAN_N_TRADES
 } PlanTrade;
 
-/* When weights that stay gathered are gathered. */
+/* When weights that stay gathered from step to step are gathered. */
 typedef enum
 {
-  PLAN_GATHER_AS_UPDATED, /* each beside the update of the next */
-  PLAN_GATHER_AT_END,     /* after all updates, with nothing beside */
-  PLAN_GATHER_AT_BEGIN,   /* when the next step needs them */
-  PLAN_GATHER_IN_TURN,    /* when the bucket before is used */
-  PLAN_GATHER_BY_STAGE,   /* of a virtual stage together, as the one before it is about to begin */
+  PLAN_GATHER_AS_UPDATED, /* each bucket beside the optimizer's update of the next bucket */
+  PLAN_GATHER_AT_END,     /* after all updates; nothing runs beside */
+  PLAN_GATHER_AT_BEGIN,   /* as the next step begins */
+  PLAN_GATHER_IN_TURN,    /* each bucket when the one before it is first used */
+  PLAN_GATHER_BY_STAGE,   /* all of a virtual stage, when the virtual stage before it begins */
 } PlanGatherTime;
 
-/* A unit: a fixed one, or the one a repeat stands at. */
+/* A unit: layer first + offset if it is fixed; inside a repeat, the layer of the turn plus
+ * offset. */
 typedef struct
 {
   gint8 loop;
   gint32 offset;
-  gint32 first;       /* what the repeat starts with */
-  gboolean is_within; /* one bucket: the repeat goes through its layers */
-  gboolean is_module; /* the layer of a prediction module, which reads what that makes */
+  gint32 first;       /* the layer of the repeat's first turn */
+  gboolean is_within; /* layers of the repeat lie in one bucket, and operands move along it */
+  /* A prediction module's layer: it does not read the previous layer's output. */
+  gboolean is_module;
 } PlanLowerUnit;
 
-/* Rows of experts that all of some ranks get, and sum. */
+/* Rows of experts that a group of ranks all-gathers, and reduce-scatters afterwards. */
 typedef struct
 {
-  gint8 group;    /* those ranks; -1: none */
-  gint32 tokens;  /* what all ranks' tokens are gathered into, for good; -1: nothing */
-  gint32 even;    /* rows of ranks that have as many each go through this; -1: they do not */
-  gint32 wide[2]; /* rows as they are summed over ranks; as they go through another buffer */
-  gint32 sum;     /* this rank's part of their sum */
+  gint8 group;    /* -1: no such group */
+  gint32 tokens;  /* allgather dispatcher: all ranks' tokens, one buffer for all layers */
+  gint32 even;    /* what PyTorch joins pieces in where all are of one size; -1: they are not */
+  gint32 wide[2]; /* rows in the router's format, to be summed; [1]: through such a buffer */
+  gint32 sum;     /* this rank's part of the sum, in the router's format */
 } PlanLowerJoined;
 
-/* A forward pass of a micro batch beside a backward pass of the one before. */
+/* ep_overlap: the forward pass of a micro batch beside the backward pass of the one before. */
 typedef struct
 {
-  gboolean is_planned, is_now; /* of this plan; of the layer at hand */
-  gint32 ready, arrived;       /* events, by pass: what is sent is there; it has come */
-  GArray *owed; /* what is given back once compute is behind the exchange at hand; NULL: there is
-                   none beside compute */
+  gboolean is_planned, is_now; /* the plan has it; the layer at hand is lowered so */
+  gint32 ready, arrived;       /* events, by pass: rows can be sent; rows have arrived */
+  /* Buffers that ops beside compute have used; they are freed once compute has waited for these
+   * ops. NULL: ops are emitted to the compute stream now. */
+  GArray *owed;
 } PlanLowerCombined;
 
-/* What a prediction module has beside its layer: buffers, of the micro batch at hand. */
+/* A multi-token-prediction module: buffers of the micro batch at hand, beside those of its layer.
+ * Pairs [2] are of the embedded next tokens and of the decoder's output. */
 typedef struct
 {
-  gboolean recomputes;      /* all of it that leads to its layer, in the backward pass */
-  gint32 decoded, ddecoded; /* the decoder's output behind the final norm, which it reads */
-  gint32 table, embedded;   /* the next tokens', of all rows and of one's own */
-  gint32 norm[2], dnorm[2]; /* of the embedded and of the decoded */
-  gint32 stats[2];          /* of those norms */
-  gint32 joined, djoined;   /* the two, side by side */
+  gboolean recomputes;      /* the backward pass makes the input of its layer again */
+  gint32 decoded, ddecoded; /* decoder's output behind the final norm: the module's input */
+  gint32 table, embedded;   /* embeddings of the next tokens: of all rows, of this rank's */
+  gint32 norm[2], dnorm[2]; /* the norms' outputs */
+  gint32 stats[2];          /* the norms' statistics */
+  gint32 joined, djoined;   /* both norms' outputs side by side: input of the projection */
   gint32 joined_full, djoined_full;
-  gint32 part, projected;         /* this rank's columns of the product; all of them */
-  gint32 normed, dnormed, dshare; /* its output behind its own final norm; a share of ddecoded */
+  gint32 part, projected;         /* projection: this rank's columns; all columns */
+  gint32 normed, dnormed, dshare; /* its layer's output, normed; a share of `ddecoded` */
 } PlanLowerModule;
 
 G_END_DECLS

@@ -1,6 +1,6 @@
-/* What the steps of lowering share. Three kinds of things: what is lowered and what follows from
- * it, which stays once it is measured; buffers and events, which stay once they are declared; and
- * where lowering is, `now`, which alone changes from op to op. */
+/* PlanLower: the state of lowering. It has three kinds of members: the case and the decisions that
+ * follow from it, fixed once computed; the numbers of buffers and events, fixed once declared; and
+ * `now`, the place in the schedule, which alone changes from op to op. */
 #pragma once
 #include "planner/graph/layer-graph.h"
 #include "planner/layout/layout.h"
@@ -12,36 +12,38 @@
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* Where lowering is. */
+/* The place in the schedule that lowering has come to. */
 typedef struct
 {
-  PlanStage here; /* the virtual stage at hand; the whole stage where it has only one */
-  gint64 row;     /* of activations */
-  guint32 kind;   /* of the layer */
+  PlanStage here; /* the virtual stage; the whole stage if it has only one */
+  gint64 row;     /* row of activations, which belongs to a micro batch */
+  guint32 kind;   /* kind of layer */
   gboolean is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
-  /* Acts that a layer's backward pass does as its gradients get there; the unit they count from. */
+  /* Acts to be carried out inside the backward pass of the layer at hand, each once a certain
+   * gradient is complete; their units count from `attached_from`. */
   const struct PlanAct *attached;
   guint n_attached;
   PlanLowerUnit attached_from;
-  gint64 units_here; /* gathered before this forward pass asked for them */
-  gint8 depth;       /* repeats open */
+  gint64 units_here; /* units that this forward pass finds gathered already */
+  gint8 depth;       /* number of open repeats */
 } PlanLowerCursor;
 
 typedef struct
 {
-  PlanModel part;                 /* of the model, that this rank's stage holds */
-  const PlanModel *model, *whole; /* that one, and all stages' */
+  PlanModel part;                 /* the layers of the model that this rank's stage holds */
+  const PlanModel *model, *whole; /* `part` where there are stages; the model of all stages */
   const PlanCluster *cluster;
   const PlanWorkspaces *asked;
   const Plan *plan;
   const PlanStack *stack;
   PlanLayout layout;
-  PlanBuckets buckets; /* where the layout goes by size */
-  GArray *groups;      /* PlanLowerGroup: when each of them is begun and complete */
-  gint64 *like;        /* of every layer the first one whose parameters lie as its own do; below 0:
-                          PLAN_LIES_WITHIN */
+  PlanBuckets buckets; /* where buckets go by size */
+  GArray *groups;      /* PlanLowerGroup, by bucket: which gradients begin and complete it */
+  /* By layer: the first layer whose parameters have the same places in their buckets; below 0: see
+   * PLAN_LIES_WITHIN. */
+  gint64 *like;
   const PlanLayerGraphs *graphs; /* by kind of layer */
-  const PlanSizes *sizes;        /* theirs */
+  const PlanSizes *sizes;        /* of those graphs */
   PlanStage stage;
   PlanLowerRanks place;
   PlanLowerComm comm;
@@ -50,12 +52,12 @@ typedef struct
   {
     PlanDtype main_params, main_grads, grad_comm;
   } dtype;
-  gint64 rows;      /* of activations, one for each micro batch that is held */
-  gint64 grad_rows; /* rows of gradients of layers' inputs: as many, or one */
+  gint64 rows;      /* rows of activations: as many as micro batches are held at once */
+  gint64 grad_rows; /* rows of gradients of layers' inputs: `rows` with virtual stages, else 1 */
 
   PlanSchedule *schedule;
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
-  gboolean is_taken[PLAN_N_BUCKETS]; /* this unit's gradient bucket, so far */
+  gboolean is_taken[PLAN_N_BUCKETS]; /* gradients of the unit at hand have a bucket already */
   PlanLowerParams params;
   PlanLowerValues layer;
   PlanLowerEmbedding embedding;
@@ -76,21 +78,22 @@ typedef struct
   PlanLowerCursor now;
 } PlanLower;
 
-/* The kind of a layer of this stage. */
+/* The kind of a layer, counted within the stage. */
 static inline guint
 plan_lower_kind (const PlanLower *self, gint64 layer)
 {
   return plan_model_layer_kind (self->model, layer, self->plan->value[PLAN_SEQ]);
 }
 
-/* Whether that layer is a prediction module's. */
+/* Whether a layer belongs to a prediction module. */
 static inline gboolean
 plan_lower_is_module (const PlanLower *self, gint64 layer)
 {
   return layer >= self->stage.layers - self->stage.modules;
 }
 
-/* One of the buckets: what there is of one kind, there is of all; nothing where there is none. */
+/* Any kind of bucket that exists, to ask which arrays buckets have: all kinds have the same ones.
+ * The last kind, which then has no arrays, if there are no buckets. */
 static inline const PlanLowerBucket *
 plan_lower_any_bucket (const PlanLower *self)
 {
@@ -100,7 +103,7 @@ plan_lower_any_bucket (const PlanLower *self)
   return &self->bucket[kind];
 }
 
-#define PLAN_POOL_SETS 2 /* of buffers in a pool */
+#define PLAN_POOL_SETS 2 /* sets of buffers in a pool */
 #define PLAN_NO_UNIT ((PlanLowerUnit){ .loop = -1 })
 
 G_END_DECLS

@@ -1,7 +1,7 @@
-/* plan_lower: from what is wanted to what one rank does.
+/* plan_lower: lowers a case (model, cluster and plan) to the schedule of one rank.
  *
- * The only place that knows both a transformer and a sharding strategy. The
- * schedule is checked when FSDPLAN_DEBUG_CHECK is set. */
+ * This is the only place that knows both a transformer and a sharding strategy. With
+ * FSDPLAN_DEBUG_CHECK set, every schedule is checked. */
 #pragma once
 #include "planner/case/case.h"
 #include "planner/schedule/schedule.h"
@@ -10,15 +10,17 @@ G_BEGIN_DECLS
 
 PlanSchedule *plan_lower (const PlanCase *of, guint rank, GError **error);
 
-/* What cuDNN said of this attention, in that pass; NULL: lowering goes by its rule. */
+/* The workspace that cuDNN asked for when it was given this attention in that pass. NULL if nobody
+ * asked: lowering then goes by a rule. */
 const PlanWorkspace *plan_lower_find_workspace (const PlanCase *of, PlanPass pass);
 
-/* The plan with what comm_unit comes to in its place: plans for one model and cluster that are
- * equal then have equal schedules. Not one to lower. */
+/* Replaces comm_unit by the numbers of units gathered and reduced ahead that follow from it. Plans
+ * for one model and cluster whose keys are equal have equal schedules. A key is for comparing, not
+ * for lowering. */
 void plan_lower_distil (const PlanCase *of, Plan *out_key);
 
-/* Drops from such a key what schedules do not depend on, though their costs do: two plans that are
- * equal then have equal schedules. */
+/* Drops from a key the fields that change costs and not the schedule, so that plans with equal keys
+ * have equal schedules. */
 void plan_lower_distil_schedule (Plan *key);
 
 G_END_DECLS
