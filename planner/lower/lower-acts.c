@@ -9,13 +9,13 @@
 
 #include <string.h>
 
-/* What is there of a piece of a unit's weights. */
+/* What is gathered of one piece of a unit's weights. */
 typedef enum
 {
   ABSENT,
-  WANTED,  /* not there, and about to be gathered */
-  STALE,   /* gathered for nothing, and nobody waited for it yet */
-  FLAGGED, /* may go when the next gather is due */
+  WANTED,  /* not gathered, but about to be */
+  STALE,   /* gathered for nothing, and never waited for */
+  FLAGGED, /* to be dropped when something else is gathered */
   PRESENT,
 } Residence;
 
@@ -24,12 +24,12 @@ typedef struct
   const PlanLower *lower;
   PlanLowerOrder *order;
   PlanLowerQueue *queue;
-  Residence *residence;   /* of every piece of every unit */
-  guint n_loose;          /* of them that go when something is gathered */
-  const gint64 *outgoing; /* see find_outgoing */
-  guint n_acts;           /* the order's array has room for more */
-  guint begin;            /* first act of the chunk */
-  guint turn;             /* so many chunks recur, where any do */
+  Residence *residence;   /* by unit and piece */
+  guint n_loose;          /* pieces that are STALE or FLAGGED */
+  const gint64 *outgoing; /* by unit: see find_outgoing */
+  guint n_acts;           /* acts in use; the array of the order has room for more */
+  guint begin;            /* first act of the chunk at hand */
+  guint turn;             /* number of chunks that recur together; 1: each by itself */
 } Builder;
 
 static guint64
@@ -88,7 +88,7 @@ add_plain (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
   add (b, kind, piece, unit, (PlanLowerKeep){ 0 });
 }
 
-/* The bucket of a piece of that unit's weights. */
+/* The kind of bucket that holds a piece of a unit's weights. */
 static PlanBucketKind
 bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
 {
@@ -101,7 +101,8 @@ bucket_of_piece (const PlanLower *lower, PlanPiece piece, gint64 unit)
              : PLAN_BUCKET_LAYER;
 }
 
-/* About a piece of a unit, or the whole unit: layers whose buckets differ do not do the same. */
+/* Adds an act about a piece of a unit or about the whole unit, with its kind of bucket: so layers
+ * whose buckets differ have different acts. */
 static void
 add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
 {
@@ -110,8 +111,8 @@ add_piece (Builder *b, PlanActKind kind, PlanPiece piece, gint64 unit)
       = bucket_of_piece (b->lower, piece, unit);
 }
 
-/* Of every unit the first one of which the same activations go to the host: those that keep alike
- * and go out alike; -1 where none go. NULL where none of any unit do. */
+/* By unit: the first unit that offloads the same activations, that is one that keeps the same
+ * values; -1: it offloads none. NULL if no unit does. */
 static gint64 *
 find_outgoing (const PlanLower *lower)
 {
@@ -141,7 +142,7 @@ find_outgoing (const PlanLower *lower)
   return like;
 }
 
-/* About the activations of a unit, where some of them go to the host. */
+/* Adds an act about a unit's offloaded activations, if it has any. */
 static void
 add_offload (Builder *b, PlanActKind kind, gint64 unit)
 {
@@ -150,7 +151,8 @@ add_offload (Builder *b, PlanActKind kind, gint64 unit)
   *next_act (b) = (PlanAct){ .kind = kind, .unit = (gint32)unit, .like = b->outgoing[unit] };
 }
 
-/* Whether the acts from `one` on are those from `other` on; no byte of an act is padding. */
+/* Whether n acts from `one` on equal those from `other` on. Comparing bytes is right: no byte of an
+ * act is padding. */
 static gboolean
 are_alike (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
@@ -158,7 +160,8 @@ are_alike (const PlanLowerOrder *order, guint one, guint other, guint n)
   return memcmp (&acts[one], &acts[other], n * sizeof (PlanAct)) == 0;
 }
 
-/* Whether `n` chunks from `other` on do what those from `one` on do, with the units of theirs. */
+/* Whether n runs from `other` on have the acts of those from `one` on, at equal distances between
+ * their units. */
 static gboolean
 continues (const PlanLowerOrder *order, guint one, guint other, guint n)
 {
@@ -173,7 +176,8 @@ continues (const PlanLowerOrder *order, guint one, guint other, guint n)
   return TRUE;
 }
 
-/* One chunk more of the last run, where chunks recur one by one: FALSE where it is not. */
+/* Adds a chunk to the last run, if it continues that run and chunks recur one by one. FALSE: it was
+ * not added. */
 static gboolean
 extend (const Builder *b, const PlanLowerRun *chunk)
 {
@@ -190,7 +194,7 @@ extend (const Builder *b, const PlanLowerRun *chunk)
   return TRUE;
 }
 
-/* The acts since the last call are those of the chunk at unit `first`. */
+/* Ends the chunk at unit `first`, which consists of the acts added since the last call. */
 static void
 close_chunk (Builder *b, gint64 first)
 {
@@ -218,8 +222,8 @@ gcd (gint64 a, gint64 b)
   return a;
 }
 
-/* Whether layers at hand lie as their neighbours do: one behind the other in one bucket, or those
- * of a virtual stage in buckets of their own. */
+/* Whether the parameters of neighbouring layers have the same places in their buckets: one layer
+ * behind the other in one bucket, or layers of a virtual stage in buckets of their own. */
 static gboolean
 lie_alike (const PlanLower *lower)
 {
@@ -228,8 +232,8 @@ lie_alike (const PlanLower *lower)
          && (like[0] < 0 || lower->stage.n_virtual > 1);
 }
 
-/* So many chunks do what the next as many do, where chunks recur at all: as many as it takes to get
- * to a layer of the same kind whose parameters lie alike. */
+/* The number of chunks after which acts can recur: as many as lead to a layer of the same kind
+ * whose parameters have the same places in their buckets. */
 static guint
 chunks_per_turn (const PlanLower *lower)
 {
@@ -244,7 +248,7 @@ chunks_per_turn (const PlanLower *lower)
   return (guint)(layers / gcd (layers, lower->policy.chunk));
 }
 
-/* Makes one run of chunks that recur several at a time. */
+/* Joins runs that recur several at a time into one run each. */
 static void
 fold (Builder *b)
 {
@@ -299,7 +303,7 @@ set_residence (Builder *b, gint64 unit, PlanPiece piece, Residence state)
   b->residence[unit * PLAN_N_PIECES + piece] = state;
 }
 
-/* The pieces of a unit's weights that a pass reads: at most three. */
+/* Finds the pieces of a unit's weights that a pass reads. Returns their number, three at most. */
 #define MAX_PIECES 3
 static guint
 pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out_pieces)
@@ -316,7 +320,7 @@ pieces_read (const Builder *b, gint64 unit, gboolean is_backward, PlanPiece *out
   return n;
 }
 
-/* Of all that a forward pass reads. */
+/* Sets the state of all pieces that a unit's forward pass reads. */
 static void
 set_all (Builder *b, gint64 unit, Residence state)
 {
@@ -334,7 +338,7 @@ drop (Builder *b, gint64 unit, PlanPiece piece)
   set_residence (b, unit, piece, ABSENT);
 }
 
-/* What may go, goes when something is gathered. */
+/* Drops the STALE and FLAGGED pieces, as something is about to be gathered. */
 static void
 recycle (Builder *b)
 {
@@ -355,9 +359,10 @@ gather (Builder *b, gint64 unit, PlanPiece piece)
       set_residence (b, u, piece, ABSENT);
 }
 
-/* Asks for the pieces of unit `from`, and ahead of their use for those down to `to`. What is there
- * is not gathered; but only the first unit's is kept from going when something else is gathered, so
- * what is ahead may go just then, and is gathered when it is asked for again. */
+/* A hook's request: gathers the pieces of unit `from`, and those of the units down to `to` ahead of
+ * their use, unless they are there. Of what is there, only unit `from` is protected from being
+ * dropped for this gather; a unit ahead may be dropped now, and gathered again when it is
+ * requested. */
 static void
 request (Builder *b, gint64 from, gint64 to, gboolean is_backward)
 {
@@ -405,7 +410,8 @@ release_due (Builder *b)
     }
 }
 
-/* What is done about a bucket that goes by size, here once a gradient is there. */
+/* The act of that kind on a bucket cut by size, at a unit, or inside its backward pass once the
+ * gradient of `role` is complete. */
 static PlanAct
 bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 unit,
             PlanTensorRole role)
@@ -445,7 +451,8 @@ plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, gint64
     }
 }
 
-/* The buckets that this unit's gradients complete. */
+/* Adds the reductions of the buckets that this unit's gradients complete, inside its backward
+ * pass. */
 static void
 attach_reductions (Builder *b, gint64 unit)
 {
@@ -457,8 +464,8 @@ attach_reductions (Builder *b, gint64 unit)
   b->n_acts = acts->len;
 }
 
-/* The buckets that hold a unit's weights, each waited for; in turn, the next one is asked for where
- * the pass gets to one. */
+/* Waits for each bucket that holds weights of a unit. `in_turn`: where the pass comes to the first
+ * parameter of a bucket, the next bucket is gathered. */
 static void
 await_buckets (Builder *b, gint64 unit, gboolean in_turn)
 {
@@ -476,7 +483,8 @@ await_buckets (Builder *b, gint64 unit, gboolean in_turn)
     }
 }
 
-/* Gathers nothing ahead: its hook knows that the backward pass is next. */
+/* Recomputes a unit's forward pass. Its hook gathers nothing ahead, as it knows that the backward
+ * pass is next. */
 static void
 replay (Builder *b, gint64 unit)
 {
@@ -489,13 +497,14 @@ replay (Builder *b, gint64 unit)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
-/* One unit's backward pass. `keep` says what it computes again by itself, for which it reads the
- * rows: where they are another copy, nothing hides that gather. */
+/* One unit's backward pass. `keep`: what it recomputes by itself. That reads the weights quantised
+ * along rows; where columns are another copy, nothing runs beside the gather of the rows. */
 static void
 turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {
   const PlanLower *lower = b->lower;
-  /* A pool's buffer must be free before it is filled, a queue only before more is sent. */
+  /* A buffer of a pool must be free before it is filled; without a pool, buckets are freed when the
+   * next reduction is about to start. */
   const gboolean early = lower->policy.pools && lower->policy.shards_grads;
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
@@ -542,9 +551,9 @@ init (PlanLowerOrder *self)
   self->runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
 }
 
-/* A unit's hook asks for its own weights and those `ahead` units ahead; what was asked for before
- * is there already. So the first unit asks for several, before the pass begins, the next for one
- * each, the last for none. */
+/* A unit's hook gathers its own weights and those of the `ahead` units behind it, unless they are
+ * there. So several units are gathered before the pass begins, and one more at each unit, as long
+ * as there are any. */
 void
 plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
 {

@@ -13,7 +13,7 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-/* Whether this micro batch fills temporary buckets for the reduction. */
+/* Whether this micro batch reduces out of buffers that are allocated for the reduction alone. */
 static gboolean
 fills_buckets (const PlanLower *self, gboolean is_last)
 {
@@ -23,7 +23,8 @@ fills_buckets (const PlanLower *self, gboolean is_last)
          || (is_last && self->place.most_ranks * self->place.replicas > 1 && takes_more);
 }
 
-/* Between replicas, once per step. What was accumulated is replaced by the sum, never added to. */
+/* Reduces a bucket between replicas, once per step. The sum replaces the accumulated gradients; it
+ * is not added to them. */
 static void
 reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef after)
 {
@@ -57,7 +58,8 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
                      PLAN_DIMS (self->policy.splits_shards ? own : count), NULL, reduced);
 }
 
-/* Every rank gets all shares of its part and sums them itself. */
+/* Reduces by all-to-all: each rank gets every rank's share of its own part, and sums them
+ * itself. */
 static void
 sum_received (PlanLower *self, const PlanLowerBucket *b, PlanRef received, PlanRef bucket,
               PlanRef slice, gint64 part, PlanRef record)
@@ -69,7 +71,7 @@ sum_received (PlanLower *self, const PlanLowerBucket *b, PlanRef received, PlanR
                    PLAN_DIMS (part, b->ranks), NULL, record);
 }
 
-/* Where this rank's part of the sum arrives. */
+/* The part of a bucket that receives this rank's part of the sum, or the whole sum. */
 static PlanRef
 reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
 {
@@ -78,7 +80,7 @@ reduced_slice (const PlanLower *self, PlanBucketKind kind, PlanRef bucket)
   return plan_lower_at (bucket, b->sums_whole ? 0 : (guint64)(b->rank * part));
 }
 
-/* Reduces a complete bucket, beside the compute that follows. */
+/* Reduces a complete bucket within the group that shards it, beside the compute that follows. */
 static void
 reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -111,8 +113,8 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                            PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
 }
 
-/* Moves the sum to where gradients accumulate; `reduced` is when the bucket's memory is no longer
- * needed, the outer reduction's when there is one. */
+/* Moves a sum to where gradients accumulate, and records `reduced`: from then on the bucket may be
+ * freed. If replicas are reduced next, their reduction records it again. */
 static void
 land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -120,7 +122,7 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
   if (b->ranks == 1 || b->bucket < 0)
     return;
-  /* What was accumulated over micro batches is replaced by the sum, never added to it. */
+  /* Whole gradients have been accumulated over micro batches already, so the sum replaces them. */
   const gboolean adds
       = b->shards_grads && !(self->policy.drops_grads && self->now.is_first_micro_batch);
   plan_lower_emit (
@@ -136,7 +138,8 @@ static void
 send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (!self->layout.by_size) /* there, other layers' parts of the same kind are still filling */
+  /* Cut by size, buckets of this kind are still being filled by other layers. */
+  if (!self->layout.by_size)
     self->is_taken[kind] = FALSE;
   if (self->policy.collects && b->shards_grads)
     plan_lower_collect (self, kind, unit);
@@ -146,8 +149,8 @@ send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     reduce_inner (self, kind, unit);
 }
 
-/* All that leave at once are on their way before what comes of the first is looked at: a
- * communicator that also gathers does not wait for that. */
+/* Starts the reductions of a unit's buckets of the kinds from `first` up to `end`. All collectives
+ * are issued before any sum is moved, so that none of them waits for a move. */
 static void
 start_reductions (PlanLower *self, PlanBucketKind first, PlanBucketKind end, PlanLowerUnit unit,
                   gboolean is_last)
@@ -225,7 +228,7 @@ plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, adds);
 }
 
-/* From the gradient of what the norm behind the embedding left to that of what it read. */
+/* Backward pass of the norm behind the embedding. Returns the gradient of its input. */
 static PlanRef
 normed_embedding_backward (PlanLower *self, PlanRef dx)
 {
@@ -262,7 +265,7 @@ embedding_backward (PlanLower *self)
     {
       const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_POSITIONS, PLAN_NO_UNIT);
       const gint64 seq = self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP];
-      if (seq < m->max_seq) /* rows that no token reaches */
+      if (seq < m->max_seq) /* positions that no token has */
         plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (raw),
                             PLAN_DIMS (m->max_seq * m->hidden));
       plan_lower_compute (self, PLAN_OP_POSITIONS_BWD,
@@ -309,7 +312,7 @@ await_piece (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean 
   plan_lower_land (self, kind, unit, 0);
 }
 
-/* What weights do; FALSE where the act is about something else. */
+/* Carries out an act on weights. FALSE: the act is about something else. */
 static gboolean
 act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
 {
@@ -341,7 +344,7 @@ act_on_weights (PlanLower *self, const PlanAct *a, PlanLowerUnit unit)
     }
 }
 
-/* What is done about a bucket that goes by size; FALSE where the act is about something else. */
+/* Carries out an act on a bucket cut by size. FALSE: the act is about something else. */
 static gboolean
 act_on_bucket (PlanLower *self, const PlanAct *a, PlanLowerUnit of, gboolean is_last)
 {
@@ -435,7 +438,7 @@ plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
       }
 }
 
-/* The acts behind this one happen inside it. */
+/* Notes the acts behind a backward pass, which happen inside it. */
 static void
 attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
 {
@@ -445,7 +448,7 @@ attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
   self->now.is_last_micro_batch = is_last;
 }
 
-/* Whether the layer of an act lies in a bucket that the turns of its run share. */
+/* Whether the layer of an act lies in one bucket with the layers of the run's other turns. */
 static gboolean
 is_within (const PlanLower *self, const PlanLowerRun *run, const PlanAct *a)
 {
@@ -514,7 +517,7 @@ drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
     }
 }
 
-/* All gradients of the head's bucket are there. */
+/* Reduces the head's bucket, whose gradients are complete. */
 static void
 finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
              gboolean is_last)
@@ -525,7 +528,8 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
-/* Head or embedding, with what its gradients complete of the buckets by size. */
+/* The backward pass of what stands before or behind the layers (`when`), with the reductions of
+ * buckets cut by size that its gradients complete. */
 static void
 backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean reduces,
                  gboolean queues, gboolean is_last)
@@ -544,7 +548,7 @@ backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean r
   self->now.n_attached = 0;
 }
 
-/* The last reduction ends behind all others. */
+/* Waits for the reductions that end the backward pass: they end after all others. */
 static void
 await_last_group (PlanLower *self, gboolean is_last)
 {
@@ -571,7 +575,7 @@ backward_by_size (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboo
     await_last_group (self, is_last);
 }
 
-/* All gradients are there: one reduction after the other, each waited for. */
+/* Reduces one bucket and waits for it. */
 static void
 reduce_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -609,7 +613,7 @@ plan_lower_await_reduced (PlanLower *self)
   plan_lower_each_bucket (self, release_one);
 }
 
-/* Elements that are reduced of each unit; the caller frees. */
+/* By unit: elements that are reduced; the caller frees. */
 static guint64 *
 elements_of_units (const PlanLower *self)
 {
@@ -675,7 +679,7 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   const gboolean head_waits = self->policy.head_holds_positions
                               || (self->policy.passes_outer && !self->policy.has_own_groups);
   around_head (self);
-  if (!head_waits && self->now.here.modules == 0) /* else behind the module's layer */
+  if (!head_waits && self->now.here.modules == 0) /* else a later layer completes it */
     finish_head (self, &queue, reduces, queues, is_last);
   if (self->policy.has_own_groups)
     plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);

@@ -6,7 +6,7 @@
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-step.h"
 
-/* When a parameter's gradient is there, counted in a layer's backward pass. */
+/* The place in time of a parameter's gradient within the backward pass of its layer. */
 static guint
 rank_of (const PlanLower *self, PlanTensorRole role, gint64 layer)
 {
@@ -37,7 +37,7 @@ plan_lower_tensor (const PlanLower *self, PlanTensorRole role)
   return (PlanTensor){ .role = role };
 }
 
-/* The layer that a unit is, or the first one of those that a repeat makes it. */
+/* The layer that a unit stands for; within a repeat, that of the first turn. */
 static gint64
 layer_of (PlanLowerUnit unit)
 {
@@ -47,7 +47,7 @@ layer_of (PlanLowerUnit unit)
 gboolean
 plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta)
 {
-  /* Where layers differ, those without experts have a bucket of their own. */
+  /* If only some layers have experts, the others have buckets of their own kind. */
   if (!plan_layout_has (&self->layout, kind) || !plan_bucket_is_unit (kind)
       || !plan_layout_has (&self->layout, PLAN_BUCKET_DENSE))
     return plan_layout_has (&self->layout, kind);
@@ -56,8 +56,8 @@ plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit
   return (kind == PLAN_BUCKET_DENSE) != has_experts;
 }
 
-/* Where a parameter of that layer lies: layers without experts have buckets of their own beside
- * those that have them. */
+/* The slot of a layer's parameter. If only some layers have experts, the others have buckets of
+ * their own kind. */
 static const PlanSlot *
 slot_of (const PlanLower *self, PlanTensorRole role, gint64 layer, PlanBucketKind *out_kind)
 {
@@ -184,7 +184,8 @@ is_dense (const PlanLower *self, gint64 layer)
          && !(plan_lower_kind (self, layer) & PLAN_LAYER_EXPERTS);
 }
 
-/* The layers from this one up to `end` that lie at equal distances, all with the same buckets. */
+/* Counts the layers from `first` up to `end` with the same kind of bucket as `first`, as far as
+ * they follow at equal distances (`out_step`). */
 static gint64
 count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_dense, gint64 *out_step)
 {
@@ -203,8 +204,8 @@ count_alike (const PlanLower *self, gint64 first, gint64 end, gboolean of_dense,
   return count;
 }
 
-/* The buckets of layers, layer by layer: of those without experts beside such that have them, or of
- * all others. */
+/* Visits the buckets of layers, layer by layer. `of_dense`: those of layers without experts, if
+ * other layers have experts; else those of all others. */
 static void
 each_layer (PlanLower *self, const PlanStage *part, gboolean of_dense, Visit visit)
 {
@@ -224,7 +225,7 @@ each_layer (PlanLower *self, const PlanStage *part, gboolean of_dense, Visit vis
     }
 }
 
-/* Those of a part of the stage, where buckets go by module. */
+/* Visits the buckets of a virtual stage, or of the whole stage, where buckets are cut by module. */
 static void
 each_by_module (PlanLower *self, const PlanStage *part, Visit visit)
 {
@@ -246,7 +247,7 @@ plan_lower_each_bucket (PlanLower *self, Visit visit)
     each_by_module (self, &all, visit);
 }
 
-/* Whether a bucket belongs to the virtual stage at hand: none is of two. */
+/* Whether a bucket belongs to the virtual stage at hand. No bucket belongs to two. */
 static gboolean
 is_here (const PlanLower *self, const PlanBucketSpan *span)
 {
@@ -272,15 +273,15 @@ plan_lower_each_bucket_here (PlanLower *self, Visit visit)
     each_by_module (self, here, visit);
 }
 
-/* When the gradient of a parameter is there, counted in the backward pass: first that of the layer,
- * then within. */
+/* The time in a backward pass at which a parameter's gradient is complete: its layer, then its
+ * place within the layer. */
 typedef struct
 {
   gint64 layer;
   guint rank;
 } Moment;
 
-/* The backward pass of what stands before the layers, by parameter. */
+/* The place in time of a gradient in the backward pass of what stands before the layers. */
 static guint
 rank_before_layers (PlanTensorRole role)
 {
@@ -349,7 +350,7 @@ lies_alike (const PlanBuckets *b, gint64 one, gint64 other)
   return TRUE;
 }
 
-/* The bucket that all of a layer is in, among other layers; PLAN_NO_BUCKET: there is none. */
+/* The bucket that holds all parameters of a layer; PLAN_NO_BUCKET: they lie in several. */
 static guint32
 bucket_of_whole (const PlanBuckets *b, gint64 layer)
 {
@@ -360,7 +361,7 @@ bucket_of_whole (const PlanBuckets *b, gint64 layer)
   return b->number[first];
 }
 
-/* Whether each parameter of a layer is that far from the same one of the next layer. */
+/* Whether each parameter of the next layer lies `distance` elements behind that of this layer. */
 static gboolean
 is_shifted (const PlanBuckets *b, gint64 layer, gint64 distance)
 {
@@ -372,9 +373,9 @@ is_shifted (const PlanBuckets *b, gint64 layer, gint64 distance)
   return TRUE;
 }
 
-/* Layers that lie one behind the other in a bucket are alike, as many as it holds: a repeat goes
- * through them. Where buckets recur, layers lie like those of another bucket instead, but those of
- * a virtual stage, which is not passed together with others. */
+/* Finds layers that lie one behind the other in one bucket: a repeat goes through all that the
+ * bucket holds. Without virtual stages, and where equal buckets recur, a repeat goes from bucket to
+ * bucket instead. */
 static void
 find_whole_layers (PlanLower *self)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of one micro batch travel while another computes: the forward pass of each micro batch
- * goes beside the backward pass of the one before, layer by layer, the first layer beside the last
- * (Megatron-LM's combined_1f1b.py 35-135 and model_chunk_schedule_plan.py 236-303 at d98e8a64).
- * The first forward pass and the last backward pass are alone.
+/* ep_overlap: tokens of one micro batch travel while another one computes. The forward pass of each
+ * micro batch runs beside the backward pass of the one before, layer by layer: the first layer
+ * forward beside the last one backward (Megatron-LM's combined_1f1b.py 35-135 and
+ * model_chunk_schedule_plan.py 236-303 at d98e8a64). The first forward pass and the last backward
+ * pass run alone.
  *
- * A layer with experts has four parts: up to the rows that are sent; sending them; the experts;
- * sending rows back and what joins the layer's output. The second and the last are on a stream of
- * their own, behind what their own pass computed last and not behind the other's
- * (fine_grained_callables.py; pipeline_parallel/utils.py, ScheduleNode). What they take is of that
- * stream's memory, and is given back when compute is behind them. */
+ * A layer with experts has four parts: all up to the rows that are sent; sending them; the experts;
+ * sending rows back, and what joins the layer's output. The second and the fourth run on a stream
+ * of their own (`experts`). They wait for what their own pass computed last and not for the other
+ * pass (fine_grained_callables.py; pipeline_parallel/utils.py, ScheduleNode). Buffers that they
+ * allocate are of that stream's pool, and are freed once compute waits for them. */
 #include "config.h"
 
 #include "planner/lower/lower-combined.h"
@@ -22,7 +23,7 @@
 
 enum
 {
-  AHEAD, /* forward */
+  AHEAD, /* forward; BACK: backward */
   BACK,
   N_WAYS
 };
@@ -32,16 +33,16 @@ typedef struct
   PlanLower *lower;
   PlanLayerPass pass[N_WAYS];
   gint64 micro_batch[N_WAYS];
-  gboolean is_away[N_WAYS]; /* its rows travel */
-  GArray *owed[N_WAYS];     /* see PlanLower */
+  gboolean is_away[N_WAYS]; /* its rows are being sent on the stream of experts */
+  GArray *owed[N_WAYS];     /* see PlanLowerCombined */
 } Combined;
 
-/* Nodes of a layer before each part but the first, and all of them; layers without experts have two
- * parts that send nothing. */
+/* The parts of a layer, each as the number of nodes before it, and the number of all nodes. A layer
+ * without experts has two parts and sends nothing. */
 typedef struct
 {
   guint sent, experts, back, all;
-  gboolean waits; /* for how many rows there are */
+  gboolean waits; /* the host waits until it knows how many rows there are */
 } Parts;
 
 static Parts
@@ -85,7 +86,7 @@ turn_to (Combined *self, guint way)
   lower->now.is_backward = way == BACK;
 }
 
-/* Compute goes behind what travelled for this pass. */
+/* Makes compute wait for the rows that were sent for a pass. */
 static void
 arrive (Combined *self, guint way)
 {
@@ -132,7 +133,7 @@ travel (Combined *self, guint way, guint end)
   self->is_away[way] = TRUE;
 }
 
-/* One layer forwards, another backwards (TransformerLayerSchedulePlan.run). */
+/* Lowers one layer forward and one backward (TransformerLayerSchedulePlan.run). */
 static void
 combine_layers (Combined *self, gint64 ahead, gint64 back)
 {
@@ -189,8 +190,8 @@ combine (Combined *self, gint64 micro_batch)
   plan_lower_end_backward (lower);
 }
 
-/* The first of the combined passes is not like the others where gradients are not added yet;
- * then two recur, as activations lie in two rows. */
+/* The first combined pair of passes is lowered by itself: its gradients are not added to others
+ * yet. The others are a repeat of two pairs, as activations lie in two rows. */
 static void
 combine_all (Combined *self, gint64 n)
 {

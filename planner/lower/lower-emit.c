@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the steps of lowering name things and emit ops. */
+/* How lowering refers to buffers and emits ops. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -110,7 +110,8 @@ plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   return parameter (self, role, unit, TRUE);
 }
 
-/* Scratch operands are the same everywhere: filled in from what the kernel says it wants. */
+/* The scratch operand of an op: as large as its kernel says. All ops share one buffer, but for the
+ * backward pass of attention. */
 static PlanRef
 scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
 {
@@ -124,15 +125,16 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
             ? plan_scratch_batched_elements (kind, dims) + PLAN_SCRATCH_ALIGNMENT
             : plan_scratch_gpu_elements (kind, dims, self->sizes->compute, self->cluster);
   if (kind == PLAN_OP_ATTENTION_BWD && self->work.scratch >= 0 && self->work.attention >= 0)
-    return plan_lower_ref (self->work.attention); /* which is taken for this op alone */
+    return plan_lower_ref (self->work.attention); /* a buffer that is allocated for this op alone */
   if (self->work.scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
   self->work.scratch_elements = MAX (self->work.scratch_elements, elements);
   return plan_lower_ref (self->work.scratch);
 }
 
-/* Of how many such an op has some, and which it has first, where a tensor-parallel group's ranks
- * each have a part: of the vocabulary, of heads that differ, or of rows. */
+/* Of an op that works on this rank's part of the vocabulary, of heads or of rows in a
+ * tensor-parallel group: where the part begins, and how many there are in all (0: it does not
+ * matter). */
 static void
 find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *out_whole)
 {
@@ -154,7 +156,7 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
   *out_whole = self->comm.tensor < 0 ? 0 : (double)whole;
 }
 
-/* What the model says of how such an op works, in the layer at hand. */
+/* The manner of an op (PlanManner) in the layer at hand. */
 static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
 {
@@ -225,7 +227,7 @@ plan_lower_scale_embedding (PlanLower *self, PlanRef x)
   op->dims[PLAN_DIM_SCALE_count] = self->sizes->split_rows * hidden;
 }
 
-/* The stream whose memory a buffer is. */
+/* The stream from whose pool a buffer is allocated. */
 static PlanStream
 pool_of (const PlanLower *self, gint32 array)
 {
@@ -246,7 +248,7 @@ pool_of (const PlanLower *self, gint32 array)
   return PLAN_STREAM_COMPUTE;
 }
 
-/* What is taken once and stays. */
+/* Whether a buffer was allocated in the setup and stays. */
 static gboolean
 stays (const PlanLower *self, PlanRef buffer)
 {
@@ -288,7 +290,7 @@ plan_lower_free (PlanLower *self, PlanRef buffer)
 void
 plan_lower_wait (PlanLower *self, PlanRef event)
 {
-  if (event.array >= 0 && !self->combined.owed) /* one stream, in order */
+  if (event.array >= 0 && !self->combined.owed) /* ops of the stream of experts run in order */
     plan_lower_emit (self, PLAN_OP_WAIT, PLAN_STREAM_COMPUTE, NULL, NULL, PLAN_WAITS (event),
                      PLAN_REF_NONE);
 }

@@ -17,7 +17,7 @@ plan_lower_keep (const PlanLower *self, gint64 layer)
 {
   const gint64 place = layer - self->now.here.first;
   const gboolean is_module = plan_lower_is_module (self, layer);
-  /* Blocks do not go beyond the decoder (multi_token_prediction.py, _checkpointed_forward). */
+  /* Recomputed layers are the decoder's (multi_token_prediction.py, _checkpointed_forward). */
   const gboolean is_in_block = !is_module && place < self->plan->value[PLAN_RECOMPUTE_LAYERS];
   const guint kind = plan_lower_kind (self, layer);
   return (PlanLowerKeep){ .again = self->policy.is_eval ? G_MAXUINT64
@@ -34,8 +34,8 @@ plan_lower_keep_all (const PlanLower *self, gint64 layer)
                           .is_module = (guint16)plan_lower_is_module (self, layer) };
 }
 
-/* Where main weights are rounded on their way: behind what compute was given so far, or behind an
- * event of earlier. */
+/* Starts gathering a bucket. If main weights are rounded as they are gathered, the cast waits for
+ * the event `behind`, or, if there is none, for all ops issued to the compute stream so far. */
 static void
 gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 delta,
                gboolean is_column, PlanRef behind)
@@ -92,8 +92,8 @@ plan_lower_gather_last (PlanLower *self)
     plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->stage.layers - 1);
 }
 
-/* Nothing but the arrival of the one given back holds this gather up: it travels beside the pieces
- * that the host issued before it. */
+/* This gather waits only until the head's first gather has ended, so that it runs beside the chunks
+ * of the loss that the host has issued. */
 void
 plan_lower_gather_head_anew (PlanLower *self)
 {
@@ -160,11 +160,12 @@ plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta)
       plan_lower_free (self, plan_lower_weights_ref (self, kind, unit, delta, FALSE));
 }
 
-/* Compute waits until a unit's weights are whole, in every copy that stays. */
+/* Makes compute wait until a unit's weights are gathered, and also the copy along columns if that
+ * stays. */
 void
 plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
 {
-  if (self->layout.by_size) /* acts of their own, by bucket */
+  if (self->layout.by_size) /* acts of their own wait, bucket by bucket */
     return;
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     if (plan_bucket_is_unit (kind) && plan_lower_holds (self, kind, unit, delta)
@@ -178,7 +179,8 @@ plan_lower_await_unit (PlanLower *self, PlanLowerUnit unit, gint32 delta)
       }
 }
 
-/* Where each bucket is asked for when the one before is used, this is one's first use. */
+/* Gathers the next bucket, if this parameter is the first of its bucket and so marks the bucket's
+ * first use. */
 static void
 gather_next (PlanLower *self, PlanTensorRole role)
 {
@@ -200,7 +202,8 @@ plan_lower_await_role (PlanLower *self, PlanTensorRole role)
   plan_lower_wait (self, plan_lower_unit_ref (self->bucket[place.kind].gathered, place.unit, 0));
 }
 
-/* The same, where the forward pass gets to the role for the first time. */
+/* Waits for a parameter's bucket at its first use, and gathers the next bucket if that is done in
+ * turn. */
 static void
 reach_role (PlanLower *self, PlanTensorRole role)
 {
@@ -210,7 +213,8 @@ reach_role (PlanLower *self, PlanTensorRole role)
     gather_next (self, role);
 }
 
-/* Quantised copies of a layer's weights, made once per step where weights travel unquantised. */
+/* Makes quantised copies of a layer's weights: once per step, where weights are gathered
+ * unquantised. */
 static void
 copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
 {
@@ -229,7 +233,7 @@ copy_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
     }
 }
 
-/* Transposes that stay are made once per step. */
+/* Makes the transposes of a layer's weights that stay for the step. */
 static void
 transpose_weights (PlanLower *self, PlanLowerUnit unit, const PlanLayerGraph *net)
 {
@@ -330,7 +334,7 @@ plan_lower_embed (PlanLower *self, PlanRef x, PlanRef whole)
     plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (x), sizes->rows * m->hidden);
 }
 
-/* Learned positions, which the embedding gets before a norm does. */
+/* Adds learned positions to the embedding, before any norm. */
 static void
 add_positions (PlanLower *self, PlanRef x)
 {
@@ -344,7 +348,7 @@ add_positions (PlanLower *self, PlanRef x)
                                  self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]));
 }
 
-/* The norm behind the embedding, whose input stays for the backward pass. */
+/* The norm behind the embedding. Its input stays for the backward pass. */
 static void
 norm_embedding (PlanLower *self, PlanRef out, PlanRef in)
 {
@@ -382,7 +386,7 @@ embedding_forward (PlanLower *self)
     norm_embedding (self, out, x);
 }
 
-/* What is dropped of the embedding; the mask stays for the backward pass. */
+/* Dropout behind the embedding. The mask stays for the backward pass. */
 static void
 drop_out_embedding (PlanLower *self)
 {
@@ -433,7 +437,8 @@ head_forward (PlanLower *self)
 
   if (self->policy.gathers_head_late && self->now.is_first_micro_batch)
     plan_lower_gather_bucket (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE);
-  /* The hook of the output layer cannot know that the backward pass comes next. */
+  /* The output layer's hook gathers the first units: it cannot know that the backward pass is
+   * next. */
   for (gint32 i = 0; i < self->policy.ahead_of_head; i++)
     plan_lower_gather (self, PLAN_NO_UNIT, i);
   plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
@@ -454,7 +459,7 @@ head_forward (PlanLower *self)
   plan_lower_loss_forward (self);
 }
 
-/* The decoder's, of the virtual stage at hand and before. */
+/* Number of the decoder's layers up to the end of the virtual stage at hand. */
 static gint32
 decoded_layers (const PlanLower *self)
 {
@@ -503,8 +508,9 @@ load (PlanLower *self)
                       PLAN_DIMS (self->sizes->rows));
 }
 
-/* The hook of the embedding. What it asks for may be there: gathered as the last step ended, or by
- * the output layer's hook of the micro batch before, where no backward pass took it. */
+/* The embedding's hook, and the embedding. Units that the hook asks for may have been gathered
+ * already: as the last step ended, or by the output layer's hook if no backward pass has dropped
+ * them. */
 static void
 reach_embedding (PlanLower *self)
 {

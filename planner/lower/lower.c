@@ -35,7 +35,7 @@ event (PlanLower *self, PlanBucketKind kind, const char *what)
   return plan_schedule_add_event (self->schedule, name, (guint32)self->layout.buckets[kind].length);
 }
 
-/* The optimizer's part of a bucket. */
+/* Declares what the optimizer keeps for its part of a bucket. */
 static void
 declare_optimizer (PlanLower *self, PlanBucketKind kind)
 {
@@ -68,7 +68,8 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
     b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
 }
 
-/* Over which ranks a kind of bucket is shared, and what of it. A group of one shards nothing. */
+/* Decides over which ranks a kind of bucket is sharded, and whether its weights, gradients and
+ * optimizer state are. A group of one rank shards nothing. */
 static void
 declare_sharing (PlanLower *self, PlanBucketKind kind)
 {
@@ -159,7 +160,7 @@ static void
 declare_bucket (PlanLower *self, PlanBucketKind kind)
 {
   PlanLowerBucket *b = &self->bucket[kind];
-  memset (b, 0xff, sizeof *b); /* every array: -1 */
+  memset (b, 0xff, sizeof *b); /* all buffers and events: -1 */
   declare_sharing (self, kind);
   b->lends_grads = plan_layout_lends_grads (kind, self->stack, self->plan);
   b->dtype = kind == PLAN_BUCKET_LAYER && !IS (self, PARAM_GATHER, COMPUTE) && !b->lends_grads
@@ -172,7 +173,7 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   declare_gradients (self, kind);
 }
 
-/* What the embedding makes for the first layer. */
+/* Declares the buffers of the embedding's output before the first layer reads it. */
 static void
 declare_embedding (PlanLower *self)
 {
@@ -204,7 +205,8 @@ declare_embedding (PlanLower *self)
                   PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
 }
 
-/* Gradients of all units in the format of weights, a tensor each. */
+/* Declares a gradient tensor for each parameter of each unit, if those that autograd leaves stay
+ * until the backward pass ends. */
 static void
 declare_fresh (PlanLower *self)
 {
@@ -221,7 +223,7 @@ declare_fresh (PlanLower *self)
       }
 }
 
-/* A parameter's gradient before it is moved. */
+/* Declares buffers for gradients as kernels write them, before they are moved to their bucket. */
 static void
 declare_raw (PlanLower *self)
 {
@@ -254,8 +256,8 @@ declare_raw (PlanLower *self)
             : -1;
 }
 
-/* Copies of quantised weights: transposed for the unit in use, or both forms of all of them where
- * weights travel unquantised. */
+/* Declares copies of quantised weights: transposes, for the unit in use or for all; or, if weights
+ * are gathered unquantised, quantised copies of all of them along rows and columns. */
 static void
 declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
@@ -295,8 +297,9 @@ declare_derived (PlanLower *self)
     declare_derived_of_nodes (self, &self->graphs->of[kind]);
 }
 
-/* What a list of all weights is gathered with: one's own part, flat; every rank's, flat; and what
- * the collective writes (nanotron's all_gather_coalesced, then c10d's all_gather). */
+/* Declares the buffers of one gather of all weights as a list: this rank's part as one tensor,
+ * every rank's likewise, and the output of the collective (nanotron's all_gather_coalesced, then
+ * c10d's all_gather). */
 static void
 declare_flat_gather (PlanLower *self)
 {
@@ -317,7 +320,7 @@ declare_flat_gather (PlanLower *self)
                               PLAN_CATEGORY_GATHERED);
 }
 
-/* Scales of the squares of a layer's linear weights. */
+/* Scales of a layer's weights that are quantised in squares, one for each square. */
 static guint64
 squares_of (const PlanLower *self)
 {
@@ -328,8 +331,8 @@ squares_of (const PlanLower *self)
   return squares;
 }
 
-/* What quantising the new weights takes, and the scales that stay: per parameter of a layer, on
- * every rank. */
+/* Declares what quantising the updated weights works on, and the scales that stay. Every rank has
+ * those of all parameters of a layer, not of its shard alone. */
 static void
 declare_quantising (PlanLower *self)
 {
@@ -353,8 +356,8 @@ declare_quantising (PlanLower *self)
     self->quantised.work
         = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
                   layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
-  /* Largest magnitudes: of squares in fp32, where their scales are; of 32 or 16 elements in bf16,
-   * by rows and by columns; of a tensor one number. */
+  /* Largest magnitudes: fp32, one for each square, where squares have scales; bf16, one for each 32
+   * or 16 elements along rows and along columns; else one for each tensor. */
   const guint64 all = layer->raw * (guint64)layers;
   const guint64 squares = squares_of (self);
   const gboolean delayed = IS (self, COMPUTE, FP8_DELAYED);
@@ -365,16 +368,17 @@ declare_quantising (PlanLower *self)
                                                PLAN_CATEGORY_OPTIMIZER)
                                      : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
                                                PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
+  /* One set for rows and one for columns; or rows alone, and copies along columns make theirs. */
   if (blockwise)
-    self->quantised.scales = buffer (
-        self, "scales", layers, self->stack->weights.quantises_units ? 2 * squares : squares,
-        PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED); /* else columns make their own */
+    self->quantised.scales = buffer (self, "scales", layers,
+                                     self->stack->weights.quantises_units ? 2 * squares : squares,
+                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
   else if (mx || nv)
     self->quantised.scales = buffer (self, "scales", layers, 2 * layer->raw / block,
                                      mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
 }
 
-/* Small state, and what a batch needs. */
+/* Declares the micro batch, sums and workspaces. */
 static void
 declare_rest (PlanLower *self)
 {
@@ -437,7 +441,7 @@ measure_groups (PlanLower *self, guint rank)
       = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->place.expert_ranks;
   self->place.micro_batches = plan_micro_batches (self->plan, self->cluster);
   plan_lower_take_rows (self);
-  /* A group of one shards nothing. */
+  /* A group of one rank shards nothing. */
   self->policy.splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
   self->place.most_ranks = self->model->experts > 0
                                ? MAX (self->place.ranks, self->place.expert_ranks)
@@ -464,8 +468,9 @@ measure_groups (PlanLower *self, guint rank)
   self->place.data_parallel = all;
 }
 
-/* Units gathered ahead, given what else was counted: buckets are added while those added come to
- * less than half a communication unit. */
+/* Units whose weights are gathered ahead. Without a number in the stack, units are added as long as
+ * those added come to less than half a communication unit, of which `counted` elements are
+ * taken. */
 static gint64
 units_ahead (const PlanLower *self, gint64 counted)
 {
@@ -481,7 +486,7 @@ units_ahead (const PlanLower *self, gint64 counted)
   return MIN (self->policy.pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
 }
 
-/* An evaluation begins with nothing gathered; a graph has no kick at its end. */
+/* Evaluations and CUDA graphs gather nothing across the border between steps. */
 static PlanGatherTime
 gather_time (const PlanLower *self)
 {
@@ -498,7 +503,8 @@ gather_time (const PlanLower *self)
                                                           : PLAN_GATHER_AS_UPDATED;
 }
 
-/* Which nodes run again: recompute_layers tells layers apart, and nothing else does. */
+/* Finds the nodes to be recomputed. Layers of one kind differ only in whether they are among the
+ * first recompute_layers. */
 static void
 find_again (PlanLower *self)
 {
@@ -577,8 +583,9 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
     plan_lower_backward (self, is_last);
 }
 
-/* Most micro batches are alike. The first one differs where it makes copies or gathers what the
- * others find; the last one where it reduces what the others leave. */
+/* Most micro batches are alike and become a repeat. The first one differs if it copies or gathers
+ * weights that the others find; the last one differs if it reduces gradients that the others
+ * leave. */
 static void
 lower_micro_batches (PlanLower *self)
 {
@@ -611,7 +618,7 @@ lower_micro_batches (PlanLower *self)
     lower_micro_batch (self, !first_differs, TRUE);
 }
 
-/* Events of exchanges between stages. */
+/* Declares the events of exchanges between stages. */
 static void
 declare_trades (PlanLower *self)
 {
@@ -658,7 +665,8 @@ declare (PlanLower *self)
   plan_lower_declare_pieces (self);
 }
 
-/* Stages are of neighbouring ranks (Megatron-LM's and nanotron's order of groups). */
+/* Finds this rank's stage, and the part of the model that it holds. A stage's ranks are neighbours
+ * (Megatron-LM's and nanotron's order of groups). */
 static void
 take_stage (PlanLower *self, guint rank)
 {
@@ -730,8 +738,8 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
   return g_steal_pointer (&schedule);
 }
 
-/* How many units' gradients may be in flight before the next are sent, behind those of that many
- * elements; none where even those are too many. */
+/* Units whose gradients may be in flight when the next reduction is started, besides `ahead`
+ * elements. None if those alone are more than a communication unit. */
 static gint64
 units_in_flight (const PlanLower *self, guint64 ahead)
 {
@@ -741,7 +749,7 @@ units_in_flight (const PlanLower *self, guint64 ahead)
   return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->stage.layers);
 }
 
-#define COUNTS (1 << 14) /* of layers, which are packed */
+#define COUNTS (1 << 14) /* bound of the counts that a key packs into one number */
 
 void
 plan_lower_distil (const PlanCase *of, Plan *out_key)
@@ -753,7 +761,7 @@ plan_lower_distil (const PlanCase *of, Plan *out_key)
   begin (&self, of, 0);
   const gboolean queues = self.policy.shards_grads || self.dtype.grad_comm != self.dtype.main_grads
                           || IS (&self, REDUCE_ALGO, A2A);
-  if (self.layout.by_size || of->model->experts > 0) /* whose units differ */
+  if (self.layout.by_size || of->model->experts > 0) /* units differ */
     return;
   gint64 effect = self.policy.ahead * COUNTS + self.policy.ahead_of_embedding;
   if (queues && self.policy.sets == 0)
