@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention, of one rank or of a context-parallel group. There each rank holds an early and a late
- * part of every sequence, so that all see equally much. Keys and values go round in a ring: while a
- * rank works with one part it sends it to the next rank and takes the one before's, in two buffers
- * by turns. The backward pass sends their gradients behind them, one step later, until they are
- * home. What the parts give is joined by the sums of their exponentials (after Transformer
- * Engine's AttnFuncWithCPAndKVP2P). */
+/* Attention of one rank, or of a context-parallel group. There each rank holds an early and a late
+ * part of every sequence, so that all ranks have equally much to do. Keys and values go round a
+ * ring: while a rank works with those of one rank, it sends them to the next rank and receives
+ * others from the previous one, in two buffers used in turns. In the backward pass their gradients
+ * follow them, one step later, until they are back at their own rank. The partial outputs are
+ * joined by the sums of their exponentials (after Transformer Engine's AttnFuncWithCPAndKVP2P). */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -16,10 +16,10 @@
 #define ONE(array) plan_lower_ref (self->array)
 #define SETS 2
 
-/* What an attention works on. */
+/* The operands of one attention. */
 typedef struct
 {
-  PlanRef dqkv, dout; /* of the backward pass only */
+  PlanRef dqkv, dout; /* backward pass only */
   PlanRef out, lse, qkv;
   gint64 keys;
 } Operands;
@@ -30,7 +30,7 @@ parts (const PlanLower *self)
   return self->plan->value[PLAN_CP];
 }
 
-/* Elements of the queries, and of keys and values, of this rank's tokens. */
+/* Elements of the queries of this rank's tokens; of their keys and values. */
 static gint64
 query_elements (const PlanLower *self)
 {
@@ -53,7 +53,7 @@ plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
   return out_dims;
 }
 
-/* Whether our own runtime has cuDNN do it: none of its graphs has a window. */
+/* Whether our own runtime has cuDNN do this attention. Its graphs there have no window. */
 gboolean
 plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
 {
@@ -64,7 +64,7 @@ plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
                                              self->cluster->compute_capability);
 }
 
-/* cuDNN is asked about no other attention than a whole one of this kind. */
+/* cuDNN's answer for this attention. It was asked about plain attention of one rank only. */
 const PlanWorkspace *
 plan_lower_asked_attention (const PlanLower *self, PlanPass pass)
 {
@@ -137,7 +137,7 @@ plan_lower_declare_attention (PlanLower *self)
       = parts (self) == 1 ? -1 : plan_schedule_add_event (self->schedule, "dkv_here", 1);
 }
 
-/* The buffer of that step of the ring, or of one `delta` steps on. */
+/* The buffer of a step of the ring, or of the step `delta` steps later. */
 static PlanRef
 in_turn (gint32 array, PlanLowerUnit step, gint32 delta)
 {
@@ -146,7 +146,7 @@ in_turn (gint32 array, PlanLowerUnit step, gint32 delta)
   return ref;
 }
 
-/* Sends this step's buffer on while the other one is filled. */
+/* Sends this step's buffer to the next rank, and receives into the other one. */
 static void
 send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
 {
@@ -156,7 +156,7 @@ send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
                          key_elements (self), PLAN_REF_NONE, plan_lower_ref (here));
 }
 
-/* Keys and values lie among the queries; what travels is in one piece. */
+/* Copies keys and values out of qkv: what is sent must be in one piece. */
 static void
 take_keys (PlanLower *self, PlanRef qkv)
 {
@@ -167,7 +167,8 @@ take_keys (PlanLower *self, PlanRef qkv)
                       PLAN_DIMS (key_elements (self)));
 }
 
-/* Keys that a query sees among the other ranks' tokens are equally many in every part. */
+/* Dims with the mean number of keys that a query sees: of the tokens of one other rank, equally
+ * many for each of them; or of this rank's own. */
 static const gint64 *
 dims_of (const PlanLower *self, gint64 keys, gboolean is_own, gint64 *out_dims)
 {
@@ -241,7 +242,8 @@ plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv, gi
   step_forward (self, &o, step_at (last), FALSE, TRUE);
 }
 
-/* Where other ranks' keys are given, only the queries' gradient goes to dqkv. */
+/* One backward pass of attention. If `kv` gives another rank's keys, only the gradient of the
+ * queries goes to dqkv, and that of the keys to dkv. */
 static void
 work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, PlanRef dkv)
 {
@@ -257,8 +259,8 @@ work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, Pla
     plan_lower_free (self, ONE (work.attention));
 }
 
-/* The gradient that came in belongs to the keys at hand: this rank's share is added, and it goes
- * on. */
+/* One step of the ring in the backward pass: adds this rank's share to the gradient that came for
+ * the keys at hand, and sends it on. */
 static void
 step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean is_first,
                gboolean is_last)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: the router, the way of the tokens to their experts and back, and the products there, in
- * either pass (after Megatron-LM's moe_layer.py, router.py and token_dispatcher.py at d98e8a64).
- * Every rank gets as many rows, `expert_rows`: those of the fullest one. */
+/* Experts, in either pass: the router, sending tokens to their experts and back, and the products
+ * of experts (after Megatron-LM's moe_layer.py, router.py and token_dispatcher.py at d98e8a64).
+ * Every rank is taken to get `expert_rows` rows: as many as the fullest rank gets. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -11,14 +11,15 @@
 
 #define REF(array) plan_lower_ref (lower->array)
 
-/* DeepEP's buffers, by channels of two processors each: rows in flight of each rank that is near,
- * and each way of each node, with what goes beside a row (csrc/config.hpp, Config::get_*_size_hint,
- * and deep_ep/buffer.py, get_dispatch_config and get_combine_config). */
+/* DeepEP's buffers have channels of two SMs each. A channel has room for rows in flight from each
+ * linked rank, and, each way, for rows of each node. A row is its bf16 values, 8 bytes of source,
+ * and room for 128 expert indices, shares and scales (csrc/config.hpp, Config::get_*_size_hint, and
+ * deep_ep/buffer.py, get_dispatch_config and get_combine_config). */
 #define DEEPEP_CHANNELS 10
 static const struct
 {
   gint64 ranks;
-  guint64 near, far; /* rows */
+  guint64 near, far; /* rows in flight */
 } deepep_rows[] = { { 8, 256, 0 },     { 16, 288, 128 },  { 64, 288, 128 },        { 96, 480, 128 },
                     { 128, 560, 128 }, { 144, 720, 128 }, { G_MAXINT64, 720, 128 } };
 
@@ -36,7 +37,7 @@ deepep_bytes (const PlanLower *self, gint64 linked)
             + (nodes > 1 ? 2 * nodes * deepep_rows[i].far : 0));
 }
 
-/* HybridEP's have room for all rows of the group (csrc/hybrid_ep/buffer/intranode.cu). */
+/* HybridEP's buffers have room for all rows of the group (csrc/hybrid_ep/buffer/intranode.cu). */
 static guint64
 hybridep_bytes (const PlanLower *self, gint64 linked)
 {
@@ -106,8 +107,8 @@ value (const PlanLayer *self, PlanValueId id)
   return plan_layer_value (self, id);
 }
 
-/* Scores of all experts, then the best of them; the scores go when their gradient's image is there.
- */
+/* Scores of all experts, and the best ones of each token. ROUTE saves what the gradient needs, so
+ * the scores are freed. */
 static void
 route (PlanLayer *self, const PlanNode *node)
 {
@@ -125,8 +126,8 @@ route (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, REF (experts.scores));
 }
 
-/* Gradients of a router are made of wide images of what it read (moe_utils.py, RouterGatingLinear).
- */
+/* Backward pass of the router. Both GEMMs work on copies in the router's format, if that is wider
+ * (moe_utils.py, RouterGatingLinear). */
 static void
 route_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -207,8 +208,8 @@ move_dims (const PlanNode *node, gboolean is_back, gint64 *out_dims)
   return out_dims;
 }
 
-/* The host must know how many rows go where before it can issue what moves them; beside another
- * pass it looks just then. */
+/* Makes the host wait until it knows how many rows go where, before it can issue the ops that move
+ * them. In combined passes it waits elsewhere (lower-combined.c). */
 static void
 wait_for_counts (PlanLayer *self, gboolean waits)
 {
@@ -216,7 +217,8 @@ wait_for_counts (PlanLayer *self, gboolean waits)
     plan_lower_look (self->lower);
 }
 
-/* Blocks of rows in another order, where all are alike: their places are known. */
+/* Moves blocks of rows of one size into another order. Their places are known, so there is no
+ * map. */
 static void
 move_blocks (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in)
 {
@@ -233,7 +235,8 @@ move_blocks_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Shares of rows are permuted in place unless it is said where they go. */
+/* The value that holds the experts' shares of rows. Shares are permuted in place unless the node
+ * names another value. */
 static PlanValueId
 shares_of (PlanValueId said)
 {
@@ -326,7 +329,7 @@ unpermute_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Within the group that shares experts, and nothing beside. */
+/* An all-to-all over the ranks that hold different experts, which compute waits for. */
 static void
 exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
 {
@@ -336,8 +339,8 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
   plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* The same by a library that sends a row once to each rank: from `node->rows` rows, or back to as
- * many. `refs`: out, in, shares of the experts, and of what. */
+/* The same by a library that sends each row once to each rank (DeepEP, HybridEP). `is_back`: back
+ * from node->depth to node->rows rows. `refs`: out, in, and both sides' shares of the experts. */
 static void
 send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const PlanRef *refs)
 {
@@ -350,7 +353,7 @@ send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const Plan
   plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* Rows, and where they go to their experts, the shares of these as well. */
+/* Sends rows; on the way to the experts also their shares. */
 static void
 send_rows (PlanLayer *self, const PlanNode *node)
 {
@@ -409,9 +412,9 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* The last bias is weighed by the experts' shares, which are in fp32: rows and biases are added up
- * expert by expert, joined and rounded, by eager ops (experts.py, TEGroupedMLP._apply_bias). The
- * first one is a part of its product. */
+/* Adds the bias of an expert's last product, times the experts' shares, which are fp32: rows and
+ * biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
+ * TEGroupedMLP._apply_bias). The bias of the first product is part of that product. */
 static void
 add_bias (PlanLayer *self, const PlanNode *node)
 {
@@ -432,9 +435,9 @@ add_bias (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, one);
 }
 
-/* Autograd's backward pass of add_bias: the gradient is widened to fp32, and rounded for the rows;
- * the gradients of the biases and of the shares are each a product of fp32 and a sum over it. Both
- * sums are counted as the biases', as they read alike. */
+/* Backward pass of add_bias by autograd: widens the gradient to fp32, and rounds it for the rows.
+ * The gradients of biases and of shares each take an fp32 product and a sum over it. Both sums are
+ * counted as those of biases, as they read equally much. */
 static void
 bias_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -458,7 +461,7 @@ bias_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
 }
 
-/* How many rows each expert has, at the end of the map; none where the host knows. */
+/* The number of rows of each expert, at the end of the map. None if the host knows them. */
 static PlanRef
 row_counts (const PlanLayer *self, const PlanNode *node)
 {
@@ -550,7 +553,7 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Eager ops (shared_experts.py, SharedExpertMLP.forward). */
+/* The gate of shared experts, by eager ops (shared_experts.py, SharedExpertMLP.forward). */
 static void
 gate (PlanLayer *self, const PlanNode *node)
 {

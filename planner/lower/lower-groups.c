@@ -13,8 +13,9 @@ group (PlanLower *self, const char *name, gint64 size, gint64 stride)
   return size > 1 ? plan_schedule_add_group (self->schedule, name, (guint)size, (guint)stride) : -1;
 }
 
-/* An expert is split over neighbours, experts over neighbours of those; every so manyth rank holds
- * the same ones (Megatron-LM's parallel_state.py, whose expert ranks are counted so). */
+/* Neighbouring ranks share one expert (etp); neighbours of those hold different experts (ep); every
+ * ep * etp-th rank holds the same experts (Megatron-LM's parallel_state.py, which orders expert
+ * ranks so). */
 static void
 declare_expert_groups (PlanLower *self)
 {
@@ -39,8 +40,9 @@ declare_expert_groups (PlanLower *self)
                                  : self->comm.expert_inner;
 }
 
-/* Interleaved stages have a communicator for each pair of neighbours, so that exchanges with the
- * next stage and with the previous one run side by side (p2p_communication.py 73-80). */
+/* Declares the groups of exchanges between stages. Interleaved stages have a communicator for each
+ * direction, so that exchanges with the next stage and with the previous one run side by side
+ * (p2p_communication.py 73-80). */
 static void
 declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
 {
@@ -49,8 +51,8 @@ declare_neighbours (PlanLower *self, gint64 stages, gint64 of_stage)
   self->comm.prev = is_alone ? self->comm.next : group (self, "prev", stages, of_stage);
 }
 
-/* Ranks are counted within tensor-parallel groups first, then within context-parallel ones, then
- * within the group that shards, which holds whole ones of those. */
+/* The order of ranks: first within tensor-parallel groups, then within context-parallel groups,
+ * then within the group that shards. That group contains whole context-parallel groups. */
 void
 plan_lower_declare_groups (PlanLower *self)
 {

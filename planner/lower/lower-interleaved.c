@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The micro batches of a step through the virtual stages of a stage, under interleaved 1F1B
- * (Megatron-LM's schedules.py 1019-2112): so many forward passes, then a forward pass and a
- * backward pass in turn, then what backward passes are left; planner/plan/stages.h says which.
+ * (Megatron-LM's schedules.py 1019-2112): some forward passes, then one forward and one backward
+ * pass in turn, then the backward passes that are left. planner/plan/stages.h says which pass is
+ * which.
  *
- * What a pass leaves travels beside the compute that follows, once round all stages to the next
- * virtual stage. All stages exchange at once, in a ring: even ones send first, odd ones take first.
- * So nobody waits for ever. */
+ * What a pass leaves is sent beside the compute that follows, to the next stage, or from the last
+ * stage to the first one and its next virtual stage. All stages exchange at once, in a ring: stages
+ * of even number send first, those of odd number receive first, so that none waits for ever. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -13,22 +14,22 @@
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
 
-/* An output, or an input's gradient, that is being sent. */
+/* An output, or the gradient of an input, that is being sent. */
 typedef struct
 {
-  PlanStagePass pass;  /* that left it */
+  PlanStagePass pass;  /* the pass that made it */
   gboolean is_kept;    /* its buffer is not freed yet */
-  gboolean is_awaited; /* compute waits for the exchange */
+  gboolean is_awaited; /* compute waits for the exchange already */
 } Sent;
 
 typedef struct
 {
   PlanLower *lower;
-  gint64 passes; /* of either direction */
-  gint64 ahead;  /* forward passes before the first backward one */
+  gint64 passes; /* number of forward passes, and of backward passes */
+  gint64 ahead;  /* forward passes before the first backward pass */
   gboolean reduces_beside;
-  gboolean *is_reducing; /* by virtual stage: its reductions have begun */
-  Sent output, gradient; /* the last ones: forward, backward */
+  gboolean *is_reducing; /* by virtual stage: its reductions have been started */
+  Sent output, gradient; /* the last ones sent by a forward and by a backward pass */
 } Interleaved;
 
 static PlanStagePass
@@ -37,7 +38,7 @@ pass_at (const Interleaved *self, gint64 at, gboolean is_backward)
   return plan_stage_pass (self->lower->plan, self->lower->place.micro_batches, at, is_backward);
 }
 
-/* Goes to the virtual stage and the row of a pass. */
+/* Sets the virtual stage and the row of activations to those of a pass. */
 static void
 set_pass (PlanLower *lower, PlanStagePass pass)
 {
@@ -51,7 +52,7 @@ is_sent (PlanTrade trade)
   return trade == PLAN_TRADE_OUTPUT || trade == PLAN_TRADE_INPUT_GRADIENT;
 }
 
-/* Whether the other side is the next stage, not the one before. */
+/* Whether an exchange is with the next stage; else it is with the previous one. */
 static gboolean
 is_with_next (PlanTrade trade)
 {
@@ -86,8 +87,9 @@ event_of (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
   return event;
 }
 
-/* Whether an exchange is on the stream and in the group `next`. Two stages are each other's next
- * and previous one: there each direction has a stream, so that neither waits for the other. */
+/* Whether an exchange uses the stream and the communicator `next`. With two stages, the next stage
+ * is also the previous one: then each direction has a stream, so that neither waits for the
+ * other. */
 static gboolean
 is_on_next (const PlanLower *lower, PlanTrade trade)
 {
@@ -95,7 +97,7 @@ is_on_next (const PlanLower *lower, PlanTrade trade)
                                          : is_sent (trade) == (lower->place.stage_number == 0);
 }
 
-/* Starts one exchange, sending or receiving, behind all compute issued so far. */
+/* Starts one exchange, sending or receiving, that waits for all compute issued so far. */
 static void
 trade_now (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 {
@@ -120,7 +122,8 @@ await (PlanLower *lower, PlanTrade trade, PlanStagePass pass)
   plan_lower_wait (lower, event_of (lower, trade, pass));
 }
 
-/* The last virtual stage of the last stage has the loss, the first of the first one the tokens. */
+/* Whether a pass has that exchange. The first virtual stage of the first stage reads tokens and the
+ * last one of the last stage has the loss: neither exchanges anything beyond. */
 static gboolean
 is_traded (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
 {
@@ -129,7 +132,7 @@ is_traded (const PlanLower *lower, PlanTrade trade, PlanStagePass pass)
              : !(lower->stage.has_embedding && pass.virtual_stage == 0);
 }
 
-/* Frees a buffer that was sent, once compute waits for the exchange. */
+/* Frees a buffer that was sent, after compute has waited for the exchange. */
 static void
 drop (Interleaved *self, Sent *sent, PlanTrade trade)
 {
@@ -141,9 +144,9 @@ drop (Interleaved *self, Sent *sent, PlanTrade trade)
   sent->is_kept = FALSE;
 }
 
-/* The pass whose input is received behind the pass `at`: the next one. On the stage that closes the
- * ring (the first one forward, the last one backward) it is the pass through the next virtual stage
- * of what the other end sends now. FALSE where nothing is received. */
+/* Finds the pass whose input is received after pass `at`: usually the next one. On the stage that
+ * closes the ring (the first one forward, the last one backward) the input was made by another
+ * virtual stage at the other end, pp - 1 passes earlier. FALSE: nothing is received. */
 static gboolean
 find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass)
 {
@@ -162,8 +165,8 @@ find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanSta
   return TRUE;
 }
 
-/* Exchanges with both neighbours behind a pass: its output is sent, another pass's input received.
- */
+/* Exchanges with both neighbours after a pass: sends its output, and receives the input of another
+ * pass. */
 static void
 exchange (Interleaved *self, gint64 at, gboolean is_backward)
 {
@@ -183,8 +186,9 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
     trade_now (lower, out, pass);
 }
 
-/* Each virtual stage's weights are asked for as the one before begins on some stage, by all stages
- * at once (schedules.py 1215-1221); those of the first two are, as the step begins. */
+/* Gathers the weights of the next virtual stage when a first micro batch comes to a virtual stage
+ * of some stage; all stages gather at once (schedules.py 1215-1221). Those of the first two virtual
+ * stages are gathered as the step begins. */
 static void
 gather_ahead (Interleaved *self, gint64 at)
 {
@@ -236,8 +240,8 @@ reduce (Interleaved *self, gint64 virtual_stage)
   plan_lower_reduce_here (self->lower);
 }
 
-/* All stages start to reduce a virtual stage's gradients at once: when the first one, which is last
- * to have them, does (schedules.py 1444-1455). */
+/* Starts to reduce a virtual stage's gradients when the first stage has completed its own, which it
+ * does last: all stages start at once (schedules.py 1444-1455). */
 static void
 reduce_behind (Interleaved *self, gint64 at)
 {
@@ -275,8 +279,9 @@ take_turn (Interleaved *self, gint64 i)
   backward (self, i, FALSE);
 }
 
-/* How often turns from `i` on recur, after as many as there are rows of passes. None is among them
- * in which a virtual stage's first micro batch goes forward or its last one backward. */
+/* How often the turns from `i` on recur: a repeat has as many turns as lead to the same row and the
+ * same virtual stage. Turns with a virtual stage's first forward pass or its last backward pass are
+ * left out, as these gather or reduce. */
 static gint64
 rounds_from (const Interleaved *self, gint64 i)
 {
@@ -310,7 +315,7 @@ take_turns (Interleaved *self)
     }
 }
 
-/* Reductions that no backward pass was beside. */
+/* Ends the step's passes with the reductions that no backward pass started. */
 static void
 finish (Interleaved *self)
 {
@@ -339,7 +344,7 @@ plan_lower_interleaved (PlanLower *lower)
           .reduces_beside = !lower->policy.reduces_together && !lower->policy.sums_shared_first
                             && lower->place.most_ranks > 1,
           .is_reducing = is_reducing };
-  lower->policy.reduces_together = TRUE; /* no layer's backward pass starts a reduction */
+  lower->policy.reduces_together = TRUE; /* layers' backward passes start no reductions */
   if (lower->policy.is_eval)
     self.ahead = self.passes;
   if (!lower->stage.has_embedding)

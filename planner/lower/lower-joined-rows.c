@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that every one of some ranks gets, and the sums of rows of which each gets its own: those of
- * experts that are split, and all tokens where each rank takes what is for its experts
- * (Megatron-LM's token_dispatcher.py 233-372 and 716-814 at d98e8a64, tensor_parallel/mappings.py).
- * They are summed in the format of the router's scores. Where rows were sent before, the sizes of
- * the pieces are given, and of pieces that are alike PyTorch makes one (ProcessGroupNCCL.cpp,
- * allgather and reduce_scatter): those are alike that came from no rank with other experts. */
+/* Rows of experts that a group of ranks all-gathers and reduce-scatters: ranks that split an expert
+ * (etp), or all ranks of the allgather dispatcher, each of which takes the tokens of its own
+ * experts (Megatron-LM's token_dispatcher.py 233-372 and 716-814 at d98e8a64,
+ * tensor_parallel/mappings.py). Sums are made in the format of the router's scores.
+ *
+ * If rows were sent by an all-to-all before, ranks have pieces of different sizes, and PyTorch
+ * communicates a list of pieces. If no rank has other experts (ep = 1), all pieces have one size,
+ * and PyTorch makes one collective of them by way of a buffer (ProcessGroupNCCL.cpp, allgather and
+ * reduce_scatter). */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -29,7 +32,8 @@ buffer (PlanLower *self, const char *name, gint64 rows, PlanDtype dtype)
                                    dtype, PLAN_CATEGORY_ACTIVATIONS);
 }
 
-/* All tokens lie in a buffer that is taken once, of all layers and passes. */
+/* The allgather dispatcher: one buffer for all ranks' tokens, allocated once and used by all layers
+ * and passes. */
 static void
 declare_joined_tokens (PlanLower *self)
 {
@@ -72,7 +76,7 @@ copy (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
   plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, in), PLAN_DIMS (count));
 }
 
-/* `count` elements of each of the ranks, and nothing beside. */
+/* A collective on `count` elements of each rank, which compute waits for. */
 static void
 exchange (PlanLower *lower, PlanOpKind kind, PlanRef out, PlanRef in, gint64 count)
 {
@@ -81,7 +85,8 @@ exchange (PlanLower *lower, PlanOpKind kind, PlanRef out, PlanRef in, gint64 cou
   plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* `even`: what pieces that are alike go through; none where they are not. */
+/* Gathers pieces of rows. `even`: the buffer that PyTorch gathers pieces of one size into; none if
+ * their sizes differ. */
 static void
 gather (PlanLower *lower, PlanRef out, PlanRef in, PlanRef even, gint64 count)
 {
@@ -110,7 +115,7 @@ reduce (PlanLower *lower, PlanRef out, PlanRef in, PlanRef even, gint64 count)
   plan_lower_free (lower, even);
 }
 
-/* And the experts' shares of the rows. */
+/* Gathers rows and the experts' shares of them. */
 static void
 gather_rows (PlanLayer *self, const PlanNode *node)
 {
@@ -189,7 +194,7 @@ reduce_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* What the router said of them goes first, as a mask and as shares. */
+/* Gathers all ranks' tokens, after the router's mask and shares of them. */
 static void
 gather_tokens (PlanLayer *self, const PlanNode *node)
 {
@@ -218,7 +223,7 @@ gather_tokens_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Columns of the mask and of the shares. */
+/* Copies this rank's columns of the mask and of the shares. */
 static void
 take_own_experts (PlanLayer *self, const PlanNode *node)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latent attention: queries, keys and values of all heads from latent vectors of each token, and
- * what they make of one another, in either pass. */
+/* Multi-head latent attention: the queries, keys and values of all heads are made from latent
+ * vectors of each token; and the attention on them. Both passes. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -23,7 +23,7 @@ rope_dims (const PlanLayer *self, gint64 *out_dims)
   out_dims[2] = m->nope_dim;
   out_dims[3] = m->rope_dim;
   out_dims[4] = m->v_dim;
-  /* Gathered, the common part of keys stands alone. */
+  /* If tokens are split, the common part of keys has been gathered into a buffer of its own. */
   out_dims[5] = self->sizes->split_rows < self->sizes->rows ? 0 : m->kv_lora;
   return out_dims;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backward pass of a layer's nodes: shares of gradients, who holds them, and what is run again
- * for them. */
+/* The backward pass of a layer's nodes: adds up shares of gradients, frees gradients that nobody
+ * holds any more, and recomputes what nodes need. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Gradients. Passing one on makes another holder; the last one gives it back. */
+/* Gradients. Several values may hold one buffer, as a sum passes its gradient on unchanged. The
+ * last one to drop it frees it. */
 
 PlanRef
 plan_layer_gradient (const PlanLayer *self, PlanValueId id)
@@ -34,8 +35,8 @@ hold_gradient (PlanLayer *self, PlanValueId id, PlanRef ref)
   self->gradients[self->n_gradients++].holders = 1;
 }
 
-/* Where the shares of a gradient are added up; that of x is the gradient of the layer before's
- * output. */
+/* The buffer in which shares of a value's gradient are added up. For X it is the gradient of the
+ * previous layer's output. */
 static PlanRef
 gradient_sum (const PlanLayer *self, PlanValueId id)
 {
@@ -43,14 +44,15 @@ gradient_sum (const PlanLayer *self, PlanValueId id)
                             : plan_lower_ref (self->lower->layer.grad_sum[id]);
 }
 
-/* Gradients of the inputs of two layers lie in one array. */
+/* Gradients of the inputs of all layers are elements of one array, so offsets are compared, too. */
 static gboolean
 is_same (PlanRef a, PlanRef b)
 {
   return a.array == b.array && a.offset == b.offset && a.loop == b.loop;
 }
 
-/* Another share of a value's gradient, held in `share`: the first stays, later ones are added. */
+/* Adds a share to a value's gradient. The first share becomes the gradient, later ones are
+ * added. */
 void
 plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
 {
@@ -79,13 +81,14 @@ plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
     }
 }
 
-/* The gradient of `from` is that of `to` as well. */
+/* Passes the gradient of `from` on as a share of that of `to`, unchanged. */
 static void
 pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 {
   const gint8 slot = self->slot[from];
   if (self->slot[to] >= 0
-      && self->lower->layer.grad_sum[to] < 0) /* added to the first share in place */
+      /* Without a buffer for the sum, it is added to the first share in place. */
+      && self->lower->layer.grad_sum[to] < 0)
     {
       plan_lower_compute (
           self->lower, PLAN_OP_ACCUMULATE,
@@ -95,7 +98,7 @@ pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
     }
   if (self->slot[to] >= 0)
     {
-      /* A second share that others hold too: added, not given back. */
+      /* Other values hold this share too: it is added and not freed. */
       const PlanRef total = gradient_sum (self, to);
       plan_lower_alloc (self->lower, total);
       plan_lower_compute (
@@ -110,13 +113,13 @@ pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
   self->gradients[slot].holders++;
 }
 
-/* A new buffer for a share of the gradient of `id`. */
+/* Allocates a buffer for a share of a value's gradient. */
 PlanRef
 plan_layer_take_share (PlanLayer *self, PlanValueId id)
 {
   PlanRef share = plan_lower_ref (self->lower->layer.grad[id]);
   if (self->slot[id] >= 0 && plan_layer_gradient (self, id).array == share.array)
-    share.offset = 1; /* beside the first one, which the sum becomes */
+    share.offset = 1; /* the first share is in element 0, which becomes the sum */
   plan_lower_alloc (self->lower, share);
   return share;
 }
@@ -141,7 +144,8 @@ plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *ou
                        node->rows, node->cols);
 }
 
-/* Between a split value and a whole one, the other way round: begun. */
+/* Begins the collective of a backward pass: an all-gather where the forward pass reduce-scatters,
+ * and the other way round. */
 static PlanRef
 begin_exchange_backward (PlanLayer *self, const PlanNode *node, PlanRef dout)
 {
@@ -159,8 +163,8 @@ begin_sum_backward (PlanLayer *self, PlanRef din)
                              (gint64)self->net->values[PLAN_VALUE_X].elements);
 }
 
-/* What makes the input of a product whole within the tensor-parallel group, where its backward pass
- * can go on beside the gradient of the weights; NULL: nothing. */
+/* The node that makes a product's input whole within the tensor-parallel group, if its backward
+ * pass can run beside the GEMM of the weight's gradient. NULL: there is none. */
 static const PlanNode *
 maker_beside (const PlanLayer *self, const PlanNode *linear)
 {
@@ -187,8 +191,8 @@ end_linear_backward (PlanLayer *self, const PlanNode *node, const PlanNode *make
   plan_layer_add_share (self, whole.array >= 0 ? maker->in : node->in, din);
 }
 
-/* This rank's part of the gradient of a product's output, in the format of products: where the
- * others' parts come to lie beside it. */
+/* Puts this rank's part of the gradient of a product's output, in the format of products, where the
+ * other ranks' parts are gathered beside it. Returns the whole buffer. */
 static PlanRef
 place_own_gradient (PlanLayer *self, const PlanNode *node)
 {
@@ -217,7 +221,7 @@ place_own_gradient (PlanLayer *self, const PlanNode *node)
   return whole;
 }
 
-/* The same transposed, once all of it is there. */
+/* Transposes that gradient once all of it is there, for the GEMM of the weight's gradient. */
 static PlanRef
 transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
 {
@@ -230,7 +234,8 @@ transpose_gradient (PlanLayer *self, const PlanNode *node, PlanRef row)
   return col;
 }
 
-/* The gradient of a product's input; leaves what the gradient of its weight reads. */
+/* The gradient of a product's input. `out_col`: the gradient of its output as the GEMM of the
+ * weight's gradient reads it. */
 static PlanRef
 input_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_col)
 {
@@ -275,9 +280,9 @@ plan_layer_delays (PlanLayer *self, const PlanNode *node, PlanRef of)
   return TRUE;
 }
 
-/* Every rank of a tensor-parallel group has the gradient of all that their products' sum is, and
- * the first one that of its bias: where ranks' gradients of it are summed, the others leave none.
- */
+/* The gradient of a product's bias. If a tensor-parallel group sums its ranks' products, every rank
+ * has the whole gradient of the sum, and the first rank alone made use of the bias: where the group
+ * sums gradients of biases, the others leave zeros. */
 static void
 bias_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -336,7 +341,8 @@ attention_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_attention_backward (
       self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
       plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
-  if (self->lower->model->sinks) /* of each head a sum over the queries, by their statistics */
+  /* The gradient of a sink is a sum over the queries of each head, made from their statistics. */
+  if (self->lower->model->sinks)
     {
       plan_lower_compute (
           self->lower, PLAN_OP_BIAS_BWD,
@@ -396,7 +402,7 @@ activate_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Whether the gradient of a sum is gathered by the product that reads it. */
+/* Whether the product before this sum gathers the sum's gradient by itself, piece by piece. */
 static gboolean
 leaves_gather (const PlanLayer *self, const PlanNode *node)
 {
@@ -420,8 +426,8 @@ exchange_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Where the gradient of a norm's input has a share already, what the norm adds to it becomes the
- * sum: in one kernel, where norms have such. */
+/* If a norm's input has a share of its gradient already, and kernels of norms can add, this kernel
+ * adds its own share to it. */
 static void
 norm_node_backward (PlanLayer *self, const PlanNode *node)
 {
@@ -516,7 +522,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent_backward (self, node);
       return;
-    default: /* of experts */
+    default: /* nodes of experts */
       plan_layer_experts_backward (self, node);
       return;
     }
@@ -536,8 +542,8 @@ begin_backward (PlanLayer *self, PlanLowerKeep keep)
         plan_lower_transpose_weight (self->lower, &net->nodes[i], self->unit);
 }
 
-/* What a node's backward pass needs, and what cheap nodes make it of: that may be made again, too,
- * of what was kept. */
+/* The values that a node's backward pass needs. Where a cheap node makes one of them again, what it
+ * reads is needed, too; and where that is recomputed in turn, what it is recomputed from. */
 static PlanValueSet
 needs_of (const PlanLayerGraph *net, guint node, PlanNodeSet again, PlanValueSet kept)
 {

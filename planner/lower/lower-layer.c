@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One layer's graph as ops. What the forward pass does not keep, the backward pass computes again
- * when it first needs it: the nodes that lead to it from what was kept, in their order. */
+/* Lowers one layer's graph. A value that the forward pass did not keep is recomputed when the
+ * backward pass first needs it: the nodes that lead to it from kept values are run again, in their
+ * order. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -34,8 +35,8 @@ plan_layer_value (const PlanLayer *self, PlanValueId id)
                             plan_lower_unit_ref (self->lower->layer.value[id], self->unit, behind));
 }
 
-/* Which values the forward pass leaves behind: those that are read as they are, and those from
- * which others are made again. */
+/* The values that the forward pass leaves: those that the backward pass reads, and those from which
+ * it recomputes others. */
 PlanValueSet
 plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
@@ -91,15 +92,16 @@ plan_layer_give (PlanLayer *self, PlanValueSet values)
     }
 }
 
-/* Columns of a product that this run makes. */
+/* The columns of a product that are made now: when it is recomputed, the saved ones are left
+ * out. */
 static gint64
 made_cols (const PlanLayer *self, const PlanNode *node)
 {
   return node->cols - (self->is_replay ? node->saved_cols : 0);
 }
 
-/* Of a product of which each rank of a tensor-parallel group has a part, which their sum is of, the
- * first one adds the bias. */
+/* The bias of a product. If the product is one summand of a sum over the tensor-parallel group, the
+ * first rank alone adds the bias. */
 static PlanRef
 bias_of (const PlanLayer *self, const PlanNode *node)
 {
@@ -109,7 +111,8 @@ bias_of (const PlanLayer *self, const PlanNode *node)
              : plan_lower_weight (self->lower, node->bias, self->unit);
 }
 
-/* Among these nodes, the one that goes on with what this one leaves, in pieces; NULL: none. */
+/* The one of `nodes` that continues this node piece by piece (tp_overlap): the product of what is
+ * gathered, or the sum of what a product makes. NULL: there is none. */
 static const PlanNode *
 goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, PlanNodeSet nodes)
 {
@@ -138,14 +141,15 @@ forward_product (const PlanLayer *self, const PlanNode *node)
   return product;
 }
 
-/* A gather and the product behind it. */
+/* A gather and the product that reads it, piece by piece. */
 static void
 gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linear)
 {
   plan_layer_take (self, linear->out);
   const PlanLowerProduct product = forward_product (self, linear);
   const PlanRef own = plan_layer_value (self, gather->in);
-  if (self->is_replay || !gather->is_cheap) /* it stays for the gradient of the weights */
+  /* The gathered input stays for the gradient of the weights. */
+  if (self->is_replay || !gather->is_cheap)
     {
       const guint64 at = plan_lower_own_part (self->lower, self->net->values[gather->out].elements);
       plan_lower_compute (self->lower, PLAN_OP_CAST,
@@ -158,7 +162,7 @@ gathered_forward (PlanLayer *self, const PlanNode *gather, const PlanNode *linea
   self->is_made |= plan_node_bit ((guint)(linear - self->net->nodes));
 }
 
-/* A product and the sum behind it. */
+/* A product and the sum of its output, piece by piece. */
 static void
 summed_forward (PlanLayer *self, const PlanNode *linear, const PlanNode *sum)
 {
@@ -218,7 +222,7 @@ activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
-  if (node->stats != PLAN_NO_VALUE) /* the gate by itself, in a kernel of its own */
+  if (node->stats != PLAN_NO_VALUE) /* the activated gate, which a kernel of its own makes */
     plan_lower_compute (self->lower, PLAN_OP_CAST,
                         PLAN_REFS (plan_layer_value (self, node->stats), in),
                         PLAN_DIMS (node->rows * node->cols));
@@ -230,8 +234,8 @@ activate (PlanLayer *self, const PlanNode *node)
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
-/* The norm that reads this sum next, among these nodes, where its kernel makes the sum as well;
- * NULL: none. What drops some of a branch keeps a mask, and is a kernel of its own. */
+/* The one of `nodes` that is the norm of this sum, if the norm's kernel makes the sum as well.
+ * NULL: there is none. A sum with dropout keeps a mask, and has a kernel of its own. */
 static const PlanNode *
 norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
@@ -241,7 +245,7 @@ norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
   return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
 }
 
-/* A sum and the norm behind it. */
+/* A sum and its norm in one kernel. */
 static void
 normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
 {
@@ -256,8 +260,8 @@ normed_sum_forward (PlanLayer *self, const PlanNode *sum, const PlanNode *norm)
   self->is_made |= plan_node_bit ((guint)(norm - self->net->nodes));
 }
 
-/* Whether the norm behind this sum was made with it, and what that left is not to be given back
- * before it is its turn. */
+/* Whether this node is a sum that the kernel of its norm made. Then the norm's output exists
+ * already and must not be freed before the norm's turn. */
 static gboolean
 made_norm (const PlanLayer *self, const PlanNode *node)
 {
@@ -304,7 +308,7 @@ norm_heads (PlanLayer *self, const PlanNode *node)
       PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
 }
 
-/* The sum over the tensor-parallel group; of split tokens, each rank's part of it. */
+/* Sums over the tensor-parallel group. If tokens are split, each rank gets its part of the sum. */
 static void
 reduce_sequence (PlanLayer *self, const PlanNode *node)
 {
@@ -315,7 +319,8 @@ reduce_sequence (PlanLayer *self, const PlanNode *node)
     plan_lower_exchange (self->lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (out, in), node->cols);
 }
 
-/* A gather or a product, with what goes on beside it in pieces where that is done. */
+/* Runs a gather or a product, together with the node that continues it piece by piece, if there is
+ * one. */
 static void
 run_linear (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
@@ -384,18 +389,19 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent (self, node);
       return;
-    default: /* of experts */
+    default: /* nodes of experts */
       plan_layer_experts (self, node);
       return;
     }
 }
 
-/* `nodes`: of the same run. */
+/* Runs one node. `nodes`: all nodes of the same run. */
 static void
 node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
-  if (node->kind != PLAN_NODE_REDUCE_ROWS) /* which takes it when what it reads has gone */
+  /* That node allocates its output itself, after it has freed its input. */
+  if (node->kind != PLAN_NODE_REDUCE_ROWS)
     plan_layer_take (self, node->out);
   plan_layer_take (self, node->col);
   plan_layer_take (self, node->stats);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The output layer and the loss: of all rows of a micro batch at once, or piece by piece, each
- * forwards and at once backwards. */
+/* Lowers the output layer and the loss: of all rows of a micro batch at once, or in pieces
+ * (loss_chunks), each forward and at once backward. */
 #include "config.h"
 
 #include "planner/lower/lower-loss.h"
@@ -11,11 +11,12 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-/* Of the head at hand. */
+/* A buffer of the head at hand: the model's own or the prediction module's. */
 #define HEAD(array) plan_lower_unit_ref (self->head.array, PLAN_NO_UNIT, self->head.index)
 
-/* Where the loss is another stage's, several micro batches have been through the output layer
- * before the first one comes back: what its backward pass reads is there for each of them. */
+/* Whether the loss is on another stage. Then several micro batches pass through the output layer
+ * before the first of them comes back, and each has buffers of its own for what its backward pass
+ * reads. */
 static gboolean
 outlasts_others (const PlanLower *self)
 {
@@ -31,7 +32,7 @@ plan_lower_kept_by_head (const PlanLower *self, gint32 array)
 
 #define KEPT(array) plan_lower_kept_by_head (self, self->head.array)
 
-/* Rows whose logits are there at once. */
+/* The rows of a micro batch whose logits exist at the same time. */
 typedef struct
 {
   gint64 first, rows;
@@ -63,7 +64,7 @@ turns_logits (const PlanLower *self)
   return plan_lower_turns_logits (self->stack, self->plan, self->model);
 }
 
-/* Whether nothing of the loss waits for the backward pass. */
+/* Whether the whole loss is made in the backward pass. */
 static gboolean
 is_joined (const PlanLower *self)
 {
@@ -76,7 +77,7 @@ splits (const PlanLower *self)
   return self->sizes->split_rows < self->sizes->rows;
 }
 
-/* What the output layer reads stays for its backward pass, gathered where it was. */
+/* Whether the gathered input of the output layer stays for its backward pass. */
 static gboolean
 keeps_gathered (const PlanLower *self)
 {
@@ -84,7 +85,7 @@ keeps_gathered (const PlanLower *self)
          && !self->policy.is_eval;
 }
 
-/* Whether the fp32 logits are still there in the backward pass. */
+/* Whether the fp32 logits stay for the backward pass. */
 static gboolean
 keeps_wide_logits (const PlanLower *self)
 {
@@ -103,7 +104,7 @@ output_weight (const PlanLower *self)
   return plan_lower_weight (self, output_role (self), PLAN_NO_UNIT);
 }
 
-/* What the output layer reads. */
+/* The input of the output layer. */
 static PlanRef
 input (const PlanLower *self, Piece piece)
 {
@@ -123,7 +124,8 @@ outlives_piece (const PlanLower *self)
   return self->policy.joins_pieces && !self->policy.is_eval;
 }
 
-/* Where autograd joins pieces, the logits of one are there until the next one's are. */
+/* The buffer of a piece's logits. Where autograd joins pieces, they stay until the next piece's
+ * logits have been made, so two buffers are used in turns. */
 static PlanRef
 logits_of (const PlanLower *self, Piece piece)
 {
@@ -170,8 +172,8 @@ plan_lower_declare_head (PlanLower *self)
   const gboolean is_static = plan_lower_is_static (self, PLAN_VALUE_NORM1_FULL);
   const gboolean is_fused = self->plan->value[PLAN_CE_FUSION] == PLAN_CE_FUSION_ON;
   const PlanLoss loss = plan_stack_loss (self->stack, self->plan);
-  /* Split over a group, the gradient of the logarithm is made beside an image of the softmax
-   * (PyTorch's torch/distributed/tensor/parallel/loss.py). */
+  /* Over a tensor-parallel group, the gradient of the logarithm is made beside an image of the
+   * softmax (PyTorch's torch/distributed/tensor/parallel/loss.py). */
   const guint64 dprob = self->comm.tensor >= 0 ? 2 * logits : logits;
   const gboolean by_op = loss == PLAN_LOSS_EAGER || (loss == PLAN_LOSS_IN_PLACE && !is_fused);
   const gboolean has_mean = self->model->norm == PLAN_NORM_LAYERNORM;
@@ -243,7 +245,8 @@ stats (const PlanLower *self)
   return self->comm.tensor < 0 ? PLAN_REF_NONE : HEAD (loss_rows);
 }
 
-/* The loss of a vocabulary that lies on several ranks: maxima, sums and the targets' logits. */
+/* The statistics of a loss whose vocabulary is split over ranks: the maxima, the sums, and the
+ * targets' logits. */
 static void
 share_loss (PlanLower *self, PlanRef logits, Piece piece)
 {
@@ -263,15 +266,15 @@ share_loss (PlanLower *self, PlanRef logits, Piece piece)
   plan_lower_exchange (self, PLAN_OP_ALL_REDUCE, PLAN_REFS (target), rows);
 }
 
-/* Nothing reads the logits again once they are widened. */
+/* Whether logits are freed once they have been widened: nothing reads them again. */
 static gboolean
 frees_logits_early (const PlanLower *self)
 {
   return self->stack->loss.kind == PLAN_LOSS_SHARDED && self->model->logit_softcap == 0;
 }
 
-/* Where separate kernels do not work in place, they leave an fp32 image of the logits; where that
- * is another stage's doing, it is there. */
+/* The logits as the loss reads them. Separate kernels that do not work in place make an fp32 image,
+ * unless another stage has sent one. */
 static PlanRef
 widen_logits (PlanLower *self, Piece piece)
 {
@@ -287,7 +290,7 @@ widen_logits (PlanLower *self, Piece piece)
   return HEAD (wide_logits);
 }
 
-/* The logits' softmax, in which their gradient is made later. */
+/* Makes the softmax of the logits, which stays for their gradient. */
 static void
 keep_softmax (PlanLower *self, Piece piece)
 {
@@ -311,7 +314,7 @@ keep_softmax (PlanLower *self, Piece piece)
     plan_lower_free (self, HEAD (prob));
 }
 
-/* Nobody reads the gradient that an evaluation leaves. */
+/* Turns logits into their gradient. After an evaluation nobody reads that. */
 static void
 turn_logits (PlanLower *self, Piece piece)
 {
@@ -324,7 +327,7 @@ turn_logits (PlanLower *self, Piece piece)
     plan_lower_free (self, logits_of (self, piece));
 }
 
-/* Gives back what the output layer read, but for what its backward pass reads. */
+/* Frees the input of the output layer, except what its backward pass reads. */
 static void
 drop_input (PlanLower *self)
 {
@@ -353,7 +356,7 @@ make_logits (PlanLower *self, Piece piece)
                         PLAN_DIMS (piece.rows * self->sizes->vocab));
 }
 
-/* What of it is this stage's. */
+/* The forward pass of a piece, as far as this stage does it. */
 static void
 piece_forward (PlanLower *self, Piece piece)
 {
@@ -406,9 +409,9 @@ round_gradient (PlanLower *self, Piece piece)
   plan_lower_free (self, HEAD (wide_dlogits));
 }
 
-/* In separate kernels the gradient is made in fp32 and then rounded; where another stage rounds it,
- * it stays where the softmax was (nanotron's tensor_parallel/functional.py, _ShardedCrossEntropy).
- */
+/* Makes the gradient of the logits from the softmax. Separate kernels make it in fp32 and then
+ * round it. If another stage rounds it, it takes the place of the softmax (nanotron's
+ * tensor_parallel/functional.py, _ShardedCrossEntropy). */
 static void
 turn_softmax (PlanLower *self, Piece piece)
 {
@@ -438,7 +441,7 @@ turn_softmax (PlanLower *self, Piece piece)
   round_gradient (self, piece);
 }
 
-/* What is left of the loss, as the products read it. */
+/* The gradient of a piece's logits, as GEMMs read it. */
 static PlanRef
 gradient_of_logits (PlanLower *self, Piece piece)
 {
@@ -462,7 +465,7 @@ gradient_of_input (const PlanLower *self)
   return splits (self) ? HEAD (dnorm_full) : HEAD (dnorm);
 }
 
-/* The product over the vocabulary. */
+/* The gradient of the output layer's input: a product over the vocabulary. */
 static void
 input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
 {
@@ -483,7 +486,7 @@ input_backward (PlanLower *self, PlanRef dlogits, Piece piece)
                       PLAN_DIMS (piece.rows, hidden, self->sizes->vocab, 0));
 }
 
-/* A piece's gradient takes its place among those of the others. */
+/* Copies a piece's gradient to its place among those of the other pieces. */
 static void
 join_input (PlanLower *self, Piece piece)
 {
@@ -515,7 +518,7 @@ end_joining (PlanLower *self)
   plan_lower_free (self, ONE (head.dnorm_sum));
 }
 
-/* What was given back after the forward pass is gathered again. */
+/* Gathers the input of the output layer again, if it was freed after the forward pass. */
 static void
 gather_input (PlanLower *self)
 {
@@ -574,7 +577,8 @@ plan_lower_logits_backward (PlanLower *self)
     round_gradient (self, whole);
 }
 
-/* What comes over the border to the stage before the one with the loss, or goes there. */
+/* The buffer of logits or of their gradient that this stage exchanges with its neighbour.
+ * `is_wide`: in fp32. */
 static PlanRef
 logits_in_between (const PlanLower *self, gboolean is_wide, gboolean is_gradient)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prediction module: one more layer, which reads what the decoder left of a token beside the
- * embedding of the next one, and a second loss through the same output layer (Megatron-LM's
- * multi_token_prediction.py at d98e8a64). The final norm stands between the decoder and the module
- * rather than before the head; what both leave is joined for the head and parted again behind it.
- * The product of the joined pair runs in the format of activations. */
+/* A multi-token-prediction module: one more layer, which reads the decoder's output of a token
+ * beside the embedding of the next token, and a second loss through the same output layer
+ * (Megatron-LM's multi_token_prediction.py at d98e8a64). The final norm stands between the decoder
+ * and the module rather than before the head. The outputs of both are joined for the head and
+ * parted again after it. The projection of the joined pair runs in the format of activations. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -30,7 +30,7 @@ splits (const PlanLower *self)
   return self->sizes->split_rows < self->sizes->rows;
 }
 
-/* Elements of this rank's tokens. */
+/* Elements of the activations of this rank's tokens. */
 static gint64
 own_elements (const PlanLower *self)
 {
@@ -99,7 +99,7 @@ output_of_layer (const PlanLower *self, PlanLowerUnit unit)
   return plan_lower_in_row (self, plan_lower_unit_ref (self->layer.value[PLAN_VALUE_X], unit, 2));
 }
 
-/* Its layer, the last one of the virtual stage at hand. */
+/* The module's layer: the last one of the virtual stage at hand. */
 static PlanLowerUnit
 unit_of_layer (const PlanLower *self)
 {
@@ -114,7 +114,7 @@ copy (PlanLower *self, PlanRef out, PlanRef in, gint64 elements)
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (out, in), PLAN_DIMS (elements));
 }
 
-/* The two, normed and side by side. */
+/* Norms both inputs and puts them side by side. */
 static void
 join (PlanLower *self)
 {
@@ -154,8 +154,8 @@ product (PlanLower *self, PlanRef out, PlanRef in, gint64 cols)
                       PLAN_DIMS (self->sizes->rows, cols, 2 * self->model->hidden, 1));
 }
 
-/* Columns of the product are gathered and put beside each other, of which each rank then keeps its
- * tokens' rows. */
+/* Projects the joined pair. If tokens are split, each rank makes some columns for all tokens; these
+ * are gathered, and each rank keeps the rows of its own tokens. */
 static void
 project (PlanLower *self, PlanRef x)
 {
@@ -185,7 +185,7 @@ project (PlanLower *self, PlanRef x)
   plan_lower_free (self, OF (projected));
 }
 
-/* What its layer reads, from the decoder's output on. */
+/* Makes the input of the module's layer from the decoder's output. */
 void
 plan_lower_begin_module (PlanLower *self, PlanLowerUnit unit)
 {
@@ -238,7 +238,8 @@ plan_lower_module_loss_forward (PlanLower *self)
   self->head.index = 0;
 }
 
-/* Up to the gradients of what the layer and the final norm left. */
+/* Backward pass from both losses to the gradients of the module layer's output and of the final
+ * norm's output. */
 void
 plan_lower_module_loss_backward (PlanLower *self)
 {
@@ -274,7 +275,7 @@ plan_lower_replay_module (PlanLower *self, PlanLowerUnit unit)
     project (self, input_of_layer (self, unit));
 }
 
-/* This rank's columns of the gradient of the product, of all rows. */
+/* The gradient of this rank's columns of the projection, for all tokens. */
 static PlanRef
 part_gradient (PlanLower *self, PlanRef dx)
 {
@@ -322,7 +323,7 @@ project_backward (PlanLower *self, PlanRef dx)
     plan_lower_free (self, OF (joined_full));
 }
 
-/* A norm's half of the joined gradient, up to what it read. */
+/* Backward pass of one of the two norms, from its half of the joined gradient. */
 static void
 part_backward (PlanLower *self, guint i, PlanRef din, PlanRef in)
 {
@@ -335,7 +336,7 @@ part_backward (PlanLower *self, guint i, PlanRef din, PlanRef in)
   plan_lower_free (self, OF (dnorm[i]));
 }
 
-/* The embedding has a share of its gradient from here, and another one where the pass ends. */
+/* One share of the embedding's gradient. The other one is added when the pass ends. */
 static void
 embed_backward (PlanLower *self)
 {

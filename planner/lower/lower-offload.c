@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes to the host and comes back. Activations are copied out while the next layer runs, and
- * back one chunk ahead of the backward pass. A share of the optimizer's work is done by the host
- * itself, in fp32 and with nothing beside: gradients go out, its own moments and weights are
- * updated, the weights come back (after Megatron-LM's HybridDeviceOptimizer). Host memory is taken
- * once and stays. */
+/* Offloading. Activations are copied to the host while the next layer runs, and back one chunk
+ * ahead of the backward pass. A share of the optimizer's work is done by the host, in fp32 and with
+ * nothing beside: gradients are copied out, the host updates its moments and weights, the weights
+ * are copied back (after Megatron-LM's HybridDeviceOptimizer). Host memory is allocated once and
+ * stays. */
 #include "config.h"
 
 #include "planner/lower/lower-offload.h"
@@ -16,7 +16,7 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-/* Smaller tensors stay where they are (Megatron-LM --min-offloaded-tensor-size). */
+/* Smaller tensors are not offloaded (Megatron-LM --min-offloaded-tensor-size). */
 #define LEAST_ELEMENTS 1048576
 
 PlanValueSet
@@ -44,7 +44,7 @@ plan_lower_offload_takes (const PlanLayerGraph *net, gint64 modules)
   return taken;
 }
 
-/* Which values of a layer go out. */
+/* The values that a layer offloads. */
 static PlanValueSet
 find_outgoing (const PlanLower *self, gint64 layer)
 {
@@ -66,7 +66,8 @@ plan_lower_offloads (const PlanLower *self, gint64 layer)
   return find_outgoing (self, layer) != 0;
 }
 
-/* Arrays for the values that go out, which do so in the first layers. */
+/* Declares a host array for each value that is offloaded, up to the last layer that does so.
+ * Returns whether there is any. */
 static gboolean
 declare_outgoing (PlanLower *self)
 {
@@ -104,7 +105,7 @@ plan_lower_declare_offload (PlanLower *self)
   self->event.fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
 }
 
-/* A copy behind everything that compute was given so far. */
+/* Copies, after all ops issued to the compute stream so far. */
 static void
 copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
 {
@@ -113,7 +114,8 @@ copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
                    PLAN_WAITS (ONE (event.done)), record);
 }
 
-/* Copies out what one layer like `layer` keeps, or back into new memory. */
+/* Copies a unit's offloaded activations out, or back into new memory. `layer`: any layer that
+ * offloads the same values. */
 static void
 move (PlanLower *self, PlanLowerUnit unit, gint64 layer, gboolean is_back)
 {
@@ -152,12 +154,12 @@ plan_lower_drop_offloaded (PlanLower *self, PlanLowerUnit unit, gint64 layer)
                      plan_lower_unit_ref (self->layer.value[plan_value_pop (&outgoing)], unit, 0));
 }
 
-/* The optimizer's share. */
+/* The host's share of the optimizer. */
 
 gint64
 plan_lower_host_elements (const PlanLower *self, PlanBucketKind kind)
 {
-  /* in millionths */
+  /* a share in millionths */
   const gint64 share = self->plan->value[PLAN_OFFLOAD_OPTIMIZER];
   const gint64 own = plan_lower_own_elements (self, kind);
   return own / 1000000 * share + own % 1000000 * share / 1000000;
@@ -180,7 +182,8 @@ plan_lower_declare_host_state (PlanLower *self, PlanBucketKind kind)
     }
 }
 
-/* Where buckets go by size, elements of their arrays may be none. */
+/* Whether a host array is allocated bucket by bucket: where buckets are cut by size, some elements
+ * of an array belong to no bucket. */
 static gboolean
 goes_by_bucket (const PlanLower *self, gint32 array)
 {
@@ -244,7 +247,9 @@ plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, 
                      PLAN_REFS (plan_lower_unit_ref (b->host[i], unit, 0)), PLAN_DIMS (count), NULL,
                      ONE (event.copied));
   plan_lower_wait (self,
-                   ONE (event.copied)); /* weights that are optimised in place are gathered next */
+                   /* If weights are updated in place they are gathered next, which must not
+                    * overtake the copy. */
+                   ONE (event.copied));
 }
 
 void

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The micro batches of a step through one stage of a pipeline, under 1F1B: as many forward passes
- * as there are stages behind, then a forward pass and a backward pass in turn, then what backward
- * passes are left (Megatron-LM's schedules.py 2147-2509, nanotron's engine.py 235-346).
+ * as there are later stages, then one forward and one backward pass in turn, then the backward
+ * passes that are left (Megatron-LM's schedules.py 2147-2509, nanotron's engine.py 235-346).
  *
- * Activations lie in rows, one for each micro batch that is held at once, used in turns. In the
- * steady part everything recurs after as many micro batches as there are rows: these are one
+ * Activations lie in rows, one for each micro batch that is held at the same time, used in turns.
+ * In the steady part everything recurs after as many micro batches as there are rows: these are one
  * repeat. */
 #include "config.h"
 
@@ -22,7 +22,7 @@ set_row (PlanLower *self, gint64 micro_batch)
   self->now.row = micro_batch % self->rows;
 }
 
-/* What comes in from the stage before. */
+/* What a micro batch receives from the previous stage, and what it makes for the next one. */
 static PlanRef
 input (PlanLower *self, gint64 micro_batch)
 {
@@ -37,7 +37,7 @@ output (PlanLower *self, gint64 micro_batch)
   return plan_lower_for_next (self, FALSE);
 }
 
-/* One exchange with another stage, behind all that was computed; the host waits for it. */
+/* One exchange with another stage, after all compute issued so far. The host waits for it. */
 static void
 exchange (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received,
           gboolean is_gradient)
@@ -51,7 +51,7 @@ exchange (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef
                    PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
 }
 
-/* With a neighbour: what is sent is given back, what comes is taken. */
+/* An exchange with a neighbour: allocates what is received, frees what was sent. */
 static void
 trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received)
 {
@@ -62,7 +62,7 @@ trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef re
     plan_lower_free (self, sent);
 }
 
-/* With the stage before; nothing where there is none. */
+/* Exchanges with the previous stage, if there is one. */
 static void
 trade_up (PlanLower *self, PlanRef sent, PlanRef received)
 {
@@ -70,7 +70,7 @@ trade_up (PlanLower *self, PlanRef sent, PlanRef received)
     trade (self, PLAN_STREAM_PREV, self->place.stage_number - 1, sent, received);
 }
 
-/* With the one behind. */
+/* Exchanges with the next stage, if there is one. */
 static void
 trade_down (PlanLower *self, PlanRef sent, PlanRef received)
 {
@@ -94,8 +94,8 @@ backward (PlanLower *self, gint64 micro_batch)
   plan_lower_backward (self, micro_batch + 1 == self->place.micro_batches);
 }
 
-/* The i-th turn of the steady part: a forward pass, `ahead` micro batches ahead of the backward
- * pass. */
+/* The i-th turn of the steady part: a forward pass of the micro batch `ahead` later, then a
+ * backward pass. */
 static void
 take_turn (PlanLower *self, gint64 i, gint64 ahead)
 {
@@ -107,7 +107,8 @@ take_turn (PlanLower *self, gint64 i, gint64 ahead)
             next < self->place.micro_batches ? input (self, next) : PLAN_REF_NONE);
 }
 
-/* The first turn is not like the others where it gathers, the last where it reduces. */
+/* The steady part. The first turn may differ because it gathers, the last one because it
+ * reduces. */
 static void
 take_turns (PlanLower *self, gint64 turns, gint64 ahead)
 {
@@ -127,7 +128,7 @@ take_turns (PlanLower *self, gint64 turns, gint64 ahead)
     }
 }
 
-/* The gradient of the matrix that this stage shares with another one. */
+/* This stage's gradient of the matrix that it shares with another stage (tied embeddings). */
 static PlanRef
 shared_gradient (const PlanLower *self, PlanLowerPlace *out_place)
 {
@@ -168,7 +169,8 @@ plan_lower_declare_shared (PlanLower *self)
                                   self->dtype.main_grads, PLAN_CATEGORY_GRAD_BUCKETS);
 }
 
-/* Both stages get the other's share, and add it to their own. */
+/* Exchanges the gradients of a shared matrix between its two stages; each adds the other's to its
+ * own. */
 void
 plan_lower_add_other_share (PlanLower *self)
 {
@@ -186,7 +188,7 @@ plan_lower_add_other_share (PlanLower *self)
   plan_lower_free (self, other);
 }
 
-/* Forward passes alone. */
+/* An evaluation: forward passes alone. */
 static void
 evaluate (PlanLower *self)
 {
@@ -207,8 +209,8 @@ plan_lower_pipeline (PlanLower *self)
       evaluate (self);
       return;
     }
-  /* Aligned, only the first stage's reductions run beside its last backward pass: those of others
-   * begin when its gradient has been sent, and what is there to hide them is the bubble. */
+  /* With aligned reductions, only the first stage reduces beside its last backward pass. The others
+   * begin when they have sent their last gradient, and only the bubble hides their reductions. */
   self->policy.reduces_together
       = self->policy.reduces_together || self->policy.sums_shared_first
         || (self->stack->pipeline.aligns_reductions && !self->stage.has_embedding);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What quantising by earlier magnitudes keeps: scales, histories, and what this step has seen; of
- * all layers together, so that one reduction makes ranks agree. And a layer's weights as its
- * products read them: quantised or transposed copies, and when these are made. */
+/* Delayed scaling (fp8_delayed): scales, histories and this step's largest magnitudes. One buffer
+ * holds those of all layers, so that one reduction makes ranks agree. Then a layer's weights as its
+ * products read them: quantised and transposed copies, and when they are made. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -23,8 +23,9 @@ n_sites (const PlanLower *self)
   return self->stage.layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
-/* Ranks that hold the same layers: other stages have other ones, and as many or not
- * (parallel_state.py get_amax_reduction_group: tensor and data parallel with context). */
+/* Declares the group of ranks that hold the same layers, which agree on largest magnitudes: the
+ * ranks of a stage (parallel_state.py get_amax_reduction_group: tensor and data parallel with
+ * context). */
 void
 plan_lower_declare_amax_group (PlanLower *self)
 {
@@ -53,7 +54,7 @@ plan_lower_declare_sites (PlanLower *self)
   self->quantizer.amax = buffer (self, "site_amax", n);
 }
 
-/* One buffer for all layers, of which a layer's part is meant. */
+/* A layer's part of a buffer that holds those of all layers, from element `at` of the part on. */
 static PlanRef
 part_of (gint32 array, PlanLowerUnit unit, guint64 at)
 {

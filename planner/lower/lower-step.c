@@ -19,8 +19,8 @@ stays_whole (const PlanLower *self, PlanBucketKind kind)
            && (self->bucket[kind].is_unit || self->policy.passes_outer));
 }
 
-/* This rank's part of a bucket's compute weights, or of their other copy, at rest: what the
- * optimizer's result is rounded into. */
+/* This rank's part of a bucket's compute weights, into which the optimizer's result is rounded;
+ * `is_column`: of the copy quantised along columns. */
 static PlanRef
 own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_column)
 {
@@ -35,7 +35,7 @@ own_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gbo
                         inside);
 }
 
-/* What the optimizer updates. */
+/* The weights that the optimizer updates. */
 static PlanRef
 main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -44,7 +44,7 @@ main_weights (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                       : own_weights (self, kind, unit, FALSE);
 }
 
-/* Starts gathering whatever stays gathered. */
+/* Starts gathering a bucket whose weights stay gathered. */
 static void
 publish_now (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -82,7 +82,7 @@ is_quantised (const PlanLower *self, PlanBucketKind kind)
   return self->bucket[kind].dtype != self->sizes->compute;
 }
 
-/* Transformer Engine rounds every shard to the format of activations before it quantises any. */
+/* Transformer Engine rounds all shards to the format of activations before it quantises any. */
 static void
 round_for_quantising (PlanLower *self, PlanLowerUnit unit)
 {
@@ -93,7 +93,7 @@ round_for_quantising (PlanLower *self, PlanLowerUnit unit)
                       PLAN_DIMS (plan_lower_own_elements (self, PLAN_BUCKET_LAYER)));
 }
 
-/* Of one unit. */
+/* Largest magnitudes of one unit. */
 static gint64
 n_magnitudes (const PlanLower *self)
 {
@@ -154,8 +154,8 @@ take_work (PlanLower *self, PlanRef buffer, void (*visit) (PlanLower *self, Plan
     }
 }
 
-/* Of every parameter, on every rank; quantising by earlier magnitudes finds this one's by the way.
- */
+/* Finds the largest magnitudes of every parameter, and makes all ranks agree. With delayed scaling,
+ * quantising finds them by the way. */
 static void
 find_largest (PlanLower *self)
 {
@@ -174,7 +174,8 @@ find_largest (PlanLower *self)
   plan_lower_wait (self, ONE (event.exchanged));
 }
 
-/* The new weights of all units, once the largest magnitudes are known on every rank. */
+/* Quantises the updated weights of all units, after the largest magnitudes are known on every
+ * rank. */
 static void
 quantise_weights (PlanLower *self)
 {
@@ -194,7 +195,8 @@ quantise_weights (PlanLower *self)
   each_unit (self, publish_quantised);
 }
 
-/* Memory that stays: everything but what gathering and the micro batches take. */
+/* Visits the buffers of a bucket that stay between steps: all but those of gathers and of micro
+ * batches. */
 static void
 resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                   void (*visit) (PlanLower *self, PlanRef buffer))
@@ -206,13 +208,13 @@ resident_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
   for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
     if (arrays[i] >= 0)
       visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
-  if (stays_whole (self, kind)) /* also those that lie where gradients will be */
+  if (stays_whole (self, kind)) /* also weights that lie in the memory of gradients */
     visit (self, plan_lower_unit_ref (b->weights, unit, 0));
   if (stays_whole (self, kind) && b->columns >= 0)
     visit (self, plan_lower_unit_ref (b->columns, unit, 0));
 }
 
-/* Pools are taken at their first use and stay. */
+/* Visits the pools of buffers. They are allocated in the setup and stay. */
 static void
 pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *self, PlanRef buffer))
 {
@@ -224,9 +226,8 @@ pool_buffers (PlanLower *self, PlanBucketKind kind, void (*visit) (PlanLower *se
       take_work (self, plan_lower_ref (arrays[i]), visit);
 }
 
-/* Whether a bucket of units holds a parameter; where buckets go by size, all of a layer's are
- * meant.
- */
+/* Whether a bucket holds a parameter of that role. Where buckets are cut by size: always, as all
+ * parameters of a layer are meant. */
 static gboolean
 is_derived_of (const PlanLower *self, PlanBucketKind kind, PlanTensorRole role)
 {
@@ -237,7 +238,7 @@ is_derived_of (const PlanLower *self, PlanBucketKind kind, PlanTensorRole role)
   return self->layout.by_size;
 }
 
-/* Derived copies of a bucket's weights that stay. */
+/* Visits the quantised and transposed copies of a bucket's weights that stay. */
 static void
 derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                  void (*visit) (PlanLower *self, PlanRef buffer))
@@ -268,7 +269,8 @@ drop_derived (PlanLower *self, PlanLowerUnit unit)
   derived_buffers (self, PLAN_BUCKET_LAYER, unit, plan_lower_free);
 }
 
-/* Where buckets go by size, copies of a layer's weights go with none of them. */
+/* Visits the units, if copies of their weights belong to no bucket because buckets are cut by
+ * size. */
 static void
 each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
@@ -337,7 +339,7 @@ plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit)
       }
 }
 
-/* As a step begins. */
+/* Prepares gradients as a step begins: frees them, or makes them zero. */
 static void
 begin_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -396,7 +398,8 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean is_whole = self->bucket[kind].sums_whole && self->bucket[kind].shards_optimizer;
   await_reduction (self, kind, unit);
-  /* All stages' sums are added up: of what ranks of a stage have alike, the first one's. */
+  /* The squares of all stages' gradients are added up. What all ranks of a stage hold is counted by
+   * the first one. */
   if (self->comm.next >= 0 && self->bucket[kind].sums_whole && self->bucket[kind].rank > 0)
     return;
   if (is_whole)
@@ -408,7 +411,8 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                         (guint64)plan_lower_own_elements (self, kind));
 }
 
-/* Moments in narrow formats are widened for all parameters at once while the optimizer works. */
+/* Visits the fp32 copies of narrow moments. They exist for all parameters at once while the
+ * optimizer works. */
 static void
 widened_moments (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                  void (*visit) (PlanLower *self, PlanRef buffer))
@@ -432,7 +436,7 @@ drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   widened_moments (self, kind, unit, plan_lower_free);
 }
 
-/* What the device updates: all that the host does not. */
+/* Updates the parameters that the device updates: all that the host does not. */
 static void
 update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
@@ -485,7 +489,7 @@ fetch_weights (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_host_weights (self, kind, unit, main_weights (self, kind, unit));
 }
 
-/* The host's share: out, update, back, one after the other. */
+/* The host's share of the optimizer: gradients out, update, weights back, one after the other. */
 static void
 update_on_host (PlanLower *self)
 {
@@ -551,7 +555,7 @@ await_published (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_wait (self, plan_lower_unit_ref (self->bucket[kind].columns_gathered, unit, 0));
 }
 
-/* Every rank's part of the list that is gathered. */
+/* Visits every rank's part in the list that is gathered. */
 static void
 each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
 {
@@ -560,7 +564,8 @@ each_part (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buffer))
   plan_lower_end_units (self, rank);
 }
 
-/* Nothing runs beside these gathers; weights as they are first made need none of their buffers. */
+/* Gathers all weights that stay gathered, with nothing beside. The first gather, in the setup, does
+ * not need the buffers of a list. */
 static void
 publish_together (PlanLower *self, gboolean is_updated)
 {
@@ -583,8 +588,8 @@ publish_together (PlanLower *self, gboolean is_updated)
     }
 }
 
-/* The embedding's hook runs once more as the step ends: the units it asks for are on their way
- * when the next one begins. */
+/* The embedding's hook runs once more as the step ends, so that the units it gathers are on their
+ * way when the next step begins. */
 static void
 kick (PlanLower *self)
 {
@@ -629,7 +634,7 @@ plan_lower_gather_here (PlanLower *self)
   plan_lower_each_bucket_here (self, publish_now);
 }
 
-/* As a step begins: the first two virtual stages. */
+/* As a step begins, gathers the first two virtual stages. */
 static void
 gather_two (PlanLower *self)
 {
@@ -656,7 +661,7 @@ plan_lower_begin_step (PlanLower *self)
     }
   if (self->policy.is_eval)
     return;
-  /* Later stages ask once their first input is there. */
+  /* Later stages gather once they have their first input. */
   if (self->policy.gather_time == PLAN_GATHER_IN_TURN && self->stage.has_embedding)
     plan_lower_gather_first (self);
   if (self->policy.gather_time == PLAN_GATHER_BY_STAGE)
@@ -666,7 +671,8 @@ plan_lower_begin_step (PlanLower *self)
   plan_lower_each_bucket (self, begin_gradients);
 }
 
-/* Embedding and head, where they do not stay gathered while the optimizer works. */
+/* Frees embedding and head before the optimizer works, and gathers them again afterwards, where
+ * they do not stay meanwhile. */
 static void
 drop_or_take_non_units (PlanLower *self, gboolean takes)
 {
@@ -685,7 +691,7 @@ drop_or_take_non_units (PlanLower *self, gboolean takes)
       }
 }
 
-/* What was gathered ahead of a pass that does not come. */
+/* Frees units that were gathered ahead of a pass that does not come. */
 static void
 drop_units (PlanLower *self, gint64 count)
 {
@@ -696,7 +702,7 @@ drop_units (PlanLower *self, gint64 count)
     }
 }
 
-/* Every rank's exact sums, everywhere. */
+/* Gathers every rank's exact sums on all ranks. */
 static void
 share_sums (PlanLower *self)
 {
@@ -708,7 +714,8 @@ share_sums (PlanLower *self)
   plan_lower_wait (self, ONE (event.exchanged));
 }
 
-/* Frameworks that read the norm cannot issue ahead what comes behind it. */
+/* The host waits for the gradient norm and then prepares the update, in frameworks that read the
+ * norm: they cannot issue the update ahead. */
 static void
 prepare (PlanLower *self)
 {
@@ -721,7 +728,7 @@ prepare (PlanLower *self)
                    PLAN_REF_NONE);
 }
 
-/* Gathers start afresh in the next one. */
+/* Ends an evaluation step: the next one gathers afresh. */
 static void
 end_evaluation (PlanLower *self)
 {
@@ -753,7 +760,8 @@ plan_lower_end_step (PlanLower *self)
   plan_lower_rescale (self);
   plan_lower_each_bucket (self, measure_gradients);
   share_sums (self);
-  /* Where gradients are whole on every rank, one tensor-parallel group's sum is the sum. */
+  /* How many ranks' sums of squares are counted: where every rank has all gradients, those of one
+   * tensor-parallel group are. */
   plan_lower_compute (self, PLAN_OP_CLIP, PLAN_REFS (ONE (sums.coef), ONE (sums.all)),
                       PLAN_DIMS (all, parts * tp,
                                  self->place.ranks * self->place.replicas

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products in pieces beside the communication of the tensor-parallel group. What is gathered goes
- * round the ring, a rank's part at a time, while the product of the part that came before runs.
+/* tp_overlap: products in pieces beside the communication of their tensor-parallel group. What is
+ * gathered goes round a ring, one rank's part at a time, while the product of the part that came
+ * before runs.
  *
- * Transformer Engine (ub: common/comm_gemm_overlap/comm_gemm_overlap.cpp at d0067d0d; which product
- * goes with what, and how: pytorch/module/base.py, initialize_ub) makes what is reduced by columns,
- * a piece of which is reduced while the next is made; pieces lie one behind the other, and the sum
- * of each goes to its columns. The gather and the reduction around the gradient of a product over
- * columns go on in bulk beside another product, as they do without user buffers.
+ * Transformer Engine (ub: common/comm_gemm_overlap/comm_gemm_overlap.cpp at d0067d0d; which
+ * products, and how: pytorch/module/base.py, initialize_ub) cuts a product whose output is reduced
+ * into pieces of columns; each piece is reduced while the next one is made. Pieces lie one after
+ * another in memory, and the sum of each goes to its columns. In the backward pass of a
+ * column-parallel product, the gather and the reduction run in bulk beside another product, as they
+ * do without user buffers.
  *
  * PyTorch (async: torch/distributed/_symmetric_memory, _pipelined_multi_all_gather_and_consume and
- * _pipelined_produce_and_all2all) makes what is reduced by rows, those of one rank after another;
- * each part goes to its rank while the next is made, and is added up there. Its compiler
- * (_inductor/fx_passes/micro_pipeline_tp.py) takes what is reduced apart where a single product
- * made it: not the gradient that q, k and v, or gate and up, have of the same input. */
+ * _pipelined_produce_and_all2all) cuts such a product into the rows of one rank after another; each
+ * part is sent to its rank while the next one is made, and added up there. Its compiler
+ * (_inductor/fx_passes/micro_pipeline_tp.py) does so only where a single product made what is
+ * reduced: not for the gradient of an input that q, k and v, or gate and up, share. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer.h"
 
-#define SPLITS 4 /* of a product that is reduced: num_splits */
+#define SPLITS 4 /* pieces of a product whose output is reduced: num_splits */
 
-/* Buffers of tokens x hidden that stay: for qkv and fc1 forward, for proj and fc2 backward, and in
- * bulk for the weights' gradients of qkv and fc1; and those of four reductions. */
+/* User buffers of tokens x hidden elements that stay: for gathers of qkv and fc1 forward and of
+ * proj and fc2 backward, and in bulk for the weights' gradients of qkv and fc1; and for four
+ * reductions. */
 #define GATHER_BUFFERS 6
 #define REDUCE_BUFFERS 4
 
@@ -43,7 +46,7 @@ members (const PlanLower *self)
   return self->plan->value[PLAN_TP];
 }
 
-/* Of a product that is reduced, which has as many columns as the model is wide. */
+/* Pieces of a product whose output is reduced. It has as many columns as the model is wide. */
 static gint64
 splits (const PlanLower *self)
 {
@@ -139,7 +142,7 @@ plan_lower_gathered_product (PlanLower *self, const PlanLowerProduct *product, P
     }
 }
 
-/* Every rank's rows by themselves, this one's last: it keeps them. */
+/* A product cut into every rank's rows. This rank's own come last, as it keeps them. */
 static void
 send_rows (PlanLower *self, const PlanLowerProduct *product, PlanRef sum)
 {

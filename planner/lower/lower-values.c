@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers of what the nodes of layers leave for others, and of its gradients. */
+/* Declares the buffers of what the nodes of layers make, and of its gradients. */
 #include "config.h"
 
 #include "planner/lower/lower-layer.h"
@@ -12,7 +12,8 @@ activation (PlanLower *self, const char *name, gint64 count, guint64 elements, P
                                    PLAN_CATEGORY_ACTIVATIONS);
 }
 
-/* Two where several nodes leave one and there is no buffer of its own for the sum. */
+/* Buffers for shares of a value's gradient: two if several nodes make shares and the sum has no
+ * buffer of its own. */
 static gint64
 n_shares (const PlanLower *self, PlanValueId v)
 {
@@ -36,7 +37,7 @@ n_shares (const PlanLower *self, PlanValueId v)
   return most > 1 ? 2 : 1;
 }
 
-/* A share of a value's gradient: what the backward pass of a node leaves. */
+/* Declares a share of a value's gradient, which the backward pass of one node makes. */
 static void
 declare_gradient_of (PlanLower *self, PlanValueId v)
 {
@@ -52,8 +53,8 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
                     is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
 }
 
-/* Whether the backward pass of a norm finds a share of its input's gradient, of a node behind it,
- * and adds its own to that. */
+/* Whether the backward pass of a norm adds its share of its input's gradient to a share that a
+ * later node made. */
 static gboolean
 adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
 {
@@ -65,7 +66,7 @@ adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
          && (behind & plan_value_bit (norm->in));
 }
 
-/* One buffer for whatever sequences are gathered, and one for their gradients. */
+/* Declares one static buffer for all gathered sequences, and one for their gradients. */
 static void
 declare_gathered (PlanLower *self)
 {
@@ -87,7 +88,7 @@ declare_gathered (PlanLower *self)
         self->layer.grad[self->graphs->of[kind].nodes[i].in] = self->work.gathered[TRUE];
 }
 
-/* Gradients of what the nodes of a layer read, and their quantised forms. */
+/* Declares gradients of what the nodes of a layer read, and their quantised forms. */
 static void
 declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
@@ -123,7 +124,7 @@ void
 plan_lower_declare_values (PlanLower *self)
 {
   const gint64 layers = self->stage.layers;
-  /* What a prediction module's layer reads is not what the layer before it left. */
+  /* The input of a prediction module's layer is not the output of the layer before it. */
   const gint64 between = layers + 1 + self->stage.modules;
   const gboolean has_any = !plan_stage_reads_logits (&self->stage);
   for (PlanValueId v = 0; v < PLAN_N_VALUES; v++)
