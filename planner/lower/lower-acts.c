@@ -223,7 +223,7 @@ gcd (gint64 a, gint64 b)
 }
 
 /* Whether the parameters of neighbouring layers have the same places in their buckets: one layer
- * behind the other in one bucket, or layers of a virtual stage in buckets of their own. */
+ * after another in one bucket, or layers of a virtual stage in buckets of their own. */
 static gboolean
 lie_alike (const PlanLower *lower)
 {
@@ -551,7 +551,7 @@ init (PlanLowerOrder *self)
   self->runs = g_array_new (FALSE, FALSE, sizeof (PlanLowerRun));
 }
 
-/* A unit's hook gathers its own weights and those of the `ahead` units behind it, unless they are
+/* A unit's hook gathers its own weights and those of the next `ahead` units, unless they are
  * there. So several units are gathered before the pass begins, and one more at each unit, as long
  * as there are any. */
 void

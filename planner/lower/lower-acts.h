@@ -48,7 +48,7 @@ typedef struct PlanAct
   PlanActKind kind;
   PlanPiece piece;
   gint32 unit;           /* relative to the first unit of the chunk */
-  guint attached;        /* of BACKWARD: number of acts behind it that happen inside it */
+  guint attached;        /* of BACKWARD: number of the next acts, which happen inside it */
   PlanTensorRole role;   /* of an act inside BACKWARD: it happens once this gradient is complete */
   PlanBucketKind bucket; /* of acts about pieces or about buckets cut by size */
   /* `like` of the unit in PlanLower, so that units that lie differently have different acts. */
@@ -60,7 +60,7 @@ typedef struct PlanAct
   PlanLowerKeep keep;
 } PlanAct;
 
-/* A run: `count` chunks with equal acts, the first at unit `first`, each `step` units behind the
+/* A run: `count` chunks with equal acts, the first at unit `first`, each `step` units after the
  * one before. */
 typedef struct
 {

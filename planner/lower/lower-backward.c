@@ -228,7 +228,7 @@ plan_lower_embed_backward (PlanLower *self, PlanRef dout, gboolean adds)
   plan_lower_put_gradient (self, PLAN_TENSOR_EMBEDDING, PLAN_NO_UNIT, adds);
 }
 
-/* Backward pass of the norm behind the embedding. Returns the gradient of its input. */
+/* Backward pass of the norm after the embedding. Returns the gradient of its input. */
 static PlanRef
 normed_embedding_backward (PlanLower *self, PlanRef dx)
 {
@@ -438,7 +438,7 @@ plan_lower_gradient_is_there (PlanLower *self, PlanTensorRole role)
       }
 }
 
-/* Notes the acts behind a backward pass, which happen inside it. */
+/* Notes the acts that follow a backward pass in the list and happen inside it. */
 static void
 attach (PlanLower *self, const PlanAct *a, PlanLowerUnit from, gboolean is_last)
 {
@@ -528,7 +528,7 @@ finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean 
     plan_lower_queue_push (queue, PLAN_QUEUE_HEAD);
 }
 
-/* The backward pass of what stands before or behind the layers (`when`), with the reductions of
+/* The backward pass of what stands before or after the layers (`when`), with the reductions of
  * buckets cut by size that its gradients complete. */
 static void
 backward_around (PlanLower *self, PlanLowerQueue *queue, gint64 when, gboolean reduces,

@@ -361,7 +361,7 @@ bucket_of_whole (const PlanBuckets *b, gint64 layer)
   return b->number[first];
 }
 
-/* Whether each parameter of the next layer lies `distance` elements behind that of this layer. */
+/* Whether each parameter of the next layer lies `distance` elements after that of this layer. */
 static gboolean
 is_shifted (const PlanBuckets *b, gint64 layer, gint64 distance)
 {
@@ -373,7 +373,7 @@ is_shifted (const PlanBuckets *b, gint64 layer, gint64 distance)
   return TRUE;
 }
 
-/* Finds layers that lie one behind the other in one bucket: a repeat goes through all that the
+/* Finds layers that lie one after another in one bucket: a repeat goes through all that the
  * bucket holds. Without virtual stages, and where equal buckets recur, a repeat goes from bucket to
  * bucket instead. */
 static void

@@ -32,7 +32,7 @@ void plan_lower_clear_buckets (PlanLower *self);
 /* This rank's part of a parameter; zero rows if no bucket holds the parameter. */
 PlanTensor plan_lower_tensor (const PlanLower *self, PlanTensorRole role);
 
-/* Whether the layer `delta` behind a unit has a bucket of this kind. For kinds outside the layers:
+/* Whether the layer `delta` after a unit has a bucket of this kind. For kinds outside the layers:
  * whether there is such a bucket. */
 gboolean plan_lower_holds (const PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
                            gint32 delta);

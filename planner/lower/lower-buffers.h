@@ -31,7 +31,7 @@ typedef struct
 typedef struct
 {
   gint32 out, mask;
-  gint32 unnormed, stats, dunnormed; /* of the norm behind the embedding, if the model has one */
+  gint32 unnormed, stats, dunnormed; /* of the norm after the embedding, if the model has one */
 } PlanLowerEmbedding;
 
 /* What the final norm, the output layer and the loss leave, and gradients of it. */

@@ -10,7 +10,7 @@ void plan_lower_take_rows (PlanLower *self);
 /* Lowers all micro batches of a step. */
 void plan_lower_combined (PlanLower *self);
 
-/* The parts of a pass that stand before the layers and behind them. The backward ones are for micro
+/* The parts of a pass that stand before the layers and after them. The backward ones are for micro
  * batches that reduce nothing. */
 void plan_lower_begin_forward (PlanLower *self);
 void plan_lower_end_forward (PlanLower *self);

@@ -20,7 +20,7 @@ PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 PlanRef plan_lower_places (const PlanLower *self);
 PlanRef plan_lower_own_places (const PlanLower *self);
 
-/* The gradient of the input of the layer `delta` behind a unit. */
+/* The gradient of the input of the layer `delta` after a unit. */
 PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
 /* A bucket's gathered weights (`is_column`: the copy quantised along columns), and its gradients on
@@ -50,7 +50,7 @@ void plan_lower_free (PlanLower *self, PlanRef buffer);
 /* Makes compute wait for an event. Does nothing for an absent one. */
 void plan_lower_wait (PlanLower *self, PlanRef event);
 
-/* Between begin_apart and end_apart ops go to the stream of experts, behind what compute had marked
+/* Between begin_apart and end_apart ops go to the stream of experts, after what compute had marked
  * ready for that pass (0: forward, 1: backward), and `owed` collects the buffers that they free.
  * Then arrive makes compute wait for these ops, and frees those buffers. */
 void plan_lower_begin_apart (PlanLower *self, guint pass, GArray *owed);
@@ -75,7 +75,7 @@ void plan_lower_begin_exchange (PlanLower *self, PlanOpKind kind, const PlanRef 
                                 gint64 count);
 void plan_lower_await_exchange (PlanLower *self);
 
-/* Begins another collective behind the last one, without waiting for compute. */
+/* Begins another collective after the last one, without waiting for compute. */
 void plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                                   gint64 count);
 

@@ -348,7 +348,7 @@ add_positions (PlanLower *self, PlanRef x)
                                  self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP]));
 }
 
-/* The norm behind the embedding. Its input stays for the backward pass. */
+/* The norm after the embedding. Its input stays for the backward pass. */
 static void
 norm_embedding (PlanLower *self, PlanRef out, PlanRef in)
 {
@@ -386,7 +386,7 @@ embedding_forward (PlanLower *self)
     norm_embedding (self, out, x);
 }
 
-/* Dropout behind the embedding. The mask stays for the backward pass. */
+/* Dropout after the embedding. The mask stays for the backward pass. */
 static void
 drop_out_embedding (PlanLower *self)
 {

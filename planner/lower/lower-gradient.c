@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where gradients go: into the bucket that is reduced, or to where they accumulate; sums of those
- * of parameters that a tensor-parallel group has whole. */
+/* Where gradients go: into the bucket that is reduced, or to where they accumulate. Then the sums
+ * of gradients of parameters that a tensor-parallel group holds whole. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -10,7 +10,7 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
-/* Padding is reduced with the rest: it must be zero. */
+/* Zeroes the padding of a bucket, which is reduced with the rest. */
 static void
 zero_gaps (PlanLower *self, PlanBucketKind kind, PlanRef bucket)
 {
@@ -28,7 +28,7 @@ zero_gaps (PlanLower *self, PlanBucketKind kind, PlanRef bucket)
     }
 }
 
-/* Whether a gradient is the first one of its bucket in this backward pass. */
+/* Whether a gradient is the first of its bucket in this backward pass. */
 static gboolean
 opens_bucket (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanBucketKind kind)
 {
@@ -37,8 +37,8 @@ opens_bucket (const PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, Pl
   return !self->is_taken[kind];
 }
 
-/* Where the gradient of a parameter ends up before it is reduced. The first one of a bucket takes
- * the whole of it. */
+/* Where a parameter's gradient lies when it is reduced. The first gradient of a bucket allocates
+ * the bucket. */
 static PlanRef
 destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
 {
@@ -96,7 +96,8 @@ plan_lower_raw_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit uni
   return raw;
 }
 
-/* The host looks at every parameter's gradient as soon as it is there. */
+/* Adds a gradient's squares to the sum that shows a NaN, and makes the host wait for it
+ * (nan_check=params). */
 static void
 look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
 {
@@ -107,8 +108,9 @@ look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
   plan_lower_look (self);
 }
 
-/* Joins the gradients that stay as autograd leaves them with those that accumulate, over the copy
- * that is kept for a reduction where this micro batch has one. */
+/* Adds a gradient that stays as autograd leaves it to where gradients accumulate. In a micro batch
+ * that reduces gradients, and keeps a copy of them in the weights' format, it goes by way of that
+ * copy. */
 static void
 put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
@@ -119,7 +121,7 @@ put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gb
   const gboolean is_shared = role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings && !adds;
   look_for_nan (self, adds ? ONE (params.raw_again) : fresh, count);
   self->params.is_collected[role] = is_shared;
-  if (is_shared) /* the other share is still to come */
+  if (is_shared) /* the other share of a tied embedding's gradient comes later */
     return;
   if (adds)
     {
@@ -159,15 +161,16 @@ plan_lower_drop_fresh_gradients (PlanLower *self)
   plan_lower_end_units (self, unit);
 }
 
-/* A prediction module's loss comes through the output layer that the model's own has come through.
- */
+/* Whether this is the second share of a gradient: the prediction module's loss reads the output
+ * layer after the model's own loss has. */
 static gboolean
 is_second_share (const PlanLower *self, PlanTensorRole role)
 {
   return self->head.index > 0 && role == PLAN_TENSOR_OUTPUT;
 }
 
-/* Sharded gradients are copied into the bucket, others added up where they stay. */
+/* Moves a gradient from where its kernel wrote it: if gradients are sharded it is copied into the
+ * bucket, else it is added to those that accumulate. */
 static void
 move_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, PlanRef raw, gboolean adds)
 {
@@ -233,8 +236,8 @@ plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit 
   plan_lower_put_gradient (self, role, unit, is_second_share (self, role));
 }
 
-/* Written at once where it accumulates, or into one buffer for all experts, which is then moved
- * (Transformer Engine's grouped_linear.py). */
+/* The gradients of all experts are written at once where they accumulate, or into one buffer that
+ * is then moved (Transformer Engine's grouped_linear.py). */
 void
 plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLowerUnit unit,
                                    const PlanRef *refs)
@@ -280,7 +283,8 @@ plan_lower_begin_sum (PlanLower *self, PlanTensorRole role)
                          .adds = !self->policy.shards_grads };
 }
 
-/* A gradient in the weights' format, then added to the sum, which the first one begins. */
+/* Adds one product to a sum: the product is rounded to the weights' format first. The first one
+ * begins the sum. */
 static void
 join_product (PlanLower *self, PlanLowerSum *sum, PlanRef dout, PlanRef in, const gint64 *dims)
 {
@@ -316,7 +320,7 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
   const PlanLowerPlace place = plan_lower_place (self, sum->role, PLAN_NO_UNIT);
   look_for_nan (self, sum->out, (gint64)place.elements);
   self->params.is_collected[sum->role] = self->policy.collects;
-  if (self->policy.collects) /* it waits for the norm's */
+  if (self->policy.collects) /* it waits for the norm's gradient */
     return;
   if (sum->moves)
     move_gradient (self, sum->role, PLAN_NO_UNIT, sum->out, FALSE);
@@ -327,13 +331,14 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
 /* --- what a tensor-parallel group has whole ----------------------------------------------------
  */
 
-/* Parameters that every rank of a tensor-parallel group holds whole (norms, some biases) see other
- * tokens on each of them where sequences are split, and those of heads other heads: their gradients
- * are summed over the group, once per step, on the shards that the optimizer reads. What a shard
- * holds of them is gathered into one buffer, so that one reduction does (after Megatron-LM's
- * finalize_model_grads.py). Other gradients are the same on all of them. */
+/* Parameters that every rank of a tensor-parallel group holds whole: norms, some biases. If tokens
+ * are split, each rank's gradient of them comes from its own tokens, and that of norms of heads
+ * from its own heads. Such gradients are summed over the group, once per step, on the shards that
+ * the optimizer reads. They are copied into one buffer, so that one all-reduce suffices (after
+ * Megatron-LM's finalize_model_grads.py). The gradients of other parameters held whole are the same
+ * on all ranks. */
 
-/* A run of such elements in a part of a bucket. */
+/* A range of such elements in a part of a bucket. */
 typedef struct
 {
   guint64 from, to;
@@ -356,9 +361,9 @@ plan_lower_sums (const PlanLower *self, PlanTensorRole role)
              || role == PLAN_TENSOR_K_NORM || role == PLAN_TENSOR_SINKS);
 }
 
-/* Of those elements of one bucket, in ascending order, counted from `first`; neighbours that touch
- * are one. Experts are whole on every rank that has them, and reduced over all of these. The caller
- * frees. */
+/* The ranges of one bucket whose parameters are meant (`is_other`: are not), in ascending order and
+ * counted from `first`; neighbouring ranges are joined. Experts count as not meant: their gradients
+ * are reduced over all ranks that hold them whole. The caller frees. */
 static GArray *
 find_pieces (const PlanLower *self, PlanBucketKind kind, guint64 first, guint64 count,
              gboolean (*is_meant) (const PlanLower *self, PlanTensorRole role), gboolean is_other)
@@ -382,7 +387,7 @@ find_pieces (const PlanLower *self, PlanBucketKind kind, guint64 first, guint64 
   return pieces;
 }
 
-/* Of the optimizer's part of a bucket. */
+/* The ranges to be summed within the optimizer's part of a bucket. */
 static GArray *
 pieces_of (const PlanLower *self, PlanBucketKind kind)
 {
@@ -419,8 +424,8 @@ plan_lower_declare_replicated (PlanLower *self)
                                                           PLAN_CATEGORY_GRAD_BUCKETS);
 }
 
-/* Between the buffer, from element `at` on, and where the optimizer reads one bucket of these
- * pieces; returns the element behind. */
+/* Copies the ranges of one bucket from where the optimizer reads gradients to the buffer, from
+ * element `at` on, or back. Returns the element after them. */
 static guint64
 copy_bucket (PlanLower *self, PlanBucketKind kind, const GArray *pieces, PlanLowerUnit unit,
              guint64 at, gboolean is_back)
@@ -442,7 +447,7 @@ copy_bucket (PlanLower *self, PlanBucketKind kind, const GArray *pieces, PlanLow
   return at;
 }
 
-/* `pieces`: of each kind of bucket. */
+/* `pieces`: the ranges of each kind of bucket. */
 static void
 copy_all (PlanLower *self, GArray *const *pieces, gboolean is_back)
 {
@@ -479,8 +484,8 @@ plan_lower_sum_replicated (PlanLower *self)
     g_array_unref (pieces[kind]);
 }
 
-/* Whether the gradient of a parameter is part of the norm on another rank: of a tensor-parallel
- * group, or of the first stage, of whose embedding it is a copy. */
+/* Whether another rank counts a parameter's gradient in the norm: the first rank of the
+ * tensor-parallel group, or the first stage, of whose embedding it is a copy. */
 static gboolean
 is_measured_elsewhere (const PlanLower *self, PlanTensorRole role)
 {

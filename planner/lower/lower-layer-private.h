@@ -39,7 +39,7 @@ typedef struct
   PlanLayer layer;
   PlanLowerKeep keep;
   guint at; /* forward: nodes done; backward: nodes left */
-  /* Values that stay: forward, those needed behind node i; backward, those needed before node i. */
+  /* Values that stay: forward, those needed after node i; backward, those needed before node i. */
   PlanValueSet needs[PLAN_MAX_NODES + 1];
 } PlanLayerPass;
 

@@ -246,10 +246,8 @@ plan_lower_host_init (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, 
     plan_lower_emit (self, PLAN_OP_ZERO, PLAN_STREAM_COPY,
                      PLAN_REFS (plan_lower_unit_ref (b->host[i], unit, 0)), PLAN_DIMS (count), NULL,
                      ONE (event.copied));
-  plan_lower_wait (self,
-                   /* If weights are updated in place they are gathered next, which must not
-                    * overtake the copy. */
-                   ONE (event.copied));
+  /* If weights are updated in place they are gathered next, which must not overtake the copy. */
+  plan_lower_wait (self, ONE (event.copied));
 }
 
 void

@@ -105,7 +105,7 @@ typedef struct
 typedef struct
 {
   gboolean recomputes;      /* the backward pass makes the input of its layer again */
-  gint32 decoded, ddecoded; /* decoder's output behind the final norm: the module's input */
+  gint32 decoded, ddecoded; /* decoder's output after the final norm: the module's input */
   gint32 table, embedded;   /* embeddings of the next tokens: of all rows, of this rank's */
   gint32 norm[2], dnorm[2]; /* the norms' outputs */
   gint32 stats[2];          /* the norms' statistics */

@@ -81,7 +81,7 @@ void plan_lower_reach_output (PlanLower *self);
 void plan_lower_look (PlanLower *self);
 
 /* Starts gathering the weights of a unit's forward pass; frees them. `delta`: of the unit that many
- * behind. */
+ * later. */
 void plan_lower_gather (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 void plan_lower_release (PlanLower *self, PlanLowerUnit unit, gint32 delta);
 

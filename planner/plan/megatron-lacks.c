@@ -95,8 +95,8 @@ has_broken_theta (const PlanModel *m)
   return m->positions == PLAN_POSITIONS_ROPE && m->rope.theta != (double)(gint64)m->rope.theta;
 }
 
-/* Its llama3 has one set of numbers, and so has the yarn of latent attention; rotary_percent does
- * not reach yarn, and prediction modules need plain rope. */
+/* Megatron-LM has llama3 scaling with one set of numbers, and so for yarn with latent attention.
+ * With yarn it ignores rotary_percent, and prediction modules need unscaled rotary positions. */
 static gboolean
 has_other_rope_scaling (const PlanModel *m)
 {
@@ -146,7 +146,7 @@ has_latent_part (const PlanModel *m)
   return m->kv_lora > 0 && m->rope_fraction != 1;
 }
 
-/* GELU by tanh is Megatron-LM's fused one, which adds a bias. */
+/* Megatron-LM's GELU by tanh is a fused kernel, which adds a bias. */
 static gboolean
 has_other_activation (const PlanModel *m)
 {

@@ -16,7 +16,8 @@ refuse_field (const Plan *plan, PlanField field, const char *why, GError **error
   return FALSE;
 }
 
-/* What a schedule does not show, or shows as something else. */
+/* Refuses fields that the runtime would ignore, because a schedule does not show what they do, or
+ * that it does not execute yet. */
 static gboolean
 check_fields (const Plan *plan, gint64 ranks, GError **error)
 {
@@ -66,7 +67,7 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   return TRUE;
 }
 
-/* What does not run yet where a tensor-parallel group has a layer together. */
+/* Refuses what does not run yet with tensor parallelism. */
 static gboolean
 check_split (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError **error)
 {
@@ -82,7 +83,7 @@ check_split (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError *
   return TRUE;
 }
 
-/* What does not run yet where layers are dealt out to stages. */
+/* Refuses what does not run yet with a pipeline. */
 static gboolean
 check_stages (const Plan *plan, gboolean is_gpu, GError **error)
 {
@@ -104,7 +105,7 @@ check_stages (const Plan *plan, gboolean is_gpu, GError **error)
   return TRUE;
 }
 
-/* What none of the kernels computes, or none of a GPU's. */
+/* Refuses models with parts that no kernel computes, or no kernel for GPUs. */
 static gboolean
 check_model (const PlanModel *model, gboolean is_gpu, GError **error)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words are compared without case, - and _: SHARD_GRAD_OP is shardgradop. */
+/* Words are compared without regard to case, - and _: SHARD_GRAD_OP is shardgradop. */
 #include "config.h"
 
 #include "planner/plan/plan-words.h"
 
 #include <string.h>
 
-/* Without `value` the word takes more than this field, and `advice` says what. */
+/* Words for values of one field. Without a `value` the word means more than this field can say, and
+ * `advice` says what to write. */
 static const struct
 {
   PlanField field;
@@ -36,10 +37,10 @@ static const struct
   { PLAN_COMPUTE, "fp8", NULL,
     "the recipe: compute=fp8-delayed, fp8-tensorwise, fp8-blockwise or mxfp8" },
   { PLAN_MOE_DISPATCHER, "flex", NULL, "its backend: moe_dispatcher=deepep or hybridep" },
-  { PLAN_MOE_DISPATCHER, "standard", "alltoall", NULL }, /* torchtitan's */
+  { PLAN_MOE_DISPATCHER, "standard", "alltoall", NULL }, /* a word of torchtitan's */
 };
 
-/* Of every field that has the value. */
+/* Words for values of any field that has the value. */
 static const struct
 {
   const char *word, *value;
@@ -96,7 +97,7 @@ static const struct
   { "cuda_graphs", "cuda_graph" },
 };
 
-/* The word as it is compared; the caller frees. */
+/* A word as it is compared: in lower case, without - and _. The caller frees. */
 static char *
 plain (const char *word)
 {
@@ -114,7 +115,7 @@ is_alike (const char *word, const char *asked)
   return g_str_equal (mine, asked);
 }
 
-/* The field's value that is this but for case and dashes; NULL: none. */
+/* The field's value that equals a word so compared; NULL if there is none. */
 static const char *
 find_own (const char *const *own, const char *asked)
 {

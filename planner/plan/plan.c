@@ -154,7 +154,8 @@ find_own_value (PlanField field, const char *text)
   return -1;
 }
 
-/* Index of a name in a field's list, or of the one that others call so; -1 if it is not there. */
+/* The index of a name among a field's values, or of the value that another framework's word means;
+ * -1 if there is none. */
 static gint64
 find_value (PlanField field, const char *text)
 {
@@ -208,7 +209,7 @@ set_names (PlanField field, const char *text, gint64 *out, GError **error)
   return TRUE;
 }
 
-/* At most six decimals, so that millionths are exact. */
+/* Reads a number with at most six decimals, so that millionths are exact. */
 static gboolean
 set_millionths (PlanField field, const char *text, double min, double max, gint64 *out,
                 GError **error)
@@ -229,7 +230,7 @@ set_millionths (PlanField field, const char *text, double min, double max, gint6
   return TRUE;
 }
 
-/* Value of `n` digits; -1 if there is anything else. */
+/* The value of `n` digits; -1 if a character is no digit. */
 static int
 digits_of (const char *text, guint n)
 {
@@ -243,7 +244,7 @@ digits_of (const char *text, guint n)
   return value;
 }
 
-/* yyyymmdd of "yyyy-mm-dd"; -1 if it is not a date. */
+/* Reads "yyyy-mm-dd" as yyyymmdd; -1 if it is not a date. */
 static gint64
 parse_date (const char *text)
 {
@@ -426,7 +427,8 @@ plan_print (const Plan *self)
   return g_string_free (text, FALSE);
 }
 
-/* One line without its comment; `seen` says which fields have been given. */
+/* Reads one line, from which comments have been removed. `seen`: by field, whether it has been
+ * given. */
 static gboolean
 parse_line (Plan *plan, gboolean *seen, char *line, GError **error)
 {
@@ -485,7 +487,8 @@ plan_hash (const Plan *self)
   return hash;
 }
 
-/* What `auto` means where weights are held in bf16, or in the compute format itself. */
+/* The format in which weights are held, as a value of main_grads: fp32 or fp16 if the plan computes
+ * in it, else bf16. `auto` formats mean this one. */
 static gint64
 state_of_weights (const Plan *self)
 {
@@ -509,7 +512,7 @@ fill_in (Plan *self, const PlanModel *model)
   if (value[PLAN_SEQ] == PLAN_UNSET)
     value[PLAN_SEQ] = model->max_seq;
   if (value[PLAN_VPP] > 1 && value[PLAN_PP_GROUP] == value[PLAN_PP])
-    value[PLAN_PP_GROUP] = PLAN_UNSET; /* which means the same */
+    value[PLAN_PP_GROUP] = PLAN_UNSET; /* a group of pp micro batches is the default */
   if (value[PLAN_SP] == PLAN_UNSET)
     value[PLAN_SP] = value[PLAN_TP] > 1 ? PLAN_SP_ON : PLAN_SP_OFF;
   if (value[PLAN_MAIN_GRADS] == PLAN_MAIN_GRADS_AUTO)
@@ -649,7 +652,7 @@ plan_gathered_dtype (const Plan *self)
     {
     case PLAN_PARAM_GATHER_FP8:
     case PLAN_PARAM_GATHER_MXFP8:
-      return PLAN_DTYPE_E4M3; /* scales do not travel with the weights */
+      return PLAN_DTYPE_E4M3; /* scales are not gathered with the weights */
     case PLAN_PARAM_GATHER_NVFP4:
       return PLAN_DTYPE_E2M1;
     default:

@@ -1,8 +1,8 @@
 /* Plan: one point of the plan space, as an array of integers indexed by field.
  *
- * A plain value: copied, compared and hashed as memory. plan_resolve replaces
- * what was left open (`auto`, unset) by what the model, cluster and stack make
- * of it; everything after the command line sees resolved plans only. */
+ * A plan is a plain value: it is copied, compared and hashed as memory. plan_resolve fills in what
+ * was left open (`auto`, unset) from the model, the cluster and the stack; everything but the
+ * command line sees resolved plans only. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/model/model.h"
@@ -38,7 +38,7 @@ typedef struct
   gint64 value[PLAN_N_FIELDS];
 } Plan;
 
-/* All defaults. */
+/* Sets all fields to their defaults. */
 void plan_init (Plan *self);
 
 /* Sets one field from text, as `--set field=value` does. */
@@ -50,16 +50,18 @@ gboolean plan_field_parse (const char *name, PlanField *out_field, GError **erro
 const char *plan_field_name (PlanField field);
 const char *plan_field_summary (PlanField field);
 
-/* FALSE of those about experts where the model has none. */
+/* Whether a field has a meaning for a model: fields about experts have none if the model has no
+ * experts. */
 gboolean plan_field_is_of (PlanField field, const PlanModel *model);
 
 /* The values the field takes, as help shows them: "off|on", "integer >= 1"; the caller frees. */
 char *plan_field_values (PlanField field);
 
-/* NULL-terminated names of the values of an ENUM, STACK or NAMES field; NULL for other types. */
+/* The names of the values of an ENUM, STACK or NAMES field, NULL-terminated; NULL for other
+ * types. */
 const char *const *plan_field_names (PlanField field);
 
-/* The text of one value, "auto" where it is left open; the caller frees. */
+/* The text of a value, "auto" if it was left open; the caller frees. */
 char *plan_field_print (PlanField field, gint64 value);
 
 /* "field=value" lines of every field that differs from its default, in list order. */
@@ -68,45 +70,47 @@ char *plan_print (const Plan *self);
 /* Reads what plan_print writes; comments start with #. `origin` names the text in errors. */
 gboolean plan_parse (const char *text, const char *origin, Plan *out_plan, GError **error);
 
-/* First 16 hex digits of the SHA-256 of the canonical text; the caller frees. */
+/* The first 16 hex digits of the SHA-256 of the canonical text; the caller frees. */
 char *plan_hash (const Plan *self);
 
-/* Fills in everything left open and checks every rule. */
+/* Fills in everything that was left open, and checks every rule. */
 gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanCluster *cluster,
                        Plan *out_plan, GError **error);
 
-/* The same of all plans of a block of PlanSpace, of which this is one: FALSE only if none of them
- * is legal. */
+/* Does so for all plans of a block of PlanSpace, of which this is one. FALSE only if none of them
+ * can be legal. */
 gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster);
 
-/* Derived sizes of a resolved plan. */
+/* Sizes that follow from a resolved plan: ranks of a data-parallel group, micro batches per
+ * step. */
 gint64 plan_data_parallel (const Plan *self, const PlanCluster *cluster);
 gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
 
-/* What each rank of the inner data-parallel group keeps a shard of, where it is more than one. */
-gboolean plan_shards_optimizer (const Plan *self); /* and main weights */
+/* Whether each rank of the inner data-parallel group keeps only a shard, if the group has more than
+ * one rank. */
+gboolean plan_shards_optimizer (const Plan *self); /* with main weights */
 gboolean plan_shards_grads (const Plan *self);
 
-/* Tokens among which attention goes, of a resolved plan: those of a sequence, or of a document. */
+/* Of a resolved plan: the tokens that attention reaches, those of a sequence or of a document. */
 gint64 plan_attended_tokens (const Plan *self);
 gboolean plan_shards_weights (const Plan *self);
 
-/* The PlanDtype behind a resolved state or moment field or the compute field; of main_params=auto
- * that of the weights. */
+/* The format that a field of a resolved plan names: one of state, of moments, or the compute field.
+ * With main_params=auto it is the weights' format. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);
 
-/* Formats of compute weights and activations; of quantised weights on their way, without scales,
- * and as products read copies of them; of the gradients that quantised products read. */
+/* Formats: of compute weights and activations; of quantised weights as they are gathered, without
+ * scales; of copies of weights that GEMMs read; of the gradients that quantised GEMMs read. */
 PlanDtype plan_weights_dtype (const Plan *self);
 PlanDtype plan_gathered_dtype (const Plan *self);
 PlanDtype plan_weight_copies_dtype (const Plan *self);
 PlanDtype plan_grad_dtype (const Plan *self);
 
-/* Whether a training step drops some of what branches add. */
+/* Whether a training step has dropout on the outputs of attention and MLP. */
 gboolean plan_drops_hidden (const Plan *self);
 
-/* Whether gradients are divided by the data-parallel size before `ranks` sum them: collectives
- * scale what they sum by themselves, but not in bf16. */
+/* Whether gradients are divided by the data-parallel size by an op before `ranks` ranks sum them.
+ * Collectives scale what they sum by themselves, but not in bf16. */
 gboolean plan_scales_gradients (const Plan *self, gint64 ranks);
 
 G_END_DECLS

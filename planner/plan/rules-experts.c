@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong by itself about experts: each row with a predicate that is true when the rule is
- * broken. Rules cite Megatron-LM by file at d98e8a64 (2026-08-22). */
+/* What is illegal about experts. Each row has a predicate that is true if the rule is broken. Rules
+ * cite Megatron-LM by file at d98e8a64 (2026-08-22). */
 #include "config.h"
 
 #include "planner/plan/rules-private.h"
 
-/* The stacks that Megatron-LM's training loop runs. */
+/* Whether Megatron-LM's training loop runs the stack. */
 static gboolean
 runs_megatron (const PlanFacts *f)
 {
@@ -41,7 +41,8 @@ biases_are_split (const PlanFacts *f)
   return runs_megatron (f) && f->model->expert_bias && f->value[PLAN_ETP] > 1;
 }
 
-/* Experts are laid out on all devices anew, not within what tp and cp leave. */
+/* Experts are laid out over all devices of a stage and a replica anew, not within what tp and cp
+ * leave. */
 static gboolean
 devices_do_not_divide (const PlanFacts *f)
 {
@@ -81,7 +82,7 @@ pads_what_deepep_sends (const PlanFacts *f)
   return IS (f, MOE_PAD_TO_CAPACITY, ON) && IS (f, MOE_DISPATCHER, DEEPEP);
 }
 
-/* An expert would take more than all tokens of a rank. */
+/* An expert would be padded to more than all tokens of a rank. */
 static gboolean
 pads_beyond_all (const PlanFacts *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong by itself: each row with a predicate that is true when the rule is broken. Rules
- * cite Megatron-LM by file at d98e8a64 (2026-08-22), or by pull request. Where resolving one field
- * sets another, the cause comes first. */
+/* What is illegal in any framework. Each row has a predicate that is true if the rule is broken.
+ * Rules cite Megatron-LM by file at d98e8a64 (2026-08-22), or by pull request. If one field's value
+ * sets another field, the rule about the first one comes first. */
 #include "config.h"
 
 #include "planner/plan/rules-private.h"
@@ -12,7 +12,7 @@ is_megatron_fsdp (const PlanFacts *f)
   return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
 }
 
-/* Its arguments and Transformer Engine's kernels. */
+/* Whether Megatron-LM's arguments and Transformer Engine's kernels apply to the stack. */
 static gboolean
 runs_megatron (const PlanFacts *f)
 {
@@ -52,7 +52,7 @@ sizes_overflow (const PlanFacts *f)
   width = MAX (width, f->model->hidden);
   width = MAX (width, 3 * f->model->heads * f->model->head_dim);
   const double scores = (double)f->model->heads * (double)f->value[PLAN_SEQ];
-  /* The fullest rank has what all of its ep ranks have, at most. */
+  /* The fullest rank has at most the rows of all its ep ranks. */
   const double full = MIN (1e-6 * (double)f->value[PLAN_MOE_IMBALANCE], (double)f->value[PLAN_EP]);
   const double experts = 2.0 * (double)f->model->topk * (double)f->model->expert_ffn * full;
   const double widest = MAX (MAX ((double)width, scores), experts);
@@ -99,7 +99,7 @@ pieces_without_sp (const PlanFacts *f)
   return !IS (f, TP_OVERLAP, NONE) && !IS (f, SP, ON);
 }
 
-/* Devices write into one another's memory. */
+/* Products in pieces write into the memory of the other devices, which links must reach. */
 static gboolean
 pieces_reach_out (const PlanFacts *f)
 {
@@ -250,7 +250,8 @@ precision_aware_sgd (const PlanFacts *f)
   return IS (f, PRECISION_AWARE, ON) && IS (f, OPTIMIZER, SGD);
 }
 
-/* Others than Megatron-LM's optimizer and ours: see rules-stacks.c. */
+/* Whether an optimizer has formats of moments of its own: neither Megatron-LM's nor ours
+ * (rules-stacks.c). */
 static gboolean
 has_own_moments (const PlanFacts *f)
 {
@@ -290,7 +291,7 @@ max_pool_too_early (const PlanFacts *f)
   return f->stack && IS (f, DOUBLE_BUFFER, MAX_POOL) && !f->stack->offers.max_pool;
 }
 
-/* Of stacks that can offload: what would help the others is another stack. */
+/* Asked only of stacks that can offload: for the others another rule names the stack to use. */
 static gboolean
 offload_not_aware (const PlanFacts *f)
 {
@@ -406,7 +407,7 @@ is_unaligned (gint64 value, gint64 multiple)
   return value % multiple != 0;
 }
 
-/* Products in these formats take operands whose rows are whole blocks. */
+/* GEMMs in these formats need operands whose rows are whole blocks. */
 static gboolean
 shapes_not_aligned (const PlanFacts *f)
 {

@@ -38,7 +38,7 @@ groups_without_virtual_stages (const PlanFacts *f)
   return f->value[PLAN_VPP] == 1 && f->value[PLAN_PP_GROUP] != PLAN_UNSET;
 }
 
-/* Of what is left for the last group there must be one for each stage, too. */
+/* A group must have a micro batch for each stage, also the last group, which has what is left. */
 static gboolean
 groups_do_not_fit (const PlanFacts *f)
 {
@@ -55,7 +55,8 @@ ends_twice (const PlanFacts *f)
          || (IS (f, PP_COUNT_LOSS, ON) && f->value[PLAN_PP_LAST_SHORT] > 0);
 }
 
-/* What the other fields say, they say alone: a layout is read as one plan. */
+/* What another field can say is said by that field alone, so that each layout of stages is one
+ * plan. */
 static gboolean
 shortens_otherwise (const PlanFacts *f)
 {
@@ -77,8 +78,8 @@ layers_do_not_divide (const PlanFacts *f)
   return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
 }
 
-/* Blocks of layers that run again are counted in each virtual stage (Megatron-LM's recompute.py
- * 157-181). */
+/* With full recompute, recompute_layers counts layers within each virtual stage (Megatron-LM's
+ * recompute.py 157-181). */
 static gboolean
 recomputes_past_stage (const PlanFacts *f)
 {
@@ -123,8 +124,9 @@ interleaves_natively (const PlanFacts *f)
          && plan_data_parallel (f->plan, f->cluster) > 1;
 }
 
-/* A rank's sums over micro batches of gradients that stages share are joined before ranks of a
- * stage reduce them: where these do so in every micro batch, there are none. */
+/* Our runtime sums a tied embedding's gradients over its two stages after the last micro batch,
+ * before the ranks of a stage reduce them. If gradients are sharded, ranks reduce them in every
+ * micro batch, and there is nothing to sum then. */
 static gboolean
 shards_shared_gradients (const PlanFacts *f)
 {
@@ -132,7 +134,7 @@ shards_shared_gradients (const PlanFacts *f)
          && plan_shards_grads (f->plan) && plan_data_parallel (f->plan, f->cluster) > 1;
 }
 
-/* Where the last group is smaller, the last stage has logits of several micro batches at once. */
+/* If the last group is smaller, the last stage holds logits of several micro batches at once. */
 static gboolean
 groups_differ (const PlanFacts *f)
 {

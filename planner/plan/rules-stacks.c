@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stack cannot express: each row with a predicate that is true when the rule is broken.
- * Sources: Megatron-LM at d98e8a64 (2026-08-22), torchtitan at b5bcd76c (2026-08-21), PyTorch's
+/* What a stack cannot do. Each row has a predicate that is true if the rule is broken. Sources:
+ * Megatron-LM at d98e8a64 (2026-08-22), torchtitan at b5bcd76c (2026-08-21), PyTorch's
  * torch/distributed/fsdp, nanotron at 2cde8f63 (2024-12-05). */
 #include "config.h"
 
@@ -20,7 +20,7 @@ is_megatron_fsdp (const PlanFacts *f)
   return is_stack (f, PLAN_STACK_MEGATRON_FSDP);
 }
 
-/* The stacks that Megatron-LM's training loop runs. */
+/* Whether Megatron-LM's training loop runs the stack. */
 static gboolean
 runs_megatron (const PlanFacts *f)
 {
@@ -33,14 +33,14 @@ is_nanotron (const PlanFacts *f)
   return is_stack (f, PLAN_STACK_NANOTRON);
 }
 
-/* PyTorch's own sharding. */
+/* Whether the stack is one of PyTorch's own. */
 static gboolean
 is_torch (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_FSDP1) || is_stack (f, PLAN_STACK_FSDP2);
 }
 
-/* Megatron-FSDP, and this program's runtime, which follows it. */
+/* Whether the stack is Megatron-FSDP, or our runtime, which follows it. */
 static gboolean
 follows_megatron_fsdp (const PlanFacts *f)
 {
@@ -97,7 +97,8 @@ optimizer_elsewhere (const PlanFacts *f)
                             PLAN_GRAD_ACCUM_FUSION);
 }
 
-/* torch.optim.AdamW makes moments as its parameters are; torchtitan has them made beforehand. */
+/* torch.optim.AdamW makes moments in the format of the parameters. torchtitan can make them in bf16
+ * before the first step. */
 static gboolean
 moments_elsewhere (const PlanFacts *f)
 {
@@ -210,7 +211,7 @@ user_buffers_elsewhere (const PlanFacts *f)
          && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
 }
 
-/* PyTorch's compiler finds products and their communication; nobody else takes them apart. */
+/* Only PyTorch's compiler finds products and their communication and cuts them into pieces. */
 static gboolean
 async_elsewhere (const PlanFacts *f)
 {
@@ -229,7 +230,7 @@ all_to_all_elsewhere (const PlanFacts *f)
   return IS (f, REDUCE_ALGO, A2A) && !is_megatron (f) && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* param_and_grad_buffer.py of Megatron-LM's own DDP. */
+/* Read in param_and_grad_buffer.py of Megatron-LM's DDP. */
 static gboolean
 all_to_all_of_megatron (const PlanFacts *f)
 {
@@ -271,8 +272,8 @@ main_grads_of_megatron (const PlanFacts *f)
              || f->value[PLAN_GRAD_COMM] != grads);
 }
 
-/* Replicas, and an optimizer that reads gradients as they are, belong to the distributed optimizer;
- * a communicator for each. */
+/* Replicas, and an optimizer that reads gradients in their own format, need the distributed
+ * optimizer. */
 static gboolean
 optimizer_not_distributed (const PlanFacts *f)
 {
@@ -317,7 +318,8 @@ model_of_megatron (const PlanFacts *f)
   return is_megatron (f) && plan_megatron_lacks (f->model, 0);
 }
 
-/* Megatron-FSDP's call takes any model; what Megatron-LM puts around it does not come with it. */
+/* Megatron-FSDP's own call takes any model. The settings that only Megatron-LM's training loop
+ * reads do not come with it. */
 static gboolean
 settings_of_megatron_lm (const PlanFacts *f)
 {
@@ -326,7 +328,7 @@ settings_of_megatron_lm (const PlanFacts *f)
                             PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
 }
 
-/* Its LlamaConfig is all there is. */
+/* nanotron has no models but those that its LlamaConfig describes. */
 static gboolean
 model_of_nanotron (const PlanFacts *f)
 {
@@ -352,14 +354,16 @@ mxfp8_of_some_layers (const PlanFacts *f)
          && IS (f, RECOMPUTE_METHOD, BLOCK) && f->value[PLAN_RECOMPUTE_LAYERS] < f->model->layers;
 }
 
-/* FSDP 1 shards models of any kind, and has one mesh. */
+/* FSDP 1 shards models of any kind, but over one mesh of ranks, so that experts cannot have
+ * another. */
 static gboolean
 ep_elsewhere (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_FSDP1) && f->value[PLAN_EP] > 1;
 }
 
-/* torchtitan's experts are whole, and grouped, its scores are in fp32, and nothing overlaps. */
+/* torchtitan's experts are not split, run as grouped GEMMs with fp32 scores, and overlap with
+ * nothing. */
 static gboolean
 expert_settings_elsewhere (const PlanFacts *f)
 {

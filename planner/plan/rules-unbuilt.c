@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is legal and not modelled by this version yet; a line disappears when its feature
- * arrives. */
+/* What is legal and not modelled by this version yet. A line goes when its feature arrives. */
 #include "config.h"
 
 #include "planner/plan/rules-private.h"
@@ -32,7 +31,7 @@ is_outside (gint64 value, guint mask)
 UNBUILT_LIST (X)
 #undef X
 
-/* Norms are recomputed by nobody who fuses them, and by this program's runtime not yet. */
+/* Frameworks that fuse norms do not recompute them, and our runtime does not yet. */
 static gboolean
 recomputes_other_modules (const PlanFacts *f)
 {
@@ -40,7 +39,8 @@ recomputes_other_modules (const PlanFacts *f)
          && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* Those of gpt-oss: by kernels of Transformer Engine's, and biases lie where experts do. */
+/* Sinks and biases of experts, as gpt-oss has them. Transformer Engine has kernels for sinks;
+ * biases lie where experts do. */
 static gboolean
 has_sinks (const PlanFacts *f)
 {
@@ -56,7 +56,7 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-/* This program's runtime has experts on processors, and no latent attention. */
+/* Our runtime has experts on processors alone, and no latent attention. */
 static gboolean
 runs_here (const PlanFacts *f)
 {
@@ -64,7 +64,7 @@ runs_here (const PlanFacts *f)
          && f->model->kv_lora == 0;
 }
 
-/* Stacks whose way with experts and latent attention is known. */
+/* Whether it is not known how the stack runs experts and latent attention. */
 static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
@@ -98,7 +98,7 @@ predicts_elsewhere (const PlanFacts *f)
              || f->value[PLAN_HIDDEN_DROPOUT] > 0);
 }
 
-/* What some models with experts have besides. */
+/* Whether a model with experts or latent attention has parts that are not modelled with these. */
 static gboolean
 has_other_parts (const PlanFacts *f)
 {
@@ -115,7 +115,7 @@ gates_elsewhere (const PlanFacts *f)
          && (is_stack (f, PLAN_STACK_FSDP2) || is_stack (f, PLAN_STACK_NATIVE));
 }
 
-/* Two products would quantise or gather what one norm leaves. */
+/* If attention and MLP share a norm, two products would quantise or gather its output. */
 static gboolean
 shares_norm (const PlanFacts *f)
 {
@@ -144,7 +144,7 @@ drops_tokens (const PlanFacts *f)
   return f->value[PLAN_MOE_CAPACITY] > 0 && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* A pass through one stage, whose exchanges are those of whole experts. */
+/* The overlap is modelled on one stage, with experts that are not split. */
 static gboolean
 overlaps_elsewhere (const PlanFacts *f)
 {
@@ -153,8 +153,9 @@ overlaps_elsewhere (const PlanFacts *f)
              || f->model->mtp > 0);
 }
 
-/* fsdp2 and this program's runtime multiply quantised experts in kernels of their own, or not, and
- * scales by earlier magnitudes belong to products that are always there. */
+/* Whether experts' GEMMs in this format are modelled. fsdp2 and our runtime quantise experts in
+ * kernels of their own or not at all; delayed scaling belongs to GEMMs that run in every step,
+ * which experts' may not. */
 static gboolean
 computes_experts (const PlanFacts *f)
 {
@@ -192,7 +193,7 @@ splits_documents (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
-  /* The model alone breaks these: no other plan would do. */
+  /* Rules about the model alone: no other plan would be legal. */
   { { "not-built-yet-prediction-modules", "of models with multi-token prediction (mtp) those with one module, experts in all layers but "
       "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
       "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -44,7 +44,8 @@ plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
   return g_string_free (text, FALSE);
 }
 
-/* A search breaks rules by the million, and asks for no words. */
+/* Makes the error of a broken rule. A search breaks millions of rules and passes no error, so it
+ * makes no text. */
 static void
 set_error (GError **error, const PlanRuleEntry *entry, const PlanFacts *facts)
 {

@@ -1,8 +1,8 @@
-/* Rules of a plan: which combinations are illegal, why, and what would make them legal; and which
- * are legal and likely to surprise.
+/* Rules: which plans are illegal, why, and what would make them legal. Hazards: what is legal and
+ * likely to surprise.
  *
- * Fixed tables, in the order in which rules are tried: first what no version could do, then what
- * this one does not model yet. */
+ * Rules are fixed tables, tried in their order: first what no framework or the plan's stack cannot
+ * do, then what this version does not model yet. */
 #pragma once
 #include "planner/base/error.h"
 #include "planner/cluster/cluster.h"
@@ -13,23 +13,23 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  const char *name;     /* "hfsdp-needs-full-sharding" */
-  const char *reason;   /* the rule as a sentence, with what would be legal */
-  const char *citation; /* where it comes from */
-  PlanErrorCode code;   /* of the error when it is broken; of hazards it means nothing */
+  const char *name;     /* as in "hfsdp-needs-full-sharding" */
+  const char *reason;   /* the rule as a sentence that says what is legal */
+  const char *citation; /* source of the rule */
+  PlanErrorCode code;   /* code of the error if the rule is broken; not used by hazards */
 } PlanRule;
 
-/* Checks a resolved plan; the error starts with "rule NAME: " of the first rule it breaks. */
+/* Checks a resolved plan. The error starts with "rule NAME: ", the first rule that it breaks. */
 gboolean plan_rules_check (const Plan *resolved, const PlanModel *model, const PlanCluster *cluster,
                            GError **error);
 
-/* Whether such a plan can become legal by fields that differ within a block of PlanSpace, as far as
- * rules of blocks tell. */
+/* Whether a plan of a block of PlanSpace may be legal, or become so by the fields that differ
+ * within the block. Looks only at rules that read what the block shares. */
 gboolean plan_rules_check_block (const Plan *resolved, const PlanModel *model,
                                  const PlanCluster *cluster);
 
-/* FALSE where a rule of the stack that looks at one of these fields is broken: the stack has no
- * such value. The plan need not be resolved. */
+/* Whether the stack has the plan's values of these fields: FALSE if a rule of the stack is broken
+ * that shows one of them. The plan need not be resolved. */
 gboolean plan_rules_stack_has (const Plan *plan, const PlanField *fields, guint n,
                                const PlanModel *model, const PlanCluster *cluster);
 
@@ -38,9 +38,9 @@ const PlanRule *plan_rules_get (guint i);
 
 /* How grave a hazard is: X (ID, "what its text begins with"). */
 #define PLAN_HAZARD_LEVELS(X) \
-  X (COST, "")                              /* time, memory, or a rounding that was asked for */ \
-  X (LEARNING, "changes what is learned: ") /* wrong gradients or norms, lost updates */ \
-  X (NOT_RUN, "cannot be run yet: ")        /* by the stack that the plan is for */
+  X (COST, "")                              /* time, memory or a rounding that was asked for */ \
+  X (LEARNING, "changes what is learned: ") /* wrong gradients or norms, or lost updates */ \
+  X (NOT_RUN, "cannot be run yet: ")        /* by the plan's stack */
 
 typedef enum
 {

@@ -1,52 +1,57 @@
-/* Parts of PlanStack: what a framework chooses, by what it is about. */
+/* Parts of PlanStack: what a framework chooses, by subject. */
 #pragma once
 #include "planner/base/dtype.h"
 #include "planner/plan/placing.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What issuing an op costs the host depends on what the framework does around it. */
+/* Classes of ops by what issuing one costs the host, which depends on what the framework does
+ * around it. */
 typedef enum
 {
-  PLAN_LAUNCH_KERNEL,            /* anything element by element */
-  PLAN_LAUNCH_PRODUCT,           /* a module's product: its share of the module's own work */
-  PLAN_LAUNCH_QUANTISED_PRODUCT, /* the same with scales to keep */
-  PLAN_LAUNCH_GRADIENT, /* a product that reads a gradient: one call issues a module's two */
+  PLAN_LAUNCH_KERNEL, /* an element-wise kernel */
+  /* A GEMM in a module's forward pass, with its share of the module's own work. */
+  PLAN_LAUNCH_PRODUCT,
+  PLAN_LAUNCH_QUANTISED_PRODUCT, /* the same, with scales to keep */
+  /* A GEMM that reads a gradient: one call of the framework issues a module's two. */
+  PLAN_LAUNCH_GRADIENT,
   PLAN_LAUNCH_QUANTISED_GRADIENT,
   PLAN_LAUNCH_ATTENTION,
-  PLAN_LAUNCH_COLLECTIVE, /* a bucket: hooks, buffers, events and the call */
+  PLAN_LAUNCH_COLLECTIVE, /* a bucket's collective: hooks, buffers, events and the call */
   PLAN_N_LAUNCHES
 } PlanLaunch;
 
-/* How long the weights that are no unit's stay whole, where weights are sharded. */
+/* How long embedding and head stay gathered, if weights are sharded. */
 typedef enum
 {
   PLAN_OUTER_STAYS,      /* always */
-  PLAN_OUTER_DROPS,      /* but while the optimizer works */
-  PLAN_OUTER_EACH_PASS,  /* from the beginning of a forward pass to the end of the backward one */
-  PLAN_OUTER_OWN_GROUPS, /* each while it is used; the head from there to its backward pass */
+  PLAN_OUTER_DROPS,      /* except while the optimizer works */
+  PLAN_OUTER_EACH_PASS,  /* from the start of a forward pass to the end of its backward pass */
+  PLAN_OUTER_OWN_GROUPS, /* each while it is used; the head up to the start of its backward pass */
 } PlanOuterWeights;
 
-/* What a loss leaves in memory, per logit, beside the logits themselves. */
+/* What a loss leaves in memory for each logit, beside the logits themselves. */
 typedef enum
 {
-  PLAN_LOSS_IN_PLACE, /* nothing: they become their gradient; where they are bounded, a softmax and
-                         a gradient; in separate kernels, fp32 images of both too */
-  PLAN_LOSS_IMAGE,    /* an fp32 softmax, and while it is made a second fp32 image */
-  PLAN_LOSS_EAGER,    /* fp32 logits, then their softmax; two fp32 gradients before it is rounded */
-  PLAN_LOSS_SHARDED,  /* fp32 logits in place of theirs, then a softmax that becomes the gradient */
-  PLAN_LOSS_ROUNDED,  /* as much again in their own format, then the gradient */
+  /* Nothing: logits become their gradient. If logits are capped, a softmax and a gradient; with
+   * separate kernels, fp32 images of both as well. */
+  PLAN_LOSS_IN_PLACE,
+  PLAN_LOSS_IMAGE, /* an fp32 softmax, and while that is made a second fp32 image */
+  PLAN_LOSS_EAGER, /* fp32 logits, then their softmax; two fp32 gradients before they are rounded */
+  /* The fp32 logits in place of the logits, then a softmax that becomes the gradient. */
+  PLAN_LOSS_SHARDED,
+  PLAN_LOSS_ROUNDED, /* a softmax in the logits' own format, then the gradient */
 } PlanLoss;
 
-/* How weights that stay whole from step to step become so after an update. */
+/* How weights that stay gathered from step to step are gathered after an update. */
 typedef enum
 {
-  PLAN_WHOLE_AS_UPDATED, /* each bucket beside the update of the next */
-  PLAN_WHOLE_IN_TURN,    /* each bucket when the one before it is used */
+  PLAN_WHOLE_AS_UPDATED, /* each bucket beside the update of the next bucket */
+  PLAN_WHOLE_IN_TURN,    /* each bucket when the one before it is first used */
   PLAN_WHOLE_AT_ONCE,    /* all by one call, with buffers of its own */
 } PlanWholeWeights;
 
-/* When the loss is PLAN_LOSS_ROUNDED. */
+/* When a loss is PLAN_LOSS_ROUNDED. */
 typedef enum
 {
   PLAN_ROUNDED_NEVER,
@@ -54,81 +59,87 @@ typedef enum
   PLAN_ROUNDED_IF_COMPILED, /* compile=on */
 } PlanRoundedLoss;
 
-/* Plan fields that can be asked for; doc_tokens is `documents`, narrow moments are bf16 for both
- * beside fp32 weights, pipelines are 1F1B. */
+/* Fields that the framework offers. documents: doc_tokens. narrow_moments: both moments in bf16
+ * beside fp32 weights. pipelines: 1F1B. */
 typedef struct
 {
   gboolean max_pool, documents, fine_grained, fused_masters, narrow_moments, pipelines;
 } PlanStackOffers;
 
-/* Which parameters lie together. */
+/* Which parameters share a bucket, and how they lie in it. */
 typedef struct
 {
-  guint64 elements;          /* a bucket that is no unit's closes at that many, or at */
-  guint64 elements_per_rank; /* this times the ranks; 0: one per module */
-  gboolean fill_backwards;   /* by size: from the last parameter to the first */
-  gboolean units_below_full; /* optim and optim_grads reduce and gather by unit */
-  gint64 comm_unit_floor;    /* elements; least communication unit when it is `auto` */
-  PlanNaming naming;         /* the order in which parameters are packed */
+  guint64 elements;          /* at which buckets outside units close; 0: buckets are modules */
+  guint64 elements_per_rank; /* they close at this times the ranks, if that is more */
+  gboolean fill_backwards;   /* buckets are filled from the last parameter to the first */
+  gboolean units_below_full; /* strategies optim and optim_grads reduce and gather by unit, too */
+  gint64 comm_unit_floor;    /* elements; least communication unit of comm_unit=auto */
+  PlanNaming naming;         /* order in which parameters are packed */
   PlanPacking packing;
-  guint64 shard_multiple; /* elements; a packed bucket is a multiple of this and of the shards */
+  /* Elements; buckets are padded to a multiple of this, and of the shards. */
+  guint64 shard_multiple;
 } PlanStackBuckets;
 
-/* How weights become whole, and for how long. */
+/* How weights are gathered, and for how long. */
 typedef struct
 {
-  PlanOuterWeights outer;        /* embedding and head */
-  gboolean gathers_each_pass;    /* optim_grads gathers in each forward pass, not once per step */
-  PlanWholeWeights whole;        /* strategy=optim, or a pass of optim_grads */
-  gboolean gathers_in_grads;     /* mxfp8 in the place of gradients */
-  gboolean rounds_as_gathered;   /* no rounded weights at rest: main weights are, as they travel */
-  gboolean copies_gathered;      /* out of the buffer that was gathered into, to the parameters */
-  gint64 units_ahead;            /* gathered ahead of their use; 0: by the communication unit */
-  gboolean repeats_outer_gather; /* shards between replicas are gathered for both passes */
-  gboolean prefetches_past_head; /* the output layer gathers units nobody needs */
-  gboolean transposes_forward, keeps_transposes; /* fp8 weights: in that pass too; for a step */
-  gboolean quantises_units;  /* parameters in squares go through a buffer of the whole unit */
-  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one product */
-  /* Where what is gathered at once are lists: parameters of a unit; of each, for each rank's piece
-   * of it, what the host does before they are sent, and to copy it from where it arrived. */
+  PlanOuterWeights outer;     /* embedding and head */
+  gboolean gathers_each_pass; /* optim_grads gathers in each forward pass, not once per step */
+  PlanWholeWeights whole; /* with strategy=optim; with optim_grads unless it gathers in each pass */
+  gboolean gathers_in_grads; /* weights in mxfp8 are gathered into the memory of gradients */
+  /* No rounded shard is kept: main weights are rounded as they are gathered. */
+  gboolean rounds_as_gathered;
+  gboolean copies_gathered; /* gathered weights are copied to where kernels read them */
+  gint64 units_ahead; /* units gathered ahead of their use; 0: the communication unit decides */
+  gboolean repeats_outer_gather; /* HFSDP gathers shards over replicas for both passes */
+  gboolean prefetches_past_head; /* the output layer's hook gathers units that are not used */
+  /* Weights in fp8: the forward pass transposes them, too; transposes stay for the whole step. */
+  gboolean transposes_forward, keeps_transposes;
+  gboolean quantises_units; /* weights quantised in squares go through a buffer of the whole unit */
+  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one GEMM */
+  /* With PLAN_WHOLE_AT_ONCE, weights are gathered as lists. Parameters of a unit; host time to send
+   * a rank's piece of a parameter; time to copy such a piece to where it belongs. */
   gint64 unit_tensors, piece_ns, copy_ns;
 } PlanStackWeights;
 
 /* How gradients are reduced, and for how long they live. */
 typedef struct
 {
-  guint64 reduce_bytes;     /* in the weights' format, together; 0: a unit's */
-  gboolean sums_at_once;    /* strategy=optim: all gradients everywhere, by one call at the end */
-  gint64 queued_reductions; /* in flight at most; 0: by the communication unit */
-  gboolean are_collected;   /* a unit's are moved once all of them are there */
-  gboolean are_dropped;     /* sharded ones live from their reduction to the next step */
-  gboolean autograd_stays;  /* as autograd leaves them they stay until the backward pass ends */
-  gboolean keeps_half;      /* also whole ones in the weights' format, but for strategy=optim */
-  gint64 pooled_units;      /* units whose gradients live at once under double_buffer */
-  gboolean frees_pooled_early; /* their buffers are free once the reduction is queued, not over */
-  gboolean scales_hybrid;      /* by 1/ranks, where shards are split between replicas, too */
+  guint64 reduce_bytes;  /* bytes in the weights' format that are reduced together; 0: a unit */
+  gboolean sums_at_once; /* strategy=optim: all gradients are all-reduced by one call at the end */
+  gint64 queued_reductions; /* most reductions in flight; 0: the communication unit decides */
+  /* A unit's gradients are moved to the bucket when all of them are there. */
+  gboolean are_collected;
+  gboolean are_dropped;    /* sharded gradients are freed when the next step begins */
+  gboolean autograd_stays; /* gradients stay as autograd leaves them until the backward pass ends */
+  gboolean keeps_half;     /* whole gradients in the weights' format, too, unless strategy=optim */
+  gint64 pooled_units;     /* double_buffer: units whose gradients live at the same time */
+  /* Pooled buffers are free when the reduction is queued, not when it has ended. */
+  gboolean frees_pooled_early;
+  gboolean scales_hybrid; /* HFSDP scales gradients by 1 / ranks, too */
 } PlanStackGrads;
 
 typedef struct
 {
-  gboolean casts_grads;    /* to the format of the main weights, until next zeroed */
-  gboolean widens_moments; /* it works on fp32 copies of narrow moments */
-  gboolean late_moments;   /* it takes their memory when it first works */
+  gboolean casts_grads;    /* to the main weights' format, until they are next zeroed */
+  gboolean widens_moments; /* the optimizer works on fp32 copies of narrow moments */
+  gboolean late_moments;   /* memory of moments is allocated in the first update */
   gboolean clips_in_place; /* gradients are scaled where they lie, by kernels of their own */
-  gboolean waits_for_norm; /* the host, to read it */
-  gint64 tensor_ns;        /* what the host then does for it with each parameter tensor */
-  guint8 update_kernels;   /* that a unit's update starts; 0: 1 */
+  gboolean waits_for_norm; /* the host waits for the gradient norm */
+  gint64 tensor_ns;        /* host time for each parameter tensor after that wait */
+  guint8 update_kernels;   /* kernels that the update of a unit starts; 0: 1 */
 } PlanStackOptimizer;
 
 typedef struct
 {
   PlanLoss kind;
   PlanRoundedLoss rounded;
-  gint64 chunks;         /* what its own configurations say; 0: it knows no pieces */
-  gboolean joins_pieces; /* autograd does each: its weight gradient is rounded, then added to one in
-                            the format of the reduction, its input's to one in fp32; the logits
-                            outlive it by the next one's; the head is gathered anew behind all */
-  gboolean keeps_logits; /* the fp32 ones, up to the end of the loss's backward pass */
+  gint64 chunks; /* default of the framework's configurations; 0: it has no loss in chunks */
+  /* Autograd does each chunk: the weight's gradient is rounded, then added to a sum in grad_comm's
+   * format; the input's gradient is added to a sum in fp32; the logits stay until the next chunk's
+   * have been made; the head is gathered again after all chunks. */
+  gboolean joins_pieces;
+  gboolean keeps_logits; /* the fp32 logits, until the loss's backward pass ends */
 } PlanStackLoss;
 
 G_END_DECLS

@@ -7,8 +7,8 @@
 
 #define MAX_STATES 20
 
-/* The states of each framework, by how many of its steps had been taken; made once, then only
- * read. */
+/* The states of a framework. states[n] is the one after n of its changes. They are made once, then
+ * only read. */
 static const PlanStack *
 states_of (const PlanFramework *framework)
 {

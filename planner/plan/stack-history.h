@@ -11,17 +11,17 @@ typedef struct
 {
   gint64 date; /* yyyymmdd */
   const char *source;
-  const char *summary; /* what changed, with what it means for a plan */
+  const char *summary; /* what changed, and what it means for a plan */
 } PlanStackChange;
 
-/* What changed in that stack, oldest first; NULL past the last. */
+/* The i-th change of a stack, oldest first; NULL past the last. */
 const PlanStackChange *plan_stack_change (const PlanStack *self, guint i);
 
-/* The date that a release stands for ("core_v0.18.0": where its branch left the main one); 0 when
- * there is none of that name. */
+/* The date that a release stands for: when its branch left the main branch ("core_v0.18.0"). 0 if
+ * no release has this name. */
 gint64 plan_stack_release_date (gint64 stack, const char *release);
 
-/* The releases that are known, oldest first; NULL past the last. */
+/* The i-th release that is known of a stack, oldest first; NULL past the last. */
 const char *plan_stack_release (const PlanStack *self, guint i);
 
 char *plan_stack_date_text (gint64 date); /* "2026-08-22" of 20260822; the caller frees */

@@ -1,29 +1,30 @@
-/* What the files of the frameworks share: a record with its past, and figures that hold for
+/* What the files of the frameworks share: a record with its history, and figures that hold for
  * several.
  *
- * What issuing an op costs a host that runs Python is assumed. Published: a small kernel of
- * PyTorch's costs 10 to 20 us (TransformerEngine PR #1016); a te.Linear, forward and backward,
- * 0.57 ms in bf16 and 2.07 ms in fp8 in 2023 (issue #445: three GEMMs), greatly reduced since
- * (issue #2126), taken as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here
- * two collectives of 250 us. Half and a quarter were chosen with the level of two logged runs in
- * sight (A11 and D2 of the memory tests), not solved for. Where nothing else is said, a framework's
- * host costs what eager PyTorch's does.
+ * Host time to issue an op from Python is assumed, from published times: a small kernel of
+ * PyTorch's 10 to 20 us (TransformerEngine PR #1016); a te.Linear forward and backward 0.57 ms in
+ * bf16 and 2.07 ms in fp8 in 2023 (issue #445: three GEMMs), greatly reduced since (issue #2126),
+ * taken as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here two collectives
+ * of 250 us. The half and the quarter were chosen with the times of two logged runs known (A11 and
+ * D2 of the memory tests), not fitted to them. If nothing else is said, a framework's host costs
+ * what eager PyTorch's does.
  *
- * Products of fp32 factors run in tf32 where Transformer Engine does them
+ * GEMMs of fp32 factors run in tf32 where Transformer Engine runs them
  * (common/gemm/cublaslt_gemm.cu). */
 #pragma once
 #include "planner/plan/stack-history.h"
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* Outside the allocator, or the runtime's arena: a context with its modules and library handles,
- * assumed; and NCCL's buffers, of 24 channels (the log of Megatron-LM PR #3067) a ring's and a
- * tree's, 4 MiB each for the Simple protocol (NCCL_BUFFSIZE) and about one for the others. */
+/* Device memory outside the allocator, or outside the runtime's arena. Assumed: a context with its
+ * modules and library handles. NCCL's buffers: 24 channels (the log of Megatron-LM PR #3067), each
+ * with buffers of a ring and of a tree, of 4 MiB for the Simple protocol (NCCL_BUFFSIZE) and about
+ * 1 MiB for the others. */
 #define PLAN_STACK_CONTEXT_BYTES (768 * PLAN_MIB)
 #define PLAN_STACK_COMMUNICATOR_BYTES (240 * PLAN_MIB)
 
-/* `undo` gives back what held before the change. Where there is none, the change is outside of what
- * is modelled, and the summary says what it did. */
+/* A change in a framework's history. `undo` restores what held before it. NULL: the change is
+ * outside of what is modelled, and its summary says what it did. */
 typedef struct
 {
   PlanStackChange change;
@@ -37,7 +38,7 @@ typedef struct
   gint64 date;
 } PlanStackRelease;
 
-/* A framework: its newest state, what changed before that, oldest first, and its releases. */
+/* A framework: its newest state, the changes that led to it, oldest first, and its releases. */
 typedef struct
 {
   PlanStack newest;
@@ -46,7 +47,7 @@ typedef struct
   const PlanStackRelease *releases;
 } PlanFramework;
 
-/* Documents are of Megatron-LM, for both of its stacks. */
+/* The change that brought doc_tokens to Megatron-LM, for both of its stacks. */
 #define PLAN_STACK_DOCUMENTS \
   { \
     20260628, "Megatron-LM PR #5298", "attention can stay within documents (doc_tokens)" \
@@ -57,7 +58,7 @@ extern const PlanFramework plan_framework_megatron_fsdp, plan_framework_megatron
 
 const PlanFramework *plan_framework_of (gint64 stack);
 
-/* What held on that day. */
+/* The state of a stack on a given day. */
 const PlanStack *plan_stack_at (const PlanStack *newest, gint64 date);
 
 G_END_DECLS

@@ -39,7 +39,7 @@ of_date (const PlanStack *stack, gint64 date, GError **error)
   return plan_stack_at (stack, date);
 }
 
-/* The same where memory is the host's, which has no context and no NCCL. */
+/* The stack for host memory, which has no context and no NCCL buffers. */
 static const PlanStack *
 on_processors (const PlanStack *stack)
 {

@@ -1,8 +1,8 @@
 /* PlanStack: how a framework behaves, as data.
  *
- * Lowering and the memory model read this record and never the framework's name.
- * Behaviour changed over time: there is one record per state between two changes. A framework has a
- * file of its own, stack-NAME.c: its record and its past. */
+ * Lowering and the memory model read this record and never the framework's name. Behaviour changed
+ * over time: there is one record for each state between two changes. Each framework has a file of
+ * its own, stack-NAME.c, with its newest record and its history. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include "planner/plan/plan.h"
@@ -11,77 +11,83 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What becomes of sequences that a tensor-parallel group has gathered. */
+/* What becomes of a sequence that a tensor-parallel group has gathered. */
 typedef enum
 {
-  PLAN_SEQUENCES_ANEW,   /* the backward pass gathers them again */
-  PLAN_SEQUENCES_KEPT,   /* they stay for the backward pass */
-  PLAN_SEQUENCES_STATIC, /* gathered again, each time into the same buffers */
+  PLAN_SEQUENCES_ANEW,   /* it is freed, and gathered again in the backward pass */
+  PLAN_SEQUENCES_KEPT,   /* it stays for the backward pass */
+  PLAN_SEQUENCES_STATIC, /* it is gathered again, always into the same static buffers */
 } PlanSequences;
 
-/* Keys and values, where several query heads share one of each. */
+/* How attention reads keys and values that several query heads share. */
 typedef enum
 {
   PLAN_KEYS_SHARED,
-  PLAN_KEYS_REPEATED, /* for each query head */
-  PLAN_KEYS_PAIRED,   /* kept once more, side by side, and beside all heads */
+  PLAN_KEYS_REPEATED, /* copied for each query head */
+  PLAN_KEYS_PAIRED,   /* kept twice: among the heads of qkv, and side by side */
 } PlanKeys;
 
-/* How the ops of a layer are done. */
+/* How the ops of a layer run. */
 typedef struct
 {
-  gboolean recomputes_outputs; /* recomputing a module computes its output again, for nothing */
-  gboolean repeats_cudnn_attention; /* op-sac does not know it: Blackwell's, there */
+  gboolean recomputes_outputs; /* recompute of a module makes its output again, too, which nobody
+                                  reads */
+  /* Op-by-op recompute (op-sac) does not know cuDNN's attention and repeats it; on Blackwell. */
+  gboolean repeats_cudnn_attention;
   PlanKeys keys;
   PlanSequences sequences;
-  gboolean ampere_attention;     /* by flash-attention 2, whose kernels are made for Ampere */
-  gboolean separate_gate;        /* a gated activation keeps the activated gate; not if compiled */
-  gboolean adds_in_norms;        /* kernels of norms do the residual sums before and behind them */
-  gboolean exchanges_beside;     /* going backward, sequences travel beside a product */
-  gboolean maps_count_rows;      /* of each expert: the host does not; they are sorted once */
-  gboolean rounds_to_tf32;       /* products of fp32 factors use the device's tf32 units */
-  gboolean needs_kernel_scratch; /* kernels take fp32 scratch from the schedule (CPU) */
+  gboolean ampere_attention; /* attention is flash-attention 2, whose kernels are made for Ampere */
+  gboolean separate_gate;    /* a gated activation keeps the activated gate, unless compiled */
+  gboolean adds_in_norms;    /* kernels of norms add residuals, too, in both passes */
+  gboolean exchanges_beside; /* the backward pass gathers and reduces sequences beside a GEMM */
+  /* The device counts the rows of each expert, and the host does not wait; rows are sorted once. */
+  gboolean maps_count_rows;
+  gboolean rounds_to_tf32; /* GEMMs of fp32 factors use the device's tf32 units */
+  /* Kernels on processors take fp32 scratch that the schedule declares. */
+  gboolean needs_kernel_scratch;
 } PlanStackLayer;
 
-/* The allocator, and what is outside of it. */
+/* The allocator, and memory outside of it. */
 typedef struct
 {
-  guint64 allocation_bytes;     /* every allocation is rounded up to this */
-  gboolean is_caching;          /* reserved memory follows a caching allocator, else an arena */
-  gboolean pools_per_stream;    /* what is gathered or reduced is taken on the stream of it */
-  gboolean records_streams;     /* blocks that collectives used come free once these are over */
-  gboolean expandable_segments; /* that allocator's segments grow in place */
-  gboolean registers_pools;     /* nccl_ub is for units' buffers: embedding and head have others */
-  guint64 gemm_bytes;           /* taken by the first GEMM of either pass; in fixed_bytes if 0 */
-  guint64 fixed_bytes;        /* live all the time and in no buffer: workspaces, tables, metadata */
-  guint64 context_bytes;      /* device memory outside the allocator: context and libraries, */
-  guint64 communicator_bytes; /* and for each group of more than one rank */
+  guint64 allocation_bytes;  /* allocations are rounded up to a multiple of this */
+  gboolean is_caching;       /* reserved memory is a caching allocator's, else an arena's */
+  gboolean pools_per_stream; /* gathers and reductions allocate from pools of their own streams */
+  /* Memory that a collective used is free only when the collective has ended. */
+  gboolean records_streams;
+  gboolean expandable_segments; /* segments of the caching allocator grow in place */
+  gboolean registers_pools; /* nccl_ub registers the pools of units, but not embedding and head */
+  guint64 gemm_bytes;    /* workspace that the first GEMM of each pass takes; 0: in fixed_bytes */
+  guint64 fixed_bytes;   /* live all the time and in no buffer: workspaces, tables, metadata */
+  guint64 context_bytes; /* outside the allocator: context and libraries */
+  guint64 communicator_bytes; /* outside the allocator, for each group of more than one rank */
 } PlanStackMemory;
 
 typedef struct
 {
-  gboolean stages_by_cost;    /* layers are dealt out so, else evenly */
-  gboolean is_filled;         /* needs a micro batch for each stage but one */
-  gboolean trades_in_turn;    /* what stages send one another travels one after the other */
-  gboolean aligns_reductions; /* of later stages: they begin once the last gradient has been sent */
-  gboolean awaits_sent;       /* compute waits at once for what a virtual stage sends forward */
+  gboolean stages_by_cost;    /* layers are dealt out by their cost, else evenly */
+  gboolean is_filled;         /* a pipeline needs pp - 1 micro batches or more */
+  gboolean trades_in_turn;    /* two stages send to each other one after the other */
+  gboolean aligns_reductions; /* later stages reduce only after they have sent the last gradient */
+  gboolean awaits_sent;       /* compute waits at once for the output that a virtual stage sends */
 } PlanStackPipeline;
 
 /* The host that issues ops. */
 typedef struct
 {
-  gint64 launch_ns[PLAN_N_LAUNCHES];       /* to issue one op */
-  guint8 kernels[PLAN_N_LAUNCHES];         /* that one op starts; 0: 1 */
-  gboolean waits_at_load, waits_if_packed; /* for the device; of documents */
-  gboolean takes_no_processors;            /* communicators are made with NCCL_CTA_POLICY_ZERO */
+  gint64 launch_ns[PLAN_N_LAUNCHES]; /* time to issue one op, by class */
+  guint8 kernels[PLAN_N_LAUNCHES];   /* kernels that one op starts; 0: 1 */
+  /* The host waits for the device when it loads a micro batch: always; if it has documents. */
+  gboolean waits_at_load, waits_if_packed;
+  gboolean takes_no_processors; /* communicators take no SMs (NCCL_CTA_POLICY_ZERO) */
 } PlanStackHost;
 
 typedef struct
 {
   const char *name, *source;
   gint64 id;             /* PLAN_STACK_MEGATRON_FSDP, ... */
-  gint64 oldest, newest; /* yyyymmdd: what is known; the newest is meant when no date is given */
-  gint64 vocab_multiple; /* vocabulary is padded to this, times tp */
+  gint64 oldest, newest; /* yyyymmdd: the span that is known; no date in a plan means `newest` */
+  gint64 vocab_multiple; /* times tp: the vocabulary is padded to a multiple of it */
   PlanStackOffers offers;
   PlanStackBuckets buckets;
   PlanStackWeights weights;
@@ -94,20 +100,22 @@ typedef struct
   PlanStackHost host;
 } PlanStack;
 
-/* Device memory outside the allocator while that schedule runs. */
+/* Device memory outside the allocator while a schedule runs. */
 guint64 plan_stack_outside_bytes (const PlanStack *self, const PlanSchedule *schedule);
 
-/* Whether a matrix that two stages of a pipeline share is summed over them before the ranks of a
- * stage reduce it: buckets by module are not cut alike on both stages. */
+/* Whether a tied embedding's gradient is summed over its two stages before the ranks of a stage
+ * reduce it. That is so if buckets are modules, as these are cut into shards differently on both
+ * stages. */
 gboolean plan_stack_sums_shared_first (const PlanStack *self);
 
-/* What the loss of that plan leaves there. */
+/* What the loss of a plan leaves in memory. */
 PlanLoss plan_stack_loss (const PlanStack *self, const Plan *plan);
 
-/* The stack a plan names, as it was at the date it gives; UNSUPPORTED where it is not modelled. */
+/* The stack that a plan names, as it was at the date that it gives; UNSUPPORTED if it is not
+ * modelled. */
 const PlanStack *plan_stack_of (const Plan *plan, PlanDeviceKind device, GError **error);
 
-/* The modelled stacks, in a fixed order. */
+/* The stacks that are modelled, in a fixed order. */
 guint plan_stack_n (void);
 const PlanStack *plan_stack_get (guint i);
 

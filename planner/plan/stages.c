@@ -9,15 +9,15 @@ is_on (gint64 value)
   return value == PLAN_PP_COUNT_LOSS_ON ? 1 : 0;
 }
 
-/* Multiply-adds of a token in one layer's matrices, as nanotron counts them (models/base.py). */
+/* Multiply-adds for a token in one layer's matrices, as nanotron counts them (models/base.py). */
 static gint64
 block_cost (const PlanModel *model)
 {
   return 4 * model->heads * model->head_dim * model->hidden + 3 * model->ffn * model->hidden;
 }
 
-/* Blocks that nanotron deals out behind the embedding, which costs nothing: all layers, then these.
- * Only layers and the output layer cost anything. */
+/* The blocks that nanotron deals out after the layers. Only layers and the output layer have a
+ * cost. */
 typedef enum
 {
   BLOCK_FINAL_NORM,
@@ -36,10 +36,10 @@ add_block (PlanStage *stage, const PlanModel *model, gint64 block)
   stage->has_loss |= block == model->layers + BLOCK_LOSS;
 }
 
-/* nanotron: a block goes to the stage at hand; once the sum of costs exceeds the stages' even
- * share up to here, the next one begins (models/base.py 203-240). The embedding costs nothing, the
- * output layer its product. Versions differ in what they do where the two are equal: what the first
- * stage holds can be given. */
+/* nanotron adds blocks to a stage until the sum of costs exceeds the even share of all stages so
+ * far; then the next stage begins (models/base.py 203-240). The embedding costs nothing, the output
+ * layer costs its product. Versions differ if sum and share are equal, so what the first stage
+ * holds can be given. */
 static PlanStage
 stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
 {
@@ -66,9 +66,9 @@ stage_by_cost (const PlanModel *model, const Plan *plan, gint64 number)
   return stage;
 }
 
-/* Megatron-LM: as many layers in each virtual stage, embedding and loss counting as one where they
- * are told to, or the last one short of more; or as many as is said for the ends, and the others
- * alike (transformer_block.py 76-203). */
+/* Megatron-LM deals out equally many layers to each virtual stage (transformer_block.py 76-203).
+ * Embedding and loss can count as one layer each, or the last virtual stage can be short of more;
+ * or the numbers of the first and the last stage are given and the others share the rest. */
 static PlanStage
 stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
 {
@@ -110,7 +110,8 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
   if (plan->value[PLAN_PP] > 1)
     stage = stack->pipeline.stages_by_cost ? stage_by_cost (model, plan, number)
                                            : stage_evenly (model, plan, number);
-  /* Megatron-LM deals out layers without them (multi_token_prediction.py, mtp_on_this_rank). */
+  /* Megatron-LM deals out the layers without prediction modules (multi_token_prediction.py,
+   * mtp_on_this_rank). */
   stage.modules = stage.has_head ? model->mtp : 0;
   stage.layers += stage.modules;
   return stage;
@@ -125,7 +126,7 @@ plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *pl
   return number;
 }
 
-/* "t*4", "t", or nothing. */
+/* Appends n layers to a layout string: "t*4", "t", or nothing. */
 static void
 append_layers (GString *text, gint64 layers)
 {

@@ -4,21 +4,21 @@
 #include "planner/plan/stack.h"
 G_BEGIN_DECLS
 
-/* Stage `number` of the plan's pipeline, whose degree is at least 1. What does not divide is dealt
- * out rounded down: plan_stages_divide tells. */
+/* Stage `number` of the plan's pipeline, which has at least one. If layers do not divide, shares
+ * are rounded down; plan_stages_divide tells. */
 PlanStage plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                          gint64 number);
 
-/* The stage that holds the output layer: the last one, but for those that hold a loss alone. */
+/* The stage that holds the output layer: the last one, unless later stages hold only a loss. */
 gint64 plan_stages_head (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Megatron-LM's layout string of all virtual stages: "Et*4|(t*4|)*14tmL"; the caller frees. */
+/* Megatron-LM's layout string of all virtual stages, as "Et*4|(t*4|)*14tmL"; the caller frees. */
 char *plan_stages_layout (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Whether layers can be dealt out as the plan says, every layer to one stage. */
+/* Whether the layers can be dealt out as the plan says, each to one stage. */
 gboolean plan_stages_divide (const PlanModel *model, const PlanStack *stack, const Plan *plan);
 
-/* Whether some stage has no layer, and nothing of what stands around them. */
+/* Whether some virtual stage would hold no layer and nothing of what stands around the layers. */
 gboolean plan_stages_leave_one_empty (const PlanModel *model, const PlanStack *stack,
                                       const Plan *plan);
 
@@ -28,22 +28,23 @@ typedef struct
   gint64 virtual_stage, micro_batch;
 } PlanStagePass;
 
-/* A stage's passes of one direction in a step, and the one in place `at`: groups of pp_group micro
- * batches go through one virtual stage after the other, backwards from the last one on. */
+/* The number of a stage's forward passes in a step, of as many backward passes; and the pass at
+ * place `at`. Groups of pp_group micro batches go through one virtual stage after another, from the
+ * first to the last forward, and from the last to the first backward. */
 gint64 plan_stage_passes (const Plan *plan, gint64 micro_batches);
 PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at,
                                gboolean is_backward);
 
-/* Micro batches in a group. */
+/* The number of micro batches in a group. */
 gint64 plan_stage_group (const Plan *plan);
 
-/* Forward passes that a stage has done when it begins with backward ones (1F1B, interleaved where
- * there are virtual stages), and those whose activations it holds at most. */
+/* The forward passes that a stage has done before its first backward pass, under 1F1B, plain or
+ * interleaved; and the most whose activations it holds at the same time. */
 gint64 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches);
 gint64 plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches);
 
-/* Rows for activations of micro batches, used in turns, that suffice: no micro batch comes to one
- * whose last user still holds something in the same virtual stage. */
+/* Rows of activations, used in turns, that suffice: no micro batch comes to a row of a virtual
+ * stage that an earlier one still needs. */
 gint64 plan_stage_rows (const Plan *plan, gint64 number, gint64 micro_batches);
 
 G_END_DECLS
