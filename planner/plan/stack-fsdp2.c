@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torchtitan on PyTorch's fully_shard (torch/distributed/fsdp/_fully_shard). Parameters are named
- * as torchtitan's models/llama3/model.py and models/common/attention.py make them.
+/* torchtitan on PyTorch's fully_shard (torch/distributed/fsdp/_fully_shard). Parameters are in the
+ * order of torchtitan's models/llama3/model.py and models/common/attention.py.
  *
- * That the loss leaves three fp32 images where it is compiled too, until 2025-03, was chosen by
- * published memory (torchtitan 2024-12 and 2025-02), not read. Since then torchtitan says that
- * compiling saves more than any number of pieces would (PR #1033), and torchao's runs on B200 lack
- * all three; its runs on H100, printed beside these, have the memory that torchtitan logged in
- * 2025-01 (PR #808), to the hundredth of a GiB. Attention is PyTorch's flash kernels, which are
- * those of flash-attention 2. The residual is a cuBLAS workspace of 32 MiB on Hopper and tables. */
+ * Until 2025-03 the loss leaves three fp32 images even if it is compiled. That was not read in the
+ * source but chosen to agree with published memory (torchtitan 2024-12 and 2025-02). Since then
+ * torchtitan says that compiling saves more than any number of chunks would (PR #1033), and
+ * torchao's runs on B200 lack all three images. Its runs on H100, printed beside them, have the
+ * memory that torchtitan logged in 2025-01 (PR #808), to the hundredth of a GiB. Attention is
+ * PyTorch's flash kernels, which are those of flash-attention 2. Memory outside the schedule
+ * (fixed_bytes) is a cuBLAS workspace of 32 MiB on Hopper, and tables. */
 #include "config.h"
 
 #include "planner/base/units.h"

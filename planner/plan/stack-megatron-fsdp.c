@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Megatron-FSDP: facts from its source at the newest date (communication unit, hooks) and from the
- * memory that its authors logged (loss image, residual: fitted, docs/accuracy.md). */
+/* Megatron-FSDP: facts from its source at the newest date (communication unit, hooks), and from
+ * memory that its authors logged (the loss's image; memory outside the schedule, which is fitted:
+ * docs/accuracy.md). */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -124,7 +125,7 @@ static const PlanStackStep steps[] = {
     before_units_below_full },
 };
 
-/* Release branches by the day they left the main branch (git merge-base). */
+/* Release branches, and the days on which they left the main branch (git merge-base). */
 static const PlanStackRelease releases[] = {
   { "core_v0.16.0", 20260202 }, { "core_v0.16.1", 20260202 }, { "core_v0.17.0", 20260331 },
   { "core_v0.17.1", 20260331 }, { "core_v0.18.0", 20260601 }, { "core_v0.18.2", 20260601 },
@@ -169,20 +170,23 @@ const PlanFramework plan_framework_megatron_fsdp = {
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
-      .tensor_ns = 250000,    /* wrapped as a DTensor, listed, sliced, rounded; each by itself */
+      /* Each tensor by itself is wrapped as a DTensor, listed, sliced and rounded. */
+      .tensor_ns = 250000,
     },
     .loss = {
       .kind = PLAN_LOSS_IMAGE,
     },
     .layer = {
       .recomputes_outputs = TRUE,
-      .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
-                                 * the product over weights, then over rows */
+      /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
+       * after the one over rows. */
+      .exchanges_beside = TRUE,
       .rounds_to_tf32 = TRUE,
     },
     .memory = {
-      .registers_pools = TRUE, /* FixedPoolAllocator: what it cannot hold, the device allocator
-                                * does (fsdp_db_use_persist_buf_on_alloc_fail is off) */
+      /* FixedPoolAllocator; what its pools cannot hold comes from the device allocator
+       * (fsdp_db_use_persist_buf_on_alloc_fail is off). */
+      .registers_pools = TRUE,
       .allocation_bytes = 512,
       .is_caching = TRUE,
       .fixed_bytes = 105 * PLAN_MIB,

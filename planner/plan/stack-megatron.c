@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Megatron-LM with its distributed optimizer (param_and_grad_buffer.py, distrib_optimizer.py). Its
- * residual is that of Megatron-FSDP, and met by a 3.7 B model of Megatron-LM's own tests. */
+/* Megatron-LM with its distributed optimizer (param_and_grad_buffer.py, distrib_optimizer.py).
+ * Memory outside the schedule (fixed_bytes) is as for Megatron-FSDP; a 3.7 B model of Megatron-LM's
+ * own tests agrees with it. */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -72,22 +73,24 @@ const PlanFramework plan_framework_megatron = {
       .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
                                  * since 2.0 in Float8Tensor.update_usage */
       .quantises_units = TRUE,
-      .gathers_in_grads = TRUE, /* --reuse-grad-buf-for-mxfp8-param-ag, which it urges to set
-                                 * (optimizer_config.py; _post_param_sync) */
+      /* --reuse-grad-buf-for-mxfp8-param-ag, which Megatron-LM urges to set (optimizer_config.py;
+       * _post_param_sync). */
+      .gathers_in_grads = TRUE,
     },
     .optimizer = {
       .casts_grads = TRUE,
       .widens_moments = TRUE,
       .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
-      .tensor_ns = 50000,     /* sliced, listed, copied */
+      .tensor_ns = 50000,     /* each tensor is sliced, listed and copied */
     },
     .loss = {
       .kind = PLAN_LOSS_IMAGE,
     },
     .layer = {
       .recomputes_outputs = TRUE,
-      .exchanges_beside = TRUE, /* TransformerEngine module/linear.py: async_op, waited for behind
-                                 * the product over weights, then over rows */
+      /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
+       * after the one over rows. */
+      .exchanges_beside = TRUE,
       .rounds_to_tf32 = TRUE,
     },
     .memory = {

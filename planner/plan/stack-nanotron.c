@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nanotron: its source, of the branch that a published scan was run with (nouamane/bench2), and
- * with the sizes of that scan's 300 runs in sight: a cuBLAS workspace for the forward pass's
- * thread, one for autograd's, and tables. Its GEMMs, each an autograd function in Python, cost the
- * host what Transformer Engine's do, with runs of that scan in sight. Parameters are named as
- * models/llama.py makes them; attention is flash-attention 2. */
+/* nanotron, from its source: the branch that a published scan was run with (nouamane/bench2).
+ * Memory outside the schedule was chosen with the sizes of that scan's 300 runs known: a cuBLAS
+ * workspace for the thread of the forward pass, one for autograd's thread, and tables. Its GEMMs
+ * are autograd functions in Python, and cost the host what Transformer Engine's do; this, too, was
+ * chosen with runs of that scan known. Parameters are in the order of models/llama.py; attention is
+ * flash-attention 2. */
 #include "config.h"
 
 #include "planner/base/units.h"
@@ -44,9 +45,9 @@ const PlanFramework plan_framework_nanotron = {
     .weights = {
       .outer = PLAN_OUTER_STAYS,
       .whole = PLAN_WHOLE_AT_ONCE, /* _all_gather_params (zero.py) */
-      /* _all_gather_params and all_gather_coalesced (zero.py, distributed.py): pieces are sliced,
-       * looked at and flattened, which took 1.7 us each in PyTorch 2 on a Xeon where it was timed;
-       * then unflattened, in 1.2 us, and copied by calls of their own, of 5 us each on a GPU. */
+      /* _all_gather_params and all_gather_coalesced (zero.py, distributed.py) slice, check and
+       * flatten pieces, which took 1.7 us each in PyTorch 2 on a Xeon when it was timed; then
+       * unflatten them, in 1.2 us, and copy each by a call of its own, of 5 us on a GPU. */
       .unit_tensors = 6,
       .piece_ns = 1700,
       .copy_ns = 6200,
@@ -54,8 +55,10 @@ const PlanFramework plan_framework_nanotron = {
     .grads = {
       .autograd_stays = TRUE,
       .keeps_half = TRUE,
-      .sums_at_once = TRUE,    /* `make_ddp` (trainer.py), sync_gradients_across_dp */
-      .reduce_bytes = 25 * PLAN_MIB, /* ddp_bucket_cap_mb (config.py): DDP calls hooks by bucket */
+      /* All-reduce of all gradients: `make_ddp` (trainer.py), sync_gradients_across_dp. */
+      .sums_at_once = TRUE,
+      /* `ddp_bucket_cap_mb` (config.py); DDP calls its hook for each bucket. */
+      .reduce_bytes = 25 * PLAN_MIB,
     },
     .optimizer = {
       .late_moments = TRUE,    /* torch.optim.AdamW makes its state in its first step */
@@ -69,14 +72,16 @@ const PlanFramework plan_framework_nanotron = {
       .separate_gate = TRUE,
       .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
       .sequences = PLAN_SEQUENCES_STATIC,
-      .keys = PLAN_KEYS_PAIRED, /* `torch.cat ([key_states, value_states])` (llama.py): attention saves
-                           * these, and with the queries all three as they were laid out */
+      /* `torch.cat ([key_states, value_states])` (llama.py): attention saves these, and the
+       * queries, keys and values as they were laid out before. */
+      .keys = PLAN_KEYS_PAIRED,
       .ampere_attention = TRUE,
     },
     .memory = {
       .allocation_bytes = 512,
       .is_caching = TRUE,
-      .gemm_bytes = 32 * PLAN_MIB, /* cuBLAS's on Hopper (CUDABlas.cpp), per thread */
+      /* The workspace of cuBLAS on Hopper (CUDABlas.cpp), one for each thread. */
+      .gemm_bytes = 32 * PLAN_MIB,
       .fixed_bytes = 8 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
@@ -90,17 +95,18 @@ const PlanFramework plan_framework_nanotron = {
       .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,
-        [PLAN_LAUNCH_PRODUCT] = 100000, /* an autograd function in Python each */
+        [PLAN_LAUNCH_PRODUCT] = 100000, /* each is an autograd function in Python */
         [PLAN_LAUNCH_QUANTISED_PRODUCT] = 350000,
         [PLAN_LAUNCH_GRADIENT] = 50000,
         [PLAN_LAUNCH_QUANTISED_GRADIENT] = 175000,
         [PLAN_LAUNCH_ATTENTION] = 150000,
         [PLAN_LAUNCH_COLLECTIVE] = 100000,
       },
-      /* llama.py, functional.py at 67c5ebb6. Of a layer's 24 going forward and 37 going backward,
-       * products of a gathered sequence are two, of the rank's own part and of the others'; around
-       * attention heads are laid out anew and lengths added up. Of each of its six tensors the
-       * optimizer finds the norm, clips, counts, updates and rounds. */
+      /* Kernels are counted in llama.py and functional.py at 67c5ebb6: 24 in a layer's forward pass
+       * and 37 in its backward pass. A product of a gathered sequence takes two, for the rank's own
+       * part and for the others'; around attention, kernels lay out heads anew and add up lengths.
+       * For each of the six tensors of a layer the optimizer finds the norm, clips, counts, updates
+       * and rounds. */
       .kernels = {
         [PLAN_LAUNCH_PRODUCT] = 2,
         [PLAN_LAUNCH_GRADIENT] = 2,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This program's own runtime: a host in C pays for the launch alone. */
+/* This program's own runtime. Its host is written in C and pays for the launch of an op alone. */
 #include "config.h"
 
 #include "planner/base/units.h"
