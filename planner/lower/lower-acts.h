@@ -51,7 +51,7 @@ typedef struct PlanAct
   guint attached;        /* of BACKWARD: number of the next acts, which happen inside it */
   PlanTensorRole role;   /* of an act inside BACKWARD: it happens once this gradient is complete */
   PlanBucketKind bucket; /* of acts about pieces or about buckets cut by size */
-  /* `like` of the unit in PlanLower, so that units that lie differently have different acts. */
+  /* PlanLower's `like` of the unit: if units lie differently in their buckets, acts must differ. */
   gint64 lies_like;
   /* Of a bucket that all layers of a repeat share: its lowest layer, counted from 1; else 0. */
   gint64 shared;

@@ -23,7 +23,7 @@
 
 enum
 {
-  AHEAD, /* forward; BACK: backward */
+  AHEAD, /* forward pass; BACK: backward pass */
   BACK,
   N_WAYS
 };

@@ -16,7 +16,7 @@ PlanRef plan_lower_at (PlanRef ref, guint64 element);
 PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 
 /* The places of a micro batch's tokens within their documents: of all tokens, and of those that
- * this rank holds between tensor-parallel parts. None if places make no difference. */
+ * this rank holds where sequence parallelism splits them. None if places make no difference. */
 PlanRef plan_lower_places (const PlanLower *self);
 PlanRef plan_lower_own_places (const PlanLower *self);
 
@@ -79,8 +79,8 @@ void plan_lower_await_exchange (PlanLower *self);
 void plan_lower_go_on_exchanging (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                                   gint64 count);
 
-/* Opens a repeat of layers, or with a variable of another name. A repeat of one turn is none.
- * Returns the unit that the repeat stands at. */
+/* Opens a repeat over `variable`, or over layers; one turn alone needs no repeat. Returns the unit
+ * of the current turn. */
 PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gint64 first,
                                        gint64 count, gint64 step);
 PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);

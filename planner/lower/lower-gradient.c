@@ -328,8 +328,7 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
     plan_lower_gradient_is_there (self, sum->role);
 }
 
-/* --- what a tensor-parallel group has whole ----------------------------------------------------
- */
+/* --- what a tensor-parallel group holds whole ------------------------------------------------- */
 
 /* Parameters that every rank of a tensor-parallel group holds whole: norms, some biases. If tokens
  * are split, each rank's gradient of them comes from its own tokens, and that of norms of heads

@@ -145,8 +145,9 @@ drop (Interleaved *self, Sent *sent, PlanTrade trade)
 }
 
 /* Finds the pass whose input is received after pass `at`: usually the next one. On the stage that
- * closes the ring (the first one forward, the last one backward) the input was made by another
- * virtual stage at the other end, pp - 1 passes earlier. FALSE: nothing is received. */
+ * closes the ring (the first one forward, the last one backward) it is a pass of the micro batch
+ * that passed here pp - 1 passes earlier: the other end sends it now, for the next virtual stage.
+ * FALSE: nothing is received. */
 static gboolean
 find_received (const Interleaved *self, gint64 at, gboolean is_backward, PlanStagePass *out_pass)
 {
@@ -186,9 +187,9 @@ exchange (Interleaved *self, gint64 at, gboolean is_backward)
     trade_now (lower, out, pass);
 }
 
-/* Gathers the weights of the next virtual stage when a first micro batch comes to a virtual stage
- * of some stage; all stages gather at once (schedules.py 1215-1221). Those of the first two virtual
- * stages are gathered as the step begins. */
+/* Gathers the weights of the next virtual stage when the first stage begins a virtual stage: all
+ * stages gather at the same time (schedules.py 1215-1221). Those of the first two virtual stages
+ * are gathered as the step begins. */
 static void
 gather_ahead (Interleaved *self, gint64 at)
 {

@@ -47,8 +47,8 @@ typedef struct
 } PlanLowerProduct;
 
 /* Whether products of a tensor-parallel group run piece by piece beside its communication
- * (tp_overlap); whether a product gathers the gradient of its summed output so. Then declares
- * buffers. */
+ * (tp_overlap); whether a product so gathers the gradient of its summed output. The last call
+ * declares the buffers. */
 gboolean plan_lower_has_pieces (const PlanLower *self);
 gboolean plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear);
 void plan_lower_declare_pieces (PlanLower *self);
@@ -120,7 +120,7 @@ void plan_lower_weight_gradient (PlanLower *self, PlanTensorRole role, PlanLower
                                  PlanRef dout, PlanRef in, gint64 rows, gint64 cols, gint64 depth,
                                  gint64 layout);
 
-/* The same for the weights of all experts. refs: dout, in, and the rows of each expert. */
+/* The same for the weights of all experts. refs: dout, in, rows of each expert. */
 void plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLowerUnit unit,
                                         const PlanRef *refs);
 

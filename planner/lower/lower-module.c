@@ -265,8 +265,7 @@ plan_lower_module_loss_backward (PlanLower *self)
   plan_lower_free (self, x);
 }
 
-/* --- behind its layer's backward pass ----------------------------------------------------------
- */
+/* --- after its layer's backward pass ---------------------------------------------------------- */
 
 void
 plan_lower_replay_module (PlanLower *self, PlanLowerUnit unit)

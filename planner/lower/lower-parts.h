@@ -85,8 +85,8 @@ typedef struct
 {
   gint8 group;    /* -1: no such group */
   gint32 tokens;  /* allgather dispatcher: all ranks' tokens, one buffer for all layers */
-  gint32 even;    /* what PyTorch joins pieces in where all are of one size; -1: they are not */
-  gint32 wide[2]; /* rows in the router's format, to be summed; [1]: through such a buffer */
+  gint32 even;    /* buffer in which PyTorch joins pieces of one size; -1: sizes differ */
+  gint32 wide[2]; /* rows in the router's format, to be summed; and the `even` of these */
   gint32 sum;     /* this rank's part of the sum, in the router's format */
 } PlanLowerJoined;
 

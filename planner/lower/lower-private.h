@@ -31,7 +31,7 @@ typedef struct
 typedef struct
 {
   PlanModel part;                 /* the layers of the model that this rank's stage holds */
-  const PlanModel *model, *whole; /* `part` where there are stages; the model of all stages */
+  const PlanModel *model, *whole; /* `part`, if there are stages or modules; that of all stages */
   const PlanCluster *cluster;
   const PlanWorkspaces *asked;
   const Plan *plan;

@@ -1,14 +1,14 @@
 /* Every knob of a plan, once. The enum, text form, CLI options, help, rules and documentation are
- * made from these lists; what each means, in its summary.
+ * made from these lists; the summary says what a field means.
  *
  * PLAN_FIELD_LIST (X): X (ID, "name", TYPE, values, default, NUMERICS, "summary")
- *   TYPE      ENUM   one of `values`            INT   integer >= 1; PLAN_UNSET where none was given
+ *   TYPE      ENUM   one of `values`            INT   integer >= 1; PLAN_UNSET: not given
  *             COUNT  integer >= 0               SHARE 0 to 1, stored in millionths
  *             NAMES  set of `values`, a bit mask, printed joined by +
- *             FACTOR number >= 1, likewise      AUTO   integer >= 1 or `auto`
- *             LIMIT  number > 0, likewise; 0 is `none`
+ *             FACTOR number >= 1, in millionths AUTO   integer >= 1 or `auto`
+ *             LIMIT  number > 0, in millionths; 0 is `none`
  *             STACK  one of `values`, then @yyyy-mm-dd; VERSION major.minor
- *   NUMERICS  TRUE where a change alters arithmetic
+ *   NUMERICS  TRUE if a change alters arithmetic
  */
 #pragma once
 

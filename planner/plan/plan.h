@@ -95,8 +95,8 @@ gboolean plan_shards_grads (const Plan *self);
 gint64 plan_attended_tokens (const Plan *self);
 gboolean plan_shards_weights (const Plan *self);
 
-/* The format that a field of a resolved plan names: one of state, of moments, or the compute field.
- * With main_params=auto it is the weights' format. */
+/* The format that a field of a resolved plan names: of main_params, main_grads or grad_comm, of a
+ * moment, or of compute. With main_params=auto it is the weights' format. */
 PlanDtype plan_field_dtype (const Plan *self, PlanField field);
 
 /* Formats: of compute weights and activations; of quantised weights as they are gathered, without

@@ -41,8 +41,7 @@ biases_are_split (const PlanFacts *f)
   return runs_megatron (f) && f->model->expert_bias && f->value[PLAN_ETP] > 1;
 }
 
-/* Experts are laid out over all devices of a stage and a replica anew, not within what tp and cp
- * leave. */
+/* Experts are laid out over all devices of a stage and a replica, whatever tp and cp are. */
 static gboolean
 devices_do_not_divide (const PlanFacts *f)
 {

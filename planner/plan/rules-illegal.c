@@ -250,8 +250,7 @@ precision_aware_sgd (const PlanFacts *f)
   return IS (f, PRECISION_AWARE, ON) && IS (f, OPTIMIZER, SGD);
 }
 
-/* Whether an optimizer has formats of moments of its own: neither Megatron-LM's nor ours
- * (rules-stacks.c). */
+/* Whether other rules (rules-stacks.c) say which formats of moments the stack's optimizer has. */
 static gboolean
 has_own_moments (const PlanFacts *f)
 {

@@ -39,8 +39,9 @@ recomputes_other_modules (const PlanFacts *f)
          && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* Sinks and biases of experts, as gpt-oss has them. Transformer Engine has kernels for sinks;
- * biases lie where experts do. */
+/* Sinks, and biases of experts, as gpt-oss has them. They are modelled for Megatron-LM's stacks, as
+ * Transformer Engine has kernels for sinks, without cp and with weights gathered in the compute
+ * format. */
 static gboolean
 has_sinks (const PlanFacts *f)
 {
@@ -56,7 +57,8 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-/* Our runtime has experts on processors alone, and no latent attention. */
+/* Whether our own runtime runs the model's experts: on processors alone, and without latent
+ * attention. */
 static gboolean
 runs_here (const PlanFacts *f)
 {

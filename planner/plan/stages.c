@@ -226,7 +226,7 @@ plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at, gboolean is_
                           .micro_batch = at / (group * n_virtual) * group + inside % group };
 }
 
-/* Megatron-LM schedules.py 964-977 where stages are interleaved. */
+/* When interleaved, as in Megatron-LM's schedules.py 964-977. */
 gint64
 plan_stage_warm_up (const Plan *plan, gint64 number, gint64 micro_batches)
 {
@@ -243,9 +243,10 @@ plan_stage_held (const Plan *plan, gint64 number, gint64 micro_batches)
               plan_stage_passes (plan, micro_batches));
 }
 
-/* Of a group's first virtual stage the forward pass comes first and the backward pass last: as many
- * groups later, a pass must come behind that one, its input not sooner than it can be there, and
- * what the backward pass left not sooner than it has been sent. */
+/* The rows are so many groups of micro batches that a row is free again when its turn comes. A row
+ * is held longest in the first virtual stage, whose forward pass is a group's first and whose
+ * backward pass is its last. `apart` counts the passes from the one to the other, and those by
+ * which the next input may arrive early and the gradient may be sent late. */
 gint64
 plan_stage_rows (const Plan *plan, gint64 number, gint64 micro_batches)
 {
