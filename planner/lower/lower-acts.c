@@ -410,8 +410,8 @@ release_due (Builder *b)
     }
 }
 
-/* The act of that kind on a bucket cut by size, at a unit, or inside its backward pass once the
- * gradient of `role` is complete. */
+/* Makes an act of that kind on a bucket cut by size. `role`: inside a backward pass, the parameter
+ * whose gradient it waits for. */
 static PlanAct
 bucket_act (const PlanLower *lower, PlanActKind kind, guint32 number, gint64 unit,
             PlanTensorRole role)

@@ -108,9 +108,9 @@ look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
   plan_lower_look (self);
 }
 
-/* Adds a gradient that stays as autograd leaves it to where gradients accumulate. In a micro batch
- * that reduces gradients, and keeps a copy of them in the weights' format, it goes by way of that
- * copy. */
+/* Adds a gradient to where gradients accumulate; autograd's own tensor stays (PlanStackGrads'
+ * autograd_stays). In the last micro batch it goes by way of a copy in the weights' format, if the
+ * stack keeps one (keeps_half). */
 static void
 put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
@@ -337,7 +337,7 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
  * Megatron-LM's finalize_model_grads.py). The gradients of other parameters held whole are the same
  * on all ranks. */
 
-/* A range of such elements in a part of a bucket. */
+/* A range of elements in a part of a bucket that belong to such parameters. */
 typedef struct
 {
   guint64 from, to;

@@ -105,7 +105,7 @@ plan_lower_declare_offload (PlanLower *self)
   self->event.fetched = any ? plan_schedule_add_event (self->schedule, "fetched", layers) : -1;
 }
 
-/* Copies, after all ops issued to the compute stream so far. */
+/* Emits a copy that waits for all ops issued to the compute stream so far. */
 static void
 copy (PlanLower *self, PlanRef out, PlanRef in, gint64 count, PlanRef record)
 {

@@ -43,7 +43,7 @@ typedef struct
    * PLAN_LIES_WITHIN. */
   gint64 *like;
   const PlanLayerGraphs *graphs; /* by kind of layer */
-  const PlanSizes *sizes;        /* of those graphs */
+  const PlanSizes *sizes;        /* sizes and formats that all layers share */
   PlanStage stage;
   PlanLowerRanks place;
   PlanLowerComm comm;

@@ -40,7 +40,7 @@ static const struct
   { PLAN_MOE_DISPATCHER, "standard", "alltoall", NULL }, /* a word of torchtitan's */
 };
 
-/* Words for values of any field that has the value. */
+/* Words that mean one value in every field that takes it. */
 static const struct
 {
   const char *word, *value;

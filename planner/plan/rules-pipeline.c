@@ -55,8 +55,8 @@ ends_twice (const PlanFacts *f)
          || (IS (f, PP_COUNT_LOSS, ON) && f->value[PLAN_PP_LAST_SHORT] > 0);
 }
 
-/* What another field can say is said by that field alone, so that each layout of stages is one
- * plan. */
+/* Each layout of stages must be one plan: one layer less is pp_count_loss=on, and without virtual
+ * stages pp_last_layers says what the last stage holds. */
 static gboolean
 shortens_otherwise (const PlanFacts *f)
 {

@@ -230,7 +230,7 @@ all_to_all_elsewhere (const PlanFacts *f)
   return IS (f, REDUCE_ALGO, A2A) && !is_megatron (f) && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* Read in param_and_grad_buffer.py of Megatron-LM's DDP. */
+/* When Megatron-LM's DDP can reduce by all-to-all: read in param_and_grad_buffer.py. */
 static gboolean
 all_to_all_of_megatron (const PlanFacts *f)
 {

@@ -69,7 +69,7 @@ typedef struct
 /* Which parameters share a bucket, and how they lie in it. */
 typedef struct
 {
-  guint64 elements;          /* at which buckets outside units close; 0: buckets are modules */
+  guint64 elements;          /* buckets that are not units close at this; 0: all are modules */
   guint64 elements_per_rank; /* they close at this times the ranks, if that is more */
   gboolean fill_backwards;   /* buckets are filled from the last parameter to the first */
   gboolean units_below_full; /* strategies optim and optim_grads reduce and gather by unit, too */

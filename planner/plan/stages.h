@@ -28,9 +28,9 @@ typedef struct
   gint64 virtual_stage, micro_batch;
 } PlanStagePass;
 
-/* The number of a stage's forward passes in a step, of as many backward passes; and the pass at
- * place `at`. Groups of pp_group micro batches go through one virtual stage after another, from the
- * first to the last forward, and from the last to the first backward. */
+/* The number of a stage's forward passes in a step, which is also that of its backward passes; and
+ * the pass at place `at` of either. Groups of pp_group micro batches go through one virtual stage
+ * after another: forward from the first to the last, backward from the last to the first. */
 gint64 plan_stage_passes (const Plan *plan, gint64 micro_batches);
 PlanStagePass plan_stage_pass (const Plan *plan, gint64 micro_batches, gint64 at,
                                gboolean is_backward);
