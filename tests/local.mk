@@ -543,6 +543,7 @@ golden_tests = \
   %D%/golden/query-gpus.test \
   %D%/golden/query-gpus-late.test \
   %D%/golden/query-gpus-budget.test \
+  %D%/golden/query-hybrid.test \
   %D%/golden/query-apart.test \
   %D%/golden/query-clusters.test \
   %D%/golden/query-moments.test \

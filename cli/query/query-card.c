@@ -36,6 +36,46 @@ describe_time (const AdvisePrediction *p)
   return g_string_free (text, FALSE);
 }
 
+/* How a model's state is spread: "optim_grads_params (ZeRO-3, FSDP): weights, gradients and
+ * optimizer state over 8 devices, in 2 replicas (HSDP); tp=2, ep=4 (experts over 4)"; the caller
+ * frees. */
+static char *
+describe_sharding (const Plan *plan, const PlanCluster *cluster)
+{
+  static const char *const what[] = {
+    [PLAN_STRATEGY_NO_SHARD] = "(DDP): every device has all weights, gradients and optimizer state",
+    [PLAN_STRATEGY_OPTIM] = "(ZeRO-1): optimizer state",
+    [PLAN_STRATEGY_OPTIM_GRADS] = "(ZeRO-2): gradients and optimizer state",
+    [PLAN_STRATEGY_OPTIM_GRADS_PARAMS] = "(ZeRO-3, FSDP): weights, gradients and optimizer state",
+  };
+  static const PlanField groups[] = { PLAN_TP, PLAN_CP, PLAN_PP, PLAN_VPP, PLAN_EP, PLAN_ETP };
+  const gint64 *value = plan->value, replicas = value[PLAN_DP_OUTER];
+  const gint64 ranks = plan_data_parallel (plan, cluster) * value[PLAN_CP] / replicas;
+  g_autofree char *strategy = plan_field_print (PLAN_STRATEGY, value[PLAN_STRATEGY]);
+  GString *text = g_string_new (strategy);
+  g_string_append_printf (text, " %s", what[value[PLAN_STRATEGY]]);
+  if (value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD)
+    g_string_append_printf (text, " over %" G_GINT64_FORMAT " devices", ranks);
+  if (replicas > 1)
+    g_string_append_printf (text, ", in %" G_GINT64_FORMAT " replicas %s", replicas,
+                            value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
+                                ? "over which the optimizer state is split further (HFSDP)"
+                                : "(HSDP)");
+  const char *separator = "; ";
+  for (guint i = 0; i < G_N_ELEMENTS (groups); i++)
+    if (value[groups[i]] > 1)
+      {
+        g_string_append_printf (text, "%s%s=%" G_GINT64_FORMAT, separator,
+                                plan_field_name (groups[i]), value[groups[i]]);
+        separator = ", ";
+      }
+  if (value[PLAN_EP] > 1 && value[PLAN_STRATEGY] != PLAN_STRATEGY_NO_SHARD)
+    g_string_append_printf (text, " (experts over %" G_GINT64_FORMAT ")",
+                            plan_cluster_devices (cluster) / value[PLAN_PP] / value[PLAN_EP]
+                                / value[PLAN_ETP] / replicas);
+  return g_string_free (text, FALSE);
+}
+
 /* "@1", or the options that say the plan where the store does not have it. */
 static char *
 name_plan (const AdviseQuestion *question, gint64 id)
@@ -108,7 +148,9 @@ cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
   g_autofree char *settings = advise_query_differences (&best->found->plan, &input->plan);
   g_autofree char *time = describe_time (p);
   g_autofree char *error_range = advise_describe_uncertainty (p);
+  g_autofree char *sharding = describe_sharding (&p->of->plan, input->cluster);
   GArray *rows = cli_rows_new ();
+  cli_rows_add (rows, "sharding", "%s", sharding);
   cli_rows_add (rows, "set", "%s", *settings ? settings : "nothing: the defaults are best");
   cli_rows_add (rows, "step",
                 "%.1f ms, %.0f tokens/s (%.0f per GPU), %.1f TFLOP/s per GPU, MFU %.1f %%",

@@ -16,7 +16,7 @@ static char *
 explain (const AdviseAnswer *self, const AdviseAnswer *next)
 {
   if (!next)
-    return g_strdup ("the last of these");
+    return g_strdup ("the slowest of these");
   const PlanTrace *a = self->prediction.trace, *b = next->prediction.trace;
   const struct
   {
@@ -150,7 +150,7 @@ next_shown (guint i, guint n)
              : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
 }
 
-/* Also what does not matter to each. */
+/* Also which fields make no difference to each. */
 GArray *
 cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
 {
@@ -160,13 +160,21 @@ cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
     {
       const guint64 device = answer_at (answers, i)->prediction.trace->memory.device;
       const double spare = 100.0 * (1 - (double)device / (double)MAX (choice->memory_bytes, 1));
-      g_autofree char *why = explain (answer_at (answers, i), answer_at (answers, i + 1));
+      g_autofree char *why
+          = answers->len > 1 ? explain (answer_at (answers, i), answer_at (answers, i + 1)) : NULL;
       g_autofree char *fields = free_fields (answer_at (answers, i));
       g_autofree char *rank = g_strdup_printf ("%u", i + 1);
-      g_autofree char *little
-          = spare < LITTLE ? g_strdup_printf ("; only %.1f %% of memory to spare", spare) : NULL;
-      cli_rows_add (rows, rank, "%s%s%s%s", why, *fields ? "; free: " : "", fields,
-                    little ? little : "");
+      g_autoptr (GPtrArray) parts = g_ptr_array_new_with_free_func (g_free);
+      if (why)
+        g_ptr_array_add (parts, g_steal_pointer (&why));
+      if (*fields)
+        g_ptr_array_add (parts, g_strdup_printf ("without effect: %s", fields));
+      if (spare < LITTLE)
+        g_ptr_array_add (parts, g_strdup_printf ("only %.1f %% of memory to spare", spare));
+      g_ptr_array_add (parts, NULL);
+      g_autofree char *text = g_strjoinv ("; ", (char **)parts->pdata);
+      if (*text)
+        cli_rows_add (rows, rank, "%s", text);
     }
   return rows;
 }
