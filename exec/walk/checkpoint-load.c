@@ -10,23 +10,24 @@
 #include <glib/gstdio.h>
 #include <string.h>
 
-/* A piece where it lies. */
+/* A piece (ExecPiece) as it was found in a file of the checkpoint. */
 typedef struct
 {
   const ExecTensorFile *file;
   const PlanSafetensor *tensor;
-  guint64 first, count, run, stride; /* see ExecPiece; `count` where it does not lie apart */
+  /* See ExecPiece; in a contiguous piece `run` and `stride` are `count`. */
+  guint64 first, count, run, stride;
 } Found;
 
 struct _ExecCheckpoint
 {
   char *folder;
   GPtrArray *files;
-  GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found */
+  GHashTable *pieces; /* STATE/PARAMETER/LAYER -> GArray of Found: the pieces of that state */
   gint64 step, tokens;
   char *model;
   GHashTable *settings;
-  char **names; /* of the checkpoints beside it, itself last */
+  char **names; /* of the checkpoints kept in the same folder, this one last */
 };
 
 void
@@ -95,7 +96,9 @@ corrupt (GError **error, const ExecCheckpoint *self, const char *file, const cha
   return FALSE;
 }
 
-/* FIRST or FIRST:STRIDE, which is of a matrix. */
+/* Parses where a piece begins in its parameter: FIRST for a contiguous piece, whose tensor is a
+ * vector, or FIRST:STRIDE for runs that lie apart, whose tensor is a matrix with one run in each
+ * row. */
 static gboolean
 read_place (const char *text, const PlanSafetensor *tensor, Found *out)
 {
@@ -113,7 +116,8 @@ read_place (const char *text, const PlanSafetensor *tensor, Found *out)
   return out->run > 0 && out->run <= out->stride;
 }
 
-/* A file's tensors are pieces: their names end in where they are. */
+/* Each tensor of a file is a piece: the last part of its name says where in the parameter it
+ * begins. */
 static gboolean
 add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
 {
@@ -140,7 +144,8 @@ add_pieces (ExecCheckpoint *self, const ExecTensorFile *file, GError **error)
   return TRUE;
 }
 
-/* `recorded` is what the manifest says: its size and the SHA-256 of its bytes. */
+/* Adds a file after checking it against `recorded`, the manifest's entry: the file's size and the
+ * SHA-256 of its bytes. */
 static gboolean
 add_file (ExecCheckpoint *self, const char *data, const char *name, const char *recorded,
           GError **error)
@@ -256,7 +261,8 @@ exec_checkpoint_open (const char *folder, const PlanModel *model, GError **error
   return g_steal_pointer (&self);
 }
 
-/* The piece that an element is in, where, and how many from there on lie together; NULL: none. */
+/* Finds the piece that holds an element of the parameter, the element's index in the piece, and how
+ * many elements are contiguous from there on. NULL when no piece holds it. */
 static const Found *
 find_piece (const GArray *found, guint64 element, guint64 *out_inside, guint64 *out_count)
 {

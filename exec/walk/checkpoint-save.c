@@ -17,7 +17,7 @@
 #define PREFIX "step-"
 #define DIGEST_BYTES 32
 
-/* What a rank says about its file; as it travels. */
+/* What each rank tells rank 0 about its file, sent as these bytes. */
 typedef struct
 {
   guint64 size;
@@ -44,10 +44,11 @@ rank_name (guint rank)
 
 /* --- files -------------------------------------------------------------------------------- */
 
-/* Bytes of a piece fetched at once. */
+/* Bytes of a piece that are fetched from the device at once. */
 #define BLOCK_BYTES (G_GUINT64_CONSTANT (4) << 20)
 
-/* The header of a rank's file, padded so that data is aligned. */
+/* The safetensors header of a rank's file, padded to a multiple of 8 bytes so that the data behind
+ * it is aligned. */
 static GString *
 header_of (const ExecPiece *pieces, guint n)
 {
@@ -77,7 +78,7 @@ header_of (const ExecPiece *pieces, guint n)
   return text;
 }
 
-/* Without `fetch` data is where the host can read it. */
+/* Writes the data of a piece. Without `fetch` the host can read the data where it lies. */
 static gboolean
 put_data (ExecWriter *writer, const ExecPiece *piece, ExecFetch fetch, gpointer user_data,
           GError **error)
@@ -133,9 +134,8 @@ exec_checkpoint_is_name (const char *name)
   return *at == '\0';
 }
 
-/* A small file of a folder that is open, not through links; NULL where it is none. The caller
- * frees.
- */
+/* Reads the manifest of an open folder. It does not follow symbolic links. NULL where there is no
+ * manifest, or none of a checkpoint. The caller frees. */
 static GKeyFile *
 read_manifest (int folder)
 {
@@ -155,8 +155,8 @@ read_manifest (int folder)
   return ok ? g_steal_pointer (&file) : NULL;
 }
 
-/* Removes a checkpoint: the files that its manifest lists, the manifest, and the folder if nothing
- * else is there. */
+/* Removes a checkpoint: the files that its manifest lists, the manifest, and the folder if it is
+ * empty then. */
 static void
 remove_checkpoint (int folder, const char *name)
 {
@@ -175,7 +175,7 @@ remove_checkpoint (int folder, const char *name)
     unlinkat (folder, name, AT_REMOVEDIR);
 }
 
-/* Those that are no longer kept, oldest first. */
+/* Removes the oldest checkpoints of the run, beyond the `keep` newest. */
 static void
 remove_oldest (const ExecCheckpointHead *head)
 {
@@ -224,7 +224,8 @@ exec_checkpoint_lock (const char *folder, GError **error)
   return -1;
 }
 
-/* A new folder for the ranks' files, by a number that no other has. */
+/* Makes a new folder for the ranks' files. Its number is the first that no other checkpoint of this
+ * step has. */
 static gboolean
 make_data_folder (const ExecCheckpointHead *head, guint64 *out_number, GError **error)
 {
@@ -282,7 +283,7 @@ write_manifest (const char *folder, const char *text, GError **error)
   g_autofree char *path = g_build_filename (folder, EXEC_CHECKPOINT_MANIFEST, NULL);
   g_autofree char *part = g_strconcat (path, ".part", NULL);
   g_auto (ExecWriter) writer = { .fd = -1 };
-  g_unlink (part); /* never through a link */
+  g_unlink (part); /* a symbolic link of this name must not be written through */
   if (!exec_writer_open (&writer, part, FALSE, error)
       || !exec_writer_put (&writer, text, strlen (text), error)
       || !exec_writer_close (&writer, error))
@@ -292,8 +293,8 @@ write_manifest (const char *folder, const char *text, GError **error)
   return exec_writer_sync_folder (folder, error);
 }
 
-/* Rank 0, once all files are there: first the manifest of the checkpoint, then that of the folder.
- */
+/* Publishes the checkpoint, on rank 0 once all files are complete: it writes the manifest in the
+ * checkpoint's own folder first, then the one in the folder above, which names the newest. */
 static gboolean
 name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written *written,
                  guint ranks, GError **error)
@@ -322,14 +323,14 @@ name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written
 struct _ExecSaving
 {
   ExecCheckpointHead head;
-  char *data, *path; /* of the checkpoint in its folder; of this rank's file */
-  ExecPiece *pieces; /* with data of our own, where a thread writes it */
+  char *data, *path; /* name of the checkpoint's folder; path of this rank's file */
+  ExecPiece *pieces; /* pointing into `copy` where a thread writes them */
   guint n;
   guint8 *copy;
-  GThread *thread; /* NULL: none writes */
+  GThread *thread; /* the thread that writes; NULL: there is none */
   gint is_written; /* atomic */
   Written own;
-  GError *error; /* of writing */
+  GError *error; /* that the thread met */
 };
 
 static gpointer
@@ -341,7 +342,8 @@ write_behind (gpointer saving)
   return NULL;
 }
 
-/* Makes room for what a thread writes, to stay as it is now; FALSE where there is none. */
+/* Allocates the copy of the state that a thread writes from, since training changes the original
+ * meanwhile. FALSE where there is no memory for it. */
 static gboolean
 make_room (ExecSaving *self, const ExecPiece *pieces)
 {

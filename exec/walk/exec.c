@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of a walk: setup, training with evaluations and checkpoints in between, teardown; and ranks
- * as threads. */
+/* Runs a job: sets the walk up, trains with evaluations and checkpoints between the steps, tears
+ * down; and runs ranks as threads. */
 #include "config.h"
 
 #include "exec/walk/exec.h"
@@ -24,7 +24,7 @@ exec_walk_now_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
-/* Tokens of this rank's part of a batch whose loss counts. */
+/* Counts the tokens of this rank's part of a batch whose loss counts: those that are not masked. */
 static gboolean
 count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 {
@@ -45,9 +45,10 @@ count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 
 #define LOW_BITS 12
 
-/* The same of all ranks, before a step or an evaluation's batch, by two sums that fp32 holds
- * exactly. Gradients are divided by it, and the loss: as Megatron-LM does with
- * --calculate-per-token-loss (finalize_model_grads.py), of no token as if it were one. */
+/* Counts the tokens of the global batch whose loss counts, before a step or a batch of an
+ * evaluation. The count travels as two floats of LOW_BITS bits and the rest, so that fp32 sums are
+ * exact. Loss and gradients are divided by it, as Megatron-LM does with --calculate-per-token-loss
+ * (finalize_model_grads.py); a batch without any such token is divided by 1. */
 static gboolean
 count_tokens (ExecWalk *walk, GError **error)
 {
@@ -60,14 +61,15 @@ count_tokens (ExecWalk *walk, GError **error)
   if (!walk->comm->ops->all_reduce (walk->comm, sums, G_N_ELEMENTS (sums), PLAN_DTYPE_FP32, NULL,
                                     error))
     return FALSE;
-  /* Ranks of a tensor-parallel group have the same ones, and all stages. */
+  /* Ranks of a tensor-parallel group read the same tokens, and so do all stages, so each token was
+   * counted tp x pp times. */
   const gint64 *value = walk->of->plan.value;
   walk->constants.tokens = MAX (
       (((gint64)sums[0] << LOW_BITS) + (gint64)sums[1]) / (value[PLAN_TP] * value[PLAN_PP]), 1);
   return TRUE;
 }
 
-/* What a walk's step added up of losses on all ranks. */
+/* The sum of the losses of all ranks that the schedule left on the device. */
 static gboolean
 sum_loss (const ExecWalk *walk, double *out_loss, GError **error)
 {
@@ -88,7 +90,7 @@ sum_loss (const ExecWalk *walk, double *out_loss, GError **error)
   return TRUE;
 }
 
-/* The mean over the tokens of all batches of an evaluation. */
+/* The mean loss per token over all batches of an evaluation. */
 static gboolean
 evaluate_batches (ExecWalk *walk, double *out_loss, GError **error)
 {
@@ -109,8 +111,8 @@ evaluate_batches (ExecWalk *walk, double *out_loss, GError **error)
   return TRUE;
 }
 
-/* Runs the evaluation's own schedule on the weights as they are after this step. It begins with
- * nothing gathered, so that nothing of it can be stale. */
+/* Evaluates the weights as they are after this step, by a schedule of its own. That walk starts
+ * with nothing gathered, so it cannot read stale weights. */
 static gboolean
 evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
@@ -147,8 +149,9 @@ save (ExecWalk *walk, gint64 steps_done, gboolean behind, GError **error)
   return FALSE;
 }
 
-/* A checkpoint that is written beside steps gets its name once all ranks have their parts; and
- * before the run may end because a step was not sound. */
+/* Publishes a checkpoint that a thread is writing, once all ranks have written their files. When
+ * the last step was not sound the run may be about to end, so then it waits for the files and
+ * publishes at once. */
 static gboolean
 settle_saving (ExecWalk *walk, GError **error)
 {
@@ -162,8 +165,9 @@ settle_saving (ExecWalk *walk, GError **error)
   return (told[0] > 0 && told[1] <= 0) || exec_walk_finish_saving (walk, error);
 }
 
-/* A step without a finite loss and gradient norm has changed nothing, and no checkpoint is made of
- * it: the next sound step makes the one that was due. */
+/* Decides whether the run goes on after a step whose loss or gradient norm was not finite. Such a
+ * step has changed no weights and no checkpoint is made of it: one that was due is made after the
+ * next sound step. */
 static gboolean
 judge_step (ExecWalk *walk, gboolean is_last, GError **error)
 {
@@ -182,8 +186,8 @@ judge_step (ExecWalk *walk, gboolean is_last, GError **error)
   return FALSE;
 }
 
-/* No rank makes a checkpoint of a step that was not sound on another: replicas may have norms of
- * their own. */
+/* Makes all ranks agree on whether the step was sound, because replicas may have different gradient
+ * norms, and a checkpoint must be made by all ranks or by none. */
 static gboolean
 agree (ExecWalk *walk, GError **error)
 {
@@ -194,7 +198,7 @@ agree (ExecWalk *walk, GError **error)
   return TRUE;
 }
 
-/* What comes between two steps. */
+/* Does what is due between two steps: an evaluation, a checkpoint, or both. */
 static gboolean
 pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError **error)
 {
@@ -214,7 +218,7 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
          && (!saves || save (walk, done, job->saves_behind && !is_last, error));
 }
 
-/* All ranks meet before a step, and hear whether one of them was asked to end. */
+/* All ranks meet before a step and learn whether any of them was asked to end. */
 static gboolean
 meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
 {
@@ -231,7 +235,8 @@ meet (const ExecWalk *walk, gboolean *out_stops, GError **error)
   return ok;
 }
 
-/* Leaves a checkpoint of the steps that are done, if there is none yet. */
+/* Ends the run on request. It saves a checkpoint of the steps done, unless the last step has left
+ * one. */
 static gboolean
 stop (ExecWalk *walk, gint64 steps, GError **error)
 {
@@ -249,8 +254,9 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
   return FALSE;
 }
 
-/* A step takes from the ranks' meeting to the loss; how long one waited for others there is not its
- * own. What is walked, and traced, begins behind that. */
+/* Runs one step. Its time lasts from before the ranks meet until the loss is known; the time spent
+ * waiting in that meeting counts as collective time, not as the rank's own. `out_walked_ns` and the
+ * trace begin after the meeting. */
 static gboolean
 run_step (ExecWalk *walk, gint64 begin_ns, gint64 met_ns, ExecStep *step, gint64 *out_walked_ns,
           GError **error)
@@ -314,7 +320,8 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
   return TRUE;
 }
 
-/* What moe_imbalance would have had to be for the rows that went from any rank to any other. */
+/* Finds the smallest moe_imbalance whose buffers would have had room for the most rows that any
+ * rank sent to the experts of one rank. */
 static gboolean
 find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
 {
@@ -329,9 +336,9 @@ find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
   return TRUE;
 }
 
-/* Whether what the device holds beside the arena is what the plan counts for it: a context and
- * buffers of communicators are no more than assumed. Where ranks share a device nobody can say
- * whose it is. */
+/* Reports when a GPU holds more memory beside the arena than the plan counts: its figures for the
+ * context and for NCCL's buffers are assumptions. Where ranks share a GPU the bytes of one rank are
+ * not known, so nothing is said. */
 static gboolean
 tell_memory (const ExecWalk *walk, GError **error)
 {
@@ -439,7 +446,7 @@ exec_result_clear (ExecResult *self)
   g_clear_pointer (&self->main_params, g_byte_array_unref);
 }
 
-/* One rank's thread. */
+/* What the thread of one rank is given and what it leaves. */
 typedef struct
 {
   const ExecJob *job;

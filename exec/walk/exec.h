@@ -1,9 +1,8 @@
 /* exec_run: train a model by walking its schedule, one walk per rank.
  *
- * The walk owns order, memory and buffer tags; kernels and comm do what one op
- * says. Every alloc gets the place that was computed before the first byte was
- * taken; reading a buffer that is released, unwritten or of an older step is an
- * error that names the op. */
+ * The walk owns order, memory and buffer tags; kernels and comm do what one op says. Every buffer
+ * gets the place in the arena that was computed before the arena was allocated; reading a buffer
+ * that is released, unwritten or of an older step is an error that names the op. */
 #pragma once
 #include "exec/comm.h"
 #include "exec/data/blend.h"
@@ -16,13 +15,13 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* How the learning rate falls, to `min_share` of what it was. */
+/* How the learning rate falls, down to `min_share` of its highest value. */
 typedef enum
 {
   EXEC_DECAY_NONE,
   EXEC_DECAY_LINEAR,
   EXEC_DECAY_COSINE,
-  EXEC_DECAY_MINUS_SQRT /* 1 - sqrt (x) */
+  EXEC_DECAY_MINUS_SQRT /* 1 - sqrt (x), x the share of the decay that is done */
 } ExecDecay;
 
 extern const char *const exec_decay_names[]; /* NULL-terminated */
@@ -30,15 +29,15 @@ extern const char *const exec_decay_names[]; /* NULL-terminated */
 typedef struct
 {
   ExecDecay decay;
-  gint64 warmup_steps; /* in which it rises linearly */
-  gint64 last_step;    /* at which it has fallen */
-  gint64 decay_steps;  /* before that in which it falls, and is held until then; 0: all after the
-                          warm-up */
+  gint64 warmup_steps; /* steps over which the rate rises linearly from the start */
+  gint64 last_step;    /* the step at which the rate has reached its minimum */
+  gint64 decay_steps;  /* steps before `last_step` over which the rate falls; it is constant between
+                          warm-up and these; 0: it falls from the end of the warm-up on */
   double min_share;
 } ExecRate;
 
-/* Parameters, all alike, that an op is of which no plan's buckets hold; a moment in eight bits has
- * two scales for all of them. */
+/* The parameters of an op that is timed alone and belongs to no bucket of a plan: `n` of the same
+ * shape. Moments in eight bits have two scales for all of them together. */
 typedef struct
 {
   guint n;
@@ -47,52 +46,57 @@ typedef struct
 
 typedef struct
 {
-  const PlanCase *of; /* for this number of ranks */
+  const PlanCase *of; /* the case, for this number of ranks */
   const ExecKernels *kernels;
   guint64 seed;
-  gint64 first_step, first_token; /* done and seen before, by the run that `resume` is of */
-  gint64 steps;                   /* to do */
+  gint64 first_step, first_token; /* done and seen by the run that `resume` continues */
+  gint64 steps;                   /* number of steps to do */
   ExecConstants constants;
   ExecRate rate;
 
-  /* Each may be NULL. */
-  ExecComm *(*join) (ExecComm *threads, GError **error); /* how ranks that are threads communicate,
-                                                            else through memory that they share */
-  const ExecAlone *alone;                                /* where ops are timed one by one */
+  /* Pointers from here on may be NULL. */
+  /* All members from here on are optional: each may be NULL or 0. */
+  ExecComm *(*join) (ExecComm *threads, GError **error);
+  const ExecAlone *alone; /* set where ops are timed one by one */
   const ExecCheckpoint *resume;
-  const ExecWeights *weights; /* else from the seed */
-  const ExecBlend *tokens;    /* else synthetic text */
+  const ExecWeights *weights; /* weights to begin with; NULL: made from the seed */
+  const ExecBlend *tokens;    /* data to train on; NULL: synthetic text */
   const ExecBlend *eval_tokens;
-  const char *const *settings; /* "NAME=VALUE" that checkpoints keep, for whoever resumes them */
-  const char *save;            /* folder of checkpoints; the last step always makes one */
-  gint64 save_every;           /* steps; 0: only then */
-  gboolean saves_behind;       /* there is memory for a copy, which is written beside next steps */
-  guint keep;                  /* the last so many; 0: EXEC_CHECKPOINT_KEEP */
-  const PlanCase *eval_of;     /* the same with task=eval */
-  gint64 eval_every;           /* steps; 0: never */
-  gint64 document_end;         /* the token that ends documents, where eod_mask_loss is on */
-  gint64 eval_batches;         /* global batches that an evaluation is the mean of; 0: one */
-  guint timeout_s;       /* how long ranks that are threads wait for one another; 0: for ever */
-  gint64 skip_nonfinite; /* steps whose loss or gradient norm is not finite, which change nothing,
-                            before the next one ends the run */
-  gboolean is_unlisted;  /* of the last step only totals are kept, and no op of its own */
+  const char *const *settings; /* "NAME=VALUE" settings that checkpoints keep, for the run that
+                                  resumes from them */
+  const char *save;            /* folder for checkpoints; the last step always makes one */
+  gint64 save_every;           /* steps between checkpoints; 0: only after the last step */
+  gboolean saves_behind;   /* a thread may write checkpoints from a copy while training goes on */
+  guint keep;              /* number of checkpoints to keep; 0: EXEC_CHECKPOINT_KEEP */
+  const PlanCase *eval_of; /* the same case with task=eval */
+  gint64 eval_every;       /* steps between evaluations; 0: no evaluations */
+  gint64 document_end;     /* the token that ends a document, needed where eod_mask_loss is on */
+  gint64 eval_batches;     /* global batches of an evaluation, whose losses are averaged; 0: one */
+  guint timeout_s; /* how long ranks that are threads wait for one another; 0: without limit */
+  /* How many steps with a loss or gradient norm that is not finite are skipped, without a change of
+   * the weights, before such a step ends the run. */
+  gint64 skip_nonfinite;
+  gboolean is_unlisted; /* the last step's trace has totals only, no spans of ops */
 
-  /* TRUE on any rank: all end before the next step, with a checkpoint; NULL: never. */
+  /* Asked before each step; when it returns TRUE on any rank, all ranks end with a checkpoint.
+   * NULL: the run is never asked to end. */
   gboolean (*is_stopping) (void);
 } ExecJob;
 
-/* What one rank saw. */
+/* What one rank measured. */
 typedef struct
 {
   double *losses;      /* [steps], mean over the tokens of the global batch */
   double *grad_norms;  /* [steps], before clipping */
   double *eval_losses; /* [steps]; NAN where there was no evaluation */
   gint64 *step_ns;     /* [steps] */
-  gint64 *own_ns;      /* [steps], of it, outside of collectives; all where those do not block */
-  PlanTrace *trace;    /* of the last step; unlisted: its time and memory alone */
-  double imbalance; /* rows of experts of the fullest rank, by the mean, on all ranks; 0: of one */
-  guint64 arena_bytes;     /* taken from the system for buffers */
-  GByteArray *main_params; /* this rank's final main weights, bucket by bucket, when kept */
+  gint64 *own_ns;      /* [steps], the part of step_ns outside of collectives; all of it where
+                          collectives do not block */
+  PlanTrace *trace;    /* of the last step; with is_unlisted its time and memory only */
+  double imbalance; /* rows sent to the fullest rank's experts over the mean, from all ranks; 0: no
+                       expert parallelism */
+  guint64 arena_bytes;     /* of memory that was allocated for buffers */
+  GByteArray *main_params; /* this rank's final main weights, bucket after bucket, if asked for */
 } ExecResult;
 
 void exec_result_clear (ExecResult *self);
@@ -102,29 +106,30 @@ typedef struct
 {
   gint64 step; /* from 0 */
   double loss, grad_norm, lr;
-  double eval_loss; /* NAN: no evaluation followed */
+  double eval_loss; /* NAN: there was no evaluation after this step */
   gint64 step_ns;
 } ExecStep;
 
 /* Called on rank 0 after each step. */
 typedef void (*ExecProgress) (gpointer user_data, const ExecStep *step);
 
-/* Runs one rank's schedule; whoever owns the communicator aborts it when this fails. STOPPED on all
- * ranks when one was asked to end. */
+/* Runs one rank's schedule. When it fails the caller, who owns the communicator, aborts that.
+ * PLAN_ERROR_STOPPED on all ranks when one of them was asked to end. */
 gboolean exec_run_schedule (const ExecJob *job, const PlanSchedule *schedule, ExecComm *comm,
                             gboolean keeps_params, ExecProgress progress, gpointer user_data,
                             ExecResult *out_result, GError **error);
 
-/* Of a rank that is a thread, from the communicator of threads to how the job's ranks communicate:
- * what is joined to that is closed with it. */
+/* Replaces the communicator of a rank that is a thread by the one that `job->join` makes of it;
+ * closing the new one closes the old one, too. Leaves it as it is where the job has no `join`. */
 gboolean exec_join (const ExecJob *job, ExecComm **comm, GError **error);
 
-/* The same for the schedule that the job's plan is lowered to. */
+/* Runs one rank's part of the job's plan: lowers the plan and runs the schedule. */
 gboolean exec_run_rank (const ExecJob *job, ExecComm *comm, gboolean keeps_params,
                         ExecProgress progress, gpointer user_data, ExecResult *out_result,
                         GError **error);
 
-/* All ranks as threads of this process; out_results has `ranks` elements, the caller's. */
+/* Runs all ranks as threads of this process. The caller provides `ranks` elements in
+ * out_results. */
 gboolean exec_run_threads (const ExecJob *job, guint ranks, gboolean keeps_params,
                            ExecProgress progress, gpointer user_data, ExecResult *out_results,
                            GError **error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of save_pretrained in transformers: names of files, the index of several, and the
- * metadata without which it refuses to read one. */
+/* Writes weights in the layout of transformers' save_pretrained: its file names, the index of
+ * several files, and the metadata without which transformers refuses to read a file. */
 #include "config.h"
 
 #include "exec/walk/export.h"
@@ -16,10 +16,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Elements read at once of a tensor that lies as it is written. */
+/* Elements of a tensor that are read at once, where the file has them in the same order. */
 #define BLOCK (G_GUINT64_CONSTANT (1) << 20)
 
-/* From here on halves round to infinity. */
+/* The smallest number that rounds to infinity in fp16. */
 #define FP16_END 65520.0f
 
 typedef struct
@@ -30,8 +30,8 @@ typedef struct
   PlanDtype dtype;
   guint64 shard_bytes;
   char *folder;
-  GPtrArray *written; /* paths of files, for whoever has to remove them */
-  guint *files;       /* by tensor, from 0 */
+  GPtrArray *written; /* paths of the files written, removed again if a later one fails */
+  guint *files;       /* number of the file that each tensor goes into, from 0 */
   guint n_files;
   guint64 bytes;
 } Export;
@@ -48,7 +48,7 @@ bytes_of (const Export *self, guint at)
   return plan_dtype_bytes (self->dtype, name_at (self, at)->rows * name_at (self, at)->cols);
 }
 
-/* Tensors in their order, as many to a file as fit. */
+/* Assigns tensors to files in their order, as many to a file as fit into shard_bytes. */
 static void
 divide (Export *self)
 {
@@ -95,7 +95,8 @@ write_text (Export *self, const char *name, const char *text, GError **error)
          && exec_writer_close (&writer, error);
 }
 
-/* Padded so that data is aligned. */
+/* The safetensors header of a file, padded to a multiple of 8 bytes so that the data behind it is
+ * aligned. */
 static GString *
 header_of (const Export *self, guint begin, guint end)
 {
@@ -137,7 +138,8 @@ put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
   return exec_writer_put (writer, narrow, plan_dtype_bytes (self->dtype, n), error);
 }
 
-/* Heads in the order in which the file has them. */
+/* Writes the heads of a tensor of queries, keys and values in the order in which the file has
+ * them. */
 static gboolean
 put_mixed (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
@@ -152,7 +154,7 @@ put_mixed (const Export *self, ExecWriter *writer, const ExecWeightName *name, G
   return TRUE;
 }
 
-/* The columns of a matrix one after the other. */
+/* Writes a matrix transposed: one column after the other. */
 static gboolean
 put_turned (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
@@ -194,7 +196,7 @@ put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
   return TRUE;
 }
 
-/* The tensors from `begin` on that are in the same file; the next one is left in `out_end`. */
+/* Writes the file that tensor `begin` is in; `out_end` is the first tensor of the next file. */
 static gboolean
 write_file (Export *self, guint begin, guint *out_end, GError **error)
 {
@@ -214,9 +216,9 @@ write_file (Export *self, guint begin, guint *out_end, GError **error)
   return ok && exec_writer_close (&writer, error);
 }
 
-/* --- all of them --------------------------------------------------------------------------- */
+/* --- all files ----------------------------------------------------------------------------- */
 
-/* Which file a tensor is in. */
+/* Writes the index that says which file each tensor is in. */
 static gboolean
 write_index (Export *self, GError **error)
 {
@@ -256,7 +258,7 @@ exec_export_check (const char *folder, GError **error)
   return FALSE;
 }
 
-/* Writes beside the folder and names it last. */
+/* Writes all files to a temporary folder beside the target and renames it once it is complete. */
 static gboolean
 write_folder (Export *self, const char *config, const char *folder, GError **error)
 {

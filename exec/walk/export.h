@@ -1,15 +1,16 @@
 /* exec_export: weights as a folder that Hugging Face transformers reads: config.json and
  * safetensors files.
  *
- * All is written to a folder of another name beside it, which gets its own once it is complete. No
- * more than one tensor is in memory. */
+ * All files are written to a temporary folder beside the target, which is renamed once it is
+ * complete. At most one tensor is in memory at a time. */
 #pragma once
 #include "exec/walk/weights.h"
 #include "planner/model/model-config-write.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Bytes of tensors of a file, unless a single one is larger: what transformers writes. */
+/* Most bytes of tensors in one file, unless a single tensor is larger: the limit of
+ * transformers. */
 #define EXEC_EXPORT_SHARD_BYTES G_GUINT64_CONSTANT (5000000000)
 
 typedef struct
@@ -19,10 +20,11 @@ typedef struct
   guint64 bytes; /* of tensors */
 } ExecExported;
 
-/* Whether a folder can be made there: nothing is, or an empty one. Better known early. */
+/* Checks that a folder can be made there: nothing or an empty folder is in its place. Called before
+ * long work, so that it does not fail at its end. */
 gboolean exec_export_check (const char *folder, GError **error);
 
-/* FP32, BF16 or FP16. */
+/* Writes the folder; `dtype` is FP32, BF16 or FP16. */
 gboolean exec_export_hf (const ExecWeights *weights, const PlanModel *model, PlanDtype dtype,
                          guint64 shard_bytes, const char *folder, ExecExported *out_exported,
                          GError **error);

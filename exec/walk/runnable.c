@@ -6,7 +6,8 @@
 #include "planner/base/error.h"
 #include "planner/plan/native.h"
 
-/* Formats that kernels read and write; narrow ones in products alone. */
+/* Whether the kernels read and write a number format: all backends those listed here, each also its
+ * own `more_formats`. */
 static gboolean
 is_runnable (const ExecKernels *kernels, PlanDtype dtype)
 {
@@ -43,7 +44,8 @@ check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GE
   return FALSE;
 }
 
-/* Scales belong to whole blocks of rows, in both directions. */
+/* Checks that a quantised matrix consists of whole blocks, along rows and along columns, because
+ * one scale belongs to each block. */
 static gboolean
 check_blocks (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Synthetic text has no end: what is evaluated on begins where no run gets to. */
+/* The first sequence of synthetic text that is used for evaluation. Synthetic text has no end, and
+ * no run trains on this many sequences. */
 #define FIRST_EVAL_SEQUENCE (G_GINT64_CONSTANT (1) << 48)
 
 guint64
@@ -18,7 +19,7 @@ exec_source_elements (const PlanModel *model, PlanTensorRole role)
   return plan_model_numel (&tensor);
 }
 
-/* Of what exists. */
+/* Reads a parameter's state, of elements that exist in the model (no padding of the vocabulary). */
 static gboolean
 read_state (const ExecJob *job, ExecState state, PlanTensorRole role, gint64 layer, guint64 first,
             guint64 count, float *out, GError **error)
@@ -57,8 +58,8 @@ exec_source_first_token (const ExecJob *job, gboolean is_eval, gint64 batch)
   return job->first_token + (batch - job->first_step) * batch_tokens;
 }
 
-/* Synthetic text is made by the sequence, whatever its length, of documents that are as long as the
- * plan says. */
+/* Reads one sequence. Synthetic text is made sequence by sequence and consists of documents of
+ * doc_tokens tokens. */
 static gboolean
 read_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
                gint32 *out_targets, gint32 *out_places, GError **error)
@@ -75,8 +76,8 @@ read_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_t
   return TRUE;
 }
 
-/* What is masked is what comes behind the token, as Megatron-LM's GPTDataset has it: its loss_mask
- * is 0 where what is read is the end of a document, not where that is to be predicted. */
+/* As Megatron-LM's GPTDataset does with eod_mask_loss: the loss is masked where the input token
+ * ends a document, not where that token is to be predicted. */
 gboolean
 exec_source_sequence (const ExecJob *job, gboolean is_eval, gint64 first, gint32 *out_tokens,
                       gint32 *out_targets, gint32 *out_places, GError **error)
@@ -102,7 +103,8 @@ const char *const exec_decay_names[] = { [EXEC_DECAY_NONE] = "none",
                                          [EXEC_DECAY_MINUS_SQRT] = "minus_sqrt",
                                          NULL };
 
-/* The share of its way down that is left to the learning rate. */
+/* The share of the fall from the highest to the lowest rate that is still to come, when the share
+ * `done` of the decay's steps is over. */
 static double
 left_of (ExecDecay decay, double done)
 {
@@ -127,7 +129,7 @@ exec_source_rate (const ExecJob *job, gint64 step)
   const double lr = job->constants.lr, min = lr * rate->min_share;
   const gint64 after = rate->last_step - rate->warmup_steps;
   const gint64 decays = rate->decay_steps > 0 ? MIN (rate->decay_steps, after) : after;
-  const gint64 fallen = step - (rate->last_step - decays); /* steps */
+  const gint64 fallen = step - (rate->last_step - decays); /* steps since the decay began */
   if (step < rate->warmup_steps)
     return lr * (double)(step + 1) / (double)rate->warmup_steps;
   const double done = decays > 0 ? CLAMP ((double)fallen / (double)decays, 0.0, 1.0) : 1.0;

@@ -10,7 +10,8 @@ void
 exec_rank_time (const ExecResult *result, gint64 steps, ExecRankTime *out)
 {
   const gint64 skipped = steps > 1 ? 1 : 0, n = steps - skipped;
-  memset (out, 0, sizeof *out); /* it travels with its padding */
+  /* With its padding, because the bytes of the struct are sent to other ranks. */
+  memset (out, 0, sizeof *out);
   if (result->trace)
     out->memory = result->trace->memory;
   for (gint64 s = skipped; s < steps; s++)

@@ -1,18 +1,18 @@
-/* ExecStragglers: how far apart the times of a run's ranks are, and who holds the others up.
+/* ExecStragglers: how far the ranks' times are apart, and which ranks hold the others up.
  *
- * A collective makes all ranks wait for the last one, so steps take the same everywhere; what tells
- * is a rank's own time, outside of collectives. */
+ * Collectives make all ranks wait for the slowest one, so a step takes equally long on all of them.
+ * What identifies a straggler is a rank's own time, outside of collectives. */
 #pragma once
 #include "exec/comm.h"
 #include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* A straggler's own time is more than this over the median of all. */
+/* A rank is a straggler when its own time exceeds the median of all ranks by more than this. */
 #define EXEC_STRAGGLES_PCT 20
 
-/* Means of one rank's steps; the first pays for warming up and is left out where there are more.
- * Beside them what it took. */
+/* Mean times of one rank's steps, without the first step, which warms up, where there are more; and
+ * the memory that the rank used. */
 typedef struct
 {
   gint64 step_ns, own_ns;
@@ -23,21 +23,21 @@ typedef struct
 typedef struct
 {
   guint slowest;
-  gint64 median_own_ns; /* of the ranks', the lower of two */
-  double spread_pct;    /* slowest over fastest */
-  GArray *stragglers;   /* guint, slowest first */
+  gint64 median_own_ns; /* median of the ranks' own times, the lower one of two */
+  double spread_pct;    /* how much longer the slowest rank takes than the fastest */
+  GArray *stragglers;   /* guint ranks, slowest first */
 } ExecStragglers;
 
 void exec_rank_time (const ExecResult *result, gint64 steps, ExecRankTime *out);
 
-/* Every rank's, by rank; collective. The caller frees. */
+/* The times of all ranks, indexed by rank. A collective: all ranks call it. The caller frees. */
 ExecRankTime *exec_rank_times_gather (ExecComm *comm, const ExecRankTime *own, GError **error);
 
 void exec_stragglers_init (ExecStragglers *self, const ExecRankTime *times, guint ranks);
 void exec_stragglers_clear (ExecStragglers *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecStragglers, exec_stragglers_clear)
 
-/* How much longer than the median, in per cent. */
+/* How much longer than the median a rank's own time is, in per cent. */
 double exec_stragglers_over_pct (const ExecStragglers *self, const ExecRankTime *time);
 
 G_END_DECLS

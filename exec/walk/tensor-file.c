@@ -52,7 +52,7 @@ exec_tensor_file_read (const ExecTensorFile *self, const PlanSafetensor *tensor,
   const guint8 *in = bytes_of (self) + tensor->begin + first * size;
   for (guint64 i = 0; i < count; i++)
     {
-      guint64 element = 0; /* aligned, which the file need not be */
+      guint64 element = 0; /* a copy, because tensors in the file need not be aligned */
       memcpy (&element, in + i * stride * size, size);
       exec_number_widen (&out[i], &element, tensor->dtype, 1);
     }

@@ -1,4 +1,4 @@
-/* ExecTensorFile: a safetensors file, mapped; its tensors are read widened, piece by piece. */
+/* ExecTensorFile: a safetensors file mapped into memory, from which elements are read as fp32. */
 #pragma once
 #include "planner/model/safetensors.h"
 #include <glib.h>
@@ -15,10 +15,10 @@ ExecTensorFile *exec_tensor_file_open (const char *path, GError **error);
 void exec_tensor_file_free (ExecTensorFile *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (ExecTensorFile, exec_tensor_file_free)
 
-/* Whether elements of that format can be read. */
+/* Whether elements of a number format can be read. */
 gboolean exec_tensor_file_is_readable (PlanDtype dtype);
 
-/* `count` elements from element `first` on, every `stride`th. */
+/* Reads `count` elements of a tensor, every `stride`th from element `first` on. */
 void exec_tensor_file_read (const ExecTensorFile *self, const PlanSafetensor *tensor, guint64 first,
                             guint64 stride, guint64 count, float *out);
 

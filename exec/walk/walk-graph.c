@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step that the device keeps and runs again. The first step goes op by op: what libraries find
- * out or take at their first call is there then. The second is kept as it is issued; later ones are
- * launched. The one that is recorded goes op by op again, so that each has times; evaluations,
- * which begin anew each time, always do.
+/* Runs steps that the device keeps, as a CUDA graph. The first step is issued op by op, because
+ * libraries choose algorithms and allocate memory at their first calls. The second step is kept
+ * while it is issued, and later steps launch it. The recorded step is issued op by op again, so
+ * that each op has times. Evaluations set up anew each time and are always issued op by op.
  *
- * Tags are checked when the step is kept. A launch moves them on as that step did: by whole steps,
- * or not at all. Where the host would wait within the step, as nan_check has it do, it looks behind
- * the launch at what it would look at there: what it finds ends the run as before, one step old. */
+ * Tags are checked while the step is kept. A launch advances each tag by what that step advanced
+ * it: by one version, or not at all. Where the host would wait inside a step, for nan_check, it
+ * looks at the same results after the launch instead; an error then ends the run one step later. */
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-#define STEPS_BEFORE 1 /* that are not kept */
+#define STEPS_BEFORE 1 /* steps issued op by op before one is kept */
 
 static gboolean
 refuse (const char *why, GError **error)

@@ -1,4 +1,4 @@
-/* A step that the device keeps, as the walk has it: see exec/walk/walk-graph.c. */
+/* The walk's side of a step that the device keeps and runs again: see exec/walk/walk-graph.c. */
 #pragma once
 #include "planner/schedule/schedule.h"
 #include <glib.h>
@@ -6,7 +6,7 @@ G_BEGIN_DECLS
 
 typedef struct _ExecWalk ExecWalk;
 
-/* What the host looks at of an op's results, once they are there. */
+/* A result of an op that the host looks at once it has been copied from the device. */
 typedef struct
 {
   const PlanOp *op;
@@ -14,40 +14,40 @@ typedef struct
   gint64 unit;
   gint64 micro_batch;
   const void *bytes;
-  /* Of a gradient in a step that is kept: the op that puts it where it belongs; NULL: not yet. */
+  /* For a gradient in a kept step: the op that adds or moves it into its bucket; NULL: not found
+   * yet. */
   const PlanOp *put_by;
   guint32 put_node;
   gint64 put_unit, layer;
 } ExecLook;
 
-/* Where a micro batch is staged. */
+/* Where a micro batch is staged for the device. */
 typedef struct
 {
   gint64 micro_batch;
-  gint32 *tokens, *targets, *places; /* the last may be NULL */
+  gint32 *tokens, *targets, *places; /* `places` may be NULL */
 } ExecLoad;
 
-/* The step as the device keeps it, and what the host does around each launch. */
+/* The kept step, and what the host does before and after each launch. */
 typedef struct
 {
   gboolean is_wanted, is_keeping, is_kept;
-  guint steps;    /* that were issued op by op */
-  GArray *loads;  /* ExecLoad */
-  GArray *looks;  /* ExecLook */
-  gint64 *before; /* version of each buffer when the step began; then by how much it grew */
+  guint steps;    /* steps issued op by op so far */
+  GArray *loads;  /* ExecLoad: batches to stage before each launch */
+  GArray *looks;  /* ExecLook: results to look at after each launch */
+  gint64 *before; /* version of each buffer when the kept step began; later by how much that step
+                     increased it */
 } ExecStepGraph;
 
-/* exec/walk/walk-graph.c: whether the next step is one to keep; begins and ends that; runs what is
- * kept.
- */
+/* exec/walk/walk-graph.c: checks that the step can be kept; begins and ends a step, which is kept
+ * if it is its turn; launches the kept step. */
 gboolean exec_walk_check_graph (const ExecWalk *self, GError **error);
 void exec_walk_clear_graph (ExecWalk *self);
 gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
 gboolean exec_walk_run_graph (ExecWalk *self, GError **error);
 
-/* exec/walk/walk.c: the numbers of a micro batch, into staged memory; what the host looks at, once
- * it is there. */
+/* exec/walk/walk.c: reads a micro batch into staged memory; looks at results that have arrived. */
 gboolean exec_walk_fill_batch (ExecWalk *self, const ExecLoad *load, GError **error);
 gboolean exec_walk_take_looks (ExecWalk *self, GError **error);
 
