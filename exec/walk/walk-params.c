@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters that are quantised before they are gathered. A bucket holds many of them and a rank
- * any part of each, so an op on that part is done parameter by parameter. Their scales come of all
- * ranks' magnitudes: every rank has all of them, also of parameters of which it holds nothing.
+/* Parameters that are quantised before they are gathered (param_gather). A rank's shard of a bucket
+ * holds parts of several parameters, so an op on a shard is run once for each parameter. A scale
+ * depends on magnitudes from all ranks, so every rank has all scales, also of parameters of which
+ * its shard holds nothing.
  *
- * Of each parameter of a unit there is one magnitude; or one of each block of a row, then one of
- * each block of a column; or one of each square, where its scale is. */
+ * A unit's magnitudes are one for each parameter; or, with formats of block scales, one for each
+ * block along rows and then one for each block along columns; or, with 128 x 128 squares, one for
+ * each square (and the scales lie in the same order). */
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
@@ -14,7 +16,7 @@
 
 #include <string.h>
 
-/* A layer's linear weights, as its bucket holds them. */
+/* The slots of a layer's bucket; the first n_slots are its linear weights. */
 static const PlanSlot *
 slots_of (const ExecWalk *self)
 {
@@ -56,7 +58,7 @@ exec_walk_find_params (ExecWalk *self)
   self->sites.amax = find_array (self, "site_amax");
 }
 
-/* What elements and their scales are together, where these lie apart. */
+/* The number format of elements and block scales together, where they lie in different arrays. */
 static PlanDtype
 format_of (const ExecWalk *self)
 {
@@ -66,7 +68,7 @@ format_of (const ExecWalk *self)
                                              : PLAN_DTYPE_FP8_128X128;
 }
 
-/* Elements of a row, or of a column, that share a scale; 0: all of a parameter do. */
+/* How many elements of a row, or of a column, share a scale; 0: the whole parameter does. */
 static guint
 block_of (const ExecWalk *self)
 {
@@ -79,7 +81,7 @@ numel (const PlanSlot *slot)
   return slot->tensor.rows * slot->tensor.cols;
 }
 
-/* Magnitudes, and scales, of the first `n` parameters of a unit. */
+/* Number of magnitudes, and so of scales, of the first `n` parameters of a unit. */
 static guint64
 magnitudes_of (const ExecWalk *self, guint n)
 {
@@ -101,7 +103,7 @@ scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
   return &self->param_scales[layer * PLAN_N_TENSORS + role];
 }
 
-/* What is kept of a layer's sites lies behind that of the layers before. */
+/* Moves a pointer into an array of quantisation sites to the part of the op's layer. */
 static void
 find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
 {
@@ -111,8 +113,8 @@ find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecAr
         = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_QUANTIZERS_OF_LAYER;
 }
 
-/* Those of the parameter that an operand begins with, if it is one; and of sites the layer's part.
- */
+/* Sets the operand's scale, or its block scales, if it is a quantised parameter that begins where
+ * the operand does; and moves operands that are sites to those of the layer. */
 void
 exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                        ExecArgs *args)
@@ -152,7 +154,7 @@ shard_of (const ExecWalk *self, gint64 layer)
   return NULL;
 }
 
-/* Whether an operand has numbers of whole parameters, and not of their elements. */
+/* Whether an operand has numbers per parameter (magnitudes, scales), rather than per element. */
 static gboolean
 is_of_magnitudes (PlanOpKind kind, guint operand)
 {
@@ -160,8 +162,8 @@ is_of_magnitudes (PlanOpKind kind, guint operand)
                                     : operand >= PLAN_REF_PARAM_QUANTIZE_amax;
 }
 
-/* Where one parameter's part of an operand begins, `from` in this rank's part: magnitudes are of
- * all units, scales and sites of one. */
+/* Index in an operand at which the part of one parameter begins. Elements begin at `from` in the
+ * rank's shard; magnitudes lie unit after unit, scales and sites are those of one unit. */
 static guint64
 place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, guint s, guint64 from)
 {
@@ -178,7 +180,7 @@ place_of (const ExecWalk *self, PlanOpKind kind, guint operand, gint64 layer, gu
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, count);
 PLAN_SAME_DIM (PARAM_QUANTIZE, PARAM_AMAX, parts);
 
-/* One parameter of them, of which this rank may hold nothing. */
+/* Runs the op for one parameter, of which this rank may hold no elements. */
 static gboolean
 run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecShard *shard,
            guint s, GError **error)
@@ -205,8 +207,8 @@ run_param (const ExecWalk *self, const ExecArgs *args, gint64 layer, const ExecS
   return self->device->ops->run (self->device, &part, op.stream, error);
 }
 
-/* The same of parameters that lie one behind the other, whole, as do their magnitudes and scales.
- */
+/* Runs the op for each of the parameters of a job that times it alone: they lie one after another,
+ * whole, and so do their magnitudes and scales. */
 static gboolean
 run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
 {

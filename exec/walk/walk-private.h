@@ -1,5 +1,5 @@
-/* The walk of one rank, as its files share it: walk.c runs ops, walk-params.c those on quantised
- * parameters, walk-state.c knows where the run's state lies, exec.c makes steps of them. */
+/* The walk of one rank, shared by its files: walk.c runs ops, walk-params.c ops on quantised
+ * parameters, walk-state.c finds the run's state in shards, exec.c runs steps. */
 #pragma once
 #include "exec/device.h"
 #include "exec/walk/exec.h"
@@ -11,14 +11,14 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  guint8 *bytes; /* NULL: not taken */
+  guint8 *bytes; /* NULL: released */
   gboolean is_written;
-  /* Of weights and what is made of them only: optimizer updates seen, and whose they are. */
+  /* Of weights and what is made of them: unit, and updates that [from, to) have seen. */
   gint64 version, unit;
-  guint64 from, to; /* elements that are that new: a rank writes its part, a gather the others' */
+  guint64 from, to; /* a rank writes its own elements, a gather those of the others */
 } ExecTag;
 
-/* When something happened, by numbers that the device knows times for. */
+/* When an op ran: two of the device's stamps, turned into times at the end of the step. */
 typedef struct
 {
   guint32 node;
@@ -26,8 +26,8 @@ typedef struct
   guint start, end;
 } ExecSpan;
 
-/* Consecutive ops of a trace that have one span between them, and no others any; `last` 0: every op
- * has its own. */
+/* Ops of a trace that share one span, from node `first` to `last`; others have none. `last` 0:
+ * every op has a span of its own. */
 typedef struct
 {
   guint32 first, last; /* nodes */
@@ -36,34 +36,33 @@ typedef struct
 
 typedef struct
 {
-  guint span; /* number of spans that had been issued before */
+  guint span; /* number of spans issued before it */
   PlanCategory category;
   guint64 live_bytes;
   guint at;
 } ExecSample;
 
-/* An event as it was last recorded: on which stream, behind how many of its collectives. */
+/* When an event was last recorded: on which stream, after how many of its collectives. */
 typedef struct
 {
   PlanStream stream;
   guint collectives;
 } ExecRecord;
 
-/* This rank's part of a bucket, as its init op said: where it is in the bucket, and what is kept of
- * it. */
+/* This rank's shard of a bucket, as its INIT op says, and the buffers with its state. */
 typedef struct
 {
   PlanBucketKind kind;
   gint64 unit;
   guint64 first, count; /* elements of the bucket */
-  gboolean is_owner;    /* of several ranks that hold it, the first */
-  float *scales;        /* the device's, of moments in eight bits; else NULL */
+  gboolean is_owner;    /* the first rank of those that hold it */
+  float *scales;        /* on the device, of moments in eight bits; else NULL */
   struct
   {
     gboolean exists;
     guint32 buffer;
     PlanDtype dtype;
-    guint64 at; /* elements */
+    guint64 at; /* in elements */
   } state[EXEC_N_STATES];
 } ExecShard;
 
@@ -73,59 +72,59 @@ struct _ExecWalk
   const ExecJob *job;
   const PlanCase *of;               /* what the schedule was lowered from */
   ExecComm *comm;                   /* of all ranks */
-  ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule's groups */
+  ExecComm *group[PLAN_MAX_GROUPS]; /* of the schedule */
   const PlanSchedule *schedule;
-  const ExecWalk *trained; /* an evaluation: whose weights it takes; else NULL */
+  const ExecWalk *trained; /* of an evaluation: the walk whose weights it takes; else NULL */
   ExecPart part;
-  PlanBuckets buckets;    /* where its layout goes by size */
-  PlanArena arena, apart; /* what the plan takes; where buffers lie while accesses are checked */
-  float *param_scales; /* the device's, of quantised parameters, by layer and role: on every rank */
-  float *moment_scales; /* the device's, shard after shard */
+  PlanBuckets buckets;    /* of layouts that cut by size */
+  PlanArena arena, apart; /* the plan's places; those with canaries between them */
+  float *param_scales;    /* on the device: of all quantised parameters, by layer and role */
+  float *moment_scales;   /* on the device, shard after shard */
   struct
   {
     gint32 weights, columns, scales;
-  } quantised; /* arrays of them; -1: none */
+  } quantised; /* arrays of the schedule; -1: none */
   struct
   {
     gint32 scales, history, amax;
-  } sites;            /* arrays of all layers'; -1: none */
+  } sites;            /* arrays of all layers' sites; -1: none */
   ExecDevice *device; /* NULL until it is opened */
   ExecTag *tags;
-  GArray *shards; /* ExecShard, in init order */
+  GArray *shards; /* ExecShard, in the order of INIT ops */
   PlanMeter meter;
   PlanTrace *trace; /* NULL unless this step is recorded */
   ExecTimed timed;
-  GArray *spans, *samples;           /* of the step that is recorded: ExecSpan, ExecSample */
-  GArray *looks;                     /* ExecLook that are still to come */
+  GArray *spans, *samples;           /* ExecSpan, ExecSample: of the recorded step */
+  GArray *looks;                     /* ExecLook: to be looked at once the data is there */
   guint collectives[PLAN_N_STREAMS]; /* issued so far */
-  guint joined[PLAN_N_STREAMS];      /* of those, how many the compute stream is behind */
+  guint joined[PLAN_N_STREAMS];      /* how many of them the compute stream has waited for */
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
-  gint64 step, n_unsound, micro_batch; /* from 0; of them, not finite; loaded so far in this one */
+  gint64 step, n_unsound, micro_batch; /* from 0; steps not finite; batches loaded in this step */
   gint64 eval_batch;                   /* of an evaluation, from 0 */
-  guint next_alloc;                    /* in this section */
+  guint next_alloc;                    /* index in this section */
   double loss, grad_norm;
-  gboolean is_sound, owes_checkpoint; /* the last step was; one was due when a step was not */
-  ExecSaving *saving;                 /* a checkpoint that is being written; NULL: none is */
-  GPtrArray *checkpoints; /* names of those that are this run's, the newest last; NULL: none yet */
-  gint64 most_rows;       /* that went from this rank to the experts of one */
-  gint64 collective_ns;   /* of this step, that calls of the communicator took */
+  gboolean is_sound, owes_checkpoint; /* the last step was sound; a checkpoint is overdue */
+  ExecSaving *saving;                 /* the checkpoint being written; NULL: none */
+  GPtrArray *checkpoints;             /* names of this run's, the newest last; NULL: none yet */
+  gint64 most_rows;                   /* most rows from this rank to the experts of one rank */
+  gint64 collective_ns;               /* time of this step inside calls of the communicator */
   ExecStepGraph kept;
-  ExecLook suspect; /* of a gradient that is not a number; its op is NULL: none is */
-  gboolean poisons; /* accesses are checked: buffers hold NaN until they are written */
-  guint64 room;     /* then, for canaries on either side of a buffer */
+  ExecLook suspect; /* a gradient that is not finite; `op` is NULL: none */
+  gboolean poisons; /* debugging: buffers hold NaN until they are written */
+  guint64 room;     /* and this many bytes of canaries on each side */
 };
 
-/* exec/walk/walk.c. A `close` follows every `open`. */
+/* exec/walk/walk.c. Every `open` is followed by a `close`, after failures too. */
 gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
 
-/* On a clock that only goes forward. */
+/* On the monotonic clock. */
 gint64 exec_walk_now_ns (void);
 
-/* The host waits for all that was issued; afterwards state can be read. */
+/* The host waits for everything that was issued; only then can state be read. */
 gboolean exec_walk_finish (ExecWalk *self, GError **error);
 
 /* exec/walk/walk-state.c */
@@ -135,7 +134,7 @@ gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
 
-/* The element of an array that a reference means, before pools are taken in turns. */
+/* The unit whose buffer in an array a reference means, before pools are taken in turns. */
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);
 
 /* exec/walk/walk-params.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a run, by parameter: where each of them is in this rank's shards, from where they
- * begin, and what is saved of them. */
+/* The state of a run, by parameter: where a parameter lies in this rank's shards, its initial
+ * values, and what is saved of it. */
 #include "config.h"
 
 #include "exec/walk/walk-update.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Elements made, or read, at once. */
+/* Elements that are made or read at once. */
 #define BLOCK (G_GUINT64_CONSTANT (1) << 20)
 
 guint8 *
@@ -37,7 +37,8 @@ exec_walk_part_of (const ExecShard *shard, const PlanSlot *slot, guint64 *out_at
   return TRUE;
 }
 
-/* Where the ranks beside each other that have a parameter together have their parts of it. */
+/* Which part of the whole parameter a slot of this rank holds: the rows of its experts, or its
+ * slice of the tensor-parallel group. */
 static PlanSlice
 slice_of (const ExecWalk *self, const PlanSlot *slot)
 {
@@ -69,8 +70,7 @@ exec_walk_read_part (const ExecWalk *self, ExecState state, const PlanSlot *slot
   return TRUE;
 }
 
-/* Values of one state of a shard from element `begin` on, from the source of the run; 0: padding.
- */
+/* Reads initial values of one state of a shard, `count` from element `begin` on; padding is 0. */
 static gboolean
 read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, ExecState state,
              guint64 begin, guint64 count, float *out, GError **error)
@@ -93,7 +93,7 @@ read_source (const ExecWalk *self, const ExecShard *shard, const GArray *slots, 
   return TRUE;
 }
 
-/* Fills one state of a shard from the source of the run. */
+/* Fills one state of a shard with initial values. */
 static gboolean
 fill (const ExecWalk *self, const ExecShard *shard, ExecState state, GError **error)
 {
@@ -123,7 +123,8 @@ exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *
   const PlanOp *op = args->op;
   const guint64 shards = (guint64)op->dims[PLAN_DIM_INIT_shards];
   const guint64 part = self->part.layout.buckets[op->dims[PLAN_DIM_INIT_bucket]].padded / shards;
-  /* Ranks beside each other have other experts, or parts of parameters. */
+  /* Ranks of one expert-parallel (or tensor-parallel) group have different parameters, so this many
+   * ranks in a row hold the same shard of a bucket. */
   const guint64 each
       = (guint64)self->of->plan
             .value[op->dims[PLAN_DIM_INIT_bucket] == PLAN_BUCKET_EXPERTS ? PLAN_EP : PLAN_TP];
@@ -162,7 +163,8 @@ set_moment (const ExecWalk *self, const PlanCursor *cursor, const PlanRef *ref, 
 G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_main == (int)PLAN_REF_SGD_main);
 G_STATIC_ASSERT ((int)PLAN_REF_ADAMW_exp_avg == (int)PLAN_REF_SGD_momentum);
 
-/* The optimizer's ops say which moments belong to which weights. */
+/* Finds the moments of each shard by the optimizer's ops, which name them beside the main
+ * weights. */
 gboolean
 exec_walk_find_moments (ExecWalk *self, GError **error)
 {
@@ -202,8 +204,8 @@ exec_walk_restore_moments (ExecWalk *self, GError **error)
   return TRUE;
 }
 
-/* Whether another rank, which has the same, saves it: one beside this one, or of the first stage.
- */
+/* Whether a parameter is saved by another rank that has the same values: the first of the
+ * tensor-parallel group, or, for a tied embedding, a rank of the first stage. */
 static gboolean
 is_saved_elsewhere (const ExecWalk *self, const PlanSlot *slot)
 {
@@ -216,8 +218,8 @@ is_saved_elsewhere (const ExecWalk *self, const PlanSlot *slot)
          && slot->tensor.rows == whole.rows && slot->tensor.cols == whole.cols;
 }
 
-/* Elements from `first` of this rank's part of a parameter on, by where they are in all of it; rows
- * that pad a vocabulary are nobody's. */
+/* Cuts elements of this rank's part of a parameter, from `first` on, into pieces that are
+ * contiguous or regular in the whole parameter. Rows that pad the vocabulary are left out. */
 static void
 divide (const ExecWalk *self, const PlanSlot *slot, guint64 first, ExecPiece all, GArray *pieces)
 {
@@ -244,7 +246,8 @@ divide (const ExecWalk *self, const PlanSlot *slot, guint64 first, ExecPiece all
     }
 }
 
-/* Numbers with scales are saved as what they are: `widened` keeps those. */
+/* Adds the pieces of one state of a shard. Moments in eight bits are saved as fp32; `widened` owns
+ * those copies. */
 static gboolean
 add_pieces (const ExecWalk *self, const ExecShard *shard, ExecState state, GArray *pieces,
             GPtrArray *widened, GError **error)
@@ -283,9 +286,10 @@ fetch (gpointer device, void *out, const void *from, guint64 bytes, GError **err
   return exec_device_read (device, out, from, bytes, error);
 }
 
-/* --- sites that quantise by earlier magnitudes -------------------------------------------- */
+/* --- sites of delayed fp8 scaling --------------------------------------------------------- */
 
-/* What is kept of the sites of one product, as a piece: where it lies among all of that state. */
+/* The piece that saves a state of the sites of one product of a layer, and in `out_at` where it
+ * lies in the array of all sites. */
 static ExecPiece
 site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
 {
@@ -339,7 +343,7 @@ exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **erro
                             error));
 }
 
-/* All ranks hold the same. */
+/* Adds the pieces of all sites, on rank 0 only, because all ranks hold the same. */
 static void
 add_sites (const ExecWalk *self, GArray *pieces)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's update, part by part of each parameter where parts differ: in whether their
- * weights decay, and with moments in eight bits. There each rank's part of a parameter has a scale
- * of its own, as for Transformer Engine's FusedAdam, to which such a part is a parameter. */
+/* Runs the optimizer's update. It goes parameter by parameter where parameters differ: when some
+ * are exempt from weight decay, and when moments have eight bits. In the latter case a rank's part
+ * of a parameter has one scale per moment, as with Transformer Engine's FusedAdam, which is given
+ * such parts as parameters. */
 #include "config.h"
 
 #include "exec/walk/walk-update.h"
@@ -18,7 +19,7 @@ has_scaled_moments (const ExecArgs *args)
              || args->dtype[PLAN_REF_ADAMW_exp_avg_sq] == PLAN_DTYPE_E4M3);
 }
 
-#define FLOATS_OF_PART 4 /* a scale and room, of each moment */
+#define FLOATS_OF_PART 4 /* of each moment: its scale, and room for the device */
 
 static gboolean
 is_scaled (const Plan *plan, PlanField field)
@@ -76,7 +77,7 @@ shard_of (const ExecWalk *self, const PlanCursor *cursor, const PlanOp *op)
   return NULL;
 }
 
-/* All of it as one part. */
+/* Runs the op on all elements with one scale per moment, as for a job that times it alone. */
 static gboolean
 run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
 {
@@ -86,8 +87,8 @@ run_alone (const ExecWalk *self, const ExecArgs *args, GError **error)
   return self->device->ops->run (self->device, &part, args->op->stream, error);
 }
 
-/* Gains, biases and what a router has learned apart from its weights are not pulled towards zero,
- * as in Megatron-LM. */
+/* Whether weight decay applies. As in Megatron-LM, gains, biases and vectors of the router are
+ * exempt. */
 static gboolean
 is_decayed (const PlanSlot *slot)
 {
@@ -95,15 +96,16 @@ is_decayed (const PlanSlot *slot)
          || slot->tensor.kind == PLAN_TENSOR_KIND_TABLE;
 }
 
-/* A stretch of a shard that one call updates. */
+/* Elements of a shard that one call updates. */
 typedef struct
 {
-  guint slot; /* the first one in it */
+  guint slot; /* its first slot */
   guint64 at, count;
   gboolean is_decayed;
 } Part;
 
-/* Slots that lie side by side are one part where they decay alike, and have no scales. */
+/* Cuts a shard into parts. Neighbouring slots form one part if they are decayed alike and moments
+ * have no scales. */
 static GArray *
 parts_of (const ExecShard *shard, const GArray *slots, gboolean is_scaled)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every buffer carries a tag: taken or not, written or not, and for weights whose they are and how
- * many optimizer updates they have seen. A kernel that would read something released, unwritten, of
- * another step or, in a buffer that units take in turns, of another unit is not run: the walk stops
- * with an error that names the op. */
+/* Every buffer has a tag: whether it is taken, whether it is written, and for weights their unit
+ * and the updates they have seen. The walk fails before an op that would read a buffer that is
+ * released, unwritten or of another step, or weights of another unit, and names that op. */
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
@@ -41,7 +40,7 @@ fail_at (const ExecWalk *walk, guint32 node, gint64 unit, GError **error, const 
            plan_cursor_unit (cursor, plan_schedule_node ((walk)->schedule, (cursor)->node)), \
            error, __VA_ARGS__)
 
-/* Says of which op the device or the communicator speaks. */
+/* Adds the op to a message of the device or the communicator. */
 static gboolean
 blame_op (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
@@ -59,7 +58,8 @@ is_weights (const PlanBuffer *buffer)
          || buffer->category == PLAN_CATEGORY_DERIVED;
 }
 
-/* Ops that move weights about keep the version of what they read; kernels want this step's. */
+/* Whether an op copies or converts weights: its output gets the version and unit of its input, and
+ * it may read weights of an earlier step. */
 static gboolean
 moves_weights (PlanOpKind kind)
 {
@@ -67,7 +67,7 @@ moves_weights (PlanOpKind kind)
          || kind == PLAN_OP_PARAM_QUANTIZE || kind == PLAN_OP_TRANSPOSE;
 }
 
-/* What is taken, and what is given back, is a NaN until it is written. */
+/* Fills a buffer with NaN when it is taken and when it is released, if accesses are checked. */
 static gboolean
 poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GError **error)
 {
@@ -75,15 +75,14 @@ poison (const ExecWalk *walk, guint8 *at, guint64 bytes, PlanStream stream, GErr
          || walk->device->ops->fill (walk->device, at, POISON, bytes, stream, error);
 }
 
-/* Where buffers lie. */
+/* Where buffers lie: apart, with canaries between them, if accesses are checked on a CPU. */
 static const PlanArena *
 places_of (const ExecWalk *walk)
 {
   return walk->room > 0 ? &walk->apart : &walk->arena;
 }
 
-/* Canary bytes on both sides of a buffer: whoever changes them wrote beyond it. Only where looking
- * at them needs no waiting. */
+/* Writes canary bytes on both sides of a buffer, in which an op that writes outside of it shows. */
 static void
 guard (const ExecWalk *walk, guint8 *at, guint64 bytes, guint64 taken)
 {
@@ -142,7 +141,7 @@ apply_memory (ExecWalk *walk, const PlanCursor *cursor, PlanSection section, con
   return TRUE;
 }
 
-/* Of collectives that the compute stream is not behind yet. */
+/* SMs of the GPU that collectives may hold: of those that the compute stream has not waited for. */
 static guint
 taken_sms (const ExecWalk *walk, PlanStream stream)
 {
@@ -161,7 +160,7 @@ exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref)
   return ref->offset + (ref->loop >= 0 ? cursor->loop[ref->loop].value : 0);
 }
 
-/* Elements of a reference that an op touches. */
+/* How many elements of a reference an op touches. */
 static guint64
 n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
 {
@@ -171,7 +170,7 @@ n_touched (const ExecWalk *walk, const PlanOp *op, guint i)
   return plan_op_ref_elements (op, i, plan_schedule_group_size (walk->schedule, op));
 }
 
-/* Weights are there, all of them, and those that are meant. */
+/* Checks that weights an op reads are all of this step and of the right unit. */
 static gboolean
 check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, guint i,
                GError **error)
@@ -196,7 +195,7 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
   return TRUE;
 }
 
-/* Turns references into pointers and checks the tags of what is read. */
+/* Turns an op's references into pointers and checks the tags of what it reads. */
 static gboolean
 resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
 {
@@ -231,7 +230,8 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
   return TRUE;
 }
 
-/* Elements that are as new as those beside them join those. */
+/* Sets the tag of new weights. Elements of the same version and unit that adjoin those in the tag
+ * extend its range. */
 static void
 mark_weights (ExecTag *tag, gint64 version, gint64 unit, guint64 from, guint64 to)
 {
@@ -270,8 +270,8 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
     }
 }
 
-/* Sequences are dealt out by micro batch, then rank; those of a tensor-parallel group have the same
- * ones, and those of all stages. */
+/* Reads the tokens of a micro batch. Sequences are assigned by micro batch, then by rank; ranks of
+ * a tensor-parallel group, and all stages, read the same ones. */
 gboolean
 exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
 {
@@ -350,7 +350,7 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
     case PLAN_OP_TRADE:
       return comm->ops->trade (comm, out, in, count, dtype,
                                (guint)args->op->dims[PLAN_DIM_TRADE_peer], stream, error);
-    case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these */
+    case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these two */
     case PLAN_OP_SEND_TOKENS:
       PLAN_CASES_BUT_COLLECTIVES
       break;
@@ -369,10 +369,10 @@ run_collective (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, 
   return TRUE;
 }
 
-/* --- what the host looks at --------------------------------------------------------------- */
+/* --- results that the host looks at ------------------------------------------------------ */
 
-/* Bytes of an op's first result that the host looks at: the loss and norm, and with nan_check
- * whether numbers are ones; 0: none. */
+/* How many bytes of an op's first result the host looks at: the loss and gradient norm, the row
+ * counts of experts, and with nan_check whether sums are finite; 0: it does not look. */
 static guint64
 looked_at (const ExecWalk *walk, const PlanOp *op)
 {
@@ -384,7 +384,7 @@ looked_at (const ExecWalk *walk, const PlanOp *op)
   const gboolean adds_loss = op->kind == PLAN_OP_CROSS_ENTROPY || op->kind == PLAN_OP_LOSS_GRAD;
   if ((adds_loss && checks == PLAN_NAN_CHECK_LOSS)
       || (op->kind == PLAN_OP_NORM_SQ && checks == PLAN_NAN_CHECK_PARAMS
-          && op->refs[PLAN_REF_NORM_SQ_sum].at == 0)) /* others add to the sums of the norm */
+          && op->refs[PLAN_REF_NORM_SQ_sum].at == 0)) /* `at` > 0: sums of the gradient norm */
     return sizeof (ExecExact);
   return 0;
 }
@@ -412,7 +412,7 @@ layer_of (const PlanCursor *cursor, const PlanRef *destination)
   return destination->offset + (destination->loop >= 0 ? cursor->loop[destination->loop].value : 0);
 }
 
-/* What a parameter's gradient, in an array named raw.PARAMETER, turned out to be. */
+/* Fails, naming the parameter whose gradient is not finite: it was in an array raw.PARAMETER. */
 static gboolean
 blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
 {
@@ -429,7 +429,8 @@ blame_gradient (const ExecWalk *walk, const ExecLook *seen, GError **error)
                   seen->micro_batch);
 }
 
-/* Rows that have no room would be lost: none is, a run ends instead. */
+/* Fails when more rows go to the experts of a rank than there is room for: no row may be
+ * dropped. */
 static gboolean
 check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
 {
@@ -453,8 +454,8 @@ check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
   return FALSE;
 }
 
-/* Of a gradient that is not finite, where it is put next shows to which layer it belongs: a step
- * that is kept has seen that before it is looked at. */
+/* Looks at one result. The layer of a gradient that is not finite is known from the op that moves
+ * it into its bucket: in a kept step at once, otherwise when that op comes. */
 static gboolean
 take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
 {
@@ -479,7 +480,7 @@ take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
   return TRUE;
 }
 
-/* Looks at all that is there by now. */
+/* Looks at all results, which have been copied to the host by now. */
 gboolean
 exec_walk_take_looks (ExecWalk *walk, GError **error)
 {
@@ -490,7 +491,7 @@ exec_walk_take_looks (ExecWalk *walk, GError **error)
   return ok;
 }
 
-/* Whether an op puts the gradient of a look where it belongs, and says so. */
+/* Whether an op moves the gradient of a look into its bucket; if so, notes the op in the look. */
 static gboolean
 is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
 {
@@ -505,7 +506,8 @@ is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
   return TRUE;
 }
 
-/* In a step that is kept gradients that were looked at are put in that order. */
+/* Notes in which bucket looked-at gradients end, in a kept step; in another one fails when this op
+ * moves the gradient that is not finite. Gradients are moved in the order of their looks. */
 static gboolean
 find_places (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
@@ -525,7 +527,7 @@ await (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **erro
 {
   ExecDevice *device = walk->device;
   if (walk->kept.is_keeping && op->stream == PLAN_STREAM_HOST)
-    return TRUE; /* it waits for the launch, see exec_walk_check_graph */
+    return TRUE; /* the host waits for the launch instead, see exec_walk_check_graph */
   for (guint i = 0; i < op->n_waits; i++)
     {
       const guint32 event = plan_cursor_event (cursor, &op->waits[i]);
@@ -571,7 +573,7 @@ end_span (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **e
   return TRUE;
 }
 
-/* What an op does itself; TRUE for those that only wait and record. */
+/* Does an op's work. TRUE for ops that only wait for events and record one. */
 static gboolean
 run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError **error)
 {
@@ -609,7 +611,7 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
   return end_span (walk, cursor, op, error) && record (walk, cursor, op, error);
 }
 
-/* What a device or a communicator says does not name the op. */
+/* Runs an op, and adds it to errors of the device or the communicator, which do not name it. */
 static gboolean
 run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
@@ -622,7 +624,7 @@ run_op (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **err
   return FALSE;
 }
 
-/* Turns stamps into times, once everything is finished. */
+/* Turns stamps into times; the device must have finished. */
 static void
 fill_trace (ExecWalk *walk)
 {
@@ -660,7 +662,7 @@ run_ops (ExecWalk *walk, PlanSection section, GError **error)
   PlanCursor cursor;
   plan_cursor_start (&cursor, walk->schedule, section);
   while ((op = plan_cursor_next (&cursor)))
-    if (op->kind == PLAN_OP_TOUCH) /* what is taken is there */
+    if (op->kind == PLAN_OP_TOUCH) /* memory was there since ALLOC */
       continue;
     else if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY
                  ? !apply_memory (walk, &cursor, section, op, error)
@@ -685,7 +687,8 @@ exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
   if ((is_step && !exec_walk_begin_step (walk, error)) || !run_ops (walk, section, error)
       || (is_step && !exec_walk_end_step (walk, error)))
     return FALSE;
-  /* Only the step that is recorded, and what is no step, waits for what the next would wait for. */
+  /* After the recorded step, and after setup and teardown, the host waits for everything. After
+   * another step it waits only for what was copied, so that the next step overlaps its end. */
   if (!is_step || walk->trace)
     {
       if (!exec_walk_finish (walk, error))
@@ -728,7 +731,8 @@ find_groups (ExecWalk *walk, GError **error)
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
     {
       const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      /* What one stage sends the next one, that one takes from the previous one. */
+      /* A trade with the next stage is that one's trade with its previous stage: one
+       * communicator. */
       const char *name = g_str_equal (group->name, "prev") ? "next" : group->name;
       if (!(walk->group[g] = exec_comm_group (walk->comm, name, group->size, group->stride, error)))
         return FALSE;
