@@ -6,10 +6,11 @@
 
 #include <string.h>
 
-/* Ranks are threads and read each other's buffers. A collective is: post one's buffer and meet;
- * work; meet again, so that no buffer changes while others read it. */
+/* Ranks that are threads and read each other's buffers. In a collective each rank posts its buffer
+ * and meets the others; works; and meets them again, so that no buffer changes while another rank
+ * reads it. */
 
-/* What a rank brings to a collective. */
+/* What a rank posts for a collective. */
 typedef struct
 {
   const char *name; /* of the collective */
@@ -18,7 +19,8 @@ typedef struct
   PlanDtype dtype;
 } Post;
 
-/* What one rank has for another one: where it is, until that one has taken it. */
+/* What one rank sends to another one: its buffer, which stays in place until the other has copied
+ * it. */
 typedef struct
 {
   Post post;
@@ -26,31 +28,31 @@ typedef struct
   {
     LETTER_NONE,
     LETTER_POSTED,
-    LETTER_READ /* right now */
+    LETTER_READ /* being copied */
   } state;
 } Letter;
 
-/* What all ranks of a run share, whatever groups they meet in. */
+/* What all ranks of a run share, whichever groups they meet in. */
 typedef struct
 {
   GMutex mutex;
   GCond changed;
   gatomicrefcount teams;
-  char *reason; /* why nothing works any more; NULL while all is well */
+  char *reason; /* why the run failed; NULL: it has not */
 } Crew;
 
-/* What the ranks of a communicator share; the last one to close frees it. */
+/* What the ranks of one communicator share. The last rank to close frees it. */
 typedef struct _Team Team;
 struct _Team
 {
   Crew *crew;
   guint ranks, open;
-  guint waiting;    /* ranks that are at the meeting */
-  guint64 meetings; /* that were held */
-  char *closed;     /* who left first; NULL while all are here */
-  Post *posts;      /* of each rank; read between two meetings only */
-  Letter *letters;  /* from each rank to each, by rank that sends, then that takes */
-  Team **groups;    /* of each rank: what it made for others while a group is being made */
+  guint waiting;    /* ranks that wait in the current meeting */
+  guint64 meetings; /* number of meetings that are over */
+  char *closed;     /* who closed first; NULL: nobody has */
+  Post *posts;      /* [ranks]; read between the two meetings of a collective only */
+  Letter *letters;  /* [sender * ranks + receiver] */
+  Team **groups;    /* [ranks]: while groups are made, the teams that their first ranks made */
 };
 
 typedef struct
@@ -107,14 +109,14 @@ team_free (Team *team)
   g_free (team);
 }
 
-/* Why a team cannot meet any more, or NULL. */
+/* Why a team cannot meet any more; NULL: it can. */
 static const char *
 reason_of (const Team *team)
 {
   return team->crew->reason != NULL ? team->crew->reason : team->closed;
 }
 
-/* The first reason stays; the mutex is held. */
+/* Sets a reason unless there is one, and wakes all who wait. The mutex is held. */
 static void
 give_reason (Team *team, char **reason, guint rank, const char *why)
 {
@@ -123,8 +125,9 @@ give_reason (Team *team, char **reason, guint rank, const char *why)
   g_cond_broadcast (&team->crew->changed);
 }
 
-/* Waits until every rank is here; the mutex is held. Once all ranks are inside a collective nothing
- * can keep one from leaving it, so that meeting cannot fail. */
+/* Waits until every rank has come to this meeting. The mutex is held. `can_fail`: the wait also
+ * ends, with FALSE, when there is a reason to. Once all ranks are inside a collective none of them
+ * can be kept from finishing it, so their second meeting cannot fail. */
 static gboolean
 meet (Team *team, gboolean can_fail)
 {
@@ -142,7 +145,7 @@ meet (Team *team, gboolean can_fail)
   return team->meetings != meeting;
 }
 
-/* TRUE when all ranks posted the same collective; the mutex is held. */
+/* Whether all ranks have posted the same collective. The mutex is held. */
 static gboolean
 posts_agree (const Team *team)
 {
@@ -155,7 +158,7 @@ posts_agree (const Team *team)
   return TRUE;
 }
 
-/* Begins a collective: afterwards every rank's post may be read until the last `meet_again`. */
+/* Begins a collective. Afterwards every rank's post may be read until the last `meet_again`. */
 static gboolean
 begin (ExecComm *comm, const Post *post, GError **error)
 {
@@ -180,7 +183,7 @@ begin (ExecComm *comm, const Post *post, GError **error)
   return ok;
 }
 
-/* What ranks wrote before this meeting can be read after it. */
+/* A further meeting of a collective: what ranks wrote before it can be read after it. */
 static void
 meet_again (ExecComm *comm)
 {
@@ -212,7 +215,7 @@ threads_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, Pl
   return TRUE;
 }
 
-/* out = the fold of `count` elements from element `from` of every rank's post. */
+/* out = the fold, such as the sum, of elements `from` to `from + count` of every rank's post. */
 static void
 fold_posts (const ExecComm *comm, ExecCommFold fold, void *out, guint64 from, guint64 count)
 {
@@ -254,14 +257,15 @@ threads_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, Pl
   return TRUE;
 }
 
-/* First element of a rank's slice of `count` elements. */
+/* First element of a rank's slice when `count` elements are divided among the ranks. */
 static guint64
 slice_start (const ExecComm *comm, guint rank, guint64 count)
 {
   return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
 }
 
-/* Each rank folds a slice, and copies the others'. */
+/* Each rank folds one slice of all posts in its own buffer, then copies the other slices from the
+ * other ranks. */
 static gboolean
 fold_everywhere (ExecComm *comm, const char *name, ExecCommFold fold, void *buf, guint64 count,
                  PlanDtype dtype, GError **error)
@@ -313,7 +317,7 @@ threads_barrier (ExecComm *comm, GError **error)
   return TRUE;
 }
 
-/* The mutex is held; FALSE once nothing works any more. */
+/* Waits until the letter is posted; FALSE when the team fails meanwhile. The mutex is held. */
 static gboolean
 await_letter (Team *team, const Letter *letter)
 {
@@ -322,7 +326,7 @@ await_letter (Team *team, const Letter *letter)
   return letter->state == LETTER_POSTED && reason_of (team) == NULL;
 }
 
-/* Takes what another rank has posted, or will; the mutex is held, but while it is copied. */
+/* Waits for a letter and copies it to `out`. The mutex is held, except during the copy. */
 static gboolean
 take_letter (ExecComm *comm, Letter *letter, void *out, const Post *wanted)
 {
@@ -345,7 +349,8 @@ take_letter (ExecComm *comm, Letter *letter, void *out, const Post *wanted)
   return TRUE;
 }
 
-/* Until it is taken, what was posted must stay where it is; the mutex is held. */
+/* Waits until the receiver has copied a letter, because the buffer must not change before. The
+ * mutex is held. */
 static gboolean
 await_taken (Team *team, const Letter *letter)
 {
@@ -380,7 +385,7 @@ threads_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDty
   return ok;
 }
 
-/* Whether no rank has said that it failed. */
+/* Checks that no rank has failed. */
 static gboolean
 threads_check (ExecComm *comm, GError **error)
 {
@@ -450,7 +455,8 @@ comm_new (Team *team, guint rank)
   return &self->comm;
 }
 
-/* The first rank of each group makes its team; between the meetings the others pick it up. */
+/* The first rank of each group makes its team before the first meeting; the other members take it
+ * between the meetings. */
 static ExecComm *
 threads_group (ExecComm *comm, guint size, guint stride, GError **error)
 {
@@ -482,7 +488,7 @@ exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error)
   crew = g_new0 (Crew, 1);
   g_mutex_init (&crew->mutex);
   g_cond_init (&crew->changed);
-  g_atomic_ref_count_init (&crew->teams); /* its own, until the ranks' team holds one */
+  g_atomic_ref_count_init (&crew->teams); /* ours, until the ranks' team holds one */
   team = team_new (crew, ranks);
   crew_unref (crew);
   for (guint rank = 0; rank < ranks; rank++)

@@ -9,10 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Elements summed at once; stays in the first cache level. */
+/* Elements that are summed at once, so that they stay in the first-level cache. */
 #define BLOCK 256
 
-/* Elements of a part of a sum, which one of the threads of a rank on processors makes. */
+/* Elements of the part of a sum that one of a rank's threads computes. */
 #define PART 16384
 
 typedef struct
@@ -84,7 +84,7 @@ typedef struct
 {
   char *name;
   guint size, stride;
-  ExecComm *comm; /* may be what this is a group of */
+  ExecComm *comm; /* may be the communicator that this is a group of */
 } ExecCommGroup;
 
 static void
@@ -96,8 +96,8 @@ group_free (gpointer data)
   g_free (group);
 }
 
-/* Whether the communicator of all ranks has a name already; out_made is the group that was made
- * before. */
+/* Whether the communicator of all ranks serves as one of its own groups already. `out_made` is set
+ * if a group of this name, size and stride exists. */
 static gboolean
 find_group (const ExecComm *self, const char *name, guint size, guint stride, ExecComm **out_made)
 {
@@ -165,7 +165,7 @@ exec_comm_close_groups (ExecComm *self)
   g_clear_pointer (&self->groups, g_ptr_array_unref);
 }
 
-/* TRUE when the environment names a number of processes above 1. */
+/* Whether an environment variable has a number above 1, of processes. */
 static gboolean
 is_many (const char *variable)
 {
@@ -180,7 +180,7 @@ exec_comm_mpi_is_launched (void)
   if (is_many ("OMPI_COMM_WORLD_SIZE") || is_many ("PMI_SIZE"))
     return TRUE;
 
-  /* A PMIx server tells each process its rank only; srun says the size beside it. */
+  /* A PMIx server tells each process its rank only; the number of ranks is in srun's variables. */
   return g_getenv ("PMIX_RANK") != NULL
          && (is_many ("SLURM_STEP_NUM_TASKS") || is_many ("SLURM_NTASKS"));
 }
@@ -190,7 +190,7 @@ exec_comm_mpi_is_launched (void)
 typedef struct
 {
   ExecComm comm;
-  char *reason; /* of the abort; NULL before */
+  char *reason; /* why it was aborted; NULL: it was not */
 } SelfComm;
 
 static gboolean

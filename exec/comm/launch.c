@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAX_RANKS 1000000
-#define MASTER_PORT 29500 /* torchrun's, where nothing says another */
+#define MASTER_PORT 29500 /* torchrun's default */
 
 void
 exec_launch_clear (ExecLaunch *self)
@@ -54,7 +54,7 @@ exec_launch_local_rank (guint *out)
   return FALSE;
 }
 
-/* Where rank 0 can be met: an address of six groups is put in brackets. */
+/* Finds HOST:PORT where rank 0 is to be met. IPv6 addresses are put in brackets. */
 static gboolean
 find_meeting (char **out, gboolean *out_is_nccls, GError **error)
 {

@@ -11,9 +11,9 @@
 #define NAME_BYTES 64
 #define DIGEST_BYTES 32
 #define SHOWN_HOSTS 8
-#define TEXT_BYTES 8192 /* of a text that differs, what is compared line by line */
+#define TEXT_BYTES 8192 /* of a text, compared line by line where its digest differs */
 
-/* What each rank says of itself. */
+/* What each rank tells the others about itself. */
 typedef struct
 {
   char host[NAME_BYTES];
@@ -42,7 +42,8 @@ exec_placement_free (ExecPlacement *self)
   g_free (self);
 }
 
-/* Slurm's name of the node: several of them may be one machine's. */
+/* The name of this host. Slurm's name of the node comes first, because one machine may play several
+ * nodes. */
 static const char *
 own_host (void)
 {
@@ -105,7 +106,7 @@ fill_card (Card *card, GError **error)
   return TRUE;
 }
 
-/* Equal names are one host, wherever their ranks lie. */
+/* Numbers the hosts. Ranks with the same host name are on one host, whatever their order. */
 static void
 number_hosts (ExecPlacement *self, const Card *cards)
 {
@@ -125,8 +126,8 @@ number_hosts (ExecPlacement *self, const Card *cards)
     }
 }
 
-/* Launchers bind ranks to cores of their own, or leave all of them the same: together they have
- * what any of them may use. */
+/* Divides the cores of each host among its ranks. Launchers bind each rank to cores of its own, or
+ * none to any: the ranks of a host have the union of what they may use. */
 static void
 deal_cores (ExecPlacement *self, const Card *cards)
 {
@@ -209,7 +210,7 @@ exec_placement_print (const ExecPlacement *self)
 static gboolean refuse (const ExecPlacement *self, GError **error, const char *format, ...)
     G_GNUC_PRINTF (3, 4);
 
-/* With the ranks as they lie behind it. */
+/* Refuses a placement; the message ends with where the ranks are. */
 static gboolean
 refuse (const ExecPlacement *self, GError **error, const char *format, ...)
 {
@@ -277,7 +278,8 @@ exec_placement_check_group (const ExecPlacement *self, guint size, GError **erro
   return TRUE;
 }
 
-/* The texts of ranks 0 and `other`, as far as they are compared: they alone put something in. */
+/* Gives every rank the texts of rank 0 and rank `other`, up to TEXT_BYTES: by a sum to which only
+ * these two contribute. */
 static gboolean
 exchange_texts (ExecComm *comm, guint other, const char *own, char **out_first, char **out_other,
                 GError **error)
@@ -301,7 +303,7 @@ exchange_texts (ExecComm *comm, guint other, const char *own, char **out_first, 
   return TRUE;
 }
 
-/* Whether one of the lines has the key of `line`. */
+/* Whether one of the KEY=VALUE lines has the key of `line`. */
 static gboolean
 has_key (char **lines, const char *line)
 {
@@ -312,7 +314,7 @@ has_key (char **lines, const char *line)
   return FALSE;
 }
 
-/* "mbs=2, not mbs=1", of the first line that is another one. */
+/* The first line that differs, as "mbs=2, not mbs=1". The caller frees. */
 static char *
 difference (const char *first, const char *other)
 {

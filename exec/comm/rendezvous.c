@@ -16,10 +16,10 @@
 
 #define MAGIC "fsdplan1"
 #define RETRY_US (50 * 1000)
-#define STRANGER_MS 5000 /* in which who connects has to say who it is */
+#define STRANGER_MS 5000 /* time that whoever connects has to say which rank it is */
 #define SHOWN_RANKS 8
 
-/* What a rank says before its bytes; all ranks are of one program, so of one byte order. */
+/* What a rank sends before its bytes. All ranks run one program, so byte order is the same. */
 typedef struct
 {
   char magic[8];
@@ -31,7 +31,7 @@ typedef struct
   const char *meeting;
   char *host, *port;
   guint rank, ranks, bytes, timeout_s;
-  gint64 end_us; /* G_MAXINT64: never */
+  gint64 end_us; /* when the timeout ends; G_MAXINT64: never */
 } Meeting;
 
 static void
@@ -71,7 +71,8 @@ is_over (const Meeting *self)
   return g_get_monotonic_time () >= self->end_us;
 }
 
-/* Until there is something to read or write, a time of its own, or the end of the meeting's. */
+/* Waits until there is something to read or write, or until `limit_us` or the meeting's end; FALSE
+ * if time is over. */
 static gboolean
 await (const Meeting *self, int fd, short events, gint64 limit_us)
 {
@@ -87,7 +88,7 @@ await (const Meeting *self, int fd, short events, gint64 limit_us)
   return n > 0;
 }
 
-/* All of it, or FALSE: the other end is gone, or too slow. */
+/* Sends or receives all bytes. FALSE: the other end is gone or too slow. */
 static gboolean
 transfer (const Meeting *self, int fd, gboolean sends, void *at, gsize bytes, gint64 limit_us)
 {
@@ -133,7 +134,7 @@ listen_on (const struct addrinfo *at)
   return -1;
 }
 
-/* Of all of the host's addresses: which one MASTER_ADDR is to the others is not asked. */
+/* Listens on all addresses of the host, because it is not known which of them MASTER_ADDR means. */
 static int
 open_door (const Meeting *self, GError **error)
 {
@@ -162,7 +163,8 @@ open_door (const Meeting *self, GError **error)
   return fd;
 }
 
-/* Who says what it must: its rank, or -1 for a stranger, who is sent away. */
+/* Receives the bytes of a process that has connected; returns its rank, or -1 if it is none of this
+ * run's. */
 static int
 hear (const Meeting *self, int fd, guint8 *all)
 {
@@ -245,9 +247,9 @@ receive_and_tell (const Meeting *self, guint8 *all, GError **error)
   return ok;
 }
 
-/* --- the others --------------------------------------------------------------------------- */
+/* --- the other ranks ---------------------------------------------------------------------- */
 
-/* One try; -1 with why not. */
+/* Tries to connect once; -1, with the reason. */
 static int
 connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why)
 {
@@ -273,7 +275,8 @@ connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why
   return -1;
 }
 
-/* Rank 0 may not listen yet, and its name may not be known yet: again and again. */
+/* Connects to rank 0. Tries again and again, because rank 0 may not listen yet and its name may not
+ * resolve yet. */
 static int
 find_door (const Meeting *self, GError **error)
 {

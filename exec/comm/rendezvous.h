@@ -1,12 +1,13 @@
-/* How processes that a launcher started, and told nothing but where rank 0 is, find each other: all
- * connect to rank 0 there, by TCP, say who they are, and hear what everybody said. Once; what comes
- * later goes by other ways. Any address that reaches rank 0's host will do, of any interface. */
+/* How processes find each other if the launcher told them only where rank 0 is: all connect to rank
+ * 0 by TCP, send their rank and some bytes, and receive the bytes of all ranks. This happens once;
+ * later communication goes other ways. Any address that reaches rank 0's host will do. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* `meeting` is HOST:PORT, or [HOST]:PORT; `all` gets every rank's `bytes` at `own`, in rank order.
- * IO with who is missing, or why rank 0 is not reached, after `timeout_s` seconds; 0: never. */
+/* Exchanges `bytes` bytes of every rank: `all` receives those at every rank's `own`, in rank order.
+ * `meeting` is HOST:PORT or [HOST]:PORT. IO, naming the missing ranks or why rank 0 cannot be
+ * reached, after `timeout_s` seconds; 0: no timeout. */
 gboolean exec_rendezvous (const char *meeting, guint rank, guint ranks, void *all, const void *own,
                           guint bytes, guint timeout_s, GError **error);
 

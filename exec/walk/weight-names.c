@@ -9,8 +9,9 @@
 
 #define MAX_PARTS 3
 
-/* Behind the name of the inner model, or where it begins with a slash by itself. Parts of one lie
- * one below the other; %d is the layer, %e the expert. */
+/* What files call a parameter, without the prefix of the inner model; a name that begins with a
+ * slash never has the prefix. Several names are tensors that make up the parameter, one's rows
+ * below the other's. %d stands for the layer, %e for the expert. */
 typedef struct
 {
   PlanTensorRole role;
@@ -20,7 +21,7 @@ typedef struct
 #define EXPERT(name) "layers.%d.mlp.experts.%e." name ".weight"
 #define MIXTRAL_EXPERT(name) "layers.%d.block_sparse_moe.experts.%e." name ".weight"
 
-/* With experts those of qwen3_moe. */
+/* The names of experts are those of qwen3_moe. */
 static const Name llama[] = {
   { PLAN_TENSOR_EMBEDDING, "embed_tokens.weight" },
   { PLAN_TENSOR_ATTENTION_NORM, "layers.%d.input_layernorm.weight" },
@@ -50,7 +51,7 @@ static const Name mixtral[] = {
   { PLAN_TENSOR_EXPERT_DOWN, MIXTRAL_EXPERT ("w2") },
 };
 
-/* Where they differ from llama's. */
+/* What differs from llama. */
 static const Name gemma2[] = {
   { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
   { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
@@ -120,13 +121,13 @@ static const Name falcon[] = {
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
 };
 
-/* What it has besides. */
+/* What bloom has beyond falcon. */
 static const Name bloom[] = {
   { PLAN_TENSOR_EMBED_NORM, "word_embeddings_layernorm.weight" },
   { PLAN_TENSOR_EMBED_NORM_BIAS, "word_embeddings_layernorm.bias" },
 };
 
-/* Where branches have a norm each, that is called otherwise. */
+/* Models whose attention and MLP have a norm each, under other names than falcon's. */
 static const Name falcon_norms[] = {
   { PLAN_TENSOR_ATTENTION_NORM, "h.%d.ln_attn.weight" },
   { PLAN_TENSOR_ATTENTION_NORM_BIAS, "h.%d.ln_attn.bias" },
@@ -134,7 +135,7 @@ static const Name falcon_norms[] = {
   { PLAN_TENSOR_MLP_NORM_BIAS, "h.%d.ln_mlp.bias" },
 };
 
-/* Biases, which files of its time had, transformers does not read. */
+/* Without biases, which early files had and transformers does not read. */
 static const Name mpt[] = {
   { PLAN_TENSOR_EMBEDDING, "wte.weight" },
   { PLAN_TENSOR_ATTENTION_NORM, "blocks.%d.norm_1.weight" },
@@ -153,7 +154,7 @@ static const struct
 {
   const Name *own;
   guint n;
-  const Name *rest; /* what the others are called; NULL: there are none */
+  const Name *rest; /* names of the parameters that `own` lacks; NULL: the model has no others */
   guint n_rest;
   gboolean turns, mixes;
 } lists[EXEC_N_NAMINGS] = {
@@ -239,7 +240,7 @@ exec_weight_head (const PlanModel *model, guint64 place)
                            : heads + kv_heads + key;
 }
 
-/* NULL where a list has none. */
+/* The name of a parameter in one list; NULL where the list has none. */
 static const char *
 find_name (const Name *names, guint n, PlanTensorRole role)
 {
@@ -249,7 +250,7 @@ find_name (const Name *names, guint n, PlanTensorRole role)
   return NULL;
 }
 
-/* "" where a parameter has no name. */
+/* The name of a parameter; "" where it has none. */
 static const char *
 name_of (ExecNaming naming, PlanTensorRole role)
 {
@@ -264,7 +265,8 @@ clear_name (gpointer data)
   g_free (((ExecWeightName *)data)->name);
 }
 
-/* Rows of a part of a parameter of so many: queries, keys and values differ, the rest is even. */
+/* Rows of one tensor of a parameter that consists of `n_parts` of them. Queries differ from keys
+ * and values; gate and up have the same size. */
 static guint64
 rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, guint part,
          guint n_parts)
@@ -280,14 +282,14 @@ rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, gu
   return is_up && naming != EXEC_NAMING_PHI3 ? (guint64)model->ffn : tensor->rows;
 }
 
-/* Whether matrices of a kind lie the other way round where a list says so. */
+/* Whether tensors of a kind are stored transposed where a naming has `turns`. */
 static gboolean
 is_product (PlanTensorKind kind)
 {
   return kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
-/* A name with its numbers. */
+/* A name with the numbers of layer and expert filled in; the caller frees. */
 static char *
 fill_in (const char *pattern, gint64 layer, gint64 expert)
 {
@@ -299,7 +301,8 @@ fill_in (const char *pattern, gint64 layer, gint64 expert)
   return g_string_free (g_steal_pointer (&name), FALSE);
 }
 
-/* Those of one of alike tensors; returns how many rows they have. */
+/* Adds the tensors that make up one parameter (of one expert, where there are several); returns how
+ * many rows they have. */
 static guint64
 add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming naming,
            gint64 layer, gint64 expert)
@@ -347,7 +350,7 @@ add (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming 
   return FALSE;
 }
 
-/* The order of a file: what stands before the layers, these, what stands behind. */
+/* The order of parameters in a file: before the layers, within each layer, behind the layers. */
 static const PlanTensorRole before[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS,
                                          PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
 static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
@@ -372,7 +375,7 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
 static const PlanTensorRole behind[]
     = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
 
-/* Those of the tensors whose place it is. */
+/* Adds the tensors of the roles in `roles`, in that order. */
 static gboolean
 add_all (GArray *list, const PlanModel *model, const PlanTensorRole *roles, guint n_roles,
          const PlanTensor *tensors, guint n, ExecNaming naming, gint64 layer, GError **error)

@@ -1,13 +1,13 @@
-/* What Hugging Face transformers calls the parts of our parameters, and how it lays them out: one
- * way for each of its modeling_*.py that differ. Reading and writing go by the same lists. */
+/* What Hugging Face transformers calls the tensors of a model, and how they map to our parameters:
+ * one naming for all of its modeling_*.py that agree. Reading and writing use the same lists. */
 #pragma once
 #include "planner/model/model-config-write.h"
 #include "planner/model/model.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Ways of naming. X (ID, "of whom", "what names of its inner model begin with, or not", "a tensor
- * that no way before it has") */
+/* The namings: X (ID, "model family", "prefix of the names of the inner model, which may be missing
+ * in files", "a tensor that no naming before it has"). */
 #define EXEC_NAMING_LIST(X) \
   X (GPT2, "gpt2", "transformer.", "h.0.attn.c_attn.weight") \
   X (GEMMA2, "gemma2", "model.", "layers.0.pre_feedforward_layernorm.weight") \
@@ -28,32 +28,33 @@ typedef enum
       EXEC_N_NAMINGS
 } ExecNaming;
 
-/* A tensor in a file: rows of one parameter that lie together. */
+/* A tensor in a file: some rows of one of our parameters. */
 typedef struct
 {
   char *name;
   PlanTensorRole role;
   gint64 layer;
-  guint64 first_row, rows, cols; /* in the parameter */
-  gboolean is_vector;            /* [rows] in the file */
-  gboolean is_turned;            /* [cols, rows] in the file */
-  gboolean is_mixed;             /* see exec_weight_head */
+  guint64 first_row, rows, cols; /* its rows in the parameter */
+  gboolean is_vector;            /* a vector [rows] in the file */
+  gboolean is_turned;            /* transposed, [cols, rows], in the file */
+  gboolean is_mixed;             /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;
 
-/* That of files of an architecture of that model, and of files in which `has` finds names; the last
- * one where none is told by them. */
+/* The naming that files of an architecture use. exec_naming_find: the naming of existing files, in
+ * which `has` looks names up; the last naming where no name decides. */
 ExecNaming exec_naming_of (PlanArchitecture architecture, const PlanModel *model);
 ExecNaming exec_naming_find (gboolean (*has) (const char *name, gpointer data), gpointer data);
 
-/* What names of the inner model begin with, or not. */
+/* The prefix of the names of the inner model, which files may leave out. */
 const char *exec_naming_prefix (ExecNaming naming);
 
-/* All of a model's, in the order of a file; INVALID where a parameter has no name. The caller
+/* All tensors of a model in the order of a file. INVALID where a parameter has no name. The caller
  * unrefs. */
 GArray *exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error);
 
-/* Which head a mixed tensor has at that place. Ours are all queries, all keys, all values; there
- * each key head stands behind the queries that share it, and before its value. */
+/* The number that a head has in our parameter of queries, keys and values, by its place in a mixed
+ * tensor of a file. Ours is all queries, all keys, all values; in the file each group of queries is
+ * followed by the key and the value that it shares. */
 guint64 exec_weight_head (const PlanModel *model, guint64 place);
 
 G_END_DECLS

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Rows of a parameter that lie together in a file. */
+/* A tensor of a file that holds some rows of a parameter. */
 typedef struct
 {
   const ExecTensorFile *file;
@@ -21,23 +21,23 @@ typedef struct
 
 typedef struct
 {
-  GArray *parts; /* Part; NULL: none */
+  GArray *parts; /* Part; NULL: the parameter does not exist */
   guint64 cols;
-  gboolean is_turned; /* [cols, rows] in the file */
-  guint64 *heads;     /* where a mixed one has each head of ours; NULL: they lie as here */
+  gboolean is_turned; /* transposed, [cols, rows], in the file */
+  guint64 *heads;     /* place in the file of each of our heads; NULL: they lie as ours do */
 } Parameter;
 
 struct _ExecWeights
 {
-  ExecCheckpoint *checkpoint; /* its main weights; NULL: the files */
+  ExecCheckpoint *checkpoint; /* where the weights come from instead of files, or NULL */
   const PlanModel *model;
   char *folder;
   GPtrArray *files;
-  GHashTable *where; /* tensor's name -> ExecTensorFile */
-  GHashTable *read;  /* names of those that are a parameter's */
+  GHashTable *where; /* tensor's name -> ExecTensorFile: the file it is in */
+  GHashTable *read;  /* names of the tensors that belong to parameters */
   ExecNaming naming;
   guint64 *heads;        /* as in Parameter */
-  Parameter *parameters; /* by role, then layer */
+  Parameter *parameters; /* indexed by role, then layer */
   gint64 n_parameters;
 };
 
@@ -117,7 +117,7 @@ has_name (const char *name, gpointer data)
   return g_hash_table_contains (self->where, name);
 }
 
-/* Tensors are named with and without what the inner model is called. */
+/* Finds a tensor by name. Files may have names with or without the prefix of the inner model. */
 static const ExecTensorFile *
 find (const ExecWeights *self, const char *name, const PlanSafetensor **out_tensor)
 {
@@ -164,7 +164,7 @@ check_tensor (const ExecTensorFile *file, const PlanSafetensor *tensor,
   return FALSE;
 }
 
-/* Adds a part to a parameter. */
+/* Adds the tensor `wanted` to the parameter it belongs to. */
 static gboolean
 add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
 {
@@ -205,8 +205,8 @@ add_parameters (ExecWeights *self, GError **error)
   return names != NULL;
 }
 
-/* Tensors that say nothing a model here has not, by the end of their names: triangular masks,
- * frequencies of rotary positions, and a tied output layer's copy of the embedding. */
+/* Whether a tensor that no parameter uses is known to be redundant: causal masks, rotary
+ * frequencies, the copy of a tied embedding. */
 static gboolean
 is_known_to_be_spare (const PlanModel *model, const char *name)
 {
@@ -218,7 +218,8 @@ is_known_to_be_spare (const PlanModel *model, const char *name)
   return model->tied_embeddings && g_str_equal (name, "lm_head.weight");
 }
 
-/* What nothing reads says that the model is another one than its weights were trained for. */
+/* Refuses files with tensors that no parameter uses: such weights were trained for another
+ * model. */
 static gboolean
 check_rest (const ExecWeights *self, const PlanModel *model, GError **error)
 {
@@ -257,7 +258,8 @@ open_files (const char *folder, const PlanModel *model, GError **error)
              : NULL;
 }
 
-/* Tensors and heads must be those of this model; how it computes with them may differ. */
+/* Checks that a checkpoint's model has the same layers, heads and tensor shapes. Anything else,
+ * such as activations, may differ. */
 static gboolean
 check_checkpoint (const ExecCheckpoint *checkpoint, const PlanModel *model, GError **error)
 {
@@ -304,7 +306,8 @@ exec_weights_open (const char *folder, const PlanModel *model, GError **error)
   return self;
 }
 
-/* As much of a run of elements as one head holds, which lies elsewhere in the file. */
+/* Reads elements from `first` on, at most to the end of the head, which has another place in the
+ * file; returns how many. */
 static guint64
 read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count, float *out)
 {
@@ -316,7 +319,8 @@ read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count
   return count;
 }
 
-/* As much of a run of elements as one part and one row hold; returns how many. */
+/* Reads elements from `first` on, at most to the end of the part, and of the row where the file has
+ * it transposed; returns how many. */
 static guint64
 read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, guint64 count,
           float *out)
@@ -344,11 +348,12 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
       exec_tensor_file_read (part->file, part->tensor, row * parameter->cols + col, 1, count, out);
       return count;
     }
-  memset (out, 0, count * sizeof *out); /* rows that pad a vocabulary */
+  memset (out, 0, count * sizeof *out); /* these rows pad the vocabulary */
   return count;
 }
 
-/* Rows that pad a vocabulary are zero, whatever the run before had there. */
+/* Reads from a checkpoint. Rows that pad the vocabulary are zero, whatever values the run had
+ * there. */
 static gboolean
 read_checkpoint (const ExecWeights *self, PlanTensorRole role, gint64 layer, guint64 first,
                  guint64 count, float *out, GError **error)

@@ -1,5 +1,4 @@
-/* ExecWriter: a file that is new, written once from its beginning, and synced before anyone is told
- * of it. Errors name it. */
+/* ExecWriter: a new file, written from beginning to end and synced. Errors name the file. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -9,25 +8,25 @@ typedef struct
   char *path;
   int fd; /* -1: closed */
   guint64 size;
-  GChecksum *checksum; /* SHA-256 of what was put; NULL: nobody asks */
+  GChecksum *checksum; /* SHA-256 of the bytes written; NULL: not asked for */
 } ExecWriter;
 
-/* Begins a file that must not be there. */
+/* Creates a file; fails if it exists. */
 gboolean exec_writer_open (ExecWriter *self, const char *path, gboolean has_checksum,
                            GError **error);
 gboolean exec_writer_put (ExecWriter *self, const void *data, guint64 bytes, GError **error);
 
-/* Syncs and closes. */
+/* Syncs the file to disk and closes it. */
 gboolean exec_writer_close (ExecWriter *self, GError **error);
 
-/* Whatever was not closed stays as it is. */
+/* Frees; a file that was not closed is left on disk as it is. */
 void exec_writer_clear (ExecWriter *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecWriter, exec_writer_clear)
 
-/* What the system just said of a path; FALSE. */
+/* Sets an error from `errno` and the path; always FALSE. */
 gboolean exec_writer_fail (const char *path, GError **error);
 
-/* Names in a folder are on the disk, too. */
+/* Syncs a folder, so that the names in it are on disk, too. */
 gboolean exec_writer_sync_folder (const char *path, GError **error);
 
 G_END_DECLS
