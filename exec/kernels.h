@@ -1,8 +1,7 @@
-/* ExecKernels: one op on one rank's memory.
+/* ExecKernels: the kernels of a backend, each of which does one op on one rank's memory.
  *
- * A backend is one constant table with a function for every op kind that does
- * arithmetic, and the device that it runs on. A function sees resolved pointers
- * only: no schedule, no clock. */
+ * A backend is one constant table with a function for every kind of op that does arithmetic, and
+ * the device it runs on. A function gets resolved pointers only: no schedule and no clock. */
 #pragma once
 #include "exec/device.h"
 #include "planner/model/model.h"
@@ -19,51 +18,52 @@ struct _ExecConstants
   gboolean pre_softmax;
   double router_scale;
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
-  gboolean decays_all;                                       /* gains and biases, too */
-  gint64 step;                                               /* of Adam, from 1 */
-  gint64 tokens;  /* of this step whose loss counts; 0: as many as the op says */
-  gint64 mean_of; /* gradients are divided by it before they are reduced; 0: they are not */
+  gboolean decays_all; /* weight decay applies to gains and biases, too */
+  gint64 step;         /* Adam's step, from 1 */
+  gint64 tokens;       /* tokens of this step whose loss counts; 0: as many as the op says */
+  gint64 mean_of;      /* divides gradients before they are reduced; 0: they are not divided */
 };
 
-/* A part of a parameter: elements from `first` on. */
+/* A part of a parameter [rows, cols]: elements from `first` on, of which the op says how many. */
 typedef struct
 {
   guint64 rows, cols, first;
-  guint block; /* elements that share a scale, or the side of squares; 0: all */
+  guint block; /* elements of a block that shares a scale, or the side of a square; 0: one scale for
+                  all */
 } ExecParam;
 
-/* Scales of blocks that lie apart from what they are of. */
+/* Block scales of an operand, in an array of their own. */
 typedef struct
 {
   const guint8 *scales;
-  PlanDtype format;   /* what elements and scales are together */
-  gboolean is_turned; /* of columns; such an operand is read [cols, rows] */
+  PlanDtype format;   /* the number format of elements and scales together */
+  gboolean is_turned; /* of the copy scaled along columns, which is stored as [cols, rows] */
 } ExecBlocks;
 
 struct _ExecArgs
 {
   const PlanOp *op;
-  const PlanManner *manner; /* NULL: as if nothing of it were said */
+  const PlanManner *manner; /* NULL: all of its values are 0 */
   void *ptr[PLAN_MAX_REFS]; /* NULL where the operand is absent */
   PlanDtype dtype[PLAN_MAX_REFS];
-  float *scale[PLAN_MAX_REFS]; /* of an operand in a format that has one per tensor */
+  float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
-  ExecParam param;       /* which one an op on parameters is called for */
-  guint64 scratch_bytes; /* of the scratch operand */
+  ExecParam param;       /* the parameter of ops that work on one */
+  guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
-  const void *varying; /* the device's own copy of what of them changes by step; NULL: none */
-  guint taken_sms;     /* of a GPU's, by collectives that may run meanwhile */
+  const void *varying; /* the device's copy of the constants that change by step; NULL: none */
+  guint taken_sms;     /* SMs of the GPU that collectives may hold meanwhile */
   gboolean is_deterministic;
 };
 
-/* What is said of it of how the op works. */
+/* A value of the op's manner, such as its window; 0 where none is given. */
 static inline double
 exec_manner (const ExecArgs *args, PlanMannerKey key)
 {
   return args->manner ? args->manner->value[key] : 0;
 }
 
-/* How the op's rotary positions turn. */
+/* The rotary embedding of the op: the model's, or one with the op's own theta. */
 static inline PlanRope
 exec_rope (const ExecArgs *args)
 {
@@ -79,35 +79,36 @@ exec_rope (const ExecArgs *args)
 
 typedef void (*ExecKernel) (const ExecArgs *args);
 
-/* Puts an op on a stream of the device; 0: issued, else a number that the device can explain. */
+/* Launches an op on a stream of the device. Returns 0, or an error number that the device can
+ * explain. */
 typedef int (*ExecLauncher) (const ExecArgs *args, void *stream);
 
-/* Each op kind that does arithmetic is in `run` or in `launch`, whichever the device calls. */
+/* Each kind of op that does arithmetic has a function in `run` (CPU) or in `launch` (GPU). */
 struct _ExecKernels
 {
   const char *name;
   const char *summary;
-  gboolean (*open) (GError **error); /* before anything else: can it run here? */
-  char *(*describe) (void);          /* what computes: libraries, devices; the caller frees */
+  gboolean (*open) (GError **error); /* called first: fails where the backend cannot run */
+  char *(*describe) (void);          /* the libraries and devices that compute; the caller frees */
 
-  /* Whether its kernel of an op takes operands like these; refused by name. */
+  /* Fails, naming the op, where its kernel does not take operands of these formats and sizes. */
   gboolean (*check) (const PlanSchedule *schedule, const PlanOp *op, GError **error);
   const ExecDeviceOps *device;
-  guint more_formats;         /* bits by PlanDtype: beyond those that all kernels read and write */
+  guint more_formats;         /* bits by PlanDtype: formats beyond those of all backends */
   ExecKernel run[PLAN_N_OPS]; /* NULL for memory, host and collective ops */
   ExecLauncher launch[PLAN_N_OPS];
 };
 
 extern const ExecKernels exec_kernels_cpu;
 
-/* Matrix product in fp32, row-major; exec/cpu/gemm-blas.c or exec/cpu/gemm-plain.c. `layout` as in
- * the op list; the result of one call depends on its arguments alone. */
+/* Matrix product in fp32, row-major, by exec/cpu/gemm-blas.c or exec/cpu/gemm-plain.c. `layout` is
+ * as in the op list. The result depends on the arguments alone, bit for bit. */
 void exec_gemm_fp32 (gint64 m, gint64 n, gint64 k, int layout, const float *a, const float *b,
                      float *out);
 
-/* The same of bf16 factors, where the processor multiplies these: to what is in `out` if it `adds`;
- * where `rounded` is not NULL the product goes there instead, rounded to bf16. */
-gboolean exec_gemm_bf16_open (void); /* whether it does */
+/* Matrix product of bf16 factors, where the processor multiplies them: added to `out` if `adds`,
+ * else stored in it; where `rounded` is not NULL, rounded to bf16 and stored there instead. */
+gboolean exec_gemm_bf16_open (void); /* whether the processor does */
 const char *exec_gemm_bf16_name (void);
 void exec_gemm_bf16 (gint64 m, gint64 n, gint64 k, int layout, const void *a, const void *b,
                      gboolean adds, float *out, guint16 *rounded);

@@ -24,7 +24,7 @@ gboolean exec_launch_is_there (void);
  * listen at MASTER_PORT itself. */
 gboolean exec_launch_read (ExecLaunch *out, GError **error);
 
-/* This process's number on its machine, by any launcher; FALSE where none says it. */
+/* The number of this process on its host, as any known launcher says; FALSE where none does. */
 gboolean exec_launch_local_rank (guint *out);
 
 G_END_DECLS
