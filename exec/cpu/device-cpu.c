@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU as a device: an op runs when it is issued, so streams, events and waiting mean nothing.
- */
+/* The CPU as a device. An op runs when it is issued, so streams, events and waiting do nothing. */
 #include "config.h"
 
 #include "exec/cpu/pool.h"
@@ -15,7 +14,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* What a read or write goes through at once, where memory is a device's. */
+/* Most bytes that are read or written at once, on devices whose memory is staged. */
 #define PIECE_BYTES (G_GUINT64_CONSTANT (8) << 20)
 
 #define LARGE_PAGE (2 << 20)
@@ -24,7 +23,7 @@ typedef struct
 {
   ExecDevice device;
   const ExecKernels *kernels;
-  GPtrArray *staged; /* blocks of this section */
+  GPtrArray *staged; /* memory staged in this section */
   gint64 begin_ns;
   GArray *stamps; /* gint64 */
 } CpuDevice;
@@ -49,8 +48,8 @@ cpu_close (ExecDevice *device)
   g_free (self);
 }
 
-/* In pages as large as there are: with small ones a step spends more on finding pages than on what
- * is in them. */
+/* Allocates memory in huge pages where possible: with small pages a step spends more time on page
+ * faults and TLB misses than on the data. */
 static void *
 take_memory (guint64 bytes)
 {
@@ -60,7 +59,7 @@ take_memory (guint64 bytes)
     return NULL;
 #ifdef MADV_HUGEPAGE
   if (bytes >= LARGE_PAGE)
-    madvise (memory, bytes, MADV_HUGEPAGE); /* advice: nothing is lost where there are none */
+    madvise (memory, bytes, MADV_HUGEPAGE); /* only advice: without huge pages nothing breaks */
 #endif
   return memory;
 }
@@ -193,9 +192,9 @@ const ExecDeviceOps exec_device_cpu = {
   .stamp_ns = cpu_stamp_ns,
 };
 
-/* --- any device --------------------------------------------------------------------------- */
+/* --- for any device ---------------------------------------------------------------------- */
 
-/* The staged memory that pieces pass through. */
+/* Stages memory for the pieces of a read or write. */
 static void *
 stage_piece (ExecDevice *self, guint64 bytes, GError **error)
 {

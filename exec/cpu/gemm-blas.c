@@ -7,7 +7,7 @@
 
 #include <cblas.h>
 
-/* Present where the library is OpenBLAS; any other CBLAS links as well. */
+/* Present in OpenBLAS; any other CBLAS links without it. */
 void openblas_set_num_threads (int count) __attribute__ ((weak));
 char *openblas_get_config (void) __attribute__ ((weak));
 
@@ -23,8 +23,8 @@ typedef struct
 void
 exec_gemm_open (void)
 {
-  /* The rank's own threads call it, each for a tile: sums of one and of several of the library's
-   * differ, and there would be more of them than processors. */
+  /* The rank's own threads call the library, each for a tile. The library's threads would give
+   * other sums than its single thread does, and there would be more threads than processors. */
   if (openblas_set_num_threads != NULL)
     openblas_set_num_threads (1);
 }

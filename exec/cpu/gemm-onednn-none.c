@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Without oneDNN factors in bf16 are widened, and multiplied in fp32. */
+/* In builds without oneDNN, bf16 factors are widened and multiplied in fp32. */
 #include "config.h"
 
 #include "exec/kernels.h"

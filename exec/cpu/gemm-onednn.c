@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GEMMs of bf16 factors by oneDNN, where the processor multiplies bf16 itself (AVX-512 BF16, AMX):
- * elsewhere widening the factors and OpenBLAS are as fast. A primitive is made once for each size
- * that a thread asks for, and kept. */
+/* GEMMs of bf16 factors by oneDNN, on processors that multiply bf16 themselves (AVX-512 BF16, AMX);
+ * on others, widening the factors and calling OpenBLAS is as fast. Each thread makes one primitive
+ * for each size that it needs, and keeps it. */
 #include "config.h"
 
 #include "exec/cpu/pool.h"
@@ -11,11 +11,11 @@
 #include <dnnl.h>
 #include <string.h>
 
-/* Present where the library spreads work by OpenMP, as Debian's does. */
+/* Present where oneDNN uses OpenMP threads, as Debian's does. */
 void omp_set_num_threads (int count) __attribute__ ((weak));
 
-/* Primitives that a thread keeps at most. Attention has five for each distance of a run of queries
- * from where its keys begin. */
+/* Most primitives that a thread keeps. Attention needs five for each number of keys that a block of
+ * queries has. */
 #define MOST_KEPT 1024
 
 typedef enum
@@ -25,7 +25,7 @@ typedef enum
   ADDS_TO_FP32
 } Result;
 
-/* What a primitive is made for. */
+/* The sizes, strides and result that a primitive is made for. */
 typedef struct
 {
   gint64 m, n, k, lda, ldb, ldc, layout, result;
@@ -38,14 +38,15 @@ typedef struct
   dnnl_memory_t a, b, out;
 } Made;
 
-/* Of one thread. */
+/* What one thread keeps. */
 typedef struct
 {
   dnnl_stream_t stream;
-  GHashTable *made; /* Key in Made: itself */
+  GHashTable *made; /* Made, by the Key that it begins with */
 } Context;
 
-/* Nothing that this program hands over is refused but where memory has run out. */
+/* Ends the program when oneDNN refuses a call: it refuses nothing that this file passes, unless
+ * memory has run out. */
 static void
 need (dnnl_status_t status, const char *call)
 {
@@ -128,7 +129,8 @@ equal_keys (gconstpointer a, gconstpointer b)
   return memcmp (a, b, sizeof (Key)) == 0;
 }
 
-/* The calling thread's. One thread multiplies: the parts of a product are for the pool to share. */
+/* The context of the calling thread. oneDNN gets one OpenMP thread, because the pool divides
+ * products among its own. */
 static Context *
 context (void)
 {

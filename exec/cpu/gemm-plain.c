@@ -4,18 +4,18 @@
 #include "exec/cpu/pool.h"
 #include "exec/kernels.h"
 
-/* The product is made tile by tile from packed blocks of the factors. Every element is summed over
- * ascending k, whatever the sizes. */
+/* A matrix product without a library, tile by tile from packed blocks of the factors. Every element
+ * is summed over ascending k, whatever the sizes. */
 #define TILE_M 4
 #define TILE_N 16
 #define BLOCK_N (4 * TILE_N)
 #define BLOCK_K 256
-#define BLOCK_M 256 /* rows of a part */
+#define BLOCK_M 256 /* rows of the part that one thread computes */
 
 typedef struct
 {
   gint64 m, n, k;
-  gint64 a_row, a_col, b_row, b_col; /* steps between elements */
+  gint64 a_row, a_col, b_row, b_col; /* distances between neighbouring elements */
   const float *a, *b;
   float *out;
 } Product;
@@ -81,7 +81,7 @@ update_tile (const Product *self, gint64 i0, gint64 j0, gboolean is_first, gint6
       self->out[(i0 + i) * self->n + j0 + j] = sum[i][j];
 }
 
-/* Some rows of a block of columns. */
+/* Computes one part: up to BLOCK_M rows of BLOCK_N columns. */
 static void
 multiply_part (gpointer data, guint64 part, guint worker)
 {

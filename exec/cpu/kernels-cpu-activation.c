@@ -89,9 +89,9 @@ exec_cpu_swiglu_bwd (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_SWIGLU_BWD_cols], swiglu_bwd_rows);
 }
 
-/* --- any other ---------------------------------------------------------------------------- */
+/* --- all other activations ---------------------------------------------------------------- */
 
-#define SQRT_HALF 0.70710678f   /* the root of 1/2 */
+#define SQRT_HALF 0.70710678f   /* sqrt (1/2) */
 #define NORMAL_AT_0 0.39894228f /* density of the normal distribution: 1 / sqrt (2 pi) */
 #define TANH_SCALE 0.79788456f  /* sqrt (2 / pi) */
 #define TANH_CUBE 0.044715f
@@ -110,8 +110,8 @@ gelu (float x)
   return (Point){ x * share, share + x * NORMAL_AT_0 * expf (-0.5f * x * x) };
 }
 
-/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
- * which little would be right where it is small. */
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y. 1 - sigmoid is computed as a product, not a
+ * difference, because a difference would lose its digits where it is small. */
 static Point
 gelu_tanh (float x)
 {
@@ -155,7 +155,8 @@ point_of (PlanActivation kind, float x)
 PLAN_SAME_DIM (ACTIVATE, ACTIVATE_BWD, cols);
 PLAN_SAME_DIM (ACTIVATE, ACTIVATE_BWD, gated);
 
-/* A piece of a row: gates, or all of it; and what they scale, or NULL. */
+/* Reads `n` elements of a row: gates, or all elements where there are no gates. `out_up` is what
+ * the gates scale, or NULL. */
 static const float *
 read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint64 n, float *storage,
             float *up_storage, const float **out_up)
@@ -236,7 +237,7 @@ exec_cpu_activate_bwd (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols], activate_bwd_rows);
 }
 
-/* --- of experts --------------------------------------------------------------------------- */
+/* --- activations of experts --------------------------------------------------------------- */
 
 static EXEC_WIDE void
 silu_block (float *restrict value, float *restrict slope, const float *in, guint64 n)
@@ -270,7 +271,7 @@ PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE, gated);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, cols);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, gated);
 
-/* out = activation (gate) * up * the row's share */
+/* out = activation (gate) * up * the row's routing weight */
 void
 exec_cpu_expert_activate (const ExecArgs *args)
 {
@@ -296,7 +297,8 @@ exec_cpu_expert_activate (const ExecArgs *args)
       }
 }
 
-/* The gradient of a row's share is a sum over its columns, in their order. */
+/* Also computes the gradient of each row's routing weight, a sum over the row's columns in
+ * order. */
 void
 exec_cpu_expert_activate_bwd (const ExecArgs *args)
 {

@@ -9,19 +9,19 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of qkv hold the query heads, then the key heads, then the value heads. Scratch is that of
- * planner/schedule/scratch.c. */
+/* A row of qkv has the query heads, then the key heads, then the value heads. The size of the
+ * scratch is computed in planner/schedule/scratch.c. */
 
-#define PAIRS 64 /* rotated at once */
+#define PAIRS 64 /* pairs rotated at once */
 
 typedef struct
 {
   guint64 batch, seq, heads, kv_heads, dim;
-  guint64 window;       /* keys that a query sees at most */
-  const gint32 *places; /* of tokens in their documents, in all sequences; NULL: in theirs */
+  guint64 window;       /* most keys that a query sees */
+  const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
   float scale, cap;
-  gboolean has_slopes;          /* by which scores fall with distance */
-  gint64 first_head, all_heads; /* which head of how many is the first one here */
+  gboolean has_slopes;          /* ALiBi: scores fall with distance */
+  gint64 first_head, all_heads; /* number of the first head here, and of all on all ranks */
 } Shape;
 
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
@@ -54,36 +54,36 @@ shape_of (const ExecArgs *args, guint places)
   };
 }
 
-/* Elements of a row of qkv. */
+/* Elements in a row of qkv. */
 static guint64
 qkv_width (const Shape *shape)
 {
   return (shape->heads + 2 * shape->kv_heads) * shape->dim;
 }
 
-/* Of a head of a sequence: in fp32, or in bf16 as `upper` plus `lower`, which is NULL where it
- * would be zeros. */
+/* A matrix of one head of one sequence: in fp32, or in bf16 as the sum of `upper` and `lower`,
+ * where `lower` is NULL if it would be zero. */
 typedef struct
 {
   float *wide;
   guint16 *upper, *lower;
 } Matrix;
 
-/* Queries are taken in runs, each with the keys from what the window of its first one begins with
- * up to its last one: others have no weight. Where the processor multiplies bf16, scores and
- * their gradients are split into two such numbers, which leave 2^-17 of them out: little
- * beside the rounding of the result. */
+/* How attention is computed: query by query in runs, each against the keys from the first that its
+ * first query sees to its last query; further keys have no weight. Where the processor multiplies
+ * bf16, scores and their gradients are split into two bf16 numbers; the part lost is 2^-17 of them,
+ * little beside the rounding of the result. */
 typedef struct
 {
-  guint64 queries; /* of a run */
+  guint64 queries; /* queries of a run */
   gboolean splits;
 } Way;
 
 #define QUERIES 128
 #define LEAST_QUERIES 32
 
-/* Where scores are split, the room of those of all queries must hold a run's and the lower halves.
- */
+/* Chooses the way. Where scores are split, the scratch that is sized for the scores of all queries
+ * must hold those of a run and their lower halves. */
 static Way
 way_of (const Shape *shape, PlanDtype dtype)
 {
@@ -97,12 +97,12 @@ way_of (const Shape *shape, PlanDtype dtype)
 typedef struct
 {
   gint64 first, rows;    /* queries */
-  gint64 from_key, keys; /* from the first that one of them sees to the last */
+  gint64 from_key, keys; /* from the first that a query of the run sees to the run's last */
 } Run;
 
-#define KEYS_TOGETHER 32 /* so that few sizes of GEMMs are asked for */
+#define KEYS_TOGETHER 32 /* keys are a multiple of this, so that few sizes of GEMMs occur */
 
-/* The first key that a query sees: no query behind it sees one before that. */
+/* The first key that a query sees. It never decreases from one query to the next. */
 static guint64
 first_seen (const Shape *shape, guint64 query)
 {
@@ -120,7 +120,8 @@ run_from (const Shape *shape, const Way *way, guint64 first)
   return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)(end - from_key) };
 }
 
-/* Keys of a row of the run that its query sees: some in the middle of it. */
+/* The keys of a run that one of its queries sees: `count` from `begin` on; `behind` later ones are
+ * not seen. */
 typedef struct
 {
   guint64 begin, count, behind;
@@ -142,7 +143,8 @@ clear_unseen (float *row, const Seen *seen)
   memset (row + seen->begin + seen->count, 0, seen->behind * sizeof *row);
 }
 
-/* Elements of [seq, dim], of a matrix that is not a sum. */
+/* Memory for a [seq, dim] matrix of an operand: in bf16 if scores are split. Sums are always in
+ * fp32. */
 static Matrix
 image_at (const Way *way, float *memory)
 {
@@ -158,7 +160,7 @@ from_row (const Shape *shape, const Matrix *self, guint64 row)
                             : (Matrix){ .upper = self->upper + at };
 }
 
-/* `count` elements in fp32: of the matrix, or `storage`. */
+/* `count` elements in fp32: the matrix itself, or copied to `storage`. */
 static const float *
 read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
 {
@@ -167,7 +169,7 @@ read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
   return exec_cpu_read (self->upper, PLAN_DTYPE_BF16, at, count, storage);
 }
 
-/* One head of one sequence out of rows of `width` elements. */
+/* Copies one head of one sequence out of rows of `width` elements. */
 static void
 gather_head (const Shape *shape, const Matrix *out, const ExecArgs *args, guint operand,
              guint64 width, guint64 sequence, guint64 head)
@@ -202,12 +204,12 @@ scatter_head (const Shape *shape, const ExecArgs *args, guint operand, guint64 w
     }
 }
 
-/* Of scores of a run, in the room of [seq, seq] floats. */
+/* The scores of a run, in scratch for [seq, seq] floats. */
 typedef struct
 {
   float *wide;
-  guint16 *upper, *lower; /* the first in the place of `wide` */
-  float *product;         /* room for one that is to be added, if they are not split */
+  guint16 *upper, *lower; /* `upper` in the place of `wide` */
+  float *product;         /* scratch for a product that is added afterwards, if not split */
 } Scores;
 
 static Scores
@@ -232,7 +234,8 @@ split_block (guint16 *restrict upper, guint16 *restrict lower, const float *rest
     }
 }
 
-/* The matrix of a run's scores, which are no longer in fp32 then if they are split. */
+/* Turns the scores of a run into factors of a product. If they are split, their fp32 values are
+ * overwritten. */
 static Matrix
 split (const Way *way, const Scores *self, guint64 count)
 {
@@ -245,7 +248,7 @@ split (const Way *way, const Scores *self, guint64 count)
     {
       const guint64 n = MIN (EXEC_CPU_BLOCK, count - at);
 
-      memcpy (in, self->wide + at, n * sizeof *in); /* `upper` follows behind */
+      memcpy (in, self->wide + at, n * sizeof *in); /* a copy: `upper` overwrites it */
       split_block (upper, self->lower + at, in, n);
       memcpy (self->upper + at, upper, n * sizeof *upper);
     }
@@ -259,7 +262,7 @@ add_to (float *restrict out, const float *restrict in, guint64 count)
     out[i] += in[i];
 }
 
-/* Only the first factor has lower halves. */
+/* Multiplies two matrices, of which only the first may have lower halves. */
 static void
 multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
           gboolean adds, float *out)
@@ -277,7 +280,7 @@ multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a
     exec_gemm_bf16 (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out, NULL);
 }
 
-/* By how much the scores of a head fall with each token of distance. */
+/* ALiBi's slope: by how much the scores of a head fall with each token of distance. */
 static float
 slope_of (const Shape *shape, guint64 head)
 {
@@ -286,7 +289,7 @@ slope_of (const Shape *shape, guint64 head)
              : 0;
 }
 
-/* Whether scores are more than products that are scaled. */
+/* Whether scores need more than scaling before the softmax: a cap or ALiBi's slope. */
 static gboolean
 is_bent (const Shape *shape)
 {
@@ -304,7 +307,7 @@ cap_scores (const Shape *shape, float *scores, guint64 count)
     }
 }
 
-/* The last of them is the query's own. */
+/* Subtracts the slope times the distance. The last score is that of the query's own token. */
 static void
 add_slope (float *scores, guint64 count, float slope)
 {
@@ -312,7 +315,7 @@ add_slope (float *scores, guint64 count, float slope)
     scores[i] -= slope * (float)(count - 1 - i);
 }
 
-/* Rows of scores become rows of probabilities: causal softmax of scale * score. */
+/* Turns scores into probabilities, row by row, by the causal softmax of scale * score. */
 static void
 softmax (const Shape *shape, const Run *run, float slope, float *scores, float *lse)
 {
@@ -338,7 +341,7 @@ softmax (const Shape *shape, const Run *run, float slope, float *scores, float *
     }
 }
 
-/* A query head of a sequence. */
+/* The forward pass of one query head of one sequence. */
 static void
 query_head (const Shape *shape, const Way *way, float slope, const Scores *scores,
             const Matrix image[3], float *lse, float *out)
@@ -360,25 +363,26 @@ query_head (const Shape *shape, const Way *way, float slope, const Scores *score
     }
 }
 
-/* --- heads among threads ------------------------------------------------------------------ */
+/* --- heads divided among threads ---------------------------------------------------------- */
 
-/* Of one thread, at most, beside the op's scratch. */
+/* Most bytes of memory that one thread gets beside the op's scratch. */
 #define ROOM_BYTES (16 << 20)
 
-/* Products of a part, at least: some ten microseconds of them. */
+/* Fewest multiply-adds of a part, some ten microseconds of work. */
 #define PART_PRODUCTS (1 << 20)
 
-/* Query heads that share keys, of one sequence, are together: their gradients are added up. Each
- * thread needs a room, of which the op's scratch, made for all scores of a head, holds several
- * where sequences are long; where they are short a room is small, and beside it. */
+/* The heads of all sequences, divided among threads. The query heads of a sequence that share a key
+ * head are one unit, since their gradients are added up. Each thread needs working memory: the op's
+ * scratch, which is sized for all scores of a head, is enough for several threads where sequences
+ * are long; where they are short, memory beside it is small. */
 typedef struct
 {
   const ExecArgs *args;
   Shape shape;
   Way way;
   float *scratch, *beside;
-  guint64 room, in_scratch; /* floats of a room, and how many rooms the scratch holds */
-  guint64 heads, at_once;   /* of keys of all sequences; those of a part */
+  guint64 room, in_scratch; /* floats per thread; threads it is enough for */
+  guint64 heads, at_once;   /* key heads of all sequences; per part */
 } Heads;
 
 static guint64
@@ -478,8 +482,9 @@ exec_cpu_attention (const ExecArgs *args)
   run_heads (&self, seq * seq + images, attention_part);
 }
 
-/* The scratch of the backward pass. A product that is to be added may lie where `out` is: it has
- * the rows of keys that its run sees, and later runs do not need those of `out` any more. */
+/* The scratch of the backward pass for one head. Products that are added lie where `out` does: they
+ * have a row for each key that the run sees, and later runs do not read those rows of `out` any
+ * more. */
 typedef struct
 {
   Scores prob, dprob;
@@ -531,8 +536,8 @@ weigh_row (const Shape *shape, const Head *head, guint64 row)
   return exec_cpu_total (lanes);
 }
 
-/* The same scores as in the forward pass; the gradient of what was bounded, less `dot`, becomes
- * that of what bounds took the place of: times 1 - tanh^2. */
+/* The derivative of capped scores. Caps the scores as the forward pass did; the gradient of capped
+ * scores, less `dot`, becomes that of uncapped ones: it is multiplied by 1 - tanh^2. */
 static void
 bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot,
                  float slope)
@@ -547,8 +552,8 @@ bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count,
   add_slope (scores, count, slope);
 }
 
-/* From scores and the gradient of the probabilities to probabilities and the gradient of the
- * scores: ds = p * (dp - sum (dout * out)). */
+/* Turns scores into probabilities and the gradient of probabilities into that of scores: ds = p *
+ * (dp - sum (dout * out)). */
 static void
 softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, const float *lse)
 {
@@ -573,7 +578,7 @@ softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, 
     }
 }
 
-/* Gradients of one query head: dq is set, dk and dv grow. */
+/* The backward pass of one query head: sets dq, adds to dk and dv. */
 static void
 query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *head, const float *lse)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: which of them each token goes to, rows sorted by expert and back, a product for each. */
+/* Experts: the router that assigns tokens to them, sorting rows by expert and back, and one matrix
+ * product for each expert. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -9,13 +10,13 @@
 
 #define BLOCK EXEC_CPU_BLOCK
 
-/* Added to a sum of scores before these are divided by it, as Megatron-LM does (moe_utils.py,
- * topk_routing_with_score_function) and models of Hugging Face do: a sum of 0 divides nothing. */
+/* Added to the sum of scores that scores are divided by, so that a sum of 0 is no division by zero:
+ * as in Megatron-LM (moe_utils.py, topk_routing_with_score_function) and models of Hugging Face. */
 #define LEAST_SUM 1e-20f
 
 /* --- the router --------------------------------------------------------------------------- */
 
-/* The best `topk` logits; of equal ones, and where they are no numbers, the first. */
+/* Chooses the experts with the `topk` largest logits; among equal ones, and NaNs, the first. */
 static void
 choose (const float *logits, gint64 experts, gint64 topk, guint8 *out_map)
 {
@@ -31,7 +32,7 @@ choose (const float *logits, gint64 experts, gint64 topk, guint8 *out_map)
     }
 }
 
-/* Of the chosen ones, or of all. */
+/* The softmax over the chosen experts, or over all. */
 static void
 softmax (const float *logits, const guint8 *map, gboolean of_all, gint64 experts, float *out)
 {
@@ -49,7 +50,7 @@ softmax (const float *logits, const guint8 *map, gboolean of_all, gint64 experts
     out[e] /= sum;
 }
 
-/* Of each expert by itself: the sigmoid, or the root of log (1 + e^x). */
+/* The score of an expert by its logit alone: sigmoid, or sqrt (log (1 + e^x)). */
 static float
 score_of (PlanRouterScore kind, float x)
 {
@@ -60,7 +61,7 @@ score_of (PlanRouterScore kind, float x)
   return sqrtf ((x > 0 ? x : 0) + log1pf (small));
 }
 
-/* By the score itself. */
+/* The derivative of score_of, in terms of the score. */
 static float
 slope_of (PlanRouterScore kind, float score)
 {
@@ -69,7 +70,7 @@ slope_of (PlanRouterScore kind, float score)
   return score > 0 ? -expm1f (-score * score) / (2.0f * score) : 0;
 }
 
-/* What the chosen ones' scores are divided by. */
+/* What the scores of the chosen experts are divided by. */
 static float
 sum_of (const float *scores, const guint8 *map, gint64 experts, gint64 topk)
 {
@@ -115,7 +116,7 @@ exec_cpu_route (const ExecArgs *args)
     }
 }
 
-/* In place of the gradients of shares those of logits. */
+/* Turns the gradients of routing weights into gradients of logits, in place. */
 static void
 route_row_bwd (const ExecConstants *c, const float *saved, const guint8 *map, gint64 experts,
                gint64 topk, float *grad)
@@ -158,10 +159,10 @@ exec_cpu_route_bwd (const ExecArgs *args)
     }
 }
 
-/* --- rows --------------------------------------------------------------------------------- */
+/* --- sorting rows ------------------------------------------------------------------------- */
 
-/* By the experts that the router chose, as many of each row, which lie on so many ranks: each has
- * room for as many rows. */
+/* Makes the row map of the sender. `routes` says which experts each row goes to; the same number of
+ * experts lies on each of `ranks` ranks, and each rank has room for `room` rows. */
 static void
 map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, ExecRowMap *out,
             gint32 *most)
@@ -190,7 +191,8 @@ map_routes (const guint8 *routes, gint64 rows, gint64 ranks, gint64 room, ExecRo
     }
 }
 
-/* By how many rows came of each rank for each expert, one expert's after the other. */
+/* Makes the row map of the receiver, which sorts the rows that came by expert; came[rank][expert]
+ * says how many came. */
 static void
 map_arrivals (const gint32 *came, gint64 ranks, gint64 room, ExecRowMap *out)
 {
@@ -266,7 +268,7 @@ exec_cpu_permute (const ExecArgs *args)
                                                                (guint64)map.source[i], 1, &share));
 }
 
-/* The rows that came of one are added up in fp32, in the order of their experts. */
+/* Adds up, in fp32 and in the order of experts, the sorted rows that came from one row. */
 static void
 gather_row (const ExecArgs *args, const gint32 *place, gint64 slots, guint64 row, guint64 cols)
 {
@@ -291,7 +293,8 @@ gather_row (const ExecArgs *args, const gint32 *place, gint64 slots, guint64 row
     }
 }
 
-/* Gradients of shares go where these came from; those of experts that were not chosen are 0. */
+/* Puts gradients of routing weights back to their row and expert; those of experts that were not
+ * chosen are 0. */
 static void
 gather_shares (const ExecArgs *args, const ExecRowMap *map, gint64 rows, gint64 sorted)
 {
@@ -322,7 +325,7 @@ exec_cpu_unpermute (const ExecArgs *args)
     gather_shares (args, &map, rows, sorted);
 }
 
-/* --- products ----------------------------------------------------------------------------- */
+/* --- products of experts ------------------------------------------------------------------ */
 
 PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
 PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
@@ -343,8 +346,8 @@ move_on (ExecArgs *args, guint operand, gint64 elements)
       = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
 }
 
-/* One product after the other, by the kernel of one; an expert that no row goes to has a gradient
- * of 0. */
+/* One product per expert, by the kernel of a single product. The weights of an expert without rows
+ * get a gradient of 0. */
 void
 exec_cpu_grouped_gemm (const ExecArgs *args)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cross entropy and its gradient. A target below 0 counts for nothing. */
+/* Cross entropy and its gradient. Rows with a target below 0 are masked. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -27,7 +27,7 @@ largest (const void *array, PlanDtype dtype, guint64 at, guint64 count)
   return max;
 }
 
-/* A part of a sum that no order changes. */
+/* Adds a thread's part to an exact sum, which does not depend on the order. */
 static void
 merge (ExecExact *sum, const ExecExact *part)
 {
@@ -36,14 +36,15 @@ merge (ExecExact *sum, const ExecExact *part)
   exec_pool_unlock ();
 }
 
-/* Operands of an op that makes a softmax. */
+/* Which operands of an op are those of its softmax. */
 typedef struct
 {
   guint logits, targets, stats;
 } Softmax;
 
-/* The softmax of a row, as much of it as is here, and where in it the target is, or -1: then it has
- * no loss here. Where other parts are elsewhere, `stats` are of all of them. */
+/* Computes the softmax of a row and its loss. Returns the target's column, or -1 if the target is
+ * not among these columns and the row has no loss here. Where the vocabulary is divided among
+ * ranks, `stats` are those of whole rows. */
 static gint64
 softmax_row (const ExecArgs *args, const Softmax *refs, guint64 row, float *prob, float *out_loss)
 {
@@ -173,7 +174,8 @@ exec_cpu_cross_entropy_bwd (const ExecArgs *args)
                    cross_entropy_bwd_rows);
 }
 
-/* A row goes through `prob` in fp32, and is rounded once, as its gradient. */
+/* Replaces a row of logits by its gradient. The row passes through `prob` in fp32 and is rounded
+ * once. */
 static void
 loss_grad_row (const ExecArgs *args, guint64 row, float *prob, ExecExact *loss)
 {
@@ -203,8 +205,8 @@ PLAN_SAME_DIM (LOSS_GRAD, CROSS_ENTROPY, cols);
 typedef struct
 {
   const ExecArgs *args;
-  float *rooms; /* of all threads but the first, which has the op's scratch */
-  guint64 rows; /* of a part */
+  float *rooms; /* working memory of all threads but the first, which uses the op's scratch */
+  guint64 rows; /* rows of a part */
 } LossGrad;
 
 static void

@@ -14,7 +14,7 @@ exec_cpu_total (const float sum[EXEC_CPU_LANES])
   return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* In the format of products where operand `scale` says how. */
+/* Writes a norm's output: quantised, where operand `scale` exists. */
 static void
 write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const float *values)
 {
@@ -24,7 +24,7 @@ write_norm (const ExecArgs *args, guint scale, guint64 at, guint64 count, const 
     exec_cpu_write_ref (args, PLAN_REF_RMSNORM_out, at, count, values);
 }
 
-/* Numbers in fp32 go where they belong, others to `storage`, to be rounded. */
+/* Where to put values: directly into an fp32 operand, otherwise into `storage`, to be rounded. */
 static float *
 place_of (const ExecArgs *args, guint operand, guint64 at, float *storage)
 {
@@ -38,7 +38,7 @@ add_piece (float *out, const float *a, const float *b, guint64 count)
     out[i] = a[i] + b[i];
 }
 
-/* What the norm scales by: its weight, or 1 plus it. */
+/* What a norm multiplies by: its weight, or 1 + its weight. */
 static const float *
 read_gain (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
 {
@@ -52,8 +52,8 @@ read_gain (const ExecArgs *args, guint operand, guint64 at, guint64 count, float
   return storage;
 }
 
-/* The norm of a sum has the operands of a norm alone, with three in the place of one: the two that
- * are added up follow what they come to. */
+/* An op that adds and norms (ADD_RMSNORM) has the operands of the norm, but three in the place of
+ * its input: the sum, and then the two terms. */
 PLAN_SAME_REF (RMSNORM, LAYERNORM, out);
 PLAN_SAME_REF (ADD_RMSNORM, ADD_LAYERNORM, sum);
 PLAN_SAME_REF (ADD_RMSNORM, ADD_LAYERNORM, a);
@@ -71,7 +71,7 @@ PLAN_SAME_DIM (RMSNORM, ADD_RMSNORM, cols);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, rows);
 PLAN_SAME_DIM (RMSNORM, ADD_LAYERNORM, cols);
 
-/* One after the other where all of them raise what operand `amax` is. */
+/* Divides rows among threads; not where all rows raise one magnitude, in operand `amax`. */
 static void
 spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
 {
@@ -83,8 +83,9 @@ spread_rows (const ExecArgs *args, guint amax, ExecCpuRange run)
     exec_cpu_spread (args, rows, (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols], run);
 }
 
-/* Elements [at, at + count) of a norm's input. With the op `sum`, which may be NULL, they are its
- * a + b, stored and read back: the norm sees them rounded to the format that they are kept in. */
+/* Reads `count` elements of a norm's input from element `at` on. Where the op `sum` is not NULL,
+ * the input is its a + b: they are added, stored and read back, so that the norm sees the stored,
+ * rounded values. */
 static const float *
 read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count, float *storage)
 {
@@ -101,7 +102,7 @@ read_first (const ExecArgs *args, const ExecArgs *sum, guint64 at, guint64 count
   return exec_cpu_read_ref (sum, PLAN_REF_ADD_RMSNORM_sum, at, count, storage);
 }
 
-/* The operands of the norm alone: those but the two that are added up. */
+/* The arguments of the norm alone: without the two terms. */
 static ExecArgs
 norm_of_sum (const ExecArgs *args)
 {
@@ -175,8 +176,8 @@ exec_cpu_add_rmsnorm (const ExecArgs *args)
 
 PLAN_SAME_REF (RMSNORM_BWD, LAYERNORM_BWD, din);
 
-/* The gradient of a norm's input, or where operand `add` is there its sum with what the norm was
- * made of already: rounded before and after, as an op of its own would. */
+/* Writes the gradient of a norm's input. Where operand `add` exists it is added: the gradient that
+ * the input already had from the residual branch. Rounds before and after, as two ops would. */
 static void
 write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count, const float *din)
 {
@@ -191,7 +192,7 @@ write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count
   const float *before = exec_cpu_read_ref (args, add, at, count, add_storage);
   if (sum == storage)
     {
-      guint16 rounded[BLOCK]; /* of formats that are not wider */
+      guint16 rounded[BLOCK]; /* of formats of at most 16 bits */
 
       exec_cpu_write (rounded, args->dtype[PLAN_REF_RMSNORM_BWD_din], 0, count, din);
       din = exec_cpu_read (rounded, args->dtype[PLAN_REF_RMSNORM_BWD_din], 0, count, storage);
@@ -201,14 +202,14 @@ write_input_gradient (const ExecArgs *args, guint add, guint64 at, guint64 count
     exec_cpu_write_ref (args, PLAN_REF_RMSNORM_BWD_din, at, count, sum);
 }
 
-/* One piece of a row of an RMS norm, as its backward pass sees it. */
+/* A piece of a row of an RMS norm, in its backward pass. */
 typedef struct
 {
   float normal[BLOCK]; /* in * rstd */
   float scaled[BLOCK]; /* dout * weight */
 } NormPiece;
 
-/* Returns dout, which lies in `storage` or where it always did. */
+/* Reads a piece of a row. Returns dout: the operand itself, or a copy in `storage`. */
 static EXEC_WIDE const float *
 read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
                  float *storage)
@@ -294,9 +295,9 @@ exec_cpu_rmsnorm_bwd (const ExecArgs *args)
   exec_cpu_spread (args, rows, cols, rmsnorm_bwd_rows);
 }
 
-/* --- by mean and variance ------------------------------------------------------------------ */
+/* --- LayerNorm ---------------------------------------------------------------------------- */
 
-/* Statistics are pairs: the mean of a row, and the inverse of its deviation. */
+/* Computes a row's statistics: its mean and the inverse of its standard deviation. */
 static void
 find_statistics (const ExecArgs *args, const ExecArgs *sum, guint64 row, float *out_stats)
 {
@@ -386,7 +387,8 @@ exec_cpu_add_layernorm (const ExecArgs *args)
   spread_rows (args, PLAN_REF_ADD_LAYERNORM_amax, add_layernorm_rows);
 }
 
-/* A piece of a row: what the norm made of it, and its gradient. Operands as below. */
+/* Reads a piece of a row: normalised input, and dout as the result. Operands are
+ * LAYERNORM_BWD's. */
 static const float *
 read_layernorm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 n, float *out_normal,
                       float *storage)
@@ -483,11 +485,11 @@ exec_cpu_layernorm_bwd (const ExecArgs *args)
   exec_cpu_spread (args, rows, cols, layernorm_bwd_rows);
 }
 
-/* --- of heads ----------------------------------------------------------------------------- */
+/* --- norms of query and key heads --------------------------------------------------------- */
 
 typedef struct
 {
-  guint64 rows, heads, kv_heads, dim, width; /* `width` of a row */
+  guint64 rows, heads, kv_heads, dim, width; /* `width`: elements of a row */
 } Heads;
 
 PLAN_SAME_DIM (HEAD_NORM, HEAD_NORM_BWD, rows);
@@ -571,7 +573,7 @@ exec_cpu_head_norm (const ExecArgs *args)
   exec_cpu_spread (args, heads.rows, heads.width, head_norm_rows);
 }
 
-/* din of one head, as exec_cpu_rmsnorm_bwd's of a row. */
+/* din of one head, by the formula of exec_cpu_rmsnorm_bwd's rows. */
 static void
 head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guint64 h)
 {
@@ -610,7 +612,8 @@ head_norm_bwd_input (const Heads *heads, const ExecArgs *args, guint64 row, guin
     }
 }
 
-/* The gradient of q's or k's weight: sums over rows and over heads from `first` on. */
+/* The gradient of the weight of queries or keys: sums over rows and over `count` heads from `first`
+ * on. */
 static void
 head_norm_bwd_weight (const Heads *heads, const ExecArgs *args, guint out, guint64 first,
                       guint64 count, guint64 from, guint64 to)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms, clipping and updates of parameters. */
+/* The optimizer: gradient norm, clipping, and updates of parameters. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -45,7 +45,7 @@ exec_cpu_clip (const ExecArgs *args)
   double tokens = (double)(counted > 0 ? counted : args->op->dims[PLAN_DIM_CLIP_tokens]),
          max_norm = args->constants->max_norm, factor = 1;
   const ExecExact *sums
-      = args->ptr[PLAN_REF_CLIP_sums]; /* of each rank: its loss, its squared norm */
+      = args->ptr[PLAN_REF_CLIP_sums]; /* of each rank: loss, squared norm of gradients */
   ExecExact loss = { 0 }, square = { 0 };
   float *coef = args->ptr[PLAN_REF_CLIP_coef];
 
@@ -53,7 +53,7 @@ exec_cpu_clip (const ExecArgs *args)
     exec_exact_merge (&loss, &sums[2 * rank]);
   for (gint64 rank = 0; rank < norms; rank++)
     exec_exact_merge (&square, &sums[2 * rank + 1]);
-  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* to divide gradients by */
+  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* still to divide by */
   double grad_norm = sqrt (exec_exact_value (&square)) / left;
   if (max_norm > 0)
     factor = max_norm / (grad_norm + 1e-6);
@@ -65,7 +65,7 @@ exec_cpu_clip (const ExecArgs *args)
   coef[3] = 0;
 }
 
-/* The step of Adam's hyperparameters, converted once. */
+/* Adam's hyperparameters for one step, converted to fp32 once. */
 typedef struct
 {
   float scale, lr, beta1, beta2, one_minus_beta1, one_minus_beta2;
@@ -91,7 +91,7 @@ adam_of (const ExecConstants *constants, float scale)
   };
 }
 
-/* A piece of both moments, before it is rounded. */
+/* A piece of both moments in fp32. */
 typedef struct
 {
   float avg[BLOCK], avg_sq[BLOCK];
@@ -157,14 +157,14 @@ next_moments (const ExecArgs *args, const Adam *adam, const float scale[2], guin
   step_moments (adam, n, avg, avg_sq, grad, out);
 }
 
-/* One update, and by what its moments are scaled before and after it: 1 where they are not. */
+/* One update and the scales of its moments before and after it; a moment without a scale has 1. */
 typedef struct
 {
   const ExecArgs *args;
   Adam adam;
   gboolean is_scaled[2];
   float before[2], after[2];
-  float largest[2]; /* magnitudes afterwards, NaN if one of them is */
+  float largest[2]; /* magnitudes after the update; NaN if one is */
 } Update;
 
 static guint64
@@ -224,7 +224,8 @@ update_part (gpointer data, guint64 part, guint worker)
     }
 }
 
-/* Moments in eight bits have scales, those of all of them. */
+/* Moments in eight bits have one scale for all elements, so a first pass over the elements finds
+ * the new scale. */
 void
 exec_cpu_adamw (const ExecArgs *args)
 {

@@ -10,44 +10,44 @@ G_BEGIN_DECLS
 /* Kernels work on pieces of this many elements, widened to fp32 on the stack. */
 #define EXEC_CPU_BLOCK 256
 
-/* `count` elements from element `at` of an array, in fp32: the array itself or `storage`. */
+/* Reads `count` elements from element `at` on as fp32: the array itself, or a copy in `storage`. */
 const float *exec_cpu_read (const void *array, PlanDtype dtype, guint64 at, guint64 count,
                             float *storage);
 
-/* Rounds `count` values once, into element `at` of an array and those after it. */
+/* Writes `count` values from element `at` of an array on, each rounded once. */
 void exec_cpu_write (void *array, PlanDtype dtype, guint64 at, guint64 count, const float *values);
 
-/* The same of an operand. */
+/* Read and write elements of an operand. */
 const float *exec_cpu_read_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
                                 float *storage);
 void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 count,
                          const float *values);
 
-/* Elements that a thread takes at once: some ten microseconds, more than handing them over. */
+/* Elements of one thread's part: some ten microseconds of work, more than handing it over takes. */
 #define EXEC_CPU_PART 16384
 
-/* Rows, or elements, from `from` on up to `to`. */
+/* Computes rows, or elements, `from` to `to` - 1. */
 typedef void (*ExecCpuRange) (const ExecArgs *args, guint64 from, guint64 to);
 
-/* All of `count`, each of `width` elements, in ranges that begin at multiples of EXEC_CPU_BLOCK
- * where they are single elements; by the rank's threads, as each is computed by itself. */
+/* Divides `count` rows of `width` elements, or single elements (1), among the rank's threads.
+ * Ranges of single elements begin at multiples of EXEC_CPU_BLOCK. */
 void exec_cpu_spread (const ExecArgs *args, guint64 count, guint64 width, ExecCpuRange run);
 
-/* Columns of a matrix with so many rows, which are summed up or down: fewer at once. */
+/* Divides columns among threads, for kernels that sum each column over `rows` rows. */
 void exec_cpu_spread_columns (const ExecArgs *args, guint64 rows, guint64 cols, ExecCpuRange run);
 
-/* Sums are kept in so many parts, element i in part i mod this: a fixed order that vectorises. */
+/* A sum is kept in this many parts, element i in part i mod it: a fixed order that vectorises. */
 #define EXEC_CPU_LANES 8
 
-/* e^x within 2^-22 of it, without branches so that loops vectorise; libm's does not. x is split
- * into n log 2 + r with |r| < 0.35, e^r is a polynomial, and 2^n goes in by halves, as it may be
- * too small or too large for a float of its own. */
+/* e^x with an error below 2^-22 of it. It has no branches, so that loops over it vectorise, which
+ * with libm's they do not. x is split into n log 2 + r with |r| < 0.35; e^r is a polynomial; 2^n is
+ * multiplied in two halves, as it may be too small or too large for one float. */
 #ifndef EXEC_CPU_EXP
 #define EXEC_CPU_EXP exec_cpu_exp
 static inline float
 exec_cpu_exp (float x)
 {
-  const float rounder = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to an integer */
+  const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   const float rounded = x * 1.44269504f + rounder, n = rounded - rounder;
@@ -71,7 +71,7 @@ exec_cpu_exp (float x)
 }
 #endif
 
-/* exec/cpu/kernels-cpu-row.c: of `count` elements of a row; those that are summed, in lanes. */
+/* exec/cpu/kernels-cpu-row.c: operations on `count` elements of a row. */
 float exec_cpu_largest (const float *in, guint64 count);
 void exec_cpu_exp_row (float *out, const float *in, guint64 count, float scale, float minus,
                        float sum[EXEC_CPU_LANES]);
@@ -90,8 +90,8 @@ void exec_cpu_layernorm_bwd (const ExecArgs *args);
 void exec_cpu_head_norm (const ExecArgs *args);
 void exec_cpu_head_norm_bwd (const ExecArgs *args);
 
-/* exec/cpu/kernels-cpu.c; of a vocabulary of which `count` entries, or columns, are here: how many
- * of these are no padding, and where one of them is, or -1. */
+/* exec/cpu/kernels-cpu.c. Of a vocabulary of which this rank has `count` entries, or columns: how
+ * many are not padding; the index here of an entry of the whole vocabulary, or -1. */
 guint64 exec_cpu_here (const ExecArgs *args, guint64 count);
 gint64 exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count);
 void exec_cpu_gemm (const ExecArgs *args);
@@ -122,8 +122,8 @@ void exec_cpu_loss_grad (const ExecArgs *args);
 /* exec/cpu/kernels-cpu-quantize.c */
 void exec_cpu_quantize (const ExecArgs *args);
 
-/* By a scale that is known before: `count` elements of a norm from element `at` on; raises the
- * largest magnitude of its site. */
+/* Quantises elements `at` to `at + count` of a norm's output by their site's scale, and raises the
+ * site's largest magnitude. */
 void exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 count,
                             const float *values);
 void exec_cpu_param_amax (const ExecArgs *args);

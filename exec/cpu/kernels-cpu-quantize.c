@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats with scales, by how cuBLAS and Transformer Engine define them.
+/* Number formats with scales, as cuBLAS and Transformer Engine define them.
  *
- * e4m3, e5m2: one fp32 scale per tensor, kept beside it: its largest magnitude over the format's,
- * or the inverse of what a site multiplies by, which comes of earlier ones.
+ * e4m3, e5m2: one fp32 scale per tensor, kept outside it. It is the tensor's largest magnitude over
+ * the format's, or, with delayed scaling, the inverse of the site's factor, which earlier
+ * magnitudes decide.
  *
- * mxfp8: e4m3 in blocks of 32 along a row, each with a power of two, rounded up so that nothing
- * saturates; scales follow the elements.
+ * mxfp8: e4m3 in blocks of 32 along a row. Each block has a power of two as its scale, rounded up
+ * so that nothing saturates; scales follow the elements.
  *
- * nvfp4: e2m1 in blocks of 16 along a row, each with an e4m3 scale, which counts in units of one
- * fp32 scale per tensor; scales follow the elements.
+ * nvfp4: e2m1 in blocks of 16 along a row. Each block has an e4m3 scale, in units of one fp32 scale
+ * per tensor; scales follow the elements.
  *
- * fp8-1x128, fp8-128x128: e4m3 in blocks of 128 along a row, or in squares of that side, each with
- * an fp32 scale that is a power of two, rounded up so that nothing saturates (what Transformer
- * Engine's Float8BlockScaling does unless told otherwise). Scales follow the elements as cuBLASLt
- * reads them: of the first blocks of all rows, then of the second ones; of squares row by row, each
- * row in a multiple of four. */
+ * fp8-1x128, fp8-128x128: e4m3 in blocks of 128 along a row, or in squares of that side. Each has
+ * an fp32 scale that is a power of two, rounded up so that nothing saturates (Transformer Engine's
+ * Float8BlockScaling, by default). Scales follow the elements in cuBLASLt's order: of 1x128, the
+ * first blocks of all rows, then the second ones; of squares row by row, each row padded to a
+ * multiple of four. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
@@ -31,16 +32,16 @@
 #define E5M2_MAX 57344.0
 #define E2M1_MAX 6.0
 
-/* Elements that are read at once: a block of any format, or some. */
+/* Most elements that are read at once, no fewer than a block of any format. */
 #define RUN PLAN_DTYPE_SIDE
 
-/* A matrix as it is read, maybe the other way round. */
+/* A matrix to read, perhaps transposed. */
 typedef struct
 {
   const void *data;
   PlanDtype dtype;
-  guint64 rows, cols; /* as written */
-  gboolean is_turned; /* [cols, rows] as read */
+  guint64 rows, cols; /* of the result */
+  gboolean is_turned; /* stored as [cols, rows] */
 } Matrix;
 
 static inline float
@@ -57,14 +58,14 @@ at_place (const void *data, PlanDtype dtype, guint64 at)
     }
 }
 
-/* Of a matrix of one row. */
+/* An element of a matrix with one row. */
 static inline float
 element (const Matrix *in, guint64 at)
 {
   return at_place (in->data, in->dtype, at);
 }
 
-/* At most RUN elements of a row from `col` on: as they lie, or in `storage`. */
+/* Reads at most RUN elements of a row from `col` on: where they lie, or copied to `storage`. */
 static const float *
 run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage[RUN])
 {
@@ -75,14 +76,14 @@ run_of (const Matrix *in, guint64 row, guint64 col, guint64 count, float storage
   return storage;
 }
 
-/* The larger of two, NaN if one of them is. */
+/* The larger of two numbers; NaN if one of them is. */
 static float
 larger (float a, float b)
 {
   return a >= b || isnan (a) ? a : b;
 }
 
-/* NaN if one of them is. */
+/* The largest magnitude of a part of a matrix; NaN if there is one. */
 static float
 largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
 {
@@ -98,7 +99,7 @@ largest (const Matrix *in, guint64 row, guint64 rows, guint64 col, guint64 cols)
   return max;
 }
 
-/* A matrix on its way to a format, or out of it, a run of rows at a time. */
+/* A conversion of a matrix to or from a format, which threads do by ranges of rows. */
 typedef struct _Job Job;
 typedef void (*JobRows) (const Job *self, guint64 first, guint64 end);
 struct _Job
@@ -106,8 +107,8 @@ struct _Job
   const Matrix *in;
   guint8 *out;
   PlanDtype dtype;
-  float scale; /* of all of it, where there is one */
-  float *amax; /* to raise, or NULL */
+  float scale; /* of formats with one scale */
+  float *amax; /* largest magnitude, raised by what is read, or NULL */
   guint64 rows;
   guint64 grain;
   JobRows run;
@@ -122,7 +123,7 @@ run_part (gpointer data, guint64 part, guint worker)
   self->run (self, first, MIN (first + self->grain, self->rows));
 }
 
-/* Each run of rows begins at a multiple of `height`. */
+/* Divides rows among threads; each range begins at a multiple of `height`. */
 static void
 spread (Job *self, guint64 rows, guint64 cols, guint64 height, JobRows run)
 {
@@ -172,7 +173,7 @@ quantize_rows (const Job *self, guint64 first, guint64 end)
       }
 }
 
-/* By the largest magnitude of what they are part of. */
+/* Quantises by a tensor's largest magnitude `max`. */
 static void
 quantize_by (const Matrix *in, double max, guint8 *out, PlanDtype dtype, float *out_scale)
 {
@@ -257,7 +258,8 @@ quantize_nvfp4 (const Matrix *in, guint8 *out, float *out_scale)
   spread (&job, in->rows, in->cols, 1, nvfp4_rows);
 }
 
-/* Not below the least normal number: a GPU may take others for 0. */
+/* The scale of a block or square with the largest magnitude `max`. It is a normal number, as GPUs
+ * may take others for 0. */
 static float
 scale_of_128 (double max)
 {
@@ -265,7 +267,7 @@ scale_of_128 (double max)
                   : (float)exec_number_from_e8m0 (MAX (exec_number_to_e8m0_up (max / E4M3_MAX), 1));
 }
 
-/* Of the block with that number in a row's, in a matrix of `rows` and `cols`. */
+/* The index of the scale of the row's block number `block`, in a matrix of `rows` and `cols`. */
 static guint64
 place_of_128 (PlanDtype dtype, guint64 rows, guint64 cols, guint64 row, guint64 block)
 {
@@ -293,7 +295,7 @@ rows_of_128 (const Job *self, guint64 first, guint64 end)
           scales[place_of_128 (self->dtype, in->rows, in->cols, r, c / side)], side);
 }
 
-/* What fills rows of squares up has the scale of zeros. */
+/* Scales that pad a row of squares are 1, the scale of zeros. */
 static void
 quantize_128 (const Matrix *in, guint8 *out, PlanDtype dtype)
 {
@@ -349,7 +351,8 @@ scaled_rows (const Job *self, guint64 first, guint64 end)
     raise_amax (self->amax, amax);
 }
 
-/* One rounding to fp32, as the product of two floats, then that to the format. */
+/* Quantises by a given factor. Values are rounded twice: their product with the factor to fp32,
+ * then that to the format. */
 static void
 quantize_scaled (const Matrix *in, float scale, float *amax, guint8 *out, PlanDtype dtype,
                  float *out_scale)
@@ -371,9 +374,10 @@ exec_cpu_write_scaled (const ExecArgs *args, guint scale, guint64 at, guint64 co
                    args->dtype[PLAN_REF_RMSNORM_out], args->scale[PLAN_REF_RMSNORM_out]);
 }
 
-/* --- scales by what was seen before ------------------------------------------------------- */
+/* --- delayed scaling ---------------------------------------------------------------------- */
 
-/* Infinity and NaN stay in the history, and the scale as it was until they have left it. */
+/* Makes each site's scale from its history of largest magnitudes. While infinity or NaN is in the
+ * history, the scale stays as it was. */
 void
 exec_cpu_rescale (const ExecArgs *args)
 {
@@ -417,7 +421,7 @@ exec_cpu_quantize (const ExecArgs *args)
       quantize (operand == PLAN_REF_QUANTIZE_col ? &turned : &in, args, operand);
 }
 
-/* --- parts of parameters: the walk calls once for each ------------------------------------ */
+/* --- parts of parameters; the walk calls once for each parameter -------------------------- */
 
 static void
 raise_to (const ExecArgs *args, guint64 at, double magnitude)
@@ -429,7 +433,7 @@ raise_to (const ExecArgs *args, guint64 at, double magnitude)
     exec_cpu_write_ref (args, PLAN_REF_PARAM_AMAX_amax, at, 1, &value);
 }
 
-/* The square of a parameter that an element is in. */
+/* The index of the scale of the square that an element of a parameter is in. */
 static guint64
 square_of (const ExecParam *param, guint64 element)
 {
@@ -437,8 +441,8 @@ square_of (const ExecParam *param, guint64 element)
                        element % param->cols / PLAN_DTYPE_SIDE);
 }
 
-/* Which block of a row an element of a parameter is in, and which of a column: those of columns
- * come behind all of rows. */
+/* The indices of the scales of the two blocks that an element of a parameter is in: along its row
+ * and along its column. Scales along columns follow all those along rows. */
 typedef struct
 {
   guint64 by_row, by_column;
@@ -480,7 +484,8 @@ exec_cpu_param_amax (const ExecArgs *args)
     }
 }
 
-/* Every rank makes all scales, and quantises its part by them, in both directions. */
+/* Every rank computes all scales of the parameter and quantises its own elements by them, once
+ * along rows and once along columns. */
 static void
 param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
@@ -500,7 +505,7 @@ param_quantize_mxfp8 (const ExecArgs *args, const Matrix *amax, const Matrix *in
     }
 }
 
-/* The same of squares, which columns have in common. */
+/* Quantises by squares, for which rows and columns share one copy. */
 static void
 param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
@@ -514,7 +519,7 @@ param_quantize_squares (const ExecArgs *args, const Matrix *amax, const Matrix *
         (double)element (in, i) / (double)scales[square_of (&args->param, args->param.first + i)]);
 }
 
-/* Of two elements in a byte, the first is the lower half. */
+/* Puts an element of e2m1 into its half of a byte: even elements into the lower half. */
 static void
 put_e2m1 (guint8 *out, guint64 i, double value, double scale)
 {
@@ -523,7 +528,7 @@ put_e2m1 (guint8 *out, guint64 i, double value, double scale)
   out[i / 2] = i % 2 == 0 ? bits : (guint8)(out[i / 2] | bits << 4);
 }
 
-/* A part begins and ends between two bytes. */
+/* A rank's part begins and ends at whole bytes. */
 static void
 param_quantize_nvfp4 (const ExecArgs *args, const Matrix *amax, const Matrix *in)
 {
@@ -574,7 +579,7 @@ exec_cpu_param_quantize (const ExecArgs *args)
                  args->scale[PLAN_REF_PARAM_QUANTIZE_out]);
 }
 
-/* Of squares: theirs may lie apart. */
+/* Transposes the scales of squares, which may lie outside the elements' array. */
 static void
 transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
 {
@@ -591,7 +596,7 @@ transpose_scales (const ExecArgs *args, guint64 rows, guint64 cols)
       out[r * to + c] = c * side < rows ? in[c * from + r] : 1.0f;
 }
 
-/* out[cols, rows], with the scale of the whole, or those of squares. */
+/* out[cols, rows] = in[rows, cols] transposed, with its scale or its squares' scales. */
 void
 exec_cpu_transpose (const ExecArgs *args)
 {
@@ -611,13 +616,13 @@ exec_cpu_transpose (const ExecArgs *args)
     *args->scale[PLAN_REF_TRANSPOSE_out] = *args->scale[PLAN_REF_TRANSPOSE_in];
 }
 
-/* Out of a format: `data` of the matrix that is written, which has its dims. */
+/* A conversion to fp32. */
 typedef struct
 {
   Job job;
   const guint8 *in;
   gconstpointer scales;
-  const ExecBlocks *blocks; /* of those that lie apart */
+  const ExecBlocks *blocks; /* of block scales in an array of their own */
   guint64 cols;
   float *out;
 } Widening;
@@ -657,7 +662,7 @@ widen_rows (const Job *job, guint64 first, guint64 end)
     exec_number_widen_scaled (self->out + from, job->dtype, self->in + from, job->scale, to - from);
 }
 
-/* A matrix of whole blocks. */
+/* Converts a matrix that consists of whole blocks. */
 void
 exec_cpu_dequantize (const void *array, PlanDtype dtype, const float *scale, guint64 rows,
                      guint64 cols, float *out)
@@ -701,8 +706,8 @@ widen_apart_rows (const Job *job, guint64 first, guint64 end)
       }
 }
 
-/* What a product reads as [rows, cols], with scales that lie apart: of blocks of its rows, which
- * were columns where it is turned. */
+/* Converts a product's operand to [rows, cols] when block scales lie in an array of their own. If
+ * it is stored transposed, its blocks lay along columns before. */
 void
 exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 rows, guint64 cols,
                            float *out)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several kernels do along a row. */
+/* Loops over a row that several kernels need. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
 
 #define LANES EXEC_CPU_LANES
 
-/* NaNs are passed over. */
+/* NaNs are ignored. */
 EXEC_WIDE float
 exec_cpu_largest (const float *in, guint64 count)
 {
@@ -25,7 +25,7 @@ exec_cpu_largest (const float *in, guint64 count)
   return max;
 }
 
-/* out = exp (in * scale - minus), added to `sum`; `out` may be `in`. */
+/* out = exp (in * scale - minus), and `sum` += out, in lanes; `out` may be `in`. */
 EXEC_WIDE void
 exec_cpu_exp_row (float *out, const float *in, guint64 count, float scale, float minus,
                   float sum[LANES])

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Operands and dims are those of planner/schedule/op-list.h. Everything is computed
- * in fp32 from widened operands, in loops of a fixed order, and rounded once where it is stored. */
+/* Operands and dims are those of planner/schedule/op-list.h. Everything is computed in fp32, in
+ * loops of a fixed order, and rounded once where it is stored. */
 
 #define BLOCK EXEC_CPU_BLOCK
 
@@ -44,10 +44,10 @@ exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint64 cou
   exec_cpu_write (args->ptr[operand], args->dtype[operand], at, count, values);
 }
 
-/* --- shared by the threads of a rank ------------------------------------------------------ */
+/* --- work divided among the threads of a rank --------------------------------------------- */
 
 #define PART EXEC_CPU_PART
-#define PART_COLUMNS 64 /* of sums over rows, at least: a few lines of the cache */
+#define PART_COLUMNS 64 /* fewest columns per thread: a few cache lines */
 
 typedef struct
 {
@@ -154,7 +154,7 @@ run_scale (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SCALE_count], 1, scale_range);
 }
 
-/* The bound of a softcap, which an op of that kind says. */
+/* The bound of an op with a softcap, from the op's manner. */
 static float
 cap_of (const ExecArgs *args)
 {
@@ -186,7 +186,7 @@ run_softcap (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_SOFTCAP_count], 1, softcap_range);
 }
 
-/* By what the bound left: the slope of cap * tanh (x / cap) is 1 - tanh^2. */
+/* The derivative from the capped output alone: that of cap * tanh (x / cap) is 1 - tanh^2. */
 static void
 softcap_bwd_range (const ExecArgs *args, guint64 from, guint64 to)
 {
@@ -252,7 +252,7 @@ run_accumulate (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ACCUMULATE_count], 1, accumulate_range);
 }
 
-/* `in` holds one run of elements after the other. */
+/* Adds up `parts` arrays that lie one after another in `in`. */
 static void
 run_sum_parts (const ExecArgs *args)
 {
@@ -334,8 +334,8 @@ run_embed (const ExecArgs *args)
                    (guint64)args->op->dims[PLAN_DIM_EMBED_cols], embed_rows);
 }
 
-/* Lists the rows of every token that is here in ascending order: those of token v are
- * order[start[v]] to order[start[v + 1] - 1]. */
+/* Sorts the rows of all tokens that are in this rank's part of the vocabulary: the rows of token v
+ * are order[start[v]] to order[start[v + 1] - 1], ascending. */
 static void
 sort_rows (const ExecArgs *args, guint64 rows, guint64 vocab, guint32 *start, guint32 *order)
 {
@@ -348,12 +348,12 @@ sort_rows (const ExecArgs *args, guint64 rows, guint64 vocab, guint32 *start, gu
       start[place]++;
   for (guint64 v = 1; v <= vocab; v++)
     start[v] += start[v - 1];
-  for (guint64 row = rows; row-- > 0;) /* from the last row: start[v] ends at its first place */
+  for (guint64 row = rows; row-- > 0;) /* backwards: start[v] ends at v's first row */
     if ((place = exec_cpu_find (args, tokens[row], vocab)) >= 0)
       order[--start[place]] = (guint32)row;
 }
 
-/* Rows of the table, once rows of the gradient are sorted. */
+/* Computes rows of the table's gradient from the sorted rows. */
 static void
 embed_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
@@ -393,7 +393,7 @@ run_embed_bwd (const ExecArgs *args)
   exec_cpu_spread (args, vocab, cols, embed_bwd_rows);
 }
 
-/* Row `row` gets what belongs to its place in its sequence. */
+/* Adds to each row the embedding of its position in its document or sequence. */
 static void
 positions_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
@@ -433,7 +433,7 @@ positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
           cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_cols];
   guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
   const gint32 *places = args->ptr[PLAN_REF_POSITIONS_BWD_places];
-  const guint64 step = places != NULL ? 1 : seq; /* from one row that may have the place */
+  const guint64 step = places != NULL ? 1 : seq; /* distance of rows that may have one position */
   const guint64 before = (guint64)exec_manner (args, PLAN_MANNER_FIRST) % seq;
   float storage[BLOCK], sum[BLOCK];
 
@@ -472,8 +472,8 @@ run_positions_bwd (const ExecArgs *args)
 
 /* --- matrix product ----------------------------------------------------------------------- */
 
-/* Where the product is in fp32: it is what is written, or lies in scratch behind the factors'
- * images. */
+/* Where to compute the product in fp32: the output itself, or scratch behind the copies of the
+ * factors. */
 static float *
 product_of (const ExecArgs *args)
 {
@@ -485,7 +485,7 @@ product_of (const ExecArgs *args)
          + dims[PLAN_DIM_GEMM_k] * (dims[PLAN_DIM_GEMM_m] + dims[PLAN_DIM_GEMM_n]);
 }
 
-/* To rows of the product, before they are rounded. */
+/* Adds the bias to rows of the product before they are rounded. */
 static void
 add_bias (const ExecArgs *args, float *out, guint64 first, guint64 end)
 {
@@ -542,7 +542,7 @@ widen_part (gpointer data, guint64 part, guint worker)
                      self->image + from);
 }
 
-/* A factor of a product in fp32: itself, or its image. */
+/* A factor in fp32: the operand itself, or a converted copy in `image`. */
 static const float *
 read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
 {
@@ -558,7 +558,7 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
       exec_pool_run ((count + PART - 1) / PART, G_MAXUINT, widen_part, &self);
       return image;
     }
-  if (args->blocks[operand].scales != NULL) /* both factors lie along the inner dimension */
+  if (args->blocks[operand].scales != NULL) /* both factors' blocks lie along k */
     exec_cpu_dequantize_apart (args, operand, (guint64)args->op->dims[rows],
                                (guint64)args->op->dims[PLAN_DIM_GEMM_k], image);
   else
@@ -568,8 +568,8 @@ read_factor (const ExecArgs *args, guint operand, guint64 count, float *image)
   return image;
 }
 
-/* The product of a and b, in fp32; where `rounded` is not NULL perhaps there, in bf16 and
- * nowhere else: TRUE then. */
+/* Multiplies a and b into `out` in fp32. If `rounded` is not NULL, may instead write the product
+ * there, rounded to bf16, and then returns TRUE. */
 static gboolean
 multiply (const ExecArgs *args, float *out, guint16 *rounded, float *a_image, float *b_image)
 {
@@ -599,7 +599,7 @@ exec_cpu_gemm (const ExecArgs *args)
   guint64 a_count = (guint64)dims[PLAN_DIM_GEMM_m] * (guint64)dims[PLAN_DIM_GEMM_k];
   float *a_image = args->ptr[PLAN_REF_GEMM_work], *b_image, *out = product_of (args);
 
-  /* Without scratch all three are fp32 and no image is needed. */
+  /* Without scratch all three matrices must be fp32, so that nothing is converted. */
   g_assert (a_image != NULL
             || (args->dtype[PLAN_REF_GEMM_out] == PLAN_DTYPE_FP32
                 && args->dtype[PLAN_REF_GEMM_a] == PLAN_DTYPE_FP32
@@ -629,8 +629,8 @@ add_product_range (const ExecArgs *args, guint64 from, guint64 to)
     }
 }
 
-/* The product is not rounded before it is added. Its scratch has room for images of the factors
- * unless they need none. */
+/* Adds the product to `out` without rounding it first. The scratch has room for the product and for
+ * copies of those factors that need one. */
 void
 exec_cpu_gemm_add (const ExecArgs *args)
 {
@@ -644,7 +644,7 @@ exec_cpu_gemm_add (const ExecArgs *args)
   exec_cpu_spread (args, out_count, 1, add_product_range);
 }
 
-/* dbias = the sums of dout's columns, in the order of its rows. */
+/* dbias = the sum of each column of dout, in the order of rows. */
 static void
 bias_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
 {
@@ -683,7 +683,7 @@ open_cpu (GError **error)
   return TRUE;
 }
 
-/* Without scratch a product works in place, on fp32 alone, and is not added to anything. */
+/* Refuses products without scratch, unless all matrices are fp32 and nothing is added. */
 static gboolean
 check_cpu (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {

@@ -5,31 +5,31 @@
 
 #include "planner/base/error.h"
 
-/* How often a thread looks for what it waits for before it sleeps: some ten microseconds, less than
- * most ops take, so that threads are awake from one op of a step to the next. */
+/* How often a thread checks for what it waits for before it sleeps: for some ten microseconds, less
+ * than most ops take, which keeps threads awake from one op of a step to the next. */
 #define LOOKS 2000
 
 typedef struct
 {
-  GThread **others; /* threads - 1 */
+  GThread **others; /* [threads - 1] */
   guint threads, opened;
-  gboolean is_running; /* parts: what they run themselves stays with their thread */
+  gboolean is_running; /* parts run; work that they start stays on their thread */
 
-  GMutex mutex;     /* guards what follows */
-  GCond begun;      /* a work */
-  GCond ended;      /* the part of the last one that was at it */
-  gint work;        /* counts works; looked at without the mutex, too */
-  gint at_it;       /* other threads that have joined it and not left it; without it alone */
-  gint is_awaited;  /* at_it, asleep; without it alone */
-  guint asleep;     /* that wait for a work so */
-  guint joined;     /* that have joined it */
-  guint most;       /* that may; 0 once nothing is left of it */
-  gboolean is_over; /* there will be no other */
+  GMutex mutex;     /* guards the members down to is_over */
+  GCond begun;      /* signals a new work */
+  GCond ended;      /* signals that the last thread has left a work */
+  gint work;        /* number of works so far; also read without the mutex */
+  gint at_it;       /* other threads that are working; atomic, without the mutex */
+  gint is_awaited;  /* the pool's owner sleeps until at_it is 0; atomic, without the mutex */
+  guint asleep;     /* threads that sleep, waiting for a work */
+  guint joined;     /* threads that have joined this work */
+  guint most;       /* most threads that may join; 0: no parts are left */
+  gboolean is_over; /* the pool is closing */
 
   ExecPoolPart run;
   gpointer data;
   guint64 parts;
-  gint next; /* part that nobody has taken */
+  gint next; /* the next part that nobody has taken */
 
   void *rooms;
   gsize rooms_bytes;
@@ -37,7 +37,7 @@ typedef struct
 
 static _Thread_local ExecPool *own = NULL;
 
-static GMutex sums_mutex; /* exec_pool_lock: held for some instructions at a time */
+static GMutex sums_mutex; /* of exec_pool_lock; held for some instructions only */
 
 static inline void
 rest (void)
@@ -47,7 +47,7 @@ rest (void)
 #endif
 }
 
-/* Whoever holds it holds it for some instructions: sleeping would take longer than they do. */
+/* Locks the mutex. It is held for some instructions only, so spinning is faster than sleeping. */
 static void
 lock (ExecPool *self)
 {
@@ -73,8 +73,8 @@ take_parts (ExecPool *self, guint worker)
     }
 }
 
-/* Waits for another work than the last one seen, and joins it where there is something left of it:
- * its number among the threads, else 0. FALSE when there will be none. */
+/* Waits for a work after the last one seen and joins it if it takes more threads: out_worker is
+ * this thread's number in it, or 0. FALSE when the pool is closing. */
 static gboolean
 join (ExecPool *self, gint *io_seen, guint *out_worker)
 {
@@ -99,7 +99,8 @@ join (ExecPool *self, gint *io_seen, guint *out_worker)
   return goes_on;
 }
 
-/* Calls the system only where somebody sleeps, here as in begin: a call takes as long as an op. */
+/* Leaves a work. Makes a system call only where the owner sleeps, as `begin` does only where
+ * threads do: such a call takes as long as an op. */
 static void
 leave (ExecPool *self)
 {
@@ -213,7 +214,8 @@ begin (ExecPool *self, guint64 parts, guint workers, ExecPoolPart run, gpointer 
     g_cond_signal (&self->begun);
 }
 
-/* All parts are taken. Who has not come by now does not have to: a thread may be long in waking. */
+/* Ends a work whose parts are all taken. Threads that have not joined by now are not waited for, as
+ * they may wake up late. */
 static void
 end (ExecPool *self)
 {
@@ -225,7 +227,7 @@ end (ExecPool *self)
   if (g_atomic_int_get (&self->at_it) == 0)
     return;
   lock (self);
-  g_atomic_int_set (&self->is_awaited, TRUE); /* before at_it, as leave looks at them in turn */
+  g_atomic_int_set (&self->is_awaited, TRUE); /* before reading at_it: leave does the reverse */
   while (g_atomic_int_get (&self->at_it) > 0)
     g_cond_wait (&self->ended, &self->mutex);
   g_atomic_int_set (&self->is_awaited, FALSE);

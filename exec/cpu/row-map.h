@@ -1,27 +1,27 @@
-/* The map by which rows are sorted by expert, and go back: what PLAN_OP_ROW_MAP leaves, and what
- * kernels that move rows read. */
+/* The map by which rows are sorted by expert and put back. PLAN_OP_ROW_MAP makes it, kernels that
+ * move rows read it. */
 #pragma once
 #include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Numbers before the sources. */
-#define EXEC_ROW_MAP_SLOTS 0   /* places that each row goes to */
-#define EXEC_ROW_MAP_COLUMNS 1 /* of the matrix of shares that sources point into */
-#define EXEC_ROW_MAP_MOST \
-  2 /* rows that the fullest rank is to get; what has no room is not there */
+/* The numbers at the head of a map. */
+#define EXEC_ROW_MAP_SLOTS 0   /* sorted copies of each row */
+#define EXEC_ROW_MAP_COLUMNS 1 /* columns of the matrix of routing weights */
+#define EXEC_ROW_MAP_MOST 2    /* rows for the fullest rank, with those it has no room for */
 
-/* Sorted rows are in the order of their experts, those of one expert in the order they were in;
- * where experts lie on several ranks, each rank's begin at as many of them, behind a gap. */
+/* Sorted rows are in the order of their experts, and those of one expert in their original order.
+ * Where experts lie on several ranks, each rank's rows begin at a fixed multiple, with a gap
+ * before. */
 typedef struct
 {
   gint64 slots, columns, groups;
-  gint32 *source; /* of each sorted row: row x columns + expert before; -1: it is none's */
-  gint32 *place;  /* of each row's slots, by expert: which sorted row; -1: none */
-  gint32 *counts; /* sorted rows of each expert */
+  gint32 *source; /* [sorted]: index row * columns + expert of its routing weight; -1: a gap */
+  gint32 *place;  /* [rows * slots]: the sorted row of each copy of a row; -1: none */
+  gint32 *counts; /* [groups]: number of sorted rows of each expert */
 } ExecRowMap;
 
-/* `sorted` rows were made of `rows`. */
+/* The parts of a map in which `rows` rows become `sorted` sorted ones. */
 static inline ExecRowMap
 exec_row_map (gint32 *map, gint64 rows, gint64 sorted, gint64 slots, gint64 columns, gint64 entries)
 {
@@ -34,7 +34,7 @@ exec_row_map (gint32 *map, gint64 rows, gint64 sorted, gint64 slots, gint64 colu
                        .counts = counts };
 }
 
-/* One that is made already. */
+/* The parts of a map that has been made. */
 static inline ExecRowMap
 exec_row_map_of (gint32 *map, gint64 rows, gint64 sorted, gint64 entries)
 {

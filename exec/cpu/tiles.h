@@ -1,6 +1,6 @@
-/* A product cut into tiles, by its own size alone: a library's sums differ with the sizes it is
- * called for, and results are the same on any number of threads. As many as EXEC_MOST_TILES, of a
- * side that keeps most of the library's pace. */
+/* A matrix product cut into tiles by its sizes alone, so that results are the same on any number of
+ * threads: a library's sums depend on the sizes that it is called with. Tiles are large enough for
+ * most of the library's speed, and at most EXEC_MOST_TILES. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
