@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ops are timed, and at which sizes. */
+/* Finds the ops to time and chooses their sizes. */
 #include "config.h"
 
 #include "exec/bench/bench.h"
@@ -15,20 +15,20 @@
 #define GPT2 "family=gpt2,layers=2,hidden=64,ffn=256,heads=2,vocab=256,max_seq=64"
 #define QWEN3 \
   "family=qwen3,layers=2,hidden=64,heads=2,kv_heads=1,head_dim=32,ffn=128,vocab=256,max_seq=64"
-/* Of whole blocks of every format. */
+/* A model whose matrices consist of whole blocks in every number format. */
 #define LLAMA \
   "family=llama,layers=2,hidden=256,ffn=512,heads=4,kv_heads=2,head_dim=64,vocab=512,max_seq=128"
 
-/* A plan, as its model and fields. Of those that quantise parameters before they travel only what
- * does so is taken, and what moves them: their scales lie apart from them, and products alone do
- * not know where. */
+/* A plan that is lowered to find ops, given as a model and fields. With `has_params` only the ops
+ * that quantise and move parameters are taken: its matrix products need block scales in an array of
+ * their own, which an op that is timed alone does not have. */
 typedef struct
 {
   const char *model, *fields;
   gboolean has_params;
 } Source;
 
-/* Plans that between them have every op that is executed, and every format it is executed in. */
+/* Plans that together contain every op the CPU backend runs, in every number format. */
 static const Source cpu_sources[] = {
   { "llama-tiny", "compute=fp32", FALSE },
   { "llama-tiny", "compute=bf16", FALSE },
@@ -48,7 +48,7 @@ static const Source cpu_sources[] = {
   { NULL, NULL, FALSE },
 };
 
-/* The same, and what is Hopper's or Blackwell's alone. */
+/* The same for GPUs, including what only Hopper or Blackwell can do. */
 static const Source gpu_sources[] = {
   { LLAMA, "compute=fp32 seq=128", FALSE },
   { LLAMA, "compute=bf16 seq=128", FALSE },
@@ -88,14 +88,14 @@ static const Source gpu_sources[] = {
 
 #define MAX_AXES 3
 
-/* A dim and the sizes that it takes, up to a 0. */
+/* A dim of an op and the sizes it takes, ended by a 0. */
 typedef struct
 {
   const char *dim;
   gint64 sizes[8];
 } Axis;
 
-/* Ops that begin with `first` in their name, or with any; the first that fits holds. */
+/* The sizes of ops whose names begin with `first`. The first grid of the list that fits counts. */
 typedef struct
 {
   const char *first;
@@ -120,9 +120,10 @@ static const Grid cpu_grids[] = {
   { "", { { "rows", { 16, 128, 1024, 8192 } }, { "cols", { 64, 512, 4096 } } } },
 };
 
-/* What one GPU has of the shipped models: micro batches of 512 tokens to 32 thousand, widths of 1
- * to 28 thousand, vocabularies of 32 to 160 thousand. Time is linear between sizes, as a product's
- * arithmetic is in each; so they may be far apart, and what matters is a rate at their corners. */
+/* Sizes that the catalogue's models have on one GPU: micro batches of 512 to 32 thousand tokens,
+ * widths of 1 to 28 thousand, vocabularies of 32 to 160 thousand. Between two sizes time is
+ * interpolated linearly, and a product's arithmetic is linear in each dim, so sizes may lie far
+ * apart; what matters is the rate at the corners. */
 static const Grid gpu_grids[] = {
   { "gemm",
     { { "m", { 256, 1024, 4096, 16384, 32768, 163840 } },
@@ -141,19 +142,19 @@ static const Grid gpu_grids[] = {
   { "", { { "rows", { 512, 4096, 32768 } }, { "cols", { 1024, 4096, 16384, 32768 } } } },
 };
 
-/* What differs between devices. Times and rates are guesses, below what a machine of today does; of
- * arithmetic beyond max_flops, and traffic beyond max_bytes, the time is in proportion to that of
- * the largest that are timed. */
+/* What differs between kinds of devices. Times and rates are guesses, slower than today's machines.
+ * Ops with more arithmetic than max_flops or more traffic than max_bytes are not timed; their time
+ * is extrapolated in proportion from the largest ones. */
 typedef struct
 {
   const Source *sources;
   const Grid *grids;
-  Axis counts; /* of ops that have no dims but a number of elements */
+  Axis counts; /* of ops whose only dim is a number of elements */
   double start_ns, flops_per_ns, bytes_per_ns, collective_bytes_per_ns;
   double max_flops, max_bytes;
   guint64 near_bytes;     /* more than the nearest caches hold */
   gint64 heads, kv_heads; /* of attention */
-  gint64 tokens;          /* of a micro batch, in as many sequences as that is; 0: one sequence */
+  gint64 tokens; /* of a micro batch, which has as many sequences as that takes; 0: one sequence */
 } Machine;
 
 #define GIB (1024.0 * 1024 * 1024)
@@ -190,15 +191,16 @@ static const Machine machines[] = {
 
 #define MAX_TURNS 64
 
-/* A GPU is kept busy while the host issues a batch. The largest cache of one, of 126 MiB, is swept
- * meanwhile. To issue an op takes the host some microseconds, to write this once at least 16. */
+/* A GPU is kept busy while the host issues a batch of ops, by writes that sweep even the largest
+ * cache of a GPU (126 MiB). Issuing an op takes the host some microseconds, one such write takes
+ * the GPU at least 16. */
 #define PAUSES 8
 #define PAUSE_BYTES (G_GUINT64_CONSTANT (128) << 20)
-#define PAUSE_NS 300e3 /* all of them */
-#define BATCH 8        /* of ops that are quicker than the host might be */
+#define PAUSE_NS 300e3 /* all pauses together */
+#define BATCH 8        /* ops in a batch, if they may be faster than the host */
 #define BATCHED_NS 100e3
 
-/* Of the memory of a device, what operands may take where nobody says. */
+/* Operands may take this part of a device's memory, unless a limit is given. */
 #define SHARE_OF_MEMORY 8
 
 /* --- refusals ----------------------------------------------------------------------------- */
@@ -259,9 +261,9 @@ get_dim (const PlanOp *op, const char *name)
   return d >= 0 ? op->dims[d] : 0;
 }
 
-/* Dims that follow from those that were chosen: attention of so many heads that a device is full of
- * them, elsewhere as many heads for keys as for queries, of 64 where their number was chosen, over
- * a vocabulary of 8192. */
+/* Sets the dims that follow from the chosen ones. Attention gets enough heads to fill the device;
+ * other ops get as many key heads as query heads, of 64 elements. An embedding has a vocabulary of
+ * 8192. */
 static void
 complete_dims (PlanOp *op, const Machine *machine)
 {
@@ -302,8 +304,8 @@ limit_of (const PlanCluster *cluster, guint64 max_bytes)
                                             : cluster->memory_bytes / SHARE_OF_MEMORY;
 }
 
-/* As lowering gives it; twice what rules say of cuDNN's attention, since on a GPU that has more
- * than it wants is all that decides whether cuDNN does it. */
+/* The elements of scratch, as lowering computes them. For cuDNN's attention backwards twice that:
+ * on a GPU cuDNN is used only if it needs no more than it is given. */
 static guint64
 scratch_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
@@ -335,7 +337,8 @@ magnitudes_of (const ExecParam *param)
   return param->block > 0 ? 2 * count / param->block : 1;
 }
 
-/* About as many elements, in parameters that are about square, of whole blocks. */
+/* Sets the shapes of parameters: about the wanted number of elements in total, nearly square, in
+ * whole blocks. */
 static void
 complete_params (ExecBenchOp *self)
 {
@@ -348,8 +351,9 @@ complete_params (ExecBenchOp *self)
   self->op.dims[PLAN_DIM_PARAM_QUANTIZE_parts] = (gint64)(n * magnitudes_of (each));
 }
 
-/* Of a GPU's products, by what data sheets say of their factors: in fp32 some last 15 times as
- * long, and come behind those in bf16, since what comes last may not be timed. */
+/* How many times as long a product takes on a GPU as in bf16, by the data sheets' rates. fp32
+ * products may take 15 times as long and must come after those in bf16, as what comes last may not
+ * be timed. */
 static double
 slower_of (const ExecBenchOp *self, const PlanCluster *cluster)
 {
@@ -359,9 +363,9 @@ slower_of (const ExecBenchOp *self, const PlanCluster *cluster)
   return is_product && cluster->kind == PLAN_DEVICE_GPU && own > 0 && wide > 0 ? wide / own : 1;
 }
 
-/* A step comes back to an operand when others have taken its place in the nearest caches: so
- * repeats use so many of each in turns that together they are larger than those. What computes by
- * memory that is scratch finds the same everywhere. */
+/* In a step an operand has left the nearest caches before it is used again. Repeats therefore use
+ * several copies of each operand in turns (`turns`), larger than those caches together. Scratch is
+ * the same in every repeat. */
 void
 exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_bytes)
 {
@@ -402,8 +406,8 @@ exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 
 /* --- kinds -------------------------------------------------------------------------------- */
 
-/* The same thing, perhaps at another size. How many scales parameters have is one: magnitudes of
- * squares are looked for as those of tensors are. */
+/* Whether two ops differ at most in size. The number of scales of parameters counts as a size: ops
+ * on squares are looked up like those on tensors. */
 static gboolean
 is_like (const ExecBenchOp *a, const ExecBenchOp *b)
 {
@@ -420,7 +424,7 @@ is_like (const ExecBenchOp *a, const ExecBenchOp *b)
   return TRUE;
 }
 
-/* Ops of plans for a cluster, and as large as operands may be. */
+/* The ops of plans for a cluster, and the limit of their operands' size. */
 typedef struct
 {
   const PlanCluster *cluster;
@@ -446,7 +450,7 @@ add_size (const List *list, const ExecBenchOp *like, const Axis *const *axes, co
   g_array_append_val (list->ops, self);
 }
 
-/* Counts up, the last axis fastest; FALSE past the end. */
+/* Advances to the next combination of sizes, the last axis fastest; FALSE past the end. */
 static gboolean
 next_size (const Axis *const *axes, guint *at)
 {
@@ -481,7 +485,8 @@ add_sizes (const List *list, const ExecBenchOp *like)
   while (next_size (axes, at));
 }
 
-/* Groups as plans have them: all ranks; those of a node, and those that hold the same of each. */
+/* Adds a collective for every group that plans use: all ranks; those of one node; one rank of each
+ * node. */
 static void
 add_groups (const List *list, const ExecBenchOp *kind)
 {
@@ -500,7 +505,7 @@ add_groups (const List *list, const ExecBenchOp *kind)
   add_sizes (list, &self);
 }
 
-/* Set-up is not timed, nor is what the host does. */
+/* Whether an op is timed: not those of set-up or of the host. */
 static gboolean
 is_timed (const PlanSchedule *schedule, const PlanOp *op)
 {
@@ -511,12 +516,11 @@ is_timed (const PlanSchedule *schedule, const PlanOp *op)
   return class == PLAN_CLASS_COMPUTE || (class == PLAN_CLASS_COLLECTIVE && ranks > 1);
 }
 
-/* Weights of a layer that are quantised: of queries, keys and values; out of attention; up, with
- * the gate; down. */
+/* A layer has four quantised weights: QKV, attention's output projection, up with gate, down. */
 #define PARAMS 4
 
-/* What an op on parameters is of, and one on moments with scales, by the formats of its operands.
- */
+/* The parameters of an op on parameters, or the moments with scales of an ADAMW op, as the number
+ * formats of its operands tell. */
 static ExecAlone
 params_of (const ExecBenchOp *self)
 {
@@ -540,7 +544,8 @@ params_of (const ExecBenchOp *self)
   return params;
 }
 
-/* A product's bias makes no difference that shows. */
+/* The op alone, as it is timed. A product's bias is left out, because it makes no measurable
+ * difference. */
 static ExecBenchOp
 op_of (const PlanSchedule *schedule, const PlanOp *op)
 {
@@ -599,7 +604,8 @@ parse_source (const Source *source, const PlanCluster *cluster, Plan *out, GErro
   return TRUE;
 }
 
-/* What the device has no format for it does not compute. */
+/* Adds the ops of one plan. Refused, not failed, where the device has no rate for its compute
+ * format. */
 static gboolean
 collect_source (GArray *kinds, const Source *source, const PlanCluster *cluster, GArray *refusals,
                 GError **error)

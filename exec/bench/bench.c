@@ -12,13 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-/* Elements of a pattern that operands repeat. */
+/* Elements of the pattern that fills operands. */
 #define PATTERN 4096
 
-#define PAUSE "pause" /* the buffer of what keeps the device busy */
+#define PAUSE "pause" /* buffer that is written to keep the device busy */
 
-/* What a byte of a narrow format is, whatever it is read as: a number that is neither large nor
- * none at all, and so is a scale that is made of such. */
+/* Bits of all bytes in narrow formats. As a number of any format, or a scale, such a byte is
+ * neither large nor zero nor NaN. */
 #define NARROW_BYTE 0x30
 #define NARROW_BITS 0x0f
 
@@ -64,8 +64,8 @@ turns_at (const PlanRef *ref)
   return MAX (ref->modulus, 1);
 }
 
-/* Operands, as many of each as there are turns; a batch is unrolled, and the loop goes on by whole
- * batches. */
+/* Adds buffers for the operands, `turns` of each, which a loop uses in turns. The ops of a batch
+ * are unrolled; the loop advances by whole batches. */
 static void
 add_operands (const ExecBenchOp *self, PlanSchedule *schedule, PlanOp *op)
 {
@@ -131,11 +131,11 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
   return schedule;
 }
 
-/* --- numbers to compute with -------------------------------------------------------------- */
+/* --- values of operands ------------------------------------------------------------------- */
 
-/* Indices are below what the op looks up in, wide formats between 1/4 and 1: no kernel meets a
- * number that is slow, or none at all. They differ, since a device that multiplies what is all
- * alike takes less power, and may go faster. */
+/* Makes the pattern. Indices are below the size of what they index; numbers in wide formats are
+ * between 1/4 and 1, so that no kernel meets a subnormal number or NaN. They all differ, since a
+ * GPU that multiplies equal numbers takes less power and may run faster. */
 static void
 make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
 {
@@ -158,8 +158,8 @@ make_pattern (const ExecBenchOp *self, PlanDtype dtype, guint8 *out)
     exec_number_narrow (out, dtype, numbers, PATTERN);
 }
 
-/* The device repeats what is at the beginning, over and over again: a copy across for every repeat
- * would take longer than what is timed. */
+/* Fills an operand by repeating what is at its beginning, on the device: a copy from the host for
+ * each repetition would take longer than what is timed. */
 static gboolean
 spread (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **error)
 {
@@ -172,7 +172,7 @@ spread (ExecDevice *device, guint8 *at, guint64 done, guint64 bytes, GError **er
   return TRUE;
 }
 
-/* Exact sums begin with nothing. */
+/* Fills one operand with the pattern. Exact sums (I64) stay as they are and begin with 0. */
 static gboolean
 fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **error)
 {
@@ -199,7 +199,8 @@ fill_operand (ExecWalk *walk, const ExecBenchOp *self, guint operand, GError **e
   return TRUE;
 }
 
-/* Formats that have a scale per tensor have the device's; those of moments lie behind. */
+/* Sets all scales to 1: those that the device has per buffer, and those of moments, which
+ * follow. */
 static gboolean
 fill_scales (ExecWalk *walk, GError **error)
 {
@@ -221,7 +222,7 @@ fill (ExecWalk *walk, const ExecBenchOp *self, GError **error)
   return fill_scales (walk, error);
 }
 
-/* --- timing it ---------------------------------------------------------------------------- */
+/* --- timing ------------------------------------------------------------------------------- */
 
 static int
 compare (const void *left, const void *right)
@@ -252,7 +253,7 @@ exec_bench_summarise (gint64 *ns, guint n, gint64 work_ns)
                            .n = n };
 }
 
-/* What this thread has computed so far. */
+/* CPU time of this thread so far. */
 static gint64
 own_ns (void)
 {
@@ -261,9 +262,9 @@ own_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
-/* Where nothing lies between them from one op's start to the next one's, as a step has them; the
- * last ends by itself. What was computed was so for all of them, those that warm up too; where the
- * thread waits for others it is not known. */
+/* Computes times from a trace. An op takes from its start to the start of the next one, as in a
+ * step, if nothing lies between them; the last op takes until its own end. CPU time is known for
+ * all ops together, including those that warm up, but not where the thread waits for others. */
 static ExecBenchTimes
 times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 computed_ns)
 {
@@ -285,7 +286,7 @@ times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 
   return times;
 }
 
-/* The nodes of a batch follow one another, behind what the device is kept busy with. */
+/* The nodes of one batch, which follow what keeps the device busy. */
 static ExecTimed
 timed_of (const ExecBenchOp *op, const PlanSchedule *schedule)
 {
@@ -296,7 +297,8 @@ timed_of (const ExecBenchOp *op, const PlanSchedule *schedule)
   return (ExecTimed){ .first = cursor.node, .last = cursor.node + op->batch - 1 };
 }
 
-/* Only where ops are done when they are issued is what this thread computes all that there is. */
+/* Times one op. CPU time of this thread says what was computed only where ops are complete when
+ * they are issued and no other thread takes part. */
 static gboolean
 walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GError **error)
 {
@@ -317,7 +319,7 @@ walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GErro
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
 }
 
-/* Whether all ranks have what they need: memory is what one may lack, and another not. */
+/* Whether all ranks can run the op: some may lack memory for it. */
 static gboolean
 meet (ExecComm *comm, const GError *mine, gboolean *out_all, GError **error)
 {
@@ -366,7 +368,7 @@ exec_bench_check (const ExecBenchFrame *frame, const ExecBenchOp *op, GError **e
 
 /* --- ranks -------------------------------------------------------------------------------- */
 
-/* A device with nothing on it keeps what libraries have made for this thread, and found out. */
+/* Keeps an empty device open, so that what libraries allocated and tuned for this thread stays. */
 gboolean
 exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank run,
                     gpointer user_data, GError **error)
@@ -387,7 +389,7 @@ exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank r
   return ok;
 }
 
-/* One rank's thread. */
+/* What the thread of one rank is given. */
 typedef struct
 {
   const ExecBenchFrame *frame;
@@ -438,7 +440,7 @@ exec_bench_on_threads (const ExecBenchFrame *frame, guint ranks, ExecBenchRank r
   return first == NULL;
 }
 
-/* --- what walks need ---------------------------------------------------------------------- */
+/* --- what a walk needs beside a schedule -------------------------------------------------- */
 
 gboolean
 exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const ExecKernels *kernels,

@@ -1,36 +1,35 @@
-/* ExecBench: ops timed one by one.
+/* ExecBench: times ops one by one.
  *
- * Each is a schedule of its own, of that op alone and repeated, which is walked as any plan's is:
- * what is timed is what will run. Which ops there are is what plans are lowered to; their sizes are
- * a grid from small to large. */
+ * Each op gets a schedule of its own, which repeats it alone and is walked like any plan's, so what
+ * is timed is what will run. The ops are those that plans are lowered to; their sizes form a grid
+ * from small to large. */
 #pragma once
 #include "exec/walk/exec.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* An op by its kind, its dims, and the formats of those operands that it has (refs[i].array >= 0).
- */
+/* An op: its kind, dims, and the number formats of the operands it has (refs[i].array >= 0). */
 typedef struct
 {
   PlanOp op;
   PlanDtype dtype[PLAN_MAX_REFS];
-  guint ranks;  /* that compute side by side, or take part in a collective */
-  guint stride; /* from one of those that take part to the next; all others do the same meanwhile */
-  guint nodes;  /* that they lie on */
-  ExecAlone params; /* of an op on parameters, or on moments with scales; n is 0 elsewhere */
+  guint ranks;      /* ranks that run it at the same time, or take part in a collective */
+  guint stride;     /* distance between ranks of a group; other groups do the same meanwhile */
+  guint nodes;      /* nodes that they are on */
+  ExecAlone params; /* of an op on parameters, or on moments with scales; else n is 0 */
 
-  /* How it is timed, which exec_bench_complete finds. Operands are used in `turns`, so that each
-   * has left the nearest caches when its turn comes. A device that runs ops by itself is given
-   * something else to do before each `batch` of them, which writes pause_bytes, and often enough:
-   * when it is done they are all issued, and wait for nothing but each other. */
+  /* How it is timed, set by exec_bench_complete. There are `turns` copies of the operands, used in
+   * turns, so that each has left the nearest caches when it is used again. On a device that runs
+   * ops asynchronously, `pauses` writes of pause_bytes come before each `batch` of ops: by the time
+   * they are done, the whole batch is issued and its ops wait only for each other. */
   PlanDeviceKind device;
-  double slower;   /* what arithmetic in its format takes, of that in bf16; 0: as much */
-  guint64 scratch; /* elements */
+  double slower;   /* time of its arithmetic, over that in bf16; 0: the same */
+  guint64 scratch; /* in elements */
   guint turns, batch, pauses;
   guint64 pause_bytes;
 } ExecBenchOp;
 
-/* Ops that cannot be timed, by reason, and how many; 0: it is not known. */
+/* Why some ops cannot be timed, and how many they are; 0: unknown. */
 typedef struct
 {
   char *why;
@@ -40,40 +39,40 @@ typedef struct
 GArray *exec_bench_refusals_new (void);
 void exec_bench_refuse (GArray *refusals, const char *why, guint n);
 
-/* What plans for so many ranks on such devices are made of, the quickest first, with operands of no
- * more than `max_bytes` together (0: as the device lets). Between several nodes collectives are of
- * all ranks, of those of a node, and of one of each. What the device has no format for is refused.
- */
+/* The ops of plans for this cluster, the quickest first, whose operands take no more than
+ * `max_bytes` together (0: a default for the device). With several nodes, collectives are those of
+ * all ranks, of the ranks of one node, and of one rank per node. Plans in formats that the device
+ * lacks are added to `refusals`. */
 GArray *exec_bench_ops (const PlanCluster *cluster, guint64 max_bytes, GArray *refusals,
                         GError **error);
 void exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_bytes);
 
-/* About how long one takes, on a machine that is not too slow; and how many batches are timed where
- * that much time is meant for it. The same on all ranks. */
+/* exec_bench_guess_ns: how long an op may take on a machine that is not too slow.
+ * exec_bench_repeats: how many batches to time in share_ns. Both are the same on all ranks. */
 double exec_bench_guess_ns (const ExecBenchOp *self);
 guint exec_bench_repeats (const ExecBenchOp *self, double share_ns);
 
-/* The schedule of one rank: `repeats` batches of the op, after some that warm up. */
+/* The schedule of one rank: some batches to warm up, then `repeats` batches of the op. */
 #define EXEC_BENCH_WARM_UP 2
 PlanSchedule *exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint repeats);
 
-/* Quantiles of what was seen, by nearest rank; of batches it is their mean. Where other programs
- * took the processor away, so that an op that computes took longer than its own work, all are
- * brought down to that in proportion. */
+/* Quantiles of measured times, by nearest rank; a batch counts by its mean. Where other programs
+ * used the processor, so that an op took longer than the CPU time it used, all quantiles are scaled
+ * down to that. */
 typedef struct
 {
   gint64 p10_ns, q1_ns, median_ns, q3_ns, p90_ns;
-  guint n;                /* ops; 0: it was refused */
-  gint64 wall_ns, own_ns; /* of all repeats, and what this rank computed of them */
+  guint n;                /* number of ops; 0: refused */
+  gint64 wall_ns, own_ns; /* of all repeats: time, and CPU time of this rank */
 } ExecBenchTimes;
 
-/* Sorts what it is given. `work_ns`: the mean that was computed for one; 0: as long as it took. */
+/* Sorts `ns`. `work_ns`: mean CPU time of one op; 0: equal to the measured time. */
 ExecBenchTimes exec_bench_summarise (gint64 *ns, guint n, gint64 work_ns);
 
-/* What walks need beside a schedule: the smallest plan that is there. */
+/* What walks need beside a schedule: a case of the smallest model. */
 typedef struct
 {
-  ExecJob job; /* its `join` is the caller's to set */
+  ExecJob job; /* the caller may set its `join` */
   PlanModel *model;
   PlanCase *of;
 } ExecBenchFrame;
@@ -83,20 +82,20 @@ gboolean exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster
 void exec_bench_frame_clear (ExecBenchFrame *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecBenchFrame, exec_bench_frame_clear)
 
-/* Whether the device here takes it; else why not. The kernels are open. */
+/* Whether the device can run the op, or an error that says why not. The kernels must be open. */
 gboolean exec_bench_check (const ExecBenchFrame *frame, const ExecBenchOp *op, GError **error);
 
-/* One rank's part; all ranks of `comm` take one. Where a rank has no memory for it all leave it
- * out: out_times->n is 0, and out_why, the caller's, says why, or that it was another rank. As in
- * exec_run_schedule, who owns the communicator aborts it when this fails. */
+/* Times an op; all ranks of `comm` call it together. If any of them lacks memory, all skip the op:
+ * out_times->n is 0, and the caller frees out_why, which says why or that another rank lacks it. As
+ * with exec_run_schedule, the owner of the communicator aborts it when this fails. */
 gboolean exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeats,
                          ExecComm *comm, ExecBenchTimes *out_times, char **out_why, GError **error);
 
 /* What one rank does with its communicator. */
 typedef gboolean (*ExecBenchRank) (ExecComm *comm, gpointer user_data, GError **error);
 
-/* All ranks, as threads of this process; the same of a rank that is there. Meanwhile libraries of
- * the device stay open. */
+/* Run a function on all ranks as threads of this process, or on the rank that this process is.
+ * Libraries of the device stay open meanwhile. */
 gboolean exec_bench_on_threads (const ExecBenchFrame *frame, guint ranks, ExecBenchRank run,
                                 gpointer user_data, GError **error);
 gboolean exec_bench_on_rank (const ExecBenchFrame *frame, ExecComm *comm, ExecBenchRank run,

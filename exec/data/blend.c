@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Weights are read in these parts of 1. */
+/* Weights are integers in these fractions of 1. */
 #define PARTS 1e6
 #define MAX_WEIGHT 1e9
 
@@ -37,9 +37,9 @@ source_at (const ExecBlend *self, guint64 i)
   return &g_array_index (self->sources, ExecBlendSource, i);
 }
 
-/* --- what is asked for -------------------------------------------------------------------- */
+/* --- the user's specification -------------------------------------------------------------- */
 
-/* Behind the weight and the colon that a text begins with; NULL where it does not. */
+/* The text after the weight and colon that it begins with; NULL where it begins with none. */
 static const char *
 skip_weight (const char *text)
 {
@@ -98,7 +98,8 @@ divide_shares (ExecBlend *self)
   return sum;
 }
 
-/* Shares whose sum is small enough for a table of all turns: as they are said, or rounded. */
+/* Turns weights into shares whose sum, the period, is small enough for a table of turns: exactly as
+ * given if possible, else rounded. */
 static void
 find_shares (ExecBlend *self)
 {
@@ -114,11 +115,11 @@ find_shares (ExecBlend *self)
   self->period = divide_shares (self);
 }
 
-/* --- whose turn it is --------------------------------------------------------------------- */
+/* --- the order of sources ------------------------------------------------------------------- */
 
 typedef struct
 {
-  guint64 number, from, until; /* of the next sequence, and when it is due */
+  guint64 number, from, until; /* of the source's next sequence; turns at which it may come */
 } Due;
 
 static Due
@@ -130,7 +131,8 @@ due_at (const ExecBlend *self, guint source, guint64 number)
                 .until = ((number + 1) * self->period + share - 1) / share };
 }
 
-/* Some source is always due: their parts of any number of turns add up to it. */
+/* Assigns every turn of a period to a source. Some source is always due, since the sources' parts
+ * of any number of turns add up to that number. */
 static void
 find_turns (ExecBlend *self)
 {
@@ -202,8 +204,8 @@ exec_blend_shuffle_documents (ExecBlend *self, guint64 seed, GError **error)
   return TRUE;
 }
 
-/* The order of a source's documents in an epoch, which the caller gives back. Ranks that are
- * threads ask for one epoch, or for two that follow one another. */
+/* The order of a source's documents in an epoch; the caller unrefs. The last two epochs are kept,
+ * because ranks that are threads ask for the same epoch or for neighbouring ones. */
 static ExecOrder *
 order_of (ExecBlend *self, guint32 i, guint64 epoch)
 {
@@ -250,7 +252,8 @@ exec_blend_sequences (const ExecBlend *self, guint64 epochs)
   return least;
 }
 
-/* A place in the data means a sequence, unless that is one source's in order. */
+/* Whether tokens are read straight from one source. Otherwise a place in the data selects a whole
+ * sequence. */
 static gboolean
 is_plain (const ExecBlend *self)
 {
@@ -288,11 +291,11 @@ exec_blend_set_end (ExecBlend *self, gint64 token)
     exec_tokens_set_end (source_at (self, i)->tokens, token);
 }
 
-/* Where a token counted over all sources lies. */
+/* Where a sequence begins: its source, and the index of its first token there. */
 typedef struct
 {
   const ExecTokens *tokens;
-  ExecOrder *order; /* of its documents; NULL: as the file has them */
+  ExecOrder *order; /* of the source's documents; NULL: as in the file */
   guint64 at;
 } Place;
 

@@ -7,11 +7,12 @@
 
 #include <math.h>
 
-/* Deviation of a weight matrix before scaling by depth. */
+/* Standard deviation of the weights of a matrix, before it is scaled by depth. */
 #define DEVIATION 0.02
 
-/* Every number is mixed from what it belongs to, so none depends on which were drawn before. The
- * finalizer of SplitMix64: a bijection whose output bits each depend on all input bits. */
+/* Each random number is a hash of what it is for, so it does not depend on which were drawn before.
+ * This is the finalizer of SplitMix64: a bijection in which each output bit depends on all input
+ * bits. */
 static inline guint64
 mix (guint64 x)
 {
@@ -21,7 +22,7 @@ mix (guint64 x)
   return x ^ x >> 31;
 }
 
-/* The token after `token` four times out of five; the same for all seeds and samples. */
+/* The token that follows `token` four times out of five, whatever the seed and the sequence. */
 static gint32
 successor (gint32 token, gint64 vocab)
 {
@@ -48,9 +49,9 @@ exec_data_sequence (guint64 seed, gint64 vocab, gint64 sample, gint64 seq, gint3
     }
 }
 
-/* A Feistel network over pairs of half as many bits as numbers below `n` have is a permutation of
- * at most four times as many numbers; where it leads beyond `n`, it is followed on until it is back
- * below, which permutes those. */
+/* A Feistel network over numbers of an even count of bits permutes at most four times as many
+ * numbers as `n`. Results that are not below `n` are put in again until one is, which makes it a
+ * permutation of the numbers below `n`. */
 #define ROUNDS 6
 
 guint64
@@ -74,8 +75,8 @@ exec_data_shuffle (guint64 seed, guint64 source, guint64 epoch, guint64 n, guint
   return at;
 }
 
-/* Twelve uniform numbers, summed in integers: deviation 1, mean 0, and the same on every machine.
- */
+/* Nearly normal: the sum of twelve uniform numbers, with mean 0 and deviation 1. Summed as
+ * integers, so that it is the same on every machine. */
 static inline double
 normal (guint64 key)
 {
@@ -110,7 +111,7 @@ exec_data_weights (guint64 seed, const PlanModel *model, PlanTensorRole role, gi
   const gboolean is_gain = kind == PLAN_TENSOR_KIND_GAIN;
   double scale = DEVIATION;
 
-  if (writes_residual) /* twice per layer */
+  if (writes_residual) /* two projections per layer write to it */
     scale /= sqrt (2.0 * (double)model->layers);
   if (!is_gain && kind != PLAN_TENSOR_KIND_BIAS && kind != PLAN_TENSOR_KIND_STATE)
     fill_normal (key, first, count, scale, out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The format is Megatron-LM's, megatron/core/datasets/indexed_dataset.py: a header of 34 bytes
- * (magic, version, type of a token, two counts), then per sequence its length and where it begins
- * in the .bin, then behind which sequence each document ends, with a 0 before the first. */
+/* The index of Megatron-LM's data sets (megatron/core/datasets/indexed_dataset.py): a header of 34
+ * bytes (magic, version, type of a token, two counts); the length of each sequence; where each
+ * begins in the .bin; and a 0, followed by the number of sequences up to the end of each
+ * document. */
 #include "config.h"
 
 #include "exec/data/indexed.h"
@@ -10,18 +11,18 @@
 
 #include <string.h>
 
-#define MAGIC "MMIDIDX\0" /* and one 0 more, which ends the string */
+#define MAGIC "MMIDIDX\0" /* and one more 0, which ends the string */
 #define HEADER_BYTES 34
 #define VERSION_AT 9
 #define DTYPE_AT 17
 #define SEQUENCES_AT 18
 #define DOCUMENTS_AT 26
 
-/* By their codes, from 1 on. */
+/* The types of tokens, by code from 1 on. */
 static const struct
 {
   const char *name;
-  guint bytes; /* 0: no token is of this type */
+  guint bytes; /* 0: not a type for tokens */
   gboolean is_signed;
 } dtypes[] = {
   { "uint8", 1, FALSE }, { "int8", 1, TRUE },     { "int16", 2, TRUE },    { "int32", 4, TRUE },
@@ -58,7 +59,8 @@ pointer_of (const Reader *self, guint64 sequence)
   return (gint64)read_u64 (self->data + HEADER_BYTES + 4 * self->indexed.sequences + 8 * sequence);
 }
 
-/* How many sequences there are up to the end of a document; of document 0, which is none, 0. */
+/* The number of sequences up to the end of a document; 0 for document 0, since documents count from
+ * 1 here. */
 static gint64
 end_of (const Reader *self, guint64 document)
 {
@@ -106,7 +108,8 @@ read_dtype (Reader *self, GError **error)
   return FALSE;
 }
 
-/* Counts come first and tell the size of the file; one that is larger has a mode per sequence. */
+/* Checks the counts against the size of the file. A longer file has one mode per sequence at its
+ * end, which multimodal data sets have. */
 static gboolean
 read_counts (Reader *self, GError **error)
 {

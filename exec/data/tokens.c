@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* From the beginning of a file, to tell it from others. */
+/* Bytes at the beginning of a file that are hashed to identify it. */
 #define LOOKED_AT_BYTES ((gsize)1 << 20)
 
 struct _ExecTokens
@@ -18,11 +18,11 @@ struct _ExecTokens
   char *path;
   GMappedFile *file;
   gint64 vocab, seq;
-  guint64 bytes;       /* of a token */
-  guint64 count;       /* of tokens */
+  guint64 bytes;       /* bytes of a token */
+  guint64 count;       /* number of tokens */
   gint64 end;          /* token that ends a document; -1: none */
   GMappedFile *index;  /* NULL: there is none */
-  ExecIndexed indexed; /* what it says */
+  ExecIndexed indexed; /* the parsed index */
 };
 
 void
@@ -40,7 +40,7 @@ static gboolean
 check_size (ExecTokens *self, GError **error)
 {
   const guint64 size = g_mapped_file_get_length (self->file);
-  const guint64 told = self->count * self->bytes; /* by an index */
+  const guint64 told = self->count * self->bytes; /* by the index */
   if (!self->index)
     self->count = size / self->bytes;
   if (self->index && size != told)
@@ -66,7 +66,8 @@ check_size (ExecTokens *self, GError **error)
   return FALSE;
 }
 
-/* Of "a", "a.bin" or "a.idx", one of Megatron-LM's data sets, "a"; else NULL. The caller frees. */
+/* The prefix "a" of a Megatron-LM data set that is given as "a", "a.bin" or "a.idx"; NULL where
+ * `path` is not one. The caller frees. */
 static char *
 find_data_set (const char *path)
 {
@@ -151,12 +152,12 @@ token_at (const ExecTokens *self, guint64 at)
   return self->indexed.is_signed ? (gint64)(token << unused) >> unused : (gint64)token;
 }
 
-/* --- documents in another order ----------------------------------------------------------- */
+/* --- shuffled documents ------------------------------------------------------------------- */
 
 struct _ExecOrder
 {
   guint64 epoch, n;
-  guint64 *begin, *from; /* of the documents, one behind the other: here, and in the file */
+  guint64 *begin, *from; /* where each document begins: in this order, and in the file */
 };
 
 ExecOrder *
@@ -172,7 +173,7 @@ exec_order_new (const ExecTokens *self, guint64 seed, guint64 source, guint64 ep
   order->from = g_new (guint64, n);
   for (guint64 at = 0, begin = 0; at < n; at++)
     {
-      /* Sources of sequences that are shuffled count from 0: these are others. */
+      /* Documents get other shuffles than sequences do, whose sources count from 0. */
       const guint64 which = exec_data_shuffle (seed, G_MAXUINT64 - source, epoch, n, at);
       order->begin[at] = begin;
       order->from[at] = exec_indexed_begin (&self->indexed, which);
@@ -207,7 +208,7 @@ exec_order_epoch (const ExecOrder *self)
   return self->epoch;
 }
 
-/* The last document that begins there or before. */
+/* The document, by its place in the order, that a token is in. */
 static guint64
 document_at (const ExecOrder *self, guint64 at)
 {
@@ -223,7 +224,7 @@ document_at (const ExecOrder *self, guint64 at)
   return from;
 }
 
-/* Of the text in that order, which is the file's for NULL. */
+/* The place in the file of a token of the ordered text; `order` may be NULL. */
 static guint64
 in_file (const ExecOrder *order, guint64 at)
 {
@@ -247,8 +248,8 @@ exec_tokens_has_documents (const ExecTokens *self)
   return self->index || self->end >= 0;
 }
 
-/* Behind the last whole sequence the first comes again; the token there takes the first one's
- * place. */
+/* Wraps around: the first sequence follows the last whole one. The token after the last one is the
+ * first token of the data. */
 static guint64
 place_of (const ExecTokens *self, guint64 at)
 {
@@ -288,7 +289,7 @@ exec_tokens_document (const ExecTokens *self)
   double squares = 0;
   if (!self->index || self->end >= 0)
     return 0;
-  for (guint64 at = 0, end; at < all; at = end) /* from one cut to the next */
+  for (guint64 at = 0, end; at < all; at = end) /* up to the next boundary */
     {
       const guint64 sequence = exec_indexed_sequence_at (&self->indexed, at);
       end = MIN ((at / seq + 1) * seq, exec_indexed_end (&self->indexed, sequence));

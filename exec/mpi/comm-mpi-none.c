@@ -4,7 +4,7 @@
 #include "exec/comm.h"
 #include "planner/base/error.h"
 
-/* Stands for exec/mpi in a build without MPI. */
+/* Replaces exec/mpi in a build without MPI. */
 
 ExecComm *
 exec_comm_mpi_open (GError **error)

@@ -9,23 +9,24 @@
 #include <mpi.h>
 #include <string.h>
 
-/* A reduction is an all-to-all of pieces and a sum in rank order. Pieces pass through a stage of
- * this size, so that neither memory nor MPI's counts grow with the buffers. */
+/* Reductions exchange pieces by all-to-all and add them up in rank order. Pieces pass through a
+ * staging buffer of this size, so that neither memory nor MPI's 32-bit counts grow with the
+ * buffers. */
 #define STAGE_BYTES (G_GUINT64_CONSTANT (16) << 20)
 
-/* Bytes that one call gathers from a rank. */
+/* Most bytes that one call gathers from a rank. */
 #define GATHER_BYTES (G_GUINT64_CONSTANT (1) << 30)
 
 typedef struct
 {
   ExecComm comm;
   MPI_Comm handle;
-  guint8 *send, *receive; /* STAGE_BYTES or a little more; on first use */
-  const void **pieces;    /* of `receive`, by rank */
+  guint8 *send, *receive; /* staging buffers; NULL until first used */
+  const void **pieces;    /* the ranks' pieces in `receive` */
 } MpiComm;
 
-/* Gathers `count` bytes per rank in places `stride` bytes apart; with `in`, whose places are as far
- * apart, each rank gives every other one of its own. */
+/* Gathers `count` bytes of each rank into `out`, at places `stride` bytes apart. With `in` it is an
+ * all-to-all instead: rank r gets the bytes at place r of `in`. */
 static gboolean
 exchange_strided (const MpiComm *self, guint8 *out, const guint8 *in, guint64 count, guint64 stride,
                   GError **error)
@@ -47,7 +48,7 @@ exchange_strided (const MpiComm *self, guint8 *out, const guint8 *in, guint64 co
   return exec_mpi_wait (&self->comm, &request, in != NULL ? "all_to_all" : "all_gather", error);
 }
 
-/* Every rank's `bytes` in its place. */
+/* Gathers `bytes` bytes of every rank in place. */
 static gboolean
 gather_whole (const MpiComm *self, void *out, int bytes, GError **error)
 {
@@ -91,7 +92,7 @@ mpi_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDt
   return TRUE;
 }
 
-/* Elements of one rank's piece of the stage. */
+/* Most elements of one rank's piece of the staging buffer. */
 static guint64
 piece_limit (const MpiComm *self, PlanDtype dtype)
 {
@@ -103,7 +104,7 @@ take_stage (MpiComm *self)
 {
   if (self->send != NULL)
     return;
-  /* At least one element of any format per rank. */
+  /* At least one element of any number format per rank. */
   guint64 bytes = MAX (STAGE_BYTES, sizeof (gint64) * self->comm.ranks);
 
   self->send = g_malloc (bytes);
@@ -111,8 +112,8 @@ take_stage (MpiComm *self)
   self->pieces = g_new (const void *, self->comm.ranks);
 }
 
-/* Sends the piece of each rank, `count` elements, out of `send`; `out` becomes the fold of those
- * that were sent here. */
+/* Sends each rank its piece of `send`, of `count` elements. `out` becomes the fold, such as the
+ * sum, of the pieces that all ranks sent to this one. */
 static gboolean
 exchange_and_fold (MpiComm *self, ExecCommFold fold, void *out, const void *send, guint64 count,
                    PlanDtype dtype, GError **error)
@@ -155,7 +156,7 @@ mpi_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, Pl
   return TRUE;
 }
 
-/* Folds as much of a buffer as the stage holds. */
+/* Folds a part of a buffer, as much as the staging buffer holds. */
 static gboolean
 reduce_part (MpiComm *self, ExecCommFold fold, guint8 *part, guint64 count, PlanDtype dtype,
              GError **error)
@@ -212,8 +213,8 @@ mpi_barrier (ExecComm *comm, GError **error)
   return exec_mpi_wait (comm, &request, "barrier", error);
 }
 
-/* What comes is asked for before anything is sent, so that two ranks that do the same do not wait
- * for one another. */
+/* The receive is posted before the send, so that two ranks that trade with each other do not
+ * deadlock. */
 static gboolean
 trade_part (MpiComm *self, guint8 *out, const guint8 *in, guint64 bytes, guint peer, GError **error)
 {
@@ -241,7 +242,8 @@ mpi_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype d
   return TRUE;
 }
 
-/* The launcher ends all processes, this one among them: nobody could say later what went wrong. */
+/* Ends the run. MPI_Abort ends all processes, including this one, so the reason must be printed
+ * now. */
 static void
 mpi_abort (ExecComm *comm, const char *why)
 {
@@ -267,7 +269,7 @@ mpi_close (ExecComm *comm)
   g_autoptr (GError) error = NULL;
 
   exec_comm_close_groups (comm);
-  if (is_world (self) && !mpi_barrier (comm, &error)) /* the end has no deadline */
+  if (is_world (self) && !mpi_barrier (comm, &error)) /* MPI_Finalize has no deadline */
     mpi_abort (comm, error->message);
   if (!is_world (self) && MPI_Comm_free (&self->handle) != MPI_SUCCESS)
     g_warning ("MPI_Comm_free failed");
@@ -311,7 +313,7 @@ split (ExecComm *comm, guint size, guint stride, GError **error)
 {
   MPI_Comm handle;
 
-  if (!mpi_barrier (comm, error)) /* the split has no deadline */
+  if (!mpi_barrier (comm, error)) /* MPI_Comm_split has no deadline: ranks meet first */
     return MPI_COMM_NULL;
   int code = MPI_Comm_split (((const MpiComm *)comm)->handle,
                              (int)exec_comm_group_of (comm->rank, size, stride), (int)comm->rank,

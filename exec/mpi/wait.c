@@ -9,13 +9,13 @@
 #include <mpi.h>
 #include <sched.h>
 
-#define ASK 1  /* tags of messages: who is there? */
-#define HERE 2 /* the answer, with the number of the question */
+#define ASK 1  /* tag of messages that ask: are you there? */
+#define HERE 2 /* tag of the answer, which repeats the number of the question */
 
-#define PATIENCE_US (50 * 1000) /* of waiting, before others' questions are looked for */
+#define PATIENCE_US (50 * 1000) /* waiting time before questions of others are looked for */
 #define LOOK_EVERY_US (5 * 1000)
-#define ROLL_SECONDS 5 /* at most, in which ranks may answer */
-#define END_SECONDS 30 /* in which the rank that reports has to end all others */
+#define ROLL_SECONDS 5 /* most seconds in which ranks may answer a roll call */
+#define END_SECONDS 30 /* seconds that the reporting rank has to end all others */
 #define SHOWN_RANKS 8
 
 gboolean
@@ -31,7 +31,8 @@ exec_mpi_check (int code, const char *call, GError **error)
   return FALSE;
 }
 
-/* Small enough to be on its way at once; the number stays where it is for as long. */
+/* Sends a number without waiting. It is small enough to be sent at once; `number` must stay valid
+ * nevertheless, so callers keep it in a static variable. */
 static gboolean
 post (const gint *number, int rank, int tag, GError **error)
 {
@@ -42,7 +43,7 @@ post (const gint *number, int rank, int tag, GError **error)
   return TRUE;
 }
 
-/* The next message of a kind, if one has come. */
+/* Receives the next message of a kind, if one has come. */
 static gboolean
 take (int tag, int *out_rank, gint *out_number, gboolean *out_has, GError **error)
 {
@@ -59,11 +60,11 @@ take (int tag, int *out_rank, gint *out_number, gboolean *out_has, GError **erro
   return TRUE;
 }
 
-/* Answers whoever asks; `out_asked` says whether somebody did. */
+/* Answers all questions that have come; `out_asked`: whether there were any. */
 static gboolean
 answer (gboolean *out_asked, GError **error)
 {
-  static gint answered; /* the last question */
+  static gint answered; /* number of the last question */
   gboolean has = TRUE;
   int rank;
 
@@ -78,7 +79,7 @@ answer (gboolean *out_asked, GError **error)
   return TRUE;
 }
 
-/* One roll call: who has answered by its end. */
+/* One roll call: which ranks have answered. */
 typedef struct
 {
   int rank, ranks; /* of MPI_COMM_WORLD */
@@ -117,7 +118,8 @@ hear_answers (Roll *roll, gint question, GError **error)
   return answer (&asked, error);
 }
 
-/* Until all have answered, the time is over, or what was waited for is there after all. */
+/* Asks all ranks whether they are there. Ends when all have answered, when time is over, or when
+ * the request that was waited for is complete after all. */
 static gboolean
 call_roll (Roll *roll, const ExecComm *comm, MPI_Request *request, int *out_done, GError **error)
 {
@@ -159,7 +161,8 @@ print_missing (const Roll *roll, const ExecComm *comm)
   return g_string_free (text, FALSE);
 }
 
-/* The first rank that is there reports and ends the run; the others leave it the time to. */
+/* Leaves the report to the lowest rank that answers, which ends the run; the others wait for
+ * that. */
 static void
 leave_report (const Roll *roll)
 {
@@ -177,7 +180,8 @@ report (const Roll *roll, const ExecComm *comm, const char *call, GError **error
 {
   g_autofree char *missing = print_missing (roll, comm);
 
-  /* One that was stopped is let go on when the run is ended, and finds nobody. */
+  /* A rank that was stopped (SIGSTOP) goes on when the run is ended, and then finds no other
+   * rank. */
   if (roll->missing > 1 && (int)roll->missing == roll->ranks - 1)
     g_set_error (
         error, PLAN_ERROR, PLAN_ERROR_BACKEND,
@@ -196,7 +200,8 @@ report (const Roll *roll, const ExecComm *comm, const char *call, GError **error
   return FALSE;
 }
 
-/* What the deadline brings: TRUE to go on waiting. */
+/* What a rank does at its deadline. TRUE: it goes on waiting, because the request is done or all
+ * ranks answered for the first time. */
 static gboolean
 find_missing (const ExecComm *comm, MPI_Request *request, const char *call, gboolean is_first,
               int *out_done, GError **error)
@@ -225,7 +230,7 @@ exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **e
       MPI_TRY (MPI_Test (request, &done, MPI_STATUS_IGNORE), error);
       if (done || turn % 16 != 15)
         continue;
-      sched_yield (); /* the rank that is waited for may need this processor */
+      sched_yield (); /* the other rank may need this processor */
       if (timeout_us == 0)
         continue;
       const gint64 now_us = g_get_monotonic_time ();
@@ -240,7 +245,7 @@ exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **e
         continue;
       if (!find_missing (comm, request, call, is_first, &done, error))
         return FALSE;
-      is_first = asked; /* another rank's deadline is not this one's */
+      is_first = asked; /* a question of another rank does not count as this rank's own deadline */
       begin_us = 0;
     }
   return TRUE;

@@ -1,18 +1,18 @@
-/* Waiting for other processes with a deadline. When it passes, ranks call the roll: who does not
- * answer is named, and no one else is. Needs MPI_THREAD_FUNNELED, and messages of MPI_COMM_WORLD
- * for itself. */
+/* Waiting for other processes with a deadline. After it ranks call the roll, and exactly those that
+ * do not answer are named as missing. Needs MPI_THREAD_FUNNELED, and point-to-point messages of
+ * MPI_COMM_WORLD for itself alone. */
 #pragma once
 #include "exec/comm.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Completes what `call` began, an MPI_Request; BACKEND after comm->timeout_s, and a little more. */
+/* Waits for the MPI_Request that `call` began. BACKEND some time after comm->timeout_s. */
 gboolean exec_mpi_wait (const ExecComm *comm, void *request, const char *call, GError **error);
 
-/* BACKEND with MPI's text for any code but MPI_SUCCESS. */
+/* Sets a BACKEND error with MPI's text unless the code is MPI_SUCCESS. */
 gboolean exec_mpi_check (int code, const char *call, GError **error);
 
-/* Leaves the function when the call fails; its text is in the message. */
+/* Returns FALSE from the function when the call fails; the call's text is in the message. */
 #define MPI_TRY(call, error) \
   G_STMT_START \
   { \

@@ -8,10 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-/* The value is the sum of limb[i] * 2^(32 i - 298): 2^-298 is the square of the smallest float. The
- * largest square is below 2^256, so terms reach limbs 0 to 17; CARRY takes what is carried out of
- * them. NANS counts the terms that are not numbers: counts of merged sums add up and never return
- * to 0. */
+/* The value is the sum of limb[i] * 2^(32 i - 298); 2^-298 is the square of the smallest float. The
+ * largest square is below 2^256, so terms reach limbs 0 to 17, and limb CARRY takes what is carried
+ * out of them. Limb NANS counts terms that are NaN or infinite: merging adds such counts, so they
+ * never return to 0. */
 #define LIMB_BITS 32
 #define LIMB_MASK G_GINT64_CONSTANT (0xffffffff)
 #define LOWEST_EXPONENT (-298)
@@ -76,19 +76,19 @@ exec_exact_add_square (ExecExact *self, float value)
   limb[2] += (gint64)(above >> LIMB_BITS);
 }
 
-/* A sum of squares in pieces: of every square, what is a multiple of a grid, and of the rest, what
- * is one of a finer grid, until nothing is left. Grids are so coarse that a sum of MAX_SQUARES
- * multiples is one that a double holds: additions of doubles do not round, in whatever order. */
+/* A sum of squares, slice by slice: from every square the multiple of a grid is taken, then from
+ * the rest the multiple of a finer grid, until nothing is left. A grid is so coarse that a double
+ * holds any sum of MAX_SQUARES of its multiples: adding them never rounds, whatever the order. */
 #define SLICE_BITS 40
 #define MAX_SQUARES 256
 #define LANES 8
 
-/* Replaces squares by what is left of them. Returns the sum of what was taken; whether any is left.
- */
+/* Takes one slice off all squares, which are replaced by their rests. Returns the sum of the slice;
+ * out_left: whether a rest is not 0. */
 static EXEC_WIDE double
 take_slice (double *squares, guint count, double grid, gboolean *out_left)
 {
-  const double rounder = 0x1.8p52 * grid; /* what is added to it is rounded to the grid */
+  const double rounder = 0x1.8p52 * grid; /* adding and subtracting it rounds to the grid */
   double sum[LANES] = { 0 }, left[LANES] = { 0 };
 
   for (guint i = 0; i < count; i += LANES)
@@ -109,7 +109,7 @@ take_slice (double *squares, guint count, double grid, gboolean *out_left)
   return sum[0];
 }
 
-/* The first two slices at once. FALSE if that is not all. */
+/* Takes the first two slices in one pass over the values. FALSE if more is left. */
 static EXEC_WIDE gboolean
 take_two (const float *values, guint count, double grid, double out_sums[2])
 {
@@ -138,7 +138,7 @@ take_two (const float *values, guint count, double grid, double out_sums[2])
   return left[0] == 0;
 }
 
-/* A multiple of 2^LOWEST_EXPONENT below 2^270. */
+/* Adds a multiple of 2^LOWEST_EXPONENT that is below 2^270. */
 static void
 add_double (ExecExact *self, double value)
 {
@@ -160,7 +160,7 @@ add_double (ExecExact *self, double value)
   limb[2] += sign * (gint64)(high >> LIMB_BITS);
 }
 
-/* The bits of the largest |value|; those of infinities and NaNs are the largest. */
+/* The bits of the largest |value|; infinities and NaNs are larger than all numbers. */
 static EXEC_WIDE guint32
 largest_magnitude (const float *values, guint count)
 {
@@ -225,7 +225,7 @@ exec_exact_merge (ExecExact *self, const ExecExact *other)
 {
   gint64 carry = 0;
 
-  /* Limbs are carried on the way, so that a merged sum has its whole room for additions again. */
+  /* Limbs are carried meanwhile, so that the merged sum has room for 2^30 additions again. */
   for (guint i = 0; i < CARRY; i++)
     {
       gint64 low = (self->limb[i] & LIMB_MASK) + (other->limb[i] & LIMB_MASK) + (carry & LIMB_MASK);
@@ -239,7 +239,7 @@ exec_exact_merge (ExecExact *self, const ExecExact *other)
   self->limb[NANS] += other->limb[NANS];
 }
 
-/* Turns the value into its opposite; its limbs are carried and it is not 0. */
+/* Negates the value, which is not 0 and whose limbs are carried. */
 static void
 negate (ExecExact *self)
 {
@@ -270,14 +270,14 @@ exec_exact_value (const ExecExact *self)
   if (head == 0)
     return 0;
 
-  /* The first 64 bits of the value; whatever follows only matters as "not zero". */
+  /* The first 64 bits of the value; of the bits after them only matters whether one is set. */
   bits = 64 - (guint)__builtin_clzll (head);
   head <<= 64 - bits;
   int exponent = LOWEST_EXPONENT + LIMB_BITS * (int)top + (int)bits - 64;
   for (guint i = 1; i <= top; i++)
     {
       guint64 limb = (guint64)sum.limb[top - i];
-      int at = 64 - (int)bits - LIMB_BITS * (int)i; /* where the limb's lowest bit belongs */
+      int at = 64 - (int)bits - LIMB_BITS * (int)i; /* place of its lowest bit in `head` */
 
       if (at >= 0)
         head |= limb << at;

@@ -1,8 +1,8 @@
 /* ExecExact: a sum of floats that does not depend on the order of its terms.
  *
- * A fixed-point number wide enough for every product of two floats, as limbs of
- * 32 bits in 64-bit signed integers; sums of sums are sums of limbs. Up to 2^30
- * additions may be made before the limbs are merged. */
+ * A fixed-point number wide enough for every product of two floats, in limbs of 32 bits that are
+ * stored as signed 64-bit integers. Adding two sums adds their limbs. After at most 2^30 additions
+ * the limbs must be merged. */
 #pragma once
 #include "planner/schedule/op.h"
 #include <glib.h>
@@ -18,11 +18,11 @@ typedef struct
 void exec_exact_add_float (ExecExact *self, float value);
 void exec_exact_add_square (ExecExact *self, float value);
 
-/* The same for `count` values, at most 256, faster than one by one. */
+/* Adds the squares of `count` values, at most 256, faster than one by one. */
 void exec_exact_add_squares (ExecExact *self, const float *values, guint count);
 void exec_exact_merge (ExecExact *self, const ExecExact *other);
 
-/* The nearest double; NaN once a NaN or infinity was added. */
+/* The value, rounded to the nearest double; NaN if a NaN or infinity was added. */
 double exec_exact_value (const ExecExact *self);
 
 G_END_DECLS

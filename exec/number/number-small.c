@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats of eight bits and fewer, as the OCP's "8-bit floating point" and "microscaling formats"
- * define them. Values come as doubles, which hold every quotient that is rounded here exactly
- * enough: a float over a power of two, or over a scale. */
+/* Number formats of eight bits and fewer, as the OCP's specifications of 8-bit floating point and
+ * of microscaling formats define them. Values are passed as doubles: a float divided by a scale is
+ * not rounded by them in a way that changes the result. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -14,20 +14,20 @@
 
 typedef struct
 {
-  int fraction; /* bits */
+  int fraction; /* bits of the fraction */
   int bias;
-  double max; /* what is larger becomes this */
+  double max; /* the largest number; larger ones become this */
   guint8 sign, nan;
 } Format;
 
 static const Format e4m3 = { 3, 7, 448, 0x80, 0x7f };
 static const Format e5m2 = { 2, 15, 57344, 0x80, 0x7e };
-static const Format e2m1 = { 1, 1, 6, 0x8, 0x7 }; /* has no NaN: its scale must say so */
+static const Format e2m1 = { 1, 1, 6, 0x8, 0x7 }; /* no NaN: the scale is NaN instead */
 
 /* Elements converted by a loop of fixed length, which compilers turn into vector code. */
 #define BLOCK 16
 
-/* By its bits. */
+/* 2^exponent, made from its bits. */
 static double
 power_of_two (int exponent)
 {
@@ -38,8 +38,8 @@ power_of_two (int exponent)
   return value;
 }
 
-/* To nearest, ties to even, by a sum whose last bit is the format's. No branch: of a NaN, what
- * comes before its code is put in its place is of no use. */
+/* Rounds to nearest, ties to even, by adding a number so large that the sum's last bit is the
+ * format's last bit. There is no branch; for a NaN the rounded code is computed and discarded. */
 static inline guint8
 narrow (const Format *format, double value)
 {
@@ -57,7 +57,7 @@ narrow (const Format *format, double value)
   memcpy (&place, &place_bits, sizeof place);
   sum = magnitude + place;
   memcpy (&sum_bits, &sum, sizeof sum_bits);
-  /* a fraction that is full makes the exponent one larger, by adding up */
+  /* a fraction that rounds up to 1 carries into the exponent */
   const guint8 code
       = (guint8)(((exponent - least) << format->fraction) + (gint64)(sum_bits - place_bits));
   return (guint8)(sign | (isnan (value) ? format->nan : code));
@@ -126,7 +126,7 @@ exec_number_scale (float largest)
   return scale;
 }
 
-/* By their bits, in which a NaN is the largest. */
+/* Compares magnitudes by their bits, in which a NaN is larger than any number. */
 EXEC_WIDE float
 exec_number_largest (const float *in, guint64 count)
 {

@@ -10,7 +10,7 @@
 /* Elements converted by a loop of fixed length, which compilers turn into vector code. */
 #define BLOCK 16
 
-/* To nearest, ties to even; what is too large becomes infinite. */
+/* Rounds to nearest, ties to even; numbers that are too large become infinite. */
 guint16
 exec_number_to_fp16 (float value)
 {
@@ -22,12 +22,12 @@ exec_number_to_fp16 (float value)
   magnitude = word & 0x7fffffffu;
   if (magnitude > 0x7f800000u)
     return (guint16)(sign | 0x7e00);
-  if (magnitude >= 0x477ff000u) /* half way past 65504, the largest */
+  if (magnitude >= 0x477ff000u) /* half way from 65504, the largest, to the next */
     return (guint16)(sign | 0x7c00);
-  if (magnitude < 0x38800000u) /* below 2^-14: in units of 2^-24, which the addition rounds to */
+  if (magnitude < 0x38800000u) /* subnormal, below 2^-14: a multiple of 2^-24 */
     {
       memcpy (&scaled, &magnitude, sizeof scaled);
-      scaled += 0.5f; /* the last bit of a float in [0.5, 1) is 2^-24 */
+      scaled += 0.5f; /* rounds, as the last bit of a float in [0.5, 1) is 2^-24 */
       memcpy (&magnitude, &scaled, sizeof magnitude);
       return (guint16)(sign | (magnitude - 0x3f000000u));
     }

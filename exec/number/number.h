@@ -1,4 +1,5 @@
-/* Rounding to and from storage formats, to nearest even, bit for bit as hardware does. */
+/* Conversion from and to storage formats; rounds to nearest, ties to even, bit for bit as
+ * hardware. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>
@@ -33,12 +34,13 @@ static inline guint16
 exec_number_to_bf16 (float value)
 {
   const guint32 word = exec_number_word (value);
-  const guint32 rounded = word + 0x7fffu + (word >> 16 & 1); /* carried out of the fraction: inf */
-  const guint32 quiet = word | 0x400000u; /* rounding could turn a NaN into inf */
+  const guint32 rounded = word + 0x7fffu + (word >> 16 & 1); /* a carry makes infinity */
+  const guint32 quiet = word | 0x400000u; /* NaN, which rounding could make infinite */
   return (guint16)(((word & 0x7fffffffu) > 0x7f800000u ? quiet : rounded) >> 16);
 }
 
-/* Every half is a float: normal ones by a shift of the exponent, small ones by a product. */
+/* Every fp16 number is a float: normal ones by adding to the exponent, subnormal ones by a
+ * product. */
 static inline float
 exec_number_from_fp16 (guint16 bits)
 {
@@ -49,7 +51,7 @@ exec_number_from_fp16 (guint16 bits)
   return exec_number_of_word ((rest < 0x400 ? small : normal) | sign);
 }
 
-/* The same of e4m3, which has no infinity and one NaN of each sign. */
+/* e4m3 has no infinity and one NaN of each sign. */
 static inline float
 exec_number_from_e4m3 (guint8 bits)
 {
@@ -60,7 +62,7 @@ exec_number_from_e4m3 (guint8 bits)
   return exec_number_of_word (rest == 0x7f ? 0x7fc00000u : finite);
 }
 
-/* The upper half of a half. */
+/* e5m2 is the upper byte of fp16. */
 static inline float
 exec_number_from_e5m2 (guint8 bits)
 {
@@ -69,8 +71,9 @@ exec_number_from_e5m2 (guint8 bits)
 
 guint16 exec_number_to_fp16 (float value);
 
-/* exec/number/number-small.c. To e4m3, e5m2 and e2m1 (in the low four bits) what is too large
- * becomes the largest; e8m0 are powers of two, here the smallest that is not below the value. */
+/* exec/number/number-small.c. Conversion to e4m3, e5m2 and e2m1 (in the lower four bits) saturates
+ * at the largest number. e8m0 is a power of two; exec_number_to_e8m0_up gives the smallest that is
+ * not below the value. */
 guint8 exec_number_to_e4m3 (double value);
 guint8 exec_number_to_e5m2 (double value);
 guint8 exec_number_to_e2m1 (double value);
@@ -78,19 +81,19 @@ float exec_number_from_e2m1 (guint8 bits);
 guint8 exec_number_to_e8m0_up (double value);
 double exec_number_from_e8m0 (guint8 bits);
 
-/* e4m3 or e5m2 with one scale: what is multiplied by it when widened. */
-float exec_number_largest (const float *in, guint64 count); /* magnitude; NaN if one is */
+/* e4m3 and e5m2 with one scale: a stored number times the scale is the value. */
+float exec_number_largest (const float *in, guint64 count); /* largest magnitude; NaN if one is */
 void exec_number_widen_scaled (float *out, PlanDtype dtype, const guint8 *in, float scale,
                                guint64 count);
 void exec_number_narrow_scaled (guint8 *out, PlanDtype dtype, const float *in, float scale,
                                 guint64 count);
 
-/* For e4m3: `largest` over the format's, and so much more that three bits of it are zero: then the
- * largest number comes out exactly, and what was widened gets the same scale, and the same bits,
- * when it is narrowed again. */
+/* The scale for e4m3 numbers of which `largest` is the largest magnitude: `largest` over the
+ * format's largest number, increased until its lowest three bits are zero. Then the largest number
+ * is stored exactly, and narrowing widened numbers again gives the same scale and bits. */
 float exec_number_scale (float largest);
 
-/* `count` elements; from or to fp32, bf16 or fp16. */
+/* Convert `count` elements between fp32 and a storage format: fp32, bf16 or fp16. */
 void exec_number_widen (float *out, const void *in, PlanDtype dtype, guint64 count);
 void exec_number_narrow (void *out, PlanDtype dtype, const float *in, guint64 count);
 

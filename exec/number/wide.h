@@ -1,6 +1,6 @@
-/* EXEC_WIDE: before a function that loops over a block of numbers. It is compiled for several
- * generations of processors, of which the running one takes its own; the bits are the same, as
- * nothing is reordered and no product is fused with a sum. */
+/* EXEC_WIDE marks a function that loops over a block of numbers. It is compiled for several
+ * generations of processors, and the program calls the one for the processor it runs on. All give
+ * the same bits, since nothing is reordered and no multiplication is fused with an addition. */
 #pragma once
 
 #if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ \

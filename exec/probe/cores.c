@@ -19,7 +19,8 @@ set (ExecCores *self, guint processor)
   self->mask[processor / 8] |= (guint8)(1u << processor % 8);
 }
 
-/* Whether another processor of the core, with a lower number, is there: "0,64" or "0-1". */
+/* Whether the same core has another processor with a lower number; the file says "0,64" or
+ * "0-1". */
 static gboolean
 has_sibling_before (const ExecCores *all, guint processor)
 {
@@ -38,7 +39,8 @@ has_sibling_before (const ExecCores *all, guint processor)
   return FALSE;
 }
 
-/* "200000 100000": so much time in every so much; "max 100000" has no limit. */
+/* Parses cpu.max into a number of processors: "200000 100000" is the time allowed in each period,
+ * "max 100000" is no limit. */
 static guint32
 parse_quota (const char *text)
 {
@@ -51,7 +53,7 @@ parse_quota (const char *text)
 guint32
 exec_cores_read_quota (const char *folder, const char *groups)
 {
-  const char *line = groups ? strstr (groups, "0::") : NULL; /* of the unified hierarchy */
+  const char *line = groups ? strstr (groups, "0::") : NULL; /* the line of the unified hierarchy */
   g_autofree char *group = line ? g_strndup (line + 3, strcspn (line + 3, "\n")) : g_strdup ("/");
   guint32 least = 0;
   for (char *end = group + strlen (group); end; end = strrchr (group, '/'))

@@ -1,5 +1,5 @@
-/* ExecCores: what a process may compute on: one processor of each core of its affinity mask, and
- * as many as a control group's quota pays for. */
+/* ExecCores: the processors that a process may compute on: one for each core of its affinity mask,
+ * but no more than its control group's quota allows. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -8,20 +8,21 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  guint8 mask[EXEC_CORES_MOST / 8]; /* by number of the processor */
-  guint32 quota;                    /* processors' worth of time; 0: all of it */
+  guint8 mask[EXEC_CORES_MOST / 8]; /* bit per processor, by number */
+  guint32 quota;                    /* processors' worth of CPU time; 0: no limit */
 } ExecCores;
 
 void exec_cores_read (ExecCores *self);
 
-/* What both may use: quotas are taken for that of one control group. */
+/* Adds the processors that another process may use. Both are taken to be in one control group, so
+ * the quota is not added. */
 void exec_cores_join (ExecCores *self, const ExecCores *other);
 
-/* At least 1. */
+/* The number of processors; at least 1. */
 guint exec_cores_count (const ExecCores *self);
 
-/* The smallest quota of a control group and of those around it: files cpu.max below `folder`,
- * /sys/fs/cgroup; `groups` is the text of /proc/self/cgroup. 0: there is none. */
+/* The smallest quota of a control group and the groups it is in, from the files cpu.max below
+ * `folder` (/sys/fs/cgroup); `groups` is the text of /proc/self/cgroup. 0: there is none. */
 guint32 exec_cores_read_quota (const char *folder, const char *groups);
 
 G_END_DECLS

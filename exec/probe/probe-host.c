@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel says about processors, memory and network ports. */
+/* Processors, memory and network ports, as the kernel describes them. */
 #include "config.h"
 
 #include "exec/probe/probe-private.h"
@@ -17,7 +17,7 @@ exec_host_clear (ExecHost *self)
   g_clear_pointer (&self->source, g_free);
 }
 
-/* The value of the first "key : value" line; NULL if there is none. */
+/* The value of the first "key : value" line; NULL if there is none. The caller frees. */
 static char *
 cpu_fact (const char *cpuinfo, const char *key)
 {
@@ -38,8 +38,8 @@ flops_per_cycle (const char *flags)
   return 8;
 }
 
-/* The same in bf16, where there are instructions for it: AMX's tiles in 16 cycles, or twice the
- * terms of fp32 in AVX-512's. */
+/* bf16 operations per cycle, where there are instructions for them: an AMX tile product takes 16
+ * cycles; AVX-512's have twice the terms of fp32's. */
 static gint64
 bf16_per_cycle (const char *flags)
 {
@@ -48,7 +48,8 @@ bf16_per_cycle (const char *flags)
   return flags && strstr (flags, " avx512_bf16") ? 2 * flops_per_cycle (flags) : 0;
 }
 
-/* The clock in the name where it has one ("... @ 2.50GHz"): that of the moment comes and goes. */
+/* The clock rate in the processor's name, where there is one ("... @ 2.50GHz"); else the current
+ * one, which varies. */
 static double
 clock_of (const char *name, const char *mhz)
 {
@@ -85,7 +86,7 @@ exec_host_parse_rate (const char *text)
   return value > 0 && value < 1e6 && g_str_has_prefix (end, " Gb/sec") ? value * 1e9 / 8 : 0;
 }
 
-/* Elastic fabric adapters are RDMA devices of Amazon's PCI vendor. */
+/* PCI vendor of Elastic Fabric Adapters, which appear as RDMA devices. */
 #define AMAZON 0x1d0f
 
 static gboolean

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands for hwloc in a build without it: the kernel's words remain. */
+/* Replaces hwloc in a build without it: what the kernel says is all that is known. */
 #include "config.h"
 
 #include "exec/probe/probe-private.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hwloc sees: packages, cores, NUMA nodes, caches, memory, switches of NVLink. */
+/* What hwloc knows: packages, cores, NUMA nodes, caches, memory, NVSwitches. */
 #include "config.h"
 
 #include "exec/probe/probe-private.h"
@@ -8,10 +8,10 @@
 #include <hwloc.h>
 
 #define NVIDIA 0x10de
-#define CLASS_BRIDGE_OTHER 0x0680 /* what an NVSwitch calls itself */
+#define CLASS_BRIDGE_OTHER 0x0680 /* the PCI class of an NVSwitch */
 
-/* Components that ask drivers for what NVML is asked for, and one whose library leaks: the kernel
- * lists the cards too. */
+/* Components of hwloc that are not loaded: those that ask drivers for what NVML is asked for, and
+ * pci, whose library leaks memory; network cards are found by the kernel. */
 static const char *const left_out[]
     = { "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero", "pci" };
 
@@ -30,7 +30,7 @@ count (Topology *topology, hwloc_obj_type_t type)
   return MAX (hwloc_get_nbobjs_by_type (topology, type), 0);
 }
 
-/* All caches of the last level there is. */
+/* Total size of all caches of the last level. */
 static guint64
 cache_bytes (Topology *topology)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML, the driver's own library, found when the program runs: its calls are declared here, as they
- * have been since its version 11, and nothing of it is needed to build. */
+/* NVML, a library of NVIDIA's driver, loaded when the program runs. Its functions are declared
+ * here, as of its version 11, so that it is not needed to build. */
 #include "config.h"
 
 #include "exec/probe/probe-private.h"
@@ -58,7 +58,7 @@ static const struct
   { "nvmlDeviceGetPowerManagementLimit", G_STRUCT_OFFSET (Nvml, power_limit) },
 };
 
-/* What drivers call the shipped devices, behind "NVIDIA " or "Tesla ". */
+/* Drivers' names, after "NVIDIA " or "Tesla ", of the devices in the catalogue. */
 static const struct
 {
   const char *name;
@@ -124,7 +124,8 @@ find_symbols (void *handle, const char *library, Nvml *nvml, GError **error)
   return TRUE;
 }
 
-/* One way, by NVML's number of the link's version: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0. */
+/* Bytes per second of one NVLink in one direction, by NVML's number of its version, which stands
+ * for 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0. */
 static double
 link_rate (unsigned version)
 {
@@ -145,10 +146,10 @@ read_links (const Nvml *nvml, Device device, ExecGpu *gpu)
         gpu->link_bytes_per_s = link_rate (version);
     }
   if (gpu->link_bytes_per_s == 0)
-    gpu->links = 0; /* links of an unknown rate say nothing */
+    gpu->links = 0; /* without their rate the number is of no use */
 }
 
-/* Name and memory a GPU must have; the rest a card or a virtual one may decline to say. */
+/* Reads a GPU. Name and memory must be there; the rest may be missing, as on virtual GPUs. */
 static gboolean
 read_gpu (const Nvml *nvml, const char *library, unsigned index, ExecGpu *gpu, GError **error)
 {
@@ -208,7 +209,7 @@ read_opened (void *handle, const char *library, GArray *gpus, GError **error)
   if (!find_symbols (handle, library, &nvml, error))
     return FALSE;
   const int code = nvml.init ();
-  if (code == DRIVER_NOT_LOADED) /* the library of a driver that this machine has no card for */
+  if (code == DRIVER_NOT_LOADED) /* the driver is installed without a GPU */
     return TRUE;
   if (code != 0)
     return refuse (library, "nvmlInit_v2", nvml.error_string (code), error);

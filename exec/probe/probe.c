@@ -9,19 +9,19 @@
 
 #include <string.h>
 
-/* Bytes per second that one processor moves, for want of a measurement: a share of a DDR4-3200
- * channel (25.6 GB/s). */
+/* Assumed memory bandwidth of one processor until it is measured: a share of a DDR4-3200 channel
+ * (25.6 GB/s). */
 #define ASSUMED_BYTES_PER_S 10e9
 #define ASSUMED_HZ 2e9
-#define LATENCY_NS 2000 /* two threads meeting at a barrier, or a hop over NVLink */
+#define LATENCY_NS 2000 /* assumed: a barrier of two threads, or a hop over NVLink */
 
-/* A network port where none is known: 10 Gbit/s; a message by way of TCP. */
+/* Assumed where no network port is known: 10 Gbit/s, and the latency of TCP. */
 #define ASSUMED_PORT_BYTES_PER_S 1.25e9
 #define ASSUMED_PORT_LATENCY_NS 30000
 
 #define NVML_SOURCE "NVML"
 
-/* A model name as a word: "AMD EPYC 7B13" -> "amd-epyc-7b13". */
+/* A model name as a word: "AMD EPYC 7B13" -> "amd-epyc-7b13". The caller frees. */
 static char *
 word (const char *name)
 {
@@ -52,8 +52,9 @@ n_alike (const GArray *gpus)
   return n;
 }
 
-/* Eight digits for what stays: not the clock of the moment, nor free memory, nor a host's name.
- * Memory in GiB, since kernels keep different shares of the last one. */
+/* A fingerprint of eight digits from facts that do not change, so not the current clock, free
+ * memory or host name. Memory is rounded to GiB, since kernels reserve different shares. The caller
+ * frees. */
 static char *
 fingerprint (const ExecHost *host, const GArray *gpus)
 {
@@ -95,7 +96,7 @@ new_local (const ExecHost *host, const GArray *gpus)
   return self;
 }
 
-/* Ports of the network are shared evenly. */
+/* Divides the bandwidth of network ports evenly among the devices of a node. */
 static void
 share_ports (PlanCluster *self)
 {
@@ -103,7 +104,7 @@ share_ports (PlanCluster *self)
       = self->nic_rate_bytes_per_s * (double)self->nics_per_node / (double)self->devices_per_node;
 }
 
-/* Formats that are widened to fp32 before they are multiplied. */
+/* Number formats that the CPU's kernels widen to fp32 before products. */
 static const struct
 {
   PlanDtype dtype;
@@ -115,7 +116,8 @@ static const struct
   { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 },    { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 }
 };
 
-/* Only oneDNN multiplies bf16 itself; without it bf16 is widened as all is. */
+/* Takes the processor's rate for bf16 in builds with oneDNN, which uses its instructions. Without
+ * oneDNN bf16 is widened like other formats. */
 static void
 take_bf16_rate (PlanCluster *self, const ExecHost *host, double clock)
 {
@@ -137,7 +139,8 @@ static PlanCluster *
 describe_processors (const ExecHost *host, gint64 ranks)
 {
   PlanCluster *self = new_local (host, NULL);
-  const double share = MIN (1.0, (double)host->processors / (double)ranks); /* of one, per rank */
+  const double share
+      = MIN (1.0, (double)host->processors / (double)ranks); /* processors per rank */
   const double clock = host->clock_hz > 0 ? host->clock_hz : ASSUMED_HZ;
   g_autofree char *peak = g_strdup_printf (
       "assumed: %d fp32 operations per cycle at %s %.0f MHz", (int)host->flops_per_cycle,
@@ -171,7 +174,7 @@ describe_processors (const ExecHost *host, gint64 ranks)
   return self;
 }
 
-/* Threads of a rank that have a core of their own. */
+/* How many of a rank's threads have a core of their own. */
 static gint64
 with_core (const PlanCluster *self, gint64 threads)
 {
@@ -179,7 +182,8 @@ with_core (const PlanCluster *self, gint64 threads)
   return CLAMP (threads, 1, MAX (cores, 1));
 }
 
-/* What is measured with so many threads is of another device: "amd-epyc-2-threads". */
+/* Names the device by the number of threads, "amd-epyc-2-threads", because measurements with
+ * another number do not apply. */
 static void
 name_threads (PlanCluster *self, gint64 threads)
 {
@@ -205,7 +209,7 @@ exec_probe_set_threads (PlanCluster *self, gint64 threads)
   self->threads = threads;
 }
 
-/* What the driver says of a GPU. */
+/* Sets the facts that the driver knows of a GPU. */
 static void
 set_from_driver (PlanCluster *self, const ExecGpu *gpu)
 {
@@ -223,7 +227,8 @@ set_from_driver (PlanCluster *self, const ExecGpu *gpu)
       note (self, facts[i], NVML_SOURCE);
 }
 
-/* The driver's memory counts what it keeps for itself: the data sheet's is nearer, if it fits. */
+/* Sets the memory, unless the data sheet's figure is known and fits. That figure is nearer: the
+ * driver's includes memory that it keeps for itself. */
 static void
 set_memory (PlanCluster *self, const ExecGpu *gpu)
 {
@@ -334,7 +339,8 @@ exec_probe_set_nodes (PlanCluster *self, gint64 nodes)
     }
 }
 
-/* One GPU's rates and memory, dealt out; ranks on it reach each other's part through its memory. */
+/* Divides the rates and memory of one GPU among the ranks that share it. They communicate through
+ * its memory. */
 static void
 deal_out (PlanCluster *self, gint64 ranks)
 {

@@ -1,31 +1,32 @@
-/* What this machine is, as a cluster "local/FINGERPRINT", each fact with who said so.
+/* Describes this machine as a cluster "local/FINGERPRINT", with the source of each fact.
  *
- * The fingerprint stands for the facts that stay: processors, memory, GPUs, network ports. */
+ * The fingerprint is made of facts that do not change: processors, memory, GPUs, network ports. */
 #pragma once
 #include "planner/cluster/cluster.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* One node of `devices` of this machine's GPUs, all of them for 0; of ranks on its processors where
- * it has none. */
+/* One node with `devices` of this machine's GPUs (0: all); with one rank on its processors where
+ * there are no GPUs. */
 PlanCluster *exec_probe_cluster (gint64 devices, GError **error);
 
-/* One node of `ranks` devices, each an equal share of the processors, with a thread for each of its
- * own (several to one processor when there are more ranks than processors: then each gets its share
- * of the rate). */
+/* One node with `ranks` devices, each an equal share of the processors, with a thread for each of
+ * them. If there are more ranks than processors, several share one and each has a share of its
+ * rate. */
 PlanCluster *exec_probe_processors (gint64 ranks, GError **error);
 
-/* Each rank on processors has so many threads: a device of another name, with rates to match as far
- * as the host has cores. */
+/* Gives each rank on processors this many threads: the device gets another name, and its rates grow
+ * as far as the host has cores. */
 void exec_probe_set_threads (PlanCluster *self, gint64 threads);
 
-/* So many machines like the one of `self`. A network between them that the kernel does not name is
- * assumed. */
+/* Makes a cluster of `nodes` machines like this one. The network between them is assumed where the
+ * kernel names none. */
 void exec_probe_set_nodes (PlanCluster *self, gint64 nodes);
 
-/* `ranks` of this machine's GPUs, more than it has on as many machines like it; where they share,
- * equal shares of the first one. It has at least the `per_host` that ranks on it were found to have
- * (0: not known), though the driver may show this process its own alone. */
+/* A cluster of `ranks` GPUs like this machine's, on as many such machines as that takes; with
+ * `share`, ranks that each have an equal share of the first GPU. `per_host` is the number of ranks
+ * that were found on a host (0: not known): there are at least as many GPUs, even if this process
+ * sees fewer. */
 PlanCluster *exec_probe_gpus (gint64 ranks, gint64 per_host, gboolean share, GError **error);
 
 G_END_DECLS
