@@ -7,7 +7,8 @@
 #include "cli/run/backend.h"
 #include "planner/lower/lower.h"
 
-/* What it refuses, batched products do. */
+/* Asks cuDNN about each pass of a plan's attention and adds a row for each that it has a kernel
+ * for; the others are done by batched products. */
 static void
 ask (const PlanCase *of, PlanWorkspaces *rows)
 {
@@ -35,7 +36,7 @@ cli_ask_linked (const AdviseInput *input)
 {
   if (!cli_backend.cudnn || input->cluster->kind != PLAN_DEVICE_GPU)
     return NULL;
-  g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL); /* its errors are told later */
+  g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL); /* errors appear later */
   if (!of)
     return NULL;
   g_autoptr (PlanWorkspaces) rows = plan_workspaces_new ();

@@ -12,8 +12,8 @@
 #include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
-/* What predictions take a ring to hold (ring.sms in db/data/parameters.csv, NCCL's own choice on 8
- * H100): products beside it are made for the processors that are left. */
+/* SMs that a ring of NCCL holds, as predictions assume (ring.sms in db/data/parameters.csv, NCCL's
+ * own choice on 8 H100); GEMMs that run beside it are tuned for the remaining SMs. */
 #define COLLECTIVE_PROCESSORS 24
 
 static ExecNcclOptions
@@ -23,7 +23,7 @@ options_for (guint local_rank, guint timeout_s)
                             .timeout_s = timeout_s,
                             .processors = COLLECTIVE_PROCESSORS,
                             .spares_processors = TRUE,
-                            .is_registered = TRUE }; /* where the plan has memory taken there */
+                            .is_registered = TRUE }; /* where the plan's memory comes from NCCL */
 }
 
 static gboolean
@@ -32,7 +32,7 @@ is_launched (void)
   return exec_comm_mpi_is_launched () || exec_launch_is_there ();
 }
 
-/* MPI carries what ranks tell each other, where it started them. */
+/* Opens NCCL for processes that MPI started; ranks find each other through MPI. */
 static ExecComm *
 join_by_mpi (guint timeout_s, GError **error)
 {
@@ -61,16 +61,17 @@ open_process (guint timeout_s, GError **error)
   return exec_comm_nccl_open_launched (&launch, &options, error);
 }
 
-/* CUDA loads a kernel when it is first launched, which may wait for the device, and with it for
- * what another thread's rank is to issue: the CUDA programming guide's "Lazy Loading, Concurrent
- * Execution", and its remedy. Processes have a loader each and no need of it. */
+/* Makes CUDA load all kernels at once. Otherwise a kernel is loaded at its first launch, which may
+ * wait for the device, and so for what another rank's thread has yet to issue: see "Lazy Loading,
+ * Concurrent Execution" in the CUDA programming guide, which names this remedy. Ranks that are
+ * processes do not need it. */
 static void
 load_kernels_first (void)
 {
   g_setenv ("CUDA_MODULE_LOADING", "EAGER", FALSE);
 }
 
-/* A GPU for each thread. */
+/* Opens NCCL for a rank that is a thread, with a GPU of its own. */
 static ExecComm *
 join (ExecComm *threads, GError **error)
 {

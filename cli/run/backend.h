@@ -1,4 +1,4 @@
-/* CliBackend: what one of the execution programs runs plans with; each links its own. */
+/* CliBackend: the backend of an execution program; each program links one. */
 #pragma once
 #include "exec/comm.h"
 #include "exec/kernels.h"
@@ -7,14 +7,14 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* What cuDNN says of causal attention on GPUs that need not be there. */
+/* Asks cuDNN about causal attention, also on GPUs that are not there. */
 typedef struct
 {
   guint (*version) (void);
-  const gint64 *capabilities;           /* 90 is 9.0; 0 at the end */
-  gboolean (*prepare) (GError **error); /* before the first question */
+  const gint64 *capabilities;           /* known ones, ended by 0; 90 is 9.0 */
+  gboolean (*prepare) (GError **error); /* called first */
   gboolean (*ask) (gint64 capability, PlanWorkspace *io_row, GError **error);
-  gboolean (*ask_here) (PlanWorkspace *io_row, GError **error); /* this thread's GPU */
+  gboolean (*ask_here) (PlanWorkspace *io_row, GError **error); /* on this thread's GPU */
 } CliCudnn;
 
 typedef struct
@@ -22,21 +22,21 @@ typedef struct
   const ExecKernels *kernels;
   PlanDeviceKind device;
 
-  /* What joins ranks that are processes: its name, whether a launcher started this process as one
-   * of several, and this process's rank. */
+  /* For ranks that are processes: the communicator's name, whether a launcher started this process
+   * as one of several, and how to open this process's rank. */
   const char *process_comm;
   gboolean (*is_launched) (void);
   ExecComm *(*open_process) (guint timeout_s, GError **error);
 
-  /* The same between threads of this process, where it can; see ExecJob. */
+  /* Makes the communicator of a rank that is a thread, where the backend has one; see ExecJob. */
   ExecComm *(*join) (ExecComm *threads, GError **error);
-  void (*before_join) (void); /* before anything else of the backend is asked; NULL: nothing */
+  void (*before_join) (void); /* called before any other function of the backend; NULL: nothing */
 
   /* NULL: there is no cuDNN in this program. */
   const CliCudnn *cudnn;
 
-  /* `nodes` machines like this one for so many ranks, which share a device or have one each, as
-   * those do that are processes: at most so many are on a host; 0: they are threads. */
+  /* Describes `nodes` machines like this one for `ranks` ranks, which share a device or have one
+   * each. `per_host` is the most ranks on one host if they are processes; 0: they are threads. */
   PlanCluster *(*describe_machine) (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share,
                                     GError **error);
 } CliBackend;

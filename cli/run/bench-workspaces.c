@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cuDNN says that attention wants of memory, for GPUs that need not be there: asked by the
- * shapes of models, printed and stored. */
+/* Asks cuDNN how much workspace attention needs, for the shapes of models and on GPUs that need not
+ * be there; prints and stores the answers. */
 #include "config.h"
 
 #include "cli/run/bench.h"
@@ -21,7 +21,7 @@
 
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 30)
 
-/* An answer, or no kernel. */
+/* One shape on one GPU, and later cuDNN's answer. */
 typedef struct
 {
   gint64 capability;
@@ -31,8 +31,8 @@ typedef struct
 typedef struct
 {
   const CliAskOptions *options;
-  GArray *seqs, *batches, *tps; /* gint64; no seqs: each model's longest */
-  GArray *questions;            /* Question, each once; those with an answer, once asked */
+  GArray *seqs, *batches, *tps; /* gint64; `seqs` empty: the longest of each model */
+  GArray *questions;            /* Question, each once; after asking, those with an answer */
   guint n_refused;
 } Asking;
 
@@ -74,7 +74,7 @@ cli_ask_options_add (CliAskOptions *self, CliContext *context)
   cli_context_add (context, entries);
 }
 
-/* "1,2,4"; NULL is `unless_said`, and 0 there is none at all. */
+/* Parses "1,2,4". Without a text the array holds `unless_said`, or nothing if that is 0. */
 static GArray *
 parse_sizes (const char *text, const char *what, gint64 unless_said, GError **error)
 {
@@ -101,8 +101,8 @@ add_question (Asking *self, const Question *question)
   g_array_append_vals (self->questions, question, 1);
 }
 
-/* All passes of one shape on one GPU. Lowering looks for bf16's and fp16's; they are alike, and
- * asked about as models are trained. */
+/* Adds all passes of one shape on one GPU, in bf16, in which models are trained; lowering uses the
+ * answers for fp16, too. */
 static void
 add_shape (Asking *self, gint64 capability, const PlanModel *model, gint64 seq, gint64 batch,
            gint64 tp)
@@ -110,7 +110,7 @@ add_shape (Asking *self, gint64 capability, const PlanModel *model, gint64 seq, 
   for (PlanPass pass = 0; pass < PLAN_N_PASSES; pass++)
     {
       Question question;
-      memset (&question, 0, sizeof question); /* compared whole */
+      memset (&question, 0, sizeof question); /* compared byte by byte */
       question.capability = capability;
       question.row.dims[PLAN_DIM_ATTENTION_BWD_batch] = batch;
       question.row.dims[PLAN_DIM_ATTENTION_BWD_seq] = seq;
@@ -140,7 +140,8 @@ add_model (Asking *self, gint64 capability, const PlanModel *model)
         }
 }
 
-/* FALSE with `error` for a model whose attention is no plain causal one and was asked for. */
+/* Adds all shapes of the chosen models, or of all presets that are plainly causal. FALSE if a model
+ * was named whose attention is not. */
 static gboolean
 add_models (Asking *self, gint64 capability, GError **error)
 {
@@ -186,7 +187,7 @@ collect (Asking *self, const PlanCluster *cluster, GError **error)
   return FALSE;
 }
 
-/* Keeps the questions that have an answer; of the others the first is told. */
+/* Asks all questions and keeps those with an answer. Of the others the first is reported. */
 static gboolean
 ask_all (Asking *self, GError **error)
 {
@@ -217,7 +218,7 @@ ask_all (Asking *self, GError **error)
   return TRUE;
 }
 
-/* --- as rows ------------------------------------------------------------------------------ */
+/* --- rows of the store -------------------------------------------------------------------- */
 
 #define N_CELLS 11
 
@@ -279,7 +280,7 @@ add_row (const Asking *self, guint i, const char *created, DbTable *rows)
     g_free (values[c]);
 }
 
-/* What is stored already must be the same. */
+/* Stores the answers. A row that is stored already must have the same figures. */
 static gboolean
 keep (const Asking *self, const char *db, GError **error)
 {

@@ -26,15 +26,16 @@
 #include <unistd.h>
 
 #define DEFAULT_SECONDS 60
-#define TIMEOUT_S 600           /* for a rank that does not come, as in a run */
-#define COLLECTIVE "collective" /* a class that only several ranks have */
+#define TIMEOUT_S 600           /* for ranks that do not come, as in a run */
+#define COLLECTIVE "collective" /* the class of ops that need several ranks */
 #define SHOW_EVERY_US (G_USEC_PER_SEC / 5)
 
-/* Beside the time that is meant for all, the least number of repeats of everything is granted, up
- * to so many times of it. */
+/* How many times the requested time the command may take to time every op the least number of
+ * times. */
 #define PATIENCE 3
 
-/* Share of the time that ranks compute where nobody else does. */
+/* Ranks that compute for less than this share of the time share the processors with other
+ * programs. */
 #define QUIET 0.9
 
 typedef struct
@@ -58,22 +59,22 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Options, options_clear)
 
 typedef struct
 {
-  ExecComm *comm; /* this process's rank under a launcher, or NULL: threads */
+  ExecComm *comm; /* this process's rank under a launcher; NULL: ranks are threads */
   const char *comm_name;
   gboolean shares; /* ranks share a GPU */
   ExecPlacement *placement;
   guint ranks;
-  gint64 threads; /* of each, on processors */
+  gint64 threads; /* of each rank on processors */
   gint64 seconds, begin_us;
   guint64 max_bytes;
   CliFormat format;
   PlanCluster *cluster;
   GArray *ops;      /* ExecBenchOp */
-  GArray *times;    /* ExecBenchTimes of the first ones of them, as far as they were timed */
+  GArray *times;    /* ExecBenchTimes of the ops that were timed so far, in order */
   GArray *refusals; /* ExecBenchRefusal */
   ExecBenchFrame frame;
   const SimAdjustments *adjustments; /* NULL: none */
-  gboolean failed_together; /* every rank knows why nothing begins: none has to abort the others */
+  gboolean failed_together; /* every rank has the same error, so none must abort the others */
 } Bench;
 
 static void
@@ -124,7 +125,7 @@ is_root (const Bench *self)
   return !self->comm || self->comm->rank == 0;
 }
 
-/* --- what is timed ------------------------------------------------------------------------ */
+/* --- which ops are timed ------------------------------------------------------------------ */
 
 static const char *
 class_of (const ExecBenchOp *op)
@@ -132,7 +133,8 @@ class_of (const ExecBenchOp *op)
   return plan_cost_name (plan_op_cost (op->op.kind));
 }
 
-/* Names of all classes among ops, each once; the caller frees the array. */
+/* The names of the classes that ops belong to, each once, ended by NULL; the caller frees the
+ * array. */
 static GPtrArray *
 list_classes (const GArray *ops)
 {
@@ -147,7 +149,7 @@ list_classes (const GArray *ops)
   return names;
 }
 
-/* "--only CLASS,…" */
+/* Keeps the ops of the classes named by --only. */
 static gboolean
 choose (GArray *ops, const char *only, GError **error)
 {
@@ -181,8 +183,8 @@ choose (GArray *ops, const char *only, GError **error)
   return FALSE;
 }
 
-/* What joins ranks: launched ones, or such as have a GPU each, what joins processes; else memory.
- */
+/* Chooses the communicator: the backend's own one for launched ranks and for threads with a GPU
+ * each; else shared memory. */
 static gboolean
 choose_comm (Bench *self, const char *wanted, GError **error)
 {
@@ -232,7 +234,8 @@ open_ranks (Bench *self, const Options *options, GError **error)
   return self->placement != NULL;
 }
 
-/* What is timed is kept under the name of the device that it was timed on. */
+/* Refuses a cluster with other GPUs than this machine's, as times are stored by the device's
+ * name. */
 static gboolean
 check_device (const PlanCluster *said, GError **error)
 {
@@ -245,7 +248,7 @@ check_device (const PlanCluster *said, GError **error)
   return FALSE;
 }
 
-/* Where the ranks lie: as --cluster says, or on machines like this one. */
+/* Describes the cluster: as --cluster says, or as machines like this one. */
 static PlanCluster *
 describe (const Bench *self, const Options *options, GError **error)
 {
@@ -274,7 +277,8 @@ describe (const Bench *self, const Options *options, GError **error)
   return NULL;
 }
 
-/* Without a device nothing is timed, and what it would refuse is not known. */
+/* Drops the ops that the device refuses. Without a device, in a dry run, none is known to be
+ * refused. */
 static gboolean
 refuse_ops (Bench *self, gboolean is_dry, GError **error)
 {
@@ -348,14 +352,14 @@ prepare (Bench *self, const Options *options, GError **error)
   return read_adjustments (self, options->db, error);
 }
 
-/* Batches. */
+/* How many batches of an op are timed. */
 static guint
 repeats_of (const Bench *self, guint i)
 {
   return exec_bench_repeats (op_at (self, i), 1e9 * (double)self->seconds / (double)self->ops->len);
 }
 
-/* --- as rows ------------------------------------------------------------------------------ */
+/* --- rows --------------------------------------------------------------------------------- */
 
 static SimTiming
 timing_of (const Bench *self, guint i)
@@ -369,7 +373,8 @@ timing_of (const Bench *self, guint i)
   return timing;
 }
 
-/* Bytes read and written; of a collective nccl-tests' size: all that is gathered, or summed. */
+/* Bytes that an op reads and writes; for a collective nccl-tests' size: all bytes that are gathered
+ * or summed. */
 static double
 bytes_of (const Bench *self, guint i)
 {
@@ -385,14 +390,14 @@ bytes_of (const Bench *self, guint i)
   return bytes;
 }
 
-/* What nccl-tests multiplies an algorithm's bandwidth by, so that it compares with a link's. */
+/* The factor by which nccl-tests turns algorithm bandwidth into bus bandwidth. */
 static double
 bus_factor (PlanOpKind kind, guint ranks)
 {
   return (double)(ranks - 1) / (double)ranks * (kind == PLAN_OP_ALL_REDUCE ? 2 : 1);
 }
 
-/* What predictions take it for where nothing is timed; 0 where they cannot tell. */
+/* The time that the cost model gives for an op that was not timed; 0 where it has none. */
 static gint64
 model_ns (const Bench *self, guint i)
 {
@@ -411,7 +416,7 @@ model_ns (const Bench *self, guint i)
   return cost ? sim_cost_ns (cost, cursor.node) : 0;
 }
 
-/* Empty for 0. */
+/* Adds a number; an empty cell for 0. */
 static void
 add_positive (CliTable *table, double value)
 {
@@ -456,7 +461,7 @@ add_op (const Bench *self, guint i, gboolean is_dry, CliTable *table)
     add_times (self, i, table);
 }
 
-/* Class by class, each from small to large. */
+/* Prints the ops class by class, each class from small to large. */
 static void
 print (const Bench *self, gboolean is_dry)
 {
@@ -508,7 +513,7 @@ add_row (const Bench *self, guint i, const char *created, const char *library, D
   db_table_add (rows, cells, G_N_ELEMENTS (cells), i + 1);
 }
 
-/* All that was timed, or nothing. */
+/* Stores all times, or none if one cannot be stored. */
 static gboolean
 keep (const Bench *self, const char *db, GError **error)
 {
@@ -537,7 +542,7 @@ show_progress (const Bench *self, guint i)
            plan_op_name (op_at (self, i)->op.kind));
 }
 
-/* Ranks stop together: where any has reason to. */
+/* Makes all ranks stop together, when one of them was interrupted or has used up its time. */
 static gboolean
 should_stop (const Bench *self, ExecComm *comm, gboolean *out_stop, GError **error)
 {
@@ -569,7 +574,7 @@ time_op (Bench *self, guint i, ExecComm *comm, GError **error)
   return TRUE;
 }
 
-/* What each rank does; the times are those that rank 0 saw. */
+/* What each rank does: times all ops. The times kept are rank 0's. */
 static gboolean
 time_ops (ExecComm *comm, gpointer user_data, GError **error)
 {
@@ -604,7 +609,8 @@ time_all (Bench *self, GError **error)
                     : exec_bench_on_threads (&self->frame, self->ranks, time_ops, self, error);
 }
 
-/* Other programs at work beside it show in how little of the time was computed. */
+/* Warns when other programs used the processors: then ranks computed for less than the time that
+ * passed. */
 static void
 warn_if_busy (const Bench *self)
 {
@@ -634,8 +640,8 @@ tell_refusals (const Bench *self)
     }
 }
 
-/* What was timed before an interruption is kept and printed; the command has failed all the same.
- */
+/* Prints and stores what was timed, also after an interruption; the command then fails
+ * nevertheless. */
 static gboolean
 report (const Bench *self, const char *db, GError **error)
 {

@@ -1,4 +1,4 @@
-/* fsdplan bench: ops of this machine timed one by one, printed and stored. */
+/* fsdplan bench: times ops on this machine one by one, prints and stores them. */
 #pragma once
 #include "cli/io/context.h"
 #include "cli/io/output.h"
@@ -7,15 +7,15 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* The command, in the program of a backend: an exit code, or CLI_FAILED with the error set, which
- * is the root's to print before any rank leaves: the caller closes out_process->comm. */
+/* Runs the command in a backend's program. Returns an exit code, or CLI_FAILED with the error set,
+ * which the caller prints on rank 0 before any rank leaves; it also closes out_process->comm. */
 int cli_bench (int argc, char **argv, CliTraining *out_process, GError **error);
 
-/* Times ops of so many ranks, each of so many threads, for some seconds, without the largest sizes,
- * and stores them; prints nothing. */
+/* Times ops for some seconds, for `ranks` ranks with `threads` threads each, without the largest
+ * sizes, and stores them; prints nothing. */
 gboolean cli_bench_briefly (guint ranks, gint64 threads, const char *db, GError **error);
 
-/* --workspaces, and the shapes of attention that cuDNN is asked about; each list NULL where it was
+/* The options of --workspaces: shapes of attention to ask cuDNN about. A list is NULL where it was
  * not given. */
 typedef struct
 {
@@ -26,7 +26,8 @@ typedef struct
 void cli_ask_options_clear (CliAskOptions *self);
 void cli_ask_options_add (CliAskOptions *self, CliContext *context);
 
-/* Asks, prints and stores the answers. `cluster` NULL: all architectures that are known. */
+/* Asks cuDNN, prints and stores the answers. `cluster` NULL: for all compute capabilities that it
+ * knows. */
 gboolean cli_ask_workspaces (const CliAskOptions *options, const PlanCluster *cluster,
                              gboolean is_dry, CliFormat format, const char *db, GError **error);
 

@@ -30,7 +30,8 @@ check_options (const CliDataOptions *options, GError **error)
   return FALSE;
 }
 
-/* The place in the data where the run goes on. Data that is another is begun anew, or refused. */
+/* The sequence of the data that a resumed run begins with: the one after those its checkpoint has
+ * seen; the first one where the data is not the checkpoint's. */
 static guint64
 first_sequence (const CliTraining *self)
 {
@@ -43,7 +44,8 @@ first_sequence (const CliTraining *self)
   return ((guint64)exec_checkpoint_tokens (self->resume) + seq - 1) / seq;
 }
 
-/* The last step is the last one that has no sequence of another epoch. */
+/* Turns --epochs into steps: the last step is the last one without a sequence of a further
+ * epoch. */
 static gboolean
 count_steps (CliTraining *self, const char *text, GError **error)
 {
@@ -67,7 +69,7 @@ count_steps (CliTraining *self, const char *text, GError **error)
   return FALSE;
 }
 
-/* Documents, where attention stays within them. */
+/* Finds where documents end, if attention stays within them or their last tokens are masked. */
 static gboolean
 find_documents (CliTraining *self, const char *end, GError **error)
 {
@@ -153,7 +155,7 @@ say_of (const ExecBlend *blend, const char *who, guint64 sequences)
     }
 }
 
-/* Sequences that the run takes, those before it was resumed included; and an evaluation. */
+/* Number of sequences of the data that the run needs, counting those before it was resumed. */
 static guint64
 sequences_of_run (const ExecJob *job)
 {
@@ -167,7 +169,7 @@ sequences_of_evaluation (const ExecJob *job)
   return (guint64)(job->eval_batches * job->of->plan.value[PLAN_GBS]);
 }
 
-/* Off by more than this part the plan's documents are others than the data's. */
+/* Documents of data that differ by more than this share from doc_tokens are reported. */
 #define ALIKE 0.1
 
 static void

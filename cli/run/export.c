@@ -18,7 +18,8 @@ static const char help[]
       "it, or that of one of its steps. The optimizer's state stays behind. The tokenizer is not "
       "the program's: copy its files beside the weights.";
 
-/* What products were computed in; of eight bits and less, what their weights were rounded from. */
+/* The number format that the run multiplied in; for formats of eight bits and fewer bf16, which
+ * their weights were quantised from. */
 static PlanDtype
 dtype_of_run (const ExecCheckpoint *checkpoint)
 {
@@ -44,7 +45,7 @@ parse_dtype (const char *text, PlanDtype *out_dtype, GError **error)
   return FALSE;
 }
 
-/* "out/" is "out". */
+/* The folder without slashes at its end. The caller frees. */
 static char *
 folder_of (const char *output)
 {

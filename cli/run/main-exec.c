@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program that runs plans: "fsdplan run" replaces itself by it. */
+/* The main program of a backend, which "fsdplan run" executes in its place. */
 #include "config.h"
 
 #include "advise/timings.h"
@@ -31,10 +31,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A run that is predicted to take so long begins with timing ops, where none was timed. */
+/* Runs that are predicted to take longer than this time ops first, if none was timed yet. */
 #define WORTH_TIMING_S 60
 
-/* Run-time options: not fields of a plan. X (FIELD, "name", "value", "meaning") */
+/* Options of a run that are not fields of a plan. X (FIELD, "name", "value", "meaning") */
 #define RUN_OPTION_LIST(X) \
   X (ranks, "ranks", "N", \
      "ranks; the launcher's number, without one the plan's where it is for CPUs of " \
@@ -203,12 +203,12 @@ open_comm (const RunOptions *options, CliTraining *training, gint64 *ranks, guin
   return TRUE;
 }
 
-/* The plan as it can run here: on this machine's ranks and by our own runtime. */
+/* Reads the plan and adapts it to what is here: this machine's ranks and our own runtime. */
 static gboolean
 bring_here (AdviseInput *input, const CliOptions *options, CliTraining *training, gint64 threads,
             gboolean is_root, GError **error)
 {
-  static PlanWorkspaces *asked; /* for as long as plans are made here */
+  static PlanWorkspaces *asked; /* must live as long as plans are made */
   const gint64 ranks = training->ranks, nodes = exec_placement_nodes (training->placement);
   const gboolean shares = strcmp (training->comm_name, cli_backend.process_comm) != 0;
   g_autofree char *unsaid = g_strdup_printf ("local-cpu:%" G_GINT64_FORMAT, ranks);
@@ -255,7 +255,7 @@ parse_real (const char *text, const char *what, double max, double *out, GError 
   return !text || plan_units_parse_real (text, what, 0, max, out, error);
 }
 
-/* The index of one of `words`, which end with NULL; 0 where the option is absent. */
+/* Finds the index of `text` in `words`, which end with NULL; 0 where the option is absent. */
 static gboolean
 parse_word (const char *text, const char *what, const char *const *words, guint *out,
             GError **error)
@@ -292,7 +292,7 @@ parse_rate (const RunOptions *options, double lr, gint64 last_step, ExecRate *ou
   return FALSE;
 }
 
-/* The decay rate of a running mean, as of Adam's moments: from 0, below 1. */
+/* Parses the decay rate of a running mean, such as Adam's moments: at least 0 and below 1. */
 static gboolean
 parse_beta (const char *text, const char *what, double *out, GError **error)
 {
@@ -325,7 +325,7 @@ static gboolean
 parse_numbers (const RunOptions *options, ExecJob *job, GError **error)
 {
   ExecConstants *c = &job->constants;
-  const gint64 steps = job->steps > 0 ? job->steps : 10; /* by --epochs */
+  const gint64 steps = job->steps > 0 ? job->steps : 10; /* --epochs may have set them */
   gint64 keep;
   if (!parse_int (options->steps, "--steps", 1, 1000000000, steps, &job->steps, error)
       || !parse_int (options->save_every, "--save-every", 1, G_MAXINT64, 0, &job->save_every, error)
@@ -359,7 +359,7 @@ is_root (const CliTraining *training)
   return !training->comm || training->comm->rank == 0;
 }
 
-/* What says how long the run is: the data, and how much of it a checkpoint has behind it. */
+/* Opens the checkpoint to resume from and the data, which decide how long the run is. */
 static gboolean
 open_data (CliTraining *training, const RunOptions *options, GError **error)
 {
@@ -388,7 +388,7 @@ open_data (CliTraining *training, const RunOptions *options, GError **error)
   return cli_data_open (training, &asked, error);
 }
 
-/* What else the run reads, and where it writes. */
+/* Opens what else the run reads and writes: weights, checkpoint folder, settings. */
 static gboolean
 open_sources (CliTraining *training, const RunOptions *options, GError **error)
 {
@@ -423,7 +423,7 @@ open_sources (CliTraining *training, const RunOptions *options, GError **error)
   return FALSE;
 }
 
-/* An evaluation takes memory of its own while training keeps its state. */
+/* Whether an evaluation's memory fits beside the memory that training keeps meanwhile. */
 static gboolean
 evaluation_fits (const CliTraining *training, const AdviseInput *input, guint64 *out_bytes,
                  GError **error)
@@ -446,8 +446,8 @@ evaluation_fits (const CliTraining *training, const AdviseInput *input, guint64 
   return FALSE;
 }
 
-/* Whether there is room for a copy of a rank's part of a checkpoint while it is written: on CPUs
- * beside all else, and of GPUs in their host. */
+/* Whether there is memory for a copy of a rank's part of a checkpoint while a thread writes it: on
+ * CPUs beside everything else, for GPUs in their host. */
 static gboolean
 has_room_for_copy (const CliTraining *training, const AdviseInput *input, guint64 copy)
 {
@@ -458,7 +458,8 @@ has_room_for_copy (const CliTraining *training, const AdviseInput *input, guint6
              : copy * (guint64)cluster->devices_per_node <= cluster->host_memory_bytes;
 }
 
-/* A run that saves while it goes on copies the state first. */
+/* Decides whether checkpoints are written behind training from a copy, and counts the copy's
+ * memory. */
 static void
 plan_saving (CliTraining *training, const AdviseInput *input)
 {
@@ -470,7 +471,7 @@ plan_saving (CliTraining *training, const AdviseInput *input)
     training->beside_bytes += copy;
 }
 
-/* Evaluation is another task of the same plan. */
+/* Makes the case of evaluations: the same plan with task=eval. */
 static gboolean
 plan_evaluation (CliTraining *training, const AdviseInput *input, GError **error)
 {
@@ -485,8 +486,8 @@ plan_evaluation (CliTraining *training, const AdviseInput *input, GError **error
   return FALSE;
 }
 
-/* Where no op was timed on these processors, and the run is long enough to be worth it, they are
- * timed first: a prediction by guesses is off by half or more. */
+/* Whether to time ops before the run: where none was timed on these processors, and the run is long
+ * enough. Predictions from guesses are off by half or more. */
 static gboolean
 is_worth_timing (const CliTraining *training, const AdviseInput *input)
 {
@@ -498,7 +499,7 @@ is_worth_timing (const CliTraining *training, const AdviseInput *input)
                              input->comm);
 }
 
-/* A run whose ops cannot be timed goes on without that. */
+/* Times ops briefly and predicts again. If they cannot be timed, the run goes on without. */
 static gboolean
 time_first (CliTraining *training, const AdviseInput *input, GError **error)
 {
@@ -558,8 +559,8 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
   return TRUE;
 }
 
-/* How many ranks a plan has that is for processors like those here; 1 where it is for anything
- * else, or can be read only once. */
+/* The number of ranks of a plan for processors like this machine's; 1 for other plans, and for
+ * those on standard input, which can be read only once. */
 static gint64
 ranks_of_plan (const CliOptions *options)
 {
@@ -635,8 +636,8 @@ run (int argc, char **argv, CliTraining *training, GError **error)
   return cli_train (training, format, error);
 }
 
-/* "fsdplan bench", "fsdplan export" and "fsdplan run" hand over their words from the command on; it
- * may also be named to this program. */
+/* Runs the command. The words from "fsdplan bench", "export" or "run" on are passed on by fsdplan;
+ * the command may also be the first word after this program's name. */
 static int
 run_command (int argc, char **argv, CliTraining *training, GError **error)
 {
@@ -669,7 +670,7 @@ main (int argc, char **argv)
   CliTraining training = { .save_lock = -1 };
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
-  cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20); /* buffers of BLAS */
+  cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20); /* BLAS's buffers */
   setlocale (LC_CTYPE, "");
   const gboolean ok
       = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);

@@ -19,7 +19,7 @@ are_processes (const CliTraining *training)
   return training->comm && training->comm->ranks > 1;
 }
 
-/* Above 1; 0 where the variable says nothing of the kind. */
+/* The value of an environment variable if it is a number above 1; else 0. */
 static guint64
 many (const char *variable)
 {
@@ -51,17 +51,19 @@ cli_ranks_check_launcher (const char *processes, GError **error)
   return world == 0 && tasks == 0;
 }
 
-/* What is wrong with what ranks brought is known to all of them; not so who is missing. */
+/* Whether all ranks know of a failure: errors in what they exchanged are found by all of them, but
+ * the loss of a rank (BACKEND) is not. */
 static gboolean
 have_failed_together (const GError *error)
 {
   return !g_error_matches (error, PLAN_ERROR, PLAN_ERROR_BACKEND);
 }
 
-/* Programs that many hosts read from one file system at once begin at different times. */
+/* Seconds that ranks have to start in, at least: programs that many hosts read from one file system
+ * start at different times. */
 #define LEAST_START_S 10
 
-static char *too_late; /* what is said then */
+static char *too_late; /* the message when time is over */
 
 static void
 end_late (int number)
@@ -170,8 +172,8 @@ describe_data (const ExecBlend *blend)
   return blend ? exec_blend_describe (blend) : g_strdup ("synthetic");
 }
 
-/* All that makes ranks do the same: what is stored of a run's settings, and what it has columns
- * for. */
+/* All settings that ranks must agree on, as lines of KEY=VALUE: those that are stored with a run,
+ * and those with columns of their own there. The caller frees. */
 static char *
 print_all_settings (const ExecJob *job)
 {

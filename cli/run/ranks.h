@@ -1,50 +1,49 @@
-/* The ranks of a run as a user sees them: where they lie, whether they agree, how long each takes.
- */
+/* The ranks of a run as users see them: where they are, whether they agree, how long each takes. */
 #pragma once
 #include "cli/run/train.h"
 #include "exec/walk/stragglers.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* That this process is not one of many that do not know of one another: a launcher may have started
- * them without what would join them, as `processes` names it. */
+/* Fails if this process is one of several that a launcher started without the means to join them;
+ * `processes` names what would join them. */
 gboolean cli_ranks_check_launcher (const char *processes, GError **error);
 
-/* This process's rank of those that a launcher started. Whoever waits longer than that for others
- * to start (0: for ever) says so and ends: no library that joins processes has a deadline for it.
- */
+/* Opens this process's rank under a launcher. If the other ranks have not started in time (0: no
+ * limit), prints that and ends the process, because the libraries that join processes have no
+ * deadline for it. */
 ExecComm *cli_ranks_open (guint timeout_s, GError **error);
 
-/* Once there is a communicator, and before anything else is done with it. What fails here and in
- * the next two fails on all ranks alike, training->failed_together, unless a rank is missing. */
+/* Finds where the ranks are, right after the communicator is open. This and the next two functions
+ * fail on all ranks alike, with training->failed_together, unless a rank is missing. */
 gboolean cli_ranks_meet (CliTraining *training, GError **error);
 
-/* Whether ranks that a launcher placed lie as a plan that was made for `asked` wants them. */
+/* Checks that ranks placed by a launcher are where the plan's cluster, `asked`, wants them. */
 gboolean cli_ranks_check_cluster (CliTraining *training, const PlanCluster *asked, GError **error);
 
-/* Tells the others whether this rank can begin, and returns it; what none of them can has failed
- * together. FALSE with the error where the others cannot be told. */
+/* Tells all ranks whether this one can begin; returns `can_begin`. out_failed_together: no rank
+ * can. FALSE with the error where the others cannot be told. */
 gboolean cli_ranks_vote (ExecComm *comm, gboolean can_begin, gboolean *out_failed_together,
                          GError **error);
 
-/* Whether groups that shard lie inside hosts, and all ranks are to do the same. */
+/* Checks that sharding groups are inside hosts and that all ranks have the same settings. */
 gboolean cli_ranks_agree (CliTraining *training, GError **error);
 
-/* How to repeat a run, as lines of KEY=VALUE; the caller frees. */
+/* The settings that repeat a run, as lines of KEY=VALUE; the caller frees. */
 char *cli_ranks_print_settings (const ExecJob *job);
 
-/* "--threads N": 0 where it is absent. */
+/* Parses "--threads N"; 0 where it is absent. */
 gboolean cli_ranks_parse_threads (const char *text, gint64 *out, GError **error);
 
-/* The machines that ranks lie on; each has so many threads, or for 0 those that it has cores for.
- */
+/* Describes the machines that ranks are on, with `threads` threads per rank; 0: as many as each has
+ * cores for. */
 PlanCluster *cli_ranks_describe (guint ranks, const ExecPlacement *placement, gboolean shares,
                                  gint64 threads, GError **error);
 
-/* Who is slow: a line, or one more for each straggler; nothing for one rank. */
+/* Prints which ranks are slow: one line, and one for each straggler; nothing for a single rank. */
 void cli_ranks_print (const CliTraining *training, const ExecRankTime *times);
 
-/* The same as an object, or null. */
+/* Adds which ranks are slow as an object; null for a single rank. */
 void cli_ranks_to_json (const CliTraining *training, const ExecRankTime *times,
                         JsonBuilder *builder);
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What must not differ unsaid, and what becomes of it if it does. */
+/* Settings that must not change without --force, why, and what --force does. */
 static const struct
 {
   const char *name, *why, *forced;
@@ -50,7 +50,7 @@ describe_mask (const ExecJob *job)
   return g_strdup_printf ("%s=on, of token %" G_GINT64_FORMAT, name, job->document_end);
 }
 
-/* Steps in which the learning rate falls. */
+/* Number of steps in which the learning rate falls. */
 static gint64
 decay_steps (const ExecRate *rate)
 {
@@ -86,8 +86,8 @@ cli_resume_settings (const ExecJob *job)
   return (char **)g_ptr_array_free (list, FALSE);
 }
 
-/* The value of a setting in runs whose checkpoints do not name it yet; NULL: not always the same.
- */
+/* The value of a setting in old checkpoints, which do not record it; NULL: it was not always the
+ * same. */
 static const char *
 before_it_was_said (const char *name)
 {
@@ -102,7 +102,7 @@ before_it_was_said (const char *name)
   return NULL;
 }
 
-/* Whether a setting that differs is refused. */
+/* Reports a setting that differs from the checkpoint's; refuses it if it must not. */
 static gboolean
 check_setting (CliTraining *self, const char *name, const char *now, const char *before,
                gboolean is_forced, GError **error)

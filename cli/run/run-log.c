@@ -15,7 +15,7 @@
 struct _CliRunLog
 {
   char *path;
-  FILE *file;            /* NULL: none, or no more */
+  FILE *file;            /* NULL: not asked for, or writing failed */
   PlanEventFile *events; /* likewise */
 };
 
@@ -74,7 +74,7 @@ add_int (JsonBuilder *b, const char *name, gint64 value)
   json_builder_add_int_value (b, value);
 }
 
-/* JSON has no word for what is not finite. */
+/* Adds a number; null if it is not finite, since JSON has no word for that. */
 static void
 add_real (JsonBuilder *b, const char *name, double value)
 {
@@ -124,7 +124,7 @@ cli_run_log_begin (CliRunLog *self, const DbRun *run, GError **error)
   return write_line (self, b, error);
 }
 
-/* Says that one of the logs ends here. */
+/* Reports that one of the logs ends here. */
 static void
 give_up (const GError *why)
 {

@@ -43,9 +43,9 @@ cli_stages_reserved (const CliTraining *self)
   return bytes;
 }
 
-/* --- steps that other processes recorded ---------------------------------------------------- */
+/* --- traces of other processes ------------------------------------------------------------- */
 
-/* To rank 0, its length first. */
+/* Sends a trace to rank 0: its length, then its text. */
 static gboolean
 send_trace (ExecComm *comm, const PlanTrace *trace, GError **error)
 {
@@ -83,7 +83,7 @@ cli_stages_gather (const CliTraining *self, const PlanTrace *own, PlanTrace **ou
   return TRUE;
 }
 
-/* --- what is shown ------------------------------------------------------------------------- */
+/* --- output -------------------------------------------------------------------------------- */
 
 CliTable *
 cli_stages_table (const CliTraining *self, const ExecRankTime *times)

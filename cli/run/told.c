@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 static GMutex mutex;
-static GPtrArray *told; /* char *, in the order of the first time */
+static GPtrArray *told; /* char *: each message once, in order */
 
 static void
 tell (const char *domain, GLogLevelFlags level, const char *text, gpointer user_data)

@@ -1,13 +1,13 @@
-/* What the floors below have to say while a run goes on (g_message): each sentence once on standard
- * error, however many ranks of this process say it, and kept with the run's record. */
+/* Collects messages of the libraries (g_message) during a run. Each is printed once on standard
+ * error, however many ranks of this process send it, and stored with the run. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* From now on; a rank that is not the root's keeps silent. */
+/* Begins to collect. Only rank 0's process prints. */
 void cli_told_begin (gboolean is_root);
 
-/* All of it so far, a line each; NULL: nothing. The caller frees. */
+/* All messages so far, one per line; NULL: none. The caller frees. */
 char *cli_told_text (void);
 
 G_END_DECLS

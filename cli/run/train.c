@@ -22,30 +22,31 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SHOWN_STEPS 12 /* lines of the step table, first and last included */
+#define SHOWN_STEPS 12 /* most lines of the step table, with first and last */
 
-/* Steps are stored as they are done, for whoever is killed, but no more often than this. A commit
- * waits for the disk, so a thread of its own makes it: all ranks' devices would wait for rank 0. */
+/* Steps are stored while the run goes on, so that a killed run leaves them, but not more often than
+ * this. A thread stores them, since a commit waits for the disk, and all ranks would wait for rank
+ * 0. */
 #define STORE_EVERY_US (G_USEC_PER_SEC / 2)
 
-/* A record is written whole, and grows. */
+/* Records are written less often, because each time the whole record is written. */
 #define RECORD_EVERY_US (10 * G_USEC_PER_SEC)
 
-/* What rank 0 does after each step. */
+/* What rank 0 keeps to show and store steps. */
 typedef struct
 {
   const CliTraining *training;
-  DbStore *store; /* NULL: nothing is kept */
+  DbStore *store; /* NULL: nothing is stored */
   gint64 run_id;
-  GThread *storing; /* NULL: nobody is; the store is that thread's */
-  GMutex mutex;     /* of what follows */
+  GThread *storing; /* the thread that stores, which owns the store meanwhile; NULL: none */
+  GMutex mutex;     /* guards the members down to `ends` */
   GCond changed;
-  GArray *pending; /* DbStep, not stored so far */
+  GArray *pending; /* DbStep: not stored yet */
   gboolean ends;
   gint64 begin_us, stored_us, recorded_us;
   CliRunLog *log;
-  gboolean draws_progress;           /* on a terminal, in one line */
-  PlanTrace *others[SIM_MAX_STAGES]; /* steps of stages other than the first */
+  gboolean draws_progress;           /* progress is one line that is redrawn */
+  PlanTrace *others[SIM_MAX_STAGES]; /* traces of the stages after the first */
 } Recorder;
 
 static gboolean
@@ -77,8 +78,8 @@ tokens_per_step (const CliTraining *self)
   return plan->value[PLAN_GBS] * plan->value[PLAN_SEQ];
 }
 
-/* One line in place of the one before on a terminal, else one of every so many steps. Time left is
- * by what the steps so far took, evaluations and checkpoints included. */
+/* Shows progress: on a terminal in one line that is redrawn, else one line every so many steps. The
+ * time left is estimated from all time so far, including evaluations and checkpoints. */
 static void
 show_progress (const Recorder *recorder, const ExecStep *step)
 {
@@ -107,7 +108,7 @@ append_text (const char *text, gpointer string)
   g_string_append (string, text);
 }
 
-/* All that is stored so far, where --record says. */
+/* Writes everything stored so far to the file of --record. */
 static gboolean
 write_record (Recorder *self, GError **error)
 {
@@ -118,7 +119,7 @@ write_record (Recorder *self, GError **error)
              && cli_write (self->training->record, text->str, error));
 }
 
-/* A store that fails is left alone from then on; the run goes on. */
+/* Stores steps. After a failure the store is closed and the run goes on without it. */
 static void
 store_steps (Recorder *self, const GArray *steps)
 {
@@ -135,7 +136,8 @@ store_steps (Recorder *self, const GArray *steps)
   self->stored_us = g_get_monotonic_time ();
 }
 
-/* Until there are steps and it is time for them, or there will be no more; the mutex is held. */
+/* Waits until there are steps to store and STORE_EVERY_US is over, or until the run ends. The mutex
+ * is held. */
 static void
 await_steps (Recorder *self)
 {
@@ -165,7 +167,7 @@ store_all (gpointer data)
   return NULL;
 }
 
-/* Once no more steps are done: all of them are stored. */
+/* Ends the storing thread, which stores the remaining steps first. */
 static void
 end_storing (Recorder *self)
 {
@@ -203,7 +205,7 @@ compare_ns (const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Quantile of the step times; the first step pays for warming up and is left out. */
+/* A quantile of the step times, without the first step, which warms up. */
 static double
 step_ms (const CliTraining *self, const ExecResult *result, double quantile)
 {
@@ -241,7 +243,7 @@ fill_run (const CliTraining *self, DbRun *run)
                   .predicted_step_ns = self->prediction.trace->step_ns };
 }
 
-/* Of each stage, as the step of the rank that it is shown by. */
+/* Stores the predicted and the measured trace of each stage. */
 static gboolean
 store_traces (const Recorder *recorder, const ExecResult *result, GError **error)
 {
@@ -288,7 +290,7 @@ tokens_per_s (const CliTraining *self, const ExecResult *result)
   return 1e3 * (double)tokens_per_step (self) / step_ms (self, result, 0.5);
 }
 
-/* Whether any op was timed on this machine, for the prediction to rest on. */
+/* Whether any op was timed on this machine, so that predictions can use that. */
 static gboolean
 is_timed_here (const CliTraining *self)
 {
@@ -297,12 +299,12 @@ is_timed_here (const CliTraining *self)
          != NULL;
 }
 
-/* Memory of this process in MiB: by its ranks' plans, and the peak that the system counted. GPUs'
- * memory is not in it. */
+/* Memory of this process in MiB, predicted from its ranks' plans and measured as the system's peak
+ * resident size. A GPU's memory is not in it. */
 typedef struct
 {
-  double predicted_mib, beside_mib; /* by the plan; by what it does not know, at most */
-  double measured_mib;              /* 0: not known */
+  double predicted_mib, beside_mib; /* by the plan; beyond the plan, at most */
+  double measured_mib;              /* 0: unknown */
 } Resident;
 
 static Resident
@@ -319,7 +321,7 @@ resident_of (const CliTraining *self)
                      .measured_mib = (double)usage.ru_maxrss / 1024 };
 }
 
-/* What the ranks took that take most. */
+/* The measured memory of the stage that is predicted to need most. */
 static const PlanMemory *
 measured_memory (const CliTraining *self, const ExecRankTime *times)
 {
@@ -399,7 +401,7 @@ step_table (const CliTraining *self, const ExecResult *result, CliFormat format)
   const gboolean evaluates = self->job.eval_every > 0;
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns) - !evaluates);
   const gint64 n = self->job.steps;
-  const int decimals = format == CLI_FORMAT_TABLE ? 5 : 7; /* floats have no more */
+  const int decimals = format == CLI_FORMAT_TABLE ? 5 : 7; /* fp32 has no more */
   const gint64 every
       = format == CLI_FORMAT_TABLE ? MAX ((n + SHOWN_STEPS - 2) / (SHOWN_STEPS - 1), 1) : 1;
   for (gint64 s = 0; s < n; s++)
@@ -429,7 +431,7 @@ add_pair (CliTable *table, const char *name, double predicted, double measured, 
     cli_table_add (table, NULL);
 }
 
-/* What moe_imbalance reserves, and what the fullest rank had. */
+/* Prints how uneven experts were: the fullest rank, beside what moe_imbalance reserved room for. */
 static void
 print_imbalance (const CliTraining *self, const ExecResult *result)
 {
@@ -456,7 +458,7 @@ print_resident (const CliTraining *self)
   puts (" of the program, its libraries and stacks");
 }
 
-/* Whether each rank has a GPU of its own, so that all that is in use there is that rank's. */
+/* Whether each rank has a GPU of its own, so that all memory in use there is that rank's. */
 static gboolean
 has_own_gpu (const CliTraining *self)
 {
@@ -464,7 +466,7 @@ has_own_gpu (const CliTraining *self)
          && (self->comm || self->joins || self->ranks == 1);
 }
 
-/* Predicted beside measured: time, then bytes by what they are for. */
+/* The table of predicted and measured values: time, then memory by category. */
 static CliTable *
 comparison_table (const CliTraining *self, const ExecResult *result, const ExecRankTime *times)
 {
@@ -502,7 +504,7 @@ print_what_is_untimed (const CliTraining *self)
             self->db ? self->db : "");
 }
 
-/* Where the run is, and what draws it. */
+/* Prints where the run is stored, and the command that draws it. */
 static void
 print_place (const CliTraining *self, gint64 run_id)
 {
@@ -518,7 +520,7 @@ print_place (const CliTraining *self, gint64 run_id)
             run_id, run_id, self->db ? " --db " : "", self->db ? self->db : "");
 }
 
-/* Of each rank on processors. */
+/* The threads of each rank on processors, as " of 4 threads"; "" for GPUs. The caller frees. */
 static char *
 describe_threads (const CliTraining *self)
 {
@@ -566,7 +568,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   print_place (self, run_id);
 }
 
-/* This process's rank, and then the times of all. */
+/* Trains this process's rank and gathers the times of all ranks. */
 static gboolean
 train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
             GError **error)
@@ -580,7 +582,8 @@ train_rank (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankT
              || cli_stages_gather (self, result->trace, recorder->others, error));
 }
 
-/* All ranks; those of threads leave their results after the first one's. */
+/* Trains all ranks. Of those that are threads, the first one's result is kept, and traces and times
+ * of the others. */
 static gboolean
 train_all (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTime **out_times,
            GError **error)
@@ -601,8 +604,8 @@ train_all (CliTraining *self, Recorder *recorder, ExecResult *result, ExecRankTi
   return TRUE;
 }
 
-/* A run that cannot be kept is still worth doing: says so and goes on without a store. One that is
- * recorded is kept in memory until it is written. */
+/* Opens the store and begins the run in it. If that fails the run goes on without a store. With
+ * --record the store is in memory until the record is written. */
 static DbStore *
 open_store (const CliTraining *self, DbRun *run)
 {
@@ -626,7 +629,7 @@ recorder_clear (Recorder *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Recorder, recorder_clear)
 
-/* The run failed, or was asked to end: what it did is kept. */
+/* Stores that the run failed or was asked to end. */
 static void
 keep_failure (const CliTraining *self, Recorder *recorder, const GError *why)
 {
@@ -652,7 +655,7 @@ keep_result (const CliTraining *self, Recorder *recorder, const ExecResult *resu
   g_clear_pointer (&recorder->store, db_store_close);
 }
 
-/* A run whose log or record cannot be written does not begin. */
+/* Opens logs and record; the run does not begin if one of them cannot be written. */
 static gboolean
 begin_recording (Recorder *self, DbRun *run, GError **error)
 {
@@ -697,7 +700,7 @@ cli_train (CliTraining *self, CliFormat format, GError **error)
   if (!is_root (self))
     return TRUE;
   keep_result (self, &recorder, &result);
-  /* What only memory held is gone with this process. */
+  /* A store in memory ends with this process, so the run has no number. */
   const gboolean is_kept = recorder.store && !self->record && g_strcmp0 (self->db, ":memory:") != 0;
   print_result (self, &result, times, is_kept ? run.id : 0, format);
   return TRUE;
