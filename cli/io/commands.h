@@ -1,5 +1,5 @@
-/* The commands of fsdplan: GROUP ("title") and then X ("name", function, "summary") of each in it.
- */
+/* The commands of fsdplan, in groups: GROUP ("title"), then X ("name", function, "summary") of
+ * each. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -34,16 +34,16 @@ CLI_COMMAND_LIST (GROUP, X)
 #undef X
 #undef GROUP
 
-/* The option that makes "bench" ask cuDNN, which is in the program for GPUs. */
+/* The option that makes "bench" ask cuDNN for workspaces; only the program for GPUs can. */
 #define CLI_BENCH_WORKSPACES "--workspaces"
 
-/* What a command returns: an exit code, or CLI_FAILED with the error set. */
+/* What a command's function returns: an exit code, or CLI_FAILED with the error set. */
 #define CLI_DONE 0
 #define CLI_FAILED (-1)
 #define CLI_NOT_FEASIBLE 3
 #define CLI_NOT_KEPT 5
 
-/* Exit code for an error. */
+/* The exit code for an error. */
 int cli_exit_code (const GError *error);
 
 G_END_DECLS

@@ -52,7 +52,7 @@ add_model (CliTable *table, const PlanModel *a, const PlanModel *b)
     }
 }
 
-/* Its .ini text, key by key: but for the name there is one section. */
+/* The keys of a cluster's .ini text, which apart from its name is one section. */
 static GKeyFile *
 cluster_keys (const PlanCluster *cluster)
 {

@@ -1,20 +1,20 @@
-/* Two plans side by side, as rows of a table of four columns: what, the one, the other, and what
- * changes from the one to the other. */
+/* Compares two plans, as rows of a table with four columns: quantity, first plan, second plan, and
+ * the change from the first to the second. */
 #pragma once
 #include "advise/predict.h"
 #include "cli/io/output.h"
 G_BEGIN_DECLS
 
-/* What differs in model and cluster. */
+/* Adds the properties of model and cluster that differ. */
 void cli_compare_inputs (CliTable *table, const AdviseInput *a, const AdviseInput *b);
 
-/* Fields that differ. */
+/* Adds the fields that differ. */
 void cli_compare_fields (CliTable *table, const Plan *a, const Plan *b);
 
-/* Time and memory by part. */
+/* Adds time and memory, part by part. */
 void cli_compare_costs (CliTable *table, const AdvisePrediction *a, const AdvisePrediction *b);
 
-/* How sure a prediction is, as three cells of any table; one that is NULL says nothing. */
+/* Adds three cells that say how uncertain a prediction is; empty ones if `prediction` is NULL. */
 void cli_add_uncertainty (CliTable *table, const AdvisePrediction *prediction);
 
 G_END_DECLS

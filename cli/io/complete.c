@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a word on the command line can become: the name of an option's value says what values are.
- */
+/* Completion of a word on the command line. Which values an option takes is known by the name that
+ * its value has in help. */
 #include "config.h"
 
 #include "cli/io/context.h"
@@ -22,7 +22,8 @@ cli_complete_word (const char *typed, const char *word, const char *meaning)
     printf ("%s\t%s\n", word, meaning);
 }
 
-/* "kept" + each word, where `kept` is the part of the typed word that stays. */
+/* Prints each word that begins with `typed`, with `kept` before it: the part of the command line's
+ * word that is not completed. */
 static void
 print_words (const char *kept, const char *typed, const char *const *words, const char *behind,
              const char *meaning)
@@ -38,7 +39,8 @@ print_files (void)
   puts ("\tfiles");
 }
 
-/* Of "layers=4,hi" what follows the last comma, with what stands before it in *out_kept. */
+/* The part of a word behind its last separator: "hi" of "layers=4,hi". *out_kept becomes `kept` and
+ * the part before. */
 static const char *
 last_part (const char *kept, const char *typed, const char *separators, char **out_kept)
 {
@@ -83,7 +85,7 @@ complete_cluster (const char *kept, const char *typed)
   print_files ();
 }
 
-/* FIELD=VALUE; with `is_list` several values, joined by commas. */
+/* Completes FIELD=VALUE; with `is_list` the value may be several, joined by commas. */
 static void
 complete_field (const char *kept, const char *typed, gboolean is_list)
 {
@@ -123,7 +125,7 @@ complete_kind (const char *kept, const char *typed)
   print_words (kept, typed, names, "", "");
 }
 
-/* A value that is called `what` in help. */
+/* Completes a value that help calls `what`. */
 static void
 complete_value (const char *what, const char *kept, const char *typed)
 {
@@ -143,7 +145,7 @@ complete_value (const char *what, const char *kept, const char *typed)
     complete_choice (kept, typed, what);
 }
 
-/* The option of a word such as --model or --model=x; NULL for any other. */
+/* The option in a word such as --model or --model=x; NULL where the word is none. */
 static const GOptionEntry *
 option_of (const GOptionEntry *entries, guint n, const char *word)
 {
@@ -165,7 +167,7 @@ takes_next (const GOptionEntry *entry, const char *word)
   return entry && entry->arg != G_OPTION_ARG_NONE && !strchr (word, '=');
 }
 
-/* The n-th argument, whose names `arguments` lists: "list|show [ID]". */
+/* Completes the n-th argument; `arguments` names them all, as "list|show [ID]". */
 static void
 complete_argument (const char *arguments, guint n, const char *typed)
 {
@@ -181,7 +183,7 @@ cli_complete (const GOptionEntry *entries, guint n_entries, const char *argument
               char *const *words, guint n_words)
 {
   const char *const typed = words[n_words - 1];
-  const GOptionEntry *pending = NULL; /* takes the next word as its value */
+  const GOptionEntry *pending = NULL; /* the option that takes the next word as its value */
   guint n_arguments = 0;
   for (guint i = 0; i + 1 < n_words; i++)
     {

@@ -44,7 +44,7 @@ refuse_key (guint line, const char *key, GError **error)
   return refuse (line, error, "there is no %s to set: %s", shown, hint);
 }
 
-/* Blank, "# ...", or KEY=VALUE, with blanks around each. */
+/* Reads a line: blank, "# comment" or KEY=VALUE, where blanks around each part are ignored. */
 static gboolean
 read_line (char *text, guint line, GError **error)
 {

@@ -1,11 +1,11 @@
-/* The user's file of defaults, $XDG_CONFIG_HOME/fsdplan/config.ini: lines KEY=VALUE, each in place
- * of an option that a command line leaves out. It is read when the first default is asked for;
- * without a file there are none. */
+/* The user's defaults, $XDG_CONFIG_HOME/fsdplan/config.ini: lines KEY=VALUE that stand in for
+ * options which the command line lacks. The file is read when the first default is asked for and
+ * may be absent. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ENUM, "key", "what it is"). */
+/* X (ENUM, "key", "meaning"). */
 #define CLI_CONFIG_LIST(X) \
   X (CLUSTER, "cluster", "where neither --cluster nor a plan says it") \
   X (HEADROOM, "headroom", "per cent of a device's memory that stay free") \
@@ -20,11 +20,11 @@ typedef enum
       CLI_N_CONFIG
 } CliConfigKey;
 
-/* Sets *text, if it is NULL and the file says what it is; the caller frees it. FALSE when the file
- * is not as it should be. */
+/* Sets *text to the default for `key` if *text is NULL and the file has one; the caller frees it.
+ * FALSE when the file is faulty. */
 gboolean cli_config_default (CliConfigKey key, char **text, GError **error);
 
-/* A line on standard error for each default that was taken: an error may be its fault. */
+/* Reports on standard error each default that was used, because an error may be due to it. */
 void cli_config_report (void);
 
 G_END_DECLS

@@ -13,7 +13,7 @@
 struct _CliContext
 {
   GOptionContext *context;
-  GArray *entries; /* GOptionEntry, all that were added */
+  GArray *entries; /* GOptionEntry: all options added so far */
   const char *arguments;
   gboolean is_quiet;
 };
@@ -91,7 +91,7 @@ refuse_unknown (const CliContext *self, const char *word, GError **error)
   return FALSE;
 }
 
-/* The value in the same word, "--gbs=8" or "-oFILE"; NULL for none. */
+/* The value in the option's own word, as in "--gbs=8" or "-oFILE"; NULL where there is none. */
 static const char *
 find_joined (const char *word)
 {
@@ -107,8 +107,8 @@ names_file (const GOptionEntry *entry)
   return strstr (entry->arg_description, "FILE") || strstr (entry->arg_description, "FOLDER");
 }
 
-/* Says in our words what GLib would say in its own: an option that does not exist, a value that is
- * missing or not wanted, a word too many. */
+/* Checks the words before GLib parses them, for better messages than GLib's: unknown options,
+ * values that are missing or not allowed, unexpected arguments. */
 static gboolean
 check_words (const CliContext *self, int argc, char **argv, GError **error)
 {
@@ -153,7 +153,8 @@ check_words (const CliContext *self, int argc, char **argv, GError **error)
   return TRUE;
 }
 
-/* On one line, as help2man and most programs have it, what GLib puts on two. */
+/* Prints help, with the usage on one line, as help2man expects it and most programs have it; GLib
+ * puts it on two. */
 static void
 print_help (const CliContext *self)
 {

@@ -1,36 +1,37 @@
-/* CliContext: what a command takes on its line. From the same tables come parsing, help, the name
- * that was meant instead of an unknown one, and the shells' completion. */
+/* CliContext: the options and arguments of a command. Parsing, help, suggestions for unknown
+ * options and the shells' completion all use the same tables. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 typedef struct _CliContext CliContext;
 
-/* "fsdplan NAME [OPTION…] ARGUMENTS" and a summary. Without `arguments` there may be none. */
+/* A context for "fsdplan NAME [OPTION…] ARGUMENTS". Without `arguments` the command takes none. */
 CliContext *cli_context_new (const char *arguments, const char *summary);
 void cli_context_free (CliContext *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliContext, cli_context_free)
 
-/* Options, behind those there are. The names of their values say how to complete them: MODEL,
- * CLUSTER, FILE, FIELD=VALUE, FIELD[=V1,V2,…], or the values themselves, as in "table|csv|json". */
+/* Adds options. The name of an option's value decides how it is completed: MODEL, CLUSTER, FILE,
+ * FIELD=VALUE, FIELD[=V1,V2,…], or a list of all values, as "table|csv|json". */
 void cli_context_add (CliContext *self, const GOptionEntry *entries);
 
-/* Sentences for help to end with. */
+/* Sets text that help ends with. */
 void cli_context_describe (CliContext *self, const char *text);
 
-/* Parses the command line, and does what --quiet says, which every command has; FALSE with no
- * error: help or completions were asked for and printed. Words that are no options stay in argv. */
+/* Parses the command line and applies --quiet, which every command has. FALSE without an error:
+ * help or completions were asked for and printed. Arguments stay in argv. */
 gboolean cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error);
 
-/* Before the words of a command line, the last of which is to be completed; in place of options. */
+/* Comes before the words of a command line, in place of options: the last of them is to be
+ * completed. */
 #define CLI_COMPLETE_OPTION "--complete"
 
-/* Prints the words that the last of `words` can become, each with what it means behind a tab; and a
- * line of a tab and "files" where files are among them. */
+/* Prints what the last of `words` can be completed to, one word per line with a tab and its
+ * meaning, and a line of a tab and "files" where file names can follow. */
 void cli_complete (const GOptionEntry *entries, guint n_entries, const char *arguments,
                    char *const *words, guint n_words);
 
-/* Prints `word`, if it starts with `typed`. */
+/* Prints `word` if it begins with `typed`. */
 void cli_complete_word (const char *typed, const char *word, const char *meaning);
 
 G_END_DECLS

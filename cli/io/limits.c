@@ -11,7 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Handlers allocate nothing and call only what a signal may interrupt. */
+/* Prints from a signal handler, so it allocates nothing and calls only async-signal-safe
+ * functions. */
 static void
 say (const char *text)
 {
@@ -32,7 +33,7 @@ end (const char *text)
   _exit (EXIT_FAILURE);
 }
 
-/* GLib's own end of a program is an abort, which leaves a core and no reason. */
+/* Ends the program with a message where GLib would abort, which dumps core and names no remedy. */
 static void
 end_of_glib (const char *domain, GLogLevelFlags level, const char *message, gpointer data)
 {
@@ -46,7 +47,7 @@ end_of_glib (const char *domain, GLogLevelFlags level, const char *message, gpoi
   g_log_default_handler (domain, level, message, data);
 }
 
-/* The next line of `fd` without its end, cut to `size`; FALSE: there is none. */
+/* Reads a line of `fd`, without its newline and cut to `size`; FALSE where there is none. */
 static gboolean
 read_line (int fd, char *line, gsize size)
 {
@@ -59,8 +60,8 @@ read_line (int fd, char *line, gsize size)
   return length > 0;
 }
 
-/* Which file is mapped at `address`, as the system says by "begin-end rights offset device inode
- * name"; NULL: none is. */
+/* The file that is mapped at `address`, by the lines "begin-end rights offset device inode name" of
+ * /proc/self/maps; NULL where there is none. */
 static const char *
 find_mapped_file (guintptr address)
 {
@@ -88,8 +89,8 @@ end_of_mapped_file (int signal_number G_GNUC_UNUSED, siginfo_t *info, void *cont
   end (": cannot be read any more: it was truncated while it was in use, or its disk failed\n");
 }
 
-/* With less, GLib and BLAS no longer say that there is none: the one calls itself without end, the
- * other tries without end. */
+/* Ends the program if its address space is limited to less than `needed`. When that runs out, GLib
+ * recurses without end, and BLAS retries without end, instead of failing. */
 static void
 check_address_space (guint64 needed)
 {

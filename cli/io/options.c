@@ -108,8 +108,8 @@ cli_options_add_format (CliOptions *self, const char *formats, CliContext *conte
   cli_context_add (context, entries);
 }
 
-/* "PREFIX", "PREFIX:N" or "PREFIX:NxT": N, or 0; -1 when it is something else or wrong. T threads
- * for each, or 0. */
+/* Parses "PREFIX", "PREFIX:N" or "PREFIX:NxT". Returns N, or 0 if absent; -1 if `spec` has another
+ * prefix, or with an error. *out_threads is T, or 0 if absent. */
 static gint64
 local_devices (const char *spec, const char *prefix, gint64 *out_threads, GError **error)
 {
@@ -129,7 +129,8 @@ local_devices (const char *spec, const char *prefix, gint64 *out_threads, GError
   return n;
 }
 
-/* Ranks on processors, where that is what this machine has or was asked for. */
+/* Describes this machine. Its devices are ranks on processors if those were asked for or there are
+ * no GPUs. */
 static PlanCluster *
 local_cluster (gint64 devices, gint64 threads, gboolean on_processors, GError **error)
 {
@@ -148,8 +149,8 @@ local_cluster (gint64 devices, gint64 threads, gboolean on_processors, GError **
   return g_steal_pointer (&self);
 }
 
-/* A cluster that was kept in the store, "NAME" or "NAME:N" (nodes); NULL without an error when
- * there is none, with one when what is there is no store. */
+/* A cluster of the store, "NAME" or "NAME:N" with N nodes. NULL without an error when there is none
+ * of that name; NULL with an error when the file is no store. */
 static PlanCluster *
 kept_cluster (const char *spec, const char *db, GError **error)
 {
@@ -201,7 +202,8 @@ cli_cluster_new (const char *spec, const char *db, GError **error)
   return NULL;
 }
 
-/* Takes the lines "model=" and "cluster=" out of a plan file; the rest stays. */
+/* Takes the line that begins with `key`, "model=" or "cluster=", out of a plan file's text; returns
+ * its value, which the caller frees, or NULL. */
 static char *
 take_line (char **text, const char *key)
 {
@@ -213,7 +215,7 @@ take_line (char **text, const char *key)
       {
         g_free (value);
         value = g_strstrip (g_strdup (*l + strlen (key)));
-        g_string_append_c (rest, '\n'); /* line numbers in messages stay right */
+        g_string_append_c (rest, '\n'); /* keeps line numbers in messages right */
       }
     else
       g_string_append_printf (rest, "%s%s", *l, l[1] ? "\n" : "");
@@ -222,7 +224,7 @@ take_line (char **text, const char *key)
   return value;
 }
 
-/* A cluster by --cluster's rules, and the words it was asked for by. */
+/* Sets the cluster from `spec`, as --cluster takes it, and keeps the words. */
 static gboolean
 read_cluster (AdviseInput *input, const char *spec, const char *db, GError **error)
 {
@@ -251,7 +253,7 @@ read_plan_file (const char *path, const char *db, AdviseInput *input, GError **e
   return !cluster || read_cluster (input, cluster, db, error);
 }
 
-/* "@7": a stored plan; "@run3": that of a run. */
+/* Finds the plan "@7" of the store, or "@run3", the plan of a run. */
 static gboolean
 find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **error)
 {
@@ -262,8 +264,8 @@ find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **err
          && db_store_find_run_plan (store, run, out_id, error);
 }
 
-/* The words that a shipped cluster, which this is letter by letter, is asked for by: a job script
- * can say them. NULL for any other. */
+/* The words by which --cluster finds a shipped cluster that is identical to this one, so that a job
+ * script can use them; NULL for any other cluster. The caller frees. */
 static char *
 find_spec (const PlanCluster *cluster)
 {
@@ -294,7 +296,7 @@ read_stored_plan (const CliOptions *options, AdviseInput *input, GError **error)
   return TRUE;
 }
 
-/* The date of the last --set stack=NAME@DATE: it decides what was Megatron-LM's default. */
+/* The date of the last --set stack=NAME@DATE, since Megatron-LM's defaults depend on it. */
 static gboolean
 find_stack_date (const CliOptions *options, gint64 *out_date, GError **error)
 {
@@ -307,7 +309,7 @@ find_stack_date (const CliOptions *options, gint64 *out_date, GError **error)
   return TRUE;
 }
 
-/* The cluster, with the nodes that the launcher starts where --cluster leaves them open. */
+/* Sets the cluster, with the number of nodes from Megatron's launcher where --cluster has none. */
 static gboolean
 read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, AdviseInput *input,
                        GError **error)
@@ -405,7 +407,7 @@ cli_options_apply (const CliOptions *options, Plan *plan, GError **error)
   return TRUE;
 }
 
-/* What --hw says of the cluster, whoever gave it. */
+/* Applies --hw to the cluster, wherever that came from. */
 static gboolean
 change_hardware (AdviseInput *input, char *const *hw, GError **error)
 {
@@ -463,7 +465,8 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
     }
   if (options->hw && !change_hardware (input, options->hw, error))
     return FALSE;
-  /* On a CPU there is one runtime: ours. A plan that was read says itself what it is for. */
+  /* On a CPU there is only our own runtime. A plan that was read from a file says its stack
+   * itself. */
   if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
@@ -480,9 +483,10 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
   return cli_options_apply (options, &input->plan, error);
 }
 
-#define USUAL_TOKENS (G_GINT64_CONSTANT (1) << 27) /* a step has no more */
+#define USUAL_TOKENS (G_GINT64_CONSTANT (1) << 27) /* more than the tokens of any usual step */
 
-/* A batch is counted in tokens elsewhere, and here in sequences. */
+/* Hints at a batch size that was probably meant in tokens, as other programs count it; here it is
+ * counted in sequences. */
 static void
 hint_at_sequences (const AdviseInput *input)
 {

@@ -22,23 +22,23 @@
 struct _CliTable
 {
   const CliColumn *columns;
-  CliColumn *own_columns; /* freed with the table; NULL: the caller keeps them */
+  CliColumn *own_columns; /* freed with the table; NULL: the caller's */
   guint n_columns;
   GPtrArray *cells; /* char *, row after row */
 };
 
-/* Standard output holds a JSON document, and may hold no other. */
+/* Whether a JSON document was printed on standard output, which may hold only one. */
 static gboolean has_document;
 
 void
 cli_output_begin (void)
 {
-  /* A file that is opened later would else become standard output. What is open the wrong way round
-   * fails when it is used, as it should. */
+  /* Opens streams that are closed, since the next file to be opened would take their place. They
+   * are opened in the wrong direction, so that using one fails as it should. */
   static const int wrong_way[] = { O_WRONLY, O_RDONLY, O_RDONLY };
   for (int fd = 0; fd <= STDERR_FILENO; fd++)
     if (fcntl (fd, F_GETFD) == -1 && open ("/dev/null", wrong_way[fd]) != fd)
-      return; /* there is none, and nothing better can be done */
+      return; /* /dev/null is missing, and nothing can be done */
 }
 
 gboolean
@@ -53,7 +53,7 @@ cli_output_end (GError **error)
   return FALSE;
 }
 
-static FILE *kept_error; /* standard error, where only what went wrong is to be seen */
+static FILE *kept_error; /* with --quiet: a copy of standard error, for errors only */
 
 void
 cli_output_quiet (void)
@@ -86,7 +86,8 @@ cli_output_status (int status)
   return status == CLI_DONE && lacks_in_store ? CLI_NOT_KEPT : status;
 }
 
-/* The same words as those of the command's own option, before anything was parsed. */
+/* Whether the command line asks for JSON; used where an error came before the options were
+ * parsed. */
 static gboolean
 asks_for_json (int argc, char **argv)
 {
@@ -97,14 +98,14 @@ asks_for_json (int argc, char **argv)
   return FALSE;
 }
 
-#define LONGEST_WORD 256 /* that is shown whole: names of files are no longer */
+#define LONGEST_WORD 256 /* longest word that is shown whole; no file name is longer */
 
-/* A message on one line, whatever names of files are in it; the caller frees. */
+/* The message on one line, with control characters escaped and long words cut; the caller frees. */
 static char *
 one_line (const char *message)
 {
   GString *line = g_string_new (NULL);
-  gsize word = 0; /* bytes of it so far */
+  gsize word = 0; /* bytes of the current word */
   for (const char *c = message; *c; c++)
     {
       word = *c == ' ' ? 0 : word + 1;
@@ -226,7 +227,7 @@ cli_table_n_rows (const CliTable *self)
   return self->cells->len / self->n_columns;
 }
 
-/* RFC 4180; what is not there is empty, and an empty text is quoted. */
+/* Prints a cell by RFC 4180. A missing cell is empty, an empty text is quoted. */
 static void
 print_csv_cell (const char *text)
 {
@@ -241,7 +242,8 @@ print_csv_cell (const char *text)
     fputs (text, stdout);
 }
 
-/* A terminal would obey what is not text. */
+/* Prints CSV. On a terminal control characters are escaped, because a terminal would act on
+ * them. */
 static void
 print_csv (const CliTable *self)
 {
@@ -262,7 +264,8 @@ print_csv (const CliTable *self)
       }
 }
 
-/* Breaks a text between words, where it can, into lines of at most so many columns. */
+/* Breaks a text between words into lines of at most `width` columns, where possible. The caller
+ * frees. */
 static char *
 break_lines (const char *text, gsize width)
 {
@@ -281,8 +284,8 @@ break_lines (const char *text, gsize width)
   return g_string_free (lines, FALSE);
 }
 
-/* Columns of the terminal that are left for the last one of the table: as many as it wants where
- * there is no terminal, or no room. */
+/* The width left for the table's last column on a terminal; unlimited without a terminal, or where
+ * too little is left. */
 static gsize
 last_width (const CliTable *self, struct libscols_table *table)
 {
@@ -371,7 +374,8 @@ print_table (const CliTable *all)
   scols_unref_table (table);
 }
 
-/* Bare where it is a number that JSON has a word for: in a column of numbers there may be words. */
+/* Adds a number without quotes if it is finite; columns of numbers may also hold words, which are
+ * strings. */
 static void
 add_json_number (JsonBuilder *builder, const char *text)
 {
@@ -501,7 +505,7 @@ cli_rows_print (const GArray *self)
     }
 }
 
-/* /dev/stdout and its other names: what stands there already is not to be cut off. */
+/* Whether a path is standard output, such as /dev/stdout: it must not be truncated. */
 static gboolean
 is_standard_output (const char *path)
 {
@@ -519,7 +523,7 @@ cli_write (const char *path, const char *text, GError **error)
   return TRUE;
 }
 
-/* What can be read only once and tells no size: standard input, and a pipe such as <(...). */
+/* Reads a stream of unknown size to its end: standard input or a pipe such as <(...). */
 static gboolean
 read_stream (FILE *file, const char *name, char **out_text, GError **error)
 {

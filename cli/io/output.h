@@ -4,21 +4,21 @@
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
-/* First and last in a program: standard streams that are closed stay so; what was printed arrived,
- * or it is an error. */
+/* Called first and last in a program. The first keeps closed standard streams closed; the last
+ * fails if output could not be written. */
 void cli_output_begin (void);
 gboolean cli_output_end (GError **error);
 
-/* From here on standard error has what went wrong alone. */
+/* From now on standard error shows errors only. */
 void cli_output_quiet (void);
 
-/* What was done holds, but the store does not have it: says "what: why", and the program ends with
- * CLI_NOT_KEPT where it would have ended well. */
+/* Reports "what: why" for a result that could not be stored; cli_output_status then turns success
+ * into CLI_NOT_KEPT. */
 void cli_output_not_kept (const char *what, const GError *why);
 int cli_output_status (int status);
 
-/* Why the program ends, on standard error; with --format=json among its words and no document on
- * standard output also there, as {"error": {"status": N, "message": "..."}}. */
+/* Prints why the program ends on standard error. With --format=json on the command line, and no
+ * document on standard output yet, also prints {"error": {"status": N, "message": "..."}} there. */
 void cli_output_fail (int argc, char **argv, const GError *failure, int status);
 
 typedef enum
@@ -28,13 +28,13 @@ typedef enum
   CLI_FORMAT_JSON,
 } CliFormat;
 
-/* "table", "csv" or "json"; NULL is a table. */
+/* Parses "table", "csv" or "json"; NULL is a table. */
 gboolean cli_format_parse (const char *text, CliFormat *out_format, GError **error);
 
 typedef struct
 {
   const char *name;
-  gboolean is_number; /* right-aligned; bare in JSON, but for words among them */
+  gboolean is_number; /* right-aligned; not quoted in JSON, except words among the numbers */
 } CliColumn;
 
 typedef struct _CliTable CliTable;
@@ -43,45 +43,47 @@ CliTable *cli_table_new (const CliColumn *columns, guint n_columns);
 void cli_table_free (CliTable *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (CliTable, cli_table_free)
 
-/* Frees the columns with the table. */
+/* Makes the table own its columns and free them. */
 void cli_table_own_columns (CliTable *self, CliColumn *columns);
 
-/* Cells are added left to right; a row is complete once it has them all. NULL is an empty cell. */
+/* Cells are added from left to right; NULL is an empty cell. A row is complete when it has them
+ * all. */
 void cli_table_add (CliTable *self, const char *text);
 void cli_table_add_int (CliTable *self, gint64 value);
 void cli_table_add_real (CliTable *self, double value, int decimals);
 
-/* What is in it: NULL for an empty cell. */
+/* The table's content; NULL for an empty cell. */
 const CliColumn *cli_table_columns (const CliTable *self, guint *out_n);
 guint cli_table_n_rows (const CliTable *self);
 const char *cli_table_cell (const CliTable *self, guint row, guint column);
 
-/* To stdout, with a newline at the end. A table for people leaves empty columns out. */
+/* Prints the table on standard output, with a newline at its end. A table for people leaves empty
+ * columns out. */
 void cli_table_print (const CliTable *self, CliFormat format);
 
-/* A label of at most nine columns, then words, in lines of 80 columns. */
+/* Prints a label of at most nine columns and a text, in lines of 80 columns. */
 void cli_print_row (const char *label, const char *text);
 
-/* Such rows, before they are printed. */
+/* A row for cli_print_row that is printed later. */
 typedef struct
 {
   char *label, *text;
 } CliRow;
 
-GArray *cli_rows_new (void); /* of CliRow, which it owns */
+GArray *cli_rows_new (void); /* of CliRow, whose texts it frees */
 void cli_rows_add (GArray *self, const char *label, const char *format, ...) G_GNUC_PRINTF (3, 4);
 void cli_rows_print (const GArray *self);
 
-/* An array of objects. */
+/* The rows as a JSON array of objects. */
 JsonNode *cli_table_to_json (const CliTable *self);
 
-/* Any JSON, indented, to stdout; an object says the version of its schema. */
+/* Prints JSON, indented, on standard output; adds the schema's version to an object. */
 void cli_print_json (JsonNode *root);
 
-/* Text to a file, by the rules of plan_text_write_file; "-" is stdout. */
+/* Writes a text to a file as plan_text_write_file does; "-" is standard output. */
 gboolean cli_write (const char *path, const char *text, GError **error);
 
-/* The text of a file, by the rules of plan_text_read_file, or of a pipe; "-" is stdin. */
+/* Reads a file as plan_text_read_file does, or a pipe; "-" is standard input. */
 gboolean cli_read (const char *path, char **out_text, GError **error);
 
 G_END_DECLS

@@ -45,7 +45,8 @@ cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule, Json
   json_builder_end_object (builder);
 }
 
-/* In MiB, by part of the step; null for a part that it does not have. */
+/* Adds "peaks_mib": peak memory by part of the step; null for a part that the step does not
+ * have. */
 static void
 add_peaks (const AdvisePrediction *self, JsonBuilder *builder)
 {
@@ -73,7 +74,7 @@ share_pct (const AdviseWork *work, gint64 step_ns)
   return 100.0 * (double)work->ns / (double)step_ns;
 }
 
-/* The member "compute", an array; `step_ns` is what shares are of. */
+/* Adds "compute", an array of kinds of work; shares are of `step_ns`. */
 static void
 add_split (const AdviseSplit *self, gint64 step_ns, JsonBuilder *builder)
 {
@@ -119,7 +120,7 @@ add_time (const AdvisePrediction *self, JsonBuilder *builder)
   json_builder_end_object (builder);
 }
 
-/* Whose layers are counted among all. */
+/* Adds "virtual_stages" of an interleaved stage; layers are numbered as in the whole model. */
 static void
 add_virtual_stages (const PlanStage *stage, JsonBuilder *builder)
 {
@@ -138,7 +139,7 @@ add_virtual_stages (const PlanStage *stage, JsonBuilder *builder)
   json_builder_end_array (builder);
 }
 
-/* Of a pipeline. */
+/* Adds "stages" of a pipeline. */
 static void
 add_stages (const AdvisePrediction *self, JsonBuilder *builder)
 {

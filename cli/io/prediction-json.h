@@ -1,24 +1,24 @@
-/* Predictions as JSON, member by member, as the contract of the command line has it. */
+/* Predictions as JSON members, as docs/schema describes them. */
 #pragma once
 #include "advise/predict.h"
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
 
-/* The members "uncertainty_pct", "uncertainty_runs" and "p_fits"; null for what is not known. */
+/* Adds "uncertainty_pct", "uncertainty_runs" and "p_fits"; null where unknown. */
 void cli_uncertainty_to_json (const AdvisePrediction *self, JsonBuilder *builder);
 
-/* The members of a result as in the contract of the command line, into an open object. */
+/* Adds all members of a prediction to the open object. */
 void cli_prediction_to_json (const AdvisePrediction *self, const AdviseInput *input,
                              JsonBuilder *builder);
 
-/* The member "plan": every field of a plan for such a model; "hazards": an array of texts. */
+/* Adds "plan", with every field that the model uses; adds "hazards", an array of texts. */
 void cli_plan_to_json (const Plan *plan, const PlanModel *model, JsonBuilder *builder);
 void cli_hazards_to_json (GPtrArray *hazards, JsonBuilder *builder);
 
-/* The member "provenance": shares of the time by where costs are from. */
+/* Adds "provenance": shares of the step's time by where their costs come from. */
 void cli_provenance_to_json (const AdvisePrediction *self, JsonBuilder *builder);
 
-/* "{…}" of memory columns, for measured traces too. */
+/* Adds an object of memory columns, for predicted and for measured memory. */
 void cli_memory_to_json (const PlanMemory *memory, const PlanSchedule *schedule,
                          JsonBuilder *builder);
 

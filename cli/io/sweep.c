@@ -7,7 +7,7 @@
 
 #define MAX_SWEEP 10000
 
-/* The values one --sweep names: its list, or all of the field's. */
+/* The values of one --sweep: those listed, or all values of the field. */
 static char **
 sweep_values (const char *sweep, PlanField *out_field, GError **error)
 {

@@ -1,14 +1,14 @@
-/* --sweep: a plan with some fields changed, in every combination. */
+/* --sweep: variants of a plan. */
 #pragma once
 #include "planner/plan/plan.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Several plans: every combination of the values given as FIELD=V1,V2,… (all of an ENUM's values
- * where no list follows). Each is a copy of `plan` with some fields changed. */
+/* All combinations of the values given as FIELD=V1,V2,… (without a list, all values of an enum
+ * field), each as a copy of `plan` with those fields set. */
 GArray *cli_sweep (const Plan *plan, char *const *sweeps, GError **error); /* of Plan */
 
-/* "recompute=full": the swept fields of one such plan, but for strategy and mbs, which have columns
+/* The swept fields of a variant, as "recompute=full", without strategy and mbs, which have columns
  * of their own; the caller frees. */
 char *cli_describe_swept (const Plan *plan, char *const *sweeps);
 

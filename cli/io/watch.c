@@ -12,7 +12,8 @@
 
 #define BETWEEN_US (G_USEC_PER_SEC / 10)
 
-/* timeout(1) sends one signal to its child and one to the group, which are not two wishes. */
+/* A second SIGINT within this time is taken for the same request: timeout(1) signals both its child
+ * and the process group. */
 #define ONE_WISH_S 0.2
 
 static volatile sig_atomic_t is_interrupted;

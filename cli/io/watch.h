@@ -1,23 +1,24 @@
-/* CliWatch: who waits for a command: how often they see how far it is, and how they end it. */
+/* CliWatch: shows the user progress, and lets them interrupt. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define CLI_INTERRUPTED 130 /* exit status: 128 and the number of SIGINT, as shells have it */
+#define CLI_INTERRUPTED 130 /* exit status: 128 + SIGINT, as in shells */
 
-/* Whether a line of progress may be drawn now: standard error is a terminal, and a tenth of a
- * second has gone by since the last. Also while threads take turns. */
+/* Whether to draw a line of progress now: if standard error is a terminal and a tenth of a second
+ * has passed since the last one. Threads may call it in turns. */
 gboolean cli_watch_is_due (void);
 
-/* Removes that line. */
+/* Erases the line of progress. */
 void cli_watch_erase (void);
 
-/* From here on Ctrl-C asks the command to end in good order; a second one ends it at once.
- * Whoever started it with SIGINT ignored does not want to end it. */
+/* From now on Ctrl-C asks the command to end in good order; a second one ends it at once. Has no
+ * effect where SIGINT is ignored, as whoever started the command so does not want to interrupt
+ * it. */
 void cli_watch_interrupts (void);
 gboolean cli_watch_is_interrupted (void);
 
-/* The error that says so: STOPPED, "interrupted: ...". */
+/* Sets the error STOPPED, "interrupted: ..."; always FALSE. */
 gboolean cli_watch_refuse (const char *what_is_known, GError **error);
 
 G_END_DECLS
