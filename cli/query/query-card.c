@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best answer as a card of 80 columns: what to set, how fast, in how much memory, bound by
- * what, how sure, and the next command. */
+/* The best answer as a card of 80 columns: settings, time, memory, what bounds it, uncertainty, and
+ * the next command. */
 #include "config.h"
 
 #include "cli/query/query.h"
 
-/* A time that is exposed, as "exposed gathers 1.2 %"; nothing where it is less than a thousandth.
- */
+/* Adds a share of the step's time, as "exposed gathers 1.2 %", unless it is below a thousandth. */
 static void
 add_exposed (GString *text, const char *name, gint64 ns, gint64 step_ns)
 {
@@ -15,7 +14,8 @@ add_exposed (GString *text, const char *name, gint64 ns, gint64 step_ns)
                             100.0 * (double)ns / (double)step_ns);
 }
 
-/* "GEMMs 73.9 %, attention 14.6 %, …; exposed gathers 0.3 %": shares of the step. */
+/* The shares of the step's time, as "GEMMs 73.9 %, attention 14.6 %, …; exposed gathers 0.3 %". The
+ * caller frees. */
 static char *
 describe_time (const AdvisePrediction *p)
 {
@@ -76,7 +76,8 @@ describe_sharding (const Plan *plan, const PlanCluster *cluster)
   return g_string_free (text, FALSE);
 }
 
-/* "@1", or the options that say the plan where the store does not have it. */
+/* How --plan names an answer: "@1" and perhaps --db; FILE where it is not stored. The caller
+ * frees. */
 static char *
 name_plan (const AdviseQuestion *question, gint64 id)
 {
@@ -86,7 +87,7 @@ name_plan (const AdviseQuestion *question, gint64 id)
   return g_strdup_printf ("@%" G_GINT64_FORMAT "%s%s", id, db ? " --db " : "", db ? db : "");
 }
 
-/* The next command to type. */
+/* Adds the next command to type. */
 static void
 add_next (GArray *rows, const AdviseChoice *choice, const AdviseAnswer *best)
 {
@@ -121,8 +122,8 @@ gcd (gint64 a, gint64 b)
   return b == 0 ? a : gcd (b, a % b);
 }
 
-/* A batch that the devices do not divide leaves few data-parallel ranks, whatever else is chosen:
- * who asked may not have meant that. */
+/* Explains a batch that the number of devices does not divide: it leaves few data-parallel ranks,
+ * whatever else is chosen, which the user may not have meant. */
 static void
 add_batch (GArray *rows, const AdviseInput *input, const Plan *plan)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a plan is not the best, part by part, and what each change of one field would do to it. */
+/* Explains why a plan is not the best, part by part, and what each change of one field would do to
+ * it. */
 #include "config.h"
 
 #include "advise/score.h"
@@ -11,7 +12,7 @@
 
 #include <stdio.h>
 
-/* A plan one change away, as simulated. */
+/* A plan that differs by one change, and its simulated time and memory. */
 typedef struct
 {
   Plan plan; /* resolved */
@@ -21,14 +22,14 @@ typedef struct
 typedef struct
 {
   const AdviseChoice *choice;
-  AdviseInput mine;            /* borrowed, but for the plan */
-  AdvisePrediction prediction; /* of mine; nothing where it is illegal */
-  char *illegal;               /* why; NULL: it is legal */
+  AdviseInput mine;            /* borrowed, except for the plan */
+  AdvisePrediction prediction; /* of `mine`; empty if that is illegal */
+  char *illegal;               /* the reason; NULL: `mine` is legal */
   AdviseQuery query;
-  GArray *changes;                 /* Change, best first: the best of each field */
-  guint n_legal;                   /* of which they are */
-  gint64 id;                       /* of mine, in the store */
-  gboolean is_idle[PLAN_N_FIELDS]; /* changing it does nothing here */
+  GArray *changes;                 /* Change: the best one of each field, best first */
+  guint n_legal;                   /* changes that are legal */
+  gint64 id;                       /* number of `mine` in the store */
+  gboolean is_idle[PLAN_N_FIELDS]; /* changing the field makes no difference */
 } Explanation;
 
 static void
@@ -47,7 +48,7 @@ fits (const Explanation *self, guint64 needed_bytes)
   return needed_bytes <= self->choice->memory_bytes;
 }
 
-/* What fits first, by time; then what comes closest to fitting. */
+/* Orders changes: those that fit by time, then the others by memory. */
 static int
 compare_changes (gconstpointer a, gconstpointer b, gpointer user_data)
 {
@@ -64,7 +65,8 @@ compare_changes (gconstpointer a, gconstpointer b, gpointer user_data)
   return time < 0 ? -1 : time > 0;
 }
 
-/* The field a change is about: the first that it changes, but for those that others bring. */
+/* The field that a change is about: the first one that differs, except for fields that only follow
+ * from others. */
 static PlanField
 topic (const Plan *from, const Plan *to)
 {
@@ -94,7 +96,7 @@ does_nothing (const Explanation *self, const Change *change)
          && change->score.device_bytes == mine->memory.device;
 }
 
-/* Of the changes of one field only the best is left, if it does something. */
+/* Keeps only the best change of each field, and none that makes no difference. */
 static void
 keep_best_of_each (Explanation *self)
 {
@@ -118,8 +120,8 @@ keep_best_of_each (Explanation *self)
   g_array_set_size (self->changes, n);
 }
 
-/* Everything that can be changed at once, also what the best was not allowed to: all but what was
- * set by name, and what would bring a hazard that the plan does not have. */
+/* Simulates all changes of one field, including those that the search was not allowed. Left out are
+ * fields that were set by the user, and changes that add a hazard the plan does not have. */
 static gboolean
 find_changes (Explanation *self, GError **error)
 {
@@ -162,7 +164,7 @@ find_out (Explanation *self, const AdviseChoice *choice, const Plan *mine, GErro
   return advise_query_ask (choice, 1, &self->query, error) && find_changes (self, error);
 }
 
-/* Both plans get a number. */
+/* Stores both plans, so that they have numbers. */
 static void
 keep (Explanation *self)
 {
@@ -187,7 +189,7 @@ keep (Explanation *self)
     g_array_index (self->query.answers, AdviseAnswer, 0).id = kept[n - 1].id;
 }
 
-/* Milliseconds with their sign, where they are a hundredth of the difference. */
+/* Adds a difference in ms, with its sign, if it is at least a hundredth of the total. */
 static void
 add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns, gint64 total_ns)
 {
@@ -197,7 +199,8 @@ add_part (GString *text, const char *name, gint64 mine_ns, gint64 best_ns, gint6
                             ms < 10 && ms > -10 ? 3 : 1, ms);
 }
 
-/* "compute +12.3, exposed gather -0.4": where the time goes that the best does not take. */
+/* The parts by which the plan's time differs from the best one's, as "compute +12.3, exposed gather
+ * -0.4". The caller frees. */
 static char *
 time_parts (const PlanTrace *mine, const PlanTrace *best)
 {
@@ -213,7 +216,8 @@ time_parts (const PlanTrace *mine, const PlanTrace *best)
   return g_string_free (text, FALSE);
 }
 
-/* "it is 4.1 % slower than the best: ...": the verdict in one line. */
+/* The verdict in one sentence, as "it fits with 93.1 MiB to spare, and takes 4.1 ms (0.52 %) more
+ * than the best, in ms: ...". The caller frees. */
 static char *
 verdict (const Explanation *self)
 {
@@ -243,7 +247,7 @@ verdict (const Explanation *self)
                           percent > 0 ? "more" : "less", parts);
 }
 
-/* The best few: at least a little of something has to be won. */
+/* The table of the best changes, at most `top` of them. */
 static CliTable *
 change_table (const Explanation *self)
 {

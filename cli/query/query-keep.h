@@ -1,9 +1,9 @@
-/* Plans and questions of queries in the store. */
+/* Stores questions of queries and the plans that answer them. */
 #pragma once
 #include "cli/query/query.h"
 G_BEGIN_DECLS
 
-/* A plan to be kept; its number in the store, 0 where it was not. */
+/* A plan to store; `id` becomes its number, or stays 0 where it could not be stored. */
 typedef struct
 {
   const PlanModel *model;
@@ -13,15 +13,15 @@ typedef struct
   gint64 id;
 } CliKept;
 
-/* Stores the question with these answers. Where that cannot be done stderr says so, and nothing
- * else happens. */
+/* Stores a question with its answers. If that fails it is reported on standard error, and the
+ * command goes on. */
 void cli_query_keep (const AdviseQuestion *question, CliKept *kept, guint n);
 
-/* Stores answers, and gives them their numbers. */
+/* Stores a question with its answers and sets their numbers. */
 void cli_query_keep_answers (const AdviseQuestion *question, const AdviseInput *input,
                              GArray *answers);
 
-/* "@7", or an empty cell; the member "id", or null. */
+/* Adds a cell "@7", or an empty one for 0; adds the member "id", null for 0. */
 void cli_query_add_id (CliTable *table, gint64 id);
 void cli_query_id_to_json (gint64 id, JsonBuilder *builder);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest sequence or micro batch that fits. A larger one never takes less memory by the same
- * plan, but may be one that fewer plans are legal with: ranks, heads and formats divide sequences,
- * micro batches divide the global one. Sequences are alike where they have the same divisors, and
- * are found by halving among those; micro batches are few, and each is tried. */
+/* Finds the largest sequence length or micro batch that fits.
+ *
+ * A larger value never takes less memory with the same plan, but fewer plans may be legal with it:
+ * ranks, heads and number formats must divide sequences, and micro batches the global batch.
+ * Sequence lengths with the same divisors allow the same plans, so among those bisection is right.
+ * Micro batches are few, and all are tried. */
 #include "config.h"
 
 #include "advise/workspaces.h"
@@ -18,7 +20,7 @@
 typedef struct
 {
   const AdviseQuestion *question;
-  AdviseInput input; /* borrowed, but for the plan */
+  AdviseInput input; /* borrowed, except for the plan */
   PlanField field;
   AdviseChoice choice;
 } Largest;
@@ -39,8 +41,8 @@ try_value (Largest *self, gint64 value, gboolean *out_fits, GError **error)
   return choose (self, value, error) && advise_query_fits (&self->choice, out_fits, error);
 }
 
-/* Rules ask of a sequence what it is divided by: ranks of a node, twice over, and blocks of
- * formats. What is a multiple of all that can be had by any plan. */
+/* Rules require that sequences are divisible by the ranks of a node, by twice their number, and by
+ * blocks of number formats. A multiple of all these allows every plan. */
 #define DIVISORS 1024
 
 static gint64
@@ -54,7 +56,7 @@ divisor_of (gint64 a, gint64 b)
   return a;
 }
 
-/* The least that every plan can have, in steps. */
+/* The smallest multiple of `step` that allows every plan. */
 static gint64
 find_unit (const Largest *self, gint64 step)
 {
@@ -64,7 +66,8 @@ find_unit (const Largest *self, gint64 step)
   return step / divisor_of (step, DIVISORS * odd) * DIVISORS * odd;
 }
 
-/* Doubles until it is too much, then halves the gap: multiples of `unit`. 0: not even the first. */
+/* The largest multiple of `unit` that fits, by doubling and then bisection; 0: not even `unit`
+ * fits. */
 static gboolean
 find_multiple (Largest *self, gint64 unit, gint64 *out_good, GError **error)
 {
@@ -89,8 +92,8 @@ find_multiple (Largest *self, gint64 unit, gint64 *out_good, GError **error)
   return TRUE;
 }
 
-/* The largest that fits of those in order, of which none fits behind one that does not; or none,
- * and `good` stays. */
+/* Sets `good` to the largest of the sorted values that fits, by bisection; leaves it if none does.
+ * No value above one that does not fit may fit. */
 static gboolean
 halve (Largest *self, const GArray *values, gint64 *good, GError **error)
 {
@@ -109,8 +112,9 @@ halve (Largest *self, const GArray *values, gint64 *good, GError **error)
   return TRUE;
 }
 
-/* What is beyond the next multiple of `unit` takes more than that by any plan. Below, values that
- * share a divisor with it are alike, and those of a larger one come first. */
+/* Finds the largest sequence length. Every plan takes more memory above the next multiple of `unit`
+ * that does not fit, so candidates are below it. They are tried by their common divisor with
+ * `unit`, since those with the same one allow the same plans, from the largest divisor on. */
 static gboolean
 find_seq (Largest *self, gint64 step, gint64 *out_good, gint64 *out_bad, GError **error)
 {
@@ -135,7 +139,8 @@ find_seq (Largest *self, gint64 step, gint64 *out_good, gint64 *out_bad, GError 
   return TRUE;
 }
 
-/* Divisors of the global batch; 0 where there is none larger that does not fit. */
+/* Finds the largest micro batch among the divisors of the global batch. *out_bad is the smallest
+ * larger one that does not fit; 0: there is none. */
 static gboolean
 find_mbs (Largest *self, gint64 *out_good, gint64 *out_bad, GError **error)
 {
@@ -154,7 +159,8 @@ find_mbs (Largest *self, gint64 *out_good, gint64 *out_bad, GError **error)
   return TRUE;
 }
 
-/* Why a value does not do: the memory it lacks, or the rule it breaks; the caller frees. */
+/* Why a value does not work: the memory that is lacking, or the rule that refuses it. The caller
+ * frees. */
 static char *
 explain (Largest *self, gint64 bad)
 {
@@ -179,7 +185,7 @@ explain (Largest *self, gint64 bad)
                           why->message);
 }
 
-/* The value before it need not fit: says so; NULL where it does. The caller frees. */
+/* If the next smaller value does not fit, a sentence that says so; else NULL. The caller frees. */
 static char *
 explain_exception (Largest *self, gint64 good, gint64 step)
 {

@@ -8,10 +8,11 @@
 
 #include <stdio.h>
 
-/* Per cent of memory that a prediction may be wrong by, and a neighbour may take. */
+/* Per cent of memory below which the space left is reported as little: predictions and other
+ * programs may take as much. */
 #define LITTLE 2.0
 
-/* Why an answer is better than the next, in words; the caller frees. */
+/* Why an answer is better than the next one, in words; the caller frees. */
 static char *
 explain (const AdviseAnswer *self, const AdviseAnswer *next)
 {
@@ -100,7 +101,8 @@ answer_table (const AdviseQuery *self, const AdviseInput *input)
   return table;
 }
 
-/* For people: the figures that they compare by, and how each plan differs from the best. */
+/* The table for people: the figures by which plans are compared, and how each differs from the
+ * best. */
 CliTable *
 cli_query_table (const AdviseQuery *self, const AdviseInput *input)
 {
@@ -138,9 +140,10 @@ answer_at (const GArray *answers, guint i)
   return i < answers->len ? &g_array_index (answers, AdviseAnswer, i) : NULL;
 }
 
-#define FRONT_SHOWN 10 /* of it, in words; JSON and pictures have it all */
+#define FRONT_SHOWN 10 /* points of the front that are printed; JSON and pictures have all */
 
-/* The first, the last, and as many evenly between. */
+/* The next point of the front to print, so that the first, the last and evenly spaced ones between
+ * are. */
 static guint
 next_shown (guint i, guint n)
 {
@@ -150,7 +153,8 @@ next_shown (guint i, guint n)
              : MAX ((part * (n - 1) + FRONT_SHOWN - 2) / (FRONT_SHOWN - 1), i + 1);
 }
 
-/* Also which fields make no difference to each. */
+/* Rows with the reasons for each answer's rank, the fields that make no difference to it, and a
+ * warning where little memory is left. */
 GArray *
 cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
 {
@@ -179,8 +183,8 @@ cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
   return rows;
 }
 
-/* By the memory that there has to be, as the search chooses: by what plans are predicted to take,
- * some of these would beat others. */
+/* Prints the front by the memory that a plan needs to fit with the wanted probability, as the
+ * search does. By predicted memory some of its plans would beat others. */
 static void
 print_front (const AdviseQuery *self, const AdviseChoice *choice)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One question on several clusters, on several sizes of one, or to several stacks: the best plan of
- * each, what a training run of so many tokens takes there, and which of them answers.
+/* Asks one question for several clusters, sizes of a cluster, or stacks, and shows side by side:
+ * the best plan of each, what training on so many tokens takes with it, and which of them meets the
+ * goals.
  *
- * The global batch is part of what is trained and stays as it is. Where no data-parallel size
- * divides it, the row says which batch near it would do. */
+ * The global batch decides what is trained, so it is never changed. Where no data-parallel size
+ * divides it, the row names the nearest batches that would do. */
 #include "config.h"
 
 #include "advise/resize.h"
@@ -22,14 +23,14 @@
 
 typedef struct
 {
-  AdviseInput input; /* cluster and plan are its own, the model borrowed */
+  AdviseInput input; /* owns cluster and plan, borrows the model */
   AdviseChoice choice;
   AdviseQuery query;
-  const AdviseAnswer *best; /* NULL: none */
-  double price;             /* USD per device and hour; 0: not told */
+  const AdviseAnswer *best; /* NULL: there is none */
+  double price;             /* USD per device and hour; 0: not given */
   double seconds, gpu_hours, cost, efficiency;
   char *note;
-  GError *refusal; /* why no plan is legal */
+  GError *refusal; /* the error by which no plan is legal */
   gint64 id;
 } Row;
 
@@ -71,7 +72,7 @@ add_row (Sizes *self, const AdviseInput *like, PlanCluster *cluster, const char 
   return TRUE;
 }
 
-/* "8..1024": the first, doubled while it is no more than the last; or a list. */
+/* Adds a row for each size: "8..1024" is 8 and its doublings up to 1024; "8,16,48" is a list. */
 static gboolean
 add_sizes (Sizes *self, const AdviseInput *like, const PlanCluster *cluster, const char *spec,
            const char *gpus, GError **error)
@@ -117,7 +118,7 @@ add_cluster (Sizes *self, const CliSizes *asked, const AdviseInput *input, const
                      : add_row (self, input, g_steal_pointer (&cluster), spec);
 }
 
-/* The cluster as it is. */
+/* Adds a row for the cluster in its own size. */
 static gboolean
 add_own (Sizes *self, const AdviseInput *input, GError **error)
 {
@@ -126,7 +127,7 @@ add_own (Sizes *self, const AdviseInput *input, GError **error)
   return copy && add_row (self, input, copy, input->cluster_spec);
 }
 
-/* Every row once for each stack, those of a cluster side by side. */
+/* Replaces each row by one for each stack, side by side. */
 static gboolean
 multiply_by_stacks (Sizes *self, char *const *stacks, GError **error)
 {
@@ -167,7 +168,8 @@ add_rows (Sizes *self, const CliSizes *asked, const AdviseInput *input, GError *
   return FALSE;
 }
 
-/* Why there is no answer: memory, or the batch, which multiples of the devices always divide. */
+/* Why there is no answer: too little memory, no legal plan, or a batch that is not divisible, which
+ * a multiple of the number of devices always is. The caller frees. */
 static char *
 why_none (Row *row)
 {
@@ -226,7 +228,8 @@ is_same_cluster (const Row *a, const Row *b)
   return strcmp (x, y) == 0;
 }
 
-/* Against the smallest size of the same cluster and stack that fits. */
+/* Sets each row's efficiency: tokens per second and GPU, relative to the smallest size of the same
+ * cluster and stack that fits. */
 static void
 compare_efficiency (Sizes *self)
 {
@@ -256,7 +259,7 @@ speed (const Row *row)
                    : 0;
 }
 
-/* Dollars per token; those without a price come last. */
+/* Price of a token; rows without a price come last. */
 static double
 dear (const Row *row)
 {
@@ -349,7 +352,7 @@ row_table (const Sizes *self, CliFormat format)
   return table;
 }
 
-/* The least row by `value` among those that are good enough, of equal ones the fastest. */
+/* The row with the least `value` of those within deadline and budget; of equal rows the fastest. */
 static const Row *
 least_of (const Sizes *self, double (*value) (const Row *row))
 {
@@ -400,7 +403,7 @@ print_answer (const Sizes *self, const char *what, const Row *row)
   printf ("\n");
 }
 
-/* Reasons that are too long for a table. */
+/* Prints the reasons that are too long for the table. */
 static void
 print_refusals (const Sizes *self)
 {
@@ -415,7 +418,8 @@ print_refusals (const Sizes *self)
     }
 }
 
-/* How far the fastest two stacks are apart on one cluster of one size, and how surely. */
+/* Prints how much faster the fastest stack is than the second, on one cluster of one size, and
+ * whether that is more than predictions err. */
 static void
 print_lead (const Sizes *self)
 {
@@ -439,7 +443,7 @@ print_lead (const Sizes *self)
   printf ("\n");
 }
 
-/* What a table has no room for. */
+/* Prints what the table has no room for. */
 static void
 print_words (const Sizes *self, const CliSizes *asked)
 {
@@ -452,7 +456,7 @@ print_words (const Sizes *self, const CliSizes *asked)
     print_lead (self);
 }
 
-/* FALSE: nothing fits, or nothing that does keeps the deadline and the budget. */
+/* Prints which row meets the goals. FALSE if none fits within deadline and budget. */
 static gboolean
 answer (const Sizes *self, gboolean prints)
 {
@@ -491,7 +495,7 @@ read_asked (Sizes *self, const CliSizes *asked, GError **error)
                                        error));
 }
 
-/* Before a search that may take long. */
+/* Checks prices before the searches, which may take long. */
 static gboolean
 check_price (const Sizes *self, const char *price, GError **error)
 {
@@ -510,7 +514,7 @@ cli_query_sizes (const AdviseQuestion *question, const CliSizes *asked, const Ad
 {
   AdviseQuestion best = *question;
   g_auto (Sizes) self = { .question = &best };
-  best.front = 0; /* only the best of each is asked for */
+  best.front = 0; /* only the best of each is needed */
   if (!read_asked (&self, asked, error) || !add_rows (&self, asked, input, error))
     return FALSE;
   if (!check_price (&self, asked->price, error))

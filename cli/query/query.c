@@ -92,7 +92,7 @@ cli_query_check (const AdviseInput *input, GError **error)
   return FALSE;
 }
 
-/* Draws how far a search is; PlanSearchProgress. */
+/* Draws the progress of a search (a PlanSearchProgress). */
 static gboolean
 show_progress (guint64 done, guint64 total, gpointer user_data)
 {

@@ -9,8 +9,9 @@
 
 #define REPLACEMENT 0xfffd
 
-/* What XML 1.0 has no character for (its section 2.2), controls that no page shows, and the marks
- * that embed, override or isolate a direction (Unicode Standard Annex 9). */
+/* Whether a page may contain a character. Excluded are characters that XML 1.0 does not have
+ * (section 2.2), controls, and marks that embed, override or isolate text direction (Unicode
+ * Standard Annex 9). */
 static gboolean
 is_text (gunichar c)
 {
@@ -53,13 +54,13 @@ cli_html_add (GString *html, const char *before, const char *text, const char *a
   g_string_append (html, after);
 }
 
-/* A picture on its way into a page. */
+/* An SVG picture while it is copied into a page. */
 typedef struct
 {
   GString *html;
   const char *prefix, *label, *more;
-  guint depth, left_out; /* elements that are open; the depth of one that is left out, or 0 */
-  gboolean is_open;      /* the last start tag has no end yet */
+  guint depth, left_out; /* open elements; depth of the one that is left out, or 0 */
+  gboolean is_open;      /* the last start tag still lacks its ">" */
 } Picture;
 
 static gboolean
@@ -77,7 +78,8 @@ end_tag (Picture *self)
   self->is_open = FALSE;
 }
 
-/* With what it refers to by an id in it. */
+/* Adds an attribute. Ids, and references to ids, get the picture's prefix; scripts and outside
+ * links are dropped. */
 static void
 add_attribute (Picture *self, const char *name, const char *value)
 {
@@ -136,7 +138,7 @@ end_element (G_GNUC_UNUSED GMarkupParseContext *context, const char *name, gpoin
   self->is_open = FALSE;
 }
 
-/* What stands between elements other than words is white space. */
+/* Adds text. Outside of elements with words there is only white space, which is dropped. */
 static void
 add_text (GMarkupParseContext *context, const char *text, gsize length, gpointer user_data,
           G_GNUC_UNUSED GError **error)

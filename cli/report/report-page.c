@@ -15,14 +15,14 @@
 
 #include <math.h>
 
-/* What a page is made from. */
+/* What the page is made from, and the page. */
 typedef struct
 {
   CliReport page;
   const AdviseQuery *query;
   const AdviseChoice *choice;
   AdviseAnswer *best;
-  AdviseInput input; /* of the best: borrowed */
+  AdviseInput input; /* of the best answer; borrowed */
 } Page;
 
 static void
@@ -57,7 +57,8 @@ found_at (const Page *self, guint i)
 #define LEAST_RADIUS 2.0
 #define MOST_RADIUS 8.0
 
-/* As far as half the way to the nearest other mark, so that none covers another. */
+/* Radius of a mark: at most half the distance to the nearest other mark, so that none covers
+ * another. */
 static double
 radius_of (const GArray *marks, guint i)
 {
@@ -72,7 +73,7 @@ radius_of (const GArray *marks, guint i)
   return MAX (nearest / 2, LEAST_RADIUS);
 }
 
-/* A circle on each point of the front, which says its plan where the pointer rests. */
+/* Circles on the points of the front, each with its plan as a tooltip. The caller frees. */
 static char *
 mark_front (const Page *self, const GArray *marks)
 {
@@ -137,7 +138,7 @@ add_front (Page *self, GError **error)
   return TRUE;
 }
 
-/* A table, which it frees. */
+/* Adds a table and frees it. */
 static void
 take_table (Page *self, CliTable *table)
 {
@@ -166,7 +167,8 @@ add_breakdown (Page *self, GError **error)
   return TRUE;
 }
 
-/* What becomes of the best over a step. Where that is too long to go through, the page says so. */
+/* Adds time and memory of the best plan over a step. Where the step has too many ops, the page says
+ * so instead. */
 static gboolean
 add_step (Page *self, GError **error)
 {

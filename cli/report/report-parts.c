@@ -12,7 +12,7 @@ static const char style[] =
 #include "cli/report/report.css.inc"
     ;
 
-/* The policy lets a browser load nothing and run nothing, whatever the page says. */
+/* The Content-Security-Policy makes browsers load and run nothing, whatever the page contains. */
 gboolean
 cli_report_begin (CliReport *out, const char *title, GError **error)
 {

@@ -51,7 +51,7 @@ add_pair (CliTable *table, const char *what, double predicted, double measured)
     cli_table_add (table, NULL);
 }
 
-/* As `fsdplan run` prints it. */
+/* The table of predicted and measured values that `fsdplan run` prints. */
 static CliTable *
 comparison (const CliStoredRun *run)
 {

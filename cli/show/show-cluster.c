@@ -15,13 +15,13 @@
 
 #define DERIVED "derived"
 
-/* A number that follows from the facts. */
+/* A number that is computed from facts of a cluster. */
 typedef struct
 {
   const char *name;
-  double value; /* 0 where a fact is missing */
+  double value; /* 0 where a fact is unknown */
   const char *unit;
-  double scale; /* of the unit that a table prints */
+  double scale; /* value in `scaled_unit`, which tables use, over value in `unit` */
   const char *scaled_unit;
   const char *summary;
 } Derived;
@@ -69,7 +69,7 @@ add_count (CliTable *table, const char *fact, gint64 value, const char *source, 
   add_row (table, fact, text, "", source, summary);
 }
 
-/* For people in the unit it is written in, for programs in the base unit. */
+/* Adds a fact: for people in the unit in which it is written, for programs in the base unit. */
 static void
 add_fact (CliTable *table, const PlanCluster *c, PlanFact fact, gboolean is_friendly)
 {
@@ -212,7 +212,7 @@ cli_show_cluster (const PlanCluster *cluster, CliFormat format)
     show_as_table (cluster, format);
 }
 
-/* Empty where it is not known. */
+/* Adds a fact times `scale`; an empty cell where it is unknown. */
 static void
 add_scaled (CliTable *table, const PlanCluster *c, PlanFact fact, double scale, int decimals)
 {
@@ -295,7 +295,7 @@ add_curves (CliTable *table, DbStore *store, const char *gpu, GError **error)
 static void
 add_shape (CliTable *table, char *shape)
 {
-  cli_table_add (table, NULL); /* ranks and nodes are for collectives */
+  cli_table_add (table, NULL); /* only collectives have ranks and nodes */
   cli_table_add (table, NULL);
   cli_table_add (table, shape);
   g_free (shape);
@@ -336,7 +336,8 @@ add_attention (CliTable *table, DbStore *store, const char *gpu, GError **error)
   return rows != NULL;
 }
 
-/* Empty for shares and counts, and for parameters of other versions. */
+/* The unit of a cost parameter. Empty for shares and counts, and for parameters of other
+ * versions. */
 static const char *
 parameter_unit (const char *key)
 {
@@ -378,7 +379,8 @@ cli_show_costs (const PlanCluster *cluster, CliFormat format, GError **error)
   return TRUE;
 }
 
-/* A shipped name would be found first, and "local" is whatever machine this is. */
+/* Whether a name cannot be stored: names of shipped clusters are found first, and "local" always
+ * means this machine. */
 static gboolean
 is_taken (const char *name)
 {

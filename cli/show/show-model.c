@@ -30,7 +30,7 @@ add_word (JsonBuilder *b, const char *name, const char *value)
   json_builder_add_string_value (b, value);
 }
 
-/* Every key, also where it is off: scripts look for names. */
+/* Adds every key, also those that are off, because scripts look for them. */
 static void
 add_keys (JsonBuilder *b, const PlanModel *model)
 {

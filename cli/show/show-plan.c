@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-/* What a resolved plan comes to. */
+/* A number that follows from a resolved plan. */
 typedef struct
 {
   const char *name;
@@ -41,7 +41,7 @@ derive (const PlanCase *of, Figure *out)
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
   gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
   gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
-  if (layout->by_size) /* a bucket may span layers, so padding is a bucket's */
+  if (layout->by_size) /* buckets may span layers, and each is padded */
     {
       g_auto (PlanBuckets) buckets = { 0 };
       plan_buckets_init (&buckets, of->model, &layout->rule);
@@ -66,7 +66,8 @@ derive (const PlanCase *of, Figure *out)
     out[i] = figures[i];
 }
 
-/* The words for a cluster are shorter than the file they stand for. */
+/* Prints the plan as a plan file. Of the cluster it has the words, which are shorter than its
+ * text. */
 static void
 print_file (const PlanCase *of, const char *cluster_spec, const Figure *figures, GPtrArray *hazards)
 {
