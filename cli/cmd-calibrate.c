@@ -30,7 +30,7 @@ typedef struct
   char *id, *base, *out, *db, *format, *folds, *stack;
   char **where;
   gboolean is_dry, is_published, finds_distances, leaves_out_sources;
-  const char *path; /* the table; NULL: the store, or what is published */
+  const char *path; /* a table of runs; NULL: the store, or the published runs */
 } Question;
 
 static void
@@ -44,12 +44,12 @@ question_clear (Question *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
 
-/* Runs that a set is fitted to, ready to be simulated again and again. */
+/* The runs that a set is fitted to, lowered once for many simulations. */
 typedef struct
 {
   GArray *rows;         /* SimObservation */
-  GPtrArray *runs;      /* AdviseRun * of each */
-  GPtrArray *schedules; /* of each, a PlanSchedule * by stage */
+  GPtrArray *runs;      /* AdviseRun *, one for each row */
+  GPtrArray *schedules; /* PlanSchedule * by stage, one array for each row */
 } Fitted;
 
 static void
@@ -69,7 +69,8 @@ fitted_clear (Fitted *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Fitted, fitted_clear)
 
-/* What a run did that is not modelled would go into factors of what is. */
+/* Whether a run is fit for fitting. If it did something that is not modelled, the factors of what
+ * is modelled would absorb that. */
 static gboolean
 can_fit (const AdviseRun *run)
 {
@@ -77,7 +78,8 @@ can_fit (const AdviseRun *run)
          && run->row.time_ok && run->row.measured[PLAN_RUN_QUANTITY_TIME] > 0;
 }
 
-/* The schedule of one rank of every stage, NULL-terminated: a run that was predicted lowers. */
+/* Lowers the schedule of one rank of every stage. NULL-terminated. Cannot fail for a run that was
+ * predicted. */
 static PlanSchedule **
 lower_stages (const PlanCase *of, GError **error)
 {
@@ -120,7 +122,8 @@ add_run (Fitted *self, AdviseRun *run, const char *db, double weight, guint n_pa
   return TRUE;
 }
 
-/* Close variants of one another weigh together as one, and are never parted. */
+/* Collects the runs for the fit. A group of close variants weighs as much as one run, and all of it
+ * goes into the same part. */
 static gboolean
 collect (const AdviseValidation *validation, guint n_parts, Fitted *out, GError **error)
 {
@@ -146,8 +149,8 @@ collect (const AdviseValidation *validation, guint n_parts, Fitted *out, GError 
   return TRUE;
 }
 
-/* How near step times are: of rows that were fitted to, before, after, and left out of the fit; of
- * rows that never are, before and after. */
+/* Which errors of step times are shown: of runs for fitting, before the fit, after it, and when
+ * they were left out; of runs for reporting only, before and after. */
 typedef enum
 {
   FIT_BEFORE,
@@ -265,7 +268,7 @@ print_errors (const Fitted *fitted, const AdviseValidation *before, const Advise
   cli_table_print (table, format);
 }
 
-/* Those behind what the set it began with has. */
+/* Prints the factors that the set has beyond those of its base. */
 static void
 print_factors (const SimAdjustments *set, const SimAdjustments *base)
 {
@@ -287,7 +290,7 @@ print_factors (const SimAdjustments *set, const SimAdjustments *base)
   cli_table_print (table, CLI_FORMAT_TABLE);
 }
 
-/* Into a table that the store imports; NULL is a cell that is not there. */
+/* Appends a cell to a CSV table that the store imports; NULL is a missing cell. */
 static void
 append_cell (GString *csv, const char *text, char end)
 {
@@ -333,7 +336,7 @@ fitted_as_table (const SimAdjustments *set, const Fitted *fitted)
   return g_string_free (csv, FALSE);
 }
 
-/* Into the store with the runs it was fitted to: all of it or nothing. */
+/* Stores the set together with the runs it was fitted to, or nothing if that fails. */
 static gboolean
 keep (const SimAdjustments *set, const Question *question, const Fitted *fitted,
       const char *validation, double error_pct, GError **error)
@@ -424,18 +427,19 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
   return set;
 }
 
-/* In what runs differ from those that parameters are fitted to. */
+/* The properties in which a run can differ from all runs that parameters were fitted to. */
 static const struct
 {
   SimDistance distance;
-  guint (*part) (const AdviseRun *run, GHashTable *names); /* 0: is not left out */
+  guint (*part) (const AdviseRun *run, GHashTable *names); /* 0: the run is never left out */
 } ways[] = {
   { SIM_DISTANCE_GPU, part_by_gpu },
   { SIM_DISTANCE_STACK, part_by_stack },
 };
 
-/* The error of runs that differ in one thing (their GPU, say) from all runs fitted to: each value
- * of it is left out in turn, and four fifths of the runs lie within the result. */
+/* Finds the error for runs that differ in one property, such as the GPU, from all fitted ones. The
+ * runs with each of its values are left out in turn; the result is the error within which four
+ * fifths lie. */
 static gboolean
 find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimAdjustments *set,
                GError **error)
@@ -457,7 +461,7 @@ find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimA
   return TRUE;
 }
 
-/* The uncertainty of times: lines of the base set, and those that these runs give. */
+/* Finds the uncertainty of times: that of the base set, extended by these runs. */
 static gboolean
 find_uncertainties (const Fitted *fitted, const Question *question, const SimAdjustments *base,
                     SimAdjustments *set, GError **error)
@@ -500,7 +504,7 @@ read_runs (const Question *question, const SimAdjustments *set, AdviseValidation
   return TRUE;
 }
 
-/* The set fitted to what others than `source` ran, with what it says of how sure it is. */
+/* Fits a set, with its uncertainty, to the runs of all sources but one. NULL with an error. */
 static SimAdjustments *
 fit_without (const char *source, const Fitted *all, const Question *question,
              const SimAdjustments *base, guint n_parts, GError **error)
@@ -526,7 +530,8 @@ fit_without (const char *source, const Fitted *all, const Question *question,
                                                                          : NULL;
 }
 
-/* Of a use, in groups that weigh alike. */
+/* How many groups of runs of one use there are, and how many lie within their uncertainty; every
+ * group weighs 1. */
 typedef struct
 {
   double groups, within;
@@ -534,7 +539,7 @@ typedef struct
 
 static const char *const uses[] = { "use=fit", "use=report" };
 
-/* How many of a source's runs lie within what `set` says of them. */
+/* Counts how many of a source's runs lie within the uncertainty that `set` predicts for them. */
 static gboolean
 cover (const char *source, const Question *question, const SimAdjustments *set,
        Coverage out[G_N_ELEMENTS (uses)], GError **error)
@@ -571,8 +576,8 @@ add_coverage (CliTable *table, const char *source, const Coverage *of)
     }
 }
 
-/* Each source is left out in turn: whether of ten predictions for a stranger's runs eight lie
- * within what is said of them. */
+/* Leaves out each source in turn and prints how many of its runs lie within the predicted
+ * uncertainty: it should be eight of ten for runs of users whose runs were not seen, too. */
 static gboolean
 print_coverage (const Fitted *fitted, const Question *question, const SimAdjustments *base,
                 guint n_parts, CliFormat format, GError **error)
@@ -613,7 +618,7 @@ print_coverage (const Fitted *fitted, const Question *question, const SimAdjustm
   return TRUE;
 }
 
-/* What was found is shown, and kept where that was not declined. */
+/* Stores the fitted set, or writes it to a file, unless told not to. */
 static gboolean
 finish (const SimAdjustments *set, const Question *question, const Fitted *fitted, guint n_parts,
         GError **error)

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What the command line says; words[0] is the first after the verb. */
+/* The command line; words[0] is the first word after the verb. */
 typedef struct
 {
   char *db, *format, *kind_name;
@@ -45,7 +45,7 @@ static const CliColumn run_columns[] = {
   { "measured_ms", TRUE }, { "plan", FALSE },    { "message", FALSE },
 };
 
-/* 0: not known. */
+/* Adds a time; an empty cell for 0, which is unknown. */
 static void
 add_ms (CliTable *table, gint64 ns)
 {
@@ -85,7 +85,8 @@ list_runs (DbStore *store, CliFormat format, GError **error)
   return TRUE;
 }
 
-/* What a plan is for, by name: "llama3-8b", "dgx-h100:4". */
+/* Adds the names of a plan's model and cluster, as "llama3-8b" and "dgx-h100:4", and the number of
+ * devices. */
 static void
 add_names (CliTable *table, const DbPlan *plan)
 {
@@ -142,7 +143,7 @@ list_runs_and_plans (DbStore *store, GError **error)
   return list_plans (store, CLI_FORMAT_TABLE, error);
 }
 
-/* Rows of the store with the named columns; NULL is all of them. */
+/* A table of stored rows with the named columns; NULL: all columns. */
 static CliTable *
 table_of (const DbTable *rows, const char *const *names)
 {
@@ -170,7 +171,7 @@ list_stored (const Request *request, GError **error)
 {
   static const char *const shown[DB_N_KINDS][12] = {
     [DB_KIND_CLUSTERS] = { "name", "source", "created" },
-    [DB_KIND_PLANS] = { "id" }, /* not used: they have lists of their own, as do runs */
+    [DB_KIND_PLANS] = { "id" }, /* unused: plans and runs have lists of their own */
     [DB_KIND_RUNS] = { "id" },
     [DB_KIND_STEPS] = { "run", "step", "loss", "grad_norm", "step_ns" },
     [DB_KIND_QUERIES] = { "id", "created", "params_id", "question" },
@@ -236,7 +237,7 @@ print_steps (DbStore *store, gint64 id, GError **error)
   return TRUE;
 }
 
-/* What others wrote may hold more than text, which a terminal would obey. */
+/* Prints text from others with control characters escaped, since a terminal would act on them. */
 static void
 print_lines (const GString *text)
 {
@@ -274,7 +275,8 @@ print_run (DbStore *store, gint64 id, GError **error)
   return print_steps (store, id, error);
 }
 
-/* A row as lines "NAME VALUE"; texts of several lines stand alone. */
+/* Prints a row as lines "NAME VALUE"; a text of several lines follows its name on lines of its
+ * own. */
 static void
 print_row (const DbTable *rows, guint row)
 {
@@ -342,7 +344,7 @@ show_stored (const Request *request, GError **error)
   return request->kind != DB_KIND_PARAMS || print_fitted (store, key, error);
 }
 
-/* The traces of a run in their exact text form, simulated first. */
+/* Prints the traces of a run in their exact text form, the simulated one first. */
 static gboolean
 export_traces (DbStore *store, const char *word, GError **error)
 {
@@ -369,7 +371,7 @@ print_text (const char *text, gpointer user_data)
   fputs (text, stdout);
 }
 
-/* {"runs": [...], ...}, as import takes it. */
+/* Prints tables as {"runs": [...], ...}, which import reads. */
 static void
 print_tables_json (DbTable *const *tables, guint n_tables)
 {
@@ -415,7 +417,7 @@ export_all_json (DbStore *store, GError **error)
   return TRUE;
 }
 
-/* Unless said: of everything SQL, of one kind CSV. */
+/* Exports. The default is SQL for everything and CSV for one kind. */
 static gboolean
 export_stored (const Request *request, GError **error)
 {
@@ -484,7 +486,7 @@ read_text (const char *path, char **out_text, GError **error)
   return TRUE;
 }
 
-/* A trial makes no file. */
+/* Opens the store for an import. A dry run creates no file. */
 static DbStore *
 open_for_import (const Request *request, GError **error)
 {
@@ -540,7 +542,7 @@ delete_stored (const Request *request, GError **error)
   return store && db_store_delete (store, request->kind, request->words, request->n_words, error);
 }
 
-/* What can be, without losing what was measured. */
+/* Repairs what can be repaired without losing measurements. */
 static gboolean
 repair (const char *db, GError **error)
 {

@@ -15,7 +15,7 @@
 static const CliColumn columns[]
     = { { "what", FALSE }, { "a", TRUE }, { "b", TRUE }, { "change", TRUE } };
 
-/* What the two plans were predicted to cost, side by side. */
+/* The two plans and their predictions. */
 typedef struct
 {
   AdviseInput input[2];
@@ -33,7 +33,7 @@ pair_clear (Pair *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pair, pair_clear)
 
-/* Standard input is there only once, so the second is made of what was read for the first. */
+/* Copies an input, because standard input cannot be read a second time for the second plan. */
 static gboolean
 copy_input (const AdviseInput *from, AdviseInput *out, GError **error)
 {
@@ -45,7 +45,7 @@ copy_input (const AdviseInput *from, AdviseInput *out, GError **error)
          && (out->cluster = plan_cluster_parse (cluster, "cluster", error));
 }
 
-/* Two plans by name. */
+/* Reads two plans by name. */
 static gboolean
 read_two (CliOptions *options, char **names, Pair *pair, GError **error)
 {
@@ -65,7 +65,7 @@ read_two (CliOptions *options, char **names, Pair *pair, GError **error)
   return TRUE;
 }
 
-/* One plan and the fields that make it another. */
+/* Reads one plan, and makes the second from it by setting fields. */
 static gboolean
 read_changed (const CliOptions *options, char *const *changes, Pair *pair, GError **error)
 {
@@ -90,7 +90,7 @@ predict (Pair *pair, GError **error)
   return TRUE;
 }
 
-/* What --explain asks for, in place of the plans and their sums. */
+/* Compares what --explain asks for; without it inputs, fields, and sums of time and memory. */
 static gboolean
 compare (CliTable *table, const Pair *pair, const char *explain, GError **error)
 {

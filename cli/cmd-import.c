@@ -14,7 +14,7 @@
 
 #define MAX_WRONG_SHOWN 20
 
-/* What is asked beside the plan's own options. */
+/* Options beyond those of the plan. */
 typedef struct
 {
   char *source, *use, *op;
@@ -51,7 +51,7 @@ read_files (char *const *paths, const CliImportRequest *request, GPtrArray *out_
   return TRUE;
 }
 
-/* A trial makes no file. */
+/* Opens the store. A dry run creates no file. */
 static DbStore *
 open_store (const char *path, gboolean is_dry_run, GError **error)
 {
@@ -78,7 +78,7 @@ store (const GPtrArray *imports, const char *path, gboolean is_dry_run, DbImport
                                .tables = import->text ? NULL : import->tables };
     }
   *out = (DbImport){ 0 };
-  if (!has_rows) /* no store is made for nothing */
+  if (!has_rows) /* without rows no store is created */
     return TRUE;
   g_autoptr (DbStore) db = open_store (path, is_dry_run, error);
   return db && db_store_import (db, sources, imports->len, is_dry_run, out, error);
@@ -149,7 +149,7 @@ print_stored (const DbImport *stored, gboolean is_dry_run)
            present);
 }
 
-/* Each line that could not be read is told, and is a failure; what could be is stored. */
+/* Prints the lines that could not be read, which make the command fail; the others were stored. */
 static int
 report_wrong (const GPtrArray *imports, GError **error)
 {

@@ -36,7 +36,7 @@ plot_prediction (CliPlot *self, gboolean is_timeline, char **out_text, GError **
                           error);
 }
 
-/* A prediction, or a stored run with its measurement. */
+/* Draws timeline or memory: of a prediction, or of a stored run beside its measurement. */
 static gboolean
 plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **error)
 {
@@ -65,7 +65,7 @@ plot_one_memory (CliPlot *self, char **out_text, GError **error)
   return plot_subject (self, FALSE, out_text, error);
 }
 
-/* Options that are not for every picture. */
+/* Options that only some pictures take. */
 enum
 {
   TAKES_RUN = 1 << 0,
@@ -96,7 +96,7 @@ static const struct
 #define KINDS "timeline|memory|pareto|tradeoff|breakdown|scaling|loss|accuracy"
 #define KINDS_IN_WORDS "timeline, memory, pareto, tradeoff, breakdown, scaling, loss or accuracy"
 
-/* "pareto, tradeoff and scaling": the pictures that take something; the caller frees. */
+/* The pictures that take an option, as "pareto, tradeoff and scaling"; the caller frees. */
 static char *
 who_takes (guint what)
 {
@@ -193,7 +193,7 @@ plot_clear (CliPlot *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliPlot, plot_clear)
 
-/* What query takes of its space, for the pictures that search it. */
+/* Adds query's options for the space, for the pictures that search it. */
 static void
 add_search_options (AdviseQuestion *question, char **out_front, CliContext *context)
 {

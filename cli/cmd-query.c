@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* What is asked, beside the plan's own options. */
+/* Options beyond those of the plan. */
 typedef struct
 {
   CliQuestion asked;
@@ -49,7 +49,7 @@ answer (const Request *request, const AdviseInput *input, CliFormat format, GErr
   return TRUE;
 }
 
-/* Each with the hardware that --hw says. */
+/* Adds the hardware given by --hw to each cluster's words. */
 static void
 change_clusters (char **specs, char *const *hw)
 {
@@ -60,7 +60,7 @@ change_clusters (char **specs, char *const *hw)
     }
 }
 
-/* Fields that define the training; a better plan keeps them. */
+/* Fields that define the task; a plan with other values would not do the same training. */
 static const PlanField tasks[] = { PLAN_STACK,       PLAN_NCCL,           PLAN_GBS,
                                    PLAN_SEQ,         PLAN_OPTIMIZER,      PLAN_PER_TOKEN_LOSS,
                                    PLAN_NAN_CHECK,   PLAN_TASK,           PLAN_DETERMINISTIC,
@@ -74,7 +74,7 @@ keep_task (const Plan *mine, Plan *plan)
     plan->value[tasks[i]] = mine->value[tasks[i]];
 }
 
-/* The formats of a plan, each with the class of arithmetic that opens it. */
+/* The fields with number formats, each with the class of --allow that lets it change. */
 static const struct
 {
   PlanField field;
@@ -83,8 +83,8 @@ static const struct
                 { PLAN_MAIN_GRADS, PLAN_ALLOW_MIXED }, { PLAN_GRAD_COMM, PLAN_ALLOW_MIXED },
                 { PLAN_EXP_AVG, PLAN_ALLOW_MOMENTS },  { PLAN_EXP_AVG_SQ, PLAN_ALLOW_MOMENTS } };
 
-/* What is chosen from, given a plan that somebody has: plans that do the same, with its arithmetic
- * where no class of others is allowed. */
+/* Makes the choice for comparison with a plan that the user has: plans for the same task, in the
+ * same number formats except where --allow opens a class of others. */
 static gboolean
 choose_like (const Request *request, const CliOptions *options, const Plan *mine,
              AdviseInput *input, AdviseChoice *out, GError **error)
@@ -104,7 +104,7 @@ choose_like (const Request *request, const CliOptions *options, const Plan *mine
   return TRUE;
 }
 
-/* "FIELD=VALUE,…" */
+/* Sets the fields given as "FIELD=VALUE,…". */
 static gboolean
 apply_settings (const char *text, Plan *plan, GError **error)
 {
@@ -121,7 +121,7 @@ is_settings (const char *text)
   return strchr (text, '=') && text[0] != '@' && !g_file_test (text, G_FILE_TEST_EXISTS);
 }
 
-/* A plan that somebody has, beside the best. */
+/* Explains a plan that the user has, beside the best. */
 static gboolean
 explain (const Request *request, const CliOptions *options, AdviseInput *input, CliFormat format,
          GError **error)

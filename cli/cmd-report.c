@@ -8,7 +8,7 @@
 #include "cli/report/report-run.h"
 #include "planner/base/error.h"
 
-/* What the command line has to say, and what is a question of query's. */
+/* Checks the options: -o must be there, and those that only query can answer must not. */
 static gboolean
 check_request (const CliOptions *options, char *const *clusters, const char *path, GError **error)
 {
@@ -29,7 +29,8 @@ check_request (const CliOptions *options, char *const *clusters, const char *pat
   return FALSE;
 }
 
-/* Of a run all is stored: nothing else is asked. */
+/* Writes the page of a stored run. Model, cluster and plan are stored with it and must not be
+ * given. */
 static gboolean
 report_run (CliOptions *options, const char *id, const char *path, GError **error)
 {

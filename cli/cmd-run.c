@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running needs libraries that planning does not: the program for the backend takes over this
- * process, so that launchers see one. */
+/* Runs plans in another program, since that needs libraries that planning does not. The backend's
+ * program replaces this process (exec), so that launchers see a single process. */
 #include "config.h"
 
 #include "cli/io/commands.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The backend's program: beside this one. */
+/* The path of a backend's program, which lies beside this one. The caller frees. */
 static char *
 program_for (const char *backend, GError **error)
 {
@@ -43,7 +43,8 @@ backend_of (int argc, char **argv)
   return "cpu";
 }
 
-/* Argument 0 names the command. */
+/* Executes the backend's program in place of this one; its argument 0 is the name of the
+ * command. */
 static int
 hand_over (char **argv, const char *backend, GError **error)
 {
@@ -75,7 +76,7 @@ cmd_run (int argc, char **argv, GError **error)
   return hand_over (argv, backend_of (argc, argv), error);
 }
 
-/* Weights are read and written by processors. */
+/* Exports by the CPU's program, which reads and writes weights. */
 int
 cmd_export (int argc, char **argv, GError **error)
 {
@@ -83,7 +84,7 @@ cmd_export (int argc, char **argv, GError **error)
   return hand_over (argv, "cpu", error);
 }
 
-/* cuDNN, which it asks about GPUs that need not be there, is in their program. */
+/* Runs the bench of a backend. --workspaces asks cuDNN, which only the program for GPUs has. */
 int
 cmd_bench (int argc, char **argv, GError **error)
 {

@@ -31,7 +31,7 @@ show_names (CliFormat format)
   cli_table_print (table, format);
 }
 
-/* The cluster that was asked for; with `keep` it goes into the store, too. */
+/* Makes the cluster that was asked for; with `keep` also stores it. */
 static PlanCluster *
 asked_cluster (const CliOptions *options, gboolean keep, GError **error)
 {
@@ -70,7 +70,8 @@ show_asked (const CliOptions *options, gboolean keep, CliFormat format, GError *
   return CLI_DONE;
 }
 
-/* What is for a cluster alone: its text, and keeping it. */
+/* Checks that options for a cluster alone, --format=ini and --keep, are used with a cluster
+ * alone. */
 static gboolean
 check_cluster_only (const CliOptions *options, gboolean keep, gboolean is_ini, GError **error)
 {
@@ -81,7 +82,7 @@ check_cluster_only (const CliOptions *options, gboolean keep, gboolean is_ini, G
   return FALSE;
 }
 
-/* The text that --cluster and the store read. */
+/* Prints a cluster in the text form that --cluster and the store read. */
 static int
 show_ini (const CliOptions *options, gboolean keep, GError **error)
 {

@@ -61,10 +61,10 @@ add_sweep_row (CliTable *table, const Plan *asked, const AdvisePrediction *p, co
   cli_add_uncertainty (table, p);
 }
 
-/* The fastest plan of a sweep that fits, as far as it has come. */
+/* The fastest plan so far, of those of a sweep that fit. */
 typedef struct
 {
-  char *label; /* NULL while none fits */
+  char *label; /* NULL: none fits so far */
   double tokens_per_s_per_gpu, p_fits;
   guint64 device_bytes;
 } Best;
@@ -100,7 +100,8 @@ best_print (const Best *self, const char *title, double limit)
   putchar ('\n');
 }
 
-/* `sure`: the best of those that fit as surely as is asked; `likely`: of all predicted to fit. */
+/* Prints the fastest plan. `sure` is the best of those that fit with probability `p`, `likely` the
+ * best of all that are predicted to fit. */
 static void
 print_best (const Best *sure, const Best *likely, double p, const AdviseInput *input)
 {
@@ -151,7 +152,7 @@ run_sweep (AdviseInput *input, char *const *sweeps, double p, CliFormat format, 
   return likely.label ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
-/* A table, which it frees. */
+/* Prints a table and frees it. */
 static void
 print_table (CliTable *table)
 {
@@ -159,7 +160,8 @@ print_table (CliTable *table)
   cli_table_free (table);
 }
 
-/* The fullest moment of each part of a step: what to lower next once the highest is lowered. */
+/* Prints the peak of memory in each part of the step: once the highest peak is lowered, the next
+ * one decides. */
 static void
 print_peaks (const AdvisePrediction *p)
 {
@@ -178,7 +180,7 @@ print_peaks (const AdvisePrediction *p)
   printf (" MiB\n");
 }
 
-/* Of a pipeline, stage by stage. */
+/* Prints the stages of a pipeline. */
 static void
 print_stages (const AdvisePrediction *p)
 {
@@ -334,7 +336,7 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
   return prediction.fits ? CLI_DONE : CLI_NOT_FEASIBLE;
 }
 
-/* `of_one`: names and values of options that are for one plan. */
+/* Checks options. `of_one`: names and values of options that are for one plan and no sweep. */
 static gboolean
 check_options (const char *explain, gboolean sweeps, gboolean says_p_fits,
                const char *const (*of_one)[2], guint n, GError **error)

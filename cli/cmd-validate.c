@@ -15,7 +15,7 @@
 
 #define MAX_WRONG_SHOWN 20
 
-/* What is asked. */
+/* The options. */
 typedef struct
 {
   char *stack, *use, *params, *db, *format;
@@ -123,7 +123,7 @@ print (const AdviseValidation *validation, const Question *question, CliFormat f
     print_words (validation, sections);
 }
 
-/* Rows that could not be read are told last, each, and are a failure. */
+/* Prints the rows that could not be read, at the end; they make the command fail. */
 static int
 report_wrong (const AdviseValidation *validation, GError **error)
 {

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One thing, as much as each of the two plans has of it. */
+/* A quantity, as much of it as each of the two plans has. */
 typedef struct
 {
   char *what;
@@ -30,7 +30,7 @@ lines_new (void)
   return self;
 }
 
-/* Adds to the line of that name, the last of them all if there is none yet. */
+/* Adds to the line with that name, or to a new line at the end. */
 static void
 add (GArray *lines, const char *what, guint side, double value)
 {
@@ -45,7 +45,7 @@ add (GArray *lines, const char *what, guint side, double value)
   g_array_index (lines, Line, i).of[side] += value;
 }
 
-/* Those that change most first. */
+/* Orders lines by how much they differ, the largest difference first. */
 static gint
 compare_changes (gconstpointer a, gconstpointer b)
 {

@@ -1,15 +1,15 @@
-/* fsdplan diff --explain memory, or time */
+/* fsdplan diff --explain memory, and --explain time. */
 #pragma once
 #include "advise/predict.h"
 #include "cli/io/output.h"
 G_BEGIN_DECLS
 
-/* Rows of what, a, b and change, as cli_compare_costs adds them: what adds up to a device's memory
- * in MiB, then the buffers live at the peak that differ, those that change most first. */
+/* Adds rows as cli_compare_costs does: the parts of a device's memory in MiB; then the buffers live
+ * at the peak that differ, largest difference first. */
 void cli_compare_memory (CliTable *table, const AdvisePrediction *a, const AdvisePrediction *b);
 
-/* Ops that differ, by stream, kind and what they write, in milliseconds of a step, those that
- * change most first. */
+/* Adds rows for ops that differ, by stream, kind and output, in ms of a step, largest difference
+ * first. */
 gboolean cli_compare_time (CliTable *table, const AdviseInput *const inputs[2],
                            const AdvisePrediction *const predictions[2], GError **error);
 

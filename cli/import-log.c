@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of logs: of a training run with its plan, from its own argument list or from the command
- * line; of collectives that nccl-tests timed. */
+/* Imports logs: training runs, whose plan is the log's list of arguments or is given on the command
+ * line; and times of collectives by nccl-tests. */
 #include "config.h"
 
 #include "cli/import.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fewer steps say little about a steady one. */
+/* Fewest steps of a run: fewer say little about a steady step. */
 #define MIN_STEPS 3
 
 struct _CliImportLog
@@ -66,7 +66,8 @@ cli_import_log_feed (CliImportLog *self, const char *text, gsize length)
   plan_lines_feed (self->lines, text, length);
 }
 
-/* As many nodes of --cluster as the run had ranks, where it leaves them open. */
+/* Makes the cluster of a run. Where --cluster leaves the number of nodes open, it follows from the
+ * run's number of ranks. */
 static PlanCluster *
 new_cluster (const CliOptions *options, gint64 devices, GError **error)
 {
@@ -91,9 +92,8 @@ new_cluster (const CliOptions *options, gint64 devices, GError **error)
   return NULL;
 }
 
-/* The plan that Megatron-LM's own list tells; what the command line says goes before it. The date
- * of
- * --set stack=NAME@DATE decides what was a default. */
+/* Makes the plan of a run from the arguments that Megatron-LM prints; options on the command line
+ * take precedence. --set stack=NAME@DATE says by whose defaults the arguments are read. */
 static gboolean
 read_arguments (const PlanTrainRun *run, const char *origin, const CliOptions *options,
                 AdviseInput *input, GError **error)
@@ -135,7 +135,7 @@ read_plan (const PlanTrainRun *run, const char *origin, const CliImportRequest *
     return TRUE;
   const gint64 stack = input->plan.value[PLAN_STACK];
   if (stack == PLAN_STACK_MEGATRON_FSDP)
-    input->plan.value[PLAN_STACK] = PLAN_STACK_FSDP2; /* what torchtitan is */
+    input->plan.value[PLAN_STACK] = PLAN_STACK_FSDP2; /* torchtitan uses FSDP2 */
   return TRUE;
 }
 
@@ -145,7 +145,8 @@ print_known (double value)
   return value > 0 ? plan_units_format_real (value) : NULL;
 }
 
-/* Milliseconds per step, and tokens per second and device, whichever of them the log has. */
+/* Computes the time of a step from tokens per second and device, or the reverse, whichever the log
+ * lacks. */
 static void
 complete_times (PlanTrainRun *run, const AdviseInput *input)
 {
@@ -230,7 +231,7 @@ add_run (CliImport *import, const PlanTrainRun *run, const AdviseInput *input,
   cli_import_add (import, FALSE, cells, G_N_ELEMENTS (cells), run->line);
 }
 
-/* A run that is wrong by itself costs no other of the same log. */
+/* Adds a run of the log. If it is faulty, the other runs are not affected. */
 static void
 take_run (CliImport *import, const PlanTrainRun *from, const CliImportRequest *request)
 {
@@ -265,7 +266,7 @@ take_run (CliImport *import, const PlanTrainRun *from, const CliImportRequest *r
   add_run (import, &run, &input, request);
 }
 
-/* Why a time is none for the store; NULL: it is. */
+/* Why a time cannot be stored; NULL: it can. */
 static const char *
 reason_against (const PlanNcclTime *time, PlanOpKind op)
 {
@@ -326,7 +327,8 @@ find_op (const char *name, PlanOpKind *out_op, GError **error)
   return FALSE;
 }
 
-/* Both a copy and a repeat of a line are told by what they say. */
+/* Adds times of nccl-tests. A row is identified by a hash of its content, so a copied or repeated
+ * line gives no second row. */
 static gboolean
 take_times (CliImport *import, const GArray *times, const CliImportRequest *request, GError **error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of tables of collectives and of products. */
+/* Imports tables of collectives and of matrix products. */
 #include "config.h"
 
 #include "cli/import.h"
@@ -12,7 +12,7 @@
 
 #define MAX_SIZE (G_GINT64_CONSTANT (1) << 50)
 
-/* Of one of two names, as the tables of different places have it. */
+/* The cell of a column that has one of two names in different tables. */
 static const char *
 cell (GHashTable *cells, const char *name, const char *other)
 {
@@ -27,7 +27,7 @@ read_int (GHashTable *cells, const char *name, gint64 *out, GError **error)
   return plan_units_parse_int (value ? value : "", name, 1, MAX_SIZE, out, error);
 }
 
-/* 0 where the cell is empty. */
+/* Reads a number; 0 for an empty cell. */
 static gboolean
 read_real (GHashTable *cells, const char *name, double *out, GError **error)
 {
@@ -45,7 +45,7 @@ read_text (GHashTable *cells, const char *name, const char *other, const char **
   return *out && **out;
 }
 
-/* An op's row: what it was, where, and how long it took. */
+/* A measured op: what it was, where it ran, and how long it took. */
 typedef struct
 {
   const char *source, *row, *machine, *comm, *op, *shape, *format;
@@ -78,7 +78,7 @@ round_ns (double ns, const char *what, gint64 *out, GError **error)
   return *out >= 1;
 }
 
-/* Sizes are those of nccl-tests, in bytes: all of the result of a gather, all of what is summed. */
+/* Reads a collective. Sizes are nccl-tests': bytes of a gather's result, or of what is reduced. */
 static gboolean
 take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
 {
@@ -122,7 +122,7 @@ take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
   return TRUE;
 }
 
-/* A product out[m, n] of factors in bf16, alone in its launch. */
+/* Reads a single product out[m, n] of bf16 factors; batched ones are skipped. */
 static gboolean
 take_product (CliImport *self, GHashTable *cells, Op *op, GError **error)
 {

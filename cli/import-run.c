@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logs of fsdplan run --log: runs and their steps, as the store has them. A run that is read again
- * once it is further adds what is new. */
+/* Imports logs of fsdplan run --log: runs and their steps. Importing a log again adds what is new
+ * in it. */
 #include "config.h"
 
 #include "cli/import.h"
@@ -22,7 +22,7 @@ is_column (const char *name)
   return FALSE;
 }
 
-/* What the store needs of a run, and a log cannot but have; see db/schema.sql. */
+/* Cells that the store requires of a run, and that every such log has; see db/schema.sql. */
 static const char *const needed[] = { "uid",
                                       "created",
                                       "program_version",
@@ -78,7 +78,7 @@ add_run (CliImport *import, DbTable *table, const PlanLoggedRun *run)
   import->n_rows++;
 }
 
-/* An empty cell stands for a number that is not finite. */
+/* Prints a number; NULL, an empty cell, for one that is not finite. */
 static char *
 print_real (double value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file is shows in its first bytes: a table of CSV by its columns, an export of a store by
- * its mark; all else is a log, of which any line may be the one. */
+/* Finds out by the first bytes what a file is: a CSV table by its columns, an export of a store by
+ * its mark. Everything else is a log, in which any line may be of interest. */
 #include "config.h"
 
 #include "cli/import.h"
@@ -69,13 +69,13 @@ cli_import_skip (CliImport *self, const char *reason)
   g_hash_table_insert (self->skipped, g_strdup (reason), GUINT_TO_POINTER (n + 1));
 }
 
-/* What the readers of tables share. */
+/* What the readers of tables need. */
 typedef struct
 {
   CliImport *import;
   const CliImportRequest *request;
   char *created;
-  GPtrArray *header; /* char *, of a table of ops; NULL until it was read */
+  GPtrArray *header; /* char *: columns of a table of ops; NULL until they were read */
 } Reader;
 
 static void
@@ -195,7 +195,7 @@ has_word (const char *header, const char *word)
   return FALSE;
 }
 
-/* A line of names parted by commas. */
+/* Whether a line is a header, names separated by commas. */
 static gboolean
 is_header (const char *line)
 {
@@ -203,7 +203,7 @@ is_header (const char *line)
   return strchr (line, ',') && strspn (line, letters) == strlen (line);
 }
 
-/* By the first piece of it. */
+/* Finds the kind of a file from its first bytes. */
 static FileKind
 find_kind (const char *start, const char **out_name)
 {
@@ -230,7 +230,7 @@ find_kind (const char *start, const char **out_name)
   return FILE_LOG;
 }
 
-/* How far it has come, on a terminal. */
+/* Draws progress on a terminal. */
 static void
 show_progress (const char *path, guint64 done, guint64 total)
 {
@@ -238,13 +238,13 @@ show_progress (const char *path, guint64 done, guint64 total)
     fprintf (stderr, "\r%5.1f %% of %s", 100.0 * (double)done / (double)total, path);
 }
 
-/* A file, piece by piece. */
+/* A file that is read piece by piece. */
 typedef struct
 {
   const char *path;
   FILE *file;
-  guint64 done, total; /* total 0: not known */
-  char *buffer;        /* CHUNK_BYTES, and a NUL */
+  guint64 done, total; /* `total` 0: unknown */
+  char *buffer;        /* CHUNK_BYTES and a NUL */
 } Stream;
 
 static gsize

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Without a function: the title of a group. */
+/* All commands; an entry without a function is the title of a group. */
 static const struct
 {
   const char *name;
@@ -98,7 +98,7 @@ cmd_help (int argc, char **argv, GError **error)
   return CLI_DONE;
 }
 
-/* `words` behind fsdplan, the last of which is to be completed. */
+/* Completes the last of `words`, which follow "fsdplan". */
 static int
 complete (int n_words, char **words, GError **error)
 {

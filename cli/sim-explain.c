@@ -67,7 +67,7 @@ table_of_residents (const AdvisePrediction *prediction)
   return table;
 }
 
-/* Empty where there is nothing of it. */
+/* Adds a rate; an empty cell where there is none. */
 static void
 add_rate (CliTable *table, double much, double ns)
 {

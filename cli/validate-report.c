@@ -8,10 +8,10 @@
 #define NEAR_MIN_MIB (70e9 / 1048576)
 #define NEAR_MAX_MIB (100e9 / 1048576)
 
-/* Beside the quantities: max allocated, or reserved where that alone was measured. */
+/* The index after all quantities: max allocated, or reserved where only that was measured. */
 #define PEAK PLAN_N_RUN_QUANTITIES
 
-/* What runs are told apart by. */
+/* The value of the property by which runs are grouped; the caller frees. */
 typedef char *(*KeyFunc) (const AdviseRun *run);
 
 static char *
@@ -177,7 +177,7 @@ is_uncertain (const AdviseRun *run)
   return is_scored (run, PLAN_RUN_QUANTITY_TIME) && run->error_range.pct >= 0;
 }
 
-/* Whether times lie as near as predictions say. */
+/* Counts the step times that lie within the uncertainty of their predictions. */
 static void
 judge_uncertainty (const GPtrArray *runs, CliSection *section)
 {
@@ -206,7 +206,7 @@ judge_uncertainty (const GPtrArray *runs, CliSection *section)
     }
 }
 
-/* Of runs, AdviseRun. */
+/* Adds the section of these runs (AdviseRun). */
 static void
 add_section (GArray *sections, const char *by, const char *value, const GPtrArray *runs)
 {
@@ -355,7 +355,8 @@ cli_sections_table (const GArray *sections, gboolean leaves_out)
           add_accuracy_row (table, section, plan_run_quantity_name (q), &section->of[q],
                             &section->naive[q]);
       const guint n_allocated = section->of[PLAN_RUN_QUANTITY_MAX_ALLOCATED].n_rows;
-      if (n_allocated > 0 && section->peak.n_rows > n_allocated) /* else it is one of them */
+      /* If reserved was never taken in place of max allocated, the two are the same. */
+      if (n_allocated > 0 && section->peak.n_rows > n_allocated)
         add_accuracy_row (table, section, "peak", &section->peak, &section->naive_peak);
       for (PlanRunQuantity q = PLAN_RUN_QUANTITY_ALLOCATED; q < PLAN_N_RUN_QUANTITIES; q++)
         if (section->tiny[q].n > 0)
@@ -465,7 +466,8 @@ compare_counts (gconstpointer a, gconstpointer b)
   return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : strcmp (x->reason, y->reason);
 }
 
-/* A rule's name stands for its text, which is different for every plan. */
+/* The reason why a run was skipped, for counting: of a rule only its name, because its text differs
+ * between plans. The caller frees. */
 static char *
 reason_of (const char *skipped)
 {
@@ -564,7 +566,7 @@ add_verdict_members (JsonBuilder *b, const CliVerdicts *v)
   add_count (b, "false_ooms", v->false_ooms);
 }
 
-/* The members of a summary, into an open object. */
+/* Adds the members of a summary to the open object. */
 static void
 add_summary (JsonBuilder *b, const CliSection *section)
 {

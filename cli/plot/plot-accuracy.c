@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was predicted and measured: step times of stored runs, or numbers of a table. */
+/* Draws predicted against measured values: step times of stored runs, or columns of a table. */
 #include "config.h"
 
 #include "cli/io/output.h"
@@ -14,8 +14,8 @@
 
 #include <string.h>
 
-/* What may be drawn: the columns predicted_NAME and measured_NAME, and the one that says whether
- * they are fit for it. */
+/* The quantities that can be drawn: name of the columns predicted_NAME and measured_NAME, and the
+ * column that says whether a row is fit for comparing them. */
 static const struct
 {
   const char *name, *words, *unit, *fitness;
@@ -27,14 +27,14 @@ static const struct
   { "device_mib", "memory of the device", "MiB", "memory_ok" },
 };
 
-/* Columns that say what rows have in common; the first that there is counts. */
+/* Columns to group points by; the first one that the table has is used. */
 static const char *const groupings[] = { "stack", "source", "group" };
 
-/* What is drawn, and the names of its groups. */
+/* The points to draw and the names of their groups. */
 typedef struct
 {
   GArray *points;    /* PlotAccuracyPoint */
-  GPtrArray *groups; /* owns */
+  GPtrArray *groups; /* owns the names */
 } Pairs;
 
 static void
@@ -45,7 +45,7 @@ pairs_clear (Pairs *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Pairs, pairs_clear)
 
-/* Takes the name. */
+/* Adds a point; takes ownership of the name. */
 static void
 add_pair (Pairs *self, char *group, double predicted, double measured)
 {
@@ -54,7 +54,7 @@ add_pair (Pairs *self, char *group, double predicted, double measured)
   g_array_append_val (self->points, point);
 }
 
-/* "llama-tiny, cpu": what a stored run trained, and on what. */
+/* The group of a stored run, its model and backend, as "llama-tiny, cpu". The caller frees. */
 static char *
 group_of (const DbRun *run)
 {
@@ -84,15 +84,15 @@ read_runs (const char *db, Pairs *pairs, GError **error)
   return FALSE;
 }
 
-/* A table that is read, and where its columns are; -1: nowhere. */
+/* A table while it is read, and the numbers of its columns; -1: the table lacks it. */
 typedef struct
 {
-  const char *path, *by; /* as asked; `by` may be NULL */
+  const char *path, *by; /* as given; `by` may be NULL */
   guint quantity;
   gboolean has_head;
   int predicted, measured, group, fitness;
   Pairs *pairs;
-  GError *error; /* the first; nothing is read behind it */
+  GError *error; /* the first error; rows after it are skipped */
 } Table;
 
 static int
@@ -139,7 +139,7 @@ cell_at (const GPtrArray *cells, int column)
   return cell ? cell : "";
 }
 
-/* 0 for an empty cell. */
+/* Reads a number; 0 for an empty cell. */
 static gboolean
 read_number (const GPtrArray *cells, int column, const char *start, const char *name,
              double *out_value, GError **error)
@@ -150,7 +150,7 @@ read_number (const GPtrArray *cells, int column, const char *start, const char *
          || plan_units_parse_real (cell_at (cells, column), whole, 1e-9, 1e15, out_value, error);
 }
 
-/* One row. Without one of the numbers, or where they are not fit for it, it is none to draw. */
+/* Reads a row. It gives no point if a number is missing or if the row is marked as unfit. */
 static gboolean
 read_row (Table *self, const GPtrArray *cells, GError **error)
 {
@@ -175,7 +175,7 @@ read_record (guint64 line, GPtrArray *cells, const char *broken, gpointer user_d
   else if (!self->has_head)
     {
       read_head (self, cells, &self->error);
-      return; /* it names the table, not the line */
+      return; /* the error names the table, without a line */
     }
   else
     read_row (self, cells, &self->error);
@@ -201,7 +201,7 @@ read_table (Table *self, GError **error)
   return FALSE;
 }
 
-/* Which of them is asked for. */
+/* Finds the quantity that --of names; the first one where it is absent. */
 static gboolean
 find_quantity (const char *name, guint *out_quantity, GError **error)
 {

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The runs to draw, and the memory of their labels and steps. */
+/* The runs to draw; owns their labels and steps. */
 typedef struct
 {
   GArray *runs;      /* PlotLossRun */
@@ -30,7 +30,7 @@ losses_clear (Losses *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Losses, losses_clear)
 
-/* Takes the label and the steps. */
+/* Adds a run; takes ownership of the label and the steps. */
 static void
 add_run (Losses *self, char *label, GArray *steps)
 {
@@ -62,8 +62,8 @@ add_stored (Losses *self, const char *id_text, const char *db, GError **error)
   return stored != NULL;
 }
 
-/* The runs of one log as one line, since each resumes the one before: a step that was repeated
- * counts as it was done last. */
+/* Joins the runs of one log into one line, since each resumes the one before. Of a step that was
+ * done twice the last time counts. */
 static GArray *
 join_runs (const GPtrArray *runs)
 {

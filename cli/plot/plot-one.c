@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of the prediction of one plan: of a pipeline, of its stages. */
+/* Pictures of one plan's prediction; of a pipeline, of its stages. */
 #include "config.h"
 
 #include "cli/plot/plot-kinds.h"
 
 #include "plots/plot.h"
 
-/* The stages side by side; of more than a picture holds, some at equal distances. */
+/* Draws the stages side by side; of more stages than a picture holds, some at equal distances. */
 static gboolean
 plot_stages (const AdvisePrediction *p, guint64 capacity_bytes, const char *title, const char *path,
              char **out_text, GError **error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of several plans on one cluster: each combination of what is swept, the best of a space,
- * or those named. */
+/* Pictures of several plans: all combinations of swept fields, the best of a space, or plans that
+ * the user names. */
 #include "config.h"
 
 #include "cli/plot/plot-kinds.h"
@@ -14,9 +14,9 @@
 
 #include <string.h>
 
-#define QUERY_TOP 5 /* answers, as query gives without --top: they may be on its front */
+#define QUERY_TOP 5 /* answers that query gives without --top */
 
-/* What a label of a plan says of itself: the rest is worth a word in a title. */
+/* Whether a field is in every label of a plan; titles name the other fields. */
 static gboolean
 is_in_label (PlanField field)
 {
@@ -99,13 +99,13 @@ cli_plot_refuse (guint n, const GError *first, GError **error)
   return FALSE;
 }
 
-/* Predictions of every combination that is allowed, with words for each. */
+/* Predictions of all combinations that are legal. */
 typedef struct
 {
   GArray *predictions; /* AdvisePrediction */
-  GArray *plans;       /* Plan, as swept */
+  GArray *plans;       /* Plan: before it was resolved */
   guint n_refused;
-  GError *why; /* the first was refused */
+  GError *why; /* why the first one was refused */
 } Swept;
 
 static void
@@ -138,7 +138,7 @@ predict_plans (const AdviseInput *input, const GArray *plans, Swept *self, GErro
   for (guint i = 0; i < plans->len; i++)
     {
       AdvisePrediction prediction = { 0 };
-      AdviseInput one = *input; /* borrowed */
+      AdviseInput one = *input; /* borrows the input's members */
       one.plan = g_array_index (plans, Plan, i);
       if (advise_predict (&one, &prediction, self->why ? NULL : &self->why))
         {
@@ -157,7 +157,7 @@ gib (guint64 bytes)
   return advise_mib (bytes) / 1024.0;
 }
 
-/* Reads the plan and predicts what the sweeps make of it. */
+/* Reads the plan and predicts all combinations of the sweeps. */
 static gboolean
 sweep_plans (const CliPlot *self, char *const *sweeps, AdviseInput *input, Swept *out_swept,
              GError **error)
@@ -168,7 +168,8 @@ sweep_plans (const CliPlot *self, char *const *sweeps, AdviseInput *input, Swept
   return plans && predict_plans (input, plans, out_swept, error);
 }
 
-/* "optim_grads mbs=1 recompute=full": strategy, micro batch and what else differs from `base`. */
+/* The label of a plan, as "optim_grads mbs=1 recompute=full": strategy, micro batch and the other
+ * fields that differ from `base`. The caller frees. */
 static char *
 label_of (const Plan *resolved, const Plan *plan, const Plan *base)
 {
@@ -209,7 +210,7 @@ sweep_pareto (CliPlot *self, char **out_text, GError **error)
                       self->path, out_text, error);
 }
 
-/* The options of a search that finds the same answers as query. */
+/* The question for a search that finds the same answers as query. */
 static AdviseQuestion
 question_of (const CliPlot *self)
 {
@@ -221,8 +222,9 @@ question_of (const CliPlot *self)
   return question;
 }
 
-/* Every plan that a search scored, as far as its front goes; those of the front say how they differ
- * from the best. The best are first, so what is beyond is at the end. */
+/* Adds a point for every plan that a search scored, up to where its front ends. Those on the front
+ * are labelled with what differs from the best. Found plans are sorted by time, so the rest can be
+ * skipped. */
 static void
 add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *points,
            GPtrArray *labels)
@@ -271,8 +273,8 @@ cli_plot_front (const AdviseQuery *query, const AdviseChoice *choice, const char
   return TRUE;
 }
 
-/* The front of memory and time of a search, which is query's for the same words: of the memory that
- * there has to be. */
+/* Draws the front of a search, the same that query prints for these options: of time and the memory
+ * that plans need to fit. */
 static gboolean
 search_pareto (CliPlot *self, char **out_text, GError **error)
 {
@@ -295,7 +297,7 @@ cli_plot_pareto (CliPlot *self, char **out_text, GError **error)
   return (self->sweeps ? sweep_pareto : search_pareto) (self, out_text, error);
 }
 
-/* A line for each value of the second field; the first's values are the labels. */
+/* Draws a line for each value of the second field; values of the first field label its points. */
 gboolean
 cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
 {
@@ -340,7 +342,7 @@ cli_plot_tradeoff (CliPlot *self, char **out_text, GError **error)
                         input.cluster->memory_bytes, title, self->path, out_text, error);
 }
 
-/* The best plans, as query finds them. */
+/* Finds the best plans, as query does. */
 static GArray *
 find_best (const CliPlot *self, const AdviseInput *input, GError **error)
 {
@@ -359,7 +361,7 @@ find_best (const CliPlot *self, const AdviseInput *input, GError **error)
   return NULL;
 }
 
-/* What plans are to differ from: a plan as it is once it is resolved, where it can be. */
+/* The plan that labels are relative to: the base resolved, if it can be. */
 static Plan
 resolved_base (const AdviseInput *input)
 {
@@ -388,7 +390,7 @@ cli_plot_answers (const AdviseQuery *query, const AdviseInput *input, const char
                          input->cluster->memory_bytes, title, path, out_text, error);
 }
 
-/* The plans of the command line, each with its own model and cluster where it has them. */
+/* Reads the plans on the command line, each with its own model and cluster if it has them. */
 static gboolean
 read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrArray *labels,
             GError **error)
@@ -399,7 +401,7 @@ read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrA
     {
       g_auto (AdviseInput) input = { 0 };
       AdvisePrediction prediction = { 0 };
-      CliOptions one = self->options; /* borrowed */
+      CliOptions one = self->options; /* borrows the options' members */
       one.plan = *word;
       if (!cli_input_read (&one, NULL, &input, error)
           || !advise_predict (&input, &prediction, error))
@@ -420,7 +422,7 @@ read_plans (const CliPlot *self, AdviseInput *out_first, Swept *out_swept, GPtrA
   return TRUE;
 }
 
-/* Those that were swept, or are the best there are. */
+/* Finds the plans to draw: the swept ones, or else the best. */
 static gboolean
 find_plans (const CliPlot *self, AdviseInput *input, Swept *out_swept, GPtrArray *labels,
             GError **error)
@@ -470,7 +472,7 @@ cli_plot_breakdown (CliPlot *self, char **out_text, GError **error)
           = { .label = labels->pdata[i], .trace = prediction_at (swept.predictions, i)->trace };
       g_array_append_val (bars, bar);
     }
-  if (are_named) /* what the first alone has says nothing of the others */
+  if (are_named) /* fields of the first plan say nothing about the others */
     plan_init (&input.plan);
   g_autofree char *title = cli_plot_title (&input, NULL, self->sweeps);
   if (!are_named)

@@ -34,7 +34,8 @@ cli_stored_run_clear (CliStoredRun *self)
   g_clear_pointer (&self->title, g_free);
 }
 
-/* A stored trace names ops by their place in the schedule: another version's are other ops. */
+/* Checks that the schedule is the run's. A stored trace names ops by their place in it, so with the
+ * schedule of another version it would mean other ops. */
 static gboolean
 is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error)
 {
@@ -48,7 +49,7 @@ is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error
   return FALSE;
 }
 
-/* What was measured of each stage of a pipeline, by the first of its ranks. */
+/* Loads the measured traces of a pipeline, one of the lowest rank of each stage. */
 static gboolean
 load_stages (DbStore *store, const PlanCase *of, CliStoredRun *self, GError **error)
 {

@@ -1,4 +1,4 @@
-/* CliStoredRun: a run of the store, with what it was predicted to do. */
+/* CliStoredRun: a run of the store, with its prediction. */
 #pragma once
 #include "cli/io/options.h"
 #include "db/runs.h"
@@ -11,20 +11,21 @@ typedef struct
   DbRun row;
   GArray *steps; /* DbStep */
   AdviseInput input;
-  PlanSchedule *schedule; /* NULL until its traces are loaded, like the next */
+  PlanSchedule *schedule; /* NULL until traces are loaded, as are simulated and measured */
   PlanTrace *simulated, *measured;
-  GArray *stages; /* PlanTraceView: what was measured of a pipeline's; NULL: there is none */
+  GArray *stages; /* PlanTraceView: measured traces of the stages; NULL: no pipeline */
   char *title;
 } CliStoredRun;
 
 void cli_stored_run_clear (CliStoredRun *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (CliStoredRun, cli_stored_run_clear)
 
-/* What --run ID names, in the store of `options`, whose plan it becomes. */
+/* Loads the run that --run ID names; sets the plan of `options` to the run's. */
 gboolean cli_stored_run_load (CliOptions *options, const char *id, CliStoredRun *out,
                               GError **error);
 
-/* One step as simulated and as measured: what was kept of it, if the schedule is still that. */
+/* Loads the simulated and the measured trace of a step. UNSUPPORTED if this version lowers the plan
+ * to another schedule. */
 gboolean cli_stored_run_load_traces (const CliOptions *options, CliStoredRun *self, GError **error);
 
 G_END_DECLS

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same plans on more and more devices. */
+/* Pictures of the same plans on clusters of growing size. */
 #include "config.h"
 
 #include "cli/plot/plot-kinds.h"
@@ -16,10 +16,10 @@
 #define MAX_DEVICES 1000000
 #define MAX_SIZES 32
 
-/* How often the cluster is doubled where no sizes are given. */
+/* How often the cluster is doubled without --gpus. */
 #define DOUBLINGS 5
 
-/* Each size once, in order. */
+/* Inserts a size in order, unless it is there. */
 static void
 add_size (GArray *sizes, gint64 size)
 {
@@ -41,8 +41,8 @@ add_sizes (GArray *sizes, gint64 from, gint64 to, GError **error)
   return FALSE;
 }
 
-/* "8..1024", each twice the one before, or "8,24,64"; without either, from the cluster's size on.
- */
+/* Parses --gpus: "8..1024" is 8 and its doublings, "8,24,64" a list. Without it, sizes begin with
+ * the cluster's. */
 static GArray *
 read_sizes (const char *text, const PlanCluster *cluster, GError **error)
 {
@@ -53,7 +53,7 @@ read_sizes (const char *text, const PlanCluster *cluster, GError **error)
                                                                    : NULL;
   gint64 from = 0, to;
   g_auto (GStrv) words = g_strsplit (text, ",", -1);
-  if (!*words) /* an empty text has none */
+  if (!*words) /* an empty text gives no words */
     plan_units_parse_int (text, "--gpus", 1, MAX_DEVICES, &from, error);
   for (char **word = words; *word; word++)
     {
@@ -72,14 +72,14 @@ read_sizes (const char *text, const PlanCluster *cluster, GError **error)
   return *words ? g_steal_pointer (&sizes) : NULL;
 }
 
-/* What is drawn, as it grows. */
+/* The points and lines drawn so far. */
 typedef struct
 {
   GArray *points;   /* PlotScalingPoint */
-  GPtrArray *names; /* of the lines; owns */
-  gint64 first;     /* the size that the global batch is for, when it grows; else 0 */
+  GPtrArray *names; /* names of the lines; owns them */
+  gint64 first;     /* the size that gbs is given for, if gbs grows with the size; else 0 */
   guint n, n_refused;
-  GError *why; /* the first was refused */
+  GError *why; /* why the first one was refused */
 } Growth;
 
 static void
@@ -91,7 +91,7 @@ growth_clear (Growth *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Growth, growth_clear)
 
-/* The global batch in proportion to the number of devices. */
+/* Scales the global batch with the number of devices, for weak scaling. */
 static gboolean
 grow_batch (Plan *plan, gint64 first, gint64 devices, GError **error)
 {
@@ -128,7 +128,7 @@ score_at (const AdviseInput *input, const Plan *asked, gint64 first, PlotScaling
   return TRUE;
 }
 
-/* One plan on every size. */
+/* Predicts one plan on every size. */
 static gboolean
 grow (const AdviseInput *input, const Plan *plan, const char *name, const GArray *sizes,
       Growth *self, GError **error)
@@ -137,7 +137,7 @@ grow (const AdviseInput *input, const Plan *plan, const char *name, const GArray
     {
       const gint64 size = g_array_index (sizes, gint64, i);
       PlotScalingPoint point = { .line = name, .gpus = (guint)size };
-      AdviseInput larger = *input; /* borrowed */
+      AdviseInput larger = *input; /* borrows the input's members */
       g_autoptr (PlanCluster) cluster = plan_cluster_resize (input->cluster, size, error);
       if (!cluster)
         return FALSE;
@@ -151,7 +151,7 @@ grow (const AdviseInput *input, const Plan *plan, const char *name, const GArray
   return TRUE;
 }
 
-/* "optim_grads tp=2": the values of what is swept. */
+/* The name of a line, the values of swept fields, as "optim_grads tp=2". The caller frees. */
 static char *
 name_of (const Plan *plan, char *const *sweeps)
 {
@@ -178,7 +178,8 @@ title_of (const AdviseInput *input, const Growth *growth, char *const *sweeps)
   g_autofree char *plain = cli_plot_title (input, NULL, sweeps);
   g_autofree char *start
       = g_strdup_printf (" (%" G_GINT64_FORMAT " x ", plan_cluster_devices (input->cluster));
-  g_auto (GStrv) halves = g_strsplit (plain, start, 2); /* the number is what varies */
+  /* The title must not state the number of devices, which varies. */
+  g_auto (GStrv) halves = g_strsplit (plain, start, 2);
   g_autofree char *devices = g_strjoinv (" (", halves);
   char *title = growth->first > 0
                     ? g_strdup_printf ("%s; weak scaling, that gbs on %" G_GINT64_FORMAT " GPUs",
