@@ -48,7 +48,7 @@ struct _ExecArgs
   PlanDtype dtype[PLAN_MAX_REFS];
   float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
-  ExecParam param;       /* the parameter of ops that work on one */
+  ExecParam param;       /* the parameter that an op on parameters is called for */
   guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
   const void *varying; /* the device's copy of the constants that change by step; NULL: none */

@@ -35,8 +35,7 @@ static guint64
 elements_of (const ExecBenchOp *self, guint operand)
 {
   if (self->op.kind == PLAN_OP_PARAM_AMAX && operand == PLAN_REF_PARAM_AMAX_amax)
-    return (guint64)
-        self->op.dims[PLAN_DIM_PARAM_AMAX_parts]; /* all of them, also where elements are few */
+    return (guint64)self->op.dims[PLAN_DIM_PARAM_AMAX_parts]; /* all magnitudes of the parameters */
   return MAX (plan_op_ref_access (self->op.kind, operand) == 's'
                   ? self->scratch
                   : plan_op_ref_elements (&self->op, operand, self->ranks),

@@ -142,7 +142,7 @@ call_roll (Roll *roll, const ExecComm *comm, MPI_Request *request, int *out_done
   return TRUE;
 }
 
-/* "rank 2 on b and 3 on b" */
+/* The missing ranks, as "rank 2 on b, rank 3 on b and 4 more". The caller frees. */
 static char *
 print_missing (const Roll *roll, const ExecComm *comm)
 {

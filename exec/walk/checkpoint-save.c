@@ -330,7 +330,7 @@ struct _ExecSaving
   GThread *thread; /* the thread that writes; NULL: there is none */
   gint is_written; /* atomic */
   Written own;
-  GError *error; /* that the thread met */
+  GError *error; /* that the thread ran into */
 };
 
 static gpointer

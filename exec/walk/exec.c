@@ -46,9 +46,10 @@ count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 #define LOW_BITS 12
 
 /* Counts the tokens of the global batch whose loss counts, before a step or a batch of an
- * evaluation. The count travels as two floats of LOW_BITS bits and the rest, so that fp32 sums are
- * exact. Loss and gradients are divided by it, as Megatron-LM does with --calculate-per-token-loss
- * (finalize_model_grads.py); a batch without any such token is divided by 1. */
+ * evaluation. The count is sent as two floats, its lowest LOW_BITS bits and the rest, so that sums
+ * in fp32 are exact. Loss and gradients are divided by it, as Megatron-LM does with
+ * --calculate-per-token-loss (finalize_model_grads.py); a batch without any such token is divided
+ * by 1. */
 static gboolean
 count_tokens (ExecWalk *walk, GError **error)
 {
@@ -149,9 +150,9 @@ save (ExecWalk *walk, gint64 steps_done, gboolean behind, GError **error)
   return FALSE;
 }
 
-/* Publishes a checkpoint that a thread is writing, once all ranks have written their files. When
- * the last step was not sound the run may be about to end, so then it waits for the files and
- * publishes at once. */
+/* Publishes a checkpoint that a thread is writing, once all ranks have written their files. If the
+ * last step was not sound (its loss or gradient norm is not finite), the run may be about to end,
+ * so then it waits for the files and publishes at once. */
 static gboolean
 settle_saving (ExecWalk *walk, GError **error)
 {

@@ -54,7 +54,6 @@ typedef struct
   ExecConstants constants;
   ExecRate rate;
 
-  /* Pointers from here on may be NULL. */
   /* All members from here on are optional: each may be NULL or 0. */
   ExecComm *(*join) (ExecComm *threads, GError **error);
   const ExecAlone *alone; /* set where ops are timed one by one */

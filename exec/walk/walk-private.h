@@ -13,7 +13,7 @@ typedef struct
 {
   guint8 *bytes; /* NULL: released */
   gboolean is_written;
-  /* Of weights and what is made of them: unit, and updates that [from, to) have seen. */
+  /* Of weights and what is made of them: the unit, and updates that [from, to) have seen. */
   gint64 version, unit;
   guint64 from, to; /* a rank writes its own elements, a gather those of the others */
 } ExecTag;
@@ -55,7 +55,7 @@ typedef struct
   PlanBucketKind kind;
   gint64 unit;
   guint64 first, count; /* elements of the bucket */
-  gboolean is_owner;    /* the first rank of those that hold it */
+  gboolean is_owner;    /* this rank is the first of those that hold it */
   float *scales;        /* on the device, of moments in eight bits; else NULL */
   struct
   {
@@ -76,8 +76,8 @@ struct _ExecWalk
   const PlanSchedule *schedule;
   const ExecWalk *trained; /* of an evaluation: the walk whose weights it takes; else NULL */
   ExecPart part;
-  PlanBuckets buckets;    /* of layouts that cut by size */
-  PlanArena arena, apart; /* the plan's places; those with canaries between them */
+  PlanBuckets buckets;    /* buckets of a layout that is cut by size */
+  PlanArena arena, apart; /* where buffers lie: as planned; with canaries between them */
   float *param_scales;    /* on the device: of all quantised parameters, by layer and role */
   float *moment_scales;   /* on the device, shard after shard */
   struct

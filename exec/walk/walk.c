@@ -82,7 +82,7 @@ places_of (const ExecWalk *walk)
   return walk->room > 0 ? &walk->apart : &walk->arena;
 }
 
-/* Writes canary bytes on both sides of a buffer, in which an op that writes outside of it shows. */
+/* Writes canary bytes on both sides of a buffer: they change when an op writes outside of it. */
 static void
 guard (const ExecWalk *walk, guint8 *at, guint64 bytes, guint64 taken)
 {
@@ -506,8 +506,9 @@ is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
   return TRUE;
 }
 
-/* Notes in which bucket looked-at gradients end, in a kept step; in another one fails when this op
- * moves the gradient that is not finite. Gradients are moved in the order of their looks. */
+/* In a kept step, notes into which bucket a gradient that was looked at is moved; in other steps,
+ * fails if this op moves the gradient that is not finite. Gradients are moved in the order of their
+ * looks. */
 static gboolean
 find_places (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
