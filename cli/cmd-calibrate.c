@@ -576,8 +576,8 @@ add_coverage (CliTable *table, const char *source, const Coverage *of)
     }
 }
 
-/* Leaves out each source in turn and prints how many of its runs lie within the predicted
- * uncertainty: it should be eight of ten for runs of users whose runs were not seen, too. */
+/* Leaves out each source of runs in turn and prints how many of its runs lie within the uncertainty
+ * that is predicted without it: eight of ten should. */
 static gboolean
 print_coverage (const Fitted *fitted, const Question *question, const SimAdjustments *base,
                 guint n_parts, CliFormat format, GError **error)

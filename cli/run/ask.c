@@ -36,7 +36,8 @@ cli_ask_linked (const AdviseInput *input)
 {
   if (!cli_backend.cudnn || input->cluster->kind != PLAN_DEVICE_GPU)
     return NULL;
-  g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL); /* errors appear later */
+  /* Errors are reported later, when the plan is predicted. */
+  g_autoptr (PlanCase) of = advise_case (input, &input->plan, NULL);
   if (!of)
     return NULL;
   g_autoptr (PlanWorkspaces) rows = plan_workspaces_new ();

@@ -23,7 +23,7 @@ options_for (guint local_rank, guint timeout_s)
                             .timeout_s = timeout_s,
                             .processors = COLLECTIVE_PROCESSORS,
                             .spares_processors = TRUE,
-                            .is_registered = TRUE }; /* where the plan's memory comes from NCCL */
+                            .is_registered = TRUE }; /* where nccl_ub is on */
 }
 
 static gboolean

@@ -30,8 +30,8 @@
 #define COLLECTIVE "collective" /* the class of ops that need several ranks */
 #define SHOW_EVERY_US (G_USEC_PER_SEC / 5)
 
-/* How many times the requested time the command may take to time every op the least number of
- * times. */
+/* Where the requested time is too short to repeat every op often enough, the command may take up to
+ * this many times as long. */
 #define PATIENCE 3
 
 /* Ranks that compute for less than this share of the time share the processors with other

@@ -670,7 +670,8 @@ main (int argc, char **argv)
   CliTraining training = { .save_lock = -1 };
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
-  cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20); /* BLAS's buffers */
+  /* With room for BLAS's buffers, which grow with the number of processors. */
+  cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20);
   setlocale (LC_CTYPE, "");
   const gboolean ok
       = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);

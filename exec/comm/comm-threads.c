@@ -488,7 +488,7 @@ exec_comm_threads_open (guint ranks, ExecComm **out_comms, GError **error)
   crew = g_new0 (Crew, 1);
   g_mutex_init (&crew->mutex);
   g_cond_init (&crew->changed);
-  g_atomic_ref_count_init (&crew->teams); /* ours, until the ranks' team holds one */
+  g_atomic_ref_count_init (&crew->teams); /* our own reference, until the team holds one */
   team = team_new (crew, ranks);
   crew_unref (crew);
   for (guint rank = 0; rank < ranks; rank++)

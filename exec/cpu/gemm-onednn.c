@@ -150,7 +150,7 @@ context (void)
 }
 
 #if DNNL_VERSION_MAJOR \
-    < 3 /* memory descriptors are values there, and GEMMs have one of their own */
+    < 3 /* oneDNN 2: memory descriptors are values, and GEMMs have a descriptor, too */
 typedef dnnl_memory_desc_t Desc;
 
 static Desc

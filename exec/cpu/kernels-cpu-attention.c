@@ -21,7 +21,7 @@ typedef struct
   const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
   float scale, cap;
   gboolean has_slopes;          /* ALiBi: scores fall with distance */
-  gint64 first_head, all_heads; /* number of the first head here, and of all on all ranks */
+  gint64 first_head, all_heads; /* number of the first head here; of heads on all ranks */
 } Shape;
 
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
@@ -69,10 +69,10 @@ typedef struct
   guint16 *upper, *lower;
 } Matrix;
 
-/* How attention is computed: query by query in runs, each against the keys from the first that its
- * first query sees to its last query; further keys have no weight. Where the processor multiplies
- * bf16, scores and their gradients are split into two bf16 numbers; the part lost is 2^-17 of them,
- * little beside the rounding of the result. */
+/* How attention is computed. Queries are taken in runs; each run is multiplied with the keys from
+ * the first one that its first query sees to its own last one, since other keys have no weight.
+ * Where the processor multiplies bf16, scores and their gradients are split into two bf16 numbers;
+ * the part that is lost is 2^-17 of them, little beside the rounding of the result. */
 typedef struct
 {
   guint64 queries; /* queries of a run */
@@ -100,7 +100,7 @@ typedef struct
   gint64 from_key, keys; /* from the first that a query of the run sees to the run's last */
 } Run;
 
-#define KEYS_TOGETHER 32 /* keys are a multiple of this, so that few sizes of GEMMs occur */
+#define KEYS_TOGETHER 32 /* from_key is a multiple of it: few sizes of GEMMs occur */
 
 /* The first key that a query sees. It never decreases from one query to the next. */
 static guint64
@@ -381,8 +381,9 @@ typedef struct
   Shape shape;
   Way way;
   float *scratch, *beside;
-  guint64 room, in_scratch; /* floats per thread; threads it is enough for */
-  guint64 heads, at_once;   /* key heads of all sequences; per part */
+  /* Floats that a thread needs; for how many threads the scratch has them. */
+  guint64 room, in_scratch;
+  guint64 heads, at_once; /* key heads: of all sequences; of a part */
 } Heads;
 
 static guint64

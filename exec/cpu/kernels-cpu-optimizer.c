@@ -53,7 +53,8 @@ exec_cpu_clip (const ExecArgs *args)
     exec_exact_merge (&loss, &sums[2 * rank]);
   for (gint64 rank = 0; rank < norms; rank++)
     exec_exact_merge (&square, &sums[2 * rank + 1]);
-  double left = tokens / (double)MAX (args->constants->mean_of, 1); /* still to divide by */
+  /* What gradients are still to be divided by. */
+  double left = tokens / (double)MAX (args->constants->mean_of, 1);
   double grad_norm = sqrt (exec_exact_value (&square)) / left;
   if (max_norm > 0)
     factor = max_norm / (grad_norm + 1e-6);

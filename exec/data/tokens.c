@@ -248,8 +248,8 @@ exec_tokens_has_documents (const ExecTokens *self)
   return self->index || self->end >= 0;
 }
 
-/* Wraps around: the first sequence follows the last whole one. The token after the last one is the
- * first token of the data. */
+/* Wraps around: the first sequence follows the last whole one. At the seam stands the token that
+ * the file has behind the last sequence, in place of the file's first token. */
 static guint64
 place_of (const ExecTokens *self, guint64 at)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Number formats of eight bits and fewer, as the OCP's specifications of 8-bit floating point and
- * of microscaling formats define them. Values are passed as doubles: a float divided by a scale is
- * not rounded by them in a way that changes the result. */
+ * of microscaling formats define them. Values are passed as doubles, which are precise enough for
+ * every quotient that is rounded here: a float over a power of two, or over a scale. */
 #include "config.h"
 
 #include "exec/number/number.h"

@@ -209,7 +209,7 @@ read_opened (void *handle, const char *library, GArray *gpus, GError **error)
   if (!find_symbols (handle, library, &nvml, error))
     return FALSE;
   const int code = nvml.init ();
-  if (code == DRIVER_NOT_LOADED) /* the driver is installed without a GPU */
+  if (code == DRIVER_NOT_LOADED) /* the driver's library is installed, but there is no GPU for it */
     return TRUE;
   if (code != 0)
     return refuse (library, "nvmlInit_v2", nvml.error_string (code), error);

@@ -6,8 +6,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* One node with `devices` of this machine's GPUs (0: all); with one rank on its processors where
- * there are no GPUs. */
+/* One node with `devices` of this machine's GPUs (0: all); without GPUs, with that many ranks on
+ * its processors (0: one). */
 PlanCluster *exec_probe_cluster (gint64 devices, GError **error);
 
 /* One node with `ranks` devices, each an equal share of the processors, with a thread for each of
