@@ -49,7 +49,7 @@ answer (const Request *request, const AdviseInput *input, CliFormat format, GErr
   return TRUE;
 }
 
-/* Adds the hardware given by --hw to each cluster's words. */
+/* Appends the changes of --hw to the specification of each cluster. */
 static void
 change_clusters (char **specs, char *const *hw)
 {
@@ -121,7 +121,7 @@ is_settings (const char *text)
   return strchr (text, '=') && text[0] != '@' && !g_file_test (text, G_FILE_TEST_EXISTS);
 }
 
-/* Explains a plan that the user has, beside the best. */
+/* Explains why a plan that the user has is not the best. */
 static gboolean
 explain (const Request *request, const CliOptions *options, AdviseInput *input, CliFormat format,
          GError **error)

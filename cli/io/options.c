@@ -224,7 +224,7 @@ take_line (char **text, const char *key)
   return value;
 }
 
-/* Sets the cluster from `spec`, as --cluster takes it, and keeps the words. */
+/* Sets the cluster from `spec`, as --cluster takes it, and keeps `spec`, too. */
 static gboolean
 read_cluster (AdviseInput *input, const char *spec, const char *db, GError **error)
 {
@@ -264,8 +264,8 @@ find_stored_plan (DbStore *store, const char *text, gint64 *out_id, GError **err
          && db_store_find_run_plan (store, run, out_id, error);
 }
 
-/* The words by which --cluster finds a shipped cluster that is identical to this one, so that a job
- * script can use them; NULL for any other cluster. The caller frees. */
+/* What --cluster takes to make a shipped cluster identical to this one, for use in a job script;
+ * NULL if there is none. The caller frees. */
 static char *
 find_spec (const PlanCluster *cluster)
 {

@@ -30,7 +30,7 @@ typedef struct
   double price;             /* USD per device and hour; 0: not given */
   double seconds, gpu_hours, cost, efficiency;
   char *note;
-  GError *refusal; /* the error by which no plan is legal */
+  GError *refusal; /* the rule that leaves no legal plan */
   gint64 id;
 } Row;
 
@@ -168,8 +168,9 @@ add_rows (Sizes *self, const CliSizes *asked, const AdviseInput *input, GError *
   return FALSE;
 }
 
-/* Why there is no answer: too little memory, no legal plan, or a batch that is not divisible, which
- * a multiple of the number of devices always is. The caller frees. */
+/* Why a row has no answer: too little memory, no legal plan, or a global batch that cannot be
+ * divided. In the last case it names batches that can: multiples of the number of devices. The
+ * caller frees. */
 static char *
 why_none (Row *row)
 {

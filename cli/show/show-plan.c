@@ -66,8 +66,8 @@ derive (const PlanCase *of, Figure *out)
     out[i] = figures[i];
 }
 
-/* Prints the plan as a plan file. Of the cluster it has the words, which are shorter than its
- * text. */
+/* Prints the plan as a plan file. It has the cluster as --cluster takes it, which is shorter than
+ * the cluster's text. */
 static void
 print_file (const PlanCase *of, const char *cluster_spec, const Figure *figures, GPtrArray *hazards)
 {

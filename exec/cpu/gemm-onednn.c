@@ -14,8 +14,8 @@
 /* Present where oneDNN uses OpenMP threads, as Debian's does. */
 void omp_set_num_threads (int count) __attribute__ ((weak));
 
-/* Most primitives that a thread keeps. Attention needs five for each number of keys that a block of
- * queries has. */
+/* Most primitives that a thread keeps. Attention needs five for every number of keys that a run of
+ * queries is multiplied with. */
 #define MOST_KEPT 1024
 
 typedef enum
@@ -42,7 +42,7 @@ typedef struct
 typedef struct
 {
   dnnl_stream_t stream;
-  GHashTable *made; /* Made, by the Key that it begins with */
+  GHashTable *made; /* Made, keyed by its first member */
 } Context;
 
 /* Ends the program when oneDNN refuses a call: it refuses nothing that this file passes, unless
