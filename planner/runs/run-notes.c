@@ -47,6 +47,7 @@ static const struct
   { "cuda_graph", NULL, MEANS_REMARK, "CUDA graphs of parts of a step" },
   { "attention", "unfused", MEANS_FORBID, "scores that are kept and read again" },
   { "attention", "local", MEANS_FORBID, "scores that are kept and read again" },
+  { "attention", "fp8", MEANS_FORBID, "products of attention in fp8" },
   { "transformer_impl", "local", MEANS_FORBID, "layers that keep other tensors" },
   { "activations", NULL, MEANS_FORBID, "activations in another format than compute" },
   { "packed", "yes", MEANS_FORBID, "sequences packed of shorter ones" },
@@ -81,6 +82,9 @@ static const struct
   { "network_state", NULL, MEANS_REMARK, "a network below its rate" },
   { "reshard_after_forward", NULL, MEANS_REMARK, "when gathered weights are let go of" },
   { "pipeline_balance", NULL, MEANS_REMARK, NULL },
+  { "te_op_fuser", "yes", MEANS_REMARK, "operations that Transformer Engine fuses" },
+  { "overlap_param_gather_with_optimizer_step", "yes", MEANS_REMARK,
+    "gathers beside the optimizer's step" },
 };
 
 /* What a source's runs have in common and its table does not say. Megatron-LM's tests give every
