@@ -396,6 +396,8 @@ gint64
 sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
   const gint64 linked = plan_cluster_linked_devices (cluster);
+  if (plan_cluster_devices (cluster) <= linked)
+    return group->size; /* whatever its stride: that of a pipeline's ends divides nothing */
   return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
 }
 

@@ -351,6 +351,19 @@ START_TEST (algorithms_need_what_they_need)
 }
 END_TEST
 
+/* A pipeline's first and last stages, of four in a node of eight, are six ranks apart: a stride
+ * that divides nothing, but nothing of it is outside. */
+START_TEST (all_of_a_node_are_linked)
+{
+  const gint64 share = 32 * 1024 * 1024;
+  g_autoptr (SimCost) near = collective ("dgx-h100:1", "", "all_reduce", 2, 1, share, &plain);
+  g_autoptr (SimCost) far = collective ("dgx-h100:1", "", "all_reduce", 2, 6, share, &plain);
+  g_autoptr (SimCost) outside = collective ("dgx-h100:2", "", "all_reduce", 2, 12, share, &plain);
+  ck_assert_int_eq (sim_cost_ns (far, 0), sim_cost_ns (near, 0));
+  ck_assert_int_gt (sim_cost_ns (outside, 0), 2 * sim_cost_ns (near, 0));
+}
+END_TEST
+
 /* More bytes are never faster, and registering never costs. */
 START_TEST (collectives_grow_with_size)
 {
@@ -640,6 +653,7 @@ main (void)
   tcase_add_loop_test (tcase, ports_serve_who_is_near, 0, G_N_ELEMENTS (affinities));
   tcase_add_test (tcase, rails_are_changed_inside_the_node);
   tcase_add_loop_test (tcase, algorithms_need_what_they_need, 0, G_N_ELEMENTS (eligible));
+  tcase_add_test (tcase, all_of_a_node_are_linked);
   tcase_add_test (tcase, collectives_grow_with_size);
   tcase_add_test (tcase, a_measurement_changes_its_shape_alone);
   tcase_add_test (tcase, shapes_among_measured_ones_are_interpolated);
