@@ -52,6 +52,9 @@ static const struct
   { "activations", NULL, MEANS_FORBID, "activations in another format than compute" },
   { "packed", "yes", MEANS_FORBID, "sequences packed of shorter ones" },
   { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
+  { "ce", "whole", MEANS_SET, "loss_chunks=1" },
+  { "grad_sync", "last", MEANS_FORBID, "gradients kept whole from micro batch to micro batch" },
+  { "experts", "padded", MEANS_FORBID, "experts padded to the busiest one" },
   { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
   { "sliding_window", PLAN_RUN_ALTERNATING_WINDOW, MEANS_REMARK, NULL }, /* the model's */
   { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
