@@ -105,6 +105,7 @@ model_text (PlanRunRow *row, const char *family)
   const gboolean is_latent = g_str_equal (family, DEEPSEEK);
   g_autofree char *latent = is_latent ? plan_run_row_latent_keys (row) : NULL;
   g_autofree char *window = plan_run_row_note (row, "sliding_window");
+  g_autofree char *positions = plan_run_row_note (row, "positions");
   GString *text = g_string_new (is_latent ? latent : family);
   add_number (text, row, PLAN_RUN_LAYERS, "layers");
   add_number (text, row, PLAN_RUN_HIDDEN, "hidden");
@@ -120,6 +121,8 @@ model_text (PlanRunRow *row, const char *family)
   if (row->cell[PLAN_RUN_TIED])
     g_string_append_printf (text, ",tied=%s",
                             plan_run_row_is (row, PLAN_RUN_TIED, "yes") ? "on" : "off");
+  if (positions)
+    g_string_append_printf (text, ",positions=%s", positions);
   add_biases (text, row);
   if (plan_run_row_int (row, PLAN_RUN_EXPERTS) > 0)
     add_experts (text, row);

@@ -273,6 +273,7 @@ START_TEST (models_of_other_families)
       "family=gpt2,layers=32,hidden=4096,ffn=14336,heads=32,kv_heads=32,head_dim=128,vocab=128384,"
       "max_seq=8192" },
     { "family=gpt|kv_heads=32|notes=bias=attention", ",tied=off,mlp_bias=off" },
+    { "notes=positions=learned", ",positions=learned" },
     { "family=bloom|kv_heads=32|notes=", ",tied=off,positions=alibi" },
     { "family=nemotron|notes=", ",norm=layernorm,norm_bias=on,activation=relu2,gated=off" },
     { "family=qwen3-moe|experts=128|topk=8|expert_ffn=768|shared_expert_ffn=0|first_dense_layers=0",
@@ -478,7 +479,7 @@ main (void)
   TCase *tcase = tcase_create ("run-table");
   tcase_add_test (tcase, a_row_is_a_plan);
   tcase_add_loop_test (tcase, cells_change_the_plan, 0, G_N_ELEMENTS (cases));
-  tcase_add_loop_test (tcase, models_of_other_families, 0, 5);
+  tcase_add_loop_test (tcase, models_of_other_families, 0, 6);
   tcase_add_loop_test (tcase, clusters_are_whole_nodes, 0, 4);
   tcase_add_loop_test (tcase, times_of_unknown_stages_do_not_count, 0, 5);
   tcase_add_loop_test (tcase, networks_are_as_they_were_then, 0, 12);
