@@ -53,6 +53,9 @@ static const struct
   { "packed", "yes", MEANS_FORBID, "sequences packed of shorter ones" },
   { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
   { "ce", "whole", MEANS_SET, "loss_chunks=1" },
+  { "ce", "fused_linear", MEANS_FORBID, "a loss in one kernel with the last product" },
+  { "adam", "foreach", MEANS_REMARK, "an optimizer step that keeps roots of all second moments" },
+  { "kernels", NULL, MEANS_REMARK, "kernels that a source puts in place of the stack's" },
   { "grad_sync", "last", MEANS_FORBID, "gradients kept whole from micro batch to micro batch" },
   { "experts", "padded", MEANS_FORBID, "experts padded to the busiest one" },
   { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
