@@ -240,8 +240,32 @@ make_plain (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found)
       leave_out (choice, scorer, found, f);
 }
 
-/* The K best distinct answers. Plans of equal cost are one answer, with the fields in which they
- * differ. */
+/* Whether the time of a found plan can be told from that of every answer so far. */
+static gboolean
+is_apart_from_all (const GArray *answers, const PlanFound *found, double apart)
+{
+  const gint64 ns = found->score.time_ns;
+  for (guint i = 0; i < answers->len; i++)
+    {
+      const gint64 other_ns = g_array_index (answers, AdviseAnswer, i).found->score.time_ns;
+      if (!plan_search_is_apart (apart, MIN (ns, other_ns), MAX (ns, other_ns)))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+/* Answers by their time: a plan that was set back may have become faster than one before it. */
+static gint
+compare_answers (gconstpointer a, gconstpointer b)
+{
+  const PlanFound *x = ((const AdviseAnswer *)a)->found, *y = ((const AdviseAnswer *)b)->found;
+  if (x->score.time_ns != y->score.time_ns)
+    return x->score.time_ns < y->score.time_ns ? -1 : 1;
+  return x < y ? -1 : x > y;
+}
+
+/* The K best distinct answers, best first. Plans of equal cost are one answer, with the fields in
+ * which they differ; what setting back makes the same as another answer is none. */
 static GArray *
 take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
               GError **error)
@@ -253,12 +277,8 @@ take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer
   for (guint i = 0; i < result->found->len && answers->len < k;)
     {
       AdviseAnswer answer = { .found = &g_array_index (result->found, PlanFound, i) };
-      const AdviseAnswer *last
-          = answers->len > 0 ? &g_array_index (answers, AdviseAnswer, answers->len - 1) : NULL;
-      if (!is_eligible[i]
-          || (last
-              && !plan_search_is_apart (apart, last->found->score.time_ns,
-                                        answer.found->score.time_ns)))
+      const PlanFound before = *answer.found;
+      if (!is_eligible[i] || !is_apart_from_all (answers, answer.found, apart))
         {
           i++;
           continue;
@@ -272,10 +292,14 @@ take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer
           for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
             answer.is_free[f] |= other->plan.value[f] != answer.found->plan.value[f];
         }
-      g_array_append_val (answers, answer);
+      if (apart > WORTH_ASKING)
+        make_plain (choice, scorer, answer.found);
+      if (is_apart_from_all (answers, answer.found, apart))
+        g_array_append_val (answers, answer);
+      else
+        *answer.found = before;
     }
-  for (guint i = 0; apart > WORTH_ASKING && i < answers->len; i++)
-    make_plain (choice, scorer, g_array_index (answers, AdviseAnswer, i).found);
+  g_array_sort (answers, compare_answers);
   Predicting work = { .input = choice->input, .answers = answers };
   return predict_answers (&work, error) ? g_steal_pointer (&answers) : NULL;
 }

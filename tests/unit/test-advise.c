@@ -199,6 +199,30 @@ START_TEST (explains_all_compute)
 }
 END_TEST
 
+/* Of these answers setting switches back made the fourth the same as the first. */
+START_TEST (answers_are_distinct_and_in_order)
+{
+  g_auto (GStrv) only = g_strsplit ("tp=1,4 mbs=1 cp=1 dp_outer=1 recompute=none,full", " ", -1);
+  const AdviseQuestion narrow = { .top = 5, .apart = ADVISE_APART, .front = 2, .only = only };
+  g_auto (Asked) asked = { 0 };
+  g_auto (AdviseQuery) query = { 0 };
+  asked_init (&asked, "dgx-h100:8");
+  plan_model_free (asked.input.model);
+  asked.input.model = plan_model_new ("llama3-70b", NULL);
+  asked.input.plan.value[PLAN_SEQ] = 8192;
+  ck_assert (advise_choice_init (&asked.choice, &narrow, &asked.input, NULL));
+  ck_assert (advise_query_ask (&asked.choice, 5, &query, NULL));
+  ck_assert_uint_eq (query.answers->len, 5);
+  for (guint i = 1; i < query.answers->len; i++)
+    {
+      const PlanFound *before = g_array_index (query.answers, AdviseAnswer, i - 1).found;
+      const PlanFound *one = g_array_index (query.answers, AdviseAnswer, i).found;
+      ck_assert_double_gt ((double)one->score.time_ns,
+                           (1 + ADVISE_APART / 100) * (double)before->score.time_ns);
+    }
+}
+END_TEST
+
 START_TEST (says_why_nothing_fits)
 {
   g_auto (Asked) asked = { 0 };
@@ -221,6 +245,7 @@ main (void)
   tcase_add_test (tcase, whoever_asks_may_stop);
   tcase_add_test (tcase, explains_all_memory);
   tcase_add_test (tcase, explains_all_compute);
+  tcase_add_test (tcase, answers_are_distinct_and_in_order);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
