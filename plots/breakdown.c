@@ -210,17 +210,30 @@ set_parts (const Quantity *self, const char *name, const PlotBreakdown *plans, g
                           name, n, names->str, name, n, places->str);
 }
 
+/* Labels beside their bars, or where one is too long, numbers and a list below the picture. */
 static void
 set_labels (const PlotBreakdown *plans, guint n_plans, PlotFigure *figure)
 {
+  g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
+  gboolean is_cut = FALSE;
+
+  for (guint i = 0; i < n_plans; i++)
+    {
+      char *label
+          = plot_break_label (plans[i].label, MAX_LABEL, CLAMP (LABEL_LINES / n_plans, 1, 5));
+
+      g_ptr_array_add (labels, label);
+      is_cut = is_cut || g_str_has_suffix (label, "...");
+    }
   g_string_append_printf (figure->settings, "n_plans = %u\narray label[%u]\n", n_plans, n_plans);
   for (guint i = 0; i < n_plans; i++)
     {
       g_autofree char *name = g_strdup_printf ("label[%u]", n_plans - i);
-      g_autofree char *label
-          = plot_break_label (plans[i].label, MAX_LABEL, CLAMP (LABEL_LINES / n_plans, 1, 5));
+      g_autofree char *number = g_strdup_printf ("%u", i + 1);
 
-      plot_figure_set_text (figure, name, label);
+      plot_figure_set_text (figure, name, is_cut ? number : labels->pdata[i]);
+      if (is_cut)
+        g_string_append_printf (figure->footer, "%s: %s\n", number, plans[i].label);
     }
 }
 

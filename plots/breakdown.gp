@@ -14,8 +14,8 @@ array memory_colour[11] = [sky, blue, grey, orange, light_grey, green, yellow, v
 
 set multiplot title figure_title
 unset title
-set tmargin at screen title_top
-set bmargin at screen 0.31
+set tmargin at screen up (title_top)
+set bmargin at screen up (0.31)
 set yrange [-0.5:n_plans - 0.5]
 set ytics scale 0 ('' 0)
 set for [i = 1:int(n_plans)] ytics add (label[i] i - 1)
@@ -34,6 +34,7 @@ plot for [i = 1:n_time] data index time[i] using 1:3:1:2:($3 - half):($3 + half)
 
 set lmargin at screen 0.615
 set rmargin at screen 0.98
+unset label # the list is there
 set xrange [0:memory_to]
 set xlabel 'device memory at its fullest ['.memory_unit.']'
 unset ytics
@@ -55,11 +56,11 @@ set xrange [0:1]
 set yrange [0:1]
 set lmargin at screen 0.02
 set rmargin at screen 0.36
-set key at screen 0.02, screen 0.17 left top horizontal reverse Left samplen 1 spacing 1.25 maxcols 2
+set key at screen 0.02, screen up (0.17) left top horizontal reverse Left samplen 1 spacing 1.25 maxcols 2
 plot for [i = 1:n_time] NaN with boxes fillcolor rgb time_colour[time_place[i]] title time[i]
 set lmargin at screen 0.38
 set rmargin at screen 1
-set key at screen 0.38, screen 0.17 left top horizontal reverse Left samplen 1 spacing 1.25 maxcols 3
+set key at screen 0.38, screen up (0.17) left top horizontal reverse Left samplen 1 spacing 1.25 maxcols 3
 plot for [i = 1:n_memory] NaN with boxes fillcolor rgb memory_colour[memory_place[i]] title memory[i], \
      for [i = 1:capacity > 0] NaN with lines linecolor rgb black linewidth 1.5 dashtype 2 \
        title capacity_key

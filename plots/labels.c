@@ -8,7 +8,7 @@
 
 /* A label's size in points, and its distance from its point. */
 #define CHARACTER_WIDTH 7.5
-#define LINE_HEIGHT 14.0
+#define LINE_HEIGHT 18.0
 #define DISTANCE 9.0
 
 /* Long labels are broken into lines, and cut where that is not enough. */
@@ -269,11 +269,16 @@ plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figure)
   plot_figure_set_real (figure, "n_right", self->right->len > 0);
 }
 
-/* Columns that gnuplot needs beside a plot in text output, and lines above and below it. */
+/* Columns that gnuplot needs beside a plot in text output. */
 #define TEXT_COLUMNS 18
-#define TEXT_LINES 9
 
-/* Points that share a place in text output. */
+guint
+plot_numbers_above (const PlotFigure *figure)
+{
+  return figure->title_lines + 1;
+}
+
+/* Points that share a place. */
 typedef struct
 {
   GArray *members; /* guint, rising */
@@ -315,8 +320,8 @@ collide (const Number *a, const Number *b)
   g_autofree char *one = number_text (a);
   g_autofree char *other = number_text (b);
 
-  return a->line == b->line
-         && ABS (a->column - b->column) < (double)(strlen (one) + strlen (other)) / 2 + 1;
+  return ABS (a->line - b->line) < 1
+         && ABS (a->column - b->column) < (double)(strlen (one) + strlen (other)) / 2 + 2;
 }
 
 static gint
@@ -325,6 +330,13 @@ compare_members (gconstpointer a, gconstpointer b)
   guint x = *(const guint *)a, y = *(const guint *)b;
 
   return x < y ? -1 : x > y;
+}
+
+/* The mean of a value of two, each as often as it has members. */
+static double
+middle (const Number *a, double of_a, const Number *b, double of_b)
+{
+  return (of_a * a->members->len + of_b * b->members->len) / (a->members->len + b->members->len);
 }
 
 /* Joins colliding numbers until none collide. */
@@ -338,8 +350,8 @@ join_numbers (GPtrArray *numbers)
 
         if (!collide (one, other))
           continue;
-        one->column = (one->column * one->members->len + other->column * other->members->len)
-                      / (one->members->len + other->members->len);
+        one->column = middle (one, one->column, other, other->column);
+        one->line = middle (one, one->line, other, other->line);
         g_array_append_vals (one->members, other->members->data, other->members->len);
         g_array_sort (one->members, compare_members);
         g_ptr_array_remove_index (numbers, i);
@@ -349,11 +361,16 @@ join_numbers (GPtrArray *numbers)
 }
 
 guint
-plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figure, const double *x,
-                     const double *y, guint n)
+plot_append_numbers (GString *data, const PlotBox *axes, const PlotBox *area,
+                     const PlotFigure *figure, const double *x, const double *y, guint n)
 {
-  double column = (axes->right - axes->left) / (figure->columns - TEXT_COLUMNS);
-  double line = (axes->top - axes->bottom) / (figure->lines - TEXT_LINES);
+  const gboolean is_text = figure->format == PLOT_TEXT;
+  const double columns = is_text ? figure->columns - TEXT_COLUMNS
+                                 : PLOT_WIDTH * (area->right - area->left) / CHARACTER_WIDTH;
+  const double lines = is_text ? figure->lines - plot_numbers_above (figure) - PLOT_NUMBERS_BELOW
+                               : PLOT_HEIGHT * (area->top - area->bottom) / LINE_HEIGHT;
+  const double column = (axes->right - axes->left) / columns;
+  const double line = (axes->top - axes->bottom) / lines;
   g_autoptr (GPtrArray) numbers = g_ptr_array_new_with_free_func (number_free);
 
   for (guint i = 0; i < n; i++)
@@ -362,7 +379,9 @@ plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figur
 
       *number = (Number){ .members = g_array_new (FALSE, FALSE, sizeof (guint)),
                           .column = (x[i] - axes->left) / column,
-                          .line = floor ((y[i] - axes->bottom) / line) };
+                          .line = (y[i] - axes->bottom) / line };
+      if (is_text) /* in the middle of a line */
+        number->line = floor (number->line) + 0.5;
       g_array_append_val (number->members, i);
       g_ptr_array_add (numbers, number);
     }
@@ -375,7 +394,7 @@ plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figur
 
       plot_append_real (data, axes->left + number->column * column, 4);
       g_string_append_c (data, ' ');
-      plot_append_real (data, axes->bottom + (number->line + 0.5) * line, 4);
+      plot_append_real (data, axes->bottom + number->line * line, 4);
       g_string_append_printf (data, " \"%s\"\n", text);
     }
   return numbers->len;

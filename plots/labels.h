@@ -42,10 +42,14 @@ void plot_labels_append (const PlotLabels *self, GString *data, PlotFigure *figu
 /* Breaks a label into lines at its spaces, and cuts what does not fit; the caller frees. */
 char *plot_break_label (const char *label, guint max_width, guint max_lines);
 
-/* For text output, where points are shown as numbers from 1 on: appends the block "numbers" of x,
- * y, text, in which points that would collide are one, as in "3-5". Returns the number of
- * entries. */
-guint plot_append_numbers (GString *data, const PlotBox *axes, const PlotFigure *figure,
-                           const double *x, const double *y, guint n);
+/* Points shown as numbers from 1 on: appends the block "numbers" of x, y, text, in which points
+ * whose numbers would collide are one, as in "3-5". In a text the number is the point; in a picture
+ * it stands beside it. `area` is the position of the plot there. Returns the number of entries. */
+guint plot_append_numbers (GString *data, const PlotBox *axes, const PlotBox *area,
+                           const PlotFigure *figure, const double *x, const double *y, guint n);
+
+/* Lines above the plot of a text with numbers, whose title has to be set before, and below it. */
+guint plot_numbers_above (const PlotFigure *figure);
+#define PLOT_NUMBERS_BELOW 3
 
 G_END_DECLS

@@ -137,6 +137,20 @@ set_keys (const PlotLossRun *runs, guint n_runs, PlotFigure *figure)
   g_string_append_printf (figure->settings, "n_evaluated = %u\n", n_evaluated);
 }
 
+/* Steps from the first to the last of all runs. */
+static gint64
+n_steps (const PlotLossRun *runs, guint n_runs)
+{
+  gint64 first = G_MAXINT64, last = G_MININT64;
+  for (guint k = 0; k < n_runs; k++)
+    for (guint i = 0; i < runs[k].n; i++)
+      {
+        first = MIN (first, runs[k].steps[i].step);
+        last = MAX (last, runs[k].steps[i].step);
+      }
+  return last - first;
+}
+
 gboolean
 plot_loss (const PlotLossRun *runs, guint n_runs, const char *title, const char *path,
            char **out_text, GError **error)
@@ -153,5 +167,6 @@ plot_loss (const PlotLossRun *runs, guint n_runs, const char *title, const char 
   figure.data = g_string_free (make_data (runs, n_runs), FALSE);
   plot_figure_set_title (&figure, title, note);
   set_keys (runs, n_runs, &figure);
+  plot_figure_set_real (&figure, "n_steps", (double)n_steps (runs, n_runs));
   return plot_figure_draw (&figure, out_text, error);
 }

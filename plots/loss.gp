@@ -1,5 +1,6 @@
 # Losses of training runs by step: a line each, and points where a run was evaluated.
 #
+# n_steps           from the first to the last
 # n_runs, key[i]    the runs and their names; block run1 has the losses of the first
 # n_evaluated       how many of them were evaluated
 # evaluated[k]      which those are; block eval1 has the evaluations of run 1
@@ -13,6 +14,7 @@ set xlabel 'step'
 set ylabel 'loss per token'
 set offsets graph 0.02, graph 0.02, graph 0.05, graph 0.05
 set autoscale xfix
+if (n_steps < 20) { set xtics 1 } # no half steps
 
 if (text) {
   set key outside above vertical left Left reverse

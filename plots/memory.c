@@ -15,9 +15,9 @@ static const char script[] =
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
-/* Most moments, and most measured points, that are drawn. Thinning keeps the maximum. */
-#define MAX_MOMENTS 1000
-#define MAX_POINTS 150
+/* Stretches of time, of the simulated and the measured, of which each is shown at its fullest. */
+#define STRETCHES 500
+#define MEASURED_STRETCHES 150
 
 /* The order of the stack, from the bottom: what is always there first, what comes and goes last. */
 static const PlanCategory stack[] = {
@@ -97,34 +97,27 @@ find_peak (const GArray *moments)
   return peak;
 }
 
-/* Thins to at most `n` moments: the first and last, and the fullest and emptiest of each stretch of
- * time. */
+/* Thins to the first and last moment and the fullest of each of `n` stretches of time: what comes
+ * and goes within one would be drawn as a bar of lines that hides all else. */
 static GArray *
 thin (const GArray *moments, guint n)
 {
   GArray *kept = g_array_new (FALSE, FALSE, sizeof (Moment));
   guint last = moments->len - 1, i = 1;
-  double stretch_ns = (double)moment_at (moments, last)->at_ns / (n / 2 - 2);
+  double stretch_ns = (double)moment_at (moments, last)->at_ns / n;
 
-  if (moments->len <= n)
+  if (moments->len <= 2 * n)
     return g_array_append_vals (kept, moments->data, moments->len);
   g_array_append_val (kept, *moment_at (moments, 0));
   for (guint stretch = 1; i < last; stretch++)
     {
-      guint fullest = i, emptiest = i, first = i;
+      guint fullest = i, first = i;
 
       for (; i < last && (double)moment_at (moments, i)->at_ns <= stretch * stretch_ns; i++)
-        {
-          if (moment_at (moments, i)->total > moment_at (moments, fullest)->total)
-            fullest = i;
-          if (moment_at (moments, i)->total < moment_at (moments, emptiest)->total)
-            emptiest = i;
-        }
-      if (i == first) /* nothing happened for so long */
-        continue;
-      g_array_append_val (kept, *moment_at (moments, MIN (fullest, emptiest)));
-      if (fullest != emptiest)
-        g_array_append_val (kept, *moment_at (moments, MAX (fullest, emptiest)));
+        if (moment_at (moments, i)->total > moment_at (moments, fullest)->total)
+          fullest = i;
+      if (i > first) /* else nothing happened for so long */
+        g_array_append_val (kept, *moment_at (moments, fullest));
     }
   g_array_append_val (kept, *moment_at (moments, last));
   return kept;
@@ -133,7 +126,8 @@ thin (const GArray *moments, guint n)
 /* What is drawn. */
 typedef struct
 {
-  GArray *simulated;       /* Moment, thinned */
+  GArray *simulated; /* Moment, thinned */
+  gboolean is_thinned;
   GArray *measured;        /* Moment, thinned; or NULL */
   guint peak;              /* index of the simulated moment with most live bytes */
   double to_ns, top_bytes; /* ends of the axes */
@@ -176,13 +170,14 @@ view_init (View *self, const PlanTrace *simulated, const PlanTrace *measured)
 {
   g_autoptr (GArray) all = find_moments (simulated);
 
-  *self = (View){ .simulated = thin (all, MAX_MOMENTS) };
+  *self = (View){ .simulated = thin (all, STRETCHES) };
+  self->is_thinned = self->simulated->len < all->len;
   self->peak = find_peak (self->simulated);
   if (measured)
     {
       g_autoptr (GArray) all_measured = find_moments (measured);
 
-      self->measured = thin (all_measured, MAX_POINTS);
+      self->measured = thin (all_measured, MEASURED_STRETCHES);
     }
   self->unit = plot_memory_unit ((double)moment_at (self->simulated, self->peak)->total,
                                  &self->unit_bytes);
@@ -293,6 +288,19 @@ make_peak_label (const View *self, const PlanTrace *trace, const PlanSchedule *s
         g_string_append_printf (label, ", unit %d", trace->memory.peak_unit);
     }
   return g_string_free (g_steal_pointer (&label), FALSE);
+}
+
+/* NULL where every moment is drawn. */
+static char *
+make_note (const View *self)
+{
+  const gint64 end_ns = moment_at (self->simulated, self->simulated->len - 1)->at_ns;
+  char ms[G_ASCII_DTOSTR_BUF_SIZE];
+
+  if (!self->is_thinned)
+    return NULL;
+  g_ascii_formatd (ms, sizeof ms, "%.3g", (double)end_ns / STRETCHES / 1e6);
+  return g_strdup_printf ("of each %s ms the fullest moment", ms);
 }
 
 /* Columns and lines that a text needs beside its plot. */
@@ -415,6 +423,7 @@ plot_memory (const PlanTrace *simulated, const PlanTrace *measured, const PlanSc
   g_auto (PlotFigure) figure = { 0 };
   g_auto (View) view = { 0 };
   g_autofree char *peak_label = NULL;
+  g_autofree char *note = NULL;
   GString *data;
 
   if (!plot_figure_init (&figure, path, script, error))
@@ -436,7 +445,8 @@ plot_memory (const PlanTrace *simulated, const PlanTrace *measured, const PlanSc
   figure.data = g_string_free (data, FALSE);
 
   peak_label = make_peak_label (&view, simulated, schedule);
-  plot_figure_set_title (&figure, title, NULL);
+  note = make_note (&view);
+  plot_figure_set_title (&figure, title, figure.format == PLOT_TEXT ? NULL : note);
   plot_figure_set_text (&figure, "peak_label", peak_label);
   set_variables (&view, &figure);
   set_categories (&view, &figure);

@@ -73,7 +73,7 @@ append_point (GString *data, const PlotPoint *point)
   g_string_append_c (data, ' ');
   plot_append_real (data, point->tokens_per_s, 2);
   g_string_append_c (data, ' ');
-  plot_append_quoted (data, point->label);
+  plot_append_quoted (data, point->label ? point->label : "");
   g_string_append_c (data, '\n');
 }
 
@@ -187,63 +187,59 @@ front_at (const View *view, guint k)
   return &view->points[g_array_index (view->front, guint, k)];
 }
 
-/* Labels the front, from both ends inwards: its ends are the most important, and only their labels
- * may cover points off the front, or the capacity. */
 static void
-append_labels (GString *data, const View *view, PlotFigure *figure)
+append_listed (PlotFigure *figure, guint number, const PlotPoint *point)
 {
-  static const PlotBox area = { LEFT, RIGHT, BOTTOM, TOP };
-  g_auto (PlotLabels) labels = { 0 };
-  guint n_front = view->front->len;
-
-  plot_labels_init (&labels, &view->range, &area);
-  if (view->capacity_gib > 0)
-    plot_labels_avoid_line (&labels, view->capacity_gib, view->range.bottom, view->capacity_gib,
-                            view->range.top, FALSE);
-  for (guint i = 0; i < view->n_points; i++)
-    plot_labels_avoid_point (&labels, view->points[i].memory_gib, view->points[i].tokens_per_s);
-  for (guint k = 0; k < n_front; k++)
-    {
-      const PlotPoint *point = front_at (view, k), *before = front_at (view, k > 0 ? k - 1 : k);
-
-      plot_labels_avoid_line (&labels, before->memory_gib, before->tokens_per_s, point->memory_gib,
-                              point->tokens_per_s, TRUE);
-    }
-  for (guint i = 0; i < n_front; i++)
-    {
-      const PlotPoint *point = front_at (view, i % 2 ? i / 2 : n_front - 1 - i / 2);
-
-      plot_labels_place (&labels, point->memory_gib, point->tokens_per_s, point->label, i < 2);
-    }
-  plot_labels_append (&labels, data, figure);
-}
-
-static void
-append_listed (GString *footer, guint number, const PlotPoint *point)
-{
+  const gboolean is_text = figure->format == PLOT_TEXT;
   char memory[G_ASCII_DTOSTR_BUF_SIZE], tokens[G_ASCII_DTOSTR_BUF_SIZE];
 
-  g_ascii_formatd (memory, sizeof memory, "%10.2f", point->memory_gib);
-  g_ascii_formatd (tokens, sizeof tokens, "%12.0f", point->tokens_per_s);
-  g_string_append_printf (footer, "  %3u %s GiB %s tokens/s/GPU   %s\n", number, memory, tokens,
-                          point->label);
+  g_ascii_formatd (memory, sizeof memory, is_text ? "%10.2f" : "%.2f", point->memory_gib);
+  g_ascii_formatd (tokens, sizeof tokens, is_text ? "%12.0f" : "%.0f", point->tokens_per_s);
+  g_string_append_printf (figure->footer,
+                          is_text ? "  %3u %s GiB %s tokens/s/GPU   %s\n"
+                                  : "%u: %s GiB, %s tokens/s/GPU, %s\n",
+                          number, memory, tokens, point->label);
 }
 
-/* In text output the points of the front are numbers, which a list below explains. */
-static guint
+/* What a text's marks mean, whose plot has no key. */
+static void
+append_key (GString *footer, const View *view, guint n_others, guint n_unfit)
+{
+  g_string_append (footer, "  numbers: best for their memory, fastest first");
+  if (n_others > 0)
+    g_string_append (footer, "   . other plans");
+  if (n_unfit > 0)
+    g_string_append (footer, "   x does not fit");
+  if (view->capacity_gib > 0)
+    {
+      g_string_append (footer, "   | capacity, ");
+      plot_append_real (footer, view->capacity_gib, 0);
+      g_string_append (footer, " GiB");
+    }
+  g_string_append (footer, "\n\n");
+}
+
+/* The points of the front are numbers, from the fastest on, which a list below explains. */
+static void
 append_numbers (GString *data, const View *view, PlotFigure *figure)
 {
+  static const PlotBox area = { LEFT, RIGHT, BOTTOM, TOP };
   guint n = view->front->len;
   g_autofree double *memory_gib = g_new (double, n);
   g_autofree double *tokens_per_s = g_new (double, n);
 
   for (guint k = 0; k < n; k++)
     {
-      append_listed (figure->footer, k + 1, front_at (view, k));
-      memory_gib[k] = front_at (view, k)->memory_gib;
-      tokens_per_s[k] = front_at (view, k)->tokens_per_s;
+      const PlotPoint *point = front_at (view, n - 1 - k);
+
+      if (point->label)
+        append_listed (figure, k + 1, point);
+      memory_gib[k] = point->memory_gib;
+      tokens_per_s[k] = point->tokens_per_s;
     }
-  return plot_append_numbers (data, &view->range, figure, memory_gib, tokens_per_s, n);
+  plot_figure_set_real (
+      figure, "n_numbers",
+      plot_append_numbers (data, &view->range, &area, figure, memory_gib, tokens_per_s, n));
 }
 
 static void
@@ -269,6 +265,10 @@ set_variables (const View *view, PlotFigure *figure)
   plot_append_real (key, view->capacity_gib, 0);
   g_string_append (key, " GiB");
   plot_figure_set_text (figure, "capacity_key", key->str);
+  plot_figure_set_real (figure, "numbers_above", plot_numbers_above (figure));
+  plot_figure_set_real (figure, "numbers_below", PLOT_NUMBERS_BELOW);
+  if (figure->format == PLOT_TEXT)
+    append_key (figure->footer, view, view->n_points - view->front->len - n_unfit, n_unfit);
 }
 
 gboolean
@@ -278,8 +278,8 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
   g_auto (PlotFigure) figure = { 0 };
   g_autoptr (GArray) front = NULL;
   g_autofree char *note = NULL;
+  g_autoptr (GString) data = NULL;
   View view;
-  GString *data;
   guint n_beyond;
 
   if (!plot_figure_init (&figure, path, script, error))
@@ -297,18 +297,14 @@ plot_pareto (const PlotPoint *points, guint n_points, double capacity_gib, const
                  .front = front,
                  .range = find_range (points, n_points, capacity_gib, &n_beyond),
                  .capacity_gib = capacity_gib };
-  data = make_data (points, n_points, front);
-  if (figure.format == PLOT_TEXT)
-    plot_figure_set_real (&figure, "n_labels", append_numbers (data, &view, &figure));
-  else
-    append_labels (data, &view, &figure);
-  figure.data = g_string_free (data, FALSE);
-
   if (n_beyond > 0)
     note = g_strdup_printf ("left out: %u plan%s far more memory", n_beyond,
                             n_beyond == 1 ? " that wants" : "s that want");
   plot_figure_set_title (&figure, title, note);
   plot_figure_set_text (&figure, "memory", memory);
   set_variables (&view, &figure);
+  data = make_data (points, n_points, front);
+  append_numbers (data, &view, &figure);
+  figure.data = g_string_free (g_steal_pointer (&data), FALSE);
   return plot_figure_draw (&figure, out_text, error);
 }

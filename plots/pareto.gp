@@ -1,9 +1,11 @@
-# Memory against throughput: every plan a point, the best ones joined by a line and labelled.
+# Memory against throughput: every plan a point, the best ones joined by a line and numbered.
 #
 # x_from, x_to, y_from, y_to    ranges of the axes
 # left, right, bottom, top      edges of the plot, as parts of the picture
 # n_front, n_others, n_unfit    how many points there are
-# n_labels; n_left, n_right     numbers in a text; whether there are labels on that side of a point
+# n_numbers                     numbers: in a text in place of points, else up and left of them, where
+#                               no plan can be
+# numbers_above, numbers_below  lines beside the plot of a text
 # capacity, capacity_key        of the device, GiB, 0: not known; and in words
 # memory                        which memory it is
 
@@ -17,19 +19,21 @@ if (capacity > 0) {
 }
 
 if (text) {
-  set key outside above horizontal
+  unset key
   set lmargin 12
   set rmargin 4
-  plot for [i = 1:n_others > 0] data index 'others' using 1:2 with points pointtype '.' title 'other plans', \
-       for [i = 1:n_unfit > 0] data index 'unfit' using 1:2 with points pointtype 'x' title 'does not fit', \
-       for [i = 1:capacity > 0] NaN with points pointtype '|' title capacity_key, \
-       for [i = 1:n_labels > 0] data index 'numbers' using 1:2:3 with labels title 'numbers: best for their memory'
+  set tmargin numbers_above
+  set bmargin numbers_below
+  plot for [i = 1:n_others > 0] data index 'others' using 1:2 with points pointtype '.', \
+       for [i = 1:n_unfit > 0] data index 'unfit' using 1:2 with points pointtype 'x', \
+       for [i = 1:capacity > 0] NaN with points pointtype '|', \
+       for [i = 1:n_numbers > 0] data index 'numbers' using 1:2:3 with labels
 } else {
   set lmargin at screen left
   set rmargin at screen right
-  set bmargin at screen bottom
-  set tmargin at screen top
-  set key at screen left, screen 0.045 left horizontal reverse Left samplen 2.5 maxrows 1
+  set bmargin at screen up (bottom)
+  set tmargin at screen up (top)
+  set key at screen left, screen up (0.045) left horizontal reverse Left samplen 2.5 maxrows 1
   plot for [i = 1:n_others > 0] data index 'others' using 1:2 with points \
          pointtype 7 pointsize 0.5 linecolor rgb grey title 'other plans', \
        for [i = 1:n_unfit > 0] data index 'unfit' using 1:2 with points \
@@ -38,6 +42,6 @@ if (text) {
          pointtype 7 pointsize 0.8 linewidth 1.5 linecolor rgb blue title 'best for its memory', \
        for [i = 1:capacity > 0] NaN with lines linecolor rgb black linewidth 1.2 dashtype 2 \
          title capacity_key, \
-       for [i = 1:n_left] data index 'left' using 1:2:3 with labels right notitle, \
-       for [i = 1:n_right] data index 'right' using 1:2:3 with labels left notitle
+       for [i = 1:n_numbers > 0] data index 'numbers' using 1:2:3 with labels right \
+         offset character -0.5, 0.5 notitle
 }

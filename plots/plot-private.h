@@ -27,8 +27,9 @@ typedef struct
   const char *script;   /* the figure's .gp */
   char *data;           /* the data file */
   GString *settings;    /* gnuplot commands that are run before the script */
-  GString *footer;      /* printed below text output */
+  GString *footer;      /* printed below text output; small, below a picture */
   char *title;          /* title lines, with the note */
+  guint title_lines;
 } PlotFigure;
 
 /* Initialises a figure for the format of `path`; INVALID for an unknown extension. */

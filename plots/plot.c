@@ -19,8 +19,12 @@ static const char style[] =
 #define SCRIPT_FILE "figure.gp"
 #define OUT_FILE "figure.out"
 
-/* The longest line of a title in a picture, in characters. */
+/* The longest line of a title in a picture, in characters, and of the list below it. */
 #define TITLE_WIDTH 100
+#define LIST_WIDTH 175
+
+/* The height of a line of that list, in points. */
+#define LIST_LINE 14.0
 
 /* The height of a title above several plots, in parts of the picture: its margin, and each line. */
 #define TITLE_MARGIN 0.055
@@ -261,14 +265,45 @@ plot_figure_set_title (PlotFigure *self, const char *title, const char *note)
     }
   g_free (self->title);
   self->title = g_string_free (g_steal_pointer (&text), FALSE);
+  self->title_lines = n_lines (self->title);
   plot_figure_set_text (self, "figure_title", self->title);
-  plot_figure_set_real (self, "title_top", 1 - (TITLE_MARGIN + TITLE_LINE * n_lines (self->title)));
+  plot_figure_set_real (self, "title_lines", self->title_lines);
+  plot_figure_set_real (self, "title_top", 1 - (TITLE_MARGIN + TITLE_LINE * self->title_lines));
+}
+
+/* The footer as a list below a picture. Returns what it adds to the picture's height, in points. */
+static double
+append_list (GString *script, const PlotFigure *self)
+{
+  const char *font = self->format == PLOT_SVG ? ",10" : ",7";
+  g_autoptr (GString) text = g_string_new (NULL);
+  PlotFigure labels = { .settings = g_string_new (NULL) };
+
+  append_wrapped (text, self->footer->str, LIST_WIDTH);
+  g_auto (GStrv) lines = g_strsplit (g_strchomp (text->str), "\n", -1);
+  const guint n = g_strv_length (lines);
+  const double height = *text->str ? LIST_LINE * (n + 1) : 0;
+  for (guint i = 0; height > 0 && i < n; i++)
+    {
+      plot_figure_set_text (&labels, "list_line", lines[i]);
+      g_string_append_printf (labels.settings,
+                              "set label %u list_line font '%s' at screen 0.02, screen ", 100 + i,
+                              font);
+      plot_append_real (labels.settings, LIST_LINE * (n - i) / (PLOT_HEIGHT + height), 6);
+      g_string_append_c (labels.settings, '\n');
+    }
+  g_string_append (script, "shrink = ");
+  plot_append_real (script, PLOT_HEIGHT / (PLOT_HEIGHT + height), 9);
+  g_string_append_printf (script, "\nup (y) = 1 - (1 - y) * shrink\n%s", labels.settings->str);
+  g_string_free (labels.settings, TRUE);
+  return height;
 }
 
 static char *
 make_script (const PlotFigure *self)
 {
   GString *script = g_string_new ("data = '" DATA_FILE "'\n");
+  const double height = PLOT_HEIGHT + (self->format == PLOT_TEXT ? 0 : append_list (script, self));
 
   g_string_append_printf (script, "text = %d\n", self->format == PLOT_TEXT);
   switch (self->format)
@@ -279,21 +314,21 @@ make_script (const PlotFigure *self)
       break;
     case PLOT_SVG:
       g_string_append_printf (script,
-                              "set terminal svg noenhanced size %d,%d background '#ffffff'"
+                              "set terminal svg noenhanced size %d,%.0f background '#ffffff'"
                               " font 'Helvetica,Arial,sans-serif,12'\n",
-                              PLOT_WIDTH, PLOT_HEIGHT);
+                              PLOT_WIDTH, height);
       break;
     case PLOT_PNG:
       g_string_append_printf (script,
-                              "set terminal pngcairo noenhanced size %d,%d fontscale 2"
+                              "set terminal pngcairo noenhanced size %d,%.0f fontscale 2"
                               " linewidth 2 pointscale 2 font 'Sans,9'\n",
-                              2 * PLOT_WIDTH, 2 * PLOT_HEIGHT);
+                              2 * PLOT_WIDTH, 2 * height);
       break;
     case PLOT_PDF:
       g_string_append_printf (script,
                               "set terminal pdfcairo noenhanced size %gin,%gin"
                               " font 'Sans,9' fontscale 0.75 linewidth 1.5\n",
-                              PLOT_WIDTH / 96.0, PLOT_HEIGHT / 96.0);
+                              PLOT_WIDTH / 96.0, height / 96.0);
       break;
     }
   g_string_append (script, "set output '" OUT_FILE "'\n");

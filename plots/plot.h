@@ -11,7 +11,7 @@ G_BEGIN_DECLS
 /* One configuration in a figure of memory and performance. */
 typedef struct
 {
-  const char *label;
+  const char *label; /* in the list below, where the point is of the front; NULL: not there */
   double memory_gib;
   double tokens_per_s;
   gboolean fits;

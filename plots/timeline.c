@@ -393,6 +393,11 @@ make_data (const View *view)
   for (int group = 0; group < N_GROUPS; group++)
     if (has_group (view->simulated, group))
       append_boxes (data, view->simulated, &view->window, group, view->measured != NULL);
+    else if (has_group (view->measured, group)) /* for the key */
+      {
+        plot_begin_block (data, groups[group].name, "no box");
+        g_string_append (data, "NaN NaN NaN NaN\n");
+      }
   if (view->measured)
     append_points (data, view->measured, &view->window);
   return data;
@@ -515,7 +520,7 @@ set_groups (const View *view, PlotFigure *figure)
   guint n = 0;
 
   for (int group = 0; group < N_GROUPS; group++)
-    if (has_group (view->simulated, group))
+    if (has_group (view->simulated, group) || has_group (view->measured, group))
       {
         g_string_append_printf (names, "%s'%s'", separator, groups[group].name);
         g_string_append_printf (keys, "%s'%s'", separator, groups[group].key);

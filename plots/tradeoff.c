@@ -201,7 +201,7 @@ append_numbers (GString *data, const View *self, PlotFigure *figure)
       x[i] = time_of (self, &self->points[i]);
       y[i] = memory_of (self, &self->points[i]);
     }
-  plot_append_numbers (data, &self->range, figure, x, y, self->n_points);
+  plot_append_numbers (data, &self->range, &area, figure, x, y, self->n_points);
 }
 
 static void
@@ -231,6 +231,11 @@ set_variables (const View *self, PlotFigure *figure)
   plot_figure_set_text (figure, "time_unit", self->time_unit);
   plot_figure_set_text (figure, "memory_unit", self->memory_unit);
   plot_figure_set_text (figure, "capacity_key", key->str);
+  plot_figure_set_real (figure, "numbers_above", plot_numbers_above (figure));
+  plot_figure_set_real (figure, "numbers_below", PLOT_NUMBERS_BELOW);
+  if (figure->format == PLOT_TEXT)
+    g_string_append_printf (figure->footer, "  numbers: plans%s%s\n\n",
+                            self->capacity > 0 ? "   - " : "", self->capacity > 0 ? key->str : "");
 }
 
 static gboolean
@@ -262,15 +267,15 @@ plot_tradeoff (const PlotTradeoffPoint *points, guint n_points, guint64 capacity
   if (!plot_figure_init (&figure, path, script, error) || !check (&view, error))
     return FALSE;
   find_range (&view, (double)capacity_bytes / view.unit_bytes);
+  if (capacity_bytes > 0 && view.capacity <= 0)
+    note = plot_far_below (capacity_bytes);
+  plot_figure_set_title (&figure, title, note);
+  set_variables (&view, &figure);
   data = make_data (&view);
   if (figure.format == PLOT_TEXT)
     append_numbers (data, &view, &figure);
   else
     append_labels (data, &view, &figure);
   figure.data = g_string_free (data, FALSE);
-  if (capacity_bytes > 0 && view.capacity <= 0)
-    note = plot_far_below (capacity_bytes);
-  plot_figure_set_title (&figure, title, note);
-  set_variables (&view, &figure);
   return plot_figure_draw (&figure, out_text, error);
 }

@@ -4,6 +4,7 @@
 # left, right, bottom, top      edges of the plot, as parts of the picture
 # n_lines, key[i]               the lines and what they have in common; block line1 is the first
 # n_left, n_right               whether there are labels on that side of a point
+# numbers_above, numbers_below  lines beside the plot of a text
 # time_unit, memory_unit        of the axes
 # capacity, capacity_key        of the device, 0: not drawn; and in words
 
@@ -21,17 +22,18 @@ if (capacity > 0) {
 }
 
 if (text) {
-  set key outside above horizontal
+  unset key
   set lmargin 12
   set rmargin 4
-  plot data index 'numbers' using 1:2:3 with labels title 'numbers: plans', \
-       for [i = 1:capacity > 0] NaN with points pointtype '-' title capacity_key
+  set tmargin numbers_above
+  set bmargin numbers_below
+  plot data index 'numbers' using 1:2:3 with labels
 } else {
   set lmargin at screen left
   set rmargin at screen right
   set bmargin at screen bottom
   set tmargin at screen top
-  set key at screen left, screen 0.095 left top horizontal reverse Left samplen 3 spacing 1.3 maxcols 4
+  set key at screen left, screen 0.085 left top horizontal reverse Left samplen 3 spacing 1.3 maxcols 4
   plot for [i = 1:n_lines] data index 'line'.i using 1:2 with linespoints linewidth 1.5 \
          linecolor rgb colour[i] dashtype dash[i] pointtype point[i] pointsize 0.9 \
          title (strlen (key[i]) ? key[i] : 'plans'), \

@@ -223,8 +223,8 @@ question_of (const CliPlot *self)
 }
 
 /* Adds a point for every plan that a search scored, up to where its front ends. Those on the front
- * are labelled with what differs from the best. Found plans are sorted by time, so the rest can be
- * skipped. */
+ * are labelled with what differs from the best, if `labels` is given. Found plans are sorted by
+ * time, so the rest can be skipped. */
 static void
 add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *points,
            GPtrArray *labels)
@@ -240,10 +240,11 @@ add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *poi
       if (found->score.time_ns > result->front_ns)
         break;
       next += is_front;
-      g_ptr_array_add (labels,
-                       is_front ? label_of (&found->plan, &found->plan, best) : g_strdup (""));
+      char *label = is_front && labels ? label_of (&found->plan, &found->plan, best) : NULL;
+      if (label)
+        g_ptr_array_add (labels, label);
       const PlotPoint point
-          = { .label = labels->pdata[labels->len - 1],
+          = { .label = label,
               .memory_gib = gib (found->score.memory_bytes),
               .tokens_per_s = 1e9 * tokens / (double)found->score.time_ns / devices,
               .fits = TRUE };
@@ -258,7 +259,7 @@ cli_plot_front (const AdviseQuery *query, const AdviseChoice *choice, const char
   g_autoptr (GArray) points = g_array_new (FALSE, FALSE, sizeof (PlotPoint));
   g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
   const double capacity = gib (choice->memory_bytes);
-  add_found (choice->input, &query->result, points, labels);
+  add_found (choice->input, &query->result, points, out_marks ? NULL : labels);
   g_autofree char *setting = cli_plot_title (choice->input, NULL, NULL);
   g_autofree char *title = g_strdup_printf ("%s\nthe front of %" G_GUINT64_FORMAT " plans", setting,
                                             query->result.total);
@@ -375,13 +376,11 @@ cli_plot_answers (const AdviseQuery *query, const AdviseInput *input, const char
 {
   g_autoptr (GPtrArray) labels = g_ptr_array_new_with_free_func (g_free);
   g_autoptr (GArray) bars = g_array_new (FALSE, FALSE, sizeof (PlotBreakdown));
-  const Plan base = resolved_base (input);
   for (guint i = 0; i < MIN (query->answers->len, PLOT_MAX_BARS); i++)
     {
       const AdviseAnswer *answer = &g_array_index (query->answers, AdviseAnswer, i);
       const AdvisePrediction *p = &answer->prediction;
-      g_autofree char *label = label_of (&p->of->plan, &answer->found->plan, &base);
-      g_ptr_array_add (labels, g_strdup_printf ("%u: %s", i + 1, label));
+      g_ptr_array_add (labels, g_strdup_printf ("%u", i + 1));
       const PlotBreakdown bar = { .label = labels->pdata[i], .trace = p->trace };
       g_array_append_val (bars, bar);
     }

@@ -99,14 +99,18 @@ mark_front (const Page *self, const GArray *marks)
 static CliTable *
 front_table (const Page *self)
 {
-  static const CliColumn columns[]
-      = { { "needed_mib", TRUE }, { "device_mib", TRUE }, { "step_ms", TRUE }, { "plan", FALSE } };
+  static const CliColumn columns[] = { { "point", TRUE },
+                                       { "needed_mib", TRUE },
+                                       { "device_mib", TRUE },
+                                       { "step_ms", TRUE },
+                                       { "plan", FALSE } };
   CliTable *table = cli_table_new (columns, G_N_ELEMENTS (columns));
   g_autoptr (GArray) front = plan_search_front (&self->query->result);
   for (guint i = 0; i < front->len; i++)
     {
       const PlanFound *found = found_at (self, g_array_index (front, guint, i));
       g_autofree char *plan = advise_query_differences (&found->plan, &self->choice->input->plan);
+      cli_table_add_int (table, i + 1);
       cli_table_add_real (table, advise_mib (found->score.memory_bytes), 0);
       cli_table_add_real (table, advise_mib (found->score.device_bytes), 0);
       cli_table_add_real (table, 1e-6 * (double)found->score.time_ns, 1);
@@ -125,8 +129,9 @@ add_front (Page *self, GError **error)
   g_autofree char *words = g_strdup_printf (
       "Plans that no other one beats in both, up to %.0f %% more time than the best takes. "
       "needed_mib is what a device has to have for a plan to fit with a probability of %g; "
-      "device_mib is what it is predicted to take. A point of the picture says its plan where the "
-      "pointer rests.",
+      "device_mib is what it is predicted to take. The numbers in the picture are those of the "
+      "table; "
+      "a point says its plan where the pointer rests, too.",
       self->choice->question->front, self->choice->p_fits);
   cli_report_add_paragraph (&self->page, words);
   if (!cli_plot_front (self->query, self->choice, path, NULL, &marks, error))
