@@ -231,16 +231,22 @@ print_details (const AdvisePrediction *p, const AdviseInput *input)
   putchar ('\n');
   print_table (cli_table_of_memory (p));
   print_peaks (p);
+  g_autofree char *not_fit = g_strconcat (cli_colour_begin (CLI_ERROR, STDOUT_FILENO),
+                                          "does not fit", cli_colour_end (STDOUT_FILENO), NULL);
   printf ("peak when taking %s; reserved %.1f MiB, device %.1f MiB of %.1f: %s\n", peak,
           advise_mib (m->reserved), advise_mib (m->device),
-          advise_mib (input->cluster->memory_bytes), p->fits ? "fits" : "does not fit");
+          advise_mib (input->cluster->memory_bytes), p->fits ? "fits" : not_fit);
   if (p->p_fits >= 0)
     printf ("probability that it fits: %.3f\n", p->p_fits);
   g_autofree char *workspace = advise_describe_workspace (p->of, p->schedule);
   if (workspace)
     printf ("%s\n", workspace);
   for (guint i = 0; i < p->hazards->len; i++)
-    printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)p->hazards->pdata[i]);
+    {
+      if (i == 0)
+        putchar ('\n');
+      cli_print_note (p->hazards->pdata[i]);
+    }
 }
 
 static void
@@ -293,6 +299,7 @@ run_one (const AdviseInput *input, AdviseTraining *training, const char *trace_p
   if (!advise_predict (input, &prediction, error)
       || (trace_path && !advise_prediction_expand (&prediction, input, error)))
     return CLI_FAILED;
+  cli_tell ("simulated a step");
   advise_training_take (training, prediction.tokens_per_s_per_gpu,
                         plan_cluster_devices (input->cluster));
   if (trace_path)

@@ -2,6 +2,7 @@
 # link order is the layer order, and is written here only.
 bin_PROGRAMS += fsdplan fsdplan-exec-cpu
 cli_shared = \
+  %D%/io/colour.c %D%/io/colour.h \
   %D%/io/commands.h \
   %D%/io/complete.c \
   %D%/io/config.c %D%/io/config.h \

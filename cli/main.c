@@ -152,6 +152,8 @@ main (int argc, char **argv)
   setlocale (LC_CTYPE, "");
   g_set_prgname ("fsdplan");
   const int result = run (argc, argv, &error);
+  if (!error)
+    cli_tell ("done");
   if (!error && cli_watch_is_interrupted ())
     cli_watch_refuse ("this is the best so far", &error);
   cli_output_end (error ? NULL : &error);

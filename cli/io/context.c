@@ -15,7 +15,8 @@ struct _CliContext
   GOptionContext *context;
   GArray *entries; /* GOptionEntry: all options added so far */
   const char *arguments;
-  gboolean is_quiet;
+  gboolean is_quiet, is_verbose;
+  char *colour;
 };
 
 CliContext *
@@ -38,6 +39,7 @@ cli_context_free (CliContext *self)
     return;
   g_option_context_free (self->context);
   g_array_unref (self->entries);
+  g_free (self->colour);
   g_free (self);
 }
 
@@ -164,12 +166,27 @@ print_help (const CliContext *self)
   printf ("%s%s", is_broken ? "Usage: " : "", help + (is_broken ? strlen (broken) : 0));
 }
 
+/* A colour that was asked for holds for what is wrong with the other words, too. */
+static void
+find_colour (int argc, char **argv)
+{
+  for (int i = 1; i < argc; i++)
+    if (g_str_has_prefix (argv[i], "--color="))
+      cli_colour_choose (argv[i] + strlen ("--color="), NULL);
+}
+
 gboolean
 cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
 {
   const GOptionEntry last[] = {
+    { "color", 0, 0, G_OPTION_ARG_STRING, &self->colour,
+      "when there is colour: on a terminal, unless NO_COLOR is set (auto, unless said), always or "
+      "never",
+      "auto|always|never" },
     { "quiet", 0, 0, G_OPTION_ARG_NONE, &self->is_quiet,
       "nothing on standard error but what went wrong", NULL },
+    { "verbose", 0, 0, G_OPTION_ARG_NONE, &self->is_verbose,
+      "also what was read from where, and after how many seconds what was done", NULL },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (self, last);
@@ -179,6 +196,7 @@ cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
                     self->arguments, *argv + 2, (guint)*argc - 2);
       return FALSE;
     }
+  find_colour (*argc, *argv);
   for (int i = 1; i < *argc; i++)
     if (strcmp ((*argv)[i], "--help") == 0 || strcmp ((*argv)[i], "-h") == 0)
       {
@@ -186,9 +204,17 @@ cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
         return FALSE;
       }
   if (!check_words (self, *argc, *argv, error)
-      || !g_option_context_parse (self->context, argc, argv, error))
+      || !g_option_context_parse (self->context, argc, argv, error)
+      || (self->colour && !cli_colour_choose (self->colour, error)))
     return FALSE;
+  if (self->is_quiet && self->is_verbose)
+    {
+      g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--quiet and --verbose: use one");
+      return FALSE;
+    }
   if (self->is_quiet)
     cli_output_quiet ();
+  if (self->is_verbose)
+    cli_output_verbose ();
   return TRUE;
 }

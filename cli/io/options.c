@@ -8,6 +8,7 @@
 #include "cli/io/config.h"
 #include "cli/io/output.h"
 #include "cli/io/watch.h"
+#include "db/catalogue.h"
 #include "db/clusters.h"
 #include "db/plans.h"
 #include "exec/probe/probe.h"
@@ -504,6 +505,29 @@ hint_at_sequences (const AdviseInput *input)
   fputc ('\n', stderr);
 }
 
+/* What a question rests on, and where that was read. */
+static void
+tell_input (const CliOptions *options, const AdviseInput *input)
+{
+  const PlanCluster *const cluster = input->cluster;
+  g_autofree char *store = NULL, *runs = db_catalogue_runs_path (), *shipped = NULL;
+  gint64 version = 0;
+  cli_tell ("model %s: %d layers, hidden %d", input->model->name, (int)input->model->layers,
+            (int)input->model->hidden);
+  cli_tell ("cluster %s: %" G_GINT64_FORMAT " x %s, %s", cluster->name,
+            plan_cluster_devices (cluster), cluster->device_name, cluster->source);
+  if (options->plan || options->from_megatron)
+    cli_tell ("plan: %s", options->plan ? options->plan : options->from_megatron);
+  cli_tell ("parameters: %s", input->adjustments ? input->adjustments->id : ADVISE_NO_ADJUSTMENTS);
+  if (!db_store_find (options->db, &store, &version, NULL))
+    cli_tell ("store: cannot be read");
+  else
+    cli_tell ("store: %s%s", store,
+              version > 0 || g_str_equal (store, ":memory:") ? "" : ", not there yet");
+  shipped = g_path_get_dirname (runs);
+  cli_tell ("catalogue: in %s", shipped);
+}
+
 gboolean
 cli_input_read (const CliOptions *options, const char *default_cluster, AdviseInput *out_input,
                 GError **error)
@@ -513,6 +537,8 @@ cli_input_read (const CliOptions *options, const char *default_cluster, AdviseIn
     return FALSE;
   if (!options->is_silent)
     hint_at_sequences (&input);
+  if (cli_output_is_verbose ())
+    tell_input (options, &input);
   *out_input = input;
   input = (AdviseInput){ 0 };
   return TRUE;

@@ -25,10 +25,14 @@ struct _CliTable
   CliColumn *own_columns; /* freed with the table; NULL: the caller's */
   guint n_columns;
   GPtrArray *cells; /* char *, row after row */
+  GArray *colours;  /* CliColour of the first rows; others are plain */
 };
 
 /* Whether a JSON document was printed on standard output, which may hold only one. */
 static gboolean has_document;
+
+static gint64 began_us;
+static gboolean is_verbose;
 
 void
 cli_output_begin (void)
@@ -36,6 +40,7 @@ cli_output_begin (void)
   /* Opens streams that are closed, since the next file to be opened would take their place. They
    * are opened in the wrong direction, so that using one fails as it should. */
   static const int wrong_way[] = { O_WRONLY, O_RDONLY, O_RDONLY };
+  began_us = g_get_monotonic_time ();
   for (int fd = 0; fd <= STDERR_FILENO; fd++)
     if (fcntl (fd, F_GETFD) == -1 && open ("/dev/null", wrong_way[fd]) != fd)
       return; /* /dev/null is missing, and nothing can be done */
@@ -71,33 +76,6 @@ cli_output_quiet (void)
     close (nowhere);
 }
 
-static gboolean lacks_in_store;
-
-void
-cli_output_not_kept (const char *what, const GError *why)
-{
-  fprintf (kept_error ? kept_error : stderr, "fsdplan: %s: %s\n", what, why->message);
-  lacks_in_store = TRUE;
-}
-
-int
-cli_output_status (int status)
-{
-  return status == CLI_DONE && lacks_in_store ? CLI_NOT_KEPT : status;
-}
-
-/* Whether the command line asks for JSON; used where an error came before the options were
- * parsed. */
-static gboolean
-asks_for_json (int argc, char **argv)
-{
-  for (int i = 1; i < argc; i++)
-    if (strcmp (argv[i], "--format=json") == 0
-        || (strcmp (argv[i], "--format") == 0 && g_strcmp0 (argv[i + 1], "json") == 0))
-      return TRUE;
-  return FALSE;
-}
-
 #define LONGEST_WORD 256 /* longest word that is shown whole; no file name is longer */
 
 /* The message on one line, with control characters escaped and long words cut; the caller frees. */
@@ -124,11 +102,74 @@ one_line (const char *message)
 }
 
 void
+cli_output_verbose (void)
+{
+  is_verbose = TRUE;
+}
+
+gboolean
+cli_output_is_verbose (void)
+{
+  return is_verbose;
+}
+
+void
+cli_tell (const char *format, ...)
+{
+  va_list args;
+  if (!is_verbose)
+    return;
+  va_start (args, format);
+  g_autofree char *text = g_strdup_vprintf (format, args);
+  va_end (args);
+  g_autofree char *line = one_line (text);
+  fprintf (stderr, "fsdplan: %7.3f s: %s\n", 1e-6 * (double)(g_get_monotonic_time () - began_us),
+           line);
+}
+
+static gboolean lacks_in_store;
+
+/* "fsdplan: " before what went wrong. */
+static void
+say (const char *text)
+{
+  FILE *const file = kept_error ? kept_error : stderr;
+  const int fd = fileno (file);
+  fprintf (file, "%sfsdplan:%s %s\n", cli_colour_begin (CLI_ERROR, fd), cli_colour_end (fd), text);
+}
+
+void
+cli_output_not_kept (const char *what, const GError *why)
+{
+  g_autofree char *text = g_strdup_printf ("%s: %s", what, why->message);
+  say (text);
+  lacks_in_store = TRUE;
+}
+
+int
+cli_output_status (int status)
+{
+  return status == CLI_DONE && lacks_in_store ? CLI_NOT_KEPT : status;
+}
+
+/* Whether the command line asks for JSON; used where an error came before the options were
+ * parsed. */
+static gboolean
+asks_for_json (int argc, char **argv)
+{
+  for (int i = 1; i < argc; i++)
+    if (strcmp (argv[i], "--format=json") == 0
+        || (strcmp (argv[i], "--format") == 0 && g_strcmp0 (argv[i + 1], "json") == 0))
+      return TRUE;
+  return FALSE;
+}
+
+void
 cli_output_fail (int argc, char **argv, const GError *failure, int status)
 {
   g_autofree char *message = one_line (failure->message);
   cli_config_report ();
-  fprintf (kept_error ? kept_error : stderr, "fsdplan: %s\n", message);
+  say (message);
   if (has_document || !asks_for_json (argc, argv))
     return;
   g_autoptr (JsonBuilder) builder = json_builder_new ();
@@ -169,6 +210,7 @@ cli_table_new (const CliColumn *columns, guint n_columns)
   self->columns = columns;
   self->n_columns = n_columns;
   self->cells = g_ptr_array_new_with_free_func (g_free);
+  self->colours = g_array_new (FALSE, TRUE, sizeof (CliColour));
   return self;
 }
 
@@ -185,6 +227,7 @@ cli_table_free (CliTable *self)
     return;
   g_free (self->own_columns);
   g_ptr_array_unref (self->cells);
+  g_array_unref (self->colours);
   g_free (self);
 }
 
@@ -206,6 +249,14 @@ cli_table_add_real (CliTable *self, double value, int decimals)
   char format[16], text[G_ASCII_DTOSTR_BUF_SIZE];
   g_snprintf (format, sizeof format, "%%.%df", decimals);
   g_ptr_array_add (self->cells, g_strdup (g_ascii_formatd (text, sizeof text, format, value)));
+}
+
+void
+cli_table_colour (CliTable *self, CliColour colour)
+{
+  const guint row = (self->cells->len - 1) / self->n_columns;
+  g_array_set_size (self->colours, MAX (self->colours->len, row + 1));
+  g_array_index (self->colours, CliColour, row) = colour;
 }
 
 const char *
@@ -304,6 +355,21 @@ last_width (const CliTable *self, struct libscols_table *table)
   return terminal > others + least ? terminal - others : G_MAXSIZE;
 }
 
+/* Of a row, and of a cell that says that it does not fit. */
+static void
+colour_row (const CliTable *self, guint r, struct libscols_line *line)
+{
+  const CliColour colour
+      = r < self->colours->len ? g_array_index (self->colours, CliColour, r) : CLI_PLAIN;
+  if (colour != CLI_PLAIN)
+    scols_line_set_color (line, cli_colour_begin (colour, STDOUT_FILENO));
+  for (guint c = 0; c < self->n_columns; c++)
+    if (g_str_equal (self->columns[c].name, "fits")
+        && g_strcmp0 (cli_table_cell (self, r, c), "no") == 0)
+      scols_cell_set_color (scols_line_get_cell (line, c),
+                            cli_colour_begin (CLI_ERROR, STDOUT_FILENO));
+}
+
 static gboolean
 is_empty_column (const CliTable *self, guint column)
 {
@@ -335,6 +401,7 @@ without_empty_columns (const CliTable *self)
   for (guint r = 0; r < cli_table_n_rows (self); r++)
     for (guint i = 0; i < n; i++)
       cli_table_add (table, cli_table_cell (self, r, kept[i]));
+  g_array_append_vals (table->colours, self->colours->data, self->colours->len);
   return table;
 }
 
@@ -347,6 +414,8 @@ print_table (const CliTable *all)
   struct libscols_table *table = scols_new_table ();
   const guint last = self->n_columns - 1;
   const gsize width = last_width (self, table);
+  const gboolean has_colour = cli_colour_is_on (STDOUT_FILENO);
+  scols_table_enable_colors (table, has_colour);
   for (guint c = 0; c < self->n_columns; c++)
     {
       const gboolean is_broken = c == last && width < G_MAXSIZE;
@@ -369,6 +438,8 @@ print_table (const CliTable *all)
       g_autofree char *text = break_lines (
           cli_table_cell (self, r, last) ? cli_table_cell (self, r, last) : "", width);
       scols_line_set_data (line, last, text);
+      if (has_colour)
+        colour_row (self, r, line);
     }
   scols_print_table (table);
   scols_unref_table (table);
@@ -453,7 +524,9 @@ cli_print_row (const char *label, const char *text)
 {
   g_auto (GStrv) words = g_strsplit (text, " ", -1);
   int column = ROW_INDENT;
-  printf ("%-*s", ROW_INDENT, label);
+  const gboolean is_note = g_str_equal (label, "note");
+  printf ("%s%-*s%s", is_note ? cli_colour_begin (CLI_NOTE, STDOUT_FILENO) : "", ROW_INDENT, label,
+          is_note ? cli_colour_end (STDOUT_FILENO) : "");
   for (char **word = words; *word; word++)
     {
       const int length = (int)g_utf8_strlen (*word, -1);
@@ -518,7 +591,10 @@ gboolean
 cli_write (const char *path, const char *text, GError **error)
 {
   if (strcmp (path, "-") != 0 && !is_standard_output (path))
-    return plan_text_write_file (path, text, strlen (text), error);
+    {
+      cli_tell ("write %s", path);
+      return plan_text_write_file (path, text, strlen (text), error);
+    }
   fputs (text, stdout);
   return TRUE;
 }
@@ -547,6 +623,7 @@ cli_read (const char *path, char **out_text, GError **error)
 {
   gsize length;
   GStatBuf info;
+  cli_tell ("read %s", strcmp (path, "-") == 0 ? "standard input" : path);
   if (strcmp (path, "-") == 0)
     return read_stream (stdin, "standard input", out_text, error);
   if (g_stat (path, &info) != 0 || !S_ISFIFO (info.st_mode))

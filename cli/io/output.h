@@ -1,5 +1,6 @@
 /* CliTable: rows of named columns, printed as a table, CSV or JSON with the same names. */
 #pragma once
+#include "cli/io/colour.h"
 #include <glib.h>
 #include <json-glib/json-glib.h>
 G_BEGIN_DECLS
@@ -9,8 +10,14 @@ G_BEGIN_DECLS
 void cli_output_begin (void);
 gboolean cli_output_end (GError **error);
 
-/* From now on standard error shows errors only. */
+/* From now on standard error shows errors only; or also what cli_tell says. */
 void cli_output_quiet (void);
+void cli_output_verbose (void);
+gboolean cli_output_is_verbose (void);
+
+/* What was read or done, on standard error behind the seconds since the program began: nothing
+ * unless it is verbose. */
+void cli_tell (const char *format, ...) G_GNUC_PRINTF (1, 2);
 
 /* Reports "what: why" for a result that could not be stored; cli_output_status then turns success
  * into CLI_NOT_KEPT. */
@@ -52,6 +59,10 @@ void cli_table_add (CliTable *self, const char *text);
 void cli_table_add_int (CliTable *self, gint64 value);
 void cli_table_add_real (CliTable *self, double value, int decimals);
 
+/* Colours the last row on a terminal. "no" in a column named "fits" has the colour of errors by
+ * itself. */
+void cli_table_colour (CliTable *self, CliColour colour);
+
 /* The table's content; NULL for an empty cell. */
 const CliColumn *cli_table_columns (const CliTable *self, guint *out_n);
 guint cli_table_n_rows (const CliTable *self);
@@ -61,7 +72,8 @@ const char *cli_table_cell (const CliTable *self, guint row, guint column);
  * columns out. */
 void cli_table_print (const CliTable *self, CliFormat format);
 
-/* Prints a label of at most nine columns and a text, in lines of 80 columns. */
+/* Prints a label of at most nine columns and a text, in lines of 80 columns. A label "note" has the
+ * colour of notes. */
 void cli_print_row (const char *label, const char *text);
 
 /* A row for cli_print_row that is printed later. */

@@ -337,7 +337,11 @@ print_table (const Explanation *self)
   cli_table_print (changes, CLI_FORMAT_TABLE);
   print_idle (self);
   for (guint i = 0; self->prediction.hazards && i < self->prediction.hazards->len; i++)
-    printf ("%snote: %s\n", i == 0 ? "\n" : "", (char *)self->prediction.hazards->pdata[i]);
+    {
+      if (i == 0)
+        putchar ('\n');
+      cli_print_note (self->prediction.hazards->pdata[i]);
+    }
 }
 
 static void

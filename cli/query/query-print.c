@@ -130,6 +130,8 @@ cli_query_table (const AdviseQuery *self, const AdviseInput *input)
         cli_table_add (table, NULL);
       cli_table_add (table, advise_query_bound_by (p->trace));
       cli_table_add (table, i == 0 ? "as above" : instead);
+      if (i == 0)
+        cli_table_colour (table, CLI_BEST);
     }
   return table;
 }

@@ -122,6 +122,8 @@ cli_query_ask (AdviseChoice *out_choice, const AdviseQuestion *question, const A
   if (!cli_query_choose (out_choice, question, input, error)
       || !advise_query_ask (out_choice, (guint)question->top, out_query, error))
     return FALSE;
+  g_autofree char *counts = cli_query_counts (out_query, out_choice);
+  cli_tell ("searched %s", counts);
   if (out_query->answers->len == 0 && cli_watch_is_interrupted ())
     return cli_watch_refuse ("no plan that fits was found yet", error);
   if (out_query->answers->len == 0)

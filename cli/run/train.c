@@ -498,10 +498,14 @@ print_what_is_untimed (const CliTraining *self)
   g_autofree char *threads
       = g_strdup_printf (" --threads %" G_GINT64_FORMAT, MAX (self->input->cluster->threads, 1));
   if (!is_timed_here (self))
-    printf ("note: no op was timed on this machine, so the predicted step_ms is a guess: fsdplan "
-            "bench --ranks %u%s%s%s times them, and the next prediction rests on that\n",
-            self->ranks, is_gpu ? " --backend cuda" : threads, self->db ? " --db " : "",
-            self->db ? self->db : "");
+    {
+      g_autofree char *text = g_strdup_printf (
+          "no op was timed on this machine, so the predicted step_ms is a guess: fsdplan bench "
+          "--ranks %u%s%s%s times them, and the next prediction rests on that",
+          self->ranks, is_gpu ? " --backend cuda" : threads, self->db ? " --db " : "",
+          self->db ? self->db : "");
+      cli_print_note (text);
+    }
 }
 
 /* Prints where the run is stored, and the command that draws it. */
@@ -551,7 +555,7 @@ print_result (const CliTraining *self, const ExecResult *result, const ExecRankT
   printf ("\n%.0f tokens/s with %u ranks (%s)%s, %s\n%s\n", tokens_per_s (self, result),
           self->ranks, self->comm_name, threads, library, costs);
   for (guint i = 0; i < self->prediction.hazards->len; i++)
-    printf ("note: %s\n", (char *)self->prediction.hazards->pdata[i]);
+    cli_print_note (self->prediction.hazards->pdata[i]);
   cli_ranks_print (self, times);
   print_what_is_untimed (self);
   putchar ('\n');

@@ -44,6 +44,7 @@ offers "sim --set recompute_modules=mlp+core" "recompute_modules=mlp+core_attn"
 offers "sim --sweep recompute=none,f" "recompute=none,full"
 offers "sim --model --set stack=meg" "" # --set is the model's value here
 offers "sim --format ," "table csv json"
+offers "sim --color ," "auto always never"
 offers "plot mem" "memory"
 offers "emit --as m" "megatron"
 offers "emit --as=f" "--as=fsdp2 --as=fsdp1"
@@ -95,7 +96,7 @@ fsdplan sim --set strat: strategy=
 fsdplan sim --set strategy=optim_: optim_grads optim_grads_params
 fsdplan sim --set=strategy=no: no_shard
 fsdplan sim --set strategy=no_shard --for: --format
-fsdplan db : list show export import delete check path --kind --format --dry-run --repair --db --quiet --help
+fsdplan db : list show export import delete check path --kind --format --dry-run --repair --db --color --quiet --verbose --help
 fsdplan show --model=llama3-: llama3-8b llama3-70b
 fsdplan show --model layers=4,hid: 4,hidden=
 fsdplan diff plan-a: plan-a.txt

@@ -136,4 +136,43 @@ test ! -s "$work/err" && grep -q "^quantity" "$work/out" || complain "run --quie
 fsdplan run --quiet --model none >"$work/out" 2>"$work/err"
 grep -q "^fsdplan: model: 'none'" "$work/err" || complain "run --quiet leaves out an error"
 
+# --verbose: what was read, and when; results are the same.
+XDG_DATA_HOME=$work/data fsdplan sim $hint --verbose >"$work/out" 2>"$work/err"
+cmp -s "$work/loud" "$work/out" || complain "--verbose prints another result"
+for told in "model llama-tiny: 4 layers" "cluster dgx-h100: 2 x" "parameters: " "store: $work/data/" "catalogue: in /" \
+  "simulated" "done"; do
+  grep -q "^fsdplan:  *[0-9.]* s: $told" "$work/err" || complain "--verbose does not say $told"
+done
+fsdplan sim --quiet --verbose 2>"$work/err" && complain "--quiet --verbose is taken"
+
+# Colour: on a terminal that has it, unless somebody minds; never in JSON and CSV.
+escape=$(printf '\033')
+coloured () { grep -q "$escape" "$work/$1"; }
+big="sim --model llama3-70b --cluster dgx-h100:1 --gbs 8"
+unset NO_COLOR
+TERM=xterm fsdplan $big >"$work/out"
+coloured out && complain "there is colour in a file"
+fsdplan $big --color=always | sed "s/$escape\[[0-9;]*m//g" >"$work/plain"
+cmp -s "$work/out" "$work/plain" || complain "colour changes words"
+NO_COLOR=1 TERM=dumb fsdplan $big --color=always >"$work/out"
+coloured out || complain "--color=always is without"
+for format in csv json; do
+  fsdplan $big --sweep mbs=1 --color=always --format=$format >"$work/out"
+  coloured out && complain "there is colour in $format"
+done
+fsdplan query $plan --no-keep --top 2 --color=always | grep "^$escape\[1m *1 .*as above" >/dev/null ||
+  complain "the best is not bold"
+fsdplan sim --color=always --model none 2>"$work/err"
+coloured err || complain "an error has no colour"
+fsdplan sim --color=blue 2>&1 | grep -q "auto, always, never" || complain "--color=blue is taken"
+if script -qc true /dev/null >/dev/null 2>&1 </dev/null; then
+  terminal () { script -qc "env $1 fsdplan $big" /dev/null >"$work/out" </dev/null; }
+  terminal "TERM=xterm" && coloured out || complain "there is no colour on a terminal"
+  for without in "TERM=dumb" "TERM=xterm NO_COLOR=1"; do
+    terminal "$without" && coloured out && complain "there is colour with $without"
+  done
+  script -qc "env TERM=xterm fsdplan $big --color=never" /dev/null >"$work/out" </dev/null
+  coloured out && complain "there is colour with --color=never"
+fi
+
 exit $bad
