@@ -89,6 +89,8 @@ static const struct
   { "A10", "a10" },
   { "GeForce RTX 3090", "rtx3090" },
   { "GeForce RTX 4090", "rtx4090" },
+  { "GeForce RTX 5090", "rtx5090" },
+  { "RTX 6000 Ada Generation", "rtx6000ada" },
   { "RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000" },
   { "RTX PRO 6000 Blackwell Server Edition", "rtxpro6000" },
 };

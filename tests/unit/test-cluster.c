@@ -122,6 +122,8 @@ static const struct
   { "a40", 8 },
   { "a10", 8 },
   { "l4", 8 },
+  { "rtx5090", 8 },
+  { "rtx6000ada", 8 },
 };
 
 START_TEST (every_measured_device_has_a_node)
@@ -309,6 +311,22 @@ START_TEST (reads_other_forms)
     { "gb200:8", "gb200-nvl72:2" },
     { "rtx4090-8x:2", "rtx4090-8x:2" },
     { "p5.48xlarge:4", "aws-p5:4" },
+    { "p4de.24xlarge:2", "aws-p4de:2" },
+    { "p6-b200.48xlarge:2", "aws-p6-b200:2" },
+    { "p6-b300", "aws-p6-b300:1" },
+    { "p6e-gb200.36xlarge:18", "aws-p6e-gb200:18" },
+    { "g6e.48xlarge", "aws-g6e:1" },
+    { "g6.48xlarge", "aws-g6:1" },
+    { "ND96isr_H200_v5", "azure-ndh200v5:1" },
+    { "Standard_ND96amsr_A100_v4:4", "azure-ndma100v4:4" },
+    { "Standard_ND128isr_NDR_GB200_v6:18", "azure-ndgb200v6:18" },
+    { "ND128isr_GB300_v6", "azure-ndgb300v6:18" },
+    { "a3-highgpu-8g:2", "gcp-a3-high:2" },
+    { "a4x-highgpu-4g", "gcp-a4x:18" },
+    { "BM.GPU4.8", "oci-a100-40gb:1" },
+    { "BM.GPU.A100-v2.8:2", "oci-a100:2" },
+    { "BM.GPU.H200.8", "oci-h200:1" },
+    { "BM.GPU.B200.8", "oci-b200:1" },
     { "2 x Standard_ND96isr_H100_v5", "azure-ndv5:2" },
     { "a3-ultragpu-8g", "gcp-a3-ultra:1" },
     { "NVIDIA H100-SXM5-80GB:8", "dgx-h100:1" },
@@ -369,8 +387,8 @@ static const struct
   { "v100-64gb", "did you mean 'v100-16gb'?", PLAN_ERROR_INVALID },
   { "h100-sxm6-80gb:8", "did you mean 'h100-80gb'?", PLAN_ERROR_INVALID },
   { "rtx:8",
-    "did you mean one of rtx4090-8x, rtx4090-1x, rtxpro6000-8x, rtxa6000-8x, "
-    "rtx3090-8x, rtxa6000, rtx4090, rtxpro6000, rtx3090?",
+    "did you mean one of rtx4090-8x, rtx4090-1x, rtxpro6000-8x, rtxa6000-8x, rtx3090-8x, "
+    "rtx5090-8x, rtx6000ada-8x, rtxa6000, rtx4090, rtxpro6000, rtx3090, rtx5090, rtx6000ada?",
     PLAN_ERROR_INVALID },
   { "4090:9", "a node of rtx4090-8x has 8 of rtx4090, and 9 are no whole nodes",
     PLAN_ERROR_INVALID },
@@ -442,6 +460,8 @@ static const struct
   { "A40-48GB", "a40" },
   { "A10", "a10" },
   { "NVIDIA L4", "l4" },
+  { "NVIDIA GeForce RTX 5090", "rtx5090" },
+  { "NVIDIA RTX 6000 Ada Generation", "rtx6000ada" },
   { "RTX-PRO-6000-Blackwell-96GB", "rtxpro6000" },
 };
 
