@@ -16,6 +16,19 @@ static const char *const part_names[PLAN_N_PARTS] = {
   [PLAN_PART_OUTPUT] = "output",       [PLAN_PART_SHARED_EXPERTS] = "shared_experts",
 };
 
+static const char *const part_meanings[PLAN_N_PARTS] = {
+  [PLAN_PART_EMBEDDING] = "a row for each token of the vocabulary",
+  [PLAN_PART_POSITIONS] = "a row for each position that is learned",
+  [PLAN_PART_ATTENTION] = "products into and out of attention",
+  [PLAN_PART_MLP] = "of dense layers",
+  [PLAN_PART_NORMS] = "scales, and biases where there are any",
+  [PLAN_PART_BIASES] = "of products",
+  [PLAN_PART_ROUTER] = "what chooses experts",
+  [PLAN_PART_EXPERTS] = "those that tokens are sent to",
+  [PLAN_PART_OUTPUT] = "the product that makes logits",
+  [PLAN_PART_SHARED_EXPERTS] = "those that every token meets",
+};
+
 static void
 add_int (JsonBuilder *b, const char *name, guint64 value)
 {
@@ -84,12 +97,58 @@ print_json (const PlanModel *model, gint64 seq)
   cli_print_json (root);
 }
 
+/* "8.03 billion"; the caller frees. */
+static char *
+in_words (guint64 count)
+{
+  const gboolean is_large = count >= 1000000000;
+  return g_strdup_printf ("%.3g %s", (double)count / (is_large ? 1e9 : 1e6),
+                          is_large ? "billion" : "million");
+}
+
+/* Bytes of a parameter in mixed precision: in bf16 2, and 4 each of its main weight, its gradient
+ * and Adam's two moments. */
+#define TRAINED_BYTES (2 + 4 * 4)
+
+/* What somebody wants to know of a model first. */
+static void
+print_summary (const PlanModel *model)
+{
+  const guint64 n = plan_model_count (model, NULL) + plan_model_mtp_parameters (model);
+  g_autofree char *all = in_words (plan_model_count (model, NULL));
+  g_autofree char *active = in_words (plan_model_active_parameters (model));
+  g_autofree char *stored = plan_units_format_size (2 * n);
+  g_autofree char *trained = plan_units_format_size (TRAINED_BYTES * n);
+  printf ("%s, family %s: %s parameters", model->name, model->family, all);
+  if (model->experts > 0)
+    printf (", of which a token meets %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " experts)",
+            active, model->topk, model->experts);
+  printf ("\n%" G_GINT64_FORMAT " layers of width %" G_GINT64_FORMAT
+          ", sequences of up to %" G_GINT64_FORMAT " tokens%s\n",
+          model->layers, model->hidden, model->max_seq,
+          model->tied_embeddings ? ", embedding and output layer are one" : "");
+  printf ("%s in bf16; %s to train with Adam in mixed precision, before activations, over all GPUs "
+          "together\n\n",
+          stored, trained);
+}
+
+/* A cell of what people read alone. */
+static void
+add_meaning (CliTable *table, const char *meaning)
+{
+  guint n;
+  const CliColumn *columns = cli_table_columns (table, &n);
+  if (g_str_equal (columns[n - 1].name, "meaning"))
+    cli_table_add (table, meaning);
+}
+
 static void
 add_counts (CliTable *table, const PlanModel *model)
 {
   guint64 parts[PLAN_N_PARTS];
   cli_table_add (table, "parameters");
   cli_table_add_int (table, (gint64)plan_model_count (model, parts));
+  add_meaning (table, "numbers that are trained");
   for (guint i = 0; i < PLAN_N_PARTS; i++)
     {
       g_autofree char *name = g_strconcat ("  of which ", part_names[i], NULL);
@@ -97,40 +156,47 @@ add_counts (CliTable *table, const PlanModel *model)
         continue;
       cli_table_add (table, name);
       cli_table_add_int (table, (gint64)parts[i]);
+      add_meaning (table, part_meanings[i]);
     }
   if (model->experts > 0)
     {
       cli_table_add (table, "  active for a token");
       cli_table_add_int (table, (gint64)plan_model_active_parameters (model));
+      add_meaning (table, "all but the experts that it does not visit");
     }
   if (model->mtp > 0)
     {
       cli_table_add (table, "beside them, for prediction");
       cli_table_add_int (table, (gint64)plan_model_mtp_parameters (model));
+      add_meaning (table, "a module that predicts the token after the next one");
     }
 }
 
 static void
 print_table (const PlanModel *model, gint64 seq, CliFormat format)
 {
-  static const CliColumn columns[] = { { "property", FALSE }, { "value", TRUE } };
-  g_autoptr (CliTable) table = cli_table_new (columns, G_N_ELEMENTS (columns));
+  static const CliColumn columns[]
+      = { { "property", FALSE }, { "value", TRUE }, { "meaning", FALSE } };
+  const gboolean is_for_people = format == CLI_FORMAT_TABLE;
+  g_autoptr (CliTable) table
+      = cli_table_new (columns, G_N_ELEMENTS (columns) - (is_for_people ? 0 : 1));
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
-  if (format == CLI_FORMAT_TABLE)
-    printf ("%s, family %s%s\n", model->name, model->family,
-            model->tied_embeddings ? ", embedding and output layer are one" : "");
+  if (is_for_people)
+    print_summary (model);
   for (guint i = 0; i < n; i++)
     if (plan_model_key_matters (model, i))
       {
         g_autofree char *value = plan_model_print_key (model, i);
         cli_table_add (table, keys[i].name);
         cli_table_add (table, value);
+        add_meaning (table, keys[i].meaning);
       }
   add_counts (table, model);
   g_autofree char *name = g_strdup_printf ("GFLOP per token at seq %" G_GINT64_FORMAT, seq);
   cli_table_add (table, name);
   cli_table_add_real (table, 1e-9 * plan_model_flops_per_token (model, seq, model->vocab), 3);
+  add_meaning (table, "forwards and backwards; causal attention counts half");
   cli_table_print (table, format);
 }
 
