@@ -76,6 +76,27 @@ take_times (AdvisePrediction *self, const PlanSchedule *schedule, const SimCost 
   advise_split_init (&self->split, &costs, cost, node_ns);
 }
 
+/* Times of ops where only their sum on the compute stream is known, of virtual stages: there each
+ * runs as long as by itself, all slowed by one factor so that they add up to it; the caller
+ * frees. */
+static gint64 *
+share_out (const PlanSchedule *schedule, const SimCost *cost, gint64 compute_ns)
+{
+  const guint n = plan_schedule_n_nodes (schedule);
+  g_autofree gint64 *times = plan_schedule_step_times (schedule);
+  gint64 *node_ns = g_new (gint64, n), alone_ns = 0;
+  for (guint node = 0; node < n; node++)
+    {
+      node_ns[node] = times[node] * sim_cost_ns (cost, node);
+      if (plan_schedule_node (schedule, node)->stream == PLAN_STREAM_COMPUTE)
+        alone_ns += node_ns[node];
+    }
+  for (guint node = 0; node < n && alone_ns > 0; node++)
+    if (plan_schedule_node (schedule, node)->stream == PLAN_STREAM_COMPUTE)
+      node_ns[node] = (gint64)((double)node_ns[node] * (double)compute_ns / (double)alone_ns);
+  return node_ns;
+}
+
 SimCost *
 advise_cost_of (const AdviseInput *input, const PlanCase *of, const PlanSchedule *schedule,
                 GError **error)
@@ -170,9 +191,10 @@ measure_stages (const AdviseInput *input, AdvisePrediction *self, GError **error
     }
   const guint fullest = self->fullest = advise_stages_fullest (summaries, stages.n);
   self->trace = trace_of (&summaries[fullest]);
-  if (sim)
-    take_times (self, stages.schedules[fullest], stages.costs[fullest],
-                sim_stages_node_ns (sim, fullest));
+  const PlanSchedule *const schedule = stages.schedules[fullest];
+  const SimCost *const cost = stages.costs[fullest];
+  g_autofree gint64 *shared = sim ? NULL : share_out (schedule, cost, self->trace->compute_ns);
+  take_times (self, schedule, cost, sim ? sim_stages_node_ns (sim, fullest) : shared);
   self->schedule = g_steal_pointer (&stages.schedules[fullest]);
   return TRUE;
 }

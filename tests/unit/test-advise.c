@@ -199,6 +199,34 @@ START_TEST (explains_all_compute)
 }
 END_TEST
 
+/* Also where stages are interleaved, whose ops' times are not known one by one. */
+START_TEST (splits_compute_of_stages)
+{
+  static const char *const plans[]
+      = { "gbs=64\nseq=4096\nstack=megatron\nstrategy=optim\npp=4",
+          "gbs=64\nseq=4096\nstack=megatron\nstrategy=optim\npp=4\nvpp=2" };
+  for (guint i = 0; i < G_N_ELEMENTS (plans); i++)
+    {
+      g_auto (Asked) asked = { 0 };
+      g_auto (AdvisePrediction) p = { 0 };
+      g_autoptr (GError) error = NULL;
+      double provenance = 0;
+      asked_init (&asked, "dgx-h100:1");
+      ck_assert (plan_parse (plans[i], "plan", &asked.input.plan, &error));
+      ck_assert (advise_predict (&asked.input, &p, &error));
+      gint64 found = p.split.recomputed.ns;
+      for (guint w = 0; w < PLAN_N_WORKS; w++)
+        found += p.split.work[w].ns;
+      ck_assert_int_le (ABS (found - p.trace->compute_ns),
+                        (gint64)plan_schedule_n_nodes (p.schedule));
+      for (guint k = 0; k < SIM_N_PROVENANCES; k++)
+        provenance += p.provenance_pct[k];
+      ck_assert_double_eq_tol (provenance, 100, 1e-6);
+      ck_assert_int_gt (p.split.work[PLAN_WORK_GEMM].ns, p.trace->compute_ns / 2);
+    }
+}
+END_TEST
+
 /* Of these answers setting switches back made the fourth the same as the first. */
 START_TEST (answers_are_distinct_and_in_order)
 {
@@ -245,6 +273,7 @@ main (void)
   tcase_add_test (tcase, whoever_asks_may_stop);
   tcase_add_test (tcase, explains_all_memory);
   tcase_add_test (tcase, explains_all_compute);
+  tcase_add_test (tcase, splits_compute_of_stages);
   tcase_add_test (tcase, answers_are_distinct_and_in_order);
   tcase_add_test (tcase, says_why_nothing_fits);
   suite_add_tcase (suite, tcase);
