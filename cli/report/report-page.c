@@ -189,7 +189,10 @@ add_step (Page *self, GError **error)
     return FALSE;
   cli_report_add_heading (&self->page, "The best over a step");
   if (why)
-    cli_report_add_paragraph (&self->page, why->message);
+    {
+      g_autofree char *words = g_strdup_printf ("Not op by op: %s.", why->message);
+      cli_report_add_paragraph (&self->page, words);
+    }
   if (can_expand
       && (!cli_plot_time (p, title, path, NULL, error)
           || !cli_report_add_picture (&self->page, "timeline", "what runs when in a step", "",
