@@ -42,7 +42,7 @@ typedef struct
                           GError **error);
 
   /* buf = element by element the largest value of all ranks. NaN or infinity where a rank has a
-   * NaN. On GPUs values must not be negative. */
+   * NaN. */
   gboolean (*all_reduce_max) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype,
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);

@@ -9,6 +9,7 @@
 
 #include "exec/nccl/comm-nccl-private.h"
 
+#include <math.h>
 #include <string.h>
 
 /* What all ranks' pieces pass through at once. */
@@ -141,8 +142,7 @@ exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint6
   return TRUE;
 }
 
-/* In as many hops as NCCL's tree has, whatever the ranks are; see nccl_all_reduce_max of the type.
- */
+/* In as many hops as NCCL's tree has, whatever the ranks are; see nccl_all_reduce_max of NaNs. */
 gboolean
 exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **error)
 {
@@ -153,10 +153,12 @@ exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **err
     {
       const guint64 n = MIN (limit, count - at);
 
+      for (guint64 i = at; i < at + n; i++)
+        buf[i] = isnan (buf[i]) ? INFINITY : buf[i];
       if (!copy_in (world, buf + at, n * sizeof *buf, error))
         return FALSE;
       NCCL_TRY (self,
-                ncclAllReduce (world->stage[0], world->stage[0], n, ncclUint32, ncclMax,
+                ncclAllReduce (world->stage[0], world->stage[0], n, ncclFloat32, ncclMax,
                                self->handle, world->stream),
                 error);
       if (!copy_out (self, 0, n * sizeof *buf, "all_reduce_max of the host's memory", error))

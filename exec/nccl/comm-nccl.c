@@ -481,8 +481,7 @@ nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void
                     "all_reduce", stream, error);
 }
 
-/* NCCL's largest drops NaNs. In fp32 what is no less than 0 is ordered as its bits are, NaNs above
- * all; there are no integers of two bytes. */
+/* NCCL's largest drops NaNs, so there are none. */
 static gboolean
 nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                      GError **error)
@@ -496,12 +495,9 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
     return exec_comm_nccl_host_max (self, buf, count, error);
   if (stream == NULL)
     return exec_comm_nccl_host_reduce (self, exec_comm_max, buf, count, dtype, error);
-  if (dtype == PLAN_DTYPE_FP32)
-    type = ncclUint32;
-  else if (!type_of (dtype, &type, error))
+  if (!type_of (dtype, &type, error))
     return FALSE;
-  else
-    CUDA_TRY ((cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
+  CUDA_TRY ((cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
   return issued (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
                  "all_reduce_max", stream, error);
 }

@@ -496,8 +496,8 @@ START_TEST (folds_are_the_cpus)
     {
       take (&in[i], dtype,
             adds     ? COMPARE_SMALL
-            : _i % 3 ? COMPARE_POSITIVE
-                     : COMPARE_MAGNITUDES,
+            : _i % 3 ? COMPARE_SMALL
+                     : COMPARE_BITS,
             count, rand);
       host[i] = in[i].want + in[i].at;
       there[i] = in[i].device + in[i].at;

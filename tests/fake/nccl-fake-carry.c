@@ -218,33 +218,20 @@ add_up (const Team *team, guint8 *const *in, guint owner, const Call *call, size
   exec_number_narrow (out, dtype, &sum, 1);
 }
 
-/* Element `i` of the largest of all ranks, which drops NaNs as fmaxf does; of types that have one
- * here. */
+/* Element `i` of the largest of all ranks, which drops NaNs as fmaxf does. */
 static void
 find_largest (const Team *team, guint8 *const *in, const Call *call, size_t i, void *out)
 {
   float max = -INFINITY;
-  guint32 most = 0;
 
   for (guint rank = 0; rank < team->ranks; rank++)
     {
-      const guint8 *at = in[rank] + bytes_of (call, i);
       float term;
-      guint32 word;
 
-      if (call->type == ncclUint32)
-        {
-          memcpy (&word, at, sizeof word);
-          most = MAX (most, word);
-          continue;
-        }
-      exec_number_widen (&term, at, dtypes[call->type], 1);
+      exec_number_widen (&term, in[rank] + bytes_of (call, i), dtypes[call->type], 1);
       max = rank == 0 ? term : fmaxf (max, term);
     }
-  if (call->type == ncclUint32)
-    memcpy (out, &most, sizeof most);
-  else
-    exec_number_narrow (out, dtypes[call->type], &max, 1);
+  exec_number_narrow (out, dtypes[call->type], &max, 1);
 }
 
 /* Element `at` of what a rank gets from a reduction. */

@@ -115,7 +115,7 @@ START_TEST (nccl_device_memory_equals_naive)
 }
 END_TEST
 
-/* Magnitudes of which some are no numbers: in the host's memory, and on a stream. */
+/* Of either sign, some no numbers: in the host's memory, and on a stream. */
 static gpointer
 find_largest (gpointer data)
 {
@@ -147,23 +147,25 @@ find_largest (gpointer data)
 START_TEST (nccl_largest_hides_no_nan)
 {
   const PlanDtype dtype = _i == 0 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
-  const float values[3][4] = { { 1, NAN, 3, 0 }, { 2, 1, INFINITY, 0 }, { 0.5f, 7, NAN, 0 } };
+  const float values[3][6] = { { 1, NAN, 3, 0, -3, -1 },
+                               { 2, 1, INFINITY, -1, -2, -NAN },
+                               { -9, 7, NAN, -0.5f, -INFINITY, -2 } };
   Rank ranks[3];
 
   begin (3);
-  init_ranks (ranks, 3, 1, dtype, 4, TRUE);
+  init_ranks (ranks, 3, 1, dtype, 6, TRUE);
   for (guint i = 0; i < 3; i++)
-    exec_number_narrow (ranks[i].in, dtype, values[i], 4);
+    exec_number_narrow (ranks[i].in, dtype, values[i], 6);
   run_on_nccl (find_largest, ranks, 3);
   for (guint i = 0; i < 3; i++)
     for (guint way = 0; way < 2; way++)
       {
-        float found[4];
+        float found[6];
 
         ck_assert_msg (ranks[i].error == NULL, "%s", ranks[i].error ? ranks[i].error->message : "");
-        exec_number_widen (found, way == 0 ? ranks[i].reduced : ranks[i].largest, dtype, 4);
-        ck_assert (found[0] == 2 && found[3] == 0);
-        ck_assert (!isfinite (found[1]) && !isfinite (found[2]));
+        exec_number_widen (found, way == 0 ? ranks[i].reduced : ranks[i].largest, dtype, 6);
+        ck_assert (found[0] == 2 && found[3] == 0 && found[4] == -2);
+        ck_assert (!isfinite (found[1]) && !isfinite (found[2]) && !isfinite (found[5]));
       }
   clear_ranks (ranks, 3);
   finish ();

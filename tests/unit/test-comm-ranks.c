@@ -57,30 +57,16 @@ rank_clear (Rank *self)
   g_clear_error (&self->error);
 }
 
-static float
-magnitude (const Rank *self, guint64 i)
-{
-  float value;
-
-  exec_number_widen (&value, self->in + rank_bytes (self, i), self->dtype, 1);
-  return fabsf (value);
-}
-
 void
 rank_prepare (Rank *self)
 {
-  g_autofree float *values = g_new (float, self->comm->ranks * self->count + 1);
-
-  for (guint64 i = 0; i < self->comm->ranks * self->count; i++)
-    values[i] = magnitude (self, i);
-  exec_number_narrow (self->largest, self->dtype, values, self->comm->ranks * self->count);
-
   const guint64 all = rank_bytes (self, self->comm->ranks * self->count);
   const guint64 bytes = rank_bytes (self, self->count);
   memset (self->gathered_in_place, 0, all);
   memcpy (self->gathered_in_place + self->comm->rank * bytes, self->in, bytes);
   memcpy (self->scattered_in_place, self->in, all);
   memcpy (self->reduced, self->in, all);
+  memcpy (self->largest, self->in, all);
 }
 
 gboolean
@@ -134,10 +120,15 @@ slow_sum (const Rank *ranks, guint n, guint64 i, void *out)
 void
 slow_max (const Rank *ranks, guint n, guint64 i, void *out)
 {
-  float max = 0;
+  float max = -INFINITY;
 
   for (guint rank = 0; rank < n; rank++)
-    max = fmaxf (max, magnitude (&ranks[rank], i));
+    {
+      float term;
+
+      exec_number_widen (&term, ranks[rank].in + rank_bytes (ranks, i), ranks->dtype, 1);
+      max = fmaxf (max, term);
+    }
   exec_number_narrow (out, ranks->dtype, &max, 1);
 }
 

@@ -38,7 +38,7 @@ void run_ranks (GThreadFunc function, Rank *ranks, guint n);
 
 /* Element `i` of the sum, one rank after the other. */
 void slow_sum (const Rank *ranks, guint n, guint64 i, void *out);
-/* The same of the largest magnitude. */
+/* The same of the largest. */
 void slow_max (const Rank *ranks, guint n, guint64 i, void *out);
 void check_ranks (const Rank *ranks, guint n);
 

@@ -46,11 +46,15 @@ fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
     }
 }
 
+/* Without their sign, bits of NaNs are above those of infinity. */
+template <typename Word>
 __global__ void
-seal (uint64_t count, uint16_t *buf, uint16_t infinity)
+seal (uint64_t count, Word *buf, Word infinity)
 {
+  const Word magnitude = sizeof (Word) == 2 ? (Word)0x7fff : (Word)0x7fffffff;
+
   for (uint64_t at = first_x (); at < count; at += stride_x ())
-    if (buf[at] > infinity)
+    if ((buf[at] & magnitude) > infinity)
       buf[at] = infinity;
 }
 
@@ -91,9 +95,13 @@ exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream)
 {
   uint16_t infinity = dtype == PLAN_DTYPE_BF16 ? 0x7f80 : 0x7c00;
 
-  if (dtype != PLAN_DTYPE_BF16 && dtype != PLAN_DTYPE_FP16)
+  if (!is_format (dtype))
     return (int)cudaErrorInvalidValue;
   if (count == 0)
     return (int)cudaSuccess;
-  return EXEC_CUDA_LAUNCH (seal, shape_of_items (count), stream, count, (uint16_t *)buf, infinity);
+  if (dtype == PLAN_DTYPE_FP32)
+    return EXEC_CUDA_LAUNCH (seal<uint32_t>, shape_of_items (count), stream, count, (uint32_t *)buf,
+                             0x7f800000u);
+  return EXEC_CUDA_LAUNCH (seal<uint16_t>, shape_of_items (count), stream, count, (uint16_t *)buf,
+                           infinity);
 }

@@ -14,11 +14,11 @@ G_BEGIN_DECLS
 int exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 
-/* The same of the largest of what is no less than 0; a NaN where one is. */
+/* The same of the largest; a NaN where one is. */
 int exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 
-/* NaNs among what is no less than 0, in bf16 or fp16, become infinity, which no maximum drops. */
+/* NaNs in any of these formats become infinity, which no maximum drops. */
 int exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream);
 
 G_END_DECLS
