@@ -204,6 +204,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_SWIGLU_BWD] = exec_cuda_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cuda_activate_bwd,
+    [PLAN_OP_ROW_STAT] = exec_cuda_row_stat,
     [PLAN_OP_CROSS_ENTROPY] = exec_cuda_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cuda_cross_entropy_bwd,
     [PLAN_OP_LOSS_GRAD] = exec_cuda_loss_grad,

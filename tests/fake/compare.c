@@ -72,6 +72,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw--", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw---", REDUCED, FALSE },
+  { PLAN_OP_ROW_STAT, exec_cuda_row_stat, "fv--", EXACT, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfvt-", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
   { PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, "svtw-", REDUCED, FALSE },
@@ -605,6 +606,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   compare_add_narrow_tests (suite, on, setup);
   compare_add_square_tests (suite, on, setup);
   compare_add_norm_tests (suite, on, setup);
+  compare_add_split_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
@@ -620,7 +622,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 void
 compare_print_cases (void)
 {
-  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\n");
+  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase split\n");
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
     printf ("case %s\n", plan_op_name (kernels[i].kind));
   printf ("case speed\n");

@@ -35,6 +35,9 @@ void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun s
 /* tests/fake/compare-norms.c: kernels of norms that add are the kernels of two ops. */
 void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-split.c: parts of a vocabulary and of rows. */
+void compare_add_split_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-squares.c: of formats with a scale for 128 elements, or a square of them. */
 void compare_add_square_tests (Suite *suite, const CompareDevice *device, SFun setup);
 

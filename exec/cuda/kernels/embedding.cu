@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of tables by token and by position, and the tables' gradients.
+/* Rows of tables by token and by position, and the tables' gradients. A table of tokens may be a
+ * part of one: what is looked up of tokens that are elsewhere is 0, and their gradient is theirs.
  *
  * Launch shape   embed, positions and the gradients: pieces of 8 columns along x in blocks of whole
  *                warps up to 256 threads, rows (of the result) along y. embed_bwd first sorts the
@@ -15,21 +16,24 @@
  * Checked with   run_embed and so on of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. A row of a
  *                gradient is summed in the order of the tokens, as there: equal bit for bit.
  *
- * Tokens are in [0, vocab): who loads them checks. */
+ * Tokens are in [0, vocab), in parts in [0, whole): who loads them checks. */
 #include "exec/cuda/kernels/launch.cuh"
 
 namespace
 {
 
 __global__ void
-embed (uint64_t rows, uint64_t cols, Array out, Array table, const int32_t *tokens)
+embed (uint64_t rows, uint64_t cols, uint64_t vocab, uint32_t before, Array out, Array table,
+       const int32_t *tokens)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
         unsigned n = piece_of (col, cols);
+        uint32_t place = (uint32_t)tokens[row] - before;
 
-        write (out, row * cols + col, n, read (table, (uint64_t)tokens[row] * cols + col, n));
+        write (out, row * cols + col, n,
+               place < vocab ? read (table, place * cols + col, n) : Piece{});
       }
 }
 
@@ -63,10 +67,10 @@ sort_rows (uint64_t rows, const int32_t *tokens, uint32_t *order)
     }
 }
 
-/* start[v]: the first place in `order` whose token is not below v. */
+/* start[v]: the first place in `order` whose token is not below the v-th that is here. */
 __global__ void
-find_starts (uint64_t rows, uint64_t vocab, const int32_t *tokens, const uint32_t *order,
-             uint32_t *start)
+find_starts (uint64_t rows, uint64_t vocab, uint32_t before, const int32_t *tokens,
+             const uint32_t *order, uint32_t *start)
 {
   for (uint64_t v = first_x (); v <= vocab; v += stride_x ())
     {
@@ -76,7 +80,7 @@ find_starts (uint64_t rows, uint64_t vocab, const int32_t *tokens, const uint32_
         {
           uint64_t middle = (low + high) / 2;
 
-          if ((uint64_t)tokens[order[middle]] < v)
+          if ((uint64_t)tokens[order[middle]] < before + v)
             low = middle + 1;
           else
             high = middle;
@@ -110,14 +114,14 @@ embed_bwd (uint64_t vocab, uint64_t cols, Array dtable, Array dout, const uint32
 
 /* Row `row` gets what belongs to its place in its sequence. */
 __global__ void
-positions (uint64_t rows, uint64_t cols, uint64_t seq, Array out, Array table)
+positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array out, Array table)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
         unsigned n = piece_of (col, cols);
         Words ins = fetch (out, row * cols + col, n);
-        Words places = fetch (table, row % seq * cols + col, n);
+        Words places = fetch (table, (before + row) % seq * cols + col, n);
         Piece in = widen (out, ins), place = widen (table, places);
 
         for (unsigned i = 0; i < PIECE; i++)
@@ -127,7 +131,8 @@ positions (uint64_t rows, uint64_t cols, uint64_t seq, Array out, Array table)
 }
 
 __global__ void
-positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, Array dtable, Array dout)
+positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array dtable,
+               Array dout)
 {
   for (uint64_t place = blockIdx.y; place < seq; place += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
@@ -136,7 +141,7 @@ positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, Array dtable, Array d
         Piece sum = {};
 
         EXEC_CUDA_UNROLL
-        for (uint64_t row = place; row < rows; row += seq)
+        for (uint64_t row = (place + seq - before % seq) % seq; row < rows; row += seq)
           {
             Piece d = read (dout, row * cols + col, n);
 
@@ -153,14 +158,15 @@ extern "C" int
 exec_cuda_embed (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
-  uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  uint64_t rows = operands.dim (0), cols = operands.dim (1), vocab = operands.dim (2);
   Array out = operands.rows_of (0, cols), table = operands.rows_of (1, cols);
   const int32_t *tokens = operands.ints (2);
+  uint32_t before = operands.first ();
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (embed, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols, out,
-                           table, tokens);
+  return EXEC_CUDA_LAUNCH (embed, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           vocab, before, out, table, tokens);
 }
 
 extern "C" int
@@ -170,14 +176,15 @@ exec_cuda_embed_bwd (const ExecArgs *args, void *stream)
   uint64_t rows = operands.dim (0), cols = operands.dim (1), vocab = operands.dim (2);
   Array dtable = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
   const int32_t *tokens = operands.ints (2);
+  uint32_t before = operands.first ();
   uint32_t *start = (uint32_t *)args->ptr[3], *order = start + vocab + 1;
   int code = operands.code;
 
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (sort_rows, shape_of_items (rows), stream, rows, tokens, order);
   if (code == 0)
-    code = EXEC_CUDA_LAUNCH (find_starts, shape_of_items (vocab + 1), stream, rows, vocab, tokens,
-                             order, start);
+    code = EXEC_CUDA_LAUNCH (find_starts, shape_of_items (vocab + 1), stream, rows, vocab, before,
+                             tokens, order, start);
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (embed_bwd, shape_of_matrix (vocab, pieces_of (cols)), stream, vocab,
                              cols, dtable, dout, start, order);
@@ -189,12 +196,13 @@ exec_cuda_positions (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), seq = operands.dim (2);
+  uint64_t before = operands.first ();
   Array out = operands.rows_of (0, cols), table = operands.rows_of (1, cols);
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
-                           seq, out, table);
+                           seq, before, out, table);
 }
 
 extern "C" int
@@ -202,10 +210,11 @@ exec_cuda_positions_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), seq = operands.dim (2);
+  uint64_t before = operands.first ();
   Array dtable = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions_bwd, shape_of_matrix (seq, pieces_of (cols)), stream, rows,
-                           cols, seq, dtable, dout);
+                           cols, seq, before, dtable, dout);
 }

@@ -101,6 +101,7 @@ int exec_cuda_head_norm (const ExecArgs *args, void *stream);
 int exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream);
 
 /* loss.cu */
+int exec_cuda_row_stat (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
@@ -139,8 +140,7 @@ int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* quantize-128x128.cu: the same where scales are of 128 elements or of squares of that side; the
- * last one transposes the scales alone. */
+/* quantize-128x128.cu: scales are of 128 elements or squares; the last transposes them alone. */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);

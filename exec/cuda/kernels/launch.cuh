@@ -471,6 +471,13 @@ struct Operands
     return (uint64_t)args->op->dims[i];
   }
 
+  /* The first that is here of a vocabulary, or of rows, in parts. */
+  uint32_t
+  first () const
+  {
+    return (uint32_t)exec_manner (args, PLAN_MANNER_FIRST);
+  }
+
   void
   need (int i, PlanDtype dtype)
   {

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax and cross entropy over the vocabulary: a row's loss goes to an exact sum, its softmax
  * stays for the gradient, or becomes it at once where its logits were. Rows whose target is
- * negative count for nothing.
+ * negative count for nothing. Of a vocabulary in parts, each rank makes three numbers of its part
+ * of a row, and with those of all parts its part of the softmax; columns that pad the vocabulary
+ * have no probability. A row's loss is added where its target is.
  *
  * Launch shape   cross_entropy, loss_grad: a block per row of up to 1024 threads, a piece of 8
  *                logits each, or up to 512 where those keep a row in registers, at most 2048
- *                blocks; 256 bytes of shared memory. cross_entropy_bwd: pieces along x in blocks of
+ *                blocks; 256 bytes of shared memory. So is row_stat, but for targets: a thread per
+ *                row. cross_entropy_bwd, and the two others by stats: pieces along x in blocks of
  *                whole warps up to 256 threads, rows along y.
  * Per call       s: bytes per element, of each operand's own format
  *   op                  bytes                          instructions
@@ -16,8 +19,11 @@
  *                                                      row the first 65,536 logits (fp32: 32,768)
  *                                                      stay in registers, the rest is read again,
  *                                                      the last first, mostly from cache
- * Checked with   run_cross_entropy, run_cross_entropy_bwd and run_loss_grad of exec/cpu/kernels-cpu.c,
- *                by tests/fake and tests/gpu; loss_grad leaves the bits of the other two. Maxima
+ *   row_stat            rows cols s, or rows s         about 3 per logit, with maxima about 6, one
+ *                                                      of them 2^x
+ *   by stats            as without                     about 10 per logit, one of them 2^x
+ * Checked with   those of exec/cpu/kernels-cpu-loss.c, by tests/fake and tests/gpu; loss_grad leaves
+ *                the bits of the other two. Maxima
  * are exact. Sums of exponentials are added in another order and rescaled when a larger logit
  * comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of themselves, pieces =
  * cols / (8 threads) being what a thread goes through, and the probabilities by as much and what
@@ -274,7 +280,8 @@ __launch_bounds__ (LOSS_THREADS)
 }
 
 __global__ void
-cross_entropy_bwd (uint64_t rows, uint64_t cols, Array dlogits, Array prob, const int32_t *targets)
+cross_entropy_bwd (uint64_t rows, uint64_t cols, uint32_t before, Array dlogits, Array prob,
+                   const int32_t *targets)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
@@ -284,12 +291,157 @@ cross_entropy_bwd (uint64_t rows, uint64_t cols, Array dlogits, Array prob, cons
         Piece piece = target < 0 ? Piece{} : read (prob, row * cols + col, n);
 
         for (unsigned i = 0; i < PIECE; i++)
-          if (target >= 0 && (uint64_t)target == col + i)
+          if (target >= 0 && (uint64_t)target - before == col + i)
             piece.at[i] -= 1.0f;
         write (dlogits, row * cols + col, n, piece);
       }
 }
 
+/* --- of a part of a vocabulary ------------------------------------------------------------ */
+
+/* Columns of which the first `here` are no padding, behind `before` of other parts. A target that
+ * is elsewhere, or negative, is none of them once it is counted from there without a sign. */
+struct Vocabulary
+{
+  uint64_t rows;
+  unsigned cols, here;
+  uint32_t before;
+};
+
+/* The largest logit of a row, or with the largest of all parts the sum of e^(x - max). */
+template <bool is_half>
+__global__ void
+__launch_bounds__ (LOSS_THREADS)
+    row_stat (Vocabulary part, float *out, Array given, const float *max)
+{
+  Array logits = of_width<is_half> (given);
+  unsigned first = threadIdx.x * PIECE, stride = blockDim.x * PIECE;
+
+  for (uint64_t row = blockIdx.x; row < part.rows; row += gridDim.x)
+    {
+      float shift = max != NULL ? max[row] : 0, found = max != NULL ? 0 : -INFINITY;
+
+      for (unsigned col = first; col < part.here; col += AHEAD * stride)
+        {
+          RowPieces<AHEAD> some;
+
+          some.fetch_all (logits, row * part.cols, col, stride, part.here);
+          EXEC_CUDA_UNROLL_ALL
+          for (unsigned k = 0; k < AHEAD; k++)
+            {
+              unsigned n = some.length (col + k * stride, part.here);
+              Piece piece = without_rest (widen (logits, some.words[k]), n);
+
+              for (unsigned i = 0; i < PIECE; i++)
+                if (max == NULL)
+                  found = piece.at[i] > found ? piece.at[i] : found;
+                else if (i < n)
+                  found += power_of_e (piece.at[i] - shift);
+            }
+        }
+      found = max != NULL ? block_sum (found) : block_max (found);
+      if (threadIdx.x == 0)
+        out[row] = found;
+    }
+}
+
+/* 0 where the target is elsewhere. */
+__global__ void
+target_logits (Vocabulary part, float *out, Array logits, const int32_t *targets)
+{
+  for (uint64_t row = first_x (); row < part.rows; row += stride_x ())
+    {
+      uint32_t place = (uint32_t)targets[row] - part.before;
+
+      out[row] = place < part.here ? read_one (logits, row * part.cols + place) : 0.0f;
+    }
+}
+
+/* By `stats` of whole rows: their maxima, then sums, then targets' logits. Where it `turns`, `out`
+ * are the logits themselves and become their gradient. */
+template <bool turns>
+__global__ void
+softmax_of_part (Vocabulary part, Limb *loss, Array out, Array logits, const int32_t *targets,
+                 const float *stats)
+{
+  for (uint64_t row = blockIdx.y; row < part.rows; row += gridDim.y)
+    {
+      uint64_t begin = row * part.cols;
+      uint32_t place = (uint32_t)targets[row] - part.before;
+      float max = stats[row], sum = stats[part.rows + row];
+      RowSoftmax all = { max, sum, 1.0f / sum };
+
+      for (uint64_t col = first_piece (); col < part.cols; col += piece_stride ())
+        {
+          unsigned n = piece_of (col, part.cols);
+          bool is_nothing = col >= part.here || (turns && targets[row] < 0);
+          Piece piece
+              = is_nothing ? Piece{} : probabilities_of (read (logits, begin + col, n), all);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            if (col + i >= part.here)
+              piece.at[i] = 0;
+            else if (turns && place == col + i)
+              piece.at[i] -= 1.0f;
+          write (out, begin + col, n, piece);
+        }
+      if (first_x () == 0 && place < part.here)
+        exact_add_float (loss, logf (sum) - (stats[2 * part.rows + row] - max));
+    }
+}
+
+/* Of an op without parts, all of it. */
+inline Vocabulary
+vocabulary_of (const Operands &operands)
+{
+  const double whole = exec_manner (operands.args, PLAN_MANNER_WHOLE);
+  const uint64_t rows = operands.dim (0), cols = operands.dim (1), first = operands.first ();
+  const uint64_t left = whole <= 0       ? cols
+                        : whole <= first ? 0
+                                         : at_most ((uint64_t)whole - first, cols);
+
+  return { rows, (unsigned)cols, (unsigned)left, (uint32_t)first };
+}
+
+template <bool turns>
+int
+launch_part (Operands *operands, int out, int in, const int32_t *targets, void *stream)
+{
+  Vocabulary part = vocabulary_of (*operands);
+  uint64_t cols = operands->dim (1);
+  Array to = operands->rows_of (out, cols), logits = operands->rows_of (in, cols);
+  const float *stats = operands->floats (4);
+
+  if (operands->code != 0)
+    return operands->code;
+  Limb *loss = (Limb *)operands->args->ptr[0];
+  return EXEC_CUDA_LAUNCH (softmax_of_part<turns>, shape_of_matrix (part.rows, pieces_of (cols)),
+                           stream, part, loss, to, logits, targets, stats);
+}
+
+}
+
+extern "C" int
+exec_cuda_row_stat (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Vocabulary part = vocabulary_of (operands);
+  Array logits = operands.rows_of (1, part.cols);
+  float *out = operands.floats (0);
+  const float *max = args->ptr[2] != NULL ? operands.floats (2) : NULL;
+  const int32_t *targets = args->ptr[3] != NULL ? operands.ints (3) : NULL;
+  unsigned threads = threads_of (part.cols, logits.is_half);
+
+  if (operands.code != 0)
+    return operands.code;
+  if (targets != NULL)
+    return EXEC_CUDA_LAUNCH (target_logits, shape_of_items (part.rows), stream, part, out, logits,
+                             targets);
+  if (logits.is_half)
+    return EXEC_CUDA_LAUNCH (row_stat<true>, shape_of_blocks (part.rows, threads), stream, part,
+                             out, logits, max);
+  return EXEC_CUDA_LAUNCH (row_stat<false>, shape_of_blocks (part.rows, threads), stream, part, out,
+                           logits, max);
 }
 
 extern "C" int
@@ -303,6 +455,8 @@ exec_cuda_cross_entropy (const ExecArgs *args, void *stream)
   unsigned threads = threads_of (cols, logits.is_half);
 
   operands.need (1, PLAN_DTYPE_FP32);
+  if (args->ptr[4] != NULL)
+    return launch_part<false> (&operands, 1, 2, targets, stream);
   if (operands.code != 0)
     return operands.code;
   if (logits.is_half)
@@ -318,13 +472,14 @@ exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream)
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1);
   Array dlogits = operands.rows_of (0, cols), prob = operands.rows_of (1, cols);
+  uint32_t before = operands.first ();
   const int32_t *targets = operands.ints (2);
 
   operands.need (1, PLAN_DTYPE_FP32);
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (cross_entropy_bwd, shape_of_matrix (rows, pieces_of (cols)), stream,
-                           rows, cols, dlogits, prob, targets);
+                           rows, cols, before, dlogits, prob, targets);
 }
 
 extern "C" int
@@ -337,6 +492,8 @@ exec_cuda_loss_grad (const ExecArgs *args, void *stream)
   Limb *loss = (Limb *)args->ptr[0];
   unsigned threads = threads_of (cols, logits.is_half);
 
+  if (args->ptr[4] != NULL)
+    return launch_part<true> (&operands, 1, 1, targets, stream);
   if (operands.code != 0)
     return operands.code;
   if (logits.is_half)

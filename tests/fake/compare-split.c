@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of a vocabulary and of rows, as ranks of a tensor-parallel group have them: the device's
+ * kernels are the CPU's, or near them. Parts may be padded, or nothing but padding, which nobody
+ * looks at. */
+#include "config.h"
+
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/number/exact.h"
+#include "tests/fake/compare-dims.h"
+#include "tests/fake/compare-operand.h"
+
+#include <string.h>
+
+#define ROUNDS 60
+#define MAX_OPERANDS 5
+#define U 0x1p-24
+
+static const CompareDevice *device;
+
+/* `cols` entries from `first` on of `whole`. */
+typedef struct
+{
+  gint64 rows, cols, first, whole;
+} Part;
+
+static Part
+draw_part (GRand *rand, gint32 most)
+{
+  Part part = { .rows = g_rand_int_range (rand, 1, 8), .cols = compare_odd_size (rand, most) };
+  part.first = part.cols * g_rand_int_range (rand, 0, 4);
+  part.whole = g_rand_int_range (rand, 1, (gint32)(part.first + part.cols) + 5);
+  return part;
+}
+
+static gint64
+here (const Part *part)
+{
+  return CLAMP (part->whole - part->first, 0, part->cols);
+}
+
+static void
+take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, gint64 count, GRand *rand)
+{
+  *self = (CompareOperand){ .dtype = dtype, .draw = draw, .count = (guint64)count };
+  compare_operand_init (self, device, rand);
+}
+
+static void
+take_indices (CompareOperand *self, gint64 count, gint64 limit, gboolean minus, GRand *rand)
+{
+  *self = (CompareOperand){ .dtype = PLAN_DTYPE_I32,
+                            .draw = COMPARE_INDEX,
+                            .limit = (gint32)limit,
+                            .minus = minus,
+                            .count = (guint64)count };
+  compare_operand_init (self, device, rand);
+}
+
+/* Logits, what pads them being NaNs. */
+static void
+take_logits (CompareOperand *self, const Part *part, GRand *rand)
+{
+  take (self, compare_format (rand), COMPARE_WIDE, part->rows * part->cols, rand);
+  for (gint64 row = 0; row < part->rows; row++)
+    {
+      const guint64 begin = (guint64)(row * part->cols);
+      const guint64 from = plan_dtype_bytes (self->dtype, begin + (guint64)here (part));
+      memset (self->want + self->at + from, 0xff,
+              plan_dtype_bytes (self->dtype, begin + (guint64)part->cols) - from);
+    }
+  compare_operand_keep (self, device);
+}
+
+/* Absent where they are NULL. */
+static void
+run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64 *dims,
+          CompareOperand *const *operands)
+{
+  PlanOp op = { .kind = kind };
+  const PlanManner manner = {
+    { [PLAN_MANNER_FIRST] = (double)part->first, [PLAN_MANNER_WHOLE] = (double)part->whole }
+  };
+  const ExecConstants constants = { .norm_eps = 1e-5 };
+  ExecArgs cpu = { .op = &op, .manner = &manner, .constants = &constants }, cuda = cpu;
+
+  memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
+  for (guint i = 0; i < MAX_OPERANDS; i++)
+    if (operands[i] != NULL)
+      {
+        cpu.ptr[i] = operands[i]->want + operands[i]->at;
+        cuda.ptr[i] = operands[i]->device + operands[i]->at;
+        cpu.dtype[i] = cuda.dtype[i] = operands[i]->dtype;
+      }
+  exec_kernels_cpu.run[kind](&cpu);
+  const int code = launch (&cuda, NULL);
+  const char *error = device->wait ();
+  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", plan_op_name (kind), code,
+                 error ? error : "");
+  for (guint i = 0; i < MAX_OPERANDS; i++)
+    if (operands[i] != NULL)
+      compare_operand_fetch (operands[i], device);
+}
+
+#define OPERANDS(...) ((CompareOperand *const[MAX_OPERANDS]){ __VA_ARGS__ })
+
+/* The same bits; whichever NaN. */
+static void
+check_equal (const CompareOperand *self, const char *what)
+{
+  compare_operand_check (self, (CompareBound){ .any_nan = TRUE }, what);
+}
+
+/* Sums in another order, and e^x made in another way. */
+static void
+check_near (const CompareOperand *self, double absolute, double depth, const char *what)
+{
+  const double ulp = self->dtype == PLAN_DTYPE_BF16   ? 0x1p-7
+                     : self->dtype == PLAN_DTYPE_FP16 ? 0x1p-10
+                                                      : 0x1p-23;
+  compare_operand_check (self, (CompareBound){ absolute, (depth + 192) * U + ulp, TRUE }, what);
+}
+
+static void
+clear (CompareOperand *const *operands)
+{
+  for (guint i = 0; i < MAX_OPERANDS && operands[i]; i++)
+    compare_operand_clear (operands[i], device);
+}
+
+START_TEST (rows_of_a_part_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const Part part = draw_part (rand, 50);
+  const gint64 rows = compare_odd_size (rand, 600), cols = compare_odd_size (rand, 40);
+  const gint64 dims[] = { rows, cols, part.cols };
+  CompareOperand out, dtable, table, dout, tokens, work;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&dtable, compare_format (rand), COMPARE_SMALL, part.cols * cols, rand);
+  take (&table, compare_format (rand), COMPARE_BITS, part.cols * cols, rand);
+  take (&dout, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&work, PLAN_DTYPE_FP32, COMPARE_SMALL, rows + cols + part.cols + 1, rand);
+  take_indices (&tokens, rows, part.whole, FALSE, rand);
+  run_both (PLAN_OP_EMBED, exec_cuda_embed, &part, dims, OPERANDS (&out, &table, &tokens));
+  run_both (PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, &part, dims,
+            OPERANDS (&dtable, &dout, &tokens, &work));
+  check_equal (&out, "rows of a part");
+  check_equal (&dtable, "gradient of a part");
+  clear (OPERANDS (&out, &table, &tokens));
+  clear (OPERANDS (&dtable, &dout, &work));
+}
+END_TEST
+
+/* Rows from any on, as many as are split, of sequences that end where they like. */
+START_TEST (places_of_split_rows_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 30), cols = compare_odd_size (rand, 40);
+  const gint64 dims[] = { rows, cols, g_rand_int_range (rand, 1, 20) };
+  const Part part = { .first = rows * g_rand_int_range (rand, 0, 4) };
+  CompareOperand out, table, dtable, dout;
+
+  take (&out, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&table, compare_format (rand), COMPARE_BITS, dims[2] * cols, rand);
+  take (&dtable, compare_format (rand), COMPARE_SMALL, dims[2] * cols, rand);
+  take (&dout, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  run_both (PLAN_OP_POSITIONS, exec_cuda_positions, &part, dims, OPERANDS (&out, &table));
+  run_both (PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, &part, dims, OPERANDS (&dtable, &dout));
+  check_equal (&out, "rows with places");
+  check_equal (&dtable, "gradient of places");
+  clear (OPERANDS (&out, &table, &dtable, &dout));
+}
+END_TEST
+
+/* Maxima and targets' logits are exact. */
+START_TEST (numbers_of_a_part_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const Part part = draw_part (rand, _i % 5 == 0 ? 20000 : 1500);
+  const gint64 dims[] = { part.rows, part.cols };
+  CompareOperand max, sum, target, logits, targets;
+
+  take (&max, PLAN_DTYPE_FP32, COMPARE_SMALL, part.rows, rand);
+  take (&sum, PLAN_DTYPE_FP32, COMPARE_SMALL, part.rows, rand);
+  take (&target, PLAN_DTYPE_FP32, COMPARE_SMALL, part.rows, rand);
+  take_logits (&logits, &part, rand);
+  take_indices (&targets, part.rows, part.whole, TRUE, rand);
+  run_both (PLAN_OP_ROW_STAT, exec_cuda_row_stat, &part, dims, OPERANDS (&max, &logits));
+  check_equal (&max, "largest of a part");
+  if (here (&part) == 0) /* minus infinity: another part has a larger one */
+    {
+      memset (max.want + max.at, 0, max.bytes);
+      compare_operand_keep (&max, device);
+    }
+  run_both (PLAN_OP_ROW_STAT, exec_cuda_row_stat, &part, dims, OPERANDS (&sum, &logits, &max));
+  check_near (&sum, 0, (double)part.cols / 8, "sums of a part");
+  run_both (PLAN_OP_ROW_STAT, exec_cuda_row_stat, &part, dims,
+            OPERANDS (&target, &logits, NULL, &targets));
+  check_equal (&target, "targets' logits");
+  clear (OPERANDS (&max, &sum, &target, &logits, &targets));
+}
+END_TEST
+
+/* By stats as other parts may make them. One kernel leaves what two do, on either device. */
+START_TEST (softmax_of_a_part_is_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const Part part = draw_part (rand, 1500);
+  const gint64 n = part.rows * part.cols, dims[] = { part.rows, part.cols };
+  CompareOperand loss[2], prob, logits, targets, stats, dlogits, work;
+
+  for (guint i = 0; i < 2; i++)
+    {
+      take (&loss[i], PLAN_DTYPE_I64, COMPARE_SUM, EXEC_EXACT_LIMBS, rand);
+      memset (loss[i].want + loss[i].at, 0, loss[i].bytes);
+      compare_operand_keep (&loss[i], device);
+    }
+  take (&prob, PLAN_DTYPE_FP32, COMPARE_SMALL, n, rand);
+  take_logits (&logits, &part, rand);
+  take (&dlogits, logits.dtype, COMPARE_SMALL, n, rand);
+  take (&work, PLAN_DTYPE_FP32, COMPARE_SMALL, part.cols, rand);
+  take (&stats, PLAN_DTYPE_FP32, COMPARE_POSITIVE, 3 * part.rows, rand);
+  for (gint64 row = 0; row < part.rows; row++)
+    ((float *)(gpointer)(stats.want + stats.at))[row] = 12;
+  compare_operand_keep (&stats, device);
+  take_indices (&targets, part.rows, part.whole, TRUE, rand);
+  run_both (PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, &part, dims,
+            OPERANDS (&loss[0], &prob, &logits, &targets, &stats));
+  /* Limbs depend on the order, what they are together does not; logarithms may be the device's. */
+  const double logarithms = device->own_math ? (double)part.rows * 0x1p-21 : 0;
+  compare_operand_check (&loss[0], (CompareBound){ logarithms, 0x1p-60, FALSE }, "loss of a part");
+  check_near (&prob, 0, 0, "softmax of a part");
+  run_both (PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, &part, dims,
+            OPERANDS (&dlogits, &prob, &targets));
+  check_near (&dlogits, 192 * U, 0, "gradient of a part");
+  run_both (PLAN_OP_LOSS_GRAD, exec_cuda_loss_grad, &part, dims,
+            OPERANDS (&loss[1], &logits, &targets, &work, &stats));
+  ck_assert_mem_eq (logits.got + logits.at, dlogits.got + dlogits.at, logits.bytes);
+  ck_assert (exec_exact_value ((const ExecExact *)(gpointer)(loss[1].got + loss[1].at))
+             == exec_exact_value ((const ExecExact *)(gpointer)(loss[0].got + loss[0].at)));
+  clear (OPERANDS (&loss[0], &loss[1], &prob, &logits));
+  clear (OPERANDS (&targets, &stats, &dlogits, &work));
+}
+END_TEST
+
+void
+compare_add_split_tests (Suite *suite, const CompareDevice *on, SFun setup)
+{
+  TCase *tcase = tcase_create ("split");
+
+  device = on;
+  tcase_set_timeout (tcase, 120);
+  if (setup != NULL)
+    tcase_add_checked_fixture (tcase, setup, NULL);
+  tcase_add_loop_test (tcase, rows_of_a_part_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, places_of_split_rows_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, numbers_of_a_part_are_near_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, softmax_of_a_part_is_near_the_cpus, 0, ROUNDS);
+  suite_add_tcase (suite, tcase);
+}
