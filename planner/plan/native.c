@@ -69,12 +69,10 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
 
 /* Refuses what does not run yet with tensor parallelism. */
 static gboolean
-check_split (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError **error)
+check_split (const Plan *plan, const PlanModel *model, GError **error)
 {
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
-  if (is_gpu)
-    return refuse_field (plan, PLAN_TP, "on GPUs " LATER ": it must be 1", error);
   if (model->experts > 0)
     return refuse_field (plan, PLAN_TP, "of models with experts " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
@@ -140,6 +138,6 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
                   gint64 ranks, GError **error)
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
-  return check_fields (resolved, ranks, error) && check_split (resolved, model, is_gpu, error)
+  return check_fields (resolved, ranks, error) && check_split (resolved, model, error)
          && check_stages (resolved, is_gpu, error) && check_model (model, is_gpu, error);
 }

@@ -250,23 +250,23 @@ assert_refused (Case *c, PlanErrorCode code, const char *message)
 void
 case_check_bytes (Case *c, const char *what)
 {
-  g_autoptr (GError) error = NULL;
-  g_autoptr (PlanSchedule) schedule = test_lower (c->of, 0);
-  const SimCostInput input = sim_cost_input (c->of, schedule);
-  g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
-  g_autoptr (PlanTrace) sim = sim_run (schedule, cost, c->of->stack, &error);
-  ck_assert_msg (sim != NULL, "%s: %s", what, error ? error->message : "");
   case_must_run (c, what);
   for (guint r = 0; r < c->ranks; r++)
     {
+      g_autoptr (GError) error = NULL;
+      g_autoptr (PlanSchedule) schedule = test_lower (c->of, r);
+      const SimCostInput input = sim_cost_input (c->of, schedule);
+      g_autoptr (SimCost) cost = sim_cost_new (&input, &error);
+      g_autoptr (PlanTrace) sim = sim_run (schedule, cost, c->of->stack, &error);
       const PlanTrace *trace = c->results[r].trace;
-      const PlanMemory *p = &sim->memory, *m = &trace->memory;
-      ck_assert_uint_eq (p->allocated, m->allocated);
-      ck_assert_uint_eq (p->max_allocated, m->max_allocated);
-      ck_assert_uint_eq (p->reserved, c->results[r].arena_bytes);
-      ck_assert_uint_eq (m->reserved, p->reserved);
+      const PlanMemory *m = &trace->memory;
+      ck_assert_msg (sim != NULL, "%s: %s", what, error ? error->message : "");
+      ck_assert_uint_eq (sim->memory.allocated, m->allocated);
+      ck_assert_uint_eq (sim->memory.max_allocated, m->max_allocated);
+      ck_assert_uint_eq (sim->memory.reserved, c->results[r].arena_bytes);
+      ck_assert_uint_eq (m->reserved, sim->memory.reserved);
       ck_assert_uint_gt (m->device, m->reserved); /* scales and workspaces, and other ranks there */
-      ck_assert (memcmp (p->by_category, m->by_category, sizeof p->by_category) == 0);
+      ck_assert (memcmp (sim->memory.by_category, m->by_category, sizeof m->by_category) == 0);
       ck_assert_uint_eq (sim->spans->len, trace->spans->len);
       ck_assert_uint_eq (sim->samples->len, trace->samples->len);
     }

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MODEL \
+  "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16"
 #define NCCL_STEPS 4 /* op by op, kept, launched, op by op */
 #define LONG_S 120
 #define SHORT_S 3 /* a rank may wait for a processor that long */
@@ -37,7 +39,8 @@ case_init_nccl (Case *c, guint ranks, const char *fields, gboolean is_graph)
   g_autofree char *all
       = g_strdup_printf ("%s deterministic=on cuda_graph=%s", fields, is_graph ? "on" : "off");
   fake_nccl_reset ();
-  case_init (c, ranks, all);
+  case_open (c, MODEL, ranks);
+  case_set_plan (c, all);
   fake_cuda_set_machine (ranks, (guint64)1 << 30, 9, 0);
   c->job.join = join;
   c->job.steps = NCCL_STEPS;
@@ -46,38 +49,46 @@ case_init_nccl (Case *c, guint ranks, const char *fields, gboolean is_graph)
   processors = 0;
 }
 
-static const char *const plans[] = {
-  "compute=fp32 strategy=no_shard",
-  "compute=bf16 strategy=optim_grads_params mbs=1 gbs=6",
-  "compute=bf16 strategy=optim_grads nccl_ub=on ag_group=on",
-  "compute=bf16 strategy=optim_grads_params dp_outer=2 reduce_algo=a2a",
-  "compute=fp8-tensorwise strategy=optim_grads_params",
+static const struct
+{
+  guint ranks;
+  const char *fields;
+} plans[] = {
+  { 2, "compute=fp32 strategy=no_shard" },
+  { 3, "compute=bf16 strategy=optim_grads_params mbs=1 gbs=6" },
+  { 2, "compute=bf16 strategy=optim_grads nccl_ub=on ag_group=on" },
+  { 4, "compute=bf16 strategy=optim_grads_params dp_outer=2 reduce_algo=a2a" },
+  { 2, "compute=fp8-tensorwise strategy=optim_grads_params" },
+  { 2, "compute=fp32 strategy=no_shard tp=2 sp=off" },
+  { 4, "compute=fp32 strategy=optim_grads_params tp=2 sp=on ce_fusion=off" },
+  { 4, "compute=bf16 strategy=optim tp=2 sp=on nccl_ub=on ag_group=on" },
 };
 
 /* Numbers near the CPU's, and by graphs the same bits. */
 START_TEST (a_graph_changes_no_bit)
 {
-  const guint ranks = strstr (plans[_i], "dp_outer") ? 4 : strstr (plans[_i], "gbs=6") ? 3 : 2;
+  const guint ranks = plans[_i].ranks;
+  const char *fields = plans[_i].fields;
   ExecResult expected[MAX_RANKS] = { { 0 } };
   Case plain, graph;
-  case_init_nccl (&plain, ranks, plans[_i], FALSE);
-  case_must_run (&plain, plans[_i]);
+  case_init_nccl (&plain, ranks, fields, FALSE);
+  case_must_run (&plain, fields);
   plain.job.join = NULL;
-  run_on_cpu (&plain, plans[_i], expected);
-  case_init_nccl (&graph, ranks, plans[_i], TRUE);
-  case_must_run (&graph, plans[_i]);
+  run_on_cpu (&plain, fields, expected);
+  case_init_nccl (&graph, ranks, fields, TRUE);
+  case_must_run (&graph, fields);
   ck_assert_uint_eq (count_logged ("graph"), ranks * (NCCL_STEPS - 2));
   for (guint r = 0; r < ranks; r++)
     {
       const ExecResult *x = &graph.results[r], *y = &plain.results[r];
-      assert_near (&plain, plans[_i], y, &expected[r]);
+      assert_near (&plain, fields, y, &expected[r]);
       ck_assert_mem_eq (x->losses, y->losses, NCCL_STEPS * sizeof (double));
       ck_assert_mem_eq (x->grad_norms, y->grad_norms, NCCL_STEPS * sizeof (double));
       ck_assert_mem_eq (x->main_params->data, y->main_params->data, y->main_params->len);
       exec_result_clear (&expected[r]);
     }
   case_free (&plain);
-  case_clear (&graph, plans[_i]);
+  case_clear (&graph, fields);
 }
 END_TEST
 

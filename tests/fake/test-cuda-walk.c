@@ -88,6 +88,13 @@ case_init_random (Case *c, guint seed)
   case_set_job (c, seed);
   change_plan (c, PLAN_MBS, 1);
   change_plan (c, PLAN_GBS, c->ranks * (1 + seed % 2));
+  if (seed % 2) /* there are two heads of keys */
+    change_plan (c, PLAN_TP, 2);
+  if (seed % 4 == 1)
+    {
+      change_plan (c, PLAN_SEQ, 8);
+      change_plan (c, PLAN_SP, PLAN_SP_ON);
+    }
   for (guint i = 0; i < 4; i++)
     {
       const guint at = (guint)g_rand_int_range (rand, 0, G_N_ELEMENTS (more));
@@ -104,6 +111,21 @@ START_TEST (random_plans_are_near_the_cpu)
   case_init_random (&c, (guint)_i);
   check_against_cpu (&c, what);
   case_clear (&c, what);
+}
+END_TEST
+
+START_TEST (some_random_plans_split_layers)
+{
+  guint split[2] = { 0 };
+  for (guint seed = 0; seed < SEEDS; seed++)
+    {
+      Case c;
+      case_init_random (&c, seed);
+      split[c.of->plan.value[PLAN_SP] == PLAN_SP_ON] += c.of->plan.value[PLAN_TP] > 1;
+      case_clear (&c, "split");
+    }
+  ck_assert_uint_ge (split[FALSE], 4);
+  ck_assert_uint_ge (split[TRUE], 4);
 }
 END_TEST
 
@@ -350,7 +372,10 @@ START_TEST (a_missing_event_is_found)
                   { PLAN_STREAM_REDUCE, "strategy=optim_grads_params" },
                   { PLAN_STREAM_COMPUTE, "strategy=optim_grads_params" },
                   { PLAN_STREAM_REDUCE, "strategy=no_shard" },
-                  { PLAN_STREAM_COMPUTE, "strategy=no_shard" } };
+                  { PLAN_STREAM_COMPUTE, "strategy=no_shard" },
+                  { PLAN_STREAM_TENSOR, "tp=2 sp=on strategy=no_shard" },
+                  { PLAN_STREAM_TENSOR, "tp=2 sp=off strategy=no_shard" },
+                  { PLAN_STREAM_COMPUTE, "tp=2 sp=off strategy=no_shard" } };
   Case c;
   g_autoptr (GError) error = NULL;
   planted_ops = exec_device_cuda;
@@ -359,7 +384,11 @@ START_TEST (a_missing_event_is_found)
   planted_ops.wait = wait_unless_planted;
   planted_kernels.device = &planted_ops;
   planted_stream = planted[_i].stream;
-  case_init (&c, 2, planted[_i].fields);
+  case_open (&c,
+             "family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,"
+             "max_seq=16",
+             2);
+  case_set_plan (&c, planted[_i].fields);
   c.job.kernels = &planted_kernels;
   case_run (&c, &error);
   ck_assert_msg (*fake_cuda_error () != '\0', "%s without its waits is not found",
@@ -558,13 +587,14 @@ main (void)
   TCase *tcase = tcase_create ("walk");
   tcase_set_timeout (tcase, 600);
   test_add_run_share (tcase, random_plans_are_near_the_cpu, SEEDS);
+  tcase_add_test (tcase, some_random_plans_split_layers);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
   tcase_add_loop_test (tcase, narrow_moments_are_near_the_cpus, 0, 5);
   tcase_add_loop_test (tcase, attention_is_by_cudnn_where_it_can, 0,
                        2 * (int)G_N_ELEMENTS (attentions));
   tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
-  tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 5);
+  tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 8);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);

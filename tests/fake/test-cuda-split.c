@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs on the fake device whose ranks have layers together: against the CPU's, against each other,
+ * by graphs. */
+#include "config.h"
+
+#include "tests/case.h"
+#include "tests/fake/cuda-case.h"
+#include "tests/fake/cuda-fake.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of every kind of parameter that is split, and that is not; vocabularies of which the last rank
+ * has less, or nothing but padding. */
+static const char *const models[] = {
+  "family=llama,layers=2,hidden=16,ffn=24,heads=4,kv_heads=4,head_dim=8,vocab=67,max_seq=16",
+  "family=qwen3,layers=1,hidden=20,ffn=16,heads=8,kv_heads=4,head_dim=6,vocab=64,max_seq=16,tied="
+  "on",
+  "family=gemma2,layers=2,hidden=24,ffn=20,heads=4,kv_heads=4,head_dim=8,vocab=90,max_seq=16,"
+  "window=5,attn_scalar=7,attn_softcap=0,logit_softcap=10",
+  "family=llama,layers=1,hidden=24,ffn=16,heads=4,kv_heads=4,head_dim=6,vocab=50,max_seq=16,"
+  "norm=layernorm,norm_bias=on,mlp_bias=on,proj_bias=on,qkv_bias=on,gated=off,activation=gelu",
+  "family=gpt2,layers=2,hidden=24,ffn=16,heads=4,head_dim=6,vocab=5,max_seq=20",
+  "family=gpt_neox,layers=1,hidden=24,ffn=16,heads=4,head_dim=8,vocab=50,max_seq=16",
+};
+
+/* How many ranks, and how they share layers. */
+static const struct
+{
+  guint ranks;
+  const char *fields;
+} splits[] = {
+  { 2, "tp=2 sp=off strategy=no_shard" },          { 2, "tp=2 sp=on strategy=optim" },
+  { 4, "tp=2 sp=on strategy=optim_grads_params" }, { 4, "tp=2 sp=off strategy=optim_grads" },
+  { 4, "tp=4 sp=on strategy=no_shard" },
+};
+
+static const char *const formats[] = {
+  "compute=fp32",
+  "compute=bf16 main_grads=fp32",
+  "compute=fp32 ce_fusion=off recompute=full",
+  "compute=fp16 loss_chunks=2",
+  "compute=bf16 ce_fusion=off recompute=selective recompute_modules=core_attn+mlp",
+  "compute=fp32 loss_chunks=2 eod_mask_loss=on per_token_loss=on",
+  "compute=bf16 grad_comm=bf16 double_buffer=on mbs=2",
+};
+
+/* Each model in each split, in formats that go round. */
+#define N_CASES (G_N_ELEMENTS (models) * G_N_ELEMENTS (splits))
+
+static void
+case_init_split (Case *c, guint model, guint split, const char *fields)
+{
+  g_autofree char *all = g_strdup_printf ("%s deterministic=on %s", splits[split].fields, fields);
+  case_open (c, models[model], splits[split].ranks);
+  case_set_plan (c, all);
+}
+
+START_TEST (split_layers_are_near_the_cpus)
+{
+  const guint model = (guint)_i % G_N_ELEMENTS (models), split = (guint)_i / G_N_ELEMENTS (models);
+  const char *format = formats[(model + 3 * split) % G_N_ELEMENTS (formats)];
+  g_autofree char *what = g_strdup_printf ("%s %s %s", models[model], splits[split].fields, format);
+  Case c;
+  case_init_split (&c, model, split, format);
+  check_against_cpu (&c, what);
+  ck_assert_uint_gt (count_logged ("target_logits"), 0);
+  case_clear (&c, what);
+}
+END_TEST
+
+/* Where shards lie, and what is computed again, changes no bit of what ranks share. */
+START_TEST (strategies_agree_bit_for_bit)
+{
+  static const char *const others[]
+      = { "strategy=optim_grads_params", "strategy=optim recompute=full",
+          "strategy=optim_grads ce_fusion=off", "strategy=optim_grads_params reduce_algo=a2a" };
+  g_autofree char *shares
+      = g_strdup_printf ("tp=2 sp=%s compute=bf16 main_grads=fp32 grad_comm=fp32 "
+                         "gbs=2 deterministic=on strategy=no_shard",
+                         _i == 0 ? "off" : "on");
+  Case plain;
+  case_open (&plain, models[0], 4);
+  case_set_plan (&plain, shares);
+  case_must_run (&plain, shares);
+  for (guint i = 0; i < G_N_ELEMENTS (others); i++)
+    {
+      Case other;
+      case_open (&other, models[0], 4);
+      case_set_plan (&other, shares);
+      case_change (&other, others[i]);
+      case_must_run (&other, others[i]);
+      assert_equal_losses (&other, &plain, others[i]);
+      case_clear (&other, others[i]);
+    }
+  case_clear (&plain, shares);
+}
+END_TEST
+
+/* Nor does a step that is kept and launched: op by op, kept, launched, op by op. */
+START_TEST (a_graph_changes_no_bit)
+{
+  Case plain, graph;
+  case_init_split (&plain, 0, (guint)_i, "compute=bf16");
+  case_init_split (&graph, 0, (guint)_i, "compute=bf16 cuda_graph=on");
+  plain.job.steps = graph.job.steps = 4;
+  case_must_run (&plain, "op by op");
+  case_must_run (&graph, "by graphs");
+  for (guint r = 0; r < plain.ranks; r++)
+    {
+      const ExecResult *x = &graph.results[r], *y = &plain.results[r];
+      ck_assert_mem_eq (x->losses, y->losses, 4 * sizeof (double));
+      ck_assert_mem_eq (x->grad_norms, y->grad_norms, 4 * sizeof (double));
+      ck_assert_mem_eq (x->main_params->data, y->main_params->data, y->main_params->len);
+    }
+  case_clear (&plain, "op by op");
+  case_clear (&graph, "by graphs");
+}
+END_TEST
+
+START_TEST (bytes_taken_equal_bytes_predicted)
+{
+  Case c;
+  case_init_split (&c, (guint)_i, (guint)_i, formats[_i]);
+  case_check_bytes (&c, splits[_i].fields);
+  case_clear (&c, splits[_i].fields);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("cuda-split");
+  TCase *tcase = tcase_create ("split");
+  tcase_set_timeout (tcase, 120);
+  test_add_run_share (tcase, split_layers_are_near_the_cpus, N_CASES);
+  tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 2);
+  tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 4);
+  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (splits));
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
