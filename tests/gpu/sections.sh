@@ -35,8 +35,9 @@
 #   nccl        NCCL's collectives on all of its GPUs against sums in a loop
 #   two, eight  on so many GPUs: losses of runs over NCCL against the CPU's, by plan; a process for each GPU
 #               that sees it alone; one that stops; tokens per second, milliseconds and MiB predicted
+#   tp2, tp8    the same of ranks that have layers together: tensor parallelism over two and over all of so many
 #   sanitize    the kernels, and a run, under compute-sanitizer
-all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two eight sanitize'
+all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two tp2 eight tp8 sanitize'
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
 
@@ -220,6 +221,7 @@ section_walk ()
   near 0.0025 --set compute=bf16 --set recompute=full || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=no_shard || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
+  near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set tp=2 --set sp=on || bad=1
   return $bad
 }
 
@@ -281,16 +283,19 @@ launch ()
   done
 }
 
-# processes N: they find each other without MPI, and train
+# processes N OPTION...: they find each other without MPI, and train
 processes ()
 {
-  known "$1 processes, a visible GPU each" && return
-  launch "$1" --steps 5 --timeout 60 --format csv
+  n=$1
+  shift
+  label="$n processes, a visible GPU each${1+ $*}"
+  known "$label" && return
+  launch "$n" --steps 5 --timeout 60 --format csv "$@"
   status=0
   for pid in $pids; do wait "$pid" || status=$?; done
   cat "$results"/rank-*.err
-  test $status = 0 || { echo "$1 processes | failed: $(tail -n 1 "$results/rank-0.err")" >&3 && return 1; }
-  row "$1 processes, a visible GPU each" "$(grep -c '^[0-9]' "$results/rank-0") steps"
+  test $status = 0 || { echo "$label | failed: $(tail -n 1 "$results/rank-0.err")" >&3 && return 1; }
+  row "$label" "$(grep -c '^[0-9]' "$results/rank-0") steps"
 }
 
 # stopped N: the last of them stands still between two steps, and the others end instead of waiting for ever
@@ -334,10 +339,15 @@ speed ()
     END { print speed " tokens/s; step " step "; device " device }' "$results/cuda")"
 }
 
-many ()
+gpus ()
 {
   here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
   test "$here" -ge "$1" || skip "$here GPUs are here, and it needs $1"
+}
+
+many ()
+{
+  gpus "$1"
   bad=0 sharded='--set strategy=optim_grads_params' joined='--comm nccl'
   for plan in '--set strategy=no_shard' '--set strategy=optim' '--set strategy=optim_grads' "$sharded" \
     "$sharded --set nccl_ub=on" "$sharded --set ag_group=on" "$sharded --set reduce_algo=a2a"; do
@@ -359,6 +369,29 @@ many ()
 }
 section_two () { many 2; }
 section_eight () { many 8; }
+
+# On so many GPUs: two ranks, and all, have layers together, and the others other sequences.
+together ()
+{
+  gpus "$1"
+  bad=0 joined='--comm nccl' sharded='--set strategy=optim_grads_params'
+  heads=family=llama,layers=2,hidden=64,ffn=96,heads=8,kv_heads=8,head_dim=8,vocab=500,max_seq=64
+  for plan in '--set tp=2 --set sp=off' "--set tp=2 --set sp=on $sharded" "--set tp=$1 --set sp=on" \
+    "--set tp=2 --set sp=on --set nccl_ub=on"; do
+    # shellcheck disable=SC2086 # options are words
+    near 0.0025 --model $heads --gbs "$1" --ranks "$1" --set compute=bf16 $plan || bad=1
+  done
+  way='as graphs ' joined='--comm nccl --set cuda_graph=on'
+  near 0.0025 --model $heads --gbs "$1" --ranks "$1" --set compute=bf16 --set tp=2 || bad=1
+  test "${SIZES-}" = tiny || processes "$1" --set tp=2 || bad=1
+  for plan in '--set tp=2' '--set tp=2 --set sp=off' '--set tp=2 --set cuda_graph=on' "--set tp=$1 --set nccl_ub=on"; do
+    # shellcheck disable=SC2086
+    speed "$1" $sharded $plan || bad=1
+  done
+  return $bad
+}
+section_tp2 () { together 2; }
+section_tp8 () { together 8; }
 
 # A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
 section_fp8walk ()
