@@ -5,7 +5,8 @@
  * hosts meet, the streams wait by events, and no host waits for the GPU.
  *
  * An event is recorded again at the next collective: by then all ranks have met, and have issued
- * their waits for what it meant before. */
+ * their waits for what it meant before. A trade is between two ranks alone, while others may
+ * be at another trade, so each pair of ranks has events of its own for it. */
 #include "config.h"
 
 #include "exec/cuda/cuda-check.h"
@@ -22,7 +23,8 @@ typedef struct
 {
   gatomicrefcount open;
   guint ranks;
-  cudaEvent_t *ready, *done; /* of each rank */
+  cudaEvent_t *ready, *done;   /* of each rank */
+  cudaEvent_t *given, *traded; /* of trades: of each rank, then of its peer */
 } Shared;
 
 typedef struct
@@ -52,7 +54,18 @@ shared_new (guint ranks)
   self->ranks = ranks;
   self->ready = g_new0 (cudaEvent_t, ranks);
   self->done = g_new0 (cudaEvent_t, ranks);
+  self->given = g_new0 (cudaEvent_t, (gsize)ranks * ranks);
+  self->traded = g_new0 (cudaEvent_t, (gsize)ranks * ranks);
   return self;
+}
+
+static void
+destroy_events (cudaEvent_t *events, guint n)
+{
+  for (guint i = 0; i < n; i++)
+    if (events[i])
+      CUDA_WARN (cudaEventDestroy (events[i]));
+  g_free (events);
 }
 
 static void
@@ -60,15 +73,10 @@ shared_close (Shared *self)
 {
   if (!g_atomic_ref_count_dec (&self->open))
     return;
-  for (guint rank = 0; rank < self->ranks; rank++)
-    {
-      if (self->ready[rank])
-        CUDA_WARN (cudaEventDestroy (self->ready[rank]));
-      if (self->done[rank])
-        CUDA_WARN (cudaEventDestroy (self->done[rank]));
-    }
-  g_free (self->ready);
-  g_free (self->done);
+  destroy_events (self->ready, self->ranks);
+  destroy_events (self->done, self->ranks);
+  destroy_events (self->given, self->ranks * self->ranks);
+  destroy_events (self->traded, self->ranks * self->ranks);
   g_free (self);
 }
 
@@ -263,6 +271,61 @@ cuda_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
   return fold_everywhere (self, "all_reduce_max", exec_cuda_max, buf, count, dtype, stream, error);
 }
 
+/* A rank's part in a trade as text, "gives and takes 5 fp32". The caller frees. */
+static char *
+describe_trade (const Post *post)
+{
+  return g_strdup_printf ("%s%s%s %" G_GUINT64_FORMAT " %s", post->in ? "gives" : "",
+                          post->in && post->out ? " and " : "", post->out ? "takes" : "",
+                          post->count, plan_dtype_name ((PlanDtype)post->dtype));
+}
+
+/* Whether each rank gives what the other one takes. */
+static gboolean
+trade_agrees (const CudaComm *self, const Post *own, guint peer, const Post *other, GError **error)
+{
+  if (!own->in == !other->out && !own->out == !other->in && own->count == other->count
+      && own->dtype == other->dtype)
+    return TRUE;
+  g_autofree char *one = describe_trade (own), *two = describe_trade (other);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_BACKEND,
+               "two ranks do not trade with each other: rank %u %s, rank %u %s", self->comm.rank,
+               one, peer, two);
+  return FALSE;
+}
+
+/* Records this rank's event of `events` on the stream, exchanges posts with the peer, and lets the
+ * stream wait for the peer's event. Both hosts meet, so both events are recorded by then. */
+static gboolean
+meet_peer (CudaComm *self, cudaEvent_t *events, guint peer, const Post *own, Post *other,
+           cudaStream_t stream, GError **error)
+{
+  const ExecComm *comm = &self->comm;
+  if (!record (&events[comm->rank * comm->ranks + peer], stream, error)
+      || !self->host->ops->trade (self->host, other, own, sizeof *own, PLAN_DTYPE_U8, peer, NULL,
+                                  error)
+      || !trade_agrees (self, own, peer, other, error))
+    return FALSE;
+  CUDA_TRY (cudaStreamWaitEvent (stream, events[peer * comm->ranks + comm->rank], 0), error);
+  return TRUE;
+}
+
+/* The rank that takes something copies it out of the peer's memory, between two meetings: after the
+ * first one it is there, after the second one nobody reads or writes it any more. */
+static gboolean
+cuda_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
+            void *stream, GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  const Post own = { .name = "trade", .count = count, .dtype = dtype, .out = out, .in = in };
+  Post other;
+  if (!stream)
+    return self->host->ops->trade (self->host, out, in, count, dtype, peer, NULL, error);
+  return meet_peer (self, self->shared->given, peer, &own, &other, stream, error)
+         && (!out || copy (out, other.in, plan_dtype_bytes (dtype, count), stream, error))
+         && meet_peer (self, self->shared->traded, peer, &own, &other, stream, error);
+}
+
 static gboolean
 cuda_barrier (ExecComm *comm, GError **error)
 {
@@ -306,6 +369,7 @@ static const ExecCommOps cuda_ops = {
   .all_reduce = cuda_all_reduce,
   .all_reduce_max = cuda_all_reduce_max,
   .barrier = cuda_barrier,
+  .trade = cuda_trade,
   .check = cuda_check,
   .group = cuda_group,
   .abort = cuda_abort,

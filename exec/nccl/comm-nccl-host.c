@@ -4,7 +4,8 @@
  * before a step. Two things are kept out on purpose. A copy to or from pageable memory keeps the
  * thread in the driver until the stream has got there (CUDA's "API synchronization behavior"), so a
  * rank that is lost would never be noticed. And ncclSend connects every pair of ranks, with buffers
- * for each (p2pnChannels in NCCL's enqueue.cc): what is for one rank is gathered by all. */
+ * for each (p2pnChannels in NCCL's enqueue.cc): what is for one rank is gathered by all. A trade
+ * is the exception, as only two ranks call it. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -103,6 +104,40 @@ exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64
 {
   return gather (self, out, in, bytes * self->comm.ranks, bytes * self->comm.rank, bytes,
                  "all_to_all of the host's memory", error);
+}
+
+/* A rank that only gives waits as well, because the next piece goes through the same memory. */
+static gboolean
+trade_piece (NcclComm *self, guint8 *out, const guint8 *in, guint64 n, guint peer, GError **error)
+{
+  const char *call = "trade of the host's memory";
+  NcclWorld *world = self->world;
+
+  if (in != NULL && !copy_in (world, in, n, error))
+    return FALSE;
+  NCCL_TRY (self,
+            exec_comm_nccl_trade (self, out != NULL ? world->stage[1] : NULL,
+                                  in != NULL ? world->stage[0] : NULL, n, peer, world->stream),
+            error);
+  if (out == NULL)
+    return exec_comm_nccl_follow (self, call, world->stream, error)
+           && exec_comm_nccl_wait (self, world->stream, error);
+  if (!copy_out (self, 1, n, call, error))
+    return FALSE;
+  memcpy (out, world->pinned[1], n);
+  return TRUE;
+}
+
+gboolean
+exec_comm_nccl_host_trade (NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
+                           GError **error)
+{
+  for (guint64 at = 0; at < bytes; at += STAGE_BYTES)
+    if (!trade_piece (self, out != NULL ? (guint8 *)out + at : NULL,
+                      in != NULL ? (const guint8 *)in + at : NULL, MIN (STAGE_BYTES, bytes - at),
+                      peer, error))
+      return FALSE;
+  return TRUE;
 }
 
 static void

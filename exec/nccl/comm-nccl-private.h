@@ -88,6 +88,8 @@ gboolean exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t s
                                 GError **error);
 gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error);
 gboolean exec_comm_nccl_wait_for_all (NcclComm *self, GError **error);
+ncclResult_t exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes,
+                                   guint peer, cudaStream_t stream);
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
 /* Waits for what giving up began. Graphs with collectives in them are gone by now. */
@@ -99,6 +101,8 @@ gboolean exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, 
                                      GError **error);
 gboolean exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
                                        GError **error);
+gboolean exec_comm_nccl_host_trade (NcclComm *self, void *out, const void *in, guint64 bytes,
+                                    guint peer, GError **error);
 gboolean exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *out, const void *in,
                                       guint64 count, PlanDtype dtype, GError **error);
 gboolean exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,

@@ -431,6 +431,22 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
                     "reduce_scatter", stream, error);
 }
 
+/* Adds to a group a send of `bytes` to a rank and a receive of as many from it; `in` or `out` may
+ * be NULL, and is left out then. Nothing starts before the group ends, so "in progress" is a
+ * success. */
+static ncclResult_t
+transfer (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
+          cudaStream_t stream)
+{
+  ncclResult_t result = ncclSuccess;
+
+  if (in != NULL)
+    result = ncclSend (in, bytes, ncclUint8, (int)peer, self->handle, stream);
+  if (out != NULL && (result == ncclSuccess || result == ncclInProgress))
+    result = ncclRecv (out, bytes, ncclUint8, (int)peer, self->handle, stream);
+  return result == ncclInProgress ? ncclSuccess : result;
+}
+
 /* Each rank's `bytes` for every other one, as one operation. */
 static ncclResult_t
 exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaStream_t stream)
@@ -438,15 +454,22 @@ exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaSt
   ncclResult_t result = ncclGroupStart (), ended;
 
   for (guint peer = 0; peer < self->comm.ranks && result == ncclSuccess; peer++)
-    {
-      result = ncclSend ((const guint8 *)in + peer * bytes, bytes, ncclUint8, (int)peer,
-                         self->handle, stream);
-      if (result == ncclSuccess || result == ncclInProgress)
-        result = ncclRecv ((guint8 *)out + peer * bytes, bytes, ncclUint8, (int)peer, self->handle,
-                           stream);
-      if (result == ncclInProgress) /* nothing starts before the group ends */
-        result = ncclSuccess;
-    }
+    result = transfer (self, (guint8 *)out + peer * bytes, (const guint8 *)in + peer * bytes, bytes,
+                       peer, stream);
+  ended = ncclGroupEnd ();
+  return result != ncclSuccess ? result : ended;
+}
+
+/* A send and a receive are one group: two ranks that both give do not wait for each other to take.
+ */
+ncclResult_t
+exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
+                      cudaStream_t stream)
+{
+  ncclResult_t result = ncclGroupStart (), ended;
+
+  if (result == ncclSuccess)
+    result = transfer (self, out, in, bytes, peer, stream);
   ended = ncclGroupEnd ();
   return result != ncclSuccess ? result : ended;
 }
@@ -463,6 +486,25 @@ nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
   if (stream == NULL)
     return exec_comm_nccl_host_exchange (self, out, in, bytes, error);
   return issued (self, exchange (self, out, in, bytes, stream), "all_to_all", stream, error);
+}
+
+/* NCCL runs the ops of a communicator in the order of issue, whatever streams they are on
+ * (ncclLaunchPrepare in its enqueue.cc), and connects two ranks by their first trade, for which
+ * both must have come. Neither is a deadlock: plan_schedule_check_stages shows of the same order
+ * that all stages go on if each waits at every trade until its peer is there. */
+static gboolean
+nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
+            void *stream, GError **error)
+{
+  NcclComm *self = (NcclComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_trade (self, out, in, bytes, peer, error);
+  return issued (self, exec_comm_nccl_trade (self, out, in, bytes, peer, stream), "trade", stream,
+                 error);
 }
 
 static gboolean
@@ -551,6 +593,7 @@ const ExecCommOps exec_comm_nccl_ops = {
   .all_reduce = nccl_all_reduce,
   .all_reduce_max = nccl_all_reduce_max,
   .barrier = nccl_barrier,
+  .trade = nccl_trade,
   .check = nccl_check,
   .settle = nccl_settle,
   .follow = nccl_follow,

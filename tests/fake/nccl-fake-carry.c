@@ -77,11 +77,11 @@ fake_nccl_call_at (const struct ncclComm *comm, guint i)
   return i < comm->calls->len ? &g_array_index (comm->calls, Call, i) : NULL;
 }
 
-/* The n-th transfer of a kind with a peer. */
+/* The n-th transfer of a kind with a peer; NULL if there is none, or `comm` is NULL. */
 static const Call *
 transfer (const struct ncclComm *comm, Kind kind, guint peer, guint n)
 {
-  for (guint i = 0; i < comm->calls->len; i++)
+  for (guint i = 0; comm != NULL && i < comm->calls->len; i++)
     {
       const Call *call = fake_nccl_call_at (comm, i);
 
@@ -89,6 +89,46 @@ transfer (const struct ncclComm *comm, Kind kind, guint peer, guint n)
         return call;
     }
   return NULL;
+}
+
+static guint
+first_of (const Team *team)
+{
+  guint rank = 0;
+
+  while (team->members[rank] == NULL)
+    rank++;
+  return rank;
+}
+
+static gboolean
+add_peers (const struct ncclComm *comm, Team *party)
+{
+  const Team *team = comm->team;
+  gboolean are_here = comm->is_here;
+
+  party->members[comm->rank] = team->members[comm->rank];
+  for (guint i = 0; are_here && i < comm->calls->len; i++)
+    {
+      const Call *call = fake_nccl_call_at (comm, i);
+
+      if (is_transfer (call) && party->members[call->peer] == NULL)
+        are_here
+            = team->members[call->peer] != NULL && add_peers (team->members[call->peer], party);
+    }
+  return are_here;
+}
+
+gboolean
+fake_nccl_find_party (const struct ncclComm *comm, Team *out_party)
+{
+  const Team *team = comm->team;
+
+  *out_party = (Team){ .ranks = team->ranks };
+  if (is_transfer (fake_nccl_call_at (comm, 0)))
+    return add_peers (comm, out_party);
+  memcpy (out_party->members, team->members, sizeof team->members);
+  return team->here == team->ranks;
 }
 
 static gboolean
@@ -122,20 +162,30 @@ transfers_agree (Team *team)
   return TRUE;
 }
 
+static gboolean
+is_no_collective (const Call *call)
+{
+  return call == NULL || is_transfer (call);
+}
+
 gboolean
 fake_nccl_calls_agree (Team *team)
 {
-  for (guint rank = 1; rank < team->ranks; rank++)
-    for (guint i = 0; i < MAX (team->members[0]->calls->len, team->members[rank]->calls->len); i++)
+  const guint one = first_of (team);
+
+  for (guint rank = one + 1; rank < team->ranks; rank++)
+    for (guint i = 0; team->members[rank] != NULL
+                      && i < MAX (team->members[one]->calls->len, team->members[rank]->calls->len);
+         i++)
       {
-        const Call *first = fake_nccl_call_at (team->members[0], i),
+        const Call *first = fake_nccl_call_at (team->members[one], i),
                    *call = fake_nccl_call_at (team->members[rank], i);
 
-        if (first != NULL && call != NULL && is_transfer (first) && is_transfer (call))
+        if (is_no_collective (first) && is_no_collective (call))
           continue;
         if (first == NULL || call == NULL || first->kind != call->kind
             || first->count != call->count || first->type != call->type || first->op != call->op)
-          return refuse_pair (team, 0, first, rank, call);
+          return refuse_pair (team, one, first, rank, call);
       }
   return transfers_agree (team);
 }
@@ -266,6 +316,24 @@ carry (const Team *team, guint i, guint8 *const *in, gboolean wide)
     }
 }
 
+/* Receivers are ordered behind senders. Senders are not ordered behind receivers, since NCCL's
+ * buffers (NCCL_BUFFSIZE) hold what is on its way. */
+static void
+order_transfers (const Team *team)
+{
+  cudaStream_t from[MAX_RANKS * MAX_RANKS], to[MAX_RANKS * MAX_RANKS];
+  guint n = 0;
+
+  for (guint rank = 0; rank < team->ranks; rank++)
+    for (guint peer = 0; peer < team->ranks; peer++)
+      if (transfer (team->members[rank], CALL_SEND, peer, 0) != NULL)
+        {
+          from[n] = team->members[rank]->stream;
+          to[n++] = team->members[peer]->stream;
+        }
+  fake_order_pass (from, to, n);
+}
+
 static void
 carry_transfers (const Team *team)
 {
@@ -302,7 +370,7 @@ use_all (const Team *team, guint i, guint8 **copies)
   gboolean ok = TRUE;
 
   for (guint rank = 0; rank < team->ranks; rank++)
-    if (i < team->members[rank]->calls->len)
+    if (team->members[rank] != NULL && i < team->members[rank]->calls->len)
       ok &= use (team->members[rank], fake_nccl_call_at (team->members[rank], i), &copies[rank]);
   return ok;
 }
@@ -310,37 +378,42 @@ use_all (const Team *team, guint i, guint8 **copies)
 void
 fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine)
 {
+  const struct ncclComm *first = team->members[first_of (team)];
   cudaStream_t streams[MAX_RANKS];
-  guint most = 0;
+  guint most = 0, n = 0;
 
   for (guint rank = 0; rank < team->ranks; rank++)
     {
       const struct ncclComm *comm = team->members[rank];
 
+      if (comm == NULL)
+        continue;
       fake_order_host_take (comm);
-      streams[rank] = comm->stream;
+      streams[n++] = comm->stream;
       fake_order_begin (comm->stream, kind_names[fake_nccl_call_at (comm, 0)->kind]);
       most = MAX (most, comm->calls->len);
     }
   for (guint i = 0; i < most; i++)
     {
       guint8 *copies[MAX_RANKS] = { NULL };
-      const Call *call = fake_nccl_call_at (team->members[0], i);
+      const Call *call = fake_nccl_call_at (first, i);
 
-      if (use_all (team, i, copies) && call != NULL && !is_transfer (call))
+      if (use_all (team, i, copies) && !is_no_collective (call))
         {
           const gboolean wide = all_symmetric (team, i);
 
           carry (team, i, copies, wide);
           *symmetric += wide;
-          *by_copy_engine
-              += wide && call->kind == CALL_ALL_GATHER && team->members[0]->spares_processors;
+          *by_copy_engine += wide && call->kind == CALL_ALL_GATHER && first->spares_processors;
         }
       for (guint rank = 0; rank < team->ranks; rank++)
         g_free (copies[rank]);
     }
-  fake_order_meet (streams, team->ranks);
+  if (is_transfer (fake_nccl_call_at (first, 0)))
+    order_transfers (team);
+  else
+    fake_order_meet (streams, n);
   carry_transfers (team);
-  for (guint rank = team->ranks; rank-- > 0;)
-    fake_order_end (streams[rank]);
+  while (n-- > 0)
+    fake_order_end (streams[n]);
 }

@@ -78,7 +78,12 @@ const Call *fake_nccl_call_at (const struct ncclComm *comm, guint i);
 /* Every rank that is in the call hears of it. */
 void fake_nccl_refuse (Team *team, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
-/* Whether all ranks made the same call. */
+/* Who takes part in the call of a rank: of sends and receives the ranks at their other ends, and so
+ * on from these; of any other call all ranks. The members that do not take part are NULL in
+ * `out_party`. FALSE: one that does has not come yet. */
+gboolean fake_nccl_find_party (const struct ncclComm *comm, Team *out_party);
+
+/* Whether all ranks made the same call, or receive what is sent; else they are refused. */
 gboolean fake_nccl_calls_agree (Team *team);
 
 /* What they made does its work, on all their streams; counts those between symmetric windows. */

@@ -220,12 +220,11 @@ devices_differ (Team *team)
   return TRUE;
 }
 
-/* Does the call that all ranks are in; the mutex is held. */
+/* Does the call that all ranks of a party are in; the mutex is held. */
 static void
-complete (Team *team)
+complete (Team *team, Team *party, Kind kind)
 {
-  const Kind kind = fake_nccl_call_at (team->members[0], 0)->kind;
-  gboolean ok = fake_nccl_calls_agree (team);
+  gboolean ok = fake_nccl_calls_agree (party);
 
   if (ok && kind == CALL_INIT)
     ok = devices_differ (team);
@@ -234,15 +233,16 @@ complete (Team *team)
   else if (ok && kind == CALL_WINDOW)
     make_windows (team);
   else if (ok)
-    fake_nccl_carry (team, &symmetric, &by_copy_engine);
-  team->here = 0;
+    fake_nccl_carry (party, &symmetric, &by_copy_engine);
   for (guint rank = 0; rank < team->ranks; rank++)
-    {
-      team->members[rank]->is_here = FALSE;
-      g_array_set_size (team->members[rank]->calls, 0);
-      if (ok)
-        team->members[rank]->state = ncclSuccess;
-    }
+    if (party->members[rank] != NULL)
+      {
+        team->here--;
+        party->members[rank]->is_here = FALSE;
+        g_array_set_size (party->members[rank]->calls, 0);
+        if (ok)
+          party->members[rank]->state = ncclSuccess;
+      }
   g_cond_broadcast (&changed);
 }
 
@@ -299,11 +299,14 @@ is_lost (struct ncclComm *comm, ncclResult_t *result)
 static void
 arrive (struct ncclComm *comm)
 {
+  Team party;
+
   comm->state = ncclInProgress;
   comm->is_here = TRUE;
   fake_order_host_give (comm);
-  if (++comm->team->here == comm->team->ranks)
-    complete (comm->team);
+  comm->team->here++;
+  if (fake_nccl_find_party (comm, &party))
+    complete (comm->team, &party, fake_nccl_call_at (comm, 0)->kind);
 }
 
 /* Takes what connects a rank to the others, once; the mutex is held. */
@@ -415,6 +418,8 @@ make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
     result = misuse (comm, "a call on a communicator while the one before is in progress");
   else if (comm->state != ncclSuccess)
     result = comm->state;
+  else if (call->kind >= CALL_SEND && (guint)call->peer >= comm->team->ranks)
+    result = misuse (comm, "a transfer with a rank that there is not");
   else if (comm->calls->len > 0 && comm->stream != stream)
     result = misuse (comm, "calls of one group on two streams");
   else if (group_depth > 0 && group_comm != NULL && group_comm != comm)

@@ -1,14 +1,19 @@
 /* NCCL between host threads: each rank of a communicator is a thread with a device of its own.
  *
  * A call is done when every rank of the communicator made it, by the one that came last, on all
- * their streams at once; until then its state is ncclInProgress. Ranks that do not make the same
- * call, of the same size and type, all get ncclInvalidUsage and a text that names two of them; so
- * does a call on a communicator whose last one is still in progress. Sums are as a ring makes them,
- * rounded at every hop, and between buffers in symmetric windows in fp32 from the last rank to the
- * first: never in the order of exec_comm_sum. Every buffer is declared to tests/fake/order.h, as
- * are communicators, windows, registrations and memory, which must all be gone in the end. What is
- * captured is called by every launch of the graph, which comes back once all ranks' have got there,
- * or stands still for ever where they are not alike: ranks launch side by side.
+ * their streams at once; until then its state is ncclInProgress. Sends and receives wait for
+ * the ranks that they are with, and for those that these exchange with, alone. What one rank sends
+ * in a group of calls, the other one must receive in its group, in the same order and size, or both
+ * are refused. The stream that receives is ordered behind the stream that sends, and not the other
+ * way round. (NCCL's own host calls wait for the other rank only the first time, to connect.) Ranks
+ * that do not make the same call, of the same size and type, all get ncclInvalidUsage and a text
+ * that names two of them; so does a call on a communicator whose last one is still in progress.
+ * Sums are as a ring makes them, rounded at every hop, and between buffers in symmetric windows in
+ * fp32 from the last rank to the first: never in the order of exec_comm_sum. Every buffer is
+ * declared to tests/fake/order.h, as are communicators, windows, registrations and memory, which
+ * must all be gone in the end. What is captured is called by every launch of the graph, which comes
+ * back once all ranks' have got there, or stands still for ever where they are not alike: ranks
+ * launch side by side.
  *
  * As NCCL 2.28's, where it is not told to wait: splits and windows say ncclSuccess at once and are
  * made later; an abort frees memory, so it waits for all that the GPU does, also in communicators

@@ -98,6 +98,7 @@ copy_arrays (Rank *self, const Arrays *arrays, gboolean to_device, cudaStream_t 
     { self->reduced, arrays->reduced, all },
     { self->exchanged, arrays->exchanged, all },
     { self->largest, arrays->largest, all },
+    { self->traded, arrays->traded, 2 * own },
   };
 
   for (guint i = 0; i < G_N_ELEMENTS (copies); i++)
@@ -128,14 +129,14 @@ call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
          && ops->all_reduce (comm, arrays->reduced, all, dtype, stream, error)
          && ops->all_reduce_max (comm, arrays->largest, all, dtype, stream, error)
          && ops->all_to_all (comm, arrays->exchanged, arrays->in, count, dtype, stream, error)
-         && ops->check (comm, error);
+         && rank_trade_all (self, arrays->traded, arrays->in, stream) && ops->check (comm, error);
 }
 
 void *
 take_arrays (Rank *self, Arrays *arrays)
 {
-  const guint64 each = rank_bytes (self, self->comm->ranks * self->count) + 64;
-  guint8 *memory = self->comm->ops->take (self->comm, 8 * each, &self->error);
+  const guint64 each = rank_bytes (self, MAX (self->comm->ranks, 2) * self->count) + 64;
+  guint8 *memory = self->comm->ops->take (self->comm, 9 * each, &self->error);
 
   if (memory != NULL)
     *arrays = (Arrays){ .in = memory,
@@ -145,7 +146,8 @@ take_arrays (Rank *self, Arrays *arrays)
                         .scattered_in_place = memory + 4 * each,
                         .reduced = memory + 5 * each,
                         .exchanged = memory + 6 * each,
-                        .largest = memory + 7 * each };
+                        .largest = memory + 7 * each,
+                        .traded = memory + 8 * each };
   return memory;
 }
 

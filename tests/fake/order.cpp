@@ -417,6 +417,17 @@ fake_order_meet (const cudaStream_t *streams, guint n_streams)
     stream_of (streams[i])->clock.join (all);
 }
 
+void
+fake_order_pass (const cudaStream_t *from, const cudaStream_t *to, guint n)
+{
+  std::vector<Clock> sent;
+
+  for (guint i = 0; i < n; i++)
+    sent.push_back (stream_of (from[i])->clock);
+  for (guint i = 0; i < n; i++)
+    stream_of (to[i])->clock.join (sent[i]);
+}
+
 cudaError_t
 fake_order_run (cudaStream_t stream, const char *name, FakeOrderWork work, const void *closure,
                 size_t bytes)

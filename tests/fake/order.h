@@ -25,6 +25,10 @@ void fake_order_end (cudaStream_t stream);
  * collective. What each used of its own is declared before. */
 void fake_order_meet (const cudaStream_t *streams, guint n_streams);
 
+/* For `n` pairs of streams at once: what from[i] has done so far is done before to[i] goes on. Both
+ * are between begin and end. */
+void fake_order_pass (const cudaStream_t *from, const cudaStream_t *to, guint n);
+
 /* The same for one stream, and also while it is captured: `work` runs now, or whenever the graph is
  * launched, with a copy of the closure and the stream it is to declare its use to. */
 typedef cudaError_t (*FakeOrderWork) (cudaStream_t stream, void *closure);

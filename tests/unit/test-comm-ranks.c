@@ -41,6 +41,7 @@ rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 cou
   self->reduced = g_malloc (rank_bytes (self, all) + 1);
   self->exchanged = g_malloc0 (rank_bytes (self, all) + 1);
   self->largest = g_malloc0 (rank_bytes (self, all) + 1);
+  self->traded = g_malloc0 (2 * rank_bytes (self, count) + 1);
 }
 
 void
@@ -54,6 +55,7 @@ rank_clear (Rank *self)
   g_free (self->reduced);
   g_free (self->exchanged);
   g_free (self->largest);
+  g_free (self->traded);
   g_clear_error (&self->error);
 }
 
@@ -67,6 +69,27 @@ rank_prepare (Rank *self)
   memcpy (self->scattered_in_place, self->in, all);
   memcpy (self->reduced, self->in, all);
   memcpy (self->largest, self->in, all);
+}
+
+gboolean
+rank_trade_all (Rank *self, guint8 *traded, const guint8 *in, void *stream)
+{
+  ExecComm *comm = self->comm;
+  guint8 *second = traded + rank_bytes (self, self->count);
+  gboolean ok = TRUE;
+
+  for (guint round = 0; round < 3 && ok; round++)
+    {
+      const gboolean down = round<2, up = round> 0;
+
+      if (comm->rank > 0)
+        ok = comm->ops->trade (comm, down ? traded : NULL, up ? in : NULL, self->count, self->dtype,
+                               comm->rank - 1, stream, &self->error);
+      if (comm->rank + 1 < comm->ranks && ok)
+        ok = comm->ops->trade (comm, up ? second : NULL, down ? in : NULL, self->count, self->dtype,
+                               comm->rank + 1, stream, &self->error);
+    }
+  return ok;
 }
 
 gboolean
@@ -88,7 +111,7 @@ rank_call_all (Rank *self)
          && ops->all_reduce (comm, self->reduced, all, dtype, NULL, error)
          && ops->all_reduce_max (comm, self->largest, all, dtype, NULL, error)
          && ops->all_to_all (comm, self->exchanged, self->in, count, dtype, NULL, error)
-         && ops->barrier (comm, error);
+         && rank_trade_all (self, self->traded, self->in, NULL) && ops->barrier (comm, error);
 }
 
 void
@@ -142,6 +165,9 @@ check_ranks (const Rank *ranks, guint n)
       const Rank *self = &ranks[rank];
 
       ck_assert_msg (self->error == NULL, "%s", self->error != NULL ? self->error->message : "");
+      ck_assert (rank == 0 || memcmp (self->traded, ranks[rank - 1].in, count * size) == 0);
+      ck_assert (rank + 1 == n
+                 || memcmp (self->traded + count * size, ranks[rank + 1].in, count * size) == 0);
       for (guint peer = 0; peer < n; peer++)
         {
           ck_assert (memcmp (self->gathered + peer * count * size, ranks[peer].in, count * size)

@@ -19,6 +19,7 @@ typedef struct
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
   guint8 *reduced, *exchanged, *largest;
+  guint8 *traded; /* 2 * count elements: of the previous rank, then of the next one */
   GError *error;
 } Rank;
 
@@ -33,6 +34,10 @@ void rank_prepare (Rank *self);
 
 /* Every collective on the host's memory, with and without buffers of its own. */
 gboolean rank_call_all (Rank *self);
+
+/* Trades between neighbours in a line of ranks: down alone, both ways, and up alone. `stream` NULL:
+ * in the host's memory. */
+gboolean rank_trade_all (Rank *self, guint8 *traded, const guint8 *in, void *stream);
 
 void run_ranks (GThreadFunc function, Rank *ranks, guint n);
 

@@ -218,58 +218,6 @@ thread_abort_last (gpointer data)
   return NULL;
 }
 
-/* A line of ranks: each gives the next one what it has, and gets from it what that has, or only one
- * of the two, round after round. */
-static gpointer
-thread_trade (gpointer data)
-{
-  Rank *self = data;
-  ExecComm *comm = self->comm;
-  const gsize bytes = rank_bytes (self, self->count);
-
-  for (guint round = 0; round < ROUNDS && !self->error; round++)
-    {
-      const gboolean down = round % 3 < 2, up = round % 3 > 0;
-
-      if (comm->rank > 0)
-        comm->ops->trade (comm, down ? self->gathered : NULL, up ? self->in : NULL, self->count,
-                          self->dtype, comm->rank - 1, NULL, &self->error);
-      if (comm->rank + 1 < comm->ranks && !self->error)
-        comm->ops->trade (comm, up ? self->gathered + bytes : NULL, down ? self->in : NULL,
-                          self->count, self->dtype, comm->rank + 1, NULL, &self->error);
-    }
-  return NULL;
-}
-
-START_TEST (comm_trades_between_two)
-{
-  const guint n = 2 + (guint)_i % (MAX_RANKS - 1);
-  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  ExecComm *comms[MAX_RANKS];
-  Rank ranks[MAX_RANKS];
-
-  ck_assert (exec_comm_threads_open (n, comms, NULL));
-  for (guint i = 0; i < n; i++)
-    rank_init (&ranks[i], rand, comms[i], _i % 2 ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32, 50, FALSE);
-  run_ranks (thread_trade, ranks, n);
-  for (guint i = 0; i < n; i++)
-    {
-      const gsize bytes = rank_bytes (&ranks[i], 50);
-
-      ck_assert_msg (!ranks[i].error, "%s", ranks[i].error ? ranks[i].error->message : "");
-      if (i > 0)
-        ck_assert_mem_eq (ranks[i].gathered, ranks[i - 1].in, bytes);
-      if (i + 1 < n)
-        ck_assert_mem_eq (ranks[i].gathered + bytes, ranks[i + 1].in, bytes);
-    }
-  for (guint i = 0; i < n; i++)
-    {
-      comms[i]->ops->close (comms[i]);
-      rank_clear (&ranks[i]);
-    }
-}
-END_TEST
-
 /* Of three ranks the last one fails, the first two wait for it or for one another: one for what
  * does not come, the other one for what is not taken. */
 static gpointer
@@ -469,7 +417,6 @@ main (void)
   tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, N_SPLITS);
   tcase_add_test (tcase, comm_abort_wakes_groups);
   tcase_add_loop_test (tcase, comm_abort_wakes_the_others, 0, 3 * (MAX_RANKS - 1));
-  tcase_add_loop_test (tcase, comm_trades_between_two, 0, 2 * (MAX_RANKS - 1));
   tcase_add_loop_test (tcase, comm_trades_fail_together, 0, 2);
   tcase_add_test (tcase, comm_errors_name_a_rank);
   tcase_add_test (tcase, comm_no_rank_is_an_error);
