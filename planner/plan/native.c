@@ -83,14 +83,12 @@ check_split (const Plan *plan, const PlanModel *model, GError **error)
 
 /* Refuses what does not run yet with a pipeline. */
 static gboolean
-check_stages (const Plan *plan, gboolean is_gpu, GError **error)
+check_stages (const Plan *plan, GError **error)
 {
   const gint64 *value = plan->value;
   const PlanField moments[] = { PLAN_EXP_AVG, PLAN_EXP_AVG_SQ };
   if (value[PLAN_PP] == 1)
     return TRUE;
-  if (is_gpu)
-    return refuse_field (plan, PLAN_PP, "on GPUs " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_COMPUTE,
                          "beside pp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
@@ -139,5 +137,5 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
   return check_fields (resolved, ranks, error) && check_split (resolved, model, error)
-         && check_stages (resolved, is_gpu, error) && check_model (model, is_gpu, error);
+         && check_stages (resolved, error) && check_model (model, is_gpu, error);
 }

@@ -38,20 +38,20 @@ names='machine kernels walk bits race8b bench predict two tp2'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
-rows 4 '^walk | .* | losses differ by .*, at most '
-rows 22 '^bits | .* | equal, digit by digit$'
+rows 5 '^walk | .* | losses differ by .*, at most '
+rows 24 '^bits | .* | equal, digit by digit$'
 if command -v python3 >/dev/null; then
   rows 3 '^race8b | fsdplan.* tokens/s, .* loss 4\..* MiB: off by 0\.0 %$'
 fi
 rows 1 '^bench | copy | [0-9]* ops timed$'
 rows 8 '^predict | .* | step .* MiB, predicted .*: off by 0\.0 %$'
 rows 1 '^predict | from here on | '
-rows 8 '^two | .* | losses differ by .*, at most '
-rows 5 '^two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
+rows 10 '^two | .* | losses differ by .*, at most '
+rows 6 '^two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 rows 5 '^tp2 | .* | losses differ by .*, at most '
 rows 4 '^tp2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 
 # All of it is there, and is not done again.
 sections $names || fail "ended with $?, the second time"
 test "$(grep -c ': done before$' "$work/out")" -ge 6 || fail "done again"
-rows 22 '^bits | .* | equal, digit by digit$'
+rows 24 '^bits | .* | equal, digit by digit$'

@@ -222,6 +222,7 @@ section_walk ()
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=no_shard || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set tp=2 --set sp=on || bad=1
+  near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set pp=2 || bad=1
   return $bad
 }
 
@@ -255,6 +256,7 @@ section_bits ()
       same $number --ranks 4 --comm threads --set strategy=$strategy || bad=1
     done
     same $number --ranks 4 --comm threads --set double_buffer=on || bad=1
+    same $number --ranks 2 --comm threads --set pp=2 || bad=1
     same $number --set recompute=full || bad=1
     same $number --set cuda_graph=on || bad=1
     same $number --ranks 4 --comm threads --set cuda_graph=on || bad=1
@@ -350,7 +352,8 @@ many ()
   gpus "$1"
   bad=0 sharded='--set strategy=optim_grads_params' joined='--comm nccl'
   for plan in '--set strategy=no_shard' '--set strategy=optim' '--set strategy=optim_grads' "$sharded" \
-    "$sharded --set nccl_ub=on" "$sharded --set ag_group=on" "$sharded --set reduce_algo=a2a"; do
+    "$sharded --set nccl_ub=on" "$sharded --set ag_group=on" "$sharded --set reduce_algo=a2a" "$sharded --set pp=2" \
+    '--set strategy=optim --set pp=2 --set vpp=2'; do
     # shellcheck disable=SC2086 # options are words
     near 0.0025 --gbs "$1" --ranks "$1" --set compute=bf16 $plan || bad=1
   done
@@ -361,7 +364,8 @@ many ()
     processes "$1" || bad=1
     stopped "$1" || bad=1
   fi
-  for plan in '' '--set nccl_ub=on' '--set ag_group=on' '--set grad_accum_fusion=on' '--set cuda_graph=on'; do
+  for plan in '' '--set nccl_ub=on' '--set ag_group=on' '--set grad_accum_fusion=on' '--set cuda_graph=on' \
+    "--set pp=2 --gbs $((4 * $1))"; do
     # shellcheck disable=SC2086
     speed "$1" $sharded $plan || bad=1
   done
