@@ -24,9 +24,6 @@ typedef struct
   gboolean has_virtual, has_layout, has_gathers;
 } PlanCutTold;
 
-/* Whether pipelines are searched: our own runtime has none on GPUs yet (planner/plan/native.h). */
-gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
-
 /* Lists the cuts to search, as PlanCut. The number of stages divides the devices. For each number
  * of stages the layers are divided evenly, with embedding and loss counted where only that divides
  * them; where it makes the slowest stage quicker, or no even cut exists, the end stages have fewer
