@@ -57,6 +57,7 @@ libexec_a_SOURCES += \
   %D%/walk/export.c %D%/walk/export.h \
   %D%/data/indexed.c %D%/data/indexed.h \
   %D%/walk/part.c %D%/walk/part.h \
+  %D%/walk/links.c %D%/walk/links.h \
   %D%/walk/runnable.c %D%/walk/runnable.h \
   %D%/walk/source.c %D%/walk/source.h \
   %D%/walk/stop.c %D%/walk/stop.h \

@@ -8,6 +8,7 @@
 
 #include "exec/cpu/row-map.h"
 #include "exec/number/exact.h"
+#include "exec/walk/links.h"
 #include "exec/walk/runnable.h"
 #include "exec/walk/source.h"
 #include "exec/walk/walk-update.h"
@@ -730,14 +731,9 @@ static gboolean
 find_groups (ExecWalk *walk, GError **error)
 {
   for (guint g = 0; g < plan_schedule_n_groups (walk->schedule); g++)
-    {
-      const PlanGroup *group = plan_schedule_group (walk->schedule, g);
-      /* A trade with the next stage is that one's trade with its previous stage: one
-       * communicator. */
-      const char *name = g_str_equal (group->name, "prev") ? "next" : group->name;
-      if (!(walk->group[g] = exec_comm_group (walk->comm, name, group->size, group->stride, error)))
-        return FALSE;
-    }
+    if (!(walk->group[g]
+          = exec_links_find (walk->comm, plan_schedule_group (walk->schedule, g), error)))
+      return FALSE;
   return TRUE;
 }
 

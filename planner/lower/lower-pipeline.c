@@ -39,14 +39,14 @@ output (PlanLower *self, gint64 micro_batch)
 
 /* One exchange with another stage, after all compute issued so far. The host waits for it. */
 static void
-exchange (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef received,
-          gboolean is_gradient)
+exchange (PlanLower *self, PlanStream stream, gint32 group, gint64 peer, PlanRef sent,
+          PlanRef received, gboolean is_gradient)
 {
   const PlanRef some = received.array >= 0 ? received : sent;
   const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)some.array)->elements;
-  plan_lower_collective_of (self, PLAN_OP_TRADE, stream, self->comm.next,
-                            PLAN_REFS (received, sent), PLAN_DIMS (count, peer, is_gradient),
-                            PLAN_REF_NONE, ONE (event.traded));
+  plan_lower_collective_of (self, PLAN_OP_TRADE, stream, group, PLAN_REFS (received, sent),
+                            PLAN_DIMS (count, peer, is_gradient), PLAN_REF_NONE,
+                            ONE (event.traded));
   plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
                    PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
 }
@@ -57,7 +57,8 @@ trade (PlanLower *self, PlanStream stream, gint64 peer, PlanRef sent, PlanRef re
 {
   if (received.array >= 0)
     plan_lower_alloc (self, received);
-  exchange (self, stream, peer, sent, received, stream == PLAN_STREAM_NEXT && received.array >= 0);
+  exchange (self, stream, self->comm.next, peer, sent, received,
+            stream == PLAN_STREAM_NEXT && received.array >= 0);
   if (sent.array >= 0)
     plan_lower_free (self, sent);
 }
@@ -170,7 +171,7 @@ plan_lower_declare_shared (PlanLower *self)
 }
 
 /* Exchanges the gradients of a shared matrix between its two stages; each adds the other's to its
- * own. */
+ * own. In a ring of stages the last one is the previous one of the first. */
 void
 plan_lower_add_other_share (PlanLower *self)
 {
@@ -181,9 +182,10 @@ plan_lower_add_other_share (PlanLower *self)
   const gboolean is_first = self->stage.has_embedding;
   const gint64 head = plan_stages_head (self->whole, self->stack, self->plan);
   const gint64 count = (gint64)place.elements;
+  const gint32 group = is_first && head > 1 ? self->comm.prev : self->comm.next;
   plan_lower_alloc (self, other);
-  exchange (self, is_first ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV, is_first ? head : 0, grads, other,
-            TRUE);
+  exchange (self, is_first ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV, group, is_first ? head : 0, grads,
+            other, TRUE);
   plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (grads, other), PLAN_DIMS (count));
   plan_lower_free (self, other);
 }

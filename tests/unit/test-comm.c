@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/number/number.h"
+#include "exec/walk/links.h"
 #include "planner/base/error.h"
 #include "tests/unit/test-comm-ranks.h"
 
@@ -218,6 +219,56 @@ thread_abort_last (gpointer data)
   return NULL;
 }
 
+/* A ring of ranks: each has one communicator for the next one and another for the previous one, and
+ * what it gives the one the other takes; every second one gives first. */
+static gpointer
+thread_ring (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  const guint n = comm->ranks;
+  char next_name[] = "next", prev_name[] = "prev";
+  const PlanGroup groups[] = { { .name = next_name, .size = n, .stride = 1 },
+                               { .name = prev_name, .size = n, .stride = 1 } };
+  ExecComm *next = exec_links_find (comm, &groups[0], &self->error);
+  ExecComm *prev = next ? exec_links_find (comm, &groups[1], &self->error) : NULL;
+
+  if (prev && prev == next)
+    self->error = g_error_new_literal (PLAN_ERROR, PLAN_ERROR_CORRUPT, "links share");
+  for (guint i = 0; i < 2 && prev && !self->error; i++)
+    if (comm->rank % 2 == i)
+      next->ops->trade (next, NULL, self->in, self->count, self->dtype, (comm->rank + 1) % n, NULL,
+                        &self->error);
+    else
+      prev->ops->trade (prev, self->gathered, NULL, self->count, self->dtype,
+                        (comm->rank + n - 1) % n, NULL, &self->error);
+  return NULL;
+}
+
+START_TEST (comm_links_of_a_ring_are_two)
+{
+  const guint n = 3 + (guint)_i;
+  g_autoptr (GRand) rand = g_rand_new_with_seed (5);
+  ExecComm *comms[MAX_RANKS];
+  Rank ranks[MAX_RANKS];
+
+  ck_assert (exec_comm_threads_open (n, comms, NULL));
+  for (guint i = 0; i < n; i++)
+    rank_init (&ranks[i], rand, comms[i], PLAN_DTYPE_FP32, 9, FALSE);
+  run_ranks (thread_ring, ranks, n);
+  for (guint i = 0; i < n; i++)
+    {
+      ck_assert_msg (!ranks[i].error, "%s", ranks[i].error ? ranks[i].error->message : "");
+      ck_assert_mem_eq (ranks[i].gathered, ranks[(i + n - 1) % n].in, 9 * sizeof (float));
+    }
+  for (guint i = 0; i < n; i++)
+    {
+      comms[i]->ops->close (comms[i]);
+      rank_clear (&ranks[i]);
+    }
+}
+END_TEST
+
 /* Of three ranks the last one fails, the first two wait for it or for one another: one for what
  * does not come, the other one for what is not taken. */
 static gpointer
@@ -417,6 +468,7 @@ main (void)
   tcase_add_loop_test (tcase, comm_groups_equal_naive, 0, N_SPLITS);
   tcase_add_test (tcase, comm_abort_wakes_groups);
   tcase_add_loop_test (tcase, comm_abort_wakes_the_others, 0, 3 * (MAX_RANKS - 1));
+  tcase_add_loop_test (tcase, comm_links_of_a_ring_are_two, 0, MAX_RANKS - 2);
   tcase_add_loop_test (tcase, comm_trades_fail_together, 0, 2);
   tcase_add_test (tcase, comm_errors_name_a_rank);
   tcase_add_test (tcase, comm_no_rank_is_an_error);
