@@ -46,11 +46,10 @@ plot_subject (CliPlot *self, gboolean is_timeline, char **out_text, GError **err
   if (!cli_stored_run_load (&self->options, self->run, &run, error)
       || !cli_stored_run_load_traces (&self->options, &run, error))
     return FALSE;
-  if (is_timeline && run.stages)
-    return plot_pipeline ((const PlanTraceView *)(gconstpointer)run.stages->data, run.stages->len,
-                          run.title, self->path, out_text, error);
-  return (is_timeline ? plot_timeline : plot_memory) (run.simulated, run.measured, run.schedule,
-                                                      run.title, self->path, out_text, error);
+  if (is_timeline)
+    return cli_stored_run_plot_timeline (&run, self->path, out_text, error);
+  return plot_memory (run.simulated, run.measured, run.schedule, run.title, self->path, out_text,
+                      error);
 }
 
 static gboolean

@@ -70,10 +70,14 @@ gboolean plot_timeline (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule, const char *title, const char *path,
                         char **out_text, GError **error);
 
-/* One step of a pipeline: a row per stage, with forward and backward passes and exchanges as
- * boxes. */
-gboolean plot_pipeline (const PlanTraceView *views, guint n, const char *title, const char *path,
-                        char **out_text, GError **error);
+/* One step of a pipeline: a row per stage, with forward and backward passes and exchanges as boxes.
+ * Measured traces of the same stages are points beside them; `measured` may be NULL. */
+gboolean plot_pipeline (const PlanTraceView *views, const PlanTraceView *measured, guint n,
+                        const char *title, const char *path, char **out_text, GError **error);
+
+/* Sets offset_ns of simulated stages. Two stages begin a trade at the same time, so the first trade
+ * of each two neighbours says by how much one trace begins later. The first to begin gets 0. */
+void plot_pipeline_align (PlanTraceView *views, guint n);
 
 /* Live bytes by category over a step, stacked, with the peak marked; the measured total as
  * points. */
@@ -124,7 +128,7 @@ gboolean plot_loss (const PlotLossRun *runs, guint n_runs, const char *title, co
 /* The data file from which a figure would be drawn, for tests and for people who draw their own. */
 char *plot_timeline_data (const PlanTrace *simulated, const PlanTrace *measured,
                           const PlanSchedule *schedule);
-char *plot_pipeline_data (const PlanTraceView *views, guint n);
+char *plot_pipeline_data (const PlanTraceView *views, const PlanTraceView *measured, guint n);
 char *plot_memory_data (const PlanTrace *simulated, const PlanTrace *measured,
                         const PlanSchedule *schedule);
 char *plot_pareto_data (const PlotPoint *points, guint n_points);

@@ -84,6 +84,7 @@ check_tests = \
   %D%/unit/test-rules.tap \
   %D%/unit/test-plot.tap \
   %D%/unit/test-plot-plans.tap \
+  %D%/unit/test-plot-stages.tap \
   %D%/unit/test-pool.tap \
   %D%/unit/test-probe.tap \
   %D%/unit/test-published.tap \

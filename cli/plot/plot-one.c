@@ -32,8 +32,8 @@ cli_plot_time (const AdvisePrediction *p, const char *title, const char *path, c
                GError **error)
 {
   if (p->expanded->len > 0)
-    return plot_pipeline ((const PlanTraceView *)(gconstpointer)p->expanded->data, p->expanded->len,
-                          title, path, out_text, error);
+    return plot_pipeline ((const PlanTraceView *)(gconstpointer)p->expanded->data, NULL,
+                          p->expanded->len, title, path, out_text, error);
   return plot_timeline (p->trace, NULL, p->schedule, title, path, out_text, error);
 }
 

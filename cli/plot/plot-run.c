@@ -10,6 +10,7 @@
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 #include "planner/lower/lower.h"
+#include "plots/plot.h"
 
 #include <string.h>
 
@@ -21,6 +22,12 @@ clear_view (gpointer data)
   plan_schedule_free ((PlanSchedule *)(guintptr)view->schedule);
 }
 
+static void
+clear_trace (gpointer data)
+{
+  plan_trace_free ((PlanTrace *)(guintptr)((PlanTraceView *)data)->trace);
+}
+
 void
 cli_stored_run_clear (CliStoredRun *self)
 {
@@ -30,6 +37,7 @@ cli_stored_run_clear (CliStoredRun *self)
   g_clear_pointer (&self->schedule, plan_schedule_free);
   g_clear_pointer (&self->simulated, plan_trace_free);
   g_clear_pointer (&self->measured, plan_trace_free);
+  g_clear_pointer (&self->simulated_stages, g_array_unref);
   g_clear_pointer (&self->stages, g_array_unref);
   g_clear_pointer (&self->title, g_free);
 }
@@ -49,7 +57,8 @@ is_same_schedule (const PlanSchedule *schedule, const DbRun *run, GError **error
   return FALSE;
 }
 
-/* Loads the measured traces of a pipeline, one of the lowest rank of each stage. */
+/* Loads the simulated and the measured traces of a pipeline, one of the lowest rank of each stage.
+ */
 static gboolean
 load_stages (DbStore *store, const PlanCase *of, CliStoredRun *self, GError **error)
 {
@@ -57,17 +66,24 @@ load_stages (DbStore *store, const PlanCase *of, CliStoredRun *self, GError **er
   if (n == 1)
     return TRUE;
   self->stages = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
+  self->simulated_stages = g_array_new (FALSE, FALSE, sizeof (PlanTraceView));
   g_array_set_clear_func (self->stages, clear_view);
+  g_array_set_clear_func (self->simulated_stages, clear_trace);
   for (gint64 stage = 0; stage < n; stage++)
     {
       const gint64 rank = stage * all / n;
       PlanTraceView view = { NULL, plan_lower (of, (guint)rank, error), 0 };
+      PlanTraceView simulated = { NULL, view.schedule, 0 };
       if (view.schedule)
         view.trace = db_store_load_trace (store, self->row.id, self->row.backend, rank, error);
+      if (view.trace)
+        simulated.trace = db_store_load_trace (store, self->row.id, "sim", rank, error);
       g_array_append_val (self->stages, view);
-      if (!view.trace)
+      g_array_append_val (self->simulated_stages, simulated);
+      if (!simulated.trace)
         return FALSE;
     }
+  plot_pipeline_align ((PlanTraceView *)(gpointer)self->simulated_stages->data, (guint)n);
   return TRUE;
 }
 
@@ -106,4 +122,16 @@ cli_stored_run_load_traces (const CliOptions *options, CliStoredRun *self, GErro
   self->simulated = g_steal_pointer (&simulated);
   self->measured = g_steal_pointer (&measured);
   return TRUE;
+}
+
+gboolean
+cli_stored_run_plot_timeline (const CliStoredRun *self, const char *path, char **out_text,
+                              GError **error)
+{
+  if (!self->stages)
+    return plot_timeline (self->simulated, self->measured, self->schedule, self->title, path,
+                          out_text, error);
+  return plot_pipeline ((const PlanTraceView *)(gconstpointer)self->simulated_stages->data,
+                        (const PlanTraceView *)(gconstpointer)self->stages->data, self->stages->len,
+                        self->title, path, out_text, error);
 }

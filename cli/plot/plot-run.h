@@ -13,7 +13,8 @@ typedef struct
   AdviseInput input;
   PlanSchedule *schedule; /* NULL until traces are loaded, as are simulated and measured */
   PlanTrace *simulated, *measured;
-  GArray *stages; /* PlanTraceView: measured traces of the stages; NULL: no pipeline */
+  GArray *stages;           /* PlanTraceView: measured traces of the stages; NULL: no pipeline */
+  GArray *simulated_stages; /* PlanTraceView: simulated traces; the schedules are those of stages */
   char *title;
 } CliStoredRun;
 
@@ -27,5 +28,9 @@ gboolean cli_stored_run_load (CliOptions *options, const char *id, CliStoredRun 
 /* Loads the simulated and the measured trace of a step. UNSUPPORTED if this version lowers the plan
  * to another schedule. */
 gboolean cli_stored_run_load_traces (const CliOptions *options, CliStoredRun *self, GError **error);
+
+/* Draws the timeline of that step; of a pipeline, the timeline of each stage. */
+gboolean cli_stored_run_plot_timeline (const CliStoredRun *self, const char *path, char **out_text,
+                                       GError **error);
 
 G_END_DECLS

@@ -166,7 +166,7 @@ add_step (Page *self, GError **error)
   if (!run->measured)
     return TRUE;
   cli_report_add_heading (&self->page, "A step, simulated and measured");
-  return plot_timeline (run->simulated, run->measured, run->schedule, run->title, path, NULL, error)
+  return cli_stored_run_plot_timeline (run, path, NULL, error)
          && cli_report_add_picture (&self->page, "timeline", "what runs when in a step", "", error)
          && plot_memory (run->simulated, run->measured, run->schedule, run->title, path, NULL,
                          error)
