@@ -112,6 +112,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-combined.c %D%/lower/lower-combined.h \
   %D%/lower/lower-pipeline.c \
   %D%/lower/lower-interleaved.c \
+  %D%/lower/lower-permute.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
   %D%/lower/lower-buffers.h %D%/lower/lower-parts.h %D%/lower/lower-shape.h \
   %D%/lower/lower-quantizers.c \

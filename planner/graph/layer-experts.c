@@ -88,6 +88,13 @@ add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId ou
   return node;
 }
 
+/* Runs of rows that came: from each rank of the experts' group, and for each expert. */
+static gint64
+pieces (const PlanLayerBuilder *b)
+{
+  return b->model->experts * b->etp;
+}
+
 /* Makes a node also send how many rows are for each expert, and the rows' shares. */
 static void
 send_counts (PlanLayerBuilder *b, PlanNode *node)
@@ -132,6 +139,22 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   return node;
 }
 
+/* Defines where the rows of a node are moved by indices: of the row that each was, and, if shares
+ * go with them, of the share among all experts' (`scores` of them). Of the first kind there are as
+ * many as rows; the second is a part of the order of all scores, which it keeps, unless experts are
+ * padded (Megatron-LM's moe_utils.py, permute). */
+static void
+move_by_indices (PlanLayerBuilder *b, PlanNode *node, gboolean has_shares)
+{
+  const gint64 scores = node->rows * node->groups;
+  node->is_eager = TRUE;
+  plan_layer_define (b->net, node->stats, node->depth, PLAN_DTYPE_I64);
+  if (!has_shares)
+    return;
+  node->places = PLAN_VALUE_PLACES;
+  plan_layer_define (b->net, node->places, b->sizes->pads ? node->depth : scores, PLAN_DTYPE_I64);
+}
+
 /* Adds the sorting of tokens by the experts that the router chose. */
 static PlanNode *
 add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows,
@@ -146,8 +169,11 @@ add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 
   node->col = probs_sent (b);
   node->map = b->routes;
   node->is_first_permute = TRUE;
-  plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
   plan_layer_define (b->net, node->col, rows, PLAN_DTYPE_FP32);
+  if (b->moves_eagerly)
+    move_by_indices (b, node, TRUE);
+  else
+    plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
   return node;
 }
 
@@ -199,6 +225,13 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   if (sorts_again (b) && sizes->pads)
     {
       add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 0);
+      at = PLAN_VALUE_ROWS;
+    }
+  else if (sorts_again (b) && b->moves_eagerly)
+    {
+      node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, 0);
+      node->pieces = pieces (b);
+      node->waits_before = b->ep * b->etp == 1 && sizes->capacity == 0;
       at = PLAN_VALUE_ROWS;
     }
   else if (sorts_again (b))
@@ -277,7 +310,10 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->stats = PLAN_VALUE_ROW_MAP;
   node->is_first_permute = node->selects_shares = TRUE;
   node->waits_before = node->waits = TRUE; /* and once more, for the number of shares */
-  plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
+  if (b->moves_eagerly)
+    move_by_indices (b, node, FALSE);
+  else
+    plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
   plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
 }
@@ -385,6 +421,7 @@ add_library_combine (PlanLayerBuilder *b)
   PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
                              rows, sizes->came_rows, sizes->came_rows * (2 * sizes->experts + 1));
   node->map = PLAN_VALUE_ROW_MAP;
+  node->is_eager = b->moves_eagerly;
   hold_rows (add_send (b, PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, sizes->came_rows, tokens),
              PLAN_VALUE_UNSORTED);
 }
@@ -398,6 +435,7 @@ add_allgather_combine (PlanLayerBuilder *b)
   PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, out,
                              sizes->expert_rows, all, all * (2 * sizes->experts + 1));
   node->map = PLAN_VALUE_ROW_MAP;
+  node->is_eager = b->moves_eagerly;
   if (ranks_joined (b) > 1)
     add_move (b, PLAN_NODE_REDUCE_ROWS, out, PLAN_VALUE_COMBINED, all, tokens, 0)->holds
         = plan_value_bit (PLAN_VALUE_JOINED_PROBS);
@@ -409,12 +447,15 @@ add_alltoall_combine (PlanLayerBuilder *b)
   const PlanSizes *sizes = b->sizes;
   const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_EXPERT_DOWN;
+  const gboolean joins = b->moves_eagerly && sorts_again (b) && !sizes->pads;
   PlanNode *node;
   if (sorts_again (b))
     {
+      const gboolean has_map = !sizes->pads && !joins;
       node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_UNSORTED, rows, rows,
-                       sizes->pads ? 0 : sort_entries (b));
-      node->map = sizes->pads ? PLAN_NO_VALUE : PLAN_VALUE_SORT_MAP;
+                       has_map ? sort_entries (b) : 0);
+      node->map = has_map ? PLAN_VALUE_SORT_MAP : PLAN_NO_VALUE;
+      node->pieces = joins ? pieces (b) : 0;
       at = PLAN_VALUE_UNSORTED;
     }
   if (b->etp > 1)
@@ -430,7 +471,8 @@ add_alltoall_combine (PlanLayerBuilder *b)
   node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, sent, tokens,
                    map_entries (b, tokens, b->model->topk, sent, b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
-  node->waits = b->ep * b->etp == 1 && !b->maps_count && sizes->capacity == 0;
+  node->is_eager = b->moves_eagerly;
+  node->waits = b->ep * b->etp == 1 && !b->maps_count && !joins && sizes->capacity == 0;
   hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 

@@ -48,7 +48,8 @@ needs (const PlanNode *node)
     case PLAN_NODE_DROP:
       return stats;
     case PLAN_NODE_PERMUTE:
-      return stats | (node->selects_shares ? plan_value_bit (node->other) : 0)
+      return stats | plan_value_bit (node->places)
+             | (node->selects_shares ? plan_value_bit (node->other) : 0)
              | (node->selects_shares ? plan_value_bit (node->map) : 0);
     case PLAN_NODE_UNPERMUTE:
       return plan_value_bit (node->map);
@@ -135,6 +136,7 @@ plan_layer_add (PlanLayerGraph *self, PlanNodeKind kind, PlanModule module, Plan
                       .kept = PLAN_NO_VALUE,
                       .saved = PLAN_NO_VALUE,
                       .map = PLAN_NO_VALUE,
+                      .places = PLAN_NO_VALUE,
                       .latent = PLAN_NO_VALUE,
                       .weight = NONE,
                       .bias = NONE,
@@ -576,7 +578,8 @@ list_values (PlanLayerGraph *self)
       node->reads = plan_value_bit (node->in) | plan_value_bit (node->other)
                     | plan_value_bit (node->latent) | plan_value_bit (node->map);
       node->makes = plan_value_bit (node->out) | plan_value_bit (node->stats)
-                    | plan_value_bit (node->col) | plan_value_bit (node->saved);
+                    | plan_value_bit (node->col) | plan_value_bit (node->saved)
+                    | plan_value_bit (node->places);
       node->needs = needs (node);
     }
 }
@@ -766,6 +769,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
           .maps_count = stack->layer.maps_count_rows,
+          .moves_eagerly = value[PLAN_MOE_PERMUTE_FUSION] == PLAN_MOE_PERMUTE_FUSION_OFF,
           .quantises_on_use = stack->weights.quantises_on_use };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {

@@ -28,12 +28,15 @@ typedef struct
   PlanValueId saved; /* the part of a GEMM's output that is kept though the rest is recomputed */
   gint64 saved_cols;
   PlanValueId map;    /* the map by which rows are moved, where another node made it */
+  PlanValueId places; /* by which shares are, where rows are moved op by op */
   PlanValueId latent; /* from what latent keys and values, and the common part of keys, are made */
   gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
+  gint64 pieces;          /* runs of rows that are split and joined in another order; 0: a map */
   gint64 near,
       far; /* rows sent over links and over the network, where each token goes to a rank once */
   PlanValueSet holds;          /* values freed only behind this node, which it does not read */
   gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
+  gboolean is_eager;           /* rows are moved by a framework's ops, one by one */
   gboolean selects_shares;     /* shares are selected by a mask, which is kept together with them */
   gboolean waits;              /* the host waits here for the numbers of rows */
   gboolean waits_before;       /* or before it issues this node */

@@ -74,6 +74,7 @@ G_BEGIN_DECLS
   X (LEFT_PROBS, "probs.left") \
   X (LEFT_MAP, "route.map.left") \
   X (ROW_MAP, "row_map") \
+  X (PLACES, "row_places") \
   X (SENT, "rows.sent") \
   X (SENT_PROBS, "row_probs.sent") \
   X (CAME, "rows.came") \

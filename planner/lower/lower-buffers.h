@@ -92,6 +92,14 @@ typedef struct
   gint32 bias_rows[2], dgate;
 } PlanLowerExperts;
 
+/* What rows of experts are moved by, op by op: the mask of tokens by experts turned, in order, and
+ * what sorting works in; the order of all, where it is not kept; shares turned; lists of indices by
+ * which gradients of shares are put back. */
+typedef struct
+{
+  gint32 mask, sorted, work, order, shares, put;
+} PlanLowerMoves;
+
 /* Attention over a context-parallel group: what travels round the ring, and parts to be joined. */
 typedef struct
 {

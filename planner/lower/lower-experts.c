@@ -78,6 +78,7 @@ plan_lower_declare_router (PlanLower *self)
       = self->experts.dwide_tokens = self->event.sent_rows = -1;
   self->experts.bias_rows[0] = self->experts.bias_rows[1] = self->experts.dgate = -1;
   plan_lower_declare_joined_rows (self);
+  plan_lower_declare_moves (self);
   if (self->model->experts == 0)
     return;
   self->experts.scores = buffer (self, "scores", scores, sizes->router);
@@ -235,6 +236,12 @@ move_blocks_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
+static gboolean
+moves_eagerly (const PlanNode *node)
+{
+  return node->is_eager || node->pieces > 0;
+}
+
 /* The value that holds the experts' shares of rows. Shares are permuted in place unless the node
  * names another value. */
 static PlanValueId
@@ -250,6 +257,12 @@ permute (PlanLayer *self, const PlanNode *node)
   const PlanRef map = value (self, node->stats), from = value (self, node->map);
   const PlanRef routes = node->is_first_permute ? from : PLAN_REF_NONE;
   gint64 dims[4];
+  if (moves_eagerly (node))
+    {
+      plan_layer_move_eagerly (self, node);
+      wait_for_counts (self, node->waits);
+      return;
+    }
   if (node->stats == PLAN_NO_VALUE)
     {
       move_blocks (self, node, value (self, node->out), value (self, node->in));
@@ -273,6 +286,11 @@ static void
 permute_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  if (moves_eagerly (node))
+    {
+      plan_layer_move_eagerly_backward (self, node);
+      return;
+    }
   if (node->stats == PLAN_NO_VALUE)
     {
       move_blocks_backward (self, node);
@@ -299,6 +317,12 @@ static void
 unpermute (PlanLayer *self, const PlanNode *node)
 {
   gint64 dims[4];
+  if (moves_eagerly (node))
+    {
+      plan_layer_move_eagerly (self, node);
+      wait_for_counts (self, node->waits);
+      return;
+    }
   if (node->map == PLAN_NO_VALUE)
     {
       move_blocks (self, node, value (self, node->out), value (self, node->in));
@@ -314,6 +338,11 @@ unpermute (PlanLayer *self, const PlanNode *node)
 static void
 unpermute_backward (PlanLayer *self, const PlanNode *node)
 {
+  if (moves_eagerly (node))
+    {
+      plan_layer_move_eagerly_backward (self, node);
+      return;
+    }
   if (node->map == PLAN_NO_VALUE)
     {
       move_blocks_backward (self, node);

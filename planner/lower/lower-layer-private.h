@@ -71,6 +71,8 @@ void plan_layer_experts (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
+void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 
 /* The gradient of a value, which must exist. Several values may hold the same buffer: drop_gradient
  * ends a value's hold, and the last one frees the buffer. take_share allocates a buffer for one

@@ -400,12 +400,16 @@ static void
 node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
+  const gboolean takes = node->kind == PLAN_NODE_PERMUTE && node->is_eager; /* op by op */
   /* That node allocates its output itself, after it has freed its input. */
-  if (node->kind != PLAN_NODE_REDUCE_ROWS)
+  if (!takes && node->kind != PLAN_NODE_REDUCE_ROWS)
     plan_layer_take (self, node->out);
-  plan_layer_take (self, node->col);
-  plan_layer_take (self, node->stats);
-  plan_layer_take (self, node->saved);
+  if (!takes)
+    {
+      plan_layer_take (self, node->col);
+      plan_layer_take (self, node->stats);
+      plan_layer_take (self, node->saved);
+    }
   if (!(self->is_made & bit))
     run_node (self, node, nodes);
   self->is_made &= ~bit;

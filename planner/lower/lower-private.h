@@ -68,6 +68,7 @@ typedef struct
   PlanLowerSums sums;
   PlanLowerEvents event;
   PlanLowerExperts experts;
+  PlanLowerMoves moves;
   PlanLowerJoined joined;
   PlanLowerCombined combined;
   PlanLowerContext context;

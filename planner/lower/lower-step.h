@@ -42,6 +42,9 @@ void plan_lower_declare_router (PlanLower *self);
  * that split experts, or that take part in the allgather dispatcher. */
 void plan_lower_declare_joined_rows (PlanLower *self);
 
+/* What they go through where they are moved op by op. */
+void plan_lower_declare_moves (PlanLower *self);
+
 /* Frees weights that were gathered into the memory of gradients, once they have been quantised, and
  * zeroes the gradients there. */
 void plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit);

@@ -11,7 +11,6 @@
 #define BIT(field, id) (1u << PLAN_##field##_##id)
 #define UNBUILT_LIST(X)                                                                                          \
   X (MOE_GROUPED_GEMM, "moe_grouped_gemm", "on", BIT (MOE_GROUPED_GEMM, ON))                                     \
-  X (MOE_PERMUTE_FUSION, "moe_permute_fusion", "on", BIT (MOE_PERMUTE_FUSION, ON))                               \
   X (MOE_SHARED_OVERLAP, "moe_shared_overlap", "off", BIT (MOE_SHARED_OVERLAP, OFF))                             \
   X (UNIT, "unit", "layer", BIT (UNIT, LAYER))
 /* clang-format on */
@@ -141,6 +140,12 @@ gathers_tokens (const PlanFacts *f)
 }
 
 static gboolean
+moves_rows_eagerly (const PlanFacts *f)
+{
+  return IS (f, MOE_PERMUTE_FUSION, OFF) && is_stack (f, PLAN_STACK_NATIVE);
+}
+
+static gboolean
 drops_tokens (const PlanFacts *f)
 {
   return f->value[PLAN_MOE_CAPACITY] > 0 && is_stack (f, PLAN_STACK_NATIVE);
@@ -223,6 +228,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
+  { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
+      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION) },
   { { "not-built-yet-moe_capacity", "moe_capacity is modelled for stack=megatron-fsdp and stack=megatron by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },

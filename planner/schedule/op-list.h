@@ -293,6 +293,18 @@
      (rows, in_rows, cols, entries), 0, \
      ((out, writes, rows * cols), (in, reads, in_rows * cols), (map, reads, entries), \
       (dprobs, may_write, in_rows), (row_dprobs, may_read, in_rows))) \
+  X (SORT, "sort", COMPUTE, COPY, COPY, "numbers in order, and where each of them was before", \
+     (count), 0, \
+     ((order, writes, count), (keys, reads, count), (sorted, writes, count), \
+      (work, may_write, count))) \
+  X (INDEX_ROWS, "index_rows", COMPUTE, COPY, COPY, "for each index the row of that number", \
+     (rows, cols, of), 0, \
+     ((out, writes, rows * cols), (in, reads, of * cols), (index, reads, rows))) \
+  X (ADD_ROWS, "add_rows", COMPUTE, COPY, COPY, "adds each row to the one whose number its index is", \
+     (rows, cols, of), 0, \
+     ((out, updates, of * cols), (in, reads, rows * cols), (index, reads, rows))) \
+  X (JOIN_ROWS, "join_rows", COMPUTE, COPY, COPY, "`pieces` runs of rows joined in another order", \
+     (count, pieces), 0, ((out, writes, count), (in, reads, count))) \
   X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, PRODUCT, "a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \

@@ -72,6 +72,21 @@ own_traffic (const SimCostInput *input, const PlanOp *op)
   return 2.0 * sizeof (float) * (double)plan_scratch_norm_elements (op->kind, op->dims);
 }
 
+/* Elements of an operand that move: of a table, the rows that are looked up or added to. */
+static guint64
+elements_moved (const PlanOp *op, guint i, guint ranks)
+{
+  if (op->kind == PLAN_OP_EMBED && i == PLAN_REF_EMBED_table)
+    i = PLAN_REF_EMBED_out;
+  else if (op->kind == PLAN_OP_INDEX_ROWS && i == PLAN_REF_INDEX_ROWS_in)
+    i = PLAN_REF_INDEX_ROWS_out;
+  else if (op->kind == PLAN_OP_ADD_ROWS && i == PLAN_REF_ADD_ROWS_out)
+    i = PLAN_REF_ADD_ROWS_in;
+  /* Sorting writes what it works in, and reads it. */
+  const guint64 times = op->kind == PLAN_OP_SORT && i == PLAN_REF_SORT_work ? 2 : 1;
+  return times * plan_op_ref_elements (op, i, ranks);
+}
+
 double
 sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
 {
@@ -82,12 +97,9 @@ sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
       if (op->refs[i].array < 0)
         continue;
       const char access = plan_op_ref_access (op->kind, i);
-      guint64 elements = plan_op_ref_elements (op, i, ranks);
-      if (op->kind == PLAN_OP_EMBED
-          && i == PLAN_REF_EMBED_table) /* one row per token, not the table */
-        elements = plan_op_ref_elements (op, PLAN_REF_EMBED_out, ranks);
-      bytes += (double)plan_dtype_bytes (operand (input, op, i)->dtype, elements)
-               * (access == 'u' ? 2 : 1);
+      bytes
+          += (double)plan_dtype_bytes (operand (input, op, i)->dtype, elements_moved (op, i, ranks))
+             * (access == 'u' ? 2 : 1);
     }
   return bytes;
 }

@@ -167,6 +167,11 @@ static const struct
   { "ep=2 ep_overlap=on moe_capacity=1 moe_pad_to_capacity=on", 0 },
   { "ep=2 moe_dispatcher=deepep ep_overlap=on ep_delay_wgrad=on", 1 },
   { "ep=2 moe_dispatcher=allgather", 2 },
+  { "ep=1 moe_permute_fusion=off", 1 },
+  { "ep=2 moe_permute_fusion=off", 1 },
+  { "ep=1 moe_capacity=1 moe_permute_fusion=off", 1 },
+  { "ep=2 moe_dispatcher=deepep moe_permute_fusion=off", 1 },
+  { "ep=2 moe_dispatcher=allgather moe_permute_fusion=off", 2 },
   { "ep=2 moe_dispatcher=allgather moe_capacity=1 moe_pad_to_capacity=on", 2 },
 };
 
@@ -194,6 +199,98 @@ START_TEST (host_waits_for_rows_it_does_not_know)
   const gint64 waits = host_waits (model, cluster, hosts[_i].words) - known;
   ck_assert_msg (waits == hosts[_i].waits * model->layers * micro_batches, "%s: %d waits",
                  hosts[_i].words, (int)waits);
+}
+END_TEST
+
+/* Rows of experts moved op by op, beside rows moved by a map. Of the model below, a layer and a
+ * micro batch: 128 tokens of a rank, which go to 4 of 16 experts; 64 elements each. */
+#define TOKENS 128
+#define EXPERTS 16
+#define CHOSEN 4
+#define WIDTH 64
+static const struct
+{
+  const char *words;
+  gint64 rows;   /* that come to this rank's experts */
+  gint64 of;     /* tokens that they are chosen from */
+  gint64 here;   /* experts that these are chosen for */
+  gint64 chosen; /* times that shares are selected, and put back */
+  gint64 joins;  /* of pieces, either way, or none */
+  gint64 kept;   /* bytes for the backward pass */
+  gint64 mapped; /* as many as maps keep in their place */
+} moved[] = {
+  { "ep=2", 512, TOKENS, EXPERTS, 1, 2, 8 * (512 + TOKENS * EXPERTS),
+    4 * (TOKENS * (2 * EXPERTS + 1) + 2 * 512) },
+  { "ep=1", 512, TOKENS, EXPERTS, 1, 2, 8 * (512 + TOKENS * EXPERTS),
+    4 * (TOKENS * (2 * EXPERTS + 1) + 2 * 512) },
+  { "ep=2 moe_capacity=1.5 moe_pad_to_capacity=on", 768, TOKENS, EXPERTS, 1, 0, 8 * (768 + 768),
+    4 * TOKENS *(2 * EXPERTS + 1) },
+  { "ep=2 moe_dispatcher=allgather", 512, 2 * TOKENS, EXPERTS / 2, 1, 0, 8 * 512,
+    4 * 2 * TOKENS *(EXPERTS + 1) },
+  { "ep=2 moe_dispatcher=hybridep", 0, TOKENS, EXPERTS, 0, 0, 0, 0 },
+};
+
+typedef struct
+{
+  double kept; /* bytes of activations once the first forward pass is over */
+  double selected, added, joined, sorted;
+} Moves;
+
+static void
+count_moves (const PlanModel *model, const PlanCluster *cluster, const char *words,
+             const char *fusion, Moves *out)
+{
+  g_autofree char *all = g_strconcat ("gbs=16 mbs=1 seq=128 stack=megatron strategy=optim "
+                                      "moe_permute_fusion=",
+                                      fusion, " ", words, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, all);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  PlanCursor cursor;
+  gboolean is_over = FALSE;
+  memset (out, 0, sizeof *out);
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    {
+      const PlanBuffer *buffer = op->refs[0].array < 0
+                                     ? NULL
+                                     : plan_schedule_buffer (schedule, (guint)op->refs[0].array);
+      const double rows = (double)op->dims[0];
+      is_over |= plan_op_work (op->kind) == PLAN_WORK_LOSS;
+      if (!is_over && buffer && buffer->category == PLAN_CATEGORY_ACTIVATIONS)
+        out->kept += (op->kind == PLAN_OP_ALLOC  ? 1.0
+                      : op->kind == PLAN_OP_FREE ? -1.0
+                                                 : 0)
+                     * (double)plan_dtype_bytes (buffer->dtype, buffer->elements);
+      out->selected += op->kind == PLAN_OP_INDEX_ROWS ? rows * (double)op->dims[1] : 0;
+      out->added += op->kind == PLAN_OP_ADD_ROWS ? rows * (double)op->dims[1] : 0;
+      out->joined += op->kind == PLAN_OP_JOIN_ROWS ? rows : 0;
+      out->sorted += op->kind == PLAN_OP_SORT ? rows : 0;
+    }
+}
+
+/* Tokens are selected, and rows added up; the same backwards, the other way round. */
+START_TEST (rows_are_moved_op_by_op)
+{
+  g_autoptr (PlanModel) model
+      = plan_model_new ("family=qwen3_moe,layers=3,hidden=64,ffn=64,heads=4,kv_heads=2,"
+                        "head_dim=16,vocab=256,max_seq=256,experts=16,topk=4,expert_ffn=32",
+                        NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const double rows = (double)moved[_i].rows, layers = 3, micro_batches = 2;
+  const double times = layers * micro_batches, chosen = rows * (double)moved[_i].chosen;
+  const gboolean sorts_shares = moved[_i].joins > 0; /* where experts are padded they are not */
+  Moves off, on;
+  count_moves (model, cluster, moved[_i].words, "off", &off);
+  count_moves (model, cluster, moved[_i].words, "on", &on);
+  ck_assert_double_eq (off.selected, times * (2 * rows * WIDTH + chosen));
+  ck_assert_double_eq (off.added, times * (2 * rows * WIDTH + chosen));
+  ck_assert_double_eq (off.joined, times * (double)moved[_i].joins * rows * (2 * WIDTH + 1));
+  ck_assert_double_eq (
+      off.sorted,
+      rows > 0 ? times * ((double)(moved[_i].of * moved[_i].here) + (sorts_shares ? chosen : 0))
+               : 0);
+  ck_assert_double_eq (off.kept - on.kept, layers * (double)(moved[_i].kept - moved[_i].mapped));
+  ck_assert_double_eq (on.selected + on.added + on.joined + on.sorted, 0);
 }
 END_TEST
 
@@ -471,6 +568,7 @@ main (void)
   test_add_share (tcase, products_are_those_of_the_model, 200);
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
+  tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);

@@ -98,6 +98,8 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
   plan->value[PLAN_COMPUTE]
       = ONE_OF (rand, PLAN_COMPUTE_BF16, PLAN_COMPUTE_BF16, PLAN_COMPUTE_FP8_TENSORWISE,
                 PLAN_COMPUTE_FP8_BLOCKWISE, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_MXFP8);
+  if (g_rand_int_range (rand, 0, 3) == 0)
+    plan->value[PLAN_MOE_PERMUTE_FUSION] = PLAN_MOE_PERMUTE_FUSION_OFF;
   if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)
     plan->value[PLAN_PARAM_GATHER] = ONE_OF (rand, PLAN_PARAM_GATHER_COMPUTE,
                                              PLAN_PARAM_GATHER_MXFP8, PLAN_PARAM_GATHER_MXFP8);

@@ -566,6 +566,52 @@ START_TEST (user_buffers_take_copies_and_kernels)
 }
 END_TEST
 
+/* Rows that are looked up, or added to others, move as often as they are named, whatever the size
+ * of the table; sorting writes and reads what it works in; of pieces each costs the host, and of
+ * more than 128 a second kernel. */
+START_TEST (rows_move_as_often_as_they_are_named)
+{
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=1\n"
+               "buffer table elements=4000000 dtype=bf16 category=activations\n"
+               "buffer rows elements=32000000 dtype=bf16 category=activations\n"
+               "buffer at elements=8000000 dtype=i64 category=activations\n"
+               "buffer order elements=8000000 dtype=i64 category=activations\n"
+               "buffer keys elements=8000000 dtype=u8 category=activations\n"
+               "buffer sorted elements=8000000 dtype=u8 category=activations\n"
+               "section setup\n"
+               "index_rows compute out=rows in=table index=at rows=8000000 cols=4 of=1000000\n"
+               "add_rows compute out=table in=rows index=at rows=8000000 cols=4 of=1000000\n"
+               "sort compute order=order keys=keys sorted=sorted work=at count=8000000\n"
+               "sort compute order=order keys=keys sorted=sorted count=8000000\n"
+               "join_rows compute out=rows in=rows count=32000000 pieces=128\n"
+               "join_rows compute out=rows in=rows count=32000000 pieces=129\n"
+               "section step\nsection teardown\n");
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  const PlanStack stack = { .host.launch_ns = { [PLAN_LAUNCH_KERNEL] = 10 } };
+  const SimParams params = ideal ();
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = cluster, .stack = &stack, .params = &params };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  static const struct
+  {
+    double megabytes;
+    gint64 launch_ns;
+  } said[] = { { 64 + 64 + 64, 10 },
+               { 2 * 64 + 64 + 64, 10 },
+               { 64 + 2 * 64 + 2 * 8, 10 + 3 * 4000 },
+               { 64 + 2 * 8, 10 + 3 * 4000 },
+               { 2 * 64, 10 + 128 * 2000 },
+               { 2 * 64, 10 + 4000 + 129 * 2000 } };
+  for (guint node = 0; node < G_N_ELEMENTS (said); node++)
+    {
+      const double ns = said[node].megabytes * 1e15 / cluster->memory_bytes_per_s;
+      ck_assert_int_eq (sim_cost_ns (cost, node), (gint64)(ns + 0.5));
+      ck_assert_int_eq (sim_cost_launch_ns (cost, node), said[node].launch_ns);
+    }
+}
+END_TEST
+
 /* 3 MiB are there for a part of the step only: as many as are given back, and taken again. */
 START_TEST (emptying_the_cache_costs_the_host)
 {
@@ -661,6 +707,7 @@ main (void)
   tcase_add_loop_test (tcase, issuing_costs_by_kind, 0, 2);
   tcase_add_test (tcase, emptying_the_cache_costs_the_host);
   tcase_add_test (tcase, user_buffers_take_copies_and_kernels);
+  tcase_add_test (tcase, rows_move_as_often_as_they_are_named);
   tcase_add_test (tcase, quantised_gradients_are_told_apart);
   tcase_add_test (tcase, every_parameter_has_a_source);
   suite_add_tcase (suite, tcase);

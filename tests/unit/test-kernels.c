@@ -596,6 +596,10 @@ static const PlanOpKind not_here[] = { PLAN_OP_COPY,
                                        PLAN_OP_GATE,
                                        PLAN_OP_GATE_BWD,
                                        PLAN_OP_DROP_TOKENS,
+                                       PLAN_OP_SORT,
+                                       PLAN_OP_INDEX_ROWS,
+                                       PLAN_OP_ADD_ROWS,
+                                       PLAN_OP_JOIN_ROWS,
                                        PLAN_OP_EXPERT_BIAS,
                                        PLAN_OP_EXPERT_BIAS_BWD };
 

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of experts that are moved by a framework's ops, one by one (Megatron-LM's moe_utils.py at
+ * d98e8a64, permute, unpermute and sort_chunks_by_idxs without fusion). The mask of tokens by
+ * experts is turned and sorted, so that those that are set come first, expert by expert; what was
+ * chosen is selected by index, and comes back by adding rows. Autograd's backward pass of a
+ * selection is an addition to zeros, that of an addition a selection.
+ *
+ * A selection of single shares by a list of indices is put back by sorting these first (PyTorch's
+ * aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel; native/cuda/SortStable.cu). */
+#include "config.h"
+
+#include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer-private.h"
+#include "planner/lower/lower-step.h"
+
+#define REF(array) plan_lower_ref (lower->array)
+#define SMALL_SORT 4096 /* numbers that one block sorts in place (native/cuda/Sort.cpp) */
+#define FEW_SORTS 128   /* below as many sorts of longer lists all are sorted as one, as pairs */
+
+/* Lists of indices that putting shares back takes at once: of where, the same in order, whose each
+ * is, numbers from 0 on; and as many of the first two while several digits are sorted. */
+enum
+{
+  PUT_WHERE,
+  PUT_SORTED,
+  PUT_NUMBERS,
+  PUT_ORDER,
+  PUT_DIGITS,
+  PUT_LISTS = PUT_DIGITS + 2
+};
+
+static const PlanNode *
+eager_permute (const PlanLower *self)
+{
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    for (guint i = 0; i < self->graphs->of[kind].n_nodes; i++)
+      {
+        const PlanNode *node = &self->graphs->of[kind].nodes[i];
+        if (node->kind == PLAN_NODE_PERMUTE && node->is_eager)
+          return node;
+      }
+  return NULL;
+}
+
+/* Where experts are padded, shares are selected as rows are, and each expert has a sort. */
+static gboolean
+pads (const PlanLower *self, const PlanNode *node)
+{
+  return self->sizes->pads && !node->selects_shares;
+}
+
+static gint64
+scores_of (const PlanNode *node)
+{
+  return node->rows * node->groups;
+}
+
+/* Numbers, in int64, that sorting the mask works in. */
+static gint64
+sort_work (const PlanLower *self, const PlanNode *node)
+{
+  const gint64 length = pads (self, node) ? node->rows : scores_of (node);
+  const gint64 sorts = scores_of (node) / length;
+  return length <= SMALL_SORT ? 0 : scores_of (node) * (sorts > 1 && sorts < FEW_SORTS ? 2 : 1);
+}
+
+static gint32
+buffer (PlanLower *self, const char *name, gint64 elements, PlanDtype dtype)
+{
+  return elements > 0 ? plan_schedule_add_buffer (self->schedule, name, 1, (guint64)elements, dtype,
+                                                  PLAN_CATEGORY_ACTIVATIONS)
+                      : -1;
+}
+
+void
+plan_lower_declare_moves (PlanLower *self)
+{
+  const PlanNode *node = eager_permute (self);
+  PlanLowerMoves *moves = &self->moves;
+  moves->mask = moves->sorted = moves->work = moves->order = moves->shares = moves->put = -1;
+  if (!node)
+    return;
+  const gint64 scores = scores_of (node);
+  const gboolean keeps_order = node->places != PLAN_NO_VALUE && !pads (self, node);
+  moves->mask = buffer (self, "mask.turned", scores, PLAN_DTYPE_U8);
+  moves->sorted = buffer (self, "mask.sorted", scores, PLAN_DTYPE_U8);
+  moves->work = buffer (self, "mask.work", sort_work (self, node), PLAN_DTYPE_I64);
+  moves->shares = buffer (self, "shares.turned", scores, self->sizes->router);
+  if (!keeps_order)
+    moves->order = buffer (self, "mask.order", scores, PLAN_DTYPE_I64);
+  if (keeps_order)
+    moves->put = buffer (self, "share_order", node->depth * PUT_LISTS, PLAN_DTYPE_I64);
+}
+
+static void
+copy (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
+{
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, in), PLAN_DIMS (count));
+}
+
+static void
+turn (PlanLower *lower, const PlanNode *node, PlanRef out, PlanRef in)
+{
+  plan_lower_compute (lower, PLAN_OP_TRANSPOSE, PLAN_REFS (out, in),
+                      PLAN_DIMS (node->rows, node->groups));
+}
+
+static void
+select_rows (PlanLower *lower, const PlanRef *refs, gint64 rows, gint64 cols, gint64 of)
+{
+  plan_lower_compute (lower, PLAN_OP_INDEX_ROWS, refs, PLAN_DIMS (rows, cols, of));
+}
+
+/* To zeros. refs: out, in, index. */
+static void
+add_rows (PlanLower *lower, const PlanRef *refs, gint64 rows, gint64 cols, gint64 of)
+{
+  plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (refs[0]), PLAN_DIMS (of * cols));
+  plan_lower_compute (lower, PLAN_OP_ADD_ROWS, refs, PLAN_DIMS (rows, cols, of));
+}
+
+/* From the mask to the indices of the rows that are chosen. */
+static void
+find_rows (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const gboolean keeps_order = lower->moves.order < 0;
+  const gint64 scores = scores_of (node);
+  if (pads (lower, node))
+    {
+      plan_lower_alloc (lower, REF (moves.sorted));
+      copy (lower, REF (moves.sorted), plan_layer_value (self, node->map), scores);
+    }
+  plan_lower_alloc (lower, REF (moves.mask));
+  turn (lower, node, REF (moves.mask),
+        pads (lower, node) ? REF (moves.sorted) : plan_layer_value (self, node->map));
+  if (!pads (lower, node))
+    plan_lower_alloc (lower, REF (moves.sorted));
+  if (keeps_order)
+    plan_layer_take (self, node->places);
+  else
+    plan_lower_alloc (lower, REF (moves.order));
+  const PlanRef order = keeps_order ? plan_layer_value (self, node->places) : REF (moves.order);
+  if (lower->moves.work >= 0)
+    plan_lower_alloc (lower, REF (moves.work));
+  plan_lower_compute (lower, PLAN_OP_SORT,
+                      PLAN_REFS (order, REF (moves.mask), REF (moves.sorted), REF (moves.work)),
+                      PLAN_DIMS (scores));
+  if (lower->moves.work >= 0)
+    plan_lower_free (lower, REF (moves.work));
+  plan_lower_free (lower, REF (moves.sorted));
+  plan_layer_take (self, node->stats);
+  copy (lower, plan_layer_value (self, node->stats), order, node->depth);
+  if (!keeps_order)
+    plan_lower_free (lower, order);
+}
+
+static void
+select_shares (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef index
+      = plan_layer_value (self, node->places != PLAN_NO_VALUE ? node->places : node->stats);
+  plan_lower_alloc (lower, REF (moves.shares));
+  turn (lower, node, REF (moves.shares), plan_layer_value (self, node->other));
+  if (pads (lower, node))
+    {
+      plan_layer_take (self, node->places);
+      copy (lower, index, plan_layer_value (self, node->stats), node->depth);
+    }
+  plan_layer_take (self, node->col);
+  select_rows (lower, PLAN_REFS (plan_layer_value (self, node->col), REF (moves.shares), index),
+               node->depth, 1, scores_of (node));
+  plan_lower_free (lower, REF (moves.shares));
+}
+
+/* All ranks' tokens are selected before their shares, others behind them. */
+static void
+permute (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  find_rows (self, node);
+  if (!node->selects_shares)
+    select_shares (self, node);
+  plan_layer_take (self, node->out);
+  select_rows (lower,
+               PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->in),
+                          plan_layer_value (self, node->stats)),
+               node->depth, node->cols, node->rows);
+  plan_lower_free (lower, REF (moves.mask));
+  if (node->selects_shares)
+    select_shares (self, node);
+}
+
+/* Shares go back to where they were selected; lists of indices of single numbers are sorted first.
+ * What they are sorted for is reduced to the range of indices, times a stride and divided by it. */
+static void
+put_shares (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dprobs)
+{
+  PlanLower *lower = self->lower;
+  const gint64 rows = node->depth, scores = scores_of (node);
+  const PlanRef given
+      = plan_layer_value (self, node->places != PLAN_NO_VALUE ? node->places : node->stats);
+  PlanRef list[PUT_LISTS];
+  if (lower->moves.put < 0)
+    {
+      add_rows (lower, PLAN_REFS (dprobs, row_dprobs, given), rows, 1, scores);
+      return;
+    }
+  for (guint i = 0; i < PUT_LISTS; i++)
+    list[i] = plan_lower_at (REF (moves.put), i * (guint64)rows);
+  plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (dprobs), PLAN_DIMS (scores));
+  plan_lower_alloc (lower, REF (moves.put));
+  copy (lower, list[PUT_WHERE], given, rows);
+  copy (lower, list[PUT_SORTED], list[PUT_WHERE], rows);
+  copy (lower, list[PUT_WHERE], list[PUT_SORTED], rows);
+  plan_lower_compute (lower, PLAN_OP_ZERO, PLAN_REFS (list[PUT_NUMBERS]), PLAN_DIMS (rows));
+  plan_lower_compute (
+      lower, PLAN_OP_SORT,
+      PLAN_REFS (list[PUT_ORDER], list[PUT_WHERE], list[PUT_SORTED], list[PUT_NUMBERS]),
+      PLAN_DIMS (rows));
+  plan_lower_compute (lower, PLAN_OP_ADD_ROWS, PLAN_REFS (dprobs, row_dprobs, list[PUT_SORTED]),
+                      PLAN_DIMS (rows, 1, scores));
+  plan_lower_free (lower, REF (moves.put));
+}
+
+static void
+permute_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef din = plan_layer_take_share (self, node->in);
+  const PlanRef row_dprobs = REF (layer.grad[node->col]), dprobs = REF (layer.grad[node->other]);
+  add_rows (
+      lower,
+      PLAN_REFS (din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->stats)),
+      node->depth, node->cols, node->rows);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+  plan_lower_alloc (lower, dprobs);
+  put_shares (self, node, dprobs, row_dprobs);
+  plan_lower_free (lower, row_dprobs);
+}
+
+/* Runs of rows, and of their shares where these go with them. */
+static void
+join (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in, PlanRef shares)
+{
+  plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (out, in),
+                      PLAN_DIMS (node->rows * node->cols, node->pieces));
+  if (shares.array >= 0)
+    plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (shares, shares),
+                        PLAN_DIMS (node->rows, node->pieces));
+}
+
+void
+plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node)
+{
+  const gboolean is_permute = node->kind == PLAN_NODE_PERMUTE;
+  const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
+  if (node->waits_before)
+    plan_lower_look (self->lower);
+  if (node->pieces > 0)
+    join (self, node, out, in,
+          is_permute ? plan_layer_value (self, PLAN_VALUE_ROW_PROBS) : PLAN_REF_NONE);
+  else if (is_permute)
+    permute (self, node);
+  else
+    add_rows (self->lower, PLAN_REFS (out, in, plan_layer_value (self, node->map)), node->rows,
+              node->cols, node->depth);
+}
+
+void
+plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const gboolean is_permute = node->kind == PLAN_NODE_PERMUTE;
+  if (node->pieces == 0 && is_permute)
+    {
+      permute_backward (self, node);
+      return;
+    }
+  const PlanRef din = plan_layer_take_share (self, node->in),
+                dout = plan_layer_gradient (self, node->out);
+  if (node->pieces > 0)
+    join (self, node, din, dout,
+          is_permute ? REF (layer.grad[PLAN_VALUE_ROW_PROBS]) : PLAN_REF_NONE);
+  else
+    select_rows (lower, PLAN_REFS (din, dout, plan_layer_value (self, node->map)), node->rows,
+                 node->cols, node->depth);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, din);
+}
