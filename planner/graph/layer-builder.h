@@ -14,7 +14,10 @@ typedef struct
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
-  gboolean moves_eagerly; /* rows, op by op */
+  gboolean moves_eagerly;                            /* rows, op by op */
+  gboolean overlaps_shared;                          /* shared experts with the sending of rows */
+  PlanValueId shared_in, shared_in_kept, shared_out; /* of shared experts: what their products read,
+                                                        forwards and backwards; their output */
   PlanValueId shared,
       shared_kept; /* quantised input of the GEMMs behind a norm that both branches share */
   PlanValueId probs, routes;  /* the router's shares and map of tokens to experts, without tokens

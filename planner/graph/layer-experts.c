@@ -5,28 +5,40 @@
 
 #define NONE PLAN_N_TENSORS /* no weight */
 
-/* Adds the shared experts, which every token goes through, on all tokens of the tensor-parallel
- * group. */
-static PlanValueId
-add_shared_experts (PlanLayerBuilder *b, PlanValueId norm)
+/* Adds what the shared experts read: all tokens of the tensor-parallel group, which every one of
+ * them goes through. */
+static void
+add_shared_input (PlanLayerBuilder *b, PlanValueId norm)
+{
+  static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
+                                       PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
+  b->shared_in = plan_layer_add_product_input (b, PLAN_MODULE_SHARED, norm, forms,
+                                               PLAN_TENSOR_SHARED_GATE_UP, b->model->hidden,
+                                               &b->shared_in_kept);
+}
+
+static void
+add_shared_up (PlanLayerBuilder *b)
 {
   const PlanSizes *sizes = b->sizes;
   const gint64 hidden = b->model->hidden, ffn = sizes->shared_ffn;
-  static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
-                                       PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
-  PlanValueId kept;
-  const PlanValueId read = plan_layer_add_product_input (
-      b, PLAN_MODULE_SHARED, norm, forms, PLAN_TENSOR_SHARED_GATE_UP, b->model->hidden, &kept);
-  plan_layer_add_linear (b, PLAN_MODULE_SHARED, read, kept, PLAN_VALUE_SHARED_UP,
-                         PLAN_TENSOR_SHARED_GATE_UP, NONE, b->model->gated ? 2 * ffn : ffn, hidden);
+  plan_layer_add_linear (b, PLAN_MODULE_SHARED, b->shared_in, b->shared_in_kept,
+                         PLAN_VALUE_SHARED_UP, PLAN_TENSOR_SHARED_GATE_UP, NONE,
+                         b->model->gated ? 2 * ffn : ffn, hidden);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,
                                    PLAN_VALUE_SHARED_UP, PLAN_VALUE_SHARED_ACT);
   node->rows = sizes->rows;
   node->cols = ffn;
   plan_layer_define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
+}
+
+static PlanValueId
+add_shared_down (PlanLayerBuilder *b)
+{
   plan_layer_add_quantised_linear (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_ACT,
                                    PLAN_VALUE_SHARED_ACT_Q, PLAN_VALUE_SHARED_ACT_COL,
-                                   PLAN_VALUE_SHARED_DOWN, PLAN_TENSOR_SHARED_DOWN, hidden, ffn);
+                                   PLAN_VALUE_SHARED_DOWN, PLAN_TENSOR_SHARED_DOWN,
+                                   b->model->hidden, b->sizes->shared_ffn);
   return plan_layer_add_branch_end (b, PLAN_MODULE_SHARED, PLAN_VALUE_SHARED_DOWN,
                                     PLAN_VALUE_SHARED_SUM, PLAN_NO_VALUE, PLAN_NO_VALUE, NONE);
 }
@@ -206,12 +218,16 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   const PlanSizes *sizes = b->sizes;
   const gint64 rows = sizes->expert_rows, sent = sizes->sent_rows;
   PlanValueId at = PLAN_VALUE_SENT;
+  if (b->overlaps_shared)
+    add_shared_input (b, norm);
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
   node->waits = b->ep * b->etp > 1 && !b->maps_count && sizes->capacity == 0;
   node->waits_before = sizes->capacity > 0 && !sizes->pads;
+  if (b->overlaps_shared)
+    add_shared_up (b);
   if (b->ep > 1)
     {
-      add_send (b, at, PLAN_VALUE_CAME, sent, sent);
+      add_send (b, at, PLAN_VALUE_CAME, sent, sent)->goes_beside = b->overlaps_shared;
       at = PLAN_VALUE_CAME;
     }
   if (b->etp > 1)
@@ -463,9 +479,11 @@ add_alltoall_combine (PlanLayerBuilder *b)
       add_move (b, PLAN_NODE_REDUCE_ROWS, at, PLAN_VALUE_REDUCED, rows, sent, 0);
       at = PLAN_VALUE_REDUCED;
     }
+  if (b->overlaps_shared)
+    b->shared_out = add_shared_down (b);
   if (b->ep > 1)
     {
-      add_send (b, at, PLAN_VALUE_RETURNED, sent, sent);
+      add_send (b, at, PLAN_VALUE_RETURNED, sent, sent)->goes_beside = b->overlaps_shared;
       at = PLAN_VALUE_RETURNED;
     }
   node = add_move (b, PLAN_NODE_UNPERMUTE, at, PLAN_VALUE_COMBINED, sent, tokens,
@@ -483,10 +501,15 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   const gint64 hidden = b->model->hidden, ffn = sizes->expert_ffn;
   plan_layer_add_norm (b, PLAN_MODULE_NORM, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
                        PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, NONE);
-  PlanValueId shared
-      = sizes->shared_ffn > 0 ? add_shared_experts (b, PLAN_VALUE_NORM2) : PLAN_NO_VALUE;
-  if (b->model->shared_gate)
-    shared = add_shared_gate (b, shared, PLAN_VALUE_NORM2);
+  b->shared_out = PLAN_NO_VALUE;
+  if (sizes->shared_ffn > 0 && !b->overlaps_shared)
+    {
+      add_shared_input (b, PLAN_VALUE_NORM2);
+      add_shared_up (b);
+      b->shared_out = add_shared_down (b);
+    }
+  if (b->model->shared_gate && !b->overlaps_shared)
+    b->shared_out = add_shared_gate (b, b->shared_out, PLAN_VALUE_NORM2);
   const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
   add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
                      PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
@@ -506,11 +529,13 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
     add_allgather_combine (b);
   else
     add_library_combine (b);
-  if (shared == PLAN_NO_VALUE)
+  if (b->shared_out == PLAN_NO_VALUE)
     return PLAN_VALUE_COMBINED;
+  if (b->model->shared_gate && b->overlaps_shared)
+    b->shared_out = add_shared_gate (b, b->shared_out, PLAN_VALUE_NORM2);
   node = plan_layer_add (b->net, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED,
                          PLAN_VALUE_MOE_OUT);
-  node->other = shared;
+  node->other = b->shared_out;
   node->rows = sizes->split_rows;
   node->cols = hidden;
   plan_layer_define (b->net, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);

@@ -37,6 +37,7 @@ typedef struct
   PlanValueSet holds;          /* values freed only behind this node, which it does not read */
   gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
   gboolean is_eager;           /* rows are moved by a framework's ops, one by one */
+  gboolean goes_beside;        /* the nodes of shared experts just before it go beside it */
   gboolean selects_shares;     /* shares are selected by a mask, which is kept together with them */
   gboolean waits;              /* the host waits here for the numbers of rows */
   gboolean waits_before;       /* or before it issues this node */

@@ -281,7 +281,12 @@ plan_lower_free (PlanLower *self, PlanRef buffer)
 {
   if (stays (self, buffer))
     return;
-  if (self->combined.owed)
+  if (self->beside.is_begun)
+    {
+      g_assert (self->beside.n_owed < PLAN_MAX_OWED);
+      self->beside.owed[self->beside.n_owed++] = buffer;
+    }
+  else if (self->combined.owed)
     g_array_append_val (self->combined.owed, buffer);
   else
     plan_lower_compute (self, PLAN_OP_FREE, &buffer, NULL);

@@ -365,7 +365,8 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
   plan_lower_collective (lower, PLAN_OP_ALL_TO_ALL, PLAN_STREAM_TENSOR, lower->comm.expert,
                          PLAN_REFS (out, in), count / lower->plan->value[PLAN_EP], PLAN_REF_NONE,
                          REF (event.sent_rows));
-  plan_lower_wait (lower, REF (event.sent_rows));
+  if (!lower->beside.is_begun)
+    plan_lower_wait (lower, REF (event.sent_rows));
 }
 
 /* The same by a library that sends each row once to each rank (DeepEP, HybridEP). `is_back`: back

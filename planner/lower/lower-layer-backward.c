@@ -591,10 +591,15 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
       const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, node->needs);
       layer->beside = plan_layer_gathers_beside (layer, node, again);
       const PlanValueSet sent = layer->beside ? layer->beside->reads : 0;
+      if (lower->beside.is_away && node->module != PLAN_MODULE_SHARED)
+        plan_layer_meet_rows (layer);
       plan_layer_run_again (layer, again, needed[i + 1] | layer->held);
+      lower->beside.is_begun = node->goes_beside;
       if (!node->is_lazy)
         node_backward (layer, node);
       plan_layer_give (layer, (needed[i + 1] | sent) & ~needed[i] & ~layer->held);
+      lower->beside.is_away |= lower->beside.is_begun;
+      lower->beside.is_begun = FALSE;
     }
 }
 

@@ -51,6 +51,9 @@ void plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLower
 void plan_layer_go_backward (PlanLayerPass *self, guint end);
 void plan_layer_end_backward (PlanLayerPass *self);
 
+/* Compute goes behind rows that were sent beside it. */
+void plan_layer_meet_rows (PlanLayer *self);
+
 /* Makes the gradients of weights that were delayed. */
 void plan_layer_catch_up (PlanLayerPass *self);
 

@@ -395,10 +395,57 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     }
 }
 
+void
+plan_layer_meet_rows (PlanLayer *self)
+{
+  PlanLower *lower = self->lower;
+  PlanLowerBeside *beside = &lower->beside;
+  beside->is_away = FALSE;
+  plan_lower_wait (lower, plan_lower_ref (lower->event.sent_rows));
+  for (guint i = 0; i < beside->n_owed; i++)
+    plan_lower_free (lower, beside->owed[i]);
+  beside->n_owed = 0;
+}
+
+/* The exchange beside which the nodes of shared experts from this one on go; NULL: none. */
+static const PlanNode *
+sent_beside (const PlanLayer *self, const PlanNode *node)
+{
+  const PlanNode *end = self->net->nodes + self->net->n_nodes;
+  if (node->module != PLAN_MODULE_SHARED)
+    return NULL;
+  while (node < end && node->module == PLAN_MODULE_SHARED)
+    node++;
+  return node < end && node->goes_beside ? node : NULL;
+}
+
+static void node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes);
+
+/* Rows are sent before the shared experts, which go beside, and are there behind these. Megatron-LM
+ * has a stream for them, which is behind what was sent and before what compute does next
+ * (token_dispatcher.py 699-716 and 860-907, shared_experts.py at d98e8a64), so it is as if compute
+ * did them then. */
+static void
+go_beside (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
+{
+  PlanLowerBeside *beside = &self->lower->beside;
+  const PlanNode *send = beside->is_away ? NULL : sent_beside (self, node);
+  const PlanNodeSet bit = send ? plan_node_bit ((guint)(send - self->net->nodes)) : 0;
+  if (beside->is_away && !beside->is_begun && node->module != PLAN_MODULE_SHARED)
+    plan_layer_meet_rows (self);
+  if (!(nodes & bit & ~self->is_made))
+    return;
+  beside->is_away = beside->is_begun = TRUE;
+  node_forward (self, send, nodes);
+  beside->is_begun = FALSE;
+  self->is_made |= bit;
+}
+
 /* Runs one node. `nodes`: all nodes of the same run. */
 static void
 node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
+  go_beside (self, node, nodes);
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
   const gboolean takes = node->kind == PLAN_NODE_PERMUTE && node->is_eager; /* op by op */
   /* That node allocates its output itself, after it has freed its input. */

@@ -2,6 +2,7 @@
  * named, and the buffers of joined rows, of combined passes and of prediction modules. */
 #pragma once
 #include "planner/base/dtype.h"
+#include "planner/schedule/op.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -89,6 +90,15 @@ typedef struct
   gint32 wide[2]; /* rows in the router's format, to be summed; and the `even` of these */
   gint32 sum;     /* this rank's part of the sum, in the router's format */
 } PlanLowerJoined;
+
+/* An exchange of rows that goes on beside the shared experts. */
+#define PLAN_MAX_OWED 8
+typedef struct
+{
+  gboolean is_begun, is_away;  /* it is lowered now; it is, and compute does not wait for it yet */
+  PlanRef owed[PLAN_MAX_OWED]; /* given back once compute is behind it */
+  guint n_owed;
+} PlanLowerBeside;
 
 /* ep_overlap: the forward pass of a micro batch beside the backward pass of the one before. */
 typedef struct

@@ -70,6 +70,7 @@ typedef struct
   PlanLowerExperts experts;
   PlanLowerMoves moves;
   PlanLowerJoined joined;
+  PlanLowerBeside beside;
   PlanLowerCombined combined;
   PlanLowerContext context;
   PlanLowerFlat flat;

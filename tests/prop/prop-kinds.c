@@ -294,6 +294,62 @@ START_TEST (rows_are_moved_op_by_op)
 }
 END_TEST
 
+/* Products of shared experts between the sending of rows and compute's waiting for them: both going
+ * forward, and each one's two going backward; the forward ones once more where all runs again. */
+static const struct
+{
+  const char *words;
+  guint beside; /* of a layer with experts and a micro batch */
+} shared[] = {
+  { "ep=2 moe_shared_overlap=on", 6 },
+  { "ep=2 moe_shared_overlap=off", 0 },
+  { "ep=1 moe_shared_overlap=on", 0 },
+  { "ep=2 tp=2 sp=on moe_shared_overlap=on", 6 },
+  { "ep=2 moe_permute_fusion=off moe_shared_overlap=on", 6 },
+  { "ep=2 recompute=full moe_shared_overlap=on", 8 },
+};
+
+START_TEST (shared_experts_go_beside_rows)
+{
+  g_autoptr (PlanModel) model
+      = plan_model_new ("family=deepseek_v3,layers=3,dense_layers=1,hidden=256,ffn=256,heads=4,"
+                        "kv_heads=4,head_dim=96,q_lora=0,kv_lora=64,nope_dim=64,rope_dim=32,"
+                        "v_dim=64,vocab=256,max_seq=256,experts=16,topk=4,router_groups=0,"
+                        "router_group_topk=0,expert_ffn=128,shared_ffn=192,mtp=0",
+                        NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  g_autofree char *all
+      = g_strconcat ("gbs=16 mbs=1 seq=128 stack=megatron strategy=optim ", shared[_i].words, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, all);
+  g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+  const gint64 devices = 8 / of->plan.value[PLAN_TP], micro_batches = 16 / devices;
+  const gint64 wide = 192 / of->plan.value[PLAN_TP];
+  guint beside = 0;
+  gint32 sent = -1; /* the event that compute has not waited for */
+  PlanCursor cursor;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
+    {
+      const gboolean is_shared = op->dims[0] == wide || op->dims[1] == wide || op->dims[2] == wide
+                                 || op->dims[1] == 2 * wide || op->dims[2] == 2 * wide
+                                 || op->dims[0] == 2 * wide;
+      if (op->kind == PLAN_OP_ALL_TO_ALL)
+        sent = op->record.array;
+      if (op->kind == PLAN_OP_WAIT && op->n_waits > 0 && op->waits[0].array == sent)
+        sent = -1;
+      if (sent >= 0 && (op->kind == PLAN_OP_GEMM || op->kind == PLAN_OP_GEMM_ADD))
+        {
+          ck_assert (is_shared);
+          beside++;
+        }
+      if (sent >= 0)
+        ck_assert (op->kind != PLAN_OP_GROUPED_GEMM && op->kind != PLAN_OP_PERMUTE
+                   && op->kind != PLAN_OP_UNPERMUTE);
+    }
+  ck_assert_uint_eq (beside, 2 * (guint)micro_batches * shared[_i].beside);
+}
+END_TEST
+
 /* What a step does in layers, a letter for each, in its order: attention (A), experts' activation
  * (E), rows that are sent where compute waits (X) or beside it (S), gradients of experts' weights
  * (w); a and e backwards. */
@@ -569,6 +625,7 @@ main (void)
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
   tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
+  tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
