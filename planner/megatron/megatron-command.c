@@ -81,6 +81,21 @@ join_bare (const GPtrArray *commands)
   return joined;
 }
 
+/* Whether a command only shows its words, which may be those of one that runs. */
+static gboolean
+only_shows (const GPtrArray *command)
+{
+  return g_str_equal (word_at (command, 0)->text, "echo");
+}
+
+static gboolean
+is_better (const GPtrArray *command, guint n, const GPtrArray *best, guint most)
+{
+  if (n > 0 && best && only_shows (command) != only_shows (best))
+    return only_shows (best);
+  return n > most && (!best || !is_bare (command) || is_bare (best));
+}
+
 /* Chooses the command with the most flags, and notes which others have some. */
 static GPtrArray *
 choose (const GPtrArray *commands, GPtrArray *notes)
@@ -91,7 +106,7 @@ choose (const GPtrArray *commands, GPtrArray *notes)
     {
       const GPtrArray *const command = g_ptr_array_index (commands, i);
       const guint n = count_flags (command);
-      if (n > most && (!best || !is_bare (command) || is_bare (best)))
+      if (is_better (command, n, best, most))
         {
           best = command;
           most = n;
@@ -108,7 +123,7 @@ choose (const GPtrArray *commands, GPtrArray *notes)
         plan_megatron_notes_add (notes, PLAN_MEGATRON_WARNING, first->line, first->text,
                                  "belongs to no command: the line before does not end in a "
                                  "backslash, or is a comment");
-      else if (command != best && count_flags (command) >= ENOUGH_FLAGS)
+      else if (command != best && !only_shows (command) && count_flags (command) >= ENOUGH_FLAGS)
         plan_megatron_notes_add (notes, PLAN_MEGATRON_NOTE, first->line, NULL,
                                  "another command with Megatron-LM's flags, which is not read");
     }

@@ -167,6 +167,7 @@
   X (RECOMPUTE_METHOD, "recompute_method", "recompute-method", WORD, "", "uniform|block") \
   X (RECOMPUTE_LAYERS, "recompute_num_layers", "recompute-num-layers", INT, "", "") \
   X (RECOMPUTE_MODULES, "recompute_modules", "recompute-modules", LIST, "", "core_attn|mlp|layernorm|moe|moe_act|shared_experts|mla_up_proj|gdn_norm_out|gdp_in_proj|gdp_qkv|mhc") \
+  X (MOE_LAYER_RECOMPUTE, "moe_layer_recompute", "moe-layer-recompute", ON, "off", "") \
   X (DISTRIBUTE_SAVED, "distribute_saved_activations", "distribute-saved-activations", ON, "off", "") \
   X (OFFLOAD_LAYERS, "cpu_offloading_num_layers", "cpu-offloading-num-layers", INT, "0", "") \
   X (OFFLOAD_ACTIVATIONS, "fine_grained_activation_offloading", "fine-grained-activation-offloading", ON, "off", "") \

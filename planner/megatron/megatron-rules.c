@@ -252,15 +252,19 @@ check_precision (const Check *c)
           "must be fp32 with --accumulate-allreduce-grads-in-fp32");
   refuse (c, ON (DETERMINISTIC) && ON (CE_FUSION), F (DETERMINISTIC),
           "is refused with --cross-entropy-loss-fusion: remove one"); /* determinism.py */
-  refuse (c, ON (CE_FUSION) && IS (CE_IMPL, "te"), F (CE_IMPL),
-          "te is switched off for want of stability: use native");
+  refuse (c, ON (CE_FUSION) && IS (CE_IMPL, "te") && c->date >= 20260603, F (CE_IMPL),
+          "te is switched off for want of stability: use native"); /* PR #5115 */
 }
 
 static void
 check_recompute (const Check *c)
 {
-  const gboolean selective = ON (RECOMPUTE_ACTIVATIONS) || IS (RECOMPUTE, "selective");
+  const gboolean of_experts = ON (MOE_LAYER_RECOMPUTE) && INT (NUM_EXPERTS) > 0;
+  const gboolean selective = ON (RECOMPUTE_ACTIVATIONS) || IS (RECOMPUTE, "selective")
+                             || (of_experts && !IS (RECOMPUTE, "full"));
   const gboolean full = !selective && IS (RECOMPUTE, "full");
+  refuse (c, of_experts && full, F (MOE_LAYER_RECOMPUTE),
+          "excludes full recompute, in which experts are: remove it");
   refuse (c, full && !GIVEN (RECOMPUTE_METHOD), F (RECOMPUTE),
           "full needs --recompute-method uniform or block");
   refuse (c, full && !GIVEN (RECOMPUTE_LAYERS), F (RECOMPUTE), "full needs --recompute-num-layers");
@@ -290,6 +294,7 @@ check_recompute (const Check *c)
   warn (c, selective && (!GIVEN (RECOMPUTE_MODULES) || HAS (RECOMPUTE_MODULES, "core_attn")),
         GIVEN (RECOMPUTE_MODULES)    ? F (RECOMPUTE_MODULES)
         : ON (RECOMPUTE_ACTIVATIONS) ? F (RECOMPUTE_ACTIVATIONS)
+        : of_experts                 ? F (MOE_LAYER_RECOMPUTE)
                                      : F (RECOMPUTE),
         "recomputes core_attn, which saves almost nothing with fused attention");
   refuse (c, ON (DISTRIBUTE_SAVED) && !(full && INT (TP) > 1 && !ON (SEQUENCE_PARALLEL)),
@@ -474,6 +479,9 @@ check_sizes (const Check *c)
   warn (c, !ON (GROUP_QUERY_ATTENTION) && GIVEN (NUM_QUERY_GROUPS) && !c->settings->is_log,
         F (NUM_QUERY_GROUPS),
         "acts only with --group-query-attention: every head has keys and values of its own");
+  warn (c, INT (PP) == 1 && (ON (PP_COUNT_EMBEDDING) || ON (PP_COUNT_LOSS)),
+        ON (PP_COUNT_EMBEDDING) ? F (PP_COUNT_EMBEDDING) : F (PP_COUNT_LOSS),
+        "decides nothing without pipeline parallelism");
   warn (c, INT (TP) == 1 && ON (SEQUENCE_PARALLEL), F (SEQUENCE_PARALLEL),
         "is switched off without tensor parallelism");
   say (c, PLAN_MEGATRON_NOTE,

@@ -206,6 +206,11 @@ set_same (Plan *plan, const PlanMegatronSettings *s, GError **error)
           return FALSE;
         }
     }
+  if (plan->value[PLAN_PP] == 1) /* one stage has all layers, whatever its ends count as */
+    {
+      plan->value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
+      plan->value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
+    }
   return TRUE;
 }
 
@@ -372,13 +377,17 @@ set_activations (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes, GE
       g_prefix_error (error, "--optimizer-offload-fraction: ");
       return FALSE;
     }
-  if (plan_megatron_is_on (s, F (RECOMPUTE_ACTIVATIONS))
+  const gboolean is_of_experts = plan_megatron_is_on (s, F (MOE_LAYER_RECOMPUTE))
+                                 && plan_megatron_int (s, F (NUM_EXPERTS)) > 0;
+  if (plan_megatron_is_on (s, F (RECOMPUTE_ACTIVATIONS)) || is_of_experts
       || plan_megatron_is (s, F (RECOMPUTE), "selective"))
     {
       value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_SELECTIVE;
       if (plan_megatron_is_given (s, F (RECOMPUTE_MODULES)))
         value[PLAN_RECOMPUTE_MODULES]
             = names_of (s, F (RECOMPUTE_MODULES), PLAN_RECOMPUTE_MODULES, notes);
+      if (is_of_experts) /* beside what is recomputed already (transformer_config.py 2014) */
+        value[PLAN_RECOMPUTE_MODULES] |= 1 << PLAN_RECOMPUTE_MODULES_MOE;
     }
   else if (plan_megatron_is (s, F (RECOMPUTE), "full"))
     {

@@ -129,6 +129,64 @@ START_TEST (flags_mean_models)
 }
 END_TEST
 
+#define BATCH "--seq-length 64 --micro-batch-size 1 --global-batch-size 16 --bf16 "
+#define TE_LOSS "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te "
+
+/* Settings of experts, and what Megatron-LM and this program say of them: errors and warnings. */
+static const struct
+{
+  const char *flags;
+  gint64 date;
+  const char *fields;
+  const char *said; /* a part of an error or a warning; NULL: there is none */
+} settings[] = {
+  { MOE BATCH, 0, "moe_permute_fusion=off moe_grouped_gemm=off moe_dispatcher=allgather", NULL },
+  { MOE BATCH "--moe-permute-fusion --moe-grouped-gemm --moe-aux-loss-coeff 0.01", 0,
+    "moe_permute_fusion=on moe_grouped_gemm=on", NULL },
+  { MOE BATCH "--moe-layer-recompute", 0, "recompute=selective recompute_modules=core_attn+moe",
+    "recomputes core_attn" },
+  { MOE BATCH "--moe-layer-recompute --recompute-granularity selective --recompute-modules "
+              "layernorm",
+    0, "recompute=selective recompute_modules=layernorm+moe", NULL },
+  { MOE BATCH "--moe-layer-recompute --recompute-granularity full --recompute-method uniform "
+              "--recompute-num-layers 1",
+    0, "", "excludes full recompute" },
+  { LLAMA BATCH "--moe-layer-recompute", 0, "recompute=none", NULL },
+  { MOE BATCH "--account-for-loss-in-pipeline-split", 0, "pp=1 pp_count_loss=off",
+    "decides nothing without pipeline" },
+  { MOE BATCH "--account-for-loss-in-pipeline-split --pipeline-model-parallel-size 2", 0,
+    "pp=2 pp_count_loss=on", NULL },
+  { MOE BATCH TE_LOSS, 0, "", "for want of stability" },
+  { MOE BATCH TE_LOSS, 20260602, "ce_fusion=on", NULL },
+};
+
+START_TEST (settings_of_experts_are_read)
+{
+  g_auto (PlanMegatron) megatron = { 0 };
+  g_autoptr (GError) error = NULL;
+  g_auto (GStrv) fields = g_strsplit (settings[_i].fields, " ", -1);
+  const char *said = NULL;
+  ck_assert (
+      plan_megatron_parse (settings[_i].flags, "t.sh", settings[_i].date, &megatron, &error));
+  for (char **f = fields; *f && **f; f++)
+    {
+      g_auto (GStrv) halves = g_strsplit (*f, "=", 2);
+      PlanField field;
+      ck_assert (plan_field_parse (halves[0], &field, NULL));
+      g_autofree char *got = plan_field_print (field, megatron.plan.value[field]);
+      ck_assert_msg (strcmp (got, halves[1]) == 0, "%s: %s, not %s", settings[_i].flags, got, *f);
+    }
+  for (guint i = 0; i < megatron.notes->len; i++)
+    {
+      const PlanMegatronNote *const note = g_ptr_array_index (megatron.notes, i);
+      if (note->severity != PLAN_MEGATRON_NOTE && !strstr (note->text, "CUDA_DEVICE_MAX"))
+        said = note->text;
+    }
+  ck_assert_msg ((said == NULL) == (settings[_i].said == NULL), "%s: %s", settings[_i].flags, said);
+  ck_assert (!said || strstr (said, settings[_i].said));
+}
+END_TEST
+
 #define UNSUPPORTED PLAN_ERROR_UNSUPPORTED
 #define INVALID PLAN_ERROR_INVALID
 
@@ -296,6 +354,7 @@ main (void)
 {
   TCase *tcase = tcase_create ("megatron-shape");
   tcase_add_loop_test (tcase, flags_mean_models, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, settings_of_experts_are_read, 0, G_N_ELEMENTS (settings));
   tcase_add_loop_test (tcase, failures_are_explained, 0, G_N_ELEMENTS (failures));
   tcase_add_loop_test (tcase, another_model_is_noted, 0, G_N_ELEMENTS (pairs));
   tcase_add_loop_test (tcase, patterns_are_evaluated, 0, 300);

@@ -153,7 +153,7 @@ static const struct
   { "A=(--num-layers 3)\ntorchrun p.py \"${A[@]}\" --bf16", 3, 1, 1 },
   { "A=\"--num-layers 3\"\nA+=\" --bf16\"\ntorchrun p.py $A", 3, 1, 1 },
   { "A=\"--num-layers 3 \\\n --bf16\"\nCMD=\"torchrun p.py $A\"\neval $CMD", 3, 1, 1 },
-  { "CMD='torchrun p.py --num-layers 3'\n$CMD", 3, 1, 1 },
+  { "CMD='torchrun p.py --num-layers 3'\necho $CMD --seq-length 9\n$CMD", 3, 1, 1 },
   { "torchrun p.py \\\r\n  --num-layers \\\r\n 3\r\n", 3, 1, 1 },
   { "torchrun p.py '--num-layers' \"3\" > out.log 2>&1 &", 3, 1, 1 },
   { "if true; then\n  torchrun p.py --num-layers 3 | tee log\nfi", 3, 1, 1 },
