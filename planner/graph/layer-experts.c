@@ -197,15 +197,22 @@ add_library_dispatch (PlanLayerBuilder *b, PlanValueId norm)
 {
   const PlanSizes *sizes = b->sizes;
   PlanNode *node;
+  if (b->overlaps_shared)
+    {
+      add_shared_input (b, norm);
+      add_shared_up (b);
+    }
   if (b->dispatcher == PLAN_MOE_DISPATCHER_DEEPEP)
     {
       node = add_send (b, norm, PLAN_VALUE_CAME, sizes->split_rows, sizes->came_rows);
       node->waits = TRUE;
+      node->goes_beside = b->overlaps_shared;
       add_first_permute (b, PLAN_VALUE_CAME, PLAN_VALUE_ROWS, sizes->came_rows, sizes->experts);
       return PLAN_VALUE_ROWS;
     }
   node = add_send (b, norm, PLAN_VALUE_ROWS, sizes->split_rows, sizes->expert_rows);
   node->waits = !sizes->pads;
+  node->goes_beside = b->overlaps_shared;
   node->other = b->probs;
   node->col = PLAN_VALUE_ROW_PROBS;
   plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
@@ -427,19 +434,23 @@ static void
 add_library_combine (PlanLayerBuilder *b)
 {
   const PlanSizes *sizes = b->sizes;
-  const gint64 tokens = sizes->split_rows, rows = sizes->expert_rows;
-  if (b->dispatcher == PLAN_MOE_DISPATCHER_HYBRIDEP)
+  const gint64 tokens = sizes->split_rows;
+  const gboolean sorts = b->dispatcher == PLAN_MOE_DISPATCHER_HYBRIDEP;
+  const gint64 rows = sorts ? sizes->expert_rows : sizes->came_rows;
+  PlanNode *node;
+  if (!sorts)
     {
-      hold_rows (add_send (b, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_COMBINED, rows, tokens),
-                 PLAN_VALUE_UNSORTED);
-      return;
+      node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
+                       sizes->expert_rows, rows, rows * (2 * sizes->experts + 1));
+      node->map = PLAN_VALUE_ROW_MAP;
+      node->is_eager = b->moves_eagerly;
     }
-  PlanNode *node = add_move (b, PLAN_NODE_UNPERMUTE, PLAN_VALUE_EXPERT_DOWN, PLAN_VALUE_UNSORTED,
-                             rows, sizes->came_rows, sizes->came_rows * (2 * sizes->experts + 1));
-  node->map = PLAN_VALUE_ROW_MAP;
-  node->is_eager = b->moves_eagerly;
-  hold_rows (add_send (b, PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED, sizes->came_rows, tokens),
-             PLAN_VALUE_UNSORTED);
+  if (b->overlaps_shared)
+    b->shared_out = add_shared_down (b);
+  node = add_send (b, sorts ? PLAN_VALUE_EXPERT_DOWN : PLAN_VALUE_UNSORTED, PLAN_VALUE_COMBINED,
+                   rows, tokens);
+  node->goes_beside = b->overlaps_shared;
+  hold_rows (node, PLAN_VALUE_UNSORTED);
 }
 
 static void

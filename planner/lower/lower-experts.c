@@ -380,7 +380,8 @@ send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const Plan
   plan_lower_collective_of (lower, PLAN_OP_SEND_TOKENS, PLAN_STREAM_TENSOR, lower->comm.expert,
                             refs, PLAN_DIMS (there, here, node->cols, node->near, node->far),
                             PLAN_REF_NONE, REF (event.sent_rows));
-  plan_lower_wait (lower, REF (event.sent_rows));
+  if (!lower->beside.is_begun)
+    plan_lower_wait (lower, REF (event.sent_rows));
 }
 
 /* Sends rows; on the way to the experts also their shares. */

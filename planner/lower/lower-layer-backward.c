@@ -51,6 +51,17 @@ is_same (PlanRef a, PlanRef b)
   return a.array == b.array && a.offset == b.offset && a.loop == b.loop;
 }
 
+/* Where there is a share already, one of the two may still travel, and they are to be added up. */
+static void
+await_shares (PlanLayer *self, PlanValueId id)
+{
+  PlanLowerBeside *beside = &self->lower->beside;
+  if (self->slot[id] < 0 || (!beside->is_away && !beside->is_begun))
+    return;
+  beside->is_begun = FALSE;
+  plan_layer_meet_rows (self);
+}
+
 /* Adds a share to a value's gradient. The first share becomes the gradient, later ones are
  * added. */
 void
@@ -63,6 +74,7 @@ plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share)
       hold_gradient (self, id, share);
       return;
     }
+  await_shares (self, id);
   const PlanRef before = plan_layer_gradient (self, id);
   const PlanRef total = self->lower->layer.grad_sum[id] < 0 ? before : gradient_sum (self, id);
   if (is_same (before, total))
@@ -86,6 +98,7 @@ static void
 pass_gradient (PlanLayer *self, PlanValueId from, PlanValueId to)
 {
   const gint8 slot = self->slot[from];
+  await_shares (self, to);
   if (self->slot[to] >= 0
       /* Without a buffer for the sum, it is added to the first share in place. */
       && self->lower->layer.grad_sum[to] < 0)

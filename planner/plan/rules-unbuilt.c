@@ -144,12 +144,10 @@ moves_rows_eagerly (const PlanFacts *f)
   return IS (f, MOE_PERMUTE_FUSION, OFF) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* The libraries send rows by other calls than NCCL's, beside which shared experts begin later. */
 static gboolean
 overlaps_shared (const PlanFacts *f)
 {
-  return IS (f, MOE_SHARED_OVERLAP, ON)
-         && (is_stack (f, PLAN_STACK_NATIVE) || !IS (f, MOE_DISPATCHER, ALLTOALL));
+  return IS (f, MOE_SHARED_OVERLAP, ON) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
 static gboolean
@@ -238,9 +236,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION) },
-  { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron with "
-      "moe_dispatcher=alltoall by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP, PLAN_MOE_DISPATCHER) },
+  { { "not-built-yet-moe_shared_overlap", "moe_shared_overlap=on is modelled for stack=megatron-fsdp and stack=megatron by this "
+      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    overlaps_shared, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_SHARED_OVERLAP) },
   { { "not-built-yet-moe_capacity", "moe_capacity is modelled for stack=megatron-fsdp and stack=megatron by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },

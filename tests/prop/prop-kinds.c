@@ -307,6 +307,8 @@ static const struct
   { "ep=2 tp=2 sp=on moe_shared_overlap=on", 6 },
   { "ep=2 moe_permute_fusion=off moe_shared_overlap=on", 6 },
   { "ep=2 recompute=full moe_shared_overlap=on", 8 },
+  { "ep=2 moe_dispatcher=deepep moe_shared_overlap=on", 6 },
+  { "ep=2 moe_dispatcher=hybridep moe_shared_overlap=on", 6 },
 };
 
 START_TEST (shared_experts_go_beside_rows)
@@ -333,7 +335,7 @@ START_TEST (shared_experts_go_beside_rows)
       const gboolean is_shared = op->dims[0] == wide || op->dims[1] == wide || op->dims[2] == wide
                                  || op->dims[1] == 2 * wide || op->dims[2] == 2 * wide
                                  || op->dims[0] == 2 * wide;
-      if (op->kind == PLAN_OP_ALL_TO_ALL)
+      if (op->kind == PLAN_OP_ALL_TO_ALL || op->kind == PLAN_OP_SEND_TOKENS)
         sent = op->record.array;
       if (op->kind == PLAN_OP_WAIT && op->n_waits > 0 && op->waits[0].array == sent)
         sent = -1;

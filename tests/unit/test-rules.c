@@ -317,7 +317,7 @@ static const struct
   { "not-built-yet-moe_capacity", "mixtral-8x7b", "gbs=64 stack=native moe_capacity=1" },
   { "not-built-yet-moe_grouped_gemm", "mixtral-8x7b", "gbs=64 moe_grouped_gemm=off" },
   { "not-built-yet-moe_shared_overlap", "deepseek-v3,mtp=0",
-    "gbs=64 ep=8 moe_dispatcher=deepep moe_shared_overlap=on" },
+    "gbs=64 stack=native moe_shared_overlap=on" },
   { "delay-needs-ep-overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_delay_wgrad=on" },
   { "not-built-yet-ep_overlap", "mixtral-8x7b", "gbs=64 ep=8 ep_overlap=on" },
   { "not-built-yet-ep_overlap", "mixtral-8x7b",
