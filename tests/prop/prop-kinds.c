@@ -294,6 +294,34 @@ START_TEST (rows_are_moved_op_by_op)
 }
 END_TEST
 
+/* One expert on each rank is an MLP, whether or not its products are made as a group. */
+START_TEST (one_expert_is_a_group_of_one)
+{
+  g_autoptr (PlanModel) model = plan_model_new ("mixtral-8x7b,layers=2", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
+  static const char *const grouped[] = { "on", "off" };
+  char *text[G_N_ELEMENTS (grouped)];
+  for (guint i = 0; i < G_N_ELEMENTS (grouped); i++)
+    {
+      g_autofree char *words = g_strconcat ("gbs=16 seq=256 stack=megatron strategy=optim ep=8 "
+                                            "moe_permute_fusion=off moe_grouped_gemm=",
+                                            grouped[i], NULL);
+      g_autoptr (PlanCase) of = test_case (model, cluster, words);
+      g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
+      text[i] = plan_schedule_print (schedule);
+      for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+        {
+          const PlanOp *op = plan_schedule_node (schedule, node);
+          ck_assert (op->kind != PLAN_OP_GROUPED_GEMM
+                     || op->dims[PLAN_DIM_GROUPED_GEMM_groups] == 1);
+        }
+    }
+  ck_assert_str_eq (text[0], text[1]);
+  for (guint i = 0; i < G_N_ELEMENTS (grouped); i++)
+    g_free (text[i]);
+}
+END_TEST
+
 /* Products of shared experts between the sending of rows and compute's waiting for them: both going
  * forward, and each one's two going backward; the forward ones once more where all runs again. */
 static const struct
@@ -627,6 +655,7 @@ main (void)
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
   tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
+  tcase_add_test (tcase, one_expert_is_a_group_of_one);
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
