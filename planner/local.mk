@@ -113,6 +113,7 @@ libplanner_a_SOURCES += \
   %D%/lower/lower-pipeline.c \
   %D%/lower/lower-interleaved.c \
   %D%/lower/lower-permute.c \
+  %D%/lower/lower-sequential.c \
   %D%/lower/lower-offload.c %D%/lower/lower-offload.h \
   %D%/lower/lower-buffers.h %D%/lower/lower-parts.h %D%/lower/lower-shape.h \
   %D%/lower/lower-quantizers.c \

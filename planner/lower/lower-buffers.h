@@ -100,6 +100,13 @@ typedef struct
   gint32 mask, sorted, work, order, shares, put;
 } PlanLowerMoves;
 
+/* Of experts that go one after the other: the first one's array of what each keeps; all outputs
+ * before they are joined; gradients of the one at hand, and the first one's of the inputs. */
+typedef struct
+{
+  gint32 up, act, out, dup, dact, din;
+} PlanLowerSequential;
+
 /* Attention over a context-parallel group: what travels round the ring, and parts to be joined. */
 typedef struct
 {

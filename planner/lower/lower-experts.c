@@ -505,6 +505,11 @@ expert_linear (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   gint64 layout;
+  if (plan_lower_is_sequential (lower))
+    {
+      plan_layer_sequential (self, node);
+      return;
+    }
   const PlanRef weight
       = plan_lower_product_weight (lower, node->weight, self->unit, FALSE, &layout);
   plan_lower_compute (
@@ -544,6 +549,11 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
   const PlanSizes *sizes = lower->sizes;
   PlanRef row, col;
   gint64 layout;
+  if (plan_lower_is_sequential (lower))
+    {
+      plan_layer_sequential_backward (self, node);
+      return;
+    }
   if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
     bias_backward (self, node);
   plan_layer_quantise_gradient (self, node, &row, &col);
@@ -562,6 +572,11 @@ static void
 expert_activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
+  if (plan_lower_is_sequential (self->lower))
+    {
+      plan_layer_sequential (self, node);
+      return;
+    }
   plan_lower_compute (
       self->lower, PLAN_OP_EXPERT_ACTIVATE,
       PLAN_REFS (value (self, node->out), value (self, node->in), value (self, node->other)),

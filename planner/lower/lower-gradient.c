@@ -5,7 +5,7 @@
 
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
-#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-step.h"
 
 #define ONE(array) plan_lower_ref (self->array)
@@ -257,6 +257,37 @@ plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLo
   const PlanRef raw = plan_lower_raw_gradient (self, role, unit);
   plan_lower_compute (self, PLAN_OP_GROUPED_GEMM, PLAN_REFS (raw, refs[0], refs[1], refs[2]), dims);
   plan_lower_put_gradient (self, role, unit, FALSE);
+}
+
+void
+plan_lower_one_expert_weight_gradient (PlanLower *self, const PlanNode *node, PlanLowerUnit unit,
+                                       gint64 expert, gint64 rows, const PlanRef *refs)
+{
+  const gboolean adds = !self->bucket[PLAN_BUCKET_EXPERTS].shards_grads;
+  const gint64 count = node->cols * node->depth;
+  const gint64 *dims = PLAN_DIMS (node->cols, node->depth, rows, 2);
+  const PlanRef raw = plan_lower_ref (self->params.raw[node->weight]);
+  PlanRef out = PLAN_REF_NONE;
+  if (is_fused (self))
+    out = plan_lower_at (destination (self, node->weight, unit), (guint64)(expert * count));
+  else
+    plan_lower_alloc (self, raw);
+  if (is_fused (self) && adds)
+    plan_lower_compute (self, PLAN_OP_GEMM_ADD, PLAN_REFS (out, refs[0], refs[1]), dims);
+  else
+    plan_lower_compute (self, PLAN_OP_GEMM,
+                        PLAN_REFS (is_fused (self) ? out : raw, refs[0], refs[1], PLAN_REF_NONE),
+                        dims);
+  look_for_nan (self, is_fused (self) ? out : raw, count);
+  if (!is_fused (self))
+    {
+      out = plan_lower_at (destination (self, node->weight, unit), (guint64)(expert * count));
+      plan_lower_compute (self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_REFS (out, raw),
+                          PLAN_DIMS (count));
+      plan_lower_free (self, raw);
+    }
+  if (expert == 0)
+    plan_lower_gradient_is_there (self, node->weight);
 }
 
 gboolean

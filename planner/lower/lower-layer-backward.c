@@ -601,7 +601,8 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
       const PlanNodeSet whole = lower->stack->layer.recomputes_outputs
                                     ? plan_layer_checkpointed (layer->net, self->keep.again, i)
                                     : 0;
-      const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, node->needs);
+      const PlanValueSet needs = layer->is_past >> i & 1 ? 0 : node->needs;
+      const PlanNodeSet again = whole | plan_layer_nodes_towards (layer, needs);
       layer->beside = plan_layer_gathers_beside (layer, node, again);
       const PlanValueSet sent = layer->beside ? layer->beside->reads : 0;
       if (lower->beside.is_away && node->module != PLAN_MODULE_SHARED)

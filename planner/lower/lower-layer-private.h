@@ -77,6 +77,22 @@ void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 
+/* Whether experts go one after the other; declares what each keeps, and what they go through. */
+gboolean plan_lower_is_sequential (const PlanLower *self);
+void plan_lower_declare_sequential (PlanLower *self);
+
+/* Experts one after the other: a node of them; all of them, at the last node. */
+void plan_layer_sequential (PlanLayer *self, const PlanNode *node);
+void plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down);
+
+/* The gradient of one expert's weights of a node, the first one's last. refs: dout, in. */
+void plan_lower_one_expert_weight_gradient (PlanLower *self, const PlanNode *node,
+                                            PlanLowerUnit unit, gint64 expert, gint64 rows,
+                                            const PlanRef *refs);
+
+/* Takes or gives back what each of these keeps of a value; FALSE: it is no such value. */
+gboolean plan_layer_take_each (PlanLayer *self, PlanValueId id, gboolean gives);
+
 /* The gradient of a value, which must exist. Several values may hold the same buffer: drop_gradient
  * ends a value's hold, and the last one frees the buffer. take_share allocates a buffer for one
  * node's share of a value's gradient, add_share adds it to the shares that are there. */

@@ -77,7 +77,8 @@ plan_layer_take (PlanLayer *self, PlanValueId id)
 {
   if (id == PLAN_NO_VALUE || is_live (self, id))
     return;
-  plan_lower_alloc (self->lower, plan_layer_value (self, id));
+  if (!plan_layer_take_each (self, id, FALSE))
+    plan_lower_alloc (self->lower, plan_layer_value (self, id));
   self->live |= plan_value_bit (id);
 }
 
@@ -87,7 +88,8 @@ plan_layer_give (PlanLayer *self, PlanValueSet values)
   for (values &= self->live; values;)
     {
       const PlanValueId id = plan_value_pop (&values);
-      plan_lower_free (self->lower, plan_layer_value (self, id));
+      if (!plan_layer_take_each (self, id, TRUE))
+        plan_lower_free (self->lower, plan_layer_value (self, id));
       self->live &= ~plan_value_bit (id);
     }
 }

@@ -246,10 +246,10 @@ static void
 join (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in, PlanRef shares)
 {
   plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (out, in),
-                      PLAN_DIMS (node->rows * node->cols, node->pieces));
+                      PLAN_DIMS (node->rows * node->cols, node->pieces, node->rows * node->cols));
   if (shares.array >= 0)
     plan_lower_compute (self->lower, PLAN_OP_JOIN_ROWS, PLAN_REFS (shares, shares),
-                        PLAN_DIMS (node->rows, node->pieces));
+                        PLAN_DIMS (node->rows, node->pieces, node->rows));
 }
 
 void

@@ -69,6 +69,7 @@ typedef struct
   PlanLowerEvents event;
   PlanLowerExperts experts;
   PlanLowerMoves moves;
+  PlanLowerSequential sequential;
   PlanLowerJoined joined;
   PlanLowerBeside beside;
   PlanLowerCombined combined;

@@ -2,7 +2,7 @@
 /* Declares the buffers of what the nodes of layers make, and of its gradients. */
 #include "config.h"
 
-#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-step.h"
 
 static gint32
@@ -41,7 +41,9 @@ n_shares (const PlanLower *self, PlanValueId v)
 static void
 declare_gradient_of (PlanLower *self, PlanValueId v)
 {
-  if (self->layer.grad[v] >= 0)
+  const gboolean is_of_each = plan_lower_is_sequential (self)
+                              && (v == PLAN_VALUE_EXPERT_UP || v == PLAN_VALUE_EXPERT_ACT);
+  if (self->layer.grad[v] >= 0 || is_of_each)
     return;
   g_autofree char *name = g_strconcat ("d.", plan_value_name (v), NULL);
   const gboolean is_probs = v == PLAN_VALUE_PROBS || v == PLAN_VALUE_LEFT_PROBS
@@ -133,13 +135,16 @@ plan_lower_declare_values (PlanLower *self)
       self->layer.value[v] = self->layer.grad[v] = self->layer.grad_sum[v] = -1;
       self->layer.quantised_grad[v] = self->layer.quantised_grad_col[v] = -1;
       if (value->elements == 0 || v == PLAN_VALUE_OUT || plan_lower_is_static (self, v)
-          || (layers == 0 && v != PLAN_VALUE_X) || !has_any)
+          || (layers == 0 && v != PLAN_VALUE_X) || !has_any
+          || (plan_lower_is_sequential (self)
+              && (v == PLAN_VALUE_EXPERT_UP || v == PLAN_VALUE_EXPERT_ACT)))
         continue;
       self->layer.value[v] = activation (self, plan_value_name (v),
                                          self->rows * (v == PLAN_VALUE_X ? between : layers),
                                          value->elements, value->dtype);
     }
   declare_gathered (self);
+  plan_lower_declare_sequential (self);
   for (guint kind = 0; layers > 0 && kind < PLAN_N_LAYER_KINDS; kind++)
     declare_gradients_of_nodes (self, &self->graphs->of[kind]);
   self->layer.value[PLAN_VALUE_OUT] = self->layer.value[PLAN_VALUE_X];

@@ -4,7 +4,7 @@
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
-#include "planner/lower/lower-layer.h"
+#include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-offload.h"
 #include "planner/lower/lower-step.h"
@@ -234,7 +234,11 @@ declare_raw (PlanLower *self)
       if (tensor.rows > 0)
         {
           g_autofree char *name = g_strconcat ("raw.", tensor.name, NULL);
-          self->params.raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols,
+          const gboolean is_of_one
+              = plan_lower_is_sequential (self)
+                && (role == PLAN_TENSOR_EXPERT_GATE_UP || role == PLAN_TENSOR_EXPERT_DOWN);
+          const guint64 parts = is_of_one ? (guint64)self->sizes->experts : 1;
+          self->params.raw[role] = buffer (self, name, 1, tensor.rows * tensor.cols / parts,
                                            self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS);
         }
     }

@@ -137,14 +137,13 @@ gathers_tokens (const PlanFacts *f)
   return IS (f, MOE_DISPATCHER, ALLGATHER) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* A single expert is an MLP, whose products are a group of one. Of several each has activations of
- * its own, which come free one after the other, and in narrow formats rows are padded by copies
- * (Megatron-LM's experts.py, SequentialMLP). */
+/* In narrow formats rows of experts are padded by copies, each by itself (Megatron-LM's experts.py,
+ * SequentialMLP). */
 static gboolean
 goes_through_experts (const PlanFacts *f)
 {
   return IS (f, MOE_GROUPED_GEMM, OFF)
-         && (is_stack (f, PLAN_STACK_NATIVE) || f->value[PLAN_EP] != f->model->experts
+         && (is_stack (f, PLAN_STACK_NATIVE) || f->model->expert_bias || IS (f, EP_DELAY_WGRAD, ON)
              || plan_field_dtype (f->plan, PLAN_COMPUTE) != plan_weights_dtype (f->plan));
 }
 
@@ -243,9 +242,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
-  { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron with one expert "
-      "on each rank (ep as many as the experts) and unquantised compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    goes_through_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_EP, PLAN_COMPUTE) },
+  { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron, with "
+      "unquantised compute, ep_delay_wgrad=off and no biases of experts, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    goes_through_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD) },
   { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION) },

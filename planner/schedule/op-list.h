@@ -303,8 +303,9 @@
   X (ADD_ROWS, "add_rows", COMPUTE, COPY, COPY, "adds each row to the one whose number its index is", \
      (rows, cols, of), 0, \
      ((out, updates, of * cols), (in, reads, rows * cols), (index, reads, rows))) \
-  X (JOIN_ROWS, "join_rows", COMPUTE, COPY, COPY, "`pieces` runs of rows joined in another order", \
-     (count, pieces), 0, ((out, writes, count), (in, reads, count))) \
+  X (JOIN_ROWS, "join_rows", COMPUTE, COPY, COPY, \
+     "`pieces` runs of rows joined, in another order; `held` elements of them lie in `in`", \
+     (count, pieces, held), 0, ((out, writes, count), (in, reads, held))) \
   X (GROUPED_GEMM, "grouped_gemm", COMPUTE, GEMM, PRODUCT, "a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \

@@ -82,6 +82,8 @@ elements_moved (const PlanOp *op, guint i, guint ranks)
     i = PLAN_REF_INDEX_ROWS_out;
   else if (op->kind == PLAN_OP_ADD_ROWS && i == PLAN_REF_ADD_ROWS_out)
     i = PLAN_REF_ADD_ROWS_in;
+  else if (op->kind == PLAN_OP_JOIN_ROWS) /* wherever they lie */
+    i = PLAN_REF_JOIN_ROWS_out;
   /* Sorting writes what it works in, and reads it. */
   const guint64 times = op->kind == PLAN_OP_SORT && i == PLAN_REF_SORT_work ? 2 : 1;
   return times * plan_op_ref_elements (op, i, ranks);

@@ -294,31 +294,86 @@ START_TEST (rows_are_moved_op_by_op)
 }
 END_TEST
 
-/* One expert on each rank is an MLP, whether or not its products are made as a group. */
-START_TEST (one_expert_is_a_group_of_one)
+/* Experts one after the other: as many bytes are kept, and as much is multiplied, as by a group of
+ * them, in a product for each; and each gives back what it kept before what all leave is joined. */
+static const struct
 {
-  g_autoptr (PlanModel) model = plan_model_new ("mixtral-8x7b,layers=2", NULL);
-  g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
-  static const char *const grouped[] = { "on", "off" };
-  char *text[G_N_ELEMENTS (grouped)];
-  for (guint i = 0; i < G_N_ELEMENTS (grouped); i++)
+  const char *words;
+  gint64 experts; /* of a rank */
+} one_by_one[] = {
+  { "ep=8", 1 },
+  { "ep=4", 2 },
+  { "ep=1 moe_permute_fusion=off", 8 },
+  { "ep=2 grad_accum_fusion=on", 4 },
+  { "ep=2 moe_imbalance=1.7 stack=megatron-fsdp strategy=optim_grads_params", 4 },
+};
+
+typedef struct
+{
+  double kept, flops;
+  gint64 products, grouped;
+} Experts;
+
+static gboolean
+is_kept_by_one (const PlanBuffer *buffer)
+{
+  return g_str_has_prefix (buffer->name, "expert.gate_up.")
+         || g_str_has_prefix (buffer->name, "expert.act.");
+}
+
+static void
+count_experts (const TestCase *c, Experts *out)
+{
+  gint64 own = 0, own_in_all = 0, joined = 0;
+  PlanCursor cursor;
+  memset (out, 0, sizeof *out);
+  plan_cursor_start (&cursor, c->schedule, PLAN_SECTION_STEP);
+  for (const PlanOp *op; (op = plan_cursor_next (&cursor));)
     {
-      g_autofree char *words = g_strconcat ("gbs=16 seq=256 stack=megatron strategy=optim ep=8 "
-                                            "moe_permute_fusion=off moe_grouped_gemm=",
-                                            grouped[i], NULL);
-      g_autoptr (PlanCase) of = test_case (model, cluster, words);
-      g_autoptr (PlanSchedule) schedule = test_lower (of, 0);
-      text[i] = plan_schedule_print (schedule);
-      for (guint node = 0; node < plan_schedule_n_nodes (schedule); node++)
+      const guint last = op->kind == PLAN_OP_JOIN_ROWS ? PLAN_REF_JOIN_ROWS_in : 0;
+      if (op->refs[last].array < 0)
+        continue;
+      const PlanBuffer *buffer = plan_schedule_buffer (c->schedule, (guint)op->refs[last].array);
+      const gint64 sign = op->kind == PLAN_OP_ALLOC ? 1 : op->kind == PLAN_OP_FREE ? -1 : 0;
+      const gint64 bytes = sign * (gint64)plan_dtype_bytes (buffer->dtype, buffer->elements);
+      const gboolean is_product = plan_op_work (op->kind) == PLAN_WORK_GEMM;
+      out->kept
+          += own_in_all == 0 && buffer->category == PLAN_CATEGORY_ACTIVATIONS ? (double)bytes : 0;
+      own += is_kept_by_one (buffer) ? bytes : 0;
+      if (plan_op_work (op->kind) == PLAN_WORK_LOSS && own_in_all == 0)
+        own_in_all = MAX (own, 1);
+      out->flops += is_product ? plan_op_flops (op) : 0;
+      out->products += is_product;
+      out->grouped += op->kind == PLAN_OP_GROUPED_GEMM || op->kind == PLAN_OP_GROUPED_GEMM_ADD;
+      if (op->kind == PLAN_OP_JOIN_ROWS && g_str_equal (buffer->name, "d.rows.of.0"))
         {
-          const PlanOp *op = plan_schedule_node (schedule, node);
-          ck_assert (op->kind != PLAN_OP_GROUPED_GEMM
-                     || op->dims[PLAN_DIM_GROUPED_GEMM_groups] == 1);
+          joined++;
+          ck_assert_int_eq (own, own_in_all * (c->model->layers - joined) / c->model->layers);
+          joined %= c->model->layers;
         }
     }
-  ck_assert_str_eq (text[0], text[1]);
+}
+
+START_TEST (experts_go_one_by_one)
+{
+  static const char *const grouped[] = { "on", "off" };
+  Experts all[G_N_ELEMENTS (grouped)];
   for (guint i = 0; i < G_N_ELEMENTS (grouped); i++)
-    g_free (text[i]);
+    {
+      g_auto (TestCase) c = { 0 };
+      g_autofree char *words
+          = g_strconcat ("gbs=16 seq=256 stack=megatron strategy=optim ", one_by_one[_i].words,
+                         " moe_grouped_gemm=", grouped[i], NULL);
+      test_case_init (&c, "mixtral-8x7b,layers=2", "dgx-h100:1", words);
+      count_experts (&c, &all[i]);
+    }
+  const gint64 micro_batches = 2, layers = 2, products = 6; /* of an expert, in both passes */
+  ck_assert_double_eq (all[1].kept, all[0].kept);
+  ck_assert (fabs (all[1].flops - all[0].flops) < 1e-9 * all[0].flops);
+  ck_assert_int_eq (all[0].grouped, micro_batches * layers * products);
+  ck_assert_int_eq (all[1].grouped, one_by_one[_i].experts == 1 ? all[0].grouped : 0);
+  ck_assert_int_eq (all[1].products - all[0].products,
+                    (one_by_one[_i].experts - 1) * micro_batches * layers * products);
 }
 END_TEST
 
@@ -655,7 +710,7 @@ main (void)
   tcase_add_loop_test (tcase, tokens_are_sent_once, 0, 4);
   tcase_add_loop_test (tcase, host_waits_for_rows_it_does_not_know, 0, G_N_ELEMENTS (hosts));
   tcase_add_loop_test (tcase, rows_are_moved_op_by_op, 0, G_N_ELEMENTS (moved));
-  tcase_add_test (tcase, one_expert_is_a_group_of_one);
+  tcase_add_loop_test (tcase, experts_go_one_by_one, 0, G_N_ELEMENTS (one_by_one));
   tcase_add_loop_test (tcase, shared_experts_go_beside_rows, 0, G_N_ELEMENTS (shared));
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);

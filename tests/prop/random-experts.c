@@ -100,6 +100,8 @@ random_settings (GRand *rand, Plan *plan, const PlanModel *model, gint64 devices
                 PLAN_COMPUTE_FP8_BLOCKWISE, PLAN_COMPUTE_MXFP8, PLAN_COMPUTE_MXFP8);
   if (g_rand_int_range (rand, 0, 3) == 0)
     plan->value[PLAN_MOE_PERMUTE_FUSION] = PLAN_MOE_PERMUTE_FUSION_OFF;
+  if (g_rand_int_range (rand, 0, 3) == 0)
+    plan->value[PLAN_MOE_GROUPED_GEMM] = PLAN_MOE_GROUPED_GEMM_OFF;
   if (model->shared_ffn > 0)
     plan->value[PLAN_MOE_SHARED_OVERLAP] = g_rand_int_range (rand, 0, 2);
   if (plan->value[PLAN_COMPUTE] == PLAN_COMPUTE_MXFP8)

@@ -584,8 +584,8 @@ START_TEST (rows_move_as_often_as_they_are_named)
                "add_rows compute out=table in=rows index=at rows=8000000 cols=4 of=1000000\n"
                "sort compute order=order keys=keys sorted=sorted work=at count=8000000\n"
                "sort compute order=order keys=keys sorted=sorted count=8000000\n"
-               "join_rows compute out=rows in=rows count=32000000 pieces=128\n"
-               "join_rows compute out=rows in=rows count=32000000 pieces=129\n"
+               "join_rows compute out=rows in=rows count=32000000 pieces=128 held=32000000\n"
+               "join_rows compute out=rows in=rows count=32000000 pieces=129 held=16000000\n"
                "section step\nsection teardown\n");
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", NULL);
   const PlanStack stack = { .host.launch_ns = { [PLAN_LAUNCH_KERNEL] = 10 } };
