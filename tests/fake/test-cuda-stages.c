@@ -143,6 +143,23 @@ START_TEST (random_pipelines_are_near_the_cpu)
 }
 END_TEST
 
+/* Each stage's layers are on a tensor-parallel group. */
+START_TEST (stages_of_split_layers_are_near_the_cpu)
+{
+  static const char *const fields[]
+      = { "compute=fp32 pp=2 tp=2 sp=off gbs=4", "compute=fp32 pp=2 tp=2 sp=on gbs=2",
+          "compute=bf16 pp=2 vpp=2 tp=2 sp=on gbs=4 strategy=optim" };
+  const char *const what = fields[_i / 2];
+  Case c;
+  case_init_staged (&c,
+                    "family=llama,layers=4,hidden=16,ffn=24,heads=4,kv_heads=2,head_dim=8,"
+                    "vocab=33,max_seq=16",
+                    4, what, _i % 2 == 1);
+  check_against_cpu (&c, what);
+  case_clear (&c, what);
+}
+END_TEST
+
 /* --- against fewer stages ------------------------------------------------------------------- */
 
 /* The embeddings are not tied, and one rank has all micro batches, so stages change no sum and no
@@ -373,6 +390,7 @@ main (void)
   TCase *tcase = tcase_create ("stages");
   tcase_set_timeout (tcase, 300);
   test_add_run_share (tcase, random_pipelines_are_near_the_cpu, SEEDS);
+  tcase_add_loop_test (tcase, stages_of_split_layers_are_near_the_cpu, 0, 6);
   tcase_add_loop_test (tcase, stages_change_no_bit, 0, 12);
   tcase_add_test (tcase, a_checkpoint_goes_on_with_other_stages);
   tcase_add_loop_test (tcase, a_missing_wait_is_found, 0, 12);
