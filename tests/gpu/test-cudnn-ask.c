@@ -7,6 +7,7 @@
 #include "exec/cuda/attention-cudnn.h"
 #include "planner/base/error.h"
 #include "planner/model/model.h"
+#include "planner/model/preset.h"
 #include "planner/schedule/scratch.h"
 
 #include <check.h>
