@@ -62,11 +62,11 @@ plan_lower_declare_sequential (PlanLower *self)
 {
   const PlanSizes *sizes = self->sizes;
   const gint64 ffn = sizes->expert_ffn, up = self->model->gated ? 2 * ffn : ffn;
-  const gint64 most = (sizes->expert_rows + sizes->experts - 1) / sizes->experts;
   PlanLowerSequential *each = &self->sequential;
   *each = (PlanLowerSequential){ -1, -1, -1, -1, -1, -1 };
   if (!plan_lower_is_sequential (self) || self->stage.layers == 0)
     return;
+  const gint64 most = (sizes->expert_rows + sizes->experts - 1) / sizes->experts;
   each->up = declare_each (self, "expert.gate_up", self->rows * self->stage.layers, up);
   each->act = declare_each (self, "expert.act", self->rows * self->stage.layers, ffn);
   each->out = declare_one (self, "expert.outs", sizes->expert_rows, self->model->hidden);

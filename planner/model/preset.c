@@ -98,7 +98,8 @@ all_names (void)
   if (g_once_init_enter (&ready))
     {
       g_autoptr (GKeyFile) file = plan_text_built_in (presets_text);
-      all = (Called){ g_ptr_array_new (), g_hash_table_new (g_str_hash, g_str_equal) };
+      all = (Called){ g_ptr_array_new (),
+                      g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL) };
       for (const char *const *model = plan_model_presets (); *model; model++)
         {
           g_autofree char *published = g_key_file_get_value (file, *model, "hf", NULL);

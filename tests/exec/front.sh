@@ -32,7 +32,7 @@ front () {
   fsdplan query "$@" --no-keep | sed -n '/^front/,/^searched/p' | sed '/^searched/d; s/^front//' \
     | tr -d '\n' | tr -s ' ' | sed 's/.*ms: //' | tr ',' '\n' | awk '{ print $3, $1 }' >"$work/card"
   falls 1 <"$work/card" || complain "on the card more memory takes more time: $what"
-  fsdplan plot pareto "$@" | awk '$1 ~ /^[0-9]+$/ && $3 == "GiB" { print -$4, $2 }' | tac >"$work/picture"
+  fsdplan plot pareto "$@" | awk '$1 ~ /^[0-9]+$/ && $3 == "GiB" { print -$4, $2 }' >"$work/picture"
   falls 1 <"$work/picture" || complain "in the picture more memory takes more time: $what"
   for end in head tail; do
     whole=$($end -n 1 "$work/whole" | awk '{ printf "%.1f %.0f\n", $1, $2 }')

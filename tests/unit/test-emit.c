@@ -321,8 +321,8 @@ assert_flags_known (const char *text)
 }
 
 /* The shipped models without experts that Megatron-LM has no flags for. */
-static const char *const not_megatrons[]
-    = { "gemma-7b", "gemma2-9b", "gpt-neox-20b", "mpt-7b", NULL };
+static const char *const not_megatrons[] = { "gemma-7b",  "gemma2-2b",    "gemma2-9b", "gemma2-27b",
+                                             "gemma3-1b", "gpt-neox-20b", "mpt-7b",    NULL };
 
 START_TEST (shipped_models_are_written)
 {
@@ -371,6 +371,8 @@ static const struct
     "--overlap-moe-expert-parallel-comm --moe-router-fusion --kv-channels 128 --qk-layernorm" },
   { "qwen3-235b-a22b", "ep=8 moe_dispatcher=deepep stack=megatron strategy=optim ep_overlap=on",
     "--moe-flex-dispatcher-backend deepep CUDA_DEVICE_MAX_CONNECTIONS=32" },
+  { "qwen3-coder-480b-a35b", "ep=8",
+    "--num-experts 160 --moe-ffn-hidden-size 2560 --moe-router-topk 8 --qk-layernorm" },
   { "deepseek-v2-lite", "ep=8 stack=megatron strategy=optim",
     "--multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 "
     "--v-head-dim 128 --qk-layernorm !--q-lora-rank !--kv-channels !--group-query-attention "
