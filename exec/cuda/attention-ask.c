@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks cuDNN's heuristics what it would do on a GPU that is described to it. */
+/* Asks cuDNN's heuristics how much workspace attention takes on a GPU that is only described to
+ * them. */
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
@@ -7,8 +8,8 @@
 
 #include <string.h>
 
-/* What differs between GPUs, of what cuDNN wants to know; from NVIDIA's data sheets and the CUDA C
- * programming guide's table of compute capabilities. */
+/* The properties that cuDNN asks for and in which these GPUs differ, from NVIDIA's data sheets and
+ * the CUDA C programming guide's table of compute capabilities. */
 static const struct
 {
   const char *name;
@@ -74,7 +75,7 @@ find_gpu (const char *name, guint *out, GError **error)
   return FALSE;
 }
 
-/* The workspace of the first engine that the heuristics propose. */
+/* Bytes of workspace of the first engine that the heuristics propose. */
 static gboolean
 ask (ExecAttentionGraph *graph, const char *properties, guint64 *out_bytes, GError **error)
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of qkv hold the query heads, then the key heads, then the value heads; those of out and dout
- * the query heads. Head h of a group is the h-th query head of each key head: `group` heads apart.
- * Scores are in fp32; probabilities and the scores' gradients take their place in qkv's format, as
- * products want factors of one, in the first half of each row where that is bf16. */
+/* A row of qkv holds the query heads, then the key heads, then the value heads; a row of out or
+ * dout holds the query heads. `group` neighbouring query heads share a key head. A batched product
+ * takes the h-th query head of each group, and these lie `group` heads apart.
+ *
+ * Scores are in fp32. The softmax overwrites them with probabilities in qkv's format, and the
+ * gradients of probabilities with the gradients of scores likewise, because both factors of a
+ * product must have one format. In a format of 16 bits they fill the first half of each row. */
 #include "config.h"
 
 #include "exec/cuda/attention-batched.h"
@@ -60,19 +63,20 @@ exec_cuda_batched_attention_close (void)
 
 /* --- shapes ------------------------------------------------------------------------------- */
 
-/* An attention, and its turns. */
+/* An attention op, and how it is cut into turns. */
 typedef struct
 {
   const ExecArgs *args;
   gint64 batch, seq, heads, kv_heads, dim, group, window;
   PlanBatchedTurn turn;
-  PlanDtype dtype; /* of factors */
-  guint qkv, lse;  /* operands */
+  PlanDtype dtype; /* of both factors of a product */
+  guint qkv, lse;  /* indices of operands */
   float scale;
-  float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; the latter ones backwards */
+  float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; all but scores backward only */
 } Attention;
 
-/* FALSE: not in this scratch, or with operands of formats that do not go together. */
+/* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
+ * little scratch, or operands of formats that do not go together. */
 static gboolean
 attention_of (const ExecArgs *args, Attention *out)
 {
@@ -111,28 +115,30 @@ attention_of (const ExecArgs *args, Attention *out)
   return TRUE;
 }
 
-/* Query heads h of the groups of some key heads, and some of their queries. */
+/* The h-th query head of each of some key heads, and some of the queries. */
 typedef struct
 {
-  gint64 sequence, first_head, heads; /* key heads */
+  gint64 sequence, first_head, heads; /* the last two count key heads */
   gint64 first, queries, h;
 } Turn;
 
-/* The first key that one of the queries sees: at a row that is aligned as the first one is. */
+/* The first key that a query of the turn sees, rounded down so that its row is aligned as row 0
+ * is. */
 static gint64
 from_key (const Attention *self, const Turn *turn)
 {
   return MAX (turn->first + 1 - self->window, 0) / KEYS_ALIGNED * KEYS_ALIGNED;
 }
 
-/* As many as from there to the last query's own. */
+/* Keys from from_key on, up to the last query's own. */
 static gint64
 keys_of (const Attention *self, const Turn *turn)
 {
   return turn->first + turn->queries - from_key (self, turn);
 }
 
-/* Rows of heads in an operand, from row `first` of head `head` on, `apart` heads to the next. */
+/* The matrices of the turn's heads in an operand: rows from token `first` on, of head `head` and of
+ * every `apart`-th head behind it. */
 static ExecCudaMatrices
 heads_at (const Attention *self, const Turn *turn, guint operand, gint64 first, gint64 head,
           gint64 apart)
@@ -166,7 +172,8 @@ values_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
   return heads_at (self, turn, operand, first, self->heads + self->kv_heads + turn->first_head, 1);
 }
 
-/* Rows of scores, as they come out of a product, or as what takes their place. */
+/* The turn's rows of scores: in fp32 as a product writes them, or in the format of what overwrites
+ * them. */
 static ExecCudaMatrices
 scores_at (const Attention *self, float *scores, PlanDtype dtype)
 {
@@ -202,7 +209,8 @@ multiply (const Attention *self, const Turn *turn, const gint64 size[3], guint l
   multiply (self, turn, (gint64[]){ m, n, k }, layout, (ExecCudaMatrices[]){ __VA_ARGS__ }, \
             accumulates, stream)
 
-/* Scores, or the gradients of what they become: both are rows of queries by rows of keys. */
+/* Multiplies rows of q by rows of k, which gives scores; or rows of dout by rows of v, which gives
+ * the gradients of probabilities. */
 static int
 score (const Attention *self, const Turn *turn, float *scores, ExecCudaMatrices rows,
        ExecCudaMatrices keys, void *stream)
@@ -233,7 +241,8 @@ softmax_of (const Attention *self, const Turn *turn)
 
 typedef int (*TurnFunc) (const Attention *self, const Turn *turn, void *stream);
 
-/* All turns of some key heads of a sequence, those of one query head after those of another. */
+/* Does all turns of some key heads of a sequence: all queries of one query head of each group, then
+ * those of the next. */
 static int
 take_turns (const Attention *self, Turn *turn, TurnFunc take, void *stream)
 {
@@ -278,7 +287,8 @@ softmax_backward (const Attention *self, const Turn *turn, void *stream)
   return exec_cuda_softmax_bwd (&backward, stream);
 }
 
-/* Later queries see more keys: what turns add to was all zeros before the first of them. */
+/* Does one turn of the backward pass. It adds to the gradients of its keys and values, which
+ * backward_of_heads has set to zero, because several turns see the same keys. */
 static int
 take_backward (const Attention *self, const Turn *turn, void *stream)
 {
@@ -306,7 +316,8 @@ take_backward (const Attention *self, const Turn *turn, void *stream)
   return code;
 }
 
-/* Sums of some key heads are rounded once they are whole. */
+/* Rounds the gradients of some key and value heads from fp32 into dqkv, once all turns have added
+ * to them. */
 static int
 keep_keys (const Attention *self, const Turn *turn, void *stream)
 {
@@ -342,7 +353,8 @@ forward_of_heads (const Attention *self, Turn *turn, void *stream)
   return take_turns (self, turn, take_forward, stream);
 }
 
-/* What a plain kernel writes afterwards need not be whole. */
+/* Does attention by batched products, or by the plain kernel where they cannot. If cuBLASLt refuses
+ * one of the products, the plain kernel does the whole op and overwrites what has been written. */
 static int
 attend (const ExecArgs *args, int (*heads) (const Attention *, Turn *, void *), ExecLauncher plain,
         void *stream)

@@ -21,7 +21,7 @@ typedef struct
   ExecAttentionShape shape;
   ExecAttentionGraph graph;
   cudnnBackendDescriptor_t plan; /* one of the graph's descriptors */
-  gint64 workspace;              /* bytes of cuDNN's own */
+  gint64 workspace;              /* bytes that cuDNN itself wants */
 } Plan;
 
 static gboolean
@@ -80,13 +80,15 @@ exec_attention_free (ExecAttention *self)
 
 /* --- plans -------------------------------------------------------------------------------- */
 
-/* What graphs here are made for: below 9.6 cuDNN adds to a gradient of q that it does not clear
- * (scaled_dot_product_flash_attention.h of NVIDIA's cudnn-frontend does that for it), and configure
- * wants headers of 9.8. Its library has one name from 9.0 on, so an older one may be loaded. */
+/* The oldest version that the graphs here are made for. Below 9.6 cuDNN adds to a gradient of q
+ * that it does not clear (NVIDIA's cudnn-frontend clears it in
+ * scaled_dot_product_flash_attention.h), and configure wants headers of 9.8. An older library may
+ * still be loaded, because all from 9.0 on have the same name. */
 #define OLDEST_VERSION 90800
 
-/* What cuDNN has wrong, as NVIDIA's cudnn-frontend knows it, which refuses all but the last, and
- * works around that with a mask that costs time. */
+/* Why this version of cuDNN does not do this shape right, as the end of a sentence; NULL: nothing
+ * is known against it. Faults of versions are those that NVIDIA's cudnn-frontend knows; it refuses
+ * all but the last, which it works around with a mask that costs time. */
 static const char *
 known_fault (const ExecAttentionShape *shape, guint version)
 {
@@ -132,7 +134,7 @@ exec_attention_shape_equal (const ExecAttentionShape *a, const ExecAttentionShap
          && a->is_backward == b->is_backward && a->is_deterministic == b->is_deterministic;
 }
 
-/* Compiles the first of what the heuristics propose that can be. */
+/* Makes a plan of the first engine that the heuristics propose and cuDNN can compile. */
 static gboolean
 compile (Plan *plan, cudnnHandle_t handle, GError **error)
 {
@@ -197,7 +199,7 @@ exec_attention_workspace (ExecAttention *self, const ExecAttentionShape *shape, 
 
 /* --- runs --------------------------------------------------------------------------------- */
 
-/* What a plan is given: ids and where they are. */
+/* A variant pack: the ids of the tensors that a plan is given, and their addresses. */
 typedef struct
 {
   gint64 id[EXEC_ATTENTION_N_TENSORS];
@@ -212,7 +214,7 @@ give (Pack *pack, ExecAttentionTensor id, const void *at)
   pack->at[pack->n++] = (void *)at;
 }
 
-/* Heads of rows of qkv, or of their gradient. */
+/* Gives q, k and v, or their gradients: the heads in rows of qkv or of dqkv. */
 static void
 give_rows (Pack *pack, const ExecAttentionShape *shape, ExecAttentionTensor first,
            const guint8 *rows)
@@ -271,7 +273,7 @@ exec_attention_run (ExecAttention *self, const ExecAttentionShape *shape,
   if (plan == NULL)
     return FALSE;
   give_all (&pack, shape, operands);
-  give (&pack, EXEC_ATTENTION_SCALE, &scale); /* read before execute returns */
+  give (&pack, EXEC_ATTENTION_SCALE, &scale); /* cuDNN reads it before execute returns */
   give (&pack, EXEC_ATTENTION_MASKED, &masked);
   if (shape->is_backward)
     give (&pack, EXEC_ATTENTION_ONE, &one);

@@ -8,12 +8,13 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* The toolkit's stub of the driver, beside the runtime that is in use; NULL where it cannot be. */
+/* The path of the toolkit's stub of the driver, in the folder of the CUDA runtime that is in use;
+ * NULL if that is not found. The caller frees. */
 static char *
 find_stub (void)
 {
   Dl_info info;
-  char *library; /* the C library's */
+  char *library; /* for free, not g_free */
 
   if (dladdr ((gpointer)cudaRuntimeGetVersion, &info) == 0
       || (library = realpath (info.dli_fname, NULL)) == NULL)
@@ -31,7 +32,7 @@ exec_attention_load_driver (GError **error)
   if (dlopen ("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) != NULL)
     return TRUE;
   stub = find_stub ();
-  if (stub && dlopen (stub, RTLD_NOW | RTLD_GLOBAL) != NULL) /* its own name is libcuda.so.1 */
+  if (stub && dlopen (stub, RTLD_NOW | RTLD_GLOBAL) != NULL) /* its SONAME is libcuda.so.1 */
     return TRUE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "there is neither a GPU's driver here nor the CUDA toolkit's stub of one (%s), and "

@@ -11,18 +11,18 @@
 
 #define WORKSPACE_ALIGNMENT 256
 
-/* A shape that a schedule of this thread has. */
+/* A shape that a schedule of this thread has, and whether cuDNN does it. */
 typedef struct
 {
   ExecAttentionShape shape;
   gboolean is_fused;
-  guint64 workspace; /* bytes, if it is */
+  guint64 workspace; /* bytes, where cuDNN does it */
 } Choice;
 
 typedef struct
 {
   guint opened;
-  ExecAttention *attention; /* NULL until cuDNN has something to do */
+  ExecAttention *attention; /* NULL until a shape first wants cuDNN */
   GArray *choices;          /* Choice */
 } Thread;
 
@@ -30,7 +30,8 @@ static __thread Thread thread;
 
 /* --- shapes ------------------------------------------------------------------------------- */
 
-/* Of the op with operands in these formats; or why none of cuDNN's graphs is that attention. */
+/* Finds the shape of an op whose operands are in these formats. NULL, or why none of cuDNN's graphs
+ * does that attention. */
 static const char *
 find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
             const PlanManner *manner, ExecAttentionShape *out)
@@ -85,7 +86,7 @@ tell_batched (const ExecAttentionShape *shape, const char *why)
 
 /* --- opening and closing ------------------------------------------------------------------ */
 
-/* Bytes that are surely behind a multiple of the alignment. */
+/* Bytes of an op's scratch that are left once its address is rounded up to the alignment. */
 static guint64
 scratch_of (const PlanSchedule *schedule, const PlanRef *ref)
 {
@@ -96,7 +97,8 @@ scratch_of (const PlanSchedule *schedule, const PlanRef *ref)
   return bytes > WORKSPACE_ALIGNMENT ? bytes - WORKSPACE_ALIGNMENT : 0;
 }
 
-/* FALSE: cuDNN has nothing for it, or what it has does not fit. */
+/* Whether cuDNN does the shape with this much scratch; FALSE, with the reason, if it has no kernel
+ * or wants more. */
 static gboolean
 plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_workspace,
             GError **error)
@@ -114,7 +116,8 @@ plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_works
   return FALSE;
 }
 
-/* What is not supported is done otherwise; what fails, fails. */
+/* Decides who does the shape: batched products where cuDNN does not support it. Any other error of
+ * cuDNN's is an error. */
 static gboolean
 choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
 {
@@ -192,7 +195,7 @@ exec_cuda_fused_version (void)
 
 /* --- launching ---------------------------------------------------------------------------- */
 
-/* Aligned scratch that is large enough; NULL: not cuDNN's turn. */
+/* The op's scratch, aligned, if cuDNN does this op; NULL: batched products do it. */
 static void *
 workspace_for (const ExecArgs *args, guint operand, ExecAttentionShape *out_shape)
 {

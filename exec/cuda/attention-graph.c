@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The graphs, one operation a line. The sequence of operations is what cuDNN's engines for
- * attention recognise; another that computes the same is not supported. */
+/* The graphs, one operation a line. cuDNN's engines for attention recognise these sequences of
+ * operations; others that compute the same are not supported. */
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
-#define ALIGNMENT 256 /* of what lies in the workspace */
+#define ALIGNMENT 256 /* of each array in the workspace, in bytes */
 
 typedef cudnnBackendDescriptor_t Tensor;
 
-/* Sizes and steps of a tensor, in elements. */
+/* Sizes and strides of a tensor, in elements. */
 typedef struct
 {
   gint64 size[4], step[4];
@@ -106,7 +106,7 @@ add_tensor (ExecAttentionGraph *self, gint64 id, cudnnDataType_t type, const Lay
   return made;
 }
 
-/* What only the graph sees. */
+/* A virtual tensor, which only operations of the graph read and write. */
 static Tensor
 inner (ExecAttentionGraph *self, cudnnDataType_t type, const Layout *layout)
 {
@@ -132,7 +132,7 @@ packed (gint64 a, gint64 b, gint64 c, gint64 d)
   return (Layout){ { a, b, c, d }, { b * c * d, c * d, d, 1 } };
 }
 
-/* The last two dimensions the other way around; the same elements. */
+/* The same elements, with the last two dimensions exchanged. */
 static Layout
 turned (Layout layout)
 {
@@ -167,7 +167,7 @@ matmul (ExecAttentionGraph *self, Tensor a, Tensor b, Tensor out)
   return out;
 }
 
-/* Absent operands are NULL; `axis` is of an index. */
+/* Adds a pointwise operation. Operands that it lacks are NULL; `axis` is for GEN_INDEX alone. */
 static Tensor
 pointwise_at (ExecAttentionGraph *self, cudnnPointwiseMode_t mode, cudnnDataType_t math, Tensor x,
               Tensor b, Tensor t, gint64 axis, Tensor out)
@@ -232,12 +232,12 @@ reshape (ExecAttentionGraph *self, Tensor x, Tensor out)
 
 /* --- attention ---------------------------------------------------------------------------- */
 
-/* What both graphs are made of. */
+/* What the forward and the backward graph have in common. */
 typedef struct
 {
   cudnnDataType_t type;
-  Layout q, kv, out;    /* images of heads in rows of qkv, and of the output */
-  Layout scores, stats; /* [batch, heads, seq, seq], and one per row of those */
+  Layout q, kv, out;    /* of q, of k and v in rows of qkv, and of the output */
+  Layout scores, stats; /* [batch, heads, seq, seq], and one number per row of those */
   gboolean is_grouped;
 } Parts;
 
@@ -258,7 +258,7 @@ parts_of (const ExecAttentionShape *s)
   };
 }
 
-/* x where the key is not after the query, else minus infinity. */
+/* x where the key is not after the query, else `masked`: minus infinity. */
 static Tensor
 mask (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor masked)
 {
@@ -300,7 +300,8 @@ add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   matmul (self, s, v, out);
 }
 
-/* A gradient of keys or values: that of every query head, added up over groups. */
+/* Adds a gradient of keys or values: a product for every query head, summed over the query heads
+ * that share a key head. */
 static void
 add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p,
                  ExecAttentionTensor id, Tensor scores_turned, Tensor x)
@@ -315,7 +316,7 @@ add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Pa
     matmul (self, scores_turned, x, out);
 }
 
-/* Scores are made again from the statistics of the forward pass. */
+/* Computes the probabilities again, from scores and the statistics of the forward pass. */
 static Tensor
 add_probabilities (ExecAttentionGraph *self, const Parts *p, Tensor q, Tensor k, Tensor scale)
 {
@@ -329,7 +330,7 @@ add_probabilities (ExecAttentionGraph *self, const Parts *p, Tensor q, Tensor k,
   return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p->scores));
 }
 
-/* Per row, the sum of out * dout. */
+/* Per query, the sum of out * dout over its row. */
 static Tensor
 add_row_sums (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p, Tensor dout)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuDNN, loaded when attention first asks for it: without it batched products do attention. Its
- * version is 0 then. */
+/* cuDNN, loaded when attention first asks for it. Where it is not found its version is 0, and
+ * batched products do attention. */
 #include "config.h"
 
 #include "exec/comm/late.h"
