@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An algorithm is plain bytes, by NVIDIA's documentation: it may be stored and used again with the
+/* NVIDIA documents cublasLtMatmulAlgo_t as plain bytes that may be stored, and used again with the
  * same version of the library. */
 #define ALGO_BYTES (sizeof (cublasLtMatmulAlgo_t))
 
 G_STATIC_ASSERT (sizeof (ExecCudaProduct) == 48);
 
 static GMutex mutex;
-static GHashTable *known; /* ExecCudaProduct -> cublasLtMatmulAlgo_t; NULL: the file is unread */
-static char *path;        /* NULL: no place to keep it */
+static GHashTable *known; /* ExecCudaProduct -> cublasLtMatmulAlgo_t; NULL until the file is read */
+static char *path;        /* of the file; NULL: there is nowhere to keep it */
 
 guint
 exec_cuda_product_hash (gconstpointer product)
@@ -123,7 +123,8 @@ exec_cuda_algos_parse (const char *line, ExecCudaProduct *out_product,
   return TRUE;
 }
 
-/* The GPU and the library that algorithms belong to. */
+/* The path of the file of algorithms for this model of GPU and this version of cuBLASLt; NULL if
+ * there is nowhere to keep it. The caller frees. */
 static char *
 file_name (void)
 {
@@ -147,7 +148,7 @@ keep (const ExecCudaProduct *product, const cublasLtMatmulAlgo_t *algo)
   g_hash_table_replace (known, g_memdup2 (product, sizeof *product), g_memdup2 (algo, ALGO_BYTES));
 }
 
-/* The mutex is held. */
+/* Reads the file unless it was read before. The caller holds the mutex. */
 static void
 read_file (void)
 {
@@ -180,7 +181,8 @@ exec_cuda_algos_find (const ExecCudaProduct *product, cublasLtMatmulAlgo_t *out_
   return found != NULL;
 }
 
-/* A file that cannot be written to is no error: the next run tries once more. */
+/* Keeps the algorithm in memory and appends it to the file. A file that cannot be written to is no
+ * error: the next run times the algorithms again. */
 void
 exec_cuda_algos_add (const ExecCudaProduct *product, const cublasLtMatmulAlgo_t *algo)
 {

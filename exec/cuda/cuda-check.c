@@ -44,7 +44,8 @@ exec_cuda_check (int code, const char *what, GError **error)
   return FALSE;
 }
 
-/* What goes wrong on the GPU is told to whoever waits next, not to whom it happened. */
+/* Checks the result of a wait. CUDA reports what goes wrong on the GPU to whoever waits next, not
+ * to the op that caused it, so the message says that. */
 static gboolean
 check_wait (cudaError_t code, GError **error)
 {
@@ -67,7 +68,7 @@ exec_cuda_await (ExecComm *comm, void *event, GError **error)
   return check_wait (code, error);
 }
 
-/* Errors after which every call fails, until the process ends. */
+/* Errors after which every call fails until the process ends. */
 static gboolean
 is_lost (int code)
 {

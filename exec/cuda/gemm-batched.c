@@ -16,16 +16,17 @@ enum
   N_MATRICES
 };
 
-/* What a product is, but for where its matrices lie. No padding: keys are compared byte by byte. */
+/* What identifies a product, apart from where its matrices lie. There is no padding, because keys
+ * are compared byte by byte. */
 typedef struct
 {
   gint64 m, n, k;
   gint64 pitch[N_MATRICES], stride[N_MATRICES];
   guint32 count;
-  guint16 sms; /* that it may use; 0: all */
+  guint16 sms; /* SMs that it may use; 0: all */
   guint8 layout, accumulates;
   guint8 dtype[N_MATRICES];
-  guint8 alignment[N_MATRICES]; /* of every matrix, in bytes; 0: 256 or more */
+  guint8 alignment[N_MATRICES]; /* of every matrix of the batch: see exec_cuda_lt_alignment */
   guint8 unused[2];
 } Key;
 G_STATIC_ASSERT (sizeof (Key) == 3 * 8 + 6 * 8 + 16);
@@ -41,7 +42,7 @@ typedef struct
 typedef struct
 {
   guint opened;
-  guint16 sms; /* of the GPU */
+  guint16 sms; /* that the GPU has */
   cublasLtHandle_t handle;
   GHashTable *products; /* Key -> Product */
 } Thread;
@@ -99,7 +100,7 @@ exec_cuda_batched_close (void)
 
 /* --- making one --------------------------------------------------------------------------- */
 
-/* The largest power of two that all addresses are multiples of; 0 for 256 and more. */
+/* The alignment that all matrices of a batch have, as exec_cuda_lt_alignment gives it. */
 static guint8
 alignment_of (const ExecCudaMatrices *self, guint count)
 {
@@ -129,7 +130,7 @@ describe (const ExecCudaBatch *batch, Key *out)
     }
 }
 
-/* rows and columns as we have them */
+/* Describes a row-major matrix of `rows` by `cols`, which is `cols` by `rows` to cuBLASLt. */
 static int
 make_layout (Product *self, const Key *key, guint i, gint64 rows, gint64 cols)
 {

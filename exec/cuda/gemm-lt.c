@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuBLASLt's matrices are column-major: a row-major product is that of the transposed factors in
- * the other order. So its first factor is our b, its second our a, its rows are our columns.
+ * the other order. So cuBLASLt's first factor is our b, its second our a, and its rows are our
+ * columns. How the factors lie there:
  *
- *   layout  b there                 a there
+ *   layout  first (our b)           second (our a)
  *   0       [n, k], ld n            [k, m], ld k
- *   1       [k, n], ld k, turned    [k, m], ld k       the only one that fp8 has before Blackwell,
+ *   1       [k, n], ld k, transposed  [k, m], ld k     the only one that fp8 has before Blackwell,
  *                                                      and nvfp4 anywhere
- *   2       [n, k], ld n            [m, k], ld m, turned
+ *   2       [n, k], ld n            [m, k], ld m, transposed
  *
- * Blocks that share a scale lie along k; their scales in tiles, see EXEC_CUDA_IS_TILED, but for
- * those of 128, which lie as on the CPU. Of nvfp4
- * the tensors' own scales are what the product is multiplied with, on the device. */
+ * Blocks that share a scale lie along k. Their scales lie in tiles (see EXEC_CUDA_IS_TILED), but
+ * those of blocks of 128 as on the CPU. An nvfp4 tensor also has a scale of its own: the product of
+ * both factors' scales is alpha, in device memory. */
 #include "config.h"
 
 #include "exec/cuda/gemm-lt.h"
@@ -24,8 +25,8 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-/* Of the heuristic's proposals so many are tried, each so often after one call that does not count.
- */
+/* How many of the heuristic's proposals are timed, and how many calls of each, after one that does
+ * not count. */
 #define TRIED_ALGOS 8
 #define TRIED_CALLS 3
 
@@ -39,7 +40,7 @@ enum
   B = PLAN_REF_GEMM_b,
   BIAS = PLAN_REF_GEMM_bias,
   WORK = PLAN_REF_GEMM_work,
-  ADD_WORK = PLAN_REF_GEMM_ADD_work /* a product that is added has no bias */
+  ADD_WORK = PLAN_REF_GEMM_ADD_work /* another index: gemm_add has no bias */
 };
 PLAN_SAME_REF (GEMM, GEMM_ADD, out);
 PLAN_SAME_REF (GEMM, GEMM_ADD, a);
@@ -49,16 +50,16 @@ PLAN_SAME_REF (GEMM, GEMM_ADD, b);
 typedef struct
 {
   cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t first, second, out; /* of cuBLASLt's factors */
+  cublasLtMatrixLayout_t first, second, out; /* of cuBLASLt's two factors and the result */
   cublasLtMatmulAlgo_t algo;
-  gboolean is_plain; /* cuBLASLt has none for it */
+  gboolean is_plain; /* cuBLASLt has no algorithm for it */
 } Product;
 
 typedef struct
 {
   guint opened;
-  guint16 sms;    /* of the GPU */
-  float *factors; /* of the device: what a product is multiplied with, and what it is added to */
+  guint16 sms;    /* that the GPU has */
+  float *factors; /* alpha and beta in device memory, for nvfp4 */
   ExecComm *comm;
   cublasLtHandle_t handle;
   GHashTable *products; /* ExecCudaProduct -> Product */
@@ -130,14 +131,14 @@ has_format (PlanDtype dtype)
          || is_narrow (dtype) || plan_dtype_block (dtype) > 0;
 }
 
-/* What an operand is in, wherever its scales are. */
+/* The format of an operand, wherever its scales are. */
 static PlanDtype
 format_of (const ExecArgs *args, guint i)
 {
   return args->blocks[i].scales ? args->blocks[i].format : args->dtype[i];
 }
 
-/* The scales of an operand's blocks. */
+/* Where the scales of an operand's blocks begin. */
 static const guint8 *
 scales_of (const ExecArgs *args, guint i)
 {
@@ -148,8 +149,8 @@ scales_of (const ExecArgs *args, guint i)
   return (const guint8 *)args->ptr[i] + plan_dtype_bits (args->dtype[i]) * count / 8;
 }
 
-/* How cuBLASLt calls the scales of blocks, -1: the toolkit's does not know them (its release notes;
- * those of 128 elements are since 12.9, the others since 12.8). */
+/* cuBLASLt's name for how blocks of a format share scales; -1: the toolkit that this is compiled
+ * with has none (its release notes: blocks of 128 elements since 12.9, the others since 12.8). */
 static gint32
 mode_of (guint8 dtype)
 {
@@ -172,7 +173,8 @@ mode_of (guint8 dtype)
     }
 }
 
-/* Whether cuBLASLt finds the scales of an operand with blocks, which begin on 16 bytes. */
+/* Whether an operand has scales of blocks that cuBLASLt cannot use: because of its version, of the
+ * product's layout, or of where they lie. They have to begin on a multiple of 16 bytes. */
 static gboolean
 is_foreign (const ExecArgs *args, guint i)
 {
@@ -187,7 +189,7 @@ is_foreign (const ExecArgs *args, guint i)
              || k % block != 0 || !lies || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
-/* cuBLASLt's workspace: what of the scratch lies behind a multiple of 256 bytes. */
+/* cuBLASLt's workspace: the op's scratch from the first multiple of 256 bytes on. */
 static void *
 workspace_of (const ExecArgs *args, gboolean accumulates, guint64 *out_bytes)
 {
@@ -229,9 +231,9 @@ describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
   return TRUE;
 }
 
-/* On Ada and Hopper codes are multiplied faster where sums stay in the matrix units, which keep
- * fewer bits than fp32 has. As Transformer Engine, for products of the forward pass: those of
- * gradients, which are in e5m2, are summed in fp32. */
+/* Keeps sums in the matrix units where both factors are in e4m3: faster on Ada and Hopper, with
+ * fewer bits than fp32 has. Transformer Engine does so too in the forward pass. Gradients are in
+ * e5m2, so their products are summed in fp32. */
 static int
 set_sums (Product *self, const ExecCudaProduct *key)
 {
@@ -241,7 +243,8 @@ set_sums (Product *self, const ExecCudaProduct *key)
   return 0;
 }
 
-/* A plain kernel multiplies what is foreign, and all blocks are before 12.8. */
+/* Says how blocks are scaled. Not for what the plain kernel multiplies: scales that cuBLASLt cannot
+ * use, and all blocks before 12.8. */
 static int
 set_modes (Product *self, const ExecCudaProduct *key)
 {
@@ -291,7 +294,7 @@ make_layouts (Product *self, const ExecCudaProduct *key)
   return 0;
 }
 
-/* Pointers that belong to the descriptor. */
+/* Sets the pointers that are part of the descriptor: to the bias and to scales. */
 static int
 set_pointers (Product *self, const ExecArgs *args, gboolean has_bias)
 {
@@ -347,7 +350,8 @@ propose (const Product *self, const ExecCudaProduct *key,
   return exec_cuda_lt_propose (thread.handle, &question, TRIED_ALGOS, results, out_found);
 }
 
-/* Runs an algorithm on the product's own operands; the result stays the same. */
+/* Times an algorithm on the op's own operands. The result stays the same, however often it runs, as
+ * nothing accumulates. */
 static int
 time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *args,
             const cublasLtMatmulAlgo_t *algo, cudaStream_t stream, cudaEvent_t begin,
@@ -368,7 +372,8 @@ time_calls (const Product *self, const ExecCudaProduct *key, const ExecArgs *arg
   return code;
 }
 
-/* What is proposed may be refused all the same. */
+/* Times all proposals and gives the fastest. cuBLASLt may refuse what it has proposed: that is
+ * skipped. */
 static int
 try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream,
          const cublasLtMatmulHeuristicResult_t *results, int found, cublasLtMatmulAlgo_t *out_algo)
@@ -397,7 +402,7 @@ try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, 
   return code == 0 && best == G_MAXFLOAT ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED) : code;
 }
 
-/* Whether what the file says can be used here. */
+/* Whether an algorithm from the file can be used for this product here. */
 static gboolean
 is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmulAlgo_t *algo)
 {
@@ -408,7 +413,7 @@ is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmul
          && result.workspaceSize <= key->workspace_mib * PLAN_MIB;
 }
 
-/* What is kept for later is not run now, and cannot be timed. */
+/* Whether the stream is being captured: a captured product does not run now and cannot be timed. */
 static gboolean
 is_kept (cudaStream_t stream)
 {
@@ -417,7 +422,8 @@ is_kept (cudaStream_t stream)
          && status != cudaStreamCaptureStatusNone;
 }
 
-/* Sums that are added to cannot be tried: each call changes them. */
+/* Chooses the algorithm: from the file, or the fastest proposal. A product that accumulates takes
+ * the first proposal, because each trial would change its result. */
 static int
 choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream)
 {

@@ -1,21 +1,22 @@
-/* Matrix products by cuBLASLt: row-major, fp32 inside, with the operands of the op list.
+/* Matrix products by cuBLASLt: row-major, summed in fp32, with the operands of the op list.
  *
- * What is needed to issue a product is made once per shape and thread. Which of cuBLASLt's
- * algorithms is the fastest is tried once, on the product's own operands, and kept in a text file
- * per GPU and library version beside the user's store; deterministic runs take the first that the
- * library proposes, and so the same one everywhere. What cuBLASLt refuses (sizes or layouts that
- * its narrow formats do not take) a plain kernel multiplies. */
+ * Descriptors are made once per shape and thread. The algorithms of a product are timed once, on
+ * its own operands, and the fastest is kept in a text file per GPU and library version beside the
+ * user's store. Deterministic runs take the first that the library proposes, the same one in every
+ * run. What cuBLASLt refuses (sizes or layouts that its narrow formats do not take) is multiplied
+ * by a plain kernel. */
 #pragma once
 #include "exec/kernels.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* For the thread that calls; each open is followed by a close. The device is set. `comm` is asked
- * while algorithms are tried behind its collectives; NULL: there is none. */
+/* Prepares the calling thread for its current CUDA device. Each open is followed by a close. While
+ * algorithms are timed behind collectives, `comm` is asked whether a rank is lost; NULL: there is
+ * none. */
 gboolean exec_cuda_gemm_open (ExecComm *comm, GError **error);
 void exec_cuda_gemm_close (void);
 
-/* An ExecLauncher each; the code is one for exec_cuda_check. */
+/* Each is an ExecLauncher; the code it returns is one for exec_cuda_check. */
 int exec_cuda_gemm (const ExecArgs *args, void *stream);
 int exec_cuda_gemm_add (const ExecArgs *args, void *stream);
 

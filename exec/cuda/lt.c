@@ -16,8 +16,9 @@ exec_cuda_lt_open (cublasLtHandle_t *out_handle, guint16 *out_sms, GError **erro
   return TRUE;
 }
 
-/* Kernels load at most 16 bytes at once, and copies of whole tiles begin on as many; more would
- * have the same product proposed another algorithm, and other digits, at another place. */
+/* Larger alignments do not count: kernels load at most 16 bytes at once, and copies of whole tiles
+ * begin on 16 bytes. If they did, the same product at another address could be given another
+ * algorithm, and so other digits. */
 #define WIDEST_ACCESS 16
 
 guint8
@@ -44,7 +45,7 @@ exec_cuda_lt_type (PlanDtype dtype)
 #if CUBLAS_VERSION >= 120800
       return CUDA_R_4F_E2M1;
 #else
-      return CUDA_R_8F_E4M3; /* asked of nobody: see mode_of in gemm-lt.c */
+      return CUDA_R_8F_E4M3; /* never used: mode_of in gemm-lt.c has nothing for nvfp4 then */
 #endif
     case PLAN_DTYPE_E5M2:
       return CUDA_R_8F_E5M2;
@@ -79,7 +80,7 @@ set_preference (cublasLtMatmulPreference_t preference, const ExecCudaQuestion *q
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, question->second_alignment },
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, question->out_alignment },
                      { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, question->out_alignment } };
-  /* Or parts of a sum are added in the format of the result, rounded each time. */
+  /* Otherwise parts of a sum could be added in the format of the result, rounded each time. */
   const guint32 reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   LT_TRY (cublasLtMatmulPreferenceSetAttribute (preference,
                                                 CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -95,7 +96,7 @@ set_preference (cublasLtMatmulPreference_t preference, const ExecCudaQuestion *q
   return 0;
 }
 
-/* The documentation: of what is returned, what says so itself can be used. */
+/* Drops results that cannot be used: by the documentation, those whose state is not success. */
 static int
 keep_usable (cublasLtMatmulHeuristicResult_t *results, int found)
 {

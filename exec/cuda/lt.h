@@ -1,6 +1,6 @@
-/* What products by cuBLASLt have in common, one at a time or several at once: how one is described
- * to the library and what it is asked. Its matrices are column-major: its first factor is our b,
- * its second our a. Functions give codes for exec_cuda_check. */
+/* What single and batched products by cuBLASLt have in common: how a product is described to the
+ * library, and what the library is asked. cuBLASLt's matrices are column-major, so its first factor
+ * is our b and its second our a. Functions return codes for exec_cuda_check. */
 #pragma once
 #include "exec/cuda/cuda-check.h"
 #include "planner/base/dtype.h"
@@ -9,7 +9,7 @@
 #include <cublasLt.h>
 G_BEGIN_DECLS
 
-/* Leaves the function with the code when the call fails. */
+/* Returns the code from the function if the call fails. */
 #define LT_TRY(call) \
   G_STMT_START \
   { \
@@ -22,39 +22,38 @@ G_BEGIN_DECLS
 #define LT_SET(desc, attribute, value) \
   LT_TRY (cublasLtMatmulDescSetAttribute (desc, attribute, &(value), sizeof (value)))
 
-/* A handle on the device that is set, which has so many SMs. */
+/* Makes a handle on the current CUDA device, and says how many SMs that has. */
 gboolean exec_cuda_lt_open (cublasLtHandle_t *out_handle, guint16 *out_sms, GError **error);
 
-/* The largest power of two that an address (or several, or-ed) is a multiple of; 0 for 256 and
- * more.
- */
+/* The largest power of two up to 16 that an address (or several, or-ed) is a multiple of; 0 for
+ * multiples of 256, which cuBLASLt is told as such. */
 guint8 exec_cuda_lt_alignment (guint64 address);
 
 cudaDataType_t exec_cuda_lt_type (PlanDtype dtype);
 
-/* Of fp32 sums, by `sms` of the device (0: all); `layout` as in the op list. */
+/* Describes a product with fp32 sums, on `sms` SMs (0: all). The layout is as in the op list. */
 int exec_cuda_lt_describe (guint layout, guint sms, cublasLtMatmulDesc_t *out);
 
-/* What the library is asked for. */
+/* A product for which cuBLASLt is asked to propose algorithms. */
 typedef struct
 {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t first, second, out;
   guint8 first_alignment, second_alignment, out_alignment;
-  guint64 workspace; /* bytes, at most */
+  guint64 workspace; /* that an algorithm may use, in bytes */
 } ExecCudaQuestion;
 
-/* As many of its proposals as it has, `most` at most, best first; a refusal if that is none. */
+/* Gives cuBLASLt's proposals, best first, `most` at most; a refusal if there is none. */
 int exec_cuda_lt_propose (cublasLtHandle_t handle, const ExecCudaQuestion *question, int most,
                           cublasLtMatmulHeuristicResult_t *out_results, int *out_found);
 
-/* The code where cuBLASLt has no such product. */
+/* Whether the code says that cuBLASLt has no such product. */
 gboolean exec_cuda_lt_is_refusal (int code);
 
-/* One that an algorithm may be told by which had been proposed: another one may do. */
+/* Whether the code refuses an algorithm, although it had been proposed: another one may do. */
 gboolean exec_cuda_lt_is_of_algo (int code);
 
-/* Of what is compared byte by byte. */
+/* A hash of a key that is compared byte by byte. */
 guint exec_cuda_lt_hash (gconstpointer data, gsize bytes);
 
 G_END_DECLS
