@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks are threads of one process that share a GPU, each with streams of its own. A collective is:
- * tell each other where buffers are, by the threads' own communicator; behind everybody's "ready"
- * event, read the others' memory on one's own stream; behind everybody's "done" event, go on. The
- * hosts meet, the streams wait by events, and no host waits for the GPU.
+/* Ranks are threads of one process that share a GPU, each with streams of its own. In a collective
+ * the ranks tell each other, by the threads' communicator, where their buffers are. Each rank's
+ * stream waits for the "ready" events of all, reads the others' memory, and then waits for the
+ * "done" events of all. Hosts meet and streams wait by events; no host waits for the GPU.
  *
- * An event is recorded again at the next collective: by then all ranks have met, and have issued
- * their waits for what it meant before. A trade is between two ranks alone, while others may
- * be at another trade, so each pair of ranks has events of its own for it. */
+ * An event is recorded again at the next collective: by then all ranks have met, and so have issued
+ * their waits for its earlier record. A trade is between two ranks, while others may be at another
+ * trade, so each pair of ranks has events of its own for trades. */
 #include "config.h"
 
 #include "exec/cuda/cuda-check.h"
@@ -17,24 +17,24 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-/* What the ranks of a communicator share; whoever closes last frees it. Events last until then:
- * others may still have to wait for them. */
+/* What the ranks of a communicator share. Whoever closes last frees it, events included: other
+ * ranks may still have to wait for them. */
 typedef struct
 {
   gatomicrefcount open;
   guint ranks;
-  cudaEvent_t *ready, *done;   /* of each rank */
-  cudaEvent_t *given, *traded; /* of trades: of each rank, then of its peer */
+  cudaEvent_t *ready, *done;   /* one per rank */
+  cudaEvent_t *given, *traded; /* of trades: one per rank and peer */
 } Shared;
 
 typedef struct
 {
   ExecComm comm;
-  ExecComm *host; /* the same ranks: how they meet */
+  ExecComm *host; /* the same ranks as threads: how their hosts meet */
   Shared *shared;
 } CudaComm;
 
-/* What a rank brings to a collective. */
+/* What a rank tells the others of its part in a collective. */
 typedef struct
 {
   char name[16];
@@ -101,7 +101,7 @@ wait_for_others (const CudaComm *self, const cudaEvent_t *events, cudaStream_t s
   return TRUE;
 }
 
-/* TRUE when all ranks want the same. */
+/* Whether all ranks call the same collective, with the same count and format. */
 static gboolean
 posts_agree (const Post *posts, guint ranks, GError **error)
 {
@@ -120,7 +120,8 @@ posts_agree (const Post *posts, guint ranks, GError **error)
   return TRUE;
 }
 
-/* Afterwards this rank's stream is behind what all ranks did to their buffers. */
+/* Meets the other ranks. Afterwards this rank's stream waits for all that any rank did to its
+ * buffers before the collective. */
 static gboolean
 begin (CudaComm *self, const char *name, void *out, const void *in, guint64 count, PlanDtype dtype,
        cudaStream_t stream, Post *posts, GError **error)
@@ -134,7 +135,8 @@ begin (CudaComm *self, const char *name, void *out, const void *in, guint64 coun
          && wait_for_others (self, self->shared->ready, stream, error);
 }
 
-/* Afterwards it is behind what all of them read and wrote. */
+/* Meets them again. Afterwards the stream waits for all that ranks read and wrote in the
+ * collective. */
 static gboolean
 meet_again (CudaComm *self, cudaStream_t stream, GError **error)
 {
@@ -151,11 +153,11 @@ copy (void *to, const void *from, guint64 bytes, cudaStream_t stream, GError **e
   return TRUE;
 }
 
-/* Makes one array of those of all ranks: exec_cuda_sum, exec_cuda_max. */
+/* Makes one array of the arrays of all ranks: exec_cuda_sum or exec_cuda_max. */
 typedef int (*Fold) (void *out, const void *const *in, unsigned ranks, uint64_t count,
                      PlanDtype dtype, void *stream);
 
-/* out = the fold of `count` elements from element `from` on of what each rank brought. */
+/* out = the fold over ranks of elements [from, from + count) of what each of them brought. */
 static gboolean
 fold_posts (const CudaComm *self, const Post *posts, Fold fold, void *out, guint64 from,
             guint64 count, PlanDtype dtype, cudaStream_t stream, GError **error)
@@ -225,7 +227,8 @@ slice_start (const ExecComm *comm, guint rank, guint64 count)
   return count / comm->ranks * rank + MIN (rank, count % comm->ranks);
 }
 
-/* Each rank folds a slice in its place, where no other reads; then all copy the others'. */
+/* Each rank folds one slice into its own buffer, in place, because no other rank reads that slice
+ * there. Then all ranks copy each other's slices. */
 static gboolean
 fold_everywhere (CudaComm *self, const char *name, Fold fold, void *buf, guint64 count,
                  PlanDtype dtype, cudaStream_t stream, GError **error)
@@ -310,8 +313,8 @@ meet_peer (CudaComm *self, cudaEvent_t *events, guint peer, const Post *own, Pos
   return TRUE;
 }
 
-/* The rank that takes something copies it out of the peer's memory, between two meetings: after the
- * first one it is there, after the second one nobody reads or writes it any more. */
+/* The rank that receives copies from the peer's memory between two meetings: after the first one
+ * the data is there, after the second one nobody reads or writes it any more. */
 static gboolean
 cuda_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
             void *stream, GError **error)
@@ -388,7 +391,7 @@ comm_new (ExecComm *host, Shared *shared)
   return self;
 }
 
-/* The first rank of a group makes what its ranks share, and tells them. */
+/* The first rank of a group makes what the group's ranks share, and sends them its address. */
 static ExecComm *
 cuda_group (ExecComm *comm, guint size, guint stride, GError **error)
 {
@@ -401,7 +404,7 @@ cuda_group (ExecComm *comm, guint size, guint stride, GError **error)
   if (host->ops->all_gather (host, shared, &own, sizeof own, PLAN_DTYPE_U8, NULL, error))
     return &comm_new (host, shared[0])->comm;
   for (guint rank = 0; own && rank < size; rank++)
-    shared_close (own); /* nobody else got it */
+    shared_close (own); /* no other rank got it */
   host->ops->close (host);
   return NULL;
 }

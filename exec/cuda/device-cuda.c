@@ -13,7 +13,7 @@
 
 #include <time.h>
 
-/* Pinned memory is taken in pieces of at least this size, and kept. */
+/* Pinned memory is allocated in chunks of at least this size, which are kept. */
 #define CHUNK_BYTES (G_GUINT64_CONSTANT (1) << 20)
 #define CHUNK_ALIGNMENT 64
 
@@ -46,7 +46,7 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
     {
       g_autofree char *size = plan_units_format_size (bytes), *has = plan_units_format_size (left);
       g_autofree char *of = plan_units_format_size (all);
-      cudaGetLastError (); /* it has been seen */
+      cudaGetLastError (); /* clears the error, which is reported here */
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                    "rank %u: GPU %u has no %s left: %s of its %s are free", self->comm->rank,
                    self->comm->gpu, size, has, of);
@@ -56,7 +56,7 @@ take_memory (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   return TRUE;
 }
 
-/* Formats that have a scale per tensor. */
+/* Allocates a scale per buffer if there are formats that have a scale per tensor. */
 static gboolean
 take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
 {
@@ -76,8 +76,9 @@ take_scales (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
   return TRUE;
 }
 
-/* Communication goes first where the GPU can choose: its few blocks would wait behind a product's
- * many, and compute for them. */
+/* Communication has the higher priority, where the GPU has priorities: the few blocks of a
+ * collective would wait behind the many of a GEMM, and then compute would wait for the
+ * collective. */
 static gboolean
 make_streams (CudaDevice *self, const PlanSchedule *schedule, GError **error)
 {
@@ -129,8 +130,8 @@ give_memory_back (CudaDevice *self)
     CUDA_WARN (cudaFreeHost (g_array_index (self->chunks, Chunk, i).bytes));
 }
 
-/* After an error ops may still be running, those of ranks that share the GPU on this one's memory
- * too: streams go first, and what they use when they are idle. */
+/* Waits for all streams before what they use is freed: after an error ops may still be running, and
+ * those of ranks that share the GPU may use this rank's memory. */
 static void
 drain (const CudaDevice *self)
 {
@@ -170,8 +171,8 @@ cuda_close (ExecDevice *device)
   g_free (self);
 }
 
-/* Taking pinned memory may wait for GPUs, those of other ranks of the process too: the first piece,
- * which most steps do with, is taken before anything is under way. */
+/* Allocating pinned memory may wait for GPUs, also for those of other ranks of the process: so the
+ * first chunk, which is enough for most steps, is allocated before anything is under way. */
 static gboolean
 take_first_chunk (CudaDevice *self, GError **error)
 {
@@ -319,8 +320,9 @@ cuda_record (ExecDevice *device, guint32 event, PlanStream stream, GError **erro
   return TRUE;
 }
 
-/* What is kept comes as a whole after all that was issued before, and before all that is issued
- * behind it. */
+/* Waits if event and waiter are both in the captured step, or both outside. Else there is nothing
+ * to wait for: a graph runs as a whole after all that was issued before it, and before all that is
+ * issued after it. */
 static gboolean
 cuda_wait (ExecDevice *device, guint32 event, PlanStream stream, GError **error)
 {
@@ -386,7 +388,7 @@ cuda_begin (ExecDevice *device, gboolean is_timed, GError **error)
   return TRUE;
 }
 
-/* The next timed event that no stamp of this section has. */
+/* Finds, or creates, a timed event that no stamp of this section has. */
 static gboolean
 take_clock (CudaDevice *self, cudaEvent_t *out_event, GError **error)
 {
@@ -425,14 +427,14 @@ cuda_stamp_ns (ExecDevice *device, guint stamp)
   if (!at->event)
     return at->host_ns;
   CUDA_WARN (cudaEventElapsedTime (&ms, self->begin, at->event));
-  return MAX ((gint64)(1e6 * (double)ms), 0); /* begun on another stream, as early as may be */
+  return MAX ((gint64)(1e6 * (double)ms), 0); /* on other streams it may be before `begin` */
 }
 
 static gboolean
 cuda_taken (ExecDevice *device, guint64 *out_bytes, GError **error)
 {
   size_t left, all;
-  (void)device; /* the thread's own */
+  (void)device; /* the thread's current device is asked */
   CUDA_TRY (cudaMemGetInfo (&left, &all), error);
   *out_bytes = all - left;
   return TRUE;

@@ -1,6 +1,6 @@
 /* A GPU as an ExecDevice: one stream per stream of the schedule, one event per event, one
- * allocation for all buffers. Nothing else is taken on the GPU but a scale per buffer where formats
- * have one, and what the libraries take for themselves. */
+ * allocation for all buffers. Nothing else is allocated on the GPU but a scale per buffer, where
+ * formats have one, and what libraries take for themselves. */
 #pragma once
 #include "exec/kernels.h"
 #include <glib.h>
@@ -8,7 +8,7 @@ G_BEGIN_DECLS
 
 extern const ExecDeviceOps exec_device_cuda;
 
-/* Calls a table's `launch`; opening it says what is missing: a driver, a GPU. */
+/* The table of kernels that this device launches. Opening it reports a missing driver or GPU. */
 extern const ExecKernels exec_kernels_cuda;
 
 /* N ranks as threads of this process that share one GPU; see exec_comm_threads_open. */

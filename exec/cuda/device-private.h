@@ -1,5 +1,5 @@
-/* The GPU of one rank, as its files share it: device-cuda.c is the device, graph.c keeps a step and
- * runs it again. */
+/* The GPU of one rank, as its files share it: device-cuda.c is the device, graph.c captures a step
+ * as a CUDA graph and launches it again. */
 #pragma once
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/kernels/kernels.h"
@@ -13,7 +13,7 @@ typedef struct
   guint64 size, used;
 } Chunk;
 
-/* When a stream got somewhere: its event, or the host's clock where that is NULL. */
+/* When a stream got to a point: a timed event, or where that is NULL the host's clock. */
 typedef struct
 {
   cudaEvent_t event;
@@ -25,28 +25,29 @@ typedef struct
   ExecDevice device;
   const ExecKernels *kernels;
   ExecComm *comm;
-  gboolean memory_is_comms;             /* taken from it */
+  gboolean memory_is_comms;             /* comm gave it */
   cudaStream_t streams[PLAN_N_STREAMS]; /* NULL: the schedule has no op there */
-  cudaEvent_t copied[PLAN_N_STREAMS];   /* behind the last copy in or out */
+  cudaEvent_t copied[PLAN_N_STREAMS];   /* behind its last copy to or from the host */
   gboolean has_copies[PLAN_N_STREAMS];
   guint n_events;
-  cudaEvent_t *events; /* of the schedule */
+  cudaEvent_t *events; /* one per event of the schedule */
   GArray *chunks;      /* Chunk */
-  cudaEvent_t begin;   /* timed */
+  cudaEvent_t begin;   /* timed; when the section began */
   gint64 begin_ns;
   GArray *stamps;    /* Stamp */
-  GPtrArray *clocks; /* timed events; the first of them are those of stamps */
-  guint n_clocks;    /* in use */
+  GPtrArray *clocks; /* timed events, of which stamps use the first n_clocks */
+  guint n_clocks;
 
-  /* Of a step that is kept; see graph.c. */
-  ExecCudaVarying *varying, *varying_host; /* the device's; what it is copied from, pinned */
-  cudaEvent_t tail;                        /* of this rank's streams; NULL: nothing is kept ever */
-  cudaGraphExec_t graph;                   /* of all ranks that share the GPU: the first one's */
+  /* Of a captured step; see graph.c. */
+  ExecCudaVarying *varying, *varying_host; /* on the device; pinned, where it is copied from */
+  cudaEvent_t tail;      /* behind this rank's streams; NULL: no step is ever captured */
+  cudaGraphExec_t graph; /* of all ranks that share the GPU; the first of them has it */
   gboolean is_keeping;
-  guint8 *was_kept; /* per event of the schedule: it was recorded last in what is kept */
+  guint8 *was_kept; /* per event of the schedule: whether its last record was captured */
 } CudaDevice;
 
-/* exec/cuda/device-cuda.c: copies by `kind`, and knows when all that is copied is there. */
+/* exec/cuda/device-cuda.c: copies in the direction `kind`, and records the stream's `copied` event
+ * behind it. */
 gboolean exec_cuda_copy_across (CudaDevice *self, void *to, const void *from, guint64 bytes,
                                 enum cudaMemcpyKind kind, PlanStream stream, GError **error);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step as a CUDA graph. Ranks that share a GPU are captured together, since each waits for the
- * others' events: the first one's compute stream begins, and all streams of all ranks go on from
- * there and end there. The first rank has the graph and launches it for all. Ranks with a GPU each
- * have graphs of their own, which meet in NCCL's collectives: all keep the same step, and launch it
- * equally often.
+/* A step as a CUDA graph. Ranks that share a GPU are captured into one graph, because they wait for
+ * each other's events: capture begins on the first rank's compute stream, from which all streams of
+ * all ranks fork and which they join again. The first rank has the graph and launches it for all.
+ * Ranks with a GPU each have graphs of their own, with NCCL's collectives in them: all ranks
+ * capture the same step, and launch it equally often.
  *
- * Nothing that a launch uses changes place: buffers lie where the arena has them, and a step stages
- * what it copies where the step before did. So a graph is made once. What changes by step is
- * copied: batches, and what of the optimizer's constants does. */
+ * A graph is made once, because nothing moves that it uses: buffers lie where the arena has them,
+ * and each step stages its copies where the step before did. What changes from step to step is
+ * copied: the batches, and those of the optimizer's constants that change. */
 #include "config.h"
 
 #include "exec/cuda/cuda-check.h"
@@ -33,14 +33,14 @@ is_alone (const CudaDevice *self)
   return self->comm->ops->has_graphs_apart;
 }
 
-/* Whether it has a graph. */
+/* Whether this rank captures and launches a graph. */
 static gboolean
 leads (const CudaDevice *self)
 {
   return is_alone (self) || self->comm->rank == 0;
 }
 
-/* A capture that was never ended is given up. */
+/* Drops a capture that was never ended. */
 static void
 give_up (CudaDevice *self)
 {
@@ -48,7 +48,7 @@ give_up (CudaDevice *self)
   if (!self->is_keeping || !leads (self))
     return;
   cudaStreamEndCapture (self->streams[PLAN_STREAM_COMPUTE], &graph);
-  cudaGetLastError (); /* why it was not ended is known */
+  cudaGetLastError (); /* clears the error, whose cause is known */
   if (graph)
     CUDA_WARN (cudaGraphDestroy (graph));
 }
@@ -84,7 +84,7 @@ exec_cuda_graph_vary (ExecDevice *device, const ExecConstants *constants, GError
 
 /* --- all streams of all ranks ------------------------------------------------------------- */
 
-/* This rank's compute stream goes on after its others. */
+/* Lets this rank's compute stream wait for its other streams. */
 static gboolean
 join_streams (const CudaDevice *self, GError **error)
 {
@@ -98,7 +98,7 @@ join_streams (const CudaDevice *self, GError **error)
   return TRUE;
 }
 
-/* And the others after an event. */
+/* Lets the other streams wait for an event. */
 static gboolean
 fork_streams (const CudaDevice *self, cudaEvent_t after, GError **error)
 {
@@ -108,7 +108,7 @@ fork_streams (const CudaDevice *self, cudaEvent_t after, GError **error)
   return TRUE;
 }
 
-/* Hosts meet, and tell each other their events. */
+/* Hosts of all ranks meet, and tell each other their tail events. */
 static gboolean
 meet (const CudaDevice *self, cudaEvent_t *tails, GError **error)
 {
@@ -123,7 +123,8 @@ record_tail (const CudaDevice *self, GError **error)
   return TRUE;
 }
 
-/* The first rank's compute stream goes on after all ranks' tails, once all have met. */
+/* Joins all ranks: the first rank's compute stream waits for the tails of all, once their hosts
+ * have met. A rank with a graph of its own joins its own streams alone. */
 static gboolean
 gather_ranks (const CudaDevice *self, GError **error)
 {
@@ -137,7 +138,8 @@ gather_ranks (const CudaDevice *self, GError **error)
   return TRUE;
 }
 
-/* All streams of all ranks go on after what the first rank has on its compute stream. */
+/* Forks all ranks: their streams wait for what the first rank's compute stream has been given. A
+ * rank with a graph of its own forks its own streams alone. */
 static gboolean
 spread_ranks (const CudaDevice *self, GError **error)
 {
@@ -158,7 +160,7 @@ exec_cuda_graph_keep (ExecDevice *device, GError **error)
 {
   CudaDevice *self = (CudaDevice *)device;
   const ExecCommOps *ops = self->comm->ops;
-  /* While it captures, a thread may not ask for the end of anything. */
+  /* A thread that captures may not query events, so what is pending has to end before. */
   if ((ops->settle && !ops->settle (self->comm, error)) || !gather_ranks (self, error))
     return FALSE;
   if (leads (self))
@@ -182,7 +184,7 @@ end_capture (CudaDevice *self, GError **error)
   return exec_cuda_check (code, "cudaGraphInstantiate", error);
 }
 
-/* Whoever waits for a copy of this rank's waits for the launch. */
+/* Lets whoever waits for a copy of this rank's wait for the end of the launch. */
 static gboolean
 mark_copies (CudaDevice *self, GError **error)
 {
@@ -193,7 +195,8 @@ mark_copies (CudaDevice *self, GError **error)
   return TRUE;
 }
 
-/* A graph has collectives in it, whose ends nobody could ask for one by one. */
+/* Launches the graph. The communicator follows it as a whole, because the ends of the collectives
+ * in it cannot be queried one by one. */
 static gboolean
 launch (const CudaDevice *self, GError **error)
 {

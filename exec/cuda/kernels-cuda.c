@@ -11,8 +11,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-/* What CUDA the driver is for, where it is too old for this program's; of CUDA 0 where the runtime
- * finds none. */
+/* Says which CUDA the driver is for, where that is too old for this program; or that there is no
+ * driver, of which the runtime says version 0. Empty for other errors. The caller frees. */
 static char *
 describe_driver (cudaError_t code)
 {
@@ -34,15 +34,15 @@ open_cuda (GError **error)
   if (code == cudaSuccess && devices > 0)
     return TRUE;
   g_autofree char *driver = describe_driver (code);
-  cudaGetLastError (); /* it has been seen */
+  cudaGetLastError (); /* clears the error, which is reported here */
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, "no CUDA device: %s%s",
                cudaGetErrorString (code == cudaSuccess ? cudaErrorNoDevice : code), driver);
   return FALSE;
 }
 
-#define FIRST_WITH_BLOCKS 100 /* capability */
+#define FIRST_WITH_BLOCKS 100 /* compute capability times 10, of Blackwell */
 
-/* Of this thread's GPU, ten times. */
+/* The compute capability of this thread's GPU, times 10. */
 static int
 capability (void)
 {
@@ -50,7 +50,7 @@ capability (void)
   if (cudaGetDevice (&device) != cudaSuccess
       || cudaDeviceGetAttribute (&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess
       || cudaDeviceGetAttribute (&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
-    cudaGetLastError (); /* it has been seen */
+    cudaGetLastError (); /* clears the error */
   return 10 * major + minor;
 }
 
@@ -63,7 +63,8 @@ has_squares (PlanDtype dtype)
   return dtype == PLAN_DTYPE_FP8_1X128 || dtype == PLAN_DTYPE_FP8_128X128;
 }
 
-/* Products of fp32 scales per 128 elements are Hopper's alone; it has no emulation elsewhere. */
+/* Refuses a buffer in a format with fp32 scales per 128 elements where cuBLASLt cannot multiply it:
+ * it does so on Hopper alone, without emulation elsewhere. */
 static gboolean
 check_squares (const PlanBuffer *buffer, GError **error)
 {
@@ -94,7 +95,7 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
-/* What of how attention works no kernel here does. */
+/* Refuses attention that no kernel here does: with bounded scores, or with slopes (ALiBi). */
 static gboolean
 check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
@@ -114,7 +115,8 @@ check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
   return TRUE;
 }
 
-/* Products of formats with scales of blocks there are from Blackwell on. */
+/* Refuses an op that this GPU cannot do. Formats with scales of blocks are multiplied from
+ * Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
