@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host memory: piece by piece through pinned memory and the device's, gathered as bytes; sums are
- * made here, in rank order. For what is small or rare: before and after training, and the meeting
- * before a step. Two things are kept out on purpose. A copy to or from pageable memory keeps the
- * thread in the driver until the stream has got there (CUDA's "API synchronization behavior"), so a
- * rank that is lost would never be noticed. And ncclSend connects every pair of ranks, with buffers
- * for each (p2pnChannels in NCCL's enqueue.cc): what is for one rank is gathered by all. A trade
- * is the exception, as only two ranks call it. */
+/* Collectives on host memory, for what is small or rare: before and after training, and the meeting
+ * before a step. Data goes piece by piece through pinned memory and device memory, gathered by NCCL
+ * as bytes; sums are made on the host, in rank order.
+ *
+ * Two things are avoided on purpose. A copy to or from pageable memory keeps the thread in the
+ * driver until the stream has got there (CUDA's "API synchronization behavior"), so a lost rank
+ * would never be noticed. And ncclSend connects every pair of ranks, with buffers for each
+ * (p2pnChannels in NCCL's enqueue.cc), so even what is for one rank is gathered by all. A trade
+ * does use ncclSend, because only two ranks call it. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -13,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What all ranks' pieces pass through at once. */
+/* Bytes of a stage, which holds the pieces of all ranks. */
 #define STAGE_BYTES (G_GUINT64_CONSTANT (256) << 10)
 
 gboolean
@@ -27,7 +29,7 @@ exec_comm_nccl_take_stage (NcclWorld *world, GError **error)
   return TRUE;
 }
 
-/* Bytes of a rank's piece; any number of ranks fits, a byte each. */
+/* Bytes of one rank's piece: at least one, whatever the number of ranks. */
 static guint64
 piece_bytes (const NcclComm *self)
 {
@@ -44,7 +46,7 @@ copy_in (NcclWorld *world, const void *in, guint64 n, GError **error)
   return TRUE;
 }
 
-/* The host sees what the stream was given once that has ended. */
+/* Copies n bytes of a stage to pinned[1], and waits until the stream has done all it was given. */
 static gboolean
 copy_out (NcclComm *self, guint stage, guint64 n, const char *call, GError **error)
 {
@@ -57,7 +59,7 @@ copy_out (NcclComm *self, guint stage, guint64 n, const char *call, GError **err
          && exec_comm_nccl_wait (self, world->stream, error);
 }
 
-/* The n bytes at `in` of every rank, in pinned memory. */
+/* Gathers the n bytes at `in` of every rank into pinned[1]. */
 static gboolean
 gather_piece (NcclComm *self, const void *in, guint64 n, const char *call, GError **error)
 {
@@ -72,7 +74,7 @@ gather_piece (NcclComm *self, const void *in, guint64 n, const char *call, GErro
   return copy_out (self, 1, n * self->comm.ranks, call, error);
 }
 
-/* All ranks bring `all` bytes; out = every rank's [from, from + bytes) of them, in rank order. */
+/* All ranks bring `all` bytes; out = bytes [from, from + bytes) of every rank's, in rank order. */
 static gboolean
 gather (NcclComm *self, guint8 *out, const guint8 *in, guint64 all, guint64 from, guint64 bytes,
         const char *call, GError **error)
@@ -106,7 +108,8 @@ exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64
                  "all_to_all of the host's memory", error);
 }
 
-/* A rank that only gives waits as well, because the next piece goes through the same memory. */
+/* Trades one piece. A rank that only gives waits as well, because the next piece goes through the
+ * same memory. */
 static gboolean
 trade_piece (NcclComm *self, guint8 *out, const guint8 *in, guint64 n, guint peer, GError **error)
 {
@@ -177,7 +180,8 @@ exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint6
   return TRUE;
 }
 
-/* In as many hops as NCCL's tree has, whatever the ranks are; see nccl_all_reduce_max of NaNs. */
+/* The maximum by NCCL's all-reduce, which takes as few hops as its tree has, while a gather's grow
+ * with the number of ranks. NaNs become infinity, as in nccl_all_reduce_max. */
 gboolean
 exec_comm_nccl_host_max (NcclComm *self, float *buf, guint64 count, GError **error)
 {

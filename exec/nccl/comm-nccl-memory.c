@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that NCCL's kernels and copy engines reach on every rank: a window of each communicator
- * where the machine has symmetric memory, else registered for zero-copy. */
+/* Memory of this rank that NCCL's kernels and copy engines reach from every rank: a window of each
+ * communicator where the machine has symmetric memory, else registered for zero-copy. */
 #include "config.h"
 
 #include "exec/nccl/comm-nccl-private.h"
@@ -17,7 +17,8 @@ block_clear (NcclBlock *block)
   g_clear_pointer (&block->registrations, g_array_unref);
 }
 
-/* All ranks of the communicator at once: windows have as many bytes on each. */
+/* Registers a block with a communicator, all of whose ranks do so at once: windows have as many
+ * bytes on each. */
 static gboolean
 register_block (NcclComm *self, NcclBlock *block, GError **error)
 {
@@ -55,11 +56,12 @@ deregister_window (const NcclComm *comm, ncclWindow_t window)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   return ncclCommWindowDeregister (comm->handle, window);
 #else
-  return ncclInvalidUsage; /* nobody has one */
+  return ncclInvalidUsage; /* no window was ever made */
 #endif
 }
 
-/* What a communicator knows of a block ends with the communicator's abort, else here. */
+/* Drops a communicator's registrations of a block. One that was aborted has dropped them by
+ * itself. */
 static void
 forget (NcclBlock *block, const NcclComm *comm)
 {
@@ -96,7 +98,7 @@ exec_comm_nccl_free_blocks (NcclWorld *world)
   g_array_set_size (world->blocks, 0);
 }
 
-/* The most that any rank asks for, in whole windows. */
+/* Raises *bytes to the most that any rank asks for, in whole windows. */
 static gboolean
 agree_on_bytes (NcclComm *self, guint64 *bytes, GError **error)
 {
@@ -166,7 +168,7 @@ exec_comm_nccl_give_back (ExecComm *comm, void *memory)
 {
   NcclWorld *world = ((NcclComm *)comm)->world;
 
-  exec_comm_nccl_end_abort (world); /* which knows of it */
+  exec_comm_nccl_end_abort (world); /* until then NCCL may use the memory */
   for (guint i = 0; i < world->blocks->len; i++)
     {
       NcclBlock *block = &g_array_index (world->blocks, NcclBlock, i);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators, from the first meeting of the ranks to the last. Before NCCL is asked, the ranks
- * show each other a card: what NCCL would let hang is an error that names two of them. */
+ * show each other a card: what would let NCCL hang, such as two ranks on one GPU, becomes an error
+ * that names both. */
 #include "config.h"
 
 #include "exec/comm/rendezvous.h"
@@ -10,19 +11,19 @@
 
 #include <string.h>
 
-/* What a rank says of itself; plain bytes on the way. */
+/* What a rank tells the others of itself, sent as plain bytes. */
 typedef struct
 {
-  ncclUniqueId id; /* rank 0's is taken */
+  ncclUniqueId id; /* all use rank 0's */
   gint32 version;
   char host[64], gpu[32];
 } Card;
 
-/* What ranks know once they have met. */
+/* What a rank knows once all have met. */
 typedef struct
 {
   int device;
-  ncclUniqueId id; /* rank 0 made it for all */
+  ncclUniqueId id; /* made by rank 0 for all */
   gboolean is_one_host;
 } Meeting;
 
@@ -32,7 +33,7 @@ config_of (const NcclComm *self)
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
   config.blocking = 0;
-  config.splitShare = 0; /* groups do not wait for one another */
+  config.splitShare = 0; /* groups share no resources, so none waits for another */
   if (self->world->options.processors > 0)
     config.maxCTAs = (int)self->world->options.processors;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -45,8 +46,8 @@ config_of (const NcclComm *self)
   return config;
 }
 
-/* NCCL 2.28 leaves gathers to copy engines in symmetric memory, which is of one node (enqueue.cc).
- */
+/* SMs that gathers take: none where NCCL 2.28 leaves them to copy engines, which it does in
+ * symmetric memory within a node (enqueue.cc). */
 static guint
 gather_processors (const NcclWorld *world)
 {
@@ -117,7 +118,7 @@ world_free (NcclWorld *world)
   g_ptr_array_unref (world->spare);
   if (world->stream != NULL)
     {
-      cudaStreamSynchronize (world->stream); /* ends: by now nothing waits for other ranks */
+      cudaStreamSynchronize (world->stream); /* ends: nothing waits for other ranks now */
       cudaStreamDestroy (world->stream);
     }
   for (guint i = 0; i < G_N_ELEMENTS (world->stage); i++)
@@ -186,7 +187,8 @@ split (NcclComm *parent, NcclComm *self, guint color, GError **error)
       parent,
       ncclCommSplit (parent->handle, (int)color, (int)parent->comm.rank, &self->handle, &config),
       error);
-  /* The parent is done with it, and has put it there; it may have to be waited for on its own. */
+  /* The parent is done with the call, and has made the handle, which may still be in progress
+   * itself. */
   return exec_comm_nccl_settle (self, ncclInProgress, "ncclCommSplit", error)
          && exec_comm_nccl_register_blocks (self, error);
 }
@@ -220,7 +222,8 @@ check_version (int version, GError **error)
   return FALSE;
 }
 
-/* Who makes an id listens until the others have come, by a thread that does not end otherwise. */
+/* Fills in this rank's card. Only who has to makes an id: NCCL then listens in a thread until all
+ * ranks have come, and that thread does not end otherwise. */
 static gboolean
 fill_card (Card *card, int device, gboolean makes_id, GError **error)
 {
@@ -290,8 +293,8 @@ exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
   return TRUE;
 }
 
-/* Calls that do not wait are issued by a thread that NCCL makes for each (group.cc), beside that of
- * its proxy, while the rank's polls. */
+/* Says if a rank has one core alone. NCCL issues each call that does not wait from a thread that it
+ * makes for it (group.cc), and has a proxy thread, while the rank's own thread polls. */
 static void
 tell_cores (void)
 {
@@ -304,8 +307,8 @@ tell_cores (void)
         "(srun --cpus-per-task 4, mpirun --bind-to none)");
 }
 
-/* Pinned memory is taken before any rank has a collective under way: that may wait for GPUs, those
- * of other ranks of the process too. */
+/* Pinned memory is allocated before any rank has a collective under way, because that may wait for
+ * GPUs, also for those of other ranks of the process. */
 static gboolean
 open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
 {
@@ -337,9 +340,9 @@ open_world (guint rank, guint ranks, ExecComm *carrier, const Meeting *meeting,
   return NULL;
 }
 
-/* Of the GPUs that this process sees its own: all ranks of the machine see the same ones, or each
- * its own alone, as by srun --gpus-per-task=1. Where two of them come to one, cards_agree says so.
- */
+/* Selects this rank's GPU among those that the process sees: all ranks of the machine see the same
+ * GPUs, or each rank its own alone, as by srun --gpus-per-task=1. If two ranks come to use one GPU,
+ * cards_agree reports it. */
 static gboolean
 use_device (guint local_rank, int *out_device, GError **error)
 {
@@ -351,9 +354,10 @@ use_device (guint local_rank, int *out_device, GError **error)
   return TRUE;
 }
 
-/* Since 2.22 NCCL connects ranks by the first collective of a kind, which then takes memory that
- * the plan's buffers have by now (its user guide: NCCL_RUNTIME_CONNECT). Told once, before it reads
- * its environment; what the user said stays. */
+/* Has NCCL connect all ranks when a communicator is made. Since 2.22 it does so at the first
+ * collective of each kind, which then takes memory that the plan's buffers have by now (its user
+ * guide: NCCL_RUNTIME_CONNECT). Set once, before NCCL reads its environment; what the user has set
+ * stays. */
 static void
 connect_at_once (void)
 {
@@ -378,9 +382,10 @@ exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError *
   return open_world (carrier->rank, carrier->ranks, carrier, &meeting, options, error);
 }
 
-/* NCCL would meet at NCCL_COMM_ID itself, but takes an interface in the subnet of that address
- * alone (bootstrap.cc, ncclFindInterfaceMatchSubnet): networks with a subnet for each rack or node
- * have none. So that is for who asks for it; each rank makes the same id of it. */
+/* Processes of a launcher meet by our own rendezvous. NCCL could meet at NCCL_COMM_ID by itself,
+ * but uses only an interface in the subnet of that address (bootstrap.cc,
+ * ncclFindInterfaceMatchSubnet), and networks with a subnet for each rack or node have none. So it
+ * does that only for who asks for it; each rank then makes the same id of the variable. */
 static gboolean
 meet_launched (const ExecLaunch *launch, guint timeout_s, Meeting *meeting, GError **error)
 {

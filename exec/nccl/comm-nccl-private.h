@@ -1,5 +1,6 @@
-/* The NCCL backend, as its files share it: comm-nccl.c issues collectives and watches them, -host.c
- * does those on host memory, -memory.c takes registered memory, -open.c makes communicators. */
+/* The NCCL backend, as its files share it: comm-nccl.c issues collectives and watches them,
+ * comm-nccl-host.c does those on host memory, comm-nccl-memory.c takes registered memory,
+ * comm-nccl-open.c makes communicators. */
 #pragma once
 #include "exec/nccl/comm-nccl.h"
 #include <cuda_runtime_api.h>
@@ -7,7 +8,8 @@
 #include <nccl.h>
 G_BEGIN_DECLS
 
-/* What NCCL has since 2.27; before 2.24 its header names bf16 only behind cuda_bf16.h. */
+/* What NCCL's header lacks before 2.27; before 2.24 it names bf16 only where cuda_bf16.h is
+ * included. */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
 typedef void *ncclWindow_t;
 #define ncclBfloat16 ((ncclDataType_t)9)
@@ -20,22 +22,22 @@ typedef void *ncclWindow_t;
 typedef struct
 {
   ExecNcclOptions options;
-  int device;           /* as CUDA counts them in this process */
-  gboolean is_one_host; /* that all ranks are on */
-  guint rank;           /* among all */
-  ExecComm *carrier;    /* NULL: there is none */
+  int device;           /* its number, as CUDA counts GPUs in this process */
+  gboolean is_one_host; /* all ranks are on one */
+  guint rank;           /* of this process or thread among all */
+  ExecComm *carrier;    /* by which ranks met and report failures; NULL: there is none */
   GPtrArray *comms;     /* NcclComm, not owned, oldest first */
-  GArray *blocks;       /* NcclBlock: memory taken here */
+  GArray *blocks;       /* NcclBlock: memory taken by exec_comm_nccl_take */
   GQueue pending;       /* NcclPending, oldest first */
-  GPtrArray *spare;     /* of those, with events */
-  gint64 ended_ns;      /* when a pending one last turned out to have ended */
+  GPtrArray *spare;     /* NcclPending with an event, to be used again */
+  gint64 ended_ns;      /* when a pending one was last found to have ended */
   char *reason;         /* why nothing works any more; NULL while all is well */
-  GPtrArray *aborted;   /* ncclComm_t: those of all communicators, then */
-  GThread *aborting;    /* until that has ended; NULL: nobody is */
-  gint is_stopped;      /* their kernels have been told to end */
+  GPtrArray *aborted;   /* ncclComm_t: of all communicators, when this rank gave up */
+  GThread *aborting;    /* the thread that aborts them; NULL: there is none */
+  gint is_stopped;      /* atomic: the kernels of all of them have been told to end */
   cudaStream_t stream;
-  guint8 *stage[2];  /* what host memory passes through, to NCCL and from it */
-  guint8 *pinned[2]; /* of the host, beside them */
+  guint8 *stage[2];  /* in device memory, for host memory's way to NCCL and from it */
+  guint8 *pinned[2]; /* in pinned memory, to and from these */
 } NcclWorld;
 
 typedef struct
@@ -43,7 +45,7 @@ typedef struct
   ExecComm comm;
   NcclWorld *world;
   ncclComm_t handle; /* NULL after an abort */
-  guint stride;      /* of its ranks among all */
+  guint stride;      /* between its ranks, counted among all ranks */
   char name[32];
 } NcclComm;
 
@@ -58,7 +60,7 @@ typedef struct
   gint64 issued_ns;
 } NcclPending;
 
-/* How a communicator knows a block: one of them. */
+/* How one communicator knows a block: by a window, or by a handle. */
 typedef struct
 {
   const NcclComm *comm;
@@ -77,13 +79,14 @@ typedef struct
 extern const ExecCommOps exec_comm_nccl_ops;
 gboolean exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error);
 
-/* Waits until NCCL has done what it answered `result` to, `call` on this communicator; what is
- * issued on a stream has been issued then. Gives up when that fails. */
+/* Waits until NCCL has done `call` on this communicator, to which it answered `result`; what the
+ * call issues on a stream has been issued then. Gives up if the call failed. */
 gboolean exec_comm_nccl_settle (NcclComm *self, ncclResult_t result, const char *call,
                                 GError **error);
 gboolean exec_comm_nccl_is_usable (const NcclComm *self, GError **error);
 
-/* Follows what was issued on a stream. The host waits: for a stream, for all that is followed. */
+/* exec_comm_nccl_follow records an event behind what was issued on a stream, to watch for its end.
+ * The two others let the host wait: for a stream, and for all that is followed. */
 gboolean exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t stream,
                                 GError **error);
 gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error);
@@ -92,7 +95,8 @@ ncclResult_t exec_comm_nccl_trade (const NcclComm *self, void *out, const void *
                                    guint peer, cudaStream_t stream);
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
-/* Waits for what giving up began. Graphs with collectives in them are gone by now. */
+/* Waits until the abort that giving up began has ended. Graphs with collectives in them have to be
+ * destroyed before. */
 void exec_comm_nccl_end_abort (NcclWorld *world);
 
 /* exec/nccl/comm-nccl-host.c */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives on streams. NCCL never waits: its calls answer "in progress", and what it issues ends
- * when the other ranks have come. So every call is settled, which is soon, and every collective is
- * followed by an event; whoever waits for the device asks `check`, again and again, which sees
- * NCCL's errors, a rank that said it failed, and a deadline that passed. Whatever is found, all
- * communicators of this rank are aborted, together, which is what ends their kernels. */
+/* Collectives on streams. NCCL's calls never block: they answer "in progress", and a collective
+ * ends when the other ranks have come. So every call is settled, which means polled until NCCL has
+ * done it, and soon over; and every collective is followed by an event. Whoever waits for the
+ * device calls `check` again and again, which sees NCCL's errors, a rank that said it failed, and a
+ * deadline that passed. In each case all communicators of this rank are aborted together, which is
+ * what ends their kernels. */
 #include "config.h"
 
 #include "exec/cuda/kernels/sum.h"
@@ -18,7 +19,8 @@
 #define OP "%s (op %u, unit %" G_GINT64_FORMAT ") among %s"
 #define LATE "%s has not ended after %.3g s: a rank is lost, or late"
 
-/* Collectives under way from which on it is looked which have ended. */
+/* With as many collectives pending, those that have ended are looked for, to use their events
+ * again. */
 #define MANY_PENDING 4096
 
 static gint64
@@ -36,7 +38,7 @@ exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error)
   return FALSE;
 }
 
-/* How long ranks wait for one another, as the first communicator says by now. */
+/* How long ranks wait for one another, as the first communicator has it at the moment. */
 static gint64
 deadline_ns (const NcclWorld *world)
 {
@@ -55,14 +57,15 @@ pause_poll (guint *polls)
     g_thread_yield ();
 }
 
-/* An abort frees memory, so it waits for all that the GPU does, in other communicators too: NCCL's
- * issues 549 and 564. A group of them stops all kernels before it waits for any. */
+/* Aborts all communicators in one group, which stops the kernels of all before it waits for any: an
+ * abort frees memory, so it waits for all that the GPU does, in other communicators too (NCCL's
+ * issues 549 and 564). */
 static gpointer
 abort_all (gpointer data)
 {
   NcclWorld *world = data;
 
-  cudaSetDevice (world->device); /* NCCL goes back to what was set */
+  cudaSetDevice (world->device); /* to which NCCL returns after each call */
   ncclGroupStart ();
   for (guint i = 0; i < world->aborted->len; i++)
     ncclCommAbort (world->aborted->pdata[i]);
@@ -72,9 +75,9 @@ abort_all (gpointer data)
   return NULL;
 }
 
-/* An abort also waits until no graph has a collective of the communicator (localPersistentRefs in
- * NCCL's init.cc), and graphs are this thread's to destroy: another one waits. This one knows that
- * kernels end from now on. */
+/* Lets another thread abort all communicators, and returns once their kernels have been told to
+ * end. The abort itself also waits until no graph has a collective of the communicator
+ * (localPersistentRefs in NCCL's init.cc), and the calling thread has to destroy those graphs. */
 void
 exec_comm_nccl_give_up (NcclWorld *world, const char *reason)
 {
@@ -83,7 +86,7 @@ exec_comm_nccl_give_up (NcclWorld *world, const char *reason)
   if (world->reason != NULL)
     return;
   world->reason = g_strdup (reason);
-  for (guint i = world->comms->len; i-- > 0;) /* groups before what they are split from */
+  for (guint i = world->comms->len; i-- > 0;) /* groups before their parents */
     {
       NcclComm *comm = world->comms->pdata[i];
 
@@ -112,7 +115,7 @@ exec_comm_nccl_is_usable (const NcclComm *self, GError **error)
   return FALSE;
 }
 
-/* Gives up for a reason that is said here; FALSE for whoever returns it. */
+/* Gives up with this message, behind the number of the rank, as the reason. Always FALSE. */
 G_GNUC_PRINTF (3, 4)
 static gboolean
 fail (const NcclComm *self, GError **error, const char *format, ...)
@@ -128,7 +131,8 @@ fail (const NcclComm *self, GError **error, const char *format, ...)
   return exec_comm_nccl_is_usable (self, error);
 }
 
-/* A call; of an op where it is a collective of the schedule. */
+/* Names a call in a message, with its op if it is a collective of the schedule. The caller
+ * frees. */
 static char *
 describe (const NcclComm *self, const char *call, gboolean is_op)
 {
@@ -146,7 +150,7 @@ fail_nccl (const NcclComm *self, ncclResult_t result, const char *what, GError *
                has_more ? last : "");
 }
 
-/* Whether another rank said that it failed. */
+/* Gives up, and is FALSE, if another rank said that it failed. */
 static gboolean
 others_are_well (const NcclComm *self, GError **error)
 {
@@ -159,7 +163,7 @@ others_are_well (const NcclComm *self, GError **error)
   return exec_comm_nccl_is_usable (self, error);
 }
 
-/* Polls until NCCL is done, or something is wrong. */
+/* Polls until NCCL is done; FALSE if another rank failed or the deadline passed. */
 static gboolean
 await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboolean is_op,
             GError **error)
@@ -188,9 +192,9 @@ await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboole
   return TRUE;
 }
 
-/* Calls that make communicators and windows say "success" while a thread of NCCL's is at it, and
- * give what they make at its end: ncclCommSplit and ncclCommWindowRegister of NCCL 2.28 drop what
- * ncclGroupEndInternal says. So the communicator is asked whatever they say. */
+/* Waits for a call, even if it answered "success": calls that make communicators and windows do so
+ * while a thread of NCCL's is still at it, and give what they make when it ends (ncclCommSplit and
+ * ncclCommWindowRegister of NCCL 2.28 drop what ncclGroupEndInternal says). */
 static gboolean
 settle (const NcclComm *self, ncclResult_t result, const char *call, gboolean is_op, GError **error)
 {
@@ -220,7 +224,7 @@ describe_pending (const NcclPending *pending)
   return g_strdup_printf (OP, pending->call, pending->node, pending->unit, pending->comm->name);
 }
 
-/* Forgets what has ended, as far as nothing older is under way. */
+/* Forgets pending collectives that have ended, from the oldest to the first that has not. */
 static gboolean
 reap (NcclWorld *world, GError **error)
 {
@@ -258,8 +262,9 @@ check_nccl (const NcclWorld *world, GError **error)
   return TRUE;
 }
 
-/* Events are asked for when it is time to only: what the host saw end, it need not order, and runs
- * should not differ by that. So a deadline may be seen twice as late. */
+/* Whether the oldest pending collective is within the deadline. Events are queried only when it
+ * seems not to be: a host that saw an event happen is ordered behind it, and whether it is should
+ * not depend on timing. So a missed deadline may be seen after twice the time. */
 static gboolean
 is_in_time (NcclWorld *world, GError **error)
 {
@@ -286,7 +291,7 @@ nccl_check (ExecComm *comm, GError **error)
          && check_nccl (self->world, error) && is_in_time (self->world, error);
 }
 
-/* What is captured into a graph has no end that could be asked for. */
+/* Whether the stream is being captured: the end of what is in a graph cannot be queried. */
 static gboolean
 is_captured (cudaStream_t stream, gboolean *out, GError **error)
 {
@@ -297,7 +302,7 @@ is_captured (cudaStream_t stream, gboolean *out, GError **error)
   return TRUE;
 }
 
-/* An event that nothing uses. */
+/* Makes sure that there is a spare event. */
 static gboolean
 spare_event (NcclWorld *world, GError **error)
 {
@@ -392,7 +397,7 @@ type_of (PlanDtype dtype, ncclDataType_t *out, GError **error)
     }
 }
 
-/* Settles a collective and follows it: the end of every one of them. */
+/* Settles a collective and follows it by an event: all collectives on streams end with this. */
 static gboolean
 issued (NcclComm *self, ncclResult_t result, const char *call, cudaStream_t stream, GError **error)
 {
@@ -431,8 +436,8 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
                     "reduce_scatter", stream, error);
 }
 
-/* Adds to a group a send of `bytes` to a rank and a receive of as many from it; `in` or `out` may
- * be NULL, and is left out then. Nothing starts before the group ends, so "in progress" is a
+/* Adds to the open group a send of `bytes` to a rank and a receive of as many from it; what is NULL
+ * of `in` and `out` is left out. Nothing starts before the group ends, so "in progress" is a
  * success. */
 static ncclResult_t
 transfer (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
@@ -447,7 +452,7 @@ transfer (const NcclComm *self, void *out, const void *in, guint64 bytes, guint 
   return result == ncclInProgress ? ncclSuccess : result;
 }
 
-/* Each rank's `bytes` for every other one, as one operation. */
+/* Sends `bytes` to every rank, and receives as many from each, as one group. */
 static ncclResult_t
 exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaStream_t stream)
 {
@@ -460,8 +465,8 @@ exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaSt
   return result != ncclSuccess ? result : ended;
 }
 
-/* A send and a receive are one group: two ranks that both give do not wait for each other to take.
- */
+/* Sends and receives in one group: else two ranks that both give would wait for each other to
+ * take. */
 ncclResult_t
 exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
                       cudaStream_t stream)
@@ -489,9 +494,9 @@ nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
 }
 
 /* NCCL runs the ops of a communicator in the order of issue, whatever streams they are on
- * (ncclLaunchPrepare in its enqueue.cc), and connects two ranks by their first trade, for which
- * both must have come. Neither is a deadlock: plan_schedule_check_stages shows of the same order
- * that all stages go on if each waits at every trade until its peer is there. */
+ * (ncclLaunchPrepare in its enqueue.cc), and connects two ranks at their first trade, for which
+ * both must have come. Neither is a deadlock: plan_schedule_check_stages shows that in this order
+ * all stages go on even if each waits at every trade until its peer is there. */
 static gboolean
 nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
             void *stream, GError **error)
@@ -523,7 +528,7 @@ nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void
                     "all_reduce", stream, error);
 }
 
-/* NCCL's largest drops NaNs, so there are none. */
+/* NCCL's maximum drops NaNs, so they become infinity first. */
 static gboolean
 nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                      GError **error)
@@ -544,7 +549,7 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
                  "all_reduce_max", stream, error);
 }
 
-/* A number of everybody's is here once everybody has come. */
+/* A maximum over all ranks is known only when all have come. */
 static gboolean
 nccl_barrier (ExecComm *comm, GError **error)
 {
@@ -579,9 +584,9 @@ nccl_follow (ExecComm *comm, const char *what, void *stream, GError **error)
   return exec_comm_nccl_follow ((NcclComm *)comm, what, stream, error);
 }
 
-/* Whether a call is captured must be the same on all ranks, as is which launch it is of (the NCCL
- * user guide, "Using NCCL with CUDA Graphs"): ranks keep the same step, after one that connected
- * them, and launch it equally often. */
+/* All ranks must agree on whether a call is captured, and on which launch of the graph runs it (the
+ * NCCL user guide, "Using NCCL with CUDA Graphs"): they capture the same step, after one that
+ * connected them, and launch it equally often. */
 const ExecCommOps exec_comm_nccl_ops = {
   .name = "nccl",
   .summary = "one GPU per rank, joined by NCCL",
@@ -604,8 +609,8 @@ const ExecCommOps exec_comm_nccl_ops = {
   .close = exec_comm_nccl_close,
 };
 
-/* First-order bounds of summation (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), of
- * this sum and of exec_comm_sum's together. */
+/* First-order bounds of the rounding errors of sums (Higham, Accuracy and Stability of Numerical
+ * Algorithms, 4.2), of NCCL's sum and of exec_comm_sum's together. */
 double
 exec_comm_nccl_sum_error (guint ranks, PlanDtype dtype, gboolean is_symmetric)
 {

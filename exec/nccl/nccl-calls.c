@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NCCL, loaded when ranks with a GPU each first meet: one GPU does without. */
+/* NCCL's calls, passed on to the library, which is loaded when ranks with a GPU each first meet:
+ * one GPU does without. */
 #include "config.h"
 
 #include "exec/comm/late.h"
@@ -11,7 +12,7 @@ static ExecLate library
         .remedy = "ranks with a GPU each need NCCL: NVIDIA's package libnccl2, or pip install "
                   "nvidia-nccl-cu12 with its folder in LD_LIBRARY_PATH" };
 
-/* Whose own header leaves open what they take. */
+/* Declared again, because NCCL's header leaves open which parameters they take: none. */
 ncclResult_t ncclGroupStart (void);
 ncclResult_t ncclGroupEnd (void);
 
