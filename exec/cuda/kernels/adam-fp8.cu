@@ -2,10 +2,11 @@
 /* AdamW with moments in e4m3, which have a scale, in any mix with other formats.
  *
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
- *                2048 blocks; keep_scales: one thread. The first and the last only where a moment
- *                has a scale, which is that of the largest of the new ones: they are made twice.
+ *                2048 blocks; keep_scales: one thread. The first and the last run only where a
+ *                moment has a scale. That follows from the largest of the new moments, which are
+ *                therefore computed twice.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
- * tests/gpu: equal byte for byte, whichever NaN.
+ * tests/gpu: equal byte for byte, but any NaN will do.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                          FLOPs
@@ -19,13 +20,13 @@
 namespace
 {
 
-/* Of any format: e4m3 where there are codes. */
+/* A moment in any format: in e4m3 where `codes` is not NULL, else as `array` says. */
 struct Moment
 {
   Array array;
   uint8_t *codes;
-  float *scale;   /* as it was before this step */
-  uint32_t *next; /* the largest magnitude of this step, behind it */
+  float *scale;   /* of the moment as it was before this step */
+  uint32_t *next; /* lies behind the scale: the largest magnitude of this step */
 };
 
 Moment
@@ -56,7 +57,8 @@ read_codes (const uint8_t *codes, unsigned n, float scale)
   return piece;
 }
 
-/* What the CPU divides is multiplied by the inverse, and freed of the error that makes. */
+/* Divides by the scale as the CPU does: multiplies by its inverse in fp64, and settle takes away
+ * the error that this makes. */
 __device__ inline void
 write_codes (uint8_t *codes, unsigned n, const Piece &piece, float scale)
 {
@@ -86,7 +88,8 @@ write_moment (const Moment &to, uint64_t at, unsigned n, const Piece &piece, flo
     write (to.array, at, n, piece);
 }
 
-/* exec_number_scale: so much more than largest / 448 that three bits are zero. */
+/* The scale of the new moments as exec_number_scale makes it: largest / 448, rounded up so that its
+ * last three bits are zero. */
 __device__ inline float
 next_scale (const Moment &moment)
 {
@@ -101,7 +104,7 @@ next_scale (const Moment &moment)
   return float_of ((word_of (scale < FLT_MIN ? FLT_MIN : scale) + 7) & ~7u);
 }
 
-/* What the moments of a piece are next. */
+/* The new moments of a piece. */
 struct Next
 {
   Piece avg, avg_sq;
@@ -170,7 +173,7 @@ adamw_narrow (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVa
     }
 }
 
-/* Once nobody reads the scales of before. By one thread. */
+/* Replaces the scales once nobody reads the old ones. Launched with one thread. */
 __global__ void
 keep_scales (Moment avg, Moment avg_sq, const float *coef)
 {

@@ -26,14 +26,15 @@ adam_of (const ExecConstants *constants)
   return adam;
 }
 
-/* Of this step: those given, or the device's own. */
+/* What changes from step to step: the device's own copy if there is one, else what the launch
+ * brought. */
 __device__ inline ExecCudaVarying
 varying_of (const ExecCudaVarying &given, const ExecCudaVarying *own)
 {
   return own != NULL ? *own : given;
 }
 
-/* Both moments from those before; `g` is the gradient, clipped. */
+/* Computes both new moments in place; `g` is the clipped gradient. */
 __device__ inline void
 step_moments (const Adam &adam, float g, float *avg, float *avg_sq)
 {

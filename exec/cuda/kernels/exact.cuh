@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact sums (exec/number/exact.h) on the device: integers alone, so that neither the order of the terms
- * nor the grid can change a bit, and a sum is the CPU's bit for bit.
+/* Exact sums (exec/number/exact.h) on the device: integers alone, so that neither the order of the
+ * terms nor the grid can change a bit, and a sum is the CPU's bit for bit.
  *
  * The value is the sum of limb[i] * 2^(32 i - 298); the last two limbs take what is carried out of
  * the others, and count the terms that are not numbers. Limbs are signed; adding them as unsigned
@@ -15,11 +15,11 @@ namespace
 enum : unsigned
 {
   LIMBS = EXEC_EXACT_LIMBS,
-  CARRY = LIMBS - 2, /* limb for what is carried */
-  NANS = LIMBS - 1,  /* and for the number of terms that are not numbers */
+  CARRY = LIMBS - 2, /* the limb that takes what others carry out */
+  NANS = LIMBS - 1,  /* the limb that counts terms that are not numbers */
   LIMB_BITS = 32,
   POINT = 298,      /* the first limb counts in 2^-298, the square of the smallest float */
-  FLOAT_POINT = 149 /* which is 2^-149 */
+  FLOAT_POINT = 149 /* the smallest float is 2^-149 */
 };
 
 typedef unsigned long long Limb;
@@ -32,7 +32,7 @@ is_number (uint32_t word)
   return (word >> 23 & 0xff) != 0xff;
 }
 
-/* |value| = mantissa * 2^(exponent - 149), of a number. */
+/* For a finite float, |value| = mantissa * 2^(exponent - 149). */
 __device__ inline Limb
 mantissa_of (uint32_t word)
 {
@@ -47,7 +47,7 @@ exponent_of (uint32_t word)
   return exponent > 0 ? exponent - 1 : 0;
 }
 
-/* Adds a term to a sum that others add to at the same time. */
+/* Adds a term to a sum to which other threads add at the same time. */
 __device__ inline void
 exact_add_float (Limb *sum, float value)
 {
@@ -69,7 +69,7 @@ exact_add_float (Limb *sum, float value)
   atomicAdd (limb + 1, is_negative ? -high : high);
 }
 
-/* Adds other (or nothing, where it is NULL) and carries, as exec_exact_merge does. */
+/* Adds `other`, unless that is NULL, and carries, as exec_exact_merge does. */
 __device__ inline void
 exact_merge (Limb *sum, const Limb *other)
 {
@@ -89,7 +89,7 @@ exact_merge (Limb *sum, const Limb *other)
   sum[NANS] += other != NULL ? other[NANS] : 0;
 }
 
-/* The nearest double of a carried sum, which is overwritten; as exec_exact_value. */
+/* The double nearest to a carried sum, as exec_exact_value gives it. The sum is overwritten. */
 __device__ inline double
 exact_value (Limb *sum)
 {
@@ -111,7 +111,7 @@ exact_value (Limb *sum)
   if (head == 0)
     return 0;
 
-  /* The first 64 bits of the value; whatever follows only matters as "not zero". */
+  /* The first 64 bits of the value. Of what follows it only matters whether it is zero. */
   while (head >> bits > 1)
     bits++;
   bits++;

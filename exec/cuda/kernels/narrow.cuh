@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats of eight bits and fewer, bit for bit those of exec/number/number-small.c, and the arrays with
- * scales that exec/cpu/kernels-cpu-quantize.c makes of them; but the scales of blocks lie in tiles of
- * 128 rows by 4 blocks where those are whole, as cuBLASLt reads them (the cuBLAS documentation, 1D
- * block scaling). */
+/* Formats of eight bits and fewer, bit for bit those of exec/number/number-small.c, and arrays of
+ * these with scales, as exec/cpu/kernels-cpu-quantize.c makes them. One thing differs: scales of
+ * blocks lie in tiles of 128 rows by 4 blocks where those are whole, as cuBLASLt reads them (the
+ * cuBLAS documentation, 1D block scaling). */
 #pragma once
 #include "exec/cuda/kernels/powers.cuh"
 
@@ -13,19 +13,19 @@ enum : unsigned
 {
   MX_BLOCK = 32, /* elements that share a scale */
   NV_BLOCK = 16,
-  SQUARE_SIDE = PLAN_DTYPE_SIDE /* of a row, or of a square */
+  SQUARE_SIDE = PLAN_DTYPE_SIDE /* elements of a row, or of a side of a square */
 };
 
-/* Eight codes of a byte, or sixteen of half one. */
+/* Eight codes of a byte each, or sixteen of half a byte. */
 struct __attribute__ ((aligned (8), may_alias)) Pair
 {
   uint32_t word[2];
 };
 
-/* What divides many numbers below 2^63: a product and one correction each. */
+/* Divides many numbers below 2^63 by the same one: by a product and one correction each. */
 struct Divisor
 {
-  uint64_t by, inverse; /* 2^64 over that, less than one too small */
+  uint64_t by, inverse; /* inverse: 2^64 / by, or one less */
 };
 
 struct Quotient
@@ -50,8 +50,8 @@ divide (uint64_t number, const Divisor &divisor)
 
 struct Narrow
 {
-  unsigned fraction, bias; /* bits; of the exponent */
-  unsigned max, nan, sign; /* codes; e2m1 has no NaN: its scale must say so */
+  unsigned fraction, bias; /* bits of the fraction; bias of the exponent */
+  unsigned max, nan, sign; /* codes; e2m1 has no NaN: its scale is NaN instead */
 };
 
 __device__ inline Narrow
@@ -82,17 +82,18 @@ double_of (uint64_t bits)
   return value;
 }
 
-/* A quotient of two floats (or of a float and a scale of 28 bits) that is not half way between two
- * codes is 2^-36 of itself away from there; as a product with an inverse it is 2^-51 off. Rounded
- * to 40 bits it is on the right side, or half way exactly if the quotient is. */
+/* Takes away the error of a product with an inverse. A quotient of two floats (or of a float and a
+ * scale of 28 bits) that is not half way between two codes is at least 2^-36 of itself away from
+ * there; the product with an inverse is 2^-51 off. Rounded to 40 bits, it is on the right side, or
+ * exactly half way if the quotient is. */
 __device__ inline double
 settle (double product)
 {
   return double_of ((bits_of (product) + 0x800) & ~(uint64_t)0xfff);
 }
 
-/* To nearest, ties to even; what is too large becomes the largest. The upper half of a double has
- * all the bits that matter but one: whether any below is set. */
+/* Rounds to nearest, ties to even; what is too large becomes the largest code. The upper half of a
+ * double has all bits that matter, but for whether any lower one is set. */
 __device__ inline unsigned
 to_narrow (const Narrow &format, double value)
 {
@@ -105,7 +106,7 @@ to_narrow (const Narrow &format, double value)
     return format.nan | sign;
   if (exponent >= 1)
     magnitude -= (1023 - format.bias) << 20;
-  else /* of the smallest exponent, and of fewer bits */
+  else /* subnormal: the smallest exponent, and fewer bits */
     {
       magnitude = (magnitude & 0xfffffu) | 0x100000u;
       drop += (unsigned)(1 - exponent);
@@ -121,7 +122,7 @@ from_narrow (const Narrow &format, unsigned code)
 {
   unsigned magnitude = code & (format.sign - 1), exponent = magnitude >> format.fraction;
   unsigned units = magnitude & ((1u << format.fraction) - 1);
-  float unit; /* of the last bit */
+  float unit; /* the value of the last bit */
 
   if (format.fraction == 3 && magnitude == format.nan)
     return NAN;
@@ -145,11 +146,11 @@ to_e8m0_up (double value)
   return bits == 0 || exponent < 0 ? 0 : exponent > 254 ? 254 : (unsigned)exponent;
 }
 
-/* That of a 448th of a magnitude, given as a word: 448 is 1.75 * 2^8. */
+/* to_e8m0_up of a 448th of a magnitude, which is given as a word: 448 is 1.75 * 2^8. */
 __device__ inline unsigned
 to_e8m0_of_448 (uint32_t magnitude)
 {
-  unsigned code = (magnitude + 0x1fffff) >> 23; /* one more for fractions above .75 */
+  unsigned code = (magnitude + 0x1fffff) >> 23; /* one more if the fraction is above .75 */
 
   if (magnitude >= 0x7f800000u)
     return 0xff;
@@ -172,7 +173,7 @@ inverse_of_power (float power)
   return from_e8m0 (code > 254 ? 0xff : 254 - code);
 }
 
-/* Eight codes of a byte each, to nearest; NaNs are alike. */
+/* Rounds a piece to eight codes of a byte each, to nearest. Any NaN may come out as any other. */
 __device__ inline Pair
 to_codes (const Narrow &format, const Piece &piece)
 {
@@ -182,7 +183,7 @@ to_codes (const Narrow &format, const Piece &piece)
     {
       float low = piece.at[i], high = piece.at[i + 1];
       uint32_t both;
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890 /* there is an instruction for two of them */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890 /* one instruction converts two numbers */
       uint16_t word;
 
       if (format.fraction == 2)
@@ -198,7 +199,7 @@ to_codes (const Narrow &format, const Piece &piece)
   return codes;
 }
 
-/* And back. */
+/* Eight codes of a byte each as floats. */
 __device__ inline Piece
 from_codes (const Narrow &format, const Pair &codes)
 {
@@ -225,7 +226,7 @@ from_codes (const Narrow &format, const Pair &codes)
   return piece;
 }
 
-/* The first n of them, from `at` on. */
+/* Stores the first n codes from `at` on. */
 __device__ inline void
 store_codes (uint8_t *at, const Pair &codes, unsigned n)
 {
@@ -237,7 +238,7 @@ store_codes (uint8_t *at, const Pair &codes, unsigned n)
         at[i] = (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
 }
 
-/* The first n bytes from `at` on; the others are 0. */
+/* Loads the first n bytes from `at` on; the others are 0. */
 __device__ inline Pair
 load_codes (const uint8_t *at, unsigned n)
 {
@@ -251,7 +252,8 @@ load_codes (const uint8_t *at, unsigned n)
   return codes;
 }
 
-/* Eight of half a byte: as the upper bits of floats they count in 2^-126. */
+/* Eight codes of half a byte as floats: as the upper bits of a float they count in units of
+ * 2^-126. */
 __device__ inline Piece
 from_half_codes (uint32_t codes)
 {
@@ -267,7 +269,7 @@ from_half_codes (uint32_t codes)
   return piece;
 }
 
-/* The code of element i by itself. */
+/* Code i of an array as a float, without any scale. */
 __device__ inline float
 code_at (const uint8_t *in, PlanDtype dtype, uint64_t i)
 {
@@ -276,7 +278,8 @@ code_at (const uint8_t *in, PlanDtype dtype, uint64_t i)
   return from_narrow (format, format.sign == 0x8 ? in[i / 2] >> i % 2 * 4 & 0xf : in[i]);
 }
 
-/* Times the scale of its block, and of the tensor, which mxfp8 has none of. */
+/* A code's float times the scale of its block, and that of the tensor, which mxfp8 does not
+ * have. */
 __device__ inline float
 scaled (float code, PlanDtype dtype, unsigned scale, const float *tensor)
 {
@@ -287,14 +290,14 @@ scaled (float code, PlanDtype dtype, unsigned scale, const float *tensor)
 
 /* --- quotients ---------------------------------------------------------------------------- */
 
-/* What elements of one scale are multiplied with, or divided by: `high` + `low`, numbers of 24 bits
- * and few more, in units of which elements are first made multiples, so that no remainder is too
- * small for fp32. */
+/* What elements that share a scale are multiplied with, or divided by. The divisor is high + low,
+ * of 24 bits and a few more. Elements are first multiplied by `unit`, as the divisor has been, so
+ * that no remainder is too small for fp32. */
 struct Scaling
 {
   bool is_product;
-  float factor; /* of a product; of a quotient less than the inverse, by 2^-22 to 2^-20 of it */
-  float back;   /* minus the inverse, and 2^-21 or more of it */
+  float factor; /* of a product; for a quotient the inverse, smaller by 2^-22 to 2^-20 of it */
+  float back;   /* minus the inverse, larger by 2^-21 of it or more */
   float high, low, unit;
 };
 
@@ -304,14 +307,15 @@ product_with (float factor)
   return { true, factor, 0.0f, 0.0f, 0.0f, 1.0f };
 }
 
-/* A power of two that takes any number to one of a middling size. */
+/* A power of two that makes a very small or very large number one of a middling size. */
 __device__ inline float
 unit_of (float scale)
 {
   return scale < 0x1p-60f ? 0x1p100f : scale > 0x1p60f ? 0x1p-100f : 1.0f;
 }
 
-/* By high + low, in those units. By 0, infinity and NaN a quotient is a product too. */
+/* Division by high + low, which have been multiplied by `unit`. Division by 0, infinity or NaN is a
+ * product with the inverse. */
 __device__ inline Scaling
 quotient_by (float high, float low, float unit)
 {
@@ -330,8 +334,8 @@ quotient_by_float (float scale)
   return quotient_by (scale * unit, 0.0f, unit);
 }
 
-/* What elements are divided by that have a scale of e4m3 in units of the tensor's. By 0 all of them
- * are 0, none -0. */
+/* Division by an e4m3 scale times the tensor's scale. Elements with a scale of 0 become 0, never
+ * -0. */
 __device__ inline Scaling
 half_scaling (float scale, float tensor)
 {
@@ -356,7 +360,7 @@ fma_down (float a, float b, float c)
   return __fmaf_rz (a, b, c);
 #else
   double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
-  double error = (product - (sum - part)) + ((double)c - part); /* of that sum, exactly */
+  double error = (product - (sum - part)) + ((double)c - part); /* of the sum, exactly */
   float value = (float)sum;
   double beyond = ((double)value - sum) - error;
 
@@ -366,11 +370,12 @@ fma_down (float a, float b, float c)
 #endif
 }
 
-/* A float that rounds to a number of at most five bits as the quotient of a finite number does. One
- * that is not half way between two of these is 2^-31 of itself away from there, so it is enough to
- * know the float that is not above it, but by 2^-38, and in lower bits than those numbers have
- * whether there is a remainder: some of its upper bits. Remainders are exact wherever that float is
- * such a number. `is_long`: by more than 24 bits. */
+/* value / by, as a float that rounds to a number of at most five bits as the exact quotient of a
+ * finite number does. A quotient that is not half way between two of these is at least 2^-31 of
+ * itself away from there. So it is enough to know a float that is not above the quotient, but by
+ * 2^-38 of it at most, and to have, in bits that are lower than those numbers', whether there is a
+ * remainder: some of its upper bits. Remainders are exact wherever that float is such a number.
+ * `is_long`: the divisor has more than 24 bits. */
 __device__ inline float
 quotient_of (float value, const Scaling &by, bool is_long)
 {
@@ -386,7 +391,7 @@ quotient_of (float value, const Scaling &by, bool is_long)
   return float_of (word_of (below) | (word_of (over) >> 14 & 0x1ffff));
 }
 
-/* As codes are made of it, by a scale that is finite only where all numbers are. */
+/* Scales a piece of which codes are made. The scale is finite only where all of its numbers are. */
 __device__ inline Piece
 scaled_piece (Piece piece, const Scaling &by, bool is_long)
 {
@@ -399,7 +404,7 @@ scaled_piece (Piece piece, const Scaling &by, bool is_long)
   return piece;
 }
 
-/* The same of any number, by any scale. */
+/* Scales any number by any scale. */
 __device__ inline float
 scaled_value (float value, const Scaling &by)
 {
@@ -418,13 +423,14 @@ scaled_any (Piece piece, const Scaling &by)
   return piece;
 }
 
-/* A code of half a byte, to nearest, ties to even: by a sum whose last bit is the format's. */
+/* Rounds to a code of half a byte, to nearest, ties to even: by a sum whose last bit is that of the
+ * format. */
 __device__ inline unsigned
 to_e2m1 (float value)
 {
   uint32_t word = word_of (value);
   float size = fminf (float_of (word & 0x7fffffffu), 6.0f);
-  uint32_t place = word_of (fmaxf (size, 1.0f)) & 0x7f800000u; /* the power of two in it, or 1 */
+  uint32_t place = word_of (fmaxf (size, 1.0f)) & 0x7f800000u; /* its power of two, at least 1 */
   uint32_t sum = word_of (size + float_of (place + (22u << 23)));
 
   return (word >> 28 & 0x8) | ((sum & 0x7) + (place >> 22) - 2 * 127);
@@ -432,8 +438,8 @@ to_e2m1 (float value)
 
 /* --- scales that are known before --------------------------------------------------------- */
 
-/* What a site multiplies by, and the largest magnitude it has seen; both NULL where there is none.
- */
+/* A site of delayed scaling: the scale by which it multiplies, and the largest magnitude that it
+ * has seen. Both are NULL where there is no site. */
 struct Site
 {
   const float *scale;
@@ -446,7 +452,8 @@ site_of (const ExecArgs *args, int scale)
   return { (const float *)args->ptr[scale], (uint32_t *)args->ptr[scale + 1] };
 }
 
-/* One rounding to fp32, as the product of two floats, then that to the format. */
+/* Codes of a piece times a site's scale: rounded to fp32 once, as the product of two floats, and
+ * then to the format. */
 __device__ inline Pair
 site_codes (const Narrow &format, Piece piece, float scale)
 {
@@ -455,7 +462,7 @@ site_codes (const Narrow &format, Piece piece, float scale)
   return to_codes (format, piece);
 }
 
-/* Magnitudes as words: in the order of the numbers, NaN above all. */
+/* A magnitude as a word: words are in the order of the numbers, with NaN above all. */
 __device__ inline uint32_t
 magnitude_of (float value)
 {
@@ -487,7 +494,7 @@ largest_of_warp (uint32_t own)
   return own;
 }
 
-/* In every thread of the block, all of which come here. */
+/* The largest of the block, in every thread. All threads of the block must call it. */
 __device__ inline uint32_t
 largest_of_block (uint32_t own)
 {
@@ -495,15 +502,15 @@ largest_of_block (uint32_t own)
   unsigned lane = threadIdx.x % WARP;
 
   own = largest_of_warp (own);
-  __syncthreads (); /* the last call's have been read */
+  __syncthreads (); /* those of the last call have been read */
   if (lane == 0)
     of_warp[threadIdx.x / WARP] = own;
   __syncthreads ();
   return largest_of_warp (lane < blockDim.x / WARP ? of_warp[lane] : 0);
 }
 
-/* *max: what others found, or before. Every thread of the block comes here: atomics on one word
- * wait for each other. */
+/* Raises *max, to which other blocks do the same, to the largest of the block. One thread does it,
+ * because atomics on one word wait for each other. All threads of the block must call it. */
 __device__ inline void
 raise_max (uint32_t *max, uint32_t own)
 {
@@ -514,8 +521,8 @@ raise_max (uint32_t *max, uint32_t own)
 
 enum : unsigned
 {
-  LARGEST_AT_ONCE = 4, /* pieces that a thread has asked for before it waits for the first */
-  LARGEST_BLOCKS = 512 /* as many as keep the memory busy by that, each of which raises one word */
+  LARGEST_AT_ONCE = 4, /* pieces that a thread loads before it waits for the first */
+  LARGEST_BLOCKS = 512 /* enough to keep the memory busy; each raises one word */
 };
 
 inline Shape
@@ -527,7 +534,7 @@ shape_of_largest (uint64_t count)
   return shape;
 }
 
-/* The largest magnitude among the elements that the thread takes of `count`. */
+/* The largest magnitude among those of `count` elements that this thread takes. */
 __device__ inline uint32_t
 largest_here (const Array &in, uint64_t count)
 {
@@ -555,15 +562,15 @@ largest_here (const Array &in, uint64_t count)
 
 enum : unsigned
 {
-  SCALE_ROWS = EXEC_CUDA_SCALE_ROWS, /* of a tile */
+  SCALE_ROWS = EXEC_CUDA_SCALE_ROWS, /* rows of a tile */
   SCALE_COLS = EXEC_CUDA_SCALE_COLS
 };
 
-/* Scales of a matrix: of `inners` blocks of each of its `outers` rows. */
+/* Where the scales of a matrix lie: those of `inners` blocks in each of `outers` rows. */
 struct ScalePlaces
 {
   uint64_t outers, inners;
-  bool is_tiled, is_turned; /* else in the order of rows, or where turned of blocks */
+  bool is_tiled, is_turned; /* neither: row by row; is_turned alone: block by block */
 };
 
 inline ScalePlaces
@@ -583,14 +590,15 @@ place_of (const ScalePlaces &places, uint64_t outer, uint64_t inner)
          + inner % SCALE_COLS;
 }
 
-/* From a place to that of the next row, among eight of which the first is a multiple of eight. */
+/* From the place of a row's scale to that of the next row, within eight rows of which the first is
+ * a multiple of eight. */
 __device__ inline uint64_t
 place_step (const ScalePlaces &places)
 {
   return places.is_tiled ? 16 : places.is_turned ? 1 : places.inners;
 }
 
-/* Scales from a row of squares to the next, as plan_dtype_squares_apart has it. */
+/* Scales from one row of squares to the next, as plan_dtype_squares_apart says. */
 __host__ __device__ inline uint64_t
 squares_apart (uint64_t cols)
 {
@@ -603,7 +611,7 @@ is_of_128 (PlanDtype dtype)
   return dtype == PLAN_DTYPE_FP8_1X128 || dtype == PLAN_DTYPE_FP8_128X128;
 }
 
-/* Elements that share a scale byte; 1 where none do, 0 in other formats. */
+/* Elements that share a scale byte; 1 in formats with a scale per tensor, 0 in all others. */
 inline uint64_t
 block_of (PlanDtype dtype)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's part of a parameter in a scaled format, each by the magnitudes of the whole: e4m3 and
- * e5m2 by one, or by a scale that is known before, mxfp8 and nvfp4 by those of blocks of each row,
- * and once more of each column. Scales of sites, bytes transposed, and one factor for two scales.
+/* Quantises a rank's part of a parameter by magnitudes of the whole parameter: to e4m3 and e5m2 by
+ * one magnitude (or by a scale that is known before), to mxfp8 and nvfp4 by those of blocks of each
+ * row, and in a second copy of each column. Also here: scales of sites, transposes of bytes, and
+ * the product of two tensors' scales.
  *
  * Launch shape   param_amax: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks.
- *                Of blocks: a thread per piece, then one per block of each of 8 columns, at most
- *                2048 blocks; of parts that cut pieces one per block of a row, and of a column.
- *                param_quantize: one per magnitude, then one per piece. rescale: a warp per site.
- *                transpose: 256 threads per tile of 64 x 64, 5 KiB of shared memory.
+ *                For formats with blocks: a thread per piece, then a thread per 8 columns of a
+ *                block of rows, at most 2048 blocks; for parts that cut pieces a thread per block
+ *                of a row, then of a column. param_quantize: one per magnitude, then one per piece.
+ *                rescale: a warp per site. transpose: 256 threads per tile of 64 x 64, 5 KiB of
+ *                shared memory.
  * Per call       s: bytes per element of `in`, q: of the result, b: elements of a block
  *   op                    bytes                      instructions
  *   param_amax            count s                    a comparison per element
@@ -21,8 +23,8 @@
  *   rescale               8 count length             a comparison per number
  *   transpose             2 rows cols
  * Checked with   exec_cpu_param_amax, exec_cpu_param_quantize, exec_cpu_rescale and
- *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
- *                NaN. See quotient_of for divisions, and settle. */
+ *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, but any
+ *                NaN will do. Divisions: see quotient_of, and settle. */
 #include "exec/cuda/kernels/narrow.cuh"
 
 #include "planner/schedule/quantizers.h"
@@ -30,13 +32,13 @@
 namespace
 {
 
-/* A part of a parameter, and which blocks of it there are. */
+/* A part of a parameter, and how the whole parameter is cut into blocks. */
 struct Part
 {
   Divisor cols;
   uint64_t first, count, block;
-  unsigned shift;      /* of a block's power of two */
-  uint64_t row_blocks; /* of the whole parameter: so many magnitudes come before those of columns */
+  unsigned shift;      /* log2 of a block's elements */
+  uint64_t row_blocks; /* in the whole parameter; their magnitudes come before those of columns */
 };
 
 Part
@@ -49,7 +51,7 @@ part_of (const ExecArgs *args)
            block == 32 ? 5u : 4u,   row_blocks };
 }
 
-/* Whether pieces of the parameter are pieces of the part, and of its rows. */
+/* Whether each piece of the parameter is a piece of the part, and within one row. */
 __host__ __device__ inline bool
 is_of_pieces (const Part &part)
 {
@@ -64,14 +66,14 @@ magnitude_at (const Array &in, uint64_t at)
   return magnitude_of (read_one (in, at));
 }
 
-/* *amax: what others found, or before. */
+/* Raises *amax, which is 0, or what was found elsewhere. */
 __global__ void
 param_amax (uint64_t count, uint32_t *amax, Array in)
 {
   raise_max (amax, largest_here (in, count));
 }
 
-/* What one thread found of a block, which no other has. */
+/* Raises the magnitude of a block, of which no other thread has elements. */
 __device__ inline void
 raise_to (const Array &amax, uint64_t at, uint32_t word)
 {
@@ -79,7 +81,7 @@ raise_to (const Array &amax, uint64_t at, uint32_t word)
     write_one (amax, at, float_of (word));
 }
 
-/* A thread per piece; those of a block are neighbours. */
+/* A thread per piece; the threads of one block of elements are neighbours. */
 __global__ void
 param_amax_pieces (Part part, Array amax, Array in)
 {
@@ -100,10 +102,10 @@ param_amax_pieces (Part part, Array amax, Array in)
 
 enum : unsigned
 {
-  STRIP_ROWS = 4 /* that a thread has asked for before it waits for the first */
+  STRIP_ROWS = 4 /* rows that a thread loads before it waits for the first */
 };
 
-/* Of eight columns of a block of rows, the largest of each into `largest`. */
+/* Raises `largest` to the largest magnitude of each of eight columns, in a block of rows. */
 __device__ inline void
 largest_of_columns (const Part &part, const Array &in, uint64_t begin, uint32_t largest[PIECE])
 {
@@ -133,7 +135,7 @@ largest_of_columns (const Part &part, const Array &in, uint64_t begin, uint32_t 
     }
 }
 
-/* A thread per block of each of eight columns. */
+/* A thread per eight columns of a block of rows. */
 __global__ void
 param_amax_strips (Part part, Array amax, Array in)
 {
@@ -154,7 +156,7 @@ param_amax_strips (Part part, Array amax, Array in)
     }
 }
 
-/* Of parts that cut pieces. */
+/* A thread per block of a row, for parts that cut pieces. */
 __global__ void
 param_amax_rows (Part part, Array amax, Array in)
 {
@@ -171,7 +173,8 @@ param_amax_rows (Part part, Array amax, Array in)
     }
 }
 
-/* Neighbouring threads have neighbouring columns. */
+/* A thread per block of a column, for parts that cut pieces. Neighbouring threads have neighbouring
+ * columns. */
 __global__ void
 param_amax_columns (Part part, Array amax, Array in)
 {
@@ -216,7 +219,7 @@ param_quantize (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Arr
     }
 }
 
-/* The same by a scale that is known before. */
+/* Quantises by a scale that is known before. */
 __global__ void
 param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scale, Site site,
                       Array in)
@@ -239,8 +242,9 @@ param_quantize_given (uint64_t count, uint8_t *out, PlanDtype dtype, float *scal
     raise_max (site.amax, own);
 }
 
-/* A warp per site: the newest magnitude comes first, the last goes; then the next scale. Infinity
- * and NaN stay, and the scale as it was until they have left. */
+/* A warp per site. The newest magnitude becomes the first of the history, the oldest is dropped,
+ * and the next scale follows from the largest. Infinity and NaN stay in the history, and leave the
+ * scale as it is until they have been dropped. */
 __global__ void
 rescale (uint64_t count, uint64_t length, float *scales, float *history, float *amax)
 {
@@ -255,7 +259,7 @@ rescale (uint64_t count, uint64_t length, float *scales, float *history, float *
           float moved = i >= length ? 0.0f : i > 0 ? own[i - 1] : newest;
 
           max = larger (max, magnitude_of (moved));
-          __syncwarp (); /* all have read what others write */
+          __syncwarp (); /* all lanes have read what others overwrite */
           if (i < length)
             own[i] = moved;
         }
@@ -274,22 +278,24 @@ rescale (uint64_t count, uint64_t length, float *scales, float *history, float *
 
 /* --- scales of blocks --------------------------------------------------------------------- */
 
-/* *scale: the largest of all magnitudes. By one thread. */
+/* Turns the largest of all magnitudes, which is in *scale, into a scale. Launched with one
+ * thread. */
 __global__ void
 param_unit (float *scale)
 {
   *scale = tensor_scale (*scale, 6.0 * 448.0);
 }
 
-/* What scales of both directions are in, and where they lie. */
+/* The scales of blocks of rows and of columns: their unit, and where they lie. */
 struct BlockScales
 {
   uint8_t *at;
-  const float *unit; /* of nvfp4; NULL: of mxfp8 */
+  const float *unit; /* nvfp4: the tensor's scale; mxfp8: NULL */
   ScalePlaces rows, columns;
 };
 
-/* Of the block-th of all rows' blocks, which is in that row: a row need not be of whole ones. */
+/* The place of the scale of a block, counted over all rows, that is in row `row`. A row may not
+ * consist of whole blocks. */
 __device__ inline uint64_t
 place_by_row (const BlockScales &scales, uint64_t block, uint64_t row)
 {
@@ -297,7 +303,7 @@ place_by_row (const BlockScales &scales, uint64_t block, uint64_t row)
                               : block;
 }
 
-/* Columns come behind all rows. */
+/* The place of the scale of a block of a column; those lie behind the scales of all rows. */
 __device__ inline uint64_t
 place_by_column (const BlockScales &scales, const Part &part, uint64_t row_block, uint64_t col)
 {
@@ -323,7 +329,7 @@ param_scales (uint64_t magnitudes, Part part, BlockScales scales, Array amax)
     }
 }
 
-/* What an element of a block is multiplied with. */
+/* The inverse of a block's scale, with which its elements are multiplied. */
 __device__ inline double
 inverse_at (const BlockScales &scales, uint64_t place)
 {
@@ -344,7 +350,8 @@ block_code (const Narrow &format, float value, double inverse)
   return to_narrow (format, settle ((double)value * inverse));
 }
 
-/* Of e2m1 two in a byte, the first in its lower half; `n` is even then. */
+/* Stores the first n codes of a piece. In e2m1 there are two in a byte, the first in its lower
+ * half, and n is even. */
 __device__ inline void
 store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, bool is_half)
 {
@@ -362,7 +369,7 @@ store_piece (uint8_t *out, uint64_t at, const uint8_t codes[PIECE], unsigned n, 
         out[(at + i) / 2] = (uint8_t)(codes[i] | codes[i + 1] << 4);
 }
 
-/* The same of many elements. */
+/* The scale of a block as a Scaling, for many elements. */
 __device__ inline Scaling
 scaling_of (const BlockScales &scales, unsigned code)
 {
@@ -371,7 +378,7 @@ scaling_of (const BlockScales &scales, unsigned code)
              : half_scaling (from_narrow (narrow_of (PLAN_DTYPE_E4M3), code), *scales.unit);
 }
 
-/* Eight codes, of a byte or of half a one each. */
+/* Rounds a piece to eight codes, of a byte or of half a byte each. */
 __device__ inline Pair
 pack (const Narrow &format, const Piece &piece)
 {
@@ -396,13 +403,14 @@ store_whole (uint8_t *out, uint64_t at, const Pair &codes, bool is_half)
     store_codes (out + at / 2, codes, PIECE / 2);
 }
 
-/* Where a piece of the part is, of one row of the parameter, and of one block of it. */
+/* Where a piece, or an element, lies: in the part, in the parameter, and in which row and column of
+ * that. */
 struct PartPlace
 {
   uint64_t at, element, row, col;
 };
 
-/* The codes of eight neighbouring columns' scales in a block of rows. */
+/* The codes of the scales of eight neighbouring columns, in a block of rows. */
 __device__ inline Pair
 column_codes (const Part &part, const BlockScales &scales, const PartPlace &place)
 {
@@ -435,7 +443,8 @@ quantize_piece (const Part &part, uint8_t *out, uint8_t *col, const Narrow &form
   store_whole (col, place.at, pack (format, down), is_half);
 }
 
-/* One that is not. */
+/* Quantises a piece element by element, because the part or its rows do not consist of whole
+ * pieces. */
 __device__ inline void
 quantize_elements (const Part &part, uint8_t *out, uint8_t *col, const Narrow &format,
                    const BlockScales &scales, PartPlace place, const Piece &piece, unsigned n)
@@ -523,7 +532,8 @@ struct TurnTile
   uint32_t at[TURN_TILE][TURN_TILE / 4 + 1]; /* four bytes each; one more against bank conflicts */
 };
 
-/* Of a matrix of whole pieces of 16 bytes, wherever they begin, both ways round. */
+/* A matrix of bytes to transpose. `is_wide`: rows and columns consist of whole pieces of 16 bytes,
+ * in memory that begins on 16 bytes. */
 struct Turn
 {
   uint64_t rows, cols;
@@ -535,7 +545,7 @@ struct Turn
 enum : unsigned
 {
   TURN_PIECE = sizeof (Quad),
-  TURN_PIECES = TURN_TILE / TURN_PIECE /* of a row of a tile */
+  TURN_PIECES = TURN_TILE / TURN_PIECE /* pieces of a row of a tile */
 };
 
 __device__ inline TurnTile &
@@ -546,7 +556,7 @@ turn_tile ()
   return shared;
 }
 
-/* Neighbouring threads read, and write, neighbouring bytes. */
+/* Transposes a tile byte by byte. Neighbouring threads read, and write, neighbouring bytes. */
 __device__ inline void
 turn_bytes (const Turn &turn, uint64_t r, uint64_t c)
 {
@@ -563,8 +573,9 @@ turn_bytes (const Turn &turn, uint64_t r, uint64_t c)
           = ((const uint8_t *)tile.at[i % TURN_TILE])[i / TURN_TILE];
 }
 
-/* A thread reads a piece of a row and writes one of a column. Lanes of a warp have two pieces of
- * each of 16 columns: whole sectors of memory, and no two in the same bank. */
+/* Transposes a tile: a thread reads a piece of a row and writes a piece of a column. The lanes of a
+ * warp have two pieces of each of 16 columns, so they write whole sectors of memory and read shared
+ * memory without bank conflicts. */
 __device__ inline void
 turn_pieces (const Turn &turn, uint64_t r, uint64_t c)
 {
@@ -655,7 +666,7 @@ exec_cuda_param_amax (const ExecArgs *args, void *stream)
   return code;
 }
 
-/* A part of e2m1 begins and ends between two bytes. */
+/* A part in e2m1 must begin and end between two bytes. */
 extern "C" int
 exec_cuda_param_quantize (const ExecArgs *args, void *stream)
 {

@@ -9,8 +9,8 @@ namespace
 
 enum : unsigned
 {
-  SQUARE_PIECES = SQUARE_SIDE / PIECE,   /* of a row of a square; of as many threads */
-  SQUARE_LINES = THREADS / SQUARE_PIECES /* of such threads: each has the rows of a piece */
+  SQUARE_PIECES = SQUARE_SIDE / PIECE,   /* pieces of a row of a square; a thread each */
+  SQUARE_LINES = THREADS / SQUARE_PIECES /* lines of so many threads; a line has PIECE rows */
 };
 
 struct Patch
@@ -18,7 +18,8 @@ struct Patch
   Piece row[PIECE];
 };
 
-/* Where a thread's is. */
+/* Where a thread's patch is: its line and piece in the square, its first row and column in the
+ * matrix. */
 struct PatchPlace
 {
   unsigned line, piece;
@@ -33,7 +34,7 @@ patch_place (uint64_t r, uint64_t c)
   return { line, piece, r + line * PIECE, c + piece * PIECE };
 }
 
-/* A thread asks for all of its rows before it waits for the first. */
+/* Reads a patch. The thread loads all of its rows before it waits for the first. */
 __device__ inline Patch
 read_patch (const Array &in, uint64_t at, uint64_t cols)
 {
@@ -75,11 +76,11 @@ largest_of_patch (const Patch &patch)
   return max;
 }
 
-/* Shared by the block. Codes of column x are in pieces, that of line y at y ^ x / 8: a warp's
- * stores, and its reads, are in different banks. */
+/* What a block shares of a square. The codes of column x are in pieces, that of line y at y ^ x /
+ * 8: so a warp stores to different banks, and reads from different banks. */
 struct SquareTile
 {
-  uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of columns, in the rows of a line */
+  uint32_t largest[SQUARE_LINES][SQUARE_SIDE]; /* of each column, over the rows of a line */
   Pair turned[SQUARE_SIDE][SQUARE_LINES];
 };
 
@@ -101,14 +102,14 @@ share_largest (const Patch &patch, const PatchPlace &place)
     square_tile ().largest[place.line][place.piece * PIECE + i] = largest_of_piece (turned.row[i]);
 }
 
-/* Of column i of the thread's. */
+/* Stores the codes of column i of the thread's patch. */
 __device__ inline void
 share_column (const PatchPlace &place, unsigned i, const Pair &codes)
 {
   square_tile ().turned[place.piece * PIECE + i][place.line ^ place.piece] = codes;
 }
 
-/* Of the square's column x, a piece for each line. */
+/* The codes of the square's column x in the rows of a line. */
 __device__ inline Pair
 shared_column (unsigned x, unsigned line)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e4m3 in blocks of 128 along a row and in squares of that side, each with an fp32 scale: matrices,
- * both ways round from one square at a time; a rank's part of a parameter, by the magnitudes of
- * whole squares; and the scales of a parameter that is turned.
+/* Quantises to e4m3 with an fp32 scale per 128 elements of a row, or per square of 128 x 128. A
+ * matrix is read once, square by square, for both its copy and its transposed copy; a rank's part
+ * of a parameter is quantised by the magnitudes of whole squares. Also transposes scales of
+ * squares.
  *
  * Launch shape   quantize_128: 256 threads per square of 128 x 128, at most 2048 blocks; 25 KiB of
  *                shared memory; each thread holds 8 rows of 8 elements, as in amax_whole_squares.
@@ -17,15 +18,16 @@
  *   param_quantize        count (s + 1)            as quantize, of one copy; 4 per element to find
  *                                                  its square
  * Checked with   exec_cpu_quantize, exec_cpu_param_amax, exec_cpu_param_quantize and
- *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, whichever
- *                NaN. Scales are powers of two: a product with an inverse is what the CPU divides.
+ *                exec_cpu_transpose, by tests/fake and tests/gpu: equal byte for byte, but any
+ *                NaN will do. Scales are powers of two: a product with an inverse is the CPU's
+ *                quotient.
  */
 #include "exec/cuda/kernels/patch.cuh"
 
 namespace
 {
 
-/* The scale of what has this largest magnitude. */
+/* The scale of elements whose largest magnitude is `max`. */
 __device__ inline float
 square_scale (uint32_t max)
 {
@@ -34,7 +36,8 @@ square_scale (uint32_t max)
   return max == 0 ? 1.0f : from_e8m0 (code > 0 ? code : 1);
 }
 
-/* Products with a power of two are exact, where they are not too small for a code. */
+/* Codes of a piece times a power of two. These products are exact, where they are not too small for
+ * a code. */
 __device__ inline Pair
 square_codes (Piece piece, float inverse)
 {
@@ -45,7 +48,7 @@ square_codes (Piece piece, float inverse)
 
 /* --- a matrix ----------------------------------------------------------------------------- */
 
-/* One of the results: rows of `cols` codes, then scales. */
+/* One of the two results: rows of `cols` codes, then scales. */
 struct SquareTarget
 {
   uint8_t *at;
@@ -61,8 +64,8 @@ column_inverses ()
   return shared;
 }
 
-/* Of row threadIdx.x % 8 of a patch, over the 16 threads that have it between them: by turns two of
- * them share out the rows that they speak for. */
+/* The largest magnitude of row threadIdx.x % 8 of a patch, over the 16 threads that share its rows.
+ * In each round two threads swap, and each goes on with half of the rows. */
 __device__ inline uint32_t
 largest_of_row (const Patch &patch)
 {
@@ -88,7 +91,7 @@ largest_of_row (const Patch &patch)
   return larger (max[0], __shfl_xor_sync (0xffffffffu, max[0], (int)PIECE));
 }
 
-/* Rows as codes. `own`: the inverse of the scale of row threadIdx.x % 8. */
+/* Stores the rows of a patch as codes. `own` is the inverse of the scale of row threadIdx.x % 8. */
 __device__ inline void
 store_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place, float own)
 {
@@ -104,7 +107,7 @@ store_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place,
     }
 }
 
-/* The scales of rows, then those. */
+/* Stores the scales of the rows of a patch, then the rows. */
 __device__ inline void
 convert_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &place)
 {
@@ -115,7 +118,7 @@ convert_rows (const SquareTarget &to, const Patch &patch, const PatchPlace &plac
   store_rows (to, patch, place, inverse_of_power (scale));
 }
 
-/* The scales of columns. */
+/* Finds the scales of the square's columns, and stores them. */
 __device__ inline void
 scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &place, uint64_t r,
                uint64_t c)
@@ -137,7 +140,8 @@ scale_columns (const SquareTarget &to, const Patch &patch, const PatchPlace &pla
   __syncthreads ();
 }
 
-/* Codes of columns. `inverse`: of the scale of a square. */
+/* Puts the columns of a patch into shared memory as codes. `inverse`: of the scale of the square,
+ * if squares have one. */
 __device__ inline void
 turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float inverse)
 {
@@ -152,7 +156,7 @@ turn_patch (const Patch &patch, const PatchPlace &place, bool is_square, float i
     }
 }
 
-/* Columns become rows. */
+/* Stores the columns of a square as rows of the turned result. */
 __device__ inline void
 store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
 {
@@ -167,7 +171,8 @@ store_columns (const SquareTarget &to, uint64_t r, uint64_t c)
     }
 }
 
-/* Whoever has the last square of a row fills the row of scales up. */
+/* Stores the scale of a square. The block that has the last square of a row also fills up the row
+ * of scales. */
 __device__ inline void
 store_square_scale (const SquareTarget &to, uint64_t r, uint64_t c, float scale)
 {
@@ -180,7 +185,7 @@ store_square_scale (const SquareTarget &to, uint64_t r, uint64_t c, float scale)
       at[x] = 1.0f;
 }
 
-/* The scale of a square, and its rows. */
+/* Finds and stores the scale of a square, stores its rows, and returns the scale's inverse. */
 __device__ inline float
 convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &patch,
                 const PatchPlace &place, uint64_t r, uint64_t c)
@@ -198,7 +203,7 @@ convert_square (const SquareTarget &row, const SquareTarget &col, const Patch &p
   return inverse;
 }
 
-/* What one round writes in shared memory the next does not before two barriers. */
+/* What one round writes in shared memory, the next one writes only two barriers later. */
 __global__ void
 __launch_bounds__ (THREADS, 2)
     quantize_128 (SquareTarget row, SquareTarget col, Array in, bool is_square)
@@ -234,7 +239,7 @@ struct SquarePart
   Divisor cols; /* of the parameter */
 };
 
-/* Where an element of the parameter is. */
+/* The row and column of an element of the parameter. */
 struct SquarePlace
 {
   uint64_t row, col;
@@ -257,7 +262,7 @@ go_on (const SquarePart &part, SquarePlace &place)
   place.row++;
 }
 
-/* Elements of a part that follow each other in one square. */
+/* Whether n elements of a part that follow each other are in one row and one square. */
 __device__ inline bool
 are_together (const SquarePart &part, const SquarePlace &place, unsigned n)
 {
@@ -270,8 +275,8 @@ square_at (const SquarePart &part, const SquarePlace &place)
   return place.row / SQUARE_SIDE * squares_apart (part.cols.by) + place.col / SQUARE_SIDE;
 }
 
-/* Neighbouring threads have neighbouring pieces: the first of those that are in one square speaks
- * for all of them in its warp. Every thread of a warp comes here. */
+/* Raises the magnitude of a square. Neighbouring threads have neighbouring pieces: of those of a
+ * warp that are in one square, the first raises it for all. All threads of a warp must call it. */
 __device__ inline void
 raise_together (uint32_t *amax, uint64_t square, uint32_t max)
 {
@@ -293,8 +298,8 @@ raise_together (uint32_t *amax, uint64_t square, uint32_t max)
     atomicMax (amax + square, max);
 }
 
-/* The largest magnitude of what a thread takes of the square there, where pieces of the parameter
- * are pieces of the part. */
+/* The largest magnitude among the elements of the part that this thread has of the square at (r,
+ * c), where pieces of the parameter are pieces of the part. */
 __device__ inline uint32_t
 largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t c)
 {
@@ -313,7 +318,7 @@ largest_in_square (const SquarePart &part, const Array &in, uint64_t r, uint64_t
   return max;
 }
 
-/* Squares that may have elements of a part. */
+/* The squares that may have elements of a part. */
 struct SquaresMet
 {
   uint64_t first_row, rows, across;
@@ -328,7 +333,7 @@ squares_met (const SquarePart &part)
            (part.cols.by + SQUARE_SIDE - 1) / SQUARE_SIDE };
 }
 
-/* A block per square. */
+/* A block per square, where pieces of the parameter are pieces of the part. */
 __global__ void
 __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *amax, Array in)
 {
@@ -343,7 +348,7 @@ __launch_bounds__ (THREADS, 2) amax_whole_squares (SquarePart part, uint32_t *am
     }
 }
 
-/* The same where they are not. */
+/* A thread per piece, where pieces of the parameter are not pieces of the part. */
 __global__ void
 amax_squares (SquarePart part, uint32_t *amax, Array in)
 {
@@ -405,7 +410,7 @@ quantize_squares (SquarePart part, uint8_t *out, const float *scales, Array in)
     }
 }
 
-/* Of [rows, cols] to [cols, rows]. */
+/* Transposes the scales of the squares of a [rows, cols] matrix. */
 __global__ void
 turn_squares (uint64_t rows, uint64_t cols, float *out, const float *in)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To and from the formats with scales of exec/cpu/kernels-cpu-quantize.c: e4m3 and e5m2 with one scale
- * per tensor, mxfp8 and nvfp4 in blocks along a row. The copy for products over the other dimension
- * is made from the same reading, turned.
+/* Converts to and from the formats with scales of exec/cpu/kernels-cpu-quantize.c: e4m3 and e5m2
+ * with one scale per tensor, mxfp8 and nvfp4 with a scale per block along a row. A matrix is read
+ * once for both its copy and its transposed copy, which is for products over the other dimension.
  *
- * Launch shape   largest: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks; a
- *                thread then makes the scale of it. quantize: 256 threads per square of 128 x 128,
- *                at most 2048 blocks; 24 KiB of shared memory; each thread holds 8 rows of 8
+ * Launch shape   largest: a thread per 4 pieces of 8 elements, 256 a block, at most 512 blocks; one
+ *                thread then makes the scale of that. quantize: 256 threads per square of 128 x
+ *                128, at most 2048 blocks; 24 KiB of shared memory; each thread holds 8 rows of 8
  *                elements. dequantize: a thread per piece.
  * Per call       s: bytes per element of `in`, q: of the result with its scales; n = rows cols
  *   op                       bytes                 instructions
@@ -19,8 +19,8 @@
  *                            element first
  *   dequantize               n (q + s)             a conversion and a product per element, or two
  * Checked with   exec_cpu_quantize and exec_cpu_dequantize, by tests/fake and tests/gpu: equal byte
- *                for byte, whichever NaN. What the CPU divides in fp64 is a quotient in fp32 and a
- *                bit for its remainder here: see quotient_of. */
+ *                for byte, but any NaN will do. Quotients, which the CPU makes in fp64, are here in
+ *                fp32, with bits that tell of a remainder: see quotient_of. */
 #include "exec/cuda/kernels/patch.cuh"
 
 namespace
@@ -28,14 +28,14 @@ namespace
 
 /* --- the scale of a tensor ---------------------------------------------------------------- */
 
-/* *max: 0, or what others found. */
+/* Raises *max, which begins as 0, to the largest magnitude. */
 __global__ void
 largest (uint64_t count, uint32_t *max, Array in)
 {
   raise_max (max, largest_here (in, count));
 }
 
-/* One of the results. */
+/* One of the two copies that are made. */
 struct Target
 {
   uint8_t *at; /* elements, then scales of blocks */
@@ -52,7 +52,8 @@ limit_of (PlanDtype dtype)
   return dtype == PLAN_DTYPE_E5M2 ? 57344.0 : dtype == PLAN_DTYPE_NVFP4 ? 6.0 * 448.0 : 448.0;
 }
 
-/* Turns the largest magnitude, in row's place, into both scales. By one thread. */
+/* Turns the largest magnitude, which is where row's scale belongs, into the scales of both copies.
+ * Launched with one thread. */
 __global__ void
 set_scales (Target row, Target col)
 {
@@ -64,7 +65,7 @@ set_scales (Target row, Target col)
     *col.scale = scale;
 }
 
-/* The same of a scale that is given. */
+/* Sets the scales of both copies where the scale is given. Launched with one thread. */
 __global__ void
 set_given (Target row, Target col)
 {
@@ -75,7 +76,8 @@ set_given (Target row, Target col)
 
 /* --- eight rows at a time, or columns ----------------------------------------------------- */
 
-/* Where eight rows of a copy begin, of eight elements each; how many of both there are. */
+/* Eight rows of a copy, of eight elements each: where they begin, and how many rows and columns are
+ * there. */
 struct Lines
 {
   uint64_t row, col;
@@ -88,7 +90,7 @@ lines_at (uint64_t row, uint64_t col, uint64_t rows, uint64_t cols)
   return { row, col, row < rows ? piece_of (row, rows) : 0, col < cols ? piece_of (col, cols) : 0 };
 }
 
-/* Codes of eight rows: of a byte each, or of half a one in the first word. */
+/* The codes of eight rows: of a byte each, or of half a byte each in the first word. */
 struct PatchCodes
 {
   Pair row[PIECE];
@@ -100,14 +102,15 @@ has_blocks (const Target &to)
   return to.dtype == PLAN_DTYPE_MXFP8 || to.dtype == PLAN_DTYPE_NVFP4;
 }
 
-/* Of threads that have a block between them, along a row or down a column. */
+/* How many threads share a block, along a row or down a column. */
 __device__ inline unsigned
 block_threads (const Target &to)
 {
   return (to.dtype == PLAN_DTYPE_MXFP8 ? MX_BLOCK : NV_BLOCK) / PIECE;
 }
 
-/* What a tensor's elements are scaled by; of nvfp4 the largest of blocks. */
+/* How elements are scaled by the tensor's scale; for nvfp4, how the largest magnitudes of blocks
+ * are. */
 __device__ inline Scaling
 tensor_scaling (const Target &to)
 {
@@ -143,7 +146,7 @@ block_scales (const Target &to, const Scaling &tensor, const uint32_t largest[PI
   return to_codes (narrow_of (PLAN_DTYPE_E4M3), scaled_piece (piece, tensor, true));
 }
 
-/* By the thread that has the beginning of the blocks. */
+/* Stores the scales of blocks, in the thread that has the beginning of the blocks. */
 __device__ inline void
 store_scales (const Target &to, const Lines &lines, const Pair &codes)
 {
@@ -158,7 +161,7 @@ store_scales (const Target &to, const Lines &lines, const Pair &codes)
         at[place + k * step] = (uint8_t)(codes.word[k / 4] >> k % 4 * 8);
 }
 
-/* Eight elements by one scale, as codes of half a byte. */
+/* Rounds eight elements that share a scale to codes of half a byte. */
 __device__ inline uint32_t
 half_codes (const Piece &piece, const Scaling &by)
 {
@@ -171,7 +174,8 @@ half_codes (const Piece &piece, const Scaling &by)
   return is_of_zeros (by) ? 0 : codes;
 }
 
-/* By a power of two products are exact in fp32, where they are not too small for a code. */
+/* The codes of a patch by scales of blocks. A product with a power of two is exact in fp32, where
+ * it is not too small for a code. */
 __device__ inline PatchCodes
 codes_of_blocks (const Target &to, const Patch &patch, const Pair &scales)
 {
@@ -211,7 +215,7 @@ codes_of_tensor (const Target &to, const Scaling &tensor, const Patch &patch)
   return codes;
 }
 
-/* Columns of codes of a byte. */
+/* Transposes a patch of codes of a byte each. */
 __device__ inline PatchCodes
 turned_codes (const PatchCodes &codes)
 {
@@ -227,7 +231,7 @@ turned_codes (const PatchCodes &codes)
   return turned;
 }
 
-/* The first n codes of a row, from a column on; of those of half a byte all. */
+/* Stores the first n codes of a row from a column on; of codes of half a byte, all eight. */
 __device__ inline void
 store_line (const Target &to, uint64_t row, uint64_t col, const Pair &codes, unsigned n)
 {
@@ -243,7 +247,7 @@ store_line (const Target &to, uint64_t row, uint64_t col, const Pair &codes, uns
 
 /* --- both ways round ---------------------------------------------------------------------- */
 
-/* Zeros behind the end. */
+/* Reads a thread's patch; zeros behind the end of the matrix. */
 __device__ inline Patch
 read_within (const Array &in, const PatchPlace &place, uint64_t rows, uint64_t cols)
 {
@@ -265,7 +269,7 @@ read_within (const Array &in, const PatchPlace &place, uint64_t rows, uint64_t c
   return patch;
 }
 
-/* Rows as codes, whose blocks' scales it stores. */
+/* Converts the rows of a patch to codes, and stores the scales of their blocks. */
 __device__ inline PatchCodes
 convert_rows (const Target &to, const Scaling &tensor, const Patch &patch, const Lines &lines)
 {
@@ -283,7 +287,7 @@ convert_rows (const Target &to, const Scaling &tensor, const Patch &patch, const
   return codes_of_blocks (to, patch, scales);
 }
 
-/* Columns as codes, whose blocks' scales it stores. */
+/* Converts the columns of a patch to codes, and stores the scales of their blocks. */
 __device__ inline PatchCodes
 convert_columns (const Target &to, const Scaling &tensor, const Patch &patch,
                  const PatchPlace &place, const Lines &lines)
@@ -313,7 +317,7 @@ store_rows (const Target &to, const Lines &lines, const PatchCodes &codes)
       store_line (to, lines.row + k, lines.col, codes.row[k], lines.cols);
 }
 
-/* Columns become rows. */
+/* Stores the columns of a square as rows of the turned copy. */
 __device__ inline void
 store_columns (const Target &to, uint64_t r, uint64_t c, uint64_t rows, uint64_t cols)
 {
@@ -370,7 +374,7 @@ __launch_bounds__ (THREADS, 2)
 
 /* --- back --------------------------------------------------------------------------------- */
 
-/* Eight elements of an array of `count`: blocks are of whole pieces. */
+/* Eight elements of an array of `count` as floats. Blocks consist of whole pieces. */
 __device__ inline Piece
 narrow_piece (const uint8_t *in, PlanDtype dtype, const float *scale, uint64_t count, uint64_t at)
 {
