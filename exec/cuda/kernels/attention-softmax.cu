@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention does between products in batches: softmax, its gradient, and rounding of sums.
+/* What attention does between batched products: softmax, its gradient, and rounding of fp32 sums.
  *
- * Launch shape   a block for a row of scores, of at most 256 threads, a piece of 8 scores each at a
- *                time; at most 2048 blocks. Of sums a thread per piece of a row.
+ * Launch shape   softmax, softmax_bwd: a block of at most 256 threads per row of scores, each with
+ *                a piece of 8 scores at a time; at most 2048 blocks. keep_sums: a thread per piece.
  * Per call       s: bytes per element; seen: scores of keys that queries see
  *   op              bytes                                       FLOPs
  *   softmax         12 seen read (8 of them from cache where    2 exponentials and 4 seen
@@ -11,9 +11,9 @@
  *                   written                                     row
  *   keep_sums       4 read and s written per element            none
  * Checked with   exec_cpu_attention and exec_cpu_attention_bwd by tests/fake and tests/gpu,
- * products included. Sums are in the order that a row's length decides. With u = 2^-24 a
+ * products included. Sums are in an order that a row's length decides. With u = 2^-24 a
  *                probability differs by (keys / 256 + 16) u of itself and by the error of its
- *                score; those that products read are rounded once to the format of qkv. */
+ *                score; probabilities are then rounded once to the format of qkv. */
 #include "exec/cuda/kernels/reduce.cuh"
 
 namespace
@@ -25,10 +25,11 @@ rows_at (const void *at, PlanDtype dtype, uint64_t multiple)
   return array_of (at, dtype, is_aligned (at) && multiple % PIECE == 0);
 }
 
-/* A row of one head's scores, as what products write and as what they read. */
+/* A row of one head's scores: in fp32 as products write them, and in the format that products
+ * read. */
 struct ScoreRow
 {
-  uint64_t unseen, seen, keys; /* keys before those that are seen, and with them; all */
+  uint64_t unseen, seen, keys; /* keys in [unseen, seen) are seen; keys: all of the row */
   Array scores, results;
 };
 
@@ -50,8 +51,8 @@ lse_of (const ExecCudaSoftmax &shape, uint64_t item)
   return shape.lse + item / shape.queries * shape.lse_stride + item % shape.queries;
 }
 
-/* Elements of a row that a block takes at once: it reads all of them before it writes any, and what
- * it writes lies below what it reads next. */
+/* Elements of a row that a block handles per turn. It reads all of them before it writes any, and
+ * results, which are no wider than scores, lie below the scores that it reads next. */
 __device__ inline uint64_t
 turn_size ()
 {
@@ -64,7 +65,7 @@ is_seen (const ScoreRow &row, uint64_t key)
   return key >= row.unseen && key < row.seen;
 }
 
-/* Scores that are seen, of the thread's piece from `at` on; minus infinity elsewhere. */
+/* The scores of the thread's piece from `at` on; minus infinity for keys that are not seen. */
 __device__ inline Piece
 read_seen (const ScoreRow &row, uint64_t at)
 {
@@ -213,7 +214,7 @@ __launch_bounds__ (THREADS) keep_sums (KeptSums shape)
       uint64_t head = item / each / shape.rows;
       unsigned n = piece_of (d, shape.dim);
 
-      /* Or operands are copied to local memory, to be found by index. */
+      /* Unrolled, because else operands would be copied to local memory to be found by index. */
       EXEC_CUDA_UNROLL
       for (unsigned i = 0; i < 2; i++)
         write (shape.to[i], head * shape.stride + row * shape.pitch + d, n,
@@ -223,7 +224,7 @@ __launch_bounds__ (THREADS) keep_sums (KeptSums shape)
 
 }
 
-/* Rows of scores are of whole 16 bytes, so that pieces are wide wherever the first of them is. */
+/* A pitch of a multiple of 16 bytes makes pieces of all rows wide if those of the first row are. */
 extern "C" int
 exec_cuda_softmax (const ExecCudaSoftmax *softmax_of, void *stream)
 {

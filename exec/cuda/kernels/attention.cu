@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal attention and its gradients with nothing but fp32: what runs where a library has no plan,
- * and what its plans are checked with. Scores never leave the chip.
+/* Causal attention and its gradients in fp32 alone: it runs where neither cuDNN nor batched
+ * products do, and checks these. Scores never go to device memory.
  *
  * Launch shape   a block of 256 threads per tile of 64 queries (attention, dq) or 64 keys (dk, dv),
  *                head, sequence and slice of 128 columns; at most 2048 blocks, long rows first;
@@ -27,12 +27,12 @@ namespace
 
 enum : unsigned
 {
-  TILE = 64,  /* queries, and keys */
+  TILE = 64,  /* queries, or keys, of a tile */
   SIDE = 16,  /* the block's threads are a square of this side */
-  MINE = 4,   /* rows of a thread: 4 side by side; its columns are 16 apart */
-  SLICE = 32, /* of the heads' elements, per turn of a product of scores */
-  CHUNK = 16, /* keys (or queries) per turn of a product of results */
-  COLS = 128, /* of results */
+  MINE = 4,   /* rows of a thread, side by side; as many columns, 16 apart */
+  SLICE = 32, /* elements of a head per turn of a product that gives scores */
+  CHUNK = 16, /* keys (or queries) per turn of a product that gives results */
+  COLS = 128, /* columns of the results that a block has */
   MY_COLS = COLS / SIDE
 };
 
@@ -60,14 +60,14 @@ attention_of (const Operands &operands, const ExecArgs *args)
   return shape;
 }
 
-/* One head of one sequence: element d of row t is at + t * width + d. */
+/* One head of one sequence: element d of row t is at `at` + t * width + d. */
 struct Head
 {
   Array array;
   uint64_t at, width;
 };
 
-/* Head `head` of rows of `count` heads. */
+/* Head `head` of a sequence, in rows of `count` heads. */
 __device__ inline Head
 head_of (const Attention &shape, const Array &array, uint64_t count, uint64_t sequence,
          uint64_t head)
@@ -121,7 +121,7 @@ my_col (unsigned i)
   return threadIdx.x % SIDE + SIDE * i;
 }
 
-/* The piece of row t from element d on, zeros where there is none. */
+/* The piece of row t from element d on; zeros behind the end of the sequence and of the head. */
 __device__ inline Piece
 piece_at (const Attention &shape, const Head &head, uint64_t t, uint64_t d)
 {
@@ -130,7 +130,7 @@ piece_at (const Attention &shape, const Head &head, uint64_t t, uint64_t d)
   return read (head.array, head.at + t * head.width + d, piece_of (d, shape.dim));
 }
 
-/* a b^T over all elements of the heads, of 64 rows of each. */
+/* a b^T: 64 rows of a times 64 rows of b, over all elements of a head. */
 __device__ inline Scores
 multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, uint64_t b_row)
 {
@@ -143,7 +143,7 @@ multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, 
       Piece from_a = piece_at (shape, a, a_row + row, d + col);
       Piece from_b = piece_at (shape, b, b_row + row, d + col);
 
-      __syncthreads (); /* what was there has been read */
+      __syncthreads (); /* the last slice has been read */
       for (unsigned i = 0; i < PIECE; i++)
         {
           shared.slice[0][row][col + i] = from_a.at[i];
@@ -159,8 +159,8 @@ multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, 
   return scores;
 }
 
-/* results += weights * b over 64 rows of b from `b_row` on, columns from `first` on. A weight of
- * result row i and row k of b is scores[i][k], or turned: scores[k][i]. */
+/* results += weights * b, over the 64 rows of b from `b_row` on and columns from `first` on. The
+ * weight of result row i and row k of b is scores[i][k]; where it is turned, scores[k][i]. */
 __device__ inline void
 add_product (const Attention &shape, Results *results, const Scores &weights, bool is_turned,
              const Head &b, uint64_t b_row, uint64_t first)
@@ -196,7 +196,7 @@ add_product (const Attention &shape, Results *results, const Scores &weights, bo
     }
 }
 
-/* Of the 16 threads that have a row, the same bits in each. */
+/* The sum over the 16 threads that share a row, with the same bits in each. */
 __device__ inline float
 row_sum (float value)
 {
@@ -234,14 +234,14 @@ sees (const Attention &shape, uint64_t query, uint64_t key)
   return key <= query && query - key < shape.window;
 }
 
-/* The first tile with a key that one of the queries from `query` on sees. */
+/* Where the first tile begins with a key that a query from `query` on sees. */
 __device__ inline uint64_t
 first_key (const Attention &shape, uint64_t query)
 {
   return query < shape.window ? 0 : (query + 1 - shape.window) / TILE * TILE;
 }
 
-/* Queries from there on see none of the keys of the tile from `key` on. */
+/* Where the queries end that see a key of the tile from `key` on. */
 __device__ inline uint64_t
 end_query (const Attention &shape, uint64_t key)
 {
@@ -252,13 +252,13 @@ end_query (const Attention &shape, uint64_t key)
 
 /* --- forward ------------------------------------------------------------------------------ */
 
-/* What a block does: a tile of rows of a head of a sequence, and a slice of its columns. */
+/* What a block computes: a tile of rows of a head of a sequence, in a slice of its columns. */
 struct Task
 {
   uint64_t tile, sequence, head, first_col;
 };
 
-/* Tasks of one tile are neighbours. */
+/* Tasks are numbered so that those of one tile are neighbours. */
 __device__ inline Task
 task_of (const Attention &shape, uint64_t item, uint64_t heads)
 {
@@ -273,14 +273,15 @@ task_of (const Attention &shape, uint64_t item, uint64_t heads)
   return task;
 }
 
-/* Of each row: the largest score, and the sum of the others' exponentials relative to it. */
+/* The softmax of rows that are seen tile by tile: the largest score so far, and the sum of
+ * exponentials relative to it. */
 struct Online
 {
   float max[MINE], sum[MINE];
 };
 
-/* Turns scores into weights relative to the largest score so far; what was summed up with an older
- * one shrinks. */
+/* Turns a tile's scores into weights relative to the largest score so far, and scales down what was
+ * summed up relative to an older one. */
 __device__ inline void
 soften (const Attention &shape, Scores *scores, Online *online, Results *results, uint64_t query,
         uint64_t key)
@@ -297,7 +298,7 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
           max = fmaxf (max, scores->at[i][j]);
         }
       max = row_max (max);
-      float base = max == -INFINITY ? 0.0f : max; /* a row of the tile that sees none of it yet */
+      float base = max == -INFINITY ? 0.0f : max; /* a row that has seen no key yet */
       for (unsigned j = 0; j < MINE; j++)
         {
           scores->at[i][j] = expf (scores->at[i][j] - base);
@@ -356,7 +357,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, A
 
 /* --- backward ----------------------------------------------------------------------------- */
 
-/* A query head's part of the backward pass. */
+/* What the backward pass reads of a query head. */
 struct QueryHead
 {
   Head q, out, dout;
@@ -378,7 +379,8 @@ query_head_of (const Attention &shape, const Gradients &from, uint64_t sequence,
            from.lse + (sequence * shape.heads + head) * shape.seq };
 }
 
-/* Probabilities of a tile, and the gradient of its scores: p * (dp - sum (dout * out)). */
+/* The probabilities of a tile, and the gradient of its scores: with dp the gradient of a
+ * probability p, p * (dp - sum (dout * out)) * scale. */
 __device__ inline void
 tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const Head &k,
           const Head &v, uint64_t key, Scores *out_prob, Scores *out_dscores)
@@ -433,7 +435,8 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
     }
 }
 
-/* Of a key head, over the query heads that share it, one after the other. */
+/* dk and dv of a tile of keys: sums over the query heads that share the key head, one after the
+ * other. */
 __global__ void
 __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
 {
@@ -442,7 +445,7 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
 
   for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
     {
-      Task task = task_of (shape, item, shape.kv_heads); /* the first keys are seen most often */
+      Task task = task_of (shape, item, shape.kv_heads); /* first keys first: seen most often */
       uint64_t key = task.tile * TILE, kv = shape.heads + task.head;
       Head k = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv);
       Head v = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
@@ -470,7 +473,7 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
 
 }
 
-/* Keys of other ranks are not given. */
+/* Keys of other ranks are refused. */
 extern "C" int
 exec_cuda_attention (const ExecArgs *args, void *stream)
 {

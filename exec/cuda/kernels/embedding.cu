@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of tables by token and by position, and the tables' gradients. A table of tokens may be a
- * part of one: what is looked up of tokens that are elsewhere is 0, and their gradient is theirs.
+/* Looks up rows of tables by token and by position; gradients of these tables. A rank may have a
+ * part of the table of tokens: there the row of a token of another part is 0, and has no gradient.
  *
  * Launch shape   embed, positions and the gradients: pieces of 8 columns along x in blocks of whole
  *                warps up to 256 threads, rows (of the result) along y. embed_bwd first sorts the
@@ -13,10 +13,12 @@
  *                                                            comparisons of integers
  *   positions      rows cols (2 s) + seq cols s              rows cols
  *   positions_bwd  rows cols s + seq cols s                  rows cols
- * Checked with   run_embed and so on of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. A row of a
- *                gradient is summed in the order of the tokens, as there: equal bit for bit.
+ * Checked with   run_embed and so on of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu.
+ *                A row of a gradient is summed in the order of the tokens, as there: equal bit for
+ *                bit.
  *
- * Tokens are in [0, vocab), in parts in [0, whole): who loads them checks. */
+ * Tokens are in [0, vocab), of tables in parts in [0, whole): whoever loads the tokens checks that.
+ * */
 #include "exec/cuda/kernels/launch.cuh"
 
 namespace
@@ -37,8 +39,9 @@ embed (uint64_t rows, uint64_t cols, uint64_t vocab, uint32_t before, Array out,
       }
 }
 
-/* order: the rows by token, those of one token in ascending order. A row's place is the number of
- * rows that come before it: counting them needs no memory, and no order of its own. */
+/* order: the rows sorted by token, those of one token in ascending order. A row's place is the
+ * number of rows that belong before it. To count them needs no memory, and the result does not
+ * depend on the order of threads. */
 __global__ void
 sort_rows (uint64_t rows, const int32_t *tokens, uint32_t *order)
 {
@@ -55,7 +58,7 @@ sort_rows (uint64_t rows, const int32_t *tokens, uint32_t *order)
         {
           unsigned n = (unsigned)at_most (rows - first, THREADS);
 
-          __syncthreads (); /* the last ones have been counted */
+          __syncthreads (); /* the last tokens have been counted */
           if (threadIdx.x < n)
             some[threadIdx.x] = tokens[first + threadIdx.x];
           __syncthreads ();
@@ -67,7 +70,7 @@ sort_rows (uint64_t rows, const int32_t *tokens, uint32_t *order)
     }
 }
 
-/* start[v]: the first place in `order` whose token is not below the v-th that is here. */
+/* start[v]: the first place in `order` whose token is not below the v-th token of this part. */
 __global__ void
 find_starts (uint64_t rows, uint64_t vocab, uint32_t before, const int32_t *tokens,
              const uint32_t *order, uint32_t *start)
@@ -112,7 +115,7 @@ embed_bwd (uint64_t vocab, uint64_t cols, Array dtable, Array dout, const uint32
       }
 }
 
-/* Row `row` gets what belongs to its place in its sequence. */
+/* Adds to row `row` the table's row for its place in its sequence. */
 __global__ void
 positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array out, Array table)
 {

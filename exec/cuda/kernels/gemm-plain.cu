@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of factors in any format, in fp32 alone: what a library refuses (shapes that are
- * not of whole pieces or tiles of scales), and what its
- * results are checked with.
+/* Matrix products of factors in any format, computed in fp32: for what cuBLASLt refuses (shapes
+ * that do not consist of whole pieces, or of whole tiles of scales), and to check its results.
  *
  * Launch shape   256 threads per tile of 64 x 64 of the result, at most 2048 blocks; 17 KiB of
  *                shared memory. A thread has 4 x 4 sums.
  * Per call       bytes: m n s, and m k s n / 64 + n k s m / 64, mostly from cache; FLOPs: 2 m n k.
  *                s: bytes per element, of each operand's own format
- * Checked with   run_gemm and run_gemm_add of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. A
- * sum is made by one thread, in ascending k; a BLAS library's order is another, so they differ by
- * at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
+ * Checked with   run_gemm and run_gemm_add of exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu.
+ *                A sum is made by one thread, in ascending k. A BLAS library has another order, so
+ *                they differ by at most 2 k u of the sum of the terms' magnitudes, u = 2^-24. */
 #include "exec/cuda/kernels/narrow.cuh"
 
 namespace
@@ -18,23 +17,23 @@ namespace
 enum : unsigned
 {
   GEMM_TILE = 64,
-  GEMM_SLICE = 32, /* of k, per turn */
+  GEMM_SLICE = 32, /* elements along k per turn */
   GEMM_SIDE = 16,  /* the block's threads are a square of this side */
-  GEMM_MINE = 4    /* rows, and columns, of a thread; both GEMM_SIDE apart */
+  GEMM_MINE = 4    /* rows, and columns, of a thread; GEMM_SIDE apart */
 };
 
-/* Element (i, k) of a factor lies at i * i_step + k * k_step; one of the steps is 1. Blocks lie
- * along rows in memory, or along k where they are turned. */
+/* A factor of a product: element (i, k) lies at i * i_step + k * k_step, and one of the steps is 1.
+ * Blocks that share a scale run along rows in memory, or along k where they are turned. */
 struct Factor
 {
   const void *at;
   PlanDtype dtype;
   const float *scale;
-  uint64_t count, i_step, k_step, block; /* elements that share a scale byte; 1 where none do */
-  const uint8_t *scales;                 /* of blocks */
+  uint64_t count, i_step, k_step, block; /* block: elements that share a scale byte; 1 if none do */
+  const uint8_t *scales;                 /* scales of blocks */
   ScalePlaces places;
-  PlanDtype format; /* what elements and scales are together */
-  uint64_t rows, k; /* of those of 128, which always lie along k */
+  PlanDtype format; /* the format that elements and scales are together */
+  uint64_t rows, k; /* for scales per 128, whose blocks always run along k */
 };
 
 struct Product
@@ -42,10 +41,10 @@ struct Product
   uint64_t m, n, k;
   Factor a, b;
   Array out, bias;
-  bool adds; /* to what `out` holds */
+  bool adds; /* adds the product to what `out` holds */
 };
 
-/* What a sum is added to. */
+/* What the product is added to: `out`, the bias, or nothing. */
 __device__ inline float
 base_of (const Product &shape, uint64_t row, uint64_t col)
 {
@@ -67,7 +66,7 @@ gemm_tiles ()
   return shared;
 }
 
-/* The scale of element (i, k), of a block of 128 or of a square. */
+/* The fp32 scale of element (i, k): of a block of 128 along k, or of a square. */
 __device__ inline float
 scale_of_128 (const Factor &factor, uint64_t i, uint64_t k)
 {
@@ -101,7 +100,8 @@ element_of (const Factor &factor, uint64_t i, uint64_t k)
   return scaled (code, factor.dtype, factor.scales[place], factor.scale);
 }
 
-/* Neighbouring threads read neighbouring elements, whichever way the factor lies. */
+/* Loads a slice of a factor. Neighbouring threads read neighbouring elements, however the factor
+ * lies. */
 __device__ inline void
 load_factor (const Factor &factor, uint64_t first, uint64_t rows, uint64_t k, uint64_t depth,
              float (*to)[GEMM_SLICE + 1])
@@ -130,7 +130,7 @@ multiply_tile (const Product &shape, uint64_t row, uint64_t col)
 
   for (uint64_t k = 0; k < shape.k; k += GEMM_SLICE)
     {
-      __syncthreads (); /* what was there has been read */
+      __syncthreads (); /* the last slices have been read */
       load_factor (shape.a, row, shape.m, k, shape.k, shared.factor[0]);
       load_factor (shape.b, col, shape.n, k, shape.k, shared.factor[1]);
       __syncthreads ();
@@ -168,7 +168,8 @@ __launch_bounds__ (THREADS) gemm_plain (Product shape)
     }
 }
 
-/* Of `rows` by k as the product reads it. Scales follow the elements, unless they lie apart. */
+/* Describes a factor of `rows` by k, as the product reads it. Scales follow the elements, unless
+ * args->blocks says that they lie elsewhere. */
 Factor
 factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along_k)
 {
@@ -180,7 +181,7 @@ factor_of (const ExecArgs *args, int i, uint64_t rows, uint64_t k, bool is_along
   PlanDtype format = scales != NULL ? apart.format : dtype;
 
   if (is_of_128 (format))
-    block = is_along_k ? (uint64_t)SQUARE_SIDE : 0; /* 0: refused */
+    block = is_along_k ? (uint64_t)SQUARE_SIDE : 0; /* 0: is_factor refuses it */
   else if (scales != NULL)
     {
       block = block_of (format);
@@ -211,7 +212,7 @@ is_factor (const Factor &factor)
   return is_format (factor.dtype) || (factor.block != 0 && factor.count % factor.block == 0);
 }
 
-/* Scratch is not used. */
+/* The op's scratch is not used. */
 int
 multiply (const ExecArgs *args, bool adds, void *stream)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and cross entropy over the vocabulary: a row's loss goes to an exact sum, its softmax
- * stays for the gradient, or becomes it at once where its logits were. Rows whose target is
- * negative count for nothing. Of a vocabulary in parts, each rank makes three numbers of its part
- * of a row, and with those of all parts its part of the softmax; columns that pad the vocabulary
- * have no probability. A row's loss is added where its target is.
+/* Softmax and cross entropy over the vocabulary. A row's loss is added to an exact sum. Its softmax
+ * is stored for the gradient (cross_entropy), or becomes the gradient at once, in place of the
+ * logits (loss_grad). Rows whose target is negative count for nothing. Where the vocabulary is in
+ * parts, each rank makes three numbers of its part of a row (row_stat), and from the three over all
+ * parts its part of the softmax; columns that pad the vocabulary have probability 0. The rank that
+ * has a row's target adds its loss.
  *
  * Launch shape   cross_entropy, loss_grad: a block per row of up to 1024 threads, a piece of 8
  *                logits each, or up to 512 where those keep a row in registers, at most 2048
- *                blocks; 256 bytes of shared memory. So is row_stat, but for targets: a thread per
- *                row. cross_entropy_bwd, and the two others by stats: pieces along x in blocks of
- *                whole warps up to 256 threads, rows along y.
+ *                blocks; 256 bytes of shared memory. row_stat likewise, but a thread per row for
+ *                targets' logits. cross_entropy_bwd, and the first two where the vocabulary is in
+ *                parts: pieces along x in blocks of whole warps up to 256 threads, rows along y.
  * Per call       s: bytes per element, of each operand's own format
  *   op                  bytes                          instructions
  *   cross_entropy       rows cols (s + s + 4)          about 20 per logit, two of them 2^x; the
@@ -21,14 +22,15 @@
  *                                                      the last first, mostly from cache
  *   row_stat            rows cols s, or rows s         about 3 per logit, with maxima about 6, one
  *                                                      of them 2^x
- *   by stats            as without                     about 10 per logit, one of them 2^x
- * Checked with   those of exec/cpu/kernels-cpu-loss.c, by tests/fake and tests/gpu; loss_grad leaves
- *                the bits of the other two. Maxima
- * are exact. Sums of exponentials are added in another order and rescaled when a larger logit
- * comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of themselves, pieces =
- * cols / (8 threads) being what a thread goes through, and the probabilities by as much and what
- * power_of_e is off by; a row's loss by that of 1 + its own rounding. The sum of the losses, and
- * the gradient, are exact. */
+ *   the first in parts  as without parts               about 10 per logit, one of them 2^x
+ * Checked with   the same ops of exec/cpu/kernels-cpu-loss.c, by tests/fake and tests/gpu.
+ *                loss_grad gives the bits of cross_entropy and its gradient. Maxima are exact. Sums
+ *                of exponentials are added in another order, and rescaled when a larger logit
+ *                comes: with u = 2^-24 they differ by at most (cols / 8 + 64 + 8 pieces) u of
+ *                themselves, where a thread goes through pieces = cols / (8 threads). Probabilities
+ *                differ by as much and by the error of power_of_e, a row's loss by that of 1 and
+ *                its own rounding. The sum of the losses, and the gradient as made of the
+ *                probabilities, are exact. */
 #include "exec/cuda/kernels/exact.cuh"
 #include "exec/cuda/kernels/powers.cuh"
 #include "exec/cuda/kernels/reduce.cuh"
@@ -39,19 +41,19 @@ namespace
 enum : unsigned
 {
   LOSS_THREADS = 1024,
-  KEPT_BYTES = 128, /* of a row, that a thread does not read twice */
-  AHEAD = 2         /* pieces that it asks for before it waits for the first */
+  KEPT_BYTES = 128, /* of a row, that a thread keeps in registers */
+  AHEAD = 2         /* pieces that a thread loads before it waits for the first */
 };
 
-/* In pieces. */
+/* KEPT_BYTES in pieces. */
 __host__ __device__ constexpr unsigned
 kept_pieces (bool is_half)
 {
   return KEPT_BYTES / PIECE / (is_half ? 2 : 4);
 }
 
-/* Half as many where those keep a row whole: then two blocks share a processor, and one reads while
- * the other writes. */
+/* Threads for a row: half as many if their registers keep the row whole. Then two blocks share an
+ * SM, and one reads while the other writes. */
 inline unsigned
 threads_of (uint64_t cols, bool is_half)
 {
@@ -61,8 +63,8 @@ threads_of (uint64_t cols, bool is_half)
   return (unsigned)at_most ((pieces + WARP - 1) / WARP * WARP, most);
 }
 
-/* The same number, from which the compiler keeps nothing that it made before: registers are for
- * what is kept of a row. */
+/* The same number, but unknown to the compiler, which so keeps nothing that it computed from it:
+ * registers are for what is kept of a row. */
 __device__ inline unsigned
 anew (unsigned value)
 {
@@ -72,7 +74,7 @@ anew (unsigned value)
   return value;
 }
 
-/* A sum of e^(x - max); max is minus infinity while there are none. */
+/* A running sum of e^(x - max). max is minus infinity while nothing has been added. */
 struct Softmax
 {
   float max, sum;
@@ -93,7 +95,7 @@ add_piece (Softmax *softmax, const Piece &logits)
     softmax->sum += power_of_e (logits.at[i] - shift);
 }
 
-/* Behind the end of a row nothing is added. */
+/* A piece with minus infinity behind the end of the row, which adds nothing to a sum. */
 __device__ inline Piece
 without_rest (Piece logits, unsigned n)
 {
@@ -102,7 +104,7 @@ without_rest (Piece logits, unsigned n)
   return logits;
 }
 
-/* What lies at `col` and so on of a row, `stride` apart; none of it behind the end. */
+/* Pieces of a row: at `col`, and then `stride` apart; empty behind the end of the row. */
 template <unsigned pieces> struct RowPieces
 {
   Words words[pieces];
@@ -137,7 +139,7 @@ template <unsigned pieces> struct RowPieces
   }
 };
 
-/* Of the block: its maximum, and 1 / the sum, which all multiply by. */
+/* The softmax of a row: the block's maximum and sum, and 1 / sum, by which all threads multiply. */
 struct RowSoftmax
 {
   float max, sum, inverse;
@@ -160,7 +162,8 @@ probabilities_of (Piece logits, const RowSoftmax &row)
   return logits;
 }
 
-/* Compiled for each width: fewer registers are in use. */
+/* The array, with its width known to the compiler: kernels are compiled for each width, because
+ * that takes fewer registers. */
 template <bool is_half>
 __device__ inline Array
 of_width (const Array &array)
@@ -215,7 +218,8 @@ write_gradient (const Array &logits, const Words &words, const RowSoftmax &row, 
   write (logits, begin + col, piece_of (col, cols), piece);
 }
 
-/* Of pieces from `rest` on: the last that was read comes first, which is still near. */
+/* Writes the gradient of pieces from `rest` on. The last one that was read comes first, because it
+ * is most likely still in a cache. */
 __device__ inline void
 write_rest (const Array &logits, const RowSoftmax &row, uint64_t begin, unsigned rest,
             unsigned stride, unsigned cols, unsigned target)
@@ -231,8 +235,8 @@ write_rest (const Array &logits, const RowSoftmax &row, uint64_t begin, unsigned
     }
 }
 
-/* Threads write where they alone read, but for the target's logit: all have read that when the
- * block's maximum is known. */
+/* Threads overwrite only logits that they alone read, except the target's: all threads have read
+ * that once the block's maximum is known. */
 template <bool is_half>
 __global__ void
 __launch_bounds__ (LOSS_THREADS)
@@ -299,8 +303,9 @@ cross_entropy_bwd (uint64_t rows, uint64_t cols, uint32_t before, Array dlogits,
 
 /* --- of a part of a vocabulary ------------------------------------------------------------ */
 
-/* Columns of which the first `here` are no padding, behind `before` of other parts. A target that
- * is elsewhere, or negative, is none of them once it is counted from there without a sign. */
+/* A rank's part of the vocabulary: `cols` columns, of which the first `here` are no padding, behind
+ * `before` columns of other parts. target - before, without a sign, is below `here` for targets of
+ * this part alone, and not for negative ones. */
 struct Vocabulary
 {
   uint64_t rows;
@@ -308,7 +313,7 @@ struct Vocabulary
   uint32_t before;
 };
 
-/* The largest logit of a row, or with the largest of all parts the sum of e^(x - max). */
+/* The largest logit of a row; or, where `max` has that over all parts, the sum of e^(x - max). */
 template <bool is_half>
 __global__ void
 __launch_bounds__ (LOSS_THREADS)
@@ -345,7 +350,7 @@ __launch_bounds__ (LOSS_THREADS)
     }
 }
 
-/* 0 where the target is elsewhere. */
+/* The logit of each row's target; 0 where the target is in another part. */
 __global__ void
 target_logits (Vocabulary part, float *out, Array logits, const int32_t *targets)
 {
@@ -357,8 +362,8 @@ target_logits (Vocabulary part, float *out, Array logits, const int32_t *targets
     }
 }
 
-/* By `stats` of whole rows: their maxima, then sums, then targets' logits. Where it `turns`, `out`
- * are the logits themselves and become their gradient. */
+/* Softmax by `stats` of whole rows: the maxima of all rows, then their sums, then their targets'
+ * logits. Where it `turns`, `out` are the logits themselves and become their gradient. */
 template <bool turns>
 __global__ void
 softmax_of_part (Vocabulary part, Limb *loss, Array out, Array logits, const int32_t *targets,
@@ -390,7 +395,7 @@ softmax_of_part (Vocabulary part, Limb *loss, Array out, Array logits, const int
     }
 }
 
-/* Of an op without parts, all of it. */
+/* The op's part of the vocabulary; for an op without parts, all of it. */
 inline Vocabulary
 vocabulary_of (const Operands &operands)
 {

@@ -3,7 +3,7 @@
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 
-/* Keys that a query of an attention sees at most. */
+/* The most keys that a query sees: the window, or the sequence if there is none. */
 static inline gint64
 exec_cuda_window (const ExecArgs *args)
 {
