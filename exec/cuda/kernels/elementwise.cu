@@ -4,14 +4,14 @@
  *
  * Launch shape   a thread per piece of 8 elements. Over a count: 256 threads a block, at most 2048
  *                blocks. Over a matrix: pieces along x in blocks of whole warps up to 256 threads,
- *                rows along y. rope: a block of 256 threads per so many rows as have 256 angles,
- *                2 KiB of shared memory. zero, cast between equal formats, and the sum of one part
- *                are the runtime's own set and copy.
+ *                rows along y. rope: a block of 256 threads per as many rows as have 256 angles,
+ *                2 KiB of shared memory. zero is a cudaMemsetAsync; a cast between equal formats
+ *                and the sum of one part are a cudaMemcpyAsync.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
  *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
- *                equal bit for bit, except that sin, cos and tanh are the device's, and what
- *                activations make of e^x is as good as powers.cuh says.
+ *                equal bit for bit, except that sin, cos and tanh are the device's, and that
+ *                e^x in activations is as good as powers.cuh says.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                              FLOPs
@@ -46,7 +46,6 @@ cast (uint64_t count, Array out, Array in)
     }
 }
 
-/* out may be a or b. */
 __global__ void
 scale (uint64_t count, float factor, Array buf)
 {
@@ -94,6 +93,7 @@ softcap_bwd (uint64_t count, float cap, Array grad, Array out)
     }
 }
 
+/* out may be a or b. */
 __global__ void
 add (uint64_t count, Array out, Array a, Array b)
 {
@@ -109,7 +109,7 @@ add (uint64_t count, Array out, Array a, Array b)
     }
 }
 
-/* `in` holds one run of `count` elements after the other. */
+/* `in` holds `parts` runs of `count` elements, one behind the other. */
 __global__ void
 sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
 {
@@ -131,7 +131,7 @@ sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
 
 /* --- activations -------------------------------------------------------------------------- */
 
-/* Rows of `in` hold `cols` gates, then `cols` ups. */
+/* A row of `in` holds `cols` gates, then `cols` ups. */
 __global__ void
 swiglu (uint64_t rows, uint64_t cols, Array out, Array in)
 {
@@ -178,15 +178,15 @@ const float NORMAL_AT_0 = 0.39894228f; /* density of the normal distribution: 1 
 const float TANH_SCALE = 0.79788456f;  /* sqrt (2 / pi) */
 const float TANH_CUBE = 0.044715f;
 
-/* An activation's value and slope. */
+/* An activation's value and slope at one x. */
 struct Point
 {
   float value, slope;
 };
 
-/* The share of a normal distribution below -x, x >= 0, over e^(-x^2 / 2): a polynomial of
- * 1 / (1 + x / 4), fitted so that x times the share is good to 2^-27, and in the tail the share to
- * 2^-15 of itself. What 1 + erff keeps of a tail is less. */
+/* The share of a normal distribution below -x, x >= 0, divided by e^(-x^2 / 2): a polynomial of 1 /
+ * (1 + x / 4), fitted so that x times the share is good to 2^-27, and the share in the tail to
+ * 2^-15 of itself. 1 + erff would keep less of a tail. */
 __device__ inline float
 tail_of (float x)
 {
@@ -210,8 +210,8 @@ gelu (float x)
   return { x * share, share + x * NORMAL_AT_0 * bell };
 }
 
-/* (1 + tanh (y / 2)) / 2 is the sigmoid of y; what is left of it to 1 is not a difference here, of
- * which little would be right where it is small. */
+/* (1 + tanh (y / 2)) / 2 is the sigmoid of y. Neither it nor 1 minus it is computed as a
+ * difference, which would lose its digits where it is small. */
 __device__ inline Point
 gelu_tanh (float x)
 {
@@ -253,10 +253,10 @@ point_of (float x)
   return { 0, 0 };
 }
 
-/* A gated one has rows of gates, then ups. */
+/* The shape of an activation. Where it is gated, a row of `in` holds gates, then ups. */
 struct Activation
 {
-  uint64_t rows, cols, width; /* width: of a row of `in` */
+  uint64_t rows, cols, width; /* width: elements of a row of `in` */
   PlanActivation kind;
   bool is_gated;
 };
@@ -314,7 +314,7 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
       }
 }
 
-/* Calls what launches a kernel that is compiled for each kind: to choose for every element would
+/* Launches the kernel that is compiled for this kind: to choose the kind for every element would
  * take longer than most kinds do. */
 template <PlanActivation kind> struct Kind
 {
@@ -360,15 +360,16 @@ activation_of (const Operands &operands)
 
 enum : unsigned
 {
-  ANGLES = THREADS /* of a block: one each */
+  ANGLES = THREADS /* of a block: one per thread */
 };
 
-/* Of rows of `width` elements the pairs from `first` on, of `rotated` heads. */
+/* One launch of rope: in rows of `width` elements, the pairs from pair `first` on of each of
+ * `rotated` heads. */
 struct Rope
 {
-  uint64_t rows, seq, width, dim, half, first; /* of a head the first 2 half elements turn */
+  uint64_t rows, seq, width, dim, half, first; /* a head's first 2 half elements turn */
   unsigned pairs, rotated;
-  double magnitude, frequency[ANGLES]; /* of those pairs */
+  double magnitude, frequency[ANGLES]; /* frequency: of those pairs */
 };
 
 struct Turns
@@ -376,20 +377,21 @@ struct Turns
   float cosine[ANGLES], sine[ANGLES];
 };
 
-/* A block has as many rows at a time as it has threads to find the angles of. */
+/* Rows that a block turns at once: as many as it has threads to compute the angles of. */
 __host__ __device__ inline unsigned
 rows_of_turns (const Rope &shape)
 {
   return ANGLES / shape.pairs;
 }
 
-/* Those of the rows from `row` on, which all of the block then sees. */
+/* Computes the sines and cosines of the rows from `row` on, in shared memory for the whole
+ * block. */
 __device__ inline Turns &
 find_turns (const Rope &shape, uint64_t row)
 {
   __shared__ Turns turns;
 
-  __syncthreads (); /* the last rows' have been read */
+  __syncthreads (); /* those of the last rows have been read */
   if (threadIdx.x < rows_of_turns (shape) * shape.pairs)
     {
       uint64_t position = (row + threadIdx.x / shape.pairs) % shape.seq;
@@ -403,10 +405,10 @@ find_turns (const Rope &shape, uint64_t row)
   return turns;
 }
 
-/* A piece of pairs of a row, whose angles a thread needs once for all of its heads. */
+/* A piece of pairs of a row. A thread loads their sines and cosines once for all of its heads. */
 struct TurnedPiece
 {
-  uint64_t at; /* of the first head */
+  uint64_t at; /* its place in the first head */
   unsigned n;
   Piece cosine, sine;
 };
@@ -427,7 +429,8 @@ turn_head (const Rope &shape, const Array &qkv, const TurnedPiece &piece, unsign
   write (qkv, at + shape.half, piece.n, b_out);
 }
 
-/* Threads are a piece's, a row's, and a head's: some are over where that does not come out even. */
+/* A thread has a piece of pairs, a row, and every `heads`-th head. Threads are left over, and do
+ * nothing, where that does not come out even. */
 __global__ void
 rope (Rope shape, Array qkv)
 {
@@ -634,8 +637,8 @@ exec_cuda_activate_bwd (const ExecArgs *args, void *stream)
   });
 }
 
-/* Frequencies are made here, as the CPU makes them: a GPU would take as long for them as for all
- * the rest. They go along with the launch. */
+/* The host computes the frequencies, as for the CPU's kernel, and passes them to the kernel as
+ * arguments: a GPU would take as long for them as for all the rest. */
 extern "C" int
 exec_cuda_rope (const ExecArgs *args, void *stream)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Root-mean-square norm of every head of q and k, v being copied, and its gradients.
+/* Root-mean-square norm of every head of q and k, and its gradients; v is copied.
  *
- * Launch shape   as many lanes of a warp per head as it has pieces of 8 elements, up to 32; those
- *                of a row's heads along x in blocks of up to 256 threads, rows along y, or parts of
- *                them, which a block goes through and sums; 8 KiB of shared memory. dq, dk: the sum
- *                of the parts, as in norm-bwd.cu, a block of 512 threads per 8 elements of a head.
+ * Launch shape   as many lanes of a warp per head as it has pieces of 8 elements, up to 32.
+ *                head_norm: the lanes of a row's heads along x in blocks of up to 256 threads, rows
+ *                along y. head_norm_bwd: such a block per part of the rows, which it goes through
+ *                and sums; 8 KiB of shared memory. Then the sums of the parts, as in norm-bwd.cu: a
+ *                block of 512 threads per 8 elements of a head.
  * Per call       s: bytes per element, of each operand's own format; n = rows (heads + 2 kv_heads)
  *                head_dim, h = rows (heads + kv_heads)
  *   op              bytes                       FLOPs
@@ -15,20 +16,20 @@
  * Checked with   exec_cpu_head_norm and exec_cpu_head_norm_bwd of exec/cpu/kernels-cpu-norm.c, by
  *                tests/fake and tests/gpu. Sums are in another order, which depends on the dims
  *                alone. With u = 2^-24: sums over a head are off by at most (head_dim / 8 + 32) u,
- *                those over heads by (rows heads + 32) u, of the sum of their terms' magnitudes. v
- *                is moved. */
+ *                those over heads by (rows heads + 32) u, of the sum of their terms' magnitudes. */
 #include "exec/cuda/kernels/parts.cuh"
 
 namespace
 {
 
-/* A head's lanes have its pieces between them. Rows hold heads of q, then k, then v. */
+/* The pieces of a head are shared out among its lanes. A row holds the heads of q, then k, then
+ * v. */
 struct HeadNorm
 {
-  uint64_t rows, dim, width; /* `width` of a row */
+  uint64_t rows, dim, width; /* width: elements of a row */
   unsigned heads, kv_heads;
-  unsigned lanes, lane_bits; /* of a head, a power of two */
-  float eps, plus;           /* `plus`: what gains are beside weights */
+  unsigned lanes, lane_bits; /* of a head: lanes = 2^lane_bits */
+  float eps, plus;           /* plus: what is added to weights to give gains */
 };
 
 HeadNorm
@@ -50,24 +51,24 @@ head_norm_of (const Operands &operands)
   return shape;
 }
 
-/* Lanes of all heads of a row. */
+/* Lanes for all heads of a row. */
 __host__ __device__ inline unsigned
 lanes_of_row (const HeadNorm &shape)
 {
   return (shape.heads + 2 * shape.kv_heads) * shape.lanes;
 }
 
-/* Lanes along x, in whole warps, and rows along y. */
+/* The lanes of a row's heads along x, in whole warps; rows along y. */
 inline Shape
 shape_of_heads (const HeadNorm &shape)
 {
   return shape_of_matrix (shape.rows, lanes_of_row (shape));
 }
 
-/* One head of one row, as a few lanes see it. */
+/* One head of one row, which a few lanes share. */
 struct RowHead
 {
-  uint64_t row, at; /* at: its first element */
+  uint64_t row, at; /* at: the head's first element */
   unsigned head;
   bool is_there, is_key, is_value;
 };
@@ -100,7 +101,8 @@ rstd_at (const HeadNorm &shape, const RowHead &head)
   return head.row * (shape.heads + shape.kv_heads) + head.head;
 }
 
-/* As a copy, not as a reference to what the launch was given: that would be put in local memory. */
+/* The weight of a head, as a copy: a reference to an argument of the kernel would put the arguments
+ * in local memory. */
 __device__ inline Array
 weight_of (const RowHead &head, const Array &q, const Array &k)
 {
@@ -108,8 +110,8 @@ weight_of (const RowHead &head, const Array &q, const Array &k)
            head.is_key ? k.is_fp16 : q.is_fp16, head.is_key ? k.is_wide : q.is_wide };
 }
 
-/* Every lane of a warp goes through as many rounds as the others: they sum together. The first
- * piece of a lane stays with it. */
+/* All lanes of a warp go through the same number of rounds, because they sum together. A lane keeps
+ * its first piece of a head in registers. */
 __global__ void
 head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
 {
@@ -172,14 +174,14 @@ known_norm (const HeadNormBwd<plain> &norm)
            norm.rstd };
 }
 
-/* Of a lane's piece, over heads and rows: dout * normal. */
+/* Sums of dout * normal for a lane's piece, over heads and rows. */
 struct HeadSums
 {
   Piece q, k;
 };
 
-/* din = rstd * (scaled - normal * mean (scaled * normal)), scaled = dout * weight: of the one piece
- * that a lane has of a head, if it has one. */
+/* din = rstd * (scaled - normal * mean (scaled * normal)), scaled = dout * weight: for the one
+ * piece of a head that a lane has, if it has one. */
 template <bool plain>
 __device__ inline void
 head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSums *own)
@@ -216,13 +218,14 @@ head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSu
     write (norm.din, head.at + first, n, g);
 }
 
-/* Of the block's threads: each element of a head is in those that have its piece. */
+/* Stores a part's sums over all threads of the block: an element of a head is in the threads that
+ * have its piece. */
 __device__ inline void
 store_sums (const RowParts &parts, uint64_t part, unsigned sum, const Piece &piece, unsigned lanes)
 {
-  __shared__ float of_thread[PIECE][THREADS + 1]; /* one more against bank conflicts */
+  __shared__ float of_thread[PIECE][THREADS + 1]; /* one column more against bank conflicts */
 
-  __syncthreads (); /* the last call's have been read */
+  __syncthreads (); /* those of the last call have been read */
   for (unsigned i = 0; i < PIECE; i++)
     of_thread[i][threadIdx.x] = piece.at[i];
   __syncthreads ();
@@ -236,7 +239,7 @@ store_sums (const RowParts &parts, uint64_t part, unsigned sum, const Piece &pie
     }
 }
 
-/* A block has a part of the rows. */
+/* A block goes through parts of the rows. */
 template <bool plain>
 __global__ void
 __launch_bounds__ (THREADS, plain ? 4 : 3)
@@ -259,7 +262,7 @@ __launch_bounds__ (THREADS, plain ? 4 : 3)
     }
 }
 
-/* The same of any number of pieces, without the sums. */
+/* The gradient for heads of any number of pieces, without the sums for the weights. */
 __global__ void
 head_norm_bwd (HeadNormBwd<false> norm)
 {
@@ -301,8 +304,8 @@ head_norm_bwd (HeadNormBwd<false> norm)
       }
 }
 
-/* The gradient of q's or k's weight by itself: of every row `count` heads from `first` on are a row
- * each. */
+/* A term of the gradient of q's or k's weight alone, for `columns`: of each row, the `count` heads
+ * from `first` on count as a row each. */
 struct HeadTerm
 {
   HeadNormBwd<false> norm;
@@ -343,7 +346,7 @@ launch_head_term (const HeadTerm &term, Array out, void *stream)
   return EXEC_CUDA_LAUNCH (columns, shape_of_columns (sums), stream, sums, term);
 }
 
-/* The sums come first: din may lie where dout is. */
+/* The sums for the weights come first, because din may overwrite dout. */
 int
 launch_apart (const HeadNormBwd<false> &norm, Array dq, Array dk, void *stream)
 {

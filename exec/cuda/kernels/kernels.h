@@ -1,21 +1,19 @@
-/* ExecCudaLaunch: one op put on a CUDA stream.
- *
- * Each launcher does what the CPU kernel of the same op does, by the same ExecArgs, whose pointers
- * are to device memory: fp32 inside, rounded once per store. Matrices, weights, gradients and
+/* ExecCudaLaunch: puts one op on a CUDA stream. The operands are those of the op's CPU kernel, in
+ * device memory. Kernels compute in fp32 and round once per store; matrices, weights, gradients and
  * moments are fp32, bf16 or fp16 in any mix. The result is a cudaError_t (0: issued). */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
 
-/* What ExecArgs.varying points to: where it is, this stands for what constants say. */
+/* What ExecArgs.varying points to: if not NULL, it overrides ExecArgs.constants in CUDA graphs. */
 typedef struct
 {
-  float lr, correction1, correction2; /* of Adam's two averages */
-  double tokens;                      /* whose loss counts; 0: as many as the op says */
+  float lr, correction1, correction2; /* corrections: of Adam's two averages */
+  double tokens;                      /* tokens whose loss counts; 0: as many as the op says */
 } ExecCudaVarying;
 
-/* Scales of blocks, whose matrices are of whole tiles of so many rows and blocks, lie tile by tile,
- * as cuBLASLt reads them; others in the order of rows, as on the CPU. */
+/* Scales of blocks lie in tiles, as cuBLASLt reads them, where a matrix is whole tiles of so many
+ * rows and blocks; otherwise row by row, as on the CPU. */
 #define EXEC_CUDA_SCALE_ROWS 128
 #define EXEC_CUDA_SCALE_COLS 4
 #define EXEC_CUDA_IS_TILED(rows, blocks) \
@@ -25,7 +23,7 @@ typedef int (*ExecCudaLaunch) (const ExecArgs *args, void *stream);
 
 /* elementwise.cu */
 int exec_cuda_zero (const ExecArgs *args, void *stream); /* any format */
-int exec_cuda_cast (const ExecArgs *args, void *stream); /* any one format to itself, too */
+int exec_cuda_cast (const ExecArgs *args, void *stream); /* also from any format to itself */
 int exec_cuda_scale (const ExecArgs *args, void *stream);
 int exec_cuda_accumulate (const ExecArgs *args, void *stream);
 int exec_cuda_softcap (const ExecArgs *args, void *stream);
@@ -42,12 +40,12 @@ int exec_cuda_rope (const ExecArgs *args, void *stream);
 int exec_cuda_attention (const ExecArgs *args, void *stream);
 int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 
-/* attention-softmax.cu: the softmax between GEMMs in batches. Elements are of `dtype`, fp32, bf16
- * or fp16; pitches, strides from head to head and all other numbers are in elements. */
-/* Causal softmax of scale * score, in place: of `queries` rows of each head, of scores in fp32,
- * `pitch` apart. The first of a row's keys is one that `first` others follow before the first row's
- * own; a row sees its own and those before it, `window` in all. They become probabilities in
- * `dtype` from the same address on, zeros where a key is not seen, up to the last row's own. */
+/* attention-softmax.cu, between batched GEMMs. `dtype` is fp32, bf16 or fp16; pitches (from row to
+ * row), strides (from head to head) and all other numbers are in elements. */
+/* Causal softmax of scale * score, in place, for `queries` rows of each head. The first score of a
+ * row is of the key `first` places before the first row's own. A row sees its own key and earlier
+ * ones, `window` in all. From the same address on it becomes probabilities in `dtype`, 0 for keys
+ * that are not seen, up to the last row's own key. */
 typedef struct
 {
   float *scores;
@@ -65,7 +63,8 @@ typedef struct
   PlanDtype dtype;
 } ExecCudaRows;
 
-/* Scores become probabilities again by lse; dscores, the gradients of those, become the scores'. */
+/* Turns scores into probabilities again, by lse, and dscores from gradients of probabilities into
+ * gradients of scores. */
 typedef struct
 {
   ExecCudaSoftmax of;
@@ -75,7 +74,7 @@ typedef struct
 } ExecCudaSoftmaxBwd;
 int exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream);
 
-/* Sums in fp32, [rows, dim] for each head, rounded to rows that are `pitch` apart: two of them. */
+/* Rounds two arrays of fp32 sums, [rows, dim] per head, into rows that are `pitch` apart. */
 typedef struct
 {
   const float *from[2];
@@ -92,7 +91,7 @@ int exec_cuda_embed_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_positions (const ExecArgs *args, void *stream);
 int exec_cuda_positions_bwd (const ExecArgs *args, void *stream);
 
-/* gemm-plain.cu; factors in any format that quantize makes, too */
+/* gemm-plain.cu; factors may also be in the formats that quantize makes */
 int exec_cuda_gemm_plain (const ExecArgs *args, void *stream);
 int exec_cuda_gemm_add_plain (const ExecArgs *args, void *stream);
 
@@ -106,7 +105,7 @@ int exec_cuda_cross_entropy (const ExecArgs *args, void *stream);
 int exec_cuda_cross_entropy_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_loss_grad (const ExecArgs *args, void *stream);
 
-/* adam-fp8.cu: adamw with a moment in e4m3 or fp16. Behind an e4m3 scale is room for a number. */
+/* adam-fp8.cu: adamw with a moment in e4m3. Behind its scale there is room for a number. */
 int exec_cuda_adamw_narrow (const ExecArgs *args, void *stream);
 
 /* norm.cu; gradients of norms: norm-bwd.cu */
@@ -118,29 +117,29 @@ int exec_cuda_add_layernorm (const ExecArgs *args, void *stream);
 int exec_cuda_layernorm_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_bias_bwd (const ExecArgs *args, void *stream);
 
-/* optimizer.cu; the first is no op. */
+/* optimizer.cu; exec_cuda_varying is no op. */
 ExecCudaVarying exec_cuda_varying (const ExecConstants *constants);
 int exec_cuda_norm_sq (const ExecArgs *args, void *stream);
 int exec_cuda_clip (const ExecArgs *args, void *stream);
 int exec_cuda_adamw (const ExecArgs *args, void *stream);
 int exec_cuda_sgd (const ExecArgs *args, void *stream);
 
-/* param.cu; for each parameter that a rank has a part of */
+/* param.cu: for each parameter of which the rank has a part */
 int exec_cuda_param_amax (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_rescale (const ExecArgs *args, void *stream);
-int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a byte */
+int exec_cuda_transpose (const ExecArgs *args, void *stream); /* formats of a byte an element */
 
-/* The scales of two tensors multiplied: where cuBLASLt has one factor for both. */
+/* out[0] = a * b, out[1] = addend: cuBLASLt's alpha and beta where both factors have a scale. */
 int exec_cuda_multiply_scales (const float *a, const float *b, float addend, float *out,
                                void *stream);
 
-/* quantize.cu; the second is no op: what exec_cpu_dequantize does, to one of these. */
+/* quantize.cu; exec_cuda_dequantize is no op: it does what exec_cpu_dequantize does. */
 int exec_cuda_quantize (const ExecArgs *args, void *stream);
 int exec_cuda_dequantize (const void *in, PlanDtype dtype, const float *scale, guint64 count,
                           void *out, PlanDtype out_dtype, void *stream);
 
-/* quantize-128x128.cu: scales are of 128 elements or squares; the last transposes them alone. */
+/* quantize-128x128.cu: a scale per 128 elements or per square; turn_squares moves scales alone. */
 int exec_cuda_quantize_128 (const ExecArgs *args, void *stream);
 int exec_cuda_param_amax_squares (const ExecArgs *args, void *stream);
 int exec_cuda_param_quantize_squares (const ExecArgs *args, void *stream);

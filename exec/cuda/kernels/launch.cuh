@@ -9,21 +9,21 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Issues kernel (arguments...) and is the error code of doing so. Those of templates follow from
- * the arguments. A stand-in for the device brings a macro of its own. */
+/* Issues kernel (arguments...); its value is the error code of the launch. Template arguments
+ * follow from the arguments. The tests' fake device brings a macro of its own. */
 #ifndef EXEC_CUDA_LAUNCH
 #define EXEC_CUDA_LAUNCH(kernel, shape, stream, ...) \
   (kernel<<<(shape).grid, (shape).block, 0, (cudaStream_t)(stream)>>> (__VA_ARGS__), \
    (int)cudaGetLastError ())
 #endif
 
-/* Along x: more than any device runs at once. Results are those of any other limit. */
+/* The most blocks along x: more than any device runs at once. Results do not depend on it. */
 #ifndef EXEC_CUDA_MAX_BLOCKS
 #define EXEC_CUDA_MAX_BLOCKS 2048
 #endif
 
-/* Before a loop of which several rounds shall be under way at once; of which all are, or else what
- * they index would not be in registers. */
+/* UNROLL is for loops of which several rounds shall be under way at once, UNROLL_ALL for those that
+ * have to be unrolled whole: else the arrays that they index would not be in registers. */
 #ifdef __CUDACC__
 #define EXEC_CUDA_UNROLL _Pragma ("unroll 4")
 #define EXEC_CUDA_UNROLL_ALL _Pragma ("unroll")
@@ -128,7 +128,7 @@ to_bf16 (float value)
 }
 
 #ifdef __CUDA_ARCH__
-/* What the hardware converts as the code below does, but for which NaN. */
+/* The hardware converts as the code below does, but may give another NaN. */
 __device__ inline float
 from_fp16 (uint32_t bits)
 {
@@ -157,7 +157,7 @@ from_fp16 (uint32_t bits)
   return float_of (((rest << 13) + (rest >= 0x7c00 ? 0x70000000u : 0x38000000u)) | sign);
 }
 
-/* To nearest, ties to even; what is too large becomes infinite. */
+/* Rounds to nearest, ties to even; what is too large becomes infinite. */
 __device__ inline uint16_t
 to_fp16 (float value)
 {
@@ -181,9 +181,8 @@ enum : unsigned
   PIECE = 8
 };
 
-/* An array of fp32, or of a format of 16 bits: bf16, or fp16. `is_wide` where its pieces lie on 16
- * bytes each. The format is looked at per piece, alike in every thread: no mix of formats needs
- * code of its own. */
+/* An array of fp32, bf16 or fp16. `is_wide`: each of its pieces begins on 16 bytes. The format is
+ * looked at per piece, alike in every thread, so that no mix of formats needs code of its own. */
 struct Array
 {
   void *at;
@@ -202,7 +201,7 @@ array_of (const void *at, PlanDtype dtype, bool is_wide)
   return { (void *)at, dtype != PLAN_DTYPE_FP32, dtype == PLAN_DTYPE_FP16, is_wide };
 }
 
-/* A number as its bits in a format of 16, and back. */
+/* A number as bits of the array's 16-bit format, and back. */
 __device__ inline uint32_t
 to_half (const Array &array, float value)
 {
@@ -215,8 +214,8 @@ from_half (const Array &array, uint32_t bits)
   return array.is_fp16 ? from_fp16 (bits) : float_of (bits << 16);
 }
 
-/* A piece as it lies in memory, and in fp32. Reading in these two steps lets a thread ask for all
- * of its operands before it waits for the first. */
+/* A piece as it lies in memory (Words), and in fp32 (Piece). Reading in these two steps lets a
+ * thread issue all of its loads before it waits for the first. */
 struct Words
 {
   uint32_t at[PIECE];
@@ -250,14 +249,14 @@ piece_stride ()
   return stride_x () * PIECE;
 }
 
-/* Elements of the piece that begins at `at` of `count`. */
+/* How many of `count` elements are in the piece that begins at `at`. */
 __device__ inline unsigned
 piece_of (uint64_t at, uint64_t count)
 {
   return count - at < PIECE ? (unsigned)(count - at) : (unsigned)PIECE;
 }
 
-/* Pieces of `count` elements. */
+/* How many pieces `count` elements are. */
 __host__ __device__ inline uint64_t
 pieces_of (uint64_t count)
 {
@@ -271,7 +270,7 @@ shape_of_pieces (uint64_t count)
   return shape_of_items (pieces_of (count));
 }
 
-/* The first n elements from `at` on; the others are 0. */
+/* Loads the first n elements from `at` on; the others are 0. */
 __device__ inline Words
 fetch (const Array &array, uint64_t at, unsigned n)
 {
@@ -301,7 +300,7 @@ fetch (const Array &array, uint64_t at, unsigned n)
   return words;
 }
 
-/* Has an element, and what lies beside it, brought nearer than memory before it is read. */
+/* Prefetches an element and its neighbours into L2. */
 __device__ inline void
 ask_for (const Array &array, uint64_t at)
 {
@@ -334,7 +333,7 @@ read (const Array &array, uint64_t at, unsigned n)
   return widen (array, fetch (array, at, n));
 }
 
-/* What a norm scales by: weights, or these and what else its op says. */
+/* The gains of a norm: weights, and what its op adds to each of them. */
 __device__ inline Piece
 gains_of (Piece weights, float plus)
 {
@@ -350,14 +349,14 @@ read_one (const Array &array, uint64_t at)
                        : ((const float *)array.at)[at];
 }
 
-/* A whole piece in bf16. The device rounds two numbers by one instruction, whose NaNs are all
- * alike: they are made as elsewhere. */
+/* A whole piece in bf16. The device rounds two numbers by one instruction, which makes all NaNs
+ * alike, so a piece with a NaN is converted number by number, as elsewhere. */
 __device__ inline Quad
 to_bf16_piece (const Piece &piece)
 {
   Quad quad;
 #ifdef __CUDA_ARCH__
-  bool is_ordered = true; /* no NaN */
+  bool is_ordered = true; /* there is no NaN */
 
   for (unsigned i = 0; i < 4; i++)
     {
@@ -384,7 +383,7 @@ to_fp16_piece (const Piece &piece)
   return quad;
 }
 
-/* Rounds the first n elements once, into those from `at` on. */
+/* Rounds the first n elements once, and stores them from `at` on. */
 __device__ inline void
 write (const Array &array, uint64_t at, unsigned n, const Piece &piece)
 {
@@ -425,7 +424,7 @@ write_one (const Array &array, uint64_t at, float value)
     ((float *)array.at)[at] = value;
 }
 
-/* A piece as it is once it has been stored. */
+/* A piece as it reads back after it has been stored. */
 __device__ inline Piece
 rounded (const Array &array, const Piece &piece)
 {
@@ -439,8 +438,8 @@ rounded (const Array &array, const Piece &piece)
   return widen (array, words);
 }
 
-/* Whether an array, if there is one, is whole pieces of bf16: kernels that are short of time are
- * compiled once more for such, and ask nothing of a piece. */
+/* Whether an array, if there is one, consists of whole pieces of bf16. Kernels in which
+ * instructions count are compiled once more for such arrays, and then check nothing per piece. */
 inline bool
 is_plain (const Array &array)
 {
@@ -456,7 +455,7 @@ known (const Array &array)
 
 /* --- from ExecArgs ------------------------------------------------------------------------ */
 
-/* The operands of one launch; `code` is an error once one is in a format that kernels do not
+/* The operands of one launch; `code` becomes an error if one is in a format that kernels do not
  * compute in. */
 struct Operands
 {
@@ -471,7 +470,7 @@ struct Operands
     return (uint64_t)args->op->dims[i];
   }
 
-  /* The first that is here of a vocabulary, or of rows, in parts. */
+  /* The first index that this rank has, of a vocabulary or of rows that are in parts. */
   uint32_t
   first () const
   {
@@ -485,7 +484,7 @@ struct Operands
       code = (int)cudaErrorInvalidValue;
   }
 
-  /* Pieces begin where multiples of `cols` and of PIECE add up. Absent: NULL. */
+  /* An operand of rows of `cols` elements, whose pieces begin anew in each row. Absent: NULL. */
   Array
   rows_of (int i, uint64_t cols)
   {
@@ -502,7 +501,7 @@ struct Operands
     return rows_of (i, PIECE);
   }
 
-  /* Those of one format, fp32 by what they mean. */
+  /* Operands that have one format in every plan. */
   float *
   floats (int i)
   {

@@ -6,10 +6,10 @@
  *         layernorm alone, and where there is `add` din, rounded, + add
  *   dweight, dbias = sums over rows of dout * normal, dout
  *
- * Launch shape   a block of up to 1024 threads, a piece of 8 elements or up to 4 each, per part of
- *                the rows, whose columns it sums in passing, at most 2048 parts; 128 bytes of
- *                shared memory. Then the sum of the parts, a block of 512 threads per strip of 8 to
- *                32 columns; 18 KiB of shared memory.
+ * Launch shape   a block of up to 1024 threads per part of the rows, whose columns it sums in
+ *                passing; a thread has one piece of 8 elements of a row, or up to 4; at most 2048
+ *                parts; 128 bytes of shared memory. Then the sum of the parts: a block of 512
+ *                threads per strip of 8 to 32 columns; 18 KiB of shared memory.
  * Per call       s: bytes per element, of each operand's own format; n = rows cols, p = parts cols
  *   op             bytes                                   FLOPs
  *   rmsnorm_bwd    n (s + 2 s) + 8 p + 2 cols s + 4 rows   11 n
@@ -22,14 +22,14 @@
  * = 2^-24: sums over a row are off by at most (cols / 8 + 32) u, sums over rows by (rows + 32) u,
  * of the sum of their terms' magnitudes.
  *
- * Of whole pieces of bf16 a row is read once, of others a second time from cache. */
+ * A row is read once if its operands are whole pieces of bf16, otherwise again from cache. */
 #include "exec/cuda/kernels/parts.cuh"
 
 namespace
 {
 
-/* Threads of a block with a piece of a row each, or for rows that are longer fewer with so many; as
- * many as registers hold the sums of. */
+/* The most pieces of a row that a thread has: as many as registers hold the sums of. most_threads:
+ * the most threads of a block, for so many pieces. */
 constexpr unsigned
 most_pieces (bool has_mean, bool plain)
 {
@@ -42,7 +42,7 @@ most_threads (unsigned pieces, bool has_mean)
   return pieces == 0 ? (unsigned)THREADS : pieces > 1 ? 512 : has_mean ? 768 : 1024;
 }
 
-/* What a norm keeps for its backward pass: of each row rstd, or its mean and rstd. */
+/* What a norm keeps of each row for its backward pass: rstd, or the mean and rstd. */
 template <bool has_mean> struct Statistics
 {
   const float *at;
@@ -67,12 +67,12 @@ normal_of (float x, float mean, float rstd)
   return (has_mean ? x - mean : x) * rstd;
 }
 
-/* din may be where `add` is, or dout. */
+/* Where din lies, `add` or dout may lie, too. */
 template <bool has_mean, bool plain> struct NormBwd
 {
   uint64_t rows, cols;
   Array din, dout, in, weight, add;
-  float plus; /* what gains are beside weights */
+  float plus; /* what is added to weights to give gains */
   Statistics<has_mean> statistics;
 
   __device__ unsigned
@@ -115,7 +115,7 @@ each_piece (uint64_t cols, Visit visit)
     }
 }
 
-/* What a thread has of a row. */
+/* What a thread loads of a row. */
 struct RowWords
 {
   Words dout, in, weight;
@@ -131,7 +131,7 @@ fetch_row (const NormBwd<has_mean, plain> &norm, uint64_t row, uint64_t col)
   return { fetch (norm.dout, at, n), fetch (norm.in, at, n), fetch (norm.weight, col, n) };
 }
 
-/* What is taken off every element, and with its normal. */
+/* What is subtracted from every scaled gradient: `shift`, and `slope` times its normal. */
 struct Slopes
 {
   float shift, slope;
@@ -165,7 +165,7 @@ slopes_of (const NormBwd<has_mean, plain> &norm, uint64_t row, RowWords *kept)
   return slopes;
 }
 
-/* Of a thread's pieces, over rows: dout * normal, and dout. */
+/* A thread's sums over rows, for each of its pieces: of dout * normal, and of dout. */
 template <unsigned pieces> struct OwnSums
 {
   Piece weight[pieces], bias[pieces];
@@ -221,7 +221,7 @@ norm_bwd_row (const NormBwd<has_mean, plain> &norm, uint64_t row, OwnSums<pieces
   });
 }
 
-/* Before a block needs it: it waits for its sums in every row. */
+/* Prefetches a row before the block needs it, because a block waits for its sums in every row. */
 template <unsigned pieces, bool has_mean, bool plain>
 __device__ inline void
 ask_for_row (const NormBwd<has_mean, plain> &norm, uint64_t row)
@@ -236,7 +236,8 @@ ask_for_row (const NormBwd<has_mean, plain> &norm, uint64_t row)
   });
 }
 
-/* A block has a part of the rows; or without parts a row, whose sums are another kernel's. */
+/* A block goes through parts of the rows and sums their columns. Without parts it goes through
+ * rows, and another kernel does the sums. */
 template <unsigned pieces, bool has_mean, bool plain>
 __global__ void
 __launch_bounds__ (most_threads (pieces, has_mean))
@@ -269,7 +270,7 @@ __launch_bounds__ (most_threads (pieces, has_mean))
 
 /* --- sums by themselves ------------------------------------------------------------------- */
 
-/* dout * normal, and dout. */
+/* The terms of the gradients of the weight and of the bias: dout * normal, and dout. */
 template <bool has_mean> struct NormTerm
 {
   uint64_t cols;
@@ -306,7 +307,7 @@ template <bool has_mean> struct NormTerm
 
 /* --- launches ----------------------------------------------------------------------------- */
 
-/* Where a norm has its operands; dout, in, weight and statistics follow each other. */
+/* dout, work: numbers of operands; in, weight and statistics follow dout. */
 struct NormBwdOperands
 {
   int dout, work;
@@ -315,10 +316,10 @@ struct NormBwdOperands
 
 enum : int
 {
-  ADD_OPERAND = 7 /* of both */
+  ADD_OPERAND = 7 /* of rmsnorm_bwd and of layernorm_bwd */
 };
 
-/* The sums come first: din may lie where dout is. */
+/* The sums come first, because din may overwrite dout. */
 template <bool has_mean>
 int
 launch_apart (const NormBwd<has_mean, false> &norm, const NormBwdOperands &which, void *stream)

@@ -3,14 +3,14 @@
  *
  *   rmsnorm        rstd = 1 / sqrt (mean (in^2) + eps), out = in * rstd * weight
  *   layernorm      mean, rstd = 1 / sqrt (variance + eps), out = (in - mean) * rstd * weight + bias
- *   add_ either    sum = a + b rounded to its format, and the same with that as `in`
+ *   add_ either    sum = a + b rounded to its format, then the norm of that as `in`
  *   bias_bwd       dbias = sums over rows of dout
  *
  * Launch shape   rows: a block per row of up to 256 threads, a piece of 8 elements each, at most
  *                2048 blocks; 128 bytes of shared memory. columns: a block of 512 threads per strip
  *                of 8 to 32 columns; 18 KiB of shared memory.
  * Per call       s: bytes per element, of each operand's own format; n = rows cols. Later readings
- *                of a row are from cache; what is added up is then added up again.
+ *                of a row are from cache; a + b is then added up again.
  *   op             bytes                                       FLOPs
  *   rmsnorm        n (s + s) + cols s + 4 rows                 4 n
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
@@ -18,9 +18,9 @@
  *   bias_bwd       n s + cols s                                n
  * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
  *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order,
- * which depends on rows and cols alone. With u = 2^-24: sums over a row are off by at most (cols /
- * 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their terms' magnitudes; rstd by half
- * of that of itself. */
+ *                which depends on rows and cols alone. With u = 2^-24: sums over a row are off by
+ *                at most (cols / 8 + 32) u, sums over rows by (rows + 32) u, of the sum of their
+ *                terms' magnitudes; rstd is off by half as much of itself. */
 #include "exec/cuda/kernels/narrow.cuh"
 #include "exec/cuda/kernels/reduce.cuh"
 
@@ -30,7 +30,7 @@ namespace
 struct Norm
 {
   uint64_t rows, cols;
-  float eps, plus; /* `plus`: what gains are beside weights */
+  float eps, plus; /* plus: what is added to weights to give gains */
 };
 
 Norm
@@ -40,17 +40,17 @@ norm_of (const Operands &operands)
            (float)exec_manner (operands.args, PLAN_MANNER_ONE_PLUS) };
 }
 
-/* Numbers, or where a site says how what a product multiplies. */
+/* Where a norm writes: numbers, or codes for a product, if a site gives their scale. */
 struct NormOut
 {
   Array plain;
-  uint8_t *codes; /* NULL: plain */
+  uint8_t *codes; /* NULL: numbers go to `plain` */
   PlanDtype dtype;
   float *tensor_scale;
   Site site;
 };
 
-/* `own`: the largest magnitude that this thread has written. */
+/* Writes a piece, and raises *own to the largest magnitude that this thread has written. */
 __device__ inline void
 write_norm (const NormOut &out, uint64_t at, unsigned n, const Piece &piece, uint32_t *own)
 {
@@ -65,7 +65,7 @@ write_norm (const NormOut &out, uint64_t at, unsigned n, const Piece &piece, uin
   store_codes (out.codes + at, site_codes (narrow_of (out.dtype), piece, *out.site.scale), n);
 }
 
-/* After the last row. */
+/* After the last row: stores the scale of the codes, and raises the site's largest magnitude. */
 __device__ inline void
 finish_norm (const NormOut &out, uint32_t own)
 {
@@ -87,14 +87,15 @@ norm_out (Operands *operands, uint64_t cols, int scale)
   return { {}, (uint8_t *)args->ptr[0], args->dtype[0], args->scale[0], site_of (args, scale) };
 }
 
-/* What a norm reads: what lies there, or a sum. */
+/* What a norm reads: `in`, or the sum of a and b, which it stores in `in`. */
 struct NormIn
 {
-  Array in;   /* or where the sum goes */
+  Array in;   /* or where the sum is stored */
   Array a, b; /* NULL: no sum */
 };
 
-/* Loads stay in the nearest cache, stores do not: what lies there is never read back. */
+/* Reads a piece. A sum is added up again and not read back: loads stay in the nearest cache, stores
+ * do not. */
 __device__ inline Piece
 read_in (const NormIn &from, uint64_t at, unsigned n)
 {
@@ -108,7 +109,7 @@ read_in (const NormIn &from, uint64_t at, unsigned n)
   return rounded (from.in, x);
 }
 
-/* The same, the first time. */
+/* Reads a piece for the first time, and stores it if it is a sum. */
 __device__ inline Piece
 read_first (const NormIn &from, uint64_t at, unsigned n)
 {
@@ -263,7 +264,7 @@ struct BiasTerm
 
 const Array ABSENT = {};
 
-/* Operands from 2 on are in, or sum, a, b; then the weight, and so on. */
+/* Operands from 2 on are `in`, or else the sum, a and b; then come the weight and so on. */
 NormIn
 norm_in (Operands *operands, uint64_t cols, bool adds)
 {

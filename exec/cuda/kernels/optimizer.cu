@@ -3,7 +3,7 @@
  *
  * Launch shape   adamw, sgd: a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  *                norm_sq: 64 threads and 33 KiB of shared memory a block, at most 2048 blocks; then
- *                one thread, which carries. clip: one thread.
+ *                one thread, which carries between limbs. clip: one thread.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
  * tests/gpu: equal bit for bit. The updates are the same operations in the same order, sums are
  *                integers, and clip works in doubles as the CPU does.
@@ -20,8 +20,8 @@
 namespace
 {
 
-/* coef[0] scales the gradient; it is on the device because the gradient's norm is. It is no number
- * where the loss or the norm is not finite: such a step changes nothing. */
+/* coef[0], which multiplies the gradient, is in device memory because the gradient's norm is. It is
+ * NaN where the loss or the norm is not finite: such a step changes nothing. */
 __global__ void
 adamw (uint64_t count, Adam adam, ExecCudaVarying given, const ExecCudaVarying *own, Array main,
        Array exp_avg, Array exp_avg_sq, Array grad, const float *coef)
@@ -84,15 +84,15 @@ sgd (uint64_t count, Sgd rule, ExecCudaVarying given, const ExecCudaVarying *own
 
 /* --- the norm ----------------------------------------------------------------------------- */
 
-/* Squares of floats are integers of 48 bits, times a power of four. Those whose exponents agree in
- * all but the last two bits are added up as they are, shifted by up to 6 bits, per thread: 2^10 of
- * them fit into 64 bits. */
+/* The square of a float is an integer of 48 bits, times a power of four. Per thread, the squares of
+ * floats whose exponents agree in all but the last two bits are added up in one integer, each
+ * shifted by up to 6 bits: 2^10 of them fit into 64 bits. */
 enum : unsigned
 {
-  GROUPS = 64,           /* of 4 exponents */
+  GROUPS = 64,           /* of 4 exponents each */
   NORM_THREADS = GROUPS, /* a block's threads collect a group each */
   PIECES_BETWEEN = 64,   /* that a thread adds up before it must collect: 512 squares */
-  PIECES_AHEAD = 4,      /* that it has asked for: few threads fit beside so much shared memory */
+  PIECES_AHEAD = 4,      /* that it loads ahead: few threads fit beside so much shared memory */
   DIGITS = 5             /* limbs that a group's sum reaches */
 };
 
@@ -116,7 +116,7 @@ struct Group
   Limb low, high;
 };
 
-/* Moves what all threads have of this thread's group into `group`. */
+/* Moves what all threads have summed of this thread's group into `group`. */
 __device__ inline void
 collect (Group *group)
 {
@@ -167,7 +167,8 @@ fetch_some (const Array &in, uint64_t at, uint64_t count)
   return at < count ? fetch (in, at, piece_of (at, count)) : Words{};
 }
 
-/* How many are not numbers. */
+/* Adds the squares of a piece to the thread's groups. Returns how many of its elements are not
+ * finite numbers. */
 __device__ inline Limb
 add_squares (const Piece &piece)
 {
@@ -223,7 +224,7 @@ norm_sq (uint64_t count, Limb *sum, Array in)
     atomicAdd (sum + NANS, not_numbers);
 }
 
-/* By one thread. */
+/* Carries between the limbs of a sum. Launched with one thread. */
 __global__ void
 carry (Limb *sum)
 {
@@ -236,7 +237,7 @@ struct Clip
   double tokens, mean_of, max_norm; /* gradients are divided by mean_of already */
 };
 
-/* Of each rank there are its loss and its squared norm. By one thread. */
+/* `sums` has two exact sums per rank: its loss and its squared norm. Launched with one thread. */
 __global__ void
 clip (Clip shape, ExecCudaVarying given, const ExecCudaVarying *own, float *coef, const Limb *sums)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of columns by kernels that go through rows anyway: each block leaves those of a part of the
- * rows in scratch, which are then summed in an order that the shape alone decides. */
+/* Sums of columns, by kernels that go through all rows anyway: each block leaves the sums over a
+ * part of the rows in scratch. These are then summed in an order that the shape alone decides. */
 #pragma once
 #include "exec/cuda/kernels/reduce.cuh"
 #include "planner/schedule/scratch.h"
@@ -8,16 +8,16 @@
 namespace
 {
 
-/* No parts: the kernel does not sum. */
+/* The sums of parts in scratch. Where `count` is 0 the kernel does not sum. */
 struct RowParts
 {
   uint64_t count, rows_each;
   uint64_t cols;
-  unsigned sums; /* of a part: so many times `cols` */
+  unsigned sums; /* rows of `cols` sums that each part has */
   Array at;
 };
 
-/* In the operand `work` of a norm's gradient, as far as it has room. */
+/* As many parts as have room in the operand `work` of a norm's gradient. */
 inline RowParts
 parts_of (const Operands &operands, int work, uint64_t rows, uint64_t cols)
 {
@@ -37,7 +37,7 @@ sum_place (const RowParts &parts, uint64_t part, unsigned sum, uint64_t col)
   return (part * parts.sums + sum) * parts.cols + col;
 }
 
-/* Parts are rows now. */
+/* A term for `columns`, whose rows are the parts. */
 struct PartTerm
 {
   RowParts parts;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e^x and 1 / x in an instruction or two, and what is made of them: expf and a division that is
- * rounded take ten each, which is more than memory leaves time for. */
+/* e^x and 1 / x in an instruction or two, and the sigmoid made of them. expf and a correctly
+ * rounded division take ten each, more than kernels that are bound by memory have time for. */
 #pragma once
 #include "exec/cuda/kernels/launch.cuh"
 
 namespace
 {
 
-/* Good to 2^-22 (1 + |x|) of itself. */
+/* e^x, good to 2^-22 (1 + |x|) of itself. */
 __device__ inline float
 power_of_e (float x)
 {
@@ -20,7 +20,7 @@ power_of_e (float x)
 #endif
 }
 
-/* Good to 2^-23 of itself, of what is neither larger than 2^126 nor smaller than its inverse. */
+/* 1 / x, good to 2^-23 of itself, for |x| from 2^-126 to 2^126. */
 __device__ inline float
 inverse_of (float x)
 {

@@ -14,7 +14,8 @@ warp_sum (float value)
   return value;
 }
 
-/* The sum over the block, the same bits in every thread: each adds the same tree. */
+/* The sum over the block, in every thread. All threads add in the same tree, so they get the same
+ * bits. */
 __device__ inline float
 block_sum (float value)
 {
@@ -46,7 +47,7 @@ block_max (float value)
         }
       if (round == 1)
         break;
-      __syncthreads (); /* the last call's have been read */
+      __syncthreads (); /* those of the last call have been read */
       if (lane == 0)
         of_warp[threadIdx.x / WARP] = value;
       __syncthreads ();
@@ -55,7 +56,7 @@ block_max (float value)
   return value;
 }
 
-/* A block for a row: threads enough for its pieces, in whole warps. */
+/* A block per row, with a thread per piece in whole warps, up to THREADS. */
 inline Shape
 shape_of_rows (uint64_t rows, uint64_t cols)
 {
@@ -64,7 +65,7 @@ shape_of_rows (uint64_t rows, uint64_t cols)
   return shape_of_blocks (rows, threads > 0 ? (unsigned)at_most (threads, THREADS) : WARP);
 }
 
-/* This thread's pieces of a row. */
+/* This thread's first piece of a row; col_stride () elements further is its next. */
 __device__ inline uint64_t
 first_col ()
 {
@@ -79,8 +80,9 @@ col_stride ()
 
 /* --- sums of columns ---------------------------------------------------------------------- */
 
-/* A block sums a strip of one, two or four pieces, its threads walking down the rows side by side:
- * 64 bytes of bf16 at a time, so that a few blocks keep the memory busy without scratch. */
+/* A block sums a strip of columns that is one, two or four pieces wide, its threads walking down
+ * the rows side by side: 64 bytes of bf16 at a time, so that a few blocks keep the memory busy
+ * without scratch. */
 enum : unsigned
 {
   COLUMN_THREADS = 512
@@ -107,7 +109,7 @@ shape_of_columns (const Columns &columns)
   return shape_of_blocks ((pieces + columns.strip - 1) / columns.strip, COLUMN_THREADS);
 }
 
-/* Element i of the strip's pieces, summed over the block's rows, in thread i of the first ones. */
+/* Sums the pieces of all threads of a block: thread i gets the sum of column i of the strip. */
 __device__ inline float
 sum_down (const Piece &piece, unsigned strip)
 {
@@ -139,13 +141,14 @@ write_strip (const Columns &shape, const Array &out, uint64_t first, const Piece
     write_one (out, col, sum);
 }
 
-/* Rows that a thread has asked for before it waits for the first. */
+/* Rows that a thread loads before it waits for the first. */
 enum : unsigned
 {
   ROWS_AT_ONCE = 4
 };
 
-/* term.fetch (row, col, n) reads what term.add () adds to its columns' two sums. */
+/* Sums columns: term.fetch (row, col, n) reads a piece, and term.add adds it to the two sums of its
+ * columns. */
 template <typename Term>
 __global__ void
 __launch_bounds__ (COLUMN_THREADS, 1) columns (Columns shape, Term term)

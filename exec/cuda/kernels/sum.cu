@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over ranks that share a GPU: the sum, in fp32, in rank order, rounded once; the largest. And what
- * a library's largest needs that drops NaNs.
+/* Over ranks that share a GPU: the sum, in fp32, in rank order, rounded once; the maximum. seal
+ * turns NaNs into infinity, for a library's maximum that drops NaNs.
  *
  * Launch shape   a thread per piece of 8 elements, 256 a block, at most 2048 blocks.
  * Per call       bytes: count (s + ranks s), of seal 2 count s; FLOPs: count (ranks - 1). s: bytes
  *                per element.
- * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu: the
- *                same operations in the same order, equal bit for bit. */
+ * Checked with   exec_comm_sum and exec_comm_max of exec/comm/comm.c, by tests/fake and tests/gpu:
+ *                the same operations in the same order, equal bit for bit. */
 #include "exec/cuda/kernels/sum.h"
 
 #include "exec/cuda/kernels/launch.cuh"
@@ -19,14 +19,14 @@ struct Folded
   Array of_rank[EXEC_CUDA_MAX_SUMMED];
 };
 
-/* NaN where one of them is. */
+/* The larger of two numbers; NaN where one of them is. */
 __device__ inline float
 larger_of (float max, float term)
 {
   return term <= max || isnan (max) ? max : term;
 }
 
-/* out may be one of those that are folded, or begin inside of one where others do not. */
+/* `out` may be one of the arrays in `in`, or begin inside of one where no other rank reads it. */
 __global__ void
 fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
 {
@@ -46,7 +46,7 @@ fold (uint64_t count, unsigned ranks, bool adds, Array out, Folded in)
     }
 }
 
-/* Without their sign, bits of NaNs are above those of infinity. */
+/* Turns NaNs into infinity. Without their sign, bits of NaNs are above those of infinity. */
 template <typename Word>
 __global__ void
 seal (uint64_t count, Word *buf, Word infinity)

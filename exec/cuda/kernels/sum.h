@@ -1,12 +1,13 @@
-/* The sum, and the largest, over ranks that share a GPU, as exec_comm_sum and exec_comm_max are
- * those of ranks on the host. */
+/* Sum and maximum over ranks that share a GPU: what exec_comm_sum and exec_comm_max are for ranks
+ * on the host. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>
 #include <stdint.h>
 G_BEGIN_DECLS
 
-/* Ranks at most: their addresses are arguments of the kernel. */
+/* The most ranks that may share a GPU: the addresses of their arrays are arguments of the
+ * kernel. */
 #define EXEC_CUDA_MAX_SUMMED 64
 
 /* out = the sum of `ranks` arrays of `count` elements in fp32, bf16 or fp16, in order, in fp32,
@@ -14,11 +15,11 @@ G_BEGIN_DECLS
 int exec_cuda_sum (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 
-/* The same of the largest; a NaN where one is. */
+/* out = the largest of them, element by element; NaN where one of them is. */
 int exec_cuda_max (void *out, const void *const *in, unsigned ranks, uint64_t count,
                    PlanDtype dtype, void *stream);
 
-/* NaNs in any of these formats become infinity, which no maximum drops. */
+/* Turns NaNs in any of these formats into infinity, which no library's maximum drops. */
 int exec_cuda_seal (void *buf, uint64_t count, PlanDtype dtype, void *stream);
 
 G_END_DECLS
