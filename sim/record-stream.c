@@ -101,7 +101,8 @@ sim_record_stream_make_room (SimRecordStream *self)
   self->n_waiting = n;
 }
 
-/* Launches that the device is through with, while no queue is full. */
+/* Number of launches that the device has done when the host has issued `issued`, as long as no
+ * queue is full. */
 static guint64
 share_of (const SimRecordStream *self, guint64 issued)
 {
@@ -116,7 +117,8 @@ done (const SimRecordStream *self)
   return MAX (share_of (self, self->issued), rest);
 }
 
-/* The first moment at which that many are done, which a quotient may miss by its rounding. */
+/* Returns after how many launches by the host the device has done the first `issued` of them. The
+ * quotient is a first guess, off by its rounding. */
 guint64
 sim_record_stream_over_early (const SimRecordStream *self, guint64 issued)
 {

@@ -24,7 +24,7 @@ static const char *const distances[] = {
 #undef X
 };
 
-/* 1 + the effect that multiplies a parameter; 0: none does. */
+/* An entry of `effect_of`: 1 + the effect that multiplies a parameter. 0: no effect does. */
 #define BY(effect) (SIM_EFFECT_##effect + 1)
 
 static const guint8 effect_of[SIM_N_PARAMS] = {
@@ -457,7 +457,8 @@ static const struct
               { "distance", take_distance },
               { "memory", take_memory } };
 
-/* The words behind the first, as keys and values; the table owns nothing. */
+/* Enters the words behind a line's first one in `values` as keys and values. The table owns
+ * neither. */
 static gboolean
 split (const Line *line, char **words)
 {
@@ -524,7 +525,8 @@ sim_adjustments_parse (const char *text, const char *name, GError **error)
   return g_steal_pointer (&self);
 }
 
-/* Shares of a data sheet's rate; the others may be above 1. */
+/* Whether what an effect multiplies is a share of a data sheet's rate, which has to stay below 1.
+ * The parameters left out here may exceed 1. */
 static gboolean
 is_share (SimParam param, SimEffect effect)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts by how many calls a framework does what a schedule has as one op. A framework that gathers
- * all layers at once pays for one start and one way round the ring; one that reduces gradients
- * whenever a bucket is full pays for as many as there are buckets. */
+/* Counts how many calls a framework makes for what a schedule has as one op. A framework that
+ * gathers all layers at once pays for one start and one way round the ring; one that reduces
+ * gradients whenever a bucket is full pays for as many calls as there are buckets. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
 
-/* So many equal layers are walked to find how often a bucket fills. */
+/* Number of equal layers that are walked to find how often a bucket fills. */
 #define LAYERS_WALKED 32
 
 /* A gradient that is accumulated, and its size as autograd made it. */
@@ -30,8 +30,8 @@ sim_calls_clear (SimCalls *self)
   g_array_unref (self->gradients);
 }
 
-/* Notes a gradient for the next reduction. It comes again in every micro batch; the last one
- * counts. */
+/* Notes a gradient for the next reduction. Every micro batch accumulates the same gradients again,
+ * so a gradient moves to the place that it had in the latest micro batch. */
 static void
 note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
@@ -52,7 +52,8 @@ note_gradient (SimCalls *self, const SimCostInput *input, const PlanOp *op)
   g_array_append_val (self->gradients, new);
 }
 
-/* Calls of a reduction per layer: a bucket is sent by the gradient that fills it. */
+/* Number of calls that one layer's reduction takes. A bucket is sent as soon as a gradient fills
+ * it. */
 static double
 count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
 {
@@ -74,7 +75,8 @@ count_buckets (SimCalls *self, const SimCostInput *input, const PlanOp *op)
   return found > 0 ? (double)full / (double)times : 1;
 }
 
-/* 1 for the first buffer array that asks, which does the call for all; 0 for the others. */
+/* Returns 1 for the first buffer array that asks, since its call does the work of all arrays, and 0
+ * for the others. */
 static double
 one_if_first (gint32 *first, const PlanOp *op)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives: the cheapest of the algorithms that NCCL may use for an operation, its links, its
- * version and what is registered. Each is a time to start, hops, and bytes over a bandwidth; where
- * a group reaches over nodes, the slower of the link inside and the network between sets the pace.
- */
+ * version and what is registered. The time of each consists of a start, hops, and bytes over a
+ * bandwidth; where a group reaches over nodes, the slower of the link inside and the network
+ * between sets the pace. */
 #include "config.h"
 
 #include "sim/cost/cost-private.h"
@@ -10,15 +10,16 @@
 /* NCCL versions as PLAN_NCCL holds them, major x 1000 + minor. */
 #define NCCL_PAT 2023               /* log-depth gathers and reductions, one member per node */
 #define NCCL_SYMMETRIC 2027         /* kernels on symmetric memory, inside an NVLink domain */
-#define NCCL_COPY_ENGINE 2028       /* gathers without processors, when asked to use none */
-#define NCCL_COPY_ENGINE_FIRST 2029 /* the same unasked, on Blackwell (src/enqueue.cc) */
+#define NCCL_COPY_ENGINE 2028       /* gathers by copy engines, where no processors are allowed */
+#define NCCL_COPY_ENGINE_FIRST 2029 /* as above, but unasked, on Blackwell (enqueue.cc) */
 #define BLACKWELL 100               /* compute capability */
 #define NCCL_SYMMETRIC_REDUCE 2029  /* symmetric reduce-scatter over InfiniBand */
 
-/* What a hop over the network takes where NCCL's table holds. */
+/* Latency of one hop over a network for which NCCL's table of latencies was made. */
 #define TUNED_NET_NS 5000.0
 
-/* NCCL's ways to say that data has come, in the order of their parameters. */
+/* NCCL's protocols, by which a receiver sees that data has come, in the order of their
+ * parameters. */
 typedef enum
 {
   LL,
@@ -26,23 +27,26 @@ typedef enum
   SIMPLE,
 } Protocol;
 
-/* One way to do it. */
+/* One way to do a collective, with what it takes. */
 typedef struct
 {
   double seconds;
-  double link_seconds, network_seconds; /* of them, that each is busy */
+  /* Parts of `seconds` in which the links, and the network, are busy. */
+  double link_seconds, network_seconds;
   double sms;
-  gboolean stages; /* goes through buffers of the library's */
+  gboolean stages; /* its data goes through the library's own buffers */
 } Way;
 
 typedef struct
 {
   const SimCostInput *input;
-  gint64 ranks, linked, nodes; /* members; of them, those in one node; nodes */
-  double bytes;                /* nccl-tests' size: the whole, gathered or before reduction */
-  double link, nics;           /* B/s of a device inside, and of its node's members together */
-  double port;                 /* B/s of a member that sends by itself */
-  double calls;                /* that it is done by */
+  /* Number of members, of the members in one node, and of nodes. */
+  gint64 ranks, linked, nodes;
+  double bytes; /* size as nccl-tests counts it: the whole, gathered or before reduction */
+  /* B/s of one device inside a node, and of all members in a node together to other nodes. */
+  double link, nics;
+  double port;  /* B/s to other nodes of a member that sends by itself */
+  double calls; /* number of calls that do the collective */
   gboolean is_reduction, is_all_reduce, crosses, has_nvlink, is_registered, has_sharp;
   gint64 nccl;
   Way best;
@@ -60,7 +64,7 @@ value (const Collective *self, PlanField field, gint64 otherwise)
   return self->input->plan ? self->input->plan->value[field] : otherwise;
 }
 
-/* A latency, and then link and network at work side by side. */
+/* Considers a way that takes a latency per call and then uses link and network side by side. */
 static void
 consider (Collective *self, double latency, Way way)
 {
@@ -78,9 +82,8 @@ log2_up (gint64 n)
   return levels;
 }
 
-/* One way over the network, in the protocol whose parameter is given. Those are for a network of
- * the order of NCCL's table; what another needs beyond it, each message waits for in any protocol.
- */
+/* Latency of one hop over the network. The protocol's parameter scales the latency for which NCCL's
+ * table was made; a slower network's excess over that latency is added in every protocol. */
 static double
 net_hop (const Collective *self, SimParam hop)
 {
@@ -89,14 +92,15 @@ net_hop (const Collective *self, SimParam hop)
   return 1e-9 * (param (self, hop) * usual + latency - usual);
 }
 
-/* Of a gather or a reduction, whatever the way. */
+/* Bytes that each member sends in a gather or a reduction, whatever the algorithm. */
 static double
 sent_by_each (const Collective *self)
 {
   return self->bytes * (double)(self->ranks - 1) / (double)self->ranks;
 }
 
-/* What every collective pays before the first byte, in one protocol or algorithm. */
+/* Time that a collective takes before the first byte: that of its protocol or algorithm, and that
+ * of the network where the group reaches over nodes. */
 static double
 start (const Collective *self, SimParam own)
 {
@@ -116,8 +120,8 @@ processors (const Collective *self)
                                                                  : SIM_PARAM_RAIL_REDUCE_SMS);
 }
 
-/* So many bytes through every link, and through the members' ports of every node, where there are
- * any, when this share of a link's bandwidth is reached. */
+/* A way that sends `bytes` through every link, at the given share of its bandwidth, and through the
+ * ports of each node's members where the group reaches over nodes. */
 static Way
 sending (const Collective *self, double bytes, SimParam link_share)
 {
@@ -129,22 +133,23 @@ sending (const Collective *self, double bytes, SimParam link_share)
                 .stages = TRUE };
 }
 
-/* What may be on its way to a neighbour at once: as much as it has buffers for, which are eight
- * steps; a chunk of Simple takes four (NCCL src/include/collectives.h). */
+/* Number of chunks that may be on their way to a neighbour at once. There are buffers for eight
+ * steps, and a chunk of Simple takes four of them (NCCL src/include/collectives.h). */
 static double
 under_way (Protocol protocol)
 {
   return protocol == SIMPLE ? 2 : 8;
 }
 
-/* Until the next chunk may leave for another node: a buffer is free once word of that is back. */
+/* Time between two chunks to another node. A buffer is free again once the receiver's answer is
+ * back, and several chunks are under way in that time. */
 static double
 turn (const Collective *self, Protocol protocol)
 {
   return 2 * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol) / under_way (protocol);
 }
 
-/* So many hops, one after the other. */
+/* Latency of so many hops inside nodes and between them, one after the other. */
 static double
 hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
 {
@@ -154,10 +159,11 @@ hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
          + (double)across * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol);
 }
 
-/* Every rank sends its share to the next, ranks - 1 times; all-reduce goes round twice. There is a
- * ring per network port of the members, so that between nodes all of them work side by side. What
- * starts behind a border between nodes and ends before it crosses all others, the rest that one
- * too. */
+/* Considers a ring: every rank sends to the next ranks - 1 times; an all-reduce goes round twice.
+ * There is a ring per network port of the members, so that all ports work side by side between
+ * nodes. A share passes all edges of the ring but one. Where nodes have several members, that edge
+ * is inside a node for most shares, so the slowest share crosses as many borders as there are
+ * nodes; with one member per node it crosses one less. */
 static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
@@ -173,7 +179,8 @@ consider_rings (Collective *self, Protocol protocol, double bandwidth)
             way);
 }
 
-/* Two trees over the nodes, each half of the data up and down; a chain inside each node. */
+/* Considers two trees over the nodes for an all-reduce: each takes half of the data up and down;
+ * inside each node the members form a chain. */
 static void
 consider_tree (Collective *self, Protocol protocol, double bandwidth)
 {
@@ -195,8 +202,9 @@ consider_protocol (Collective *self, Protocol protocol)
   consider_tree (self, protocol, bandwidth);
 }
 
-/* NVSwitch adds up and spreads: each device sends the data once and takes its share once more.
- * Nodes then exchange shares by trees, or through switches that reduce too. */
+/* Considers reduction and multicast by NVSwitch (NVLS): each device sends the data once and takes
+ * its share once more. Nodes then exchange shares by trees, or through network switches that reduce
+ * too. */
 static void
 consider_nvls (Collective *self, PlanDtype dtype)
 {
@@ -220,8 +228,9 @@ consider_nvls (Collective *self, PlanDtype dtype)
                    .stages = !self->is_registered });
 }
 
-/* NCCL leaves gathers to copy engines for who makes communicators that take no processors; PyTorch
- * does not unless told, and no framework here tells it. */
+/* Whether NCCL does gathers by copy engines: where communicators are made to take no processors,
+ * and on Blackwell in newer versions. PyTorch makes such communicators only when told to, and no
+ * framework here but our own runtime does. */
 static gboolean
 uses_engines (const Collective *self)
 {
@@ -230,7 +239,8 @@ uses_engines (const Collective *self)
              && self->input->cluster->compute_capability >= BLACKWELL);
 }
 
-/* Where switches spread and add, each processor moves more the more members there are. */
+/* Number of processors that kernels on registered memory keep busy. Where switches multicast and
+ * reduce, each processor moves more the more members there are, so fewer are enough. */
 static double
 symmetric_processors (const Collective *self)
 {
@@ -243,7 +253,8 @@ symmetric_processors (const Collective *self)
   return (double)n;
 }
 
-/* Every member reads or writes all others' registered memory at once; never all-reduce. */
+/* Considers kernels and copy engines that read or write the registered memory of all members
+ * directly. None of them does an all-reduce here. */
 static void
 consider_registered (Collective *self, PlanDtype dtype)
 {
@@ -256,7 +267,8 @@ consider_registered (Collective *self, PlanDtype dtype)
     return;
   if (self->is_reduction && dtype != PLAN_DTYPE_BF16
       && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
-    return; /* another factor than a sum's goes round the ring; bf16 is scaled before */
+    return; /* these kernels only sum: a reduction that also scales takes the ring, but bf16 is
+               scaled before */
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
     consider (self, begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP),
               direct);
@@ -269,9 +281,10 @@ consider_registered (Collective *self, PlanDtype dtype)
     consider (self, start (self, SIM_PARAM_ENGINE_NS), engines);
 }
 
-/* What products in pieces do by memory that others reach: copies by an engine, behind a flag
- * (TransformerEngine userbuffers.cu, use_ce; PyTorch _symmetric_memory); and layers by user buffers
- * of theirs, kernels that read all others' at once. */
+/* Whether a collective of tensor parallelism goes through user buffers, memory that the other ranks
+ * reach directly. Products in pieces exchange by a copy engine and a flag (TransformerEngine
+ * userbuffers.cu, use_ce; PyTorch _symmetric_memory). The gathers and reductions of layers with
+ * user buffers run kernels that read the memory of all ranks at once. */
 static gboolean
 has_user_buffers (const Collective *self, const PlanOp *op)
 {
@@ -296,7 +309,8 @@ consider_user_buffers (Collective *self, const PlanOp *op)
   consider (self, begin, way);
 }
 
-/* One member per node: partners double their distance at every step. */
+/* Considers recursive doubling (PAT), for one member per node: the distance between partners
+ * doubles at every step. */
 static void
 consider_doubling (Collective *self)
 {
@@ -309,8 +323,9 @@ consider_doubling (Collective *self)
             sending (self, sent_by_each (self), SIM_PARAM_RING_SHARE));
 }
 
-/* Of what goes to other nodes, how much goes over the link first, since the device on the same rail
- * as the receiver sends it on (PXN); without NVLink the rails are crossed in the network. */
+/* The share of the bytes to other nodes that first crosses a link inside the node, because the
+ * device on the receiver's rail sends them on (PXN). Without NVLink the rails are crossed in the
+ * network. */
 static double
 relayed (const Collective *self)
 {
@@ -318,8 +333,8 @@ relayed (const Collective *self)
   return self->has_nvlink && rails > 1 ? (double)(rails - 1) / (double)rails : 0;
 }
 
-/* Each member sends straight to others and receives as much: to its neighbour, or to each its part.
- * Each has its own port, and its own link. */
+/* Considers sending straight to other members: to a neighbour, or to each member its part. Each
+ * member receives as much as it sends, and has a port and a link of its own. */
 static void
 consider_direct (Collective *self, const PlanOp *op)
 {
@@ -344,8 +359,9 @@ consider_direct (Collective *self, const PlanOp *op)
 #define DEEPEP_SMS 20
 #define HYBRIDEP_SMS 16
 
-/* Tokens to the ranks of their experts: over the network once to each node, and from there over the
- * link to each rank (DeepEP's csrc/kernels/internode.cu; hybrid-ep's alike). */
+/* Considers sending tokens to the ranks of their experts: over the network once to each node, and
+ * from there over the link to each rank (DeepEP's csrc/kernels/internode.cu; hybrid-ep does the
+ * same). */
 static void
 consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
 {
@@ -364,8 +380,8 @@ consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
                    .stages = TRUE });
 }
 
-/* Between two stages: the way from the one to the other, by the link or a port of one's own. Both
- * directions at once, unless a framework sends one message after the other. */
+/* Considers the exchange between two stages, over the link or over the sender's own port. Both
+ * directions are used at once, unless a framework sends one message after the other. */
 static void
 consider_trade (Collective *self, const PlanOp *op)
 {
@@ -397,7 +413,8 @@ sim_cost_linked (const PlanCluster *cluster, const PlanGroup *group)
 {
   const gint64 linked = plan_cluster_linked_devices (cluster);
   if (plan_cluster_devices (cluster) <= linked)
-    return group->size; /* whatever its stride: that of a pipeline's ends divides nothing */
+    return group->size; /* all devices are linked, even where the stride between a pipeline's ends
+                           divides nothing */
   return CLAMP (linked / (gint64)group->stride, 1, (gint64)group->size);
 }
 
@@ -408,9 +425,10 @@ sim_cost_nodes (const PlanCluster *cluster, const PlanGroup *group)
   return ((gint64)group->size + linked - 1) / linked;
 }
 
-/* What a device that sends by itself gets: of the port nearest to it, with all who use that one;
- * behind the host no more than goes through it, unless a device near a port sends it on (PXN). A
- * cluster that does not say who is near what shares its ports evenly. */
+/* Rate of a device that sends by itself. It shares the port nearest to it with all devices that use
+ * that port. A device far from all ports gets no more than the host carries, unless a device near a
+ * port sends on for it (PXN). Where a cluster does not say which device is near which port, its
+ * ports are shared evenly. */
 static double
 own_port (const PlanCluster *c, gboolean has_nvlink)
 {
@@ -424,7 +442,8 @@ own_port (const PlanCluster *c, gboolean has_nvlink)
   return rate;
 }
 
-/* Of a node's members together: rings over NVLink reach every port by way of whoever is near it. */
+/* Rate of a node's members together. Rings over NVLink reach every port through the device nearest
+ * to it. */
 static double
 all_ports (const Collective *self, const PlanCluster *c)
 {
@@ -433,8 +452,9 @@ all_ports (const Collective *self, const PlanCluster *c)
   return (reaches_all ? c->nic_bytes_per_s : self->port) * (double)self->linked;
 }
 
-/* What stays for good is registered; of what comes and goes, the buffers that units take turns
- * with, which alone are several of one name. */
+/* Whether a collective's buffer lies in registered memory, where only pools are registered. Buffers
+ * that stay for good do; of the buffers that come and go, only those that units use in turns do,
+ * and these alone are several under one name. */
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
@@ -484,10 +504,10 @@ consider_algorithms (Collective *self, PlanDtype dtype)
   consider_doubling (self);
 }
 
-/* How often each byte goes through a device's memory. By way of the library's buffers it is written
- * to them and read from there, and written where it belongs or added to what is read; what is sent
- * on comes from registers. Directly, a gather reads here what it writes there; a reduction only
- * reads. */
+/* How often each byte of a collective goes through a device's memory. With the library's buffers it
+ * is written to them, read from them, and written where it belongs or added to what is there; what
+ * is sent on comes from registers. Without them, a gather reads and writes each byte, and a
+ * reduction only reads it. */
 static double
 memory_passes (const Collective *self)
 {

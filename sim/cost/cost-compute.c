@@ -46,7 +46,7 @@ has_tensor_scale (PlanDtype dtype)
   return plan_dtype_block (dtype) == 0 || dtype == PLAN_DTYPE_NVFP4;
 }
 
-/* The share of values among the rows of q, k and v. */
+/* The share of v in the rows that hold q, k and v. */
 static double
 values_share (gint64 heads, gint64 kv_heads)
 {
@@ -82,9 +82,9 @@ elements_moved (const PlanOp *op, guint i, guint ranks)
     i = PLAN_REF_INDEX_ROWS_out;
   else if (op->kind == PLAN_OP_ADD_ROWS && i == PLAN_REF_ADD_ROWS_out)
     i = PLAN_REF_ADD_ROWS_in;
-  else if (op->kind == PLAN_OP_JOIN_ROWS) /* wherever they lie */
+  else if (op->kind == PLAN_OP_JOIN_ROWS) /* all joined rows, wherever each of them lies */
     i = PLAN_REF_JOIN_ROWS_out;
-  /* Sorting writes what it works in, and reads it. */
+  /* Sorting writes to its work space and reads that back. */
   const guint64 times = op->kind == PLAN_OP_SORT && i == PLAN_REF_SORT_work ? 2 : 1;
   return times * plan_op_ref_elements (op, i, ranks);
 }
@@ -188,8 +188,8 @@ divide_up (gint64 a, gint64 b)
   return (a + b - 1) / b;
 }
 
-/* The GEMMs of experts are spread over this many streams, so that as many share the processors
- * (Transformer Engine, common/gemm/cublaslt_gemm.cu and common/util/multi_stream.cpp at
+/* Number of streams over which the GEMMs of experts are spread, so that as many GEMMs share the
+ * processors (Transformer Engine, common/gemm/cublaslt_gemm.cu and common/util/multi_stream.cpp at
  * d0067d0d). */
 #define GROUPED_STREAMS 4
 
@@ -244,7 +244,7 @@ product_seconds (const SimCostInput *input, const PlanOp *op, double rate, doubl
   return best;
 }
 
-/* Whether the rows of all three matrices consist of whole loads. */
+/* Whether the rows of all three matrices are whole multiples of one load. */
 static gboolean
 is_aligned (const SimCostInput *input, const PlanOp *op)
 {

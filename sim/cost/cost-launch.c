@@ -70,18 +70,19 @@ sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op, gboolean reads_
   return reads_gradient ? PLAN_LAUNCH_GRADIENT : PLAN_LAUNCH_PRODUCT;
 }
 
-/* Host time of each further kernel of a call: a library call from compiled code. */
+/* Host time of each kernel behind the first that one op starts: a library call from compiled
+ * code. */
 #define FURTHER_CALL_NS 4000
 
 #define SORT_KERNELS 4    /* numbers from 0 on, a histogram, its sums, one pass of a digit */
-#define PIECES_JOINED 128 /* by one kernel (PyTorch's native/cuda/Shape.cu) */
+#define PIECES_JOINED 128 /* pieces that one kernel joins (PyTorch's native/cuda/Shape.cu) */
 
 /* Host time of each piece that is split off and joined again: 1.0 to 1.9 microseconds going forward
  * and 2.2 to 3.3 going backward for 32 to 256 pieces, by PyTorch 2.15 on one core of an EPYC, on
  * 2026-11-26, where adding two small tensors took 1.3. */
 #define PIECE_NS 2000
 
-/* Kernels that issuing an op once starts: of experts, a GEMM for each. */
+/* Number of kernels that issuing an op once starts: for experts, a GEMM for each of them. */
 static gint64
 calls_of (const PlanOp *op)
 {

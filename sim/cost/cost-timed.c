@@ -5,7 +5,7 @@
 
 #include "sim/cost/cost-private.h"
 
-/* The parameter that says what share of its rate alone an op keeps in a step. */
+/* The parameter that holds which share of its rate alone an op keeps within a step. */
 static SimParam
 kept_of (PlanOpKind kind)
 {
@@ -30,7 +30,7 @@ kept_of (PlanOpKind kind)
   g_assert_not_reached ();
 }
 
-/* What an op occupies, without its time. */
+/* What an op occupies beside others; the time is filled in by the caller. */
 static SimTime
 alone (const SimCostInput *input, const PlanOp *op, double calls)
 {

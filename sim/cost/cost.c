@@ -65,7 +65,7 @@ takes_time (const PlanOp *op)
          && op->kind != PLAN_OP_SYNC && op->kind != PLAN_OP_WAIT;
 }
 
-/* Number of entries in the device's queues: kernels and events. */
+/* Number of entries that an op takes in the device's queues: its kernels and events. */
 static guint8
 launches_of (const PlanOp *op, guint kernels)
 {
@@ -79,8 +79,8 @@ permille (double share)
 }
 
 /* The load of an op. GEMMs and attention want every processor, so a collective slows them; ops
- * bound by memory have enough of those that are left. The whole memory bandwidth is what a copy
- * reaches. */
+ * bound by memory are content with the processors that are left. Memory bandwidth is counted in per
+ * mille of the rate that a copy reaches. */
 static SimLoad
 load_of (const SimCostInput *input, const PlanOp *op, const SimTime *time)
 {
@@ -141,7 +141,7 @@ typedef struct
 /* A cache of times by look, since a schedule has each op several times. */
 typedef struct
 {
-  guint node[LOOKS]; /* 1 + the node that has the look; 0: none */
+  guint node[LOOKS]; /* 1 + the node whose op has this look; 0: none */
   gboolean is_timed[LOOKS];
   Look look[LOOKS];
 } Looks;
@@ -178,9 +178,10 @@ place_of (const PlanOp *op)
   return (guint)(hash >> 32) % LOOKS;
 }
 
-/* Seconds of the copies that a gather as a list of tensors needs. Its data is copied twice: to
- * buffers by rank, and piece by piece to where it belongs, as the host issues it. A stream's queue
- * holds about a thousand such calls, so a host that was ahead soon has to wait for them. */
+/* Seconds of the copies for a gather of a list of tensors. The data is copied twice: to buffers by
+ * rank, and then piece by piece to where it belongs, with one call of the host per piece. A
+ * stream's queue holds about a thousand such calls, so a host that was ahead soon has to wait for
+ * them; the second copy therefore takes at least as long as its calls. */
 static double
 copying_seconds (const SimCostInput *input, const PlanOp *op)
 {
@@ -223,7 +224,7 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
   return TRUE;
 }
 
-/* As find_times, but takes the times of an op that looks alike where one is known. */
+/* Does what find_times does, but takes the times of an op with the same look where there is one. */
 static gboolean
 learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
              gboolean *out_is_timed, GError **error)

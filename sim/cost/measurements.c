@@ -24,7 +24,7 @@ struct _SimMeasurements
   Size *sizes;          /* of each product */
 };
 
-/* Orders by what a GEMM is apart from its size and its rate. */
+/* Orders GEMMs by layout, formats and accumulation, whatever their sizes and rates. */
 static gint64
 family_order (const SimProduct *a, const SimProduct *b)
 {
@@ -131,7 +131,7 @@ sim_measurements_find (const SimMeasurements *self, const SimProduct *product,
     }
   if (n == 0)
     return FALSE;
-  *out_flops_per_s = n / inverse; /* n / inverse is the mean of the times */
+  *out_flops_per_s = n / inverse; /* the rate of the mean time */
   return TRUE;
 }
 
@@ -190,7 +190,7 @@ sim_measurements_interpolate (const SimMeasurements *self, const SimProduct *pro
   double weights = 0, sum = 0;
   for (guint i = 0; i < n; i++)
     {
-      const double weight = 1 / (nearest[i].squared + 1e-6); /* the same size, otherwise alike */
+      const double weight = 1 / (nearest[i].squared + 1e-6); /* an equal size: no 1 / 0 */
       weights += weight;
       sum += weight * nearest[i].flops_per_s;
     }

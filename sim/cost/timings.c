@@ -12,7 +12,7 @@
 
 #define MAX_AXES 3
 
-/* A larger grid would be of sizes that were not chosen as one. */
+/* Most points of a grid. Where more would be needed, the timed sizes were not chosen as a grid. */
 #define MAX_POINTS 4096
 
 /* Largest dim, and largest product of all dims of an op. */

@@ -40,8 +40,8 @@ is_among (const char *word, const char *words)
   return g_strv_contains ((const char *const *)list, word);
 }
 
-/* The square of what a GPU or stack without enough runs adds. Where there are enough runs for a
- * spread of their own it adds nothing; with fewer runs it adds pct^2 / (1 + runs), the variance of
+/* The variance that a GPU or stack adds because few runs were seen of it. It is 0 where there are
+ * enough runs for a spread of their own; with fewer runs it is pct^2 / (1 + runs), the variance of
  * their common error as estimated from them and one run to come. */
 static double
 square_of_strangeness (const SimAdjustments *self, SimDistance distance, const SimSeen *seen)
@@ -71,8 +71,8 @@ is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
          && (!asks_gpu || is_among (mode, of_gpu->modes));
 }
 
-/* The squares of what the subject's differences from the runs that were seen add, by distance, and
- * the modes that such runs lack. */
+/* Finds the variances that the subject's differences from the runs that were seen add, one for each
+ * kind of distance, and the subject's modes that no such run has. */
 static void
 measure_distances (const SimAdjustments *self, const SimSubject *subject,
                    double squares[SIM_N_DISTANCES], GPtrArray *unseen_modes)

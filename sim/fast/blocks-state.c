@@ -22,8 +22,8 @@ is_end (const SimBlocks *self, guint32 block, guint kind)
   return block == NONE || (block_at (self, block)->walls >> kind & 1);
 }
 
-/* Whether a place is a whole segment's. Segments without walls are interchangeable, so what lies in
- * one need not be moved. */
+/* Whether a place is all of a segment. Segments without walls are interchangeable, so the blocks in
+ * such a place need not be moved. */
 static inline gboolean
 is_anywhere (const SimPlace *place)
 {
@@ -87,7 +87,7 @@ describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
 static guint64 *
 describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *text, GArray *places)
 {
-  guint64 n_whole = 0; /* of runs in a row */
+  guint64 n_whole = 0; /* total of the runs that follow one another */
   for (guint32 i = queue->first; i != NONE; i = block_at (self, i)->behind)
     if (block_at (self, i)->is_run)
       n_whole += note_at (self, i)->n_whole;
@@ -119,7 +119,7 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
   guint n_words = 2 * n_held; /* an owner and its block */
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each size, and an end */
-  /* one word per block, one where it is named, and one more for a run */
+  /* three words per block at most: its own and its number, or the three of a run */
   g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
   guint64 *text = &g_array_index (out, guint64, begin);
   self->description++;
@@ -156,7 +156,8 @@ sim_blocks_fingerprint (const SimBlocks *self)
   return print;
 }
 
-/* Where a place is remembered: at the wall to its left, or else at the one to its right. */
+/* The entry of `roles` that holds the index of a place: that of the wall to its left, or else of
+ * the one to its right. */
 static inline guint32 *
 memory_of (const SimBlocks *self, const SimPlace *place)
 {
@@ -177,8 +178,9 @@ move (SimBlocks *self, const SimPlace *what, const SimPlace *where)
     self->last[block_at (self, what->last)->pool] = what->last;
 }
 
-/* What lay in place j before lay in place next[j] afterwards, and so lies in next[next[j]] after
- * the same happens again: the blocks of each cycle of `next` are moved on by `times`. */
+/* Repeats a change of state `times` times. What lay in place j before the change lay in place
+ * next[j] after it, and will lie in next[next[j]] after the next one; so the blocks of each cycle
+ * of `next` are moved on by `times`. */
 void
 sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, const GArray *now,
                    guint64 times)

@@ -232,7 +232,7 @@ make_room_for_blocks (SimBlocks *self)
     *block_at (self, NONE) = (SimBlock){ .bytes = 0 };
   self->notes = g_renew (SimNote, self->notes, self->room);
   self->unused = g_renew (guint32, self->unused, self->room);
-  /* a later block may get the note of one that is gone, but its description number is past */
+  /* notes start at 0 only here: a block that reuses a number finds an outdated description in it */
   for (guint32 i = before; i < self->room; i++)
     *note_at (self, i) = (SimNote){ 0 };
 }
@@ -279,7 +279,8 @@ append (SimBlocks *self, SimQueue *queue, guint32 block)
   queue->last = block;
 }
 
-/* Closes the count of whole segments that came free, so that they stay before what follows. */
+/* Closes the count of whole segments that were freed, so that they stay ahead, in the queue, of
+ * blocks freed later. */
 static SELDOM void
 close_run (SimBlocks *self, SimQueue *queue)
 {
@@ -367,7 +368,7 @@ unlist_block (SimBlocks *self, guint32 block)
   unlist (self, &self->queues[block_at (self, block)->queue], block);
 }
 
-/* Takes the oldest of a queue that is not empty. */
+/* Takes the oldest block of a queue that is not empty. */
 OFTEN guint32
 pop (SimBlocks *self, guint32 number)
 {

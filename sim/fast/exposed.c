@@ -109,7 +109,7 @@ sim_exposed_begin_pattern (SimExposed *self, guint level)
   memcpy (self->pattern[level], self->closed, sizeof self->closed);
 }
 
-/* So many spells are written out instead of cut, since nothing can be cut where the step before
+/* Up to this many spells are written out and not cut. Nothing can be cut while the step before
  * still runs on at the beginning of this one. */
 #define FEW_SPELLS 256
 
@@ -220,7 +220,8 @@ advance (Walk *self)
   self->start = self->end = G_MAXINT64;
 }
 
-/* The first busy stream at a time, and until when it is that. */
+/* Returns the first stream, by precedence, that is busy at a time; shortens `until` to where that
+ * may change. */
 static guint
 owner_of (Walk walks[SIM_EXPOSED_STREAMS], gint64 now, gint64 *until)
 {
@@ -236,7 +237,7 @@ owner_of (Walk walks[SIM_EXPOSED_STREAMS], gint64 now, gint64 *until)
   return i;
 }
 
-/* Whether all cuts lie within the step, and where the step before has ended. */
+/* Whether all cuts lie within the step, behind the end of what runs on from the step before. */
 static gboolean
 can_split (const SimExposed *self, gint64 step_ns)
 {

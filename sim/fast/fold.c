@@ -123,7 +123,7 @@ begin_proof (SimFold *self, const SimLoop *loop, gint64 turns_after)
     }
 }
 
-/* Limits a proof to the turns that find events at the time that `seen` predicts. */
+/* Limits a proof to the iterations that find events at the time that `seen` predicts. */
 static void
 check_moving (SimEngine *engine, const SimMoving *seen, guint level)
 {
@@ -145,7 +145,7 @@ check_moving (SimEngine *engine, const SimMoving *seen, guint level)
         engine->holds[other] = MIN (engine->holds[other], slack / closer);
       if (g_array_index (engine->recorded, guint64, event) < engine->proof_begin[level])
         continue;
-      /* from here on these are events that the turns themselves record */
+      /* from here on these are events that the proven iterations record themselves */
       const gint64 nearer = found->drift[level] - said->drift[level];
       if (seen->decides ? nearer != 0 : nearer > 0)
         engine->holds[level] = MIN (engine->holds[level], seen->decides ? i : i + slack / nearer);
@@ -153,7 +153,7 @@ check_moving (SimEngine *engine, const SimMoving *seen, guint level)
     }
 }
 
-/* Returns for how many turns after this one the proof holds. */
+/* Returns for how many iterations after this one the proof holds. */
 static gint64
 conclude (SimFold *self, const SimLoop *loop)
 {
@@ -175,7 +175,7 @@ conclude (SimFold *self, const SimLoop *loop)
   return engine->holds[level];
 }
 
-/* Moves everything to the state `turns` turns later. */
+/* Moves everything to the state `turns` iterations later. */
 static void
 jump (SimFold *self, const SimLoop *loop, gint64 turns)
 {
@@ -218,7 +218,7 @@ end_proof (SimFold *self, const SimLoop *loop)
   engine->n_proofs--;
 }
 
-/* Runs one turn of a loop. */
+/* Runs one iteration of a loop. */
 static void
 turn (SimFold *self, const SimLoop *loop, guint begin)
 {
@@ -229,8 +229,8 @@ turn (SimFold *self, const SimLoop *loop, guint begin)
     }
 }
 
-/* Proves one more turn and makes the jump that the proof allows. Returns how many turns are
- * left. */
+/* Proves one more iteration and makes the jump that the proof allows. Returns how many iterations
+ * are left. */
 static gint64
 prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
@@ -249,7 +249,7 @@ prove (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
   return left;
 }
 
-/* Whether a turn advanced every stream by `pace`; sets `pace` to what this turn did. */
+/* Whether an iteration advanced every stream by `pace`; sets `pace` to what this iteration did. */
 static gboolean
 keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS])
 {
@@ -265,17 +265,18 @@ keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS
   return keeps;
 }
 
-#define SURMISED 3 /* so many proofs of a loop are tried whether or not turns look alike */
+#define SURMISED 3 /* number of proofs tried whether or not iterations look alike */
 
-/* Folds the turns that are left. A proof needs the turn before it, to know the drifts; and within a
- * proof of an outer loop one turn must be left for the end. A proof costs as much as two turns, so
- * after some failures the next one waits for two turns that look alike. */
+/* Folds the iterations that are left. A proof needs the iteration before it, to know the drifts;
+ * and within a proof of an outer loop one iteration must be left for the end. A proof costs as much
+ * as two iterations, so after some failures the next one waits for two iterations that look
+ * alike. */
 static void
 fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
 {
   const gint64 at_end = self->engine.n_proofs > 0;
   gint64 pace[PLAN_N_STREAMS] = { 0 };
-  gboolean is_saved = FALSE, looks_alike = FALSE; /* is_saved: a turn has been walked */
+  gboolean is_saved = FALSE, looks_alike = FALSE; /* is_saved: an iteration has been walked */
   guint n_failed = 0;
   while (left > 0)
     {

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* An item of the program with all that it takes to be run again and again. */
+/* An item of the program, with everything that running it again and again needs at hand. */
 typedef struct
 {
   guint64 bytes;
@@ -17,8 +17,9 @@ typedef struct
   gint32 offset;
   guint32 index, node, launches;
   guint8 kind, modulus, category, pool;
-  guint8 value;    /* which one its buffer moves with; SIM_NO_VALUE, always 0, where it does not */
-  guint8 has_unit; /* it is one of many */
+  guint8 value;    /* index of the value that its buffer moves with; SIM_NO_VALUE, whose value is
+                      always 0, if none */
+  guint8 has_unit; /* its buffer is one of several in its array */
   guint8 has_block;
 } SimMove;
 
@@ -30,7 +31,7 @@ held_at (const SimFootprint *self, guint32 id)
   return &((guint32 *)(gpointer)self->held->data)[id];
 }
 
-/* Of its buffer, with the loops where they stand. */
+/* The id of the buffer that a move is about, in the present iteration of each loop. */
 static inline guint32
 id_of (const SimFootprint *self, const SimMove *move)
 {
@@ -40,7 +41,8 @@ id_of (const SimFootprint *self, const SimMove *move)
                                          + (guint32)((move->offset + value) % move->modulus);
 }
 
-/* Categories at the peak are noted when it is over. */
+/* Notes the live bytes of each category at a new peak. This is done before anything is given back,
+ * not whenever a block raises the peak. */
 static inline void
 note_peak (SimFootprint *self)
 {
@@ -404,9 +406,9 @@ is_same (const SimState *a, const SimState *b)
          && memcmp (a->text->data, b->text->data, a->text->len * sizeof (guint64)) == 0;
 }
 
-/* Begins to look for a state that comes again, with Brent's cycle detection: the state that is
- * compared with is replaced ever more seldom, so that any period is found in the end. The first one
- * is the state at entry. */
+/* Begins to look for a state that comes again, with Brent's cycle detection: the kept state, with
+ * which later ones are compared, is replaced ever more seldom, so that any period is found in the
+ * end. The first kept state is the one at entry. */
 static void
 recurrence_begin (SimFootprint *self, guint kind)
 {
@@ -420,8 +422,9 @@ recurrence_begin (SimFootprint *self, guint kind)
   recurrence->period = 0;
 }
 
-/* The number of turns after which the kept state came again; 0 if it did not. Fingerprints show for
- * most turns that it did not without a description. */
+/* Returns the number of turns (rounds of a loop's `unroll` iterations, or steps) after which the
+ * kept state came again; 0 if it has not. In most turns the fingerprints already differ, so that no
+ * description has to be made. */
 static guint
 recurrence_turn (SimFootprint *self, guint kind)
 {
@@ -465,7 +468,7 @@ may_recur (const SimFootprint *self, const SimLoop *loop)
                 > TURNS_OF_LOOKING * (guint64)(self->held->len + self->placed->len);
 }
 
-/* Enters a loop. TRUE: it is entered in the state that is known to come again in it. */
+/* Enters a loop. TRUE: the state at entry is the one that is known to come again in this loop. */
 static gboolean
 is_known (SimFootprint *self, guint32 index, guint kind)
 {
@@ -484,7 +487,7 @@ is_known (SimFootprint *self, guint32 index, guint kind)
   return FALSE;
 }
 
-/* After an iteration: whether the kept state has come again. */
+/* Looks, after an iteration, whether the kept state has come again. */
 static gboolean
 comes_again (SimFootprint *self, const SimLoop *loop, guint kind)
 {
@@ -502,7 +505,7 @@ comes_again (SimFootprint *self, const SimLoop *loop, guint kind)
   return FALSE;
 }
 
-/* Leaves out whole periods. Returns how many iterations are left. */
+/* Skips whole periods of a loop. Returns how many iterations are left. */
 static gint64
 leave_out (SimFootprint *self, const SimLoop *loop, const SimRecurrence *known,
            const SimState *state, gint64 left)
@@ -591,8 +594,8 @@ note_step (SimFootprint *self, SimRange step)
   recurrence_begin (self, 0);
 }
 
-/* Runs steps until one leaves the state of an earlier one. FALSE: with an arena, whose first step
- * must leave everything in place, it did not. */
+/* Runs steps until one leaves the state of an earlier one. FALSE: memory is an arena and its first
+ * step did not leave everything in place, as it must. */
 static gboolean
 run_steps (SimFootprint *self, SimRange step, guint n_steps)
 {
@@ -617,8 +620,8 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
   return TRUE;
 }
 
-/* Finds the bytes that the allocator holds in the end. An arena is also as large as the teardown
- * needs it. */
+/* Finds the bytes that the allocator holds in the end. An arena has to be large enough for the
+ * teardown, too. */
 static gboolean
 find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GError **error)
 {
@@ -630,7 +633,7 @@ find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GErro
   *out_bytes = self->gaps.size;
   if (is_steady)
     return TRUE;
-  if (!plan_arena_init (&arena, self->schedule, error)) /* reports what is wrong with such a step */
+  if (!plan_arena_init (&arena, self->schedule, error)) /* fails with what is wrong with the step */
     return FALSE;
   *out_bytes = arena.size_bytes;
   return TRUE;

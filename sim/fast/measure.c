@@ -18,11 +18,12 @@ struct _SimWorkspace
   SimProgram program;
   SimFold fold;
   SimFootprint footprint;
-  GArray *ahead[2]; /* gint64 per clock: how much later than the host it is, after the last step and
-                       before it */
+  /* gint64 per clock: how much later than the host it is, after the last step and after the one
+   * before it. */
+  GArray *ahead[2];
   SimOccupancy occupancy[2];
-  guint n_steps;    /* run until one was steady */
-  gint64 period_ns; /* of the steady step */
+  guint n_steps;    /* number of steps run until one was steady */
+  gint64 period_ns; /* duration of the steady step */
 };
 
 SimWorkspace *

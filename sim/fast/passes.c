@@ -15,7 +15,7 @@ typedef struct
 {
   SimStretch *stretch;
   GArray *events; /* guint32: ids of its events, in the order of their numbers in the stretch */
-  PlanCursor begin, end; /* cursor before and after, when it was found */
+  PlanCursor begin, end; /* the stage's cursor before and after the way when it was found */
   const PlanOp *meeting; /* the meeting that it leads to; NULL: the section ends */
 } Way;
 
@@ -32,13 +32,14 @@ typedef struct
   SimEngine engine;
   PlanCursor cursor;
   guint32 *numbers; /* by event: see Finding.numbers */
-  GPtrArray *ways;  /* Way, two per node: for iterations before the last one of the loop around, and
-                       for that */
+  /* Ways, two per node: for iterations of the loop around it before the last one, and for the last
+   * one. */
+  GPtrArray *ways;
   const PlanOp *meets;
   gint64 ready_ns, begin_ns;
   gint64 period, period_before;
   Ahead ahead;
-  PlanTrace *trace; /* of the recorded step; NULL: nobody asks */
+  PlanTrace *trace; /* trace of the recorded step; NULL: none is wanted */
 } Stage;
 
 typedef struct
@@ -140,7 +141,7 @@ add_op (Finding *self, const Stage *stage, const PlanCursor *cursor, const PlanO
     new->waits[i] = number_of (self, plan_cursor_event (cursor, &op->waits[i]));
 }
 
-/* Whether an event is another one in each iteration of the loop in which a way begins. */
+/* Whether a reference names another event in each iteration of the loop in which a way begins. */
 static gboolean
 is_of_loop (const PlanCursor *begin, const PlanCursor *cursor, const PlanRef *ref)
 {
@@ -188,7 +189,7 @@ stretch_of (Run *run, GByteArray *ops, guint n_events)
   return stretch;
 }
 
-/* The way from a stage's place on. NULL: its ops depend on the iteration. */
+/* Finds the way from a stage's present place. NULL: its ops depend on the iteration. */
 static Way *
 find_way (Run *run, guint stage)
 {

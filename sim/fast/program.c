@@ -21,7 +21,7 @@ typedef struct
 {
   SimProgram *program;
   const PlanSchedule *schedule;
-  guint n_events; /* arrays */
+  guint n_events; /* number of event arrays */
   Builder time, memory;
 } Compiler;
 
@@ -84,8 +84,8 @@ end_repeat (Builder *self)
   return !is_empty;
 }
 
-/* Notes that a loop uses elements in turns (modulus), so that the same come round after that many
- * iterations. */
+/* Notes that a loop uses the elements of an array in turns (modulus), so that it comes back to an
+ * element only after that many iterations. */
 static void
 note_turns (SimLoop *loop, const PlanRef *ref)
 {
@@ -272,7 +272,8 @@ add_node (Compiler *self, guint node, const SimCost *cost)
   g_array_set_size (self->program->uses, self->time.list->loops->len * self->n_events);
 }
 
-/* Whether launches are the same, from which the memory list's counts follow. */
+/* Whether ops make as many launches as when the program was compiled. The memory list counts
+ * launches, so it has to be made anew where they differ. */
 static gboolean
 launches_same (const SimProgram *self, const SimCost *cost)
 {

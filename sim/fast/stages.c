@@ -39,9 +39,9 @@ typedef struct
   guint before, meeting; /* nodes of the meeting before it and of the one it leads to */
   Piece pieces[MAX_PIECES];
   guint n_pieces;
-  gboolean is_synced; /* the host first waits for the meeting before, */
-  guint sync;         /* at this node; else G_MAXUINT */
-  GBytes *key;        /* everything that its outcome follows from, but for the lag */
+  gboolean is_synced; /* the host waits for the meeting before as the first thing it does */
+  guint sync;         /* node of that wait; G_MAXUINT: there is none */
+  GBytes *key;        /* everything that its outcome follows from, except the lag */
   Outcome *last;      /* the outcome that it had last; NULL: none yet */
   gint64 last_lag_ns;
 } Stretch;
@@ -52,9 +52,10 @@ typedef struct
   GArray *order;        /* guint: indices of the stretches of a step, in order */
   guint at;             /* index in `order` of the stretch under way */
   gint64 host_ns, lag_ns, ready_ns;
-  gint64 idle_ns;            /* waited for other stages so far in this step */
-  GPtrArray *used;           /* Outcome: of each stretch of the step */
-  gint64 was_ns, was_lag_ns; /* at the end of the step before, relative to the first stage */
+  gint64 idle_ns;  /* time for which it waited for other stages so far in this step */
+  GPtrArray *used; /* Outcome: of each stretch of the step */
+  /* Host clock and lag at the end of the step before, relative to the first stage. */
+  gint64 was_ns, was_lag_ns;
 } Stage;
 
 struct _SimStages
@@ -67,7 +68,7 @@ struct _SimStages
   guint64 n_issued;
   guint n_steps;
   gint64 step_ns;
-  GArray *node_ns; /* of the stage that was asked for last */
+  GArray *node_ns; /* times of the nodes of the stage that was asked for last */
 };
 
 static void
@@ -117,7 +118,7 @@ is_meeting (const SimStages *self, guint stage, guint node)
   return op->kind < PLAN_N_OPS && sim_meet_is_meeting (&self->meeting, stage, op);
 }
 
-/* Everything of an op that its time follows from. Events are named by array; loops are counted from
+/* Everything that the time of an op follows from. Events are named by array; loops are counted from
  * the piece's depth. */
 typedef struct
 {

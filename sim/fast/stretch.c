@@ -35,14 +35,14 @@ typedef struct
   gint64 first_ns; /* when its first op began */
   Mark host;       /* the host's clock as it began */
   gboolean sets_host;
-  gint64 host_ns; /* as it ended; where the host is not set: how much was added to it */
+  gint64 host_ns; /* the host's clock at its end; if the run never sets it, the time added to it */
 } Visit;
 
 /* What is known of a clock during a first run. */
 typedef struct
 {
   gint64 found_ns; /* its time at the beginning */
-  gint64 until_ns; /* it may be as late as this without deciding any start */
+  gint64 until_ns; /* how late it may be at the beginning without deciding any start */
   gboolean is_set, is_read, decides;
 } Watch;
 
@@ -50,8 +50,9 @@ struct _SimStretch
 {
   GBytes *ops;
   guint n_events;
-  GArray *leads;          /* guint32: clocks that decide when its first compute op starts, */
-  gint64 lead_launch_ns;  /* beside the host, which takes this long to issue it */
+  /* guint32: the clocks that, beside the host, decide when its first compute op starts. */
+  GArray *leads;
+  gint64 lead_launch_ns;  /* time that the host takes to issue its first compute op */
   gboolean is_remembered; /* it has a compute op, and so outcomes are remembered */
   GPtrArray *visits;      /* Visit */
   GArray *digests; /* guint64 per visit: digest of the spells beside it at its start, or ANY */
@@ -173,8 +174,8 @@ clock_of (const SimEngine *engine, const guint32 *events, guint32 clock)
                                        : SIM_CLOCK_EVENTS + events[clock - SIM_CLOCK_EVENTS]);
 }
 
-/* The start: when its first compute op begins, unless that also waits for ops of the stretch
- * itself. */
+/* The time from which a stretch counts: when its first compute op begins, leaving out what that
+ * waits for within the stretch. */
 static gint64
 start_of (const SimStretch *self, const SimEngine *engine, const guint32 *events)
 {
@@ -203,14 +204,14 @@ typedef struct
   const guint32 *events;
   Watch *watches;  /* by clock */
   GArray *waiting; /* Waiting: clocks that a stream waits for, while no op has begun on it since */
-  Watch host;      /* the host's clock as it began, */
-  gint64 launched_ns; /* and how much was added to it */
+  Watch host;      /* the host's clock as the run began */
+  gint64 launched_ns; /* time added to the host's clock since then */
   gint64 first_ns;    /* when its first op began */
   gint64 ready_ns;    /* when the op at hand began */
-  PlanStream stream;  /* of the op at hand */
+  PlanStream stream;  /* stream of the op at hand */
 } Run;
 
-/* Notes that an op that waited for a clock, among others, began at `ready_ns`. */
+/* Notes that an op which waited for this clock, possibly among others, began at `ready_ns`. */
 static void
 judge (Watch *watch, gint64 found_ns, gint64 ready_ns)
 {

@@ -23,7 +23,7 @@
 #define LEAST_REACH 1e-3       /* and at least */
 #define MOST_OF_SURROGATE 2000 /* evaluations, none of which simulates */
 #define MOST_LEAPS 4
-#define UNTOLD 0.99 /* share of a site's width: with a larger error its runs said nothing */
+#define UNTOLD 0.99 /* share of a site's prior width: a larger error tells nothing */
 
 typedef enum
 {
@@ -31,7 +31,7 @@ typedef enum
   LEVEL_GPU,
   LEVEL_STACK,
   LEVEL_SITE,
-  LEVEL_BOTH, /* a GPU and a stack together, on top of a base */
+  LEVEL_BOTH, /* for a GPU and a stack together, added to given adjustments */
   N_LEVELS
 } Level;
 
@@ -74,9 +74,9 @@ typedef struct
   double *log_ns;       /* per row: logarithm of the time last predicted */
   double *slope;        /* per row and effect: derivative of log_ns */
   const double *theta;  /* logarithm of each unknown's factor, while evaluating */
-  guint left_out;       /* the part that is left out; n_parts: none */
+  guint left_out;       /* the part of the runs that is left out; n_parts: none */
   gboolean with_slopes; /* whether derivatives are wanted, while evaluating */
-  const Unknown *only;  /* evaluate only rows that it moves; NULL: all */
+  const Unknown *only;  /* evaluate only the rows that this factor moves; NULL: all */
   gint next;            /* next row to evaluate */
   guint evaluations;
   gboolean failed;
@@ -215,7 +215,7 @@ evaluate (Fit *self, const double *theta, gboolean with_slopes)
     self->request->progress (self->evaluations, self->request->user);
 }
 
-/* Quadratic near 0, linear far away. */
+/* The robust loss: quadratic near 0, linear far away. */
 static double
 loss (double z)
 {
