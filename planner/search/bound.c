@@ -41,9 +41,9 @@ first_part (const PlanCase *of)
 typedef struct
 {
   guint64 whole, shared, split;
-  guint64 linear, linear_shared; /* of linear weights that are gathered in another format than they
-                                    are kept in */
-  guint64 lent;                  /* of weights whose memory the gradients reuse */
+  /* The part of linear weights that are gathered in another format than they are kept in. */
+  guint64 linear, linear_shared;
+  guint64 lent; /* the part of weights whose memory the gradients reuse */
 } Elements;
 
 static Elements

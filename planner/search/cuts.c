@@ -6,7 +6,7 @@
 /* An uneven layout is tried only if its slowest stage takes less than this share of the time of the
  * even layout's. */
 #define GAIN 0.99
-#define LEAST_PART 4096 /* columns of an expert's part (assumed) */
+#define LEAST_PART 4096 /* fewest columns of an expert's part that are worth a cut (assumed) */
 #define LOPSIDED 1.5    /* a stage must not have more than this multiple of its even share */
 
 static gboolean
@@ -26,8 +26,8 @@ layers_of_loss (const PlanModel *model, gint64 seq)
   return (all - layers) / layers * (double)model->layers;
 }
 
-/* Whether some number of virtual stages divides the layers, with embedding and loss counted or
- * not. */
+/* Whether the layers divide evenly for some number of virtual stages, with embedding and loss
+ * counted as layers or not. */
 static gboolean
 divides_virtually (const PlanModel *model, gint64 stages)
 {
@@ -81,10 +81,10 @@ cut_by_loss (const PlanModel *model, double loss, PlanCut *cut, double *out_slow
   return *out_slowest <= LOPSIDED * ((double)model->layers + loss) / (double)cut->stages;
 }
 
-/* Adds a cut with overlap_param_gather on, off, or both. With it on, some stacks let each stage of
- * a filling pipeline wait in turn for its own gathers, while virtual stages gather at once. With it
- * off, all stages gather at the same time before they compute, which is quicker than many gathers
- * in turn. */
+/* Adds a cut with overlap_param_gather on, off, or both. With it on, some stacks let each stage
+ * wait in turn for its own gathers while the pipeline fills, though virtual stages gather at once.
+ * With it off, all stages gather at the same time before they compute, which is quicker than many
+ * gathers in turn. */
 static void
 add_cut (GArray *cuts, PlanCut cut, const PlanStack *stack, PlanCutTold told)
 {
@@ -123,8 +123,8 @@ static void
 add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 stages, double loss,
           PlanCutTold told)
 {
-  /* Our own runtime's steps are short where it has stages, and take long to simulate interleaved.
-   */
+  /* Our own runtime is offered no virtual stages unless they are asked for: its steps are short
+   * where it has stages, and interleaved schedules take long to simulate. */
   const gboolean is_plain = stages == 1 || (stack->id == PLAN_STACK_NATIVE && !told.has_virtual);
   gint64 last = 0;
   for (gint64 n = 1; n <= (is_plain ? 1 : model->layers / stages); n++)

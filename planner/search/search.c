@@ -33,7 +33,7 @@ typedef struct
 typedef struct
 {
   gint64 worst_ns, best_ns; /* the Kth best time so far, and the best; G_MAXINT64: none yet */
-  gboolean is_plain;        /* the points at hand are plain: the Pareto front counts */
+  gboolean is_plain; /* the points in work are plain, so a place on the Pareto front counts, too */
 } Mark;
 
 typedef struct
@@ -43,7 +43,7 @@ typedef struct
   GArray *blocks;    /* Block: those not excluded, best first */
   GQueue candidates; /* GArray of Candidate, best last: one array per filtered block */
   GMutex lock;
-  GCond looked_into; /* signalled when a thread has finished with a block */
+  GCond looked_into; /* signalled whenever a thread is done with a block */
   guint n_looking;   /* threads that filter or refine a block now */
   guint64 next, end; /* range of the blocks that no thread has taken */
   Mark mark;
@@ -111,7 +111,7 @@ leanest_bytes (const PlanSearch *s, const Plan *plan)
   return of ? plan_bound_memory (of) : 0;
 }
 
-/* Whether a plan of that time can be neither among the K best nor on the Pareto front. */
+/* Whether a plan that takes `time_ns` can be neither among the K best nor on the Pareto front. */
 static gboolean
 is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
 {
@@ -120,7 +120,7 @@ is_too_slow (const PlanSearch *s, const Mark *mark, gint64 time_ns)
   return !mark->is_plain || s->least_memory || (double)time_ns > (double)mark->best_ns * s->front;
 }
 
-/* The first legal plan of a block; `one` is any of its plans. */
+/* The first legal plan of a block. `one` is any plan of the block. */
 static gboolean
 first_legal (const PlanSearch *s, guint64 block, const Plan *one, Plan *out_resolved)
 {
@@ -197,7 +197,7 @@ take_next (Work *work, guint64 *out)
   return *out < work->end;
 }
 
-/* With the lock held. */
+/* Adds a thread's counters to the result. The caller holds the lock. */
 static void
 add_counts (Work *work, const PlanSearchResult *counts)
 {
@@ -273,10 +273,11 @@ find_bound (GArray *bounds, const Plan *key, Bound **out_new)
   return NULL;
 }
 
-/* A bound of bytes that stands for a plan which breaks no rule, but whose stack is not modelled. */
+/* The memory bound of a plan that breaks no rule, but whose stack is not modelled. */
 #define NO_CASE G_MAXUINT64
 
-/* Many plans of a block share a bound, so a case is made for the first of them only. */
+/* The lower bound of a plan's memory. Many plans of a block share a bound, so a case is made for
+ * the first of them only. */
 static guint64
 bound_bytes (const PlanSearch *s, const Plan *resolved, Bounds *bounds)
 {
@@ -351,8 +352,8 @@ look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bo
   return kept;
 }
 
-/* Updates the K-th best distinct time: each distinct time is the least that is `apart` from the one
- * before it. */
+/* Finds the K-th best distinct time of the plans found so far. The first distinct time is the best;
+ * each later one is the least that is `apart` from the one before it. */
 static void
 update_worst (Work *work)
 {
@@ -388,7 +389,7 @@ is_beaten (const Work *work, const Candidate *candidate)
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
       if (score->time_ns <= candidate->time_ns && score->memory_bytes <= candidate->memory_bytes
           && (score->time_ns < candidate->time_ns || score->memory_bytes < candidate->memory_bytes))
-        return TRUE; /* a tie may go to the candidate */
+        return TRUE; /* with both equal, the candidate may still win */
     }
   return FALSE;
 }
@@ -431,7 +432,7 @@ plan_inquiry_enough_bytes (const PlanInquiry *self, gint64 time_ns)
   for (guint i = 0; i < work->result->found->len && time_ns > work->mark.worst_ns; i++)
     {
       const PlanScore *score = &g_array_index (work->result->found, PlanFound, i).score;
-      if (score->time_ns <= time_ns) /* a tie may go to the candidate */
+      if (score->time_ns <= time_ns) /* with both equal, the candidate may still win */
         enough = MIN (enough, score->memory_bytes - (score->time_ns < time_ns));
     }
   g_mutex_unlock (&self->work->lock);
@@ -584,8 +585,8 @@ run_blocks (Work *work, guint64 first, guint64 end)
   run_threads (work, score_thread, 0, work->blocks->len);
 }
 
-/* Drops found plans that are neither plain nor among the best: which of them were scored depends on
- * the order in which the threads found better ones. */
+/* Drops found plans that are neither plain nor among the best, because threads in another order
+ * might not have scored them. */
 static void
 forget_chances (const Work *work, guint64 first)
 {

@@ -17,7 +17,7 @@ struct _PlanSpace
   const PlanModel *model;
   const PlanCluster *cluster;
   Plan base;
-  const PlanStack *stack; /* the stack of the base plan, which need not be legal; may be NULL */
+  const PlanStack *stack; /* stack of the base plan, which need not be legal; NULL: none */
   guint allow;
   GPtrArray *axes; /* of GArray of PlanChoice: first the axes within a block, then those that change
                       what a micro batch computes, last the axis of extras */
@@ -80,7 +80,7 @@ add (GArray *axis, guint n_pairs, const gint64 *pairs)
   g_array_append_val (axis, choice);
 }
 
-/* One device shards nothing and communicates with nobody. */
+/* Whether there is one device, which shards nothing and communicates with nobody. */
 static gboolean
 is_alone (const PlanSpace *self)
 {
@@ -93,7 +93,7 @@ add_sharding (PlanSpace *self)
   GArray *axis = new_axis (self);
   if (is_alone (self))
     {
-      /* Or whatever the stack calls it that has nothing else. */
+      /* Some stacks have no other name. */
       ADD (axis, SET (STRATEGY, NO_SHARD), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
            SET (AG_GROUP, OFF));
       ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1,
@@ -103,10 +103,10 @@ add_sharding (PlanSpace *self)
   for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
     ADD (axis, PLAN_STRATEGY, s, PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
          SET (AG_GROUP, OFF));
-  /* Where weights are always sharded, gathers may have a communicator of their own. */
+  /* Where weights are always sharded, gathers may have a communicator to themselves. */
   ADD (axis, SET (STRATEGY, OPTIM_GRADS_PARAMS), PLAN_DP_OUTER, 1, SET (OUTER_STRATEGY, NO_SHARD),
        SET (AG_GROUP, ON));
-  /* Replicas are any number of whole nodes. */
+  /* A replica has whole nodes. */
   for (gint64 outer = 2; outer <= self->cluster->nodes; outer++)
     {
       if (self->cluster->nodes % outer != 0)
@@ -183,8 +183,8 @@ add_recompute (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* The same for layers with experts: what is between the two products of an expert, with the norms
- * and what latent attention makes of its latent vectors; the whole way through the experts. */
+/* The same for layers with experts: what lies between the two products of an expert, with norms and
+ * what latent attention makes of its latent vectors; or all that experts do. */
 static void
 add_recompute_of_experts (PlanSpace *self)
 {
@@ -200,8 +200,9 @@ add_recompute_of_experts (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, NO_METHOD);
 }
 
-/* Expert parallel degrees that divide the experts and the devices, and how tokens are sent. etp is
- * set only where experts can be split, so that elsewhere the user may ask for any value. */
+/* Adds the expert parallel degrees that divide the experts and the devices, and the ways in which
+ * tokens are sent. etp is set only where experts can be split, so that elsewhere the user may ask
+ * for any value. */
 static void
 add_experts (PlanSpace *self)
 {
@@ -233,8 +234,7 @@ add_buffers (PlanSpace *self)
     ADD (axis, SET (DOUBLE_BUFFER, ON), SET (NCCL_UB, ON));
 }
 
-/* The framework's own comm_unit; no prefetch; and one unit ahead with two or three gradient buckets
- * alive. */
+/* Adds no prefetch, and one unit ahead with two or three gradient buckets alive, to comm_unit. */
 static void
 add_comm_unit (PlanSpace *self)
 {
@@ -253,8 +253,8 @@ add_comm_unit (PlanSpace *self)
   ADD (axis, PLAN_COMM_UNIT, 2 * unit - 1);
 }
 
-/* An all-to-all sums in fp32 whatever format it carries, so it is offered to carry a narrower
- * one. */
+/* Adds the ways to reduce gradients. An all-to-all sums in fp32 whatever format it carries, so it
+ * is offered to carry a narrower one. */
 static void
 add_gradients (PlanSpace *self)
 {
@@ -299,9 +299,9 @@ has_rate (const PlanSpace *self, gint64 compute)
          || self->cluster->peak_flops[plan_field_dtype (&plan, PLAN_COMPUTE)] > 0;
 }
 
-/* Adds the recipes. Recipes that the device cannot compute are left out here, since a space is
- * mostly recipes and rules would have to refuse them point by point. Without PLAN_ALLOW_LOWBIT only
- * the ways to gather weights in the recipe of the base are left. */
+/* Adds the recipes of low precision. Those that the device cannot compute are left out here, since
+ * a space is mostly recipes and rules would have to refuse them point by point. Without
+ * PLAN_ALLOW_LOWBIT only the base's recipe is left, with the ways to gather weights in it. */
 static void
 add_recipes (PlanSpace *self)
 {
@@ -327,13 +327,13 @@ add_recipes (PlanSpace *self)
       if (!has_rate (self, recipe) || (!is_free && recipe != told))
         g_array_remove_index (compute, c);
     }
-  /* The base's recipe is among the others as well. */
+  /* The loop has added the base's recipe as well. */
   if (!is_free)
     g_array_remove_index (compute, 0);
 }
 
-/* Accumulates weight gradients in the GEMM. Without that every gradient is written, read and
- * written again, so it never costs time. */
+/* Adds the accumulation of weight gradients in the GEMM. Without it every gradient is written, read
+ * and written again, so it never costs time. */
 static void
 add_fusion (PlanSpace *self)
 {
@@ -355,7 +355,7 @@ cuts_loss (const PlanSpace *self)
   return self->stack && self->stack->loss.chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
-#define LEAST_PART 4096 /* tokens of a sequence that a rank keeps under context parallelism */
+#define LEAST_PART 4096 /* fewest tokens of a sequence on a rank of context parallelism */
 #define LOSS_CHUNKS 8   /* the logits of a chunk are small, and its GEMMs still large */
 #define HALF 500000
 #define WHOLE 1000000
@@ -502,8 +502,8 @@ has_choice (const PlanSpace *self, const PlanChoice *sharding, const PlanChoice 
   return plan_rules_stack_has (&plan, choice->field, choice->n, self->model, self->cluster);
 }
 
-/* Takes out what the stack does not have with any way of sharding. Rules would refuse it point by
- * point, and an axis of which nothing is left stays as it is in the base. */
+/* Removes choices that the stack has with no way of sharding. Rules would refuse them point by
+ * point, and an axis without choices stays as in the base. */
 static void
 leave_to_stack (PlanSpace *self)
 {
