@@ -56,7 +56,7 @@ take (Walk *self, guint64 size)
       return offset;
     }
 
-  /* a last gap that touched the end would be part of it */
+  /* a gap that touched the end would have been merged into the space beyond it */
   self->end += size;
   self->arena->size_bytes = MAX (self->arena->size_bytes, self->end);
   return offset;

@@ -26,7 +26,8 @@ group_at (const Stage *self)
   return plan_schedule_group (self->schedule, (guint)self->at->group);
 }
 
-/* The first rank of the group that contains a rank; gives the rank's index among the members. */
+/* Returns the first rank of the group that contains a rank, and gives that rank's index in the
+ * group. */
 static guint
 first_of (const PlanGroup *group, guint rank, guint *out_member)
 {
@@ -42,7 +43,7 @@ has_rank (const PlanGroup *group, guint of, guint rank)
   return first_of (group, rank, &unused) == first && rank < first + group->size * group->stride;
 }
 
-/* The index of the stage with that rank; n: none has it. */
+/* The index of the stage that `rank` runs; n: no stage is run by it. */
 static guint
 find_stage (const Check *self, guint rank)
 {
@@ -112,7 +113,7 @@ takes (const PlanOp *op)
   return op->refs[PLAN_REF_TRADE_out].array >= 0;
 }
 
-/* The number format of what the stage trades. */
+/* The number format of what an op trades. */
 static PlanDtype
 format_of (const Stage *self)
 {

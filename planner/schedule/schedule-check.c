@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of ops is checked with vector clocks: every stream knows, for each other stream, up to
- * which of its ops everything has happened. Setup, two steps and teardown are walked, so that what
- * one step leaves to the next is covered. Taking and freeing memory count as accesses by the stream
+/* The order of ops is checked with vector clocks: every stream knows, for each other stream, which
+ * of its ops are certain to have ended. Setup, two steps and teardown are walked, so that what one
+ * step leaves to the next is covered. Taking and freeing memory count as accesses by the stream
  * that does it, so whoever gets the same bytes next must be ordered behind. */
 #include "config.h"
 
@@ -101,7 +101,8 @@ check_waits (Checker *c, const PlanOp *op, GError **error)
   return TRUE;
 }
 
-/* Whether everything done to a buffer so far has happened for a stream with that clock. */
+/* Whether everything done to a buffer so far is certain to have ended for a stream with that
+ * clock. */
 static gboolean
 is_behind (const BufferState *state, const Clock *clock, gboolean and_reads)
 {

@@ -53,7 +53,8 @@ plan_scratch_gpu_elements (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
       return product_bytes (cluster) / sizeof (float) + PLAN_SCRATCH_ALIGNMENT;
     case GPU_SAME:
       return plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
-    case GPU_ATTENTION: /* cuDNN's own; the backward pass has a separate buffer */
+    case GPU_ATTENTION: /* what cuDNN wants; the backward pass declares a buffer of its own for it
+                         */
       return PLAN_SCRATCH_ALIGNMENT
              + (plan_scratch_attention_is_fused (kind, dims, dtype, cluster->compute_capability)
                     ? PLAN_SCRATCH_CUDNN_ELEMENTS
@@ -91,8 +92,8 @@ plan_scratch_attention_elements (const gint64 *dims, gint64 capability, gboolean
   return sums + dq + grouped + PLAN_SCRATCH_CUDNN_ELEMENTS;
 }
 
-/* By what tests/gpu/test-cudnn-ask.c finds: heads of over 128 elements have a backward pass on
- * Hopper alone. */
+/* Found by tests/gpu/test-cudnn-ask.c: heads of over 128 elements have a backward pass on Hopper
+ * alone. */
 gboolean
 plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype dtype,
                                  gint64 capability)
@@ -165,7 +166,8 @@ plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 #define LEAST_QUERIES 16
 #define TURN_BYTES (256 * PLAN_MIB)
 
-/* The largest turn. Rows are whole multiples of 16 bytes, in fp32 as in bf16. */
+/* Finds the largest turn whose scores fit. Rows are whole multiples of 16 bytes, in fp32 as in
+ * bf16. */
 static PlanBatchedTurn
 whole_turn (const gint64 *dims)
 {

@@ -24,7 +24,7 @@ phase_of (PlanOpKind kind, PlanPhase now)
     {
     case PLAN_OP_LOAD:
     case PLAN_OP_EMBED:
-    case PLAN_OP_CROSS_ENTROPY_BWD: /* the softmax is still live */
+    case PLAN_OP_CROSS_ENTROPY_BWD: /* the softmax is still live, as in the loss */
     case PLAN_OP_LOSS_GRAD:
       return PLAN_PHASE_LOSS;
     case PLAN_OP_EMBED_BWD:
@@ -33,13 +33,13 @@ phase_of (PlanOpKind kind, PlanPhase now)
     case PLAN_OP_NORM_SQ:
     case PLAN_OP_CLIP:
       return PLAN_PHASE_OPTIMIZER;
-    default: /* within a phase */
+    default: /* any other op belongs to the phase that it lies in */
       return now;
     }
 }
 
-/* A walk over a step's nodes with the live bytes. Memory is taken for the op that is issued
- * next. */
+/* A walk over a step's nodes that follows the live bytes. Memory that is taken counts for the op
+ * that is issued next. */
 typedef struct
 {
   const PlanSchedule *schedule;
@@ -48,7 +48,7 @@ typedef struct
   PlanPhase phase;
   PlanOpKind last;
   guint64 n_issued;
-  gint64 total;       /* live when the last op was issued */
+  gint64 total;       /* live bytes when the last op was issued */
   gint64 since, most; /* change since then, and the most of it at any moment */
   guint64 *peaks;
 } Walk;
