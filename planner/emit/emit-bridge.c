@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py), whose parts
- * are settings of its own Megatron-LM. Where Megatron-LM has no flag, it has no setting. */
+/* Writes Megatron-Bridge's ConfigContainer (src/megatron/bridge/training/config.py). Its parts are
+ * the settings of the Megatron-LM that it ships with; what Megatron-LM has no flag for has no
+ * setting here either. */
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
@@ -10,7 +11,7 @@
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
 #define BRIDGE_VERSION "Megatron-Bridge main at 067f987d (2026-08-22; its Megatron-LM 2a75ac12)"
 
-/* Fields that are a setting with the same values: numbers as they are, switches as True and
+/* Fields that have a setting with the same values: numbers as they are, switches as True and
  * False. */
 static const struct
 {
@@ -197,7 +198,7 @@ append_positions (GString *text, const PlanModel *m)
                            "        glu_linear_offset=1.0,\n");
 }
 
-/* Adds the experts; which layers have them is in a specification of all layers. */
+/* Adds the experts. Which layers have them takes a specification of the whole decoder block. */
 static void
 append_experts (GString *text, const PlanModel *m)
 {

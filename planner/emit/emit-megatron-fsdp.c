@@ -8,7 +8,7 @@
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
 
-/* Fields that are an argument, True where the field is on. */
+/* Fields that are an argument of the call, which is True where the field is on. */
 static const struct
 {
   const char *argument;
@@ -24,7 +24,7 @@ static const struct
   { "cuda_graph_mode", PLAN_CUDA_GRAPH },
 };
 
-/* Fields that the program around the call decides: its model, its optimizer, its loop. */
+/* Fields that the program around the call decides: by its model, its optimizer, its loop. */
 static const PlanEmitSaid around[] = {
   { PLAN_MBS, PLAN_EMIT_ANY, "sequences in a micro batch" },
   { PLAN_GBS, PLAN_EMIT_ANY, "sequences in a step" },
@@ -170,7 +170,7 @@ append_arguments (GString *text, const PlanEmitSubject *subject)
                           plan_field_names (PLAN_OUTER_STRATEGY)[value[PLAN_OUTER_STRATEGY]],
                           dtype_of (value[PLAN_MAIN_PARAMS]), dtype_of (value[PLAN_MAIN_GRADS]),
                           dtype_of (value[PLAN_GRAD_COMM]));
-  if (!IS (STRATEGY, NO_SHARD)) /* no_shard refuses it */
+  if (!IS (STRATEGY, NO_SHARD)) /* with no_shard the call refuses this argument */
     g_string_append (text, "        init_model_with_meta_device=is_meta,\n");
   for (guint i = 0; i < G_N_ELEMENTS (switches); i++)
     append_switch (text, switches[i].argument, value[switches[i].field] != 0);

@@ -84,7 +84,7 @@ add_pattern (GPtrArray *lines, PlanMegatronFlag flag, gint64 layers, gint64 from
   plan_emit_line (lines, "%s '%s'", plan_megatron_flag_name (flag), pattern->str);
 }
 
-/* Adds the window. The flag does not count the token itself. */
+/* Adds the window of attention. The flag does not count the token itself. */
 static void
 add_window (const PlanModel *m, GPtrArray *lines)
 {
@@ -95,8 +95,8 @@ add_window (const PlanModel *m, GPtrArray *lines)
   add_pattern (lines, PLAN_MEGATRON_WINDOW_SKIP_FREQ, m->layers, m->window_from, m->window_every);
 }
 
-/* gpt-oss has a learned score beside those of keys, and a bounded activation: swiglu_limit, and
- * what modeling_gpt_oss.py adds to the linear half. */
+/* Adds what gpt-oss has: a learned score beside those of keys, and a bounded activation, with
+ * swiglu_limit and what modeling_gpt_oss.py adds to the linear half. */
 static void
 add_sinks (const PlanModel *m, GPtrArray *lines)
 {
@@ -172,7 +172,7 @@ static void
 add_positions (const PlanModel *m, GPtrArray *lines)
 {
   const char *const words[] = { [PLAN_POSITIONS_ROPE] = "rope",
-                                [PLAN_POSITIONS_ALIBI] = "none", /* refused */
+                                [PLAN_POSITIONS_ALIBI] = "none", /* no flag: refused elsewhere */
                                 [PLAN_POSITIONS_LEARNED] = "learned_absolute",
                                 [PLAN_POSITIONS_NONE] = "none" };
   const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;

@@ -10,7 +10,7 @@
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)
-#define SAID (-2) /* is no value of any field, so that the flag is always written */
+#define SAID (-2) /* a default that no field ever has, so that the flag is always written */
 
 typedef struct
 {
@@ -101,7 +101,7 @@ add_always (const Emit *e)
     {
       add_if (e, IS (STRATEGY, OPTIM), PLAN_EMIT_GROUP_SHARDING, F (DISTRIBUTED_OPTIMIZER), NULL);
       plan_emit_line (e->command->environment, "CUDA_DEVICE_MAX_CONNECTIONS=%d",
-                      IS (EP_OVERLAP, ON) ? 32 : 1); /* arguments.py 1466 */
+                      IS (EP_OVERLAP, ON) ? 32 : 1); /* required by arguments.py 1466 */
       return;
     }
   add (e, PLAN_EMIT_GROUP_SHARDING, F (MEGATRON_FSDP), NULL);
@@ -110,7 +110,7 @@ add_always (const Emit *e)
   add_if (e, !IS (STRATEGY, NO_SHARD), PLAN_EMIT_GROUP_SHARDING, F (META_DEVICE), NULL);
 }
 
-/* Whether a layout string expresses the field instead. */
+/* Whether a field of the pipeline is written as a part of the layout string. */
 static gboolean
 is_in_layout (const Emit *e, PlanField field)
 {
@@ -265,7 +265,7 @@ add_memory (const Emit *e)
   plan_emit_line (e->command->environment, "NVTE_CPU_OFFLOAD_V1=1");
 }
 
-/* Adds checks and CUDA graphs of a step. */
+/* Adds the flags for checks and CUDA graphs of a step. */
 static void
 add_step (const Emit *e)
 {

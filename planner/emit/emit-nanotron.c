@@ -15,7 +15,7 @@ static const PlanEmitSaid said[] = {
   CAN_ONLY (COMPUTE, BF16), CAN_ONLY (MAIN_PARAMS, FP32), CAN_ONLY (MAIN_GRADS, FP32), CAN_ONLY (GRAD_COMM, FP32),
   { PLAN_RECOMPUTE, PLAN_EMIT_ONLY (RECOMPUTE, NONE) | PLAN_EMIT_ONLY (RECOMPUTE, FULL), NULL },
   CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
-  CAN_SAY (PER_TOKEN_LOSS), /* sequences are full: a mean of means is the mean */
+  CAN_SAY (PER_TOKEN_LOSS), /* no padding: a mean of means is the mean */
 };
 /* clang-format on */
 

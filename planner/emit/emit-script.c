@@ -15,7 +15,8 @@ static const char *const group_names[] = {
 #undef X
 };
 
-/* Put in the array of the data flags, which run as they are. */
+/* A comment for the array of data flags. The flags themselves run without any data of the
+ * user's. */
 static const char data_hint[] = "  # Data of your own, in place of the first two lines:\n"
                                 "  # --data-path /data/text_document\n"
                                 "  # --tokenizer-type HuggingFaceTokenizer\n"

@@ -27,7 +27,7 @@ plan_emit_recomputed (const PlanEmitSubject *subject)
              : layers;
 }
 
-/* Whether moments are in bf16 while weights are in fp32. */
+/* Whether moments are in bf16 while main weights are in fp32. */
 static gboolean
 has_narrow_moments (const Plan *plan)
 {

@@ -16,10 +16,10 @@ static const PlanEmitSaid said[] = {
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
-      | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE) /* see refuse_formats */, NULL },
+      | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE) /* refuse_formats gives its reason */, NULL },
   { PLAN_MOE_DISPATCHER, PLAN_EMIT_ONLY (MOE_DISPATCHER, ALLTOALL) | PLAN_EMIT_ONLY (MOE_DISPATCHER, DEEPEP)
       | PLAN_EMIT_ONLY (MOE_DISPATCHER, HYBRIDEP), NULL },
-  CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce has this value alone */
+  CAN_ONLY (GRAD_COMM, FP32), /* mixed_precision_reduce accepts fp32 only */
   { PLAN_MAIN_PARAMS, PLAN_EMIT_ONLY (MAIN_PARAMS, FP32) | PLAN_EMIT_ONLY (MAIN_PARAMS, BF16), NULL },
   { PLAN_MAIN_GRADS, PLAN_EMIT_ONLY (MAIN_GRADS, FP32) | PLAN_EMIT_ONLY (MAIN_GRADS, BF16), NULL },
   { PLAN_EXP_AVG, PLAN_EMIT_ONLY (EXP_AVG, FP32) | PLAN_EMIT_ONLY (EXP_AVG, BF16), NULL },
@@ -264,7 +264,7 @@ append_experts (GString *text, const PlanEmitSubject *subject)
 {
   static const char *const backends[]
       = { [PLAN_MOE_DISPATCHER_ALLTOALL] = "standard",
-          [PLAN_MOE_DISPATCHER_ALLGATHER] = "standard", /* refused */
+          [PLAN_MOE_DISPATCHER_ALLGATHER] = "standard", /* no such backend: refused elsewhere */
           [PLAN_MOE_DISPATCHER_DEEPEP] = "deepep",
           [PLAN_MOE_DISPATCHER_HYBRIDEP] = "hybridep" };
   const PlanModel *const m = subject->of->model;
