@@ -81,7 +81,7 @@ join_bare (const GPtrArray *commands)
   return joined;
 }
 
-/* Whether a command only shows its words, which may be those of one that runs. */
+/* Whether a command only prints its words, which may be those of a command that runs. */
 static gboolean
 only_shows (const GPtrArray *command)
 {
@@ -147,8 +147,8 @@ first_argument (const GPtrArray *words)
   return words->len;
 }
 
-/* A number that a launcher is given, "--nnodes 2" or "--nnodes=2"; -1 where it is not given, 0
- * where it is not known. */
+/* The number that a launcher is given for an option, "--nnodes 2" or "--nnodes=2"; -1 where the
+ * option is not given, 0 where its value is not known. */
 static gint64
 launcher_number (const GPtrArray *words, guint end, const char *const *names)
 {

@@ -92,7 +92,8 @@ plan_shell_variable_free (PlanShellVariable *self)
   g_free (self);
 }
 
-/* Sets a mark, unless there is one already: the first is the one to name. */
+/* Sets `slot` to the name of what is missing or conditional, unless it has one: errors name the
+ * first. */
 static void
 remember (char **slot, const char *name)
 {
@@ -173,7 +174,7 @@ expand_piece (PlanShellReader *reader, PlanShellBuilder *marks, const char *piec
           return NULL;
       }
     else if (*inner.at == '"' || *inner.at == '\'' || (*inner.at == '\\' && inner.at[1]))
-      inner.at += *inner.at == '\\' ? 2 : 1; /* it was only protected by the quotes */
+      inner.at += *inner.at == '\\' ? 2 : 1; /* only the quotes protected it */
     else if (!plan_shell_append (&inner, &builder, inner.at++, 1, error))
       return NULL;
   remember (&marks->missing, builder.missing);

@@ -91,7 +91,7 @@ note_line (GPtrArray *notes, PlanMegatronFlagInfo info, const char *key, const c
   const char *initial = info.initial                             ? info.initial
                         : info.arity == PLAN_MEGATRON_ARITY_NONE ? "False"
                                                                  : "None";
-  static const char *const derived[] /* Megatron-LM sets these itself before it prints */
+  static const char *const derived[] /* Flags that Megatron-LM derives itself before it prints. */
       = { "encoder_num_layers",
           "encoder_seq_length",
           "eval_global_batch_size",

@@ -27,7 +27,8 @@ round_up (gint64 value, gint64 multiple)
   return multiple > 0 ? (value + multiple - 1) / multiple * multiple : value;
 }
 
-/* arguments.py: a gated MLP is two thirds of 4 x hidden wide, in multiples of 64. */
+/* The default width of an MLP by arguments.py: two thirds of 4 x hidden in multiples of 64 if it is
+ * gated, else 4 x hidden. */
 static gint64
 default_ffn (gint64 hidden, gboolean is_gated)
 {
@@ -85,8 +86,8 @@ set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
   self->other = names->len > 0 ? g_strdup (names->str) : NULL;
 }
 
-/* megatron/training/argument_utils.py. Where biases are fused with gelu, as is the default, it is
- * the tanh form of megatron/core/fusions/fused_bias_gelu.py. */
+/* Sets the activation (megatron/training/argument_utils.py). Where biases are fused with gelu, as
+ * they are by default, gelu is the tanh form of megatron/core/fusions/fused_bias_gelu.py. */
 static void
 set_activation (PlanMegatronShape *self, const PlanMegatronSettings *s)
 {
@@ -147,8 +148,8 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->expert_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_MOE_LAYER_FREQ));
 }
 
-/* rotary_pos_embedding.py, yarn_rotary_pos_embedding.py. Latent attention uses yarn unless told
- * otherwise, with defaults of transformer_config.py that no flag changes. */
+/* Sets the positions (rotary_pos_embedding.py, yarn_rotary_pos_embedding.py). Latent attention uses
+ * yarn unless told otherwise, with defaults of transformer_config.py that no flag changes. */
 static void
 set_rope (PlanMegatronShape *self, const PlanMegatronSettings *s)
 {
@@ -321,8 +322,8 @@ add_flag (GString *text, const char *key, gboolean is_on)
     g_string_append_printf (text, ",%s=on", key);
 }
 
-/* Marks from a list, or from a number: layer i is then marked if (i + shift) % number == 0, or with
- * `is_there` FALSE if it is not. */
+/* The layers that a flag marks: those of a list; or, for a number, layer i if (i + shift) % number
+ * == 0, which is_there = FALSE inverts. */
 static guint8 *
 marks_of (const char *text, PlanMegatronFlag flag, guint layers, guint shift, gboolean is_there,
           GError **error)
@@ -346,8 +347,8 @@ refuse_pattern (PlanMegatronFlag flag, const char *text, const char *rule, GErro
   return FALSE;
 }
 
-/* Adds which layers have experts in this program's keys: none of the first layers, and from there
- * on the last of every so many. */
+/* Adds which layers have experts, in this program's keys: none of the first layers, and then the
+ * last one in each group of `every` layers. */
 static gboolean
 add_expert_layers (GString *text, const PlanMegatronShape *self, GError **error)
 {
@@ -359,7 +360,7 @@ add_expert_layers (GString *text, const PlanMegatronShape *self, GError **error)
     return FALSE;
   if (!plan_megatron_pattern_rhythm (marks, layers, &first, &every))
     return refuse_pattern (flag, self->expert_layers, "no layer has experts", error);
-  if (first + every >= layers) /* a single layer */
+  if (first + every >= layers) /* only one layer has experts */
     every = first + 1;
   gboolean fits = TRUE, needs_first = FALSE;
   for (guint i = 0; i < layers; i++)
@@ -522,7 +523,7 @@ print_shape (const PlanMegatronShape *self, GError **error)
 {
   g_autoptr (GString) text = g_string_new ("family=llama");
   const gboolean is_sane
-      = self->layers <= PLAN_MEGATRON_PATTERN_MAX; /* otherwise the model's checks refuse it */
+      = self->layers <= PLAN_MEGATRON_PATTERN_MAX; /* the model's checks refuse more layers */
   if (!check_expressible (self, error) || !check_complete (self, error))
     return NULL;
   add_int (text, "layers", self->layers);

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define MAX_NESTED_TEXTS 4 /* most here-documents and `bash -c` within one another */
+#define MAX_NESTED_TEXTS 4 /* most texts (here-documents, `bash -c`) inside one another */
 
 /* A text: the whole script, a here-document, or the text after `bash -c`. */
 typedef struct

@@ -134,8 +134,8 @@ is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
   return TRUE;
 }
 
-/* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer,
- * with the embedding, or embedding and loss, counted or not. */
+/* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer.
+ * Whether the embedding, or embedding and loss, counts as a layer may be chosen. */
 static gboolean
 find_even (Plan *plan, gint64 layers, const GArray *counts, gint64 last_short)
 {
@@ -205,7 +205,7 @@ set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **e
              text);
 }
 
-/* arguments.py 953-975 */
+/* Sets the number of virtual stages from the layers in each, as arguments.py 953-975 does. */
 static gboolean
 set_virtual_layers (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **error)
 {
@@ -237,13 +237,14 @@ plan_megatron_set_stages (Plan *plan, const PlanMegatronSettings *s, GError **er
     {
       if (!plan_megatron_is_given (s, ways[i]))
         continue;
-      /* a log also has what was derived from the others */
+      /* a log also shows the flags that Megatron-LM derived from the one given */
       if (given < G_N_ELEMENTS (ways) && !s->is_log)
         return fail (ways[i], PLAN_ERROR_INVALID, error, "and %s exclude each other",
                      plan_megatron_flag_name (ways[given]));
       given = i;
     }
-  /* Neither matters with a single stage; the group's default is one micro batch per stage. */
+  /* With a single stage the group does not matter, and one micro batch per stage is its default: in
+   * both cases it is left open. */
   if (value[PLAN_PP] == 1 || value[PLAN_PP_GROUP] == value[PLAN_PP])
     value[PLAN_PP_GROUP] = PLAN_UNSET;
   if (given == G_N_ELEMENTS (ways) || ways[given] == F (VPP) || layers < 1 || value[PLAN_PP] < 1)

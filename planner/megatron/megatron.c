@@ -12,11 +12,11 @@
 #include <string.h>
 
 #define NEWEST G_GINT64_CONSTANT (99999999)
-#define FUSED_MASTERS_GONE 20260410 /* PR #4133 */
+#define FUSED_MASTERS_GONE 20260410 /* fused master weights were removed: PR #4133 */
 
 #define F(id) PLAN_MEGATRON_##id
 
-/* On which stacks a flag acts. */
+/* The stacks on which a flag acts. */
 typedef enum
 {
   ANY,
@@ -77,8 +77,8 @@ static const struct
   { PLAN_GRAD_COMM, F (FSDP_GRAD_COMM), FSDP },
 };
 
-/* Defaults of older versions, each valid from `since` until the next entry of the same flag. The
- * last entry of a flag is the value in megatron-flags.h. */
+/* Defaults of older versions of Megatron-LM, each valid from `since` until the next entry of the
+ * same flag. The last entry of a flag is the value in megatron-flags.h. */
 static const struct
 {
   PlanMegatronFlag flag;
@@ -87,16 +87,16 @@ static const struct
 } history[] = {
   { F (STRATEGY), 0, "no_shard" },
   { F (STRATEGY), 20260401, "optim_grads_params" }, /* PR #3691 */
-  { F (FSDP_MAIN_GRADS), 0, "auto" },               /* no such flag: 'auto' under the rule below */
-  { F (FSDP_MAIN_GRADS), 20260302, "fp32" },        /* PR #3067 */
-  { F (FSDP_MAIN_GRADS), 20260316, "auto" },        /* PR #3810 */
+  { F (FSDP_MAIN_GRADS), 0, "auto" },        /* no such flag yet: 'auto' with forced_fp32 below */
+  { F (FSDP_MAIN_GRADS), 20260302, "fp32" }, /* PR #3067 */
+  { F (FSDP_MAIN_GRADS), 20260316, "auto" }, /* PR #3810 */
   { F (FSDP_GRAD_COMM), 0, "auto" },
   { F (FSDP_GRAD_COMM), 20260302, "fp32" },
   { F (FSDP_GRAD_COMM), 20260316, "auto" },
 };
 
-/* While the distributed optimizer accumulated in fp32, as is its default for bf16, Megatron-FSDP
- * did so too: from `since` on, for which of the two formats. */
+/* Older versions of Megatron-FSDP accumulated in fp32 wherever the distributed optimizer did so, as
+ * it does by default for bf16. Each entry says, from `since` on, for which of the two formats. */
 static const struct
 {
   gint64 since;
@@ -196,7 +196,7 @@ set_same (Plan *plan, const PlanMegatronSettings *s, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (same); i++)
     {
       const char *const given = plan_megatron_value (s, same[i].flag);
-      const gboolean is_none /* transformer_config.py 1837 */
+      const gboolean is_none /* a negative capacity means none (transformer_config.py 1837) */
           = given && same[i].flag == F (MOE_CAPACITY) && given[0] == '-';
       const char *const value = is_none ? "none" : given;
       if (value && reaches[same[i].reach]
@@ -230,7 +230,7 @@ set_experts (Plan *plan, const PlanMegatronSettings *s, GError **error)
       return FALSE;
     }
   if (!plan_megatron_is_given (s, F (ETP)))
-    value[PLAN_ETP] = value[PLAN_TP]; /* arguments.py 587 */
+    value[PLAN_ETP] = value[PLAN_TP]; /* the default of etp (arguments.py 587) */
   value[PLAN_MOE_DISPATCHER] = plan_megatron_is (s, F (MOE_DISPATCHER), "allgather")
                                    ? PLAN_MOE_DISPATCHER_ALLGATHER
                                : !is_flex ? PLAN_MOE_DISPATCHER_ALLTOALL
@@ -342,7 +342,7 @@ set_overlap (Plan *plan, const PlanMegatronSettings *s)
                                                                            : PLAN_DOUBLE_BUFFER_OFF;
 }
 
-/* The mask of a list's words that the field has; notes those it has not. */
+/* The mask of those words of a list that are values of a field; notes the others. */
 static gint64
 names_of (const PlanMegatronSettings *s, PlanMegatronFlag flag, PlanField field, GPtrArray *notes)
 {
@@ -386,7 +386,7 @@ set_activations (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes, GE
       if (plan_megatron_is_given (s, F (RECOMPUTE_MODULES)))
         value[PLAN_RECOMPUTE_MODULES]
             = names_of (s, F (RECOMPUTE_MODULES), PLAN_RECOMPUTE_MODULES, notes);
-      if (is_of_experts) /* beside what is recomputed already (transformer_config.py 2014) */
+      if (is_of_experts) /* added to what is recomputed already (transformer_config.py 2014) */
         value[PLAN_RECOMPUTE_MODULES] |= 1 << PLAN_RECOMPUTE_MODULES_MOE;
     }
   else if (plan_megatron_is (s, F (RECOMPUTE), "full"))
@@ -400,7 +400,8 @@ set_activations (Plan *plan, const PlanMegatronSettings *s, GPtrArray *notes, GE
   return TRUE;
 }
 
-/* SHARP of the network is a flag; SHARP in NVLink is requested by NCCL's own variable. */
+/* The value of `sharp`: SHARP of the network has a flag; SHARP in NVLink is requested by NCCL's own
+ * variable. */
 static gint64
 sharp_of (const PlanMegatronSettings *s)
 {
