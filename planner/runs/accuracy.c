@@ -43,7 +43,7 @@ mean (const GArray *values)
   return values->len > 0 ? sum / values->len : 0;
 }
 
-/* The least of sorted values that at least so many per cent do not exceed. */
+/* The smallest of the sorted values that is not exceeded by at least `percent` per cent of them. */
 static double
 percentile (const GArray *values, guint percent)
 {
@@ -70,13 +70,14 @@ sorted (const PlanSample *samples, guint n)
   return copy;
 }
 
-/* Errors of a sample, each carried through both medians. */
+/* The errors of a sample that are reported. Each goes through two medians: of a configuration's
+ * samples, then of a group's configurations. */
 typedef enum
 {
   ERROR_ABS_PCT,
   ERROR_PCT,
   ERROR_ABS,
-  ERROR_BEYOND, /* error over tolerance: 1 or less is within it */
+  ERROR_BEYOND, /* error over tolerance; up to 1 it is within the tolerance */
   N_ERRORS
 } Error;
 

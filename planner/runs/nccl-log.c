@@ -108,7 +108,7 @@ take_rank (PlanNcclLog *self, const char *text)
   const char *on = strstr (text, " on "), *device = strstr (text, " device ");
   const char *model = device ? strstr (device, "] ") : NULL;
   if (!on || !device || device < on + strlen (" on "))
-    return; /* the host has no name */
+    return; /* a line without a host's name */
   g_autofree char *raw = g_strndup (on + strlen (" on "), (gsize)(device - on) - strlen (" on "));
   g_autofree char *host = g_utf8_make_valid (g_strstrip (raw), -1);
   const char *kept = g_string_chunk_insert_const (self->strings, host);

@@ -13,8 +13,8 @@
 /* Imbalance of experts (rows of the fullest rank over the mean) while a router learns. */
 #define UNFORCED "1.25"
 
-/* Models of these tables' family "deepseek" that are known by name; their name begins with
- * `note`. */
+/* Models that the run tables call "deepseek" and that are known by name: `note` is how the name
+ * begins. */
 static const struct
 {
   const char *note, *keys;
@@ -140,8 +140,9 @@ set_imbalance (PlanRunRow *row, GError **error)
                  : assume (row, "routing", "moe_imbalance", UNFORCED, error);
 }
 
-/* Assumes what Megatron-LM runs leave out. By its own defaults etp is tp (arguments.py 587) and the
- * dispatcher is allgather; its tests state every flag that they set. */
+/* Sets what notes on runs of Megatron-LM leave out. By Megatron-LM's own defaults etp is tp
+ * (arguments.py 587) and the dispatcher is allgather. Its tests state every flag that they set, so
+ * these defaults hold there; elsewhere they are assumed. */
 static gboolean
 assume_megatron (PlanRunRow *row, GError **error)
 {
@@ -159,10 +160,10 @@ assume_megatron (PlanRunRow *row, GError **error)
     plan_run_row_remark (row, "etp is not known: that of tp is assumed");
   if (!type && is_test)
     row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
-  else if (!(is_bridge && is_deepseek) /* recipes of that bridge are known */
+  else if (!(is_bridge && is_deepseek) /* for these runs the recipe is known */
            && !assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
     return FALSE;
-  if (is_bridge && is_deepseek) /* deepseek_v3_bridge.py 57-97 */
+  if (is_bridge && is_deepseek) /* the recipe says so (deepseek_v3_bridge.py 57-97) */
     row->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_ON;
   else if (!assume (row, "moe_permute_fusion", "moe_permute_fusion", "on", error))
     return FALSE;

@@ -19,8 +19,8 @@ read_known (gpointer unused)
   return plan_text_built_in (known_text);
 }
 
-/* The section for a row: of its network in its state, of its network, or of its source; NULL: none.
- * The caller frees. */
+/* The section for a row: that of its network in the state that it was in, that of its network, or
+ * that of its source; NULL: none. The caller frees. */
 static char *
 find_section (GKeyFile *file, const PlanRunRow *row)
 {
@@ -42,8 +42,8 @@ find_section (GKeyFile *file, const PlanRunRow *row)
   return NULL;
 }
 
-/* The value of `key.what` in a section, a fact that holds for one GPU or release alone. NULL: there
- * is none. The caller frees. */
+/* The value of `key.what` in a section: a fact about one GPU, or one release, alone. NULL: there is
+ * none. The caller frees. */
 static char *
 known_of (GKeyFile *file, const char *section, const char *key, const char *what)
 {

@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-#define DEEPSEEK "" /* see run-experts.c */
+#define DEEPSEEK "" /* run-experts.c adds the keys */
 
-/* Families of these tables in this program's words; `keys` NULL: `reason` is why the columns cannot
- * express the family. */
+/* Families of the run tables in this program's words. Where `keys` is NULL, `reason` says why the
+ * columns cannot express the family. */
 static const struct
 {
   const char *name, *keys, *reason;
@@ -94,7 +94,7 @@ add_experts (GString *text, const PlanRunRow *row)
   add_number (text, row, PLAN_RUN_FIRST_DENSE_LAYERS, "dense_layers");
   if (plan_run_row_is (row, PLAN_RUN_FAMILY, "gpt-moe")
       && plan_run_row_is (row, PLAN_RUN_TOPK, "1"))
-    g_string_append (text, ",pre_softmax=on"); /* of one chosen expert a softmax is 1 */
+    g_string_append (text, ",pre_softmax=on"); /* a softmax over one expert is 1 */
   if (mtp)
     g_string_append_printf (text, ",mtp=%s", mtp);
 }
@@ -181,8 +181,8 @@ plan_run_row_model (PlanRunRow *self, PlanRunParts *parts, GError **error)
   return take_model (parts, with_module, error);
 }
 
-/* Facts of links, as text. What data/runs.ini knows of a network, or of the source of rows, comes
- * first; then what a row says itself. */
+/* Facts of links, as text. What data/runs.ini says of a row's network or source comes first; then
+ * what the row itself says. */
 static const struct
 {
   PlanFact fact;
@@ -195,7 +195,7 @@ static const struct
 };
 #define N_LINKS G_N_ELEMENTS (links)
 
-/* The texts of `links`, in order; NULL: as the cluster has it. */
+/* Finds the texts of `links`, in order. NULL: the row does not change that fact of the cluster. */
 static void
 tell_links (const PlanRunRow *row, char *out_text[N_LINKS])
 {
@@ -215,7 +215,7 @@ set_links (PlanCluster *cluster, gint64 per_node, char *const text[N_LINKS], GEr
   for (guint i = 0; i < N_LINKS; i++)
     if (text[i] && !plan_cluster_set_fact (cluster, links[i].fact, text[i], NULL, error))
       return FALSE;
-    else if (text[i] && links[i].fact == PLAN_FACT_NIC_RATE /* then it is the rate of a device */
+    else if (text[i] && links[i].fact == PLAN_FACT_NIC_RATE /* it is the rate of a device */
              && !(
                  plan_cluster_set_fact (cluster, PLAN_FACT_NICS_PER_NODE, ports, NULL, error)
                  && plan_cluster_set_fact (cluster, PLAN_FACT_NIC_BANDWIDTH, text[i], NULL, error)))

@@ -59,7 +59,7 @@ static const struct
   { "grad_sync", "last", MEANS_FORBID, "gradients kept whole from micro batch to micro batch" },
   { "experts", "padded", MEANS_FORBID, "experts padded to the busiest one" },
   { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
-  { "sliding_window", PLAN_RUN_ALTERNATING_WINDOW, MEANS_REMARK, NULL }, /* the model's */
+  { "sliding_window", PLAN_RUN_ALTERNATING_WINDOW, MEANS_REMARK, NULL }, /* as the model has it */
   { "sliding_window", NULL, MEANS_FORBID, "windows of attention in words" },
   { "etp", NULL, MEANS_SET, "etp=" },
   { "moe_token_dispatcher_type", "flex", MEANS_SET, "moe_dispatcher=deepep" },
@@ -93,23 +93,24 @@ static const struct
     "gathers beside the optimizer's step" },
 };
 
-/* What a source's runs have in common and its table does not say. Megatron-LM's tests give every
- * flag they set: the others are its defaults (megatron/training/arguments.py). Both pull requests
- * logged far less reserved memory behind a step than at its peak, 21 of 66 GiB and the like: their
- * script (examples/llama) sets empty_unused_memory_level. That script divides by tokens at the end,
- * but NCCL's log in #3067 has fp32 reductions of registered buffers go round rings, where it leaves
- * sums for its symmetric kernels (symmetric_sched.cc): a factor was in them. PyTorch's own loss,
+/* Settings that all runs of a source have in common and that its table does not say, with how each
+ * is known. Megatron-LM's tests state every flag that they set; the others have their defaults
+ * (megatron/training/arguments.py). Both pull requests logged far less reserved memory after a step
+ * than at its peak, such as 21 of 66 GiB, because their script (examples/llama) sets
+ * empty_unused_memory_level. That script divides the loss by tokens at the end; but NCCL's log in
+ * #3067 shows fp32 reductions of registered buffers on rings, where NCCL would use its symmetric
+ * kernels for plain sums (symmetric_sched.cc), so these reductions also scaled. PyTorch's own loss,
  * not a fused one, is in fms_fsdp/utils/train_utils.py, in the model that ATorch's example loads
- * (transformers), and in torchtitan's train.py. The suite's release of 2025-04 runs NeMo's recipes
- * in their performance mode, which overlaps tensor-parallel communication where there is any
- * (llama3.1/pretrain_llama31.py; NeMo llm/recipes/llama31_405b.py and nemotron4_15b.py). So do
- * Megatron-Bridge's recipes of Llama (recipes/llama/h100/llama3.py and perf_recipes/llama at
- * 9d9bd1c5), but for those in nvfp4, which say that they do not. */
+ * (transformers), and in torchtitan's train.py. dgxc-benchmarking's release of 2025-04 runs NeMo's
+ * recipes in their performance mode, which overlaps tensor-parallel communication where there is
+ * any (llama3.1/pretrain_llama31.py; NeMo llm/recipes/llama31_405b.py and nemotron4_15b.py).
+ * Megatron-Bridge's recipes of Llama do the same (recipes/llama/h100/llama3.py and
+ * perf_recipes/llama at 9d9bd1c5), except those in nvfp4, which say that they do not. */
 static const struct
 {
   const char *source, *setting;
-  const char *family, *except; /* with that family; not with that format of compute */
-  gboolean is_split;           /* with tp above 1 */
+  const char *family, *except; /* for this family; not for this compute format */
+  gboolean is_split;           /* only where tp is above 1 */
 } defaults[] = {
   { "NVIDIA/Megatron-LM tests/", "ce_fusion=off", NULL, NULL, FALSE },
   { "NVIDIA/Megatron-LM tests/", "per_token_loss=off", NULL, NULL, FALSE },

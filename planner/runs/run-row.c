@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A column's word in the plan's words; `means` NULL: `text` is why the plan has no such word. */
+/* A word of a column and what it means in a plan. Where `means` is NULL, `text` says why the plan
+ * has no such word. */
 typedef struct
 {
   const char *value, *means, *text;
@@ -170,7 +171,7 @@ set_recompute (PlanRunRow *row, GError **error)
          && set (row, PLAN_RUN_RECOMPUTE_LAYERS, error);
 }
 
-/* Reads "none", a number of layers, or words that a plan cannot express. */
+/* Sets offloading from "none", a number of layers, or words that a plan cannot express. */
 static gboolean
 set_offload (PlanRunRow *row, GError **error)
 {
@@ -240,8 +241,9 @@ set_nccl (PlanRunRow *row, gint64 date, GError **error)
          || plan_set (&row->plan, "nccl", WHEEL_NCCL, error);
 }
 
-/* Which of two installations a row of nanotron's scan (2024-12 and 2025-01) is of. They differ in
- * their collectives, also within nodes, and in when blocks come free. 0: not stated. */
+/* Which of two installations of nanotron a row of its scan (2024-12 and 2025-01) ran on, as a date.
+ * They differ in their collectives, also within nodes, and in when blocks come free. 0: not
+ * stated. */
 static gint64
 scan_state (const PlanRunRow *row, const PlanStack *nanotron)
 {
@@ -252,7 +254,7 @@ scan_state (const PlanRunRow *row, const PlanStack *nanotron)
                                        : 0;
 }
 
-/* The stack as it was then, or as the nearest that is known. */
+/* Sets the stack in its version at the time of the run, or in the nearest one that is known. */
 static gboolean
 set_stack (PlanRunRow *row, GError **error)
 {
@@ -298,7 +300,7 @@ set_rest (PlanRunRow *row, GError **error)
          && plan_run_row_apply_recipe (row, error) && (row->skipped || set_formats (row, error));
 }
 
-/* A cell of the value that the plan has in the field of that name. */
+/* Writes into a cell the value that the plan has in the field of that name. */
 static void
 set_cell (PlanRunRow *row, PlanRunColumn column, PlanField field)
 {

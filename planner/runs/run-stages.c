@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* "940M": elements; 0: not a number of that kind. */
+/* Reads a number of elements such as "940M"; 0: the text is no such number. */
 static double
 read_count (const char *text)
 {
@@ -18,8 +18,9 @@ read_count (const char *text)
   return value * (*end == 'G' ? 1e9 : *end == 'M' ? 1e6 : *end == 'K' ? 1e3 : 0);
 }
 
-/* nanotron's log says how many parameters the first rank has: its layers, and the embedding. Where
- * the rule finds others, costs are on the edge. */
+/* Sets how many layers the first stage has, from how many parameters nanotron's log says the first
+ * rank has: its layers, and the embedding. They differ from what the public rule gives where two
+ * cuts cost nearly the same. */
 static void
 take_first_layers (PlanRunRow *row, const PlanStack *stack)
 {
@@ -31,16 +32,17 @@ take_first_layers (PlanRunRow *row, const PlanStack *stack)
                       - table * (m->tied_embeddings ? 1 : 2);
   const double layer = rest / (double)m->layers;
   const double local = said ? read_count (said) * (double)value[PLAN_TP] : 0;
-  const double layers = round ((local - table) / layer); /* anything at all may be said */
+  const double layers = round ((local - table) / layer); /* the note may say anything at all */
   if (layers > 0 && layers <= (double)m->layers
       && (gint64)layers != plan_stage_of (m, stack, &row->plan, 0).layers)
     value[PLAN_PP_FIRST_LAYERS] = (gint64)layers;
 }
 
-/* In 2025-01 nanotron's scan went on with software that is not public and balances stages. Its
- * times hardly depend on whether the last two stages share a node: where the output layer costs
- * more than an even share, so that the public rule puts the loss on a stage by itself, no logits
- * travelled. What the first stage holds is known, and not what each of the others does. */
+/* Leaves the time of a run out where the last stages cannot be known. In 2025-01 nanotron's scan
+ * went on with software that is not public and balances stages. The public rule would put the loss
+ * on a stage by itself where the output layer costs more than an even share. But times of such runs
+ * hardly depend on whether the last two stages share a node, so no logits travelled between them.
+ * What the first stage holds is known; what each other stage holds is not. */
 static void
 doubt_last_stages (PlanRunRow *row, const PlanStack *stack)
 {
@@ -53,10 +55,10 @@ doubt_last_stages (PlanRunRow *row, const PlanStack *stack)
   plan_run_row_remark (row, "its stages were balanced in a way that is not public: no time counts");
 }
 
-/* Megatron-Bridge has layouts for DeepSeek-V3: all virtual stages have as many layers, but the last
- * one, which has what is left before module and loss; or so with the first one short of a layer for
- * the embedding ("Et*4|(t*4|)*14tmL", "Et|(tt|)*30mL": recipes/deepseek/h100/deepseek_v3.py and
- * perf_recipes). */
+/* Deals layers out as Megatron-Bridge's layouts for DeepSeek-V3 do: all virtual stages have equally
+ * many layers, except that the last one has those that are left, before the prediction module and
+ * the loss. Where that is not enough, the first one has a layer less, for the embedding
+ * ("Et*4|(t*4|)*14tmL", "Et|(tt|)*30mL": recipes/deepseek/h100/deepseek_v3.py and perf_recipes). */
 static void
 shorten_last (PlanRunRow *row)
 {
@@ -74,8 +76,9 @@ shorten_last (PlanRunRow *row)
   plan_run_row_remark (row, "layers do not divide: dealt out as Megatron-Bridge's recipe does");
 }
 
-/* Megatron-LM's layers are dealt out evenly; where that does not go, its two settings that count
- * what stands around them are on in every recipe that was looked into but those of DeepSeek-V3. */
+/* Lets embedding and loss count as layers where layers do not divide evenly. Megatron-LM deals
+ * layers out evenly, and every recipe that was looked into has both settings on where it has to,
+ * except that of DeepSeek-V3. */
 static void
 count_ends (PlanRunRow *row)
 {

@@ -40,9 +40,9 @@ struct _PlanRunTable
   gpointer user_data;
   PlanCsv *csv;
   GArray *header; /* PlanRunColumn; NULL until the first line was read */
-  GError *error;  /* of that line */
+  GError *error;  /* what is wrong with that line */
   PlanRunParts parts;
-  GHashTable *names; /* row_id of the rows so far */
+  GHashTable *names; /* the row_id of every row so far */
 };
 
 const char *
@@ -186,7 +186,8 @@ check_cell (PlanRunColumn column, const char *text, GError **error)
   g_return_val_if_reached (FALSE);
 }
 
-/* Takes the cells of the columns that there are; an empty text is as good as none. */
+/* Takes the cells of a row, one for each column of the header. An empty cell counts as not
+ * given. */
 static gboolean
 take_cells (PlanRunTable *self, GPtrArray *cells, PlanRunRow *row, GError **error)
 {
@@ -238,7 +239,7 @@ real_of (const PlanRunRow *row, PlanRunColumn column)
   return row->cell[column] ? g_ascii_strtod (row->cell[column], NULL) : 0;
 }
 
-/* A step is what it was measured to take, or what its tokens make of it. */
+/* The time of a step: as measured, or from its tokens and their measured rate; 0: unknown. */
 static double
 step_ms_of (const PlanRunRow *row)
 {
@@ -306,7 +307,7 @@ plan_run_table_add (PlanRunTable *self, PlanRunRow *row, const char *model, cons
     tell_wrong (self, own.line, error->message);
 }
 
-/* What is wrong with the first line, which nothing can be read without. */
+/* Reads the first line, which names the columns. Nothing can be read where it is wrong. */
 static gboolean
 read_header (GPtrArray *cells, GArray *header, GError **error)
 {

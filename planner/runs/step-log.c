@@ -10,10 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Of whole numbers, as JSON's readers agree on them (RFC 8259, section 6). */
+/* The largest whole number on which all readers of JSON agree (RFC 8259, section 6). */
 #define MOST (G_GINT64_CONSTANT (1) << 53)
 
-/* Members that a step may have; lr and tokens_per_s are not kept. */
+/* Members that a line about a step may have; lr and tokens_per_s are accepted but not kept. */
 static const char *const known_of_step[]
     = { "step", "step_ns", "loss", "grad_norm", "eval_loss", "lr", "tokens_per_s", NULL };
 
@@ -114,7 +114,7 @@ take_integer (const Reader *self, JsonObject *object, const char *name, gint64 l
   return TRUE;
 }
 
-/* A number; null, or none, is NAN. */
+/* Reads a number. NAN where the member is null or absent. */
 static gboolean
 take_real (const Reader *self, JsonObject *object, const char *name, double *out, GError **error)
 {

@@ -19,7 +19,7 @@ typedef struct
   gboolean is_in_arguments;
   GString *arguments;
   GArray *steps, *tflops; /* double, one per step */
-  gint64 last_step;       /* torchtitan: every rank prints it */
+  gint64 last_step; /* the last step counted; in torchtitan's logs every rank prints each step */
 } Open;
 
 struct _PlanTrainLog
@@ -86,7 +86,7 @@ compare_reals (gconstpointer a, gconstpointer b)
   return (x > y) - (x < y);
 }
 
-/* The value below which that share lies; sorts. */
+/* The value below which a share of all values lies. Sorts the values. */
 static double
 quantile (GArray *values, double share)
 {
@@ -97,7 +97,8 @@ quantile (GArray *values, double share)
   return below + 1 < values->len ? v[below] + (at - below) * (v[below + 1] - v[below]) : v[below];
 }
 
-/* Leaves out what warms up: the first steps, but never more than half. */
+/* Leaves out the first steps, which warm up, but never more than half of all, and returns their
+ * median. */
 static double
 settle (GArray *values, double *out_spread_pct)
 {
@@ -136,7 +137,7 @@ end_run (PlanTrainLog *self)
   open_begin (open);
 }
 
-/* The number behind `key`. Thousands may be parted by commas. */
+/* Reads the number behind `key`. Commas may separate its thousands. */
 static gboolean
 number_after (const char *text, const char *key, double *out_value)
 {
@@ -167,7 +168,8 @@ touch (Open *open, PlanLogKind kind, guint64 line)
   open->run.kind = kind;
 }
 
-/* " iteration 10/ 100 | ... | elapsed time per iteration (ms): 5410.6 | ..." */
+/* Reads Megatron-LM's line: " iteration 10/ 100 | ... | elapsed time per iteration (ms): 5410.6 |
+ * ..." */
 static void
 take_iteration (Open *open, guint64 line, const char *text)
 {
@@ -190,8 +192,9 @@ raise_to (double *most, const char *text, const char *key)
     *most = MAX (*most, value);
 }
 
-/* "[Rank 0] (after 2 iterations) memory (MB) | allocated: … | max allocated: … | reserved: … | max
- * reserved: …": its MB are 2^20 bytes. Ranks may share a line. */
+/* Reads Megatron-LM's line "[Rank 0] (after 2 iterations) memory (MB) | allocated: … | max
+ * allocated: … | reserved: … | max reserved: …", whose MB are 2^20 bytes. Several ranks may share a
+ * line. */
 static void
 take_memory (Open *open, guint64 line, char *text)
 {
@@ -210,8 +213,9 @@ take_memory (Open *open, guint64 line, char *text)
     }
 }
 
-/* "step: 10  loss: …  memory: 41.72GiB(43.92%)  tps: 7,282  tflops: 333.7  mfu: …" of each rank: a
- * step is counted once, and its memory is that of the fullest. */
+/* Reads torchtitan's line, which every rank prints: "step: 10  loss: …  memory: 41.72GiB(43.92%)
+ * tps: 7,282  tflops: 333.7  mfu: …". A step is counted once, and its memory is that of the fullest
+ * rank. */
 static void
 take_titan (Open *open, guint64 line, const char *text)
 {
@@ -229,7 +233,7 @@ take_titan (Open *open, guint64 line, const char *text)
     g_array_append_val (open->tflops, tflops);
 }
 
-/* TRUE where the line was one of the argument list. */
+/* Returns TRUE where the line belongs to the argument list. */
 static gboolean
 take_arguments (PlanTrainLog *self, guint64 line, const char *text)
 {
@@ -265,7 +269,7 @@ plan_train_log_take (PlanTrainLog *self, guint64 line, char *text)
     open->run.padded_vocab = g_strdup (text);
   if (strstr (text, "elapsed time per iteration"))
     {
-      open->is_in_arguments = FALSE; /* its end is missing */
+      open->is_in_arguments = FALSE; /* the argument list has no end */
       take_iteration (open, line, text);
     }
   else if (strstr (text, "memory (MB)"))
