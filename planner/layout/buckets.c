@@ -55,11 +55,12 @@ add_outer (PlanTensor *out, const PlanModel *model, const PlanBucketRule *rule,
   return found;
 }
 
-/* Groups of a layer's parameters that every framework names in a row. */
+/* Groups of parameters of a layer. Every framework names the members of a group one after the
+ * other. */
 typedef enum
 {
   INPUT_NORM,
-  QKV, /* what attention reads, including the matrices from which latent attention makes it */
+  QKV, /* weights that make q, k and v, with all matrices of latent attention before them */
   HEAD_NORMS,
   PROJ,
   MLP_NORM,
@@ -236,8 +237,8 @@ is_of_layers (const PlanBuckets *self, const PlanBucketSpan *span)
   return span->first >= self->n_before && span->first + span->n <= self->n_all - self->n_after;
 }
 
-/* The first bucket that holds the same parameters of layers; itself where there is no earlier
- * one. */
+/* Returns the first bucket that holds the same parameters of layers as bucket `number`: that one
+ * itself where there is no earlier one. */
 static guint
 first_like (const PlanBuckets *self, guint number)
 {
@@ -331,8 +332,8 @@ plan_buckets_clear (PlanBuckets *self)
   g_clear_pointer (&self->offset, g_free);
 }
 
-/* Since the end of a bucket decides where all later ones end, a sequence of kinds that recurs once
- * goes on recurring. */
+/* Finds the cycle in which kinds of buckets recur. Since the end of a bucket decides where all
+ * later ones end, a sequence of kinds that recurs once goes on recurring. */
 PlanBucketCycle
 plan_buckets_cycle (const PlanBuckets *self)
 {

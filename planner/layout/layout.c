@@ -48,8 +48,8 @@ add_outer (PlanLayout *self, const Builder *b)
     }
 }
 
-/* Adds the parameters of a layer. `kind` is the bucket of those that are neither experts nor kept
- * in another format. */
+/* Adds the parameters of a layer. `kind` is the bucket for parameters that are neither experts' nor
+ * kept in another format. */
 static void
 add_layer (PlanLayout *self, const Builder *b, gint64 layer, PlanBucketKind kind,
            gboolean quantises)
@@ -259,9 +259,10 @@ plan_layout_has (const PlanLayout *self, PlanBucketKind kind)
   return self->buckets[kind].raw > 0;
 }
 
-/* megatron_fsdp.py 421: two units, counted in parameters, where weights are dropped after use; the
- * queues there count padding as well, so that two units never fit exactly. Elsewhere it is the size
- * of a bucket, but at least the floor. */
+/* The elements up to which weights are gathered ahead. Where weights are dropped after use it is
+ * two units, counted in parameters (megatron_fsdp.py 421); the queues there count padding as well,
+ * so that two units never fit exactly. Elsewhere it is the size of a bucket, but at least the
+ * stack's floor. */
 gint64
 plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Plan *plan)
 {
@@ -276,7 +277,7 @@ plan_layout_comm_unit (const PlanLayout *self, const PlanStack *stack, const Pla
       layers = MAX (layers, b[kind].length);
     }
   const gint64 raw
-      = (gint64)(all / (guint64)layers); /* mean elements per layer, experts of this rank counted */
+      = (gint64)(all / (guint64)layers); /* mean elements per layer, with this rank's experts */
   const gboolean has_floor = stack->buckets.comm_unit_floor > 0;
   if (plan->value[PLAN_COMM_UNIT] != PLAN_UNSET)
     return plan->value[PLAN_COMM_UNIT];
