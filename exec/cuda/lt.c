@@ -24,7 +24,7 @@ exec_cuda_lt_open (cublasLtHandle_t *out_handle, guint16 *out_sms, GError **erro
 guint8
 exec_cuda_lt_alignment (guint64 address)
 {
-  return (guint8)MIN (address & -address & 0xff, WIDEST_ACCESS);
+  return (guint8)MIN (address & -address, WIDEST_ACCESS);
 }
 
 cudaDataType_t

@@ -25,8 +25,8 @@ G_BEGIN_DECLS
 /* Makes a handle on the current CUDA device, and says how many SMs that has. */
 gboolean exec_cuda_lt_open (cublasLtHandle_t *out_handle, guint16 *out_sms, GError **error);
 
-/* The largest power of two up to 16 that an address (or several, or-ed) is a multiple of; 0 for
- * multiples of 256, which cuBLASLt is told as such. */
+/* The largest power of two up to 16 that an address (or several, or-ed) is a multiple of; 0 for no
+ * address. */
 guint8 exec_cuda_lt_alignment (guint64 address);
 
 cudaDataType_t exec_cuda_lt_type (PlanDtype dtype);

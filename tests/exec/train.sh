@@ -46,7 +46,7 @@ if command -v gnuplot >/dev/null; then
     fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --set pp=2 --steps 1 --db "$db" >"$work/$run.txt"
   done
   fsdplan plot timeline --run 4 --db "$db" >"$work/stages"
-  grep -A 1 'stage 1 |.*F.*B' "$work/stages" | grep -q 'measured |.*F.*B'
+  grep -A 1 'stage 1 |.*[FB]' "$work/stages" | grep -q 'measured |.*[FB]'
   fsdplan db delete 3 --db "$db"
   fsdplan db delete 4 --db "$db"
 fi
