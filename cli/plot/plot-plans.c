@@ -222,9 +222,21 @@ question_of (const CliPlot *self)
   return question;
 }
 
+/* The label of a plan that was found: its strategy and all that is to be set, as on the card of
+ * query. The caller frees. */
+static char *
+label_of_found (const Plan *found, const Plan *asked)
+{
+  g_autofree char *settings = advise_query_differences (found, asked);
+  if (found->value[PLAN_STRATEGY] != asked->value[PLAN_STRATEGY])
+    return g_steal_pointer (&settings);
+  return g_strjoin (*settings ? ", " : "",
+                    plan_field_names (PLAN_STRATEGY)[found->value[PLAN_STRATEGY]], settings, NULL);
+}
+
 /* Adds a point for every plan that a search scored, up to where its front ends. Those on the front
- * are labelled with what differs from the best, if `labels` is given. Found plans are sorted by
- * time, so the rest can be skipped. */
+ * are labelled, if `labels` is given. Found plans are sorted by time, so the rest can be skipped.
+ */
 static void
 add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *points,
            GPtrArray *labels)
@@ -235,12 +247,11 @@ add_found (const AdviseInput *input, const PlanSearchResult *result, GArray *poi
     {
       const PlanFound *found = &g_array_index (result->found, PlanFound, i);
       const gboolean is_front = next < front->len && g_array_index (front, guint, next) == i;
-      const Plan *best = &g_array_index (result->found, PlanFound, 0).plan;
       const double tokens = (double)(found->plan.value[PLAN_GBS] * found->plan.value[PLAN_SEQ]);
       if (found->score.time_ns > result->front_ns)
         break;
       next += is_front;
-      char *label = is_front && labels ? label_of (&found->plan, &found->plan, best) : NULL;
+      char *label = is_front && labels ? label_of_found (&found->plan, &input->plan) : NULL;
       if (label)
         g_ptr_array_add (labels, label);
       const PlotPoint point
