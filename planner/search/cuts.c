@@ -135,6 +135,13 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
     }
 }
 
+gboolean
+plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster)
+{
+  return stack && stack->offers.pipelines
+         && (stack->id != PLAN_STACK_NATIVE || cluster->kind == PLAN_DEVICE_CPU);
+}
+
 GArray *
 plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStack *stack,
               gint64 seq, PlanCutTold told)

@@ -174,7 +174,7 @@ add_recompute (PlanSpace *self)
   ADD (axis, SET (RECOMPUTE, SELECTIVE), PLAN_RECOMPUTE_MODULES, 1 << PLAN_RECOMPUTE_MODULES_OP_SAC,
        NO_METHOD);
   /* In a pipeline the layers are counted in each stage, which may have few. */
-  for (gint64 n = 1; n < MIN (step, 4) && self->stack && self->stack->offers.pipelines; n++)
+  for (gint64 n = 1; n < MIN (step, 4) && plan_cuts_any (self->stack, self->cluster); n++)
     ADD (axis, SET (RECOMPUTE, FULL), NO_MODULES, SET (RECOMPUTE_METHOD, BLOCK),
          PLAN_RECOMPUTE_LAYERS, n);
   for (gint64 n = step; n < layers; n += step)
@@ -551,7 +551,7 @@ plan_space_new (const PlanModel *model, const PlanCluster *cluster, const Plan *
   add_fusion (self);
   add_powers (self, PLAN_TP, MIN (plan_cluster_linked_devices (cluster), 8));
   add_powers (self, PLAN_MBS, MIN (gbs, 16));
-  if (self->stack && self->stack->offers.pipelines)
+  if (plan_cuts_any (self->stack, self->cluster))
     add_cuts (self, pinned);
   if (model->experts > 0)
     add_experts (self);
