@@ -379,7 +379,7 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return ns;
 }
 
-/* The same layers on the same stages without virtual stages. */
+/* The plan without virtual stages, with the same layers on each stage. */
 static Plan
 uncut (const Plan *resolved)
 {

@@ -106,7 +106,7 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
   g_autoptr (GError) why = NULL;
   Plan plan;
   if (!plan_space_at (space, point, &plan))
-    return; /* its sums are less exact than another point's */
+    return; /* this point's sums are less exact than another's */
   g_autoptr (PlanCase) of = advise_case (choice->input, &plan, &why);
   if (!of)
     {

@@ -186,8 +186,9 @@ typedef struct
   Known known;
 } Scoring;
 
-/* A lower bound of the memory that the plan needs, from what has been computed so far. Without a
- * schedule it is not known how much stays between steps: all of it is taken to. */
+/* A lower bound of the memory that the plan needs, from what has been computed so far. Memory that
+ * stays between steps is predicted best; until a schedule says how much that is, all counts as
+ * staying, which gives the least. */
 static guint64
 needed_bytes (const AdviseScorer *self, const Scoring *s)
 {
@@ -286,7 +287,8 @@ stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
   return TRUE;
 }
 
-/* As find_out, for a pipeline: every stage has to fit, and the step is that of all. */
+/* Does for a pipeline what find_out does: every stage has to fit, and the step is that of all
+ * stages. */
 static gboolean
 find_out_stages (AdviseScorer *self, Scoring *s)
 {

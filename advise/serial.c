@@ -8,9 +8,9 @@ typedef struct
   const PlanSchedule *schedule;
   const SimCost *cost;
   AdviseSerialCost cost_of;
-  gint64 host_ns, chain_ns; /* since the host last waited */
-  gint64 busy_ns;           /* of the chain, in total */
-  gint64 total_ns;          /* until the host last waited */
+  gint64 host_ns, chain_ns; /* host and chain time since the host last waited */
+  gint64 busy_ns;           /* total time for which the chain is busy */
+  gint64 total_ns;          /* time until the host last waited */
 } Walk;
 
 /* The node of the end of the repeat that begins at `node`, and whether the host waits in it. */

@@ -96,7 +96,7 @@ carrier_of (const PlanCluster *cluster, const char *comm)
 }
 
 static GHashTable *known = NULL; /* SimTimings by key; NULL where a store has none */
-static GMutex mutex;             /* guards it */
+static GMutex mutex;             /* guards `known` */
 
 /* The timings for a key, which has everything by which rows are chosen; read once. */
 static SimTimings *

@@ -448,7 +448,7 @@ predict_naively (AdviseValidation *self)
     }
 }
 
-/* What the threads share. */
+/* What the threads that predict runs share. */
 typedef struct
 {
   GPtrArray *runs; /* AdviseRun *, one of each plan */

@@ -69,7 +69,7 @@ cli_import_skip (CliImport *self, const char *reason)
   g_hash_table_insert (self->skipped, g_strdup (reason), GUINT_TO_POINTER (n + 1));
 }
 
-/* What the readers of tables need. */
+/* Arguments of the functions that read tables. */
 typedef struct
 {
   CliImport *import;

@@ -157,8 +157,8 @@ db_tables_parse_csv (const char *text, const char *origin, GError **error)
   return NULL;
 }
 
-/* The lines of JSON objects. Objects do not know their line, but the parser does when it has just
- * read one. */
+/* The lines on which JSON objects begin. Objects do not know their line, but the parser does when
+ * it has just read one. */
 typedef struct
 {
   GHashTable *lines; /* JsonObject -> line on which it begins */

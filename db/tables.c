@@ -493,8 +493,8 @@ normalise_row (const Column *columns, guint n_columns, char **cells, GError **er
   return TRUE;
 }
 
-/* Puts a row's values. Each parameter of the query is a column; the last columns may not be
- * needed. */
+/* Binds a row's values to a query. Each parameter of the query is a column; the last columns may
+ * not be needed. */
 static void
 put_row_values (DbQuery *query, const Column *columns, char *const *cells)
 {

@@ -122,8 +122,8 @@ find_groups (const PlotAccuracyPoint *points, guint n_points)
   return groups;
 }
 
-/* Functions of sizes of errors: their mean, their median, and the size that a share of them does
- * not exceed. */
+/* Functions of errors that are sorted by size: their mean, their median, and the size that a share
+ * of them does not exceed. */
 static double
 mean_of (const GArray *errors)
 {
@@ -167,7 +167,7 @@ find_errors (const PlotAccuracyPoint *points, guint n_points)
   return errors;
 }
 
-/* How many errors are of which size. */
+/* The distribution of errors by size. */
 typedef struct
 {
   double width_pct;

@@ -19,7 +19,7 @@ static const struct
 {
   const char *name;
   char letter;
-  gsize offset; /* of the part's time in a PlanTrace */
+  gsize offset; /* offset of the part's time in a PlanTrace */
 } times[] = {
   { "compute", '#', G_STRUCT_OFFSET (PlanTrace, compute_ns) },
   { "exposed gather", '>', G_STRUCT_OFFSET (PlanTrace, exposed_gather_ns) },

@@ -131,10 +131,10 @@ typedef struct
   GArray *measured;        /* Moment, thinned; or NULL */
   guint peak;              /* index of the simulated moment with most live bytes */
   double to_ns, top_bytes; /* ends of the axes */
-  const char *unit;        /* of memory */
+  const char *unit;        /* unit of memory */
   double unit_bytes;
-  guint n_categories;            /* those that occur, in the order of the stack */
-  guint kind[PLAN_N_CATEGORIES]; /* places of those in the stack */
+  guint n_categories;            /* number of categories that occur, in the order of the stack */
+  guint kind[PLAN_N_CATEGORIES]; /* places of these categories in the stack */
 } View;
 
 /* Finds the ends of the axes. Above the peak there is room for its label. */

@@ -11,8 +11,8 @@
 
 typedef enum
 {
-  STATE_START,  /* of a cell */
-  STATE_PLAIN,  /* within one that has no quotes */
+  STATE_START,  /* at the start of a cell */
+  STATE_PLAIN,  /* within a cell without quotes */
   STATE_QUOTED, /* within quotes */
   STATE_QUOTE,  /* behind a quote that ends them, or is the first of two */
   STATE_RETURN, /* behind a carriage return */
@@ -24,10 +24,10 @@ struct _PlanCsv
   PlanCsvFunc func;
   gpointer user_data;
   State state;
-  guint64 line, first_line; /* of what is read; of the record */
+  guint64 line, first_line; /* number of the line that is read, and of the record's first line */
   gboolean is_empty;        /* nothing of the record was seen yet */
-  gboolean has_quotes;      /* the cell had */
-  guint64 n_bytes, n_mark;  /* read; of them, those of a byte order mark */
+  gboolean has_quotes;      /* the cell had quotes */
+  guint64 n_bytes, n_mark;  /* bytes read, and how many of them were a byte order mark */
   GString *cell;
   GPtrArray *cells;
 };
@@ -106,7 +106,7 @@ add (PlanCsv *self, char c)
     g_string_append_c (self->cell, c);
 }
 
-/* Outside of quotes. */
+/* Takes a character outside of quotes. */
 static void
 take_plain (PlanCsv *self, char c)
 {
@@ -157,7 +157,7 @@ take (PlanCsv *self, char c)
     self->is_empty = FALSE;
   if (self->state == STATE_RETURN)
     refuse (self, "a carriage return within a line");
-  else if (self->state == STATE_QUOTE && c == '"') /* the second of two */
+  else if (self->state == STATE_QUOTE && c == '"') /* the second of two quotes */
     {
       self->state = STATE_QUOTED;
       add (self, c);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 32
-#define MAX_DIGITS 18 /* before the point of a number that has one */
+#define MAX_DIGITS 18 /* digits before the point, of numbers that have one */
 
 typedef struct
 {
@@ -21,7 +21,7 @@ typedef struct
   guint depth;
   gboolean ended;   /* the outermost value is complete */
   const char *word; /* the last string, without its quotes */
-  const char *key;  /* that of the value that comes; NULL inside arrays */
+  const char *key;  /* key of the value that comes next; NULL inside arrays */
   gsize word_length, key_length;
 } Scan;
 
@@ -208,7 +208,7 @@ typedef struct
 {
   GArray *open; /* guint: members so far of each object that has not ended */
   char *twice;  /* first key that came back */
-  guint line;   /* of it */
+  guint line;   /* line of that key */
 } Keys;
 
 static void

@@ -60,7 +60,7 @@ end_line (PlanLines *self)
   g_string_truncate (self->text, 0);
 }
 
-/* Bytes up to the next that ends a line or is none of a text. */
+/* Number of bytes up to the next one that ends a line or cannot be in a text. */
 static gsize
 length_of_run (const char *text, gsize length)
 {

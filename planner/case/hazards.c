@@ -154,8 +154,8 @@ loses_small_squares (const PlanFacts *f)
   return IS (f, EXP_AVG_SQ, FP8);
 }
 
-/* Whether the gradients of experts are reduced over one rank only: their reduction is over ranks
- * with the same experts. */
+/* Whether gradients of experts are reduced over a single rank: they are reduced only over the ranks
+ * that hold the same experts. */
 static gboolean
 experts_reduce_alone (const PlanFacts *f)
 {

@@ -80,7 +80,7 @@ read_shipped (Shipped *shipped, const char *text)
 }
 
 /* All names of shipped devices, in the order of the devices. `out_shipped` may be NULL. */
-static const GArray * /* of Name */
+static const GArray * /* array of Name */
 device_names (const Shipped **out_shipped)
 {
   static Shipped shipped;
@@ -96,8 +96,8 @@ device_names (const Shipped **out_shipped)
   return names;
 }
 
-/* As device_names, for shipped clusters. */
-static const GArray * /* of Name */
+/* Does for shipped clusters what device_names does for devices. */
+static const GArray * /* array of Name */
 preset_names (const Shipped **out_shipped)
 {
   static Shipped shipped;

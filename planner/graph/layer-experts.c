@@ -5,8 +5,8 @@
 
 #define NONE PLAN_N_TENSORS /* no weight */
 
-/* Adds what the shared experts read: all tokens of the tensor-parallel group, which every one of
- * them goes through. */
+/* Adds what the shared experts read: all tokens of the tensor-parallel group, since each rank has a
+ * part of every shared expert. */
 static void
 add_shared_input (PlanLayerBuilder *b, PlanValueId norm)
 {
@@ -78,7 +78,7 @@ map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out
   return in_rows * (2 * experts + 1);
 }
 
-/* Entries of the map that sorts the rows that came. */
+/* Number of entries of the map that sorts the rows that this rank received. */
 static gint64
 sort_entries (const PlanLayerBuilder *b)
 {
@@ -100,7 +100,7 @@ add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId ou
   return node;
 }
 
-/* Runs of rows that came: from each rank of the experts' group, and for each expert. */
+/* Number of runs of received rows: one from each rank of the experts' group, for each expert. */
 static gint64
 pieces (const PlanLayerBuilder *b)
 {
@@ -429,7 +429,7 @@ hold_rows (PlanNode *node, PlanValueId last)
                 | plan_value_bit (PLAN_VALUE_EXPERT_DOWN) | plan_value_bit (last);
 }
 
-/* Adds the way back to the tokens' ranks, of the libraries. */
+/* Adds the way back to the tokens' ranks by the libraries that send each token once. */
 static void
 add_library_combine (PlanLayerBuilder *b)
 {

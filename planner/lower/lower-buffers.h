@@ -92,16 +92,16 @@ typedef struct
   gint32 bias_rows[2], dgate;
 } PlanLowerExperts;
 
-/* What rows of experts are moved by, op by op: the mask of tokens by experts turned, in order, and
- * what sorting works in; the order of all, where it is not kept; shares turned; lists of indices by
- * which gradients of shares are put back. */
+/* Rows of experts moved by eager ops: the mask of tokens by experts, transposed and sorted; work
+ * space of the sort; the sorted order, where no value keeps it; the shares, transposed; the lists
+ * of indices by which gradients of shares are put back. */
 typedef struct
 {
   gint32 mask, sorted, work, order, shares, put;
 } PlanLowerMoves;
 
-/* Of experts that go one after the other: the first one's array of what each keeps; all outputs
- * before they are joined; gradients of the one at hand, and the first one's of the inputs. */
+/* Experts one after the other. The first of consecutive arrays, one for each expert: up, act, din.
+ * One array: out, all outputs before they are joined; dup and dact, gradients of one expert. */
 typedef struct
 {
   gint32 up, act, out, dup, dact, din;

@@ -218,7 +218,7 @@ wait_for_counts (PlanLayer *self, gboolean waits)
     plan_lower_look (self->lower);
 }
 
-/* Moves blocks of rows of one size into another order. Their places are known, so there is no
+/* Moves blocks of equally many rows into another order. Their places are known, so there is no
  * map. */
 static void
 move_blocks (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in)
@@ -369,8 +369,9 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
     plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* The same by a library that sends each row once to each rank (DeepEP, HybridEP). `is_back`: back
- * from node->depth to node->rows rows. `refs`: out, in, and both sides' shares of the experts. */
+/* The exchange by a library that sends each row once to each rank (DeepEP, HybridEP). `is_back`:
+ * rows return, node->depth of them, to node->rows rows. `refs`: out, in, and both sides' shares of
+ * the experts. */
 static void
 send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const PlanRef *refs)
 {
@@ -384,7 +385,7 @@ send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const Plan
     plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* Sends rows; on the way to the experts also their shares. */
+/* Sends rows, and with them their shares if they go to the experts. */
 static void
 send_rows (PlanLayer *self, const PlanNode *node)
 {

@@ -477,7 +477,7 @@ copy_bucket (PlanLower *self, PlanBucketKind kind, const GArray *pieces, PlanLow
   return at;
 }
 
-/* `pieces`: the ranges of each kind of bucket. */
+/* Copies the ranges of all buckets. `pieces`: the ranges of each kind of bucket. */
 static void
 copy_all (PlanLower *self, GArray *const *pieces, gboolean is_back)
 {

@@ -51,7 +51,8 @@ is_same (PlanRef a, PlanRef b)
   return a.array == b.array && a.offset == b.offset && a.loop == b.loop;
 }
 
-/* Where there is a share already, one of the two may still travel, and they are to be added up. */
+/* Awaits the exchange of one of two shares before they are added up: where there is a share
+ * already, one of the two may still be on its way. */
 static void
 await_shares (PlanLayer *self, PlanValueId id)
 {

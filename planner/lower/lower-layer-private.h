@@ -51,7 +51,7 @@ void plan_layer_begin_backward (PlanLayerPass *self, PlanLower *lower, PlanLower
 void plan_layer_go_backward (PlanLayerPass *self, guint end);
 void plan_layer_end_backward (PlanLayerPass *self);
 
-/* Compute goes behind rows that were sent beside it. */
+/* Makes compute wait for the rows that are sent beside it, and frees what they were sent from. */
 void plan_layer_meet_rows (PlanLayer *self);
 
 /* Makes the gradients of weights that were delayed. */
@@ -77,20 +77,22 @@ void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 
-/* Whether experts go one after the other; declares what each keeps, and what they go through. */
+/* Whether experts go one after the other; declares their buffers. */
 gboolean plan_lower_is_sequential (const PlanLower *self);
 void plan_lower_declare_sequential (PlanLower *self);
 
-/* Experts one after the other: a node of them; all of them, at the last node. */
+/* The forward pass of one node of such experts; the backward pass of all their nodes, at the last
+ * one. */
 void plan_layer_sequential (PlanLayer *self, const PlanNode *node);
 void plan_layer_sequential_backward (PlanLayer *self, const PlanNode *down);
 
-/* The gradient of one expert's weights of a node, the first one's last. refs: dout, in. */
+/* The gradient of one expert's weights of a node. The first expert must come last, as it completes
+ * the gradient of all. refs: dout, in. */
 void plan_lower_one_expert_weight_gradient (PlanLower *self, const PlanNode *node,
                                             PlanLowerUnit unit, gint64 expert, gint64 rows,
                                             const PlanRef *refs);
 
-/* Takes or gives back what each of these keeps of a value; FALSE: it is no such value. */
+/* Allocates or frees a value that each such expert keeps for itself. FALSE: it is no such value. */
 gboolean plan_layer_take_each (PlanLayer *self, PlanValueId id, gboolean gives);
 
 /* The gradient of a value, which must exist. Several values may hold the same buffer: drop_gradient

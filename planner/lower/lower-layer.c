@@ -113,8 +113,8 @@ bias_of (const PlanLayer *self, const PlanNode *node)
              : plan_lower_weight (self->lower, node->bias, self->unit);
 }
 
-/* The one of `nodes` that continues this node piece by piece (tp_overlap): the product of what is
- * gathered, or the sum of what a product makes. NULL: there is none. */
+/* Returns that one of `nodes` which continues this node piece by piece (tp_overlap): the product of
+ * what is gathered, or the sum of what a product makes. NULL: there is none. */
 static const PlanNode *
 goes_on (const PlanLayer *self, const PlanNode *node, PlanNodeKind kind, PlanNodeSet nodes)
 {
@@ -236,8 +236,8 @@ activate (PlanLayer *self, const PlanNode *node)
                         PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
 }
 
-/* The one of `nodes` that is the norm of this sum, if the norm's kernel makes the sum as well.
- * NULL: there is none. A sum with dropout keeps a mask, and has a kernel of its own. */
+/* Returns that one of `nodes` which is the norm of this sum, if the norm's kernel makes the sum as
+ * well. NULL: there is none. A sum with dropout keeps a mask, and has a kernel of its own. */
 static const PlanNode *
 norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
@@ -409,7 +409,8 @@ plan_layer_meet_rows (PlanLayer *self)
   beside->n_owed = 0;
 }
 
-/* The exchange beside which the nodes of shared experts from this one on go; NULL: none. */
+/* Returns the exchange beside which the nodes of shared experts run, this node being their first;
+ * NULL: none. */
 static const PlanNode *
 sent_beside (const PlanLayer *self, const PlanNode *node)
 {

@@ -95,8 +95,9 @@ typedef struct
 #define PLAN_MAX_OWED 8
 typedef struct
 {
-  gboolean is_begun, is_away;  /* it is lowered now; it is, and compute does not wait for it yet */
-  PlanRef owed[PLAN_MAX_OWED]; /* given back once compute is behind it */
+  gboolean is_begun;           /* its ops are being emitted */
+  gboolean is_away;            /* emitted, and compute has not waited for it yet */
+  PlanRef owed[PLAN_MAX_OWED]; /* buffers to free once compute has waited for it */
   guint n_owed;
 } PlanLowerBeside;
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of experts that are moved by a framework's ops, one by one (Megatron-LM's moe_utils.py at
- * d98e8a64, permute, unpermute and sort_chunks_by_idxs without fusion). The mask of tokens by
- * experts is turned and sorted, so that those that are set come first, expert by expert; what was
- * chosen is selected by index, and comes back by adding rows. Autograd's backward pass of a
- * selection is an addition to zeros, that of an addition a selection.
+/* Rows of experts moved by eager ops, one by one (Megatron-LM's moe_utils.py at d98e8a64, permute,
+ * unpermute and sort_chunks_by_idxs without fusion). The mask of tokens by experts is transposed
+ * and sorted, so that the set entries come first, expert by expert. The chosen rows are selected by
+ * index, and come back by being added to zeros. In autograd's backward pass the two change places.
  *
- * A selection of single shares by a list of indices is put back by sorting these first (PyTorch's
+ * The gradient of selecting single shares by index sorts the indices first (PyTorch's
  * aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel; native/cuda/SortStable.cu). */
 #include "config.h"
 
@@ -15,10 +14,11 @@
 
 #define REF(array) plan_lower_ref (lower->array)
 #define SMALL_SORT 4096 /* numbers that one block sorts in place (native/cuda/Sort.cpp) */
-#define FEW_SORTS 128   /* below as many sorts of longer lists all are sorted as one, as pairs */
+#define FEW_SORTS 128   /* fewer sorts than this, of longer lists, are done as one sort of pairs */
 
-/* Lists of indices that putting shares back takes at once: of where, the same in order, whose each
- * is, numbers from 0 on; and as many of the first two while several digits are sorted. */
+/* Lists of indices, all live at once while the gradients of shares are put back: the places, the
+ * same sorted, numbers from 0 on, and these in the order of the sorted places; then what a radix
+ * sort of several digits goes through, as large as the first two. */
 enum
 {
   PUT_WHERE,
@@ -42,7 +42,8 @@ eager_permute (const PlanLower *self)
   return NULL;
 }
 
-/* Where experts are padded, shares are selected as rows are, and each expert has a sort. */
+/* Whether rows of experts are padded before they are sorted: then each expert has a sort of its
+ * own, and shares are selected as rows are. */
 static gboolean
 pads (const PlanLower *self, const PlanNode *node)
 {
@@ -55,7 +56,7 @@ scores_of (const PlanNode *node)
   return node->rows * node->groups;
 }
 
-/* Numbers, in int64, that sorting the mask works in. */
+/* Number of int64 elements that sorting the mask needs as work space. */
 static gint64
 sort_work (const PlanLower *self, const PlanNode *node)
 {
@@ -111,7 +112,7 @@ select_rows (PlanLower *lower, const PlanRef *refs, gint64 rows, gint64 cols, gi
   plan_lower_compute (lower, PLAN_OP_INDEX_ROWS, refs, PLAN_DIMS (rows, cols, of));
 }
 
-/* To zeros. refs: out, in, index. */
+/* Adds rows to zeros by index: the backward pass of a selection. refs: out, in, index. */
 static void
 add_rows (PlanLower *lower, const PlanRef *refs, gint64 rows, gint64 cols, gint64 of)
 {
@@ -119,7 +120,7 @@ add_rows (PlanLower *lower, const PlanRef *refs, gint64 rows, gint64 cols, gint6
   plan_lower_compute (lower, PLAN_OP_ADD_ROWS, refs, PLAN_DIMS (rows, cols, of));
 }
 
-/* From the mask to the indices of the rows that are chosen. */
+/* Makes the indices of the chosen rows from the mask. */
 static void
 find_rows (PlanLayer *self, const PlanNode *node)
 {
@@ -174,7 +175,7 @@ select_shares (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, REF (moves.shares));
 }
 
-/* All ranks' tokens are selected before their shares, others behind them. */
+/* Selects rows and their shares. `selects_shares`: the shares come after the rows. */
 static void
 permute (PlanLayer *self, const PlanNode *node)
 {
@@ -192,8 +193,9 @@ permute (PlanLayer *self, const PlanNode *node)
     select_shares (self, node);
 }
 
-/* Shares go back to where they were selected; lists of indices of single numbers are sorted first.
- * What they are sorted for is reduced to the range of indices, times a stride and divided by it. */
+/* Puts the gradients of shares back to where the shares were selected. Indices of single numbers
+ * are sorted first; PyTorch multiplies them by a stride before and divides by it behind, two
+ * copies. */
 static void
 put_shares (PlanLayer *self, const PlanNode *node, PlanRef dprobs, PlanRef row_dprobs)
 {
@@ -241,7 +243,7 @@ permute_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_free (lower, row_dprobs);
 }
 
-/* Runs of rows, and of their shares where these go with them. */
+/* Joins runs of rows in their new order, and their shares in the same way. */
 static void
 join (PlanLayer *self, const PlanNode *node, PlanRef out, PlanRef in, PlanRef shares)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's experts one after the other, each an MLP by itself (Megatron-LM's experts.py,
- * SequentialMLP, at d98e8a64). Each keeps what its own backward pass reads; that goes from the last
- * expert to the first, through both products and the activation between them, and gives back what
- * the expert kept as it goes. Rows of all are views of one; what experts leave is joined, both
- * ways.
- */
+ * SequentialMLP, at d98e8a64). In the forward pass each op is done for all experts before the next
+ * op. The backward pass goes from the last expert to the first, each through both products and the
+ * activation between them, and frees what the expert kept as it goes. Experts read views of one
+ * buffer of rows; their outputs, and the gradients of their inputs, are joined by a copy. */
 #include "config.h"
 
 #include "planner/lower/lower-buckets.h"
@@ -34,7 +33,7 @@ rows_of (const PlanLower *self, gint64 expert)
   return first_row (self, expert + 1) - first_row (self, expert);
 }
 
-/* An array of each expert, `cols` wide; the first one's. */
+/* Declares an array `cols` wide for each expert, and returns the first of these arrays. */
 static gint32
 declare_each (PlanLower *self, const char *name, gint64 count, gint64 cols)
 {
@@ -75,7 +74,8 @@ plan_lower_declare_sequential (PlanLower *self)
   each->din = declare_each (self, "d.rows.of", 1, self->model->hidden);
 }
 
-/* What an expert keeps of one of the two values; none where it is no such value. */
+/* An expert's own buffer of EXPERT_UP or EXPERT_ACT, the activation's input and output; none for
+ * any other value. */
 static PlanRef
 kept_by (const PlanLayer *self, PlanValueId id, gint64 expert)
 {
@@ -179,7 +179,7 @@ node_before (const PlanNode *node, PlanNodeKind kind)
   return node;
 }
 
-/* One expert, of which `dout` is the gradient; its input's is in the end in din. */
+/* One expert's backward pass, from the gradient of its output to `din`, that of its input. */
 static void
 expert_backward (PlanLayer *self, const PlanNode *down, gint64 expert, PlanRef dout, PlanRef din)
 {
@@ -221,7 +221,7 @@ expert_backward (PlanLayer *self, const PlanNode *down, gint64 expert, PlanRef d
   plan_lower_free (lower, REF (sequential.dup));
 }
 
-/* The rows of all, once the first expert is through with its own. */
+/* Frees the rows that all experts read, unless a node before the experts needs them. */
 static void
 give_input (PlanLayer *self, const PlanNode *up)
 {
