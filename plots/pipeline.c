@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of a pipeline: a row per stage, with its passes and exchanges as boxes; the rest is the
- * bubble. What was measured lies below what was simulated, as points, or in text as letters. */
+ * bubble. What was measured lies below what was simulated, as boxes too, or in text as letters. */
 #include "config.h"
 
 #include "plots/plot-private.h"
@@ -195,12 +195,11 @@ row_of (const View *self, guint stage)
   return self->n - 1 - stage;
 }
 
-/* Appends measured boxes as points. Starts and ends are on different heights, so that an end does
- * not hide the next start. */
+/* Appends measured boxes, in the lower half of a row. */
 static void
-append_points (const View *self, GString *data)
+append_measured (const View *self, GString *data)
 {
-  plot_begin_block (data, "measured", "start_ms end_ms y_of_start y_of_end kind");
+  plot_begin_block (data, "measured", "start_ms end_ms bottom top kind");
   for (guint i = 0; i < self->measured->len; i++)
     {
       const Box *box = &g_array_index (self->measured, Box, i);
@@ -208,9 +207,9 @@ append_points (const View *self, GString *data)
       g_string_append_c (data, ' ');
       plot_append_ms (data, box->to_ns);
       g_string_append_c (data, ' ');
-      plot_append_real (data, row_of (self, box->stage) - 0.12, 2);
+      plot_append_real (data, row_of (self, box->stage) - 0.42, 2);
       g_string_append_c (data, ' ');
-      plot_append_real (data, row_of (self, box->stage) - 0.28, 2);
+      plot_append_real (data, row_of (self, box->stage) - 0.06, 2);
       g_string_append_printf (data, " %d\n", kinds[box->kind].line);
     }
 }
@@ -238,7 +237,7 @@ make_data (const View *self)
         }
     }
   if (self->measured)
-    append_points (self, data);
+    append_measured (self, data);
   return data;
 }
 

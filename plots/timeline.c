@@ -327,24 +327,23 @@ append_boxes (GString *data, const GArray *boxes, const Window *window, Group gr
     }
 }
 
-/* Appends points. Starts and ends are on different heights, so that an end does not hide the next
- * start. */
+/* Appends measured boxes, in the lower half of a row. */
 static void
-append_points (GString *data, const GArray *boxes, const Window *window)
+append_measured (GString *data, const GArray *boxes, const Window *window)
 {
-  plot_begin_block (data, "measured", "start_ms end_ms y_of_start y_of_end group");
+  plot_begin_block (data, "measured", "start_ms end_ms bottom top group");
   for (guint i = 0; i < boxes->len; i++)
     {
       const Box *box = &g_array_index (boxes, Box, i);
       int row = window->row[box->stream];
 
-      plot_append_ms (data, box->from_ns);
+      plot_append_ms (data, MAX (box->from_ns, window->from_ns));
       g_string_append_c (data, ' ');
-      plot_append_ms (data, box->to_ns);
+      plot_append_ms (data, MIN (box->to_ns, window->to_ns));
       g_string_append_c (data, ' ');
-      plot_append_real (data, row - 0.12, 2);
+      plot_append_real (data, row - 0.42, 2);
       g_string_append_c (data, ' ');
-      plot_append_real (data, row - 0.28, 2);
+      plot_append_real (data, row - 0.06, 2);
       g_string_append_printf (data, " %d\n", (int)box->group + 1);
     }
 }
@@ -399,7 +398,7 @@ make_data (const View *view)
         g_string_append (data, "NaN NaN NaN NaN\n");
       }
   if (view->measured)
-    append_points (data, view->measured, &view->window);
+    append_measured (data, view->measured, &view->window);
   return data;
 }
 

@@ -1,11 +1,11 @@
 # Streams of one step: a row each, its ops as boxes; below the simulated ones, if there are any, the
-# measured ones as points at their starts and ends. In text, letters.
+# measured ones. In text, letters.
 #
 # from, to            the window, ms
 # rows                streams; set ytics has named them
 # n_groups            kinds of op that occur
 # group[i], key[i], line[i]   their block in the data, name, and line type
-# measured            whether there are measured points
+# measured            whether there are measured boxes
 # text_margin         columns that names of rows have
 
 set linetype 1 linecolor rgb blue
@@ -22,7 +22,7 @@ set linetype 11 linecolor rgb grey
 
 set xrange [from:to]
 set yrange [-0.5:rows - 0.5]
-set xlabel 'time from the start of the step [ms]'
+set xlabel 'time from the start of the step [ms]'.(measured > 0 && !text ? '; predicted above, measured below' : '')
 set ytics scale 0
 set grid noytics
 
@@ -39,12 +39,6 @@ if (text) {
     nohead linestyle 1
   plot for [i = 1:n_groups] data index group[i] using 1:3:1:2:3:4 with boxxyerror \
          linetype line[i] title key[i], \
-       for [i = 1:measured] data index 'measured' using 1:3:5 with points \
-         pointtype 9 pointsize 0.6 linecolor variable notitle, \
-       for [i = 1:measured] data index 'measured' using 2:4:5 with points \
-         pointtype 6 pointsize 0.5 linecolor variable notitle, \
-       for [i = 1:measured] NaN with points \
-         pointtype 9 pointsize 0.9 linecolor rgb black title 'measured start', \
-       for [i = 1:measured] NaN with points \
-         pointtype 6 pointsize 0.8 linecolor rgb black title 'measured end'
+       for [i = 1:measured] data index 'measured' using 1:3:1:2:3:4:5 with boxxyerror \
+         linecolor variable notitle
 }

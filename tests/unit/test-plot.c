@@ -198,13 +198,13 @@ static const char timeline_measured[] = "# start_ms end_ms bottom top\n"
                                         "0.000000 0.001000 3.00 3.36\n"
                                         "\n"
                                         "\n"
-                                        "# start_ms end_ms y_of_start y_of_end group\n"
+                                        "# start_ms end_ms bottom top group\n"
                                         "# measured\n"
-                                        "0.000000 0.001200 2.88 2.72 11\n"
-                                        "0.003600 0.007200 1.88 1.72 1\n"
-                                        "0.007200 0.008400 1.88 1.72 3\n"
-                                        "0.001200 0.003600 0.88 0.72 5\n"
-                                        "0.008400 0.012000 -0.12 -0.28 6\n";
+                                        "0.000000 0.001200 2.58 2.94 11\n"
+                                        "0.003600 0.007200 1.58 1.94 1\n"
+                                        "0.007200 0.008400 1.58 1.94 3\n"
+                                        "0.001200 0.003600 0.58 0.94 5\n"
+                                        "0.008400 0.012000 -0.42 -0.06 6\n";
 
 static const char memory[]
     = "# MiB; time_ms total, then of each category size and top: main_params gathered loss\n"
