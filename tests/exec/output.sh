@@ -145,6 +145,8 @@ for told in "model llama-tiny: 4 layers" "cluster dgx-h100: 2 x" "parameters: " 
 done
 fsdplan sim --quiet --verbose 2>"$work/err" && complain "--quiet --verbose is taken"
 
+unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries, and of large ones again and again
+
 # Colour: on a terminal that has it, unless somebody minds; never in JSON and CSV.
 escape=$(printf '\033')
 coloured () { grep -q "$escape" "$work/$1"; }

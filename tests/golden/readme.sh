@@ -40,6 +40,7 @@ like ()
 n=0 failed=0
 COLUMNS=80 # of pictures
 export COLUMNS
+unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries
 cd "$top_srcdir" || exit 99
 for file in README.md docs/*.md docs/guide/*.md; do
   name=$(echo "${file%.md}" | tr / -)
