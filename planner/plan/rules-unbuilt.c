@@ -218,14 +218,14 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-prediction-modules", "of models with multi-token prediction (mtp) those with one module, experts in all layers but "
       "the first dense_layers, rotary positions, no windows and untied embeddings are planned by this version: plan others without "
       "modules, by mtp=0 behind the model's name or in its list", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_modules, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+    has_other_modules, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-model-parts", "of models with experts or latent attention, those with "
       "norms behind branches, parallel branches or biases of latent attention are not planned by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    has_other_parts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_SEQ) },
+    has_other_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_SEQ) },
   { { "not-built-yet-shared-norm", "models whose attention and MLP share a norm are modelled with tp=1 and compute=fp32, bf16 or "
       "fp16 by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    shares_norm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
+    shares_norm, PLAN_ADD_NAME, PLAN_SHOW (PLAN_TP, PLAN_COMPUTE) },
   { { "not-built-yet-prediction", "multi-token prediction (mtp) is planned for stack=megatron-fsdp and stack=megatron, without "
       "hidden_dropout: use one of them, or leave the module out, by mtp=0 behind the model's name (deepseek-v3,mtp=0) or in its list",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
@@ -244,7 +244,7 @@ static const PlanRuleEntry rules[] = {
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron, with "
       "unquantised compute, ep_delay_wgrad=off and no biases of experts, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    goes_through_experts, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD) },
+    goes_through_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD) },
   { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     moves_rows_eagerly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_PERMUTE_FUSION) },
@@ -256,7 +256,7 @@ static const PlanRuleEntry rules[] = {
     drops_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_CAPACITY) },
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with pp=1, etp=1 and no multi-token prediction (mtp=0) by "
       "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    overlaps_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_ETP) },
+    overlaps_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_ETP) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },
@@ -265,23 +265,23 @@ static const PlanRuleEntry rules[] = {
     recomputes_other_modules, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_RECOMPUTE_MODULES) },
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_sinks, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
+    has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron and fsdp2, those with experts also for stack=native on processors, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    is_of_another_stack, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+    is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    gates_elsewhere, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
+    gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp and "
       "stack=megatron", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
-    splits_latent_attention, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
+    splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "
       "Megatron's stacks also fp8-tensorwise, fp8-blockwise and mxfp8, on stack=native also fp32), param_gather=compute (on stack=megatron also mxfp8), "
       "double_buffer=off, tp_overlap=none, cuda_graph=off (the host waits for numbers of rows), "
       "task=train (but on stack=native), nothing offloaded and no recompute_modules=op-sac by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
-    has_other_fields, PLAN_ADD_MODEL,
+    has_other_fields, PLAN_ADD_NAME,
     PLAN_SHOW (PLAN_COMPUTE, PLAN_PARAM_GATHER, PLAN_DOUBLE_BUFFER, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_TASK, PLAN_RECOMPUTE_MODULES) },
 };
 /* clang-format on */

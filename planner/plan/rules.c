@@ -35,9 +35,10 @@ plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
   if (entry->addition == PLAN_ADD_DEVICES)
     g_string_append_printf (text, " on %" G_GINT64_FORMAT " x %s",
                             plan_cluster_devices (f->cluster), f->cluster->device_name);
-  if (entry->addition == PLAN_ADD_MODEL)
+  if (entry->addition == PLAN_ADD_MODEL || entry->addition == PLAN_ADD_NAME)
     {
-      g_autofree char *model = plan_model_print (f->model);
+      const gboolean named = entry->addition == PLAN_ADD_NAME && f->model->name;
+      g_autofree char *model = named ? g_strdup (f->model->name) : plan_model_print (f->model);
       g_string_append_printf (text, " for %s", model);
     }
   g_string_append_printf (text, " (%s)", entry->rule.citation);
