@@ -167,8 +167,8 @@ split (SimMemory *self, guint32 block, guint64 bytes)
 {
   const Block whole = *block_at (self, block);
   const guint64 rest = whole.bytes - bytes;
-  const gboolean keeps_any
-      = sim_memory_pool_is_small (whole.pool) || self->stack->memory.expandable_segments;
+  const gboolean keeps_any = sim_memory_pool_is_small (whole.pool)
+                             || self->stack->memory.allocator == PLAN_ALLOCATOR_EXPANDABLE;
   if (keeps_any ? rest < self->stack->memory.allocation_bytes : rest <= SMALL)
     return;
   const Block tail = { .bytes = rest, .pool = whole.pool, .before = block, .after = whole.after };
@@ -219,7 +219,7 @@ take (SimMemory *self, guint64 bytes, guint pool)
       block = g_array_index (self->free[pool], guint32, at);
       g_array_remove_index (self->free[pool], at);
     }
-  else if (self->stack->memory.expandable_segments)
+  else if (self->stack->memory.allocator == PLAN_ALLOCATOR_EXPANDABLE)
     block = grow (self, bytes, pool);
   else
     {
@@ -309,7 +309,7 @@ sim_memory_apply (SimMemory *self, const PlanCursor *cursor, const PlanOp *op)
       == PLAN_CATEGORY_HOST)
     return PLAN_CATEGORY_HOST;
 
-  if (self->stack && self->stack->memory.is_caching && bytes > 0)
+  if (self->stack && self->stack->memory.allocator != PLAN_ALLOCATOR_ARENA && bytes > 0)
     {
       if (op->kind != PLAN_OP_FREE && self->block_of[id] == NO_BLOCK
           && is_late == (op->kind == PLAN_OP_TOUCH))
@@ -343,7 +343,7 @@ sim_memory_report (const SimMemory *self, PlanMemory *out, GError **error)
   PlanMemory memory;
   plan_meter_report (&self->meter, self->stack ? self->stack->memory.fixed_bytes : 0, &memory);
   memory.reserved = self->reserved + (self->stack ? self->stack->memory.fixed_bytes : 0);
-  if (self->stack && !self->stack->memory.is_caching)
+  if (self->stack && self->stack->memory.allocator == PLAN_ALLOCATOR_ARENA)
     {
       g_auto (PlanArena) arena = { 0 };
       if (!plan_arena_init (&arena, self->schedule, error))

@@ -70,7 +70,7 @@ sim_record_stream_begin (SimRecordStream *self, const PlanSchedule *schedule,
   self->n_over = self->n_waiting = 0;
   self->over_at = G_MAXUINT64;
   self->issued = 0;
-  self->is_on = stack && stack->memory.records_streams && pace->host_ns > 0
+  self->is_on = stack && stack->memory.streams == PLAN_STREAMS_RECORDED && pace->host_ns > 0
                 && pace->host_ns < pace->device_ns;
   if (!self->is_on)
     return;

@@ -762,16 +762,16 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .dispatcher = dispatcher_of (plan),
           .splits = value[PLAN_SP] == PLAN_SP_ON,
           .drops = plan_drops_hidden (plan),
-          .fuses_norms
-          = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED && !stack->weights.quantises_on_use,
+          .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
+                         && stack->weights.quantised != PLAN_QUANTISED_ON_USE,
           .keeps_gate = stack->layer.separate_gate && model->gated && !compiles,
           .compiles = compiles,
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
-          .maps_count = stack->layer.maps_count_rows,
+          .maps_count = stack->layer.kernels == PLAN_KERNELS_OWN,
           .overlaps_shared = value[PLAN_MOE_SHARED_OVERLAP] == PLAN_MOE_SHARED_OVERLAP_ON,
           .moves_eagerly = value[PLAN_MOE_PERMUTE_FUSION] == PLAN_MOE_PERMUTE_FUSION_OFF,
-          .quantises_on_use = stack->weights.quantises_on_use };
+          .quantises_on_use = stack->weights.quantised == PLAN_QUANTISED_ON_USE };
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
     {
       self->of[kind].n_nodes = 0;

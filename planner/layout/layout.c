@@ -152,7 +152,7 @@ gboolean
 plan_layout_lends_grads (PlanBucketKind kind, const PlanStack *stack, const Plan *plan)
 {
   return (kind == PLAN_BUCKET_LAYER || kind == PLAN_BUCKET_EXPERTS)
-         && stack->weights.gathers_in_grads
+         && stack->weights.gathered == PLAN_GATHERED_IN_GRADS
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_MXFP8
          && plan->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }

@@ -233,11 +233,12 @@ pool_of (const PlanLower *self, gint32 array)
 {
   if (self->combined.owed)
     return PLAN_STREAM_EXPERTS;
-  for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS && self->stack->memory.pools_per_stream;
-       kind++)
+  for (PlanBucketKind kind = 0;
+       kind < PLAN_N_BUCKETS && self->stack->memory.streams == PLAN_STREAMS_POOLS; kind++)
     {
       const PlanLowerBucket *b = &self->bucket[kind];
-      const gboolean lands = b->shards_weights && !self->stack->weights.copies_gathered;
+      const gboolean lands
+          = b->shards_weights && self->stack->weights.gathered != PLAN_GATHERED_COPIED;
       if (!plan_layout_has (&self->layout, kind))
         continue;
       if (array == b->landing || (array == b->weights && lands))

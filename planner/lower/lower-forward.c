@@ -255,7 +255,7 @@ plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
   plan_lower_await_unit (self, unit, 0);
   if (self->policy.copies_weights && self->now.is_first_micro_batch
-      && !self->stack->weights.quantises_on_use)
+      && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     {
       copy_weights (self, unit, net);
       plan_lower_return_gradients (self, unit);

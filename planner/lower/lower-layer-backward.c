@@ -445,7 +445,8 @@ exchange_backward (PlanLayer *self, const PlanNode *node)
 static void
 norm_node_backward (PlanLayer *self, const PlanNode *node)
 {
-  const gboolean adds = self->lower->stack->layer.adds_in_norms && self->slot[node->in] >= 0;
+  const gboolean adds
+      = self->lower->stack->layer.kernels == PLAN_KERNELS_OWN && self->slot[node->in] >= 0;
   const PlanRef before = adds ? plan_layer_gradient (self, node->in) : PLAN_REF_NONE;
   const PlanRef total
       = adds ? gradient_sum (self, node->in) : plan_layer_take_share (self, node->in);

@@ -242,8 +242,9 @@ static const PlanNode *
 norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
   const PlanNode *next = sum + 1, *first = self->net->nodes;
-  const gboolean fits = self->lower->stack->layer.adds_in_norms && sum->stats == PLAN_NO_VALUE
-                        && next < first + self->net->n_nodes && nodes >> (next - first) & 1;
+  const gboolean fits = self->lower->stack->layer.kernels == PLAN_KERNELS_OWN
+                        && sum->stats == PLAN_NO_VALUE && next < first + self->net->n_nodes
+                        && nodes >> (next - first) & 1;
   return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
 }
 
@@ -500,7 +501,7 @@ plan_layer_go_forward (PlanLayerPass *self, guint end)
       if (node->is_lazy)
         continue;
       if (node->kind == PLAN_NODE_LINEAR && lower->policy.transposes_weights
-          && lower->stack->weights.transposes_forward)
+          && lower->stack->weights.transposed != PLAN_TRANSPOSED_BACKWARD)
         plan_lower_transpose_weight (lower, node, layer->unit);
       node_forward (layer, node, eager);
       if (!made_norm (layer, node))
@@ -515,7 +516,7 @@ plan_lower_layer_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep kee
   PlanLayerPass pass;
   plan_layer_begin_forward (&pass, self, unit, keep);
   plan_layer_go_forward (&pass, net->n_nodes);
-  if (self->stack->weights.transposes_forward)
+  if (self->stack->weights.transposed != PLAN_TRANSPOSED_BACKWARD)
     plan_lower_drop_transposes (self, net);
 }
 

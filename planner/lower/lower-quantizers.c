@@ -143,7 +143,7 @@ plan_lower_product_weight (const PlanLower *self, PlanTensorRole role, PlanLower
   *out_layout = !is_backward || columns ? 1 : 0;
   if (!self->sizes->quantises)
     return plan_lower_weight (self, role, unit);
-  if (self->policy.copies_weights && self->stack->weights.quantises_on_use)
+  if (self->policy.copies_weights && self->stack->weights.quantised == PLAN_QUANTISED_ON_USE)
     return plan_lower_ref (columns ? self->params.copy_col[role] : self->params.copy[role]);
   if (self->policy.copies_weights)
     return plan_lower_unit_ref (columns ? self->params.copy_col[role] : self->params.copy[role],
@@ -182,7 +182,7 @@ plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit
 {
   const PlanRef row = plan_lower_ref (self->params.copy[node->weight]);
   const PlanRef col = plan_lower_ref (self->params.copy_col[node->weight]);
-  if (!self->policy.copies_weights || !self->stack->weights.quantises_on_use)
+  if (!self->policy.copies_weights || self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     return;
   plan_lower_alloc (self, row);
   if (col.array >= 0)
@@ -195,7 +195,7 @@ plan_lower_quantise_weight (PlanLower *self, const PlanNode *node, PlanLowerUnit
 void
 plan_lower_drop_quantised_weight (PlanLower *self, const PlanNode *node)
 {
-  if (!self->policy.copies_weights || !self->stack->weights.quantises_on_use)
+  if (!self->policy.copies_weights || self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     return;
   plan_lower_free (self, plan_lower_ref (self->params.copy[node->weight]));
   if (self->params.copy_col[node->weight] >= 0)

@@ -245,7 +245,7 @@ derived_buffers (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     {
-      const gboolean stays = !self->stack->weights.quantises_on_use;
+      const gboolean stays = self->stack->weights.quantised != PLAN_QUANTISED_ON_USE;
       const gint32 arrays[]
           = { stays ? self->params.copy[role] : -1, stays ? self->params.copy_col[role] : -1,
               self->policy.keeps_transposes ? self->params.transposed[role] : -1 };
@@ -274,7 +274,8 @@ drop_derived (PlanLower *self, PlanLowerUnit unit)
 static void
 each_derived (PlanLower *self, void (*visit) (PlanLower *self, PlanLowerUnit unit))
 {
-  if (self->layout.by_size && self->policy.copies_weights && !self->stack->weights.quantises_on_use)
+  if (self->layout.by_size && self->policy.copies_weights
+      && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     each_unit (self, visit);
 }
 

@@ -64,7 +64,7 @@ adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
   PlanValueSet behind = 0;
   for (guint i = node + 1; i < net->n_nodes; i++)
     behind |= net->nodes[i].reads;
-  return self->stack->layer.adds_in_norms && norm->kind == PLAN_NODE_NORM
+  return self->stack->layer.kernels == PLAN_KERNELS_OWN && norm->kind == PLAN_NODE_NORM
          && (behind & plan_value_bit (norm->in));
 }
 

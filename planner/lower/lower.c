@@ -100,7 +100,7 @@ declare_weights (PlanLower *self, PlanBucketKind kind)
   const gint64 sets
       = self->policy.pools && b->is_unit && b->shards_weights ? PLAN_POOL_SETS : layout->length;
   const gboolean columns = self->policy.gathers_columns && kind == PLAN_BUCKET_LAYER;
-  const gboolean lands = b->shards_weights && self->stack->weights.copies_gathered;
+  const gboolean lands = b->shards_weights && self->stack->weights.gathered == PLAN_GATHERED_COPIED;
   b->weights = state_of (self, kind, "weights", sets, full, b->dtype,
                          b->shards_weights ? PLAN_CATEGORY_GATHERED : PLAN_CATEGORY_WEIGHTS);
   if (lands)
@@ -267,7 +267,7 @@ declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
   const gint64 layers = self->stage.layers;
   const gboolean keeps = self->policy.keeps_transposes;
-  const gint64 copies = self->stack->weights.quantises_on_use ? 1 : layers;
+  const gint64 copies = self->stack->weights.quantised == PLAN_QUANTISED_ON_USE ? 1 : layers;
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
@@ -356,7 +356,8 @@ declare_quantising (PlanLower *self)
   self->quantised.unrounded = buffer (self, "unrounded", layers,
                                       (guint64)plan_lower_own_elements (self, PLAN_BUCKET_LAYER),
                                       self->sizes->compute, PLAN_CATEGORY_OPTIMIZER);
-  if (blockwise && self->policy.shards_weights && self->stack->weights.quantises_units)
+  if (blockwise && self->policy.shards_weights
+      && self->stack->weights.quantised == PLAN_QUANTISED_UNITS)
     self->quantised.work
         = buffer (self, "quantise_work", MIN (layers, (gint64)(limit / layer->padded) + 1),
                   layer->padded, PLAN_DTYPE_E4M3, PLAN_CATEGORY_OPTIMIZER);
@@ -374,9 +375,10 @@ declare_quantising (PlanLower *self)
                                                PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
   /* One set for rows and one for columns; or rows alone, and copies along columns make theirs. */
   if (blockwise)
-    self->quantised.scales = buffer (self, "scales", layers,
-                                     self->stack->weights.quantises_units ? 2 * squares : squares,
-                                     PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
+    self->quantised.scales
+        = buffer (self, "scales", layers,
+                  self->stack->weights.quantised == PLAN_QUANTISED_UNITS ? 2 * squares : squares,
+                  PLAN_DTYPE_FP32, PLAN_CATEGORY_DERIVED);
   else if (mx || nv)
     self->quantised.scales = buffer (self, "scales", layers, 2 * layer->raw / block,
                                      mx ? PLAN_DTYPE_E8M0 : PLAN_DTYPE_E4M3, PLAN_CATEGORY_DERIVED);
@@ -411,7 +413,7 @@ declare_rest (PlanLower *self)
   self->sums.coef = buffer (self, "coef", 1, 4, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   const gboolean is_cpu = self->cluster->kind == PLAN_DEVICE_CPU;
   self->work.scratch
-      = self->stack->layer.needs_kernel_scratch
+      = self->stack->layer.kernels == PLAN_KERNELS_OWN
             ? buffer (self, "scratch", 1, 0, PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE)
             : -1;
   for (guint backward = 0; backward < 2; backward++)
@@ -573,7 +575,8 @@ measure (PlanLower *self, guint rank)
       = quantised && (IS (self, PARAM_GATHER, MXFP8) || IS (self, PARAM_GATHER, NVFP4));
   const gboolean transposes
       = quantised && self->sizes->has_columns && !self->policy.gathers_columns;
-  const gboolean keeps = IS (self, KEEP_TRANSPOSE, ON) || self->stack->weights.keeps_transposes;
+  const gboolean keeps
+      = IS (self, KEEP_TRANSPOSE, ON) || self->stack->weights.transposed == PLAN_TRANSPOSED_ONCE;
   self->policy.transposes_weights = transposes && !keeps;
   self->policy.keeps_transposes = transposes && keeps;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "planner/base/dtype.h"
 #include "planner/plan/placing.h"
+#include "planner/plan/stack-weights.h"
 #include <glib.h>
 G_BEGIN_DECLS
 
@@ -21,15 +22,6 @@ typedef enum
   PLAN_N_LAUNCHES
 } PlanLaunch;
 
-/* How long embedding and head stay gathered, if weights are sharded. */
-typedef enum
-{
-  PLAN_OUTER_STAYS,      /* always */
-  PLAN_OUTER_DROPS,      /* except while the optimizer works */
-  PLAN_OUTER_EACH_PASS,  /* from the start of a forward pass to the end of its backward pass */
-  PLAN_OUTER_OWN_GROUPS, /* each while it is used; the head up to the start of its backward pass */
-} PlanOuterWeights;
-
 /* What a loss leaves in memory for each logit, beside the logits themselves. */
 typedef enum
 {
@@ -42,14 +34,6 @@ typedef enum
   PLAN_LOSS_SHARDED,
   PLAN_LOSS_ROUNDED, /* a softmax in the logits' own format, then the gradient */
 } PlanLoss;
-
-/* How weights that stay gathered from step to step are gathered after an update. */
-typedef enum
-{
-  PLAN_WHOLE_AS_UPDATED, /* each bucket beside the update of the next bucket */
-  PLAN_WHOLE_IN_TURN,    /* each bucket when the one before it is first used */
-  PLAN_WHOLE_AT_ONCE,    /* all by one call, with buffers of its own */
-} PlanWholeWeights;
 
 /* When a loss is PLAN_LOSS_ROUNDED. */
 typedef enum
@@ -79,28 +63,6 @@ typedef struct
   /* Elements; buckets are padded to a multiple of this, and of the shards. */
   guint64 shard_multiple;
 } PlanStackBuckets;
-
-/* How weights are gathered, and for how long. */
-typedef struct
-{
-  PlanOuterWeights outer;     /* embedding and head */
-  gboolean gathers_each_pass; /* optim_grads gathers in each forward pass, not once per step */
-  PlanWholeWeights whole; /* with strategy=optim; with optim_grads unless it gathers in each pass */
-  gboolean gathers_in_grads; /* weights in mxfp8 are gathered into the memory of gradients */
-  /* No rounded shard is kept: main weights are rounded as they are gathered. */
-  gboolean rounds_as_gathered;
-  gboolean copies_gathered; /* gathered weights are copied to where kernels read them */
-  gint64 units_ahead; /* units gathered ahead of their use; 0: the communication unit decides */
-  gboolean repeats_outer_gather; /* HFSDP gathers shards over replicas for both passes */
-  gboolean prefetches_past_head; /* the output layer's hook gathers units that are not used */
-  /* Weights in fp8: the forward pass transposes them, too; transposes stay for the whole step. */
-  gboolean transposes_forward, keeps_transposes;
-  gboolean quantises_units; /* weights quantised in squares go through a buffer of the whole unit */
-  gboolean quantises_on_use; /* fp8 copies of weights and activations live for one GEMM */
-  /* With PLAN_WHOLE_AT_ONCE, weights are gathered as lists. Parameters of a unit; host time to send
-   * a rank's piece of a parameter; time to copy such a piece to where it belongs. */
-  gint64 unit_tensors, piece_ns, copy_ns;
-} PlanStackWeights;
 
 /* How gradients are reduced, and for how long they live. */
 typedef struct

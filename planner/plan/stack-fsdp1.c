@@ -44,8 +44,8 @@ const PlanFramework plan_framework_fsdp1 = {
     },
     .memory = {
       .allocation_bytes = 512,
-      .is_caching = TRUE,
-      .pools_per_stream = TRUE,
+      .allocator = PLAN_ALLOCATOR_CACHING,
+      .streams = PLAN_STREAMS_POOLS,
       .fixed_bytes = 40 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,

@@ -117,9 +117,9 @@ const PlanFramework plan_framework_fsdp2 = {
       .outer = PLAN_OUTER_OWN_GROUPS,
       .gathers_each_pass = TRUE,
       .rounds_as_gathered = TRUE,
-      .copies_gathered = TRUE,
+      .gathered = PLAN_GATHERED_COPIED,
       .units_ahead = 1,
-      .quantises_on_use = TRUE,
+      .quantised = PLAN_QUANTISED_ON_USE,
     },
     .grads = {
       .queued_reductions = 1,
@@ -139,9 +139,8 @@ const PlanFramework plan_framework_fsdp2 = {
     },
     .memory = {
       .allocation_bytes = 512,
-      .is_caching = TRUE,
-      .pools_per_stream = TRUE,
-      .expandable_segments = TRUE,
+      .allocator = PLAN_ALLOCATOR_EXPANDABLE,
+      .streams = PLAN_STREAMS_POOLS,
       .fixed_bytes = 40 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,

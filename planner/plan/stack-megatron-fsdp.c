@@ -158,9 +158,9 @@ const PlanFramework plan_framework_megatron_fsdp = {
     .weights = {
       .outer = PLAN_OUTER_STAYS,
       .prefetches_past_head = TRUE,
-      .transposes_forward = TRUE,
+      .transposed = PLAN_TRANSPOSED_BOTH,
       .repeats_outer_gather = TRUE,
-      .quantises_units = TRUE,
+      .quantised = PLAN_QUANTISED_UNITS,
     },
     .grads = {
       .pooled_units = 2,
@@ -188,7 +188,7 @@ const PlanFramework plan_framework_megatron_fsdp = {
        * (fsdp_db_use_persist_buf_on_alloc_fail is off). */
       .registers_pools = TRUE,
       .allocation_bytes = 512,
-      .is_caching = TRUE,
+      .allocator = PLAN_ALLOCATOR_CACHING,
       .fixed_bytes = 105 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,

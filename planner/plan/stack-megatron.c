@@ -69,13 +69,13 @@ const PlanFramework plan_framework_megatron = {
     .weights = {
       .outer = PLAN_OUTER_STAYS,
       .whole = PLAN_WHOLE_IN_TURN,
-      .transposes_forward = TRUE,
-      .keeps_transposes = TRUE, /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch;
-                                 * since 2.0 in Float8Tensor.update_usage */
-      .quantises_units = TRUE,
+      /* TransformerEngine module/layernorm_mlp.py, is_first_microbatch; since 2.0 in
+       * Float8Tensor.update_usage. */
+      .transposed = PLAN_TRANSPOSED_ONCE,
+      .quantised = PLAN_QUANTISED_UNITS,
       /* --reuse-grad-buf-for-mxfp8-param-ag, which Megatron-LM urges to set (optimizer_config.py;
        * _post_param_sync). */
-      .gathers_in_grads = TRUE,
+      .gathered = PLAN_GATHERED_IN_GRADS,
     },
     .optimizer = {
       .casts_grads = TRUE,
@@ -95,7 +95,7 @@ const PlanFramework plan_framework_megatron = {
     },
     .memory = {
       .allocation_bytes = 512,
-      .is_caching = TRUE,
+      .allocator = PLAN_ALLOCATOR_CACHING,
       .fixed_bytes = 105 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,

@@ -13,7 +13,7 @@
 static void
 record_streams (PlanStack *stack)
 {
-  stack->memory.records_streams = TRUE;
+  stack->memory.streams = PLAN_STREAMS_RECORDED;
 }
 
 static const PlanStackStep steps[] = {
@@ -79,7 +79,7 @@ const PlanFramework plan_framework_nanotron = {
     },
     .memory = {
       .allocation_bytes = 512,
-      .is_caching = TRUE,
+      .allocator = PLAN_ALLOCATOR_CACHING,
       /* The workspace of cuBLAS on Hopper (CUDABlas.cpp), one for each thread. */
       .gemm_bytes = 32 * PLAN_MIB,
       .fixed_bytes = 8 * PLAN_MIB,

@@ -33,9 +33,7 @@ const PlanFramework plan_framework_native = {
       .chunks = 1,
     },
     .layer = {
-      .adds_in_norms = TRUE,
-      .needs_kernel_scratch = TRUE,
-      .maps_count_rows = TRUE,
+      .kernels = PLAN_KERNELS_OWN,
     },
     .memory = {
       .allocation_bytes = 64,

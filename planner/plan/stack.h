@@ -27,6 +27,32 @@ typedef enum
   PLAN_KEYS_PAIRED,   /* kept twice: among the heads of qkv, and side by side */
 } PlanKeys;
 
+/* Whose kernels the ops of a layer run on. */
+typedef enum
+{
+  PLAN_KERNELS_OF_LIBRARIES,
+  /* This program's own. Norms add residuals, too, in both passes; the device counts the rows of
+   * each expert, for which the host does not wait, and sorts them once; on processors they take
+   * fp32 scratch, which the schedule declares. */
+  PLAN_KERNELS_OWN,
+} PlanKernels;
+
+/* What gives memory to the tensors of a step. */
+typedef enum
+{
+  PLAN_ALLOCATOR_ARENA,      /* one region; each tensor has its place before the first step */
+  PLAN_ALLOCATOR_CACHING,    /* PyTorch's, which keeps what was freed and cuts it anew */
+  PLAN_ALLOCATOR_EXPANDABLE, /* the same, with segments that grow in place */
+} PlanAllocator;
+
+/* When an allocator may give away memory that another stream used. */
+typedef enum
+{
+  PLAN_STREAMS_WAITED,   /* at once: events order the streams */
+  PLAN_STREAMS_POOLS,    /* never to others: gathers and reductions have pools of their own */
+  PLAN_STREAMS_RECORDED, /* when the collective has ended: record_stream */
+} PlanStreams;
+
 /* How the ops of a layer run. */
 typedef struct
 {
@@ -38,24 +64,17 @@ typedef struct
   PlanSequences sequences;
   gboolean ampere_attention; /* attention is flash-attention 2, whose kernels are made for Ampere */
   gboolean separate_gate;    /* a gated activation keeps the activated gate, unless compiled */
-  gboolean adds_in_norms;    /* kernels of norms add residuals, too, in both passes */
+  PlanKernels kernels;
   gboolean exchanges_beside; /* the backward pass gathers and reduces sequences beside a GEMM */
-  /* The device counts the rows of each expert, and the host does not wait; rows are sorted once. */
-  gboolean maps_count_rows;
-  gboolean rounds_to_tf32; /* GEMMs of fp32 factors use the device's tf32 units */
-  /* Kernels on processors take fp32 scratch that the schedule declares. */
-  gboolean needs_kernel_scratch;
+  gboolean rounds_to_tf32;   /* GEMMs of fp32 factors use the device's tf32 units */
 } PlanStackLayer;
 
 /* The allocator, and memory outside of it. */
 typedef struct
 {
-  guint64 allocation_bytes;  /* allocations are rounded up to a multiple of this */
-  gboolean is_caching;       /* reserved memory is a caching allocator's, else an arena's */
-  gboolean pools_per_stream; /* gathers and reductions allocate from pools of their own streams */
-  /* Memory that a collective used is free only when the collective has ended. */
-  gboolean records_streams;
-  gboolean expandable_segments; /* segments of the caching allocator grow in place */
+  guint64 allocation_bytes; /* allocations are rounded up to a multiple of this */
+  PlanAllocator allocator;
+  PlanStreams streams;
   gboolean registers_pools; /* nccl_ub registers the pools of units, but not embedding and head */
   guint64 gemm_bytes;    /* workspace that the first GEMM of each pass takes; 0: in fixed_bytes */
   guint64 fixed_bytes;   /* live all the time and in no buffer: workspaces, tables, metadata */

@@ -150,7 +150,8 @@ derived_bytes (const PlanCase *of)
   if (!sizes->quantises)
     return 0;
   const gboolean lends = plan_layout_lends_grads (PLAN_BUCKET_LAYER, of->stack, &of->plan);
-  if ((gather == PLAN_PARAM_GATHER_COMPUTE || lends) && !of->stack->weights.quantises_on_use)
+  if ((gather == PLAN_PARAM_GATHER_COMPUTE || lends)
+      && of->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     copies = sizes->has_columns ? 2 : 1;
   else if (gather == PLAN_PARAM_GATHER_FP8 && sizes->has_columns && !layout->by_size
            && of->plan.value[PLAN_KEEP_TRANSPOSE] == PLAN_KEEP_TRANSPOSE_ON)

@@ -149,8 +149,8 @@ begin (SimFootprint *self, const SimCost *cost)
                                        PLAN_ARENA_ALIGNMENT),
       };
     }
-  self->has_blocks = self->stack && self->stack->memory.is_caching;
-  self->has_gaps = self->stack && !self->stack->memory.is_caching;
+  self->has_blocks = self->stack && self->stack->memory.allocator != PLAN_ALLOCATOR_ARENA;
+  self->has_gaps = self->stack && self->stack->memory.allocator == PLAN_ALLOCATOR_ARENA;
   find_late (self);
   find_moves (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
@@ -165,8 +165,9 @@ begin (SimFootprint *self, const SimCost *cost)
   self->n_taken = 0;
   self->meter = (PlanMeter){ .peak_unit = -1 };
   self->is_peak = FALSE;
-  sim_blocks_begin (&self->blocks, granule, self->stack && self->stack->memory.expandable_segments);
-  const SimPace pace = self->stack && self->stack->memory.records_streams
+  sim_blocks_begin (&self->blocks, granule,
+                    self->stack && self->stack->memory.allocator == PLAN_ALLOCATOR_EXPANDABLE);
+  const SimPace pace = self->stack && self->stack->memory.streams == PLAN_STREAMS_RECORDED
                            ? sim_pace_of (self->schedule, cost)
                            : (SimPace){ 0 };
   sim_record_stream_begin (&self->lead, self->schedule, self->stack, &pace);

@@ -195,7 +195,7 @@ sim_measure_memory (const PlanSchedule *schedule, const SimCost *cost, const Pla
 guint64
 sim_measure_least_bytes (const PlanSchedule *schedule, const PlanStack *stack)
 {
-  const gboolean has_blocks = stack->memory.is_caching;
+  const gboolean has_blocks = stack->memory.allocator != PLAN_ALLOCATOR_ARENA;
   return plan_meter_peak_bytes (schedule, has_blocks ? stack->memory.allocation_bytes : 1)
          + (has_blocks ? stack->memory.fixed_bytes : 0)
          + plan_stack_outside_bytes (stack, schedule);

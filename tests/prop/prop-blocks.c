@@ -24,9 +24,9 @@ any_size (GRand *rand)
 /* A schedule of allocs and frees in any order, run by both. */
 START_TEST (takes_the_same_decisions)
 {
-  const PlanStack stack = { .memory.allocation_bytes = 512,
-                            .memory.is_caching = TRUE,
-                            .memory.expandable_segments = _i % 2 };
+  const PlanStack stack
+      = { .memory.allocation_bytes = 512,
+          .memory.allocator = _i % 2 ? PLAN_ALLOCATOR_EXPANDABLE : PLAN_ALLOCATOR_CACHING };
   static const PlanStream streams[]
       = { PLAN_STREAM_COMPUTE, PLAN_STREAM_GATHER, PLAN_STREAM_REDUCE };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -41,9 +41,9 @@ START_TEST (takes_the_same_decisions)
       plan_schedule_add_buffer (schedule, name, 1, sizes[b], PLAN_DTYPE_U8, PLAN_CATEGORY_LOSS);
     }
   SimBlocks blocks = { 0 };
-  sim_blocks_begin (&blocks, stack.memory.allocation_bytes, stack.memory.expandable_segments);
+  sim_blocks_begin (&blocks, stack.memory.allocation_bytes, _i % 2);
   sim_blocks_begin (&blocks, stack.memory.allocation_bytes,
-                    stack.memory.expandable_segments); /* once more, as between runs */
+                    _i % 2); /* once more, as between runs */
   SimBlocksHint hints[N_BUFFERS] = { 0 };
   g_autoptr (SimMemory) memory = sim_memory_new (schedule, &stack, NULL);
   const PlanCursor cursor = { .schedule = schedule };

@@ -182,10 +182,11 @@ cost_of_long (const PlanSchedule *schedule, GRand *rand, gboolean is_serial)
 
 START_TEST (any_schedule)
 {
-  static const PlanStack cache = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE };
+  static const PlanStack cache
+      = { .memory.allocation_bytes = 512, .memory.allocator = PLAN_ALLOCATOR_CACHING };
   static const PlanStack waits = { .memory.allocation_bytes = 512,
-                                   .memory.is_caching = TRUE,
-                                   .memory.records_streams = TRUE };
+                                   .memory.allocator = PLAN_ALLOCATOR_CACHING,
+                                   .memory.streams = PLAN_STREAMS_RECORDED };
   static const PlanStack arena = { .memory.allocation_bytes = 256, .memory.context_bytes = 7 };
   static const PlanStack *const stacks[] = { &cache, &cache, &waits, &arena, NULL };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);

@@ -240,9 +240,9 @@ assert_same (const PlanMemory *a, const PlanMemory *b, int seed)
 
 START_TEST (any_loops)
 {
-  const PlanStack stack = { .memory.allocation_bytes = 512,
-                            .memory.is_caching = TRUE,
-                            .memory.expandable_segments = _i % 16 == 0 };
+  const PlanStack stack
+      = { .memory.allocation_bytes = 512,
+          .memory.allocator = _i % 16 ? PLAN_ALLOCATOR_CACHING : PLAN_ALLOCATOR_EXPANDABLE };
   g_autoptr (GError) error = NULL;
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
   Maker maker = { .rand = rand, .layers = g_rand_int_range (rand, 1, 90) };
@@ -279,8 +279,9 @@ END_TEST
  * blocks are in the air. */
 START_TEST (waits_for_collectives)
 {
-  PlanStack stack
-      = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE, .memory.records_streams = _i };
+  PlanStack stack = { .memory.allocation_bytes = 512,
+                      .memory.allocator = PLAN_ALLOCATOR_CACHING,
+                      .memory.streams = _i ? PLAN_STREAMS_RECORDED : PLAN_STREAMS_WAITED };
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (0, 2);
   const gint8 group = plan_schedule_add_group (schedule, "all", 2, 1);

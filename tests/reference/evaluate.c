@@ -685,7 +685,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   m = self->model;
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * m->head_dim;
-  self->fuses_norms = self->is_delayed && !stack->weights.quantises_on_use;
+  self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
   self->peer = g_new0 (ExecEvaluator *, self->ep * self->tp);
   self->peer[0] = self;
   lay_out (self);

@@ -28,8 +28,9 @@ schedule_new (void)
   return self;
 }
 
-static const PlanStack waits = { .memory.is_caching = TRUE, .memory.records_streams = TRUE };
-static const PlanStack takes_at_once = { .memory.is_caching = TRUE };
+static const PlanStack waits
+    = { .memory.allocator = PLAN_ALLOCATOR_CACHING, .memory.streams = PLAN_STREAMS_RECORDED };
+static const PlanStack takes_at_once = { .memory.allocator = PLAN_ALLOCATOR_CACHING };
 
 typedef struct
 {

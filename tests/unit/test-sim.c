@@ -229,7 +229,8 @@ END_TEST
 START_TEST (the_caching_allocator_keeps_segments)
 {
   g_autoptr (GError) error = NULL;
-  const PlanStack stack = { .memory.allocation_bytes = 512, .memory.is_caching = TRUE };
+  const PlanStack stack
+      = { .memory.allocation_bytes = 512, .memory.allocator = PLAN_ALLOCATOR_CACHING };
   const char *text = "schedule 2 rank=0 ranks=1\n"
                      "buffer small elements=1000 dtype=u8 category=loss\n"
                      "buffer large elements=3145728 dtype=u8 category=loss\n"
@@ -255,7 +256,8 @@ END_TEST
  * on, but where it is touched late it lies in what the step had given back. */
 START_TEST (what_is_touched_gets_its_block_then)
 {
-  static const PlanStack stack = { .memory.is_caching = TRUE, .memory.allocation_bytes = 512 };
+  static const PlanStack stack
+      = { .memory.allocator = PLAN_ALLOCATOR_CACHING, .memory.allocation_bytes = 512 };
   for (guint late = 0; late < 2; late++)
     {
       g_autoptr (GError) error = NULL;
