@@ -669,7 +669,7 @@ EXTRA_DIST += %D%/README.md %D%/check-toolkits.sh %D%/lsan.supp $(script_tests) 
   %D%/unit/store-v1.sql %D%/unit/store-v2.sql %D%/unit/store-v3.sql %D%/unit/store-v4.sql %D%/golden/store-small.json \
   %D%/golden/runs-sites.csv %D%/golden/runs-small.csv \
   %D%/golden/runs-wrong.csv %D%/golden/workspaces.csv %D%/golden/logs \
-  %D%/exec/emit-files.py %D%/exec/export-files.py %D%/exec/megatron-logits.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py %D%/exec/transformers-losses.py \
+  %D%/exec/emit-files.py %D%/exec/export-files.py %D%/exec/megatron-logits.py %D%/exec/projects.py %D%/exec/torch-losses.csv %D%/exec/torch-losses-gpt2.csv %D%/exec/torch-losses.py %D%/exec/transformers-losses.py \
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh \

@@ -153,7 +153,9 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "most\n"
       "# " INT
       " tokens), the data, steps and learning rate, checkpoints. Documents are packed into\n"
-      "# sequences, and attention stays within each: it computes less than the plan counts.\n",
+      "# sequences, and attention stays within each: it computes less than the plan counts.\n"
+      "# get_attention_config(\"varlen\") is faster than predicted from Hopper on, where it takes\n"
+      "# flash-attention 3, or 4 on Blackwell: packages of their own. It does not split by cp.\n",
       launch, subject->of->model->vocab);
 }
 
@@ -315,10 +317,10 @@ append_layer (GString *text, const PlanEmitSubject *subject)
       "                dim=" INT ",\n                n_heads=" INT ",\n"
       "                n_kv_heads=" INT ",\n                head_dim=" INT ",\n"
       "                wqkv_param_init=init,\n                wo_param_init=scaled,\n"
-      "                inner_attention=get_attention_config(\"%s\"),\n"
+      "                inner_attention=get_attention_config(\"flex\"),\n"
       "                fuse_qkv=True,\n",
       is_qwen3 (m) ? "Qwen3" : "Llama3", m->hidden, m->hidden, m->hidden, m->heads, m->kv_heads,
-      m->head_dim, value[PLAN_CP] > 1 ? "flex" : "varlen");
+      m->head_dim);
   if (m->qk_norm)
     g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
                             m->head_dim);

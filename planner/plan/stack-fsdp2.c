@@ -94,6 +94,11 @@ static const PlanStackStep steps[] = {
       "days "
       "(PR #996 to #1033)" },
     before_pieces },
+  { { 20260609, "torchtitan PR #3571",
+      "attention is PyTorch's FlexAttention, or varlen with flash-attention 3 on Hopper and 4 on "
+      "Blackwell, no longer SDPA; neither was measured, and FlexAttention is taken for as fast as "
+      "flash-attention 2" },
+    NULL },
 };
 
 const PlanFramework plan_framework_fsdp2 = {

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A release check: the projects themselves take what fsdplan emit writes for them.
+
+    PYTHON tests/exec/projects.py BUILD PROJECT MEGATRON_LM [BRIDGE | TORCHTITAN]
+
+PROJECT is megatron, bridge or torchtitan; then the folder of Megatron-LM's checkout, and of the other project's if it
+is one. For every answer of several queries, megatron parses and validates the flags and makes the model's
+configuration; bridge runs the configuration's file and all that its pretrain() does to a configuration before it
+starts; torchtitan runs the file, has the trainer's configuration change the model's, and builds the model, whose
+parameters must be as many as those of fsdplan. Needs PyTorch and what the projects import, but no GPU: Transformer
+Engine and other libraries for GPUs are replaced by empty classes, and the GPU by one that is only described."""
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import io
+import json
+import os
+import runpy
+import shlex
+import subprocess
+import sys
+import tempfile
+import traceback
+import types
+import typing
+import warnings
+
+import torch
+
+warnings.simplefilter("ignore")
+typing.override = getattr(typing, "override", lambda f: f)  # before Python 3.12
+
+REPLACED = ("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "deep_ep",
+            "megatron.energon", "megatron.bridge.diffusion")
+DENSE = ["llama3-8b 8xh100 --gbs 64", "llama3-70b dgx-h100:8 --gbs 256", "llama3-8b 8xb200 --gbs 64 --allow mixed"]
+EXPERTS = ["qwen3-30b-a3b dgx-h100:2 --gbs 256", "mixtral-8x7b dgx-h100:4 --gbs 256"]
+OF_MEGATRON = ["gpt-oss-120b dgx-h100:8 --gbs 256", "deepseek-v3 dgx-h100:32 --gbs 1024",
+               "qwen3-30b-a3b dgx-h100:2 --gbs 256 --allow mixed,lowbit", "llama3-8b 8xh100 --gbs 64 --allow lowbit"]
+ASKED = {"megatron": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "torchrun"),
+         "bridge": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "bridge"),
+         "torchtitan": (DENSE + EXPERTS, ("fsdp2",), "torchtitan")}
+
+
+class Fields(torch.nn.Module):
+    """Transformer Engine's FusedAdam, whose arguments Megatron-LM asks for."""
+
+    def __init__(self, params, master_weight_dtype=None, exp_avg_dtype=None, exp_avg_sq_dtype=None,
+                 use_decoupled_grad=False, store_param_remainders=False):
+        super().__init__()
+
+
+class Empty(types.ModuleType):
+    """A module that has every class and every module that somebody asks it for."""
+
+    __path__ = []
+    __version__ = "2.9.0"
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "FusedAdam":
+            value = Fields
+        elif name[0].isupper():
+            value = type(name, (torch.nn.Module,), {})
+        else:
+            value = importlib.import_module(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+    def __call__(self, *args, **kwargs):
+        return None
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name in REPLACED or name.startswith(tuple(f"{r}." for r in REPLACED)):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return Empty(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+class Device:
+    """What is asked of a GPU."""
+
+    name, total_memory, multi_processor_count, major, minor = "described", 80 << 30, 132, 9, 0
+
+
+def replace_gpu():
+    version = importlib.metadata.version
+    importlib.metadata.version = lambda name: Empty.__version__ if "transformer" in name and "engine" in name \
+        else version(name)
+    sys.meta_path.insert(0, Finder())
+    torch.cuda.get_device_properties = lambda *device: Device
+    torch.cuda.get_device_capability = lambda *device: (Device.major, 0)
+    torch.cuda.device_count = lambda: 8
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.is_available = lambda: True
+
+
+def of_megatron(text, parameters):
+    from megatron.training import arguments
+    words = shlex.split(text, comments=True)
+    os.environ.update(w.split("=", 1) for w in words[:words.index("torchrun")] if "=" in w)
+    script = next(i for i, word in enumerate(words) if word.endswith("pretrain_gpt.py"))
+    sys.argv = words[script:]
+    args = arguments.parse_args()
+    arguments.validate_args(args, {})
+    arguments.core_transformer_config_from_args(args)
+
+
+def of_bridge(text, parameters):
+    from megatron.bridge.training.config import runtime_config_update
+    runtime_config_update(run(text)["config"]())
+
+
+def of_torchtitan(text, parameters):
+    config = run(text)["config"]()
+    model = config.model_spec.model
+    model.update_from_config(config=config)
+    with torch.device("meta"):
+        made = sum(p.numel() for p in model.build().parameters())
+    if made != parameters:
+        raise ValueError(f"{made} parameters, and fsdplan counts {parameters}")
+
+
+def run(text):
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(text)
+        file.flush()
+        return runpy.run_path(file.name, run_name="plan")
+
+
+def told(program, *words):
+    return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
+
+
+def emitted(program, project):
+    """Of every answer of every query: what it is, the file or None, ranks, parameters of the model."""
+    queries, stacks, form = ASKED[project]
+    for query, stack in ((q, s) for s in stacks for q in queries):
+        model, cluster, *rest = query.split()
+        what = ["--model", model, "--cluster", cluster, *rest, "--seq", "4096", "--set", f"stack={stack}"]
+        parameters = json.loads(told(program, "show", "--model", model, "--format", "json"))["parameters"]
+        machine = json.loads(told(program, "show", "--cluster", cluster, "--format", "json"))
+        Device.major = 10 if machine["device"].startswith("b200") else 9
+        for answer in json.loads(told(program, "query", *what, "--format", "json"))["results"]:
+            file = subprocess.run([program, "emit", "--as", form, "--plan", answer["id"]], capture_output=True, text=True)
+            yield (f"{stack} {query} rank {answer['rank']}", None if file.returncode else file.stdout,
+                   machine["nodes"] * machine["devices_per_node"], parameters)
+
+
+@contextlib.contextmanager
+def environment(**more):
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def main():
+    build, project, megatron, *others = sys.argv[1:]
+    check = {"megatron": of_megatron, "bridge": of_bridge, "torchtitan": of_torchtitan}[project]
+    replace_gpu()
+    sys.path[:0] = [*others, megatron]
+    if project == "bridge":  # two folders have parts of one package
+        importlib.import_module("megatron").__path__ = [os.path.join(others[0], "src/megatron"),
+                                                        os.path.join(megatron, "megatron")]
+    taken = refused = failed = 0
+    with tempfile.TemporaryDirectory() as store, environment(XDG_DATA_HOME=store):
+        for what, text, ranks, parameters in emitted(os.path.join(build, "fsdplan"), project):
+            refused += text is None
+            if text is None:
+                continue
+            try:
+                with environment(WORLD_SIZE=str(ranks), RANK="0", LOCAL_RANK="0"), \
+                        contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    check(text, parameters)
+                taken += 1
+            except (Exception, SystemExit) as error:
+                failed += 1
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                print(f"{what}: {type(error).__name__} {error} at {where.filename}:{where.lineno}")
+    print(f"{project}: {taken} taken, {failed} not, {refused} that emit says it cannot express")
+    return 1 if failed or not taken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
