@@ -101,6 +101,9 @@ append_head (GString *text, const PlanEmitSubject *subject)
                           "_no_split_modules; for other models\n"
                           "# add fsdp_transformer_layer_cls_to_wrap.\n",
                           n, value[PLAN_MBS], dp, n, value[PLAN_GBS]);
+  if (!IS (RECOMPUTE, NONE))
+    g_string_append (text, "# recompute: layers run twice, so models of transformers are made with "
+                           "use_cache=False.\n");
   if (!is_second (value) && IS (CE_FUSION, ON))
     g_string_append (text, "# ce_fusion=on: flash-attention's cross entropy.\n");
   if (IS (PER_TOKEN_LOSS, ON))

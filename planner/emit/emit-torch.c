@@ -51,6 +51,9 @@ void
 plan_emit_torch_imports (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
+  if (!IS (RECOMPUTE, NONE))
+    g_string_append (text, "#   recompute: layers run twice, so models of transformers are made "
+                           "with use_cache=False\n");
   g_string_append (text, "\nimport torch\n");
   if (!IS (RECOMPUTE, NONE))
     g_string_append (text, "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper "
