@@ -3,6 +3,7 @@
 
 #include "cli/run/backend.h"
 
+#include "cli/run/ranks.h"
 #include "exec/probe/probe.h"
 
 static PlanCluster *
@@ -14,20 +15,11 @@ describe_processors (gint64 ranks, gint64 nodes, gint64 per_host, gboolean share
   return self;
 }
 
-static ExecComm *
-open_process (guint timeout_s, GError **error)
-{
-  ExecComm *self = exec_comm_mpi_open (error);
-  if (self)
-    self->timeout_s = timeout_s;
-  return self;
-}
-
 const CliBackend cli_backend = {
   .kernels = &exec_kernels_cpu,
   .device = PLAN_DEVICE_CPU,
   .process_comm = "mpi",
   .is_launched = exec_comm_mpi_is_launched,
-  .open_process = open_process,
+  .open_process = cli_ranks_open_mpi,
   .describe_machine = describe_processors,
 };

@@ -3,6 +3,7 @@
 
 #include "cli/run/backend.h"
 
+#include "cli/run/ranks.h"
 #ifdef HAVE_CUDNN
 #include "exec/cuda/attention-cudnn.h"
 #endif
@@ -37,10 +38,9 @@ static ExecComm *
 join_by_mpi (guint timeout_s, GError **error)
 {
   guint local_rank = 0;
-  ExecComm *carrier = exec_comm_mpi_open (error);
+  ExecComm *carrier = cli_ranks_open_mpi (timeout_s, error);
   if (!carrier)
     return NULL;
-  carrier->timeout_s = timeout_s;
   exec_launch_local_rank (&local_rank);
   const ExecNcclOptions options = options_for (local_rank, timeout_s);
   ExecComm *self = exec_comm_nccl_open (carrier, &options, error);

@@ -220,7 +220,7 @@ open_ranks (Bench *self, const Options *options, GError **error)
     return FALSE;
   if (!cli_backend.is_launched ())
     return ranks || cli_ranks_check_launcher (cli_backend.process_comm, error);
-  if (!(self->comm = cli_ranks_open (TIMEOUT_S, error)))
+  if (!(self->comm = cli_backend.open_process (TIMEOUT_S, error)))
     return FALSE;
   if (ranks && n != self->comm->ranks)
     {

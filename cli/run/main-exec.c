@@ -147,7 +147,7 @@ static gboolean
 open_process (const RunOptions *options, CliTraining *training, gint64 *ranks, guint timeout_s,
               GError **error)
 {
-  if (!(training->comm = cli_ranks_open (timeout_s, error)))
+  if (!(training->comm = cli_backend.open_process (timeout_s, error)))
     return FALSE;
   if (options->ranks && *ranks != training->comm->ranks)
     {

@@ -81,7 +81,7 @@ end_late (int number)
 }
 
 ExecComm *
-cli_ranks_open (guint timeout_s, GError **error)
+cli_ranks_open_mpi (guint timeout_s, GError **error)
 {
   static const char *const variables[]
       = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK" };
@@ -95,9 +95,11 @@ cli_ranks_open (guint timeout_s, GError **error)
       rank ? rank : "?", g_get_host_name (), start_s);
   signal (SIGALRM, end_late);
   alarm (start_s);
-  ExecComm *comm = cli_backend.open_process (timeout_s, error);
+  ExecComm *comm = exec_comm_mpi_open (error);
   alarm (0);
   g_clear_pointer (&too_late, g_free);
+  if (comm)
+    comm->timeout_s = timeout_s;
   return comm;
 }
 

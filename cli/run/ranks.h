@@ -9,10 +9,9 @@ G_BEGIN_DECLS
  * `processes` names what would join them. */
 gboolean cli_ranks_check_launcher (const char *processes, GError **error);
 
-/* Opens this process's rank under a launcher. If the other ranks have not started in time (0: no
- * limit), prints that and ends the process, because the libraries that join processes have no
- * deadline for it. */
-ExecComm *cli_ranks_open (guint timeout_s, GError **error);
+/* Opens this process's rank in MPI, for backends. If the other ranks have not started in time (0:
+ * no limit), prints that and ends the process, because MPI has no deadline for it. */
+ExecComm *cli_ranks_open_mpi (guint timeout_s, GError **error);
 
 /* Finds where the ranks are, right after the communicator is open. This and the next two functions
  * fail on all ranks alike, with training->failed_together, unless a rank is missing. */

@@ -31,7 +31,8 @@ typedef struct
   const char *meeting;
   char *host, *port;
   guint rank, ranks, bytes, timeout_s;
-  gint64 end_us; /* when the timeout ends; G_MAXINT64: never */
+  gint64 end_us;    /* when the timeout ends; G_MAXINT64: never */
+  gboolean is_roll; /* whoever does not come is missing, which is no failure */
 } Meeting;
 
 static void
@@ -199,7 +200,7 @@ receive_all (const Meeting *self, int door, int *fds, guint8 *all, GError **erro
   for (guint here = 1; here < self->ranks;)
     {
       if (!await (self, door, POLLIN, G_MAXINT64))
-        return fail_missing (self, fds, error);
+        return self->is_roll || fail_missing (self, fds, error);
       const int fd = accept (door, NULL, NULL);
       if (fd < 0)
         continue;
@@ -222,6 +223,16 @@ receive_all (const Meeting *self, int door, int *fds, guint8 *all, GError **erro
   return TRUE;
 }
 
+/* After a roll call, which may take all the time there is, ranks are told for some time more. */
+static gboolean
+tell (const Meeting *self, int fd, guint8 *all)
+{
+  Meeting later = *self;
+  if (self->is_roll)
+    later.end_us = g_get_monotonic_time () + STRANGER_MS * 1000;
+  return transfer (&later, fd, TRUE, all, (gsize)self->ranks * self->bytes, G_MAXINT64);
+}
+
 static gboolean
 receive_and_tell (const Meeting *self, guint8 *all, GError **error)
 {
@@ -234,8 +245,7 @@ receive_and_tell (const Meeting *self, guint8 *all, GError **error)
   gboolean ok = receive_all (self, door, fds, all, error);
   for (guint rank = 1; rank < self->ranks; rank++)
     {
-      if (ok
-          && !transfer (self, fds[rank], TRUE, all, (gsize)self->ranks * self->bytes, G_MAXINT64))
+      if (ok && fds[rank] >= 0 && !tell (self, fds[rank], all) && !self->is_roll)
         {
           g_autofree char *why = g_strdup_printf ("rank %u has gone", rank);
           ok = fail (self, why, error);
@@ -308,14 +318,19 @@ find_door (const Meeting *self, GError **error)
   return -1;
 }
 
+/* In a roll call rank 0 may wait for others as long as this rank may for rank 0, and longer by what
+ * it takes to tell. */
 static gboolean
-tell_and_hear (const Meeting *self, guint8 *all, const void *own, GError **error)
+tell_and_hear (Meeting *self, guint8 *all, const void *own, GError **error)
 {
   Hello hello = { .rank = self->rank, .ranks = self->ranks, .bytes = self->bytes };
   memcpy (hello.magic, MAGIC, sizeof hello.magic);
   const int fd = find_door (self, error);
   if (fd < 0)
     return FALSE;
+  if (self->is_roll)
+    self->end_us = g_get_monotonic_time () + self->timeout_s * (gint64)G_USEC_PER_SEC
+                   + 2 * STRANGER_MS * (gint64)1000;
   const gboolean ok
       = transfer (self, fd, TRUE, &hello, sizeof hello, G_MAXINT64)
         && transfer (self, fd, TRUE, (void *)own, self->bytes, G_MAXINT64)
@@ -323,28 +338,53 @@ tell_and_hear (const Meeting *self, guint8 *all, const void *own, GError **error
   close (fd);
   return ok
          || fail (self,
-                  is_over (self) ? "rank 0 still waits for others"
-                                 : "who listens there sent this rank away, or has ended: rank 0 "
-                                   "says why, or it is another run's",
+                  is_over (self)
+                      ? "rank 0 does not answer: it waits for others, which it names, or "
+                        "was stopped"
+                      : "who listens there sent this rank away, or has ended: rank 0 "
+                        "says why, or it is another run's",
                   error);
+}
+
+static Meeting
+meeting_of (const char *meeting, guint rank, guint ranks, guint bytes, guint timeout_s)
+{
+  return (Meeting){ .meeting = meeting,
+                    .rank = rank,
+                    .ranks = ranks,
+                    .bytes = bytes,
+                    .timeout_s = timeout_s,
+                    .end_us = timeout_s > 0
+                                  ? g_get_monotonic_time () + timeout_s * (gint64)G_USEC_PER_SEC
+                                  : G_MAXINT64 };
+}
+
+static gboolean
+meet (Meeting *self, void *all, const void *own, GError **error)
+{
+  if (!split (self, error))
+    return FALSE;
+  if (self->rank > 0)
+    return tell_and_hear (self, all, own, error);
+  memcpy (all, own, self->bytes);
+  return receive_and_tell (self, all, error);
 }
 
 gboolean
 exec_rendezvous (const char *meeting, guint rank, guint ranks, void *all, const void *own,
                  guint bytes, guint timeout_s, GError **error)
 {
-  g_auto (Meeting) self
-      = { .meeting = meeting,
-          .rank = rank,
-          .ranks = ranks,
-          .bytes = bytes,
-          .timeout_s = timeout_s,
-          .end_us = timeout_s > 0 ? g_get_monotonic_time () + timeout_s * (gint64)G_USEC_PER_SEC
-                                  : G_MAXINT64 };
-  if (!split (&self, error))
-    return FALSE;
-  if (rank > 0)
-    return tell_and_hear (&self, all, own, error);
-  memcpy (all, own, bytes);
-  return receive_and_tell (&self, all, error);
+  g_auto (Meeting) self = meeting_of (meeting, rank, ranks, bytes, timeout_s);
+  return meet (&self, all, own, error);
+}
+
+gboolean
+exec_rendezvous_roll (const char *meeting, guint rank, guint ranks, guint8 *is_here,
+                      guint timeout_s, GError **error)
+{
+  g_auto (Meeting) self = meeting_of (meeting, rank, ranks, 1, timeout_s);
+  const guint8 here = 1;
+  self.is_roll = TRUE;
+  memset (is_here, 0, ranks);
+  return meet (&self, is_here, &here, error);
 }

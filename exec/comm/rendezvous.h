@@ -1,6 +1,7 @@
 /* How processes find each other if the launcher told them only where rank 0 is: all connect to rank
- * 0 by TCP, send their rank and some bytes, and receive the bytes of all ranks. This happens once;
- * later communication goes other ways. Any address that reaches rank 0's host will do. */
+ * 0 by TCP, send their rank and some bytes, and receive the bytes of all ranks. This happens once,
+ * and again when a rank seems to be lost; all else goes other ways. Any address that reaches rank
+ * 0's host will do. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
@@ -10,5 +11,11 @@ G_BEGIN_DECLS
  * reached, after `timeout_s` seconds; 0: no timeout. */
 gboolean exec_rendezvous (const char *meeting, guint rank, guint ranks, void *all, const void *own,
                           guint bytes, guint timeout_s, GError **error);
+
+/* A roll call at the same place, when something went wrong later: is_here[r] becomes 1 for every
+ * rank that calls this within `timeout_s` seconds, which are more than 0, of rank 0's call, and
+ * stays 0 for those that do not. IO where rank 0 is not reached. */
+gboolean exec_rendezvous_roll (const char *meeting, guint rank, guint ranks, guint8 *is_here,
+                               guint timeout_s, GError **error);
 
 G_END_DECLS

@@ -293,6 +293,7 @@ static const ExecCommOps mpi_ops = {
   .all_reduce_max = mpi_all_reduce_max,
   .barrier = mpi_barrier,
   .trade = mpi_trade,
+  .roll = mpi_barrier,
   .group = mpi_group,
   .abort = mpi_abort,
   .close = mpi_close,

@@ -25,7 +25,16 @@ typedef struct
   int device;
   ncclUniqueId id; /* made by rank 0 for all */
   gboolean is_one_host;
+  const char *place; /* HOST:PORT where they met by a launcher's word; NULL: otherwise */
+  char **hosts;      /* of all ranks; NULL: not known */
 } Meeting;
+
+static void
+meeting_clear (Meeting *self)
+{
+  g_clear_pointer (&self->hosts, g_strfreev);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Meeting, meeting_clear)
 
 static ncclConfig_t
 config_of (const NcclComm *self)
@@ -81,7 +90,7 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
 }
 
 static NcclWorld *
-world_new (guint rank, ExecComm *carrier, const Meeting *meeting, const ExecNcclOptions *options)
+world_new (guint rank, ExecComm *carrier, Meeting *meeting, const ExecNcclOptions *options)
 {
   NcclWorld *world = g_new0 (NcclWorld, 1);
 
@@ -90,6 +99,8 @@ world_new (guint rank, ExecComm *carrier, const Meeting *meeting, const ExecNccl
   world->options = *options;
   world->rank = rank;
   world->carrier = carrier;
+  world->meeting = g_strdup (meeting->place);
+  world->hosts = g_steal_pointer (&meeting->hosts);
   world->comms = g_ptr_array_new ();
   world->aborted = g_ptr_array_new ();
   world->blocks = g_array_new (FALSE, TRUE, sizeof (NcclBlock));
@@ -129,6 +140,8 @@ world_free (NcclWorld *world)
   g_array_unref (world->blocks);
   g_ptr_array_unref (world->comms);
   g_ptr_array_unref (world->aborted);
+  g_strfreev (world->hosts);
+  g_free (world->meeting);
   g_free (world->reason);
   g_free (world);
 }
@@ -278,6 +291,16 @@ is_one_host (const Card *cards, guint ranks)
   return TRUE;
 }
 
+static char **
+hosts_of (const Card *cards, guint ranks)
+{
+  char **hosts = g_new0 (char *, ranks + 1);
+
+  for (guint rank = 0; rank < ranks; rank++)
+    hosts[rank] = g_strndup (cards[rank].host, sizeof cards[rank].host);
+  return hosts;
+}
+
 static gboolean
 exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
 {
@@ -290,6 +313,7 @@ exchange_cards (ExecComm *carrier, Meeting *meeting, GError **error)
     return FALSE;
   meeting->id = cards[0].id;
   meeting->is_one_host = is_one_host (cards, carrier->ranks);
+  meeting->hosts = hosts_of (cards, carrier->ranks);
   return TRUE;
 }
 
@@ -327,7 +351,7 @@ open_handle (NcclComm *self, const ncclUniqueId *id, GError **error)
 }
 
 static ExecComm *
-open_world (guint rank, guint ranks, ExecComm *carrier, const Meeting *meeting,
+open_world (guint rank, guint ranks, ExecComm *carrier, Meeting *meeting,
             const ExecNcclOptions *options, GError **error)
 {
   NcclWorld *world = world_new (rank, carrier, meeting, options);
@@ -373,7 +397,7 @@ connect_at_once (void)
 ExecComm *
 exec_comm_nccl_open (ExecComm *carrier, const ExecNcclOptions *options, GError **error)
 {
-  Meeting meeting;
+  g_auto (Meeting) meeting = { 0 };
 
   connect_at_once ();
   if (!use_device (options->local_rank, &meeting.device, error)
@@ -403,6 +427,11 @@ meet_launched (const ExecLaunch *launch, guint timeout_s, Meeting *meeting, GErr
     return FALSE;
   meeting->id = cards[0].id;
   meeting->is_one_host = launch->ranks == 1 || (meets && is_one_host (cards, launch->ranks));
+  if (meets)
+    {
+      meeting->place = launch->meeting;
+      meeting->hosts = hosts_of (cards, launch->ranks);
+    }
   return TRUE;
 }
 
@@ -410,7 +439,7 @@ ExecComm *
 exec_comm_nccl_open_launched (const ExecLaunch *launch, const ExecNcclOptions *options,
                               GError **error)
 {
-  Meeting meeting;
+  g_auto (Meeting) meeting = { 0 };
 
   connect_at_once ();
   if (!use_device (options->local_rank, &meeting.device, error)

@@ -1,6 +1,6 @@
-/* The NCCL backend, as its files share it: comm-nccl.c issues collectives and watches them,
- * comm-nccl-host.c does those on host memory, comm-nccl-memory.c takes registered memory,
- * comm-nccl-open.c makes communicators. */
+/* The NCCL backend, as its files share it: comm-nccl.c issues collectives and watches them, -host.c
+ * does those on host memory, -memory.c takes registered memory, -open.c makes communicators,
+ * -roll.c names the ranks that are lost. */
 #pragma once
 #include "exec/nccl/comm-nccl.h"
 #include <cuda_runtime_api.h>
@@ -26,6 +26,8 @@ typedef struct
   gboolean is_one_host; /* all ranks are on one */
   guint rank;           /* of this process or thread among all */
   ExecComm *carrier;    /* by which ranks met and report failures; NULL: there is none */
+  char *meeting;        /* HOST:PORT where they met without one; NULL: NCCL itself knows */
+  char **hosts;         /* of all ranks, one after the other; NULL: not known */
   GPtrArray *comms;     /* NcclComm, not owned, oldest first */
   GArray *blocks;       /* NcclBlock: memory taken by exec_comm_nccl_take */
   GQueue pending;       /* NcclPending, oldest first */
@@ -78,7 +80,6 @@ typedef struct
 /* exec/nccl/comm-nccl.c */
 extern const ExecCommOps exec_comm_nccl_ops;
 gboolean exec_comm_nccl_check_cuda (cudaError_t code, const char *call, GError **error);
-
 /* Waits until NCCL has done `call` on this communicator, to which it answered `result`; what the
  * call issues on a stream has been issued then. Gives up if the call failed. */
 gboolean exec_comm_nccl_settle (NcclComm *self, ncclResult_t result, const char *call,
@@ -93,11 +94,16 @@ gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **erro
 gboolean exec_comm_nccl_wait_for_all (NcclComm *self, GError **error);
 ncclResult_t exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes,
                                    guint peer, cudaStream_t stream);
+
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
 /* Waits until the abort that giving up began has ended. Graphs with collectives in them have to be
  * destroyed before. */
 void exec_comm_nccl_end_abort (NcclWorld *world);
+
+/* exec/nccl/comm-nccl-roll.c: "no sign of rank 2 on b", or that all answer. Each rank asks when it
+ * finds something wrong, `what`, for up to the timeout. NULL: nobody knows. The caller frees. */
+char *exec_comm_nccl_call_roll (const NcclWorld *world, const char *what);
 
 /* exec/nccl/comm-nccl-host.c */
 gboolean exec_comm_nccl_take_stage (NcclWorld *world, GError **error);

@@ -17,7 +17,6 @@
 #define SLEEP_US 50
 
 #define OP "%s (op %u, unit %" G_GINT64_FORMAT ") among %s"
-#define LATE "%s has not ended after %.3g s: a rank is lost, or late"
 
 /* With as many collectives pending, those that have ended are looked for, to use their events
  * again. */
@@ -131,11 +130,32 @@ fail (const NcclComm *self, GError **error, const char *format, ...)
   return exec_comm_nccl_is_usable (self, error);
 }
 
-/* Names a call in a message, with its op if it is a collective of the schedule. The caller
- * frees. */
-static char *
-describe (const NcclComm *self, const char *call, gboolean is_op)
+/* The same where another rank may be lost, which is named where it can be found out. */
+static gboolean
+fail_without (const NcclComm *self, const char *what, GError **error)
 {
+  g_autofree char *missing = exec_comm_nccl_call_roll (self->world, what);
+
+  return fail (self, error, "%s: %s", what, missing != NULL ? missing : "a rank is lost, or late");
+}
+
+static gboolean
+fail_late (const NcclComm *self, const char *what, gint64 limit_ns, GError **error)
+{
+  g_autofree char *late
+      = g_strdup_printf ("%s has not ended after %.3g s", what, 1e-9 * (double)limit_ns);
+
+  return fail_without (self, late, error);
+}
+
+/* Names a call in a message, with its op if it is a collective of the schedule, and without its
+ * arguments. The caller frees. */
+static char *
+describe (const NcclComm *self, const char *text, gboolean is_op)
+{
+  const char *arguments = strstr (text, " (");
+  g_autofree char *call = g_strndup (text, arguments ? (gsize)(arguments - text) : strlen (text));
+
   return is_op ? g_strdup_printf (OP, call, self->comm.node, self->comm.unit, self->name)
                : g_strdup_printf ("%s among %s", call, self->name);
 }
@@ -146,8 +166,12 @@ fail_nccl (const NcclComm *self, ncclResult_t result, const char *what, GError *
   const char *last = ncclGetLastError (self->handle);
   const gboolean has_more = last != NULL && *last != '\0';
 
-  return fail (self, error, "%s: %s%s%s", what, ncclGetErrorString (result), has_more ? ": " : "",
-               has_more ? last : "");
+  g_autofree char *text = g_strdup_printf ("%s: %s%s%s", what, ncclGetErrorString (result),
+                                           has_more ? ": " : "", has_more ? last : "");
+
+  if (result == ncclRemoteError)
+    return fail_without (self, text, error);
+  return fail (self, error, "%s", text);
 }
 
 /* Gives up, and is FALSE, if another rank said that it failed. */
@@ -185,7 +209,7 @@ await_nccl (const NcclComm *self, ncclResult_t *result, const char *call, gboole
         {
           g_autofree char *what = describe (self, call, is_op);
 
-          return fail (self, error, LATE, what, 1e-9 * (double)limit_ns);
+          return fail_late (self, what, limit_ns, error);
         }
       pause_poll (&polls);
     }
@@ -279,7 +303,7 @@ is_in_time (NcclWorld *world, GError **error)
   if (g_queue_peek_head (&world->pending) != oldest)
     return TRUE;
   what = describe_pending (oldest);
-  return fail (oldest->comm, error, LATE, what, 1e-9 * (double)limit_ns);
+  return fail_late (oldest->comm, what, limit_ns, error);
 }
 
 static gboolean

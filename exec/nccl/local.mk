@@ -3,7 +3,8 @@ nccl_sources = \
   %D%/comm-nccl.c %D%/comm-nccl.h %D%/comm-nccl-private.h \
   %D%/comm-nccl-host.c \
   %D%/comm-nccl-memory.c \
-  %D%/comm-nccl-open.c
+  %D%/comm-nccl-open.c \
+  %D%/comm-nccl-roll.c
 if HAVE_NCCL
 noinst_LIBRARIES += libexecnccl.a
 libexecnccl_a_SOURCES = $(nccl_sources) %D%/nccl-calls.c

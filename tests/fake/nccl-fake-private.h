@@ -41,6 +41,7 @@ typedef struct
 {
   guint ranks, here, open; /* that made the call; that have not closed */
   struct ncclComm *members[MAX_RANKS];
+  char id[NCCL_UNIQUE_ID_BYTES]; /* by which they meet; empty: of a split */
 } Team;
 
 struct ncclComm

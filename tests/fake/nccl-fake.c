@@ -133,7 +133,11 @@ comm_free (struct ncclComm *comm)
   team->here -= comm->is_here;
   team->members[comm->rank] = NULL;
   if (--team->open == 0)
-    g_free (team);
+    {
+      if (meetings != NULL && g_hash_table_lookup (meetings, team->id) == team)
+        g_hash_table_remove (meetings, team->id); /* one died before others came */
+      g_free (team);
+    }
   fake_order_gone (comm, "ncclComm");
   g_ptr_array_remove (comms, comm);
   g_atomic_rc_box_release (comm->kept);
@@ -289,6 +293,8 @@ is_lost (struct ncclComm *comm, ncclResult_t *result)
     stall (comm);
   else if (loss.how == FAKE_NCCL_CLOSES && comm->first_rank != loss.rank)
     comm->state = ncclRemoteError;
+  else if (loss.how == FAKE_NCCL_DIES && comm->first_rank == loss.rank)
+    comm->state = ncclSystemError;
   else
     comm->state = ncclInProgress;
   *result = comm->state;
@@ -567,6 +573,7 @@ team_of (const ncclUniqueId *id, guint ranks)
     {
       team = g_new0 (Team, 1);
       team->ranks = ranks;
+      g_strlcpy (team->id, id->internal, sizeof team->id);
       g_hash_table_insert (meetings, g_strdup (id->internal), team);
     }
   return team;

@@ -28,6 +28,7 @@ typedef enum
   FAKE_NCCL_SILENT, /* what it does no more is waited for, while calls are made */
   FAKE_NCCL_STALLS, /* calls are issued, and the streams of the others never get behind them */
   FAKE_NCCL_CLOSES, /* the others see ncclRemoteError */
+  FAKE_NCCL_DIES,   /* its own calls fail at once, so that it can end; the others wait */
 } FakeNcclLoss;
 
 /* Forgets losses; communicators are to be gone. */

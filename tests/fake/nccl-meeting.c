@@ -3,6 +3,8 @@
 
 #include "tests/fake/nccl-meeting.h"
 
+#include "exec/nccl/comm-nccl-private.h"
+#include "planner/base/error.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
 #include "tests/fake/nccl-ranks.h"
@@ -94,30 +96,122 @@ run_launched (gpointer data)
     return NULL;
   for (guint round = 0; round < ROUNDS && rank_call_all (self);)
     round++;
+  if (self->error != NULL)
+    self->comm->ops->abort (self->comm, self->error->message);
   self->comm->ops->close (self->comm);
   return NULL;
 }
 
-START_TEST (nccl_launched_ranks_meet)
+static void
+launch_three (Rank *ranks)
 {
   ExecComm places[3];
-  Rank ranks[3];
 
-  begin (3);
   init_ranks (ranks, 3, 1, PLAN_DTYPE_BF16, 33, FALSE);
   for (guint i = 0; i < 3; i++)
     {
       places[i] = (ExecComm){ .rank = i, .ranks = 3 };
       ranks[i].comm = &places[i];
     }
+  run_ranks (run_launched, ranks, 3);
+}
+
+START_TEST (nccl_launched_ranks_meet)
+{
+  Rank ranks[3];
+
+  begin (3);
   is_nccls = _i == 1;
   meeting = is_nccls ? g_strdup ("127.0.0.1:29501") : test_free_meeting ();
   if (is_nccls)
     g_setenv ("NCCL_COMM_ID", meeting, TRUE);
-  run_ranks (run_launched, ranks, 3);
+  launch_three (ranks);
   g_unsetenv ("NCCL_COMM_ID");
   g_clear_pointer (&meeting, g_free);
   check_ranks (ranks, 3);
+  clear_ranks (ranks, 3);
+  finish ();
+}
+END_TEST
+
+static const struct
+{
+  guint rank, calls; /* of NCCL that it makes before it dies */
+  const char *call, *missing;
+} deaths[] = {
+  { 2, 0, "ncclCommInitRankConfig", "" },
+  { 0, 1, "ncclAllGather", ", by which ranks find each other," },
+};
+
+/* A process that dies while communicators are made, or before its first collective, where it loads
+ * weights: the others end by their deadline, and each names it. */
+START_TEST (nccl_dead_rank_is_named)
+{
+  g_autofree char *expected
+      = g_strdup_printf ("no sign of rank %u on %s%s within 3 s", deaths[_i].rank,
+                         g_get_host_name (), deaths[_i].missing);
+  Rank ranks[3];
+
+  begin (3);
+  is_nccls = FALSE;
+  meeting = test_free_meeting ();
+  nccl_options.timeout_s = SHORT_S;
+  fake_nccl_lose (deaths[_i].rank, deaths[_i].calls, FAKE_NCCL_DIES);
+  launch_three (ranks);
+  g_clear_pointer (&meeting, g_free);
+  for (guint i = 0; i < 3; i++)
+    {
+      g_autofree char *own = g_strdup_printf ("rank %u: %s among 3 ranks", i, deaths[_i].call);
+
+      ck_assert_ptr_nonnull (ranks[i].error);
+      ck_assert_msg (
+          g_str_has_prefix (ranks[i].error->message, own)
+              && (i == deaths[_i].rank || g_str_has_suffix (ranks[i].error->message, expected)),
+          "%s", ranks[i].error->message);
+    }
+  clear_ranks (ranks, 3);
+  finish ();
+}
+END_TEST
+
+/* --- by MPI ------------------------------------------------------------------------------- */
+
+static ExecCommOps rolling;
+
+static gboolean
+call_roll (ExecComm *self, GError **error)
+{
+  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_BACKEND, "no sign of rank 2 on b");
+  return FALSE;
+}
+
+static gpointer
+meet_by_roll (gpointer data)
+{
+  ExecComm *carrier = ((NcclComm *)((Rank *)data)->comm)->world->carrier;
+
+  carrier->ops = &rolling;
+  return meet_on (data);
+}
+
+/* Who is missing is asked of what carries NCCL, where that knows. */
+START_TEST (nccl_carrier_calls_the_roll)
+{
+  ExecComm *any;
+  Rank ranks[3];
+
+  ck_assert (exec_comm_threads_open (1, &any, NULL));
+  rolling = *any->ops;
+  rolling.roll = call_roll;
+  any->ops->close (any);
+  begin (3);
+  init_ranks (ranks, 3, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, 5, FAKE_NCCL_SILENT);
+  run_on_nccl (meet_by_roll, ranks, 3);
+  ck_assert_ptr_nonnull (ranks[2].error);
+  ck_assert_msg (
+      g_str_has_suffix (ranks[2].error->message, "has not ended after 3 s: no sign of rank 2 on b"),
+      "%s", ranks[2].error->message);
   clear_ranks (ranks, 3);
   finish ();
 }
@@ -128,4 +222,6 @@ nccl_add_meeting_tests (TCase *tcase)
 {
   tcase_add_loop_test (tcase, nccl_host_is_never_kept_by_the_driver, 0, 2);
   tcase_add_loop_test (tcase, nccl_launched_ranks_meet, 0, 2);
+  tcase_add_loop_test (tcase, nccl_dead_rank_is_named, 0, G_N_ELEMENTS (deaths));
+  tcase_add_test (tcase, nccl_carrier_calls_the_roll);
 }

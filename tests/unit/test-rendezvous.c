@@ -168,6 +168,56 @@ START_TEST (a_port_is_needed)
 }
 END_TEST
 
+static gpointer
+answer (gpointer data)
+{
+  One *self = data;
+  self->ok = exec_rendezvous_roll (self->meeting, self->rank, self->ranks, self->all[0],
+                                   self->timeout_s, &self->error);
+  return NULL;
+}
+
+static const struct
+{
+  guint ranks, timeout_s;
+  guint8 is_here[4];
+} rolls[] = { { 1, 60, { 1 } }, { 3, 60, { 1, 1, 1 } }, { 4, 1, { 1, 0, 1, 0 } } };
+
+/* All who are there hear of all, and of who is not. */
+START_TEST (a_roll_names_who_is_there)
+{
+  const guint ranks = rolls[_i].ranks;
+  g_autofree One *ones = g_new0 (One, MOST);
+  g_autofree char *meeting = test_free_meeting ();
+  GThread *threads[4] = { NULL };
+  for (guint r = ranks; r-- > 0;)
+    {
+      ones[r] = (One){
+        .meeting = meeting, .rank = r, .ranks = ranks, .timeout_s = rolls[_i].timeout_s
+      };
+      if (rolls[_i].is_here[r])
+        threads[r] = g_thread_new ("one", answer, &ones[r]);
+    }
+  for (guint r = 0; r < ranks; r++)
+    if (threads[r])
+      {
+        g_thread_join (threads[r]);
+        ck_assert_msg (ones[r].ok, "%s", ones[r].error ? ones[r].error->message : "");
+        ck_assert_mem_eq (ones[r].all[0], rolls[_i].is_here, ranks);
+      }
+}
+END_TEST
+
+START_TEST (a_roll_without_rank_0_fails)
+{
+  g_autofree char *meeting = test_free_meeting ();
+  One one = { .meeting = meeting, .rank = 1, .ranks = 2, .timeout_s = 1 };
+  answer (&one);
+  g_autofree char *text = message_of (&one);
+  ck_assert_msg (strstr (text, "rank 0 is not reached within 1 s"), "%s", text);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -180,6 +230,8 @@ main (void)
   tcase_add_test (tcase, a_rank_comes_once);
   tcase_add_test (tcase, strangers_are_sent_away);
   tcase_add_loop_test (tcase, a_port_is_needed, 0, 3);
+  tcase_add_loop_test (tcase, a_roll_names_who_is_there, 0, 3);
+  tcase_add_test (tcase, a_roll_without_rank_0_fails);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
