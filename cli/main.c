@@ -9,7 +9,6 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -149,7 +148,7 @@ main (int argc, char **argv)
   g_autofree char **words = g_memdup2 (argv, ((gsize)argc + 1) * sizeof *argv); /* as typed */
   cli_output_begin ();
   cli_limits_begin (256 << 20);
-  setlocale (LC_CTYPE, "");
+  cli_context_take_locale ();
   g_set_prgname ("fsdplan");
   const int result = run (argc, argv, &error);
   if (!error)

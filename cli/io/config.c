@@ -110,6 +110,9 @@ cli_config_report (void)
 {
   for (guint k = 0; k < CLI_N_CONFIG; k++)
     if (file.is_taken[k])
-      fprintf (stderr, "fsdplan: %s=%s, as %s:%u says\n", keys[k], file.values[k], file.path,
-               file.lines[k]);
+      {
+        g_autofree char *value = plan_text_line (file.values[k]);
+        g_autofree char *path = plan_text_line (file.path);
+        fprintf (stderr, "fsdplan: %s=%s, as %s:%u says\n", keys[k], value, path, file.lines[k]);
+      }
 }

@@ -7,8 +7,12 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
+
+#define ASCII "ANSI_X3.4-1968" /* the encoding of the locale C, as glibc names it */
 
 struct _CliContext
 {
@@ -109,6 +113,25 @@ names_file (const GOptionEntry *entry)
   return strstr (entry->arg_description, "FILE") || strstr (entry->arg_description, "FOLDER");
 }
 
+void
+cli_context_take_locale (void)
+{
+  if (!setlocale (LC_CTYPE, "") || strcmp (nl_langinfo (CODESET), ASCII) == 0)
+    setlocale (LC_CTYPE, "C.UTF-8");
+}
+
+/* GLib's own message names neither the option nor what is wrong. */
+static gboolean
+check_encoding (const GOptionEntry *entry, const char *value, GError **error)
+{
+  if (entry->arg == G_OPTION_ARG_FILENAME || g_utf8_validate (value, -1, NULL))
+    return TRUE;
+  g_autofree char *shown = plan_text_quote (value);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--%s: %s is not UTF-8", entry->long_name,
+               shown);
+  return FALSE;
+}
+
 /* Checks the words before GLib parses them, for better messages than GLib's: unknown options,
  * values that are missing or not allowed, unexpected arguments. */
 static gboolean
@@ -150,6 +173,8 @@ check_words (const CliContext *self, int argc, char **argv, GError **error)
                        entry->long_name);
           return FALSE;
         }
+      if (value && !check_encoding (entry, value, error))
+        return FALSE;
       i += takes_value && !joined;
     }
   return TRUE;

@@ -18,6 +18,10 @@ void cli_context_add (CliContext *self, const GOptionEntry *entries);
 /* Sets text that help ends with. */
 void cli_context_describe (CliContext *self, const char *text);
 
+/* Before anything is read or printed: words are UTF-8, also where the environment names no locale,
+ * as in containers and jobs, or one that is not installed. */
+void cli_context_take_locale (void);
+
 /* Parses the command line and applies --quiet, which every command has. FALSE without an error:
  * help or completions were asked for and printed. Arguments stay in argv. */
 gboolean cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error);

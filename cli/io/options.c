@@ -225,10 +225,29 @@ take_line (char **text, const char *key)
   return value;
 }
 
+/* A line break in a file's name would begin another line of the plan file or job that names it. */
+static gboolean
+is_one_line (const char *spec, GError **error)
+{
+  for (const char *c = spec; *c; c++)
+    if (g_ascii_iscntrl (*c))
+      {
+        g_autofree char *shown = plan_text_quote (spec);
+        g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                     "cluster: %s has a line break or another control character in its name, and "
+                     "plans and jobs have it on one line: rename it",
+                     shown);
+        return FALSE;
+      }
+  return TRUE;
+}
+
 /* Sets the cluster from `spec`, as --cluster takes it, and keeps `spec`, too. */
 static gboolean
 read_cluster (AdviseInput *input, const char *spec, const char *db, GError **error)
 {
+  if (!is_one_line (spec, error))
+    return FALSE;
   PlanCluster *const cluster = cli_cluster_new (spec, db, error);
   if (!cluster)
     return FALSE;

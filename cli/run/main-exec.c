@@ -27,7 +27,6 @@
 #include "planner/lower/lower.h"
 #include "planner/schedule/arena.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -672,7 +671,7 @@ main (int argc, char **argv)
   cli_output_begin ();
   /* With room for BLAS's buffers, which grow with the number of processors. */
   cli_limits_begin ((384 + 128 * (guint64)g_get_num_processors ()) << 20);
-  setlocale (LC_CTYPE, "");
+  cli_context_take_locale ();
   const gboolean ok
       = run_command (argc, argv, &training, &error) == CLI_DONE && cli_output_end (&error);
   if (!ok && (!training.comm || training.comm->rank == 0))

@@ -54,6 +54,7 @@ wrong 'config.ini:1: price has no value' 'price='
 wrong 'config.ini:3: price was said in line 1' 'price=1' '' 'price=2'
 wrong "cluster=none, as $work/fsdplan/config.ini:1 says" 'cluster=none'
 wrong 'params=none, as' 'cluster=dgx-h100:1' 'params=none'
+wrong 'cluster=\x1b[31mred, as' "$(printf 'cluster=\033[31mred')" # which a terminal would act on
 rm -r fsdplan/config.ini
 mkdir fsdplan/config.ini
 fsdplan sim $job --cluster dgx-h100:1 >/dev/null 2>err && complain "a folder is read"

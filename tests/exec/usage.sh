@@ -28,6 +28,20 @@ for command in $commands; do
   fsdplan --help | grep -q "^  $command " || complain "not in fsdplan --help: $command"
 done
 
+# Words are UTF-8 whatever the locale, and what is not is said.
+mkdir "$work/modèle"
+echo '{}' >"$work/modèle/config.json"
+for locale in C C.UTF-8 xx_XX.UTF-8; do
+  expect 2 "modèle/config.json: " env LC_ALL=$locale fsdplan show --model "$work/modèle"
+  expect 2 "^fsdplan: --model: 'caf.xe9' is not UTF-8$" env LC_ALL=$locale fsdplan show --model "$(printf 'caf\351')"
+done
+
+# A name cannot add lines to what plans and jobs say.
+expect 2 "cluster: 'x.x0aEND.x0a' has a line break" fsdplan emit --as slurm --model llama-tiny --gbs 8 \
+  --cluster "x
+END
+"
+
 expect 2 "Usage: fsdplan" sh -c 'fsdplan 2>&1 >/dev/null | head -n 1 >&2; exit 2'
 expect 2 "there is no command 'dance'; see" fsdplan dance
 expect 2 "did you mean 'sim'?" fsdplan simm
