@@ -365,10 +365,12 @@ export_traces (DbStore *store, const char *word, GError **error)
   return TRUE;
 }
 
+/* A terminal would act on control characters, which an export keeps. */
 static void
 print_text (const char *text, gpointer user_data)
 {
-  fputs (text, stdout);
+  g_autofree char *shown = isatty (STDOUT_FILENO) ? plan_text_lines (text) : NULL;
+  fputs (shown ? shown : text, stdout);
 }
 
 /* Prints tables as {"runs": [...], ...}, which import reads. */

@@ -84,6 +84,11 @@ fsdplan db show "$id" --db "$work/escapes.db" >"$work/out"
 fsdplan db list --db "$work/escapes.db" >>"$work/out"
 test "$(grep -cF 'c\x1b[31mpu' "$work/out")" -ge 2
 if grep -q "$escape" "$work/out"; then exit 1; fi
+if script -qc true /dev/null >"$work/out" 2>&1 </dev/null; then
+  script -qc "fsdplan db export --db '$work/escapes.db'" /dev/null </dev/null >"$work/out"
+  grep -qF 'c\x1b[31mpu' "$work/out"
+  if grep -q "$escape" "$work/out"; then exit 1; fi
+fi
 
 # faults are named, and end with 1; where each store is checked when it is opened, it is refused
 sqlite=$(command -v sqlite3 || true)
