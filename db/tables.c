@@ -35,6 +35,10 @@ typedef struct
   { \
     name, DB_TYPE_REAL, NULL, NULL, NULL, FALSE \
   }
+#define AMOUNT(name) \
+  { \
+    name, DB_TYPE_AMOUNT, NULL, NULL, NULL, FALSE \
+  }
 
 /* A row number that was never given in this store is kept, so that a store rebuilt from an export
  * is equal; otherwise SQLite gives the next one. */
@@ -129,12 +133,12 @@ static const Column measurement_columns[] = {
   INT ("gpus"),
   INT ("nodes"),
   TEXT ("plan_text"),
-  REAL ("step_ms"),
-  REAL ("tokens_per_s_per_gpu"),
-  REAL ("allocated_mib"),
-  REAL ("max_allocated_mib"),
-  REAL ("reserved_mib"),
-  REAL ("device_mib"),
+  AMOUNT ("step_ms"),
+  AMOUNT ("tokens_per_s_per_gpu"),
+  AMOUNT ("allocated_mib"),
+  AMOUNT ("max_allocated_mib"),
+  AMOUNT ("reserved_mib"),
+  AMOUNT ("device_mib"),
   TEXT ("oom"),
   TEXT ("time_ok"),
   TEXT ("memory_ok"),
@@ -406,7 +410,7 @@ static void
 take_row (DbQuery *query, DbKind kind, GPtrArray *cells)
 {
   for (guint c = 0; c < kinds[kind].n_columns; c++)
-    if (kinds[kind].columns[c].type != DB_TYPE_REAL)
+    if (kinds[kind].columns[c].type < DB_TYPE_REAL)
       g_ptr_array_add (cells, db_query_take_text (query)); /* SQLite prints whole numbers */
     else
       {
@@ -464,8 +468,11 @@ db_store_read_tables (DbStore *self, GError **error)
 }
 
 static gboolean
-parse_real (const char *text, const char *what, double *out_value, GError **error)
+parse_real (const char *text, const char *what, gboolean is_amount, double *out_value,
+            GError **error)
 {
+  if (is_amount)
+    return plan_units_parse_amount (text, what, out_value, error);
   *out_value = strcmp (text, "inf") == 0 ? INFINITY : -INFINITY;
   return strcmp (text, "inf") == 0 || strcmp (text, "-inf") == 0
          || plan_units_parse_real (text, what, -G_MAXDOUBLE, G_MAXDOUBLE, out_value, error);
@@ -482,9 +489,11 @@ normalise_row (const Column *columns, guint n_columns, char **cells, GError **er
 
       if (!cells[c] || columns[c].type == DB_TYPE_TEXT)
         continue;
-      if (columns[c].type == DB_TYPE_INT ? !plan_units_parse_int (
-              cells[c], columns[c].name, G_MININT64, G_MAXINT64, &whole, error)
-                                         : !parse_real (cells[c], columns[c].name, &real, error))
+      if (columns[c].type == DB_TYPE_INT
+              ? !plan_units_parse_int (cells[c], columns[c].name, G_MININT64, G_MAXINT64, &whole,
+                                       error)
+              : !parse_real (cells[c], columns[c].name, columns[c].type == DB_TYPE_AMOUNT, &real,
+                             error))
         return FALSE;
       g_free (cells[c]);
       cells[c] = columns[c].type == DB_TYPE_INT ? g_strdup_printf ("%" G_GINT64_FORMAT, whole)

@@ -34,6 +34,7 @@ typedef enum
   DB_TYPE_TEXT,
   DB_TYPE_INT,
   DB_TYPE_REAL,
+  DB_TYPE_AMOUNT, /* a real that was measured: 0, or from 1e-6 to 1e15 */
 } DbType;
 
 guint db_kind_n_columns (DbKind kind);

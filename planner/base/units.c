@@ -162,6 +162,18 @@ plan_units_parse_real (const char *text, const char *what, double min, double ma
 }
 
 gboolean
+plan_units_parse_amount (const char *text, const char *what, double *out_value, GError **error)
+{
+  double value;
+  if (!plan_units_parse_real (text, what, 0, 1e15, &value, error))
+    return FALSE;
+  if (value > 0 && value < 1e-6)
+    return refuse (error, what, text, "is out of range: it must be 0 or from 1e-06 to 1e+15");
+  *out_value = value;
+  return TRUE;
+}
+
+gboolean
 plan_units_parse_percent (const char *text, const char *what, double min, double max,
                           double *out_value, GError **error)
 {

@@ -22,6 +22,10 @@ gboolean plan_units_parse_real (const char *text, const char *what, double min, 
 gboolean plan_units_parse_percent (const char *text, const char *what, double min, double max,
                                    double *out_value, GError **error);
 
+/* Reads what was measured: 0, or from 1e-6 to 1e15, of which an error in percent is a number. */
+gboolean plan_units_parse_amount (const char *text, const char *what, double *out_value,
+                                  GError **error);
+
 /* 436273152 -> "416.1 MiB"; the caller frees. */
 char *plan_units_format_size (guint64 bytes);
 

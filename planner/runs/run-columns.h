@@ -1,7 +1,7 @@
 /* All columns of a table of training runs: X (ID, "name", TYPE, needed).
  *
  * TYPE   TEXT    anything             NAME   a word         SWITCH  yes, no
- *        COUNT   integer >= 0         INT    integer >= 1   REAL    number >= 0
+ *        COUNT   integer >= 0         INT    integer >= 1   REAL    0, or from 1e-6
  *        USE     fit, report
  * An empty cell is an unknown value; a table without a needed column is not a table of runs. MiB
  * are 2^20 bytes, `vocab` is rows of the embedding as allocated, `seq` is the length before context

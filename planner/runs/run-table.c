@@ -181,7 +181,7 @@ check_cell (PlanRunColumn column, const char *text, GError **error)
     case TYPE_INT:
       return plan_units_parse_int (text, name, 1, G_MAXINT32, &whole, error);
     case TYPE_REAL:
-      return plan_units_parse_real (text, name, 0, 1e15, &real, error);
+      return plan_units_parse_amount (text, name, &real, error);
     }
   g_return_val_if_reached (FALSE);
 }

@@ -233,6 +233,8 @@ static const struct
   { "layers=many", NULL, NULL, "layers: ", NULL },
   { "heads=7|head_dim=|kv_heads=", NULL, NULL, "model: head_dim: missing", NULL },
   { "step_ms=-1", NULL, NULL, "step_ms: ", NULL },
+  { "allocated_mib=1e-320", NULL, NULL,
+    "allocated_mib: '1e-320' is out of range: it must be 0 or from 1e-06 to 1e+15", NULL },
   { "tied=maybe", NULL, NULL, "tied: 'maybe' must be yes, no or empty", NULL },
   { "use=both", NULL, NULL, "use: 'both' must be fit, report or empty", NULL },
   { "source=", NULL, NULL, "source: it may not be empty", NULL },

@@ -138,7 +138,7 @@ static const char others[]
       "\"measurements\": [{\"created\": \"2026-01-01T00:00:00Z\", \"source\": \"s, \\\"t\\\"\","
       " \"row_id\": \"r\", \"row_group\": \"g\", \"use\": \"fit\", \"quality\": \"A\","
       " \"stack\": \"native\", \"model_text\": \"m\", \"gpu\": \"h100\", \"gpus\": 8,"
-      " \"plan_text\": \"p\", \"step_ms\": 1.5e-300, \"time_ok\": \"yes\", \"memory_ok\": \"no\","
+      " \"plan_text\": \"p\", \"step_ms\": 1.5e-6, \"time_ok\": \"yes\", \"memory_ok\": \"no\","
       " \"notes\": \"\"}],"
       "\"ops\": [{\"uid\": \"u\", \"created\": \"2026-01-01T00:00:00Z\","
       " \"program_version\": \"1\", \"host\": \"h\", \"machine\": \"m\", \"backend\": \"cpu\","
@@ -359,6 +359,7 @@ static const struct
     "text:2: this cluster is stored already, and differs: text is 'u', stored is 't'" },
   { "{\"cudnn\": [" WORKSPACE "3}, " WORKSPACE "4}]}",
     "this answer of cuDNN is stored already, and differs: workspace_bytes is '4', stored is '3'" },
+  { "{\"measurements\": [\n{\"step_ms\": \"1e-320\"}]}", "step_ms: '1e-320' is out of range" },
   { "{\"fitted\": [{\"params\": \"p\", \"run\": \"x\"}]}", "is not in the store" },
   { SQL, "there is no store in this dump" },
   { "{\"params\": [{\"id\": \"x\", \"created\": \"c\", \"program_version\": \"1\","
