@@ -131,7 +131,8 @@ exec_attention_shape_equal (const ExecAttentionShape *a, const ExecAttentionShap
 {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads
          && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->dtype == b->dtype
-         && a->is_backward == b->is_backward && a->is_deterministic == b->is_deterministic;
+         && a->is_backward == b->is_backward && a->is_deterministic == b->is_deterministic
+         && a->window == b->window;
 }
 
 /* Makes a plan of the first engine that the heuristics propose and cuDNN can compile. */
@@ -264,7 +265,9 @@ gboolean
 exec_attention_run (ExecAttention *self, const ExecAttentionShape *shape,
                     const ExecAttentionOperands *operands, void *stream, GError **error)
 {
-  const float scale = (float)(1 / sqrt ((double)shape->head_dim)), masked = -INFINITY, one = 1;
+  const double scalar = operands->scalar > 0 ? operands->scalar : (double)shape->head_dim;
+  const float scale = (float)(1 / sqrt (scalar)), masked = -INFINITY, one = 1;
+  const float window = (float)shape->window; /* exact below 2^24 */
   const Plan *plan = plan_of (self, shape, error);
   cudnnBackendDescriptor_t variant;
   Pack pack = { .n = 0 };
@@ -277,6 +280,8 @@ exec_attention_run (ExecAttention *self, const ExecAttentionShape *shape,
   give (&pack, EXEC_ATTENTION_MASKED, &masked);
   if (shape->is_backward)
     give (&pack, EXEC_ATTENTION_ONE, &one);
+  if (shape->window > 0)
+    give (&pack, EXEC_ATTENTION_WINDOW, &window);
   CUDNN_TRY (cudnnSetStream (self->handle, stream), error);
   CUDNN_TRY (cudnnBackendCreateDescriptor (CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &variant), error);
   ok = execute (self, plan, variant, &pack,

@@ -13,6 +13,8 @@ typedef struct
   gboolean is_backward;
   gboolean is_deterministic; /* dq without atomics; for some shapes workspace then grows with the
                                 square of seq */
+  gint64 window;             /* the most keys that a query sees, its own included; 0: all that are
+                                not after it */
 } ExecAttentionShape;
 
 /* Whether cuDNN can be asked for this shape; UNSUPPORTED if it would refuse it in less clear words,
@@ -27,6 +29,7 @@ typedef struct
   void *out, *lse;  /* written by the forward pass, read by the backward pass */
   const void *dout; /* of the backward pass, as is dqkv */
   void *dqkv;
+  double scalar;   /* scores are divided by its root; 0: by that of head_dim */
   void *workspace; /* exec_attention_workspace bytes, aligned to 256 */
 } ExecAttentionOperands;
 

@@ -51,11 +51,8 @@ find_shape (const PlanOp *op, const PlanDtype *dtype, gboolean is_deterministic,
                                .is_deterministic = is_backward && is_deterministic };
   if (op->refs[is_backward ? BWD_KV : KV].array >= 0)
     return "keys of other ranks are in no graph";
-  if (manner && manner->value[PLAN_MANNER_WINDOW] > 0
-      && manner->value[PLAN_MANNER_WINDOW] < (double)out->seq)
-    return "windows are in no graph";
-  if (manner && manner->value[PLAN_MANNER_SCALAR] > 0)
-    return "graphs divide scores by the root of head_dim";
+  if (manner && manner->value[PLAN_MANNER_WINDOW] < (double)out->seq)
+    out->window = (gint64)manner->value[PLAN_MANNER_WINDOW];
   for (guint i = 0; i < (is_backward ? G_N_ELEMENTS (backward) : G_N_ELEMENTS (forward)); i++)
     if (dtype[matrices[i]] != out->dtype)
       return "cuDNN wants operands of one format";
@@ -227,7 +224,8 @@ exec_cuda_fused_attention (const ExecArgs *args, void *stream)
   const ExecAttentionOperands operands = { .qkv = args->ptr[QKV],
                                            .out = args->ptr[OUT],
                                            .lse = args->ptr[LSE],
-                                           .workspace = workspace_for (args, WORK, &shape) };
+                                           .workspace = workspace_for (args, WORK, &shape),
+                                           .scalar = exec_manner (args, PLAN_MANNER_SCALAR) };
 
   return operands.workspace ? run (&shape, &operands, stream)
                             : exec_cuda_batched_attention (args, stream);
@@ -242,7 +240,8 @@ exec_cuda_fused_attention_bwd (const ExecArgs *args, void *stream)
                                            .lse = args->ptr[BWD_LSE],
                                            .dout = args->ptr[BWD_DOUT],
                                            .dqkv = args->ptr[BWD_DQKV],
-                                           .workspace = workspace_for (args, BWD_WORK, &shape) };
+                                           .workspace = workspace_for (args, BWD_WORK, &shape),
+                                           .scalar = exec_manner (args, PLAN_MANNER_SCALAR) };
 
   return operands.workspace ? run (&shape, &operands, stream)
                             : exec_cuda_batched_attention_bwd (args, stream);

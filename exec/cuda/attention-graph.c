@@ -258,20 +258,43 @@ parts_of (const ExecAttentionShape *s)
   };
 }
 
-/* x where the key is not after the query, else `masked`: minus infinity. */
+/* The position of each score's query (axis 2) or key (axis 3). */
 static Tensor
-mask (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor masked)
+position (ExecAttentionGraph *self, const Parts *parts, Tensor x, gint64 axis)
 {
-  const Layout *scores = &parts->scores;
-  Tensor row = pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, 2,
-                             inner (self, CUDNN_DATA_INT32, scores));
-  Tensor column = pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, 3,
-                                inner (self, CUDNN_DATA_INT32, scores));
-  Tensor sees = pointwise_at (self, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, row, column, NULL,
-                              0, inner (self, CUDNN_DATA_BOOLEAN, scores));
+  return pointwise_at (self, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, x, NULL, NULL, axis,
+                       inner (self, CUDNN_DATA_INT32, &parts->scores));
+}
+
+/* x where `a` compares to `b` as `mode` says, else `masked`. */
+static Tensor
+keep_where (ExecAttentionGraph *self, const Parts *parts, Tensor x, Tensor masked,
+            cudnnPointwiseMode_t mode, Tensor a, Tensor b)
+{
+  Tensor sees = pointwise_at (self, mode, CUDNN_DATA_BOOLEAN, a, b, NULL, 0,
+                              inner (self, CUDNN_DATA_BOOLEAN, &parts->scores));
 
   return pointwise_at (self, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, x, masked, sees, 0,
-                       inner (self, CUDNN_DATA_FLOAT, scores));
+                       inner (self, CUDNN_DATA_FLOAT, &parts->scores));
+}
+
+/* x where the query sees the key, else minus infinity. A query sees no key after its own; the graph
+ * of a window has a second mask behind the first, which compares the key's position plus the window
+ * with the query's, as numbers in fp32. */
+static Tensor
+mask (ExecAttentionGraph *self, const ExecAttentionShape *shape, const Parts *parts, Tensor x)
+{
+  Tensor masked = scalar (self, EXEC_ATTENTION_MASKED);
+  Tensor row = position (self, parts, x, 2), column = position (self, parts, x, 3);
+
+  x = keep_where (self, parts, x, masked, CUDNN_POINTWISE_CMP_GE, row, column);
+  if (shape->window == 0)
+    return x;
+  row = position (self, parts, x, 2);
+  column = pointwise (self, CUDNN_POINTWISE_ADD, position (self, parts, x, 3),
+                      scalar (self, EXEC_ATTENTION_WINDOW),
+                      inner (self, CUDNN_DATA_FLOAT, &parts->scores));
+  return keep_where (self, parts, x, masked, CUDNN_POINTWISE_CMP_GT, column, row);
 }
 
 static void
@@ -285,11 +308,11 @@ add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &p.kv);
   Tensor out = outer (self, EXEC_ATTENTION_OUT, p.type, &p.out);
   Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p.stats);
-  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE), masked = scalar (self, EXEC_ATTENTION_MASKED);
+  Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
 
   Tensor s = matmul (self, q, k, inner (self, fp32, &p.scores));
   s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p.scores));
-  s = mask (self, &p, s, masked);
+  s = mask (self, shape, &p, s);
   Tensor max = reduce (self, CUDNN_REDUCE_TENSOR_MAX, s, inner (self, fp32, &p.stats));
   s = pointwise (self, CUDNN_POINTWISE_SUB, s, max, inner (self, fp32, &p.scores));
   s = pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p.scores));
@@ -318,7 +341,8 @@ add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Pa
 
 /* Computes the probabilities again, from scores and the statistics of the forward pass. */
 static Tensor
-add_probabilities (ExecAttentionGraph *self, const Parts *p, Tensor q, Tensor k, Tensor scale)
+add_probabilities (ExecAttentionGraph *self, const ExecAttentionShape *shape, const Parts *p,
+                   Tensor q, Tensor k, Tensor scale)
 {
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
   Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p->stats);
@@ -326,7 +350,7 @@ add_probabilities (ExecAttentionGraph *self, const Parts *p, Tensor q, Tensor k,
   Tensor s = matmul (self, q, k, inner (self, fp32, &p->scores));
   s = pointwise (self, CUDNN_POINTWISE_MUL, s, scale, inner (self, fp32, &p->scores));
   s = pointwise (self, CUDNN_POINTWISE_SUB, s, stats, inner (self, fp32, &p->scores));
-  s = mask (self, p, s, scalar (self, EXEC_ATTENTION_MASKED));
+  s = mask (self, shape, p, s);
   return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p->scores));
 }
 
@@ -359,7 +383,7 @@ add_backward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
 
   Tensor row_sums = add_row_sums (self, shape, &p, dout);
-  Tensor e = add_probabilities (self, &p, q, k, scale);
+  Tensor e = add_probabilities (self, shape, &p, q, k, scale);
   add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DV,
                    reshape (self, e, inner (self, p.type, &scores_turned)), dout);
   Tensor ds = matmul (self, dout, v, inner (self, fp32, &p.scores));

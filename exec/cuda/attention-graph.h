@@ -1,7 +1,7 @@
-/* ExecAttentionGraph: causal attention, or its gradient, as a graph of operations of cuDNN's
- * backend API, which fuses them into one kernel or a few. (cuDNN's single operation for attention
- * has no causal mask before 9.21.) Groups of query heads share a key head and a value head; all
- * heads lie in rows of qkv. */
+/* ExecAttentionGraph: causal attention, perhaps within a window, or its gradient, as a graph of
+ * operations of cuDNN's backend API, which fuses them into one kernel or a few. (cuDNN's single
+ * operation for attention has no causal mask before 9.21.) Groups of query heads share a key head
+ * and a value head; all heads lie in rows of qkv. */
 #pragma once
 #include "exec/cuda/attention-cudnn.h"
 #include <stdbool.h>
@@ -26,6 +26,7 @@ typedef enum
   EXEC_ATTENTION_SCALE,    /* from here on numbers in host memory, fp32 */
   EXEC_ATTENTION_MASKED,
   EXEC_ATTENTION_ONE,
+  EXEC_ATTENTION_WINDOW, /* where there is one */
   EXEC_ATTENTION_N_TENSORS
 } ExecAttentionTensor;
 

@@ -53,15 +53,14 @@ plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
   return out_dims;
 }
 
-/* Whether our own runtime has cuDNN do this attention. Its graphs there have no window. */
+/* Whether our own runtime has cuDNN do this attention. */
 gboolean
 plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
 {
   gint64 dims[PLAN_MAX_DIMS];
   plan_lower_attention_dims (self, dims);
-  return (self->model->window == 0 || self->model->window >= self->plan->value[PLAN_SEQ])
-         && plan_scratch_attention_is_fused (kind, dims, self->sizes->compute,
-                                             self->cluster->compute_capability);
+  return plan_scratch_attention_is_fused (kind, dims, self->sizes->compute,
+                                          self->cluster->compute_capability);
 }
 
 /* cuDNN's answer for this attention. It was asked about plain attention of one rank only. */

@@ -215,6 +215,5 @@ plan_model_check (const PlanModel *self, GError **error)
 gboolean
 plan_model_attends_plainly (const PlanModel *self)
 {
-  return self->kv_lora == 0 && self->attn_softcap <= 0 && self->window == 0
-         && self->positions != PLAN_POSITIONS_ALIBI;
+  return self->kv_lora == 0 && self->attn_softcap <= 0 && self->positions != PLAN_POSITIONS_ALIBI;
 }

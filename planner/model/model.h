@@ -108,8 +108,9 @@ gboolean plan_model_key_matters (const PlanModel *self, guint key);
 /* Whether at that sequence length the model computes what a llama does: no property differs. */
 gboolean plan_model_is_llama_shaped (const PlanModel *self, gint64 seq);
 
-/* Whether every token attends to all tokens before it, through heads of one size for queries, keys
- * and values. */
+/* Whether tokens attend to those before them, all or within a window, by scores as they are,
+ * through heads of one size for queries, keys and values. cuDNN's workspace does not depend on the
+ * window. */
 gboolean plan_model_attends_plainly (const PlanModel *self);
 
 /* The tensor of that role with the vocabulary padded to `vocab` rows. */

@@ -58,7 +58,9 @@ run_on_cpu (AttentionCase *self)
   const gint64 dims[] = { s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, s->seq };
   PlanOp op = { .kind = PLAN_OP_ATTENTION };
   g_autofree float *work = NULL;
-  ExecArgs args = { .op = &op };
+  const PlanManner manner
+      = { { [PLAN_MANNER_WINDOW] = (double)s->window, [PLAN_MANNER_SCALAR] = self->scalar } };
+  ExecArgs args = { .op = &op, .manner = &manner };
 
   memcpy (op.dims, dims, sizeof dims);
   work = g_new (float, plan_scratch_elements (PLAN_OP_ATTENTION_BWD, op.dims, s->dtype));
@@ -119,7 +121,8 @@ operands_of (const AttentionCase *self)
                                   .out = attention_to_device (NULL, self->out_count * 2),
                                   .lse = attention_to_device (NULL, self->lse_count * 4),
                                   .dout = attention_to_device (self->dout, self->out_count * 2),
-                                  .dqkv = attention_to_device (NULL, self->qkv_count * 2) };
+                                  .dqkv = attention_to_device (NULL, self->qkv_count * 2),
+                                  .scalar = self->scalar };
 }
 
 static void
@@ -172,14 +175,17 @@ difference (const void *is, const void *should_be, PlanDtype dtype, guint64 coun
 }
 
 static const ExecAttentionShape shapes[] = {
-  { 1, 1, 1, 1, 8, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 2, 5, 2, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 3, 9, 6, 1, 8, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 2, 32, 8, 2, 24, PLAN_DTYPE_FP16, FALSE, FALSE },
-  { 1, 33, 3, 3, 40, PLAN_DTYPE_FP16, FALSE, FALSE },
-  { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, TRUE },
-  { 1, 19, 2, 2, 16, PLAN_DTYPE_FP16, FALSE, TRUE },
+  { 1, 1, 1, 1, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 2, 5, 2, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 3, 9, 6, 1, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 2, 32, 8, 2, 24, PLAN_DTYPE_FP16, FALSE, FALSE, 0 },
+  { 1, 33, 3, 3, 40, PLAN_DTYPE_FP16, FALSE, FALSE, 0 },
+  { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, TRUE, 0 },
+  { 1, 19, 2, 2, 16, PLAN_DTYPE_FP16, FALSE, TRUE, 0 },
+  { 2, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE, 5 },
+  { 1, 33, 2, 2, 8, PLAN_DTYPE_FP16, FALSE, FALSE, 1 },
+  { 1, 19, 2, 1, 16, PLAN_DTYPE_BF16, FALSE, TRUE, 18 },
 };
 
 START_TEST (cudnn_attention_equals_cpu)
@@ -193,6 +199,7 @@ START_TEST (cudnn_attention_equals_cpu)
 
   attention_case_init (&cudnn, shape, (guint32)_i);
   attention_case_init (&cpu, shape, (guint32)_i);
+  cudnn.scalar = cpu.scalar = _i % 2 == 0 ? 0 : 7;
   attention = exec_attention_new (&error);
   ck_assert_msg (attention != NULL, "%s", error != NULL ? error->message : "");
   run_on_cudnn (&cudnn, attention, did);

@@ -14,6 +14,7 @@ typedef struct
   guint64 qkv_count, out_count, lse_count;
   guint8 *qkv, *out, *dout, *dqkv;
   float *lse;
+  double scalar; /* scores are divided by its root; 0: by that of head_dim */
 } AttentionCase;
 
 void attention_case_init (AttentionCase *self, const ExecAttentionShape *shape, guint32 seed);

@@ -479,6 +479,8 @@ apply (cudnnPointwiseMode_t mode, float x, float b, float t)
       return expf (x);
     case CUDNN_POINTWISE_LOG:
       return logf (x);
+    case CUDNN_POINTWISE_CMP_GT:
+      return x > b;
     case CUDNN_POINTWISE_CMP_GE:
       return x >= b;
     case CUDNN_POINTWISE_BINARY_SELECT:

@@ -20,8 +20,8 @@ assert_finished (void)
   ck_assert_str_eq (fake_cuda_finish (), "");
 }
 
-static const ExecAttentionShape grouped = { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE };
-static const ExecAttentionShape small = { 2, 5, 2, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE };
+static const ExecAttentionShape grouped = { 1, 17, 4, 2, 16, PLAN_DTYPE_BF16, FALSE, FALSE, 0 };
+static const ExecAttentionShape small = { 2, 5, 2, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 };
 
 /* A shape is planned once: as many descriptors are there after the second time as after the first.
  */
@@ -78,10 +78,10 @@ static const struct
   ExecAttentionShape shape;
   const char *message;
 } refused[] = {
-  { { 1, 4, 2, 2, 8, PLAN_DTYPE_FP32, FALSE, FALSE }, "cuDNN's attention is in bf16 or fp16" },
-  { { 1, 4, 3, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE },
+  { { 1, 4, 2, 2, 8, PLAN_DTYPE_FP32, FALSE, FALSE, 0 }, "cuDNN's attention is in bf16 or fp16" },
+  { { 1, 4, 3, 2, 8, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
     "cuDNN's attention has as many query heads for each key head" },
-  { { 1, 4, 2, 2, 12, PLAN_DTYPE_BF16, FALSE, FALSE },
+  { { 1, 4, 2, 2, 12, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
     "cuDNN's attention has heads of a multiple of 8 elements" },
 };
 
@@ -119,7 +119,7 @@ START_TEST (cudnn_versions_that_err_are_refused)
   for (guint i = 0; i < G_N_ELEMENTS (cases); i++)
     {
       const ExecAttentionShape shape
-          = { 1, cases[i].seq, 4, 2, 16, PLAN_DTYPE_BF16, cases[i].is_backward, FALSE };
+          = { 1, cases[i].seq, 4, 2, 16, PLAN_DTYPE_BF16, cases[i].is_backward, FALSE, 0 };
       g_autoptr (GError) error = NULL;
 
       fake_cudnn_set (cases[i].version, 0);

@@ -54,6 +54,16 @@ ask (const ExecAttentionShape *shape, const char *gpu, const char *who)
   return bytes;
 }
 
+/* A window is taken wherever all keys are, in as much workspace: plans do not ask about it. */
+static void
+check_window (const ExecAttentionShape *shape, const char *gpu, const char *who, guint64 bytes)
+{
+  ExecAttentionShape windowed = *shape;
+
+  windowed.window = MAX (shape->seq / 4, 1);
+  ck_assert_uint_eq (ask (&windowed, gpu, who), bytes);
+}
+
 START_TEST (cudnn_takes_the_shipped_models)
 {
   const char *name = plan_model_presets ()[_i];
@@ -79,6 +89,8 @@ START_TEST (cudnn_takes_the_shipped_models)
                                              .is_deterministic = pass > 1 };
 
           bytes[pass] = ask (&shape, *gpu, name);
+          if (model->window > 0)
+            check_window (&shape, *gpu, name, bytes[pass]);
         }
       /* What is stored is of architectures: GPUs of one are asked about as one. */
       if (g_str_equal (*gpu, "H100"))
@@ -102,13 +114,13 @@ static const struct
   const char *gpu;
   guint64 bytes;
 } known[] = {
-  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE }, "H200", 256 },
-  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "H200", 256 * MIB },
-  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "B200", 256 * MIB },
-  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE }, "A100", 512 * MIB },
-  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, TRUE }, "H200", 4352 * MIB },
-  { { 8, 2048, 32, 8, 64, PLAN_DTYPE_BF16, TRUE, FALSE }, "H200", 128 * MIB },
-  { { 1, 131072, 64, 8, 128, PLAN_DTYPE_FP16, TRUE, FALSE }, "H200", 4096 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE, 0 }, "H200", 256 },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE, 0 }, "H200", 256 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE, 0 }, "B200", 256 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, FALSE, 0 }, "A100", 512 * MIB },
+  { { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, TRUE, TRUE, 0 }, "H200", 4352 * MIB },
+  { { 8, 2048, 32, 8, 64, PLAN_DTYPE_BF16, TRUE, FALSE, 0 }, "H200", 128 * MIB },
+  { { 1, 131072, 64, 8, 128, PLAN_DTYPE_FP16, TRUE, FALSE, 0 }, "H200", 4096 * MIB },
 };
 
 START_TEST (cudnn_says_what_it_said)
@@ -131,10 +143,10 @@ END_TEST
 START_TEST (cudnn_takes_odd_shapes)
 {
   static const ExecAttentionShape odd[] = {
-    { 1, 17, 4, 2, 64, PLAN_DTYPE_BF16, FALSE, FALSE },
-    { 2, 1000, 8, 8, 80, PLAN_DTYPE_FP16, FALSE, FALSE },
-    { 1, 4095, 16, 1, 96, PLAN_DTYPE_BF16, FALSE, FALSE },
-    { 1, 1, 2, 2, 112, PLAN_DTYPE_BF16, FALSE, FALSE },
+    { 1, 17, 4, 2, 64, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+    { 2, 1000, 8, 8, 80, PLAN_DTYPE_FP16, FALSE, FALSE, 0 },
+    { 1, 4095, 16, 1, 96, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+    { 1, 1, 2, 2, 112, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
   };
 
   for (const char *const *gpu = exec_attention_gpus (); *gpu != NULL; gpu++)
@@ -144,7 +156,7 @@ START_TEST (cudnn_takes_odd_shapes)
           ExecAttentionShape shape = odd[i];
 
           shape.is_backward = pass > 0;
-          ask (&shape, *gpu, "an odd shape");
+          check_window (&shape, *gpu, "an odd window", ask (&shape, *gpu, "an odd shape"));
         }
 }
 END_TEST

@@ -10,9 +10,9 @@
 
 /* Llama 3.2 1B, Llama 3 8B and a long context of it. */
 static const ExecAttentionShape models[] = {
-  { 4, 4096, 32, 8, 64, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE },
-  { 1, 32768, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE },
+  { 4, 4096, 32, 8, 64, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 4, 4096, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
+  { 1, 32768, 32, 8, 128, PLAN_DTYPE_BF16, FALSE, FALSE, 0 },
 };
 
 START_TEST (gpu_measures_attention) { attention_compare_speed (&models[_i], 20, stderr); }
