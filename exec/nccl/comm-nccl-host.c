@@ -10,7 +10,7 @@
  * does use ncclSend, because only two ranks call it. */
 #include "config.h"
 
-#include "exec/nccl/comm-nccl-private.h"
+#include "exec/nccl/comm-nccl-try.h"
 
 #include <math.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static gboolean
 copy_in (NcclWorld *world, const void *in, guint64 n, GError **error)
 {
   memcpy (world->pinned[0], in, n);
-  CUDA_TRY (
+  CUDA_TRY_OUTSIDE (
+      world,
       cudaMemcpyAsync (world->stage[0], world->pinned[0], n, cudaMemcpyHostToDevice, world->stream),
       error);
   return TRUE;
@@ -52,9 +53,10 @@ copy_out (NcclComm *self, guint stage, guint64 n, const char *call, GError **err
 {
   NcclWorld *world = self->world;
 
-  CUDA_TRY (cudaMemcpyAsync (world->pinned[1], world->stage[stage], n, cudaMemcpyDeviceToHost,
-                             world->stream),
-            error);
+  CUDA_TRY_OUTSIDE (world,
+                    cudaMemcpyAsync (world->pinned[1], world->stage[stage], n,
+                                     cudaMemcpyDeviceToHost, world->stream),
+                    error);
   return exec_comm_nccl_follow (self, call, world->stream, error)
          && exec_comm_nccl_wait (self, world->stream, error);
 }

@@ -3,7 +3,7 @@
  * communicator where the machine has symmetric memory, else registered for zero-copy. */
 #include "config.h"
 
-#include "exec/nccl/comm-nccl-private.h"
+#include "exec/nccl/comm-nccl-try.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
 
@@ -17,8 +17,24 @@ block_clear (NcclBlock *block)
   g_clear_pointer (&block->registrations, g_array_unref);
 }
 
+static gboolean
+make_registration (NcclComm *self, const NcclBlock *block, NcclRegistration *out, GError **error)
+{
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  NCCL_TRY (self,
+            ncclCommWindowRegister (self->handle, block->memory, block->bytes, &out->window,
+                                    NCCL_WIN_COLL_SYMMETRIC),
+            error);
+#endif
+  if (out->window == NULL) /* no symmetric memory here */
+    NCCL_TRY (self, ncclCommRegister (self->handle, block->memory, block->bytes, &out->handle),
+              error);
+  return TRUE;
+}
+
 /* Registers a block with a communicator, all of whose ranks do so at once: windows have as many
- * bytes on each. */
+ * bytes on each. After a failure a thread of NCCL's may write to `made` until the abort has
+ * ended. */
 static gboolean
 register_block (NcclComm *self, NcclBlock *block, GError **error)
 {
@@ -26,15 +42,11 @@ register_block (NcclComm *self, NcclBlock *block, GError **error)
 
   if (block->registrations == NULL)
     return TRUE;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  NCCL_TRY (self,
-            ncclCommWindowRegister (self->handle, block->memory, block->bytes, &made.window,
-                                    NCCL_WIN_COLL_SYMMETRIC),
-            error);
-#endif
-  if (made.window == NULL) /* no symmetric memory here */
-    NCCL_TRY (self, ncclCommRegister (self->handle, block->memory, block->bytes, &made.handle),
-              error);
+  if (!make_registration (self, block, &made, error))
+    {
+      exec_comm_nccl_end_abort (self->world);
+      return FALSE;
+    }
   g_array_append_val (block->registrations, made);
   return TRUE;
 }
@@ -145,6 +157,7 @@ take_block (const NcclWorld *world, NcclBlock *block, GError **error)
 void *
 exec_comm_nccl_take (ExecComm *comm, guint64 bytes, GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   NcclWorld *world = self->world;
   NcclBlock block = { .bytes = bytes };
@@ -166,6 +179,7 @@ exec_comm_nccl_take (ExecComm *comm, guint64 bytes, GError **error)
 void
 exec_comm_nccl_give_back (ExecComm *comm, void *memory)
 {
+  INSIDE (comm);
   NcclWorld *world = ((NcclComm *)comm)->world;
 
   exec_comm_nccl_end_abort (world); /* until then NCCL may use the memory */

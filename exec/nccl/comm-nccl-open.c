@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "exec/comm/rendezvous.h"
-#include "exec/nccl/comm-nccl-private.h"
+#include "exec/nccl/comm-nccl-try.h"
 #include "exec/probe/cores.h"
 #include "planner/base/error.h"
 
@@ -106,6 +106,9 @@ world_new (guint rank, ExecComm *carrier, Meeting *meeting, const ExecNcclOption
   world->blocks = g_array_new (FALSE, TRUE, sizeof (NcclBlock));
   world->spare = g_ptr_array_new ();
   g_queue_init (&world->pending);
+  g_mutex_init (&world->mutex);
+  g_mutex_init (&world->watch_mutex);
+  g_cond_init (&world->watch_ends);
   return world;
 }
 
@@ -142,6 +145,9 @@ world_free (NcclWorld *world)
   g_ptr_array_unref (world->aborted);
   g_strfreev (world->hosts);
   g_free (world->meeting);
+  g_mutex_clear (&world->mutex);
+  g_mutex_clear (&world->watch_mutex);
+  g_cond_clear (&world->watch_ends);
   g_free (world->reason);
   g_free (world);
 }
@@ -177,11 +183,17 @@ exec_comm_nccl_close (ExecComm *comm)
   NcclWorld *world = self->world;
   g_autoptr (GError) error = NULL;
 
+  g_mutex_lock (&world->mutex);
   if (!exec_comm_nccl_wait_for_all (self, &error))
     g_debug ("%s", error->message);
-  exec_comm_close_groups (comm);
   const gboolean is_last = world->comms->pdata[0] == self;
+  g_mutex_unlock (&world->mutex);
+  exec_comm_close_groups (comm);
+  if (is_last)
+    exec_comm_nccl_end_watch (world);
+  g_mutex_lock (&world->mutex);
   comm_free (self);
+  g_mutex_unlock (&world->mutex);
   if (!is_last)
     return;
   if (world->carrier != NULL)
@@ -209,6 +221,7 @@ split (NcclComm *parent, NcclComm *self, guint color, GError **error)
 ExecComm *
 exec_comm_nccl_group (ExecComm *comm, guint size, guint stride, GError **error)
 {
+  INSIDE (comm);
   NcclComm *parent = (NcclComm *)comm, *self;
 
   if (!exec_comm_nccl_is_usable (parent, error))
@@ -216,6 +229,7 @@ exec_comm_nccl_group (ExecComm *comm, guint size, guint stride, GError **error)
   self = comm_new (parent->world, comm->rank / stride % size, size, parent->stride * stride);
   if (split (parent, self, exec_comm_group_of (comm->rank, size, stride), error))
     return &self->comm;
+  exec_comm_nccl_end_abort (parent->world); /* until then NCCL may write the new one's handle */
   comm_free (self);
   return NULL;
 }
@@ -358,7 +372,11 @@ open_world (guint rank, guint ranks, ExecComm *carrier, Meeting *meeting,
   NcclComm *self = comm_new (world, rank, ranks, 1);
 
   if (open_handle (self, &meeting->id, error))
-    return &self->comm;
+    {
+      if (ranks > 1)
+        exec_comm_nccl_begin_watch (world);
+      return &self->comm;
+    }
   comm_free (self);
   world_free (world);
   return NULL;

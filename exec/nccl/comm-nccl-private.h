@@ -18,10 +18,17 @@ typedef void *ncclWindow_t;
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 #endif
 
-/* A rank's communicators and what they share. */
+/* A rank's communicators and what they share. Its thread holds the mutex in every call of
+ * ExecComm's but where the driver may keep it: where it does not hold it, `watch` looks after what
+ * is pending. */
 typedef struct
 {
   ExecNcclOptions options;
+  GMutex mutex;
+  GThread *watch; /* NULL: one rank waits for nobody */
+  GMutex watch_mutex;
+  GCond watch_ends;
+  gboolean is_closing;  /* the watch is to end; under watch_mutex */
   int device;           /* its number, as CUDA counts GPUs in this process */
   gboolean is_one_host; /* all ranks are on one */
   guint rank;           /* of this process or thread among all */
@@ -97,6 +104,11 @@ ncclResult_t exec_comm_nccl_trade (const NcclComm *self, void *out, const void *
 
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
+/* Starts, and ends, a thread that gives up in the rank's place while the driver keeps its thread.
+ */
+void exec_comm_nccl_begin_watch (NcclWorld *world);
+void exec_comm_nccl_end_watch (NcclWorld *world);
+
 /* Waits until the abort that giving up began has ended. Graphs with collectives in them have to be
  * destroyed before. */
 void exec_comm_nccl_end_abort (NcclWorld *world);
@@ -129,21 +141,5 @@ void exec_comm_nccl_free_blocks (NcclWorld *world);
 /* exec/nccl/comm-nccl-open.c */
 ExecComm *exec_comm_nccl_group (ExecComm *comm, guint size, guint stride, GError **error);
 void exec_comm_nccl_close (ExecComm *comm);
-
-/* Leave the function when the call fails; its text is in the message. */
-#define CUDA_TRY(call, error) \
-  G_STMT_START \
-  { \
-    if (!exec_comm_nccl_check_cuda (call, #call, error)) \
-      return FALSE; \
-  } \
-  G_STMT_END
-#define NCCL_TRY(self, call, error) \
-  G_STMT_START \
-  { \
-    if (!exec_comm_nccl_settle (self, call, #call, error)) \
-      return FALSE; \
-  } \
-  G_STMT_END
 
 G_END_DECLS

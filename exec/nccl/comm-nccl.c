@@ -4,17 +4,23 @@
  * done it, and soon over; and every collective is followed by an event. Whoever waits for the
  * device calls `check` again and again, which sees NCCL's errors, a rank that said it failed, and a
  * deadline that passed. In each case all communicators of this rank are aborted together, which is
- * what ends their kernels. */
+ * what ends their kernels.
+ *
+ * A stream takes about a thousand operations behind one that has not ended; the driver then keeps
+ * the thread that issues the next one (https://forums.developer.nvidia.com/t/68937). A rank that
+ * issues many micro batches behind a collective that never ends polls nothing any more, so a thread
+ * of its own watches meanwhile. */
 #include "config.h"
 
 #include "exec/cuda/kernels/sum.h"
-#include "exec/nccl/comm-nccl-private.h"
+#include "exec/nccl/comm-nccl-try.h"
 #include "planner/base/error.h"
 
 #include <string.h>
 
 #define POLLS_BEFORE_SLEEP 1000
 #define SLEEP_US 50
+#define WATCH_US 500000
 
 #define OP "%s (op %u, unit %" G_GINT64_FORMAT ") among %s"
 
@@ -286,6 +292,17 @@ check_nccl (const NcclWorld *world, GError **error)
   return TRUE;
 }
 
+/* Whether the oldest pending collective was issued longer ago than ranks wait; it may have ended.
+ */
+static gboolean
+seems_late (const NcclWorld *world)
+{
+  const NcclPending *oldest = world->pending.head != NULL ? world->pending.head->data : NULL;
+
+  return oldest != NULL
+         && now_ns () - MAX (oldest->issued_ns, world->ended_ns) > deadline_ns (world);
+}
+
 /* Whether the oldest pending collective is within the deadline. Events are queried only when it
  * seems not to be: a host that saw an event happen is ordered behind it, and whether it is should
  * not depend on timing. So a missed deadline may be seen after twice the time. */
@@ -296,7 +313,7 @@ is_in_time (NcclWorld *world, GError **error)
   const NcclPending *oldest = g_queue_peek_head (&world->pending);
   g_autofree char *what = NULL;
 
-  if (oldest == NULL || now_ns () - MAX (oldest->issued_ns, world->ended_ns) <= limit_ns)
+  if (!seems_late (world))
     return TRUE;
   if (!reap (world, error))
     return FALSE;
@@ -307,12 +324,62 @@ is_in_time (NcclWorld *world, GError **error)
 }
 
 static gboolean
-nccl_check (ExecComm *comm, GError **error)
+check_all (const NcclComm *self, GError **error)
 {
-  const NcclComm *self = (const NcclComm *)comm;
-
   return exec_comm_nccl_is_usable (self, error) && others_are_well (self, error)
          && check_nccl (self->world, error) && is_in_time (self->world, error);
+}
+
+static gboolean
+nccl_check (ExecComm *comm, GError **error)
+{
+  INSIDE (comm);
+
+  return check_all ((const NcclComm *)comm, error);
+}
+
+/* What the rank's own thread would do if it could. Events are asked for on the rank's GPU, so that
+ * CUDA makes no context on another one for this thread. */
+static gpointer
+watch (gpointer data)
+{
+  NcclWorld *world = data;
+
+  g_mutex_lock (&world->watch_mutex);
+  while (!world->is_closing)
+    {
+      g_autoptr (GError) error = NULL;
+
+      g_cond_wait_until (&world->watch_ends, &world->watch_mutex,
+                         g_get_monotonic_time () + WATCH_US);
+      if (world->is_closing || !g_mutex_trylock (&world->mutex))
+        continue;
+      if (seems_late (world))
+        cudaSetDevice (world->device);
+      if (!check_all (world->comms->pdata[0], &error))
+        g_debug ("%s", error->message); /* the rank's thread is told by its next call */
+      g_mutex_unlock (&world->mutex);
+    }
+  g_mutex_unlock (&world->watch_mutex);
+  return NULL;
+}
+
+void
+exec_comm_nccl_begin_watch (NcclWorld *world)
+{
+  world->watch = g_thread_new ("nccl-watch", watch, world);
+}
+
+void
+exec_comm_nccl_end_watch (NcclWorld *world)
+{
+  if (world->watch == NULL)
+    return;
+  g_mutex_lock (&world->watch_mutex);
+  world->is_closing = TRUE;
+  g_cond_signal (&world->watch_ends);
+  g_mutex_unlock (&world->watch_mutex);
+  g_thread_join (g_steal_pointer (&world->watch));
 }
 
 /* Whether the stream is being captured: the end of what is in a graph cannot be queried. */
@@ -356,7 +423,7 @@ exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t stream, GE
   if (!spare_event (world, error))
     return FALSE;
   pending = world->spare->pdata[world->spare->len - 1];
-  CUDA_TRY (cudaEventRecord (pending->done, stream), error);
+  CUDA_TRY_OUTSIDE (world, cudaEventRecord (pending->done, stream), error);
   *pending = (NcclPending){ .done = pending->done,
                             .comm = self,
                             .call = call,
@@ -376,7 +443,7 @@ exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error)
 
   while ((state = cudaStreamQuery (stream)) == cudaErrorNotReady)
     {
-      if (!nccl_check (&self->comm, error))
+      if (!check_all (self, error))
         return FALSE;
       pause_poll (&polls);
     }
@@ -389,7 +456,7 @@ exec_comm_nccl_wait_for_all (NcclComm *self, GError **error)
 {
   guint polls = 0;
 
-  while (nccl_check (&self->comm, error) && reap (self->world, error))
+  while (check_all (self, error) && reap (self->world, error))
     {
       if (g_queue_is_empty (&self->world->pending))
         return TRUE;
@@ -433,6 +500,7 @@ static gboolean
 nccl_all_gather (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
                  void *stream, GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   const guint64 bytes = plan_dtype_bytes (dtype, count);
 
@@ -448,6 +516,7 @@ static gboolean
 nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
                      void *stream, GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   ncclDataType_t type;
 
@@ -507,6 +576,7 @@ static gboolean
 nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
                  void *stream, GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   const guint64 bytes = plan_dtype_bytes (dtype, count);
 
@@ -525,6 +595,7 @@ static gboolean
 nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
             void *stream, GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   const guint64 bytes = plan_dtype_bytes (dtype, count);
 
@@ -540,6 +611,7 @@ static gboolean
 nccl_all_reduce (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                  GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   ncclDataType_t type;
 
@@ -557,6 +629,7 @@ static gboolean
 nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, void *stream,
                      GError **error)
 {
+  INSIDE (comm);
   NcclComm *self = (NcclComm *)comm;
   ncclDataType_t type;
 
@@ -568,7 +641,7 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
     return exec_comm_nccl_host_reduce (self, exec_comm_max, buf, count, dtype, error);
   if (!type_of (dtype, &type, error))
     return FALSE;
-  CUDA_TRY ((cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
+  CUDA_TRY_OUTSIDE (self->world, (cudaError_t)exec_cuda_seal (buf, count, dtype, stream), error);
   return issued (self, ncclAllReduce (buf, buf, count, type, ncclMax, self->handle, stream),
                  "all_reduce_max", stream, error);
 }
@@ -577,6 +650,7 @@ nccl_all_reduce_max (ExecComm *comm, void *buf, guint64 count, PlanDtype dtype, 
 static gboolean
 nccl_barrier (ExecComm *comm, GError **error)
 {
+  INSIDE (comm);
   float nothing = 0;
 
   return exec_comm_nccl_is_usable ((NcclComm *)comm, error)
@@ -591,7 +665,9 @@ nccl_abort (ExecComm *comm, const char *why)
   const char *what = g_str_has_prefix (why, own) ? why + strlen (own) : why;
   g_autofree char *reason = g_strdup_printf ("rank %u failed: %s", world->rank, what);
 
+  g_mutex_lock (&world->mutex);
   exec_comm_nccl_give_up (world, reason);
+  g_mutex_unlock (&world->mutex);
   if (world->carrier != NULL)
     world->carrier->ops->abort (world->carrier, what);
 }
@@ -599,12 +675,16 @@ nccl_abort (ExecComm *comm, const char *why)
 static gboolean
 nccl_settle (ExecComm *comm, GError **error)
 {
+  INSIDE (comm);
+
   return exec_comm_nccl_wait_for_all ((NcclComm *)comm, error);
 }
 
 static gboolean
 nccl_follow (ExecComm *comm, const char *what, void *stream, GError **error)
 {
+  INSIDE (comm);
+
   return exec_comm_nccl_follow ((NcclComm *)comm, what, stream, error);
 }
 

@@ -1,6 +1,6 @@
 # Collectives on GPUs. NCCL is loaded when it is called; tests play it instead.
 nccl_sources = \
-  %D%/comm-nccl.c %D%/comm-nccl.h %D%/comm-nccl-private.h \
+  %D%/comm-nccl.c %D%/comm-nccl.h %D%/comm-nccl-private.h %D%/comm-nccl-try.h \
   %D%/comm-nccl-host.c \
   %D%/comm-nccl-memory.c \
   %D%/comm-nccl-open.c \

@@ -84,6 +84,7 @@ struct CUstream_st
   bool is_destroyed = false, is_stalled = false;
   bool is_of_graph = false;      /* nobody else's */
   CUstream_st *behind = nullptr; /* the stalled one that it waits for */
+  unsigned queued = 0;           /* operations behind that */
   fake::Clock clock;
   std::vector<fake::Op> ops;            /* begun and not ended */
   std::shared_ptr<fake::Graph> capture; /* NULL: not capturing */
@@ -215,7 +216,8 @@ void check_memory ();             /* redzones and leaks */
 /* stream.cpp */
 Stream *stream_of (cudaStream_t stream); /* NULL, and a report: there is none */
 bool is_capturing (cudaStream_t stream);
-Stream *stalled (Stream *stream);     /* what it waits for without end, perhaps itself, or NULL */
+Stream *stalled (Stream *stream); /* what it waits for without end, perhaps itself, or NULL */
+void queue_up (Stream *stream);
 cudaError_t hangs (const char *what); /* the host waits for something that is stalled */
 bool
 forbids (cudaError_t *out_error); /* a call that must not be made while something is captured */

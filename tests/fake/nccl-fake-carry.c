@@ -417,3 +417,33 @@ fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine)
   while (n-- > 0)
     fake_order_end (streams[n]);
 }
+
+void
+fake_nccl_make_windows (const Team *team)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    {
+      const Call *call = fake_nccl_call_at (team->members[rank], 0);
+      Window *window = g_new (Window, 1);
+
+      *window = (Window){ call->out, call->count, (int)call->op != NCCL_WIN_DEFAULT };
+      g_ptr_array_add (team->members[rank]->windows, window);
+      fake_order_made (window, "ncclWindow");
+      *(Window **)call->out_handle = window;
+    }
+}
+
+gboolean
+fake_nccl_devices_differ (Team *team)
+{
+  for (guint rank = 0; rank < team->ranks; rank++)
+    for (guint peer = 0; peer < rank; peer++)
+      if (team->members[peer]->device == team->members[rank]->device)
+        {
+          fake_nccl_refuse (team,
+                            "Duplicate GPU detected : rank %u and rank %u both on CUDA device %d",
+                            peer, rank, team->members[rank]->device);
+          return FALSE;
+        }
+  return TRUE;
+}

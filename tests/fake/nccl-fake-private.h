@@ -53,6 +53,7 @@ struct ncclComm
   gboolean is_finalized, is_aborted;
   gint *kept;      /* calls of it in graphs that are not destroyed; theirs too */
   GThread *keeper; /* who captured the last of them */
+  GThread *caller; /* who made the calls that are in progress */
   ncclResult_t state;
   char last[256];
   GArray *calls; /* Call: of the group, or the one, that is in progress */
@@ -89,5 +90,9 @@ gboolean fake_nccl_calls_agree (Team *team);
 
 /* What they made does its work, on all their streams; counts those between symmetric windows. */
 void fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine);
+
+/* What a registration gives each rank; whether no two ranks share a GPU, which NCCL refuses. */
+void fake_nccl_make_windows (const Team *team);
+gboolean fake_nccl_devices_differ (Team *team);
 
 G_END_DECLS

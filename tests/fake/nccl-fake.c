@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+/* How long NCCL's thread goes on with a call that makes something after it was told to stop. */
+#define OWED_US 20000
+
 static GMutex mutex;
 static GCond changed;
 static GHashTable *meetings; /* id -> Team whose ranks are still coming */
@@ -59,6 +62,23 @@ void
 fake_nccl_set_buffers (guint64 bytes)
 {
   buffers = bytes;
+}
+
+guint
+fake_nccl_owed (void)
+{
+  guint owed = 0;
+
+  g_mutex_lock (&mutex);
+  for (guint i = 0; comms != NULL && i < comms->len; i++)
+    {
+      const struct ncclComm *comm = comms->pdata[i];
+
+      for (guint c = 0; comm->caller == g_thread_self () && c < comm->calls->len; c++)
+        owed += fake_nccl_call_at (comm, c)->out_handle != NULL;
+    }
+  g_mutex_unlock (&mutex);
+  return owed;
 }
 
 int
@@ -193,37 +213,6 @@ split (const Team *team)
     }
 }
 
-static void
-make_windows (const Team *team)
-{
-  for (guint rank = 0; rank < team->ranks; rank++)
-    {
-      const Call *call = fake_nccl_call_at (team->members[rank], 0);
-      Window *window = g_new (Window, 1);
-
-      *window = (Window){ call->out, call->count, (int)call->op != NCCL_WIN_DEFAULT };
-      g_ptr_array_add (team->members[rank]->windows, window);
-      fake_order_made (window, "ncclWindow");
-      *(Window **)call->out_handle = window;
-    }
-}
-
-/* NCCL refuses ranks that share a GPU. */
-static gboolean
-devices_differ (Team *team)
-{
-  for (guint rank = 0; rank < team->ranks; rank++)
-    for (guint peer = 0; peer < rank; peer++)
-      if (team->members[peer]->device == team->members[rank]->device)
-        {
-          fake_nccl_refuse (team,
-                            "Duplicate GPU detected : rank %u and rank %u both on CUDA device %d",
-                            peer, rank, team->members[rank]->device);
-          return FALSE;
-        }
-  return TRUE;
-}
-
 /* Does the call that all ranks of a party are in; the mutex is held. */
 static void
 complete (Team *team, Team *party, Kind kind)
@@ -231,11 +220,11 @@ complete (Team *team, Team *party, Kind kind)
   gboolean ok = fake_nccl_calls_agree (party);
 
   if (ok && kind == CALL_INIT)
-    ok = devices_differ (team);
+    ok = fake_nccl_devices_differ (team);
   else if (ok && kind == CALL_SPLIT)
     split (team);
   else if (ok && kind == CALL_WINDOW)
-    make_windows (team);
+    fake_nccl_make_windows (team);
   else if (ok)
     fake_nccl_carry (party, &symmetric, &by_copy_engine);
   for (guint rank = 0; rank < team->ranks; rank++)
@@ -434,6 +423,7 @@ make_call (struct ncclComm *comm, const Call *call, cudaStream_t stream)
     {
       g_array_append_val (comm->calls, *call);
       comm->stream = stream;
+      comm->caller = g_thread_self ();
       if (group_depth > 0)
         group_comm = comm;
       else
@@ -482,6 +472,12 @@ end_abort (struct ncclComm *comm)
   check_others (comm);
   g_mutex_unlock (&mutex);
   await_graphs (comm);
+  for (guint i = 0; i < comm->calls->len; i++)
+    if (fake_nccl_call_at (comm, i)->out_handle != NULL)
+      {
+        g_usleep (OWED_US);
+        *(void **)fake_nccl_call_at (comm, i)->out_handle = NULL;
+      }
   g_mutex_lock (&mutex);
   for (guint i = 0; i < comm->windows->len; i++)
     {

@@ -42,6 +42,10 @@ void fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how);
  * collective, or where NCCL_RUNTIME_CONNECT is 0 when it is made. None after a reset. */
 void fake_nccl_set_buffers (guint64 bytes);
 
+/* How many windows and communicators calls of this thread have still to write where it asked for
+ * them, as a thread of NCCL's does later: an abort ends before none is left. */
+guint fake_nccl_owed (void);
+
 /* What ncclGetVersion says until the next reset. */
 void fake_nccl_set_version (int version);
 

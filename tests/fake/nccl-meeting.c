@@ -217,6 +217,85 @@ START_TEST (nccl_carrier_calls_the_roll)
 }
 END_TEST
 
+/* Issues far more than a stream takes behind a gather that never ends, as many micro batches do. */
+static gpointer
+issue_on (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+  Arrays arrays;
+  cudaStream_t stream = NULL;
+  void *memory = take_arrays (self, &arrays);
+
+  rank_prepare (self);
+  comm->node = 12;
+  if (memory != NULL
+      && check_cuda (self, cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking))
+      && copy_arrays (self, &arrays, TRUE, stream)
+      && comm->ops->all_gather (comm, arrays.gathered, arrays.in, self->count, self->dtype, stream,
+                                &self->error))
+    for (guint i = 0; i < 3000 && self->error == NULL; i++)
+      check_cuda (self, cudaMemsetAsync (arrays.reduced, 0, 4, stream));
+  if (self->error == NULL)
+    comm->ops->check (comm, &self->error);
+  cudaStreamSynchronize (stream);
+  cudaStreamDestroy (stream);
+  if (memory != NULL)
+    comm->ops->give_back (comm, memory);
+  return NULL;
+}
+
+START_TEST (nccl_rank_in_the_driver_is_watched)
+{
+  Rank ranks[4];
+
+  begin (4);
+  nccl_options.timeout_s = SHORT_S;
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, 1, FAKE_NCCL_STALLS);
+  run_on_nccl (issue_on, ranks, 4);
+  for (guint i = 0; i < 4; i++)
+    ck_assert_msg (ranks[i].error != NULL
+                       && strstr (ranks[i].error->message,
+                                  "all_gather (op 12, unit 0) among 4 ranks has not ended after"),
+                   "rank %u: %s", i, ranks[i].error != NULL ? ranks[i].error->message : "");
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
+/* Registered memory, or a group, that the ranks do not all make. */
+static gpointer
+make_in_vain (gpointer data)
+{
+  Rank *self = data;
+  ExecComm *comm = self->comm;
+
+  if (nccl_options.is_registered)
+    ck_assert_ptr_null (comm->ops->take (comm, 64, &self->error));
+  else
+    ck_assert_ptr_null (exec_comm_group (comm, "inner", 2, 1, &self->error));
+  ck_assert_uint_eq (fake_nccl_owed (), 0);
+  return NULL;
+}
+
+START_TEST (nccl_writes_nothing_after_a_failure)
+{
+  Rank ranks[4];
+
+  begin (4);
+  nccl_options.timeout_s = SHORT_S;
+  nccl_options.is_registered = _i == 1;
+  init_ranks (ranks, 4, 1, PLAN_DTYPE_FP32, 5, TRUE);
+  fake_nccl_lose (2, _i == 1 ? 2 : 1, FAKE_NCCL_SILENT);
+  run_on_nccl (make_in_vain, ranks, 4);
+  for (guint i = 0; i < 4; i++)
+    ck_assert (ranks[i].error != NULL && strstr (ranks[i].error->message, "a rank is lost"));
+  clear_ranks (ranks, 4);
+  finish ();
+}
+END_TEST
+
 void
 nccl_add_meeting_tests (TCase *tcase)
 {
@@ -224,4 +303,6 @@ nccl_add_meeting_tests (TCase *tcase)
   tcase_add_loop_test (tcase, nccl_launched_ranks_meet, 0, 2);
   tcase_add_loop_test (tcase, nccl_dead_rank_is_named, 0, G_N_ELEMENTS (deaths));
   tcase_add_test (tcase, nccl_carrier_calls_the_roll);
+  tcase_add_test (tcase, nccl_rank_in_the_driver_is_watched);
+  tcase_add_loop_test (tcase, nccl_writes_nothing_after_a_failure, 0, 2);
 }

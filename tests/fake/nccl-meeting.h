@@ -1,4 +1,4 @@
-/* Tests of how ranks on NCCL meet: when they are launched, and between steps. */
+/* Tests of how ranks on NCCL meet: when they are launched, between steps, and not at all. */
 #pragma once
 #include <check.h>
 

@@ -187,6 +187,7 @@ submit (cudaStream_t stream, const std::string &name, Work work, const std::stri
       add_node (self, { Node::WORK, 0, 0, name, details, std::move (work), nullptr });
       return cudaSuccess;
     }
+  queue_up (self);
   if (self->number == self->device)
     for (const auto &other : runtime.streams)
       if (other->capture != nullptr && other->device == self->device
@@ -274,6 +275,24 @@ stalled (Stream *stream)
   return stream->behind != nullptr && stream->behind->is_stalled ? stream->behind : nullptr;
 }
 
+/* Operations that a stream takes behind one that does not end. */
+const unsigned QUEUE = 1024;
+
+/* Makes room for another operation; without any the host stays until the stream goes on. */
+void
+queue_up (Stream *stream)
+{
+  if (stalled (stream) == nullptr)
+    stream->queued = 0;
+  else if (stream->queued++ >= QUEUE)
+    while (stalled (stream) != nullptr)
+      {
+        unlock_runtime ();
+        g_usleep (100);
+        lock_runtime ();
+      }
+}
+
 /* A host that waits for what does not end goes on with an error. */
 cudaError_t
 hangs (const char *what)
@@ -350,6 +369,7 @@ cudaEventRecord (cudaEvent_t event, cudaStream_t stream)
       capture_record (of, self);
       return cudaSuccess;
     }
+  queue_up (of);
   run (of, "record", "", of->number, [=] (Op &op) {
     self->capture = nullptr;
     self->is_recorded = true;
