@@ -166,27 +166,36 @@ START_TEST (sums_have_a_workspace_too)
 }
 END_TEST
 
-/* Trying algorithms on the operands leaves the result as it should be, and is remembered. */
+/* Trying algorithms on the operands leaves the result as it should be, also what a product is added
+ * to, and is remembered. */
 START_TEST (the_fastest_algorithm_is_remembered)
 {
+  const gboolean accumulates = _i % 2 == 1;
+  int (*const multiply) (const ExecArgs *, void *)
+      = accumulates ? exec_cuda_gemm_add : exec_cuda_gemm;
+  const guint work = accumulates ? 3 : 4;
   Case c;
-  case_init (&c, 1, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 7 + (guint32)_i);
+  case_init (&c, accumulates ? 2 : 1, accumulates ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16,
+             PLAN_DTYPE_BF16, 7 + (guint32)_i / 2);
   c.args.is_deterministic = FALSE;
   c.args.scratch_bytes = 8 * PLAN_MIB; /* or there is one algorithm alone */
-  must ((int)cudaMalloc (&c.args.ptr[4], c.args.scratch_bytes));
-  must (exec_cuda_gemm (&c.args, c.stream));
+  must ((int)cudaMalloc (&c.args.ptr[work], c.args.scratch_bytes));
+  must (multiply (&c.args, c.stream));
   ck_assert (strstr (fake_cuda_log (), "synchron") != NULL);
   ck_assert_msg (strstr (fake_cuda_log (), c.op.dims[2] % 2 == 0 ? "split 2" : "refused") != NULL
                      && strstr (fake_cuda_log (), "rounded") == NULL,
                  "%s", fake_cuda_log ());
-  check_result (&c, FALSE);
+  check_result (&c, accumulates);
   exec_cuda_gemm_close ();
   ck_assert (exec_cuda_gemm_open (NULL, NULL)); /* nothing in this thread's cache */
+  if (accumulates)
+    must ((int)cudaMemcpy (c.args.ptr[0], c.value[0], c.count[0] * sizeof (float),
+                           cudaMemcpyHostToDevice));
   fake_cuda_clear_log ();
-  must (exec_cuda_gemm (&c.args, c.stream));
+  must (multiply (&c.args, c.stream));
   ck_assert_msg (strstr (fake_cuda_log (), "synchron") == NULL, "%s", fake_cuda_log ());
-  check_result (&c, FALSE);
-  must ((int)cudaFree (c.args.ptr[4]));
+  check_result (&c, accumulates);
+  must ((int)cudaFree (c.args.ptr[work]));
   case_clear (&c);
 }
 END_TEST
@@ -262,7 +271,7 @@ main (void)
   tcase_add_loop_test (tcase, every_layout_and_format, 0, 10);
   tcase_add_loop_test (tcase, products_are_added_to_main_gradients, 0, 5);
   tcase_add_test (tcase, sums_have_a_workspace_too);
-  tcase_add_loop_test (tcase, the_fastest_algorithm_is_remembered, 0, 6);
+  tcase_add_loop_test (tcase, the_fastest_algorithm_is_remembered, 0, 12);
   tcase_add_test (tcase, lines_of_the_file);
   tcase_add_test (tcase, products_are_measured);
   suite_add_tcase (suite, tcase);
