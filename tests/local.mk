@@ -730,7 +730,7 @@ fake_headers = \
 compare_sources = \
   %D%/fake/compare.c %D%/fake/compare.h %D%/fake/compare-dims.c %D%/fake/compare-dims.h \
   %D%/fake/compare-operand.c %D%/fake/compare-operand.h \
-  %D%/fake/compare-activation.c %D%/fake/compare-narrow.c \
+  %D%/fake/compare-activation.c %D%/fake/compare-experts.c %D%/fake/compare-narrow.c \
   %D%/fake/compare-norms.c %D%/fake/compare-split.c %D%/fake/compare-squares.c
 fake_kernel_test_sources = $(compare_sources) %D%/fake/test-cuda-kernels.c
 fake_test_sources = \

@@ -19,6 +19,7 @@ cuda_sources = \
   %D%/kernels/attention-softmax.cu \
   %D%/kernels/elementwise.cu \
   %D%/kernels/embedding.cu \
+  %D%/kernels/experts.cu \
   %D%/kernels/gemm-plain.cu \
   %D%/kernels/head-norm.cu \
   %D%/kernels/loss.cu \
@@ -29,6 +30,7 @@ cuda_sources = \
   %D%/kernels/param.cu \
   %D%/kernels/quantize.cu \
   %D%/kernels/quantize-128x128.cu \
+  %D%/kernels/row-map.cu \
   %D%/kernels/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)
 if HAVE_CUDA
@@ -39,9 +41,9 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/kernels.h %D%/kernels/window.h \
-  %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/patch.cuh \
-  %D%/kernels/powers.cuh %D%/kernels/reduce.cuh
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/window.h \
+  %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/patch.cuh \
+  %D%/kernels/powers.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.

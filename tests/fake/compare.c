@@ -607,6 +607,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
   compare_add_square_tests (suite, on, setup);
   compare_add_norm_tests (suite, on, setup);
   compare_add_split_tests (suite, on, setup);
+  compare_add_expert_tests (suite, on, setup);
   for (int i = 0; i < (int)G_N_ELEMENTS (kernels); i++)
     {
       TCase *tcase = open_case (suite, plan_op_name (kernels[i].kind), setup);
@@ -622,7 +623,7 @@ compare_add_tests (Suite *suite, const CompareDevice *on, SFun setup)
 void
 compare_print_cases (void)
 {
-  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase split\n");
+  printf ("case tails\ncase narrow\ncase squares\ncase adding_norms\ncase split\ncase experts\n");
   for (guint i = 0; i < G_N_ELEMENTS (kernels); i++)
     printf ("case %s\n", plan_op_name (kernels[i].kind));
   printf ("case speed\n");

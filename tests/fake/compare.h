@@ -29,6 +29,9 @@ gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those c
 /* tests/fake/compare-activation.c: activations where little is left of their argument. */
 void compare_add_activation_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
+/* tests/fake/compare-experts.c: the router, and rows sorted by expert and back. */
+void compare_add_expert_tests (Suite *suite, const CompareDevice *device, SFun setup);
+
 /* tests/fake/compare-narrow.c: those of the above that no table says. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 

@@ -11,6 +11,7 @@
 #include "exec/cuda/kernels/attention-softmax.cu"
 #include "exec/cuda/kernels/elementwise.cu"
 #include "exec/cuda/kernels/embedding.cu"
+#include "exec/cuda/kernels/experts.cu"
 #include "exec/cuda/kernels/gemm-plain.cu"
 #include "exec/cuda/kernels/head-norm.cu"
 #include "exec/cuda/kernels/loss.cu"
@@ -21,4 +22,5 @@
 #include "exec/cuda/kernels/param.cu"
 #include "exec/cuda/kernels/quantize.cu"
 #include "exec/cuda/kernels/quantize-128x128.cu"
+#include "exec/cuda/kernels/row-map.cu"
 #include "exec/cuda/kernels/sum.cu"

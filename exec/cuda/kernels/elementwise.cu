@@ -29,8 +29,7 @@
  *   activate_bwd   rows cols (s + s + s), gated (2 s + s + 2 s)  e^x
  *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
-#include "exec/cuda/kernels/powers.cuh"
-#include "planner/model/model.h"
+#include "exec/cuda/kernels/activation.cuh"
 
 namespace
 {
@@ -174,93 +173,6 @@ swiglu_bwd (uint64_t rows, uint64_t cols, Array din, Array dout, Array in)
       }
 }
 
-const float NORMAL_AT_0 = 0.39894228f; /* density of the normal distribution: 1 / sqrt (2 pi) */
-const float TANH_SCALE = 0.79788456f;  /* sqrt (2 / pi) */
-const float TANH_CUBE = 0.044715f;
-
-/* An activation's value and slope at one x. */
-struct Point
-{
-  float value, slope;
-};
-
-/* The share of a normal distribution below -x, x >= 0, divided by e^(-x^2 / 2): a polynomial of 1 /
- * (1 + x / 4), fitted so that x times the share is good to 2^-27, and the share in the tail to
- * 2^-15 of itself. 1 + erff would keep less of a tail. */
-__device__ inline float
-tail_of (float x)
-{
-  float t = inverse_of (fmaf (0.25f, x, 1.0f)), sum = -0.0924425721f;
-
-  sum = fmaf (sum, t, 0.345378288f);
-  sum = fmaf (sum, t, -0.273862938f);
-  sum = fmaf (sum, t, 0.287657888f);
-  sum = fmaf (sum, t, 0.0214673847f);
-  sum = fmaf (sum, t, 0.11307544f);
-  sum = fmaf (sum, t, 0.0987265109f);
-  return sum * t;
-}
-
-__device__ inline Point
-gelu (float x)
-{
-  float bell = power_of_e (-0.5f * x * x), below = tail_of (fabsf (x)) * bell;
-  float share = x > 0 ? 1.0f - below : below;
-
-  return { x * share, share + x * NORMAL_AT_0 * bell };
-}
-
-/* (1 + tanh (y / 2)) / 2 is the sigmoid of y. Neither it nor 1 minus it is computed as a
- * difference, which would lose its digits where it is small. */
-__device__ inline Point
-gelu_tanh (float x)
-{
-  float y = 2.0f * TANH_SCALE * (x + TANH_CUBE * x * x * x), e = power_of_e (-fabsf (y));
-  float more = inverse_of (1.0f + e), less = e * more, share = y > 0 ? more : less;
-  float inner = 2.0f * TANH_SCALE * (1.0f + 3.0f * TANH_CUBE * x * x);
-
-  return { x * share, share + x * more * less * inner };
-}
-
-/* x * sigmoid (steepness * x) */
-__device__ inline Point
-swish (float x, float steepness)
-{
-  float s = sigmoid (steepness * x);
-
-  return { x * s, s * (1.0f + steepness * x * (1.0f - s)) };
-}
-
-template <PlanActivation kind>
-__device__ inline Point
-point_of (float x)
-{
-  switch (kind)
-    {
-    case PLAN_ACTIVATION_SILU:
-      return swish (x, 1.0f);
-    case PLAN_ACTIVATION_GELU:
-      return gelu (x);
-    case PLAN_ACTIVATION_GELU_TANH:
-      return gelu_tanh (x);
-    case PLAN_ACTIVATION_RELU:
-      return { x > 0 ? x : 0.0f, x > 0 ? 1.0f : 0.0f };
-    case PLAN_ACTIVATION_RELU2:
-      return { x > 0 ? x * x : 0.0f, x > 0 ? 2 * x : 0.0f };
-    case PLAN_ACTIVATION_QUICK_GELU:
-      return swish (x, 1.702f);
-    }
-  return { 0, 0 };
-}
-
-/* The shape of an activation. Where it is gated, a row of `in` holds gates, then ups. */
-struct Activation
-{
-  uint64_t rows, cols, width; /* width: elements of a row of `in` */
-  PlanActivation kind;
-  bool is_gated;
-};
-
 template <PlanActivation kind>
 __global__ void
 activate (Activation shape, Array out, Array in)
@@ -312,48 +224,6 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
         if (shape.is_gated)
           write (din, at + shape.cols, n, dup);
       }
-}
-
-/* Launches the kernel that is compiled for this kind: to choose the kind for every element would
- * take longer than most kinds do. */
-template <PlanActivation kind> struct Kind
-{
-  static const PlanActivation value = kind;
-};
-
-template <typename Launch>
-int
-launch_kind (PlanActivation kind, Launch launch)
-{
-  switch (kind)
-    {
-    case PLAN_ACTIVATION_SILU:
-      return launch (Kind<PLAN_ACTIVATION_SILU>{});
-    case PLAN_ACTIVATION_GELU:
-      return launch (Kind<PLAN_ACTIVATION_GELU>{});
-    case PLAN_ACTIVATION_GELU_TANH:
-      return launch (Kind<PLAN_ACTIVATION_GELU_TANH>{});
-    case PLAN_ACTIVATION_RELU:
-      return launch (Kind<PLAN_ACTIVATION_RELU>{});
-    case PLAN_ACTIVATION_RELU2:
-      return launch (Kind<PLAN_ACTIVATION_RELU2>{});
-    case PLAN_ACTIVATION_QUICK_GELU:
-      return launch (Kind<PLAN_ACTIVATION_QUICK_GELU>{});
-    }
-  return (int)cudaErrorInvalidValue;
-}
-
-Activation
-activation_of (const Operands &operands)
-{
-  Activation shape;
-
-  shape.rows = operands.dim (0);
-  shape.cols = operands.dim (1);
-  shape.kind = (PlanActivation)operands.dim (2);
-  shape.is_gated = operands.dim (3) != 0;
-  shape.width = (shape.is_gated ? 2 : 1) * shape.cols;
-  return shape;
 }
 
 /* --- rope --------------------------------------------------------------------------------- */

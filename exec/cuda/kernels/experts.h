@@ -1,0 +1,19 @@
+/* Launchers of what experts do, as in kernels.h. */
+#pragma once
+#include "exec/kernels.h"
+G_BEGIN_DECLS
+
+#define EXEC_CUDA_MOST_EXPERTS 1024 /* that a router chooses from */
+
+/* experts.cu */
+int exec_cuda_route (const ExecArgs *args, void *stream);
+int exec_cuda_route_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_permute (const ExecArgs *args, void *stream);
+int exec_cuda_unpermute (const ExecArgs *args, void *stream);
+int exec_cuda_expert_activate (const ExecArgs *args, void *stream);
+int exec_cuda_expert_activate_bwd (const ExecArgs *args, void *stream);
+
+/* row-map.cu: makes the map of a row_map. */
+int exec_cuda_sort_rows (const ExecArgs *args, void *stream);
+
+G_END_DECLS

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of experts: the router chooses the experts that the CPU's does, also among equal logits
+ * and NaNs, and more than a warp has threads; rows are sorted and put back as there, also where
+ * there is no room for all. */
+#include "config.h"
+
+#include "exec/cpu/row-map.h"
+#include "exec/cuda/kernels/experts.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "tests/fake/compare-dims.h"
+#include "tests/fake/compare-operand.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROUNDS 24
+#define MAX_OPERANDS 5
+#define U 0x1p-24
+
+static const CompareDevice *device;
+static ExecConstants constants;
+
+static void
+take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, gint64 count, GRand *rand)
+{
+  *self = (CompareOperand){ .dtype = dtype, .draw = draw, .count = (guint64)count };
+  compare_operand_init (self, device, rand);
+}
+
+/* Absent where they are NULL. */
+static void
+run_both (PlanOpKind kind, ExecCudaLaunch launch, const gint64 *dims,
+          CompareOperand *const *operands)
+{
+  PlanOp op = { .kind = kind };
+  ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
+
+  memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
+  for (guint i = 0; i < MAX_OPERANDS; i++)
+    if (operands[i] != NULL)
+      {
+        cpu.ptr[i] = operands[i]->want + operands[i]->at;
+        cuda.ptr[i] = operands[i]->device + operands[i]->at;
+        cpu.dtype[i] = cuda.dtype[i] = operands[i]->dtype;
+      }
+  exec_kernels_cpu.run[kind](&cpu);
+  const int code = launch (&cuda, NULL);
+  const char *error = device->wait ();
+  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", plan_op_name (kind), code,
+                 error ? error : "");
+  for (guint i = 0; i < MAX_OPERANDS; i++)
+    if (operands[i] != NULL)
+      compare_operand_fetch (operands[i], device);
+}
+
+#define OPERANDS(...) ((CompareOperand *const[MAX_OPERANDS]){ __VA_ARGS__ })
+
+static void
+clear (CompareOperand *const *operands)
+{
+  for (guint i = 0; i < MAX_OPERANDS; i++)
+    if (operands[i] != NULL)
+      compare_operand_clear (operands[i], device);
+}
+
+/* The same bits; whichever NaN. */
+static void
+check_equal (const CompareOperand *self, const char *what)
+{
+  compare_operand_check (self, (CompareBound){ .any_nan = TRUE }, what);
+}
+
+/* Sums in another order, and e^x made in another way. */
+static void
+check_near (const CompareOperand *self, double absolute, double depth, const char *what)
+{
+  const double ulp = self->dtype == PLAN_DTYPE_BF16   ? 0x1p-7
+                     : self->dtype == PLAN_DTYPE_FP16 ? 0x1p-10
+                                                      : 0x1p-23;
+  compare_operand_check (self, (CompareBound){ absolute, (depth + 192) * U + ulp, TRUE }, what);
+}
+
+/* --- the router --------------------------------------------------------------------------- */
+
+static void
+set_router (int seed)
+{
+  constants.router_score = (PlanRouterScore)(seed % 3);
+  constants.pre_softmax = seed % 2 == 1;
+  constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
+}
+
+/* Repeats some logits, and has one in `nans` be no number (0: none). */
+static void
+make_alike (CompareOperand *logits, gint32 nans, GRand *rand)
+{
+  const guint64 bytes = plan_dtype_bytes (logits->dtype, 1);
+  guint8 *at = logits->want + logits->at;
+
+  for (guint64 i = 1; i < logits->count; i++)
+    if (nans > 0 && g_rand_int_range (rand, 0, nans) == 0)
+      memset (at + i * bytes, 0xff, bytes);
+    else if (g_rand_int_range (rand, 0, 3) == 0)
+      memcpy (at + i * bytes, at + g_rand_int_range (rand, 0, (gint32)i) * bytes, bytes);
+  compare_operand_keep (logits, device);
+}
+
+START_TEST (routes_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = compare_odd_size (rand, 60),
+               experts = g_rand_int_range (rand, 1, _i % 4 == 0 ? 300 : 40);
+  const gint64 topk = g_rand_int_range (rand, 1, (gint32)MIN (experts, 9) + 1), n = rows * experts;
+  const gint64 dims[] = { rows, experts, topk };
+  CompareOperand probs, saved, map, logits, dlogits, dprobs;
+
+  set_router (_i);
+  take (&probs, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&saved, PLAN_DTYPE_FP32, COMPARE_SMALL, n, rand);
+  take (&map, PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
+  take (&logits, compare_format (rand), COMPARE_WIDE, n, rand);
+  take (&dlogits, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&dprobs, compare_format (rand), COMPARE_SMALL, n, rand);
+  make_alike (&logits, 0, rand);
+  run_both (PLAN_OP_ROUTE, exec_cuda_route, dims, OPERANDS (&probs, &saved, &map, &logits));
+  check_equal (&map, "experts of rows");
+  check_near (&saved, 0, (double)experts / 8, "scores");
+  check_near (&probs, 0, (double)experts / 8, "shares of experts");
+  compare_operand_keep (&saved, device); /* the CPU's, on both */
+  run_both (PLAN_OP_ROUTE_BWD, exec_cuda_route_bwd, dims,
+            OPERANDS (&dlogits, &dprobs, &saved, &map));
+  check_near (&dlogits, (double)(experts + 192) * 8 * U, 0, "gradients of logits");
+  clear (OPERANDS (&probs, &saved, &map, &logits));
+  clear (OPERANDS (&dlogits, &dprobs));
+}
+END_TEST
+
+/* As many as are asked for, where nothing compares. */
+START_TEST (routes_of_no_numbers_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = 20, experts = g_rand_int_range (rand, 1, 80), n = rows * experts;
+  const gint64 dims[] = { rows, experts, g_rand_int_range (rand, 1, (gint32)experts + 1) };
+  CompareOperand probs, saved, map, logits;
+
+  set_router (_i);
+  take (&probs, PLAN_DTYPE_FP32, COMPARE_SMALL, n, rand);
+  take (&saved, PLAN_DTYPE_FP32, COMPARE_SMALL, n, rand);
+  take (&map, PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
+  take (&logits, compare_format (rand), COMPARE_WIDE, n, rand);
+  make_alike (&logits, 1 + _i % 4, rand);
+  run_both (PLAN_OP_ROUTE, exec_cuda_route, dims, OPERANDS (&probs, &saved, &map, &logits));
+  check_equal (&map, "experts of rows");
+  clear (OPERANDS (&probs, &saved, &map, &logits));
+}
+END_TEST
+
+/* --- sorting rows ------------------------------------------------------------------------- */
+
+/* A map of random routes to experts on random ranks, with room for some rows or for all. */
+typedef struct
+{
+  gint64 rows, experts, ranks, topk, room, entries;
+  CompareOperand routes, map;
+} Sorted;
+
+static void
+draw_routes (Sorted *self, GRand *rand)
+{
+  guint8 *routes;
+
+  take (&self->routes, PLAN_DTYPE_U8, COMPARE_BYTES, self->rows * self->experts, rand);
+  routes = self->routes.want + self->routes.at;
+  memset (routes, 0, self->routes.bytes);
+  for (gint64 row = 0; row < self->rows; row++)
+    for (gint64 k = 0; k < self->topk;)
+      {
+        guint8 *route
+            = &routes[row * self->experts + g_rand_int_range (rand, 0, (gint32)self->experts)];
+
+        k += !*route;
+        *route = 1;
+      }
+  compare_operand_keep (&self->routes, device);
+}
+
+static void
+sort_by_routes (Sorted *self, GRand *rand)
+{
+  const gint64 each = g_rand_int_range (rand, 1, 20);
+
+  self->ranks = g_rand_int_range (rand, 1, 5);
+  self->experts = self->ranks * each;
+  self->topk = g_rand_int_range (rand, 1, (gint32)MIN (self->experts, 6) + 1);
+  self->rows = compare_odd_size (rand, 700);
+  self->room = g_rand_boolean (rand) ? self->rows * MIN (self->topk, each)
+                                     : g_rand_int_range (rand, 1, (gint32)self->rows + 1);
+  self->entries
+      = PLAN_ROW_MAP_HEAD + self->ranks * self->room + self->rows * self->topk + self->experts;
+  draw_routes (self, rand);
+  take (&self->map, PLAN_DTYPE_I32, COMPARE_BYTES, self->entries, rand);
+  run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows,
+            (gint64[]){ self->rows, self->experts, self->ranks, self->entries },
+            OPERANDS (&self->map, &self->routes));
+  check_equal (&self->map, "rows by routes");
+  compare_operand_keep (&self->map, device);
+}
+
+START_TEST (rows_that_came_are_sorted_as_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 ranks = g_rand_int_range (rand, 1, 9), experts = g_rand_int_range (rand, 1, 12);
+  const gint64 room = compare_odd_size (rand, 600), rows = ranks * room;
+  const gint64 dims[] = { rows, experts, ranks, PLAN_ROW_MAP_HEAD + 2 * rows + experts };
+  CompareOperand map, came;
+
+  take (&map, PLAN_DTYPE_I32, COMPARE_BYTES, dims[3], rand);
+  take (&came, PLAN_DTYPE_I32, COMPARE_BYTES, ranks * experts, rand);
+  for (gint64 rank = 0; rank < ranks; rank++)
+    {
+      gint32 *of_rank = (gint32 *)(gpointer)(came.want + came.at) + rank * experts;
+      gint32 left = (gint32)room;
+
+      for (gint64 e = 0; e < experts; e++)
+        {
+          of_rank[e]
+              = g_rand_int_range (rand, 0, 3) == 0 ? 0 : g_rand_int_range (rand, 0, left + 1);
+          left -= of_rank[e];
+        }
+    }
+  compare_operand_keep (&came, device);
+  run_both (PLAN_OP_ROW_MAP, exec_cuda_sort_rows, dims, OPERANDS (&map, NULL, &came));
+  check_equal (&map, "rows by arrivals");
+  clear (OPERANDS (&map, &came));
+}
+END_TEST
+
+START_TEST (rows_move_as_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 cols = compare_odd_size (rand, 60);
+  const PlanDtype format = compare_format (rand), shares = compare_format (rand);
+  CompareOperand in, out, back, probs, row_probs, dprobs;
+  Sorted by;
+
+  sort_by_routes (&by, rand);
+  const gint64 sorted = by.ranks * by.room;
+  const gint64 dims[] = { by.rows, sorted, cols, by.entries };
+  take (&in, format, COMPARE_BITS, by.rows * cols, rand);
+  take (&out, format, COMPARE_SMALL, sorted * cols, rand);
+  take (&back, format, COMPARE_SMALL, by.rows * cols, rand);
+  take (&probs, shares, COMPARE_UNIT, by.rows * by.experts, rand);
+  take (&row_probs, shares, COMPARE_UNIT, sorted, rand);
+  take (&dprobs, shares, COMPARE_UNIT, by.rows * by.experts, rand);
+  run_both (PLAN_OP_PERMUTE, exec_cuda_permute, dims,
+            OPERANDS (&out, &in, &by.map, &row_probs, &probs));
+  check_equal (&out, "rows by expert");
+  check_equal (&row_probs, "shares of rows");
+  compare_operand_keep (&out, device);
+  run_both (PLAN_OP_UNPERMUTE, exec_cuda_unpermute, dims,
+            OPERANDS (&back, &out, &by.map, &dprobs, &row_probs));
+  check_equal (&back, "rows put back");
+  check_equal (&dprobs, "gradients of shares");
+  run_both (PLAN_OP_PERMUTE, exec_cuda_permute, dims, OPERANDS (&out, &in, &by.map));
+  check_equal (&out, "rows alone");
+  run_both (PLAN_OP_UNPERMUTE, exec_cuda_unpermute, dims, OPERANDS (&back, &out, &by.map));
+  check_equal (&back, "rows alone put back");
+  clear (OPERANDS (&in, &out, &back, &probs));
+  clear (OPERANDS (&row_probs, &dprobs, &by.routes, &by.map));
+}
+END_TEST
+
+START_TEST (activations_of_experts_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 12), cols = compare_odd_size (rand, 900);
+  const gint64 kind = _i % (PLAN_ACTIVATION_QUICK_GELU + 1), gated = g_rand_boolean (rand);
+  const gint64 dims[] = { rows, cols, kind, gated }, width = (gated ? 2 : 1) * cols;
+  CompareOperand out, in, probs, din, dprobs, dout;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&in, compare_format (rand), COMPARE_SMALL, rows * width, rand);
+  take (&probs, PLAN_DTYPE_FP32, COMPARE_UNIT, rows, rand);
+  take (&din, compare_format (rand), COMPARE_SMALL, rows * width, rand);
+  take (&dprobs, PLAN_DTYPE_FP32, COMPARE_SMALL, rows, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  run_both (PLAN_OP_EXPERT_ACTIVATE, exec_cuda_expert_activate, dims, OPERANDS (&out, &in, &probs));
+  check_near (&out, 32 * U, 0, "activations of experts");
+  run_both (PLAN_OP_EXPERT_ACTIVATE_BWD, exec_cuda_expert_activate_bwd, dims,
+            OPERANDS (&din, &dprobs, &dout, &in, &probs));
+  check_near (&din, 256 * U, 0, "gradients of activations");
+  check_near (&dprobs, (double)cols * 32 * U, 0, "gradients of shares");
+  clear (OPERANDS (&out, &in, &probs));
+  clear (OPERANDS (&din, &dprobs, &dout));
+}
+END_TEST
+
+void
+compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
+{
+  TCase *tcase = tcase_create ("experts");
+
+  device = on;
+  tcase_set_timeout (tcase, 120);
+  if (setup != NULL)
+    tcase_add_checked_fixture (tcase, setup, NULL);
+  tcase_add_loop_test (tcase, routes_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, routes_of_no_numbers_are_the_cpus, 0, ROUNDS / 3);
+  tcase_add_loop_test (tcase, rows_that_came_are_sorted_as_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, rows_move_as_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, activations_of_experts_are_near_the_cpus, 0, ROUNDS / 2);
+  suite_add_tcase (suite, tcase);
+}
