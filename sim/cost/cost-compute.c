@@ -193,6 +193,15 @@ divide_up (gint64 a, gint64 b)
  * d0067d0d). */
 #define GROUPED_STREAMS 4
 
+/* Our own runtime issues them one after the other (exec/cuda/gemm-grouped.c). */
+static gint64
+gemms_beside (const SimCostInput *input, gint64 groups)
+{
+  const gboolean is_own
+      = input->stack->layer.kernels == PLAN_KERNELS_OWN && input->cluster->kind == PLAN_DEVICE_GPU;
+  return is_own ? 1 : MIN (groups, GROUPED_STREAMS);
+}
+
 /* The shape of a GEMM, or of each of several equal ones. */
 typedef struct
 {
@@ -220,7 +229,7 @@ product_seconds (const SimCostInput *input, const PlanOp *op, double rate, doubl
 {
   const Shape shape = shape_of (op);
   const gint64 m = shape.m, n = shape.n, k = shape.k;
-  const gint64 beside = MIN (shape.groups, GROUPED_STREAMS);
+  const gint64 beside = gemms_beside (input, shape.groups);
   const gint64 turns = divide_up (shape.groups, beside);
   const gint64 processors = input->cluster->sm_count;
   const double fill = sim_cost_param (input, SIM_PARAM_PRODUCT_FILL) / element_bytes;
@@ -290,7 +299,7 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double memory = memory_seconds (input, bytes, SIM_PARAM_PRODUCT_MEMORY);
   const gint64 groups = shape_of (op).groups;
   const double begin = 1e-9 * sim_cost_param (input, SIM_PARAM_PRODUCT_NS)
-                       * (double)divide_up (groups, MIN (groups, GROUPED_STREAMS));
+                       * (double)divide_up (groups, gemms_beside (input, groups));
   return told (input, MAX (arithmetic, memory) + begin, bytes);
 }
 

@@ -34,6 +34,45 @@ product_ns (const SimParams *params, gint64 processors, gint64 m, gint64 n, gint
   return sim_cost_ns (cost, 0);
 }
 
+/* Four experts with 128 rows each, on four processors with tiles of 128 x 256 only. */
+static gint64
+experts_ns (PlanKernels kernels, PlanDeviceKind kind)
+{
+  g_autoptr (PlanSchedule) schedule
+      = parse ("schedule 2 rank=0 ranks=1\n"
+               "buffer out elements=131072 dtype=bf16 category=activations\n"
+               "buffer a elements=2097152 dtype=bf16 category=activations\n"
+               "buffer b elements=4194304 dtype=bf16 category=weights\n"
+               "section setup\ngrouped_gemm compute out=out a=a b=b m=512 n=256 k=4096 layout=1 "
+               "groups=4\nsection step\nsection teardown\n");
+  SimParams params = ideal ();
+  params.value[SIM_PARAM_PRODUCT_TILE_2] = params.value[SIM_PARAM_PRODUCT_TILE_4] = 0.01;
+  params.value[SIM_PARAM_PRODUCT_TILE_8] = 0.01;
+  const PlanStack stack = { .layer.kernels = kernels, .memory.allocation_bytes = 1 };
+  const PlanCluster cluster = { .name = (char *)"test",
+                                .kind = kind,
+                                .nodes = 1,
+                                .devices_per_node = 1,
+                                .sm_count = 4,
+                                .memory_bytes_per_s = 1e15,
+                                .peak_flops = { [PLAN_DTYPE_BF16] = 1e12 } };
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &stack, .params = &params };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  return sim_cost_ns (cost, 0);
+}
+
+/* A tile of each expert at once, or one tile after the other, cut in eight for four processors. */
+START_TEST (products_of_experts_are_side_by_side_or_not)
+{
+  const gint64 tile_ns = 2 * 128 * 256 * 4096 / 250, all_ns = 4 * tile_ns;
+  const gint64 own_ns = experts_ns (PLAN_KERNELS_OWN, PLAN_DEVICE_GPU);
+  ck_assert_int_le (ABS (experts_ns (PLAN_KERNELS_OF_LIBRARIES, PLAN_DEVICE_GPU) - tile_ns), 1);
+  ck_assert_int_gt (own_ns, tile_ns);
+  ck_assert_int_lt (own_ns, all_ns);
+}
+END_TEST
+
 /* Four processors, tiles of 128 x 256 only: the fifth tile takes a wave of its own, unless the
  * inner dimension is cut, here in eight: 40 parts in 10 waves of an eighth. */
 START_TEST (products_go_in_waves)
@@ -692,6 +731,7 @@ main (void)
   Suite *suite = suite_create ("cost");
   TCase *tcase = tcase_create ("cost");
   tcase_add_test (tcase, products_go_in_waves);
+  tcase_add_test (tcase, products_of_experts_are_side_by_side_or_not);
   tcase_add_test (tcase, short_and_odd_products_pay);
   tcase_add_loop_test (tcase, attention_follows_its_curve, 0, G_N_ELEMENTS (attention));
   tcase_add_test (tcase, rings_take_the_pace_of_the_slowest_link);
