@@ -508,6 +508,7 @@ golden_tests = \
   %D%/golden/lower-nanotron.test \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
+  %D%/golden/lower-native-experts.test \
   %D%/golden/lower-native-no_shard.test \
   %D%/golden/lower-native-optim.test \
   %D%/golden/lower-native-optim_grads.test \
@@ -741,7 +742,7 @@ cuda_case_sources = %D%/fake/cuda-case.c %D%/fake/cuda-case.h %D%/fake/watch.c
 fake_walk_sources = %D%/fake/test-cuda-gemm.c %D%/fake/test-cuda-walk.c \
   %D%/fake/test-cuda-bench.c %D%/fake/test-cuda-blocks.c %D%/fake/test-cuda-graph.c \
   %D%/fake/test-cuda-nccl.c %D%/fake/test-cuda-stages.c \
-  %D%/fake/test-cuda-bytes.c %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
+  %D%/fake/test-cuda-bytes.c %D%/fake/test-cuda-experts.c %D%/fake/test-cuda-modes.c %D%/fake/test-cuda-operands.c \
   %D%/fake/test-cuda-params.c %D%/fake/test-cuda-split.c %D%/fake/test-cuda-squares.c \
   $(cuda_case_sources)
 gpu_sources = $(compare_sources) %D%/gpu/test-cuda-kernels.c %D%/gpu/gpu-there.h
@@ -887,6 +888,7 @@ if HAVE_CHECK
 if HAVE_CXX
 fake_nccl_tests = \
   %D%/fake/test-cuda-bench.tap \
+  %D%/fake/test-cuda-experts.tap \
   %D%/fake/test-cuda-nccl.tap \
   %D%/fake/test-cuda-stages.tap \
   %D%/fake/test-nccl.tap
@@ -904,6 +906,12 @@ tests_fake_test_cuda_nccl_tap_SOURCES = \
 tests_fake_test_cuda_nccl_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
 tests_fake_test_cuda_nccl_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
 tests_fake_test_cuda_nccl_tap_LDFLAGS = $(fake_cuda_ldflags)
+tests_fake_test_cuda_experts_tap_SOURCES = \
+  %D%/fake/test-cuda-experts.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
+  exec/cpu/gemm-plain.c
+tests_fake_test_cuda_experts_tap_CPPFLAGS = $(AM_CPPFLAGS) $(fake_cuda_cppflags)
+tests_fake_test_cuda_experts_tap_LDADD = %D%/fake/libexeccudafake.a $(fake_cuda_libs)
+tests_fake_test_cuda_experts_tap_LDFLAGS = $(fake_cuda_ldflags)
 tests_fake_test_cuda_stages_tap_SOURCES = \
   %D%/fake/test-cuda-stages.c $(cuda_case_sources) $(fake_nccl_sources) $(nccl_sources) \
   exec/cpu/gemm-plain.c

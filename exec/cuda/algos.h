@@ -20,7 +20,8 @@ typedef struct
   guint8 alignment[4]; /* of the four addresses: see exec_cuda_lt_alignment */
   guint8 is_deterministic;
   guint8 is_foreign; /* cuBLASLt cannot use the scales of a factor's blocks */
-  guint8 unused[6];
+  guint8 varies;     /* m (layout 2: k) differs from call to call and is rounded up here */
+  guint8 unused[5];
 } ExecCudaProduct;
 
 guint exec_cuda_product_hash (gconstpointer product);

@@ -7,6 +7,7 @@
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/device-private.h"
+#include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
@@ -162,6 +163,7 @@ cuda_close (ExecDevice *device)
   give_memory_back (self);
   exec_cuda_fused_close ();
   exec_cuda_batched_attention_close ();
+  exec_cuda_grouped_close ();
   exec_cuda_gemm_close ();
   g_free (self->events);
   g_free (self->was_kept);
@@ -191,24 +193,33 @@ take_all (CudaDevice *self, const ExecDeviceNeeds *needs, GError **error)
          && (!needs->keeps_steps || exec_cuda_graph_open (self, error));
 }
 
+/* Opens the libraries that the calling thread computes by. */
+static gboolean
+open_libraries (const ExecDeviceNeeds *needs, GError **error)
+{
+  if (!exec_cuda_gemm_open (needs->comm, error))
+    return FALSE;
+  if (exec_cuda_grouped_open (needs->comm, needs->schedule, error))
+    {
+      if (exec_cuda_batched_attention_open (error))
+        {
+          if (exec_cuda_fused_open (needs, error))
+            return TRUE;
+          exec_cuda_batched_attention_close ();
+        }
+      exec_cuda_grouped_close ();
+    }
+  exec_cuda_gemm_close ();
+  return FALSE;
+}
+
 static ExecDevice *
 cuda_open (const ExecDeviceNeeds *needs, GError **error)
 {
   CudaDevice *self;
   if (!exec_cuda_check ((int)cudaSetDevice ((int)needs->comm->gpu), "cudaSetDevice", error)
-      || !exec_cuda_gemm_open (needs->comm, error))
+      || !open_libraries (needs, error))
     return NULL;
-  if (!exec_cuda_batched_attention_open (error))
-    {
-      exec_cuda_gemm_close ();
-      return NULL;
-    }
-  if (!exec_cuda_fused_open (needs, error))
-    {
-      exec_cuda_batched_attention_close ();
-      exec_cuda_gemm_close ();
-      return NULL;
-    }
   self = g_new0 (CudaDevice, 1);
   self->device.ops = needs->kernels->device;
   self->kernels = needs->kernels;

@@ -69,15 +69,22 @@ typedef struct
 static __thread Thread thread;
 
 static void
+clear_layouts (Product *self)
+{
+  cublasLtMatrixLayout_t *const layouts[] = { &self->first, &self->second, &self->out };
+  for (guint i = 0; i < G_N_ELEMENTS (layouts); i++)
+    if (*layouts[i])
+      {
+        cublasLtMatrixLayoutDestroy (*layouts[i]);
+        *layouts[i] = NULL;
+      }
+}
+
+static void
 product_free (gpointer data)
 {
   Product *self = data;
-  if (self->out)
-    cublasLtMatrixLayoutDestroy (self->out);
-  if (self->second)
-    cublasLtMatrixLayoutDestroy (self->second);
-  if (self->first)
-    cublasLtMatrixLayoutDestroy (self->first);
+  clear_layouts (self);
   if (self->desc)
     cublasLtMatmulDescDestroy (self->desc);
   g_free (self);
@@ -464,13 +471,14 @@ is_kept (cudaStream_t stream)
          && status != cudaStreamCaptureStatusNone;
 }
 
-/* Chooses the algorithm: from the file, or the fastest proposal. */
+/* Chooses the algorithm: from the file, or the fastest proposal. A product of many sizes takes the
+ * first proposal, as its trials would not end. */
 static int
 choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream)
 {
   cublasLtMatmulHeuristicResult_t results[TRIED_ALGOS];
   int found = 0;
-  if (!key->is_deterministic && exec_cuda_algos_find (key, &self->algo)
+  if (!key->is_deterministic && !key->varies && exec_cuda_algos_find (key, &self->algo)
       && is_usable (self, key, &self->algo))
     return 0;
   const int code = key->is_foreign ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED)
@@ -483,7 +491,7 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
   if (code != 0)
     return self->is_plain ? 0 : code;
   self->algo = results[0].algo;
-  if (key->is_deterministic || found == 1 || is_kept (stream))
+  if (key->is_deterministic || key->varies || found == 1 || is_kept (stream))
     return 0;
   int tried = set_tried (self, key, TRUE, stream);
   if (tried == 0)
@@ -520,6 +528,13 @@ make (const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream, Pro
 }
 
 static int
+multiply_plainly (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
+{
+  return accumulates ? exec_cuda_gemm_add_plain (args, stream)
+                     : exec_cuda_gemm_plain (args, stream);
+}
+
+static int
 multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
 {
   ExecCudaProduct key;
@@ -530,9 +545,44 @@ multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
   int code = product ? set_pointers (product, args, key.dtype[BIAS] != PLAN_N_DTYPES)
                      : make (&key, args, stream, &product);
   if (code == 0 && product->is_plain)
-    return accumulates ? exec_cuda_gemm_add_plain (args, stream)
-                       : exec_cuda_gemm_plain (args, stream);
+    return multiply_plainly (args, accumulates, stream);
   return code != 0 ? code : issue (product, &key, args, &product->algo, stream);
+}
+
+/* The next power of two: products of sizes up to it have one algorithm. */
+static gint64
+round_up (gint64 size)
+{
+  return G_GINT64_CONSTANT (1) << g_bit_storage ((gulong)size - 1);
+}
+
+/* A product whose algorithm is that of the size rounded up. Algorithms are for any size, but may
+ * refuse one, such as a sum that they cannot split: then the plain kernel takes it. */
+static int
+multiply_any (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
+{
+  ExecCudaProduct key, own;
+  Product *product;
+  if (!describe (args, accumulates, &key))
+    return exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED);
+  own = key;
+  key.varies = TRUE;
+  if (key.layout == 2)
+    key.k = round_up (key.k);
+  else
+    key.m = round_up (key.m);
+  product = g_hash_table_lookup (thread.products, &key);
+  int code = product ? 0 : make (&key, args, stream, &product);
+  if (code == 0 && product->is_plain)
+    return multiply_plainly (args, accumulates, stream);
+  if (code == 0)
+    {
+      clear_layouts (product);
+      code = make_layouts (product, &own);
+    }
+  if (code == 0)
+    code = issue (product, &own, args, &product->algo, stream);
+  return exec_cuda_lt_is_of_algo (code) ? multiply_plainly (args, accumulates, stream) : code;
 }
 
 int
@@ -545,4 +595,10 @@ int
 exec_cuda_gemm_add (const ExecArgs *args, void *stream)
 {
   return multiply (args, TRUE, stream);
+}
+
+int
+exec_cuda_gemm_any (const ExecArgs *args, gboolean accumulates, void *stream)
+{
+  return multiply_any (args, accumulates, stream);
 }

@@ -20,4 +20,8 @@ void exec_cuda_gemm_close (void);
 int exec_cuda_gemm (const ExecArgs *args, void *stream);
 int exec_cuda_gemm_add (const ExecArgs *args, void *stream);
 
+/* The same for products in fp32 and bf16 whose m, or with layout 2 k, differs from call to call: no
+ * algorithms are timed, and one serves all sizes up to the next power of two. */
+int exec_cuda_gemm_any (const ExecArgs *args, gboolean accumulates, void *stream);
+
 G_END_DECLS

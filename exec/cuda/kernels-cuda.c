@@ -5,7 +5,9 @@
 
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
+#include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
+#include "exec/cuda/kernels/experts.h"
 #include "planner/base/error.h"
 
 #include <cublasLt.h>
@@ -115,12 +117,25 @@ check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
   return TRUE;
 }
 
+static gboolean
+check_router (const PlanOp *op, GError **error)
+{
+  const gint64 experts = op->dims[PLAN_DIM_ROUTE_experts];
+  if (op->kind != PLAN_OP_ROUTE || experts <= EXEC_CUDA_MOST_EXPERTS)
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+               "a router of %" G_GINT64_FORMAT " experts is modelled and not executed by cuda yet: "
+               "there may be %d at most",
+               experts, EXEC_CUDA_MOST_EXPERTS);
+  return FALSE;
+}
+
 /* Refuses an op that this GPU cannot do. Formats with scales of blocks are multiplied from
  * Blackwell on. */
 static gboolean
 check_cuda (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  if (!check_manner (schedule, op, error))
+  if (!check_manner (schedule, op, error) || !check_router (op, error))
     return FALSE;
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
@@ -206,6 +221,15 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_SWIGLU_BWD] = exec_cuda_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cuda_activate_bwd,
+    [PLAN_OP_ROUTE] = exec_cuda_route,
+    [PLAN_OP_ROUTE_BWD] = exec_cuda_route_bwd,
+    [PLAN_OP_ROW_MAP] = exec_cuda_row_map,
+    [PLAN_OP_PERMUTE] = exec_cuda_permute,
+    [PLAN_OP_UNPERMUTE] = exec_cuda_unpermute,
+    [PLAN_OP_GROUPED_GEMM] = exec_cuda_grouped_gemm,
+    [PLAN_OP_GROUPED_GEMM_ADD] = exec_cuda_grouped_gemm,
+    [PLAN_OP_EXPERT_ACTIVATE] = exec_cuda_expert_activate,
+    [PLAN_OP_EXPERT_ACTIVATE_BWD] = exec_cuda_expert_activate_bwd,
     [PLAN_OP_ROW_STAT] = exec_cuda_row_stat,
     [PLAN_OP_CROSS_ENTROPY] = exec_cuda_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cuda_cross_entropy_bwd,

@@ -56,6 +56,7 @@ cuda_host_sources = \
   %D%/cuda-check.c %D%/cuda-check.h \
   %D%/device-cuda.c %D%/device-cuda.h %D%/device-private.h \
   %D%/gemm-batched.c %D%/gemm-batched.h \
+  %D%/gemm-grouped.c %D%/gemm-grouped.h \
   %D%/gemm-lt.c %D%/gemm-lt.h \
   %D%/graph.c \
   %D%/kernels-cuda.c \

@@ -196,7 +196,8 @@ waits_for_stages (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute context parallelism, offloading, dropout, stages and "
-      "tensor parallelism beside fp8, and some kinds of models yet, which are modelled; fsdplan run names which",
+      "tensor parallelism beside fp8, tensor parallelism of experts, and some kinds of models yet, which are modelled; fsdplan run "
+      "names which",
       "a limit of this version", 0 },
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },

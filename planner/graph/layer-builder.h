@@ -13,9 +13,10 @@ typedef struct
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */
-  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys, maps_count;
-  gboolean moves_eagerly;                            /* rows, op by op */
-  gboolean overlaps_shared;                          /* shared experts with the sending of rows */
+  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
+  gboolean maps_count, waits_for_counts; /* rows of each expert, on the device; on the host, too */
+  gboolean moves_eagerly;                /* rows, op by op */
+  gboolean overlaps_shared;              /* shared experts with the sending of rows */
   PlanValueId shared_in, shared_in_kept, shared_out; /* of shared experts: what their products read,
                                                         forwards and backwards; their output */
   PlanValueId shared,

@@ -228,7 +228,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   if (b->overlaps_shared)
     add_shared_input (b, norm);
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->ep * b->etp > 1 && !b->maps_count && sizes->capacity == 0;
+  node->waits = b->maps_count ? b->waits_for_counts && b->ep == 1
+                              : b->ep * b->etp > 1 && sizes->capacity == 0;
   node->waits_before = sizes->capacity > 0 && !sizes->pads;
   if (b->overlaps_shared)
     add_shared_up (b);
@@ -264,6 +265,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       node->stats = PLAN_VALUE_SORT_MAP;
       if (b->maps_count)
         {
+          node->waits = b->waits_for_counts;
           node->map = PLAN_VALUE_CAME_COUNTS;
           node->other = PLAN_VALUE_CAME_PROBS;
           node->col = PLAN_VALUE_ROW_PROBS;

@@ -769,6 +769,8 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
           .maps_count = stack->layer.kernels == PLAN_KERNELS_OWN,
+          .waits_for_counts
+          = stack->layer.kernels == PLAN_KERNELS_OWN && cluster->kind == PLAN_DEVICE_GPU,
           .overlaps_shared = value[PLAN_MOE_SHARED_OVERLAP] == PLAN_MOE_SHARED_OVERLAP_ON,
           .moves_eagerly = value[PLAN_MOE_PERMUTE_FUSION] == PLAN_MOE_PERMUTE_FUSION_OFF,
           .quantises_on_use = stack->weights.quantised == PLAN_QUANTISED_ON_USE };

@@ -54,13 +54,11 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-/* Whether our own runtime runs the model's experts: on processors alone, and without latent
- * attention. */
+/* Whether our own runtime runs the model's experts: without latent attention. */
 static gboolean
 runs_here (const PlanFacts *f)
 {
-  return is_stack (f, PLAN_STACK_NATIVE) && f->cluster->kind == PLAN_DEVICE_CPU
-         && f->model->kv_lora == 0;
+  return is_stack (f, PLAN_STACK_NATIVE) && f->model->kv_lora == 0;
 }
 
 /* Whether it is not known how the stack runs experts and latent attention. */
@@ -267,7 +265,7 @@ static const PlanRuleEntry rules[] = {
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
-      "megatron and fsdp2, those with experts also for stack=native on processors, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "megatron and fsdp2, those with experts and plain attention also for stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -32,8 +32,8 @@ typedef enum
 {
   PLAN_KERNELS_OF_LIBRARIES,
   /* This program's own. Norms add residuals, too, in both passes; the device counts the rows of
-   * each expert, for which the host does not wait, and sorts them once; on processors they take
-   * fp32 scratch, which the schedule declares. */
+   * each expert, and sorts them once; the host waits for the counts on GPUs alone, to issue a GEMM
+   * for each expert; on processors they take fp32 scratch, which the schedule declares. */
   PLAN_KERNELS_OWN,
 } PlanKernels;
 

@@ -310,13 +310,13 @@
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, writes, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
       (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
-      (work, scratch, is_fp32 ? 0 : m * k + k * n + m * n, NONE, 0))) \
+      (work, scratch, is_fp32 ? 0 : m * k + k * n + m * n, PRODUCT, 0))) \
   X (GROUPED_GEMM_ADD, "grouped_gemm_add", COMPUTE, GEMM, PRODUCT, \
      "out += a matrix product for each expert", \
      (m, n, k, layout, groups), 2.0 * m * n * k, \
      ((out, updates, layout == 2 ? groups * m * n : m * n), (a, reads, m * k), \
       (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
-      (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), NONE, 0))) \
+      (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), PRODUCT, 0))) \
   X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, ACTIVATION, \
      "activation, times the expert's share of each row", \
      (rows, cols, kind, gated), 0, \

@@ -224,7 +224,8 @@ plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
   const guint64 on_cpu = plan_scratch_elements (kind, dims, PLAN_DTYPE_FP32);
   guint64 on_gpu = on_cpu;
 
-  if (kind == PLAN_OP_GEMM_ADD) /* cuBLASLt also works without a workspace */
+  /* cuBLASLt also works without a workspace. */
+  if (kind == PLAN_OP_GEMM_ADD || kind == PLAN_OP_GROUPED_GEMM_ADD)
     on_gpu = 0;
   if (kind == PLAN_OP_ATTENTION)
     on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;

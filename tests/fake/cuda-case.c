@@ -35,19 +35,22 @@ case_open (Case *c, const char *model, guint ranks)
 void
 case_set_job (Case *c, guint seed)
 {
-  c->job
-      = (ExecJob){ .of = c->of,
-                   .kernels = watch_kernels (&exec_kernels_cuda),
-                   .seed = seed,
-                   .steps = STEPS,
-                   .constants = { .norm_eps = 1e-5,
-                                  .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
-                                  .lr = 1e-3,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.95,
-                                  .adam_eps = 1e-4,
-                                  .weight_decay = 0.1,
-                                  .max_norm = 1 } };
+  c->job = (ExecJob){ .of = c->of,
+                      .kernels = watch_kernels (&exec_kernels_cuda),
+                      .seed = seed,
+                      .steps = STEPS,
+                      .constants
+                      = { .norm_eps = 1e-5,
+                          .rope = c->model ? c->model->rope : (PlanRope){ .theta = 10000 },
+                          .router_score = c->model ? c->model->router_score : PLAN_ROUTER_SOFTMAX,
+                          .pre_softmax = c->model && c->model->pre_softmax,
+                          .router_scale = c->model ? c->model->router_scale : 1,
+                          .lr = 1e-3,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .adam_eps = 1e-4,
+                          .weight_decay = 0.1,
+                          .max_norm = 1 } };
 }
 
 void
@@ -158,8 +161,7 @@ distance (double a, double b)
   return fabs (a - b) / MAX (fabs (a), fabs (b));
 }
 
-/* Mean distance of the weights, as a share of what a step may move them by. */
-static double
+double
 weights_distance (const Case *c, const ExecResult *a, const ExecResult *b)
 {
   const float *x = (const float *)(gpointer)a->main_params->data;

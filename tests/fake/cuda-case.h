@@ -50,6 +50,9 @@ void case_must_run (Case *c, const char *what);
 void run_on_cpu (const Case *c, const char *what, ExecResult results[MAX_RANKS]);
 
 double distance (double a, double b);
+
+/* Mean distance of the weights, as a share of what a step may move them by. */
+double weights_distance (const Case *c, const ExecResult *a, const ExecResult *b);
 void assert_near (const Case *c, const char *what, const ExecResult *found,
                   const ExecResult *expected);
 

@@ -24,7 +24,7 @@ bytes_apart (const ExecArgs *args, guint i)
 }
 
 /* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
- * some in blocks the bytes that fill them up. */
+ * some in blocks the bytes that fill them up; of experts rows that nobody sent. */
 static gboolean
 is_whole (const ExecArgs *args, guint i)
 {
@@ -33,8 +33,27 @@ is_whole (const ExecArgs *args, guint i)
       = (kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD) && (i == 1 || i == 2);
   const gboolean is_attention = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD;
   const char access = plan_op_ref_access (kind, i);
-  return args->dtype[i] != PLAN_DTYPE_FP8_128X128
+  const gboolean is_of_experts
+      = (kind == PLAN_OP_GROUPED_GEMM && args->op->dims[PLAN_DIM_GROUPED_GEMM_layout] != 2)
+        || (kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
+  return args->dtype[i] != PLAN_DTYPE_FP8_128X128 && !is_of_experts
          && (is_factor || access == 'w' || (is_attention && access == 'r'));
+}
+
+/* How many elements of an operand an op may touch. The shares of all experts are as many as the map
+ * says, which is on the device: at most these. */
+static guint64
+most_elements (const PlanOp *op, guint i)
+{
+  const gint64 *dims = op->dims;
+  const gboolean is_part = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* no more than those */
+  const gboolean is_shares = (op->kind == PLAN_OP_PERMUTE && i == PLAN_REF_PERMUTE_probs)
+                             || (op->kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
+  if (is_shares)
+    return (guint64)(dims[PLAN_DIM_PERMUTE_rows]
+                     * (dims[PLAN_DIM_PERMUTE_entries] - PLAN_ROW_MAP_HEAD
+                        - dims[PLAN_DIM_PERMUTE_out_rows] - dims[PLAN_DIM_PERMUTE_rows]));
+  return is_part ? (guint64)dims[1] : plan_op_ref_elements (op, i, 1);
 }
 
 /* What an op finds in its results, and in scratch, is no matter. */
@@ -46,9 +65,7 @@ list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       const char access = plan_op_ref_access (op->kind, i);
-      const gboolean is_part = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* no more than those */
-      const guint64 elements = is_part ? (guint64)op->dims[1] : plan_op_ref_elements (op, i, 1);
-      const guint64 bytes = plan_dtype_bytes (args->dtype[i], elements);
+      const guint64 bytes = plan_dtype_bytes (args->dtype[i], most_elements (op, i));
       if (!args->ptr[i])
         continue;
       operands[n++] = (FakeOperand){ .name = plan_op_ref_name (op->kind, i),

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "exec/cuda/gemm-grouped.h"
+
+#include "exec/cuda/cuda-check.h"
+#include "exec/cuda/gemm-lt.h"
+#include "exec/cuda/kernels/experts.h"
+#include "planner/base/error.h"
+
+#include <cuda_runtime_api.h>
+#include <string.h>
+
+/* The counts of one map. */
+typedef struct
+{
+  gint32 *rows;       /* in pinned memory, as many as there is room for */
+  cudaEvent_t copied; /* behind the last copy */
+} Counts;
+
+/* The counts of all maps that a step makes. */
+typedef struct
+{
+  ExecComm *comm;
+  gint32 *rows; /* pinned memory; NULL: there are no maps */
+  Counts *counts;
+  guint n;
+  guint experts;      /* that each of them has room for */
+  GHashTable *places; /* where a map's counts are on the device -> its index in `counts` */
+} Maps;
+
+/* Of the devices that the thread has opened: ops are those of the last. */
+static __thread GPtrArray *opened;
+
+/* Whether products go by the counts of a map: not if its rows are sent to other ranks first. */
+static gboolean
+is_of_products (const PlanOp *op)
+{
+  return op->kind == PLAN_OP_ROW_MAP
+         && (op->refs[PLAN_REF_ROW_MAP_routes].array < 0 || op->dims[PLAN_DIM_ROW_MAP_ranks] == 1);
+}
+
+/* Counts the maps of a step, and the most experts that one of them has. Maps that are made one
+ * after the other may lie at one place, so there are at most as many places. */
+static guint
+count_maps (const PlanSchedule *schedule, guint *out_experts)
+{
+  const PlanOp *op;
+  PlanCursor cursor;
+  guint n = 0;
+  *out_experts = 0;
+  plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
+  while ((op = plan_cursor_next (&cursor)))
+    if (is_of_products (op))
+      {
+        n++;
+        *out_experts = MAX (*out_experts, (guint)op->dims[PLAN_DIM_ROW_MAP_experts]);
+      }
+  return n;
+}
+
+/* Pinned memory is taken before anything is under way: to take it may wait for GPUs. */
+static gboolean
+take_counts (Maps *self, GError **error)
+{
+  void *memory;
+  if (self->n == 0)
+    return TRUE;
+  CUDA_TRY (cudaMallocHost (&memory, (gsize)self->n * self->experts * sizeof (gint32)), error);
+  self->rows = memory;
+  for (guint i = 0; i < self->n; i++)
+    {
+      self->counts[i].rows = self->rows + (gsize)i * self->experts;
+      CUDA_TRY (cudaEventCreateWithFlags (&self->counts[i].copied, cudaEventDisableTiming), error);
+    }
+  return TRUE;
+}
+
+gboolean
+exec_cuda_grouped_open (ExecComm *comm, const PlanSchedule *schedule, GError **error)
+{
+  Maps *self = g_new0 (Maps, 1);
+  if (!opened)
+    opened = g_ptr_array_new ();
+  g_ptr_array_add (opened, self);
+  self->comm = comm;
+  self->n = count_maps (schedule, &self->experts);
+  self->counts = g_new0 (Counts, self->n + 1);
+  self->places = g_hash_table_new (NULL, NULL);
+  if (take_counts (self, error))
+    return TRUE;
+  exec_cuda_grouped_close ();
+  return FALSE;
+}
+
+void
+exec_cuda_grouped_close (void)
+{
+  g_assert (opened && opened->len > 0);
+  Maps *self = g_ptr_array_remove_index (opened, opened->len - 1);
+  for (guint i = 0; i < self->n; i++)
+    if (self->counts[i].copied)
+      CUDA_WARN (cudaEventDestroy (self->counts[i].copied));
+  if (self->rows)
+    CUDA_WARN (cudaFreeHost (self->rows));
+  g_hash_table_unref (self->places);
+  g_free (self->counts);
+  g_free (self);
+  if (opened->len == 0)
+    g_clear_pointer (&opened, g_ptr_array_unref);
+}
+
+/* The maps of the device that ops are for; NULL: none is open. */
+static Maps *
+current (void)
+{
+  return opened ? opened->pdata[opened->len - 1] : NULL;
+}
+
+/* Gives the counts of the map whose counts are at that place; NULL if there are none. `adds`: those
+ * of a place that is not known yet are new ones. */
+static Counts *
+find_counts (const Maps *self, const void *at, gboolean adds)
+{
+  gpointer index;
+  if (!self)
+    return NULL;
+  if (g_hash_table_lookup_extended (self->places, at, NULL, &index))
+    return &self->counts[GPOINTER_TO_UINT (index)];
+  const guint n = g_hash_table_size (self->places);
+  if (!adds || n == self->n)
+    return NULL;
+  g_hash_table_insert (self->places, (gpointer)at, GUINT_TO_POINTER (n));
+  return &self->counts[n];
+}
+
+/* A code for what can only be a mistake of this program's. */
+static int
+fail (const char *what)
+{
+  return exec_cuda_error_code (
+      g_error_new (PLAN_ERROR, PLAN_ERROR_BACKEND, "the rows of experts: %s", what));
+}
+
+int
+exec_cuda_row_map (const ExecArgs *args, void *stream)
+{
+  const gint64 *dims = args->op->dims, experts = dims[PLAN_DIM_ROW_MAP_experts];
+  const gint32 *at
+      = (const gint32 *)args->ptr[PLAN_REF_ROW_MAP_map] + dims[PLAN_DIM_ROW_MAP_entries] - experts;
+  int code = exec_cuda_sort_rows (args, stream);
+  if (code != 0 || !is_of_products (args->op))
+    return code;
+  Counts *counts = find_counts (current (), at, TRUE);
+  if (!counts || experts > current ()->experts)
+    return fail ("there are more maps than the schedule has");
+  code = (int)cudaMemcpyAsync (counts->rows, at, (gsize)experts * sizeof *at,
+                               cudaMemcpyDeviceToHost, stream);
+  return code != 0 ? code : (int)cudaEventRecord (counts->copied, stream);
+}
+
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, work);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, layout);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, groups);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, out);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, a);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, b);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
+
+/* Waits until the host has the counts, and checks that the operands have room for them. */
+static int
+await_counts (const ExecArgs *args, const gint32 **out_rows)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 room = dims[dims[PLAN_DIM_GROUPED_GEMM_layout] == 2 ? PLAN_DIM_GROUPED_GEMM_k
+                                                                   : PLAN_DIM_GROUPED_GEMM_m];
+  const Counts *counts = find_counts (current (), args->ptr[PLAN_REF_GROUPED_GEMM_counts], FALSE);
+  GError *error = NULL;
+  gint64 sum = 0;
+  if (!counts)
+    return fail ("no map has counted them");
+  if (!exec_cuda_await (current ()->comm, counts->copied, &error))
+    return exec_cuda_error_code (error);
+  for (gint64 i = 0; i < dims[PLAN_DIM_GROUPED_GEMM_groups]; i++)
+    {
+      sum += counts->rows[i];
+      if (counts->rows[i] < 0 || sum > room)
+        return fail ("there are more than there is room for");
+    }
+  *out_rows = counts->rows;
+  return 0;
+}
+
+static void
+move_on (ExecArgs *args, guint operand, gint64 elements)
+{
+  args->ptr[operand]
+      = (guint8 *)args->ptr[operand] + plan_dtype_bytes (args->dtype[operand], (guint64)elements);
+}
+
+/* The weights of an expert without rows get a gradient of 0. */
+int
+exec_cuda_grouped_gemm (const ExecArgs *args, void *stream)
+{
+  const gint64 *dims = args->op->dims;
+  const gboolean adds = args->op->kind == PLAN_OP_GROUPED_GEMM_ADD;
+  const gboolean is_gradient = dims[PLAN_DIM_GROUPED_GEMM_layout] == 2;
+  PlanOp op = { .kind = adds ? PLAN_OP_GEMM_ADD : PLAN_OP_GEMM };
+  ExecArgs each = *args;
+  const gint32 *counts = NULL;
+  int code = await_counts (args, &counts);
+  memcpy (op.dims, dims, PLAN_N_DIMS_GEMM * sizeof *dims);
+  each.op = &op;
+  each.ptr[PLAN_REF_GROUPED_GEMM_counts] = NULL;
+  each.ptr[adds ? PLAN_REF_GEMM_ADD_work : PLAN_REF_GEMM_work]
+      = args->ptr[PLAN_REF_GROUPED_GEMM_work];
+  for (gint64 group = 0; group < dims[PLAN_DIM_GROUPED_GEMM_groups] && code == 0; group++)
+    {
+      const gint64 rows = counts[group], m = is_gradient ? op.dims[PLAN_DIM_GEMM_m] : rows,
+                   n = op.dims[PLAN_DIM_GEMM_n], k = is_gradient ? rows : op.dims[PLAN_DIM_GEMM_k];
+
+      op.dims[is_gradient ? PLAN_DIM_GEMM_k : PLAN_DIM_GEMM_m] = rows;
+      if (rows > 0)
+        code = exec_cuda_gemm_any (&each, adds, stream);
+      else if (is_gradient && !adds)
+        code = (int)cudaMemsetAsync (
+            each.ptr[PLAN_REF_GEMM_out], 0,
+            plan_dtype_bytes (each.dtype[PLAN_REF_GEMM_out], (guint64)(m * n)), stream);
+      move_on (&each, PLAN_REF_GEMM_out, m * n);
+      move_on (&each, PLAN_REF_GEMM_a, m * k);
+      move_on (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
+    }
+  return code;
+}
