@@ -34,11 +34,11 @@ chmod +x "$work/build/nvidia-smi"
 FAKE_GPUS=2
 export FAKE_GPUS
 
-names='machine kernels walk bits race8b bench predict two tp2'
+names='machine kernels walk bits race8b bench predict two tp2 ep2'
 sections $names || fail "ended with $?"
 rows 2 '^machine | .* | losses differ by .*, at most '
 rows 1 '^kernels | tests | 100 % of 7 passed$'
-rows 5 '^walk | .* | losses differ by .*, at most '
+rows 7 '^walk | .* | losses differ by .*, at most '
 rows 24 '^bits | .* | equal, digit by digit$'
 if command -v python3 >/dev/null; then
   rows 3 '^race8b | fsdplan.* tokens/s, .* loss 4\..* MiB: off by 0\.0 %$'
@@ -50,6 +50,8 @@ rows 10 '^two | .* | losses differ by .*, at most '
 rows 6 '^two | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 rows 5 '^tp2 | .* | losses differ by .*, at most '
 rows 4 '^tp2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
+rows 4 '^ep2 | .* | losses differ by .*, at most '
+rows 3 '^ep2 | 2 ranks .* tokens/s; step .* ms, predicted .*; device .* MiB, predicted '
 
 # All of it is there, and is not done again.
 sections $names || fail "ended with $?, the second time"

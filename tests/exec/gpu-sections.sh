@@ -154,7 +154,7 @@ has 'nccl | add 3100 GB/s'
 test "$(grep -c '^batched | attention batched .* | losses differ by 0, at most ' "$work/out")" = 3 || fail "not every way"
 test "$(grep -c '^batched | attention plain .* | losses differ by 0, at most ' "$work/out")" = 3 || fail "not every way"
 has 'machine | --set compute=fp32 | losses differ by 0, at most 5e-06'
-test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
+test "$(grep -c '^walk | ' "$work/out")" = 7 || fail "not every plan"
 test "$(grep -c '^bits | .* | equal, digit by digit' "$work/out")" = 24 || fail "not every run"
 test "$(grep -c '^fp8walk | .* | losses differ by 0, at most 0.0125' "$work/out")" = 6 || fail "not every recipe"
 has 'bench | product | 2 ops timed'
@@ -184,7 +184,8 @@ rm -f "$work/results/race8b.rows"
 sections 0 race8b
 has "race8b: skipped: $build/python does not run (PYTHON names another)"
 touch "$work/results/race8b.rows" "$work/results/racelong.rows" "$work/results/racefp8.rows" \
-  "$work/results/two.rows" "$work/results/eight.rows" "$work/results/tp2.rows" "$work/results/tp8.rows"
+  "$work/results/two.rows" "$work/results/eight.rows" "$work/results/tp2.rows" "$work/results/tp8.rows" \
+  "$work/results/ep2.rows" "$work/results/ep8.rows"
 sections 0
 test ! -s "$work/ran" || fail "what is done was done again"
 
@@ -206,8 +207,8 @@ program fsdplan <<'E'
 printf 'step,loss,grad_norm,step_ms\n1,5.5,2,1\n2,5.4,2,1\n'
 E
 sections 0 walk
-test "$(grep -c '^walk | ' "$work/out")" = 5 || fail "not every plan"
-test "$(grep -c . "$work/ran")" = 8 || fail "what was found was looked for again"
+test "$(grep -c '^walk | ' "$work/out")" = 7 || fail "not every plan"
+test "$(grep -c . "$work/ran")" = 12 || fail "what was found was looked for again"
 
 # a loss that is too far away, and none at all
 rm "$work/results/walk.rows"

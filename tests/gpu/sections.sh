@@ -36,8 +36,9 @@
 #   two, eight  on so many GPUs: losses of runs over NCCL against the CPU's, by plan; a process for each GPU
 #               that sees it alone; one that stops; tokens per second, milliseconds and MiB predicted
 #   tp2, tp8    the same of ranks that have layers together: tensor parallelism over two and over all of so many
+#   ep2, ep8    the same of models with experts: on every rank, on two ranks together, and on all of so many
 #   sanitize    the kernels, and a run, under compute-sanitizer
-all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two tp2 eight tp8 sanitize'
+all='machine kernels gemm attention walk bits race8b race1b bench predict racefp8 racelong fp8walk batched nccl two tp2 ep2 eight tp8 ep8 sanitize'
 
 usage () { echo "sections.sh: $*; usage: sections.sh --list | BUILD RESULTS [SECTION...]" >&2; exit 2; }
 
@@ -79,8 +80,11 @@ fi
 # Shapes as LAYERS,HIDDEN,FFN,HEADS,KV_HEADS,DIM,VOCAB; tokens of sequences.
 big=4096,14336,32,8,128,32000 small=16,2048,8192,32,8,64,128256 middle=3072,8192,24,8,128,32000
 k3=3072 k4=4096 k6=6144 k8=8192 k16=16384 k32=32768 tokens=64 steps=20
+experts=family=mixtral,layers=2,hidden=64,ffn=48,heads=4,kv_heads=2,head_dim=16,vocab=256,max_seq=64,experts=8,topk=2
+mixtral=family=mixtral,layers=2,hidden=4096,ffn=14336,heads=32,kv_heads=8,head_dim=128,vocab=32000,max_seq=32768,experts=8,topk=2
 recipes='fp8-tensorwise fp8-delayed fp8-blockwise' race_steps=${RACE_STEPS:-10}
 if test "${SIZES-}" = tiny; then
+  mixtral=$experts
   big=32,48,4,2,8,96 small=2,32,64,2,1,16,128 middle=48,64,6,2,8,96
   k3=12 k4=16 k6=24 k8=32 k16=40 k32=48 tokens=16 steps=3
   recipes='fp8-tensorwise fp8-delayed' race_steps=${RACE_STEPS:-2}
@@ -223,6 +227,8 @@ section_walk ()
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set strategy=optim_grads_params || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set tp=2 --set sp=on || bad=1
   near 0.0025 --ranks 4 --comm threads --set compute=bf16 --set pp=2 || bad=1
+  near 0.0001 --model $experts --set compute=fp32 || bad=1
+  near 0.0001 --model $experts --ranks 4 --comm threads --set compute=fp32 --set ep=2 --set moe_imbalance=2 || bad=1
   return $bad
 }
 
@@ -325,7 +331,7 @@ stopped ()
   row "one of $1 stops" "the others ended after $took s: $(tail -n 1 "$results/rank-0.err")"
 }
 
-# speed N OPTION...: eight layers of Llama 3 8B; what is done without a library is a row, too
+# speed N OPTION...: eight layers of Llama 3 8B, unless a model is named; what is done without a library is a row, too
 speed ()
 {
   n=$1
@@ -396,6 +402,27 @@ together ()
 }
 section_tp2 () { together 2; }
 section_tp8 () { together 8; }
+
+# On so many GPUs: each has all experts, two have them together, or all. A number that falls to the other
+# side may send a token to another expert, so losses are compared in fp32.
+of_experts ()
+{
+  gpus "$1"
+  bad=0 joined='--comm nccl' sharded='--set strategy=optim_grads_params'
+  for plan in "$sharded" "--set ep=2 --set moe_imbalance=2 $sharded" "--set ep=2 --set moe_imbalance=2 --set strategy=optim" \
+    "--set ep=$1 --set moe_imbalance=$1 --set strategy=optim_grads"; do
+    # shellcheck disable=SC2086 # options are words
+    near 0.0001 --model $experts --gbs "$1" --ranks "$1" --set compute=fp32 $plan || bad=1
+  done
+  test "${SIZES-}" = tiny || processes "$1" --model $experts --set ep=2 --set moe_imbalance=2 || bad=1
+  for plan in '' '--set ep=2 --set moe_imbalance=2' "--set ep=$1 --set moe_imbalance=2"; do
+    # shellcheck disable=SC2086
+    speed "$1" --model $mixtral --seq $k4 $sharded $plan || bad=1
+  done
+  return $bad
+}
+section_ep2 () { of_experts 2; }
+section_ep8 () { of_experts 8; }
 
 # A value next to the middle of two codes falls to the other: 2^-4 of it, in few places.
 section_fp8walk ()
