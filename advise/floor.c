@@ -614,11 +614,19 @@ find_exchange (AdviseFloors *self, const Plan *plan)
   return exchange;
 }
 
+/* Whether all micro batches reduce alike: of those that keep whole gradients the first adds to
+ * nothing and the last alone reduces, so no one of them bounds the others. */
+static gboolean
+reduces_alike (const Plan *resolved)
+{
+  return resolved->value[PLAN_GRAD_SYNC] == PLAN_GRAD_SYNC_EVERY;
+}
+
 gint64
 advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
 {
   Plan here = *resolved;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
   if (resolved->value[PLAN_VPP] > 1)
@@ -638,7 +646,7 @@ gint64
 advise_floors_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
 {
   Plan here = *resolved;
-  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN
+  if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;

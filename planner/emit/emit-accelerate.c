@@ -10,7 +10,7 @@
 
 /* clang-format off */
 static const PlanEmitSaid said[] = {
-  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (GRAD_COMM), CAN_SAY (COMPILE), CAN_SAY (SP),
+  CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (GRAD_COMM), CAN_SAY (COMPILE), CAN_SAY (SP), CAN_SAY (GRAD_SYNC),
   CAN_ONLY (MAIN_PARAMS, FP32), CAN_ONLY (MAIN_GRADS, FP32), CAN_ONLY (EXP_AVG, FP32),
   CAN_ONLY (EXP_AVG_SQ, FP32),
   CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
@@ -92,15 +92,17 @@ append_head (GString *text, const PlanEmitSubject *subject)
                                 "--main_process_port 29500"
                               : "");
   plan_emit_own (text, subject, &target);
-  g_string_append_printf (text,
-                          "#   GradientAccumulationPlugin(num_steps=" INT
-                          ", sync_each_batch=True), which keeps shards of "
-                          "gradients, not whole\n#   ones: " INT " x " INT " ranks x " INT " = " INT
-                          " sequences in a step\n"
-                          "# Units are the classes that transformers' model names in "
-                          "_no_split_modules; for other models\n"
-                          "# add fsdp_transformer_layer_cls_to_wrap.\n",
-                          n, value[PLAN_MBS], dp, n, value[PLAN_GBS]);
+  g_string_append_printf (
+      text,
+      "#   GradientAccumulationPlugin(num_steps=" INT ", sync_each_batch=%s), which keeps %s: " INT
+      " x " INT " ranks x " INT " = " INT " sequences in a step\n"
+      "# Units are the classes that transformers' model names in "
+      "_no_split_modules; for other models\n"
+      "# add fsdp_transformer_layer_cls_to_wrap.\n",
+      n, IS (GRAD_SYNC, LAST) ? "False" : "True",
+      IS (GRAD_SYNC, LAST) ? "whole gradients up to the last one,\n#   not shards"
+                           : "shards of gradients, not whole\n#   ones",
+      value[PLAN_MBS], dp, n, value[PLAN_GBS]);
   if (!IS (RECOMPUTE, NONE))
     g_string_append (text, "# recompute: layers run twice, so models of transformers are made with "
                            "use_cache=False.\n");

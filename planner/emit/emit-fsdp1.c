@@ -13,7 +13,7 @@ static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ), CAN_SAY (MAIN_PARAMS),
   CAN_SAY (MAIN_GRADS), CAN_SAY (GRAD_COMM), CAN_SAY (EXP_AVG), CAN_SAY (EXP_AVG_SQ), CAN_SAY (OPTIMIZER),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
-  CAN_SAY (DETERMINISTIC), CAN_SAY (PER_TOKEN_LOSS), CAN_SAY (SP),
+  CAN_SAY (DETERMINISTIC), CAN_SAY (PER_TOKEN_LOSS), CAN_SAY (SP), CAN_SAY (GRAD_SYNC),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, FP16)
       | PLAN_EMIT_ONLY (COMPUTE, BF16), NULL },
   IS_OWN (CE_FUSION, "the loss: PyTorch's own, flash-attention's where it is on"),
@@ -47,8 +47,12 @@ append_head (GString *text, const PlanEmitSubject *subject)
       "\n# its data and its loss.\n"
       "#   %s train.py\n#\n"
       "# The program's own part of the plan:\n"
-      "#   gradients are reduced in every micro batch: no no_sync(), which would keep whole ones\n",
-      launch);
+      "#   %s\n",
+      launch,
+      IS (GRAD_SYNC, LAST)
+          ? "grad_sync=last: all micro batches of a step but the last one run under model.no_sync()"
+          : "gradients are reduced in every micro batch: no no_sync(), which would keep whole "
+            "ones");
   plan_emit_own (text, subject, &target);
   if (IS (PER_TOKEN_LOSS, ON))
     g_string_append (text, "#   per_token_loss=on: the loss is a sum over tokens times "

@@ -14,6 +14,7 @@ static const PlanEmitSaid said[] = {
   CAN_SAY (MAIN_GRADS), CAN_SAY (GRAD_COMM), CAN_SAY (EXP_AVG), CAN_SAY (EXP_AVG_SQ), CAN_SAY (OPTIMIZER),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (DETERMINISTIC), CAN_SAY (PER_TOKEN_LOSS), CAN_SAY (TP_OVERLAP),
+  CAN_SAY (GRAD_SYNC),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, FP16)
       | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE), NULL },
   IS_OWN (TP, "parallelize_module of the model's own layers over tensor_mesh(), before shard()"),
@@ -55,6 +56,9 @@ append_head (GString *text, const PlanEmitSubject *subject)
   if (IS (PER_TOKEN_LOSS, ON))
     g_string_append (text, "#   per_token_loss=on: the loss is a sum over tokens, divided by those "
                            "of the whole step; shard() makes gradients sums over ranks\n");
+  if (IS (GRAD_SYNC, LAST))
+    g_string_append (text, "#   grad_sync=last: model.set_requires_gradient_sync(is_last) before "
+                           "each micro batch\n");
   if (IS (COMPUTE, FP16))
     g_string_append (text, "#   compute=fp16: torch.amp.GradScaler around the loss\n");
   if (IS (COMPILE, ON))

@@ -113,6 +113,20 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                            PLAN_REFS (bucket), full, PLAN_REF_NONE, ends);
 }
 
+/* Whether this micro batch leaves the bucket's gradients whole, to be reduced with later ones. */
+static gboolean
+waits_for_last (const PlanLower *self, PlanBucketKind kind)
+{
+  return self->bucket[kind].kept >= 0 && !self->now.is_last_micro_batch;
+}
+
+/* Whether this is the first reduction of a step. */
+static gboolean
+reduces_first (const PlanLower *self, PlanBucketKind kind)
+{
+  return self->now.is_first_micro_batch || self->bucket[kind].kept >= 0;
+}
+
 /* Moves a sum to where gradients accumulate, and records `reduced`: from then on the bucket may be
  * freed. If replicas are reduced next, their reduction records it again. */
 static void
@@ -120,11 +134,11 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
   const PlanRef grads = plan_lower_unit_ref (b->grads, unit, 0);
-  if (b->ranks == 1 || b->bucket < 0)
+  if (b->ranks == 1 || b->bucket < 0 || waits_for_last (self, kind))
     return;
   /* Whole gradients have been accumulated over micro batches already, so the sum replaces them. */
   const gboolean adds
-      = b->shards_grads && !(self->policy.drops_grads && self->now.is_first_micro_batch);
+      = b->shards_grads && !(self->policy.drops_grads && reduces_first (self, kind));
   plan_lower_emit (
       self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
       PLAN_REFS (b->shards_grads ? grads : reduced_slice (self, kind, grads),
@@ -143,7 +157,9 @@ send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     self->is_taken[kind] = FALSE;
   if (self->policy.collects && b->shards_grads)
     plan_lower_collect (self, kind, unit);
-  if (self->policy.drops_grads && b->shards_grads && self->now.is_first_micro_batch)
+  if (waits_for_last (self, kind))
+    return;
+  if (self->policy.drops_grads && b->shards_grads && reduces_first (self, kind))
     plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (b->ranks > 1)
     reduce_inner (self, kind, unit);
@@ -173,7 +189,7 @@ static void
 release_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gboolean is_last)
 {
   const PlanLowerBucket *b = &self->bucket[kind];
-  if (!plan_lower_holds (self, kind, unit, 0))
+  if (!plan_lower_holds (self, kind, unit, 0) || waits_for_last (self, kind))
     return;
   if (b->ranks > 1 || is_last)
     plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));

@@ -57,24 +57,60 @@ destination (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit)
   return plan_lower_in_place (bucket, &place);
 }
 
-void
-plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+/* Moves a unit's gradients from where autograd left them into a buffer, or adds them to it. */
+static void
+empty_raw (PlanLower *self, PlanBucketKind kind, PlanRef to, PlanOpKind op)
 {
   const PlanBucket *layout = &self->layout.buckets[kind];
-  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
-  plan_lower_alloc (self, bucket);
-  zero_gaps (self, kind, bucket);
   for (guint i = 0; i < layout->n_slots; i++)
     {
       const PlanSlot *slot = &self->layout.slots[kind][i];
       const gboolean is_sum = self->params.raw_sum >= 0 && slot->tensor.role == PLAN_TENSOR_OUTPUT;
       const PlanRef raw
           = plan_lower_ref (is_sum ? self->params.raw_sum : self->params.raw[slot->tensor.role]);
-      plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (plan_lower_at (bucket, slot->offset), raw),
+      plan_lower_compute (self, op, PLAN_REFS (plan_lower_at (to, slot->offset), raw),
                           PLAN_DIMS ((gint64)(slot->tensor.rows * slot->tensor.cols)));
       plan_lower_free (self, raw);
       self->params.is_collected[slot->tensor.role] = FALSE;
     }
+}
+
+/* Adds a unit's gradients to whole ones that outlive the micro batch. In the last one these become
+ * the bucket: FSDPParam.accumulate_unsharded_grad_if_needed and foreach_reduce of fully_shard
+ * (torch/distributed/fsdp/_fully_shard), flat_param.grad of FullyShardedDataParallel under no_sync
+ * (_post_backward_hook in torch/distributed/fsdp/_runtime_utils.py). */
+static void
+keep_whole (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanRef kept = plan_lower_unit_ref (self->bucket[kind].kept, unit, 0);
+  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
+  const gboolean is_first = self->now.is_first_micro_batch;
+  if (is_first)
+    {
+      plan_lower_alloc (self, kept);
+      zero_gaps (self, kind, kept);
+    }
+  empty_raw (self, kind, kept, is_first ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE);
+  if (!self->now.is_last_micro_batch)
+    return;
+  plan_lower_alloc (self, bucket);
+  plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, kept),
+                      PLAN_DIMS ((gint64)self->layout.buckets[kind].padded));
+  plan_lower_free (self, kept);
+}
+
+void
+plan_lower_collect (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
+  if (self->bucket[kind].kept >= 0)
+    {
+      keep_whole (self, kind, unit);
+      return;
+    }
+  plan_lower_alloc (self, bucket);
+  zero_gaps (self, kind, bucket);
+  empty_raw (self, kind, bucket, PLAN_OP_CAST);
 }
 
 static PlanRef

@@ -40,6 +40,7 @@ typedef struct
   gint32 wide_avg, wide_avg_sq; /* fp32 copies of narrow moments, while the optimizer works */
   gint32 grads;                 /* accumulated gradients (main_grads) */
   gint32 half;     /* whole gradients of the last micro batch, in the weights' format */
+  gint32 kept;     /* whole gradients of the micro batches so far (grad_sync=last) */
   gint32 received; /* all-to-all: each rank's share of this rank's part, to be summed */
   gint32 bucket;   /* what is reduced, in grad_comm's format; -1: `grads`, in place */
   gint32 outer;    /* what is reduced between replicas; -1: `grads`, in place */

@@ -138,6 +138,10 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   if (self->stack->grads.keeps_half && self->place.data_parallel > 1 && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
+  if (self->policy.keeps_whole && b->shards_grads)
+    b->kept = state_of (self, kind, "kept_grads", layout->length, full,
+                        self->stack->grads.keeps_as_reduced ? self->dtype.grad_comm : b->dtype,
+                        PLAN_CATEGORY_MAIN_GRADS);
   if (self->stack->optimizer.casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
       && self->dtype.main_grads != self->dtype.main_params)
     b->cast = state_of (self, kind, "cast_grads", layout->length,
@@ -471,6 +475,8 @@ measure_groups (PlanLower *self, guint rank)
       = self->stack->loss.joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
   self->policy.collects = self->policy.shards_grads && self->stack->grads.are_collected;
   self->policy.drops_grads = self->policy.shards_grads && self->stack->grads.are_dropped;
+  self->policy.keeps_whole = self->policy.shards_grads && IS (self, GRAD_SYNC, LAST)
+                             && self->place.micro_batches > 1 && !IS (self, TASK, EVAL);
   self->place.data_parallel = all;
 }
 
@@ -596,13 +602,13 @@ lower_micro_batch (PlanLower *self, gboolean is_first, gboolean is_last)
 static void
 lower_micro_batches (PlanLower *self)
 {
-  const gboolean last_differs
-      = !self->policy.is_eval && !self->policy.syncs
-        && ((self->place.most_ranks > 1 && !self->policy.shards_grads) || self->place.replicas > 1);
+  const gboolean last_differs = !self->policy.is_eval && !self->policy.syncs
+                                && ((self->place.most_ranks > 1 && !self->policy.shards_grads)
+                                    || self->place.replicas > 1 || self->policy.keeps_whole);
   const gboolean first_differs
       = self->policy.splits_shards || self->policy.gathers_head_late || self->policy.copies_weights
         || self->policy.keeps_transposes || self->policy.ahead_of_embedding > 0
-        || self->policy.drops_grads
+        || self->policy.drops_grads || self->policy.keeps_whole
         || (self->policy.shards_optimizer && self->policy.gather_time == PLAN_GATHER_IN_TURN)
         || (self->policy.is_eval && self->policy.ahead_of_head > 0);
   const gint64 n = self->place.micro_batches, first = first_differs ? 1 : 0;

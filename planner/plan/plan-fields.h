@@ -61,6 +61,7 @@
   V (F, CORE_ATTN, "core_attn") V (F, ATTN_PROJ, "attn_proj") V (F, MLP_NORM, "mlp_norm")
 #define PLAN_VALUES_METHOD(V, F) V (F, UNIFORM, "uniform") V (F, BLOCK, "block")
 #define PLAN_VALUES_NAN(V, F) V (F, OFF, "off") V (F, LOSS, "loss") V (F, PARAMS, "params")
+#define PLAN_VALUES_GRAD_SYNC(V, F) V (F, EVERY, "every") V (F, LAST, "last")
 #define PLAN_VALUES_DISPATCHER(V, F) \
   V (F, ALLTOALL, "alltoall") \
   V (F, ALLGATHER, "allgather") V (F, DEEPEP, "deepep") V (F, HYBRIDEP, "hybridep")
@@ -126,6 +127,7 @@
   X (ATTENTION_DROPOUT, "attention_dropout", SHARE, PLAN_VALUES_NONE, 0, TRUE, "share of attention's weights that is zeroed at random") \
   X (NAN_CHECK, "nan_check", ENUM, PLAN_VALUES_NAN, PLAN_NAN_CHECK_OFF, FALSE, "look for NaN in the loss or in every gradient") \
   X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", ENUM, PLAN_VALUES_SWITCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF, FALSE, "finish reductions in every micro batch") \
+  X (GRAD_SYNC, "grad_sync", ENUM, PLAN_VALUES_GRAD_SYNC, PLAN_GRAD_SYNC_EVERY, TRUE, "micro batches that reduce sharded gradients; last: the others keep whole ones (PyTorch's no_sync)") \
   X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \
   X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
   X (EMPTY_CACHE, "empty_cache", ENUM, PLAN_VALUES_SWITCH, PLAN_EMPTY_CACHE_OFF, FALSE, "give the allocator's unused memory back to the device in every step") \

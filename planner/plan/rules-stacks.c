@@ -84,6 +84,12 @@ buffers_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+keeps_whole_elsewhere (const PlanFacts *f)
+{
+  return !is_torch (f) && IS (f, GRAD_SYNC, LAST);
+}
+
+static gboolean
 hfsdp_elsewhere (const PlanFacts *f)
 {
   return !follows_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
@@ -399,6 +405,10 @@ static const PlanRuleEntry rules[] = {
       "need stack=megatron-fsdp or native", "Megatron-LM param_and_grad_buffer.py of megatron_fsdp", PLAN_ERROR_INVALID },
     buffers_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_FINE_GRAINED, PLAN_COMM_UNIT, PLAN_DOUBLE_BUFFER,
                                                     PLAN_NCCL_UB, PLAN_AG_GROUP) },
+  { { "whole-gradients-are-torch-s", "grad_sync=last needs stack=fsdp2 or stack=fsdp1: only PyTorch keeps gradients whole "
+      "that are sharded", "PyTorch set_requires_gradient_sync of _fully_shard.py, no_sync of "
+      "fully_sharded_data_parallel.py", PLAN_ERROR_INVALID },
+    keeps_whole_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_GRAD_SYNC) },
   { { "hfsdp-is-megatron-fsdp-s", "outer_strategy=optim needs stack=megatron-fsdp or native",
       "Megatron-LM megatron_fsdp.py", PLAN_ERROR_INVALID },
     hfsdp_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OUTER_STRATEGY) },

@@ -74,6 +74,8 @@ typedef struct
   gboolean are_collected;
   gboolean are_dropped;    /* sharded gradients are freed when the next step begins */
   gboolean autograd_stays; /* gradients stay as autograd leaves them until the backward pass ends */
+  /* grad_sync=last keeps whole gradients in grad_comm's format, not in the weights'. */
+  gboolean keeps_as_reduced;
   gboolean keeps_half;     /* whole gradients in the weights' format, too, unless strategy=optim */
   gint64 pooled_units;     /* double_buffer: units whose gradients live at the same time */
   /* Pooled buffers are free when the reduction is queued, not when it has ended. */

@@ -130,6 +130,7 @@ const PlanFramework plan_framework_fsdp2 = {
       .queued_reductions = 1,
       .are_collected = TRUE,
       .are_dropped = TRUE,
+      .keeps_as_reduced = TRUE, /* to_accumulated_grad_if_needed (_fsdp_param.py) */
     },
     .loss = {
       .kind = PLAN_LOSS_EAGER,

@@ -56,7 +56,8 @@ static const struct
   { "ce", "fused_linear", MEANS_FORBID, "a loss in one kernel with the last product" },
   { "adam", "foreach", MEANS_REMARK, "an optimizer step that keeps roots of all second moments" },
   { "kernels", NULL, MEANS_REMARK, "kernels that a source puts in place of the stack's" },
-  { "grad_sync", "last", MEANS_FORBID, "gradients kept whole from micro batch to micro batch" },
+  { "grad_sync", "last", MEANS_SET, "grad_sync=last" },
+  { "loss_parallel", "no", MEANS_REMARK, "a loss of the whole vocabulary on each rank" },
   { "experts", "padded", MEANS_FORBID, "experts padded to the busiest one" },
   { "embed_layernorm", "yes", MEANS_FORBID, "a norm behind the embedding" },
   { "sliding_window", PLAN_RUN_ALTERNATING_WINDOW, MEANS_REMARK, NULL }, /* as the model has it */

@@ -51,7 +51,9 @@ assert_sizes (guint seed, PlanEmitKind kind, const char *text, const Plan *plan,
   const gint64 ranks = plan_data_parallel (plan, cluster);
   if (kind == PLAN_EMIT_NANOTRON)
     {
-      ck_assert_int_eq (number_of (text, "\n  dp: ") * number_of (text, "\n  tp: "), devices);
+      ck_assert_int_eq (number_of (text, "\n  dp: ") * number_of (text, "\n  tp: ")
+                            * number_of (text, "\n  pp: "),
+                        devices);
       ck_assert_int_eq (number_of (text, "batch_accumulation_per_replica: ")
                             * number_of (text, "micro_batch_size: ") * number_of (text, "\n  dp: "),
                         gbs);

@@ -426,7 +426,8 @@ START_TEST (wide_traffic_follows_the_strategy)
   const gboolean is_eval = c.of->plan.value[PLAN_TASK] == PLAN_TASK_EVAL;
   const gboolean syncs
       = c.of->plan.value[PLAN_SYNC_EVERY_MICRO_BATCH] == PLAN_SYNC_EVERY_MICRO_BATCH_ON;
-  const double times = is_eval ? 0 : s.shards[1] || syncs ? m : 1;
+  const gboolean keeps = c.of->plan.value[PLAN_GRAD_SYNC] == PLAN_GRAD_SYNC_LAST;
+  const double times = is_eval ? 0 : (s.shards[1] && !keeps) || syncs ? m : 1;
   const double outer_times = is_eval ? 0 : syncs ? m : 1;
   const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->grads.sums_at_once);
   const double reduced = times * (scatters ? 1 : 2) * g * all * r;

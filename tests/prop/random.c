@@ -272,6 +272,8 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
       if (strcmp (stack, "native") == 0)
         set_pieces (rand, &plan, mbs * plan.value[PLAN_SEQ] / plan.value[PLAN_CP]);
       set_documents (seed, &plan, stack);
+      if (g_str_has_prefix (stack, "fsdp") && seed % 2 == 1)
+        set (&plan, "grad_sync", "last");
     }
   while (!(of = plan_case_new (model, cluster, &plan, NULL, NULL)));
   return of;

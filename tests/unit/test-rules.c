@@ -126,6 +126,7 @@ static const struct
   { "torch-shards-gradients", "dgx-h100", "gbs=8 stack=fsdp2 strategy=optim" },
   { "torch-shards-gradients", "dgx-h100", "gbs=8 stack=fsdp1 strategy=no_shard" },
   { "buffers-are-megatron-fsdp-s", "dgx-h100", "gbs=8 stack=fsdp2 double_buffer=on" },
+  { "whole-gradients-are-torch-s", "dgx-h100", "gbs=16 grad_sync=last" },
   { "buffers-are-megatron-fsdp-s", "dgx-h100", "gbs=8 stack=megatron strategy=optim comm_unit=5" },
   { "hfsdp-is-megatron-fsdp-s", "dgx-h100", "gbs=8 stack=fsdp2 dp_outer=2 outer_strategy=optim" },
   { "optimizer-is-megatron-s", "dgx-h100", "gbs=8 stack=fsdp2 precision_aware=on" },

@@ -122,6 +122,30 @@ START_TEST (a_fused_loss_keeps_no_wide_images)
 }
 END_TEST
 
+/* Where the last micro batch alone reduces, whole gradients of the others are there in its loss: in
+ * the format of reductions, or in that of the weights; one micro batch keeps none. */
+START_TEST (whole_gradients_wait_for_the_last_micro_batch)
+{
+  static const struct
+  {
+    const char *words;
+    double bytes;
+  } kept[] = { { "gbs=64 stack=fsdp2 grad_sync=last", 4 },
+               { "gbs=64 stack=fsdp2 grad_sync=last grad_comm=bf16", 2 },
+               { "gbs=64 stack=fsdp1 grad_sync=last", 2 },
+               { "gbs=32 stack=fsdp2 grad_sync=last", 0 },
+               { "gbs=64 stack=fsdp2", 4.0 / 8 } };
+  guint64 fixed;
+  guint64 parameters;
+  g_autofree char *words = g_strconcat ("seq=4096 mbs=4 ", kept[_i].words, NULL);
+  const PlanMemory m = memory_of ("layers=2,hidden=256,ffn=512,heads=4,vocab=50368,max_seq=4096",
+                                  "dgx-a100:1", words, &fixed, &parameters);
+  const double found = (double)m.by_category[PLAN_CATEGORY_MAIN_GRADS];
+  ck_assert_msg (fabs (found - kept[_i].bytes * (double)parameters) <= 0.001 * (double)parameters,
+                 "%s: %.3f bytes a parameter", kept[_i].words, found / (double)parameters);
+}
+END_TEST
+
 #define MIB(bytes) ((double)(bytes) / PLAN_MIB)
 #define LLAMA3_8B "llama3-8b"
 #define LLAMA2_7B "llama2-7b"
@@ -229,6 +253,7 @@ main (void)
   tcase_add_test (tcase, nanotron_keeps_gathered_sequences);
   tcase_add_test (tcase, nanotron_alone_keeps_eighteen_bytes);
   tcase_add_loop_test (tcase, a_fused_loss_keeps_no_wide_images, 0, 5);
+  tcase_add_loop_test (tcase, whole_gradients_wait_for_the_last_micro_batch, 0, 5);
   tcase_add_loop_test (tcase, op_sac_did_not_know_all_attention, 0, 5);
   tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
   suite_add_tcase (suite, tcase);
