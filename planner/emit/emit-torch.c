@@ -141,8 +141,10 @@ plan_emit_torch_optimizer (GString *text, const PlanEmitSubject *subject)
                          : is_narrow ? "    optimizer = torch.optim.AdamW("
                                      : "    return torch.optim.AdamW(");
   if (IS (OPTIMIZER, ADAMW))
-    g_string_append (text, "\n        model.parameters(), lr=lr, betas=(0.9, 0.95), "
-                           "weight_decay=0.1, fused=True\n    )\n");
+    g_string_append_printf (text,
+                            "\n        model.parameters(), lr=lr, betas=(0.9, 0.95), "
+                            "weight_decay=0.1, %s=True\n    )\n",
+                            IS (ADAM_FOREACH, ON) ? "foreach" : "fused");
   if (is_narrow)
     {
       append_narrow_moments (text);

@@ -14,7 +14,7 @@
 static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (EP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
-  CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC),
+  CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC), CAN_SAY (ADAM_FOREACH),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
       | PLAN_EMIT_ONLY (COMPUTE, FP8_TENSORWISE) /* refuse_formats gives its reason */, NULL },
   { PLAN_MOE_DISPATCHER, PLAN_EMIT_ONLY (MOE_DISPATCHER, ALLTOALL) | PLAN_EMIT_ONLY (MOE_DISPATCHER, DEEPEP)
@@ -447,7 +447,10 @@ append_config (GString *text, const PlanEmitSubject *subject)
                           "    optimizer.implementation = \"%s\"\n"
                           "    return Trainer.Config(\n        model_spec=model(),\n"
                           "        hf_assets_path=\"./assets/hf/%s\",\n",
-                          is_narrow ? "fused_opt_states_bf16" : "fused", subject->of->model->name);
+                          is_narrow               ? "fused_opt_states_bf16"
+                          : IS (ADAM_FOREACH, ON) ? "foreach"
+                                                  : "fused",
+                          subject->of->model->name);
   append_loss (text, subject);
   g_string_append (
       text,

@@ -451,3 +451,45 @@ plan_lower_groups_of (const PlanLower *self, gint64 layer)
   g_array_sort (groups, by_time);
   return groups;
 }
+
+/* Visits the fp32 copies of narrow moments, and the roots of second moments. They exist for all
+ * parameters at once while the optimizer works. */
+static void
+copies_of_moments (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
+                   void (*visit) (PlanLower *self, PlanRef buffer))
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const gint32 arrays[] = { b->wide_avg, b->wide_avg_sq, b->roots };
+  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
+    if (arrays[i] >= 0)
+      visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
+}
+
+void
+plan_lower_take_copies (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  copies_of_moments (self, kind, unit, plan_lower_alloc);
+}
+
+void
+plan_lower_drop_copies (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  copies_of_moments (self, kind, unit, plan_lower_free);
+}
+
+/* What AdamW by foreach does more than by one kernel that is fused: roots of second moments, which
+ * are divided and added to in place (_multi_tensor_adam in torch/optim/adam.py). Its other ops are
+ * counted as that kernel's one pass. */
+void
+plan_lower_take_roots (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint64 n)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  const PlanRef roots = plan_lower_unit_ref (b->roots, unit, 0);
+  if (b->roots < 0)
+    return;
+  plan_lower_compute (self, PLAN_OP_CAST,
+                      PLAN_REFS (roots, plan_lower_unit_ref (b->exp_avg_sq, unit, 0)),
+                      PLAN_DIMS (n));
+  plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (roots), PLAN_DIMS (n));
+  plan_lower_compute (self, PLAN_OP_SCALE, PLAN_REFS (roots), PLAN_DIMS (n));
+}

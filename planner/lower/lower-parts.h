@@ -38,6 +38,7 @@ typedef struct
   gint32 exp_avg, exp_avg_sq;
   gint32 host[PLAN_N_HOST_STATES];
   gint32 wide_avg, wide_avg_sq; /* fp32 copies of narrow moments, while the optimizer works */
+  gint32 roots;                 /* of second moments, while the optimizer works (adam_foreach) */
   gint32 grads;                 /* accumulated gradients (main_grads) */
   gint32 half;     /* whole gradients of the last micro batch, in the weights' format */
   gint32 kept;     /* whole gradients of the micro batches so far (grad_sync=last) */

@@ -412,31 +412,6 @@ measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
                         (guint64)plan_lower_own_elements (self, kind));
 }
 
-/* Visits the fp32 copies of narrow moments. They exist for all parameters at once while the
- * optimizer works. */
-static void
-widened_moments (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit,
-                 void (*visit) (PlanLower *self, PlanRef buffer))
-{
-  const PlanLowerBucket *b = &self->bucket[kind];
-  const gint32 arrays[] = { b->wide_avg, b->wide_avg_sq };
-  for (guint i = 0; i < G_N_ELEMENTS (arrays); i++)
-    if (arrays[i] >= 0)
-      visit (self, plan_lower_unit_ref (arrays[i], unit, 0));
-}
-
-static void
-take_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  widened_moments (self, kind, unit, plan_lower_alloc);
-}
-
-static void
-drop_widened (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
-{
-  widened_moments (self, kind, unit, plan_lower_free);
-}
-
 /* Updates the parameters that the device updates: all that the host does not. */
 static void
 update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
@@ -455,6 +430,7 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
       plan_lower_touch (self, exp_avg);
       plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
     }
+  plan_lower_take_roots (self, kind, unit, n);
   if (b->exp_avg_sq < 0)
     plan_lower_compute (self, PLAN_OP_SGD, PLAN_REFS (updated, exp_avg, grads, ONE (sums.coef)),
                         PLAN_DIMS (n));
@@ -769,13 +745,13 @@ plan_lower_end_step (PlanLower *self)
                                      * self->place.micro_batches * self->sizes->rows));
   prepare (self);
   const PlanLowerBucket *any = plan_lower_any_bucket (self);
-  const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0;
+  const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0 || any->roots >= 0;
   if (widens)
-    plan_lower_each_bucket (self, take_widened);
+    plan_lower_each_bucket (self, plan_lower_take_copies);
   update_on_host (self);
   plan_lower_each_bucket (self, update_weights);
   if (widens)
-    plan_lower_each_bucket (self, drop_widened);
+    plan_lower_each_bucket (self, plan_lower_drop_copies);
   quantise_weights (self);
   publish_together (self, TRUE);
   drop_or_take_non_units (self, TRUE);

@@ -64,6 +64,8 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   if (IS (self, OPTIMIZER, SGD))
     return;
   b->exp_avg_sq = state_of (self, kind, "exp_avg_sq", units, here, avg_sq, category);
+  if (IS (self, ADAM_FOREACH, ON))
+    b->roots = state_of (self, kind, "roots", units, here, avg_sq, category);
   if (widens && avg_sq != PLAN_DTYPE_FP32)
     b->wide_avg_sq = state_of (self, kind, "wide_avg_sq", units, here, PLAN_DTYPE_FP32, category);
 }

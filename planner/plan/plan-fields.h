@@ -128,6 +128,7 @@
   X (NAN_CHECK, "nan_check", ENUM, PLAN_VALUES_NAN, PLAN_NAN_CHECK_OFF, FALSE, "look for NaN in the loss or in every gradient") \
   X (SYNC_EVERY_MICRO_BATCH, "sync_every_micro_batch", ENUM, PLAN_VALUES_SWITCH, PLAN_SYNC_EVERY_MICRO_BATCH_OFF, FALSE, "finish reductions in every micro batch") \
   X (GRAD_SYNC, "grad_sync", ENUM, PLAN_VALUES_GRAD_SYNC, PLAN_GRAD_SYNC_EVERY, TRUE, "micro batches that reduce sharded gradients; last: the others keep whole ones (PyTorch's no_sync)") \
+  X (ADAM_FOREACH, "adam_foreach", ENUM, PLAN_VALUES_SWITCH, PLAN_ADAM_FOREACH_OFF, FALSE, "AdamW does each of its ops to all tensors in turn (PyTorch's foreach), and keeps the roots of all second moments meanwhile") \
   X (CUDA_GRAPH, "cuda_graph", ENUM, PLAN_VALUES_SWITCH, PLAN_CUDA_GRAPH_OFF, FALSE, "replay the step as a CUDA graph")        \
   X (DETERMINISTIC, "deterministic", ENUM, PLAN_VALUES_SWITCH, PLAN_DETERMINISTIC_OFF, FALSE, "only run-to-run identical kernels") \
   X (EMPTY_CACHE, "empty_cache", ENUM, PLAN_VALUES_SWITCH, PLAN_EMPTY_CACHE_OFF, FALSE, "give the allocator's unused memory back to the device in every step") \

@@ -90,6 +90,15 @@ keeps_whole_elsewhere (const PlanFacts *f)
 }
 
 static gboolean
+foreach_elsewhere (const PlanFacts *f)
+{
+  return IS (f, ADAM_FOREACH, ON)
+         && (!is_torch (f) || !IS (f, OPTIMIZER, ADAMW)
+             || plan_field_dtype (f->plan, PLAN_EXP_AVG_SQ)
+                    != plan_field_dtype (f->plan, PLAN_MAIN_PARAMS));
+}
+
+static gboolean
 hfsdp_elsewhere (const PlanFacts *f)
 {
   return !follows_megatron_fsdp (f) && IS (f, OUTER_STRATEGY, OPTIM);
@@ -409,6 +418,9 @@ static const PlanRuleEntry rules[] = {
       "that are sharded", "PyTorch set_requires_gradient_sync of _fully_shard.py, no_sync of "
       "fully_sharded_data_parallel.py", PLAN_ERROR_INVALID },
     keeps_whole_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_GRAD_SYNC) },
+  { { "foreach-is-torch-s", "adam_foreach=on needs stack=fsdp2 or stack=fsdp1 with optimizer=adamw and moments in the "
+      "format of main_params", "PyTorch torch/optim/adam.py", PLAN_ERROR_INVALID },
+    foreach_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OPTIMIZER, PLAN_EXP_AVG_SQ, PLAN_ADAM_FOREACH) },
   { { "hfsdp-is-megatron-fsdp-s", "outer_strategy=optim needs stack=megatron-fsdp or native",
       "Megatron-LM megatron_fsdp.py", PLAN_ERROR_INVALID },
     hfsdp_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_OUTER_STRATEGY) },

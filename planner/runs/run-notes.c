@@ -54,7 +54,7 @@ static const struct
   { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
   { "ce", "whole", MEANS_SET, "loss_chunks=1" },
   { "ce", "fused_linear", MEANS_FORBID, "a loss in one kernel with the last product" },
-  { "adam", "foreach", MEANS_REMARK, "an optimizer step that keeps roots of all second moments" },
+  { "adam", "foreach", MEANS_SET, "adam_foreach=on" },
   { "kernels", NULL, MEANS_REMARK, "kernels that a source puts in place of the stack's" },
   { "grad_sync", "last", MEANS_SET, "grad_sync=last" },
   { "loss_parallel", "no", MEANS_REMARK, "a loss of the whole vocabulary on each rank" },

@@ -274,6 +274,8 @@ random_wide_case (guint seed, const PlanModel *model, const PlanCluster *cluster
       set_documents (seed, &plan, stack);
       if (g_str_has_prefix (stack, "fsdp") && seed % 2 == 1)
         set (&plan, "grad_sync", "last");
+      if (g_str_has_prefix (stack, "fsdp") && seed % 3 == 1)
+        set (&plan, "adam_foreach", "on");
     }
   while (!(of = plan_case_new (model, cluster, &plan, NULL, NULL)));
   return of;

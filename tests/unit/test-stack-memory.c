@@ -146,6 +146,31 @@ START_TEST (whole_gradients_wait_for_the_last_micro_batch)
 }
 END_TEST
 
+/* By foreach AdamW has the roots of all second moments beside both: with little else to hold, a
+ * third of the optimizer's bytes at the peak. */
+START_TEST (foreach_keeps_roots_of_second_moments)
+{
+  static const struct
+  {
+    const char *words;
+    double bytes;
+  } states[] = { { "stack=fsdp1 adam_foreach=on", 12 },
+                 { "stack=fsdp1", 8 },
+                 { "stack=fsdp2 adam_foreach=on", 12 },
+                 { "stack=fsdp2 adam_foreach=on main_params=bf16 main_grads=bf16 grad_comm=bf16 "
+                   "exp_avg=bf16 exp_avg_sq=bf16",
+                   6 } };
+  guint64 fixed;
+  guint64 parameters;
+  g_autofree char *words
+      = g_strconcat ("gbs=2 seq=128 mbs=1 recompute=full ", states[_i].words, NULL);
+  const PlanMemory m = memory_of ("llama3-8b", "h100-80gb:2", words, &fixed, &parameters);
+  const double found = (double)m.by_category[PLAN_CATEGORY_OPTIMIZER] * 2;
+  ck_assert_msg (fabs (found / (double)parameters - states[_i].bytes) < 0.001,
+                 "%s: %.3f bytes a parameter", states[_i].words, found / (double)parameters);
+}
+END_TEST
+
 #define MIB(bytes) ((double)(bytes) / PLAN_MIB)
 #define LLAMA3_8B "llama3-8b"
 #define LLAMA2_7B "llama2-7b"
@@ -253,6 +278,7 @@ main (void)
   tcase_add_test (tcase, nanotron_keeps_gathered_sequences);
   tcase_add_test (tcase, nanotron_alone_keeps_eighteen_bytes);
   tcase_add_loop_test (tcase, a_fused_loss_keeps_no_wide_images, 0, 5);
+  tcase_add_loop_test (tcase, foreach_keeps_roots_of_second_moments, 0, 4);
   tcase_add_loop_test (tcase, whole_gradients_wait_for_the_last_micro_batch, 0, 5);
   tcase_add_loop_test (tcase, op_sac_did_not_know_all_attention, 0, 5);
   tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
