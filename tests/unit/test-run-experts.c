@@ -170,8 +170,8 @@ START_TEST (rows_with_experts_are_read)
       ck_assert (row->skipped || row->model->experts > 0);
       ck_assert (row->skipped || row->plan.value[PLAN_MOE_IMBALANCE] >= 1000000);
     }
-  ck_assert_uint_eq (n, 339);
-  ck_assert_uint_eq (n_plans, 114);
+  ck_assert_uint_eq (n, 361);
+  ck_assert_uint_eq (n_plans, 134);
 }
 END_TEST
 
