@@ -54,6 +54,7 @@ static const struct
   { "ce", "chunked", MEANS_SET, "loss_chunks=8" }, /* num_chunks of ChunkedLossWrapper */
   { "ce", "whole", MEANS_SET, "loss_chunks=1" },
   { "ce", "fused_linear", MEANS_FORBID, "a loss in one kernel with the last product" },
+  { "loss", "eager", MEANS_REMARK, "a loss op by op in fp32 beside compiled layers" },
   { "adam", "foreach", MEANS_SET, "adam_foreach=on" },
   { "kernels", NULL, MEANS_REMARK, "kernels that a source puts in place of the stack's" },
   { "grad_sync", "last", MEANS_SET, "grad_sync=last" },
@@ -66,6 +67,7 @@ static const struct
   { "moe_token_dispatcher_type", "flex", MEANS_SET, "moe_dispatcher=deepep" },
   { "moe_token_dispatcher_type", NULL, MEANS_SET, "moe_dispatcher=" },
   { "moe_flex_backend", NULL, MEANS_SET, "moe_dispatcher=" },
+  { "moe_transport", NULL, MEANS_FORBID, "rows of experts that a library of its own sends" },
   { "moe_permute_fusion", NULL, MEANS_SET, "moe_permute_fusion=" },
   { "moe_grouped_gemm", NULL, MEANS_SET, "moe_grouped_gemm=" },
   { "router_dtype", NULL, MEANS_SET, "router_dtype=" },

@@ -44,6 +44,7 @@ static const Word tasks[] = {
   { "pretrain", "train", NULL },
   { "sft", "train", NULL },
   { "lora", NULL, "adapters" },
+  { "rl", NULL, "a loss over what a policy said" },
 };
 
 /* Sets a field to a column's value, translated where `words` has it. An empty column changes

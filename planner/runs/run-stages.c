@@ -78,17 +78,20 @@ shorten_last (PlanRunRow *row)
 
 /* Lets embedding and loss count as layers where layers do not divide evenly. Megatron-LM deals
  * layers out evenly, and every recipe that was looked into has both settings on where it has to,
- * except that of DeepSeek-V3. */
+ * except that of DeepSeek-V3. Runs of others that call its function for that say so
+ * (`layers_dealt_by`). */
 static void
 count_ends (PlanRunRow *row)
 {
   gint64 *value = row->plan.value;
   const gint64 layers = row->model->layers, stages = value[PLAN_PP] * value[PLAN_VPP];
   g_autofree char *name = plan_run_row_note (row, "model");
+  g_autofree char *dealt_by = plan_run_row_note (row, "layers_dealt_by");
   if (layers % stages == 0)
     return;
-  if (g_strcmp0 (name, "deepseek-v3-671b") == 0
-      && strstr (row->cell[PLAN_RUN_SOURCE], "Megatron-Bridge"))
+  if (g_strcmp0 (dealt_by, "megatron-bridge") == 0
+      || (g_strcmp0 (name, "deepseek-v3-671b") == 0
+          && strstr (row->cell[PLAN_RUN_SOURCE], "Megatron-Bridge")))
     shorten_last (row);
   if ((layers + 2) % stages != 0)
     return;
