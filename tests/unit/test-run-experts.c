@@ -106,6 +106,8 @@ static const struct
     "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0300", NULL,
     "pp=2 vpp=4 pp_last_short=3 ep=32 !etp=", "dealt out as Megatron-Bridge's" },
+  { "awsep-001", NULL, "pp=8 pp_last_layers=5 !vpp= ep=32 !moe_imbalance= !etp=",
+    "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0351", NULL, "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 !etp=", NULL },
 };
 
@@ -170,8 +172,8 @@ START_TEST (rows_with_experts_are_read)
       ck_assert (row->skipped || row->model->experts > 0);
       ck_assert (row->skipped || row->plan.value[PLAN_MOE_IMBALANCE] >= 1000000);
     }
-  ck_assert_uint_eq (n, 361);
-  ck_assert_uint_eq (n_plans, 134);
+  ck_assert_uint_eq (n, 412);
+  ck_assert_uint_eq (n_plans, 153);
 }
 END_TEST
 
