@@ -172,7 +172,7 @@ START_TEST (rows_with_experts_are_read)
       ck_assert (row->skipped || row->model->experts > 0);
       ck_assert (row->skipped || row->plan.value[PLAN_MOE_IMBALANCE] >= 1000000);
     }
-  ck_assert_uint_eq (n, 455);
+  ck_assert_uint_eq (n, 458);
   ck_assert_uint_eq (n_plans, 177);
 }
 END_TEST
