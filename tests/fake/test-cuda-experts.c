@@ -94,6 +94,8 @@ START_TEST (experts_are_near_the_cpus)
   if (_i % 4 == 3)
     case_evaluates (&c);
   check_against_cpu (&c, what);
+  if (strstr (format, "compute=fp32")) /* which cuBLASLt has in every shape */
+    ck_assert_uint_eq (count_logged ("gemm_plain"), 0);
   case_clear (&c, what);
 }
 END_TEST
@@ -335,7 +337,7 @@ END_TEST
 START_TEST (any_call_may_fail)
 {
   guint failed = 0;
-  for (guint call = 1 + (guint)_i; call < 1500; call += 257)
+  for (guint call = 1 + (guint)_i; call < 1500; call += 401)
     {
       Case c;
       g_autoptr (GError) error = NULL;
@@ -345,7 +347,7 @@ START_TEST (any_call_may_fail)
       ck_assert_msg (!error || *error->message != '\0', "call %u", call);
       case_free (&c);
     }
-  ck_assert_uint_gt (failed, 2);
+  ck_assert_uint_gt (failed, 1);
 }
 END_TEST
 
@@ -357,7 +359,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (splits));
+  test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   tcase_add_loop_test (tcase, rows_without_room_end_a_run, 0, 2);
   tcase_add_test (tcase, too_many_experts_are_refused);
   tcase_add_loop_test (tcase, a_missing_wait_is_found, 0, 4);
