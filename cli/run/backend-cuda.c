@@ -13,6 +13,8 @@
 #include "exec/probe/probe.h"
 #include "planner/base/error.h"
 
+#include <string.h>
+
 /* SMs that a ring of NCCL holds, as predictions assume (ring.sms in db/data/parameters.csv, NCCL's
  * own choice on 8 H100); GEMMs that run beside it are tuned for the remaining SMs. */
 #define COLLECTIVE_PROCESSORS 24
@@ -44,9 +46,14 @@ join_by_mpi (guint timeout_s, GError **error)
   exec_launch_local_rank (&local_rank);
   const ExecNcclOptions options = options_for (local_rank, timeout_s);
   ExecComm *self = exec_comm_nccl_open (carrier, &options, error);
-  if (!self)
-    carrier->ops->close (carrier);
-  return self;
+  if (self)
+    return self;
+  g_autofree char *own = g_strdup_printf ("rank %u: ", carrier->rank);
+  const char *why = (*error)->message;
+  if (g_error_matches (*error, PLAN_ERROR, PLAN_ERROR_BACKEND)) /* others may not know of it */
+    carrier->ops->abort (carrier, g_str_has_prefix (why, own) ? why + strlen (own) : why);
+  carrier->ops->close (carrier);
+  return NULL;
 }
 
 static ExecComm *

@@ -134,6 +134,16 @@ if ! grep -q __asan_init "$(command -v fsdplan-exec-cpu)"; then
   names 'rank 2.*signal 9|rank 2.*killed'
   FAULT_SECONDS=1 faulty 1 .safetensors 0 --steps 3 --save "$work/saved"
   test $status = 0 || fail "a rank that is slow to save"
+  # On GPUs, where NCCL makes its communicators: it is played between threads, and processes wait for
+  # ever; a rank looks for its cores just before.
+  gpus=$top_builddir/tests/fake/exec-cuda
+  if test -x "$gpus"; then
+    place=NCCL status=0
+    FAULT_RANK=2 FAULT_AT=/proc/self/cgroup FAULT_SIGNAL=19 FAKE_GPUS=3 timeout -k 20 60 mpirun -n 3 sh -c "
+      LD_PRELOAD=$top_builddir/tests/fake/fault-rank.so exec $gpus $tiny --timeout 2 --db :memory: --steps 3" \
+      >"$work/out" 2>"$work/err" || status=$?
+    names 'rank 0 failed: ncclCommInitRankConfig among 3 ranks .*: no sign of rank 2 within the 2 s of --timeout$'
+  fi
 fi
 
 # --- SIGTERM on any rank: all stop after the step, with a checkpoint, and say so with 4; a rank that
