@@ -674,7 +674,7 @@ EXTRA_DIST += %D%/README.md %D%/check-toolkits.sh %D%/lsan.supp $(script_tests) 
   $(golden_tests) $(golden_tests:.test=.expected) %D%/golden/run-golden.sh \
   %D%/golden/megatron %D%/golden/topology \
   %D%/fuzz/corpus %D%/fuzz/run-fuzz.sh \
-  %D%/release/network-split.sh %D%/release/odd-system.c %D%/release/store-fire.sh %D%/release/tsan-glib.c %D%/release/tsan.sh
+  %D%/release/network-split.sh %D%/release/odd-system.c %D%/release/ptx.sh %D%/release/store-fire.sh %D%/release/tsan-glib.c %D%/release/tsan.sh
 
 # A library that the probe loads instead of the driver's, one that makes a rank slow, one that stops or
 # kills one at a place, and one that presses Ctrl-C.
@@ -710,6 +710,7 @@ fake_cuda_sources = \
   %D%/fake/cuda-fake.cpp %D%/fake/cuda-fake.h %D%/fake/device.hpp %D%/fake/simt.hpp \
   %D%/fake/memory.cpp \
   %D%/fake/operands.cpp %D%/fake/watch.h \
+  %D%/fake/ptx.hpp %D%/fake/ptx-launch.cpp %D%/fake/ptx-read.cpp %D%/fake/ptx-run.cpp \
   %D%/fake/order.cpp %D%/fake/order.h \
   %D%/fake/races.cpp \
   %D%/fake/runtime.cpp \

@@ -18,7 +18,6 @@
 /* How near a kernel is to the CPU's. */
 typedef enum
 {
-  MOVED,   /* the same bits, those of NaNs too */
   EXACT,   /* the same bits; a NaN is a NaN */
   LIBRARY, /* the same bits if expf and its like give the same: each is good to 2^-22 */
   OWN_EXP, /* the same but for e^x, which the CPU makes in its own way, good to 2^-22 */
@@ -42,15 +41,15 @@ typedef struct
 } Kernel;
 
 static const Kernel kernels[] = {
-  { PLAN_OP_ZERO, exec_cuda_zero, "n", MOVED, TRUE },
-  { PLAN_OP_CAST, exec_cuda_cast, "nn", MOVED, TRUE },
+  { PLAN_OP_ZERO, exec_cuda_zero, "n", EXACT, TRUE },
+  { PLAN_OP_CAST, exec_cuda_cast, "nn", EXACT, TRUE },
   { PLAN_OP_SCALE, exec_cuda_scale, "n", EXACT, TRUE },
   { PLAN_OP_SOFTCAP, exec_cuda_softcap, "v", LIBRARY, FALSE },
   { PLAN_OP_SOFTCAP_BWD, exec_cuda_softcap_bwd, "nu", EXACT, FALSE },
   { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, "nn", EXACT, TRUE },
   { PLAN_OP_SUM_PARTS, exec_cuda_sum_parts, "nm", EXACT, TRUE },
   { PLAN_OP_ADD, exec_cuda_add, "nnn", EXACT, TRUE },
-  { PLAN_OP_EMBED, exec_cuda_embed, "nni", MOVED, TRUE },
+  { PLAN_OP_EMBED, exec_cuda_embed, "nni", EXACT, TRUE },
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nn-", EXACT, TRUE },
   { PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, "nn-", EXACT, TRUE },
@@ -349,8 +348,6 @@ bound_of (const Call *call, guint i)
     return (CompareBound){ .any_nan = TRUE }; /* of two numbers: in whichever order */
   switch (call->kernel->nearness)
     {
-    case MOVED:
-      return (CompareBound){ .any_nan = FALSE };
     case EXACT:
       return (CompareBound){ .any_nan = TRUE };
     case LIBRARY:

@@ -64,6 +64,7 @@ struct Context
 struct Fiber
 {
   Context context;
+  jmp_buf end; /* of the thread that it runs */
   guint8 *stack;
   void *asan = nullptr;
 };
@@ -179,8 +180,9 @@ run_threads (unsigned high, unsigned low)
 
           processor.threads[thread].fiber = self;
           select (thread);
-          processor.launch->thread (processor.launch->closure);
-          processor.threads[thread].state = DONE;
+          if (_setjmp (self->end) == 0)
+            processor.launch->thread (processor.launch->closure);
+          processor.threads[processor.current].state = DONE;
         }
       processor.idle.push_back (self);
       leave (self);
@@ -350,6 +352,7 @@ run_block (const char *name)
   processor.threads.assign ((size_t)blockDim.x * blockDim.y * blockDim.z, Thread ());
   processor.begun = 0;
   races_block ();
+  ptx_begin_block ();
   memset (fake_cuda_dynamic_shared (), 0xff, processor.launch->shared);
   if (__start_fake_cuda_shared != nullptr)
     memset (__start_fake_cuda_shared, 0xff,
@@ -439,6 +442,18 @@ stop_kernel ()
 {
   wait (STOPPED, 0);
   g_assert_not_reached ();
+}
+
+const FakeCudaLaunch &
+launch_now ()
+{
+  return *processor.launch;
+}
+
+void
+end_thread ()
+{
+  _longjmp (processor.threads[processor.current].fiber->end, 1);
 }
 
 void

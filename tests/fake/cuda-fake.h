@@ -57,6 +57,10 @@ const char *fake_cuda_finish (void);
 
 void fake_cuda_run_backwards (gboolean backwards);
 
+/* From now on kernels run as what nvcc made of them: those of all .ptx files of a folder, as many
+ * as it says (ptx.hpp). */
+guint fake_cuda_run_ptx (const char *folder);
+
 /* Whether kernels that run from now on are watched for races of their own threads and blocks, which
  * is slow: see races.cpp. */
 void fake_cuda_find_races (gboolean find);

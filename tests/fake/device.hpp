@@ -13,6 +13,7 @@
 #include <vector>
 
 struct CUstream_st;
+struct FakeCudaLaunch;
 
 namespace fake
 {
@@ -251,10 +252,16 @@ void races_sync_warp (unsigned warp);
 void races_thread (unsigned number);
 void races_use (const void *memory, size_t bytes, bool writes);
 
+/* ptx-launch.cpp: a function of this program begins, which may be a kernel that runs as PTX. */
+void ptx_enter (const void *function);
+void ptx_begin_block ();
+
 /* cuda-fake.cpp */
 std::string where_kernel_is ();             /* its name, the block and the thread that runs */
 void blame_kernel (const std::string &why); /* the thread that runs, before it is stopped */
 G_NORETURN void stop_kernel ();
+G_NORETURN void end_thread (); /* of a kernel, from within what it called */
+const FakeCudaLaunch &launch_now ();
 void forget_kernels ();
 void set_backwards (bool backwards);
 

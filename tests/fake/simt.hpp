@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
-#define __global__ static
+#define __global__ static __attribute__ ((noinline)) /* found by its name: ptx.hpp */
 #define __device__
 #define __host__
 #define __forceinline__ inline
@@ -29,6 +30,15 @@ const int warpSize = 32;
 
 typedef void (*FakeCudaThread) (const void *closure);
 
+/* What a kernel is given, for one that runs as PTX. */
+struct FakeCudaArgument
+{
+  bool is_real = false;
+  double real = 0;
+  uint64_t whole = 0; /* of an integer, an enum or a pointer */
+  std::vector<uint8_t> bytes;
+};
+
 struct FakeCudaLaunch
 {
   const char *name;
@@ -37,8 +47,10 @@ struct FakeCudaLaunch
   FakeCudaThread thread;
   const void *closure; /* copied */
   size_t closure_bytes;
+  std::vector<FakeCudaArgument> arguments;
 };
 
+bool fake_cuda_runs_ptx ();
 cudaError_t fake_cuda_run (cudaStream_t stream, const FakeCudaLaunch &launch);
 void fake_cuda_barrier (int line);
 uint32_t fake_cuda_shuffle (int line, uint32_t mask, uint32_t value, unsigned source);
@@ -50,12 +62,32 @@ void fake_cuda_end_atomic ();
 
 /* --- launches ----------------------------------------------------------------------------- */
 
-template <typename Closure>
+template <typename T>
+FakeCudaArgument
+fake_cuda_argument (const T &value)
+{
+  FakeCudaArgument self;
+
+  self.bytes.assign ((const uint8_t *)&value, (const uint8_t *)(&value + 1));
+  self.is_real = std::is_floating_point<T>::value;
+  if constexpr (std::is_floating_point<T>::value)
+    self.real = (double)value;
+  else if constexpr (std::is_pointer<T>::value || std::is_null_pointer<T>::value)
+    self.whole = (uint64_t)(uintptr_t)value;
+  else if constexpr (std::is_integral<T>::value || std::is_enum<T>::value)
+    self.whole = (uint64_t)value;
+  return self;
+}
+
+template <typename Closure, typename... Arguments>
 cudaError_t
 fake_cuda_launch (const char *name, dim3 grid, dim3 block, size_t shared, void *stream,
-                  const Closure &closure)
+                  const Closure &closure, const Arguments &...arguments)
 {
-  FakeCudaLaunch launch = { name, grid, block, shared, nullptr, &closure, sizeof closure };
+  FakeCudaLaunch launch = { name, grid, block, shared, nullptr, &closure, sizeof closure, {} };
+
+  if (fake_cuda_runs_ptx ())
+    launch.arguments = { fake_cuda_argument (arguments)... };
 
   static_assert (std::is_trivially_copyable<Closure>::value, "arguments of kernels are plain data");
   launch.thread = [] (const void *self) { (*(const Closure *)self) (); };
@@ -65,8 +97,9 @@ fake_cuda_launch (const char *name, dim3 grid, dim3 block, size_t shared, void *
 #define EXEC_CUDA_LAUNCH(kernel, shape, stream, ...) \
   EXEC_CUDA_LAUNCH_SHARED (kernel, shape, 0, stream, __VA_ARGS__)
 #define EXEC_CUDA_LAUNCH_SHARED(kernel, shape, shared, stream, ...) \
-  fake_cuda_launch (#kernel, (shape).grid, (shape).block, shared, stream, \
-                    [=] { kernel (__VA_ARGS__); })
+  fake_cuda_launch ( \
+      #kernel, (shape).grid, (shape).block, shared, stream, [=] { kernel (__VA_ARGS__); }, \
+      __VA_ARGS__)
 
 /* The shared memory that a launch asks for by its size. */
 #define EXEC_CUDA_DYNAMIC_SHARED(type, name) type *name = (type *)fake_cuda_dynamic_shared ()

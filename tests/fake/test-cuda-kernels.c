@@ -124,10 +124,14 @@ main (void)
     const char *name;
     SFun setup;
   } orders[] = { { "forwards", run_forwards }, { "backwards", run_backwards } };
+  const char *ptx = g_getenv ("FAKE_CUDA_PTX"); /* a folder: tests/release/ptx.sh */
+  const guint n_orders = ptx ? 1 : G_N_ELEMENTS (orders);
   SRunner *runner;
   int failed;
 
-  for (guint i = 0; i < G_N_ELEMENTS (orders); i++)
+  if (ptx)
+    printf ("# %u kernels run as PTX\n", fake_cuda_run_ptx (ptx));
+  for (guint i = 0; i < n_orders; i++)
     {
       TCase *tcase = tcase_create (orders[i].name);
 

@@ -340,6 +340,8 @@ extern "C"
   void
   function_entry (void *caller)
   {
+    if (fake::is_running)
+      fake::ptx_enter (__builtin_return_address (0));
   }
 
   void
