@@ -88,8 +88,8 @@ void plan_lower_sum_replicated (PlanLower *self);
 void plan_lower_measure (PlanLower *self, PlanBucketKind kind, PlanRef grads, guint64 first,
                          guint64 count);
 
-/* What the optimizer has of a bucket's moments while it works: fp32 copies of narrow ones, and roots
- * of second moments, which plan_lower_take_roots makes of `n` of them. */
+/* What the optimizer has of a bucket's moments while it works: fp32 copies of narrow ones, and
+ * roots of second moments, which plan_lower_take_roots makes of `n` of them. */
 void plan_lower_take_copies (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 void plan_lower_drop_copies (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit);
 void plan_lower_take_roots (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint64 n);

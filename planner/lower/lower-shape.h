@@ -42,9 +42,9 @@ typedef struct
   gboolean shards_weights; /* of any bucket; so are the next two */
   /* Weights are freed after each pass of a unit; else they stay until its backward pass. */
   gboolean drops_weights;
-  gboolean rounds_late;        /* main weights are rounded only as they are gathered */
-  gboolean keeps_whole; /* sharded gradients stay whole until the last micro batch reduces them */
-  gboolean passes_outer;       /* embedding and head are gathered in each pass, not once per step */
+  gboolean rounds_late;  /* main weights are rounded only as they are gathered */
+  gboolean keeps_whole;  /* sharded gradients stay whole until the last micro batch reduces them */
+  gboolean passes_outer; /* embedding and head are gathered in each pass, not once per step */
   gboolean has_own_groups;     /* and each only while it is used */
   gboolean gathers_last_early; /* the last unit, for its backward pass, while the head computes */
   gboolean gathers_head_late;  /* when it is used, and not as the step before ends */

@@ -76,8 +76,8 @@ typedef struct
   gboolean autograd_stays; /* gradients stay as autograd leaves them until the backward pass ends */
   /* grad_sync=last keeps whole gradients in grad_comm's format, not in the weights'. */
   gboolean keeps_as_reduced;
-  gboolean keeps_half;     /* whole gradients in the weights' format, too, unless strategy=optim */
-  gint64 pooled_units;     /* double_buffer: units whose gradients live at the same time */
+  gboolean keeps_half; /* whole gradients in the weights' format, too, unless strategy=optim */
+  gint64 pooled_units; /* double_buffer: units whose gradients live at the same time */
   /* Pooled buffers are free when the reduction is queued, not when it has ended. */
   gboolean frees_pooled_early;
   gboolean scales_hybrid; /* HFSDP scales gradients by 1 / ranks, too */
