@@ -237,7 +237,7 @@ find_error_range (AdvisePrediction *self, const AdviseInput *input)
                                                t->exposed_gather_ns, t->exposed_reduce_ns);
   const AdviseMemoryError error = advise_memory_error (input->adjustments, of->cluster, of->stack);
   self->error_range = advise_time_uncertainty (input->adjustments, of->cluster, of->stack,
-                                               &of->plan, exposed, &self->unlike);
+                                               &of->plan, NULL, exposed, &self->unlike);
   self->p_fits
       = advise_p_fits (&error, t->memory.device, t->memory.allocated, of->cluster->memory_bytes);
 }
@@ -390,8 +390,14 @@ advise_describe_uncertainty (const AdvisePrediction *self)
 {
   if (self->error_range.pct < 0)
     return g_strdup ("how far off is unknown: nothing like it was measured");
-  return g_strdup_printf ("of 10 such predictions 8 lie within %.1f %%, from %u groups of runs%s%s",
-                          self->error_range.pct, self->error_range.runs,
+  g_autofree char *sources = self->error_range.sources > 0
+                                 ? g_strdup_printf (" of %u source%s", self->error_range.sources,
+                                                    self->error_range.sources > 1 ? "s" : "")
+                                 : g_strdup ("");
+  return g_strdup_printf ("of 10 such predictions%s 8 lie within %.1f %%, from %u groups of "
+                          "runs%s%s%s",
+                          self->error_range.sources > 0 ? " for clusters without runs" : "",
+                          self->error_range.pct, self->error_range.runs, sources,
                           self->unlike ? "; wider as few or none had " : "",
                           self->unlike ? self->unlike : "");
 }

@@ -270,7 +270,8 @@ advise_uncertainty_fit_choices (const AdviseValidation *validation, SimAdjustmen
   while (at + 1 < pairs->len && (below += g_array_index (pairs, Pair, at).weight) < 0.8 * total)
     at++;
   const double pct = 100 * expm1 (g_array_index (pairs, Pair, at).miss);
-  set->distances[SIM_DISTANCE_CHOICE] = (SimErrorRange){ floor (100 * pct + 0.5) / 100, n_tasks };
+  set->distances[SIM_DISTANCE_CHOICE]
+      = (SimErrorRange){ .pct = floor (100 * pct + 0.5) / 100, .runs = n_tasks };
 }
 
 /* Adds words to a comma-separated list, each once and sorted; the caller frees. */
@@ -311,10 +312,12 @@ note_run (SimAdjustments *set, const AdviseRun *run, const char *gpu, const char
   SimSeen *seen = find_seen (set, gpu, stack);
   g_auto (GStrv) modes = advise_modes (&run->of->plan);
   g_autofree char *rate = g_strdup_printf ("%" G_GINT64_FORMAT, network);
-  char *rates[] = { network > 0 ? rate : NULL, NULL };
+  g_autofree char *source = advise_run_source_word (run);
+  char *rates[] = { network > 0 ? rate : NULL, NULL }, *sources[] = { source, NULL };
   seen->devices = MAX (seen->devices, plan_cluster_devices (run->row.cluster));
   seen->modes = join (seen->modes, modes);
   seen->networks = join (seen->networks, rates);
+  seen->sources = join (seen->sources, sources);
 }
 
 void

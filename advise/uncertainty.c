@@ -128,8 +128,8 @@ advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64
 
 SimErrorRange
 advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
-                         const PlanStack *stack, const Plan *resolved, double exposed_share,
-                         char **out_unlike)
+                         const PlanStack *stack, const Plan *resolved, const char *source,
+                         double exposed_share, char **out_unlike)
 {
   g_auto (GStrv) modes = advise_modes (resolved);
   const SimSubject subject = { .gpu = cluster->device_name,
@@ -137,8 +137,9 @@ advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
                                .devices = plan_cluster_devices (cluster),
                                .exposed = exposed_share,
                                .network = advise_network (cluster),
-                               .modes = (const char *const *)modes };
+                               .modes = (const char *const *)modes,
+                               .source = source };
   if (out_unlike)
     *out_unlike = set ? sim_uncertainty_unlike (set, &subject) : NULL;
-  return set ? sim_uncertainty_of_time (set, &subject) : (SimErrorRange){ -1, 0 };
+  return set ? sim_uncertainty_of_time (set, &subject) : (SimErrorRange){ .pct = -1 };
 }

@@ -52,10 +52,11 @@ gint64 advise_network (const PlanCluster *cluster);
 double advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64 reduce_ns);
 
 /* The error, in per cent, within which eight of ten such times lie, and the number of groups of
- * runs behind it. Below 0: unknown. `out_unlike`, if any, gets what few or none of those runs had
+ * runs behind it. Below 0: unknown. `source` is who ran it (advise_run_source); NULL: somebody of
+ * whom nothing was seen. `out_unlike`, if any, gets what few or none of those runs had
  * (sim_uncertainty_unlike); the caller frees it. */
 SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
                                        const PlanStack *stack, const Plan *resolved,
-                                       double exposed_share, char **out_unlike);
+                                       const char *source, double exposed_share, char **out_unlike);
 
 G_END_DECLS

@@ -220,6 +220,14 @@ advise_run_source (const AdviseRun *run)
   return dash ? g_strndup (name, (gsize)(dash - name)) : g_strdup (cell ? cell : "unknown");
 }
 
+char *
+advise_run_source_word (const AdviseRun *run)
+{
+  char *word
+      = g_strcanon (advise_run_source (run), G_CSET_a_2_z G_CSET_A_2_Z G_CSET_DIGITS "._+", '-');
+  return *word ? word : (g_free (word), g_strdup ("unknown"));
+}
+
 void
 advise_validation_of_source (AdviseValidation *self, const char *source)
 {
@@ -463,12 +471,13 @@ find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSu
   const PlanCluster *cluster = run->row.cluster;
   const PlanStack *stack = run->of->stack;
   const AdviseMemoryError error = advise_memory_error (adjustments, cluster, stack);
+  g_autofree char *source = advise_run_source_word (run);
   run->exposed = advise_exposed_share (s->step_ns, s->exposed_tensor_ns, s->exposed_gather_ns,
                                        s->exposed_reduce_ns);
   run->device = s->memory.device;
   run->resting = s->memory.allocated;
-  run->error_range
-      = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, run->exposed, NULL);
+  run->error_range = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, source,
+                                              run->exposed, NULL);
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 
@@ -570,8 +579,10 @@ advise_validation_predict (AdviseValidation *self, const SimAdjustments *adjustm
       AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
       if (run->row.skipped || !run->is_selected)
         continue;
-      char *key = g_strdup_printf ("%u %p %" G_GINT64_FORMAT, run->configuration,
-                                   (gpointer)run->row.cluster, run->of->plan.value[PLAN_STACK]);
+      g_autofree char *source = advise_run_source (run);
+      char *key
+          = g_strdup_printf ("%u %p %" G_GINT64_FORMAT " %s", run->configuration,
+                             (gpointer)run->row.cluster, run->of->plan.value[PLAN_STACK], source);
       same[i] = g_hash_table_lookup (by_plan, key);
       if (same[i])
         {

@@ -30,6 +30,9 @@ typedef struct
 /* The source of a run; the caller frees. */
 char *advise_run_source (const AdviseRun *run);
 
+/* The same as a word for a set of parameters: of letters, digits and . _ + - alone. */
+char *advise_run_source_word (const AdviseRun *run);
+
 typedef struct
 {
   char *origin;

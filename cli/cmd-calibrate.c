@@ -391,6 +391,25 @@ part_by_stack (const AdviseRun *run, GHashTable *names)
   return part_by_name (run->row.cell[PLAN_RUN_STACK], names);
 }
 
+static guint
+part_by_source (const AdviseRun *run, GHashTable *names)
+{
+  g_autofree char *source = advise_run_source (run);
+  return part_by_name (source, names);
+}
+
+/* Numbers the sources of runs from 0; returns how many there are. */
+static guint
+number_sources (Fitted *fitted)
+{
+  g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  for (guint i = 0; i < fitted->rows->len; i++)
+    g_array_index (fitted->rows, SimObservation, i).source
+        = part_by_source (fitted->runs->pdata[i], names) - 1;
+  return g_hash_table_size (names);
+}
+
+/* Runs that are not published are the user's own: those to come are of the same source. */
 static SimAdjustments *
 fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint n_parts,
      GError **error)
@@ -399,11 +418,13 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
   g_autofree char *id
       = question->id ? g_strdup (question->id) : g_date_time_format (now, "own-%Y%m%d-%H%M%S");
   const gboolean is_shown = isatty (STDERR_FILENO);
-  const SimCalibration request = { .id = id,
-                                   .base = base,
-                                   .n_parts = n_parts,
-                                   .n_threads = g_get_num_processors (),
-                                   .progress = is_shown ? show_progress : NULL };
+  const SimCalibration request
+      = { .id = id,
+          .base = base,
+          .n_parts = n_parts,
+          .n_sources = question->is_published ? number_sources (fitted) : 0,
+          .n_threads = g_get_num_processors (),
+          .progress = is_shown ? show_progress : NULL };
   if (!plan_text_is_name (id))
     {
       g_autofree char *shown = plan_text_quote (id);
@@ -470,8 +491,9 @@ find_uncertainties (const Fitted *fitted, const Question *question, const SimAdj
   for (guint i = 0; i < fitted->rows->len; i++)
     weights[i] = g_array_index (fitted->rows, SimObservation, i).weight;
   const SimAdjustments *shipped = advise_adjustments_shipped ();
-  if (!base && shipped)
-    memcpy (set->distances, shipped->distances, sizeof set->distances);
+  for (SimDistance d = 0; d < SIM_N_DISTANCES; d++)
+    if (!base && shipped && set->distances[d].pct <= 0)
+      set->distances[d] = shipped->distances[d];
   advise_uncertainty_note_runs (fitted->runs, weights, base, set);
   for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
     if (!find_distance (fitted, way, base, set, error))

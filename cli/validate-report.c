@@ -203,6 +203,11 @@ judge_uncertainty (const GPtrArray *runs, CliSection *section)
       section->n_uncertain++;
       section->n_within += is_within;
       section->groups_within += (double)is_within / GPOINTER_TO_UINT (size);
+      if (run->error_range.sources > 0)
+        {
+          section->groups_strange += 1.0 / GPOINTER_TO_UINT (size);
+          section->strange_within += (double)is_within / GPOINTER_TO_UINT (size);
+        }
     }
 }
 

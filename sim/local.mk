@@ -39,5 +39,6 @@ libsim_a_SOURCES += \
   %D%/fast/tally.c %D%/fast/tally.h
 # Parameters from measured runs.
 libsim_a_SOURCES += \
-  %D%/fit/calibrate.c %D%/fit/calibrate.h
+  %D%/fit/calibrate.c %D%/fit/calibrate.h \
+  %D%/fit/spreads.c %D%/fit/spreads.h
 EXTRA_DIST += %D%/README.md

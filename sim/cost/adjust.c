@@ -117,6 +117,7 @@ clear_seen (gpointer data)
   clear_scope (&seen->scope);
   g_free (seen->modes);
   g_free (seen->networks);
+  g_free (seen->sources);
 }
 
 static void
@@ -184,6 +185,7 @@ sim_adjustments_add_seen (SimAdjustments *self, SimSeen seen)
   seen.scope = copy_scope (seen.scope);
   seen.modes = g_strdup (seen.modes);
   seen.networks = g_strdup (seen.networks);
+  seen.sources = g_strdup (seen.sources);
   g_array_append_val (self->seen, seen);
 }
 
@@ -229,6 +231,8 @@ print_uncertainties (const SimAdjustments *self, GString *text)
         g_string_append_printf (text, " modes=%s", s->modes);
       if (s->networks)
         g_string_append_printf (text, " networks=%s", s->networks);
+      if (s->sources)
+        g_string_append_printf (text, " sources=%s", s->sources);
       g_string_append_c (text, '\n');
     }
   for (SimDistance d = 0; d < SIM_N_DISTANCES; d++)
@@ -267,8 +271,11 @@ sim_adjustments_print (const SimAdjustments *self)
       const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
       g_string_append (text, "uncertainty");
       print_scope (text, &u->scope);
-      g_string_append_printf (text, " pct=%s runs=%u\n",
+      g_string_append_printf (text, " pct=%s runs=%u",
                               g_ascii_dtostr (number[0], sizeof number[0], u->pct), u->runs);
+      if (u->sources > 0)
+        g_string_append_printf (text, " sources=%u", u->sources);
+      g_string_append_c (text, '\n');
     }
   print_uncertainties (self, text);
   return g_string_free (text, FALSE);
@@ -384,11 +391,13 @@ static gboolean
 take_uncertainty (SimAdjustments *self, const Line *line)
 {
   SimUncertainty uncertainty = { .scope = take_scope (line) };
-  double runs;
-  if (!take_number (line, "pct", 0, 1000, &uncertainty.pct)
-      || !take_number (line, "runs", 0, 1e9, &runs))
+  gint64 runs, sources = 0;
+  if (!take_number (line, "pct", 0, 1000, &uncertainty.pct) || !take_count (line, "runs", &runs)
+      || (g_hash_table_contains (line->values, "sources")
+          && !take_count (line, "sources", &sources)))
     return FALSE;
   uncertainty.runs = (guint)runs;
+  uncertainty.sources = (guint)sources;
   sim_adjustments_add_uncertainty (self, uncertainty);
   return TRUE;
 }
@@ -407,7 +416,8 @@ take_seen (SimAdjustments *self, const Line *line)
 {
   SimSeen seen = { .scope = take_scope (line),
                    .modes = take_words (line, "modes"),
-                   .networks = take_words (line, "networks") };
+                   .networks = take_words (line, "networks"),
+                   .sources = take_words (line, "sources") };
   gint64 runs;
   if (!take_count (line, "runs", &runs) || !take_count (line, "devices", &seen.devices))
     return FALSE;
@@ -420,7 +430,7 @@ static gboolean
 take_distance (SimAdjustments *self, const Line *line)
 {
   const char *names[SIM_N_DISTANCES + 1] = { NULL };
-  SimErrorRange error_range;
+  SimErrorRange error_range = { 0 };
   guint place;
   gint64 runs;
   for (guint d = 0; d < SIM_N_DISTANCES; d++)

@@ -46,8 +46,7 @@ typedef struct
 {
   SimScope scope;
   SimEffect effect;
-  double factor;
-  double error; /* standard deviation of the factor's logarithm */
+  double factor, error; /* error: standard deviation of the factor's logarithm */
 } SimFactor;
 
 /* Four of five runs that were left out of the fit were predicted within `pct` per cent. */
@@ -55,7 +54,7 @@ typedef struct
 {
   SimScope scope;
   double pct;
-  guint runs;
+  guint runs, sources; /* sources: how many published them; 0: they are the user's own */
 } SimUncertainty;
 
 #define SIM_ENOUGH_RUNS 5 /* fewest runs from which a spread is taken */
@@ -64,6 +63,7 @@ typedef struct
 #define SIM_DISTANCE_LIST(X) \
   X (GPU, "gpu", "a GPU without runs") \
   X (STACK, "stack", "a stack without runs") \
+  X (SOURCE, "source", "the offset of a source without runs: other machines and software") \
   X (SIZE, "size", "each doubling of the devices of the stack's largest run") \
   X (EXPOSED, "exposed", "a step that is exposed communication alone") \
   X (NETWORK, "network", "the same on a network of a rate without runs") \
@@ -83,7 +83,7 @@ typedef enum
 typedef struct
 {
   double pct;
-  guint runs;
+  guint runs, sources; /* sources: 0 where they do not matter */
 } SimErrorRange;
 
 /* The runs of a GPU or of a stack that the parameters were fitted to. */
@@ -92,9 +92,9 @@ typedef struct
   SimScope scope;
   guint runs;
   gint64 devices; /* of the largest run */
-  char *modes;    /* comma-separated: what the runs did (see "mode" in the glossary); NULL: nothing
-                     notable */
+  char *modes;    /* comma-separated: what the runs did ("mode" in the glossary); may be NULL */
   char *networks; /* comma-separated: Gbit/s per device of the runs on several nodes */
+  char *sources;  /* comma-separated: who published them */
 } SimSeen;
 
 /* The scale of errors of reserved memory, as shares of all of it and of the part that does not stay

@@ -17,7 +17,8 @@ sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char 
           && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
         best = u;
     }
-  return best ? (SimErrorRange){ best->pct, best->runs } : (SimErrorRange){ -1, 0 };
+  return best ? (SimErrorRange){ best->pct, best->runs, best->sources }
+              : (SimErrorRange){ .pct = -1 };
 }
 
 /* The entry of exactly this GPU and stack; NULL: none. */
@@ -51,6 +52,17 @@ square_of_strangeness (const SimAdjustments *self, SimDistance distance, const S
   return runs >= SIM_ENOUGH_RUNS ? 0 : pct * pct / (1 + runs);
 }
 
+/* The variance that a source without runs adds: its own offset, and the mean of those of the
+ * sources behind the spread. What was found for GPUs and stacks without runs has it already, as
+ * their sources were left out with them. */
+static double
+square_of_source (const SimAdjustments *self, const SimErrorRange *spread, const double *squares)
+{
+  const double pct = self->distances[SIM_DISTANCE_SOURCE].pct;
+  const double whole = pct * pct * (1 + 1.0 / spread->sources);
+  return MAX (whole - squares[SIM_DISTANCE_GPU] - squares[SIM_DISTANCE_STACK], 0);
+}
+
 static gboolean
 is_seen_network (const SimAdjustments *self, gint64 network)
 {
@@ -71,11 +83,21 @@ is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
          && (!asks_gpu || is_among (mode, of_gpu->modes));
 }
 
-/* Finds the variances that the subject's differences from the runs that were seen add, one for each
- * kind of distance, and the subject's modes that no such run has. */
-static void
+/* Whether a run's source is none of those whose runs were seen. The user's own runs have no other
+ * source than the runs that are to come. */
+static gboolean
+is_strange_source (const SimSubject *subject, const SimErrorRange *spread, const SimSeen *of)
+{
+  return spread->sources > 0 && !(of && subject->source && is_among (subject->source, of->sources));
+}
+
+/* Returns whether the subject's source is strange, and finds the variances that its differences
+ * from the runs that were seen add, one for each kind of distance, and the subject's modes that no
+ * such run has. */
+static gboolean
 measure_distances (const SimAdjustments *self, const SimSubject *subject,
-                   double squares[SIM_N_DISTANCES], GPtrArray *unseen_modes)
+                   const SimErrorRange *spread, double squares[SIM_N_DISTANCES],
+                   GPtrArray *unseen_modes)
 {
   const SimErrorRange *far = self->distances;
   const SimSeen *stack = find_seen (self, NULL, subject->stack);
@@ -83,6 +105,9 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
   const SimSeen *gpu = find_seen (self, subject->gpu, NULL);
   squares[SIM_DISTANCE_GPU] = square_of_strangeness (self, SIM_DISTANCE_GPU, gpu);
   squares[SIM_DISTANCE_STACK] = square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
+  const gboolean is_strange = is_strange_source (subject, spread, of);
+  if (is_strange)
+    squares[SIM_DISTANCE_SOURCE] = square_of_source (self, spread, squares);
   if (of && subject->devices > of->devices)
     squares[SIM_DISTANCE_SIZE] = pow (
         far[SIM_DISTANCE_SIZE].pct * log2 ((double)subject->devices / (double)MAX (of->devices, 1)),
@@ -96,6 +121,7 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
         squares[SIM_DISTANCE_MODE] += pow (far[SIM_DISTANCE_MODE].pct, 2);
         g_ptr_array_add (unseen_modes, (gpointer)*mode);
       }
+  return is_strange;
 }
 
 SimErrorRange
@@ -106,7 +132,8 @@ sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
     return error_range;
   g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();
   double squares[SIM_N_DISTANCES] = { 0 }, sum = error_range.pct * error_range.pct;
-  measure_distances (self, subject, squares, unseen_modes);
+  if (!measure_distances (self, subject, &error_range, squares, unseen_modes))
+    error_range.sources = 0;
   for (guint i = 0; i < SIM_N_DISTANCES; i++)
     sum += squares[i];
   error_range.pct = sqrt (sum);
@@ -125,13 +152,14 @@ add_modes (GPtrArray *names, const GPtrArray *modes)
 char *
 sim_uncertainty_unlike (const SimAdjustments *self, const SimSubject *subject)
 {
+  const SimErrorRange spread = sim_uncertainty_spread (self, subject->gpu, subject->stack);
   const double whole = sim_uncertainty_of_time (self, subject).pct;
   const double matters = (whole < 0 ? 0 : whole * whole) / 10;
   g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();
   g_autoptr (GPtrArray) names = g_ptr_array_new_with_free_func (g_free);
   double squares[SIM_N_DISTANCES] = { 0 };
   if (whole >= 0 && self->seen->len > 0)
-    measure_distances (self, subject, squares, unseen_modes);
+    measure_distances (self, subject, &spread, squares, unseen_modes);
   if (squares[SIM_DISTANCE_STACK] > matters)
     g_ptr_array_add (names, g_strdup_printf ("stack=%s", subject->stack));
   if (squares[SIM_DISTANCE_GPU] > matters)

@@ -12,15 +12,17 @@ typedef struct
   double exposed;           /* share of the step that is exposed communication */
   gint64 network;           /* Gbit/s per device; 0: a single node */
   const char *const *modes; /* NULL-terminated; NULL: none */
+  const char *source;       /* who ran it; NULL: not known, as of a run that is to come */
 } SimSubject;
 
 /* The error range of the closest group of runs that is known: of this stack and GPU, of the stack,
- * of the GPU, of all runs. `pct` is below 0 where none is. */
+ * of the GPU, of all runs; `sources` is how many published those. `pct` is below 0 where none
+ * is. */
 SimErrorRange sim_uncertainty_spread (const SimAdjustments *self, const char *gpu,
                                       const char *stack);
 
 /* As sim_uncertainty_spread, widened by every way in which the subject differs from the runs that
- * were seen. */
+ * were seen; `sources` is 0 where the subject is of a source that was seen. */
 SimErrorRange sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject);
 
 /* What the subject has that few or none of those runs had, as far as it is a tenth or more of the

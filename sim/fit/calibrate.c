@@ -9,6 +9,7 @@
 
 #include "planner/base/error.h"
 #include "sim/fast/measure.h"
+#include "sim/fit/spreads.h"
 
 #include <math.h>
 #include <nlopt.h>
@@ -68,16 +69,18 @@ typedef struct
   const SimCalibration *request;
   SimObservation *rows;
   guint n;
-  GArray *unknowns;     /* Unknown */
-  guint *moves;         /* per row: effects that change its costs, a bit each */
-  gboolean *in_scope;   /* per row and unknown: see moves_row */
-  double *log_ns;       /* per row: logarithm of the time last predicted */
-  double *slope;        /* per row and effect: derivative of log_ns */
-  const double *theta;  /* logarithm of each unknown's factor, while evaluating */
-  guint left_out;       /* the part of the runs that is left out; n_parts: none */
-  gboolean with_slopes; /* whether derivatives are wanted, while evaluating */
-  const Unknown *only;  /* evaluate only the rows that this factor moves; NULL: all */
-  gint next;            /* next row to evaluate */
+  GArray *unknowns;       /* Unknown */
+  guint *moves;           /* per row: effects that change its costs, a bit each */
+  gboolean *in_scope;     /* per row and unknown: see moves_row */
+  double *log_ns;         /* per row: logarithm of the time last predicted */
+  double *slope;          /* per row and effect: derivative of log_ns */
+  const double *theta;    /* logarithm of each unknown's factor, while evaluating */
+  gboolean by_source;     /* whether sources are left out, or parts */
+  guint left_out;         /* the source or part that is left out; G_MAXUINT: none */
+  gboolean with_slopes;   /* whether derivatives are wanted, while evaluating */
+  const Unknown *only;    /* evaluate only the rows that this factor moves; NULL: all */
+  gboolean only_left_out; /* evaluate only the rows that are left out */
+  gint next;              /* next row to evaluate */
   guint evaluations;
   gboolean failed;
 } Fit;
@@ -158,9 +161,15 @@ log_ns (const Fit *self, guint i, SimEffect bumped, double extra, SimWorkspace *
 }
 
 static gboolean
+is_left_out (const Fit *self, guint i)
+{
+  return (self->by_source ? self->rows[i].source : self->rows[i].part) == self->left_out;
+}
+
+static gboolean
 counts (const Fit *self, guint i)
 {
-  return self->left_out >= self->request->n_parts || self->rows[i].part != self->left_out;
+  return !is_left_out (self, i);
 }
 
 /* The change of an effect's logarithm for a derivative. An effect that cannot exceed its default is
@@ -190,7 +199,8 @@ evaluate_some (gpointer data)
   SimWorkspace *workspace = sim_workspace_new ();
   guint i;
   while ((i = (guint)g_atomic_int_add (&self->next, 1)) < self->n)
-    if (!self->only || moves_row (self->only, &self->rows[i]))
+    if ((!self->only || moves_row (self->only, &self->rows[i]))
+        && (!self->only_left_out || is_left_out (self, i)))
       evaluate_row (self, i, workspace);
   sim_workspace_free (workspace);
   return NULL;
@@ -531,106 +541,28 @@ rounded (double value)
   return floor (value * 1e4 + 0.5) / 1e4;
 }
 
-/* Fits once for each part that is left out, starting from the fit to all parts, where derivatives
- * are known. */
+/* Predicts the rows of each part or source by a fit to the others. That fit is one Gauss-Newton
+ * step from the fit to all rows, where derivatives are known. */
 static void
-cross_validate (Fit *self, const double *theta)
+cross_validate (Fit *self, const double *theta, gboolean by_source, guint n)
 {
-  const gsize n_slopes = (gsize)self->n * SIM_N_EFFECTS;
   g_autofree double *own = g_new (double, self->unknowns->len);
   g_autofree double *log_ns = g_memdup2 (self->log_ns, self->n * sizeof *log_ns);
-  g_autofree double *slope = g_memdup2 (self->slope, n_slopes * sizeof *slope);
-  for (self->left_out = 0; self->left_out < self->request->n_parts; self->left_out++)
+  self->by_source = by_source;
+  self->only_left_out = TRUE;
+  for (self->left_out = 0; self->left_out < n; self->left_out++)
     {
-      memcpy (own, theta, self->unknowns->len * sizeof *own);
-      memcpy (self->log_ns, log_ns, self->n * sizeof *log_ns);
-      memcpy (self->slope, slope, n_slopes * sizeof *slope);
-      minimise (self, own);
+      minimise_surrogate (self, theta, REACH, own);
       evaluate (self, own, FALSE);
       for (guint i = 0; i < self->n; i++)
-        if (self->rows[i].part == self->left_out)
-          self->rows[i].left_ns = exp (self->log_ns[i]);
+        if (is_left_out (self, i))
+          {
+            *(by_source ? &self->rows[i].apart_ns : &self->rows[i].left_ns) = exp (self->log_ns[i]);
+            self->log_ns[i] = log_ns[i];
+          }
     }
-}
-
-/* A relative error with its run's weight. */
-typedef struct
-{
-  double size, weight;
-} Miss;
-
-static int
-compare_misses (const void *left, const void *right)
-{
-  const Miss *a = left, *b = right;
-  return (a->size > b->size) - (a->size < b->size);
-}
-
-/* Adds the spread of a scope: the error within which four of five left-out runs were predicted. One
- * more run is counted, since the next one may miss by more than all that were seen. */
-static void
-add_spread (SimAdjustments *set, const Fit *self, const char *gpu, const char *stack)
-{
-  const Unknown scope = { .gpu = gpu, .stack = stack };
-  g_autoptr (GArray) misses = g_array_new (FALSE, FALSE, sizeof (Miss));
-  double total = 0, below = 0;
-  guint at = 0;
-  for (guint i = 0; i < set->uncertainties->len; i++)
-    {
-      const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, i).scope;
-      if (g_strcmp0 (known->gpu, gpu) == 0 && g_strcmp0 (known->stack, stack) == 0)
-        return;
-    }
-  for (guint i = 0; i < self->n; i++)
-    {
-      const SimObservation *row = &self->rows[i];
-      const double predicted = self->request->n_parts > 1 ? row->left_ns : row->after_ns;
-      const Miss miss = { fabs (predicted / row->step_ns - 1), row->weight };
-      if (!moves_row (&scope, row))
-        continue;
-      g_array_append_val (misses, miss);
-      total += row->weight;
-    }
-  if (total < SIM_ENOUGH_RUNS)
-    return;
-  qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
-  while (at + 1 < misses->len
-         && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
-    at++;
-  sim_adjustments_add_uncertainty (
-      set, (SimUncertainty){ .scope = { (char *)gpu, (char *)stack, NULL },
-                             .pct = rounded (100 * g_array_index (misses, Miss, at).size),
-                             .runs = (guint)(total + 0.5) });
-}
-
-static void
-add_spreads (SimAdjustments *set, const Fit *self)
-{
-  const SimAdjustments *base = self->request->base;
-  for (guint i = 0; i < self->n; i++)
-    add_spread (set, self, self->rows[i].gpu, self->rows[i].stack);
-  for (guint i = 0; base && i < base->uncertainties->len; i++)
-    {
-      const SimUncertainty *u = &g_array_index (base->uncertainties, SimUncertainty, i);
-      gboolean is_new = TRUE;
-      for (guint j = 0; j < set->uncertainties->len; j++)
-        {
-          const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, j).scope;
-          if (g_strcmp0 (known->gpu, u->scope.gpu) == 0
-              && g_strcmp0 (known->stack, u->scope.stack) == 0)
-            is_new = FALSE;
-        }
-      if (is_new)
-        sim_adjustments_add_uncertainty (set, *u);
-    }
-  if (base)
-    return;
-  for (guint i = 0; i < self->n; i++)
-    {
-      add_spread (set, self, NULL, self->rows[i].stack);
-      add_spread (set, self, self->rows[i].gpu, NULL);
-    }
-  add_spread (set, self, NULL, NULL);
+  self->only_left_out = FALSE;
+  self->left_out = G_MAXUINT;
 }
 
 static SimAdjustments *
@@ -693,11 +625,13 @@ fit (Fit *self, GError **error)
     }
   evaluate (self, theta, TRUE);
   for (guint i = 0; i < self->n; i++)
-    self->rows[i].after_ns = self->rows[i].left_ns = exp (self->log_ns[i]);
+    self->rows[i].after_ns = self->rows[i].left_ns = self->rows[i].apart_ns = exp (self->log_ns[i]);
   g_autoptr (SimAdjustments) set = set_of (self, theta);
   if (self->request->n_parts > 1)
-    cross_validate (self, theta);
-  add_spreads (set, self);
+    cross_validate (self, theta, FALSE, self->request->n_parts);
+  if (self->request->n_sources > 1)
+    cross_validate (self, theta, TRUE, self->request->n_sources);
+  sim_spreads_add (set, self->request, self->rows, self->n);
   return g_steal_pointer (&set);
 }
 

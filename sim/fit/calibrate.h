@@ -21,8 +21,10 @@ typedef struct
   const char *site;        /* NULL: not known */
   double step_ns, weight;  /* measured time; repeats of one configuration share a weight of 1 */
   guint part; /* part of the cross-validation (of n_parts): predicted by a fit to all other parts */
+  guint source;             /* who published it (of n_sources) */
   double before_ns;         /* result: time predicted by the base set */
   double after_ns, left_ns; /* the same by the new set; by the set fitted without its part */
+  double apart_ns;          /* the same, by the set fitted without its source */
 } SimObservation;
 
 typedef struct
@@ -31,6 +33,7 @@ typedef struct
   const SimAdjustments *base; /* set to start from; NULL: the defaults. Only factors of one GPU on
                                  one stack are fitted on top of it, so other predictions stay */
   guint n_parts;              /* parts of the cross-validation; below 2: none */
+  guint n_sources;            /* sources, each left out in turn, too; below 2: none is */
   guint n_threads;
   void (*progress) (guint evaluations, void *user); /* may be NULL */
   void *user;

@@ -4,7 +4,7 @@
 #include "planner/base/error.h"
 #include "sim/cost/uncertainty.h"
 #include "sim/fast/measure.h"
-#include "sim/fit/calibrate.h"
+#include "sim/fit/spreads.h"
 #include "sim/sim.h"
 #include "tests/case.h"
 
@@ -360,11 +360,12 @@ END_TEST
 START_TEST (sets_print_as_they_are_read)
 {
   const char *text = TRUTH "factor effect=launch site=rack-7 value=1.2 error=0.1\n"
-                           "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12\n"
+                           "uncertainty gpu=h100-80gb stack=fsdp2 pct=7.5 runs=12 sources=3\n"
                            "uncertainty stack=fsdp2 pct=8 runs=20\n"
                            "uncertainty gpu=h100-80gb pct=9 runs=30\n"
                            "uncertainty pct=11 runs=40\n"
-                           "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=200,400\n"
+                           "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=200,400 "
+                           "sources=a,b.c\n"
                            "seen runs=40 devices=512\n"
                            "distance kind=gpu pct=20 runs=40\n"
                            "distance kind=mode pct=12.5 runs=0\n"
@@ -385,14 +386,82 @@ START_TEST (sets_print_as_they_are_read)
 }
 END_TEST
 
+#define MOST_SOURCES 9
+#define RUNS_OF_A_SOURCE 7
+
+/* How far apart sources are, by trying one variance after the other, from means and the variance of
+ * runs about them. */
+static double
+tried_variance (double miss[][RUNS_OF_A_SOURCE], guint n)
+{
+  double mean[MOST_SOURCES] = { 0 }, within = 0, variance = 0, sum;
+  for (guint s = 0; s < n; s++)
+    {
+      for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
+        mean[s] += miss[s][i] / RUNS_OF_A_SOURCE;
+      for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
+        within += pow (miss[s][i] - mean[s], 2) / (n * (RUNS_OF_A_SOURCE - 1));
+    }
+  do
+    {
+      variance += 1e-6;
+      sum = 0;
+      for (guint s = 0; s < n; s++)
+        sum += mean[s] * mean[s] / (variance * (1 + 1.0 / (n - 1)) + within / RUNS_OF_A_SOURCE);
+    }
+  while (sum > n);
+  return variance;
+}
+
+/* A run of a source without runs is as far off as sources were that were left out. The quantiles of
+ * Student's t are from a table. Fewer than four sources tell nothing, and the first one of these is
+ * not counted: it alone has its GPU. */
+START_TEST (sources_vary_as_much_as_those_left_out)
+{
+  static const double quantile[MOST_SOURCES] = { 0, 0, 0, 0, 1.533, 1.476, 1.440, 1.415, 1.397 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint n = (guint)g_rand_int_range (rand, 3, MOST_SOURCES);
+  SimObservation rows[(MOST_SOURCES + 1) * RUNS_OF_A_SOURCE];
+  double miss[MOST_SOURCES][RUNS_OF_A_SOURCE];
+  for (guint s = 0; s <= n; s++)
+    {
+      const double offset = g_rand_double_range (rand, -0.3, 0.3);
+      for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
+        {
+          const double is = offset + g_rand_double_range (rand, -0.05, 0.05);
+          rows[s * RUNS_OF_A_SOURCE + i] = (SimObservation){ .gpu = s == 0 ? "b200" : "h100-80gb",
+                                                             .stack = "fsdp2",
+                                                             .step_ns = 1e9,
+                                                             .after_ns = 1e9,
+                                                             .apart_ns = 1e9 * exp (is),
+                                                             .weight = 1,
+                                                             .source = s };
+          if (s > 0)
+            miss[s - 1][i] = is;
+        }
+    }
+  const SimCalibration request = { .id = "sources", .n_sources = n + 1 };
+  g_autoptr (SimAdjustments) set = sim_adjustments_new ("sources");
+  sim_spreads_add (set, &request, rows, (n + 1) * RUNS_OF_A_SOURCE);
+  const SimErrorRange *found = &set->distances[SIM_DISTANCE_SOURCE];
+  const double pct = n < 4 ? 0 : 100 * expm1 (quantile[n] * sqrt (tried_variance (miss, n)));
+  ck_assert_msg (fabs (found->pct - pct) <= 0.005 * pct, "%.3f, not %.3f", found->pct, pct);
+  ck_assert_uint_eq (found->runs, n < 4 ? 0 : n);
+}
+END_TEST
+
 #define SEEN \
-  TRUTH "uncertainty pct=6 runs=40\n" \
+  TRUTH "uncertainty pct=6 runs=40 sources=2\n" \
         "uncertainty stack=fsdp2 pct=8 runs=20\n" \
+        "uncertainty gpu=a100-80gb stack=fsdp2 pct=8 runs=9 sources=2\n" \
+        "seen gpu=a100-80gb runs=9 devices=64\n" \
         "seen gpu=h100-80gb runs=30 devices=256 modes=tp\n" \
-        "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=400\n" \
+        "seen stack=fsdp2 runs=20 devices=256 modes=cp,tp networks=400 " \
+        "sources=mine,theirs\n" \
         "seen stack=fsdp1 runs=3 devices=8\n" \
         "distance kind=gpu pct=20 runs=40\n" \
         "distance kind=stack pct=24 runs=40\n" \
+        "distance kind=source pct=12.24744871391589 runs=6\n" \
         "distance kind=size pct=3 runs=40\n" \
         "distance kind=exposed pct=10 runs=40\n" \
         "distance kind=network pct=30 runs=0\n" \
@@ -408,20 +477,31 @@ static const struct
   double pct;
   const char *unlike;
 } distances[] = {
-  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL }, 8, NULL },
-  { { "h100-80gb", "fsdp2", 256, 0, 0, tp }, 8, NULL },
-  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL }, 10, "so many devices" }, /* two doublings: 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep }, 14.422205101855956, "ep" }, /* 8, 12 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, cp }, 14.422205101855956, "cp" },    /* not on that GPU */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL }, 10, NULL },                /* 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL },
+  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL, NULL }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 256, 0, 0, tp, NULL }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL, NULL },
+    10,
+    "so many devices" }, /* two doublings: 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep, NULL }, 14.422205101855956, "ep" }, /* 8, 12 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, cp, NULL },
+    14.422205101855956,
+    "cp" },                                                         /* not on that GPU */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL, NULL }, 10, NULL }, /* 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL, NULL },
     20.591260281974002,
-    "such a network" },                                                  /* 8, 6, 18 */
-  { { "b200", "fsdp2", 64, 0, 400, NULL }, 21.540659228538015, "b200" }, /* 8, 20 */
-  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL },
-    13.416407864998739,
-    "stack=fsdp1" }, /* 6, 24 / sqrt (1 + 3) */
-  { { "h100-80gb", "native", 8, 0, 0, NULL }, 24.738633753705965, "stack=native" }, /* 6, 24 */
+    "such a network" },                                                        /* 8, 6, 18 */
+  { { "b200", "fsdp2", 64, 0, 400, NULL, NULL }, 21.540659228538015, "b200" }, /* 8, 20 */
+  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL, NULL },
+    16.155494421403512,
+    "stack=fsdp1" }, /* 6, 24 / sqrt (1 + 3), and what is missing to the 15 of a source */
+  { { "h100-80gb", "native", 8, 0, 0, NULL, NULL },
+    24.738633753705965,
+    "stack=native" }, /* 6, 24 */
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs" }, 8, NULL },
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs-too" },
+    17,
+    NULL }, /* 8, sqrt (150) * sqrt (1 + 1 / 2) */
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, NULL }, 17, NULL },
 };
 
 START_TEST (uncertainty_grows_with_distance)
@@ -442,11 +522,11 @@ START_TEST (more_of_anything_is_never_surer)
   for (gint64 devices = 8; devices <= 1 << 20; devices *= 2)
     for (guint step = 0; step <= 10; step++)
       {
-        const SimSubject subject = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp };
+        const SimSubject subject = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp, NULL };
         const double pct = sim_uncertainty_of_time (set, &subject).pct;
         ck_assert (step == 0 || pct >= last);
         last = pct;
-        const SimSubject larger = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp };
+        const SimSubject larger = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp, NULL };
         ck_assert_double_ge (sim_uncertainty_of_time (set, &larger).pct, pct);
       }
 }
@@ -510,6 +590,7 @@ main (void)
   tcase_add_test (tcase, hosts_are_those_of_a_site);
   tcase_add_test (tcase, nothing_to_fit_is_an_error);
   tcase_add_test (tcase, sets_print_as_they_are_read);
+  tcase_add_loop_test (tcase, sources_vary_as_much_as_those_left_out, 0, 20);
   tcase_add_loop_test (tcase, uncertainty_grows_with_distance, 0, G_N_ELEMENTS (distances));
   tcase_add_test (tcase, more_of_anything_is_never_surer);
   tcase_add_loop_test (tcase, wrong_sets_are_refused, 0, G_N_ELEMENTS (wrong));

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "sim/fit/spreads.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define ENOUGH_SOURCES 4 /* fewest sources from which their variance is taken */
+
+/* The runs that a fit was made to. */
+typedef struct
+{
+  const SimCalibration *request;
+  const SimObservation *rows;
+  guint n;
+} Runs;
+
+/* A relative error with its run's weight. */
+typedef struct
+{
+  double size, weight;
+} Miss;
+
+static int
+compare_misses (const void *left, const void *right)
+{
+  const Miss *a = left, *b = right;
+  return (a->size > b->size) - (a->size < b->size);
+}
+
+/* Rounds to four decimals, which is all that is known. */
+static double
+rounded (double value)
+{
+  return floor (value * 1e4 + 0.5) / 1e4;
+}
+
+static gboolean
+knows (const SimAdjustments *set, const char *gpu, const char *stack)
+{
+  for (guint i = 0; i < set->uncertainties->len; i++)
+    {
+      const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, i).scope;
+      if (g_strcmp0 (known->gpu, gpu) == 0 && g_strcmp0 (known->stack, stack) == 0)
+        return TRUE;
+    }
+  return FALSE;
+}
+
+/* Adds the spread of a scope: the error within which four of five left-out runs were predicted. One
+ * more run is counted, since the next one may miss by more than all that were seen. */
+static void
+add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *stack)
+{
+  const SimScope scope = { (char *)gpu, (char *)stack, NULL };
+  g_autoptr (GArray) misses = g_array_new (FALSE, FALSE, sizeof (Miss));
+  g_autoptr (GHashTable) sources = g_hash_table_new (NULL, NULL);
+  double total = 0, below = 0;
+  guint at = 0;
+  for (guint i = 0; i < runs->n; i++)
+    {
+      const SimObservation *row = &runs->rows[i];
+      const double predicted = runs->request->n_parts > 1 ? row->left_ns : row->after_ns;
+      const Miss miss = { fabs (predicted / row->step_ns - 1), row->weight };
+      if (!sim_scope_holds (&scope, row->gpu, row->stack, NULL))
+        continue;
+      g_array_append_val (misses, miss);
+      g_hash_table_add (sources, GUINT_TO_POINTER (row->source));
+      total += row->weight;
+    }
+  if (total < SIM_ENOUGH_RUNS || knows (set, gpu, stack))
+    return;
+  qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
+  while (at + 1 < misses->len
+         && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
+    at++;
+  sim_adjustments_add_uncertainty (
+      set, (SimUncertainty){ .scope = scope,
+                             .pct = rounded (100 * g_array_index (misses, Miss, at).size),
+                             .runs = (guint)(total + 0.5),
+                             .sources
+                             = runs->request->n_sources > 0 ? g_hash_table_size (sources) : 0 });
+}
+
+static void
+add_spreads (SimAdjustments *set, const Runs *runs)
+{
+  const SimAdjustments *base = runs->request->base;
+  for (guint i = 0; i < runs->n; i++)
+    add_spread (set, runs, runs->rows[i].gpu, runs->rows[i].stack);
+  for (guint i = 0; base && i < base->uncertainties->len; i++)
+    {
+      const SimUncertainty *u = &g_array_index (base->uncertainties, SimUncertainty, i);
+      if (!knows (set, u->scope.gpu, u->scope.stack))
+        sim_adjustments_add_uncertainty (set, *u);
+    }
+  if (base)
+    return;
+  for (guint i = 0; i < runs->n; i++)
+    {
+      add_spread (set, runs, NULL, runs->rows[i].stack);
+      add_spread (set, runs, runs->rows[i].gpu, NULL);
+    }
+  add_spread (set, runs, NULL, NULL);
+}
+
+/* What was missed of a source: the weighted mean and sum of squares of logarithms; and by how much
+ * its variance is larger because what it was predicted from has offsets, too: 1 + 1 / n for n other
+ * sources. */
+typedef struct
+{
+  double weight, mean, squares, excess;
+} Offset;
+
+/* The weight of other sources' runs of a row's GPU, and of its stack; the lesser of both. */
+static double
+weight_of_others (const Runs *runs, const SimObservation *row)
+{
+  double gpu = 0, stack = 0;
+  for (guint i = 0; i < runs->n; i++)
+    {
+      const SimObservation *other = &runs->rows[i];
+      if (other->source == row->source)
+        continue;
+      gpu += g_strcmp0 (other->gpu, row->gpu) == 0 ? other->weight : 0;
+      stack += g_strcmp0 (other->stack, row->stack) == 0 ? other->weight : 0;
+    }
+  return MIN (gpu, stack);
+}
+
+/* Other sources with runs on a row's GPU by its stack; 1 where there is none, as runs on the one
+ * and by the other then stand for it. */
+static guint
+other_sources (const Runs *runs, const SimObservation *row)
+{
+  g_autoptr (GHashTable) sources = g_hash_table_new (NULL, NULL);
+  for (guint i = 0; i < runs->n; i++)
+    {
+      const SimObservation *other = &runs->rows[i];
+      if (other->source != row->source && g_strcmp0 (other->gpu, row->gpu) == 0
+          && g_strcmp0 (other->stack, row->stack) == 0)
+        g_hash_table_add (sources, GUINT_TO_POINTER (other->source));
+    }
+  return MAX (g_hash_table_size (sources), 1);
+}
+
+/* Finds how far off each source was when it was left out, by rows of which nothing but the source
+ * is new: others have enough runs of their GPU and of their stack. */
+static void
+find_offsets (const Runs *runs, Offset *offsets)
+{
+  for (guint i = 0; i < runs->n; i++)
+    {
+      const SimObservation *row = &runs->rows[i];
+      const double miss = log (row->apart_ns / row->step_ns);
+      Offset *of = &offsets[row->source];
+      if (weight_of_others (runs, row) < SIM_ENOUGH_RUNS)
+        continue;
+      of->weight += row->weight;
+      of->mean += row->weight * miss;
+      of->squares += row->weight * miss * miss;
+      of->excess += row->weight * (1 + 1.0 / other_sources (runs, row));
+    }
+  for (guint s = 0; s < runs->request->n_sources; s++)
+    if (offsets[s].weight > 0)
+      {
+        offsets[s].mean /= offsets[s].weight;
+        offsets[s].excess /= offsets[s].weight;
+      }
+}
+
+/* The variance of one run about its source's mean, of all sources together. */
+static double
+variance_within (const Offset *offsets, guint n)
+{
+  double sum = 0, freedom = 0;
+  for (guint s = 0; s < n; s++)
+    {
+      sum += offsets[s].squares - offsets[s].weight * offsets[s].mean * offsets[s].mean;
+      freedom += MAX (offsets[s].weight - 1, 0);
+    }
+  return freedom > 0 ? MAX (sum, 0) / freedom : 0;
+}
+
+/* The sum of the squares of sources' means, each in units of the variance that it has if offsets of
+ * sources have the variance `between`, and runs of one source `within`. */
+static double
+scaled_squares (const Offset *offsets, guint n, double within, double between)
+{
+  double sum = 0;
+  for (guint s = 0; s < n; s++)
+    if (offsets[s].weight > 0)
+      sum += offsets[s].mean * offsets[s].mean
+             / MAX (between * offsets[s].excess + within / offsets[s].weight, 1e-12);
+  return sum;
+}
+
+/* The quantile of 90 % of Student's t (Abramowitz and Stegun, 26.7.5): eight of ten lie within it
+ * on both sides. */
+static double
+eight_of_ten (guint freedom)
+{
+  const double z = 1.2815515655446004, z3 = z * z * z, z5 = z3 * z * z, n = freedom;
+  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
+}
+
+/* Finds by how much sources vary: each has an offset of its own. Their variance is the one by which
+ * the means of all sources that were left out are as large as they should be (Paule and Mandel
+ * 1982), about 0, which is what predictions say. */
+static void
+add_source_distance (SimAdjustments *set, const Runs *runs)
+{
+  const guint n = runs->request->n_sources;
+  g_autofree Offset *offsets = g_new0 (Offset, n + 1);
+  double low = 0, high = 4;
+  guint counted = 0;
+  find_offsets (runs, offsets);
+  for (guint s = 0; s < n; s++)
+    counted += offsets[s].weight > 0;
+  if (counted < ENOUGH_SOURCES)
+    return;
+  const double within = variance_within (offsets, n);
+  for (guint i = 0; i < 100; i++)
+    {
+      const double middle = 0.5 * (low + high);
+      if (scaled_squares (offsets, n, within, middle) > counted)
+        low = middle;
+      else
+        high = middle;
+    }
+  set->distances[SIM_DISTANCE_SOURCE]
+      = (SimErrorRange){ .pct = rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))),
+                         .runs = counted };
+}
+
+void
+sim_spreads_add (SimAdjustments *set, const SimCalibration *request, const SimObservation *rows,
+                 guint n)
+{
+  const Runs runs = { request, rows, n };
+  add_spreads (set, &runs);
+  add_source_distance (set, &runs);
+}
