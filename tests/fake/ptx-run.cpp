@@ -285,9 +285,10 @@ Run::convert (const PtxInstruction &i)
     }
   else if (source.kind == Kind::FLOAT && out.kind == Kind::FLOAT)
     {
-      const double value = source.bytes == 2   ? (double)widen (PLAN_DTYPE_FP16, bits)
+      const double given = source.bytes == 2   ? (double)widen (PLAN_DTYPE_FP16, bits)
                            : source.bytes == 4 ? (double)as<float> (bits)
                                                : as<double> (bits);
+      const double value = i.has (PTX_RNI) ? nearbyint (given) : given;
 
       if (i.has (PTX_SAT))
         set (i.operands[0], as<uint64_t, float> (value > 0 ? fminf ((float)value, 1) : 0), 4);
@@ -547,7 +548,7 @@ Run::change_at_once (const PtxInstruction &i)
   uint8_t *at = address (i, i.operands[1]);
   const unsigned bytes = i.type.bytes;
   const uint64_t given = low (in (i, 2), bytes);
-  uint64_t old = 0, changed;
+  uint64_t old = 0, changed = 0;
 
   fake_cuda_begin_atomic ();
   declare (at, bytes, true);
@@ -556,11 +557,10 @@ Run::change_at_once (const PtxInstruction &i)
     changed = old + given;
   else if (i.has (PTX_MAX) && i.type.kind == Kind::UNSIGNED)
     changed = std::max (old, given);
+  else if (i.has (PTX_MAX) && i.type.kind == Kind::SIGNED)
+    changed = extended (old, bytes) > extended (given, bytes) ? old : given;
   else
-    {
-      refuse ("is an atomic operation that is not there: " + i.text);
-      changed = old;
-    }
+    refuse ("is an atomic operation that is not there: " + i.text);
   __builtin_memcpy (at, &changed, bytes == 8 ? 8 : 4);
   fake_cuda_end_atomic ();
   set (i.operands[0], old, bytes);

@@ -19,8 +19,8 @@ for kernel in "$source"/exec/cuda/kernels/*.cu; do
 done
 export FSDPLAN_SHARE="${FSDPLAN_SHARE-10}" CK_DEFAULT_TIMEOUT=600
 
-# run CASES: the kernels' tests on the PTX of the folder.
-run () { FAKE_CUDA_PTX=$folder CK_RUN_CASE=$1 tests/fake/test-cuda-kernels.tap >"$folder/log" 2>&1; }
+# run CASE: the tests of one kernel, or of all, on the PTX of the folder.
+run () { env FAKE_CUDA_PTX="$folder" ${1:+CK_RUN_CASE="$1"} tests/fake/test-cuda-kernels.tap >"$folder/log" 2>&1; }
 
 run '' || { grep -v ':P:' "$folder/log" && exit 1; }
 grep '^#\|^[0-9]*%' "$folder/log"
