@@ -343,7 +343,8 @@ start (int *out_rank, int *out_ranks, GError **error)
                            "MPI can be opened once in a process");
       return FALSE;
     }
-  MPI_TRY (MPI_Init_thread (NULL, NULL, MPI_THREAD_FUNNELED, &provided), error);
+  /* The thread that watches NCCL may call the roll, while the rank's own is kept by the driver. */
+  MPI_TRY (MPI_Init_thread (NULL, NULL, MPI_THREAD_SERIALIZED, &provided), error);
   MPI_TRY (MPI_Comm_set_errhandler (MPI_COMM_WORLD, MPI_ERRORS_RETURN), error);
   MPI_TRY (MPI_Comm_rank (MPI_COMM_WORLD, out_rank), error);
   MPI_TRY (MPI_Comm_size (MPI_COMM_WORLD, out_ranks), error);

@@ -1,5 +1,5 @@
 /* Waiting for other processes with a deadline. After it ranks call the roll, and exactly those that
- * do not answer are named as missing. Needs MPI_THREAD_FUNNELED, and point-to-point messages of
+ * do not answer are named as missing. Needs MPI_THREAD_SERIALIZED, and point-to-point messages of
  * MPI_COMM_WORLD for itself alone. */
 #pragma once
 #include "exec/comm.h"
