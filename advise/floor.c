@@ -14,7 +14,7 @@
  * (find_micro_batch). Where the relaxed plan accumulates gradients more slowly than the plan
  * itself may, that difference is subtracted (adding_left_out_ns). In a pipeline a stage's passes
  * of all micro batches are preceded by a forward pass in each earlier stage and followed by a
- * backward pass (pipeline_floor_ns, interleaved_floor_ns). The slowing of the chain by gathers
+ * backward pass (pipeline_floor_ns, hostless_floor_ns). The slowing of the chain by gathers
  * and reductions is bounded in sim/fast/slowdown-bound.c.
  *
  * Assumptions: every micro batch after the second adds the same work; micro batches cost no less
@@ -47,6 +47,7 @@ enum
   WORK_ADDING,        /* accumulating gradients: time of the compute stream, */
   WORK_ADDING_LAUNCH, /* time of the host, */
   WORK_N_ADDING,      /* and the number of ops */
+  WORK_COPYING,       /* time of copies out of and into what is gathered and reduced */
   WORK_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once */
   WORK_SERIAL,  /* see advise_serial_ns */
   WORK_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
@@ -127,6 +128,17 @@ adds_gradients (const PlanSchedule *schedule, const PlanOp *op)
                 == PLAN_CATEGORY_MAIN_GRADS;
 }
 
+/* Whether an op copies gathered weights to where kernels read them, or gradients into a bucket. */
+static gboolean
+copies_exchanged (const PlanSchedule *schedule, const PlanOp *op)
+{
+  if (op->kind != PLAN_OP_CAST || op->stream != PLAN_STREAM_COMPUTE)
+    return FALSE;
+  const PlanCategory category
+      = plan_schedule_buffer (schedule, (guint)op->refs[PLAN_REF_CAST_out].array)->category;
+  return category == PLAN_CATEGORY_GATHERED || category == PLAN_CATEGORY_GRAD_BUCKETS;
+}
+
 /* Whether an op is a collective that begins when all compute issued so far is over, and for which
  * compute then waits. */
 static gboolean
@@ -166,6 +178,7 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   const gint64 launch_ns = times * sim_cost_launch_ns (cost, node);
   const gboolean awaited = is_awaited (schedule, node);
   work->of[WORK_AWAITED] += awaited ? ns : 0;
+  work->of[WORK_COPYING] += copies_exchanged (schedule, op) ? ns : 0;
   work->of[WORK_STREAMS + op->stream] += ns;
   work->of[WORK_HOST] += launch_ns;
   if (!adds_gradients (schedule, op))
@@ -266,7 +279,10 @@ find_micro_batch (AdviseFloors *self, const Plan *plan, gint64 stage)
   Plan key;
   Work two, three, work = { .chain = { 0 } };
   const PlanStack *stack = plan_stack_of (plan, self->input->cluster->kind, NULL);
-  const gint64 few = stack->pipeline.is_filled ? MAX (plan->value[PLAN_PP] - 1, 2) : 2;
+  const PlanFill fill = stack->pipeline.fill;
+  const gint64 few = fill == PLAN_FILL_ANY
+                         ? 2
+                         : MAX (plan->value[PLAN_PP] - (fill == PLAN_FILL_BUT_ONE ? 1 : 0), 2);
   plan_bound_relax (plan, self->input->cluster, few, &key);
   key.value[PLAN_COMM_UNIT]
       = stage + 1; /* the stage is part of the key; relaxed plans leave this field unset */
@@ -379,15 +395,21 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
   return ns;
 }
 
-/* The plan without virtual stages, with the same layers on each stage. */
+/* The plan without virtual stages, with the same layers on each stage, of which that stage
+ * recomputes as many. */
 static Plan
-uncut (const Plan *resolved)
+uncut (const AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
+  const PlanStage here = plan_stage_of (self->input->model, stack, resolved, stage);
   Plan plan = *resolved;
+  gint64 again = 0;
   plan.value[PLAN_VPP] = 1;
   plan.value[PLAN_PP_GROUP] = PLAN_UNSET;
+  for (gint64 i = 0; i < here.n_virtual; i++)
+    again += MIN (plan_stage_virtual (&here, i).layers, resolved->value[PLAN_RECOMPUTE_LAYERS]);
   if (plan.value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK)
-    plan.value[PLAN_RECOMPUTE_LAYERS] *= resolved->value[PLAN_VPP];
+    plan.value[PLAN_RECOMPUTE_LAYERS] = MAX (again, 1);
   return plan;
 }
 
@@ -458,49 +480,77 @@ has_one_kind (const PlanModel *model, gint64 seq)
   return n == 1;
 }
 
-/* Lower bound of the step time of an interleaved pipeline. Only the first virtual stage of each
+/* Lower bound of the step time of a pipeline in which the host may run ahead while a stage waits:
+ * an interleaved one, or any where compute alone waits for exchanges. So only the chain counts
+ * there. Only the first virtual stage of each
  * stage is on the way down and up, and its time counts only where all layers are of one kind, as
- * otherwise it may be the quickest. While a stage waits, its host may run ahead, so only the chain
- * counts. Where a framework waits for each output to be sent, compute stands still for that trade
- * as well. */
+ * otherwise it may be the quickest. Where a framework waits for each output to be sent, compute
+ * stands still for that trade as well; without virtual stages it does so for every trade. */
 static gint64
-interleaved_floor_ns (AdviseFloors *self, const Plan *resolved)
+hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
   const AdviseInput *input = self->input;
   const gint64 n = plan_micro_batches (resolved, input->cluster);
-  const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
-  const Plan plan = uncut (resolved);
-  const Work inner = find_work (self, &plan, some), end = find_work (self, &plan, last);
+  const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
+  const Plan plan = uncut (self, resolved, some), of_last = uncut (self, resolved, last);
+  const Work inner = find_work (self, &plan, some), end = find_work (self, &of_last, last);
   const PlanStage of_inner = plan_stage_of (input->model, stack, resolved, some);
   const gint64 first_layers = plan_stage_virtual (&of_inner, 0).layers;
   const gint64 way_ns = has_one_kind (input->model, plan.value[PLAN_SEQ])
                             ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
                             : 0;
-  const gint64 sent = stack->pipeline.awaits_sent ? resolved->value[PLAN_VPP] : 0;
+  const gint64 n_virtual = resolved->value[PLAN_VPP];
+  const gint64 sent = n_virtual == 1 ? 2 : stack->pipeline.awaits_sent ? n_virtual : 0;
   const gint64 inner_ns = chain_ns (&inner, &plan) + sent * inner.trade_ns;
-  const gint64 end_ns = chain_ns (&end, &plan) + MAX (sent - 1, 0) * end.trade_ns;
+  const gint64 first_ns = inner_ns - (n_virtual == 1 ? inner.trade_ns : 0);
+  const gint64 end_ns = chain_ns (&end, &of_last) + MAX (sent - 1, 0) * end.trade_ns;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
       const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
       const gboolean counts = here.layers >= of_inner.layers;
       if (counts)
-        most = MAX (most, MAX (before + n * inner_ns, n * stage_floor_ns (self, &plan, some, 0)));
+        most = MAX (most, MAX (before + n * (stage > 0 ? inner_ns : first_ns),
+                               n * stage_floor_ns (self, &plan, some, 0)));
       before += counts && plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
       before += 2 * inner.trade_ns;
     }
-  most = MAX (most, before + n * end_ns);
-  return MAX (most, n * stage_floor_ns (self, &plan, last, 0));
+  most = MAX (most, before + n * end_ns - (n_virtual == 1 ? end.trade_ns : 0));
+  return MAX (most, n * stage_floor_ns (self, &of_last, last, 0));
 }
 
-/* Lower bound of a step's time. The even share of all work that the busiest stage of a pipeline has
- * at least is found first, since it is cheap. */
+/* The time of a pipeline's step at least, where all stages together take so long for a micro batch.
+ * A stage takes as long as all n micro batches take in it, and one in each stage before it. The
+ * longest of these is shortest where they are equal: each stage takes 1 - 1 / n of the one
+ * before. */
 static gint64
-floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
+filled_ns (gint64 ns, gint64 n, gint64 stages)
+{
+  double left = 1;
+  for (gint64 stage = 0; stage < stages; stage++)
+    left *= 1 - 1 / (double)n;
+  return (gint64)((double)ns / (1 - left));
+}
+
+/* Whether the host of a pipeline may run ahead while a stage waits. */
+static gboolean
+runs_ahead (const AdviseFloors *self, const Plan *resolved)
+{
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
+  return resolved->value[PLAN_VPP] > 1
+         || (resolved->value[PLAN_PP] > 1 && stack->pipeline.waits_on_device);
+}
+
+/* The even share of all work, which the busiest stage of a pipeline has at least. Where a pipeline
+ * keeps weights and gradients whole from micro batch to micro batch, it is that of the chain alone,
+ * without copies of what only other plans exchange in each of them, and filling counts. */
+static gint64
+even_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
   const gint64 n = plan_micro_batches (resolved, self->input->cluster);
   const gint64 stages = resolved->value[PLAN_PP];
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   Plan whole = *resolved;
   whole.value[PLAN_PP] = whole.value[PLAN_VPP] = 1;
   whole.value[PLAN_PP_GROUP] = PLAN_UNSET;
@@ -508,11 +558,22 @@ floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   whole.value[PLAN_PP_LAST_SHORT] = 0;
-  const gint64 even = n * stage_floor_ns (self, &whole, 0, 0) / stages;
+  if (stages == 1 || !stack->pipeline.holds_gradients)
+    return n * stage_floor_ns (self, &whole, 0, 0) / stages;
+  const Work work = find_work (self, &whole, 0);
+  const gint64 chain = MAX (chain_ns (&work, &whole) - work.of[WORK_COPYING], 0);
+  return resolved->value[PLAN_VPP] == 1 ? filled_ns (chain, n, stages) : n * chain / stages;
+}
+
+/* Lower bound of a step's time. The even share is found first, since it is cheap. */
+static gint64
+floor_ns (AdviseFloors *self, const Plan *resolved, gint64 enough_ns)
+{
+  const gint64 stages = resolved->value[PLAN_PP], even = even_floor_ns (self, resolved);
   if (stages == 1 || even > enough_ns)
     return even;
-  return MAX (even, resolved->value[PLAN_VPP] > 1 ? interleaved_floor_ns (self, resolved)
-                                                  : pipeline_floor_ns (self, resolved, FALSE));
+  return MAX (even, runs_ahead (self, resolved) ? hostless_floor_ns (self, resolved)
+                                                : pipeline_floor_ns (self, resolved, FALSE));
 }
 
 /* The least share of the chain that a layer's backward pass takes: its backward pass takes twice
@@ -629,8 +690,8 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
-  if (resolved->value[PLAN_VPP] > 1)
-    return interleaved_floor_ns (self, resolved);
+  if (runs_ahead (self, resolved))
+    return hostless_floor_ns (self, resolved);
   if (resolved->value[PLAN_PP] > 1)
     return pipeline_floor_ns (self, resolved, TRUE);
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;

@@ -130,11 +130,11 @@ advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out
 }
 
 /* Whether nothing of one stage is under way as it meets another (sim/fast/stages.h). Virtual stages
- * exchange beside compute. */
+ * exchange beside compute, and some hosts issue on while stages meet. */
 static gboolean
 meets_drained (const PlanCase *of)
 {
-  return of->plan.value[PLAN_VPP] == 1;
+  return of->plan.value[PLAN_VPP] == 1 && !of->stack->pipeline.waits_on_device;
 }
 
 static SimSummary

@@ -452,6 +452,7 @@ golden_tests = \
   %D%/golden/emit-slurm.test \
   %D%/golden/emit-torchrun.test \
   %D%/golden/emit-torchtitan-qwen3.test \
+  %D%/golden/emit-torchtitan-pipeline.test \
   %D%/golden/emit-torchtitan.test \
   %D%/golden/emit-unknown.test \
   %D%/golden/export-config.test \
@@ -604,6 +605,7 @@ golden_tests = \
   %D%/golden/sim-nothing-fits.test \
   %D%/golden/sim-recompute.test \
   %D%/golden/sim-tokens.test \
+  %D%/golden/sim-torchtitan-pipeline.test \
   %D%/golden/sim-sweep.test \
   %D%/golden/sim-sweep-sure.test \
   %D%/golden/sim-workspaces.test \

@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "planner/emit/emit-private.h"
-#include "planner/plan/stack.h"
+#include "planner/plan/stages.h"
 
 #define INT "%" G_GINT64_FORMAT
 #define IS(field, id) (value[PLAN_##field] == PLAN_##field##_##id)
@@ -13,6 +13,8 @@
 /* clang-format off */
 static const PlanEmitSaid said[] = {
   CAN_SAY (STRATEGY), CAN_SAY (DP_OUTER), CAN_SAY (TP), CAN_SAY (SP), CAN_SAY (CP), CAN_SAY (EP), CAN_SAY (MBS), CAN_SAY (GBS), CAN_SAY (SEQ),
+  CAN_SAY (PP), CAN_SAY (VPP), CAN_SAY (PP_GROUP), CAN_SAY (PP_COUNT_EMBEDDING), CAN_SAY (PP_COUNT_LOSS),
+  CAN_SAY (PP_LAST_SHORT), CAN_SAY (PP_FIRST_LAYERS), CAN_SAY (PP_LAST_LAYERS),
   CAN_SAY (RECOMPUTE), CAN_SAY (RECOMPUTE_MODULES), CAN_SAY (RECOMPUTE_METHOD), CAN_SAY (RECOMPUTE_LAYERS),
   CAN_SAY (COMPILE), CAN_SAY (TP_OVERLAP), CAN_SAY (LOSS_CHUNKS), CAN_SAY (DETERMINISTIC), CAN_SAY (ADAM_FOREACH),
   { PLAN_COMPUTE, PLAN_EMIT_ONLY (COMPUTE, FP32) | PLAN_EMIT_ONLY (COMPUTE, BF16) | PLAN_EMIT_ONLY (COMPUTE, MXFP8)
@@ -405,6 +407,54 @@ append_loss (GString *text, const PlanEmitSubject *subject)
                             subject->of->model->vocab);
 }
 
+/* Adds the modules of each virtual stage, where torchtitan would deal them out otherwise by itself:
+ * if the layers of an end are given, and for three virtual stages or more (its own number is two).
+ */
+static void
+append_stages (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanCase *const of = subject->of;
+  const gint64 *const value = of->plan.value;
+  const gint64 n = value[PLAN_PP] * value[PLAN_VPP];
+  gint64 layer = 0;
+  g_string_append (text, "            module_fqns_per_model_part=[\n");
+  for (gint64 i = 0; i < n; i++)
+    {
+      const PlanStage stage = plan_stage_of (of->model, of->stack, &of->plan, i % value[PLAN_PP]);
+      const PlanStage part = plan_stage_virtual (&stage, i / value[PLAN_PP]);
+      g_string_append_printf (
+          text, "                [%s*(f\"layers.{i}\" for i in range(" INT ", " INT "))%s],\n",
+          part.has_embedding ? "\"tok_embeddings\", " : "", layer, layer + part.layers,
+          part.has_head ? ", \"norm\", \"lm_head\"" : "");
+      layer += part.layers;
+    }
+  g_string_append (text, "            ],\n");
+}
+
+static void
+append_pipeline (GString *text, const PlanEmitSubject *subject)
+{
+  const gint64 *const value = subject->of->plan.value;
+  const gboolean is_told = value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET
+                           || value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET || value[PLAN_VPP] > 2;
+  if (value[PLAN_PP] == 1)
+    return;
+  g_string_append_printf (text,
+                          "            pipeline_parallel_degree=" INT ",\n"
+                          "            pipeline_parallel_schedule=\"%s\",\n"
+                          "            num_pp_microbatches=" INT ",\n",
+                          value[PLAN_PP], value[PLAN_VPP] > 1 ? "Interleaved1F1B" : "1F1B",
+                          plan_micro_batches (&subject->of->plan, subject->of->cluster));
+  if (is_told)
+    append_stages (text, subject);
+  else
+    g_string_append_printf (text,
+                            "            pipeline_parallel_first_stage_less_layers=%d,\n"
+                            "            pipeline_parallel_last_stage_less_layers=" INT ",\n",
+                            IS (PP_COUNT_EMBEDDING, ON) ? 1 : 0,
+                            (IS (PP_COUNT_LOSS, ON) ? 1 : 0) + value[PLAN_PP_LAST_SHORT]);
+}
+
 static void
 append_training (GString *text, const PlanEmitSubject *subject)
 {
@@ -428,9 +478,10 @@ append_training (GString *text, const PlanEmitSubject *subject)
       "            context_parallel_degree=" INT ",\n",
       value[PLAN_MBS], value[PLAN_SEQ], value[PLAN_GBS], value[PLAN_SEQ], value[PLAN_SEQ],
       IS (MAIN_PARAMS, BF16) ? "bfloat16" : "float32", IS (COMPUTE, FP32) ? "float32" : "bfloat16",
-      outer, plan_cluster_devices (subject->of->cluster) / tp / cp / outer,
+      outer, plan_cluster_devices (subject->of->cluster) / tp / cp / outer / value[PLAN_PP],
       IS (STRATEGY, OPTIM_GRADS) ? "never" : "default", tp,
       plan_emit_python (tp == 1 || IS (SP, ON)), cp);
+  append_pipeline (text, subject);
   if (subject->of->model->experts > 0)
     g_string_append_printf (text, "            expert_parallel_degree=" INT ",\n", value[PLAN_EP]);
   g_string_append (text, "        ),\n");

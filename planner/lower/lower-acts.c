@@ -509,7 +509,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
   if (keep.again != 0)
     request (b, unit, unit, TRUE);
   request (b, unit, MAX (unit - lower->policy.ahead, 0), TRUE);
-  if (unit == 0 && lower->policy.has_own_groups)
+  if (unit == 0 && lower->policy.has_own_groups && !lower->policy.keeps_weights)
     add_plain (b, PLAN_ACT_GATHER_EMBEDDING, 0, unit);
   await (b, unit, TRUE);
   if (lower->policy.gathers_columns && keep.again != 0)
@@ -528,7 +528,7 @@ turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
       return;
     }
   for (PlanPiece piece = 0; piece < PLAN_N_PIECES; piece++)
-    if (residence (b, unit, piece) != ABSENT)
+    if (residence (b, unit, piece) != ABSENT && !lower->policy.keeps_weights)
       drop (b, unit, piece);
   if (!early)
     release_due (b);
@@ -560,6 +560,7 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   const gboolean in_turn = plan_lower_gathers_in_turn (lower);
   const gboolean by_unit = in_turn && !lower->layout.by_size;
   const gint64 begin = lower->now.here.first, layers = begin + lower->now.here.layers;
+  const gboolean gathers = plan_lower_gathers_weights (lower);
   const gint64 ahead = lower->policy.shards_weights ? lower->policy.ahead : 0;
   g_autofree gint64 *outgoing = find_outgoing (lower);
   Builder b
@@ -568,15 +569,13 @@ plan_lower_order_init_forward (PlanLowerOrder *self, const PlanLower *lower)
   init (self);
   for (gint64 u = begin; u < layers; u++)
     {
-      guint n = lower->policy.shards_weights && u + ahead < layers
-                    ? pieces_read (&b, u + ahead, FALSE, pieces)
-                    : 0;
+      guint n = gathers && u + ahead < layers ? pieces_read (&b, u + ahead, FALSE, pieces) : 0;
       for (guint i = 0; i < n; i++)
         add_piece (&b, PLAN_ACT_GATHER, pieces[i], u + ahead);
       if (lower->layout.by_size && lower->policy.shards_optimizer)
         await_buckets (&b, u, in_turn);
       if (u + MAX (ahead, 1) == layers - lower->now.here.modules
-          && (by_unit || lower->policy.has_own_groups))
+          && (by_unit || (gathers && lower->policy.has_own_groups)))
         add_plain (&b, PLAN_ACT_GATHER_HEAD, 0, u);
       if (by_unit && u + 1 < layers)
         add_piece (&b, PLAN_ACT_GATHER_UNIT, PLAN_PIECE_ROWS, u + 1);

@@ -117,7 +117,7 @@ reduce_inner (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 static gboolean
 waits_for_last (const PlanLower *self, PlanBucketKind kind)
 {
-  return self->bucket[kind].kept >= 0 && !self->now.is_last_micro_batch;
+  return self->bucket[kind].kept >= 0 && !plan_lower_reduces_kept (self);
 }
 
 /* Whether this is the first reduction of a step. */
@@ -533,11 +533,20 @@ drain (PlanLower *self, PlanLowerQueue *queue, gboolean whole, gboolean is_last)
     }
 }
 
+/* Whether the virtual stage at hand has the parameters of a kind of bucket outside the layers. */
+static gboolean
+is_here (const PlanLower *self, PlanBucketKind kind)
+{
+  return plan_lower_is_early (self, kind) ? self->now.here.has_embedding : self->now.here.has_head;
+}
+
 /* Reduces the head's bucket, whose gradients are complete. */
 static void
 finish_head (PlanLower *self, PlanLowerQueue *queue, gboolean reduces, gboolean queues,
              gboolean is_last)
 {
+  if (!is_here (self, PLAN_BUCKET_HEAD))
+    return;
   if (reduces)
     start_reductions (self, PLAN_BUCKET_HEAD, PLAN_BUCKET_HEAD + 1, PLAN_NO_UNIT, is_last);
   if (queues && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD))
@@ -603,6 +612,28 @@ void
 plan_lower_reduce_together (PlanLower *self)
 {
   plan_lower_each_bucket (self, reduce_now);
+}
+
+/* Ends a unit's step: frees the weights that stayed gathered, and reduces the gradients that were
+ * held. */
+static void
+finish_unit (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (self->policy.keeps_weights && b->shards_weights && (b->is_unit || self->policy.passes_outer))
+    plan_lower_free (self, plan_lower_unit_ref (b->weights, unit, 0));
+  if (b->kept >= 0)
+    reduce_now (self, kind, unit);
+}
+
+void
+plan_lower_reduce_held (PlanLower *self)
+{
+  if (!self->policy.holds_gradients)
+    return;
+  self->now.reduces_held = TRUE;
+  plan_lower_each_bucket_here (self, finish_unit);
+  self->now.reduces_held = FALSE;
 }
 
 static void
@@ -710,11 +741,12 @@ plan_lower_backward (PlanLower *self, gboolean is_last)
   drain (self, &queue, FALSE, is_last);
   if (head_waits)
     finish_head (self, &queue, reduces, queues, is_last);
-  if (reduces)
+  const gboolean embeds = reduces && is_here (self, PLAN_BUCKET_EMBEDDING);
+  if (embeds)
     start_reductions (self, PLAN_BUCKET_EMBEDDING, PLAN_BUCKET_EMBEDDING + 1, PLAN_NO_UNIT,
                       is_last);
   drain (self, &queue, TRUE, is_last);
-  if (reduces)
+  if (embeds)
     release_bucket (self, PLAN_BUCKET_EMBEDDING, PLAN_NO_UNIT, is_last);
   plan_lower_drop_fresh_gradients (self);
   if (communicates && self->policy.reduces_together && self->comm.next < 0)

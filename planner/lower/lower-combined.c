@@ -223,7 +223,9 @@ plan_lower_take_rows (PlanLower *self)
       = is_piped ? plan_stage_rows (self->plan, self->place.stage_number, self->place.micro_batches)
         : self->combined.is_planned ? N_WAYS
                                     : 1;
-  self->grad_rows = self->stage.n_virtual > 1 ? self->rows : 1;
+  /* Gradients that are being sent while the next backward pass runs. */
+  const gboolean goes_on = value[PLAN_PP] > 1 && self->stack->pipeline.waits_on_device;
+  self->grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
 }
 
 void

@@ -92,6 +92,20 @@ plan_lower_gather_last (PlanLower *self)
     plan_lower_gather (self, PLAN_NO_UNIT, (gint32)self->stage.layers - 1);
 }
 
+/* Whether embedding or head is gathered in each pass. */
+static gboolean
+passes (const PlanLower *self, PlanBucketKind kind)
+{
+  return self->policy.passes_outer && plan_layout_has (&self->layout, kind);
+}
+
+static void
+receive (PlanLower *self, PlanBucketKind kind)
+{
+  plan_lower_wait (self, ONE (bucket[kind].gathered));
+  plan_lower_land (self, kind, PLAN_NO_UNIT, 0);
+}
+
 /* This gather waits only until the head's first gather has ended, so that it runs beside the chunks
  * of the loss that the host has issued. */
 void
@@ -99,9 +113,9 @@ plan_lower_gather_head_anew (PlanLower *self)
 {
   if (self->head.landed < 0)
     return;
-  plan_lower_drop_outer (self, PLAN_BUCKET_HEAD);
+  plan_lower_free (self, ONE (bucket[PLAN_BUCKET_HEAD].weights));
   gather_behind (self, PLAN_BUCKET_HEAD, PLAN_NO_UNIT, 0, FALSE, ONE (head.landed));
-  plan_lower_receive_outer (self, PLAN_BUCKET_HEAD);
+  receive (self, PLAN_BUCKET_HEAD);
   plan_lower_gather_last (self);
 }
 
@@ -122,23 +136,21 @@ plan_lower_land (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint3
 void
 plan_lower_gather_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (self->policy.passes_outer && plan_layout_has (&self->layout, kind))
+  if (passes (self, kind) && plan_lower_gathers_weights (self))
     plan_lower_gather_bucket (self, kind, PLAN_NO_UNIT, 0, FALSE);
 }
 
 void
 plan_lower_receive_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (!self->policy.passes_outer || !plan_layout_has (&self->layout, kind))
-    return;
-  plan_lower_wait (self, ONE (bucket[kind].gathered));
-  plan_lower_land (self, kind, PLAN_NO_UNIT, 0);
+  if (passes (self, kind) && !plan_lower_finds_weights (self))
+    receive (self, kind);
 }
 
 void
 plan_lower_drop_outer (PlanLower *self, PlanBucketKind kind)
 {
-  if (self->policy.passes_outer && plan_layout_has (&self->layout, kind))
+  if (passes (self, kind) && !self->policy.keeps_weights)
     plan_lower_free (self, ONE (bucket[kind].weights));
 }
 
@@ -253,7 +265,8 @@ void
 plan_lower_unit_forward (PlanLower *self, PlanLowerUnit unit, PlanLowerKeep keep)
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
-  plan_lower_await_unit (self, unit, 0);
+  if (!plan_lower_finds_weights (self))
+    plan_lower_await_unit (self, unit, 0);
   if (self->policy.copies_weights && self->now.is_first_micro_batch
       && self->stack->weights.quantised != PLAN_QUANTISED_ON_USE)
     {
@@ -303,8 +316,13 @@ layers_forward (PlanLower *self)
   g_auto (PlanLowerOrder) order = { 0 };
   const gint64 here = MAX (self->now.units_here, self->policy.ahead_of_embedding);
   const gboolean in_turn = plan_lower_gathers_in_turn (self);
-  for (gint32 i = (gint32)here; self->policy.shards_weights && i < self->policy.ahead; i++)
-    plan_lower_gather (self, PLAN_NO_UNIT, i);
+  const gboolean gathers = plan_lower_gathers_weights (self);
+  const gint64 first = self->now.here.first,
+               ahead = MIN (self->policy.ahead, self->now.here.layers);
+  for (gint64 i = here; gathers && i < ahead; i++)
+    plan_lower_gather (self, PLAN_NO_UNIT, (gint32)(first + i));
+  if (gathers && self->policy.has_own_groups && self->now.here.layers == 0)
+    plan_lower_gather_head (self);
   if (in_turn && !self->layout.by_size && self->now.here.layers == self->now.here.modules)
     plan_lower_gather_head (self);
   if (in_turn && !self->layout.by_size && self->now.here.layers > 0)
@@ -498,7 +516,10 @@ load (PlanLower *self)
   if (self->input.tokens < 0 || !(self->now.here.has_embedding || self->now.here.has_loss))
     return;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
-  if ((self->stack->host.waits_at_load || (self->stack->host.waits_if_packed && is_packed))
+  const gboolean is_there = self->comm.next >= 0 && self->stack->pipeline.loads_at_begin
+                            && !self->now.is_first_micro_batch;
+  if (!is_there
+      && (self->stack->host.waits_at_load || (self->stack->host.waits_if_packed && is_packed))
       && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD,
@@ -532,6 +553,8 @@ plan_lower_begin_forward (PlanLower *self)
     reach_embedding (self);
   else if (plan_lower_gathers_in_turn (self))
     plan_lower_gather_first (self);
+  else if (!self->policy.has_own_groups)
+    plan_lower_gather_outer (self, PLAN_BUCKET_HEAD);
   plan_lower_touch (self, plan_lower_ref (self->work.gemm[FALSE]));
   if (self->now.here.has_embedding)
     drop_out_embedding (self);

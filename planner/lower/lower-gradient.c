@@ -85,13 +85,14 @@ keep_whole (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef kept = plan_lower_unit_ref (self->bucket[kind].kept, unit, 0);
   const PlanRef bucket = plan_lower_bucket_ref (self, kind, unit, 0);
   const gboolean is_first = self->now.is_first_micro_batch;
-  if (is_first)
+  if (is_first && !self->now.reduces_held)
     {
       plan_lower_alloc (self, kept);
       zero_gaps (self, kind, kept);
     }
-  empty_raw (self, kind, kept, is_first ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE);
-  if (!self->now.is_last_micro_batch)
+  if (!self->now.reduces_held)
+    empty_raw (self, kind, kept, is_first ? PLAN_OP_CAST : PLAN_OP_ACCUMULATE);
+  if (!plan_lower_reduces_kept (self))
     return;
   plan_lower_alloc (self, bucket);
   plan_lower_compute (self, PLAN_OP_CAST, PLAN_REFS (bucket, kept),

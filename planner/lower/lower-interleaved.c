@@ -267,10 +267,39 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
   reduce_behind (self, at);
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   exchange (self, at, TRUE);
+  if (pass.micro_batch + 1 == lower->place.micro_batches)
+    {
+      set_pass (lower, pass);
+      plan_lower_reduce_held (lower);
+    }
   self->gradient
       = (Sent){ .pass = pass, .is_kept = is_traded (lower, PLAN_TRADE_INPUT_GRADIENT, pass) };
   if (is_alone)
     drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
+}
+
+static void
+gather_bucket (PlanLower *lower, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &lower->bucket[kind];
+  if (b->shards_weights && (b->is_unit || lower->policy.passes_outer))
+    plan_lower_gather_bucket (lower, kind, unit, 0, FALSE);
+}
+
+/* Starts gathering all weights as the step begins, if they stay up to its end: PyTorch gathers the
+ * next three virtual stages that have something to do (schedules.py, _add_unshard_reshard). */
+static void
+gather_all (PlanLower *lower)
+{
+  if (!lower->policy.keeps_weights)
+    return;
+  for (gint64 i = 0; i < lower->stage.n_virtual; i++)
+    {
+      lower->now.here = plan_stage_virtual (&lower->stage, i);
+      lower->now.is_first_micro_batch = TRUE;
+      plan_lower_each_bucket_here (lower, gather_bucket);
+    }
+  lower->now.is_gathered = TRUE;
 }
 
 static void
@@ -299,7 +328,10 @@ take_turns (Interleaved *self)
 {
   PlanLower *lower = self->lower;
   const gint64 turns = self->passes - self->ahead, period = lower->rows * lower->stage.n_virtual;
-  const gint64 begin = lower->plan->value[PLAN_PP];
+  /* Each virtual stage's first backward pass differs where sums of gradients begin with it. */
+  const gint64 begin = lower->policy.holds_gradients
+                           ? plan_stage_group (lower->plan) * lower->stage.n_virtual
+                           : lower->plan->value[PLAN_PP];
   for (gint64 i = 0; i < turns;)
     {
       const gint64 rounds = i == begin ? rounds_from (self, i) : 0;
@@ -329,7 +361,7 @@ finish (Interleaved *self)
   plan_lower_add_other_share (lower);
   if (self->reduces_beside)
     plan_lower_await_reduced (lower);
-  else if (lower->place.most_ranks > 1)
+  else if (lower->place.most_ranks > 1 && !lower->policy.holds_gradients)
     plan_lower_reduce_together (lower);
 }
 
@@ -343,11 +375,13 @@ plan_lower_interleaved (PlanLower *lower)
           .ahead
           = plan_stage_warm_up (lower->plan, lower->place.stage_number, lower->place.micro_batches),
           .reduces_beside = !lower->policy.reduces_together && !lower->policy.sums_shared_first
-                            && lower->place.most_ranks > 1,
+                            && lower->place.most_ranks > 1 && !lower->policy.holds_gradients,
           .is_reducing = is_reducing };
-  lower->policy.reduces_together = TRUE; /* layers' backward passes start no reductions */
+  /* Layers' backward passes start no reductions. */
+  lower->policy.reduces_together = !lower->policy.holds_gradients;
   if (lower->policy.is_eval)
     self.ahead = self.passes;
+  gather_all (lower);
   if (!lower->stage.has_embedding)
     trade_now (lower, PLAN_TRADE_INPUT, pass_at (&self, 0, FALSE));
   for (gint64 at = 0; at < self.ahead; at++)

@@ -31,4 +31,7 @@ void plan_lower_logits_backward (PlanLower *self);
 PlanRef plan_lower_from_before (const PlanLower *self, gboolean is_gradient);
 PlanRef plan_lower_for_next (const PlanLower *self, gboolean is_gradient);
 
+/* Declares the events of exchanges between stages. */
+void plan_lower_declare_trades (PlanLower *self);
+
 G_END_DECLS

@@ -37,18 +37,61 @@ output (PlanLower *self, gint64 micro_batch)
   return plan_lower_for_next (self, FALSE);
 }
 
-/* One exchange with another stage, after all compute issued so far. The host waits for it. */
+/* The gradients of both. */
+static PlanRef
+input_gradient (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  return plan_lower_from_before (self, TRUE);
+}
+
+static PlanRef
+output_gradient (PlanLower *self, gint64 micro_batch)
+{
+  set_row (self, micro_batch);
+  return plan_lower_for_next (self, TRUE);
+}
+
+static gint64
+elements (PlanLower *self, PlanRef buffer)
+{
+  return (gint64)plan_schedule_buffer (self->schedule, (guint)buffer.array)->elements;
+}
+
+void
+plan_lower_declare_trades (PlanLower *self)
+{
+  static const char *const names[PLAN_N_TRADES]
+      = { "input", "output", "output_gradient", "input_gradient" };
+  const gboolean trades = self->comm.next >= 0, is_alone = self->stage.n_virtual == 1;
+  self->event.traded = trades && (is_alone || self->policy.sums_shared_first)
+                           ? plan_schedule_add_event (self->schedule, "traded", 1)
+                           : -1;
+  self->event.sent = trades && is_alone && self->stack->pipeline.waits_on_device
+                         ? plan_schedule_add_event (self->schedule, "sent", 1)
+                         : -1;
+  for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
+    self->event.trades[trade]
+        = trades && !is_alone ? plan_schedule_add_event (
+              self->schedule, names[trade], (guint32)(self->rows * self->stage.n_virtual))
+                              : -1;
+}
+
+/* One exchange with another stage, after all compute issued so far. The host waits for it, or
+ * compute does. */
 static void
 exchange (PlanLower *self, PlanStream stream, gint32 group, gint64 peer, PlanRef sent,
           PlanRef received, gboolean is_gradient)
 {
   const PlanRef some = received.array >= 0 ? received : sent;
-  const gint64 count = (gint64)plan_schedule_buffer (self->schedule, (guint)some.array)->elements;
   plan_lower_collective_of (self, PLAN_OP_TRADE, stream, group, PLAN_REFS (received, sent),
-                            PLAN_DIMS (count, peer, is_gradient), PLAN_REF_NONE,
+                            PLAN_DIMS (elements (self, some), peer, is_gradient), PLAN_REF_NONE,
                             ONE (event.traded));
-  plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
-                   PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
+  if (self->stack->pipeline.waits_on_device)
+    plan_lower_wait (self, ONE (event.traded));
+  else
+    plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
+                     PLAN_WAITS (ONE (event.traded)), PLAN_REF_NONE);
 }
 
 /* An exchange with a neighbour: allocates what is received, frees what was sent. */
@@ -79,6 +122,41 @@ trade_down (PlanLower *self, PlanRef sent, PlanRef received)
     trade (self, PLAN_STREAM_NEXT, self->place.stage_number + 1, sent, received);
 }
 
+/* Makes compute wait for what is being sent while it goes on, and frees that. */
+static void
+await_sent (PlanLower *self, PlanRef *sent)
+{
+  if (sent->array < 0)
+    return;
+  plan_lower_wait (self, ONE (event.sent));
+  plan_lower_free (self, *sent);
+  *sent = PLAN_REF_NONE;
+}
+
+/* Sends to the next stage or to the previous one, and receives nothing. If compute and not the host
+ * waits for exchanges, it does so only before it sends again (`sent`: what is under way). */
+static void
+send (PlanLower *self, gboolean is_next, PlanRef buffer, PlanRef *sent)
+{
+  const gint64 number = self->place.stage_number;
+  if (!self->stack->pipeline.waits_on_device)
+    {
+      if (is_next)
+        trade_down (self, buffer, PLAN_REF_NONE);
+      else
+        trade_up (self, buffer, PLAN_REF_NONE);
+      return;
+    }
+  await_sent (self, sent);
+  if (is_next ? self->stage.has_loss : self->stage.has_embedding)
+    return;
+  plan_lower_collective_of (self, PLAN_OP_TRADE, is_next ? PLAN_STREAM_NEXT : PLAN_STREAM_PREV,
+                            self->comm.next, PLAN_REFS (PLAN_REF_NONE, buffer),
+                            PLAN_DIMS (elements (self, buffer), number + (is_next ? 1 : -1), FALSE),
+                            PLAN_REF_NONE, ONE (event.sent));
+  *sent = buffer;
+}
+
 static void
 forward (PlanLower *self, gint64 micro_batch)
 {
@@ -98,32 +176,36 @@ backward (PlanLower *self, gint64 micro_batch)
 /* The i-th turn of the steady part: a forward pass of the micro batch `ahead` later, then a
  * backward pass. */
 static void
-take_turn (PlanLower *self, gint64 i, gint64 ahead)
+take_turn (PlanLower *self, gint64 i, gint64 ahead, PlanRef *sent)
 {
   const gint64 next = i + ahead + 1;
   forward (self, i + ahead);
-  trade_down (self, output (self, i + ahead), plan_lower_for_next (self, TRUE));
+  await_sent (self, sent);
+  trade_down (self, output (self, i + ahead), output_gradient (self, i));
   backward (self, i);
-  trade_up (self, plan_lower_from_before (self, TRUE),
-            next < self->place.micro_batches ? input (self, next) : PLAN_REF_NONE);
+  const PlanRef gradient = input_gradient (self, i);
+  if (next < self->place.micro_batches)
+    trade_up (self, gradient, input (self, next));
+  else
+    send (self, FALSE, gradient, sent);
 }
 
 /* The steady part. The first turn may differ because it gathers, the last one because it
  * reduces. */
 static void
-take_turns (PlanLower *self, gint64 turns, gint64 ahead)
+take_turns (PlanLower *self, gint64 turns, gint64 ahead, PlanRef *sent)
 {
   for (gint64 i = 0; i < turns;)
     {
       const gint64 rounds = (turns - 1 - i) / self->rows;
       if (i == 0 || rounds < 2)
         {
-          take_turn (self, i++, ahead);
+          take_turn (self, i++, ahead, sent);
           continue;
         }
       const PlanLowerUnit round = plan_lower_begin_repeat (self, "m", 0, rounds, 1);
       for (gint64 k = 0; k < self->rows; k++)
-        take_turn (self, i + k, ahead);
+        take_turn (self, i + k, ahead, sent);
       plan_lower_end_units (self, round);
       i += rounds * self->rows;
     }
@@ -216,23 +298,26 @@ plan_lower_pipeline (PlanLower *self)
   self->policy.reduces_together
       = self->policy.reduces_together || self->policy.sums_shared_first
         || (self->stack->pipeline.aligns_reductions && !self->stage.has_embedding);
+  PlanRef sent = PLAN_REF_NONE;
   for (gint64 i = 0; i < ahead; i++)
     {
       trade_up (self, PLAN_REF_NONE, input (self, i));
       forward (self, i);
-      trade_down (self, output (self, i), PLAN_REF_NONE);
+      send (self, TRUE, output (self, i), &sent);
     }
   if (ahead < n)
     trade_up (self, PLAN_REF_NONE, input (self, ahead));
-  take_turns (self, n - ahead, ahead);
+  take_turns (self, n - ahead, ahead, &sent);
   for (gint64 i = n - ahead; i < n; i++)
     {
-      trade_down (self, PLAN_REF_NONE, plan_lower_for_next (self, TRUE));
+      trade_down (self, PLAN_REF_NONE, output_gradient (self, i));
       backward (self, i);
-      trade_up (self, plan_lower_from_before (self, TRUE), PLAN_REF_NONE);
+      send (self, FALSE, input_gradient (self, i), &sent);
     }
+  await_sent (self, &sent);
   self->now.row = 0;
   plan_lower_add_other_share (self);
   if (self->policy.reduces_together && self->place.most_ranks > 1)
     plan_lower_reduce_together (self);
+  plan_lower_reduce_held (self);
 }

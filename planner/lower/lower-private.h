@@ -19,6 +19,8 @@ typedef struct
   gint64 row;     /* row of activations, which belongs to a micro batch */
   guint32 kind;   /* kind of layer */
   gboolean is_in_step, is_first_micro_batch, is_last_micro_batch, is_backward;
+  gboolean is_gathered;  /* the gathers of all weights have been started */
+  gboolean reduces_held; /* gradients that were held up to the last micro batch are being reduced */
   /* Acts to be carried out inside the backward pass of the layer at hand, each once a certain
    * gradient is complete; their units count from `attached_from`. */
   const struct PlanAct *attached;
@@ -53,7 +55,7 @@ typedef struct
     PlanDtype main_params, main_grads, grad_comm;
   } dtype;
   gint64 rows;      /* rows of activations: as many as micro batches are held at once */
-  gint64 grad_rows; /* rows of gradients of layers' inputs: `rows` with virtual stages, else 1 */
+  gint64 grad_rows; /* rows of gradients of layers' inputs: 1 or `rows` */
 
   PlanSchedule *schedule;
   PlanLowerBucket bucket[PLAN_N_BUCKETS];
@@ -93,6 +95,28 @@ static inline gboolean
 plan_lower_is_module (const PlanLower *self, gint64 layer)
 {
   return layer >= self->stage.layers - self->stage.modules;
+}
+
+/* Whether weights that the first micro batch gathered are still there. */
+static inline gboolean
+plan_lower_finds_weights (const PlanLower *self)
+{
+  return self->policy.keeps_weights && (self->now.is_backward || !self->now.is_first_micro_batch);
+}
+
+/* Whether this pass gathers weights. */
+static inline gboolean
+plan_lower_gathers_weights (const PlanLower *self)
+{
+  return self->policy.shards_weights && !self->now.is_gathered && !plan_lower_finds_weights (self);
+}
+
+/* Whether gradients that were kept whole are reduced now: in the last micro batch, or in a pipeline
+ * after it. */
+static inline gboolean
+plan_lower_reduces_kept (const PlanLower *self)
+{
+  return self->policy.holds_gradients ? self->now.reduces_held : self->now.is_last_micro_batch;
 }
 
 /* Any kind of bucket that exists, to ask which arrays buckets have: all kinds have the same ones.

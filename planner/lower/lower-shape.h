@@ -48,7 +48,8 @@ typedef struct
   gboolean has_own_groups;     /* and each only while it is used */
   gboolean gathers_last_early; /* the last unit, for its backward pass, while the head computes */
   gboolean gathers_head_late;  /* when it is used, and not as the step before ends */
-  gboolean pools; /* gathered units and gradient buckets use two sets of buffers in turns */
+  gboolean keeps_weights; /* of the first micro batch's gathers, up to the step's end (pipelines) */
+  gboolean pools;         /* gathered units and gradient buckets use two sets of buffers in turns */
   PlanGatherTime gather_time; /* when weights that stay gathered are gathered */
   gint64 comm_unit;           /* elements */
   gint64 ahead;               /* units whose weights are gathered ahead of the one in use */
@@ -59,6 +60,7 @@ typedef struct
   gboolean shards_grads, shards_optimizer;
   gboolean splits_shards;         /* HFSDP: the optimizer's part is 1 / `replicas` of a shard */
   gboolean collects, drops_grads; /* see are_collected, are_dropped of PlanStackGrads */
+  gboolean holds_gradients;       /* see PlanStackPipeline */
   gboolean scales_buckets;       /* gradients are multiplied by 1 / ranks before they are reduced */
   gboolean head_holds_positions; /* so that its bucket is complete only when the embedding's is */
   gboolean reduces_together;     /* one bucket after another, once all gradients are complete */

@@ -140,7 +140,10 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
   if (self->stack->grads.keeps_half && self->place.data_parallel > 1 && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
-  if (self->policy.keeps_whole && b->shards_grads)
+  /* The last chunk of a loss reduces the output layer's gradient in every micro batch of a pipeline
+   * (torchtitan's components/loss.py, ChunkedLossWrapper). */
+  const gboolean is_chunked = kind == PLAN_BUCKET_HEAD && self->policy.joins_pieces;
+  if (self->policy.keeps_whole && b->shards_grads && !(self->policy.holds_gradients && is_chunked))
     b->kept = state_of (self, kind, "kept_grads", layout->length, full,
                         self->stack->grads.keeps_as_reduced ? self->dtype.grad_comm : b->dtype,
                         PLAN_CATEGORY_MAIN_GRADS);
@@ -475,9 +478,14 @@ measure_groups (PlanLower *self, guint rank)
       = self->policy.drops_weights && self->stack->weights.units_ahead > 0;
   self->policy.joins_pieces
       = self->stack->loss.joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
+  self->policy.holds_gradients = self->policy.shards_grads && self->plan->value[PLAN_PP] > 1
+                                 && self->stack->pipeline.holds_gradients;
+  self->policy.keeps_weights
+      = self->policy.holds_gradients && self->policy.shards_weights && !self->policy.drops_weights;
   self->policy.collects = self->policy.shards_grads && self->stack->grads.are_collected;
   self->policy.drops_grads = self->policy.shards_grads && self->stack->grads.are_dropped;
-  self->policy.keeps_whole = self->policy.shards_grads && IS (self, GRAD_SYNC, LAST)
+  self->policy.keeps_whole = self->policy.shards_grads
+                             && (IS (self, GRAD_SYNC, LAST) || self->policy.holds_gradients)
                              && self->place.micro_batches > 1 && !IS (self, TASK, EVAL);
   self->place.data_parallel = all;
 }
@@ -633,23 +641,6 @@ lower_micro_batches (PlanLower *self)
     lower_micro_batch (self, !first_differs, TRUE);
 }
 
-/* Declares the events of exchanges between stages. */
-static void
-declare_trades (PlanLower *self)
-{
-  static const char *const names[PLAN_N_TRADES]
-      = { "input", "output", "output_gradient", "input_gradient" };
-  const gboolean trades = self->comm.next >= 0, is_alone = self->stage.n_virtual == 1;
-  self->event.traded = trades && (is_alone || self->policy.sums_shared_first)
-                           ? plan_schedule_add_event (self->schedule, "traded", 1)
-                           : -1;
-  for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
-    self->event.trades[trade]
-        = trades && !is_alone ? plan_schedule_add_event (
-              self->schedule, names[trade], (guint32)(self->rows * self->stage.n_virtual))
-                              : -1;
-}
-
 static void
 declare (PlanLower *self)
 {
@@ -675,7 +666,7 @@ declare (PlanLower *self)
   plan_lower_declare_offload (self);
   plan_lower_declare_router (self);
   self->event.done = plan_schedule_add_event (self->schedule, "done", 1);
-  declare_trades (self);
+  plan_lower_declare_trades (self);
   self->event.exchanged = plan_schedule_add_event (self->schedule, "exchanged", 1);
   plan_lower_declare_pieces (self);
 }
@@ -761,7 +752,9 @@ units_in_flight (const PlanLower *self, guint64 ahead)
   const PlanBucket *b = self->layout.buckets;
   const guint64 unit = b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded;
   const guint64 limit = (guint64)self->policy.comm_unit;
-  return limit < ahead ? 0 : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->stage.layers);
+  return limit < ahead || unit == 0
+             ? 0
+             : 1 + (gint64)MIN ((limit - ahead) / unit, (guint64)self->stage.layers);
 }
 
 #define COUNTS (1 << 14) /* bound of the counts that a key packs into one number */

@@ -72,10 +72,29 @@ deals_out_otherwise (const PlanFacts *f)
              || f->value[PLAN_VPP] > 1);
 }
 
+/* Whether layers that do not divide go to the first stages, one more each. */
+static gboolean
+deals_rest (const PlanFacts *f)
+{
+  return has_stages (f) && f->stack && f->stack->pipeline.deals_rest && !has_ends (f);
+}
+
 static gboolean
 layers_do_not_divide (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && !plan_stages_divide (f->model, f->stack, f->plan);
+  return has_stages (f) && f->stack && !deals_rest (f)
+         && !plan_stages_divide (f->model, f->stack, f->plan);
+}
+
+/* torchtitan checks the least share of a stage against what its ends count as. */
+static gboolean
+ends_outweigh_stages (const PlanFacts *f)
+{
+  const gint64 before = IS (f, PP_COUNT_EMBEDDING, ON) ? 1 : 0;
+  const gint64 behind = (IS (f, PP_COUNT_LOSS, ON) ? 1 : 0) + f->value[PLAN_PP_LAST_SHORT];
+  const gint64 least
+      = (f->model->layers + before + behind) / (f->value[PLAN_PP] * f->value[PLAN_VPP]);
+  return deals_rest (f) && (least < 1 || behind > least);
 }
 
 /* With full recompute, recompute_layers counts layers within each virtual stage (Megatron-LM's
@@ -97,8 +116,63 @@ recomputes_past_stage (const PlanFacts *f)
 static gboolean
 too_few_micro_batches (const PlanFacts *f)
 {
-  return f->stack && f->stack->pipeline.is_filled
+  return f->stack && f->stack->pipeline.fill == PLAN_FILL_BUT_ONE
          && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP] - 1;
+}
+
+static gboolean
+has_torch_stages (const PlanFacts *f)
+{
+  return has_stages (f) && is_stack (f, PLAN_STACK_FSDP2);
+}
+
+static gboolean
+too_few_for_torch (const PlanFacts *f)
+{
+  return f->stack && f->stack->pipeline.fill == PLAN_FILL_ALL && f->value[PLAN_VPP] == 1
+         && plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP];
+}
+
+static gboolean
+ties_torch_stages (const PlanFacts *f)
+{
+  return has_torch_stages (f) && f->model->tied_embeddings;
+}
+
+/* PyTorch's interleaved schedule makes as many rounds as there are whole groups of pp micro
+ * batches. */
+static gboolean
+rounds_differ (const PlanFacts *f)
+{
+  const gint64 m = plan_micro_batches (f->plan, f->cluster);
+  const gint64 rounds = MAX (m / f->value[PLAN_PP], 1);
+  return has_torch_stages (f) && f->value[PLAN_VPP] > 1
+         && (m % rounds != 0 || plan_stage_group (f->plan) != m / rounds);
+}
+
+static gboolean
+gathers_anew (const PlanFacts *f)
+{
+  return has_torch_stages (f) && IS (f, STRATEGY, OPTIM_GRADS_PARAMS);
+}
+
+static gboolean
+gathers_some (const PlanFacts *f)
+{
+  return has_torch_stages (f) && f->value[PLAN_VPP] > 3;
+}
+
+/* PyTorch's stages keep gradients whole by themselves. */
+static gboolean
+syncs_twice (const PlanFacts *f)
+{
+  return has_torch_stages (f) && IS (f, GRAD_SYNC, LAST);
+}
+
+static gboolean
+deals_out_unlike (const PlanFacts *f)
+{
+  return deals_rest (f) && !plan_stages_divide (f->model, f->stack, f->plan);
 }
 
 static gboolean
@@ -169,6 +243,11 @@ static const PlanRuleEntry rules[] = {
       "other setting", "nanotron models/base.py 203-240", PLAN_ERROR_INVALID },
     deals_out_otherwise, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_VPP, PLAN_PP_LAST_LAYERS, PLAN_PP_COUNT_EMBEDDING,
       PLAN_PP_COUNT_LOSS, PLAN_PP_LAST_SHORT) },
+  { { "torch-stages", "on stack=fsdp2 each of pp x vpp stages needs a layer, embedding and loss counted as pp_count_embedding, "
+      "pp_count_loss and pp_last_short say, and these may not count for more than the least share of a stage: use a smaller pp or vpp",
+      "torchtitan distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part", PLAN_ERROR_INVALID },
+    ends_outweigh_stages, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
+      PLAN_PP_LAST_SHORT) },
   { { "pp-divides", "pp x vpp must divide the layers, embedding and loss counted as pp_count_embedding, pp_count_loss and "
       "pp_last_short say; with "
       "pp_first_layers or pp_last_layers the other stages must divide what those leave, and vpp the layers of each stage",
@@ -183,6 +262,19 @@ static const PlanRuleEntry rules[] = {
       "one has; recompute_method=uniform with recompute_layers=1 recomputes all", "Megatron-LM transformer/transformer_block.py",
       PLAN_ERROR_INVALID },
     recomputes_past_stage, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_RECOMPUTE_LAYERS, PLAN_PP, PLAN_VPP) },
+  { { "torch-micro-batches", "pp above 1 on stack=fsdp2 needs pp micro batches or more in a step: use a larger gbs or a smaller mbs",
+      "PyTorch distributed/pipelining/schedules.py, Schedule1F1B", PLAN_ERROR_INVALID },
+    too_few_for_torch, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
+  { { "torch-rounds", "vpp above 1 on stack=fsdp2 needs micro batches that are a multiple of the number of rounds, which is how often pp "
+      "is in them (at least 1), and pp_group = micro batches / rounds", "PyTorch distributed/pipelining/schedules.py, "
+      "ScheduleInterleaved1F1B", PLAN_ERROR_INVALID },
+    rounds_differ, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_GROUP, PLAN_GBS, PLAN_MBS) },
+  { { "torch-stages-are-untied", "pp above 1 on stack=fsdp2 needs a model whose output layer is not its embedding (tied=off)",
+      "torchtitan models/common/decoder.py 168", PLAN_ERROR_INVALID },
+    ties_torch_stages, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
+  { { "torch-stages-sync-last", "pp above 1 on stack=fsdp2 needs grad_sync=every: stages of a pipeline keep gradients whole up to the last "
+      "micro batch by themselves", "PyTorch distributed/pipelining/stage.py, backward_maybe_with_nosync", PLAN_ERROR_INVALID },
+    syncs_twice, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_GRAD_SYNC) },
   { { "nanotron-micro-batches", "stack=nanotron needs at least pp - 1 micro batches in a step",
       "nanotron parallel/pipeline_parallel/engine.py 252", PLAN_ERROR_INVALID },
     too_few_micro_batches, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_PP, PLAN_GBS, PLAN_MBS) },
@@ -191,13 +283,23 @@ static const PlanRuleEntry rules[] = {
 #define LIMIT "a limit of this version, not of a framework"
 
 static const PlanRuleEntry unbuilt[] = {
-  { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron, stack=nanotron and stack=native by this version", LIMIT,
+  { { "not-built-yet-pp", "pp above 1 is modelled for stack=megatron, stack=nanotron, stack=fsdp2 and stack=native by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP) },
   { { "not-built-yet-with-pp", "pp above 1 is modelled with task=train (stack=native: also task=eval), cuda_graph=off, dp_outer=1 and "
       "nothing offloaded by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_other_fields, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_TASK, PLAN_CUDA_GRAPH, PLAN_DP_OUTER,
       PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES, PLAN_OFFLOAD_OPTIMIZER) },
+  { { "not-built-yet-torch-resharding", "pp above 1 on stack=fsdp2 needs strategy=optim_grads in this version: torchtitan's own choice beside "
+      "pipelines (fsdp_reshard_after_forward=default), with which weights stay gathered for the step", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    gathers_anew, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_STRATEGY) },
+  { { "not-built-yet-torch-gathers", "vpp on stack=fsdp2 is at most 3 in this version: of more virtual stages PyTorch keeps three gathered at "
+      "a time", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    gathers_some, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_VPP) },
+  { { "not-built-yet-torch-stages", "on stack=fsdp2, three or more virtual stages (vpp) must divide the layers, embedding and loss counted as "
+      "pp_count_embedding, pp_count_loss and pp_last_short say, in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    deals_out_unlike, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_PP, PLAN_VPP, PLAN_PP_COUNT_EMBEDDING, PLAN_PP_COUNT_LOSS,
+      PLAN_PP_LAST_SHORT) },
   { { "not-built-yet-native-interleaved", "on stack=native, interleaved stages (vpp above 1) need gradients that stay whole in this version: "
       "strategy=no_shard or strategy=optim", LIMIT,
       PLAN_ERROR_UNSUPPORTED },

@@ -35,6 +35,14 @@ typedef enum
   PLAN_LOSS_ROUNDED, /* a softmax in the logits' own format, then the gradient */
 } PlanLoss;
 
+/* How many micro batches a pipeline needs at least. */
+typedef enum
+{
+  PLAN_FILL_ANY,
+  PLAN_FILL_BUT_ONE, /* pp - 1 */
+  PLAN_FILL_ALL,     /* pp, unless it is interleaved */
+} PlanFill;
+
 /* When a loss is PLAN_LOSS_ROUNDED. */
 typedef enum
 {

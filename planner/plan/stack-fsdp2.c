@@ -113,6 +113,7 @@ const PlanFramework plan_framework_fsdp2 = {
     .vocab_multiple = 1,
     .offers = {
       .narrow_moments = TRUE,
+      .pipelines = TRUE,
     },
     .buckets = {
       .naming = PLAN_NAMING_NORMS_LAST,
@@ -150,6 +151,17 @@ const PlanFramework plan_framework_fsdp2 = {
       .fixed_bytes = 40 * PLAN_MIB,
       .context_bytes = PLAN_STACK_CONTEXT_BYTES,
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
+    },
+    /* torch/distributed/pipelining at 1fd7abc2 and later: stage.py, backward_maybe_with_nosync and
+     * perform_reduce_grad; schedules.py, Schedule1F1B; _recv_buffers.py. torchtitan's
+     * distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part, and trainer.py,
+     * train_step. */
+    .pipeline = {
+      .fill = PLAN_FILL_ALL,
+      .deals_rest = TRUE,
+      .waits_on_device = TRUE,
+      .loads_at_begin = TRUE,
+      .holds_gradients = TRUE,
     },
     .host = {
       .waits_at_load = TRUE, /* `input.to (device)`, in every train.py */

@@ -88,7 +88,7 @@ const PlanFramework plan_framework_nanotron = {
     },
     .pipeline = {
       .stages_by_cost = TRUE,
-      .is_filled = TRUE,
+      .fill = PLAN_FILL_BUT_ONE,
       .trades_in_turn = TRUE, /* blocking sends and receives on one stream (p2p.py 207-345) */
     },
     .host = {

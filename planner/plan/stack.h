@@ -85,10 +85,16 @@ typedef struct
 typedef struct
 {
   gboolean stages_by_cost;    /* layers are dealt out by their cost, else evenly */
-  gboolean is_filled;         /* a pipeline needs pp - 1 micro batches or more */
+  PlanFill fill;              /* how many micro batches a pipeline needs */
   gboolean trades_in_turn;    /* two stages send to each other one after the other */
   gboolean aligns_reductions; /* later stages reduce only after they have sent the last gradient */
   gboolean awaits_sent;       /* compute waits at once for the output that a virtual stage sends */
+  gboolean deals_rest;        /* layers that do not divide: the first stages have one more each */
+  gboolean waits_on_device;   /* compute waits for exchanges, and the host issues on */
+  gboolean loads_at_begin;    /* all micro batches are copied to the device before the first pass */
+  /* Gradients stay whole up to the last micro batch; then units are reduced one after another.
+   * Weights that a forward pass does not free stay up to there, too. */
+  gboolean holds_gradients;
 } PlanStackPipeline;
 
 /* The host that issues ops. */

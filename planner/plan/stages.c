@@ -98,6 +98,60 @@ stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
                       .distance = at_first + (last - 1) * even + at_last };
 }
 
+/* The layers before virtual stage `at`, if torchtitan deals them out: the embedding and what stands
+ * behind the layers count as layers, and of what does not divide the first stages get one each
+ * (distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part). */
+static gint64
+layers_before (const PlanModel *model, const Plan *plan, gint64 at)
+{
+  const gint64 *value = plan->value;
+  const gint64 n = value[PLAN_PP] * value[PLAN_VPP];
+  const gint64 before = is_on (value[PLAN_PP_COUNT_EMBEDDING]);
+  const gint64 all
+      = model->layers + before + is_on (value[PLAN_PP_COUNT_LOSS]) + value[PLAN_PP_LAST_SHORT];
+  if (at == n)
+    return model->layers;
+  return at * (all / n) + MIN (at, all % n) - (at > 0 ? before : 0);
+}
+
+static gint64
+layers_of (const PlanModel *model, const Plan *plan, gint64 at)
+{
+  return layers_before (model, plan, at + 1) - layers_before (model, plan, at);
+}
+
+static PlanStage
+stage_with_rest (const PlanModel *model, const Plan *plan, gint64 number)
+{
+  const gint64 stages = plan->value[PLAN_PP], n_virtual = plan->value[PLAN_VPP];
+  const gboolean is_last = number + 1 == stages;
+  PlanStage stage = { .first = layers_before (model, plan, number),
+                      .has_embedding = number == 0,
+                      .has_head = is_last,
+                      .has_cast = is_last,
+                      .has_loss = is_last,
+                      .n_virtual = n_virtual };
+  for (gint64 turn = 0; turn < n_virtual; turn++)
+    stage.layers += layers_of (model, plan, turn * stages + number);
+  if (n_virtual == 1)
+    return stage;
+  /* With two virtual stages, `each` is the larger of both. */
+  const gint64 one = layers_of (model, plan, number),
+               two = layers_of (model, plan, stages + number);
+  stage.each = n_virtual > 2 ? two : MAX (one, two);
+  stage.missing = stage.each - one;
+  stage.distance = stage.each + layers_before (model, plan, stages + number)
+                   - layers_before (model, plan, number + 1);
+  return stage;
+}
+
+static gboolean
+has_given_ends (const Plan *plan)
+{
+  return plan->value[PLAN_PP_FIRST_LAYERS] != PLAN_UNSET
+         || plan->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET;
+}
+
 PlanStage
 plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan, gint64 number)
 {
@@ -109,7 +163,9 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                       .n_virtual = 1 };
   if (plan->value[PLAN_PP] > 1)
     stage = stack->pipeline.stages_by_cost ? stage_by_cost (model, plan, number)
-                                           : stage_evenly (model, plan, number);
+            : stack->pipeline.deals_rest && !has_given_ends (plan)
+                ? stage_with_rest (model, plan, number)
+                : stage_evenly (model, plan, number);
   /* Megatron-LM deals out the layers without prediction modules (multi_token_prediction.py,
    * mtp_on_this_rank). */
   stage.modules = stage.has_head ? model->mtp : 0;

@@ -196,11 +196,11 @@ set_parallel (PlanRunRow *row, GError **error)
   for (guint i = 0; i < G_N_ELEMENTS (columns); i++)
     if (!set (row, columns[i], error))
       return FALSE;
+  if (!set_word (row, PLAN_RUN_STRATEGY, "strategy", strategies, G_N_ELEMENTS (strategies), error))
+    return FALSE;
   plan_run_row_set_stages (row);
   /* with one replica there is no outer strategy, whatever the column says */
   return (plan_run_row_int (row, PLAN_RUN_TP) <= 1 || set_switch (row, PLAN_RUN_SP, error))
-         && set_word (row, PLAN_RUN_STRATEGY, "strategy", strategies, G_N_ELEMENTS (strategies),
-                      error)
          && (plan_run_row_int (row, PLAN_RUN_DP_OUTER) <= 1
              || set (row, PLAN_RUN_OUTER_STRATEGY, error));
 }

@@ -101,6 +101,20 @@ count_ends (PlanRunRow *row)
                        "layers do not divide: embedding and loss are taken to count as layers");
 }
 
+/* Takes a pipeline to be as torchtitan's defaults are: embedding and output layer count as a layer
+ * each (config/configs.py, pipeline_parallel_first_stage_less_layers), and weights stay gathered
+ * (fsdp_reshard_after_forward=default; distributed/fsdp.py 113-132). */
+static void
+take_torch_defaults (PlanRunRow *row)
+{
+  gint64 *value = row->plan.value;
+  value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_ON;
+  value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_ON;
+  if (value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM_GRADS_PARAMS)
+    value[PLAN_STRATEGY] = PLAN_STRATEGY_OPTIM_GRADS;
+  plan_run_row_remark (row, "weights are taken to stay gathered, as torchtitan's defaults have it");
+}
+
 void
 plan_run_row_set_stages (PlanRunRow *row)
 {
@@ -116,6 +130,8 @@ plan_run_row_set_stages (PlanRunRow *row)
       take_first_layers (row, stack);
       doubt_last_stages (row, stack);
     }
+  else if (stack->pipeline.deals_rest && strstr (row->cell[PLAN_RUN_SOURCE], "torchtitan"))
+    take_torch_defaults (row);
   else if (stack->offers.pipelines)
     count_ends (row);
   if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON
@@ -129,7 +145,11 @@ PlanRunMemoryStage
 plan_run_row_memory_stage (const PlanRunRow *self)
 {
   g_autofree char *rank = plan_run_row_note (self, "memory_rank");
-  return g_strcmp0 (rank, "first") == 0  ? PLAN_RUN_FIRST_STAGE
-         : g_strcmp0 (rank, "last") == 0 ? PLAN_RUN_LAST_STAGE
-                                         : PLAN_RUN_FULLEST_STAGE;
+  const gint64 devices = plan_run_row_int (self, PLAN_RUN_GPUS), stages = self->plan.value[PLAN_PP];
+  const gint64 stage = rank && g_ascii_isdigit (*rank) && stages > 1 && devices >= stages
+                           ? g_ascii_strtoll (rank, NULL, 10) / (devices / stages)
+                           : -1;
+  return g_strcmp0 (rank, "first") == 0 || stage == 0           ? PLAN_RUN_FIRST_STAGE
+         : g_strcmp0 (rank, "last") == 0 || stage == stages - 1 ? PLAN_RUN_LAST_STAGE
+                                                                : PLAN_RUN_FULLEST_STAGE;
 }

@@ -310,10 +310,30 @@ passing_bytes (const PlanCase *of)
                                       : (guint64)plan_stage_held (&of->plan, 0, m) * least;
 }
 
+/* Bytes of what the first stage keeps whole if its stack holds gradients up to the last micro
+ * batch: weights, and gradients if a forward pass is left once every virtual stage has had a
+ * backward pass. */
+static guint64
+whole_bytes (const PlanCase *of)
+{
+  const Plan *plan = &of->plan;
+  const gint64 *value = plan->value;
+  const guint64 whole = count_elements (of).whole;
+  const gint64 m = plan_micro_batches (plan, of->cluster);
+  const gint64 first = value[PLAN_VPP] > 1 ? plan_stage_group (plan) * value[PLAN_VPP] : 1;
+  const gint64 left = plan_stage_passes (plan, m) - plan_stage_warm_up (plan, 0, m);
+  if (value[PLAN_PP] == 1 || !of->stack->pipeline.holds_gradients || !plan_shards_grads (plan))
+    return 0;
+  const guint64 grads = MIN (plan_dtype_bytes (plan_field_dtype (plan, PLAN_GRAD_COMM), whole),
+                             plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), whole));
+  return (plan_shards_weights (plan) ? 0 : plan_dtype_bytes (plan_weights_dtype (plan), whole))
+         + (left > first ? grads : 0);
+}
+
 guint64
 plan_bound_memory (const PlanCase *of)
 {
-  return passing_bytes (of) + state_bytes (of) + derived_bytes (of)
+  return passing_bytes (of) + state_bytes (of) + whole_bytes (of) + derived_bytes (of)
          + plan_bound_communicator_bytes (of) + of->stack->memory.fixed_bytes
          + of->stack->memory.context_bytes;
 }
@@ -366,7 +386,10 @@ void
 plan_bound_leanest (const Plan *plan, Plan *out_plan)
 {
   Plan lean = *plan;
-  shard (&lean, PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  /* Stages of PyTorch's pipelines keep their weights gathered. */
+  const gboolean keeps
+      = plan->value[PLAN_PP] > 1 && plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2;
+  shard (&lean, keeps ? PLAN_STRATEGY_OPTIM_GRADS : PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
   narrow (&lean);
   SET (&lean, EXP_AVG, FP8);
   SET (&lean, EXP_AVG_SQ, FP8);

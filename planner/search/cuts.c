@@ -37,6 +37,20 @@ divides_virtually (const PlanModel *model, gint64 stages)
   return FALSE;
 }
 
+/* Divides the layers as torchtitan does by itself, with embedding and loss counted as a layer each,
+ * and gives the load of the slowest stage, in layers. */
+static gboolean
+cut_with_rest (const PlanModel *model, double loss, PlanCut *cut, double *out_slowest)
+{
+  const gint64 parts = cut->stages * cut->n_virtual, all = model->layers + 2;
+  const gint64 each = all / cut->stages, rest = all % cut->stages;
+  cut->first_layers = cut->last_layers = PLAN_UNSET;
+  cut->counts_ends = parts > 1;
+  cut->last_short = 0;
+  *out_slowest = MAX ((double)(each + (rest > 0 ? 1 : 0)), (double)(each - 1) + loss);
+  return parts == 1 || all >= parts;
+}
+
 /* Divides the layers evenly and gives the load of the slowest stage, in layers. Where no number of
  * virtual stages divides them, the last virtual stage may have fewer. FALSE where there is no such
  * cut. */
@@ -106,7 +120,8 @@ add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCu
 {
   double slowest, by_loss;
   PlanCut other = cut;
-  const gboolean is_even = cut_evenly (model, loss, &cut, &slowest);
+  const gboolean is_even = stack->pipeline.deals_rest ? cut_with_rest (model, loss, &cut, &slowest)
+                                                      : cut_evenly (model, loss, &cut, &slowest);
   const gboolean has_other = !told.has_layout && cut.stages > 1
                              && cut_by_loss (model, loss, &other, &by_loss)
                              && !(is_even && by_loss > GAIN * slowest);
@@ -124,10 +139,12 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
           PlanCutTold told)
 {
   /* Our own runtime is offered no virtual stages unless they are asked for: its steps are short
-   * where it has stages, and interleaved schedules take long to simulate. */
+   * where it has stages, and interleaved schedules take long to simulate. torchtitan has two of its
+   * own accord. */
   const gboolean is_plain = stages == 1 || (stack->id == PLAN_STACK_NATIVE && !told.has_virtual);
+  const gint64 few = stack->pipeline.deals_rest && !told.has_virtual ? 2 : model->layers;
   gint64 last = 0;
-  for (gint64 n = 1; n <= (is_plain ? 1 : model->layers / stages); n++)
+  for (gint64 n = 1; n <= (is_plain ? 1 : MIN (few, model->layers / stages)); n++)
     {
       const PlanCut cut = { .stages = stages, .n_virtual = n };
       if ((told.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, told))

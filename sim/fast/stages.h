@@ -1,5 +1,5 @@
-/* SimStages: the steady step of a pipeline, for stages that drain: whatever a stage began is over
- * when it comes to its next meeting (sim/meet.h).
+/* SimStages: the steady step of a pipeline, for stages that drain: the host waits for each meeting
+ * (sim/meet.h), and whatever a stage began is over when it comes to the next one.
  *
  * Then what a stage does from one meeting to the next takes the same time whenever it begins. It is
  * simulated once for all stages and micro batches that do the same, and a step is a walk over

@@ -33,8 +33,10 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   static const char *const stacks[] = { "megatron", "nanotron", "native" };
   static const char *const strategies[]
       = { "no_shard", "optim", "optim_grads", "optim_grads_params" };
-  const char *stack = is_interleaved ? g_rand_int_range (rand, 0, 3) == 0 ? "native" : "megatron"
-                                     : stacks[g_rand_int_range (rand, 0, 3)];
+  const gboolean is_torch = seed / 1000 % 7 == 3;
+  const char *stack = is_torch         ? "fsdp2"
+                      : is_interleaved ? g_rand_int_range (rand, 0, 3) == 0 ? "native" : "megatron"
+                                       : stacks[g_rand_int_range (rand, 0, 3)];
   const gboolean is_native = g_str_equal (stack, "native");
   const gint64 stages
       = is_interleaved ? pipeline_some (rand, 2, 8) : 1 << pipeline_some (rand, 1, 3);
@@ -49,6 +51,8 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
       = { " compute=fp8-delayed", " compute=fp8-delayed param_gather=fp8",
           " compute=fp8-tensorwise param_gather=fp8", " compute=fp8-blockwise param_gather=fp8",
           " compute=mxfp8 param_gather=mxfp8" };
+  static const char *const settings[]
+      = { " loss_chunks=2", " compile=on", " compute=fp8-tensorwise grad_comm=bf16" };
   static const char *const counts[] = { "",
                                         " pp_count_embedding=on pp_count_loss=on",
                                         " pp_count_loss=on",
@@ -61,22 +65,24 @@ pipeline_case (guint seed, gboolean is_interleaved, const PlanModel *model,
   if (devices % (stages * tp) != 0 || m == 0)
     return NULL;
   const gint64 gbs = m * mbs * devices / stages / tp;
-  const gboolean has_experts = model->experts > 0;
   g_autofree char *words = g_strdup_printf (
       "stack=%s%s pp=%" G_GINT64_FORMAT " vpp=%" G_GINT64_FORMAT " tp=%" G_GINT64_FORMAT
       " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT " seq=%" G_GINT64_FORMAT
       " strategy=%s recompute=%s%s%s%s%s%s",
-      stack, is_interleaved && !is_native && g_rand_boolean (rand) ? "@2025-06-01" : "", stages,
-      n_virtual, tp, mbs, gbs, model->max_seq,
-      strategies[g_rand_int_range (rand, 0, is_native ? 4 : 2)],
-      recomputes[g_rand_int_range (rand, 0, 3)],
-      g_rand_boolean (rand) ? "" : " overlap_grad_reduce=off overlap_param_gather=off",
-      g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
+      stack,
+      (is_interleaved || is_torch) && !is_native && g_rand_boolean (rand) ? "@2025-06-01" : "",
+      stages, n_virtual, tp, mbs, gbs, model->max_seq,
+      strategies[is_torch ? 2 : g_rand_int_range (rand, 0, is_native ? 4 : 2)],
+      recomputes[g_rand_int_range (rand, 0, is_torch ? 2 : 3)],
+      is_torch                ? settings[g_rand_int_range (rand, 0, 3)]
+      : g_rand_boolean (rand) ? ""
+                              : " overlap_grad_reduce=off overlap_param_gather=off",
+      is_torch || g_rand_boolean (rand) ? "" : " recompute_layers=2", of_group,
       g_str_equal (stack, "nanotron") ? ""
                                       : counts[g_rand_int_range (rand, 0, is_interleaved ? 6 : 4)],
-      has_experts                       ? g_rand_boolean (rand) ? " ep=2" : ""
-      : pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
-                                        : "");
+      model->experts > 0                             ? g_rand_boolean (rand) ? " ep=2" : ""
+      : !is_torch && pipeline_some (rand, 0, 2) == 0 ? formats[g_rand_int_range (rand, 0, 5)]
+                                                     : "");
   const Plan plan = test_plan (words);
   return plan_case_new (model, cluster, &plan, NULL, NULL);
 }

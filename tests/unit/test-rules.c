@@ -53,7 +53,19 @@ static const struct
   { "pp-divides", "dgx-h100",
     "gbs=8 stack=nanotron strategy=optim pp=2 pp_first_layers=1000000000000000" },
   { "nanotron-micro-batches", "dgx-h100", "gbs=2 stack=nanotron strategy=optim pp=4" },
-  { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=fsdp2 pp=2" },
+  { "torch-stages", "dgx-h100",
+    "gbs=16 stack=fsdp2 strategy=optim_grads pp=2 vpp=2147483647 pp_count_loss=on" },
+  { "torch-stages", "dgx-h100",
+    "gbs=16 stack=fsdp2 strategy=optim_grads pp=4 vpp=2 pp_last_short=6" },
+  { "torch-micro-batches", "dgx-h100", "gbs=6 stack=fsdp2 strategy=optim_grads pp=4" },
+  { "torch-rounds", "dgx-h100", "gbs=16 stack=fsdp2 strategy=optim_grads pp=4 vpp=2 pp_group=8" },
+  { "torch-stages-sync-last", "dgx-h100",
+    "gbs=8 stack=fsdp2 strategy=optim_grads pp=2 grad_sync=last" },
+  { "not-built-yet-torch-resharding", "dgx-h100", "gbs=8 stack=fsdp2 pp=2" },
+  { "not-built-yet-torch-gathers", "dgx-h100",
+    "gbs=8 stack=fsdp2 strategy=optim_grads pp=2 vpp=4" },
+  { "not-built-yet-torch-stages", "dgx-h100", "gbs=8 stack=fsdp2 strategy=optim_grads pp=2 vpp=3" },
+  { "not-built-yet-pp", "dgx-h100", "gbs=8 stack=fsdp1 pp=2" },
   { "not-built-yet-empty-stages", "dgx-h100",
     "gbs=8 stack=megatron strategy=optim pp=4 pp_first_layers=16 pp_last_layers=16" },
   { "not-built-yet-with-pp", "dgx-h100", "gbs=8 stack=megatron strategy=optim pp=2 cuda_graph=on" },
@@ -236,6 +248,7 @@ static const struct
   const char *rule, *model, *words;
 } unplanned[] = {
 #define FALCON "family=falcon,layers=4,hidden=64,ffn=256,heads=4,kv_heads=2,vocab=64,max_seq=64"
+  { "torch-stages-are-untied", "gpt2", "gbs=64 stack=fsdp2 strategy=optim_grads pp=2" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native cuda_graph=on" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native compute=fp8-tensorwise" },
   { "not-built-yet-experts-of-stack", "deepseek-v3,mtp=0", "gbs=64 stack=native" },
