@@ -511,6 +511,12 @@ is_equal (const PlanModel *a, const PlanModel *b, guint key)
   g_return_val_if_reached (FALSE);
 }
 
+gboolean
+plan_model_has_name (const PlanModel *self)
+{
+  return !g_str_equal (self->name, DEFAULT_NAME);
+}
+
 char *
 plan_model_print (const PlanModel *self)
 {
@@ -519,7 +525,7 @@ plan_model_print (const PlanModel *self)
   g_string_append (text, self->family);
   for (guint i = 0; i < N_KEYS; i++)
     {
-      if (i == N_DIMENSIONS && !g_str_equal (self->name, DEFAULT_NAME))
+      if (i == N_DIMENSIONS && plan_model_has_name (self))
         g_string_append_printf (text, ",name=%s", self->name);
       if (i >= N_DIMENSIONS && is_equal (self, initial, i))
         continue;

@@ -97,6 +97,7 @@ gboolean plan_model_check (const PlanModel *self, GError **error);
 
 /* Canonical text, "family=llama,layers=32,...", which plan_model_new reads back. */
 char *plan_model_print (const PlanModel *self);
+gboolean plan_model_has_name (const PlanModel *self); /* that nothing was changed of since */
 
 /* All keys of that text; their index is what the next two functions take. */
 const PlanModelKey *plan_model_keys (guint *out_n);

@@ -37,7 +37,7 @@ plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
                             plan_cluster_devices (f->cluster), f->cluster->device_name);
   if (entry->addition == PLAN_ADD_MODEL || entry->addition == PLAN_ADD_NAME)
     {
-      const gboolean named = entry->addition == PLAN_ADD_NAME && f->model->name;
+      const gboolean named = entry->addition == PLAN_ADD_NAME && plan_model_has_name (f->model);
       g_autofree char *model = named ? g_strdup (f->model->name) : plan_model_print (f->model);
       g_string_append_printf (text, " for %s", model);
     }
