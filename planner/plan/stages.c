@@ -98,6 +98,15 @@ stage_evenly (const PlanModel *model, const Plan *plan, gint64 number)
                       .distance = at_first + (last - 1) * even + at_last };
 }
 
+/* The layers, and what counts as some. */
+static gint64
+counted_layers (const PlanModel *model, const Plan *plan)
+{
+  const gint64 *value = plan->value;
+  return model->layers + is_on (value[PLAN_PP_COUNT_EMBEDDING]) + is_on (value[PLAN_PP_COUNT_LOSS])
+         + value[PLAN_PP_LAST_SHORT];
+}
+
 /* The layers before virtual stage `at`, if torchtitan deals them out: the embedding and what stands
  * behind the layers count as layers, and of what does not divide the first stages get one each
  * (distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part). */
@@ -131,8 +140,12 @@ stage_with_rest (const PlanModel *model, const Plan *plan, gint64 number)
                       .has_cast = is_last,
                       .has_loss = is_last,
                       .n_virtual = n_virtual };
-  for (gint64 turn = 0; turn < n_virtual; turn++)
-    stage.layers += layers_of (model, plan, turn * stages + number);
+  const gint64 before = number == 0 ? is_on (plan->value[PLAN_PP_COUNT_EMBEDDING]) : 0;
+  const gint64 behind
+      = is_last ? is_on (plan->value[PLAN_PP_COUNT_LOSS]) + plan->value[PLAN_PP_LAST_SHORT] : 0;
+  const gint64 all = counted_layers (model, plan), rest = all % (stages * n_virtual);
+  const gint64 more = rest > number ? (rest - number + stages - 1) / stages : 0;
+  stage.layers = n_virtual * (all / (stages * n_virtual)) + more - before - behind;
   if (n_virtual == 1)
     return stage;
   /* With two virtual stages, `each` is the larger of both. */
