@@ -343,23 +343,34 @@ chain_ns (const Work *work, const Plan *resolved)
          - adding_left_out_ns (work, resolved);
 }
 
-/* Lower bound of a micro batch's time in one stage: the busiest of host, chain and streams. Leaving
- * ops out shortens the longest path by no more than their own time. Host and compute both wait for
- * `trades` trades with other stages. */
+/* How long the busiest of host, chain and streams works at a micro batch. */
+static gint64
+busy_ns (const Work *work, const Plan *resolved)
+{
+  const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
+  const gint64 less_launch = is_fused ? work->of[WORK_ADDING_LAUNCH] : 0;
+  gint64 most = MAX (work->of[WORK_HOST] - less_launch, chain_ns (work, resolved));
+  for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
+    if (s != PLAN_STREAM_COMPUTE)
+      most = MAX (most, work->of[WORK_STREAMS + s]);
+  return MAX (most, 0);
+}
+
+/* Lower bound of a micro batch's time in one stage whose host waits for what it exchanges: the
+ * busiest of host, chain and streams, or host and chain in turn. Leaving ops out shortens the
+ * longest path by no more than their own time. Host and compute both wait for `trades` trades with
+ * other stages. */
 static gint64
 stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {
   const gboolean is_fused = resolved->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   const Work work = find_work (self, resolved, stage);
-  const gint64 *of = work.of, *streams = &work.of[WORK_STREAMS];
   const gint64 less = adding_left_out_ns (&work, resolved);
-  const gint64 less_launch = is_fused ? of[WORK_ADDING_LAUNCH] : 0;
-  gint64 most = MAX (of[WORK_HOST] - less_launch, of[WORK_PERIOD] - less - less_launch);
-  most = MAX (MAX (most, of[WORK_SERIAL]), chain_ns (&work, resolved)) + trades * work.trade_ns;
-  for (PlanStream s = 0; s < PLAN_N_STREAMS; s++)
-    if (s != PLAN_STREAM_COMPUTE)
-      most = MAX (most, streams[s]);
-  return MAX (most, 0);
+  const gint64 less_launch = is_fused ? work.of[WORK_ADDING_LAUNCH] : 0;
+  const gint64 host = work.of[WORK_HOST] - less_launch;
+  const gint64 in_turn = MAX (work.of[WORK_PERIOD] - less - less_launch, work.of[WORK_SERIAL]);
+  const gint64 most = MAX (MAX (host, in_turn), chain_ns (&work, resolved));
+  return MAX (most + trades * work.trade_ns, busy_ns (&work, resolved));
 }
 
 /* Gather time of a stage behind the first. Its gathers start when its first micro batch arrives,
@@ -481,11 +492,11 @@ has_one_kind (const PlanModel *model, gint64 seq)
 }
 
 /* Lower bound of the step time of a pipeline in which the host may run ahead while a stage waits:
- * an interleaved one, or any where compute alone waits for exchanges. So only the chain counts
- * there. Only the first virtual stage of each
- * stage is on the way down and up, and its time counts only where all layers are of one kind, as
- * otherwise it may be the quickest. Where a framework waits for each output to be sent, compute
- * stands still for that trade as well; without virtual stages it does so for every trade. */
+ * an interleaved one, or any where compute alone waits for exchanges. So host and chain do not take
+ * turns, and only the chain counts on the way. Only the first virtual stage of each stage is on the
+ * way down and up, and its time counts only where all layers are of one kind, as otherwise it may
+ * be the quickest. Where a framework waits for each output to be sent, compute stands still for
+ * that trade as well; without virtual stages it does so for every trade. */
 static gint64
 hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
@@ -512,12 +523,12 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
       const gboolean counts = here.layers >= of_inner.layers;
       if (counts)
         most = MAX (most, MAX (before + n * (stage > 0 ? inner_ns : first_ns),
-                               n * stage_floor_ns (self, &plan, some, 0)));
+                               n * busy_ns (&inner, &plan)));
       before += counts && plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
       before += 2 * inner.trade_ns;
     }
   most = MAX (most, before + n * end_ns - (n_virtual == 1 ? end.trade_ns : 0));
-  return MAX (most, n * stage_floor_ns (self, &of_last, last, 0));
+  return MAX (most, n * busy_ns (&end, &of_last));
 }
 
 /* The time of a pipeline's step at least, where all stages together take so long for a micro batch.

@@ -776,6 +776,7 @@ main (void)
   tcase_add_loop_test (tcase, the_search_equals_trying_everything, 0, N_SPACES);
   test_add_share (tcase, bounds_are_never_above_the_simulation, 180);
   test_add_share (tcase, bounds_of_pipelines_hold, 60);
+  tcase_add_loop_test (tcase, bounds_of_pipelines_hold, 43, 44); /* its host runs ahead */
   test_add_share (tcase, cuts_are_legal_and_even, 40);
   test_add_share (tcase, bounds_of_plans_hold_where_compute_is_slowed, 200);
   tcase_add_loop_test (tcase, bounds_hold_where_sequences_travel_beside_products, 0, 3);
