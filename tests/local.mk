@@ -503,6 +503,7 @@ golden_tests = \
   %D%/golden/import-refused.test \
   %D%/golden/import-tables.test \
   %D%/golden/import-torchtitan.test \
+  %D%/golden/lower-experts-only.test \
   %D%/golden/lower-fsdp2.test \
   %D%/golden/lower-megatron-fsdp.test \
   %D%/golden/lower-megatron.test \

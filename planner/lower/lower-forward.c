@@ -50,6 +50,8 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
                      : plan_lower_unit_ref (columns ? b->column_shard : b->shard, unit, delta);
   PlanRef whole = PLAN_REF_NONE;
 
+  if (b->ranks == 1) /* where experts are split over more ranks than the rest */
+    return;
   if ((b->is_unit || self->policy.passes_outer) && b->shards_weights && !self->policy.pools)
     plan_lower_alloc (self, out);
   if (b->rounds_late)

@@ -469,8 +469,9 @@ measure_groups (PlanLower *self, guint rank)
         || (self->policy.shards_grads && self->stack->weights.gathers_each_pass);
   self->policy.rounds_late = self->policy.shards_weights && self->stack->weights.rounds_as_gathered
                              && !IS (self, MAIN_PARAMS, AUTO);
-  self->policy.passes_outer
-      = self->policy.shards_weights && self->stack->weights.outer >= PLAN_OUTER_EACH_PASS;
+  /* Experts may be split over more ranks than the rest, which then lies whole on each. */
+  self->policy.passes_outer = self->policy.shards_weights && self->place.ranks > 1
+                              && self->stack->weights.outer >= PLAN_OUTER_EACH_PASS;
   self->policy.has_own_groups = self->policy.passes_outer
                                 && self->stack->weights.outer == PLAN_OUTER_OWN_GROUPS
                                 && !self->model->tied_embeddings;

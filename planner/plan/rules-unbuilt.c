@@ -130,9 +130,9 @@ splits_experts_otherwise (const PlanFacts *f)
 }
 
 static gboolean
-gathers_tokens (const PlanFacts *f)
+sends_otherwise (const PlanFacts *f)
 {
-  return IS (f, MOE_DISPATCHER, ALLGATHER) && is_stack (f, PLAN_STACK_NATIVE);
+  return !IS (f, MOE_DISPATCHER, ALLTOALL) && is_stack (f, PLAN_STACK_NATIVE);
 }
 
 /* In narrow formats rows of experts are padded by copies, each by itself (Megatron-LM's experts.py,
@@ -234,9 +234,8 @@ static const PlanRuleEntry rules[] = {
     is_outside_##id, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_##id) },
   UNBUILT_LIST (X)
 #undef X
-  { { "not-built-yet-moe_dispatcher", "moe_dispatcher=allgather is modelled for stack=megatron-fsdp and stack=megatron by this "
-      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
-    gathers_tokens, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER) },
+  { { "not-built-yet-moe_dispatcher", "stack=native sends rows to experts by moe_dispatcher=alltoall alone in this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    sends_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-etp", "etp above 1 is modelled for stack=megatron-fsdp and stack=megatron with moe_dispatcher=alltoall or "
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },

@@ -39,9 +39,10 @@ DENSE = ["llama3-8b 8xh100 --gbs 64", "llama3-70b dgx-h100:8 --gbs 256", "llama3
 EXPERTS = ["qwen3-30b-a3b dgx-h100:2 --gbs 256", "mixtral-8x7b dgx-h100:4 --gbs 256"]
 OF_MEGATRON = ["gpt-oss-120b dgx-h100:8 --gbs 256", "deepseek-v3 dgx-h100:32 --gbs 1024",
                "qwen3-30b-a3b dgx-h100:2 --gbs 256 --allow mixed,lowbit", "llama3-8b 8xh100 --gbs 64 --allow lowbit"]
+STAGES = ["llama3-70b dgx-h100:8 --gbs 256 --only pp=4 --only vpp=1,2"]
 ASKED = {"megatron": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "torchrun"),
          "bridge": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "bridge"),
-         "torchtitan": (DENSE + EXPERTS, ("fsdp2",), "torchtitan")}
+         "torchtitan": (DENSE + EXPERTS + STAGES, ("fsdp2",), "torchtitan")}
 
 
 class Fields(torch.nn.Module):

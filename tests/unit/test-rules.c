@@ -330,6 +330,8 @@ static const struct
   { "not-built-yet-etp", "mixtral-8x7b", "gbs=64 ep=2 etp=2 moe_dispatcher=hybridep" },
   { "not-built-yet-moe_dispatcher", "mixtral-8x7b",
     "gbs=64 stack=native moe_dispatcher=allgather" },
+  { "not-built-yet-moe_dispatcher", "mixtral-8x7b",
+    "gbs=64 stack=native ep=2 moe_dispatcher=deepep" },
   { "not-built-yet-moe_permute_fusion", "mixtral-8x7b",
     "gbs=64 stack=native moe_permute_fusion=off" },
   { "not-built-yet-moe_capacity", "mixtral-8x7b", "gbs=64 stack=native moe_capacity=1" },
