@@ -19,9 +19,10 @@ static void
 case_init (TestCase *c, int seed)
 {
   c->model = random_expert_model ((guint)seed);
-  c->cluster = plan_cluster_new (seed % 7 == 6 ? "dgx-b200:2"
-                                 : seed % 3    ? "dgx-h100:1"
-                                               : "dgx-h100:2",
+  c->cluster = plan_cluster_new (seed % 7 == 6   ? "dgx-b200:2"
+                                 : seed % 5 == 4 ? "h100-80gb:2"
+                                 : seed % 3      ? "dgx-h100:1"
+                                                 : "dgx-h100:2",
                                  NULL);
   c->of = random_expert_case ((guint)seed, c->model, c->cluster);
   c->schedule = test_lower (c->of, 0);
