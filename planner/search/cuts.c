@@ -139,12 +139,10 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
           PlanCutTold told)
 {
   /* Our own runtime is offered no virtual stages unless they are asked for: its steps are short
-   * where it has stages, and interleaved schedules take long to simulate. torchtitan has two of its
-   * own accord. */
+   * where it has stages, and interleaved schedules take long to simulate. */
   const gboolean is_plain = stages == 1 || (stack->id == PLAN_STACK_NATIVE && !told.has_virtual);
-  const gint64 few = stack->pipeline.deals_rest && !told.has_virtual ? 2 : model->layers;
   gint64 last = 0;
-  for (gint64 n = 1; n <= (is_plain ? 1 : MIN (few, model->layers / stages)); n++)
+  for (gint64 n = 1; n <= (is_plain ? 1 : model->layers / stages); n++)
     {
       const PlanCut cut = { .stages = stages, .n_virtual = n };
       if ((told.has_virtual || n >= 2 * last) && add_layout (cuts, model, stack, cut, loss, told))
@@ -155,7 +153,7 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
 gboolean
 plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster)
 {
-  return stack && stack->offers.pipelines
+  return stack && stack->offers.pipelines && stack->id != PLAN_STACK_FSDP2
          && (stack->id != PLAN_STACK_NATIVE || cluster->kind == PLAN_DEVICE_CPU);
 }
 

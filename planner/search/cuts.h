@@ -24,7 +24,9 @@ typedef struct
   gboolean has_virtual, has_layout, has_gathers;
 } PlanCutTold;
 
-/* Whether pipelines are searched. Not for stack=native on GPUs, where any strategy may have stages:
+/* Whether pipelines are searched where nothing is said of them. Not for stack=fsdp2: Qwen3-235B on
+ * 256 GPUs took 28 s of processors in place of 1.7, and 405B on 512 13 in place of 0.7, for the
+ * same answers, none with stages. Not for stack=native on GPUs, where any strategy may have stages:
  * for 70B on 64 GPUs these made 8 million plans, and the search took 70 s in place of one. */
 gboolean plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster);
 
