@@ -179,6 +179,7 @@ START_TEST (families_run_as_on_the_cpu)
       "%s,layers=2,hidden=16,ffn=24,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16",
       families[_i]);
   Case c;
+  g_unsetenv ("FSDPLAN_ATTENTION");
   case_open (&c, model, 2);
   case_set_plan (&c, "compute=fp32");
   check_against_cpu (&c, families[_i]);
@@ -239,6 +240,7 @@ START_TEST (runs_take_what_was_predicted)
   } cases[] = { { "compute=fp32", 12, 0 }, { "compute=bf16", 12, 0 }, { "compute=bf16", 16, 5 } };
   const char *fields = cases[_i].fields;
   Case c;
+  g_unsetenv ("FSDPLAN_ATTENTION");
   init_windowed (&c, 2, cases[_i].head_dim, cases[_i].window, fields);
   case_check_bytes (&c, fields);
   ck_assert ((count_logged ("softmax_bwd grid") > 0) == (cases[_i].window == 0));
