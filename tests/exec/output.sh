@@ -121,6 +121,8 @@ else
 fi
 json 0 '"complete" : true' fsdplan query $tiny --no-keep --format=json
 
+unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries, and of large ones again and again
+
 # --quiet: hints and steps are not there, results and what went wrong are.
 hint="--model llama-tiny --cluster h100-80gb:2 --gbs 4000000"
 fsdplan sim $hint >"$work/loud" 2>"$work/err"
@@ -144,8 +146,6 @@ for told in "model llama-tiny: 4 layers" "cluster dgx-h100: 2 x" "parameters: " 
   grep -q "^fsdplan:  *[0-9.]* s: $told" "$work/err" || complain "--verbose does not say $told"
 done
 fsdplan sim --quiet --verbose 2>"$work/err" && complain "--quiet --verbose is taken"
-
-unset FSDPLAN_DEBUG_CHECK # of every schedule that a search tries, and of large ones again and again
 
 # Colour: on a terminal that has it, unless somebody minds; never in JSON and CSV.
 escape=$(printf '\033')
