@@ -9,6 +9,7 @@
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/watch.h"
 
+#include <glib/gstdio.h>
 #include <math.h>
 #include <string.h>
 
@@ -272,4 +273,20 @@ case_check_bytes (Case *c, const char *what)
       ck_assert_uint_eq (sim->spans->len, trace->spans->len);
       ck_assert_uint_eq (sim->samples->len, trace->samples->len);
     }
+}
+
+void
+case_remove_folder (const char *path)
+{
+  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
+  const char *name;
+  while (dir && (name = g_dir_read_name (dir)))
+    {
+      g_autofree char *inner = g_build_filename (path, name, NULL);
+      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
+        case_remove_folder (inner);
+      else
+        g_unlink (inner);
+    }
+  g_rmdir (path);
 }

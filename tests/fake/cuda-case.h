@@ -40,6 +40,8 @@ void case_init (Case *c, guint ranks, const char *fields);
 void case_clear_results (Case *c);
 void case_free (Case *c);
 
+void case_remove_folder (const char *path); /* with all in it */
+
 /* Everything that was taken has been given back, and nothing went wrong on the device. */
 void case_clear (Case *c, const char *what);
 

@@ -16,22 +16,6 @@
 #define GRAPH_STEPS 5 /* one op by op, one that is kept, launches, the last op by op again */
 
 static void
-remove_folder (const char *path)
-{
-  g_autoptr (GDir) dir = g_dir_open (path, 0, NULL);
-  const char *name;
-  while (dir && (name = g_dir_read_name (dir)))
-    {
-      g_autofree char *inner = g_build_filename (path, name, NULL);
-      if (g_file_test (inner, G_FILE_TEST_IS_DIR))
-        remove_folder (inner);
-      else
-        g_unlink (inner);
-    }
-  g_rmdir (path);
-}
-
-static void
 case_init_graph (Case *c, guint ranks, const char *fields, gboolean is_on)
 {
   g_autofree char *all
@@ -116,7 +100,7 @@ START_TEST (pauses_between_launches_change_no_bit)
   run_with_pauses (&graph, ranks, TRUE, folder);
   ck_assert_uint_eq (count_logged ("graph"), GRAPH_STEPS - 2);
   assert_equal_runs (&graph, &plain, "pauses");
-  remove_folder (folder);
+  case_remove_folder (folder);
   case_free (&plain);
   case_clear (&graph, "pauses");
 }
@@ -146,7 +130,7 @@ START_TEST (a_resumed_run_goes_on_as_if_never_stopped)
   case_must_run (&part, "second half");
   ck_assert (memcmp (part.results[0].losses, whole.results[0].losses + 4, 4 * sizeof (double))
              == 0);
-  remove_folder (folder);
+  case_remove_folder (folder);
   case_free (&part);
   case_clear (&whole, "whole");
 }

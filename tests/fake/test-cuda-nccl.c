@@ -298,6 +298,59 @@ START_TEST (a_rank_lost_while_products_are_tried_is_told)
 }
 END_TEST
 
+/* Rank 1 is lost where ranks tell each other what they have written of a checkpoint. */
+static gboolean
+gather_and_lose (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                 void *stream, GError **error)
+{
+  if (!stream && self->rank == 1)
+    fake_nccl_lose (1, 0, FAKE_NCCL_STALLS);
+  return real_ops->all_gather (self, out, in, count, dtype, stream, error);
+}
+
+/* Rank 1 is lost before ranks meet for the first step, as where it reads a checkpoint. */
+static gboolean
+meet_and_lose (ExecComm *self, GError **error)
+{
+  if (self->rank == 1)
+    fake_nccl_lose (1, 0, FAKE_NCCL_STALLS);
+  return real_ops->barrier (self, error);
+}
+
+START_TEST (a_rank_lost_while_it_saves_or_loads_is_told)
+{
+  static const char *const places[] = { "checkpoint of step 2: ", "before step 3: " };
+  Case c;
+  g_autoptr (GError) error = NULL;
+  g_autoptr (ExecCheckpoint) checkpoint = NULL;
+  g_autofree char *folder = g_dir_make_tmp ("test-cuda-nccl-XXXXXX", NULL);
+  case_init_nccl (&c, 2, "compute=bf16 strategy=optim_grads_params", FALSE);
+  c.job.steps = 2;
+  c.job.save = folder;
+  if (_i == 1)
+    {
+      case_must_run (&c, "to be loaded");
+      case_clear_results (&c);
+      checkpoint = exec_checkpoint_open (folder, c.model, &error);
+      ck_assert_msg (checkpoint != NULL, "%s", error ? error->message : "");
+      c.job.save = NULL;
+      c.job.resume = checkpoint;
+      c.job.first_step = exec_checkpoint_step (checkpoint);
+      c.job.first_token = exec_checkpoint_tokens (checkpoint);
+    }
+  plant (&c);
+  planted_ops.all_gather = _i == 0 ? gather_and_lose : real_ops->all_gather;
+  planted_ops.barrier = _i == 1 ? meet_and_lose : real_ops->barrier;
+  c.job.timeout_s = SHORT_S;
+  ck_assert (!case_run (&c, &error));
+  ck_assert_msg (strstr (error->message, places[_i]) != NULL
+                     && strstr (error->message, " has not ended after ") != NULL,
+                 "%s", error->message);
+  case_remove_folder (folder);
+  case_free (&c);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -311,6 +364,7 @@ main (void)
   tcase_add_test (tcase, launches_that_differ_are_found);
   tcase_add_test (tcase, a_rank_lost_in_a_launch_is_told);
   tcase_add_loop_test (tcase, a_rank_lost_while_products_are_tried_is_told, 5, 7);
+  tcase_add_loop_test (tcase, a_rank_lost_while_it_saves_or_loads_is_told, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
