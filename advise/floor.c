@@ -47,7 +47,7 @@ enum
   WORK_ADDING,        /* accumulating gradients: time of the compute stream, */
   WORK_ADDING_LAUNCH, /* time of the host, */
   WORK_N_ADDING,      /* and the number of ops */
-  WORK_COPYING,       /* time of copies out of and into what is gathered and reduced */
+  WORK_COPYING,       /* copies of gathered weights, and of gradients into their buckets */
   WORK_AWAITED, /* collectives of the tensor-parallel stream for which compute waits at once */
   WORK_SERIAL,  /* see advise_serial_ns */
   WORK_PERIOD,  /* the simulated time of a step; 0 where it was not simulated */
@@ -356,10 +356,10 @@ busy_ns (const Work *work, const Plan *resolved)
   return MAX (most, 0);
 }
 
-/* Lower bound of a micro batch's time in one stage whose host waits for what it exchanges: the
- * busiest of host, chain and streams, or host and chain in turn. Leaving ops out shortens the
- * longest path by no more than their own time. Host and compute both wait for `trades` trades with
- * other stages. */
+/* Lower bound of the time of a micro batch in one stage, where the host waits for exchanges with
+ * other stages: the busiest of host, chain and streams, or host and chain in turn. Leaving ops out
+ * shortens the longest path by no more than their own time. Host and compute both wait for `trades`
+ * trades with other stages. */
 static gint64
 stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 trades)
 {

@@ -18,7 +18,7 @@ libexec_a_SOURCES =
 libexec_a_SOURCES += \
   %D%/comm.h \
   %D%/device.h \
-  %D%/kernels.h
+  %D%/kernels.h %D%/grouped-gemm.h
 # Number formats, exact sums.
 libexec_a_SOURCES += \
   %D%/number/exact.c %D%/number/exact.h \

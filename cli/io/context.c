@@ -120,7 +120,8 @@ cli_context_take_locale (void)
     setlocale (LC_CTYPE, "C.UTF-8");
 }
 
-/* GLib's own message names neither the option nor what is wrong. */
+/* Checks that an option's value is UTF-8. GLib checks that as well, but its message names neither
+ * the option nor the fault. */
 static gboolean
 check_encoding (const GOptionEntry *entry, const char *value, GError **error)
 {

@@ -5,6 +5,7 @@
 
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/row-map.h"
+#include "exec/grouped-gemm.h"
 
 #include <string.h>
 
@@ -326,18 +327,6 @@ exec_cpu_unpermute (const ExecArgs *args)
 }
 
 /* --- products of experts ------------------------------------------------------------------ */
-
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, work);
-PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, layout);
-PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, groups);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, out);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, a);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, b);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
 
 static void
 move_on (ExecArgs *args, guint operand, gint64 elements)

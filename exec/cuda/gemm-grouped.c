@@ -6,6 +6,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-lt.h"
 #include "exec/cuda/kernels/experts.h"
+#include "exec/grouped-gemm.h"
 #include "planner/base/error.h"
 
 #include <cuda_runtime_api.h>
@@ -158,18 +159,6 @@ exec_cuda_row_map (const ExecArgs *args, void *stream)
                                cudaMemcpyDeviceToHost, stream);
   return code != 0 ? code : (int)cudaEventRecord (counts->copied, stream);
 }
-
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
-PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, work);
-PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, layout);
-PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, groups);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, out);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, a);
-PLAN_SAME_REF (GROUPED_GEMM, GEMM, b);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
-PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
 
 /* Waits until the host has the counts, and checks that the operands have room for them. */
 static int

@@ -18,9 +18,9 @@ typedef void *ncclWindow_t;
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 #endif
 
-/* A rank's communicators and what they share. Its thread holds the mutex in every call of
- * ExecComm's but where the driver may keep it: where it does not hold it, `watch` looks after what
- * is pending. */
+/* State that all communicators of a rank share. The rank's thread holds the mutex during each call
+ * of ExecComm's, except while the driver may block it. Meanwhile the thread `watch` checks
+ * deadlines of pending collectives. */
 typedef struct
 {
   ExecNcclOptions options;

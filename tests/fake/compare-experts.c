@@ -33,24 +33,10 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const gint64 *dims,
           CompareOperand *const *operands)
 {
   PlanOp op = { .kind = kind };
-  ExecArgs cpu = { .op = &op, .constants = &constants }, cuda = cpu;
+  const ExecArgs args = { .op = &op, .constants = &constants };
 
   memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
-  for (guint i = 0; i < MAX_OPERANDS; i++)
-    if (operands[i] != NULL)
-      {
-        cpu.ptr[i] = operands[i]->want + operands[i]->at;
-        cuda.ptr[i] = operands[i]->device + operands[i]->at;
-        cpu.dtype[i] = cuda.dtype[i] = operands[i]->dtype;
-      }
-  exec_kernels_cpu.run[kind](&cpu);
-  const int code = launch (&cuda, NULL);
-  const char *error = device->wait ();
-  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", plan_op_name (kind), code,
-                 error ? error : "");
-  for (guint i = 0; i < MAX_OPERANDS; i++)
-    if (operands[i] != NULL)
-      compare_operand_fetch (operands[i], device);
+  compare_operands_run (operands, MAX_OPERANDS, &args, launch, device);
 }
 
 #define OPERANDS(...) ((CompareOperand *const[MAX_OPERANDS]){ __VA_ARGS__ })

@@ -276,6 +276,29 @@ value_at (const CompareOperand *self, const guint8 *memory, guint64 i)
   return (double)value;
 }
 
+void
+compare_operands_run (CompareOperand *const *operands, guint n, const ExecArgs *args,
+                      ExecCudaLaunch launch, const CompareDevice *device)
+{
+  const PlanOpKind kind = args->op->kind;
+  ExecArgs cpu = *args, cuda = *args;
+  for (guint i = 0; i < n; i++)
+    if (operands[i] != NULL)
+      {
+        cpu.ptr[i] = operands[i]->want + operands[i]->at;
+        cuda.ptr[i] = operands[i]->device + operands[i]->at;
+        cpu.dtype[i] = cuda.dtype[i] = operands[i]->dtype;
+      }
+  exec_kernels_cpu.run[kind](&cpu);
+  const int code = launch (&cuda, NULL);
+  const char *error = device->wait ();
+  ck_assert_msg (code == 0 && error == NULL, "%s: launch gives %d, %s", plan_op_name (kind), code,
+                 error ? error : "");
+  for (guint i = 0; i < n; i++)
+    if (operands[i] != NULL)
+      compare_operand_fetch (operands[i], device);
+}
+
 double
 compare_operand_want (const CompareOperand *self, guint64 i)
 {

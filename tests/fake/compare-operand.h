@@ -1,6 +1,7 @@
 /* CompareOperand: an array that a kernel reads or writes, on the host and on a device, in a larger
  * allocation whose other bytes nobody may touch. */
 #pragma once
+#include "exec/cuda/kernels/kernels.h"
 #include "planner/base/dtype.h"
 #include "tests/fake/compare.h"
 #include <glib.h>
@@ -54,6 +55,11 @@ void compare_operand_keep (CompareOperand *self, const CompareDevice *device);
 
 /* Fetches what the device made of it. */
 void compare_operand_fetch (CompareOperand *self, const CompareDevice *device);
+
+/* Runs an op on the CPU and on the device, with its operands beside what `args` has, and fetches
+ * them; NULL: absent. */
+void compare_operands_run (CompareOperand *const *operands, guint n, const ExecArgs *args,
+                           ExecCudaLaunch launch, const CompareDevice *device);
 
 double compare_operand_want (const CompareOperand *self, guint64 i);
 double compare_operand_largest (const CompareOperand *self); /* magnitude of the CPU's */

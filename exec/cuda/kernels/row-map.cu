@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the map by which rows are sorted by expert: by what the router chose, or by how many rows
- * came from each rank.
+/* Row maps: the permutation that sorts rows by expert. It is computed from the experts that the
+ * router chose, or from the number of rows that each rank sent.
  *
  * Launch shape   by routes: a block of 256 threads per expert, which goes through all rows twice,
  *                once to count its own and once to place them; then one block. By arrivals: a
@@ -126,8 +126,8 @@ sort_routes (MapShape shape, const uint8_t *routes, int32_t *map)
     }
 }
 
-/* Takes from counts what a rank has no room for, and says how many rows the fullest rank would
- * get. */
+/* Limits the counts of rows to what each rank has room for, and stores in the map's head how many
+ * the fullest rank would have got. */
 __global__ void
 clip_counts (MapShape shape, int32_t *map)
 {
