@@ -123,6 +123,7 @@ if [ -e .git ] && git rev-parse --git-dir >/dev/null 2>&1; then
     grep -vE '^[a-z0-9./-]+: [A-Z].{0,98}$' | offences "a title is 'area: Imperative sentence'"
   git log --no-merges --format=%s 2>/dev/null | grep -E '^.{101}' | offences "a title of over 100"
   git ls-files -ci --exclude-standard | offences "generated, but in git"
+  git ls-files -o --exclude-standard | offences "neither in git nor ignored: a clone lacks it"
 fi
 
 # One version of the formatter has the say: others differ in details.

@@ -1,0 +1,16 @@
+/* A grouped GEMM has the operands and the dimensions of a GEMM where that has them, and one that
+ * adds has those of one that does not: backends pass the ops of one kind on as the other. */
+#pragma once
+#include "planner/schedule/op.h"
+
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, out);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, counts);
+PLAN_SAME_REF (GROUPED_GEMM, GROUPED_GEMM_ADD, work);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, layout);
+PLAN_SAME_DIM (GROUPED_GEMM, GROUPED_GEMM_ADD, groups);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, out);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, a);
+PLAN_SAME_REF (GROUPED_GEMM, GEMM, b);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, m);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, n);
+PLAN_SAME_DIM (GROUPED_GEMM, GEMM, k);
