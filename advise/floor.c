@@ -512,7 +512,9 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
                             ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
                             : 0;
   const gint64 n_virtual = resolved->value[PLAN_VPP];
-  const gint64 sent = n_virtual == 1 ? 2 : stack->pipeline.awaits_sent ? n_virtual : 0;
+  const gint64 sent = n_virtual == 1                                  ? 2
+                      : stack->pipeline.trades == PLAN_TRADES_AWAITED ? n_virtual
+                                                                      : 0;
   const gint64 inner_ns = chain_ns (&inner, &plan) + sent * inner.trade_ns;
   const gint64 first_ns = inner_ns - (n_virtual == 1 ? inner.trade_ns : 0);
   const gint64 end_ns = chain_ns (&end, &of_last) + MAX (sent - 1, 0) * end.trade_ns;
@@ -550,7 +552,7 @@ runs_ahead (const AdviseFloors *self, const Plan *resolved)
 {
   const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   return resolved->value[PLAN_VPP] > 1
-         || (resolved->value[PLAN_PP] > 1 && stack->pipeline.waits_on_device);
+         || (resolved->value[PLAN_PP] > 1 && stack->pipeline.trades == PLAN_TRADES_ON_DEVICE);
 }
 
 /* The even share of all work, which the busiest stage of a pipeline has at least. Where a pipeline
@@ -569,7 +571,7 @@ even_floor_ns (AdviseFloors *self, const Plan *resolved)
   whole.value[PLAN_PP_COUNT_EMBEDDING] = PLAN_PP_COUNT_EMBEDDING_OFF;
   whole.value[PLAN_PP_COUNT_LOSS] = PLAN_PP_COUNT_LOSS_OFF;
   whole.value[PLAN_PP_LAST_SHORT] = 0;
-  if (stages == 1 || !stack->pipeline.holds_gradients)
+  if (stages == 1 || stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD)
     return n * stage_floor_ns (self, &whole, 0, 0) / stages;
   const Work work = find_work (self, &whole, 0);
   const gint64 chain = MAX (chain_ns (&work, &whole) - work.of[WORK_COPYING], 0);

@@ -134,7 +134,7 @@ advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out
 static gboolean
 meets_drained (const PlanCase *of)
 {
-  return of->plan.value[PLAN_VPP] == 1 && !of->stack->pipeline.waits_on_device;
+  return of->plan.value[PLAN_VPP] == 1 && of->stack->pipeline.trades != PLAN_TRADES_ON_DEVICE;
 }
 
 static SimSummary

@@ -71,7 +71,8 @@ libplanner_a_SOURCES += \
   %D%/plan/rules-pipeline.c \
   %D%/plan/rules-stacks.c \
   %D%/plan/rules-unbuilt.c \
-  %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-choices.h %D%/plan/stack-weights.h %D%/plan/stack-private.h \
+  %D%/plan/stack.c %D%/plan/stack.h %D%/plan/stack-private.h %D%/plan/stack-choices.h \
+  %D%/plan/stack-grads.h %D%/plan/stack-issue.h %D%/plan/stack-layer.h %D%/plan/stack-weights.h \
   %D%/plan/stack-fsdp1.c \
   %D%/plan/stack-fsdp2.c \
   %D%/plan/stack-megatron-fsdp.c \

@@ -36,8 +36,8 @@ copies_weights (const PlanFacts *f)
 static gboolean
 casts_grads (const PlanFacts *f)
 {
-  return f->stack && f->stack->optimizer.casts_grads && IS (f, PRECISION_AWARE, OFF)
-         && !IS (f, MAIN_PARAMS, AUTO)
+  return f->stack && f->stack->optimizer.kind == PLAN_OPTIMIZER_DISTRIBUTED
+         && IS (f, PRECISION_AWARE, OFF) && !IS (f, MAIN_PARAMS, AUTO)
          && plan_field_dtype (f->plan, PLAN_MAIN_GRADS)
                 != plan_field_dtype (f->plan, PLAN_MAIN_PARAMS);
 }
@@ -100,7 +100,7 @@ queues_two_units (const PlanFacts *f)
 static gboolean
 pool_races (const PlanFacts *f)
 {
-  return f->stack && f->stack->grads.frees_pooled_early && !IS (f, DOUBLE_BUFFER, OFF)
+  return f->stack && f->stack->grads.pool != PLAN_GRAD_POOL_AWAITED && !IS (f, DOUBLE_BUFFER, OFF)
          && shards_grads (f) && (IS (f, AG_GROUP, ON) || IS (f, STRATEGY, OPTIM_GRADS))
          && queues_two_units (f);
 }

@@ -699,7 +699,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);
   self->repeats_attention
-      = stack->layer.repeats_cudnn_attention && cluster->compute_capability >= 100;
+      = stack->layer.repeats == PLAN_REPEATS_CUDNN_ATTENTION && cluster->compute_capability >= 100;
 }
 
 static void
@@ -764,7 +764,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .drops = plan_drops_hidden (plan),
           .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
                          && stack->weights.quantised != PLAN_QUANTISED_ON_USE,
-          .keeps_gate = stack->layer.separate_gate && model->gated && !compiles,
+          .keeps_gate = stack->layer.kernels == PLAN_KERNELS_PYTORCH && model->gated && !compiles,
           .compiles = compiles,
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,

@@ -97,10 +97,11 @@ units_of (const PlanModel *model, PlanBucketKind kind)
 static gboolean
 goes_by_size (const PlanModel *model, const PlanStack *stack, const Plan *plan)
 {
-  return stack->buckets.elements > 0 && model->experts == 0
+  const PlanBucketing how = stack->buckets.bucketing;
+  return how != PLAN_BUCKETING_MODULES && model->experts == 0
          && plan->value[PLAN_PARAM_GATHER] == PLAN_PARAM_GATHER_COMPUTE
          && (!plan_shards_optimizer (plan)
-             || (!stack->buckets.units_below_full && !plan_shards_weights (plan)));
+             || (how != PLAN_BUCKETING_WHOLE && !plan_shards_weights (plan)));
 }
 
 static void
@@ -177,7 +178,7 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
     .model = model,
     /* in later stages all gradients are one bucket (distributed_data_parallel.py 160) */
     .closes_at
-    = stack->buckets.elements == 0 ? 0
+    = stack->buckets.bucketing == PLAN_BUCKETING_MODULES ? 0
       : value[PLAN_OVERLAP_GRAD_REDUCE] == PLAN_OVERLAP_GRAD_REDUCE_OFF || model->cut.no_embedding
           ? G_MAXUINT64
           : MAX (stack->buckets.elements, stack->buckets.elements_per_rank * (guint64)data_parallel)
@@ -190,8 +191,8 @@ plan_layout_init (PlanLayout *self, const PlanModel *model, const PlanStack *sta
   self->rule
       = (PlanBucketRule){ .naming = stack->buckets.naming,
                           .closes_at = b.closes_at,
-                          .is_backwards = stack->buckets.fill_backwards,
-                          .parts_shared = !stack->buckets.fill_backwards,
+                          .is_backwards = stack->buckets.bucketing == PLAN_BUCKETING_BACKWARDS,
+                          .parts_shared = stack->buckets.bucketing != PLAN_BUCKETING_BACKWARDS,
                           .vocab = plan_stack_padded_vocab (stack, model->vocab, value[PLAN_TP]),
                           .tp = (guint64)value[PLAN_TP],
                           .ep = (guint64)value[PLAN_EP],

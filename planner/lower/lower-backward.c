@@ -137,8 +137,7 @@ land_reduced (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   if (b->ranks == 1 || b->bucket < 0 || waits_for_last (self, kind))
     return;
   /* Whole gradients have been accumulated over micro batches already, so the sum replaces them. */
-  const gboolean adds
-      = b->shards_grads && !(self->policy.drops_grads && reduces_first (self, kind));
+  const gboolean adds = b->shards_grads && !(self->policy.collects && reduces_first (self, kind));
   plan_lower_emit (
       self, adds ? PLAN_OP_ACCUMULATE : PLAN_OP_CAST, PLAN_STREAM_REDUCE,
       PLAN_REFS (b->shards_grads ? grads : reduced_slice (self, kind, grads),
@@ -159,7 +158,7 @@ send_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
     plan_lower_collect (self, kind, unit);
   if (waits_for_last (self, kind))
     return;
-  if (self->policy.drops_grads && b->shards_grads && reduces_first (self, kind))
+  if (self->policy.collects && b->shards_grads && reduces_first (self, kind))
     plan_lower_alloc (self, plan_lower_unit_ref (b->grads, unit, 0));
   if (b->ranks > 1)
     reduce_inner (self, kind, unit);

@@ -95,7 +95,7 @@ void plan_lower_drop_copies (PlanLower *self, PlanBucketKind kind, PlanLowerUnit
 void plan_lower_take_roots (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint64 n);
 
 /* Reduces the gradients that the units of the virtual stage at hand kept whole up to the last micro
- * batch, and frees the weights that they kept gathered (holds_gradients). */
+ * batch, and frees the weights that they kept gathered (PLAN_STAGES_REDUCE_HELD). */
 void plan_lower_reduce_held (PlanLower *self);
 
 G_END_DECLS

@@ -224,7 +224,8 @@ plan_lower_take_rows (PlanLower *self)
         : self->combined.is_planned ? N_WAYS
                                     : 1;
   /* Gradients that are being sent while the next backward pass runs. */
-  const gboolean goes_on = value[PLAN_PP] > 1 && self->stack->pipeline.waits_on_device;
+  const gboolean goes_on
+      = value[PLAN_PP] > 1 && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE;
   self->grad_rows = self->stage.n_virtual > 1 || goes_on ? self->rows : 1;
 }
 

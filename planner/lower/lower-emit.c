@@ -243,7 +243,7 @@ pool_of (const PlanLower *self, gint32 array)
         continue;
       if (array == b->landing || (array == b->weights && lands))
         return PLAN_STREAM_GATHER;
-      if (array == b->grads && self->policy.drops_grads)
+      if (array == b->grads && self->policy.collects)
         return PLAN_STREAM_REDUCE;
     }
   return PLAN_STREAM_COMPUTE;

@@ -66,7 +66,7 @@ gather_behind (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, gint32 
     }
   if (b->whole >= 0
       && (self->now.is_first_micro_batch || self->policy.syncs || self->policy.is_eval)
-      && (!self->now.is_backward || columns || self->stack->weights.repeats_outer_gather))
+      && (!self->now.is_backward || columns || self->stack->weights.ahead == PLAN_AHEAD_HOOKS))
     {
       const gint64 own = plan_lower_own_elements (self, kind);
       whole = plan_lower_unit_ref (b->whole, unit, delta);
@@ -517,11 +517,11 @@ load (PlanLower *self)
 {
   if (self->input.tokens < 0 || !(self->now.here.has_embedding || self->now.here.has_loss))
     return;
+  const PlanLoads loads = self->stack->host.loads;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
-  const gboolean is_there = self->comm.next >= 0 && self->stack->pipeline.loads_at_begin
-                            && !self->now.is_first_micro_batch;
-  if (!is_there
-      && (self->stack->host.waits_at_load || (self->stack->host.waits_if_packed && is_packed))
+  const gboolean is_there
+      = self->comm.next >= 0 && loads == PLAN_LOADS_FIRST && !self->now.is_first_micro_batch;
+  if (!is_there && (loads >= PLAN_LOADS_WAIT || (loads == PLAN_LOADS_PACKED && is_packed))
       && self->plan->value[PLAN_CUDA_GRAPH] == PLAN_CUDA_GRAPH_OFF)
     plan_lower_look (self);
   plan_lower_compute (self, PLAN_OP_LOAD,

@@ -145,9 +145,8 @@ look_for_nan (PlanLower *self, PlanRef gradient, gint64 count)
   plan_lower_look (self);
 }
 
-/* Adds a gradient to where gradients accumulate; autograd's own tensor stays (PlanStackGrads'
- * autograd_stays). In the last micro batch it goes by way of a copy in the weights' format, if the
- * stack keeps one (keeps_half). */
+/* Adds a gradient to where gradients accumulate; autograd's own tensor may stay (PLAN_GRADS_LEFT).
+ * In the last micro batch it goes by way of a copy in the weights' format, if there is one. */
 static void
 put_fresh_gradient (PlanLower *self, PlanTensorRole role, PlanLowerUnit unit, gboolean adds)
 {
@@ -188,7 +187,7 @@ drop_fresh (PlanLower *self, gboolean of_units, PlanLowerUnit unit)
 void
 plan_lower_drop_fresh_gradients (PlanLower *self)
 {
-  if (!self->stack->grads.autograd_stays)
+  if (self->stack->grads.fresh != PLAN_GRADS_LEFT)
     return;
   drop_fresh (self, FALSE, PLAN_NO_UNIT);
   if (self->stage.layers == 0)

@@ -222,9 +222,10 @@ forward (Interleaved *self, gint64 at)
   plan_lower_forward (lower);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
   exchange (self, at, FALSE);
-  self->output = (Sent){ .pass = pass,
-                         .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
-                         .is_awaited = is_ahead || lower->stack->pipeline.awaits_sent };
+  self->output
+      = (Sent){ .pass = pass,
+                .is_kept = is_traded (lower, PLAN_TRADE_OUTPUT, pass),
+                .is_awaited = is_ahead || lower->stack->pipeline.trades == PLAN_TRADES_AWAITED };
   if (self->output.is_kept && self->output.is_awaited)
     await (lower, PLAN_TRADE_OUTPUT, pass);
   if (is_ahead)

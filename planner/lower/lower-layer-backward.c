@@ -600,7 +600,7 @@ plan_layer_go_backward (PlanLayerPass *self, guint end)
     {
       const guint i = self->at - 1;
       const PlanNode *node = &layer->net->nodes[i];
-      const PlanNodeSet whole = lower->stack->layer.recomputes_outputs
+      const PlanNodeSet whole = lower->stack->layer.repeats == PLAN_REPEATS_OUTPUTS
                                     ? plan_layer_checkpointed (layer->net, self->keep.again, i)
                                     : 0;
       const PlanValueSet needs = layer->is_past >> i & 1 ? 0 : node->needs;

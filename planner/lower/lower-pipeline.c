@@ -67,7 +67,7 @@ plan_lower_declare_trades (PlanLower *self)
   self->event.traded = trades && (is_alone || self->policy.sums_shared_first)
                            ? plan_schedule_add_event (self->schedule, "traded", 1)
                            : -1;
-  self->event.sent = trades && is_alone && self->stack->pipeline.waits_on_device
+  self->event.sent = trades && is_alone && self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE
                          ? plan_schedule_add_event (self->schedule, "sent", 1)
                          : -1;
   for (PlanTrade trade = 0; trade < PLAN_N_TRADES; trade++)
@@ -87,7 +87,7 @@ exchange (PlanLower *self, PlanStream stream, gint32 group, gint64 peer, PlanRef
   plan_lower_collective_of (self, PLAN_OP_TRADE, stream, group, PLAN_REFS (received, sent),
                             PLAN_DIMS (elements (self, some), peer, is_gradient), PLAN_REF_NONE,
                             ONE (event.traded));
-  if (self->stack->pipeline.waits_on_device)
+  if (self->stack->pipeline.trades == PLAN_TRADES_ON_DEVICE)
     plan_lower_wait (self, ONE (event.traded));
   else
     plan_lower_emit (self, PLAN_OP_SYNC, PLAN_STREAM_HOST, NULL, NULL,
@@ -139,7 +139,7 @@ static void
 send (PlanLower *self, gboolean is_next, PlanRef buffer, PlanRef *sent)
 {
   const gint64 number = self->place.stage_number;
-  if (!self->stack->pipeline.waits_on_device)
+  if (self->stack->pipeline.trades != PLAN_TRADES_ON_DEVICE)
     {
       if (is_next)
         trade_down (self, buffer, PLAN_REF_NONE);
@@ -295,9 +295,9 @@ plan_lower_pipeline (PlanLower *self)
     }
   /* With aligned reductions, only the first stage reduces beside its last backward pass. The others
    * begin when they have sent their last gradient, and only the bubble hides their reductions. */
-  self->policy.reduces_together
-      = self->policy.reduces_together || self->policy.sums_shared_first
-        || (self->stack->pipeline.aligns_reductions && !self->stage.has_embedding);
+  self->policy.reduces_together = self->policy.reduces_together || self->policy.sums_shared_first
+                                  || (self->stack->pipeline.reductions == PLAN_STAGES_REDUCE_ALIGNED
+                                      && !self->stage.has_embedding);
   PlanRef sent = PLAN_REF_NONE;
   for (gint64 i = 0; i < ahead; i++)
     {

@@ -58,9 +58,9 @@ typedef struct
 
   /* Gradients, and the optimizer. */
   gboolean shards_grads, shards_optimizer;
-  gboolean splits_shards;         /* HFSDP: the optimizer's part is 1 / `replicas` of a shard */
-  gboolean collects, drops_grads; /* see are_collected, are_dropped of PlanStackGrads */
-  gboolean holds_gradients;       /* see PlanStackPipeline */
+  gboolean splits_shards;        /* HFSDP: the optimizer's part is 1 / `replicas` of a shard */
+  gboolean collects;             /* see PLAN_GRADS_COLLECTED */
+  gboolean holds_gradients;      /* see PLAN_STAGES_REDUCE_HELD */
   gboolean scales_buckets;       /* gradients are multiplied by 1 / ranks before they are reduced */
   gboolean head_holds_positions; /* so that its bucket is complete only when the embedding's is */
   gboolean reduces_together;     /* one bucket after another, once all gradients are complete */

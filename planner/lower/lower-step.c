@@ -344,7 +344,7 @@ plan_lower_return_gradients (PlanLower *self, PlanLowerUnit unit)
 static void
 begin_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
-  if (self->policy.drops_grads && self->bucket[kind].shards_grads)
+  if (self->policy.collects && self->bucket[kind].shards_grads)
     drop_gradients (self, kind, unit);
   else if (!self->bucket[kind].lends_grads)
     zero_gradients (self, kind, unit);
@@ -425,7 +425,7 @@ update_here (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   const PlanRef grads = plan_lower_at (plan_lower_optimizer_gradients (self, kind, unit), host);
   if (n == 0)
     return;
-  if (self->stack->optimizer.late_moments)
+  if (self->stack->optimizer.kind == PLAN_OPTIMIZER_TORCH)
     {
       plan_lower_touch (self, exp_avg);
       plan_lower_touch (self, plan_lower_unit_ref (b->exp_avg_sq, unit, 0));
@@ -696,7 +696,7 @@ share_sums (PlanLower *self)
 static void
 prepare (PlanLower *self)
 {
-  if (!self->stack->optimizer.waits_for_norm
+  if (self->stack->optimizer.kind != PLAN_OPTIMIZER_DISTRIBUTED
       || self->plan->value[PLAN_CUDA_GRAPH] != PLAN_CUDA_GRAPH_OFF)
     return;
   const gint64 tensors = plan_model_n_tensors (self->model);

@@ -47,7 +47,7 @@ declare_optimizer (PlanLower *self, PlanBucketKind kind)
   const PlanDtype avg = plan_field_dtype (self->plan, PLAN_EXP_AVG);
   const PlanDtype avg_sq = plan_field_dtype (self->plan, PLAN_EXP_AVG_SQ);
   const gboolean both_bf16 = avg == PLAN_DTYPE_BF16 && avg_sq == PLAN_DTYPE_BF16;
-  const gboolean widens = self->stack->optimizer.widens_moments && !both_bf16;
+  const gboolean widens = self->stack->optimizer.kind == PLAN_OPTIMIZER_DISTRIBUTED && !both_bf16;
   const PlanCategory category = PLAN_CATEGORY_OPTIMIZER;
 
   if (has_main)
@@ -90,7 +90,8 @@ declare_sharing (PlanLower *self, PlanBucketKind kind)
                           || (b->shards_grads && self->stack->weights.gathers_each_pass));
   b->rounds_late = b->shards_weights && self->stack->weights.rounds_as_gathered
                    && !IS (self, MAIN_PARAMS, AUTO);
-  b->sums_whole = !b->shards_optimizer || (self->stack->grads.sums_at_once && !b->shards_grads);
+  b->sums_whole
+      = !b->shards_optimizer || (self->stack->grads.fresh == PLAN_GRADS_LEFT && !b->shards_grads);
 }
 
 static void
@@ -137,18 +138,20 @@ declare_gradients (PlanLower *self, PlanBucketKind kind)
       = self->policy.pools && b->is_unit && b->shards_grads ? PLAN_POOL_SETS : layout->length;
   b->grads = state_of (self, kind, "grads", layout->length, held, self->dtype.main_grads,
                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->grads.keeps_half && self->place.data_parallel > 1 && !b->shards_optimizer)
+  if (self->stack->grads.fresh == PLAN_GRADS_LEFT && self->place.data_parallel > 1
+      && !b->shards_optimizer)
     b->half = state_of (self, kind, "half_grads", layout->length, full, self->sizes->compute,
                         PLAN_CATEGORY_MAIN_GRADS);
   /* The last chunk of a loss reduces the output layer's gradient in every micro batch of a pipeline
    * (torchtitan's components/loss.py, ChunkedLossWrapper). */
   const gboolean is_chunked = kind == PLAN_BUCKET_HEAD && self->policy.joins_pieces;
   if (self->policy.keeps_whole && b->shards_grads && !(self->policy.holds_gradients && is_chunked))
-    b->kept = state_of (self, kind, "kept_grads", layout->length, full,
-                        self->stack->grads.keeps_as_reduced ? self->dtype.grad_comm : b->dtype,
-                        PLAN_CATEGORY_MAIN_GRADS);
-  if (self->stack->optimizer.casts_grads && !IS (self, PRECISION_AWARE, ON) && b->main >= 0
-      && self->dtype.main_grads != self->dtype.main_params)
+    b->kept = state_of (
+        self, kind, "kept_grads", layout->length, full,
+        self->stack->grads.fresh == PLAN_GRADS_COLLECTED_WIDE ? self->dtype.grad_comm : b->dtype,
+        PLAN_CATEGORY_MAIN_GRADS);
+  if (self->stack->optimizer.kind == PLAN_OPTIMIZER_DISTRIBUTED && !IS (self, PRECISION_AWARE, ON)
+      && b->main >= 0 && self->dtype.main_grads != self->dtype.main_params)
     b->cast = state_of (self, kind, "cast_grads", layout->length,
                         (guint64)plan_lower_own_elements (self, kind), self->dtype.main_params,
                         PLAN_CATEGORY_MAIN_GRADS);
@@ -221,7 +224,8 @@ declare_fresh (PlanLower *self)
 {
   for (PlanTensorRole role = 0; role < PLAN_N_TENSORS; role++)
     self->params.fresh[role] = -1;
-  for (PlanBucketKind kind = 0; self->stack->grads.autograd_stays && kind < PLAN_N_BUCKETS; kind++)
+  for (PlanBucketKind kind = 0;
+       self->stack->grads.fresh == PLAN_GRADS_LEFT && kind < PLAN_N_BUCKETS; kind++)
     for (guint i = 0; i < self->layout.buckets[kind].n_slots; i++)
       {
         const PlanTensor *tensor = &self->layout.slots[kind][i].tensor;
@@ -262,7 +266,8 @@ declare_raw (PlanLower *self)
             : -1;
   const gint32 shared = self->params.raw[PLAN_TENSOR_EMBEDDING];
   self->params.raw_again
-      = (self->policy.collects || self->stack->grads.autograd_stays) && self->model->tied_embeddings
+      = (self->policy.collects || self->stack->grads.fresh == PLAN_GRADS_LEFT)
+                && self->model->tied_embeddings
             ? buffer (self, "raw.again", 1,
                       plan_schedule_buffer (self->schedule, (guint)shared)->elements,
                       self->sizes->compute, PLAN_CATEGORY_GRAD_BUCKETS)
@@ -476,15 +481,14 @@ measure_groups (PlanLower *self, guint rank)
                                 && self->stack->weights.outer == PLAN_OUTER_OWN_GROUPS
                                 && !self->model->tied_embeddings;
   self->policy.gathers_last_early
-      = self->policy.drops_weights && self->stack->weights.units_ahead > 0;
+      = self->policy.drops_weights && self->stack->weights.ahead == PLAN_AHEAD_ONE;
   self->policy.joins_pieces
-      = self->stack->loss.joins_pieces && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
+      = self->stack->loss.pieces == PLAN_PIECES_AUTOGRAD && self->plan->value[PLAN_LOSS_CHUNKS] > 1;
   self->policy.holds_gradients = self->policy.shards_grads && self->plan->value[PLAN_PP] > 1
-                                 && self->stack->pipeline.holds_gradients;
+                                 && self->stack->pipeline.reductions == PLAN_STAGES_REDUCE_HELD;
   self->policy.keeps_weights
       = self->policy.holds_gradients && self->policy.shards_weights && !self->policy.drops_weights;
-  self->policy.collects = self->policy.shards_grads && self->stack->grads.are_collected;
-  self->policy.drops_grads = self->policy.shards_grads && self->stack->grads.are_dropped;
+  self->policy.collects = self->policy.shards_grads && plan_stack_collects (self->stack);
   self->policy.keeps_whole = self->policy.shards_grads
                              && (IS (self, GRAD_SYNC, LAST) || self->policy.holds_gradients)
                              && self->place.micro_batches > 1 && !IS (self, TASK, EVAL);
@@ -502,8 +506,8 @@ units_ahead (const PlanLower *self, gint64 counted)
       = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
                  + (self->place.expert_ranks > 1 ? b[PLAN_BUCKET_EXPERTS].padded : 0));
   const gint64 left = self->policy.comm_unit / 2 - counted;
-  if (self->policy.shards_weights && self->stack->weights.units_ahead > 0)
-    return MIN (self->stack->weights.units_ahead, MAX (self->stage.layers - 1, 0));
+  if (self->policy.shards_weights && self->stack->weights.ahead == PLAN_AHEAD_ONE)
+    return self->stage.layers > 1 ? 1 : 0;
   if (!self->policy.shards_weights || left <= 0)
     return 0;
   return MIN (self->policy.pools ? 1 : (left + unit - 1) / unit, MAX (self->stage.layers - 1, 0));
@@ -549,13 +553,13 @@ measure (PlanLower *self, guint rank)
   self->dtype.grad_comm = plan_field_dtype (plan, PLAN_GRAD_COMM);
   measure_groups (self, rank);
   const PlanBucket *b = self->layout.buckets;
-  const gboolean has_hooks = self->stack->weights.prefetches_past_head;
+  const gboolean has_hooks = self->stack->weights.ahead == PLAN_AHEAD_HOOKS;
 
   self->policy.comm_unit = plan_layout_comm_unit (&self->layout, self->stack, plan);
   self->policy.pools
       = !IS (self, DOUBLE_BUFFER, OFF) && self->place.ranks > 1 && !self->layout.by_size;
   self->policy.sets = (guint)(self->policy.pools && self->policy.shards_grads
-                                  ? self->stack->grads.pooled_units
+                                  ? (self->stack->grads.pool == PLAN_GRAD_POOL_ONE ? 1 : 2)
                                   : self->stack->grads.queued_reductions);
   self->policy.chunk
       = IS (self, RECOMPUTE, FULL) && IS (self, RECOMPUTE_METHOD, UNIFORM) && !IS (self, TASK, EVAL)
@@ -572,8 +576,9 @@ measure (PlanLower *self, guint rank)
                                    && plan_layout_has (&self->layout, PLAN_BUCKET_HEAD);
 
   self->policy.is_eval = IS (self, TASK, EVAL);
-  self->policy.sums_whole = !self->policy.shards_optimizer
-                            || (self->stack->grads.sums_at_once && !self->policy.shards_grads);
+  self->policy.sums_whole
+      = !self->policy.shards_optimizer
+        || (self->stack->grads.fresh == PLAN_GRADS_LEFT && !self->policy.shards_grads);
   self->policy.reduces_together
       = !self->policy.shards_grads
         && (IS (self, OVERLAP_GRAD_REDUCE, OFF)
@@ -619,7 +624,7 @@ lower_micro_batches (PlanLower *self)
   const gboolean first_differs
       = self->policy.splits_shards || self->policy.gathers_head_late || self->policy.copies_weights
         || self->policy.keeps_transposes || self->policy.ahead_of_embedding > 0
-        || self->policy.drops_grads || self->policy.keeps_whole
+        || self->policy.collects || self->policy.keeps_whole
         || (self->policy.shards_optimizer && self->policy.gather_time == PLAN_GATHER_IN_TURN)
         || (self->policy.is_eval && self->policy.ahead_of_head > 0);
   const gint64 n = self->place.micro_batches, first = first_differs ? 1 : 0;

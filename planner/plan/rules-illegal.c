@@ -152,7 +152,7 @@ hfsdp_one_shard (const PlanFacts *f)
 static gboolean
 hfsdp_sums (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && f->stack && !f->stack->grads.scales_hybrid
+  return is_megatron_fsdp (f) && f->stack && !(f->stack->offers & PLAN_OFFERS_HYBRID_MEANS)
          && IS (f, OUTER_STRATEGY, OPTIM) && IS (f, PER_TOKEN_LOSS, OFF);
 }
 
@@ -274,20 +274,20 @@ masters_not_aware (const PlanFacts *f)
 static gboolean
 masters_too_late (const PlanFacts *f)
 {
-  return f->stack && IS (f, FUSED_MASTERS, ON) && !f->stack->offers.fused_masters;
+  return f->stack && IS (f, FUSED_MASTERS, ON) && !(f->stack->offers & PLAN_OFFERS_FUSED_MASTERS);
 }
 
 static gboolean
 fine_grained_too_early (const PlanFacts *f)
 {
-  return f->stack && IS (f, FINE_GRAINED, ON) && !f->stack->offers.fine_grained
+  return f->stack && IS (f, FINE_GRAINED, ON) && !(f->stack->offers & PLAN_OFFERS_FINE_GRAINED)
          && !IS (f, PARAM_GATHER, MXFP8);
 }
 
 static gboolean
 max_pool_too_early (const PlanFacts *f)
 {
-  return f->stack && IS (f, DOUBLE_BUFFER, MAX_POOL) && !f->stack->offers.max_pool;
+  return f->stack && IS (f, DOUBLE_BUFFER, MAX_POOL) && !(f->stack->offers & PLAN_OFFERS_MAX_POOL);
 }
 
 /* Asked only of stacks that can offload: for the others another rule names the stack to use. */
@@ -389,8 +389,8 @@ static gboolean
 cuts_loss_elsewhere (const PlanFacts *f)
 {
   return f->stack && f->value[PLAN_LOSS_CHUNKS] > 1
-         && (f->stack->loss.chunks == 0
-             || (f->stack->loss.joins_pieces && f->model->tied_embeddings));
+         && (f->stack->loss.pieces == PLAN_PIECES_NONE
+             || (f->stack->loss.pieces == PLAN_PIECES_AUTOGRAD && f->model->tied_embeddings));
 }
 
 static gboolean

@@ -67,7 +67,7 @@ shortens_otherwise (const PlanFacts *f)
 static gboolean
 deals_out_otherwise (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && f->stack->pipeline.stages_by_cost
+  return has_stages (f) && f->stack && f->stack->pipeline.deal == PLAN_DEAL_COST
          && (counts_ends (f) || f->value[PLAN_PP_LAST_LAYERS] != PLAN_UNSET
              || f->value[PLAN_VPP] > 1);
 }
@@ -76,7 +76,7 @@ deals_out_otherwise (const PlanFacts *f)
 static gboolean
 deals_rest (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && f->stack->pipeline.deals_rest && !has_ends (f);
+  return has_stages (f) && f->stack && f->stack->pipeline.deal == PLAN_DEAL_REST && !has_ends (f);
 }
 
 static gboolean
@@ -178,7 +178,7 @@ deals_out_unlike (const PlanFacts *f)
 static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
-  return has_stages (f) && f->stack && !f->stack->offers.pipelines;
+  return has_stages (f) && f->stack && !(f->stack->offers & PLAN_OFFERS_PIPELINES);
 }
 
 static gboolean

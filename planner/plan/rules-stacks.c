@@ -123,7 +123,7 @@ moments_elsewhere (const PlanFacts *f)
   if (!(is_torch (f) || is_nanotron (f)) || !IS (f, OPTIMIZER, ADAMW))
     return FALSE;
   const gboolean may_be_narrow
-      = f->stack && f->stack->offers.narrow_moments && params == PLAN_DTYPE_FP32;
+      = f->stack && (f->stack->offers & PLAN_OFFERS_NARROW_MOMENTS) && params == PLAN_DTYPE_FP32;
   return avg != plan_field_dtype (f->plan, PLAN_EXP_AVG_SQ)
          || (avg != params && !(may_be_narrow && avg == PLAN_DTYPE_BF16));
 }
@@ -399,7 +399,7 @@ drops_elsewhere (const PlanFacts *f)
 static gboolean
 leaves_documents (const PlanFacts *f)
 {
-  return f->value[PLAN_DOC_TOKENS] > 0 && f->stack && !f->stack->offers.documents;
+  return f->value[PLAN_DOC_TOKENS] > 0 && f->stack && !(f->stack->offers & PLAN_OFFERS_DOCUMENTS);
 }
 
 /* clang-format off */

@@ -26,12 +26,11 @@ const PlanFramework plan_framework_fsdp1 = {
       .outer = PLAN_OUTER_EACH_PASS,
       .gathers_each_pass = TRUE,
       .rounds_as_gathered = TRUE,
-      .units_ahead = 1,
+      .ahead = PLAN_AHEAD_ONE,
     },
     .grads = {
       .queued_reductions = 1,
-      .are_collected = TRUE,
-      .are_dropped = TRUE,
+      .fresh = PLAN_GRADS_COLLECTED,
     },
     .loss = {
       .kind = PLAN_LOSS_EAGER,
@@ -39,8 +38,7 @@ const PlanFramework plan_framework_fsdp1 = {
       .keeps_logits = TRUE,
     },
     .layer = {
-      .separate_gate = TRUE,
-      .ampere_attention = TRUE,
+      .kernels = PLAN_KERNELS_PYTORCH,
     },
     .memory = {
       .allocation_bytes = 512,

@@ -41,25 +41,25 @@ before_keys_were_shared (PlanStack *stack)
 static void
 before_narrow_moments (PlanStack *stack)
 {
-  stack->offers.narrow_moments = FALSE;
+  stack->offers &= ~PLAN_OFFERS_NARROW_MOMENTS;
 }
 
 static void
 before_pieces (PlanStack *stack)
 {
-  stack->loss.chunks = 0;
+  stack->loss.pieces = PLAN_PIECES_NONE;
 }
 
 static void
 before_all_attention_was_kept (PlanStack *stack)
 {
-  stack->layer.repeats_cudnn_attention = TRUE;
+  stack->layer.repeats = PLAN_REPEATS_CUDNN_ATTENTION;
 }
 
 static void
 before_cudnn_attention (PlanStack *stack)
 {
-  stack->layer.repeats_cudnn_attention = FALSE;
+  stack->layer.repeats = PLAN_REPEATS_NOTHING;
 }
 
 static const PlanStackStep steps[] = {
@@ -111,10 +111,7 @@ const PlanFramework plan_framework_fsdp2 = {
     .newest = 20260821,
     .source = "torchtitan main at b5bcd76c (2026-08-21), PyTorch's fully_shard",
     .vocab_multiple = 1,
-    .offers = {
-      .narrow_moments = TRUE,
-      .pipelines = TRUE,
-    },
+    .offers = PLAN_OFFERS_NARROW_MOMENTS | PLAN_OFFERS_PIPELINES,
     .buckets = {
       .naming = PLAN_NAMING_NORMS_LAST,
       .packing = PLAN_PACKING_PER_TENSOR,
@@ -124,25 +121,22 @@ const PlanFramework plan_framework_fsdp2 = {
       .gathers_each_pass = TRUE,
       .rounds_as_gathered = TRUE,
       .gathered = PLAN_GATHERED_COPIED,
-      .units_ahead = 1,
+      .ahead = PLAN_AHEAD_ONE,
       .quantised = PLAN_QUANTISED_ON_USE,
     },
     .grads = {
       .queued_reductions = 1,
-      .are_collected = TRUE,
-      .are_dropped = TRUE,
-      .keeps_as_reduced = TRUE, /* to_accumulated_grad_if_needed (_fsdp_param.py) */
+      .fresh = PLAN_GRADS_COLLECTED_WIDE, /* to_accumulated_grad_if_needed (_fsdp_param.py) */
     },
     .loss = {
       .kind = PLAN_LOSS_EAGER,
       .rounded = PLAN_ROUNDED_IF_COMPILED,
       .chunks = 8, /* ChunkedLossWrapper (components/loss.py, llama3/config_registry.py) */
-      .joins_pieces = TRUE,
+      .pieces = PLAN_PIECES_AUTOGRAD,
     },
     .layer = {
       .sequences = PLAN_SEQUENCES_KEPT,
-      .separate_gate = TRUE,
-      .ampere_attention = TRUE,
+      .kernels = PLAN_KERNELS_PYTORCH,
     },
     .memory = {
       .allocation_bytes = 512,
@@ -158,13 +152,12 @@ const PlanFramework plan_framework_fsdp2 = {
      * train_step. */
     .pipeline = {
       .fill = PLAN_FILL_ALL,
-      .deals_rest = TRUE,
-      .waits_on_device = TRUE,
-      .loads_at_begin = TRUE,
-      .holds_gradients = TRUE,
+      .deal = PLAN_DEAL_REST,
+      .trades = PLAN_TRADES_ON_DEVICE,
+      .reductions = PLAN_STAGES_REDUCE_HELD,
     },
     .host = {
-      .waits_at_load = TRUE, /* `input.to (device)`, in every train.py */
+      .loads = PLAN_LOADS_FIRST, /* `input.to (device)`, in every train.py */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,
         [PLAN_LAUNCH_PRODUCT] = 20000,

@@ -10,38 +10,37 @@
 static void
 before_max_pool (PlanStack *stack)
 {
-  stack->offers.max_pool = FALSE;
+  stack->offers &= ~PLAN_OFFERS_MAX_POOL;
 }
 
 static void
 before_fine_grained (PlanStack *stack)
 {
-  stack->offers.fine_grained = FALSE;
+  stack->offers &= ~PLAN_OFFERS_FINE_GRAINED;
 }
 
 static void
 before_units_below_full (PlanStack *stack)
 {
-  stack->buckets.units_below_full = FALSE;
+  stack->buckets.bucketing = PLAN_BUCKETING_BELOW;
 }
 
 static void
 one_pooled_grad_unit (PlanStack *stack)
 {
-  stack->grads.pooled_units = 1;
+  stack->grads.pool = PLAN_GRAD_POOL_ONE;
 }
 
 static void
 compute_awaits_pool (PlanStack *stack)
 {
-  stack->grads.pooled_units = 2;
-  stack->grads.frees_pooled_early = FALSE;
+  stack->grads.pool = PLAN_GRAD_POOL_AWAITED;
 }
 
 static void
 scale_hybrid (PlanStack *stack)
 {
-  stack->grads.scales_hybrid = TRUE;
+  stack->offers |= PLAN_OFFERS_HYBRID_MEANS;
 }
 
 static void
@@ -53,19 +52,19 @@ before_non_units_stayed (PlanStack *stack)
 static void
 before_masters_went (PlanStack *stack)
 {
-  stack->offers.fused_masters = TRUE;
+  stack->offers |= PLAN_OFFERS_FUSED_MASTERS;
 }
 
 static void
 wait_at_load (PlanStack *stack)
 {
-  stack->host.waits_at_load = TRUE;
+  stack->host.loads = PLAN_LOADS_WAIT;
 }
 
 static void
 before_documents (PlanStack *stack)
 {
-  stack->offers.documents = FALSE;
+  stack->offers &= ~PLAN_OFFERS_DOCUMENTS;
 }
 
 /* Dates are those of the merge, in UTC. */
@@ -144,32 +143,25 @@ const PlanFramework plan_framework_megatron_fsdp = {
     .newest = 20260822,
     .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
     .vocab_multiple = 128,
-    .offers = {
-      .documents = TRUE,   /* --dataloader-inter-document-masking */
-      .fine_grained = TRUE,
-      .max_pool = TRUE,
-    },
+    /* Documents: --dataloader-inter-document-masking. */
+    .offers = PLAN_OFFERS_DOCUMENTS | PLAN_OFFERS_FINE_GRAINED | PLAN_OFFERS_MAX_POOL,
     .buckets = {
+      .bucketing = PLAN_BUCKETING_WHOLE,
       .elements = 40000000,
       .elements_per_rank = 1000000,
       .comm_unit_floor = 1000000000,
-      .units_below_full = TRUE,
     },
     .weights = {
       .outer = PLAN_OUTER_STAYS,
-      .prefetches_past_head = TRUE,
+      .ahead = PLAN_AHEAD_HOOKS,
       .transposed = PLAN_TRANSPOSED_BOTH,
-      .repeats_outer_gather = TRUE,
       .quantised = PLAN_QUANTISED_UNITS,
     },
     .grads = {
-      .pooled_units = 2,
-      .frees_pooled_early = TRUE,
+      .pool = PLAN_GRAD_POOL_QUEUED,
     },
     .optimizer = {
-      .casts_grads = TRUE,
-      .widens_moments = TRUE,
-      .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
+      .kind = PLAN_OPTIMIZER_DISTRIBUTED, /* `total_norm.item ()` (clip_grads.py) */
       /* Each tensor by itself is wrapped as a DTensor, listed, sliced and rounded. */
       .tensor_ns = 250000,
     },
@@ -177,16 +169,15 @@ const PlanFramework plan_framework_megatron_fsdp = {
       .kind = PLAN_LOSS_IMAGE,
     },
     .layer = {
-      .recomputes_outputs = TRUE,
+      .kernels = PLAN_KERNELS_TRANSFORMER_ENGINE,
+      .repeats = PLAN_REPEATS_OUTPUTS,
       /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
        * after the one over rows. */
       .exchanges_beside = TRUE,
-      .rounds_to_tf32 = TRUE,
     },
     .memory = {
-      /* FixedPoolAllocator; what its pools cannot hold comes from the device allocator
-       * (fsdp_db_use_persist_buf_on_alloc_fail is off). */
-      .registers_pools = TRUE,
+      /* nccl_ub registers FixedPoolAllocator's pools; what these cannot hold comes from the device
+       * allocator (fsdp_db_use_persist_buf_on_alloc_fail is off). */
       .allocation_bytes = 512,
       .allocator = PLAN_ALLOCATOR_CACHING,
       .fixed_bytes = 105 * PLAN_MIB,
@@ -194,7 +185,7 @@ const PlanFramework plan_framework_megatron_fsdp = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .host = {
-      .waits_if_packed = TRUE, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
+      .loads = PLAN_LOADS_PACKED, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,
         [PLAN_LAUNCH_PRODUCT] = 100000,

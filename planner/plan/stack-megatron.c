@@ -10,25 +10,25 @@
 static void
 wait_at_load (PlanStack *stack)
 {
-  stack->host.waits_at_load = TRUE;
+  stack->host.loads = PLAN_LOADS_WAIT;
 }
 
 static void
 do_not_wait_at_load (PlanStack *stack)
 {
-  stack->host.waits_at_load = FALSE;
+  stack->host.loads = PLAN_LOADS_PACKED;
 }
 
 static void
 before_documents (PlanStack *stack)
 {
-  stack->offers.documents = FALSE;
+  stack->offers &= ~PLAN_OFFERS_DOCUMENTS;
 }
 
 static void
 leave_sends_alone (PlanStack *stack)
 {
-  stack->pipeline.awaits_sent = FALSE;
+  stack->pipeline.trades = PLAN_TRADES_TOGETHER;
 }
 
 /* Dates are those of the merge, in UTC. */
@@ -55,14 +55,12 @@ const PlanFramework plan_framework_megatron = {
     .newest = 20260822,
     .source = "Megatron-LM main at d98e8a64 (2026-08-22)",
     .vocab_multiple = 128,
-    .offers = {
-      .documents = TRUE,   /* --dataloader-inter-document-masking */
-      .pipelines = TRUE,
-    },
+    /* Documents: --dataloader-inter-document-masking. */
+    .offers = PLAN_OFFERS_DOCUMENTS | PLAN_OFFERS_PIPELINES,
     .buckets = {
+      .bucketing = PLAN_BUCKETING_BACKWARDS,
       .elements = 40000000,
       .elements_per_rank = 1000000,
-      .fill_backwards = TRUE,
       .packing = PLAN_PACKING_FLAT,
       .shard_multiple = 128,
     },
@@ -78,20 +76,18 @@ const PlanFramework plan_framework_megatron = {
       .gathered = PLAN_GATHERED_IN_GRADS,
     },
     .optimizer = {
-      .casts_grads = TRUE,
-      .widens_moments = TRUE,
-      .waits_for_norm = TRUE, /* `total_norm.item ()` (clip_grads.py) */
+      .kind = PLAN_OPTIMIZER_DISTRIBUTED, /* `total_norm.item ()` (clip_grads.py) */
       .tensor_ns = 50000,     /* each tensor is sliced, listed and copied */
     },
     .loss = {
       .kind = PLAN_LOSS_IMAGE,
     },
     .layer = {
-      .recomputes_outputs = TRUE,
+      .kernels = PLAN_KERNELS_TRANSFORMER_ENGINE,
+      .repeats = PLAN_REPEATS_OUTPUTS,
       /* TransformerEngine module/linear.py: async_op; awaited after the GEMM over weights, then
        * after the one over rows. */
       .exchanges_beside = TRUE,
-      .rounds_to_tf32 = TRUE,
     },
     .memory = {
       .allocation_bytes = 512,
@@ -101,11 +97,12 @@ const PlanFramework plan_framework_megatron = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .pipeline = {
-      .aligns_reductions = TRUE, /* --no-align-grad-reduce is not set (schedules.py 2476-2480) */
-      .awaits_sent = TRUE,
+      .trades = PLAN_TRADES_AWAITED,
+      /* --no-align-grad-reduce is not set (schedules.py 2476-2480). */
+      .reductions = PLAN_STAGES_REDUCE_ALIGNED,
     },
     .host = {
-      .waits_if_packed = TRUE, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
+      .loads = PLAN_LOADS_PACKED, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,
         [PLAN_LAUNCH_PRODUCT] = 100000,

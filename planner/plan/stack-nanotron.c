@@ -34,9 +34,7 @@ const PlanFramework plan_framework_nanotron = {
     .newest = 20250131,
     .source = "nanotron main at 2cde8f63 (2024-12-05)",
     .vocab_multiple = 1,
-    .offers = {
-      .pipelines = TRUE,
-    },
+    .offers = PLAN_OFFERS_PIPELINES,
     .buckets = {
       .naming = PLAN_NAMING_BY_USE,
       .packing = PLAN_PACKING_FLAT,
@@ -53,29 +51,25 @@ const PlanFramework plan_framework_nanotron = {
       .copy_ns = 6200,
     },
     .grads = {
-      .autograd_stays = TRUE,
-      .keeps_half = TRUE,
       /* All-reduce of all gradients: `make_ddp` (trainer.py), sync_gradients_across_dp. */
-      .sums_at_once = TRUE,
+      .fresh = PLAN_GRADS_LEFT,
       /* `ddp_bucket_cap_mb` (config.py); DDP calls its hook for each bucket. */
       .reduce_bytes = 25 * PLAN_MIB,
     },
     .optimizer = {
-      .late_moments = TRUE,    /* torch.optim.AdamW makes its state in its first step */
-      .clips_in_place = TRUE, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */
+      .kind = PLAN_OPTIMIZER_TORCH, /* `get_grad_buffer (name).detach ().mul_` (clip_grads.py) */
       .update_kernels = 30,
     },
     .loss = {
       .kind = PLAN_LOSS_SHARDED,
     },
     .layer = {
-      .separate_gate = TRUE,
+      .kernels = PLAN_KERNELS_PYTORCH,
       .exchanges_beside = TRUE, /* tp_linear_async_communication (scaling_benchmarks.py) */
       .sequences = PLAN_SEQUENCES_STATIC,
       /* `torch.cat ([key_states, value_states])` (llama.py): attention saves these, and the
        * queries, keys and values as they were laid out before. */
       .keys = PLAN_KEYS_PAIRED,
-      .ampere_attention = TRUE,
     },
     .memory = {
       .allocation_bytes = 512,
@@ -87,12 +81,12 @@ const PlanFramework plan_framework_nanotron = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .pipeline = {
-      .stages_by_cost = TRUE,
+      .deal = PLAN_DEAL_COST,
       .fill = PLAN_FILL_BUT_ONE,
-      .trades_in_turn = TRUE, /* blocking sends and receives on one stream (p2p.py 207-345) */
+      .trades = PLAN_TRADES_IN_TURN, /* blocking sends and receives on one stream (p2p.py 207-345) */
     },
     .host = {
-      .waits_at_load = TRUE,  /* `v.to ("cuda")` (dataloader.py) */
+      .loads = PLAN_LOADS_WAIT, /* `v.to ("cuda")` (dataloader.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,
         [PLAN_LAUNCH_PRODUCT] = 100000, /* each is an autograd function in Python */

@@ -13,23 +13,13 @@ const PlanFramework plan_framework_native = {
     .newest = 20261101,
     .source = "this program's own runtime",
     .vocab_multiple = 1,
-    .offers = {
-      .documents = TRUE,
-      .fine_grained = TRUE,
-      .max_pool = TRUE,
-      .pipelines = TRUE,
-    },
-    .buckets = {
-      .comm_unit_floor = 0,
-      .units_below_full = TRUE,
-    },
+    .offers = PLAN_OFFERS_DOCUMENTS | PLAN_OFFERS_FINE_GRAINED | PLAN_OFFERS_MAX_POOL
+              | PLAN_OFFERS_PIPELINES,
     .weights = {
       .outer = PLAN_OUTER_STAYS,
     },
-    .grads = {
-      .pooled_units = 2,
-    },
     .loss = {
+      .pieces = PLAN_PIECES_FUSED,
       .chunks = 1,
     },
     .layer = {
@@ -41,7 +31,7 @@ const PlanFramework plan_framework_native = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .host = {
-      .takes_no_processors = TRUE,
+      .cta_policy = PLAN_CTA_ZERO,
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 2500,
         [PLAN_LAUNCH_PRODUCT] = 2500,

@@ -44,6 +44,16 @@ typedef enum
   PLAN_WHOLE_AT_ONCE,    /* all by one call, with buffers of its own */
 } PlanWholeWeights;
 
+/* What decides how many units are gathered ahead of their use. */
+typedef enum
+{
+  PLAN_AHEAD_COMM_UNIT, /* the communication unit */
+  PLAN_AHEAD_ONE,       /* one is */
+  /* The communication unit; hooks of modules gather, also where nothing is used: the output layer's
+   * gathers units, and HFSDP gathers shards over replicas for both passes. */
+  PLAN_AHEAD_HOOKS,
+} PlanAhead;
+
 /* How weights are gathered, and for how long. */
 typedef struct
 {
@@ -53,9 +63,7 @@ typedef struct
   PlanGathered gathered;
   /* No rounded shard is kept: main weights are rounded as they are gathered. */
   gboolean rounds_as_gathered;
-  gint64 units_ahead; /* units gathered ahead of their use; 0: the communication unit decides */
-  gboolean repeats_outer_gather; /* HFSDP gathers shards over replicas for both passes */
-  gboolean prefetches_past_head; /* the output layer's hook gathers units that are not used */
+  PlanAhead ahead;
   PlanTransposed transposed;
   PlanQuantised quantised;
   /* With PLAN_WHOLE_AT_ONCE, weights are gathered as lists. Parameters of a unit; host time to send

@@ -92,7 +92,14 @@ plan_stack_padded_vocab (const PlanStack *self, gint64 vocab, gint64 tp)
 gboolean
 plan_stack_sums_shared_first (const PlanStack *self)
 {
-  return self->buckets.elements == 0 && !self->grads.sums_at_once;
+  return self->buckets.bucketing == PLAN_BUCKETING_MODULES && self->grads.fresh != PLAN_GRADS_LEFT;
+}
+
+gboolean
+plan_stack_collects (const PlanStack *self)
+{
+  return self->grads.fresh == PLAN_GRADS_COLLECTED
+         || self->grads.fresh == PLAN_GRADS_COLLECTED_WIDE;
 }
 
 PlanLoss

@@ -175,8 +175,8 @@ plan_stage_of (const PlanModel *model, const PlanStack *stack, const Plan *plan,
                       .has_loss = TRUE,
                       .n_virtual = 1 };
   if (plan->value[PLAN_PP] > 1)
-    stage = stack->pipeline.stages_by_cost ? stage_by_cost (model, plan, number)
-            : stack->pipeline.deals_rest && !has_given_ends (plan)
+    stage = stack->pipeline.deal == PLAN_DEAL_COST ? stage_by_cost (model, plan, number)
+            : stack->pipeline.deal == PLAN_DEAL_REST && !has_given_ends (plan)
                 ? stage_with_rest (model, plan, number)
                 : stage_evenly (model, plan, number);
   /* Megatron-LM deals out the layers without prediction modules (multi_token_prediction.py,

@@ -145,7 +145,8 @@ static void
 set_pieces (PlanRunRow *row)
 {
   const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
-  if (stack && stack->loss.chunks > 1 && row->model && !row->model->tied_embeddings)
+  if (stack && stack->loss.pieces == PLAN_PIECES_AUTOGRAD && row->model
+      && !row->model->tied_embeddings)
     row->plan.value[PLAN_LOSS_CHUNKS] = stack->loss.chunks;
 }
 

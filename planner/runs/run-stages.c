@@ -125,14 +125,15 @@ plan_run_row_set_stages (PlanRunRow *row)
   value[PLAN_VPP] = MAX (plan_run_row_int (row, PLAN_RUN_VPP), 1);
   if (value[PLAN_PP] == 1 || !stack || !row->model)
     return;
-  if (stack->pipeline.stages_by_cost)
+  if (stack->pipeline.deal == PLAN_DEAL_COST)
     {
       take_first_layers (row, stack);
       doubt_last_stages (row, stack);
     }
-  else if (stack->pipeline.deals_rest && strstr (row->cell[PLAN_RUN_SOURCE], "torchtitan"))
+  else if (stack->pipeline.deal == PLAN_DEAL_REST
+           && strstr (row->cell[PLAN_RUN_SOURCE], "torchtitan"))
     take_torch_defaults (row);
-  else if (stack->offers.pipelines)
+  else if (stack->offers & PLAN_OFFERS_PIPELINES)
     count_ends (row);
   if (value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON
       && (!virtual_stages || atoi (virtual_stages) == 0))

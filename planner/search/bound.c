@@ -92,9 +92,9 @@ state_bytes (const PlanCase *of)
   const guint64 own = plan_shards_optimizer (plan) ? sum.split : sum.whole;
   /* Sharded gradients that a stack allocates and drops with each backward pass may not exist when
    * the loss begins. */
-  const guint64 grads = shards_grads && of->stack->grads.are_dropped ? 0
-                        : shards_grads                               ? sum.shared
-                                                                     : sum.whole;
+  const guint64 grads = shards_grads && plan_stack_collects (of->stack) ? 0
+                        : shards_grads                                  ? sum.shared
+                                                                        : sum.whole;
   const gboolean rests = !(shards_grads && of->stack->weights.rounds_as_gathered && has_main);
   /* Embedding and head, which belong to no layer, may stay gathered for the whole step. */
   const guint64 whole = shards_weights && of->stack->weights.outer == PLAN_OUTER_STAYS
@@ -322,7 +322,8 @@ whole_bytes (const PlanCase *of)
   const gint64 m = plan_micro_batches (plan, of->cluster);
   const gint64 first = value[PLAN_VPP] > 1 ? plan_stage_group (plan) * value[PLAN_VPP] : 1;
   const gint64 left = plan_stage_passes (plan, m) - plan_stage_warm_up (plan, 0, m);
-  if (value[PLAN_PP] == 1 || !of->stack->pipeline.holds_gradients || !plan_shards_grads (plan))
+  if (value[PLAN_PP] == 1 || of->stack->pipeline.reductions != PLAN_STAGES_REDUCE_HELD
+      || !plan_shards_grads (plan))
     return 0;
   const guint64 grads = MIN (plan_dtype_bytes (plan_field_dtype (plan, PLAN_GRAD_COMM), whole),
                              plan_dtype_bytes (plan_field_dtype (plan, PLAN_MAIN_GRADS), whole));

@@ -120,8 +120,9 @@ add_layout (GArray *cuts, const PlanModel *model, const PlanStack *stack, PlanCu
 {
   double slowest, by_loss;
   PlanCut other = cut;
-  const gboolean is_even = stack->pipeline.deals_rest ? cut_with_rest (model, loss, &cut, &slowest)
-                                                      : cut_evenly (model, loss, &cut, &slowest);
+  const gboolean is_even = stack->pipeline.deal == PLAN_DEAL_REST
+                               ? cut_with_rest (model, loss, &cut, &slowest)
+                               : cut_evenly (model, loss, &cut, &slowest);
   const gboolean has_other = !told.has_layout && cut.stages > 1
                              && cut_by_loss (model, loss, &other, &by_loss)
                              && !(is_even && by_loss > GAIN * slowest);
@@ -153,7 +154,7 @@ add_cuts (GArray *cuts, const PlanModel *model, const PlanStack *stack, gint64 s
 gboolean
 plan_cuts_any (const PlanStack *stack, const PlanCluster *cluster)
 {
-  return stack && stack->offers.pipelines && stack->id != PLAN_STACK_FSDP2
+  return stack && (stack->offers & PLAN_OFFERS_PIPELINES) && stack->id != PLAN_STACK_FSDP2
          && (stack->id != PLAN_STACK_NATIVE || cluster->kind == PLAN_DEVICE_CPU);
 }
 
@@ -169,7 +170,7 @@ plan_cuts_of (const PlanModel *model, const PlanCluster *cluster, const PlanStac
       const PlanCut cut = { .stages = stages, .n_virtual = 1 };
       if (devices % stages != 0)
         continue;
-      if (stack->pipeline.stages_by_cost)
+      if (stack->pipeline.deal == PLAN_DEAL_COST)
         g_array_append_val (cuts, cut);
       else
         add_cuts (cuts, model, stack, stages, loss, told);

@@ -144,7 +144,7 @@ add_cuts (PlanSpace *self, const gboolean *pinned)
   for (guint i = 0; i < cuts->len; i++)
     {
       const PlanCut *cut = &g_array_index (cuts, PlanCut, i);
-      if (self->stack->pipeline.stages_by_cost)
+      if (self->stack->pipeline.deal == PLAN_DEAL_COST)
         ADD (axis, PLAN_PP, cut->stages);
       else if (told.has_layout)
         ADD (axis, PLAN_PP, cut->stages, PLAN_VPP, cut->n_virtual, PLAN_OVERLAP_PARAM_GATHER,
@@ -352,7 +352,7 @@ add_compile (PlanSpace *self)
 static gboolean
 cuts_loss (const PlanSpace *self)
 {
-  return self->stack && self->stack->loss.chunks > 0 && self->cluster->kind == PLAN_DEVICE_GPU;
+  return self->stack && self->stack->loss.pieces && self->cluster->kind == PLAN_DEVICE_GPU;
 }
 
 #define LEAST_PART 4096 /* fewest tokens of a sequence on a rank of context parallelism */

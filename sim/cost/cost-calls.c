@@ -88,7 +88,7 @@ one_if_first (gint32 *first, const PlanOp *op)
 static gboolean
 is_summed_at_once (const SimCostInput *input, const PlanOp *op)
 {
-  return input->stack->grads.sums_at_once && op->kind == PLAN_OP_ALL_REDUCE
+  return input->stack->grads.fresh == PLAN_GRADS_LEFT && op->kind == PLAN_OP_ALL_REDUCE
          && op->stream == PLAN_STREAM_REDUCE && input->plan
          && input->plan->value[PLAN_STRATEGY] == PLAN_STRATEGY_OPTIM;
 }

@@ -234,7 +234,7 @@ consider_nvls (Collective *self, PlanDtype dtype)
 static gboolean
 uses_engines (const Collective *self)
 {
-  return (self->input->stack->host.takes_no_processors && self->nccl >= NCCL_COPY_ENGINE)
+  return (self->input->stack->host.cta_policy == PLAN_CTA_ZERO && self->nccl >= NCCL_COPY_ENGINE)
          || (self->nccl >= NCCL_COPY_ENGINE_FIRST
              && self->input->cluster->compute_capability >= BLACKWELL);
 }
@@ -392,7 +392,8 @@ consider_trade (Collective *self, const PlanOp *op)
   const gint64 mine = rank / group->stride % group->size;
   const gint64 peer = rank + (op->dims[PLAN_DIM_TRADE_peer] - mine) * group->stride;
   const gboolean is_both = op->refs[0].array >= 0 && op->refs[1].array >= 0;
-  const double turns = is_both && self->input->stack->pipeline.trades_in_turn ? 2 : 1;
+  const double turns
+      = is_both && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
   self->bytes /= (double)self->ranks;
   const double bytes = self->bytes * turns;
@@ -486,9 +487,10 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->port = own_port (c, self->has_nvlink);
   self->nics = all_ports (self, c);
   self->nccl = value (self, PLAN_NCCL, 0);
-  self->is_registered = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
-                        && op->stream != PLAN_STREAM_TENSOR && op->stream != PLAN_STREAM_EXPERTS
-                        && (!input->stack->memory.registers_pools || lies_in_pool (input, op));
+  self->is_registered
+      = value (self, PLAN_NCCL_UB, PLAN_NCCL_UB_OFF) == PLAN_NCCL_UB_ON
+        && op->stream != PLAN_STREAM_TENSOR && op->stream != PLAN_STREAM_EXPERTS
+        && (input->stack->memory.allocator == PLAN_ALLOCATOR_ARENA || lies_in_pool (input, op));
   const gint64 sharp = value (self, PLAN_SHARP, PLAN_SHARP_OFF);
   self->has_sharp = c->sharp == PLAN_ANSWER_YES && self->crosses
                     && (sharp == PLAN_SHARP_IB || sharp == PLAN_SHARP_NVL_IB);

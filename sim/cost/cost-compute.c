@@ -141,7 +141,7 @@ format_of (PlanDtype dtype)
 static gboolean
 rounds_to_tf32 (const SimCostInput *input, PlanDtype dtype)
 {
-  return dtype == PLAN_DTYPE_FP32 && input->stack->layer.rounds_to_tf32
+  return dtype == PLAN_DTYPE_FP32 && input->stack->layer.kernels == PLAN_KERNELS_TRANSFORMER_ENGINE
          && input->cluster->peak_tf32_flops > 0;
 }
 
@@ -313,7 +313,7 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
       = op->kind == PLAN_OP_ATTENTION_BWD || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const gboolean is_latent
       = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
-  const gboolean is_older = input->stack->layer.ampere_attention;
+  const gboolean is_older = input->stack->layer.kernels == PLAN_KERNELS_PYTORCH;
   const SimParam of_peak = is_bwd ? SIM_PARAM_ATTENTION_BWD : SIM_PARAM_ATTENTION;
   const SimParam of_share = is_bwd ? SIM_PARAM_ATTENTION_BWD_AMPERE : SIM_PARAM_ATTENTION_AMPERE;
   const SimParam of_head = is_older ? SIM_PARAM_ATTENTION_AMPERE_HEAD : SIM_PARAM_ATTENTION_HEAD;
@@ -349,7 +349,7 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
 static double
 passes (const SimCostInput *input, const PlanOp *op, SimParam class)
 {
-  if (op->kind == PLAN_OP_NORM_SQ && input->stack->optimizer.clips_in_place)
+  if (op->kind == PLAN_OP_NORM_SQ && input->stack->optimizer.kind == PLAN_OPTIMIZER_TORCH)
     return 3;
   if (class != SIM_PARAM_TRAFFIC_LOSS || input->stack->loss.kind != PLAN_LOSS_IMAGE)
     return 1;

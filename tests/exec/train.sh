@@ -30,10 +30,10 @@ fsdplan db export 1 --db "$db" >"$work/traces.txt"
 test "$(grep -c '^trace 1 ' "$work/traces.txt")" = 2
 fsdplan lower --plan @run1 --db "$db" | grep -q '^schedule 2 rank=0 ranks=2'
 
-# two stored runs side by side, and one with a field changed
-fsdplan run --model llama-tiny --gbs 8 --seq 32 --ranks 2 --mbs 2 --steps 1 --db "$db" >"$work/2.txt"
+# two stored runs of one cluster side by side, and one with a field changed
+fsdplan run --plan @run1 --set mbs=2 --steps 1 --db "$db" >"$work/2.txt"
 fsdplan diff @run1 @run2 --db "$db" --format=csv >"$work/two.csv"
-fsdplan diff @run1 --to mbs=2 --db "$db" --format=csv | cmp - "$work/two.csv"
+fsdplan diff @run1 --to mbs=2 --db "$db" --format=csv | diff - "$work/two.csv"
 grep -qx 'mbs,1,2,' "$work/two.csv"
 
 if command -v gnuplot >/dev/null; then

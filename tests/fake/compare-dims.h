@@ -4,7 +4,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* From 1 on: next to the sizes of pieces, warps and blocks, or anything. */
+/* A size from 1 to `most`: often one beside the size of a piece, a warp or a block. */
 gint64 compare_odd_size (GRand *rand, gint32 most);
 
 void compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS]);
@@ -12,7 +12,7 @@ void compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_D
 /* Makes rows, or heads, of whole pieces of 8 elements. */
 void compare_whole_dims (PlanOpKind kind, gint64 out_dims[PLAN_MAX_DIMS]);
 
-/* Of matrices of rows of 4096 elements, or nearly so; fewer rows of what takes long. */
+/* Sizes at which a kernel is timed: rows of about 4096 elements, fewer rows where it is slow. */
 void compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]);
 
 G_END_DECLS

@@ -9,22 +9,23 @@ G_BEGIN_DECLS
 
 typedef struct
 {
-  gboolean own_math; /* its expf, pow, sin and cos are not the CPU's: no bit claims for them */
+  gboolean own_math; /* expf, pow, sin and cos differ from the CPU's: results are near, not equal */
   void *(*take) (guint64 bytes);
   void (*give) (void *memory);
   void (*copy) (void *to, const void *from, guint64 bytes); /* to or from the device */
-  const char *(*wait) (void); /* for all that was launched; what went wrong, or NULL */
+  const char *(*wait) (void); /* until all launches have ended; returns what went wrong, or NULL */
 } CompareDevice;
 
-/* Adds a case per op, named as the op is (CK_RUN_CASE=rope), of loops over seeds, each after
- * `setup` (or NULL). One device per process. */
+/* Adds a test case for each op, with its name (CK_RUN_CASE=rope): a loop over seeds, of which each
+ * begins with `setup`, if there is one. A process has one device. */
 void compare_add_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* Prints a line of bytes per second, over `repeats` calls, for a copy, and for every kernel, beside
- * it, on matrices of `rows` rows of 4096 elements, and returns how many lines. */
+/* Prints bytes per second over `repeats` calls on matrices of `rows` rows of 4096 elements: a line
+ * for a copy, and one for every kernel with the copy's rate beside it. Returns the lines' number.
+ */
 guint compare_speed (const CompareDevice *device, gint64 rows, guint repeats, FILE *out);
 
-gboolean compare_has_kernel (PlanOpKind kind); /* whether that is one of those cases */
+gboolean compare_has_kernel (PlanOpKind kind); /* whether it has a case */
 
 /* tests/fake/compare-activation.c: activations where little is left of their argument. */
 void compare_add_activation_tests (Suite *suite, const CompareDevice *device, SFun setup);
@@ -32,16 +33,17 @@ void compare_add_activation_tests (Suite *suite, const CompareDevice *device, SF
 /* tests/fake/compare-experts.c: the router, and rows sorted by expert and back. */
 void compare_add_expert_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* tests/fake/compare-narrow.c: those of the above that no table says. */
+/* tests/fake/compare-narrow.c: formats of few bits. */
 void compare_add_narrow_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* tests/fake/compare-norms.c: kernels of norms that add are the kernels of two ops. */
+/* tests/fake/compare-norms.c: a kernel that adds and norms equals one that adds and one that norms.
+ */
 void compare_add_norm_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
 /* tests/fake/compare-split.c: parts of a vocabulary and of rows. */
 void compare_add_split_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
-/* tests/fake/compare-squares.c: of formats with a scale for 128 elements, or a square of them. */
+/* tests/fake/compare-squares.c: formats with a scale for 128 elements, or for a square of them. */
 void compare_add_square_tests (Suite *suite, const CompareDevice *device, SFun setup);
 
 /* "case NAME", a line each: what compare_add_tests adds, and "speed". */

@@ -22,18 +22,18 @@ typedef struct
   ExecResult results[MAX_RANKS];
 } Case;
 
-/* A device as new, and a model, unless it is NULL, on that many of a shipped GPU. */
+/* Resets the device, and puts a model, if one is named, on `ranks` GPUs of a shipped kind. */
 void case_open_on (Case *c, const char *model, const char *gpu, guint ranks);
 void case_open (Case *c, const char *model, guint ranks);
 void case_set_job (Case *c, guint seed);
 
-/* After case_open: a plan by its text; the same with some fields set otherwise; with evaluations
+/* After case_open: sets a plan by its text; sets some of its fields otherwise; adds evaluations
  * after each step. */
 void case_set_plan (Case *c, const char *fields);
 void case_change (Case *c, const char *fields);
 void case_evaluates (Case *c);
 
-/* A plan by its text, on a small model; with heads of that many elements. */
+/* Opens a small model with a plan by its text; with heads of `head_dim` elements. */
 void case_init_heads (Case *c, guint ranks, guint head_dim, const char *fields);
 void case_init (Case *c, guint ranks, const char *fields);
 

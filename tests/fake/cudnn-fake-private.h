@@ -16,7 +16,7 @@ typedef struct
   gboolean is_unfit; /* an engine's configuration: no plan can be made of it */
 } FakeCudnnDescriptor;
 
-/* A graph with what it is given; values of the host are taken when it is issued. */
+/* A graph with its tensors' memory. Values in host memory are read when the graph is issued. */
 typedef struct
 {
   const FakeCudnnDescriptor *graph;
@@ -26,7 +26,7 @@ typedef struct
   void *workspace;
 } FakeCudnnRun;
 
-/* Keeps the words for cudnnGetLastErrorString; gives the status back. */
+/* Keeps the message for cudnnGetLastErrorString and returns the status. */
 cudnnStatus_t fake_cudnn_refuse (cudnnStatus_t status, const char *format, ...)
     G_GNUC_PRINTF (2, 3);
 
@@ -40,12 +40,13 @@ const FakeCudnnDescriptor *fake_cudnn_descriptor (const FakeCudnnDescriptor *sel
  * it is made. */
 cudnnStatus_t fake_cudnn_check_graph (const FakeCudnnDescriptor *graph);
 
-/* What 9.19 says (tests/gpu/test-cudnn-ask.c): backwards, heads of over 128 elements are Hopper's
- * alone. */
+/* As cuDNN 9.19 answers (tests/gpu/test-cudnn-ask.c): the backward pass of heads of more than 128
+ * elements runs on Hopper alone. */
 gboolean fake_cudnn_has_engine (const FakeCudnnDescriptor *graph);
 
-/* Bytes on the device that is set, after what 9.19 says: 256 on Hopper; for gradients of all query
- * heads, before they are added up; elsewhere another image of q's gradient. */
+/* Bytes of workspace on the current device, as cuDNN 9.19 asks for them: 256 on Hopper, and room
+ * for the gradients of keys and values of all query heads before these are added up; elsewhere also
+ * for a second image of the gradient of queries. */
 gint64 fake_cudnn_workspace (const FakeCudnnDescriptor *graph);
 
 /* Every tensor that is not virtual must have been given. */

@@ -39,7 +39,7 @@ typedef struct
 /* What the ranks of a communicator share. */
 typedef struct
 {
-  guint ranks, here, open; /* that made the call; that have not closed */
+  guint ranks, here, open; /* here: that made the call; open: that have not closed */
   struct ncclComm *members[MAX_RANKS];
   char id[NCCL_UNIQUE_ID_BYTES]; /* by which they meet; empty: of a split */
 } Team;
@@ -47,11 +47,11 @@ typedef struct
 struct ncclComm
 {
   Team *team;
-  guint rank, first_rank; /* in this communicator; in the one that it was split from first */
+  guint rank, first_rank; /* in this communicator; in the first one of its line of splits */
   int device;
   gboolean is_blocking, spares_processors, is_here;
   gboolean is_finalized, is_aborted;
-  gint *kept;      /* calls of it in graphs that are not destroyed; theirs too */
+  gint *kept;      /* calls of it that graphs still hold; the count outlives it */
   GThread *keeper; /* who captured the last of them */
   GThread *caller; /* who made the calls that are in progress */
   ncclResult_t state;
@@ -70,14 +70,14 @@ typedef struct
   gboolean is_symmetric;
 } Window;
 
-/* Whether it is whole memory of ncclMemAlloc, which is what windows are made of here; forgets all.
- */
+/* Whether these bytes are an allocation of ncclMemAlloc, the whole of it, as windows must be here;
+ * forgets all allocations. */
 gboolean fake_nccl_is_taken (void *at, size_t bytes);
 void fake_nccl_forget_memory (void);
 
 const Call *fake_nccl_call_at (const struct ncclComm *comm, guint i);
 
-/* Every rank that is in the call hears of it. */
+/* Ends the call with an error at every rank that has made it. */
 void fake_nccl_refuse (Team *team, const char *format, ...) G_GNUC_PRINTF (2, 3);
 
 /* Who takes part in the call of a rank: of sends and receives the ranks at their other ends, and so
@@ -88,10 +88,10 @@ gboolean fake_nccl_find_party (const struct ncclComm *comm, Team *out_party);
 /* Whether all ranks made the same call, or receive what is sent; else they are refused. */
 gboolean fake_nccl_calls_agree (Team *team);
 
-/* What they made does its work, on all their streams; counts those between symmetric windows. */
+/* Carries out the ranks' calls on their streams, and counts those between symmetric windows. */
 void fake_nccl_carry (const Team *team, guint *symmetric, guint *by_copy_engine);
 
-/* What a registration gives each rank; whether no two ranks share a GPU, which NCCL refuses. */
+/* Makes the windows that ranks register; whether no two ranks share a GPU, which NCCL refuses. */
 void fake_nccl_make_windows (const Team *team);
 gboolean fake_nccl_devices_differ (Team *team);
 

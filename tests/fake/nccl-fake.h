@@ -18,20 +18,20 @@
  * As NCCL 2.28's, where it is not told to wait: splits and windows say ncclSuccess at once and are
  * made later; an abort frees memory, so it waits for all that the GPU does, also in communicators
  * that are not aborted in the same group, and as the end of a communicator it waits until no graph
- * has a call of it. Who would wait for ever is reported. */
+ * has a call of it. A rank that would wait for ever is reported. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS
 
 typedef enum
 {
-  FAKE_NCCL_SILENT, /* what it does no more is waited for, while calls are made */
+  FAKE_NCCL_SILENT, /* it makes no more calls: those of the others stay in progress */
   FAKE_NCCL_STALLS, /* calls are issued, and the streams of the others never get behind them */
   FAKE_NCCL_CLOSES, /* the others see ncclRemoteError */
   FAKE_NCCL_DIES,   /* its own calls fail at once, so that it can end; the others wait */
 } FakeNcclLoss;
 
-/* Forgets losses; communicators are to be gone. */
+/* Forgets losses. No communicator may be left. */
 void fake_nccl_reset (void);
 
 /* The rank of the first communicator made after a reset is lost when it begins its call number
@@ -42,8 +42,8 @@ void fake_nccl_lose (guint rank, guint calls, FakeNcclLoss how);
  * collective, or where NCCL_RUNTIME_CONNECT is 0 when it is made. None after a reset. */
 void fake_nccl_set_buffers (guint64 bytes);
 
-/* How many windows and communicators calls of this thread have still to write where it asked for
- * them, as a thread of NCCL's does later: an abort ends before none is left. */
+/* How many windows and communicators this thread has asked for and not yet got, as a thread of
+ * NCCL's makes them later. An abort may end while some are left. */
 guint fake_nccl_owed (void);
 
 /* What ncclGetVersion says until the next reset. */
@@ -54,8 +54,7 @@ void fake_nccl_set_version (int version);
 guint fake_nccl_symmetric (void);
 guint fake_nccl_by_copy_engine (void);
 
-/* The most processors that a communicator made since then may take; G_MAXINT: as many as it likes.
- */
+/* The most processors that a communicator made since the reset may take; G_MAXINT: no limit. */
 int fake_nccl_processors (void);
 
 G_END_DECLS

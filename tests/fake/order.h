@@ -21,8 +21,8 @@ gboolean fake_order_read (cudaStream_t stream, const void *at, size_t bytes);
 gboolean fake_order_write (cudaStream_t stream, void *at, size_t bytes);
 void fake_order_end (cudaStream_t stream);
 
-/* All of these streams, each between begin and end, have come this far before any goes on, as in a
- * collective. What each used of its own is declared before. */
+/* None of these streams, each between begin and end, goes on before all have come this far, as in a
+ * collective. What each stream used by itself is declared before. */
 void fake_order_meet (const cudaStream_t *streams, guint n_streams);
 
 /* For `n` pairs of streams at once: what from[i] has done so far is done before to[i] goes on. Both
@@ -43,17 +43,16 @@ gboolean fake_order_is_captured (cudaStream_t stream);
 void fake_order_keep (cudaStream_t stream, const char *name, FakeOrderWork work,
                       const void *closure, size_t bytes, void (*gone) (void *closure));
 
-/* To be asked by every call that can fail: what it fails with, as a test asked for or since a
- * kernel went wrong. */
+/* Every call that can fail asks this for the error to fail with: one that a test asked for, or a
+ * kernel's. */
 cudaError_t fake_order_fails (void);
 
 /* While it stands still nothing on the stream ends, nor behind what waits for it: queries answer
  * "not ready", and a host that waits without asking is reported. */
 void fake_order_stall (cudaStream_t stream, gboolean is_stalled);
 
-/* This host thread has told another, or been told, in ways that CUDA does not see: what it knew to
- * be over when it gave `what`, who takes `what` later knows too. (Threads that begin and end are
- * seen.) */
+/* Two host threads meet in a way that CUDA does not see: the one that takes `what` then knows to be
+ * over what the one that gave `what` knew. (The begin and end of threads are seen.) */
 void fake_order_host_give (const void *what);
 void fake_order_host_take (const void *what);
 

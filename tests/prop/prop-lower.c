@@ -189,7 +189,7 @@ START_TEST (traffic_follows_the_strategy)
   const guint64 units = elements_of (&c.of->layout, TRUE);
   const guint64 others = elements_of (&c.of->layout, FALSE);
   const guint64 ring = ranks - 1;
-  const gboolean gathers_more = stack->weights.prefetches_past_head
+  const gboolean gathers_more = stack->weights.ahead == PLAN_AHEAD_HOOKS
                                 || (c.of->plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL
                                     && c.of->plan.value[PLAN_RECOMPUTE_LAYERS] > 1);
   Traffic expected = { 0 }, found = traffic_of (c.schedule);
@@ -380,7 +380,8 @@ static void
 gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
   double again, inside;
-  if (!s->shards[2] || s->stack->weights.prefetches_past_head) /* that gathers units for nothing */
+  if (!s->shards[2]
+      || s->stack->weights.ahead == PLAN_AHEAD_HOOKS) /* that gathers units for nothing */
     return;
   count_again (c, &again, &inside);
   const double r = (double)(s->inner - 1) / (double)s->inner, m = (double)s->m;
@@ -429,7 +430,8 @@ START_TEST (wide_traffic_follows_the_strategy)
   const gboolean keeps = c.of->plan.value[PLAN_GRAD_SYNC] == PLAN_GRAD_SYNC_LAST;
   const double times = is_eval ? 0 : (s.shards[1] && !keeps) || syncs ? m : 1;
   const double outer_times = is_eval ? 0 : syncs ? m : 1;
-  const gboolean scatters = s.shards[1] || (s.shards[0] && !s.stack->grads.sums_at_once);
+  const gboolean scatters
+      = s.shards[1] || (s.shards[0] && !(s.stack->grads.fresh == PLAN_GRADS_LEFT));
   const double reduced = times * (scatters ? 1 : 2) * g * all * r;
   const double held = all / (s.shards[1] ? inner : 1);
   const double outer_reduced = outer_times * (s.is_hfsdp ? 1 : 2) * g * held * ro;

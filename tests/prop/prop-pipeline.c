@@ -183,7 +183,8 @@ simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
       sim_run_stages (&meeting, (const SimCost *const *)costs, stack, traces, NULL, &error),
       "seed %d: %s", seed, error ? error->message : "");
   g_autoptr (SimStages) fast = sim_stages_new (&meeting, (const SimCost *const *)costs);
-  const gboolean tells = !(stack && stack->pipeline.waits_on_device) && sim_stages_run (fast);
+  const gboolean tells
+      = !(stack && stack->pipeline.trades == PLAN_TRADES_ON_DEVICE) && sim_stages_run (fast);
   const gint64 step_ns = traces[0]->step_ns;
   ck_assert_msg (tells || !must_tell, "seed %d: something is under way as stages meet", seed);
   SimPasses passes;
@@ -638,7 +639,8 @@ START_TEST (stages_compute_what_one_does)
   Plan plan = p.of->plan;
   double found = 0;
   /* The last output of layers that are computed again together is not, and stages end such runs. */
-  if (!p.of->stack->layer.recomputes_outputs && plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
+  if (p.of->stack->layer.repeats != PLAN_REPEATS_OUTPUTS
+      && plan.value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_FULL)
     plan.value[PLAN_RECOMPUTE_LAYERS] = 1;
   g_autoptr (PlanCase) staged = test_case_of (p.model, p.cluster, &plan);
   for (guint i = 0; i < p.n; i++)

@@ -83,7 +83,7 @@ START_TEST (sums_at_once_start_once)
                           .devices_per_node = 4,
                           .memory_bytes_per_s = 1e15,
                           .link_bytes_per_s = 1e15 };
-  const PlanStack stack = { .memory.allocation_bytes = 1, .grads.sums_at_once = TRUE };
+  const PlanStack stack = { .memory.allocation_bytes = 1, .grads.fresh = PLAN_GRADS_LEFT };
   g_autoptr (PlanSchedule) schedule = parse (BUCKETS);
   Plan plan;
   plan_init (&plan);
@@ -170,7 +170,7 @@ START_TEST (clipping_in_place_moves_more)
   while (plan_schedule_node (schedule, node)->kind != PLAN_OP_NORM_SQ)
     node++;
   g_autoptr (SimCost) measured = cost_of (&input);
-  stack.optimizer.clips_in_place = TRUE;
+  stack.optimizer.kind = PLAN_OPTIMIZER_TORCH;
   g_autoptr (SimCost) clipped = cost_of (&input);
   ck_assert_int_eq (sim_cost_ns (clipped, node), 3 * sim_cost_ns (measured, node));
 }

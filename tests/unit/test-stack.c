@@ -22,26 +22,29 @@ START_TEST (behaviour_follows_the_date)
 {
   const PlanStack *newest = stack_of ("megatron-fsdp", NULL);
   ck_assert_ptr_eq (plan_stack_get (0), newest);
-  ck_assert (stack_of ("megatron-fsdp@2026-04-09", NULL)->offers.fused_masters);
-  ck_assert (!stack_of ("megatron-fsdp@2026-04-10", NULL)->offers.fused_masters);
-  ck_assert (!stack_of ("megatron-fsdp@2026-05-19", NULL)->offers.fine_grained);
-  ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->offers.fine_grained);
+  ck_assert (stack_of ("megatron-fsdp@2026-04-09", NULL)->offers & PLAN_OFFERS_FUSED_MASTERS);
+  ck_assert (!(stack_of ("megatron-fsdp@2026-04-10", NULL)->offers & PLAN_OFFERS_FUSED_MASTERS));
+  ck_assert (!(stack_of ("megatron-fsdp@2026-05-19", NULL)->offers & PLAN_OFFERS_FINE_GRAINED));
+  ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->offers & PLAN_OFFERS_FINE_GRAINED);
   ck_assert_int_eq (stack_of ("megatron-fsdp@2026-05-29", NULL)->weights.outer, PLAN_OUTER_DROPS);
   ck_assert_int_eq (stack_of ("megatron-fsdp@2026-05-30", NULL)->weights.outer, PLAN_OUTER_STAYS);
-  ck_assert (!stack_of ("megatron-fsdp@2026-07-01", NULL)->offers.max_pool);
-  ck_assert (stack_of ("megatron-fsdp@2026-07-02", NULL)->offers.max_pool);
-  ck_assert (!stack_of ("megatron-fsdp@2026-08-17", NULL)->buckets.units_below_full);
-  ck_assert (stack_of ("megatron-fsdp@2026-08-18", NULL)->buckets.units_below_full);
-  ck_assert (stack_of ("megatron-fsdp@2026-02-01", NULL)->host.waits_at_load);
-  ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->host.waits_at_load);
-  ck_assert (!stack_of ("megatron-fsdp@2026-05-21", NULL)->host.waits_at_load);
-  ck_assert (!stack_of ("megatron@2026-01-15", NULL)->host.waits_at_load);
-  ck_assert (stack_of ("megatron@2026-01-16", NULL)->host.waits_at_load);
-  ck_assert (!stack_of ("megatron", NULL)->host.waits_at_load);
-  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-03-31", NULL)->grads.pooled_units, 2);
-  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-04-01", NULL)->grads.pooled_units, 1);
-  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-06-09", NULL)->grads.pooled_units, 1);
-  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-06-10", NULL)->grads.pooled_units, 2);
+  ck_assert (!(stack_of ("megatron-fsdp@2026-07-01", NULL)->offers & PLAN_OFFERS_MAX_POOL));
+  ck_assert (stack_of ("megatron-fsdp@2026-07-02", NULL)->offers & PLAN_OFFERS_MAX_POOL);
+  ck_assert (stack_of ("megatron-fsdp@2026-08-17", NULL)->buckets.bucketing
+             == PLAN_BUCKETING_BELOW);
+  ck_assert (stack_of ("megatron-fsdp@2026-08-18", NULL)->buckets.bucketing
+             == PLAN_BUCKETING_WHOLE);
+  ck_assert (stack_of ("megatron-fsdp@2026-02-01", NULL)->host.loads == PLAN_LOADS_WAIT);
+  ck_assert (stack_of ("megatron-fsdp@2026-05-20", NULL)->host.loads == PLAN_LOADS_WAIT);
+  ck_assert (stack_of ("megatron-fsdp@2026-05-21", NULL)->host.loads == PLAN_LOADS_PACKED);
+  ck_assert (stack_of ("megatron@2026-01-15", NULL)->host.loads == PLAN_LOADS_PACKED);
+  ck_assert (stack_of ("megatron@2026-01-16", NULL)->host.loads == PLAN_LOADS_WAIT);
+  ck_assert (stack_of ("megatron", NULL)->host.loads == PLAN_LOADS_PACKED);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-03-31", NULL)->grads.pool,
+                    PLAN_GRAD_POOL_AWAITED);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-04-01", NULL)->grads.pool, PLAN_GRAD_POOL_ONE);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-06-09", NULL)->grads.pool, PLAN_GRAD_POOL_ONE);
+  ck_assert_int_eq (stack_of ("megatron-fsdp@2026-06-10", NULL)->grads.pool, PLAN_GRAD_POOL_QUEUED);
 }
 END_TEST
 

@@ -190,7 +190,8 @@ END_TEST
  * head, where they are gathered and reduced, go the ordinary way. */
 START_TEST (pools_alone_are_registered)
 {
-  static const PlanStack pools = { .memory.allocation_bytes = 1, .memory.registers_pools = TRUE };
+  static const PlanStack pools
+      = { .memory.allocation_bytes = 1, .memory.allocator = PLAN_ALLOCATOR_CACHING };
   static const PlanStack plain = { .memory.allocation_bytes = 1 };
   g_autoptr (GError) error = NULL;
   g_autoptr (PlanCluster) cluster = plan_cluster_new ("dgx-h100:1", &error);
