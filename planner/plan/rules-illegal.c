@@ -433,7 +433,7 @@ static const PlanRuleEntry rules[] = {
     devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_DP_OUTER) },
   { { "gbs-divides", "gbs must be a multiple of mbs x the data-parallel size (devices / tp / cp / pp), so that every "
       "rank runs whole micro batches", "Megatron-LM num_microbatches_calculator.py", PLAN_ERROR_INVALID },
-    gbs_does_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
+    gbs_does_not_divide, PLAN_ADD_BATCHES, PLAN_SHOW (PLAN_GBS, PLAN_MBS, PLAN_TP, PLAN_CP, PLAN_PP) },
   { { "tp-divides-model", "tp must divide heads, kv_heads, and ffn and shared_ffn where layers have them: it splits these",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     tp_does_not_divide, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP) },

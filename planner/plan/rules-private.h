@@ -30,6 +30,7 @@ typedef enum
 {
   PLAN_ADD_NOTHING,
   PLAN_ADD_DEVICES,
+  PLAN_ADD_BATCHES, /* the devices, and the batches next to it that would be split evenly */
   PLAN_ADD_MODEL,   /* all that is known of the model, as for a rule about its sizes */
   PLAN_ADD_NAME,    /* the model's name, or all that is known of it if it has none */
   PLAN_ADD_CHANGED, /* nothing, and it leaves out fields that have their default */

@@ -16,6 +16,19 @@ plan_rules_degrees_divide (const PlanFacts *f, const PlanField *degrees, guint n
   return TRUE;
 }
 
+/* The next smaller and the next larger batch of which each rank has whole micro batches. */
+static void
+add_batches (GString *text, const PlanFacts *f)
+{
+  const gint64 ranks = plan_data_parallel (f->plan, f->cluster);
+  const gint64 step = f->value[PLAN_MBS] * MAX (ranks, 1), gbs = f->value[PLAN_GBS];
+  const gint64 below = gbs / step * step;
+  if (below > 0)
+    g_string_append_printf (text, "; gbs=%" G_GINT64_FORMAT " and", below);
+  g_string_append_printf (text, "%s gbs=%" G_GINT64_FORMAT " would do", below > 0 ? "" : ";",
+                          below + step);
+}
+
 char *
 plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
 {
@@ -32,9 +45,11 @@ plan_rules_describe (const PlanRuleEntry *entry, const PlanFacts *f)
       g_string_append_printf (text, "%s%s=%s", before, plan_field_name (field), value);
       before = ", ";
     }
-  if (entry->addition == PLAN_ADD_DEVICES)
+  if (entry->addition == PLAN_ADD_DEVICES || entry->addition == PLAN_ADD_BATCHES)
     g_string_append_printf (text, " on %" G_GINT64_FORMAT " x %s",
                             plan_cluster_devices (f->cluster), f->cluster->device_name);
+  if (entry->addition == PLAN_ADD_BATCHES)
+    add_batches (text, f);
   if (entry->addition == PLAN_ADD_MODEL || entry->addition == PLAN_ADD_NAME)
     {
       const gboolean named = entry->addition == PLAN_ADD_NAME && plan_model_has_name (f->model);

@@ -409,7 +409,11 @@ START_TEST (message_in_full)
       error->message,
       "rule gbs-divides: gbs must be a multiple of mbs x the data-parallel size (devices "
       "/ tp / cp / pp), so that every rank runs whole micro batches; here gbs=12, mbs=1, "
-      "tp=1, cp=1, pp=1 on 8 x h100-80gb (Megatron-LM num_microbatches_calculator.py)");
+      "tp=1, cp=1, pp=1 on 8 x h100-80gb; gbs=8 and gbs=16 would do (Megatron-LM "
+      "num_microbatches_calculator.py)");
+  g_clear_error (&error);
+  ck_assert (!resolve (MODEL, "dgx-h100", "gbs=7 mbs=2", &plan, &error));
+  ck_assert_ptr_nonnull (strstr (error->message, "on 8 x h100-80gb; gbs=16 would do (Megatron"));
   g_clear_error (&error);
   ck_assert (!resolve (MODEL, "dgx-h100", "gbs=8 unit=block", &plan, &error));
   ck_assert_str_eq (error->message,
