@@ -61,6 +61,7 @@ check_tests = \
   %D%/unit/test-kernels-128x128.tap \
   %D%/unit/test-kernels-attention.tap \
   %D%/unit/test-kernels-documents.tap \
+  %D%/unit/test-kernels-latent.tap \
   %D%/unit/test-kernels-rope.tap \
   %D%/unit/test-kernels-split.tap \
   %D%/unit/test-kernels-experts.tap \
@@ -139,9 +140,10 @@ EXTRA_DIST += %D%/case.h %D%/share.h %D%/unit/double.h
 double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
-  tests/reference/evaluate-heads.c tests/reference/evaluate-split.c \
+  tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
-  exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-experts.c \
+  exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
+  exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
   exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
@@ -158,6 +160,8 @@ tests_unit_test_kernels_attention_tap_SOURCES = %D%/unit/test-kernels-attention.
 tests_unit_test_kernels_attention_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_documents_tap_SOURCES = %D%/unit/test-kernels-documents.c $(kernel_operands)
 tests_unit_test_kernels_documents_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_latent_tap_SOURCES = %D%/unit/test-kernels-latent.c $(kernel_operands)
+tests_unit_test_kernels_latent_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_split_tap_SOURCES = %D%/unit/test-kernels-split.c $(kernel_operands)
@@ -206,6 +210,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate-arrays.c \
   %D%/reference/evaluate-experts.c \
   %D%/reference/evaluate-heads.c \
+  %D%/reference/evaluate-latent.c \
   %D%/reference/evaluate-network.c \
   %D%/reference/evaluate-source.c \
   %D%/reference/evaluate-split.c %D%/reference/evaluate-split.h \

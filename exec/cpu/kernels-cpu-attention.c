@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/cpu/kernels-cpu-attention.h"
+
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/pool.h"
 #include "exec/number/number.h"
@@ -9,14 +11,13 @@
 #include <math.h>
 #include <string.h>
 
-/* A row of qkv has the query heads, then the key heads, then the value heads. The size of the
- * scratch is computed in planner/schedule/scratch.c. */
-
-#define PAIRS 64 /* pairs rotated at once */
+/* A row of qkv has the query heads, then the key heads, then the value heads; in latent attention
+ * these are three operands, and values have a width of their own. The size of the scratch is in the
+ * op list. */
 
 typedef struct
 {
-  guint64 batch, seq, heads, kv_heads, dim;
+  guint64 batch, seq, heads, kv_heads, dim, v_dim;
   guint64 window;       /* most keys that a query sees */
   const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
   float scale, cap;
@@ -24,16 +25,41 @@ typedef struct
   gint64 first_head, all_heads; /* number of the first head here; of heads on all ranks */
 } Shape;
 
+/* Where the heads of an operand lie: `width` elements in a row, of which the first head begins at
+ * `at`. */
+typedef struct
+{
+  guint operand;
+  guint64 width, at;
+} Heads;
+
+/* The operands of an op; the last four, backwards only. */
+typedef struct
+{
+  guint lse, places, work;
+  Heads q, k, v, out, dout, dq, dk, dv;
+} Operands;
+
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, seq);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, heads);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, kv_heads);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, head_dim);
+PLAN_SAME_DIM (ATTENTION, LATENT_ATTENTION, batch);
+PLAN_SAME_DIM (ATTENTION, LATENT_ATTENTION, seq);
+PLAN_SAME_DIM (ATTENTION, LATENT_ATTENTION, heads);
+PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, heads);
+PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, head_dim);
+PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, v_dim);
 
 static Shape
 shape_of (const ExecArgs *args, guint places)
 {
   const PlanOp *op = args->op;
+  const gboolean is_latent
+      = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
+  const gint64 dim
+      = op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
   const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
   const double scalar = exec_manner (args, PLAN_MANNER_SCALAR),
                whole = exec_manner (args, PLAN_MANNER_WHOLE);
@@ -41,24 +67,18 @@ shape_of (const ExecArgs *args, guint places)
     .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
     .seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
     .heads = (guint64)op->dims[PLAN_DIM_ATTENTION_heads],
-    .kv_heads = (guint64)op->dims[PLAN_DIM_ATTENTION_kv_heads],
-    .dim = (guint64)op->dims[PLAN_DIM_ATTENTION_head_dim],
+    .kv_heads
+    = (guint64)op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_heads : PLAN_DIM_ATTENTION_kv_heads],
+    .dim = (guint64)dim,
+    .v_dim = (guint64)(is_latent ? op->dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim),
     .window = window > 0 ? (guint64)window : (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
     .places = args->ptr[places],
-    .scale
-    = (float)(1 / sqrt (scalar > 0 ? scalar : (double)op->dims[PLAN_DIM_ATTENTION_head_dim])),
+    .scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dim)),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
     .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
     .first_head = (gint64)exec_manner (args, PLAN_MANNER_FIRST),
     .all_heads = whole > 0 ? (gint64)whole : op->dims[PLAN_DIM_ATTENTION_heads],
   };
-}
-
-/* Elements in a row of qkv. */
-static guint64
-qkv_width (const Shape *shape)
-{
-  return (shape->heads + 2 * shape->kv_heads) * shape->dim;
 }
 
 /* A matrix of one head of one sequence: in fp32, or in bf16 as the sum of `upper` and `lower`,
@@ -152,9 +172,9 @@ image_at (const Way *way, float *memory)
 }
 
 static Matrix
-from_row (const Shape *shape, const Matrix *self, guint64 row)
+from_row (const Matrix *self, guint64 row, guint64 dim)
 {
-  const guint64 at = row * shape->dim;
+  const guint64 at = row * dim;
 
   return self->wide != NULL ? (Matrix){ .wide = self->wide + at }
                             : (Matrix){ .upper = self->upper + at };
@@ -169,38 +189,38 @@ read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
   return exec_cpu_read (self->upper, PLAN_DTYPE_BF16, at, count, storage);
 }
 
-/* Copies one head of one sequence out of rows of `width` elements. */
+/* Copies one head, of `dim` elements, of one sequence out of rows. */
 static void
-gather_head (const Shape *shape, const Matrix *out, const ExecArgs *args, guint operand,
-             guint64 width, guint64 sequence, guint64 head)
+gather_head (const Shape *shape, const Matrix *out, const ExecArgs *args, const Heads *from,
+             guint64 dim, guint64 sequence, guint64 head)
 {
   for (guint64 t = 0; t < shape->seq; t++)
     {
-      const guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
+      const guint64 at = (sequence * shape->seq + t) * from->width + from->at + head * dim;
 
       if (out->wide == NULL)
         {
-          memcpy (out->upper + t * shape->dim, (const guint16 *)args->ptr[operand] + at,
-                  shape->dim * sizeof *out->upper);
+          memcpy (out->upper + t * dim, (const guint16 *)args->ptr[from->operand] + at,
+                  dim * sizeof *out->upper);
           continue;
         }
-      float *row = out->wide + t * shape->dim;
-      const float *in = exec_cpu_read_ref (args, operand, at, shape->dim, row);
+      float *row = out->wide + t * dim;
+      const float *in = exec_cpu_read_ref (args, from->operand, at, dim, row);
 
       if (in != row)
-        memcpy (row, in, shape->dim * sizeof *row);
+        memcpy (row, in, dim * sizeof *row);
     }
 }
 
 static void
-scatter_head (const Shape *shape, const ExecArgs *args, guint operand, guint64 width,
+scatter_head (const Shape *shape, const ExecArgs *args, const Heads *to, guint64 dim,
               guint64 sequence, guint64 head, const float *in)
 {
   for (guint64 t = 0; t < shape->seq; t++)
     {
-      guint64 at = (sequence * shape->seq + t) * width + head * shape->dim;
+      guint64 at = (sequence * shape->seq + t) * to->width + to->at + head * dim;
 
-      exec_cpu_write_ref (args, operand, at, shape->dim, in + t * shape->dim);
+      exec_cpu_write_ref (args, to->operand, at, dim, in + t * dim);
     }
 }
 
@@ -346,20 +366,20 @@ static void
 query_head (const Shape *shape, const Way *way, float slope, const Scores *scores,
             const Matrix image[3], float *lse, float *out)
 {
-  const gint64 dim = (gint64)shape->dim;
+  const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
 
   for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
       const Run run = run_from (shape, way, first);
-      const Matrix q = from_row (shape, &image[0], first);
-      const Matrix k = from_row (shape, &image[1], (guint64)run.from_key),
-                   v = from_row (shape, &image[2], (guint64)run.from_key);
+      const Matrix q = from_row (&image[0], first, shape->dim);
+      const Matrix k = from_row (&image[1], (guint64)run.from_key, shape->dim),
+                   v = from_row (&image[2], (guint64)run.from_key, shape->v_dim);
 
       multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
       softmax (shape, &run, slope, scores->wide, lse);
       const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
-      multiply (scores, (gint64[]){ run.rows, dim, run.keys }, 0, &prob, &v, FALSE,
-                out + first * shape->dim);
+      multiply (scores, (gint64[]){ run.rows, v_dim, run.keys }, 0, &prob, &v, FALSE,
+                out + first * shape->v_dim);
     }
 }
 
@@ -378,13 +398,14 @@ query_head (const Shape *shape, const Way *way, float slope, const Scores *score
 typedef struct
 {
   const ExecArgs *args;
+  const Operands *of;
   Shape shape;
   Way way;
   float *scratch, *beside;
   /* Floats that a thread needs; for how many threads the scratch has them. */
   guint64 room, in_scratch;
   guint64 heads, at_once; /* key heads: of all sequences; of a part */
-} Heads;
+} Spread;
 
 static guint64
 scores_room (const Shape *shape, const Way *way)
@@ -395,14 +416,14 @@ scores_room (const Shape *shape, const Way *way)
 }
 
 static float *
-room_of (const Heads *self, guint worker)
+room_of (const Spread *self, guint worker)
 {
   return worker < self->in_scratch ? self->scratch + worker * self->room
                                    : self->beside + (worker - self->in_scratch) * self->room;
 }
 
 static void
-run_heads (Heads *self, guint64 scratch, ExecPoolPart run)
+run_heads (Spread *self, guint64 scratch, ExecPoolPart run)
 {
   const Shape *shape = &self->shape;
   const guint threads = exec_pool_threads ();
@@ -432,60 +453,108 @@ in_sequence (const Shape *shape, guint64 sequence)
 }
 
 static void
-attention_head (const Heads *self, guint64 of, guint worker)
+attention_head (const Spread *self, guint64 of, guint worker)
 {
   const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
   const Shape *shape = &own;
   const ExecArgs *args = self->args;
+  const Operands *at = self->of;
   const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
-  const guint64 key = shape->heads + kv_head;
   float *work = room_of (self, worker), *images = work + scores_room (shape, &self->way),
-        *out = images + 3 * size;
+        *out = images + 2 * size + shape->seq * shape->v_dim;
   const Scores scores = scores_at (shape, &self->way, work, NULL);
   const Matrix image[] = { image_at (&self->way, images), image_at (&self->way, images + size),
                            image_at (&self->way, images + 2 * size) }; /* q, k, v */
 
-  for (guint i = 1; i < 3; i++)
-    gather_head (shape, &image[i], args, PLAN_REF_ATTENTION_qkv, qkv_width (shape), b,
-                 key + (i - 1) * shape->kv_heads);
+  gather_head (shape, &image[1], args, &at->k, shape->dim, b, kv_head);
+  gather_head (shape, &image[2], args, &at->v, shape->v_dim, b, kv_head);
   for (guint64 head = kv_head * group; head < (kv_head + 1) * group; head++)
     {
-      float *lse
-          = (float *)args->ptr[PLAN_REF_ATTENTION_lse] + (b * shape->heads + head) * shape->seq;
+      float *lse = (float *)args->ptr[at->lse] + (b * shape->heads + head) * shape->seq;
 
-      gather_head (shape, &image[0], args, PLAN_REF_ATTENTION_qkv, qkv_width (shape), b, head);
+      gather_head (shape, &image[0], args, &at->q, shape->dim, b, head);
       query_head (shape, &self->way, slope_of (shape, head), &scores, image, lse, out);
-      scatter_head (shape, args, PLAN_REF_ATTENTION_out, shape->heads * shape->dim, b, head, out);
+      scatter_head (shape, args, &at->out, shape->v_dim, b, head, out);
     }
 }
 
 static void
 attention_part (gpointer data, guint64 part, guint worker)
 {
-  const Heads *self = data;
+  const Spread *self = data;
   const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
 
   for (guint64 of = part * self->at_once; of < end; of++)
     attention_head (self, of, worker);
 }
 
+static void
+run_forward (const ExecArgs *args, const Operands *of)
+{
+  Spread self = {
+    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
+  };
+  const guint64 images = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
+
+  self.way = way_of (&self.shape, args->dtype[of->q.operand]);
+  self.room = scores_room (&self.shape, &self.way) + images;
+  run_heads (&self, self.shape.seq * self.shape.seq + images, attention_part);
+}
+
+/* Heads of one of several operands that have as many, of a width that dim `width` says. */
+static Heads
+heads_of (const ExecArgs *args, guint operand, guint width)
+{
+  const gint64 *dims = args->op->dims;
+
+  return (Heads){ operand, (guint64)(dims[PLAN_DIM_ATTENTION_heads] * dims[width]), 0 };
+}
+
+/* Query, key, or value heads in rows that hold all of them. */
+static Heads
+heads_in_qkv (const ExecArgs *args, guint operand, guint first)
+{
+  const guint64 heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_heads],
+                kv_heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_kv_heads],
+                dim = (guint64)args->op->dims[PLAN_DIM_ATTENTION_head_dim];
+
+  return (Heads){ operand, (heads + 2 * kv_heads) * dim,
+                  first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
+}
+
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  Heads self = { .args = args,
-                 .shape = shape_of (args, PLAN_REF_ATTENTION_places),
-                 .scratch = args->ptr[PLAN_REF_ATTENTION_work] };
-  const guint64 seq = self.shape.seq, images = 4 * seq * self.shape.dim;
+  run_forward (args, &(Operands){ .lse = PLAN_REF_ATTENTION_lse,
+                                  .places = PLAN_REF_ATTENTION_places,
+                                  .work = PLAN_REF_ATTENTION_work,
+                                  .q = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 0),
+                                  .k = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 1),
+                                  .v = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 2),
+                                  .out = heads_of (args, PLAN_REF_ATTENTION_out,
+                                                   PLAN_DIM_ATTENTION_head_dim) });
+}
 
-  self.way = way_of (&self.shape, args->dtype[PLAN_REF_ATTENTION_qkv]);
-  self.room = scores_room (&self.shape, &self.way) + images;
-  run_heads (&self, seq * seq + images, attention_part);
+void
+exec_cpu_latent_attention (const ExecArgs *args)
+{
+  run_forward (
+      args,
+      &(Operands){
+          .lse = PLAN_REF_LATENT_ATTENTION_lse,
+          .places = PLAN_REF_LATENT_ATTENTION_places,
+          .work = PLAN_REF_LATENT_ATTENTION_work,
+          .q = heads_of (args, PLAN_REF_LATENT_ATTENTION_q, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .k = heads_of (args, PLAN_REF_LATENT_ATTENTION_k, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .v = heads_of (args, PLAN_REF_LATENT_ATTENTION_v, PLAN_DIM_LATENT_ATTENTION_v_dim),
+          .out = heads_of (args, PLAN_REF_LATENT_ATTENTION_out, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }
 
 /* The scratch of the backward pass for one head. Products that are added lie where `out` does: they
  * have a row for each key that the run sees, and later runs do not read those rows of `out` any
- * more. */
+ * more. Where values have a width of their own rows are no longer the same ones, and products lie
+ * behind all else. */
 typedef struct
 {
   Scores prob, dprob;
@@ -493,23 +562,34 @@ typedef struct
   float *dq, *dk, *dv;
 } Head;
 
+static guint64
+backward_room (const Shape *shape)
+{
+  const guint64 product
+      = shape->dim == shape->v_dim ? 0 : shape->seq * MAX (shape->dim, shape->v_dim);
+
+  return 4 * shape->seq * (shape->dim + shape->v_dim) + product;
+}
+
 static Head
 head_of (const Shape *shape, const Way *way, float *work)
 {
-  guint64 square = scores_room (shape, way), image = shape->seq * shape->dim;
-  float *images = work + 2 * square;
+  const guint64 square = scores_room (shape, way), image = shape->seq * shape->dim,
+                v_image = shape->seq * shape->v_dim;
+  float *q = work + 2 * square, *k = q + image, *v = k + image, *out = v + v_image,
+        *dout = out + v_image, *dq = dout + v_image, *dk = dq + image, *dv = dk + image;
 
   return (Head){
-    .prob = scores_at (shape, way, work, images + 3 * image),
+    .prob = scores_at (shape, way, work, shape->dim == shape->v_dim ? out : dv + v_image),
     .dprob = scores_at (shape, way, work + square, NULL),
-    .q = image_at (way, images),
-    .k = image_at (way, images + image),
-    .v = image_at (way, images + 2 * image),
-    .out = image_at (way, images + 3 * image),
-    .dout = image_at (way, images + 4 * image),
-    .dq = images + 5 * image,
-    .dk = images + 6 * image,
-    .dv = images + 7 * image,
+    .q = image_at (way, q),
+    .k = image_at (way, k),
+    .v = image_at (way, v),
+    .out = image_at (way, out),
+    .dout = image_at (way, dout),
+    .dq = dq,
+    .dk = dk,
+    .dv = dv,
   };
 }
 
@@ -527,9 +607,9 @@ weigh_row (const Shape *shape, const Head *head, guint64 row)
 {
   float lanes[EXEC_CPU_LANES] = { 0 }, dout_storage[EXEC_CPU_BLOCK], storage[EXEC_CPU_BLOCK];
 
-  for (guint64 at = 0; at < shape->dim; at += EXEC_CPU_BLOCK)
+  for (guint64 at = 0; at < shape->v_dim; at += EXEC_CPU_BLOCK)
     {
-      const guint64 n = MIN (EXEC_CPU_BLOCK, shape->dim - at), from = row * shape->dim + at;
+      const guint64 n = MIN (EXEC_CPU_BLOCK, shape->v_dim - at), from = row * shape->v_dim + at;
 
       exec_cpu_add_products (lanes, read_matrix (&head->dout, from, n, dout_storage),
                              read_matrix (&head->out, from, n, storage), n);
@@ -583,151 +663,126 @@ softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, 
 static void
 query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *head, const float *lse)
 {
-  const gint64 dim = (gint64)shape->dim;
+  const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
 
   for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
       const Run run = run_from (shape, way, first);
-      const gint64 to_scores[] = { run.rows, run.keys, dim };
-      const gint64 to_queries[] = { run.rows, dim, run.keys },
-                   to_keys[] = { run.keys, dim, run.rows };
-      const Matrix q = from_row (shape, &head->q, first),
-                   dout = from_row (shape, &head->dout, first);
-      const guint64 from_key = (guint64)run.from_key, at = from_key * shape->dim;
-      const Matrix k = from_row (shape, &head->k, from_key),
-                   v = from_row (shape, &head->v, from_key);
+      const guint64 from_key = (guint64)run.from_key;
+      const Matrix q = from_row (&head->q, first, shape->dim),
+                   dout = from_row (&head->dout, first, shape->v_dim);
+      const Matrix k = from_row (&head->k, from_key, shape->dim),
+                   v = from_row (&head->v, from_key, shape->v_dim);
 
-      multiply (&head->prob, to_scores, 1, &q, &k, FALSE, head->prob.wide);
-      multiply (&head->prob, to_scores, 1, &dout, &v, FALSE, head->dprob.wide);
+      multiply (&head->prob, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE,
+                head->prob.wide);
+      multiply (&head->prob, (gint64[]){ run.rows, run.keys, v_dim }, 1, &dout, &v, FALSE,
+                head->dprob.wide);
       softmax_bwd (shape, &run, slope, head, lse);
       const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
       const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
-      multiply (&head->prob, to_queries, 0, &dprob, &k, FALSE, head->dq + first * shape->dim);
-      multiply (&head->prob, to_keys, 2, &dprob, &q, TRUE, head->dk + at);
-      multiply (&head->prob, to_keys, 2, &prob, &dout, TRUE, head->dv + at);
+      multiply (&head->prob, (gint64[]){ run.rows, dim, run.keys }, 0, &dprob, &k, FALSE,
+                head->dq + first * shape->dim);
+      multiply (&head->prob, (gint64[]){ run.keys, dim, run.rows }, 2, &dprob, &q, TRUE,
+                head->dk + from_key * shape->dim);
+      multiply (&head->prob, (gint64[]){ run.keys, v_dim, run.rows }, 2, &prob, &dout, TRUE,
+                head->dv + from_key * shape->v_dim);
     }
 }
 
 static void
-attention_bwd_head (const Heads *self, guint64 of, guint worker)
+attention_bwd_head (const Spread *self, guint64 of, guint worker)
 {
   const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
   const Shape *shape = &own;
   const ExecArgs *args = self->args;
+  const Operands *at = self->of;
   Head head = head_of (shape, &self->way, room_of (self, worker));
-  const guint64 image_bytes = shape->seq * shape->dim * sizeof (float);
-  const guint64 width = qkv_width (shape), out_width = shape->heads * shape->dim;
   const guint64 group = shape->heads / shape->kv_heads;
   const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
-  const guint64 key = shape->heads + kv_head, value = key + shape->kv_heads;
 
-  gather_head (shape, &head.k, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, key);
-  gather_head (shape, &head.v, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, value);
-  memset (head.dk, 0, image_bytes);
-  memset (head.dv, 0, image_bytes);
+  gather_head (shape, &head.k, args, &at->k, shape->dim, b, kv_head);
+  gather_head (shape, &head.v, args, &at->v, shape->v_dim, b, kv_head);
+  memset (head.dk, 0, shape->seq * shape->dim * sizeof (float));
+  memset (head.dv, 0, shape->seq * shape->v_dim * sizeof (float));
   for (guint64 h = kv_head * group; h < (kv_head + 1) * group; h++)
     {
-      const float *lse = (const float *)args->ptr[PLAN_REF_ATTENTION_BWD_lse]
-                         + (b * shape->heads + h) * shape->seq;
+      const float *lse = (const float *)args->ptr[at->lse] + (b * shape->heads + h) * shape->seq;
 
-      gather_head (shape, &head.q, args, PLAN_REF_ATTENTION_BWD_qkv, width, b, h);
-      gather_head (shape, &head.dout, args, PLAN_REF_ATTENTION_BWD_dout, out_width, b, h);
-      gather_head (shape, &head.out, args, PLAN_REF_ATTENTION_BWD_out, out_width, b, h);
+      gather_head (shape, &head.q, args, &at->q, shape->dim, b, h);
+      gather_head (shape, &head.dout, args, &at->dout, shape->v_dim, b, h);
+      gather_head (shape, &head.out, args, &at->out, shape->v_dim, b, h);
       query_head_bwd (shape, &self->way, slope_of (shape, h), &head, lse);
-      scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, h, head.dq);
+      scatter_head (shape, args, &at->dq, shape->dim, b, h, head.dq);
     }
-  scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, key, head.dk);
-  scatter_head (shape, args, PLAN_REF_ATTENTION_BWD_dqkv, width, b, value, head.dv);
+  scatter_head (shape, args, &at->dk, shape->dim, b, kv_head, head.dk);
+  scatter_head (shape, args, &at->dv, shape->v_dim, b, kv_head, head.dv);
 }
 
 static void
 attention_bwd_part (gpointer data, guint64 part, guint worker)
 {
-  const Heads *self = data;
+  const Spread *self = data;
   const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
 
   for (guint64 of = part * self->at_once; of < end; of++)
     attention_bwd_head (self, of, worker);
 }
 
-void
-exec_cpu_attention_bwd (const ExecArgs *args)
+static void
+run_backward (const ExecArgs *args, const Operands *of)
 {
-  Heads self = { .args = args,
-                 .shape = shape_of (args, PLAN_REF_ATTENTION_BWD_places),
-                 .scratch = args->ptr[PLAN_REF_ATTENTION_BWD_work] };
-  const PlanDtype dtype = args->dtype[PLAN_REF_ATTENTION_BWD_qkv];
-  const gboolean is_even = args->dtype[PLAN_REF_ATTENTION_BWD_dout] == dtype
-                           && args->dtype[PLAN_REF_ATTENTION_BWD_out] == dtype;
-  const guint64 seq = self.shape.seq, images = 8 * seq * self.shape.dim;
+  Spread self = {
+    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
+  };
+  const PlanDtype dtype = args->dtype[of->q.operand];
+  const gboolean is_even
+      = args->dtype[of->dout.operand] == dtype && args->dtype[of->out.operand] == dtype;
+  const guint64 seq = self.shape.seq, images = backward_room (&self.shape);
 
   self.way = way_of (&self.shape, is_even ? dtype : PLAN_DTYPE_FP32);
   self.room = 2 * scores_room (&self.shape, &self.way) + images;
   run_heads (&self, 2 * seq * seq + images, attention_bwd_part);
 }
 
-/* Rotates `count` pairs (i, i + half) of one head, from pair `from` on. */
-static void
-rotate (void *array, PlanDtype dtype, guint64 at, guint64 from, guint64 count, guint64 half,
-        const float *cosine, const float *sine)
+void
+exec_cpu_attention_bwd (const ExecArgs *args)
 {
-  float a_storage[PAIRS], b_storage[PAIRS], a_out[PAIRS], b_out[PAIRS];
-  const float *a = exec_cpu_read (array, dtype, at + from, count, a_storage);
-  const float *b = exec_cpu_read (array, dtype, at + half + from, count, b_storage);
-
-  for (guint64 i = 0; i < count; i++)
-    {
-      a_out[i] = a[i] * cosine[i] - b[i] * sine[i];
-      b_out[i] = b[i] * cosine[i] + a[i] * sine[i];
-    }
-  exec_cpu_write (array, dtype, at + from, count, a_out);
-  exec_cpu_write (array, dtype, at + half + from, count, b_out);
-}
-
-static void
-rope_rows (const ExecArgs *args, guint64 first, guint64 end)
-{
-  const gint64 *dims = args->op->dims;
-  const gint32 *places = args->ptr[PLAN_REF_ROPE_places];
-  guint64 seq = (guint64)dims[PLAN_DIM_ROPE_seq], dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
-  const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
-  const guint64 turned = said > 0 ? said : dim, half = turned / 2;
-  guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
-          width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
-  double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
-  const PlanRope rope = exec_rope (args);
-  double magnitude = plan_rope_magnitude (&rope);
-  float cosine[PAIRS], sine[PAIRS];
-
-  for (guint64 from = 0; from < half; from += PAIRS)
-    {
-      guint64 count = MIN (PAIRS, half - from);
-
-      for (guint64 i = 0; i < count; i++)
-        frequency[i] = direction * plan_rope_frequency (&rope, from + i, turned, seq);
-      for (guint64 row = first; row < end; row++)
-        {
-          for (guint64 i = 0; i < count; i++)
-            {
-              double angle
-                  = (double)(places != NULL ? (guint64)places[row] : row % seq) * frequency[i];
-
-              cosine[i] = (float)(magnitude * cos (angle));
-              sine[i] = (float)(magnitude * sin (angle));
-            }
-          for (guint64 head = 0; head < rotated; head++)
-            rotate (args->ptr[PLAN_REF_ROPE_qkv], args->dtype[PLAN_REF_ROPE_qkv],
-                    row * width + head * dim, from, count, half, cosine, sine);
-        }
-    }
+  run_backward (
+      args, &(Operands){
+                .lse = PLAN_REF_ATTENTION_BWD_lse,
+                .places = PLAN_REF_ATTENTION_BWD_places,
+                .work = PLAN_REF_ATTENTION_BWD_work,
+                .q = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 0),
+                .k = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 1),
+                .v = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 2),
+                .out = heads_of (args, PLAN_REF_ATTENTION_BWD_out, PLAN_DIM_ATTENTION_head_dim),
+                .dout = heads_of (args, PLAN_REF_ATTENTION_BWD_dout, PLAN_DIM_ATTENTION_head_dim),
+                .dq = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 0),
+                .dk = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 1),
+                .dv = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 2) });
 }
 
 void
-exec_cpu_rope (const ExecArgs *args)
+exec_cpu_latent_attention_bwd (const ExecArgs *args)
 {
-  const gint64 *dims = args->op->dims;
-  const gint64 heads = dims[PLAN_DIM_ROPE_heads] + 2 * dims[PLAN_DIM_ROPE_kv_heads];
-
-  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_ROPE_rows],
-                   (guint64)(heads * dims[PLAN_DIM_ROPE_head_dim]), rope_rows);
+  run_backward (
+      args,
+      &(Operands){
+          .lse = PLAN_REF_LATENT_ATTENTION_BWD_lse,
+          .places = PLAN_REF_LATENT_ATTENTION_BWD_places,
+          .work = PLAN_REF_LATENT_ATTENTION_BWD_work,
+          .q = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_q, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .k = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_k, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .v = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_v, PLAN_DIM_LATENT_ATTENTION_v_dim),
+          .out
+          = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_out, PLAN_DIM_LATENT_ATTENTION_v_dim),
+          .dout
+          = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dout, PLAN_DIM_LATENT_ATTENTION_v_dim),
+          .dq
+          = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dq, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .dk
+          = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dk, PLAN_DIM_LATENT_ATTENTION_head_dim),
+          .dv
+          = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dv, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }

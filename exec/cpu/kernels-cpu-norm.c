@@ -116,10 +116,19 @@ norm_of_sum (const ExecArgs *args)
   return self;
 }
 
+/* Elements from one row to the next of what is read. */
+static guint64
+pitch_of (const ExecArgs *args)
+{
+  const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_PITCH);
+
+  return said > 0 ? said : (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols];
+}
+
 static EXEC_WIDE void
 rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
 {
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_cols], pitch = pitch_of (args);
   float eps = (float)args->constants->norm_eps;
   float *rstd = args->ptr[PLAN_REF_RMSNORM_rstd];
   float in_storage[BLOCK], weight_storage[BLOCK], out[BLOCK];
@@ -128,7 +137,7 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
   for (guint64 at = 0; at < cols; at += BLOCK)
     {
       guint64 n = MIN (BLOCK, cols - at);
-      const float *in = read_first (args, sum, row * cols + at, n, in_storage);
+      const float *in = read_first (args, sum, row * pitch + at, n, in_storage);
 
       exec_cpu_add_products (squares, in, in, n);
     }
@@ -137,7 +146,7 @@ rmsnorm_row (const ExecArgs *args, const ExecArgs *sum, guint64 row)
     {
       guint64 n = MIN (BLOCK, cols - at);
       const float *in
-          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_in, row * cols + at, n, in_storage);
+          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_in, row * pitch + at, n, in_storage);
       const float *weight = read_gain (args, PLAN_REF_RMSNORM_weight, at, n, weight_storage);
 
       for (guint64 i = 0; i < n; i++)
@@ -174,6 +183,7 @@ exec_cpu_add_rmsnorm (const ExecArgs *args)
   spread_rows (args, PLAN_REF_ADD_RMSNORM_amax, add_rmsnorm_rows);
 }
 
+PLAN_SAME_DIM (RMSNORM, RMSNORM_BWD, cols);
 PLAN_SAME_REF (RMSNORM_BWD, LAYERNORM_BWD, din);
 
 /* Writes the gradient of a norm's input. Where operand `add` exists it is added: the gradient that
@@ -214,13 +224,13 @@ static EXEC_WIDE const float *
 read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, NormPiece *out_piece,
                  float *storage)
 {
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols], pitch = pitch_of (args);
   float rstd = ((const float *)args->ptr[PLAN_REF_RMSNORM_BWD_rstd])[row];
   float in_storage[BLOCK], weight_storage[BLOCK];
   const float *dout
       = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_dout, row * cols + at, count, storage);
   const float *in
-      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, row * cols + at, count, in_storage);
+      = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, row * pitch + at, count, in_storage);
   const float *weight = read_gain (args, PLAN_REF_RMSNORM_BWD_weight, at, count, weight_storage);
 
   for (guint64 i = 0; i < count; i++)
@@ -235,7 +245,7 @@ read_norm_piece (const ExecArgs *args, guint64 row, guint64 at, guint64 count, N
 static EXEC_WIDE void
 rmsnorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols];
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols], pitch = pitch_of (args);
   const float *rstd = args->ptr[PLAN_REF_RMSNORM_BWD_rstd];
   float storage[BLOCK], din[BLOCK];
   NormPiece piece;
@@ -259,7 +269,7 @@ rmsnorm_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
           read_norm_piece (args, row, at, n, &piece, storage);
           for (guint64 i = 0; i < n; i++)
             din[i] = rstd[row] * (piece.scaled[i] - piece.normal[i] * mean);
-          write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, row * cols + at, n, din);
+          write_input_gradient (args, PLAN_REF_RMSNORM_BWD_add, row * pitch + at, n, din);
         }
     }
 }
@@ -269,7 +279,8 @@ static EXEC_WIDE void
 rmsnorm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
 {
   const guint64 rows = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_rows],
-                cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols], n = to - from;
+                cols = (guint64)args->op->dims[PLAN_DIM_RMSNORM_BWD_cols], n = to - from,
+                pitch = pitch_of (args);
   const float *rstd = args->ptr[PLAN_REF_RMSNORM_BWD_rstd];
   float storage[BLOCK], in_storage[BLOCK], dweight[BLOCK] = { 0 };
 
@@ -277,7 +288,8 @@ rmsnorm_bwd_columns (const ExecArgs *args, guint64 from, guint64 to)
     {
       const guint64 at = row * cols + from;
       const float *dout = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_dout, at, n, storage);
-      const float *in = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, at, n, in_storage);
+      const float *in
+          = exec_cpu_read_ref (args, PLAN_REF_RMSNORM_BWD_in, row * pitch + from, n, in_storage);
 
       for (guint64 i = 0; i < n; i++)
         dweight[i] += dout[i] * (in[i] * rstd[row]);

@@ -141,9 +141,4 @@ void exec_cpu_clip (const ExecArgs *args);
 void exec_cpu_adamw (const ExecArgs *args);
 void exec_cpu_sgd (const ExecArgs *args);
 
-/* exec/cpu/kernels-cpu-attention.c */
-void exec_cpu_rope (const ExecArgs *args);
-void exec_cpu_attention (const ExecArgs *args);
-void exec_cpu_attention_bwd (const ExecArgs *args);
-
 G_END_DECLS

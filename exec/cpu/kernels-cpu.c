@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "exec/comm.h"
+#include "exec/cpu/kernels-cpu-attention.h"
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/pool.h"
 #include "exec/kernels.h"
@@ -753,6 +754,10 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ROPE] = exec_cpu_rope,
     [PLAN_OP_ATTENTION] = exec_cpu_attention,
     [PLAN_OP_ATTENTION_BWD] = exec_cpu_attention_bwd,
+    [PLAN_OP_LATENT_ROPE] = exec_cpu_latent_rope,
+    [PLAN_OP_LATENT_ROPE_BWD] = exec_cpu_latent_rope_bwd,
+    [PLAN_OP_LATENT_ATTENTION] = exec_cpu_latent_attention,
+    [PLAN_OP_LATENT_ATTENTION_BWD] = exec_cpu_latent_attention_bwd,
     [PLAN_OP_SWIGLU] = exec_cpu_swiglu,
     [PLAN_OP_SWIGLU_BWD] = exec_cpu_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,

@@ -1,6 +1,7 @@
 /* PLAN_EACH (M, context, (a, b, c)) is M (context, a) M (context, b) M (context, c), for lists of
- * at most ten in the rows of another list; of () it is nothing. Of an item that is in parentheses
- * itself, PLAN_SPLIT (M, context, (x, y)) is M (context, x, y). M may not use PLAN_EACH. */
+ * at most eleven in the rows of another list; of () it is nothing. Of an item that is in
+ * parentheses itself, PLAN_SPLIT (M, context, (x, y)) is M (context, x, y). M may not use
+ * PLAN_EACH. */
 #pragma once
 
 #define PLAN_EACH(M, context, list) PLAN_EACH_OF (M, context PLAN_EACH_OPEN list)
@@ -13,10 +14,11 @@
 
 /* clang-format off */
 #define PLAN_EACH_OF(...) \
-  PLAN_EACH_PICK (__VA_ARGS__, PLAN_EACH_10, PLAN_EACH_9, PLAN_EACH_8, PLAN_EACH_7, PLAN_EACH_6, \
-                  PLAN_EACH_5, PLAN_EACH_4, PLAN_EACH_3, PLAN_EACH_2, PLAN_EACH_1, PLAN_EACH_0, 0) \
+  PLAN_EACH_PICK (__VA_ARGS__, PLAN_EACH_11, PLAN_EACH_10, PLAN_EACH_9, PLAN_EACH_8, PLAN_EACH_7, \
+                  PLAN_EACH_6, PLAN_EACH_5, PLAN_EACH_4, PLAN_EACH_3, PLAN_EACH_2, PLAN_EACH_1, \
+                  PLAN_EACH_0, 0) \
     (__VA_ARGS__)
-#define PLAN_EACH_PICK(M, context, a, b, c, d, e, f, g, h, i, j, picked, ...) picked
+#define PLAN_EACH_PICK(M, context, a, b, c, d, e, f, g, h, i, j, k, picked, ...) picked
 #define PLAN_EACH_0(M, c)
 #define PLAN_EACH_1(M, c, a) M (c, a)
 #define PLAN_EACH_2(M, c, a, ...) M (c, a) PLAN_EACH_1 (M, c, __VA_ARGS__)
@@ -28,4 +30,5 @@
 #define PLAN_EACH_8(M, c, a, ...) M (c, a) PLAN_EACH_7 (M, c, __VA_ARGS__)
 #define PLAN_EACH_9(M, c, a, ...) M (c, a) PLAN_EACH_8 (M, c, __VA_ARGS__)
 #define PLAN_EACH_10(M, c, a, ...) M (c, a) PLAN_EACH_9 (M, c, __VA_ARGS__)
+#define PLAN_EACH_11(M, c, a, ...) M (c, a) PLAN_EACH_10 (M, c, __VA_ARGS__)
 /* clang-format on */

@@ -96,6 +96,9 @@ plan_lower_attention_work (const PlanLower *self)
   gint64 dims[PLAN_MAX_DIMS];
   if (said)
     return (said->bytes + sizeof (float) - 1) / sizeof (float);
+  if (self->work.scratch >= 0 && self->model->kv_lora > 0)
+    return plan_scratch_batched_elements (PLAN_OP_LATENT_ATTENTION_BWD,
+                                          plan_lower_latent_dims (self, dims));
   plan_lower_attention_dims (self, dims);
   if (self->work.scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
     return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);

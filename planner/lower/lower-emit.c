@@ -124,7 +124,8 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
         : kind == PLAN_OP_ATTENTION && !plan_lower_attention_is_fused (self, kind)
             ? plan_scratch_batched_elements (kind, dims) + PLAN_SCRATCH_ALIGNMENT
             : plan_scratch_gpu_elements (kind, dims, self->sizes->compute, self->cluster);
-  if (kind == PLAN_OP_ATTENTION_BWD && self->work.scratch >= 0 && self->work.attention >= 0)
+  if ((kind == PLAN_OP_ATTENTION_BWD || kind == PLAN_OP_LATENT_ATTENTION_BWD)
+      && self->work.scratch >= 0 && self->work.attention >= 0)
     return plan_lower_ref (self->work.attention); /* a buffer that is allocated for this op alone */
   if (self->work.scratch < 0 || elements == 0)
     return PLAN_REF_NONE;
@@ -156,6 +157,17 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
   *out_whole = self->comm.tensor < 0 ? 0 : (double)whole;
 }
 
+/* What scores are divided by the root of; 0: head_dim. In latent attention they grow where yarn
+ * stretches positions (transformers, modeling_deepseek_v3.py). */
+static double
+scalar_of (const PlanModel *m)
+{
+  const double growth = m->kv_lora > 0 ? plan_rope_growth (&m->rope) : 1;
+  const double said = m->attn_scalar > 0 ? m->attn_scalar : (double)m->head_dim;
+  const double scalar = said / pow (growth, 4);
+  return scalar != (double)m->head_dim ? scalar : 0;
+}
+
 /* The manner of an op (PlanManner) in the layer at hand. */
 static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
@@ -166,13 +178,14 @@ manner_of (PlanLower *self, PlanOpKind kind)
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
       = { { [PLAN_MANNER_WINDOW] = is_windowed ? (double)m->window : 0,
-            [PLAN_MANNER_SCALAR] = m->attn_scalar != (double)m->head_dim ? m->attn_scalar : 0,
+            [PLAN_MANNER_SCALAR] = scalar_of (m),
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,
             [PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0,
             [PLAN_MANNER_TURNED] = m->rope_fraction < 1 ? (double)plan_model_turned (m) : 0,
             [PLAN_MANNER_THETA] = is_windowed ? m->rope_local : 0,
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0,
+            [PLAN_MANNER_PITCH] = (double)self->now.pitch,
             [PLAN_MANNER_FIRST] = first,
             [PLAN_MANNER_WHOLE] = whole } };
   PlanManner manner = { 0 };

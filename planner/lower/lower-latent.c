@@ -18,13 +18,15 @@ static const gint64 *
 rope_dims (const PlanLayer *self, gint64 *out_dims)
 {
   const PlanModel *m = self->lower->model;
-  out_dims[0] = self->sizes->rows;
-  out_dims[1] = self->sizes->heads;
-  out_dims[2] = m->nope_dim;
-  out_dims[3] = m->rope_dim;
-  out_dims[4] = m->v_dim;
+  out_dims[PLAN_DIM_LATENT_ROPE_rows] = self->sizes->rows;
+  out_dims[PLAN_DIM_LATENT_ROPE_seq] = self->lower->plan->value[PLAN_SEQ];
+  out_dims[PLAN_DIM_LATENT_ROPE_heads] = self->sizes->heads;
+  out_dims[PLAN_DIM_LATENT_ROPE_nope] = m->nope_dim;
+  out_dims[PLAN_DIM_LATENT_ROPE_rope] = m->rope_dim;
+  out_dims[PLAN_DIM_LATENT_ROPE_v_dim] = m->v_dim;
   /* If tokens are split, the common part of keys has been gathered into a buffer of its own. */
-  out_dims[5] = self->sizes->split_rows < self->sizes->rows ? 0 : m->kv_lora;
+  out_dims[PLAN_DIM_LATENT_ROPE_rank]
+      = self->sizes->split_rows < self->sizes->rows ? 0 : m->kv_lora;
   return out_dims;
 }
 
@@ -35,7 +37,7 @@ rope (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ROPE,
                       PLAN_REFS (value (self, node->in), value (self, node->out),
                                  value (self, node->col), value (self, node->other),
-                                 value (self, node->latent)),
+                                 value (self, node->latent), plan_lower_places (self->lower)),
                       rope_dims (self, dims));
 }
 
@@ -48,7 +50,8 @@ rope_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ROPE_BWD,
                       PLAN_REFS (plan_layer_gradient (self, node->in), dkv, dlatent,
                                  plan_layer_gradient (self, node->out),
-                                 plan_layer_gradient (self, node->col)),
+                                 plan_layer_gradient (self, node->col),
+                                 plan_lower_places (self->lower)),
                       rope_dims (self, dims));
   plan_layer_drop_gradient (self, node->out);
   plan_layer_drop_gradient (self, node->col);
@@ -56,17 +59,23 @@ rope_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->latent, dlatent);
 }
 
+const gint64 *
+plan_lower_latent_dims (const PlanLower *self, gint64 *out_dims)
+{
+  const PlanModel *m = self->model;
+  out_dims[PLAN_DIM_LATENT_ATTENTION_batch] = self->plan->value[PLAN_MBS];
+  out_dims[PLAN_DIM_LATENT_ATTENTION_seq] = self->plan->value[PLAN_SEQ];
+  out_dims[PLAN_DIM_LATENT_ATTENTION_heads] = self->sizes->heads;
+  out_dims[PLAN_DIM_LATENT_ATTENTION_head_dim] = m->nope_dim + m->rope_dim;
+  out_dims[PLAN_DIM_LATENT_ATTENTION_v_dim] = m->v_dim;
+  return out_dims;
+}
+
 static const gint64 *
 attention_dims (const PlanLayer *self, gint64 *out_dims)
 {
-  const PlanModel *m = self->lower->model;
-  const gint64 *plan = self->lower->plan->value;
-  out_dims[0] = plan[PLAN_MBS];
-  out_dims[1] = plan[PLAN_SEQ];
-  out_dims[2] = self->sizes->heads;
-  out_dims[3] = m->nope_dim + m->rope_dim;
-  out_dims[4] = m->v_dim;
-  out_dims[5] = self->net->keys;
+  plan_lower_latent_dims (self->lower, out_dims);
+  out_dims[PLAN_DIM_LATENT_ATTENTION_keys] = self->net->keys;
   return out_dims;
 }
 
@@ -77,7 +86,7 @@ attention (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (self->lower, PLAN_OP_LATENT_ATTENTION,
                       PLAN_REFS (value (self, node->out), value (self, node->stats),
                                  value (self, node->in), value (self, node->other),
-                                 value (self, node->latent)),
+                                 value (self, node->latent), plan_lower_places (self->lower)),
                       attention_dims (self, dims));
 }
 
@@ -95,7 +104,7 @@ attention_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_REFS (dq, dk, dv, plan_layer_gradient (self, node->out),
                                  value (self, node->out), value (self, node->stats),
                                  value (self, node->in), value (self, node->other),
-                                 value (self, node->latent)),
+                                 value (self, node->latent), plan_lower_places (self->lower)),
                       attention_dims (self, dims));
   if (lower->work.attention >= 0)
     plan_lower_free (lower, REF (work.attention));

@@ -448,8 +448,9 @@ norm_node_backward (PlanLayer *self, const PlanNode *node)
   const gboolean adds
       = self->lower->stack->layer.kernels == PLAN_KERNELS_OWN && self->slot[node->in] >= 0;
   const PlanRef before = adds ? plan_layer_gradient (self, node->in) : PLAN_REF_NONE;
-  const PlanRef total
-      = adds ? gradient_sum (self, node->in) : plan_layer_take_share (self, node->in);
+  const PlanRef total = !adds ? plan_layer_take_share (self, node->in)
+                        : self->lower->layer.grad_sum[node->in] < 0 ? before
+                                                                    : gradient_sum (self, node->in);
   if (adds && !is_same (before, total))
     plan_lower_alloc (self->lower, total);
   plan_lower_norm_backward_add (self->lower,

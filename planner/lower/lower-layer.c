@@ -574,6 +574,14 @@ plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint las
   return nodes;
 }
 
+/* Elements from one row to the next of what a norm reads, where there are others between: latent
+ * keys and values have the common part of keys behind them. Else 0. */
+static gint64
+pitch_of (const PlanModel *m, PlanTensorRole weight)
+{
+  return weight == PLAN_TENSOR_KV_UP_NORM ? m->kv_lora + m->rope_dim : 0;
+}
+
 void
 plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTensorRole weight,
                  PlanTensorRole bias, PlanTensorRole feeds, PlanLowerUnit unit, gint64 rows)
@@ -582,6 +590,7 @@ plan_lower_norm (PlanLower *self, PlanRef out, PlanRef stats, PlanRef in, PlanTe
   const PlanRef scale = plan_lower_site_scale (self, feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef amax = plan_lower_site_amax (self, feeds, PLAN_QUANTIZER_INPUT, unit);
   const PlanRef gain = plan_lower_weight (self, weight, unit);
+  self->now.pitch = pitch_of (self->model, weight);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     plan_lower_compute (
         self, PLAN_OP_LAYERNORM,
@@ -628,6 +637,7 @@ plan_lower_norm_backward_add (PlanLower *self, const PlanRef *refs, PlanTensorRo
   const PlanRef dgain = plan_lower_raw_gradient (self, weight, unit);
   const gboolean has_bias = bias != PLAN_N_TENSORS;
   const gint64 cols = (gint64)plan_lower_tensor (self, weight).rows;
+  self->now.pitch = pitch_of (self->model, weight);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     plan_lower_compute (
         self, PLAN_OP_LAYERNORM_BWD,

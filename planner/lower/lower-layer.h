@@ -70,10 +70,10 @@ void plan_lower_declare_attention (PlanLower *self);
 /* Dims of a rank's attention: batch, seq, heads, kv_heads, head_dim. What cuDNN said of it. */
 const gint64 *plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims);
 const PlanWorkspace *plan_lower_asked_attention (const PlanLower *self, PlanPass pass);
+const gint64 *plan_lower_latent_dims (const PlanLower *self, gint64 *out_dims);
 gboolean plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind);
 
-/* Elements of attention's workspace in the backward pass: what cuDNN said; else by a rule that was
- * fitted to what it says; for our own kernel, by that kernel's rule. */
+/* Elements of attention's workspace backwards: cuDNN's word, our kernel's, or a fitted rule. */
 guint64 plan_lower_attention_work (const PlanLower *self);
 
 /* `keys`: see PlanLayerGraph. */

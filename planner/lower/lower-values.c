@@ -12,6 +12,19 @@ activation (PlanLower *self, const char *name, gint64 count, guint64 elements, P
                                    PLAN_CATEGORY_ACTIVATIONS);
 }
 
+/* Whether the backward pass of a norm adds its share of its input's gradient to a share that a
+ * later node made. */
+static gboolean
+adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
+{
+  const PlanNode *norm = &net->nodes[node];
+  PlanValueSet behind = 0;
+  for (guint i = node + 1; i < net->n_nodes; i++)
+    behind |= net->nodes[i].reads;
+  return self->stack->layer.kernels == PLAN_KERNELS_OWN && norm->kind == PLAN_NODE_NORM
+         && (behind & plan_value_bit (norm->in));
+}
+
 /* Buffers for shares of a value's gradient: two if several nodes make shares and the sum has no
  * buffer of its own. */
 static gint64
@@ -27,9 +40,9 @@ n_shares (const PlanLower *self, PlanValueId v)
       for (guint i = 0; i < net->n_nodes; i++)
         {
           const PlanNode *node = &net->nodes[i];
-          const gboolean leaves = node->out != node->in && !node->is_lazy
-                                  && node->kind != PLAN_NODE_ADD
-                                  && node->kind != PLAN_NODE_TRANSPOSE;
+          const gboolean leaves
+              = node->out != node->in && !node->is_lazy && node->kind != PLAN_NODE_ADD
+                && node->kind != PLAN_NODE_TRANSPOSE && !adds_share (self, net, i);
           n += leaves && (node->in == v || node->latent == v);
         }
       most = MAX (most, n);
@@ -53,19 +66,6 @@ declare_gradient_of (PlanLower *self, PlanValueId v)
   self->layer.grad[v]
       = activation (self, name, n_shares (self, v), self->graphs->values[v].elements,
                     is_probs ? PLAN_DTYPE_FP32 : self->sizes->compute);
-}
-
-/* Whether the backward pass of a norm adds its share of its input's gradient to a share that a
- * later node made. */
-static gboolean
-adds_share (const PlanLower *self, const PlanLayerGraph *net, guint node)
-{
-  const PlanNode *norm = &net->nodes[node];
-  PlanValueSet behind = 0;
-  for (guint i = node + 1; i < net->n_nodes; i++)
-    behind |= net->nodes[i].reads;
-  return self->stack->layer.kernels == PLAN_KERNELS_OWN && norm->kind == PLAN_NODE_NORM
-         && (behind & plan_value_bit (norm->in));
 }
 
 /* Declares one static buffer for all gathered sequences, and one for their gradients. */

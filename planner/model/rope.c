@@ -139,11 +139,17 @@ growth (double factor, double mscale)
 }
 
 double
+plan_rope_growth (const PlanRope *self)
+{
+  return self->scaling == PLAN_ROPE_SCALING_YARN ? growth (self->factor, self->mscale_all) : 1;
+}
+
+double
 plan_rope_magnitude (const PlanRope *self)
 {
   if (self->scaling == PLAN_ROPE_SCALING_LONGROPE && self->factor > 1 && self->original > 1)
     return sqrt (1 + log (self->factor) / log ((double)self->original));
   if (self->scaling != PLAN_ROPE_SCALING_YARN)
     return 1;
-  return growth (self->factor, self->mscale) / growth (self->factor, self->mscale_all);
+  return growth (self->factor, self->mscale) / plan_rope_growth (self);
 }

@@ -47,6 +47,9 @@ gboolean plan_rope_check (const PlanRope *self, GError **error);
  * sequences of `seq` tokens. */
 double plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 seq);
 
+/* By how much queries and keys of latent attention grow each, as yarn stretches positions. */
+double plan_rope_growth (const PlanRope *self);
+
 /* The factor on cosines and sines. */
 double plan_rope_magnitude (const PlanRope *self);
 

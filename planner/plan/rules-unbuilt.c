@@ -54,25 +54,20 @@ has_experts (const PlanFacts *f)
   return f->model->experts > 0 || f->model->kv_lora > 0;
 }
 
-/* Whether our own runtime runs the model's experts: without latent attention. */
-static gboolean
-runs_here (const PlanFacts *f)
-{
-  return is_stack (f, PLAN_STACK_NATIVE) && f->model->kv_lora == 0;
-}
-
 /* Whether it is not known how the stack runs experts and latent attention. */
 static gboolean
 is_of_another_stack (const PlanFacts *f)
 {
-  return has_experts (f) && !runs_here (f) && !is_stack (f, PLAN_STACK_MEGATRON_FSDP)
-         && !is_stack (f, PLAN_STACK_MEGATRON) && !is_stack (f, PLAN_STACK_FSDP2);
+  return has_experts (f) && !is_stack (f, PLAN_STACK_NATIVE)
+         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP) && !is_stack (f, PLAN_STACK_MEGATRON)
+         && !is_stack (f, PLAN_STACK_FSDP2);
 }
 
 static gboolean
 splits_latent_attention (const PlanFacts *f)
 {
-  const gboolean is_elsewhere = is_stack (f, PLAN_STACK_FSDP2) || IS (f, SP, OFF);
+  const gboolean is_elsewhere
+      = is_stack (f, PLAN_STACK_FSDP2) || is_stack (f, PLAN_STACK_NATIVE) || IS (f, SP, OFF);
   return f->model->kv_lora > 0
          && ((f->value[PLAN_TP] > 1 && is_elsewhere) || f->value[PLAN_CP] > 1);
 }
@@ -264,7 +259,7 @@ static const PlanRuleEntry rules[] = {
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
-      "megatron and fsdp2, those with experts and plain attention also for stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "megatron, fsdp2 and native by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },

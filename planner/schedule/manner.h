@@ -11,9 +11,9 @@ G_BEGIN_DECLS
   X (WINDOW, "window", "tokens that a query sees at most, the last its own; 0: all before it", \
      (ATTENTION, ATTENTION_BWD)) \
   X (SCALAR, "scalar", "scores are divided by its root; 0: by that of head_dim", \
-     (ATTENTION, ATTENTION_BWD)) \
+     (ATTENTION, ATTENTION_BWD, LATENT_ATTENTION, LATENT_ATTENTION_BWD)) \
   X (CAP, "cap", "cap * tanh (x / cap) takes the place of x; of scores 0: nothing does", \
-     (ATTENTION, ATTENTION_BWD, SOFTCAP, SOFTCAP_BWD)) \
+     (ATTENTION, ATTENTION_BWD, LATENT_ATTENTION, LATENT_ATTENTION_BWD, SOFTCAP, SOFTCAP_BWD)) \
   X (ALIBI, "alibi", \
      "1: scores fall with distance, by a slope for each head (planner/model/alibi.h)", \
      (ATTENTION, ATTENTION_BWD)) \
@@ -23,6 +23,9 @@ G_BEGIN_DECLS
   X (ONE_PLUS, "one_plus", "what a norm scales by is its weight plus this", \
      (RMSNORM, RMSNORM_BWD, LAYERNORM, LAYERNORM_BWD, ADD_RMSNORM, ADD_LAYERNORM, HEAD_NORM, \
       HEAD_NORM_BWD)) \
+  X (PITCH, "pitch", \
+     "elements from one row to the next of what is read and of its gradient; 0: cols", \
+     (RMSNORM, RMSNORM_BWD)) \
   X (FACTOR, "factor", "what is multiplied by; 0: 1 / the data-parallel size", (SCALE)) \
   X (FIRST, "first", "the first that is here of a vocabulary, of heads or of rows in parts", \
      (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \

@@ -34,8 +34,8 @@
  * gradient is that of the queries alone. `places` of tokens are those in their documents, which
  * attention does not leave. `stats` of a part of the logits are maxima of whole rows, then sums,
  * then targets' logits, as row_stat makes them: a token's loss is added where its target is. In
- * latent attention queries and keys have `nope` columns
- * of their own and `rope` turned by position, the latter the same for all heads' keys.
+ * latent attention queries and keys have `nope` columns of their own and `rope` turned by position,
+ * neighbours as pairs, the latter the same for all heads' keys.
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
  * layout 1 and 0 its m rows are shared out over the groups and each has its own b, with layout 2
@@ -241,21 +241,23 @@
       (in, reads, gated ? 2 * rows * cols : rows * cols))) \
   X (LATENT_ROPE, "latent_rope", COMPUTE, ELEMENT, ROPE, \
      "queries turned by position; keys and values of all heads from the latent ones", \
-     (rows, heads, nope, rope, v_dim, rank), 0, \
+     (rows, seq, heads, nope, rope, v_dim, rank), 0, \
      ((q, updates, rows * heads * (nope + rope)), (k, writes, rows * heads * (nope + rope)), \
       (v, writes, rows * heads * v_dim), (kv, reads, rows * heads * (nope + v_dim)), \
-      (down, reads, rows * (rank + rope)))) \
+      (down, reads, rows * (rank + rope)), (places, may_read, rows))) \
   X (LATENT_ROPE_BWD, "latent_rope_bwd", COMPUTE, ELEMENT, ROPE, "its gradients", \
-     (rows, heads, nope, rope, v_dim, rank), 0, \
+     (rows, seq, heads, nope, rope, v_dim, rank), 0, \
      ((dq, updates, rows * heads * (nope + rope)), (dkv, writes, rows * heads * (nope + v_dim)), \
       (ddown, writes, rows * (rank + rope)), (dk, reads, rows * heads * (nope + rope)), \
-      (dv, reads, rows * heads * v_dim))) \
+      (dv, reads, rows * heads * v_dim), (places, may_read, rows))) \
   X (LATENT_ATTENTION, "latent_attention", COMPUTE, ATTENTION, ATTENTION, \
      "causal attention whose values have another size than its keys", \
      (batch, seq, heads, head_dim, v_dim, keys), 1.0 * batch * seq * keys * heads * (head_dim + v_dim), \
      ((out, writes, batch * seq * heads * v_dim), (lse, writes, batch * seq * heads), \
       (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
-      (v, reads, batch * seq * heads * v_dim))) \
+      (v, reads, batch * seq * heads * v_dim), \
+      (work, scratch, seq * seq + 2 * seq * (head_dim + v_dim), ATTENTION, 0), \
+      (places, may_read, batch * seq))) \
   X (LATENT_ATTENTION_BWD, "latent_attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
      (batch, seq, heads, head_dim, v_dim, keys), \
      1.0 * batch * seq * keys * heads * (3 * head_dim + 2 * v_dim), \
@@ -263,7 +265,9 @@
       (dv, writes, batch * seq * heads * v_dim), (dout, reads, batch * seq * heads * v_dim), \
       (out, reads, batch * seq * heads * v_dim), (lse, reads, batch * seq * heads), \
       (q, reads, batch * seq * heads * head_dim), (k, reads, batch * seq * heads * head_dim), \
-      (v, reads, batch * seq * heads * v_dim))) \
+      (v, reads, batch * seq * heads * v_dim), \
+      (work, scratch, 2 * seq * seq + 5 * seq * (head_dim + v_dim), NONE, 0), \
+      (places, may_read, batch * seq))) \
   X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, "the experts of each token, and their shares", \
      (rows, experts, topk), 0, \
      ((probs, writes, rows * experts), (saved, writes, rows * experts), \

@@ -11,8 +11,8 @@ G_BEGIN_DECLS
 #define PLAN_ROW_MAP_HEAD 3 /* numbers at the head of a row map, before those of rows */
 #define PLAN_EXACT_LIMBS 20 /* 64-bit limbs of one exact sum (exec/number/exact.h) */
 
-#define PLAN_MAX_REFS 9
-#define PLAN_MAX_DIMS 6
+#define PLAN_MAX_REFS 11
+#define PLAN_MAX_DIMS 7
 #define PLAN_MAX_WAITS 4
 #define PLAN_MAX_DEPTH 4
 #define PLAN_MAX_GROUPS 16
@@ -29,7 +29,7 @@ typedef struct
   guint64 moves : 1;
   gint8 loop; /* depth of the repeat whose value is added; -1: none */
   guint8 modulus;
-} PlanRef; /* 16 bytes: an op has up to 14 */
+} PlanRef; /* 16 bytes: an op has up to 16 */
 
 #define PLAN_REF_NONE ((PlanRef){ .array = -1, .loop = -1 })
 

@@ -100,7 +100,8 @@ plan_scratch_attention_is_fused (PlanOpKind kind, const gint64 *dims, PlanDtype 
 {
   const gint64 width = dims[PLAN_DIM_ATTENTION_head_dim];
 
-  return (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16) && width % 8 == 0
+  return (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD)
+         && (dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16) && width % 8 == 0
          && width <= (kind == PLAN_OP_ATTENTION || capability == 90 ? 256 : 128);
 }
 
@@ -160,6 +161,24 @@ plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 
 /* --- attention by products in batches ----------------------------------------------------- */
 
+PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, seq);
+PLAN_SAME_DIM (ATTENTION, LATENT_ATTENTION, seq);
+PLAN_SAME_DIM (ATTENTION, LATENT_ATTENTION_BWD, seq);
+PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, head_dim);
+PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, v_dim);
+
+static gboolean
+is_of_latent (PlanOpKind kind)
+{
+  return kind == PLAN_OP_LATENT_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION_BWD;
+}
+
+static gboolean
+is_forward (PlanOpKind kind)
+{
+  return kind == PLAN_OP_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION;
+}
+
 /* Queries of a turn: enough for an efficient GEMM, and few enough that keys which none of them sees
  * are a small part. The scores take at most TURN_BYTES, unless even a few queries need more. */
 #define TURN_QUERIES 512
@@ -169,14 +188,19 @@ plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims)
 /* Finds the largest turn whose scores fit. Rows are whole multiples of 16 bytes, in fp32 as in
  * bf16. */
 static PlanBatchedTurn
-whole_turn (const gint64 *dims)
+whole_turn (PlanOpKind kind, const gint64 *dims)
 {
+  const gboolean is_latent = is_of_latent (kind);
+  const gint64 seq = dims[PLAN_DIM_ATTENTION_seq];
+  const gint64 dim
+      = dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
+  const gint64 v_dim = is_latent ? dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim;
   return (PlanBatchedTurn){
-    .heads = dims[PLAN_DIM_ATTENTION_kv_heads],
-    .queries = MIN (dims[PLAN_DIM_ATTENTION_seq], TURN_QUERIES),
-    .pitch = plan_units_round_up ((guint64)dims[PLAN_DIM_ATTENTION_seq], 4),
-    .image = plan_units_round_up (
-        (guint64)(dims[PLAN_DIM_ATTENTION_seq] * dims[PLAN_DIM_ATTENTION_head_dim]), 4)
+    .heads = dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_heads : PLAN_DIM_ATTENTION_kv_heads],
+    .queries = MIN (seq, TURN_QUERIES),
+    .pitch = plan_units_round_up ((guint64)seq, 4),
+    .image = plan_units_round_up ((guint64)(seq * dim), 4),
+    .v_image = plan_units_round_up ((guint64)(seq * v_dim), 4),
   };
 }
 
@@ -187,13 +211,13 @@ turn_elements (PlanOpKind kind, const PlanBatchedTurn *turn, gint64 queries)
 {
   const guint64 scores = (guint64)queries * turn->pitch;
 
-  return kind == PLAN_OP_ATTENTION ? scores : 2 * (scores + turn->image);
+  return is_forward (kind) ? scores : 2 * scores + turn->image + turn->v_image;
 }
 
 guint64
 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims)
 {
-  const PlanBatchedTurn turn = whole_turn (dims);
+  const PlanBatchedTurn turn = whole_turn (kind, dims);
   const guint64 least = turn_elements (kind, &turn, MIN (turn.queries, LEAST_QUERIES));
   const guint64 whole = (guint64)turn.heads * turn_elements (kind, &turn, turn.queries);
 
@@ -204,7 +228,7 @@ gboolean
 plan_scratch_batched_turn (PlanOpKind kind, const gint64 *dims, guint64 elements,
                            PlanBatchedTurn *out)
 {
-  PlanBatchedTurn turn = whole_turn (dims);
+  PlanBatchedTurn turn = whole_turn (kind, dims);
   const guint64 fixed = turn_elements (kind, &turn, 0);
   const guint64 each = turn_elements (kind, &turn, turn.queries);
 
@@ -227,6 +251,8 @@ plan_scratch_least_elements (PlanOpKind kind, const gint64 *dims)
   /* cuBLASLt also works without a workspace. */
   if (kind == PLAN_OP_GEMM_ADD || kind == PLAN_OP_GROUPED_GEMM_ADD)
     on_gpu = 0;
+  if (kind == PLAN_OP_LATENT_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION_BWD)
+    on_gpu = plan_scratch_batched_elements (kind, dims);
   if (kind == PLAN_OP_ATTENTION)
     on_gpu = PLAN_SCRATCH_CUDNN_ELEMENTS;
   if (kind == PLAN_OP_ATTENTION_BWD) /* a sum for every row; the rest depends on the GPU */

@@ -41,12 +41,12 @@ guint64 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims);
 guint64 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims);
 
 /* One turn, within one sequence: so many key heads, and so many queries of each head. The scores of
- * two queries are `pitch` elements apart, and the gradients of two key heads' keys, or values,
- * `image` elements. */
+ * two queries are `pitch` elements apart, and the gradients of two key heads' keys `image`, those
+ * of their values `v_image` elements. */
 typedef struct
 {
   gint64 heads, queries;
-  guint64 pitch, image;
+  guint64 pitch, image, v_image;
 } PlanBatchedTurn;
 
 /* The largest turn for which there is room. FALSE: there is not enough for one query. */

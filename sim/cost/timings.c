@@ -91,6 +91,13 @@ add_axes (Place *self, const SimTiming *timing)
       add_axis (self, d[PLAN_DIM_ATTENTION_seq] * d[PLAN_DIM_ATTENTION_keys]);
       add_axis (self, d[PLAN_DIM_ATTENTION_head_dim]);
       break;
+    case PLAN_OP_LATENT_ATTENTION:
+    case PLAN_OP_LATENT_ATTENTION_BWD:
+      self->units = (double)MAX (
+          d[PLAN_DIM_LATENT_ATTENTION_batch] * d[PLAN_DIM_LATENT_ATTENTION_heads], 1);
+      add_axis (self, d[PLAN_DIM_LATENT_ATTENTION_seq] * d[PLAN_DIM_LATENT_ATTENTION_keys]);
+      add_axis (self, d[PLAN_DIM_LATENT_ATTENTION_head_dim] + d[PLAN_DIM_LATENT_ATTENTION_v_dim]);
+      break;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
     case PLAN_OP_REPEAT_HEADS:

@@ -147,9 +147,10 @@ model_of (guint shards, Sizes sizes)
       "max_seq=128" },
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
       "experts=6,topk=2" },
-    { "family=qwen3_moe,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=5,"
-      "experts=5,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,router_score=sigmoid,"
-      "router_scale=2.5" },
+    { "family=deepseek_v3,layers=3,hidden=10,ffn=7,heads=3,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
+      "2,"
+      "v_dim=3,vocab=23,max_seq=5,experts=5,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
+      "router_bias=off,router_groups=0,router_group_topk=0,mtp=0" },
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
       "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
     { "family=gemma2,tied=off,layers=3,hidden=10,ffn=6,heads=6,kv_heads=2,head_dim=6,vocab=23,"

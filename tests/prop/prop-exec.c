@@ -95,7 +95,10 @@ any_model (guint seed)
     "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,window=2,window_from=0,window_every=3",
     "family=llama,rope_theta=500,rope_scaling=llama3,rope_factor=8,rope_original=40",
     "family=qwen2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fast=6",
-    "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5"
+    "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5",
+    "family=llama,q_lora=7,kv_lora=5,nope_dim=3,rope_dim=4,v_dim=6,rope_scaling=yarn,rope_factor=4,"
+    "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
+    "family=llama,kv_lora=6,nope_dim=4,rope_dim=2,v_dim=7,norm_1p=on,tied=on"
   };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   g_autoptr (GError) error = NULL;
@@ -115,12 +118,16 @@ any_model (guint seed)
       g_assert_no_error (error);
       return aligned;
     }
+  const char *kind = kinds[(seed / 8 * 2 + seed / 2 % 2) % G_N_ELEMENTS (kinds)];
   const gint32 tp = (gint32)tp_of (seed), kv_heads = tp * g_rand_int_range (rand, 1, 4);
+  g_autofree char *heads = strstr (kind, "kv_lora")
+                               ? g_strdup_printf ("heads=%d", kv_heads)
+                               : g_strdup_printf ("heads=%d,kv_heads=%d,head_dim=%d",
+                                                  kv_heads * g_rand_int_range (rand, 1, 3),
+                                                  kv_heads, 2 * g_rand_int_range (rand, 1, 9));
   g_autofree char *spec = g_strdup_printf (
-      "%s,layers=%d,hidden=%d,ffn=%d,heads=%d,kv_heads=%d,head_dim=%d,vocab=%d,max_seq=%d",
-      kinds[(seed / 8 * 2 + seed / 2 % 2) % G_N_ELEMENTS (kinds)], g_rand_int_range (rand, 1, 6),
-      g_rand_int_range (rand, 2, 60), tp * g_rand_int_range (rand, 1, 90),
-      kv_heads * g_rand_int_range (rand, 1, 3), kv_heads, 2 * g_rand_int_range (rand, 1, 9),
+      "%s,layers=%d,hidden=%d,ffn=%d,%s,vocab=%d,max_seq=%d", kind, g_rand_int_range (rand, 1, 6),
+      g_rand_int_range (rand, 2, 60), tp * g_rand_int_range (rand, 1, 90), heads,
       g_rand_int_range (rand, 2, 200), g_rand_int_range (rand, 4, 64));
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
@@ -269,6 +276,19 @@ widen_plan (Case *c, int seed)
     }
 }
 
+#define UP_AGAIN (1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN | 1 << PLAN_RECOMPUTE_MODULES_MLA_UP_PROJ)
+
+static void
+make_up_again (Case *c)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_SELECTIVE;
+  plan.value[PLAN_RECOMPUTE_MODULES] = UP_AGAIN;
+  PlanCase *of = test_case_of (c->model, c->cluster, &plan);
+  plan_case_free (c->of);
+  c->of = of;
+}
+
 /* Shorter than sequences, longer than them, or one token each. */
 static void
 add_documents (Case *c, int seed)
@@ -307,6 +327,8 @@ case_init (Case *c, int seed)
   c->eval_of = NULL;
   c->tokens = c->eval_tokens = NULL;
   widen_plan (c, seed);
+  if (c->model->kv_lora > 0 && c->model->q_lora > 0)
+    make_up_again (c);
   if (seed % 5 == 3)
     add_documents (c, seed);
   if (seed % 3 == 1)
@@ -507,7 +529,8 @@ END_TEST
 /* No value above is one that no case has. */
 START_TEST (every_value_is_run)
 {
-  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
+  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 },
+                         up_again = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -515,6 +538,7 @@ START_TEST (every_value_is_run)
       const gint64 *value = c.of->plan.value;
       for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
         met[i] += value[wide_fields[i].field] == wide_fields[i].other;
+      up_again += value[PLAN_RECOMPUTE_MODULES] == UP_AGAIN;
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
@@ -523,6 +547,7 @@ START_TEST (every_value_is_run)
   for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
     ck_assert_msg (met[i] > 0, "%s=%" G_GINT64_FORMAT " is in no case",
                    plan_field_name (wide_fields[i].field), wide_fields[i].other);
+  ck_assert_uint_gt (up_again, 0);
   ck_assert_uint_gt (hybrids, 10);
   ck_assert_uint_gt (hfsdp, 4);
   ck_assert_uint_gt (split[0], 6);

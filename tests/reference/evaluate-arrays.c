@@ -44,6 +44,8 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->stats2 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->activated = exec_evaluator_array (self, c, ffn);
+  if (m->kv_lora > 0)
+    exec_evaluator_take_latent (self, l);
   if (!m->post_norms)
     return;
   l->proj = exec_evaluator_array (self, c, wide);

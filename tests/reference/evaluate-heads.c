@@ -19,8 +19,8 @@ is_windowed (const PlanModel *m, gint64 layer)
   return m->window > 0 && behind >= 0 && behind % m->window_every == 0;
 }
 
-PlanManner
-exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
+static PlanManner
+attention_manner (const ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   PlanManner manner = { 0 };
@@ -70,9 +70,15 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse
         }
 }
 
+static ExecArray
+places_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
+}
+
 /* Positions and norms of heads, forwards: what attention reads is in `heads`. */
-void
-exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+static void
+prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
@@ -88,8 +94,8 @@ exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, 
 }
 
 /* From dheads to dqkv. */
-void
-exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+static void
+prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
@@ -103,4 +109,29 @@ exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer 
                            l->qkv, exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
             self->rows, m->heads, m->kv_heads, m->head_dim);
+}
+
+void
+exec_evaluator_attend (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = attention_manner (self, layer);
+
+  prepare_heads (self, l, layer);
+  RUN_AS (&manner, ATTENTION,
+          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)), self->mbs,
+          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+}
+
+void
+exec_evaluator_attend_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = attention_manner (self, layer);
+
+  RUN_AS (&manner, ATTENTION_BWD,
+          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 },
+                         { 0 }, { 0 }, places_of (self)),
+          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+  prepare_heads_bwd (self, l, layer);
 }

@@ -400,14 +400,15 @@ attention_branch (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  const PlanManner manner = exec_evaluator_attention_manner (self, i);
 
-  linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
-          m->hidden);
-  exec_evaluator_prepare_heads (self, l, i);
-  RUN_AS (&manner, ATTENTION,
-          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self, 0)),
-          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
+  if (m->kv_lora > 0)
+    exec_evaluator_latent (self, i);
+  else
+    {
+      linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
+              m->hidden);
+      exec_evaluator_attend (self, l, i);
+    }
   linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
           i, m->hidden, self->attention_width);
 }
@@ -590,16 +591,16 @@ attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  const PlanManner manner = exec_evaluator_attention_manner (self, i);
   ExecArray dbranch = branch_gradient (self, attention_gradient (self));
 
   linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
-  RUN_AS (&manner, ATTENTION_BWD,
-          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 },
-                         { 0 }, { 0 }, places_of (self, 0)),
-          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
-  exec_evaluator_prepare_heads_bwd (self, l, i);
+  if (m->kv_lora > 0)
+    {
+      exec_evaluator_latent_bwd (self, i);
+      return;
+    }
+  exec_evaluator_attend_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
               self->qkv_width, m->hidden);
 }

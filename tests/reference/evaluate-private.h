@@ -11,6 +11,8 @@ typedef struct
   float *scale; /* where the format has one per tensor */
 } ExecArray;
 
+typedef struct _ExecEvaluatorLatent ExecEvaluatorLatent;
+
 /* What the backward pass of a layer needs. */
 typedef struct
 {
@@ -21,6 +23,7 @@ typedef struct
    * what comes of them. */
   ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared;
   gint32 *peer, *token, *expert; /* of each row */
+  ExecEvaluatorLatent *latent;   /* of latent attention */
 } ExecEvaluatorLayer;
 
 /* Parameters of a layer, alike ones as one, and where all that are there lie among all. */

@@ -684,7 +684,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   exec_evaluator_split (self, job->of->model, place);
   m = self->model;
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
-  self->attention_width = m->heads * m->head_dim;
+  self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
   self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
   self->peer = g_new0 (ExecEvaluator *, self->ep * self->tp);
   self->peer[0] = self;

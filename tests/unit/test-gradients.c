@@ -188,7 +188,11 @@ static const char *const kinds[] = {
   "family=mixtral,experts=4,topk=1,expert_ffn=3,pre_softmax=on,router_scale=1.5,dense_layers=1",
   "family=mixtral,experts=3,expert_ffn=2,shared_ffn=3,router_score=sigmoid,router_scale=2.5",
   "family=mixtral,experts=3,topk=1,expert_ffn=3,router_score=sigmoid,gated=off,activation=gelu",
-  "family=mixtral,experts=4,topk=3,expert_ffn=3,router_score=sqrtsoftplus"
+  "family=mixtral,experts=4,topk=3,expert_ffn=3,router_score=sqrtsoftplus",
+  "family=llama,q_lora=3,kv_lora=5,nope_dim=1,rope_dim=4,v_dim=3,rope_scaling=yarn,rope_factor=4,"
+  "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
+  "family=mixtral,experts=3,expert_ffn=2,shared_ffn=3,dense_layers=1,kv_lora=3,nope_dim=2,"
+  "rope_dim=2,v_dim=5,norm_1p=on",
 };
 
 static ExecJob
@@ -220,7 +224,8 @@ START_TEST (gradients_are_differences_of_the_loss)
   static const char *const pieces[] = { "1", "2", "5" };
   g_autoptr (GError) error = NULL;
   g_autofree char *spec = g_strdup_printf (
-      "%s,layers=2,hidden=6,ffn=5,heads=4,kv_heads=2,head_dim=4,vocab=7,max_seq=5", kinds[_i]);
+      "%s,layers=2,hidden=6,ffn=5,%s,vocab=7,max_seq=5", kinds[_i],
+      strstr (kinds[_i], "kv_lora") ? "heads=2,kv_heads=2" : "heads=4,kv_heads=2,head_dim=4");
   g_autoptr (PlanModel) model = plan_model_new (spec, &error);
   g_autoptr (PlanCluster) cluster = exec_probe_processors (2, &error);
   g_autofree char *words = g_strconcat (

@@ -43,7 +43,7 @@ gint64 between (GRand *rand, gint32 low, gint32 high);
 /* A forward pass in double: `out` from `in`. */
 typedef struct
 {
-  gint64 dims[6];
+  gint64 dims[PLAN_MAX_DIMS];
   double *in[2];
   const gint32 *tokens;
   double *out;

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Latent attention: queries, keys and values from latent vectors of each token. */
+#include "config.h"
+
+#include "exec/number/number.h"
+#include "tests/reference/evaluate-experts.h"
+#include "tests/reference/rope.h"
+
+#include <math.h>
+
+#define RUN_AS(manner, kind, operands, ...) \
+  exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
+
+#define NO_BIAS PLAN_N_TENSORS
+
+struct _ExecEvaluatorLatent
+{
+  ExecArray q_down, q_normed, q_stats, q; /* the first three: where queries have a latent vector */
+  ExecArray kv_down, latent, normed, stats, kv, k, v; /* `latent`: the first columns of kv_down */
+  ExecArray dq, dq_normed, dq_down, dk, dv, dkv, dnormed, dlatent, dkv_down, dx;
+};
+
+static gint64
+q_width (const PlanModel *m)
+{
+  return m->heads * (m->nope_dim + m->rope_dim);
+}
+
+static gint64
+kv_width (const PlanModel *m)
+{
+  return m->heads * (m->nope_dim + m->v_dim);
+}
+
+void
+exec_evaluator_take_latent (ExecEvaluator *self, ExecEvaluatorLayer *l)
+{
+  const PlanModel *m = self->model;
+  ExecEvaluatorLatent *a = g_new0 (ExecEvaluatorLatent, 1);
+  const struct
+  {
+    ExecArray *array;
+    gint64 cols;
+  } table[] = { { &a->q_down, m->q_lora },      { &a->q_normed, m->q_lora },
+                { &a->q, q_width (m) },         { &a->kv_down, m->kv_lora + m->rope_dim },
+                { &a->latent, m->kv_lora },     { &a->normed, m->kv_lora },
+                { &a->kv, kv_width (m) },       { &a->k, q_width (m) },
+                { &a->v, m->heads * m->v_dim }, { &a->dq, q_width (m) },
+                { &a->dq_normed, m->q_lora },   { &a->dq_down, m->q_lora },
+                { &a->dk, q_width (m) },        { &a->dv, m->heads * m->v_dim },
+                { &a->dkv, kv_width (m) },      { &a->dnormed, m->kv_lora },
+                { &a->dlatent, m->kv_lora },    { &a->dkv_down, m->kv_lora + m->rope_dim },
+                { &a->dx, m->hidden } };
+
+  g_ptr_array_add (self->owned, a);
+  for (guint i = 0; i < G_N_ELEMENTS (table); i++)
+    *table[i].array
+        = exec_evaluator_array (self, self->compute, (guint64)(self->rows * table[i].cols));
+  a->q_stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, (guint64)self->rows);
+  a->stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, (guint64)self->rows);
+  l->latent = a;
+}
+
+static float
+get (ExecArray array, gint64 i)
+{
+  const ExecArray at = exec_evaluator_from (array, (guint64)i);
+  float value;
+
+  exec_number_widen (&value, at.data, at.dtype, 1);
+  return value;
+}
+
+static void
+put (ExecArray array, gint64 i, float value)
+{
+  const ExecArray at = exec_evaluator_from (array, (guint64)i);
+
+  exec_number_narrow (at.data, at.dtype, &value, 1);
+}
+
+static void
+latent_norm (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 cols, ExecArray out,
+             ExecArray stats, ExecArray in)
+{
+  const PlanManner manner = exec_evaluator_norm_manner (self);
+
+  RUN_AS (&manner, RMSNORM,
+          EXEC_OPERANDS (out, stats, in, exec_evaluator_weight (self, gain, layer)), self->rows,
+          cols);
+}
+
+static void
+latent_norm_bwd (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 cols, ExecArray din,
+                 ExecArray dout, ExecArray in, ExecArray stats)
+{
+  const PlanManner manner = exec_evaluator_norm_manner (self);
+
+  RUN_AS (&manner, RMSNORM_BWD,
+          EXEC_OPERANDS (din, exec_evaluator_gradient (self, gain, layer), dout, in,
+                         exec_evaluator_weight (self, gain, layer), stats),
+          self->rows, cols);
+}
+
+/* The scores of an untouched model are divided by the root of the heads' width; those of one whose
+ * positions yarn stretches grow by a square. */
+static PlanManner
+manner_of_scores (const PlanModel *m)
+{
+  const double growth = m->rope.mscale_all > 0 && m->rope.factor > 1
+                            ? 1 + 0.1 * m->rope.mscale_all * log (m->rope.factor)
+                            : 1;
+  const double width = m->attn_scalar > 0 ? m->attn_scalar : (double)(m->nope_dim + m->rope_dim);
+  const double squared = growth * growth;
+
+  return (PlanManner){
+    { [PLAN_MANNER_SCALAR] = width / (squared * squared), [PLAN_MANNER_CAP] = m->attn_softcap }
+  };
+}
+
+typedef struct
+{
+  float c, s;
+} Turn;
+
+static Turn
+turn_of (const ExecEvaluator *self, gint64 row, gint64 pair, gboolean inverse)
+{
+  const gint64 position = self->places ? self->places[row] : row % self->seq;
+  double cosine, sine;
+
+  reference_rope_turn (&self->model->rope, pair, self->model->rope_dim, self->seq, position,
+                       &cosine, &sine);
+  return (Turn){ (float)cosine, (float)(inverse ? -sine : sine) };
+}
+
+/* Turns a pair of neighbours. */
+static void
+turn_pair (Turn by, float first, float second, ExecArray out, gint64 at)
+{
+  put (out, at, first * by.c - second * by.s);
+  put (out, at + 1, second * by.c + first * by.s);
+}
+
+/* What attention reads of one token. */
+static void
+make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
+{
+  const PlanModel *m = self->model;
+  const gint64 nope = m->nope_dim, rope = m->rope_dim, dim = nope + rope;
+  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora;
+
+  for (gint64 head = row * m->heads; head < (row + 1) * m->heads; head++)
+    {
+      for (gint64 i = 0; i < nope; i++)
+        put (a->k, head * dim + i, get (a->kv, head * (nope + m->v_dim) + i));
+      for (gint64 i = 0; i < m->v_dim; i++)
+        put (a->v, head * m->v_dim + i, get (a->kv, head * (nope + m->v_dim) + nope + i));
+      for (gint64 i = 0; i < rope; i += 2)
+        {
+          const gint64 at = head * dim + nope + i;
+          const Turn by = turn_of (self, row, i / 2, FALSE);
+
+          turn_pair (by, get (a->q, at), get (a->q, at + 1), a->q, at);
+          turn_pair (by, get (a->kv_down, common + i), get (a->kv_down, common + i + 1), a->k, at);
+        }
+    }
+}
+
+/* The gradients of what attention read, of one token. */
+static void
+make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
+{
+  const PlanModel *m = self->model;
+  const gint64 nope = m->nope_dim, rope = m->rope_dim, dim = nope + rope, first = row * m->heads;
+  const gint64 common = row * (m->kv_lora + rope) + m->kv_lora;
+
+  for (gint64 head = first; head < first + m->heads; head++)
+    {
+      for (gint64 i = 0; i < nope; i++)
+        put (a->dkv, head * (nope + m->v_dim) + i, get (a->dk, head * dim + i));
+      for (gint64 i = 0; i < m->v_dim; i++)
+        put (a->dkv, head * (nope + m->v_dim) + nope + i, get (a->dv, head * m->v_dim + i));
+    }
+  for (gint64 i = 0; i < rope; i += 2)
+    {
+      const Turn back = turn_of (self, row, i / 2, TRUE);
+      float sum[2] = { 0 };
+
+      for (gint64 head = first; head < first + m->heads; head++)
+        {
+          const gint64 at = head * dim + nope + i;
+
+          turn_pair (back, get (a->dq, at), get (a->dq, at + 1), a->dq, at);
+          sum[0] += get (a->dk, at);
+          sum[1] += get (a->dk, at + 1);
+        }
+      turn_pair (back, sum[0], sum[1], a->dkv_down, common + i);
+    }
+}
+
+/* Copies the latent vectors out of what a product left, or their gradients back. */
+static void
+move_latent (const ExecEvaluator *self, ExecArray down, ExecArray latent, gboolean is_back)
+{
+  const gint64 rank = self->model->kv_lora, width = rank + self->model->rope_dim;
+
+  for (gint64 row = 0; row < self->rows; row++)
+    for (gint64 i = 0; i < rank; i++)
+      if (is_back)
+        put (down, row * width + i, get (latent, row * rank + i));
+      else
+        put (latent, row * rank + i, get (down, row * width + i));
+}
+
+static ExecArray
+places_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
+}
+
+void
+exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecEvaluatorLatent *a = l->latent;
+  const PlanManner manner = manner_of_scores (m);
+
+  if (m->q_lora > 0)
+    {
+      exec_evaluator_linear (self, a->q_down, l->normed1, PLAN_TENSOR_Q_DOWN, NO_BIAS, layer,
+                             m->q_lora, m->hidden);
+      latent_norm (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->q_normed, a->q_stats,
+                   a->q_down);
+      exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS, layer, q_width (m),
+                             m->q_lora);
+    }
+  else
+    exec_evaluator_linear (self, a->q, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer, q_width (m),
+                           m->hidden);
+  exec_evaluator_linear (self, a->kv_down, l->normed1, PLAN_TENSOR_KV_DOWN, NO_BIAS, layer,
+                         m->kv_lora + m->rope_dim, m->hidden);
+  move_latent (self, a->kv_down, a->latent, FALSE);
+  latent_norm (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->normed, a->stats, a->latent);
+  exec_evaluator_linear (self, a->kv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer, kv_width (m),
+                         m->kv_lora);
+  for (gint64 row = 0; row < self->rows; row++)
+    make_heads (self, a, row);
+  RUN_AS (&manner, LATENT_ATTENTION,
+          EXEC_OPERANDS (l->attention, l->lse, a->q, a->k, a->v, { 0 }, places_of (self)),
+          self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
+}
+
+/* Leaves the gradient of what the queries are made from in dx. */
+static void
+queries_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecEvaluatorLatent *a = l->latent;
+
+  if (m->q_lora == 0)
+    {
+      exec_evaluator_linear_bwd (self, a->dx, a->dq, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer,
+                                 q_width (m), m->hidden);
+      return;
+    }
+  exec_evaluator_linear_bwd (self, a->dq_normed, a->dq, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS,
+                             layer, q_width (m), m->q_lora);
+  latent_norm_bwd (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->dq_down, a->dq_normed,
+                   a->q_down, a->q_stats);
+  exec_evaluator_linear_bwd (self, a->dx, a->dq_down, l->normed1, PLAN_TENSOR_Q_DOWN, NO_BIAS,
+                             layer, m->q_lora, m->hidden);
+}
+
+void
+exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecEvaluatorLatent *a = l->latent;
+  const PlanManner manner = manner_of_scores (m);
+
+  RUN_AS (&manner, LATENT_ATTENTION_BWD,
+          EXEC_OPERANDS (a->dq, a->dk, a->dv, self->dattention, l->attention, l->lse, a->q, a->k,
+                         a->v, { 0 }, places_of (self)),
+          self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
+  for (gint64 row = 0; row < self->rows; row++)
+    make_heads_bwd (self, a, row);
+  exec_evaluator_linear_bwd (self, a->dnormed, a->dkv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer,
+                             kv_width (m), m->kv_lora);
+  latent_norm_bwd (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->dlatent, a->dnormed,
+                   a->latent, a->stats);
+  move_latent (self, a->dkv_down, a->dlatent, TRUE);
+  exec_evaluator_linear_bwd (self, self->branch, a->dkv_down, l->normed1, PLAN_TENSOR_KV_DOWN,
+                             NO_BIAS, layer, m->kv_lora + m->rope_dim, m->hidden);
+  queries_bwd (self, layer);
+  RUN_AS (NULL, ACCUMULATE, EXEC_OPERANDS (self->branch, a->dx), self->rows * m->hidden);
+}
