@@ -62,6 +62,21 @@ typedef enum
   PLAN_N_LAUNCHES
 } PlanLaunch;
 
+/* Ops that a framework issues one by one in each pass where a schedule has one op. */
+typedef struct
+{
+  guint8 forward, backward;
+} PlanStackOps;
+
+/* What choosing experts and counting rows for them takes; 0: one op, or it is not known. */
+typedef struct
+{
+  PlanStackOps by_softmax, by_sigmoid, fused; /* `by_sigmoid`: with a bias and a scale */
+  PlanStackOps groups;                        /* more for groups of experts */
+  PlanStackOps counts;                        /* of rows, for an all-to-all exchange */
+  PlanStackOps lists;                         /* lists of experts for DeepEP, and back */
+} PlanStackRouting;
+
 /* How micro batches come to the device. */
 typedef enum
 {
@@ -83,6 +98,7 @@ typedef struct
 {
   gint64 launch_ns[PLAN_N_LAUNCHES]; /* time to issue one op, by class */
   guint8 kernels[PLAN_N_LAUNCHES];   /* kernels that one op starts; 0: 1 */
+  PlanStackRouting routing;
   PlanLoads loads;
   PlanCtaPolicy cta_policy; /* of NCCL's communicators */
 } PlanStackHost;

@@ -185,6 +185,7 @@ const PlanFramework plan_framework_megatron_fsdp = {
       .communicator_bytes = PLAN_STACK_COMMUNICATOR_BYTES,
     },
     .host = {
+      .routing = PLAN_STACK_MEGATRON_ROUTING,
       .loads = PLAN_LOADS_PACKED, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,

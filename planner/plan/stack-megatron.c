@@ -102,6 +102,7 @@ const PlanFramework plan_framework_megatron = {
       .reductions = PLAN_STAGES_REDUCE_ALIGNED,
     },
     .host = {
+      .routing = PLAN_STACK_MEGATRON_ROUTING,
       .loads = PLAN_LOADS_PACKED, /* `int (max_seqlen.item ())` (pretrain_gpt.py) */
       .launch_ns = {
         [PLAN_LAUNCH_KERNEL] = 10000,

@@ -47,6 +47,24 @@ typedef struct
   const PlanStackRelease *releases;
 } PlanFramework;
 
+/* Ops of Megatron-LM's routers and dispatchers at d98e8a64, counted as PyTorch 2.15 dispatches them
+ * on a CPU, without views, on 2026-11-26: of topk_routing_with_score_function, the auxiliary loss
+ * with its log, and the counts of a biased router (moe_utils.py, router.py); by Transformer
+ * Engine's three kernels each way, and what is left around them (router.py 933 to 975). Counts of
+ * rows are the sums and copies to the host of MoEAlltoAllTokenDispatcher.preprocess, lists those of
+ * _DeepepManager (_indices_to_multihot). Recipes that fuse the router fuse these, too: they have
+ * both
+ * --moe-router-fusion and --enable-experimental (Megatron-MoE-ModelZoo at b0b92ff, model_configs).
+ */
+#define PLAN_STACK_MEGATRON_ROUTING \
+  { \
+    .by_softmax = { 22, 10 }, .by_sigmoid = { 33, 25 }, .fused = { 7, 6 }, .groups = { 9, 0 }, \
+    .counts = { 10, 0 }, \
+    .lists \
+        = { 13, \
+            5 } \
+  }
+
 /* The change that brought doc_tokens to Megatron-LM, for both of its stacks. */
 #define PLAN_STACK_DOCUMENTS \
   { \

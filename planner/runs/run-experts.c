@@ -195,6 +195,9 @@ plan_run_row_apply_recipe (PlanRunRow *self, GError **error)
                               : NULL;
   const gboolean is_flex
       = type ? g_str_equal (type, "flex") : plan_run_row_is (self, PLAN_RUN_FAMILY, "deepseek");
+  g_autofree char *fusion = plan_run_row_known (self, "moe_router_fusion");
+  if (fusion && !plan_set (&self->plan, "moe_router_fusion", fusion, error))
+    return FALSE;
   if (more)
     plan_run_row_skip (self, "experts in mxfp8: their recipe has since %s: %s",
                        self->cell[PLAN_RUN_STACK_DATE], more);

@@ -69,6 +69,7 @@ static const struct
   { "moe_flex_backend", NULL, MEANS_SET, "moe_dispatcher=" },
   { "moe_transport", NULL, MEANS_FORBID, "rows of experts that a library of its own sends" },
   { "moe_permute_fusion", NULL, MEANS_SET, "moe_permute_fusion=" },
+  { "moe_router_fusion", NULL, MEANS_SET, "moe_router_fusion=" },
   { "moe_grouped_gemm", NULL, MEANS_SET, "moe_grouped_gemm=" },
   { "router_dtype", NULL, MEANS_SET, "router_dtype=" },
   { "ep_overlap", NULL, MEANS_SET, "ep_overlap=" },

@@ -100,14 +100,45 @@ calls_of (const PlanOp *op)
     }
 }
 
+static gint64
+ops_of (PlanStackOps ops, gboolean is_backward)
+{
+  return is_backward ? ops.backward : ops.forward;
+}
+
+gint64
+sim_cost_further_ops (const SimCostInput *input, const PlanOp *op)
+{
+  const PlanStackRouting *routing = &input->stack->host.routing;
+  const gboolean is_backward = op->kind == PLAN_OP_ROUTE_BWD;
+  if ((op->kind != PLAN_OP_ROUTE && !is_backward) || !input->model || !input->plan)
+    return 0;
+  const gint64 *plan = input->plan->value;
+  const gboolean is_softmax = input->model->router_score == PLAN_ROUTER_SOFTMAX;
+  gint64 ops = -1; /* the op itself */
+  if (plan[PLAN_MOE_ROUTER_FUSION] == PLAN_MOE_ROUTER_FUSION_ON)
+    ops += ops_of (routing->fused, is_backward);
+  else
+    {
+      ops += ops_of (is_softmax ? routing->by_softmax : routing->by_sigmoid, is_backward);
+      ops += input->model->router_groups > 0 ? ops_of (routing->groups, is_backward) : 0;
+      if (plan[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_DEEPEP)
+        ops += ops_of (routing->lists, is_backward);
+    }
+  if (plan[PLAN_MOE_DISPATCHER] == PLAN_MOE_DISPATCHER_ALLTOALL)
+    ops += ops_of (routing->counts, is_backward);
+  return MAX (ops, 0);
+}
+
 gint64
 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
 {
   if (op->kind == PLAN_OP_PREPARE)
     return input->stack->optimizer.tensor_ns * op->dims[PLAN_DIM_PREPARE_tensors];
   const gint64 pieces = op->kind == PLAN_OP_JOIN_ROWS ? op->dims[PLAN_DIM_JOIN_ROWS_pieces] : 0;
-  const gint64 ns = input->stack->host.launch_ns[launch] + (calls_of (op) - 1) * FURTHER_CALL_NS
-                    + pieces * PIECE_NS;
+  const gint64 *launch_ns = input->stack->host.launch_ns;
+  const gint64 ns = launch_ns[launch] + (calls_of (op) - 1) * FURTHER_CALL_NS + pieces * PIECE_NS
+                    + sim_cost_further_ops (input, op) * launch_ns[PLAN_LAUNCH_KERNEL];
   return ns + input->stack->weights.piece_ns * sim_cost_pieces (input, op);
 }
 
@@ -128,5 +159,6 @@ sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch
   const PlanStack *stack = input->stack;
   const gboolean is_update = op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD;
   return (guint)calls_of (op)
-         * MAX (1, is_update ? stack->optimizer.update_kernels : stack->host.kernels[launch]);
+             * MAX (1, is_update ? stack->optimizer.update_kernels : stack->host.kernels[launch])
+         + (guint)sim_cost_further_ops (input, op);
 }

@@ -50,6 +50,9 @@ gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the
  * takes, and sim_cost_kernels how many kernels it starts. */
 PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
                             gboolean reads_gradient);
+/* Small ops that a framework issues one by one beside one that chooses experts. */
+gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
+
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 guint sim_cost_kernels (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);
 

@@ -215,7 +215,9 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
   if (time.seconds < 0)
     return FALSE;
   if (!*out_is_timed)
-    time.seconds += copying_seconds (input, op);
+    time.seconds += copying_seconds (input, op)
+                    + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS)
+                          * (double)sim_cost_further_ops (input, op);
   self->of[node] = (NodeCost){ .ns = (gint64)(time.seconds * 1e9 + 0.5),
                                .memory_bytes = (guint64)(time.memory + 0.5),
                                .sms = time.sms,
@@ -253,7 +255,11 @@ SimCostInput
 sim_cost_input (const PlanCase *of, const PlanSchedule *schedule)
 {
   return (SimCostInput){
-    .schedule = schedule, .cluster = of->cluster, .stack = of->stack, .plan = &of->plan
+    .schedule = schedule,
+    .cluster = of->cluster,
+    .stack = of->stack,
+    .model = of->model,
+    .plan = &of->plan,
   };
 }
 

@@ -176,6 +176,69 @@ START_TEST (clipping_in_place_moves_more)
 }
 END_TEST
 
+#define ROUTER \
+  "schedule 2 rank=0 ranks=1\n" \
+  "buffer probs elements=1024 dtype=fp32 category=activations\n" \
+  "buffer saved elements=1024 dtype=fp32 category=activations\n" \
+  "buffer map elements=1024 dtype=u8 category=activations\n" \
+  "section setup\nsection step\n" \
+  "route compute probs=probs saved=saved map=map logits=probs rows=64 experts=16 topk=2\n" \
+  "route_bwd compute dlogits=probs dprobs=probs saved=saved map=map rows=64 experts=16 topk=2\n" \
+  "section teardown\n"
+
+/* Routers, and how many small ops each pass issues for them and for their dispatcher, by hand. */
+static const struct
+{
+  const char *dispatcher, *fusion;
+  PlanRouterScore score;
+  gint64 groups, forward, backward;
+} routers[] = {
+  { "hybridep", "off", PLAN_ROUTER_SOFTMAX, 0, 20, 11 },
+  { "alltoall", "off", PLAN_ROUTER_SOFTMAX, 0, 20 + 3, 11 },
+  { "deepep", "off", PLAN_ROUTER_SOFTMAX, 0, 20 + 5, 11 + 2 },
+  { "alltoall", "off", PLAN_ROUTER_SIGMOID, 8, 30 + 9 + 3, 25 },
+  { "hybridep", "off", PLAN_ROUTER_SIGMOID, 0, 30, 25 },
+  { "deepep", "on", PLAN_ROUTER_SIGMOID, 8, 7, 6 },
+};
+
+/* The host issues every one of a router's small ops, and the device starts every one. */
+START_TEST (routers_issue_op_by_op)
+{
+  g_autoptr (GError) error = NULL;
+  SimParams params = ideal ();
+  params.value[SIM_PARAM_KERNEL_NS] = 100;
+  const PlanCluster cluster = { .name = (char *)"test", .memory_bytes_per_s = 1e18 };
+  const PlanStack stack = { .host = { .launch_ns = { [PLAN_LAUNCH_KERNEL] = 7 },
+                                      .routing = { .by_softmax = { 20, 11 },
+                                                   .by_sigmoid = { 30, 25 },
+                                                   .fused = { 7, 6 },
+                                                   .groups = { 9, 0 },
+                                                   .counts = { 3, 0 },
+                                                   .lists = { 5, 2 } } } };
+  const PlanModel model
+      = { .router_score = routers[_i].score, .router_groups = routers[_i].groups };
+  Plan plan;
+  plan_init (&plan);
+  ck_assert (plan_set (&plan, "moe_dispatcher", routers[_i].dispatcher, &error));
+  ck_assert (plan_set (&plan, "moe_router_fusion", routers[_i].fusion, &error));
+  g_autoptr (PlanSchedule) schedule = parse (ROUTER);
+  const SimCostInput input = { .schedule = schedule,
+                               .cluster = &cluster,
+                               .stack = &stack,
+                               .model = &model,
+                               .plan = &plan,
+                               .params = &params };
+  g_autoptr (SimCost) cost = cost_of (&input);
+  const gint64 ops[] = { routers[_i].forward, routers[_i].backward };
+  for (guint pass = 0; pass < 2; pass++)
+    {
+      ck_assert_int_eq (sim_cost_launch_ns (cost, pass), 7 * ops[pass]);
+      ck_assert_uint_eq (sim_cost_launches (cost, pass), (guint)ops[pass]);
+      ck_assert_int_eq (sim_cost_ns (cost, pass), 100 * ops[pass]);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -185,6 +248,7 @@ main (void)
   tcase_add_test (tcase, sums_at_once_start_once);
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);
+  tcase_add_loop_test (tcase, routers_issue_op_by_op, 0, G_N_ELEMENTS (routers));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

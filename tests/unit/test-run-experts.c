@@ -79,9 +79,11 @@ static const struct
   { "moe-0047",
     "family=qwen3_moe,layers=48,hidden=2048,ffn=6144,heads=32,kv_heads=4,head_dim=128,"
     "vocab=151936,max_seq=4096",
-    "ep=16 ep_overlap=on moe_permute_fusion=off !moe_imbalance= !cuda_graph= !etp=",
+    "ep=16 ep_overlap=on moe_permute_fusion=off moe_router_fusion=on !moe_imbalance= !cuda_graph= "
+    "!etp=",
     "router_dtype is not known: fp32 is assumed" },
-  { "bridge-0158", NULL, "ep=8 moe_dispatcher=hybridep !moe_imbalance= compute=mxfp8",
+  { "bridge-0158", NULL,
+    "ep=8 moe_dispatcher=hybridep moe_router_fusion=on !moe_imbalance= compute=mxfp8",
     "moe_permute_fusion is not known: on is assumed" },
   /* torchtitan has no setting that its rows could lack. */
   { "moe-0001",
@@ -106,7 +108,8 @@ static const struct
     "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0300", NULL,
     "pp=2 vpp=4 pp_last_short=3 ep=32 !etp=", "dealt out as Megatron-Bridge's" },
-  { "awsep-001", NULL, "pp=8 pp_last_layers=5 !vpp= ep=32 !moe_imbalance= !etp=",
+  { "awsep-001", NULL,
+    "pp=8 pp_last_layers=5 !vpp= ep=32 !moe_imbalance= !etp= !moe_router_fusion=",
     "dealt out as Megatron-Bridge's recipe does" },
   { "bridge-0351", NULL, "pp=8 vpp=4 pp_last_short=2 pp_count_embedding=on tp=2 !etp=", NULL },
 };
