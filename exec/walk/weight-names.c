@@ -19,9 +19,11 @@ typedef struct
 } Name;
 
 #define EXPERT(name) "layers.%d.mlp.experts.%e." name ".weight"
+#define SHARED(name) "layers.%d.mlp.shared_experts." name ".weight"
 #define MIXTRAL_EXPERT(name) "layers.%d.block_sparse_moe.experts.%e." name ".weight"
 
-/* The names of experts are those of qwen3_moe. */
+/* The names of experts are those of qwen3_moe, of shared experts and latent attention those of
+ * deepseek_v3. */
 static const Name llama[] = {
   { PLAN_TENSOR_EMBEDDING, "embed_tokens.weight" },
   { PLAN_TENSOR_ATTENTION_NORM, "layers.%d.input_layernorm.weight" },
@@ -29,6 +31,13 @@ static const Name llama[] = {
                      "layers.%d.self_attn.v_proj.weight" },
   { PLAN_TENSOR_QKV_BIAS, "layers.%d.self_attn.q_proj.bias layers.%d.self_attn.k_proj.bias "
                           "layers.%d.self_attn.v_proj.bias" },
+  { PLAN_TENSOR_Q, "layers.%d.self_attn.q_proj.weight" },
+  { PLAN_TENSOR_Q_DOWN, "layers.%d.self_attn.q_a_proj.weight" },
+  { PLAN_TENSOR_Q_UP_NORM, "layers.%d.self_attn.q_a_layernorm.weight" },
+  { PLAN_TENSOR_Q_UP, "layers.%d.self_attn.q_b_proj.weight" },
+  { PLAN_TENSOR_KV_DOWN, "layers.%d.self_attn.kv_a_proj_with_mqa.weight" },
+  { PLAN_TENSOR_KV_UP_NORM, "layers.%d.self_attn.kv_a_layernorm.weight" },
+  { PLAN_TENSOR_KV_UP, "layers.%d.self_attn.kv_b_proj.weight" },
   { PLAN_TENSOR_Q_NORM, "layers.%d.self_attn.q_norm.weight" },
   { PLAN_TENSOR_K_NORM, "layers.%d.self_attn.k_norm.weight" },
   { PLAN_TENSOR_PROJ, "layers.%d.self_attn.o_proj.weight" },
@@ -41,6 +50,8 @@ static const Name llama[] = {
   { PLAN_TENSOR_ROUTER, "layers.%d.mlp.gate.weight" },
   { PLAN_TENSOR_EXPERT_GATE_UP, EXPERT ("gate_proj") " " EXPERT ("up_proj") },
   { PLAN_TENSOR_EXPERT_DOWN, EXPERT ("down_proj") },
+  { PLAN_TENSOR_SHARED_GATE_UP, SHARED ("gate_proj") " " SHARED ("up_proj") },
+  { PLAN_TENSOR_SHARED_DOWN, SHARED ("down_proj") },
   { PLAN_TENSOR_FINAL_NORM, "norm.weight" },
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
 };
@@ -223,6 +234,8 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
     case PLAN_ARCHITECTURE_QWEN2:
     case PLAN_ARCHITECTURE_QWEN3:
     case PLAN_ARCHITECTURE_GEMMA:
+    case PLAN_ARCHITECTURE_DEEPSEEK_V2:
+    case PLAN_ARCHITECTURE_DEEPSEEK_V3:
       return EXEC_NAMING_LLAMA;
     case PLAN_N_ARCHITECTURES:
       break;
@@ -279,6 +292,8 @@ rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, gu
     return (guint64)(heads * model->head_dim);
   if (tensor->role == PLAN_TENSOR_EXPERT_GATE_UP)
     return (guint64)model->expert_ffn;
+  if (tensor->role == PLAN_TENSOR_SHARED_GATE_UP)
+    return (guint64)model->shared_ffn;
   return is_up && naming != EXEC_NAMING_PHI3 ? (guint64)model->ffn : tensor->rows;
 }
 
@@ -357,6 +372,13 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_ATTENTION_NORM_BIAS,
                                          PLAN_TENSOR_QKV,
                                          PLAN_TENSOR_QKV_BIAS,
+                                         PLAN_TENSOR_Q,
+                                         PLAN_TENSOR_Q_DOWN,
+                                         PLAN_TENSOR_Q_UP_NORM,
+                                         PLAN_TENSOR_Q_UP,
+                                         PLAN_TENSOR_KV_DOWN,
+                                         PLAN_TENSOR_KV_UP_NORM,
+                                         PLAN_TENSOR_KV_UP,
                                          PLAN_TENSOR_Q_NORM,
                                          PLAN_TENSOR_K_NORM,
                                          PLAN_TENSOR_PROJ,
@@ -371,6 +393,8 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_ROUTER,
                                          PLAN_TENSOR_EXPERT_GATE_UP,
                                          PLAN_TENSOR_EXPERT_DOWN,
+                                         PLAN_TENSOR_SHARED_GATE_UP,
+                                         PLAN_TENSOR_SHARED_DOWN,
                                          PLAN_TENSOR_MLP_POST_NORM };
 static const PlanTensorRole behind[]
     = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };

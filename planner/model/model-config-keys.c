@@ -51,8 +51,7 @@ static const struct
 #define BALANCE "of an auxiliary loss, which transformers adds where output_router_logits=true alone"
   ANY (BALANCE, "aux_loss_alpha"), ANY (BALANCE, "router_aux_loss_coef"), ANY (BALANCE, "seq_aux"),
   ONLY ("output_router_logits", "false"), ONLY ("router_jitter_noise", "0"),
-#define LATENT "follows from other keys, or how weights of latent attention lie: no run executes it yet"
-  ANY (LATENT, "qk_head_dim"), ANY (LATENT, "rope_interleave"),
+  ANY ("follows from other keys", "qk_head_dim"), ONLY ("rope_interleave", "true"),
 #define OLDER "an older name of a key that counts"
   ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
   ONLY ("add_cross_attention", "false"), ONLY ("attention_bias", "false"), ONLY ("embedding_fraction", "1"),

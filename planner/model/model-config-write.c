@@ -183,6 +183,54 @@ put_mixtral (GPtrArray *members, const PlanModel *self)
   plan_model_put_int (members, "num_experts_per_tok", self->topk);
 }
 
+static gboolean
+is_deepseek (PlanArchitecture architecture)
+{
+  return architecture == PLAN_ARCHITECTURE_DEEPSEEK_V2
+         || architecture == PLAN_ARCHITECTURE_DEEPSEEK_V3;
+}
+
+/* DeepSeek's experts and latent attention. V2's shares are those of a softmax over all experts,
+ * V3's of sigmoids and a bias: another router reads back as another model. Attention is told the
+ * width of heads by their parts. */
+static void
+put_deepseek (GPtrArray *members, const PlanModel *self, gboolean is_v3)
+{
+  const gint64 groups = MAX (self->router_groups, 1);
+  const char *of_v2 = groups > 1 ? "group_limited_greedy" : "greedy";
+  plan_model_put_int (members, "num_key_value_heads", self->kv_heads);
+  plan_model_put_int (members, "n_routed_experts", self->experts);
+  plan_model_put_int (members, "n_shared_experts",
+                      self->expert_ffn > 0 ? self->shared_ffn / self->expert_ffn : 0);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
+  plan_model_put_int (members, "first_k_dense_replace", self->dense_layers);
+  plan_model_put_int (members, "n_group", groups);
+  plan_model_put_int (members, "topk_group", MAX (self->router_group_topk, 1));
+  plan_model_put_word (members, "topk_method", is_v3 ? "noaux_tc" : of_v2);
+  plan_model_put_word (members, "scoring_func", is_v3 ? "sigmoid" : "softmax");
+  put_flag (members, "norm_topk_prob", is_v3);
+  plan_model_put_real (members, "routed_scaling_factor", self->router_scale);
+  if (self->q_lora > 0)
+    plan_model_put_int (members, "q_lora_rank", self->q_lora);
+  else
+    plan_model_put_text (members, "q_lora_rank", "null");
+  plan_model_put_int (members, "kv_lora_rank", self->kv_lora);
+  plan_model_put_int (members, "qk_nope_head_dim", self->nope_dim);
+  plan_model_put_int (members, "qk_rope_head_dim", self->rope_dim);
+  plan_model_put_int (members, "v_head_dim", self->v_dim);
+  put_flag (members, "rope_interleave", TRUE);
+  put_flag (members, "attention_bias", self->qkv_bias);
+}
+
+/* What is added to squares in norms. transformers' norms of latent vectors have 1e-6 whatever the
+ * file says: with another number a model reads back as another. */
+static double
+norm_eps_of (const PlanModel *self, PlanArchitecture architecture)
+{
+  return is_deepseek (architecture) ? 1e-6 : self->norm_eps;
+}
+
 static void
 put_gpt_neox (GPtrArray *members, const PlanModel *self)
 {
@@ -249,6 +297,8 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_MPT:
       put_mpt (members, self);
       break;
+    case PLAN_ARCHITECTURE_DEEPSEEK_V2:
+    case PLAN_ARCHITECTURE_DEEPSEEK_V3:
     case PLAN_N_ARCHITECTURES:
       break;
     }
@@ -266,7 +316,7 @@ says_heads (PlanArchitecture architecture)
 {
   return architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_GPT_NEOX
          && architecture != PLAN_ARCHITECTURE_MPT && architecture != PLAN_ARCHITECTURE_FALCON
-         && architecture != PLAN_ARCHITECTURE_BLOOM;
+         && architecture != PLAN_ARCHITECTURE_BLOOM && !is_deepseek (architecture);
 }
 
 /* Writes the activation. Versions of transformers read gemma's under different names, and all take
@@ -317,10 +367,13 @@ print_as (const PlanModel *self, PlanArchitecture architecture, PlanDtype dtype)
     }
   plan_model_put_int (members, family->max_seq, self->max_seq);
   put_activation (members, self, architecture, family->activation);
-  plan_model_put_real (members, family->norm_eps, self->norm_eps);
+  plan_model_put_real (members, family->norm_eps, norm_eps_of (self, architecture));
   put_flag (members, "tie_word_embeddings", self->tied_embeddings);
   put_positions (members, self, architecture);
-  put_rest (members, self, architecture);
+  if (is_deepseek (architecture))
+    put_deepseek (members, self, architecture == PLAN_ARCHITECTURE_DEEPSEEK_V3);
+  else
+    put_rest (members, self, architecture);
   plan_model_put_text (members, "bos_token_id", "null");
   plan_model_put_text (members, "eos_token_id", "null");
   if (architecture > PLAN_ARCHITECTURE_GPT2)

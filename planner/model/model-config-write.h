@@ -21,7 +21,9 @@ G_BEGIN_DECLS
   X (GPT_NEOX, "gpt_neox", "GPTNeoXForCausalLM") \
   X (BLOOM, "bloom", "BloomForCausalLM") \
   X (FALCON, "falcon", "FalconForCausalLM") \
-  X (MPT, "mpt", "MptForCausalLM")
+  X (MPT, "mpt", "MptForCausalLM") \
+  X (DEEPSEEK_V2, "deepseek_v2", "DeepseekV2ForCausalLM") \
+  X (DEEPSEEK_V3, "deepseek_v3", "DeepseekV3ForCausalLM")
 
 typedef enum
 {

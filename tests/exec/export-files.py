@@ -74,6 +74,10 @@ MODULES = {
 MODULES["bloom"] = MODULES["falcon"]
 
 
+LATENT = {"q_proj": "q", "q_a_proj": "q_down", "q_a_layernorm": "q_up_norm", "q_b_proj": "q_up",
+          "kv_a_proj_with_mqa": "kv_down", "kv_a_layernorm": "kv_up_norm", "kv_b_proj": "kv_up"}
+
+
 def mixed_heads(config):
     """Of each head in the file its place among all queries, all keys, all values."""
     heads = config.get("num_attention_heads") or config["n_head"]
@@ -101,8 +105,16 @@ def where(name, config):
     if config["model_type"] in MODULES:
         ours = MODULES[config["model_type"]][1][end[0]]
         return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, False
-    q, kv = config["num_attention_heads"] * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
+    dim = config.get("head_dim", 0)  # of no use where attention is latent
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     ffn = config["intermediate_size"]
+    if "kv_lora_rank" in config and end[0] in LATENT:
+        return LATENT[end[0]], layer, 0, None, False
+    if ".shared_experts." in name:
+        width = config["n_shared_experts"] * config["moe_intermediate_size"]
+        return {"gate_proj": ("shared_gate_up", layer, 0, width, False),
+                "up_proj": ("shared_gate_up", layer, width, width, False),
+                "down_proj": ("shared_down", layer, 0, None, False)}[end[0]]
     expert = re.search(r"\.experts\.(\d+)\.", name)
     if expert:
         number, width = int(expert.group(1)), config.get("moe_intermediate_size", ffn)

@@ -42,6 +42,10 @@ check family=gpt2,$sizes --set strategy=optim_grads_params
 check family=gpt2,$sizes,tied=off --set compute=fp32
 check family=mixtral,$sizes,kv_heads=2,experts=3 --set strategy=optim_grads_params
 check family=qwen3_moe,$sizes,kv_heads=2,head_dim=8,experts=4,topk=3,expert_ffn=10,dense_layers=1 --set strategy=optim
+latent=kv_lora=6,nope_dim=6,rope_dim=4,v_dim=5
+experts=experts=4,topk=2,expert_ffn=10,shared_ffn=20,dense_layers=1
+check family=deepseek_v2,$sizes,$experts,q_lora=7,$latent --set strategy=optim_grads_params
+check family=deepseek_v2,$sizes,$experts,q_lora=0,$latent,router_scale=1.5 --set strategy=optim
 check family=gemma2,$sizes,kv_heads=2,head_dim=6,window=4 --set strategy=optim_grads_params
 check family=gemma3_text,$sizes,kv_heads=2,head_dim=6,window=4,full_every=2 --set strategy=optim
 check family=phi3,$sizes,kv_heads=2,rope_fraction=0.5 --set strategy=optim

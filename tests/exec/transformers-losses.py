@@ -41,6 +41,9 @@ NEOX = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_la
                                                              partial_rotary_factor=0.5))
 
 FALCON = dict(vocab_size=256, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
+DEEPSEEK = {**LLAMA, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48, "n_shared_experts": 2, "first_k_dense_replace": 1, "q_lora_rank": 24,
+            "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12}
 QWEN_MOE = {**LLAMA, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
 
 # name, class of the configuration, its keys, strategy, ranks; a token behind which nothing is learned
@@ -99,6 +102,10 @@ MODELS = [
     ("qwen3 moe, shares of all", "Qwen3MoeConfig", {**QWEN_MOE, "norm_topk_prob": False}, "optim_grads_params", 4),
     ("qwen3 moe, dense layers", "Qwen3MoeConfig",
      {**QWEN_MOE, "norm_topk_prob": True, "mlp_only_layers": [0], "num_hidden_layers": 4}, "optim_grads_params", 2),
+    ("deepseek v2", "DeepseekV2Config", DEEPSEEK, "optim_grads_params", 2),
+    ("deepseek v2, whole queries", "DeepseekV2Config",
+     {**DEEPSEEK, "q_lora_rank": None, "routed_scaling_factor": 1.5,
+      "rope_parameters": {**YARN, "rope_theta": 10000.0, "mscale": 0.7, "mscale_all_dim": 0.9}}, "optim_grads", 4),
 ]
 
 
@@ -164,7 +171,7 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     folder = os.path.join(work, name.replace(", ", "-").replace(" ", "-"))
     model.save_pretrained(folder)
-    experts = keys.get("num_local_experts", keys.get("num_experts", 0))
+    experts = keys.get("num_local_experts", keys.get("num_experts", keys.get("n_routed_experts", 0)))
     steps = min(STEPS, CHOOSING_STEPS) if keys.get("num_experts_per_tok", 0) < experts else STEPS
     n = STEPS * BATCH * SEQ + 1
     tokens = torch.randint(0, 256, (n,), generator=torch.Generator().manual_seed(2))

@@ -361,6 +361,7 @@ static const struct
 } written[] = {
 #define OTHERS "layers=4,hidden=8,ffn=32,heads=2,vocab=9,max_seq=64"
 #define SPEC "layers=4,hidden=8,ffn=8,heads=2,kv_heads=1,vocab=9,max_seq=64"
+#define LATENT OTHERS ",kv_lora=3,nope_dim=4,rope_dim=2,v_dim=5"
   { "family=phi3," SPEC, PLAN_ARCHITECTURE_PHI3, NULL },
   { "family=phi3,window=8,rope_fraction=0.5," SPEC, PLAN_ARCHITECTURE_PHI3, NULL },
   { "family=mixtral,window=8,experts=0,topk=0," SPEC, PLAN_ARCHITECTURE_MISTRAL, NULL },
@@ -377,6 +378,17 @@ static const struct
   { "family=gpt_neox,kv_heads=1,rope_fraction=0.5," OTHERS, PLAN_N_ARCHITECTURES,
     "GPTNeoXForCausalLM in transformers has no kv_heads=1" },
   { "family=mpt,kv_heads=2," OTHERS, PLAN_ARCHITECTURE_MPT, NULL },
+  { "family=deepseek_v2,dense_layers=1,experts=8,topk=2,expert_ffn=10,shared_ffn=20," LATENT,
+    PLAN_ARCHITECTURE_DEEPSEEK_V2, NULL },
+  { "family=deepseek_v2,q_lora=0,router_groups=4,router_group_topk=2," LATENT,
+    PLAN_ARCHITECTURE_DEEPSEEK_V2, NULL },
+  { "family=deepseek_v3,rope_scaling=yarn,rope_factor=4,rope_mscale=0.7,rope_mscale_all=0."
+    "8," LATENT,
+    PLAN_ARCHITECTURE_DEEPSEEK_V3, NULL },
+  { "family=deepseek_v2,norm_eps=1e-05," LATENT, PLAN_N_ARCHITECTURES,
+    "DeepseekV2ForCausalLM in transformers has no norm_eps=1e-05" },
+  { "family=deepseek_v3,router_bias=off," LATENT, PLAN_N_ARCHITECTURES,
+    "DeepseekV3ForCausalLM in transformers has no router_bias=off" },
   { "family=mpt,kv_heads=2,norm_bias=on," OTHERS, PLAN_N_ARCHITECTURES,
     "MptForCausalLM in transformers has no" },
   { "family=llama,qkv_bias=on," SPEC, PLAN_ARCHITECTURE_QWEN2, NULL },
