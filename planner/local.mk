@@ -17,6 +17,7 @@ libplanner_a_SOURCES += \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
   %D%/model/model-config-gpt.c \
+  %D%/model/model-config-llama4.c \
   %D%/model/model-config-keys.c \
   %D%/model/model-config-rope.c \
   %D%/model/model-config-write.c %D%/model/model-config-write.h \

@@ -65,6 +65,9 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
                     "megatron");
   plan_emit_refuse (reasons, m->kv_lora > 0,
                     "model kv_lora: latent attention is not written: use --as megatron");
+  plan_emit_refuse (reasons, m->qk_l2_norm != PLAN_QK_L2_OFF && m->experts == 0,
+                    "model qk_l2_norm: Megatron-Bridge's layers without experts have none: use "
+                    "off, or --as megatron");
   plan_emit_refuse (reasons, IS (EP_OVERLAP, ON),
                     "ep_overlap=on: a recipe's own settings of overlap would undo it: use off, or "
                     "--as megatron");
@@ -192,6 +195,13 @@ append_positions (GString *text, const PlanModel *m)
                             " == 0 else 0 for i in range(" INT ")\n        ],\n",
                             m->window - 1, m->window_from, m->window_from, m->window_every,
                             m->layers);
+  if (m->nope_every > 0 && m->nope_every <= m->layers)
+    g_string_append_printf (text,
+                            "        no_rope_freq=[\n            1 if (i + 1) %% " INT
+                            " == 0 else 0 for i in range(" INT ")\n        ],\n",
+                            m->nope_every, m->layers);
+  if (m->qk_l2_norm == PLAN_QK_L2_ALL)
+    g_string_append (text, "        qk_l2_norm=True,\n");
   if (m->sinks)
     g_string_append (text, "        softmax_type=\"learnable\",\n"
                            "        activation_func_clamp_value=7.0,\n"
@@ -211,21 +221,24 @@ append_experts (GString *text, const PlanModel *m)
   g_string_append_printf (
       text,
       "        transformer_layer_spec=partial(\n"
-      "            get_gpt_decoder_block_spec, use_transformer_engine=True\n        ),\n"
+      "            get_gpt_decoder_block_spec, use_transformer_engine=True%s\n        ),\n"
       "        num_moe_experts=" INT ",\n        moe_ffn_hidden_size=" INT ",\n"
       "        moe_layer_freq=[\n            1 if i >= " INT " and (i + 1) %% " INT
       " == 0 else 0 for i in range(" INT ")\n        ],\n"
       "        moe_router_topk=" INT ",\n        moe_router_score_function=\"%s\",\n"
       "        moe_router_pre_softmax=%s,\n        moe_router_enable_expert_bias=%s,\n"
       "        moe_router_topk_scaling_factor=%s,\n",
-      m->experts, m->expert_ffn, m->dense_layers, m->moe_every, m->layers, m->topk,
-      scores[m->router_score], plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
+      m->qk_l2_norm == PLAN_QK_L2_ALL ? ", qk_l2_norm=True" : "", m->experts, m->expert_ffn,
+      m->dense_layers, m->moe_every, m->layers, m->topk, scores[m->router_score],
+      plan_emit_python (m->pre_softmax), plan_emit_python (m->router_bias),
       m->router_scale != 1 ? scale : "None");
   if (m->router_groups > 0)
     g_string_append_printf (text,
                             "        moe_router_num_groups=" INT ",\n"
                             "        moe_router_group_topk=" INT ",\n",
                             m->router_groups, m->router_group_topk);
+  if (m->scores_on_input)
+    g_string_append (text, "        moe_apply_probs_on_input=True,\n");
   if (m->shared_ffn > 0)
     g_string_append_printf (text,
                             "        moe_shared_expert_intermediate_size=" INT ",\n"
@@ -236,8 +249,8 @@ append_experts (GString *text, const PlanModel *m)
 static void
 append_model (GString *text, const PlanEmitSubject *subject)
 {
-  const PlanModel *const m = subject->of->model;
   const gint64 *const value = subject->of->plan.value;
+  const PlanModel seen = plan_model_within (subject->of->model, value[PLAN_SEQ]), *const m = &seen;
   const gboolean has_biases = m->qkv_bias && m->proj_bias && m->mlp_bias;
   g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_autofree char *hidden = plan_field_print (PLAN_HIDDEN_DROPOUT, value[PLAN_HIDDEN_DROPOUT]);

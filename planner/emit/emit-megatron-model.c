@@ -5,6 +5,7 @@
 #include "planner/base/units.h"
 #include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron-table.h"
+#include "planner/model/layer-kinds.h"
 #include "planner/plan/megatron-lacks.h"
 
 #define INT "%" G_GINT64_FORMAT
@@ -139,6 +140,7 @@ add_experts (const PlanModel *m, GPtrArray *lines)
   if (m->shared_ffn > 0)
     add_int (lines, PLAN_MEGATRON_MOE_SHARED_SIZE, m->shared_ffn);
   add_if (lines, m->shared_gate, PLAN_MEGATRON_MOE_SHARED_GATE);
+  add_if (lines, m->scores_on_input, PLAN_MEGATRON_MOE_PROBS_ON_INPUT);
   add_pattern (lines, PLAN_MEGATRON_MOE_LAYER_FREQ, m->layers, first, m->moe_every);
   add_router (m, lines);
 }
@@ -183,6 +185,8 @@ add_positions (const PlanModel *m, GPtrArray *lines)
     return;
   add_int (lines, PLAN_MEGATRON_ROTARY_BASE, (gint64)m->rope.theta);
   add_real (lines, PLAN_MEGATRON_ROTARY_PERCENT, m->rope_fraction);
+  if (m->nope_every > 0 && m->nope_every <= m->layers)
+    add_pattern (lines, PLAN_MEGATRON_NO_ROPE_FREQ, m->layers, m->nope_every - 1, m->nope_every);
   if (m->rope.scaling == PLAN_ROPE_SCALING_LLAMA3)
     {
       add (lines, PLAN_MEGATRON_USE_ROPE_SCALING);
@@ -193,8 +197,9 @@ add_positions (const PlanModel *m, GPtrArray *lines)
 }
 
 void
-plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtrArray *reasons)
+plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *lines, GPtrArray *reasons)
 {
+  const PlanModel seen = plan_model_within (model, seq), *const m = &seen;
   const char *reason;
   for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
     plan_emit_refuse (reasons, TRUE, "%s", reason);
@@ -224,6 +229,7 @@ plan_emit_megatron_model (const PlanModel *m, gint64 seq, GPtrArray *lines, GPtr
   add_real (lines, PLAN_MEGATRON_NORM_EPSILON, m->norm_eps);
   add_if (lines, m->norm_1p, PLAN_MEGATRON_NORM_ONE_PLUS);
   add_if (lines, m->qk_norm || m->kv_lora > 0, PLAN_MEGATRON_QK_LAYERNORM);
+  add_if (lines, m->qk_l2_norm == PLAN_QK_L2_ALL, PLAN_MEGATRON_QK_L2_NORM);
   add_activation (m, lines);
   add_if (lines, !has_all_biases (m), PLAN_MEGATRON_ADD_BIAS_LINEAR);
   add_if (lines, m->qkv_bias && !has_all_biases (m), PLAN_MEGATRON_ADD_QKV_BIAS);

@@ -94,6 +94,10 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
           && (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3 || is_rotated (m)),
       "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
       "and keys have neither norms nor biases");
+  plan_emit_refuse (
+      reasons, m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input,
+      "model nope_every, qk_l2_norm, scores_on_input: torchtitan has no Llama 4 since "
+      "PR #3573 (2026-06-08)");
   plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
                     "model parallel, embed_scale, window: torchtitan's blocks have none");
   plan_emit_refuse (

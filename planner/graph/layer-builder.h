@@ -10,6 +10,7 @@ typedef struct
   const PlanSizes *sizes;
   const PlanModel *model;
   gint64 tp;
+  gboolean is_nope;     /* this kind of layer has no rotary positions */
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */

@@ -507,6 +507,19 @@ add_alltoall_combine (PlanLayerBuilder *b)
   hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 
+/* Adds what multiplies rows by their shares before experts read them. */
+static PlanValueId
+add_scaled_rows (PlanLayerBuilder *b, PlanValueId rows)
+{
+  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_SCALE_ROWS, PLAN_MODULE_EXPERTS, rows,
+                                   PLAN_VALUE_ROWS_SCALED);
+  node->other = PLAN_VALUE_ROW_PROBS;
+  node->rows = b->sizes->expert_rows;
+  node->cols = b->model->hidden;
+  plan_layer_define (b->net, node->out, node->rows * node->cols, b->sizes->compute);
+  return node->out;
+}
+
 PlanValueId
 plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
 {
@@ -523,13 +536,15 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
     }
   if (b->model->shared_gate && !b->overlaps_shared)
     b->shared_out = add_shared_gate (b, b->shared_out, PLAN_VALUE_NORM2);
-  const PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
+  PlanValueId rows = add_dispatch (b, PLAN_VALUE_NORM2);
+  if (b->model->scores_on_input)
+    rows = add_scaled_rows (b, rows);
   add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
                      PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
                      b->model->gated ? 2 * ffn : ffn, hidden);
   PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
                                    PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
-  node->other = PLAN_VALUE_ROW_PROBS;
+  node->other = b->model->scores_on_input ? PLAN_NO_VALUE : PLAN_VALUE_ROW_PROBS;
   node->rows = sizes->expert_rows;
   node->cols = ffn;
   plan_layer_define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);

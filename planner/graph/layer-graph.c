@@ -39,6 +39,7 @@ needs (const PlanNode *node)
       return plan_value_bit (node->kept) | plan_value_bit (node->other)
              | plan_value_bit (node->map);
     case PLAN_NODE_EXPERT_ACTIVATE:
+    case PLAN_NODE_SCALE_ROWS:
       return plan_value_bit (node->in) | plan_value_bit (node->other);
     case PLAN_NODE_LATENT_ATTENTION:
       return plan_value_bit (node->in) | plan_value_bit (node->other)
@@ -440,7 +441,10 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
   PlanLayerGraph *net = b->net;
   const gint64 heads = b->sizes->heads + b->sizes->kv_heads,
                out_cols = b->sizes->heads * b->sizes->head_dim;
-  if (role (b, PLAN_TENSOR_Q_NORM) != NONE)
+  const PlanQkL2 l2_norm = b->model->qk_l2_norm;
+  const gboolean turns = b->model->positions == PLAN_POSITIONS_ROPE && !b->is_nope;
+  if (role (b, PLAN_TENSOR_Q_NORM) != NONE || l2_norm == PLAN_QK_L2_ALL
+      || (l2_norm == PLAN_QK_L2_ROPE && turns))
     {
       PlanNode *node
           = plan_layer_add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
@@ -451,7 +455,7 @@ add_attention (PlanLayerBuilder *b, PlanValueId qkv)
       plan_layer_define (net, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
       qkv = PLAN_VALUE_HEADS;
     }
-  if (b->model->positions == PLAN_POSITIONS_ROPE)
+  if (turns)
     plan_layer_add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
   if (b->sizes->key_heads != b->sizes->kv_heads)
     {
@@ -561,11 +565,14 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 }
 
 /* Twice the mean number of tokens that a query sees among s tokens (of a sequence or document).
- * With a window of w it sees w - w^2 / 2s on average, and without one s / 2. */
+ * With a window of w it sees w - w^2 / 2s on average, and without one s / 2; in chunks, half of
+ * its chunk. */
 static gint64
 keys_of (const PlanModel *model, guint kind, gint64 s)
 {
   const gboolean is_windowed = kind & PLAN_LAYER_WINDOWED && model->window < s;
+  if (is_windowed && model->window_chunks)
+    return plan_model_pairs_in_chunks (model, s) / s;
   return is_windowed ? 2 * model->window - model->window * model->window / s : s;
 }
 
@@ -708,6 +715,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
   const PlanModel *model = common->model;
   PlanLayerBuilder b = *common;
   b.net = self;
+  b.is_nope = (kind & PLAN_LAYER_NOPE) != 0;
   self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);
   const PlanValueId attention = add_attention_branch (&b);

@@ -30,8 +30,9 @@ typedef enum
   PLAN_NODE_GATHER_TOKENS, /* in -> out, other -> col, map -> stats: all-gather of all ranks' tokens
                             */
   PLAN_NODE_OWN_EXPERTS,   /* in -> out, map -> stats: the columns of this rank's experts */
+  PLAN_NODE_SCALE_ROWS,    /* in times shares of rows -> out */
   PLAN_NODE_EXPERT_LINEAR, /* in -> out: one GEMM per expert */
-  PLAN_NODE_EXPERT_ACTIVATE, /* in, shares -> out */
+  PLAN_NODE_EXPERT_ACTIVATE, /* in, shares (where they are not in the input) -> out */
   PLAN_NODE_UNPERMUTE,       /* in -> out: rows back in the order before PERMUTE */
   PLAN_NODE_GATE,            /* in times a score of `other` -> out; stats: that score */
 } PlanNodeKind;

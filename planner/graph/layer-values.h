@@ -87,6 +87,7 @@ G_BEGIN_DECLS
   X (OWN_MAP, "route.map.own") \
   X (SORT_MAP, "sort_map") \
   X (ROWS, "rows") \
+  X (ROWS_SCALED, "rows.scaled") \
   X (ROWS_Q, "rows.q") \
   X (ROWS_COL, "rows.col") \
   X (ROW_PROBS, "row_probs") \

@@ -89,8 +89,9 @@ typedef struct
   gint32 scores, dscores; /* router's scores (logits) and their gradient */
   /* The router's input widened to its format, and the gradient of that. */
   gint32 wide_tokens, dwide_tokens;
-  /* Rows in fp32 to which experts' biases are added; gradient of the shared experts' score. */
-  gint32 bias_rows[2], dgate;
+  /* Rows in fp32 to which experts' biases are added, or that shares multiply; gradient of the
+   * shared experts' score. */
+  gint32 fp32_rows[2], dgate;
 } PlanLowerExperts;
 
 /* Rows of experts moved by eager ops: the mask of tokens by experts, transposed and sorted; work

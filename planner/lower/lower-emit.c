@@ -177,7 +177,8 @@ manner_of (PlanLower *self, PlanOpKind kind)
   double first, whole;
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
-      = { { [PLAN_MANNER_WINDOW] = is_windowed ? (double)m->window : 0,
+      = { { [PLAN_MANNER_WINDOW] = is_windowed && !m->window_chunks ? (double)m->window : 0,
+            [PLAN_MANNER_CHUNK] = is_windowed && m->window_chunks ? (double)m->window : 0,
             [PLAN_MANNER_SCALAR] = scalar_of (m),
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,

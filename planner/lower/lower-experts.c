@@ -76,7 +76,7 @@ plan_lower_declare_router (PlanLower *self)
   const guint64 scores = (guint64)(sizes->split_rows * self->model->experts);
   self->experts.scores = self->experts.dscores = self->experts.wide_tokens
       = self->experts.dwide_tokens = self->event.sent_rows = -1;
-  self->experts.bias_rows[0] = self->experts.bias_rows[1] = self->experts.dgate = -1;
+  self->experts.fp32_rows[0] = self->experts.fp32_rows[1] = self->experts.dgate = -1;
   plan_lower_declare_joined_rows (self);
   plan_lower_declare_moves (self);
   if (self->model->experts == 0)
@@ -91,9 +91,13 @@ plan_lower_declare_router (PlanLower *self)
   if (self->model->shared_gate)
     self->experts.dgate
         = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
-  for (guint i = 0; self->model->expert_bias && i < 2; i++)
-    self->experts.bias_rows[i]
-        = buffer (self, i == 0 ? "bias_rows" : "bias_rows.again",
+  const gboolean has_bias = self->model->expert_bias;
+  for (guint i = 0; (has_bias || plan_lower_scales_eagerly (self)) && i < 2; i++)
+    self->experts.fp32_rows[i]
+        = buffer (self,
+                  i == 0     ? (has_bias ? "bias_rows" : "scaled_rows")
+                  : has_bias ? "bias_rows.again"
+                             : "scaled_rows.again",
                   (guint64)(sizes->expert_rows * self->model->hidden), PLAN_DTYPE_FP32);
   self->event.sent_rows = plan_schedule_add_event (self->schedule, "sent_rows", 1);
   if (self->combined.is_planned)
@@ -453,7 +457,7 @@ add_bias (PlanLayer *self, const PlanNode *node)
   PlanLower *lower = self->lower;
   const PlanRef out = value (self, node->out),
                 bias = plan_lower_weight (lower, node->bias, self->unit);
-  const PlanRef one = REF (experts.bias_rows[0]), other = REF (experts.bias_rows[1]);
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
   const gint64 *count = PLAN_DIMS (node->rows * node->cols);
   plan_lower_alloc (lower, one);
   plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS,
@@ -475,7 +479,7 @@ bias_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanRef dout = plan_layer_gradient (self, node->out);
-  const PlanRef one = REF (experts.bias_rows[0]), other = REF (experts.bias_rows[1]);
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
   const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
   const gint64 *count = PLAN_DIMS (node->rows * node->cols);
   const gint64 *dims = PLAN_DIMS (node->rows, node->cols, lower->sizes->experts);
@@ -573,6 +577,11 @@ static void
 expert_activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
+  if (node->other == PLAN_NO_VALUE)
+    {
+      plan_layer_activate (self, node);
+      return;
+    }
   if (plan_lower_is_sequential (self->lower))
     {
       plan_layer_sequential (self, node);
@@ -589,6 +598,11 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
   const PlanModel *m = lower->model;
+  if (node->other == PLAN_NO_VALUE)
+    {
+      plan_layer_activate_backward (self, node);
+      return;
+    }
   const PlanRef din = plan_layer_take_share (self, node->in);
   const PlanRef dprobs = REF (layer.grad[PLAN_VALUE_ROW_PROBS]);
   plan_lower_alloc (lower, dprobs);
@@ -669,6 +683,9 @@ plan_layer_experts (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_EXPERT_LINEAR:
       expert_linear (self, node);
       return;
+    case PLAN_NODE_SCALE_ROWS:
+      plan_layer_scale_rows (self, node);
+      return;
     case PLAN_NODE_EXPERT_ACTIVATE:
       expert_activate (self, node);
       return;
@@ -708,6 +725,9 @@ plan_layer_experts_backward (PlanLayer *self, const PlanNode *node)
       return;
     case PLAN_NODE_EXPERT_LINEAR:
       expert_linear_backward (self, node);
+      return;
+    case PLAN_NODE_SCALE_ROWS:
+      plan_layer_scale_rows_backward (self, node);
       return;
     case PLAN_NODE_EXPERT_ACTIVATE:
       expert_activate_backward (self, node);

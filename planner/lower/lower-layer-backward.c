@@ -384,24 +384,29 @@ static void
 head_norm_backward (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  const PlanTensorRole roles[] = { PLAN_TENSOR_Q_NORM, PLAN_TENSOR_K_NORM };
+  const guint n = lower->model->qk_norm ? G_N_ELEMENTS (roles) : 0; /* else without weights */
+  PlanRef raw[2] = { PLAN_REF_NONE, PLAN_REF_NONE }, weight[2] = { PLAN_REF_NONE, PLAN_REF_NONE };
   const PlanRef din = plan_layer_take_share (self, node->in);
+  for (guint i = 0; i < n; i++)
+    {
+      raw[i] = plan_lower_raw_gradient (lower, roles[i], self->unit);
+      weight[i] = plan_lower_weight (lower, roles[i], self->unit);
+    }
   plan_lower_compute (
       lower, PLAN_OP_HEAD_NORM_BWD,
-      PLAN_REFS (din, plan_lower_raw_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit),
-                 plan_lower_raw_gradient (lower, PLAN_TENSOR_K_NORM, self->unit),
-                 plan_layer_gradient (self, node->out), plan_layer_value (self, node->in),
-                 plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
-                 plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit),
+      PLAN_REFS (din, raw[0], raw[1], plan_layer_gradient (self, node->out),
+                 plan_layer_value (self, node->in), weight[0], weight[1],
                  plan_layer_value (self, node->stats)),
       PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
-  plan_lower_put_gradient (lower, PLAN_TENSOR_Q_NORM, self->unit, FALSE);
-  plan_lower_put_gradient (lower, PLAN_TENSOR_K_NORM, self->unit, FALSE);
+  for (guint i = 0; i < n; i++)
+    plan_lower_put_gradient (lower, roles[i], self->unit, FALSE);
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }
 
-static void
-activate_backward (PlanLayer *self, const PlanNode *node)
+void
+plan_layer_activate_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef din = plan_layer_take_share (self, node->in);
@@ -529,7 +534,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
         exchange_backward (self, node);
       return;
     case PLAN_NODE_ACTIVATE:
-      activate_backward (self, node);
+      plan_layer_activate_backward (self, node);
       return;
     case PLAN_NODE_ADD:
       add_backward (self, node);

@@ -67,15 +67,24 @@ void plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of
 PlanRef plan_layer_value (const PlanLayer *self, PlanValueId id);
 void plan_layer_take (PlanLayer *self, PlanValueId id); /* does nothing if it has been taken */
 void plan_layer_give (PlanLayer *self, PlanValueSet values);
-/* Lowers a node of latent attention, of experts, or of rows that several ranks share. */
+/* Lowers a node of latent attention, an activation, a node of experts, or of rows that several
+ * ranks share. */
 void plan_layer_latent (PlanLayer *self, const PlanNode *node);
 void plan_layer_latent_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_activate (PlanLayer *self, const PlanNode *node);
+void plan_layer_activate_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts (PlanLayer *self, const PlanNode *node);
 void plan_layer_experts_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows (PlanLayer *self, const PlanNode *node);
 void plan_layer_joined_rows_backward (PlanLayer *self, const PlanNode *node);
+void plan_layer_scale_rows (PlanLayer *self, const PlanNode *node);
+void plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
+
+/* Whether rows are multiplied by their shares, which are fp32, by ops of a framework: each widens
+ * or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
+gboolean plan_lower_scales_eagerly (const PlanLower *self);
 
 /* Whether experts go one after the other; declares their buffers. */
 gboolean plan_lower_is_sequential (const PlanLower *self);

@@ -219,8 +219,8 @@ plan_layer_is_swiglu (const PlanModel *model)
   return model->gated && model->activation == PLAN_ACTIVATION_SILU;
 }
 
-static void
-activate (PlanLayer *self, const PlanNode *node)
+void
+plan_layer_activate (PlanLayer *self, const PlanNode *node)
 {
   const PlanModel *m = self->lower->model;
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
@@ -302,12 +302,14 @@ static void
 norm_heads (PlanLayer *self, const PlanNode *node)
 {
   PlanLower *lower = self->lower;
+  const gboolean has_weights = lower->model->qk_norm;
+  const PlanTensorRole q = has_weights ? PLAN_TENSOR_Q_NORM : PLAN_N_TENSORS;
+  const PlanTensorRole k = has_weights ? PLAN_TENSOR_K_NORM : PLAN_N_TENSORS;
   plan_lower_compute (
       lower, PLAN_OP_HEAD_NORM,
       PLAN_REFS (plan_layer_value (self, node->out), plan_layer_value (self, node->stats),
-                 plan_layer_value (self, node->in),
-                 plan_lower_weight (lower, PLAN_TENSOR_Q_NORM, self->unit),
-                 plan_lower_weight (lower, PLAN_TENSOR_K_NORM, self->unit)),
+                 plan_layer_value (self, node->in), plan_lower_weight (lower, q, self->unit),
+                 plan_lower_weight (lower, k, self->unit)),
       PLAN_DIMS (node->rows, self->sizes->heads, self->sizes->kv_heads, self->sizes->head_dim));
 }
 
@@ -383,7 +385,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       reduce_sequence (self, node);
       return;
     case PLAN_NODE_ACTIVATE:
-      activate (self, node);
+      plan_layer_activate (self, node);
       return;
     case PLAN_NODE_ADD:
       add_forward (self, node, nodes);

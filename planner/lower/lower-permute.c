@@ -292,3 +292,67 @@ plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }
+
+gboolean
+plan_lower_scales_eagerly (const PlanLower *self)
+{
+  return self->model->scores_on_input && self->plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF;
+}
+
+void
+plan_layer_scale_rows (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const gboolean is_eager = plan_lower_scales_eagerly (lower);
+  const PlanRef wide = REF (experts.fp32_rows[0]), out = plan_layer_value (self, node->out);
+  if (is_eager)
+    plan_lower_alloc (lower, wide);
+  plan_lower_compute (lower, PLAN_OP_SCALE_ROWS,
+                      PLAN_REFS (is_eager ? wide : out, plan_layer_value (self, node->in),
+                                 plan_layer_value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols));
+  if (!is_eager)
+    return;
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, wide),
+                      PLAN_DIMS (node->rows * node->cols));
+  plan_lower_free (lower, wide);
+}
+
+/* By autograd the gradients of rows and of shares each take an fp32
+ * product; the first CAST between such rows stands for the second of these. */
+void
+plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const gboolean is_eager = plan_lower_scales_eagerly (lower);
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
+  const PlanRef dout = plan_layer_gradient (self, node->out),
+                dprobs = REF (layer.grad[node->other]);
+  const PlanRef din = is_eager ? other : plan_layer_take_share (self, node->in);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  if (is_eager)
+    {
+      plan_lower_alloc (lower, one);
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, dout), count);
+      plan_layer_drop_gradient (self, node->out);
+      plan_lower_alloc (lower, other);
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
+    }
+  plan_lower_alloc (lower, dprobs);
+  plan_lower_compute (lower, PLAN_OP_SCALE_ROWS_BWD,
+                      PLAN_REFS (din, dprobs, is_eager ? one : dout,
+                                 plan_layer_value (self, node->in),
+                                 plan_layer_value (self, node->other)),
+                      PLAN_DIMS (node->rows, node->cols));
+  if (!is_eager)
+    {
+      plan_layer_drop_gradient (self, node->out);
+      plan_layer_add_share (self, node->in, din);
+      return;
+    }
+  const PlanRef rounded = plan_layer_take_share (self, node->in);
+  plan_lower_free (lower, one);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (rounded, other), count);
+  plan_lower_free (lower, other);
+  plan_layer_add_share (self, node->in, rounded);
+}

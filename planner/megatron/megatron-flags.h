@@ -28,6 +28,7 @@
   X (USE_ROTARY, "use_rotary_position_embeddings", "use-rotary-position-embeddings", ON, "off", "") \
   X (ROTARY_BASE, "rotary_base", "rotary-base", INT, "10000", "") \
   X (ROTARY_PERCENT, "rotary_percent", "rotary-percent", REAL, "1.0", "") \
+  X (NO_ROPE_FREQ, "no_rope_freq", "no-rope-freq", TEXT, "", "") \
   X (USE_ROPE_SCALING, "use_rope_scaling", "use-rope-scaling", ON, "off", "") \
   X (ROPE_SCALING_FACTOR, "rope_scaling_factor", "rope-scaling-factor", REAL, "8.0", "") \
   X (ROPE_INTERPOLATION, "rotary_seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor", INT, "", "") \
@@ -62,6 +63,7 @@
   X (MOE_ROUTER_TOPK, "moe_router_topk", "moe-router-topk", INT, "2", "") \
   X (MOE_SHARED_SIZE, "moe_shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", INT, "", "") \
   X (MOE_SHARED_GATE, "moe_shared_expert_gate", "moe-shared-expert-gate", ON, "off", "") \
+  X (MOE_PROBS_ON_INPUT, "moe_apply_probs_on_input", "moe-apply-probs-on-input", ON, "off", "") \
   X (MOE_EXPERT_BIAS, "moe_router_enable_expert_bias", "moe-router-enable-expert-bias", ON, "off", "") \
   X (MOE_SCORE_FUNCTION, "moe_router_score_function", "moe-router-score-function", WORD, "softmax", "softmax|sigmoid|sqrtsoftplus") \
   X (MOE_PRE_SOFTMAX, "moe_router_pre_softmax", "moe-router-pre-softmax", ON, "off", "") \

@@ -68,15 +68,11 @@ plan_megatron_shape_padded_here (const PlanMegatronShape *self, gint64 tp)
 static void
 set_other (PlanMegatronShape *self, const PlanMegatronSettings *settings)
 {
-  static const PlanMegatronFlag flags[] = { PLAN_MEGATRON_HYBRID_LAYER_PATTERN,
-                                            PLAN_MEGATRON_LINEAR_ATTENTION,
-                                            PLAN_MEGATRON_ATTENTION_OUTPUT_GATE,
-                                            PLAN_MEGATRON_QK_L2_NORM,
-                                            PLAN_MEGATRON_MOE_LATENT_SIZE,
-                                            PLAN_MEGATRON_HETEROGENEOUS,
-                                            PLAN_MEGATRON_MHC,
-                                            PLAN_MEGATRON_CHECKPOINT_ARGS,
-                                            PLAN_MEGATRON_YAML };
+  static const PlanMegatronFlag flags[]
+      = { PLAN_MEGATRON_HYBRID_LAYER_PATTERN,  PLAN_MEGATRON_LINEAR_ATTENTION,
+          PLAN_MEGATRON_ATTENTION_OUTPUT_GATE, PLAN_MEGATRON_MOE_LATENT_SIZE,
+          PLAN_MEGATRON_HETEROGENEOUS,         PLAN_MEGATRON_MHC,
+          PLAN_MEGATRON_CHECKPOINT_ARGS,       PLAN_MEGATRON_YAML };
   g_autoptr (GString) names = g_string_new (NULL);
   for (guint i = 0; i < G_N_ELEMENTS (flags); i++)
     if (plan_megatron_is_given (settings, flags[i])
@@ -131,6 +127,7 @@ set_experts (PlanMegatronShape *self, const PlanMegatronSettings *s)
   self->shared_expert_ffn = plan_megatron_int (s, PLAN_MEGATRON_MOE_SHARED_SIZE);
   self->shared_expert_gate
       = self->shared_expert_ffn > 0 && plan_megatron_is_on (s, PLAN_MEGATRON_MOE_SHARED_GATE);
+  self->probs_on_input = plan_megatron_is_on (s, PLAN_MEGATRON_MOE_PROBS_ON_INPUT);
   self->balances_by_bias = plan_megatron_is_on (s, PLAN_MEGATRON_MOE_EXPERT_BIAS);
   self->router_score = plan_megatron_is (s, PLAN_MEGATRON_MOE_SCORE_FUNCTION, "sigmoid")
                            ? PLAN_ROUTER_SIGMOID
@@ -206,12 +203,15 @@ plan_megatron_shape_init (PlanMegatronShape *self, const PlanMegatronSettings *s
     .rotary_percent = real_of (s, PLAN_MEGATRON_ROTARY_PERCENT),
     .is_rms_norm = plan_megatron_is (s, PLAN_MEGATRON_NORMALIZATION, "RMSNorm"),
     .norm_is_one_plus = plan_megatron_is_on (s, PLAN_MEGATRON_NORM_ONE_PLUS),
-    .qk_layernorm = plan_megatron_is_on (s, PLAN_MEGATRON_QK_LAYERNORM),
+    .qk_layernorm = plan_megatron_is_on (s, PLAN_MEGATRON_QK_LAYERNORM)
+                    && !plan_megatron_is_on (s, PLAN_MEGATRON_QK_L2_NORM),
+    .qk_l2_norm = plan_megatron_is_on (s, PLAN_MEGATRON_QK_L2_NORM),
     .add_bias_linear = biases,
     .add_qkv_bias = biases || plan_megatron_is_on (s, PLAN_MEGATRON_ADD_QKV_BIAS),
     .has_sinks = plan_megatron_is (s, PLAN_MEGATRON_SOFTMAX_TYPE, "learnable"),
     .has_other_softmax = plan_megatron_is (s, PLAN_MEGATRON_SOFTMAX_TYPE, "off-by-one"),
     .is_tied = !plan_megatron_is_on (s, PLAN_MEGATRON_UNTIE),
+    .no_rope_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_NO_ROPE_FREQ)),
     .window = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_WINDOW_SIZE)),
     .window_layers = g_strdup (plan_megatron_value (s, PLAN_MEGATRON_WINDOW_SKIP_FREQ)),
     .positions
@@ -232,6 +232,7 @@ void
 plan_megatron_shape_clear (PlanMegatronShape *self)
 {
   g_clear_pointer (&self->expert_layers, g_free);
+  g_clear_pointer (&self->no_rope_layers, g_free);
   g_clear_pointer (&self->window, g_free);
   g_clear_pointer (&self->window_layers, g_free);
   g_clear_pointer (&self->other, g_free);
@@ -290,6 +291,8 @@ check_expressible (const PlanMegatronShape *self, GError **error)
           "--multi-latent-attention with --position-embedding-type learned_absolute");
   refuse (text, strcmp (self->positions, "relative") == 0 || strcmp (self->positions, "mrope") == 0,
           "--position-embedding-type relative or mrope");
+  refuse (text, self->qk_l2_norm && self->is_latent_attention,
+          "--qk-l2-norm with --multi-latent-attention");
   refuse (text, self->has_other_softmax, "--softmax-type off-by-one");
   refuse (text, self->mtp_layers > 0 && !self->is_rms_norm,
           "--mtp-num-layers with --normalization LayerNorm");
@@ -392,6 +395,7 @@ add_experts (GString *text, const PlanMegatronShape *self, GError **error)
   add_int (text, "expert_ffn", self->expert_ffn);
   add_int (text, "shared_ffn", self->shared_expert_ffn);
   add_flag (text, "shared_gate", self->shared_expert_gate);
+  add_flag (text, "scores_on_input", self->probs_on_input);
   add_flag (text, "router_bias", self->balances_by_bias);
   g_string_append_printf (text, ",router_score=%s", scores[self->router_score]);
   add_flag (text, "pre_softmax", self->pre_softmax);
@@ -457,6 +461,29 @@ add_window (GString *text, const PlanMegatronShape *self, GError **error)
   return TRUE;
 }
 
+/* Adds which layers have no rotary positions: the last of every so many. */
+static gboolean
+add_no_rope (GString *text, const PlanMegatronShape *self, GError **error)
+{
+  const PlanMegatronFlag flag = PLAN_MEGATRON_NO_ROPE_FREQ;
+  const guint layers = (guint)self->layers;
+  guint first, every;
+  if (!self->no_rope_layers || strcmp (self->positions, "rope") != 0)
+    return TRUE;
+  g_autofree guint8 *marks = marks_of (self->no_rope_layers, flag, layers, 1, TRUE, error);
+  if (!marks)
+    return FALSE;
+  if (!plan_megatron_pattern_rhythm (marks, layers, &first, &every))
+    return TRUE;
+  for (guint i = 0; i < layers; i++)
+    if (marks[i] != ((i + 1) % (first + 1) == 0))
+      return refuse_pattern (flag, self->no_rope_layers,
+                             "the last of every so many layers must be without rotary positions",
+                             error);
+  add_int (text, "nope_every", first + 1);
+  return TRUE;
+}
+
 static void
 add_latent (GString *text, const PlanMegatronShape *self)
 {
@@ -501,6 +528,8 @@ add_properties (GString *text, const PlanMegatronShape *self)
     g_string_append (text, ",norm=layernorm,norm_bias=on");
   add_flag (text, "norm_1p", self->norm_is_one_plus);
   add_flag (text, "qk_norm", self->qk_layernorm && !is_latent);
+  if (self->qk_l2_norm)
+    g_string_append (text, ",qk_l2_norm=all");
   g_string_append_printf (text, ",activation=%s,gated=%s", activations[self->activation],
                           self->is_gated ? "on" : "off");
   add_flag (text, "qkv_bias", self->add_qkv_bias && !is_latent);
@@ -537,7 +566,9 @@ print_shape (const PlanMegatronShape *self, GError **error)
   add_properties (text, self);
   if (self->is_latent_attention)
     add_latent (text, self);
-  if (is_sane && (!add_experts (text, self, error) || !add_window (text, self, error)))
+  if (is_sane
+      && (!add_experts (text, self, error) || !add_window (text, self, error)
+          || !add_no_rope (text, self, error)))
     return NULL;
   return g_string_free (g_steal_pointer (&text), FALSE);
 }
@@ -617,6 +648,12 @@ plan_megatron_shape_compare (const PlanMegatronShape *self, const PlanModel *mod
   if (!told)
     return NULL;
   align_layers (told, model);
+  if (model->window_chunks && !self->window) /* flags cannot say chunks */
+    {
+      told->window = model->window;
+      told->full_every = model->full_every;
+      told->window_chunks = TRUE;
+    }
   g_autoptr (GString) text = g_string_new (NULL);
   guint n;
   const PlanModelKey *const keys = plan_model_keys (&n);

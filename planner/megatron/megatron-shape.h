@@ -22,9 +22,11 @@ typedef struct
   PlanRouterScore router_score;
   gboolean is_gated, is_rms_norm, norm_is_one_plus, qk_layernorm;
   gboolean add_bias_linear, add_qkv_bias;
-  gboolean shared_expert_gate, balances_by_bias, pre_softmax, has_sinks, has_other_softmax;
+  gboolean shared_expert_gate, probs_on_input, qk_l2_norm, balances_by_bias, pre_softmax, has_sinks,
+      has_other_softmax;
   gboolean is_tied, is_latent_attention;
   char *expert_layers;          /* a number or a list, see planner/megatron/megatron-pattern.h */
+  char *no_rope_layers;         /* as expert_layers; NULL where not given */
   char *window, *window_layers; /* two numbers; as expert_layers; NULL where not given */
   const char *positions;        /* "rope", "learned_absolute", ... */
   const char *tokenizer;        /* its type, for messages; or NULL */

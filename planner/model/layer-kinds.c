@@ -21,12 +21,38 @@ is_windowed (const PlanModel *self, gint64 place)
   return place >= self->window_from && (place - self->window_from) % self->window_every == 0;
 }
 
+static gboolean
+has_no_rope (const PlanModel *self, gint64 place)
+{
+  return self->nope_every > 0 && (place + 1) % self->nope_every == 0;
+}
+
 guint
 plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq)
 {
   const gint64 place = plan_model_cut_place (&self->cut, layer);
   return (has_windows (self, seq) && is_windowed (self, place) ? PLAN_LAYER_WINDOWED : 0)
-         | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0);
+         | (plan_model_is_moe_layer (self, layer) ? PLAN_LAYER_EXPERTS : 0)
+         | (has_no_rope (self, place) ? PLAN_LAYER_NOPE : 0);
+}
+
+gint64
+plan_model_pairs_in_chunks (const PlanModel *self, gint64 attended)
+{
+  const gint64 chunk = MIN (self->window, attended), rest = attended % chunk;
+  return attended / chunk * chunk * chunk + rest * rest;
+}
+
+PlanModel
+plan_model_within (const PlanModel *self, gint64 seq)
+{
+  PlanModel seen = *self;
+  if (seen.window_chunks && seen.window >= seq)
+    {
+      seen.window = seen.full_every = 0;
+      seen.window_chunks = FALSE;
+    }
+  return seen;
 }
 
 void
@@ -44,8 +70,9 @@ plan_model_kinds_period (const PlanModel *self, gint64 seq)
   const gint64 every = MAX (self->full_every, self->window_every);
   const gint64 windows = has_windows (self, seq) ? MIN (every, most) : 1;
   const gint64 experts = self->experts > 0 ? MIN (self->moe_every, most) : 1;
-  gint64 period = MAX (windows, experts);
-  while (period % windows != 0 || period % experts != 0)
+  const gint64 nope = CLAMP (self->nope_every, 1, most);
+  gint64 period = MAX (MAX (windows, experts), nope);
+  while (period < most && (period % windows != 0 || period % experts != 0 || period % nope != 0))
     period++;
   return period;
 }

@@ -6,11 +6,19 @@ G_BEGIN_DECLS
 /* Properties, as bits of a kind. A window that is at least `seq` tokens wide counts as none. */
 #define PLAN_LAYER_WINDOWED 1u
 #define PLAN_LAYER_EXPERTS 2u
-#define PLAN_N_LAYER_KINDS 4
+#define PLAN_LAYER_NOPE 4u
+#define PLAN_N_LAYER_KINDS 8
 guint plan_model_layer_kind (const PlanModel *self, gint64 layer, gint64 seq);
 
+/* Twice the number of pairs of a query and a token that it sees, of `attended` tokens in chunks. */
+gint64 plan_model_pairs_in_chunks (const PlanModel *self, gint64 attended);
+
+/* The model as sequences of `seq` tokens see it: without chunks that are at least as long. It
+ * shares the strings of `self`. */
+PlanModel plan_model_within (const PlanModel *self, gint64 seq);
+
 /* Counts the layers of each kind. Kinds recur with the period that plan_model_kinds_period returns,
- * except before the first layer with a window or experts. */
+ * which is at most the number of layers, except before the first layer with a window or experts. */
 void plan_model_count_kinds (const PlanModel *self, gint64 seq, gint64 *out_layers);
 gint64 plan_model_kinds_period (const PlanModel *self, gint64 seq);
 

@@ -36,6 +36,7 @@ static const struct
 #define FORMAT "a number format, or a way of computing the same: the plan has its own"
   ANY (FORMAT, "_attn_implementation"), ANY (FORMAT, "_attn_implementation_autoset"), ANY (FORMAT, "dtype"),
   ANY (FORMAT, "chunk_size_feed_forward"), ANY (FORMAT, "ep_size"), ANY (FORMAT, "gradient_checkpointing"), ANY (FORMAT, "pretraining_tp"),
+  ANY (FORMAT, "for_llm_compressor"),
   ANY (FORMAT, "attention_softmax_in_fp32"), ANY (FORMAT, "bias_dropout_fusion"), ANY (FORMAT, "masked_softmax_fusion"),
   ANY (FORMAT, "offset_alibi"), ANY (FORMAT, "skip_bias_add"), ANY (FORMAT, "skip_bias_add_qkv"),
   ANY (FORMAT, "slow_but_exact"),
@@ -43,6 +44,11 @@ static const struct
 #define DROPOUT "a probability of dropout: the plan's hidden_dropout and attention_dropout decide"
   ANY (DROPOUT, "attention_dropout"), ANY (DROPOUT, "attn_pdrop"), ANY (DROPOUT, "embd_pdrop"),
   ANY (DROPOUT, "emb_pdrop"), ANY (DROPOUT, "hidden_dropout"), ANY (DROPOUT, "resid_pdrop"),
+#define LENGTHS "scales queries of layers without positions: at inference (ai.meta.com/blog/llama-4-multimodal-intelligence)"
+  ANY (LENGTHS, "attn_scale"), ANY (LENGTHS, "attn_temperature_tuning"), ANY (LENGTHS, "floor_scale"),
+#define IMAGES "of images, beside the part that is about text"
+  ANY (IMAGES, "boi_token_index"), ANY (IMAGES, "eoi_token_index"), ANY (IMAGES, "image_token_index"),
+  ANY (IMAGES, "vision_config"),
 #define RESULTS "what a call returns"
   ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "return_dict"),
 #define ROUTING "read where a family's router has it; that of the others does not look at it"

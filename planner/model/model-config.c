@@ -494,6 +494,9 @@ static const PlanModelFamily families[] = {
   { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
   { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
   { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_glm4_moe },
+  { "llama4_text", "num_hidden_layers", "hidden_size", "intermediate_size_mlp",
+    "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", 8, 0, 0,
+    plan_model_read_llama4 },
   { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, 0, read_gpt_oss },
 };
 
@@ -604,6 +607,9 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "topk", "num_experts_per_tok" },
     { "mtp", "num_nextn_predict_layers" },
     { "moe_every", "decoder_sparse_step" },
+    { "ffn", "intermediate_size_mlp" },
+    { "window", "attention_chunk_size" },
+    { "nope_every", "no_rope_layer_interval" },
     { "router_groups", "n_group" },
     { "router_group_topk", "topk_group" },
     { "router_scale", "routed_scaling_factor" },
@@ -709,10 +715,10 @@ plan_model_family_find (const char *name)
 
 /* The model with nothing but its family's defaults. */
 static PlanModel *
-begin (PlanModelJson *object, const char *origin, const PlanModelFamily **out_family,
-       GError **error)
+begin (PlanModelJson *object, const char *origin, gboolean is_part,
+       const PlanModelFamily **out_family, GError **error)
 {
-  const char *type = NULL;
+  const char *type = is_part ? "llama4_text" : NULL;
   g_autofree char *name = name_of (origin);
   if (!plan_model_json_word (object, "model_type", &type, error))
     return NULL;
@@ -740,11 +746,18 @@ plan_model_parse_config (const char *text, gsize length, const char *origin, GEr
   JsonObject *const root = plan_json_load (parser, copy, origin, error);
   if (!root)
     return NULL;
-  g_auto (PlanModelJson) object = plan_model_json_begin (root);
-  g_autoptr (PlanModel) self = begin (&object, origin, &family, error);
-  if (!self || !read_config (self, family, &object, error))
+  JsonObject *part;
+  g_auto (PlanModelJson) whole = plan_model_json_begin (root);
+  if (!plan_model_find_text_config (&whole, &part, error))
     {
       g_prefix_error (error, "%s: ", origin);
+      return NULL;
+    }
+  g_auto (PlanModelJson) object = plan_model_json_begin (part ? part : root);
+  g_autoptr (PlanModel) self = begin (&object, origin, part != NULL, &family, error);
+  if (!self || !read_config (self, family, &object, error))
+    {
+      g_prefix_error (error, "%s: %s", origin, part ? "text_config: " : "");
       return NULL;
     }
   return g_steal_pointer (&self);

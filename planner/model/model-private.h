@@ -63,6 +63,11 @@ gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError 
 gboolean plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
 
+/* The reader of Llama 4, and the part of a config.json that is about text: NULL where all of it
+ * is (planner/model/model-config-llama4.c). */
+gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_find_text_config (PlanModelJson *whole, JsonObject **out_part, GError **error);
+
 /* Reads the one flag that stands for all biases of attention. */
 gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
 

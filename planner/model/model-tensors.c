@@ -3,6 +3,7 @@
  * layers, dense ones and those with experts, so every sum is over one layer of each kind. */
 #include "config.h"
 
+#include "planner/model/layer-kinds.h"
 #include "planner/model/model-private.h"
 
 static const enum {
@@ -268,23 +269,38 @@ linear_work (const PlanModel *self, gboolean is_moe)
   return sum;
 }
 
+/* Multiply-adds of one token in the attention of all layers: two GEMMs over half of attended x
+ * attended, or of each chunk. */
+static double
+attention_work (const PlanModel *self, gint64 attended)
+{
+  const gint64 v_dim = self->kv_lora > 0 ? self->v_dim : self->head_dim;
+  gint64 layers[PLAN_N_LAYER_KINDS] = { 0 }, chunked = 0;
+  if (self->window_chunks)
+    plan_model_count_kinds (self, attended, layers);
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    chunked += kind & PLAN_LAYER_WINDOWED ? layers[kind] : 0;
+  const double in_chunks
+      = chunked > 0 ? (double)plan_model_pairs_in_chunks (self, attended) / (double)attended : 0;
+  const double seen = (double)(self->layers + self->mtp - chunked) * (double)attended
+                      + (double)chunked * in_chunks;
+  return (double)(self->heads * (self->head_dim + v_dim)) * seen / 2;
+}
+
 /* The formula of Megatron-LM training.py, transformer_flops (megatron-fsdp.md 9.1). As there,
  * routers, norms and biases are left out, except norms of latent attention and of prediction
- * modules; a window shortens nothing; and a prediction module counts as one more layer like the
- * last and one more output layer. */
+ * modules; a window that slides shortens nothing; and a prediction module counts as one more layer
+ * like the last and one more output layer. */
 double
 plan_model_flops_per_token (const PlanModel *self, gint64 attended, gint64 vocab)
 {
   const double h = (double)self->hidden, mtp = (double)self->mtp;
-  const gint64 v_dim = self->kv_lora > 0 ? self->v_dim : self->head_dim;
   const gboolean last_is_moe = plan_model_is_moe_layer (self, self->layers - 1);
   const double moe = (double)(plan_model_moe_layers (self) + (last_is_moe ? self->mtp : 0));
   const double layers = (double)(self->layers + self->mtp);
-  /* two GEMMs over half of attended x attended */
-  const double attention = (double)(self->heads * (self->head_dim + v_dim)) * (double)attended / 2;
   const double latent_norms = (double)(self->q_lora + self->kv_lora);
   const double work = (layers - moe) * linear_work (self, FALSE) + moe * linear_work (self, TRUE)
-                      + layers * (attention + latent_norms) + mtp * (3 * h + 2 * h * h)
-                      + (1 + mtp) * h * (double)vocab;
+                      + attention_work (self, attended) + layers * latent_norms
+                      + mtp * (3 * h + 2 * h * h) + (1 + mtp) * h * (double)vocab;
   return 6 * work;
 }

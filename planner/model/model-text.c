@@ -22,6 +22,7 @@ static const char *const activations[]
 static const char *const scores[] = { "softmax", "sigmoid", "sqrtsoftplus", NULL };
 static const char *const scalings[]
     = { "none", "linear", "dynamic", "llama3", "yarn", "longrope", NULL };
+static const char *const l2_norms[] = { "off", "rope", "all", NULL };
 static const char *const positions[] = { "rope", "alibi", "learned", "none", NULL };
 
 #define INT_AT(key, field, least, most, text) \
@@ -76,6 +77,8 @@ static const struct
   FLAG ("norm_1p", norm_1p, "norms scale by 1 + weight"),
   FLAG ("post_norms", post_norms, "norms also behind attention and MLP"),
   FLAG ("qk_norm", qk_norm, "a norm per head on queries and keys"),
+  WORD (qk_l2_norm, l2_norms, "off rope all",
+        "queries and keys with a weightless norm: those with rope, or all"),
   WORD (activation, activations, "silu gelu gelu_tanh relu relu2 quick_gelu", "of the MLP"),
   FLAG ("gated", gated, "the MLP multiplies two projections, as SwiGLU does"),
   FLAG ("qkv_bias", qkv_bias, "bias on query, key and value"),
@@ -101,6 +104,9 @@ static const struct
   INT (window_from, 0, 65535, "first windowed layer"),
   INT (window_every, 1, 65536, "from it on, one layer in so many is windowed"),
   INT (full_every, 0, 65536, "one layer in so many, the last, has no window, others do; 0 as above"),
+  FLAG ("window_chunks", window_chunks,
+        "windows are chunks: tokens look back to the first of their chunk"),
+  INT (nope_every, 0, 65536, "one layer in so many, the last, has no rotary positions; 0 none"),
   REAL (rope_local, 0, 1e15, "base of rotary positions of windowed layers, unscaled; 0 as others"),
   REAL (attn_scalar, 0, 1e9, "scores are divided by its root; 0 is head_dim"),
   REAL (attn_softcap, 0, 1e9, "bound on attention scores, 0 none"),
@@ -118,6 +124,7 @@ static const struct
   INT (router_groups, 0, 65536, "groups of experts, of which the best are chosen first, 0 none"),
   INT (router_group_topk, 0, 65536, "how many groups are chosen"),
   REAL (router_scale, 1e-6, 1e6, "what the scores of the chosen are multiplied by"),
+  FLAG ("scores_on_input", scores_on_input, "scores multiply what an expert reads, not what it makes"),
   FLAG ("expert_bias", expert_bias, "biases in the products of router and experts"),
   INT (q_lora, 0, 2147483647, "rank of latent queries, 0 none"),
   INT (kv_lora, 0, 2147483647, "rank of latent keys and values, 0: attention is not latent"),
@@ -168,6 +175,9 @@ static const struct
                "q_lora=1536,kv_lora=512,nope_dim=128,rope_dim=64,v_dim=128,rope_theta=50000" },
   { "glm4_moe", "head_dim=128,rope_fraction=0.5,experts=128,topk=8,expert_ffn=1408,shared_ffn=1408,dense_layers=1,"
                 "router_bias=on,router_score=sigmoid" },
+  { "llama4_text", "head_dim=128,rope_theta=500000,qk_l2_norm=rope,window=8192,full_every=4,window_chunks=on,"
+                   "nope_every=4,experts=16,topk=1,expert_ffn=8192,shared_ffn=8192,router_score=sigmoid,"
+                   "scores_on_input=on" },
   { "gpt_oss", "head_dim=64,rope_theta=150000,activation=quick_gelu,qkv_bias=on,proj_bias=on,mlp_bias=on,window=128,"
                "window_every=2,experts=128,topk=4,expert_bias=on,sinks=on" },
 };
@@ -548,8 +558,12 @@ plan_model_key_matters (const PlanModel *self, guint key)
     return is_rope && !is_equal (self, plain, key);
   if (offset == G_STRUCT_OFFSET (PlanModel, router_score))
     return self->experts > 0;
+  if (offset == G_STRUCT_OFFSET (PlanModel, qk_l2_norm))
+    return self->qk_l2_norm != PLAN_QK_L2_OFF;
   if (offset == G_STRUCT_OFFSET (PlanModel, full_every)) /* to a first layer without a window */
     return self->window > 0 && self->full_every > 0 && self->full_every <= self->layers;
+  if (offset == G_STRUCT_OFFSET (PlanModel, nope_every)) /* to a first layer without positions */
+    return self->nope_every > 0 && self->nope_every <= self->layers;
   if (offset == G_STRUCT_OFFSET (PlanModel, window_every)) /* to a second windowed layer */
     return self->window > 0 && self->window_from + self->window_every < self->layers
            && !is_equal (self, plain, key);

@@ -130,7 +130,7 @@ has_router (const PlanModel *self)
 {
   return self->router_bias || self->router_score != PLAN_ROUTER_SOFTMAX || self->pre_softmax
          || self->router_groups || self->router_group_topk || self->router_scale != 1
-         || self->expert_bias;
+         || self->expert_bias || self->scores_on_input;
 }
 
 static gboolean
@@ -159,8 +159,8 @@ check_experts (const PlanModel *self, GError **error)
       if (self->topk || self->expert_ffn || self->shared_ffn || self->shared_gate
           || self->dense_layers || self->moe_every != 1 || has_router (self))
         return invalid (error, "experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, "
-                               "dense_layers, moe_every, expert_bias, pre_softmax and what begins "
-                               "with router_ must be left out");
+                               "dense_layers, moe_every, expert_bias, scores_on_input, "
+                               "pre_softmax and what begins with router_ must be left out");
       return TRUE;
     }
   if (self->topk < 1 || self->topk > self->experts)
@@ -175,9 +175,27 @@ check_experts (const PlanModel *self, GError **error)
                     "experts: none of layers=" INT " has them with dense_layers=" INT
                     " and moe_every=" INT,
                     self->layers, self->dense_layers, self->moe_every);
+  if (self->scores_on_input && self->expert_bias)
+    return invalid (error, "scores_on_input: on needs expert_bias=off");
   if (self->pre_softmax && self->router_score != PLAN_ROUTER_SOFTMAX)
     return invalid (error, "pre_softmax: on needs router_score=softmax");
   return check_groups (self, error);
+}
+
+static gboolean
+check_layers (const PlanModel *self, GError **error)
+{
+  if (self->window_chunks && self->window == 0)
+    return invalid (error, "window_chunks: on, but window is 0");
+  if (self->nope_every > 0 && (self->positions != PLAN_POSITIONS_ROPE || self->kv_lora > 0))
+    return invalid (error, "nope_every: layers without rotary positions need positions=rope in the "
+                           "others, and no latent attention");
+  if (self->qk_l2_norm == PLAN_QK_L2_ROPE && self->nope_every == 0)
+    return invalid (error, "qk_l2_norm: rope tells layers with rotary positions from those that "
+                           "nope_every says: it must be off or all");
+  if (self->qk_l2_norm != PLAN_QK_L2_OFF && (self->qk_norm || self->kv_lora > 0))
+    return invalid (error, "qk_l2_norm: must be off beside qk_norm=on and latent attention");
+  return TRUE;
 }
 
 static gboolean
@@ -209,7 +227,7 @@ plan_model_check (const PlanModel *self, GError **error)
   return plan_model_check_ranges (self, error) && check_words (self, error)
          && check_heads (self, error) && check_latent (self, error) && check_rope (self, error)
          && check_rope_scaling (self, error) && check_experts (self, error)
-         && check_rest (self, error);
+         && check_layers (self, error) && check_rest (self, error);
 }
 
 gboolean

@@ -52,11 +52,12 @@ typedef struct
   PlanActivation activation;
   gboolean gated, qkv_bias, proj_bias, mlp_bias;
   PlanPositions positions;
-  gboolean parallel, shared_norm, embed_scale, embed_norm;
-  gint64 window, window_from, window_every, full_every;
+  gboolean parallel, shared_norm, embed_scale, embed_norm, window_chunks;
+  gint64 window, window_from, window_every, full_every, nope_every;
+  PlanQkL2 qk_l2_norm;
   double attn_scalar, attn_softcap, logit_softcap, router_scale;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
-  gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks;
+  gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks, scores_on_input;
   PlanRouterScore router_score;
   gint64 router_groups, router_group_topk, mtp;      /* 0: no groups; prediction modules */
   gint64 q_lora, kv_lora, nope_dim, rope_dim, v_dim; /* latent attention where kv_lora > 0 */

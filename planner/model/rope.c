@@ -57,8 +57,8 @@ plan_rope_check (const PlanRope *self, GError **error)
     return refuse (error, "rope_mscale, rope_mscale_all: act only with rope_scaling=yarn");
   if (self->scaling == PLAN_ROPE_SCALING_LLAMA3 && self->original == 0)
     return refuse (error, "rope_original: missing, and rope_scaling=llama3 needs it");
-  if (has_parts (self) && self->slow >= self->fast)
-    return refuse (error, "rope_slow: must be below rope_fast");
+  if (has_parts (self) && (is_yarn ? self->slow >= self->fast : self->slow > self->fast))
+    return refuse (error, "rope_slow: must be below rope_fast; with llama3 it may be equal");
   if (is_yarn && self->theta <= 1)
     return refuse (error, "rope_theta: must be above 1 with rope_scaling=yarn");
   return TRUE;
@@ -91,7 +91,8 @@ static double
 slow_by_turns (const PlanRope *self, double frequency)
 {
   const double turns = (double)self->original * frequency / (2 * G_PI);
-  const double share = CLAMP ((turns - self->slow) / (self->fast - self->slow), 0, 1);
+  const double width = self->fast - self->slow; /* 0: no pair is interpolated */
+  const double share = width > 0 ? CLAMP ((turns - self->slow) / width, 0, 1) : turns >= self->slow;
   return (1 - share) * frequency / self->factor + share * frequency;
 }
 

@@ -4,6 +4,14 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* Which layers norm queries and keys without weights: none, those with rotary positions, all. */
+typedef enum
+{
+  PLAN_QK_L2_OFF,
+  PLAN_QK_L2_ROPE,
+  PLAN_QK_L2_ALL
+} PlanQkL2;
+
 /* Scalings, as Hugging Face's rope_type; its "default" is first. */
 typedef enum
 {

@@ -56,7 +56,25 @@ scales_embedding (const PlanModel *m)
 static gboolean
 has_full_layers (const PlanModel *m)
 {
-  return m->full_every > 0;
+  return m->full_every > 0 && !m->window_chunks;
+}
+
+static gboolean
+has_chunks (const PlanModel *m)
+{
+  return m->window_chunks;
+}
+
+static gboolean
+norms_some_layers (const PlanModel *m)
+{
+  return m->qk_l2_norm == PLAN_QK_L2_ROPE;
+}
+
+static gboolean
+scales_more_inputs (const PlanModel *m)
+{
+  return m->scores_on_input && m->topk > 1;
 }
 
 static gboolean
@@ -185,6 +203,11 @@ static const struct
   { scales_scores, "model attn_scalar: it divides scores by the root of head_dim: only 0" },
   { has_full_layers, "model full_every: layers without a window are told by window_from and "
                      "window_every: only 0" },
+  { has_chunks,
+    "model window_chunks=on: its attention is not in chunks: only with seq up to window" },
+  { norms_some_layers, "model qk_l2_norm=rope: it norms queries and keys of all layers or of none: "
+                       "only off or all" },
+  { scales_more_inputs, "model scores_on_input=on: only with topk=1" },
   { norms_embedding, "model embed_norm=on: it has no norm behind the embedding: only off" },
   { has_two_bases, "model rope_local: its rotary positions have one base: only 0" },
   { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
@@ -212,4 +235,14 @@ plan_megatron_lacks (const PlanModel *model, guint i)
     if (lacks[n].is_so (model) && i-- == 0)
       return lacks[n].reason;
   return NULL;
+}
+
+gboolean
+plan_megatron_builds (const PlanModel *model)
+{
+  for (guint n = 0; n < G_N_ELEMENTS (lacks); n++)
+    if (lacks[n].is_so != has_chunks && lacks[n].is_so != norms_some_layers
+        && lacks[n].is_so (model))
+      return FALSE;
+  return TRUE;
 }

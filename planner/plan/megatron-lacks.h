@@ -8,4 +8,8 @@ G_BEGIN_DECLS
  * NULL past the last one. */
 const char *plan_megatron_lacks (const PlanModel *model, guint i);
 
+/* Whether Megatron Core has modules for all of a model, where flags cannot say it: a specification
+ * of its layers puts them together, as llama4_utils.py of Megatron-Bridge does for Llama 4. */
+gboolean plan_megatron_builds (const PlanModel *model);
+
 G_END_DECLS

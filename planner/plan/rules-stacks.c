@@ -330,7 +330,7 @@ offloads_every_layer (const PlanFacts *f)
 static gboolean
 model_of_megatron (const PlanFacts *f)
 {
-  return is_megatron (f) && plan_megatron_lacks (f->model, 0);
+  return is_megatron (f) && !plan_megatron_builds (f->model);
 }
 
 /* Megatron-FSDP's own call takes any model. The settings that only Megatron-LM's training loop
@@ -338,7 +338,7 @@ model_of_megatron (const PlanFacts *f)
 static gboolean
 settings_of_megatron_lm (const PlanFacts *f)
 {
-  return is_megatron_fsdp (f) && plan_megatron_lacks (f->model, 0)
+  return is_megatron_fsdp (f) && !plan_megatron_builds (f->model)
          && IS_ANY_CHANGED (f, PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER,
                             PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES);
 }
@@ -529,8 +529,8 @@ static const PlanRuleEntry rules[] = {
   { { "last-layer-stays", "offload_layers on stack=megatron-fsdp and stack=megatron must be below the model's layers",
       "Megatron-LM transformer_config.py", PLAN_ERROR_INVALID },
     offloads_every_layer, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_OFFLOAD_LAYERS) },
-  { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron-LM's flags can describe (fsdplan emit --as megatron "
-      "names the property that they cannot): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
+  { { "model-of-megatron-lm", "stack=megatron needs a model that Megatron Core has modules for (fsdplan emit --as megatron "
+      "names the property that Megatron-LM lacks): use stack=megatron-fsdp, whose call takes models of one's own, or fsdp2",
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
     model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "

@@ -48,6 +48,21 @@ has_sinks (const PlanFacts *f)
          && (!is_megatron || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
+/* Parts of Llama 4: layers without rotary positions, norms without weights, chunks of tokens,
+ * scores on the input of experts. In a ring of ranks chunks would lie on some of them. */
+static gboolean
+has_llama4_parts (const PlanFacts *f)
+{
+  const PlanModel *m = f->model;
+  const gboolean is_known = is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+                            || is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_FSDP2);
+  const gboolean has_chunks = m->window_chunks && m->window < f->value[PLAN_SEQ];
+  return (has_chunks && f->value[PLAN_CP] > 1)
+         || (!is_known
+             && (m->window_chunks || m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF
+                 || m->scores_on_input));
+}
+
 static gboolean
 has_experts (const PlanFacts *f)
 {
@@ -79,7 +94,7 @@ has_other_modules (const PlanFacts *f)
   return m->mtp > 1
          || (m->mtp > 0
              && (m->experts == 0 || m->moe_every != 1 || m->tied_embeddings || m->window > 0
-                 || m->positions != PLAN_POSITIONS_ROPE));
+                 || m->nope_every > 0 || m->positions != PLAN_POSITIONS_ROPE));
 }
 
 static gboolean
@@ -136,7 +151,8 @@ static gboolean
 goes_through_experts (const PlanFacts *f)
 {
   return IS (f, MOE_GROUPED_GEMM, OFF)
-         && (is_stack (f, PLAN_STACK_NATIVE) || f->model->expert_bias || IS (f, EP_DELAY_WGRAD, ON)
+         && (is_stack (f, PLAN_STACK_NATIVE) || f->model->expert_bias || f->model->scores_on_input
+             || IS (f, EP_DELAY_WGRAD, ON)
              || plan_field_dtype (f->plan, PLAN_COMPUTE) != plan_weights_dtype (f->plan));
 }
 
@@ -235,7 +251,7 @@ static const PlanRuleEntry rules[] = {
       "allgather by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_experts_otherwise, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_ETP, PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-moe_grouped_gemm", "moe_grouped_gemm=off is modelled for stack=megatron-fsdp and stack=megatron, with "
-      "unquantised compute, ep_delay_wgrad=off and no biases of experts, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "unquantised compute, ep_delay_wgrad=off, no biases of experts and scores_on_input=off, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     goes_through_experts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_MOE_GROUPED_GEMM, PLAN_COMPUTE, PLAN_EP_DELAY_WGRAD) },
   { { "not-built-yet-moe_permute_fusion", "moe_permute_fusion=off is modelled for stack=megatron-fsdp and stack=megatron by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
@@ -258,6 +274,10 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
+  { { "not-built-yet-llama4", "layers without rotary positions (nope_every), norms without weights (qk_l2_norm), window_chunks and "
+      "scores_on_input are planned for stack=megatron-fsdp, megatron and fsdp2, chunks shorter than seq with cp=1, by this "
+      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    has_llama4_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_SEQ, PLAN_CP) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron, fsdp2 and native by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },

@@ -10,6 +10,8 @@ G_BEGIN_DECLS
 #define PLAN_MANNER_LIST(X) \
   X (WINDOW, "window", "tokens that a query sees at most, the last its own; 0: all before it", \
      (ATTENTION, ATTENTION_BWD)) \
+  X (CHUNK, "chunk", "a query sees none before the first of every so many tokens; 0: all", \
+     (ATTENTION, ATTENTION_BWD)) \
   X (SCALAR, "scalar", "scores are divided by its root; 0: by that of head_dim", \
      (ATTENTION, ATTENTION_BWD, LATENT_ATTENTION, LATENT_ATTENTION_BWD)) \
   X (CAP, "cap", "cap * tanh (x / cap) takes the place of x; of scores 0: nothing does", \

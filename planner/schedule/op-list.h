@@ -169,18 +169,18 @@
       (a, reads, rows * cols), (b, reads, rows * cols), (weight, reads, cols), \
       (bias, may_read, cols), (scale, may_read, 1), (amax, may_update, 1))) \
   X (HEAD_NORM, "head_norm", COMPUTE, ELEMENT, NORM, \
-     "root-mean-square norm of every head of q and k; v is copied", \
+     "root-mean-square norm of every head of q and k, with weights or without; v is copied", \
      (rows, heads, kv_heads, head_dim), 0, \
      ((out, writes, rows * (heads + 2 * kv_heads) * head_dim), \
       (rstd, writes, rows * (heads + kv_heads)), \
-      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, reads, head_dim), \
-      (k, reads, head_dim))) \
+      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, may_read, head_dim), \
+      (k, may_read, head_dim))) \
   X (HEAD_NORM_BWD, "head_norm_bwd", COMPUTE, ELEMENT, NORM_BWD, "its gradients", \
      (rows, heads, kv_heads, head_dim), 0, \
-     ((din, writes, rows * (heads + 2 * kv_heads) * head_dim), (dq, writes, head_dim), \
-      (dk, writes, head_dim), (dout, reads, rows * (heads + 2 * kv_heads) * head_dim), \
-      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, reads, head_dim), \
-      (k, reads, head_dim), (rstd, reads, rows * (heads + kv_heads)), \
+     ((din, writes, rows * (heads + 2 * kv_heads) * head_dim), (dq, may_write, head_dim), \
+      (dk, may_write, head_dim), (dout, reads, rows * (heads + 2 * kv_heads) * head_dim), \
+      (in, reads, rows * (heads + 2 * kv_heads) * head_dim), (q, may_read, head_dim), \
+      (k, may_read, head_dim), (rstd, reads, rows * (heads + kv_heads)), \
       (work, scratch, 0, SUMS, 2 * head_dim))) \
   X (GEMM, "gemm", COMPUTE, GEMM, PRODUCT, "matrix product", \
      (m, n, k, layout), 2.0 * m * n * k, \
@@ -331,6 +331,13 @@
      ((din, writes, gated ? 2 * rows * cols : rows * cols), (dprobs, writes, rows), \
       (dout, reads, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
       (probs, reads, rows))) \
+  X (SCALE_ROWS, "scale_rows", COMPUTE, ELEMENT, ACTIVATION, \
+     "rows times the expert's share of each", (rows, cols), 0, \
+     ((out, writes, rows * cols), (in, reads, rows * cols), (probs, reads, rows))) \
+  X (SCALE_ROWS_BWD, "scale_rows_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", \
+     (rows, cols), 0, \
+     ((din, writes, rows * cols), (dprobs, writes, rows), (dout, reads, rows * cols), \
+      (in, reads, rows * cols), (probs, reads, rows))) \
   X (EXPERT_BIAS, "expert_bias", COMPUTE, ELEMENT, ACTIVATION, \
      "each expert's bias for its rows, times the expert's share of each", (rows, cols, groups), 0, \
      ((out, writes, rows * cols), (bias, reads, groups * cols), (probs, reads, rows))) \

@@ -164,8 +164,8 @@ END_TEST
 static PlanModel *
 random_megatron_model (guint seed)
 {
-  static const char *const norms[]
-      = { "norm=rmsnorm", "norm=rmsnorm,qk_norm=on,norm_1p=on", "norm=layernorm,norm_bias=on" };
+  static const char *const norms[] = { "norm=rmsnorm", "norm=rmsnorm,qk_norm=on,norm_1p=on",
+                                       "qk_l2_norm=all", "norm=layernorm,norm_bias=on" };
   static const char *const mlps[] = {
     "activation=silu,gated=on",
     "activation=quick_gelu,gated=on",
@@ -179,6 +179,7 @@ random_megatron_model (guint seed)
           "positions=rope,rope_fraction=0.25",
           "positions=learned",
           "positions=none",
+          "nope_every=3",
           "rope_scaling=llama3,rope_factor=32,rope_original=8192",
           "rope_scaling=yarn,rope_factor=4,rope_original=96,rope_mscale=0.7,rope_mscale_all=0.3" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
@@ -228,27 +229,37 @@ random_experts (GRand *rand)
       = { "kv_heads=4",
           "kv_heads=8,q_lora=48,kv_lora=32,nope_dim=16,rope_dim=8,v_dim=24,head_dim=24",
           "kv_heads=8,q_lora=0,kv_lora=16,nope_dim=8,rope_dim=8,v_dim=16,head_dim=16",
-          "kv_heads=2,head_dim=32,qk_norm=on", NULL };
+          "kv_heads=2,head_dim=32,qk_norm=on",
+          "kv_heads=4,nope_every=2,qk_l2_norm=all",
+          NULL };
   static const char *const routers[] = { "router_scale=1",
                                          "pre_softmax=on,router_scale=0.5",
                                          "router_score=sigmoid,router_bias=on,router_scale=2.5",
                                          "router_score=sqrtsoftplus",
                                          "router_groups=4,router_group_topk=2",
+                                         "router_score=sigmoid,scores_on_input=on",
                                          NULL };
   static const char *const shared[]
       = { "shared_ffn=0", "shared_ffn=64", "shared_ffn=64,shared_gate=on", "mtp=1", NULL };
   static const char *const biases[]
       = { "tied=off", "qkv_bias=on,proj_bias=on,mlp_bias=on,expert_bias=on", NULL };
   const char *const attention = one_of (rand, attentions);
-  const char *const bias = strstr (attention, "lora") ? biases[0] : one_of (rand, biases);
+  const char *const router = one_of (rand, routers);
+  const gboolean has_one = strstr (router, "on_input") != NULL;
+  const char *const bias
+      = strstr (attention, "lora") || has_one ? biases[0] : one_of (rand, biases);
   const gint32 every = g_rand_int_range (rand, 1, 4);
   const gint32 layers = every * g_rand_int_range (rand, 1, 4) + g_rand_int_range (rand, 0, every);
   const gint32 blocks = g_rand_int_range (rand, 0, layers / every);
   g_autofree char *spec = g_strdup_printf (
       "layers=%d,hidden=128,ffn=256,heads=8,vocab=512,max_seq=256,experts=8,topk=%d,expert_ffn=64,"
       "dense_layers=%d,moe_every=%d,%s,%s,%s,%s",
-      layers, g_rand_int_range (rand, 2, 5), every == 1 ? blocks : every * blocks, every, attention,
-      one_of (rand, routers), strstr (bias, "qkv") ? shared[0] : one_of (rand, shared), bias);
+      layers, has_one ? 1 : g_rand_int_range (rand, 2, 5), every == 1 ? blocks : every * blocks,
+      every, attention, router,
+      strstr (bias, "qkv")               ? shared[0]
+      : strstr (attention, "nope_every") ? shared[1]
+                                         : one_of (rand, shared),
+      bias);
   g_autoptr (GError) error = NULL;
   PlanModel *model = plan_model_new (spec, &error);
   ck_assert_msg (model != NULL, "%s: %s", spec, error ? error->message : "");

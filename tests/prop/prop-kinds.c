@@ -656,7 +656,7 @@ START_TEST (resting_state_is_shared_by_those_who_hold_it)
 }
 END_TEST
 
-/* Twice the tokens that a query of a windowed layer sees, counted one by one. */
+/* Twice the tokens that a query of a windowed layer sees, or of a chunk, counted one by one. */
 static double
 keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
 {
@@ -667,7 +667,9 @@ keys_by_counting (const PlanModel *model, gint64 layer, gint64 seq)
   const gboolean is_windowed = model->window > 0 && !is_full;
   double seen = 0;
   for (gint64 token = 0; token < seq; token++)
-    seen += is_windowed && token + 1 > model->window ? (double)model->window : (double)token + 1;
+    seen += is_windowed && model->window_chunks        ? (double)(token % model->window + 1)
+            : is_windowed && token + 1 > model->window ? (double)model->window
+                                                       : (double)token + 1;
   return (2 * seen - (double)seq) / (double)seq; /* a token counts itself half */
 }
 
@@ -699,6 +701,43 @@ START_TEST (windows_are_those_of_their_layers)
 }
 END_TEST
 
+#define LLAMA4 \
+  "family=llama4_text,layers=4,hidden=64,ffn=176,heads=4,kv_heads=2,head_dim=16,vocab=256,max_" \
+  "seq=128"
+
+/* FLOPs of attention, by counting which tokens each query of each layer sees: all, in layers
+ * whose number is a multiple of 4, and in others those of its chunk. A token counts itself half. */
+START_TEST (flops_of_chunks)
+{
+  static const gint64 seqs[] = { 5, 7, 8, 14, 15, 30 };
+  g_autoptr (PlanModel) model = plan_model_new (LLAMA4 ",window=7", NULL);
+  g_autoptr (PlanModel) plain
+      = plan_model_new (LLAMA4 ",window=0,window_chunks=off,full_every=0", NULL);
+  ck_assert_ptr_nonnull (model);
+  for (guint s = 0; s < G_N_ELEMENTS (seqs); s++)
+    {
+      double pairs = 0, all = 0;
+      for (gint64 layer = 1; layer <= model->layers; layer++)
+        for (gint64 query = 0; query < seqs[s]; query++)
+          for (gint64 key = 0; key <= query; key++)
+            {
+              const double weight = key == query ? 0.5 : 1;
+              all += weight;
+              pairs += layer % 4 == 0 || key / 7 == query / 7 ? weight : 0;
+            }
+      const double less = 12.0 * (double)(model->heads * model->head_dim) * (all - pairs);
+      ck_assert_double_eq_tol ((double)seqs[s]
+                                   * (plan_model_flops_per_token (plain, seqs[s], 256)
+                                      - plan_model_flops_per_token (model, seqs[s], 256)),
+                               less, 1e-6 * (1 + less));
+    }
+  g_autoptr (PlanModel) maverick = plan_model_new ("llama4-maverick", NULL);
+  const double linear = 5120.0 * (5120 + 2 * 1024 + 5120) + 6.0 * 5120 * 8192;
+  ck_assert_double_eq (plan_model_flops_per_token (maverick, 20480, 202048),
+                       6 * (48 * linear + 5120.0 * (12 * 20480.0 + 36 * 7372.8) + 5120 * 202048.0));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -716,6 +755,7 @@ main (void)
   tcase_add_loop_test (tcase, passes_are_combined_layer_by_layer, 0, 42);
   test_add_share (tcase, resting_state_is_shared_by_those_who_hold_it, 200);
   test_add_share (tcase, windows_are_those_of_their_layers, 120);
+  tcase_add_test (tcase, flops_of_chunks);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -512,6 +512,35 @@ glm4_moe (File *f)
   return sum;
 }
 
+/* Chunks, norms without weights and layers without positions add nothing; experts are in the last
+ * of every so many layers, told by a list or a stride. */
+static gint64
+llama4_text (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gint64 wide = put_some (f, "intermediate_size_mlp", 300);
+  const gint64 n = put_some (f, "num_local_experts", 9);
+  const gint64 step = g_rand_int_range (f->rand, 1, (gint32)f->layers + 1);
+  const gboolean is_list = put_flag (f, "use_qk_norm"), bias = put_flag (f, "attention_bias");
+  if (is_list)
+    g_string_append (f->config, ", \"moe_layers\": [");
+  else
+    put (f, "interleave_moe_layer_step", step);
+  gint64 sum = causal_lm (f, gqa (f, bias, bias) + 2 * f->h, f->h, FALSE);
+  for (gint64 i = 0; i < f->layers; i++)
+    {
+      const gboolean has_experts = (i + 1) % step == 0;
+      sum += has_experts ? experts (f, n, f->ffn) + swiglu (f, f->ffn, FALSE)
+                         : swiglu (f, wide, FALSE);
+      if (is_list && has_experts)
+        g_string_append_printf (f->config, "%s%d", i + 1 > step ? ", " : "", (int)i);
+    }
+  if (is_list)
+    g_string_append (f->config, "]");
+  return sum;
+}
+
 /* Sinks, and biases everywhere. */
 static gint64
 gpt_oss (File *f)
@@ -551,6 +580,7 @@ static const struct
   { "deepseek_v3", deepseek_v3 },
   { "kimi_k2", deepseek_v3 },
   { "glm4_moe", glm4_moe },
+  { "llama4_text", llama4_text },
   { "gpt_oss", gpt_oss },
 };
 

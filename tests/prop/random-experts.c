@@ -18,7 +18,7 @@ random_expert_model (guint seed)
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
   const gboolean is_latent = seed % 2;
   const gint64 every = g_rand_int_range (rand, 1, 4) == 3 ? 2 : 1;
-  const gboolean is_gpt_oss = seed % 6 == 4;
+  const gboolean is_gpt_oss = seed % 6 == 4, is_llama4 = seed % 8 == 2 && !is_gpt_oss;
   const gint64 mtp = seed % 4 < 2 && !is_gpt_oss && (is_latent || every == 1) ? 1 : 0;
   const gint32 layers = g_rand_int_range (rand, 2, 9);
   g_autoptr (GError) error = NULL;
@@ -27,9 +27,9 @@ random_expert_model (guint seed)
       "expert_ffn=%d,dense_layers=%d,mtp=%d",
       layers, 128 * g_rand_int_range (rand, 1, 4), 128 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 100, 2000), 8 * g_rand_int_range (rand, 1, 4),
-      g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
+      is_llama4 ? 1 : g_rand_int_range (rand, 2, 5), 64 * g_rand_int_range (rand, 1, 5),
       g_rand_int_range (rand, 0, layers - 1), (int)mtp);
-  g_autofree char *spec
+  char *spec
       = is_latent
             ? g_strdup_printf ("family=deepseek_v3,%s,kv_heads=8,head_dim=96,q_lora=%d,"
                                "kv_lora=64,nope_dim=64,rope_dim=32,v_dim=%d,shared_ffn=%d",
@@ -39,9 +39,20 @@ random_expert_model (guint seed)
                                is_gpt_oss ? "gpt_oss" : "qwen3_moe", common,
                                (int)ONE_OF (rand, 2, 4, 8), (int)every,
                                !is_gpt_oss && seed % 8 < 4 ? ",shared_ffn=128,shared_gate=on" : "");
+  if (is_llama4)
+    {
+      const int nope = (int)ONE_OF (rand, 2, 3, 4);
+      g_free (spec);
+      spec = g_strdup_printf ("family=llama4_text,%s,kv_heads=%d,head_dim=64,moe_every=%d,"
+                              "shared_ffn=%d,window=%d,full_every=%d,nope_every=%d,qk_l2_norm=%s",
+                              common, (int)ONE_OF (rand, 2, 4, 8), (int)every,
+                              (int)ONE_OF (rand, 0, 128), (int)ONE_OF (rand, 50, 128, 500), nope,
+                              nope, seed % 16 == 2 ? "rope" : "off");
+    }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
     g_error ("%s: %s", spec, error->message);
+  g_free (spec);
   return model;
 }
 

@@ -149,6 +149,15 @@ random_wide_model (guint seed)
       spec = g_strdup_printf ("%s,window=%d,window_every=%d,full_every=%d", plain, window,
                               is_full ? 1 : every, is_full ? every : 0);
     }
+  if (seed % 8 == 6) /* what layers of Llama 4 have, of stacks that know them */
+    {
+      g_autofree char *plain = g_steal_pointer (&spec);
+      const char *norms = strstr ("llama mistral qwen2", family) ? ",qk_l2_norm=all" : "";
+      const gboolean turns = !strstr ("gpt2 bloom mpt", family);
+      spec = g_strdup_printf ("%s,nope_every=%d%s%s", plain,
+                              turns ? g_rand_int_range (rand, 0, 5) : 0,
+                              seed % 3 == 0 ? ",window_chunks=on" : "", turns ? norms : "");
+    }
   PlanModel *model = plan_model_new (spec, &error);
   if (!model)
     g_error ("seed %u: %s: %s", seed, spec, error->message);

@@ -236,6 +236,32 @@ static const struct
                             "\"routed_scaling_factor\": 2.5, \"num_nextn_predict_layers\": 1"),
     TEXT ("glm4_moe", "8", "128") ",qk_norm=on,qkv_bias=on,rope_fraction=1,shared_ffn=2816,"
                                   "router_scale=2.5,mtp=1" },
+#define WIDE SMALL ", \"intermediate_size_mlp\": 200"
+#define LLAMA4(family) \
+  "family=" family ",layers=6,hidden=512,ffn=200,heads=32,kv_heads=8,head_dim=128,vocab=100," \
+  "max_seq=50"
+  { WITH ("llama4_text", WIDE), LLAMA4 ("llama4_text") ",expert_ffn=96,shared_ffn=96" },
+  { WITH ("llama4_text",
+          WIDE ", \"no_rope_layers\": [1, 1, 0, 1, 1, 0, 1], \"use_qk_norm\": false, "
+               "\"moe_layers\": [1, 3, 5], \"interleave_moe_layer_step\": 2, "
+               "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"layer_types\": ["
+               "\"chunked_attention\", \"chunked_attention\", \"full_attention\", "
+               "\"chunked_attention\", \"chunked_attention\", \"full_attention\"], "
+               "\"attention_chunk_size\": 16, \"rope_scaling\": {\"rope_type\": \"llama3\", "
+               "\"factor\": 16.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 1.0, "
+               "\"original_max_position_embeddings\": 8192}"),
+    LLAMA4 ("llama4_text") ",qk_l2_norm=off,rope_scaling=llama3,rope_factor=16,rope_original=8192,"
+                           "rope_slow=1,rope_fast=1,window=16,full_every=3,nope_every=3,experts=4,"
+                           "topk=2,expert_ffn=96,shared_ffn=96,moe_every=2" },
+  { WITH ("llama4_text", WIDE ", \"no_rope_layers\": [1, 1, 1, 1, 1, 1]"),
+    LLAMA4 ("llama4_text") ",qk_l2_norm=all,full_every=0,nope_every=0,expert_ffn=96,"
+                           "shared_ffn=96" },
+  { WITH ("llama4_text", WIDE ", \"attention_chunk_size\": null, \"no_rope_layers\": []"),
+    LLAMA4 ("llama4_text") ",window=0,full_every=0,window_chunks=off,expert_ffn=96,shared_ffn=96" },
+  { "{\"model_type\": \"llama4\", \"text_config\": {" WIDE ", \"head_dim\": 64}, "
+    "\"vision_config\": {\"hidden_size\": 1408}, \"image_token_index\": 200092}",
+    "family=llama4_text,layers=6,hidden=512,ffn=200,heads=32,kv_heads=8,head_dim=64,vocab=100,"
+    "max_seq=50,expert_ffn=96,shared_ffn=96" },
   { WITH ("gpt_oss", SMALL), TEXT ("gpt_oss", "8", "64") ",expert_ffn=96" },
   { WITH ("gpt_oss", SMALL ", \"num_local_experts\": 32, \"attention_bias\": false, "
                            "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
@@ -281,6 +307,14 @@ static const char *const published[] = {
                       "\"attention_bias\": false, \"_name_or_path\": \"Phi-3\""),
   WITH ("mixtral", USUAL ", \"output_router_logits\": false, \"router_aux_loss_coef\": 0.02, "
                          "\"router_jitter_noise\": 0.0, \"sliding_window\": null"),
+  "{\"architectures\": [\"Llama4ForConditionalGeneration\"], \"model_type\": \"llama4\", "
+  "\"boi_token_index\": 1, \"eoi_token_index\": 2, \"tie_word_embeddings\": false, "
+  "\"torch_dtype\": \"bfloat16\", \"text_config\": {\"model_type\": \"llama4_text\", " USUAL
+  ", \"intermediate_size_mlp\": 200, \"attention_bias\": false, \"attn_scale\": 0.1, "
+  "\"attn_temperature_tuning\": 4, \"cache_implementation\": \"hybrid\", \"floor_scale\": 8192, "
+  "\"for_llm_compressor\": false, \"no_rope_layer_interval\": 4, \"moe_layers\": "
+  "[0, 1, 2, 3, 4, 5], \"output_router_logits\": false, \"router_aux_loss_coef\": 0.001, "
+  "\"router_jitter_noise\": 0.0, \"_attn_implementation_autoset\": true}}",
   WITH ("qwen2_moe", USUAL ", \"norm_topk_prob\": false, \"max_window_layers\": 21, "
                            "\"sliding_window\": 32768, \"use_sliding_window\": false"),
   WITH ("deepseek_v3",
@@ -566,7 +600,7 @@ static const struct
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
     "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
     "gpt_neox, bloom, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
-    "kimi_k2, glm4_moe, gpt_oss",
+    "kimi_k2, glm4_moe, llama4_text, gpt_oss",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"mamba\"}",
     "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",
@@ -663,6 +697,30 @@ static const struct
   { WITH ("qwen3_moe", SMALL ", \"decoder_sparse_step\": 7"),
     "c.json: experts: none of layers=6 has them with dense_layers=0 and moe_every=7",
     PLAN_ERROR_INVALID },
+  { WITH ("llama4_text", SMALL), "c.json: intermediate_size_mlp: missing", PLAN_ERROR_INVALID },
+  { WITH ("llama4_text", WIDE ", \"moe_layers\": [0, 2]"),
+    "c.json: moe_layers: only the last of every so many layers may have experts",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("llama4_text", WIDE ", \"moe_layers\": [\"all\"]"),
+    "c.json: moe_layers: '\"all\"' is not a whole number", PLAN_ERROR_INVALID },
+  { WITH ("llama4_text", WIDE ", \"no_rope_layers\": [1, 0, 1, 1, 0, 1]"),
+    "c.json: no_rope_layers: only the last of every so many layers may have a 0, and others a 1: "
+    "layer 3 breaks this",
+    PLAN_ERROR_UNSUPPORTED },
+  { WITH ("llama4_text", WIDE ", \"no_rope_layers\": [1, 0]"),
+    "c.json: no_rope_layers: has 2 numbers for 6 layers", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("llama4_text", WIDE ", \"layer_types\": [\"full_attention\", \"full_attention\", "
+                              "\"full_attention\", \"full_attention\", \"full_attention\", "
+                              "\"full_attention\"]"),
+    "c.json: layer_types: layers with rotary positions must be chunked_attention and others "
+    "full_attention: layer 0 is not",
+    PLAN_ERROR_UNSUPPORTED },
+  { "{\"model_type\": \"llama4\"}", "c.json: text_config: missing, and model_type is llama4",
+    PLAN_ERROR_UNSUPPORTED },
+  { "{\"model_type\": \"llama4\", \"text_config\": {\"vocab_size\": 5}}",
+    "c.json: text_config: num_hidden_layers: missing", PLAN_ERROR_INVALID },
+  { "{\"model_type\": \"llama4\", \"text_config\": {}, \"nonesuch\": 1}",
+    "c.json: 'nonesuch' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { WITH ("deepseek_v3", SMALL ", \"attention_bias\": true"),
     "c.json: attention_bias: true is not modelled for latent attention", PLAN_ERROR_UNSUPPORTED },
   { WITH ("deepseek_v3", SMALL ", \"moe_layer_freq\": 2"),

@@ -83,6 +83,11 @@ static const struct
   { "gemma2-2b", G_GUINT64_CONSTANT (2614341888), "huggingface.co/google/gemma-2-2b" },
   { "gemma2-27b", G_GUINT64_CONSTANT (27227128320), "huggingface.co/google/gemma-2-27b" },
   { "gemma3-1b", G_GUINT64_CONSTANT (999885952), "huggingface.co/google/gemma-3-1b-pt" },
+  /* with what reads images 108641793536 and 401583781376; transformers makes this of the text */
+  { "llama4-scout", G_GUINT64_CONSTANT (107769861120),
+    "huggingface.co/meta-llama/Llama-4-Scout-17B-16E less 871932416" },
+  { "llama4-maverick", G_GUINT64_CONSTANT (400711848960),
+    "huggingface.co/meta-llama/Llama-4-Maverick-17B-128E less 871932416" },
   { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
   { "gpt3-175b", G_GUINT64_CONSTANT (174604259328),
     "arxiv.org/abs/2005.14165 table D.1: 174,600M; the digits from its table 2.1" },
@@ -328,6 +333,12 @@ START_TEST (active_and_prediction_parameters)
                      30532122624 - G_GUINT64_CONSTANT (48) * 120 * 3 * 2048 * 768);
   ck_assert_uint_eq (plan_model_active_parameters (deepseek),
                      671026419200 - G_GUINT64_CONSTANT (58) * 248 * 3 * 7168 * 2048);
+  g_autoptr (PlanModel) scout = plan_model_new ("llama4-scout", NULL);
+  g_autoptr (PlanModel) maverick = plan_model_new ("llama4-maverick", NULL);
+  ck_assert_uint_eq (plan_model_active_parameters (scout),
+                     107769861120 - G_GUINT64_CONSTANT (48) * 15 * 3 * 5120 * 8192);
+  ck_assert_uint_eq (plan_model_active_parameters (maverick),
+                     400711848960 - G_GUINT64_CONSTANT (24) * 127 * 3 * 5120 * 8192);
   ck_assert_uint_eq (plan_model_mtp_parameters (deepseek), 11610068224);
   ck_assert_uint_eq (plan_model_active_parameters (llama), plan_model_parameters (llama));
   ck_assert_uint_eq (plan_model_mtp_parameters (llama), 0);
@@ -354,6 +365,8 @@ static const struct
   { "kimi-k2", 32, 0 },
   { "glm-4.5", 32, 0 },
   { "glm-4.5-air", 12, 0 },
+  { "llama4-scout", 17, 0 },
+  { "llama4-maverick", 17, 0 },
   { "gpt-oss-20b", 3.61, 0 },
   { "gpt-oss-120b", 5.13, 0 },
   /* Moonlight-16B-A3B */
@@ -486,6 +499,7 @@ START_TEST (family_brings_its_properties)
                              : strstr (*family, "deepseek") != 0 ? "192"
                              : g_str_equal (*family, "kimi_k2")  ? "192"
                              : g_str_equal (*family, "glm4_moe") ? "128"
+                             : strstr (*family, "llama4") != 0   ? "128"
                              : g_str_equal (*family, "gpt_oss")  ? "64"
                                                                  : "16";
       g_autofree char *expected = g_strdup_printf (
@@ -559,6 +573,8 @@ static const struct
   { TINY ",norm_1p=on", 128, FALSE },
   { TINY ",post_norms=on", 128, FALSE },
   { TINY ",qk_norm=on", 128, FALSE },
+  { TINY ",qk_l2_norm=all", 128, FALSE },
+  { TINY ",nope_every=4", 128, FALSE },
   { TINY ",activation=gelu", 128, FALSE },
   { TINY ",gated=off", 128, FALSE },
   { TINY ",proj_bias=on", 128, FALSE },
@@ -633,7 +649,8 @@ static const struct
   { TINY ",rope_fraction=0", "model: rope_fraction: '0' is out of range", PLAN_ERROR_INVALID },
   { TINY ",topk=1",
     "model: experts: 0, so topk, expert_ffn, shared_ffn, shared_gate, dense_layers, "
-    "moe_every, expert_bias, pre_softmax and what begins with router_ must be left out",
+    "moe_every, expert_bias, scores_on_input, pre_softmax and what begins with router_ must be "
+    "left out",
     PLAN_ERROR_INVALID },
   { TINY ",moe_every=2", "model: experts: 0, so topk", PLAN_ERROR_INVALID },
   { TINY ",experts=2", "model: topk: 0 is out of range: it must be from 1 to experts=2",
@@ -654,6 +671,18 @@ static const struct
     "model: experts: none of layers=4 has them with dense_layers=4 and moe_every=1",
     PLAN_ERROR_INVALID },
   { TINY ",experts=65537,topk=1", "model: experts: '65537' is out of range", PLAN_ERROR_INVALID },
+  { TINY ",window_chunks=on", "model: window_chunks: on, but window is 0", PLAN_ERROR_INVALID },
+  { TINY ",positions=none,nope_every=2", "model: nope_every: layers without rotary positions need",
+    PLAN_ERROR_INVALID },
+  { TINY ",qk_l2_norm=rope", "model: qk_l2_norm: rope tells layers with rotary positions from",
+    PLAN_ERROR_INVALID },
+  { TINY ",qk_norm=on,qk_l2_norm=all", "model: qk_l2_norm: must be off beside qk_norm=on",
+    PLAN_ERROR_INVALID },
+  { TINY ",scores_on_input=on", "model: experts: 0, so topk", PLAN_ERROR_INVALID },
+  { TINY ",experts=2,topk=1,expert_bias=on,scores_on_input=on",
+    "model: scores_on_input: on needs expert_bias=off", PLAN_ERROR_INVALID },
+  { TINY ",rope_scaling=llama3,rope_original=64,rope_slow=5",
+    "model: rope_slow: must be below rope_fast; with llama3 it may be equal", PLAN_ERROR_INVALID },
   { TINY ",window=8,window_from=4", "model: window_from: 4 is not below layers=4",
     PLAN_ERROR_INVALID },
   { TINY ",mtp=1,norm_bias=on", "model: mtp: prediction modules need norm_bias=off",

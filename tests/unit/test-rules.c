@@ -290,6 +290,13 @@ static const struct
   { "etp-divides-experts", "qwen3-30b-a3b", "gbs=64 etp=5" },
   { "biased-experts-are-whole", "gpt-oss-20b", "gbs=64 etp=2" },
   { "not-built-yet-sinks", "gpt-oss-20b", "gbs=64 stack=fsdp2" },
+  { "not-built-yet-llama4", "llama4-scout", "gbs=64 stack=native" },
+  { "not-built-yet-llama4", "llama3-8b,nope_every=4", "gbs=64 stack=fsdp1" },
+  { "not-built-yet-llama4", "llama3-8b,qk_l2_norm=all", "gbs=64 stack=native" },
+  { "not-built-yet-llama4", "llama3-8b,window=64,window_chunks=on", "gbs=64 stack=native" },
+  { "not-built-yet-llama4", "mixtral-8x7b,topk=1,scores_on_input=on", "gbs=64 stack=native" },
+  { "not-built-yet-llama4", "llama4-scout", "gbs=64 seq=16384 cp=2" },
+  { "not-built-yet-moe_grouped_gemm", "llama4-scout", "gbs=64 moe_grouped_gemm=off" },
   { "not-built-yet-sinks", "gpt-oss-20b", "gbs=64 cp=2" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=128" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=32 etp=2 dp_outer=2" },
@@ -463,6 +470,9 @@ static const struct
   const char *model, *cluster, *words;
 } legal[] = {
   { "gpt2", "dgx-h100", "gbs=64" },
+  { "llama4-scout", "dgx-h100:8", "gbs=64 seq=8192 cp=2" },
+  { "llama4-scout", "dgx-h100:8", "gbs=64 seq=16384 stack=megatron strategy=optim" },
+  { "llama4-maverick", "dgx-h100:8", "gbs=64 seq=16384 stack=fsdp2" },
   { "qwen2.5-7b", "dgx-h100", "gbs=64 seq=4096 tp=2" },
   { "qwen3-8b", "dgx-b200", "gbs=64 compute=nvfp4" },
   { "gemma2-9b", "dgx-h100", "gbs=64 dp_outer=2" },
