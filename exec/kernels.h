@@ -17,6 +17,7 @@ struct _ExecConstants
   PlanRouterScore router_score;
   gboolean pre_softmax;
   double router_scale;
+  double bias_rate; /* the step by which routers' biases move */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all; /* weight decay applies to gains and biases, too */
   gint64 step;         /* Adam's step, from 1 */

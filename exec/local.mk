@@ -28,7 +28,7 @@ libexec_a_SOURCES += \
 # Kernels of processors.
 libexec_a_SOURCES += \
   %D%/cpu/device-cpu.c \
-  %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h \
+  %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h %D%/cpu/kernels-cpu-experts.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/kernels-cpu-attention.c %D%/cpu/kernels-cpu-attention.h %D%/cpu/kernels-cpu-rope.c \
   %D%/cpu/kernels-cpu-experts.c %D%/cpu/row-map.h \

@@ -57,6 +57,8 @@
   X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
   X (decay_of, "weight-decay-of", "matrices|all", \
      "whether gains and biases decay, too; matrices unless said") \
+  X (bias_rate, "bias-rate", "RATE", \
+     "by which biases of routers that balance by them move in each step; 0.001 unless said") \
   X (epochs, "epochs", "N", "in place of --steps: as many as see no --data more than N times") \
   X (data, "data", "FILE", \
      "tokens to train on: a data set of Megatron-LM (PREFIX.bin and PREFIX.idx), else tokens of " \
@@ -314,6 +316,7 @@ parse_optimizer (const RunOptions *options, ExecConstants *out, GError **error)
       || !parse_real (options->eps, "--eps", 1, &out->adam_eps, error)
       || !parse_real (options->clip, "--clip", 1e30, &out->max_norm, error)
       || !parse_real (options->weight_decay, "--weight-decay", 1e6, &out->weight_decay, error)
+      || !parse_real (options->bias_rate, "--bias-rate", 1, &out->bias_rate, error)
       || !parse_word (options->decay_of, "--weight-decay-of", decayed, &of, error))
     return FALSE;
   out->decays_all = of > 0;
@@ -519,6 +522,17 @@ time_first (CliTraining *training, const AdviseInput *input, GError **error)
 }
 
 static gboolean
+check_bias_rate (const RunOptions *options, const PlanModel *model, GError **error)
+{
+  if (!options->bias_rate || (model->experts > 0 && model->router_bias))
+    return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
+               "--bias-rate: %s has no router that balances by a bias (router_bias=on)",
+               model->name);
+  return FALSE;
+}
+
+static gboolean
 prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, GError **error)
 {
   training->job = (ExecJob){ .constants = { .lr = 1e-3,
@@ -526,9 +540,11 @@ prepare (CliTraining *training, AdviseInput *input, const RunOptions *options, G
                                             .beta2 = 0.95,
                                             .adam_eps = 1e-8,
                                             .weight_decay = 0.1,
-                                            .max_norm = 1.0 } };
+                                            .max_norm = 1.0,
+                                            .bias_rate = 1e-3 } };
   if (!advise_predict (input, &training->prediction, error) || !open_data (training, options, error)
       || !parse_numbers (options, &training->job, error)
+      || !check_bias_rate (options, input->model, error)
       || (is_worth_timing (training, input) && !time_first (training, input, error)))
     return FALSE;
   if (!training->prediction.fits)

@@ -79,6 +79,8 @@ cli_resume_settings (const ExecJob *job)
   add_real (list, "weight-decay", job->constants.weight_decay);
   g_ptr_array_add (
       list, g_strdup_printf ("weight-decay-of=%s", job->constants.decays_all ? "all" : "matrices"));
+  if (job->of->model->router_bias)
+    add_real (list, "bias-rate", job->constants.bias_rate);
   add_real (list, "beta1", job->constants.beta1);
   add_real (list, "beta2", job->constants.beta2);
   add_real (list, "eps", job->constants.adam_eps);

@@ -468,6 +468,7 @@ exec_bench_frame_init (ExecBenchFrame *self, const PlanCluster *cluster, const E
                                         .router_score = self->model->router_score,
                                         .pre_softmax = self->model->pre_softmax,
                                         .router_scale = self->model->router_scale,
+                                        .bias_rate = 1e-3,
                                         .rope = self->model->rope,
                                         .step = 1 } };
   return TRUE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "exec/cpu/kernels-cpu-experts.h"
 #include "exec/cpu/kernels-cpu-private.h"
 #include "planner/model/model.h"
 
@@ -336,4 +337,74 @@ exec_cpu_expert_activate_bwd (const ExecArgs *args)
         }
       exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_dprobs, row, 1, &sum);
     }
+}
+
+/* --- the gate of shared experts ----------------------------------------------------------- */
+
+static void
+gate_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_GATE_cols];
+  float storage[BLOCK], out[BLOCK], score, scale;
+
+  for (guint64 row = first; row < end; row++)
+    {
+      scale = sigmoid (*exec_cpu_read_ref (args, PLAN_REF_GATE_score, row, 1, &score));
+      exec_cpu_write_ref (args, PLAN_REF_GATE_score, row, 1, &scale);
+      scale = *exec_cpu_read_ref (args, PLAN_REF_GATE_score, row, 1, &score); /* as rounded */
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *in = exec_cpu_read_ref (args, PLAN_REF_GATE_in, row * cols + at, n, storage);
+
+          for (guint64 i = 0; i < n; i++)
+            out[i] = in[i] * scale;
+          exec_cpu_write_ref (args, PLAN_REF_GATE_out, row * cols + at, n, out);
+        }
+    }
+}
+
+void
+exec_cpu_gate (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_GATE_rows],
+                   (guint64)args->op->dims[PLAN_DIM_GATE_cols], gate_rows);
+}
+
+/* The gradient of a score is a sum over the row's columns in order. */
+static void
+gate_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  guint64 cols = (guint64)args->op->dims[PLAN_DIM_GATE_BWD_cols];
+  float storage[BLOCK], dout_storage[BLOCK], din[BLOCK], score;
+
+  for (guint64 row = first; row < end; row++)
+    {
+      float scale = *exec_cpu_read_ref (args, PLAN_REF_GATE_BWD_score, row, 1, &score), sum = 0;
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          guint64 n = MIN (BLOCK, cols - at);
+          const float *in
+              = exec_cpu_read_ref (args, PLAN_REF_GATE_BWD_in, row * cols + at, n, storage);
+          const float *dout
+              = exec_cpu_read_ref (args, PLAN_REF_GATE_BWD_dout, row * cols + at, n, dout_storage);
+
+          for (guint64 i = 0; i < n; i++)
+            {
+              sum += dout[i] * in[i];
+              din[i] = dout[i] * scale;
+            }
+          exec_cpu_write_ref (args, PLAN_REF_GATE_BWD_din, row * cols + at, n, din);
+        }
+      sum *= scale * (1.0f - scale);
+      exec_cpu_write_ref (args, PLAN_REF_GATE_BWD_dscore, row, 1, &sum);
+    }
+}
+
+void
+exec_cpu_gate_bwd (const ExecArgs *args)
+{
+  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_GATE_BWD_rows],
+                   (guint64)args->op->dims[PLAN_DIM_GATE_BWD_cols], gate_bwd_rows);
 }

@@ -3,6 +3,7 @@
  * product for each expert. */
 #include "config.h"
 
+#include "exec/cpu/kernels-cpu-experts.h"
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/row-map.h"
 #include "exec/grouped-gemm.h"
@@ -17,20 +18,57 @@
 
 /* --- the router --------------------------------------------------------------------------- */
 
-/* Chooses the experts with the `topk` largest logits; among equal ones, and NaNs, the first. */
+/* Chooses the `topk` largest of `n` keys; among equal ones, and NaNs, the first. `open` says by
+ * group of `size` keys which may be chosen; NULL: all. */
 static void
-choose (const float *logits, gint64 experts, gint64 topk, guint8 *out_map)
+choose (const float *keys, gint64 n, gint64 topk, const guint8 *open, gint64 size, guint8 *out_map)
 {
-  memset (out_map, 0, (gsize)experts);
+  memset (out_map, 0, (gsize)n);
   for (gint64 k = 0; k < topk; k++)
     {
       gint64 best = -1;
 
-      for (gint64 e = 0; e < experts; e++)
-        if (!out_map[e] && (best < 0 || logits[e] > logits[best]))
+      for (gint64 e = 0; e < n; e++)
+        if (!out_map[e] && (open == NULL || open[e / size]) && (best < 0 || keys[e] > keys[best]))
           best = e;
       out_map[best] = 1;
     }
+}
+
+/* What a group of experts is chosen by: its largest key (DeepSeek-V2), or the sum of its two
+ * largest (DeepSeek-V3, which chooses by bias). */
+static float
+group_key (const float *keys, gint64 size, gboolean is_sum)
+{
+  float best = -INFINITY, next = -INFINITY;
+
+  for (gint64 e = 0; e < size; e++)
+    if (keys[e] > best)
+      {
+        next = best;
+        best = keys[e];
+      }
+    else if (keys[e] > next)
+      next = keys[e];
+  return is_sum && size > 1 ? best + next : best;
+}
+
+/* Chooses experts, after the groups that they may be of. */
+static void
+choose_experts (const ExecArgs *args, const float *keys, guint8 *out_map)
+{
+  const gint64 experts = args->op->dims[PLAN_DIM_ROUTE_experts],
+               topk = args->op->dims[PLAN_DIM_ROUTE_topk];
+  const gint64 groups = (gint64)exec_manner (args, PLAN_MANNER_GROUPS);
+  const gint64 size = groups > 0 ? experts / groups : experts;
+  g_autofree float *of_group = g_new (float, experts);
+  g_autofree guint8 *open = g_new (guint8, experts);
+
+  for (gint64 g = 0; g < groups; g++)
+    of_group[g] = group_key (keys + g * size, size, args->ptr[PLAN_REF_ROUTE_bias] != NULL);
+  if (groups > 0)
+    choose (of_group, groups, (gint64)exec_manner (args, PLAN_MANNER_GROUP_TOPK), NULL, 1, open);
+  choose (keys, experts, topk, groups > 0 ? open : NULL, size, out_map);
 }
 
 /* The softmax over the chosen experts, or over all. */
@@ -83,6 +121,23 @@ sum_of (const float *scores, const guint8 *map, gint64 experts, gint64 topk)
   return topk > 1 ? sum + LEAST_SUM : 1;
 }
 
+/* What experts are chosen by: logits; or, in `out`, scores and biases. A softmax is over all. */
+static const float *
+keys_of (const ExecArgs *args, const float *logits, float *out)
+{
+  const gint64 experts = args->op->dims[PLAN_DIM_ROUTE_experts];
+  const PlanRouterScore score = args->constants->router_score;
+  const float *bias = args->ptr[PLAN_REF_ROUTE_bias];
+
+  if (bias == NULL)
+    return logits;
+  if (score == PLAN_ROUTER_SOFTMAX)
+    softmax (logits, NULL, TRUE, experts, out);
+  for (gint64 e = 0; e < experts; e++)
+    out[e] = (score == PLAN_ROUTER_SOFTMAX ? out[e] : score_of (score, logits[e])) + bias[e];
+  return out;
+}
+
 void
 exec_cpu_route (const ExecArgs *args)
 {
@@ -91,6 +146,7 @@ exec_cpu_route (const ExecArgs *args)
                topk = args->op->dims[PLAN_DIM_ROUTE_topk];
   const ExecConstants *c = args->constants;
   const float scale = (float)c->router_scale;
+  float *loads = args->ptr[PLAN_REF_ROUTE_loads];
   g_autofree float *storage = g_new (float, experts), *scores = g_new (float, experts);
 
   for (gint64 row = 0; row < rows; row++)
@@ -101,7 +157,9 @@ exec_cpu_route (const ExecArgs *args)
           = exec_cpu_read_ref (args, PLAN_REF_ROUTE_logits, at, (guint64)experts, storage);
       float divisor = 1;
 
-      choose (logits, experts, topk, map);
+      choose_experts (args, keys_of (args, logits, scores), map);
+      for (gint64 e = 0; loads != NULL && e < experts; e++)
+        loads[e] += map[e];
       if (c->router_score == PLAN_ROUTER_SOFTMAX)
         softmax (logits, map, c->pre_softmax, experts, scores);
       else
@@ -157,6 +215,32 @@ exec_cpu_route_bwd (const ExecArgs *args)
                n * sizeof *grad);
       route_row_bwd (args->constants, saved, map, experts, topk, grad);
       exec_cpu_write_ref (args, PLAN_REF_ROUTE_BWD_dlogits, at, n, grad);
+    }
+}
+
+/* Loads are whole numbers, which are summed exactly in double. */
+void
+exec_cpu_balance (const ExecArgs *args)
+{
+  const gint64 layers = args->op->dims[PLAN_DIM_BALANCE_layers],
+               experts = args->op->dims[PLAN_DIM_BALANCE_experts];
+  const float rate = (float)args->constants->bias_rate;
+  float *bias = args->ptr[PLAN_REF_BALANCE_bias];
+  const float *loads = args->ptr[PLAN_REF_BALANCE_loads];
+
+  for (gint64 layer = 0; layer < layers; layer++, bias += experts, loads += experts)
+    {
+      double all = 0;
+
+      for (gint64 e = 0; e < experts; e++)
+        all += (double)loads[e];
+      for (gint64 e = 0; e < experts; e++)
+        {
+          const double load = (double)loads[e] * (double)experts;
+
+          if (load != all)
+            bias[e] += load < all ? rate : -rate;
+        }
     }
 }
 

@@ -97,17 +97,7 @@ gint64 exec_cpu_find (const ExecArgs *args, gint32 entry, guint64 count);
 void exec_cpu_gemm (const ExecArgs *args);
 void exec_cpu_gemm_add (const ExecArgs *args);
 
-/* exec/cpu/kernels-cpu-experts.c */
-void exec_cpu_route (const ExecArgs *args);
-void exec_cpu_route_bwd (const ExecArgs *args);
-void exec_cpu_row_map (const ExecArgs *args);
-void exec_cpu_permute (const ExecArgs *args);
-void exec_cpu_unpermute (const ExecArgs *args);
-void exec_cpu_grouped_gemm (const ExecArgs *args);
-
 /* exec/cpu/kernels-cpu-activation.c */
-void exec_cpu_expert_activate (const ExecArgs *args);
-void exec_cpu_expert_activate_bwd (const ExecArgs *args);
 void exec_cpu_swiglu (const ExecArgs *args);
 void exec_cpu_swiglu_bwd (const ExecArgs *args);
 void exec_cpu_activate (const ExecArgs *args);

@@ -3,6 +3,7 @@
 
 #include "exec/comm.h"
 #include "exec/cpu/kernels-cpu-attention.h"
+#include "exec/cpu/kernels-cpu-experts.h"
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/pool.h"
 #include "exec/kernels.h"
@@ -763,6 +764,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,
     [PLAN_OP_ACTIVATE_BWD] = exec_cpu_activate_bwd,
     [PLAN_OP_ROUTE] = exec_cpu_route,
+    [PLAN_OP_BALANCE] = exec_cpu_balance,
     [PLAN_OP_ROUTE_BWD] = exec_cpu_route_bwd,
     [PLAN_OP_ROW_MAP] = exec_cpu_row_map,
     [PLAN_OP_PERMUTE] = exec_cpu_permute,
@@ -771,6 +773,8 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_GROUPED_GEMM_ADD] = exec_cpu_grouped_gemm,
     [PLAN_OP_EXPERT_ACTIVATE] = exec_cpu_expert_activate,
     [PLAN_OP_EXPERT_ACTIVATE_BWD] = exec_cpu_expert_activate_bwd,
+    [PLAN_OP_GATE] = exec_cpu_gate,
+    [PLAN_OP_GATE_BWD] = exec_cpu_gate_bwd,
     [PLAN_OP_ROW_STAT] = exec_cpu_row_stat,
     [PLAN_OP_CROSS_ENTROPY] = exec_cpu_cross_entropy,
     [PLAN_OP_CROSS_ENTROPY_BWD] = exec_cpu_cross_entropy_bwd,

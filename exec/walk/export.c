@@ -42,10 +42,19 @@ name_at (const Export *self, guint at)
   return &g_array_index (self->names, ExecWeightName, at);
 }
 
+/* The number format of a tensor in the files. Biases of routers stay in fp32: rounded, they would
+ * choose other experts. */
+static PlanDtype
+dtype_of (const Export *self, const ExecWeightName *name)
+{
+  return name->role == PLAN_TENSOR_ROUTER_BIAS ? PLAN_DTYPE_FP32 : self->dtype;
+}
+
 static guint64
 bytes_of (const Export *self, guint at)
 {
-  return plan_dtype_bytes (self->dtype, name_at (self, at)->rows * name_at (self, at)->cols);
+  const ExecWeightName *name = name_at (self, at);
+  return plan_dtype_bytes (dtype_of (self, name), name->rows * name->cols);
 }
 
 /* Assigns tensors to files in their order, as many to a file as fit into shard_bytes. */
@@ -108,7 +117,8 @@ header_of (const Export *self, guint begin, guint end)
       const guint64 rows = name->is_turned ? name->cols : name->rows;
       const guint64 cols = name->is_turned ? name->rows : name->cols;
       g_string_append_printf (text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT,
-                              name->name, plan_safetensors_dtype_name (self->dtype), rows);
+                              name->name, plan_safetensors_dtype_name (dtype_of (self, name)),
+                              rows);
       if (!name->is_vector)
         g_string_append_printf (text, ",%" G_GUINT64_FORMAT, cols);
       g_string_append_printf (text,
@@ -126,7 +136,8 @@ static gboolean
 put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, const float *values,
             guint64 n, guint8 *narrow, GError **error)
 {
-  for (guint64 i = 0; self->dtype == PLAN_DTYPE_FP16 && i < n; i++)
+  const PlanDtype dtype = dtype_of (self, name);
+  for (guint64 i = 0; dtype == PLAN_DTYPE_FP16 && i < n; i++)
     if (isfinite (values[i]) && fabsf (values[i]) >= FP16_END)
       {
         g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
@@ -134,8 +145,8 @@ put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
                      name->name, (double)values[i]);
         return FALSE;
       }
-  exec_number_narrow (narrow, self->dtype, values, n);
-  return exec_writer_put (writer, narrow, plan_dtype_bytes (self->dtype, n), error);
+  exec_number_narrow (narrow, dtype, values, n);
+  return exec_writer_put (writer, narrow, plan_dtype_bytes (dtype, n), error);
 }
 
 /* Writes the heads of a tensor of queries, keys and values in the order in which the file has
@@ -184,7 +195,7 @@ put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
   if (name->is_mixed)
     return put_mixed (self, writer, name, error);
   g_autofree float *values = g_new (float, block);
-  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, block));
+  g_autofree guint8 *narrow = g_malloc (block * sizeof (float));
   for (guint64 at = 0, n; at < all; at += n)
     {
       n = MIN (block, all - at);

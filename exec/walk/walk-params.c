@@ -56,6 +56,8 @@ exec_walk_find_params (ExecWalk *self)
   self->sites.scales = find_array (self, "site_scales");
   self->sites.history = find_array (self, "site_history");
   self->sites.amax = find_array (self, "site_amax");
+  self->sites.bias = find_array (self, "router_bias");
+  self->sites.loads = find_array (self, "router_loads");
 }
 
 /* The number format of elements and block scales together, where they lie in different arrays. */
@@ -103,18 +105,20 @@ scale_of (const ExecWalk *self, gint64 layer, PlanTensorRole role)
   return &self->param_scales[layer * PLAN_N_TENSORS + role];
 }
 
-/* Moves a pointer into an array of quantisation sites to the part of the op's layer. */
+/* Moves a pointer into an array that holds state of all layers to the part of the op's layer. */
 static void
-find_site (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
+find_part (const ExecWalk *self, const PlanCursor *cursor, guint operand, ExecArgs *args)
 {
   const PlanRef *ref = &args->op->refs[operand];
-  if (ref->array == self->sites.scales || ref->array == self->sites.amax)
-    args->ptr[operand]
-        = (float *)args->ptr[operand] + exec_walk_unit_of (cursor, ref) * PLAN_QUANTIZERS_OF_LAYER;
+  const gboolean is_site = ref->array == self->sites.scales || ref->array == self->sites.amax;
+  if (is_site || ref->array == self->sites.bias || ref->array == self->sites.loads)
+    args->ptr[operand] = (float *)args->ptr[operand]
+                         + exec_walk_unit_of (cursor, ref)
+                               * (is_site ? PLAN_QUANTIZERS_OF_LAYER : self->of->model->experts);
 }
 
 /* Sets the operand's scale, or its block scales, if it is a quantised parameter that begins where
- * the operand does; and moves operands that are sites to those of the layer. */
+ * the operand does; and moves operands that hold state of all layers to the layer's part. */
 void
 exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint operand,
                        ExecArgs *args)
@@ -124,7 +128,7 @@ exec_walk_find_scales (const ExecWalk *self, const PlanCursor *cursor, guint ope
   const gint64 layer = exec_walk_unit_of (cursor, ref);
   const gboolean is_column = ref->array == self->quantised.columns;
   guint s = 0;
-  find_site (self, cursor, operand, args);
+  find_part (self, cursor, operand, args);
   if (!is_column && ref->array != self->quantised.weights)
     return;
   while (s < n_slots (self) && slots[s].offset != ref->at)

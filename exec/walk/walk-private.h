@@ -86,9 +86,9 @@ struct _ExecWalk
   } quantised; /* arrays of the schedule; -1: none */
   struct
   {
-    gint32 scales, history, amax;
-  } sites;            /* arrays of all layers' sites; -1: none */
-  ExecDevice *device; /* NULL until it is opened */
+    gint32 scales, history, amax, bias, loads; /* these two of routers */
+  } sites;                                     /* arrays with state of all layers; -1: none */
+  ExecDevice *device;                          /* NULL until it is opened */
   ExecTag *tags;
   GArray *shards; /* ExecShard, in the order of INIT ops */
   PlanMeter meter;
@@ -133,6 +133,7 @@ gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const E
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_restore_moments (ExecWalk *self, GError **error);
 gboolean exec_walk_init_scales (const ExecWalk *self, const ExecArgs *args, GError **error);
+gboolean exec_walk_init_balance (const ExecWalk *self, const ExecArgs *args, GError **error);
 
 /* The unit whose buffer in an array a reference means, before pools are taken in turns. */
 gint64 exec_walk_unit_of (const PlanCursor *cursor, const PlanRef *ref);

@@ -303,6 +303,7 @@ site_piece (ExecState state, gint64 layer, guint product, guint64 *out_at)
                       .dtype = PLAN_DTYPE_FP32 };
 }
 
+/* An array of fp32 that holds state of all layers. */
 static float *
 sites_at (const ExecWalk *self, gint32 array)
 {
@@ -361,6 +362,63 @@ add_sites (const ExecWalk *self, GArray *pieces)
         }
 }
 
+/* --- biases of routers -------------------------------------------------------------------- */
+
+/* The piece that saves the biases of a layer of this stage, and in `out_at` where they lie in the
+ * array of all its layers. A count of 0: the layer has no experts. */
+static ExecPiece
+balance_piece (const ExecWalk *self, gint64 layer, guint64 *out_at)
+{
+  const gint64 whole = exec_part_layer (&self->part, PLAN_BUCKET_LAYER, layer);
+  const guint64 experts = (guint64)self->of->model->experts;
+  *out_at = (guint64)layer * experts;
+  return (ExecPiece){ .state = EXEC_STATE_MAIN,
+                      .role = PLAN_TENSOR_ROUTER_BIAS,
+                      .layer = whole,
+                      .count = plan_model_is_moe_layer (self->of->model, whole) ? experts : 0,
+                      .dtype = PLAN_DTYPE_FP32 };
+}
+
+gboolean
+exec_walk_init_balance (const ExecWalk *self, const ExecArgs *args, GError **error)
+{
+  const ExecWalk *trained = self->trained;
+  const gint64 layers = args->op->dims[PLAN_DIM_INIT_BALANCE_layers],
+               experts = args->op->dims[PLAN_DIM_INIT_BALANCE_experts];
+  const guint64 bytes = (guint64)(layers * experts) * sizeof (float);
+  float *out = args->ptr[PLAN_REF_INIT_BALANCE_bias];
+  if (trained)
+    return self->device->ops->copy (self->device, out, sites_at (trained, trained->sites.bias),
+                                    bytes, args->op->stream, error);
+  g_autofree float *values = g_malloc0 (bytes);
+  for (gint64 layer = 0; layer < layers; layer++)
+    {
+      guint64 at;
+      const ExecPiece piece = balance_piece (self, layer, &at);
+      if (piece.count > 0
+          && !exec_source_state (self->job, piece.state, piece.role, piece.layer, 0, piece.count,
+                                 values + at, error))
+        return FALSE;
+    }
+  return exec_device_write (self->device, out, values, bytes, error);
+}
+
+/* Adds the biases of this stage's routers, on its first rank only, because all its ranks hold the
+ * same. */
+static void
+add_balance (const ExecWalk *self, GArray *pieces)
+{
+  for (gint64 layer = 0;
+       self->sites.bias >= 0 && self->part.place == 0 && layer < self->part.stage.layers; layer++)
+    {
+      guint64 at;
+      ExecPiece piece = balance_piece (self, layer, &at);
+      piece.data = sites_at (self, self->sites.bias) + at;
+      if (piece.count > 0)
+        g_array_append_val (pieces, piece);
+    }
+}
+
 gboolean
 exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **error)
 {
@@ -386,6 +444,7 @@ exec_walk_save (ExecWalk *self, gint64 steps_done, gboolean behind, GError **err
           return FALSE;
     }
   add_sites (self, pieces);
+  add_balance (self, pieces);
   self->saving = exec_checkpoint_begin (&head, (const ExecPiece *)(gpointer)pieces->data,
                                         pieces->len, self->device->ops->is_immediate ? NULL : fetch,
                                         self->device, behind, self->comm, error);

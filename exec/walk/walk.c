@@ -586,6 +586,8 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return exec_walk_init_shard (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT_SCALES)
     return exec_walk_init_scales (walk, args, error);
+  if (op->kind == PLAN_OP_INIT_BALANCE)
+    return exec_walk_init_balance (walk, args, error);
   if (op->kind == PLAN_OP_LOAD)
     return run_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)

@@ -19,10 +19,11 @@ typedef struct
 } Name;
 
 #define EXPERT(name) "layers.%d.mlp.experts.%e." name ".weight"
-#define SHARED(name) "layers.%d.mlp.shared_experts." name ".weight"
 #define MIXTRAL_EXPERT(name) "layers.%d.block_sparse_moe.experts.%e." name ".weight"
 
-/* The names of experts are those of qwen3_moe, of shared experts and latent attention those of
+#define SHARED(module, name) "layers.%d.mlp." module "." name ".weight"
+
+/* The names of experts are those of qwen3_moe, of shared ones, biases and latent attention those of
  * deepseek_v3. */
 static const Name llama[] = {
   { PLAN_TENSOR_EMBEDDING, "embed_tokens.weight" },
@@ -48,12 +49,21 @@ static const Name llama[] = {
   { PLAN_TENSOR_DOWN, "layers.%d.mlp.down_proj.weight" },
   { PLAN_TENSOR_DOWN_BIAS, "layers.%d.mlp.down_proj.bias" },
   { PLAN_TENSOR_ROUTER, "layers.%d.mlp.gate.weight" },
+  { PLAN_TENSOR_ROUTER_BIAS, "layers.%d.mlp.gate.e_score_correction_bias" },
   { PLAN_TENSOR_EXPERT_GATE_UP, EXPERT ("gate_proj") " " EXPERT ("up_proj") },
   { PLAN_TENSOR_EXPERT_DOWN, EXPERT ("down_proj") },
-  { PLAN_TENSOR_SHARED_GATE_UP, SHARED ("gate_proj") " " SHARED ("up_proj") },
-  { PLAN_TENSOR_SHARED_DOWN, SHARED ("down_proj") },
+  { PLAN_TENSOR_SHARED_GATE_UP,
+    SHARED ("shared_experts", "gate_proj") " " SHARED ("shared_experts", "up_proj") },
+  { PLAN_TENSOR_SHARED_DOWN, SHARED ("shared_experts", "down_proj") },
   { PLAN_TENSOR_FINAL_NORM, "norm.weight" },
   { PLAN_TENSOR_OUTPUT, "/lm_head.weight" },
+};
+
+static const Name qwen2_moe[] = {
+  { PLAN_TENSOR_SHARED_GATE_UP,
+    SHARED ("shared_expert", "gate_proj") " " SHARED ("shared_expert", "up_proj") },
+  { PLAN_TENSOR_SHARED_DOWN, SHARED ("shared_expert", "down_proj") },
+  { PLAN_TENSOR_SHARED_GATE, "layers.%d.mlp.shared_expert_gate.weight" },
 };
 
 static const Name mixtral[] = {
@@ -178,6 +188,7 @@ static const struct
   [EXEC_NAMING_FALCON] = { OWN (falcon), .mixes = TRUE },
   [EXEC_NAMING_MPT] = { OWN (mpt) },
   [EXEC_NAMING_MIXTRAL] = { OWN (mixtral), REST (llama) },
+  [EXEC_NAMING_QWEN2_MOE] = { OWN (qwen2_moe), REST (llama) },
   [EXEC_NAMING_LLAMA] = { OWN (llama) },
 };
 
@@ -228,6 +239,9 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
     case PLAN_ARCHITECTURE_MIXTRAL:
       return EXEC_NAMING_MIXTRAL;
+    case PLAN_ARCHITECTURE_QWEN2_MOE:
+      return EXEC_NAMING_QWEN2_MOE;
+    case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:
     case PLAN_ARCHITECTURE_LLAMA:
     case PLAN_ARCHITECTURE_MISTRAL:
@@ -338,7 +352,7 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
               .rows = rows_of (model, tensor, naming, i, n),
               .cols = tensor->cols,
               .is_vector
-              = tensor->kind == PLAN_TENSOR_KIND_GAIN || tensor->kind == PLAN_TENSOR_KIND_BIAS,
+              = tensor->kind != PLAN_TENSOR_KIND_LINEAR && tensor->kind != PLAN_TENSOR_KIND_TABLE,
               .is_turned = lists[naming].turns && is_product (tensor->kind),
               .is_mixed = lists[naming].mixes && is_qkv };
       row += name.rows;
@@ -391,10 +405,12 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_DOWN,
                                          PLAN_TENSOR_DOWN_BIAS,
                                          PLAN_TENSOR_ROUTER,
+                                         PLAN_TENSOR_ROUTER_BIAS,
                                          PLAN_TENSOR_EXPERT_GATE_UP,
                                          PLAN_TENSOR_EXPERT_DOWN,
                                          PLAN_TENSOR_SHARED_GATE_UP,
                                          PLAN_TENSOR_SHARED_DOWN,
+                                         PLAN_TENSOR_SHARED_GATE,
                                          PLAN_TENSOR_MLP_POST_NORM };
 static const PlanTensorRole behind[]
     = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
@@ -417,6 +433,8 @@ GArray *
 exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error)
 {
   g_autoptr (GArray) list = g_array_new (FALSE, FALSE, sizeof (ExecWeightName));
+  if (naming == EXEC_NAMING_LLAMA && model->shared_gate) /* the first layer may have no experts */
+    naming = EXEC_NAMING_QWEN2_MOE;
   PlanTensor outer[PLAN_N_TENSORS], inner[PLAN_N_TENSORS];
   const guint n = plan_model_outer_tensors (model, model->vocab, outer);
   g_array_set_clear_func (list, clear_name);

@@ -18,6 +18,7 @@ G_BEGIN_DECLS
   X (FALCON, "falcon", "transformer.", "h.0.self_attention.query_key_value.weight") \
   X (MPT, "mpt", "transformer.", "blocks.0.attn.Wqkv.weight") \
   X (MIXTRAL, "mixtral", "model.", "layers.0.block_sparse_moe.gate.weight") \
+  X (QWEN2_MOE, "qwen2_moe", "model.", "layers.0.mlp.shared_expert_gate.weight") \
   X (LLAMA, "llama", "model.", "embed_tokens.weight")
 
 typedef enum

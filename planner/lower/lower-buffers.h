@@ -92,6 +92,8 @@ typedef struct
   /* Rows in fp32 to which experts' biases are added, or that shares multiply; gradient of the
    * shared experts' score. */
   gint32 fp32_rows[2], dgate;
+  /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
+  gint32 balance, loads;
 } PlanLowerExperts;
 
 /* Rows of experts moved by eager ops: the mask of tokens by experts, transposed and sorted; work

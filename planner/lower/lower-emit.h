@@ -9,6 +9,8 @@ G_BEGIN_DECLS
 
 PlanRef plan_lower_ref (gint32 array); /* element 0 of an array; none for -1 */
 PlanRef plan_lower_unit_ref (gint32 array, PlanLowerUnit unit, gint32 delta);
+/* A layer's part of a buffer that holds those of all layers; none where `array` is -1. */
+PlanRef plan_lower_of_layer (gint32 array, PlanLowerUnit unit);
 PlanRef plan_lower_at (PlanRef ref, guint64 element);
 
 /* A buffer in the row of activations of the micro batch at hand: arrays have equally many elements

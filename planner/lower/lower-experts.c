@@ -124,10 +124,12 @@ route (PlanLayer *self, const PlanNode *node)
                                  plan_lower_weight (lower, node->weight, self->unit),
                                  plan_lower_weight (lower, node->bias, self->unit)),
                       PLAN_DIMS (node->rows, node->cols, node->depth, 1));
-  plan_lower_compute (lower, PLAN_OP_ROUTE,
-                      PLAN_REFS (value (self, node->out), value (self, node->stats),
-                                 value (self, node->col), REF (experts.scores)),
-                      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
+  plan_lower_compute (
+      lower, PLAN_OP_ROUTE,
+      PLAN_REFS (value (self, node->out), value (self, node->stats), value (self, node->col),
+                 REF (experts.scores), plan_lower_of_layer (lower->experts.balance, self->unit),
+                 plan_lower_of_layer (self->is_replay ? -1 : lower->experts.loads, self->unit)),
+      PLAN_DIMS (node->rows, node->cols, lower->model->topk));
   plan_lower_free (lower, REF (experts.scores));
 }
 

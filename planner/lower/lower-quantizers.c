@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Delayed scaling (fp8_delayed): scales, histories and this step's largest magnitudes. One buffer
- * holds those of all layers, so that one reduction makes ranks agree. Then a layer's weights as its
+/* State beside parameters. One buffer holds that of all layers, so that one reduction makes ranks
+ * agree: of delayed scaling (fp8_delayed) scales, histories and this step's largest magnitudes; of
+ * routers that balance by a bias the biases and this step's loads. Then a layer's weights as its
  * products read them: quantised and transposed copies, and when they are made. */
 #include "config.h"
 
@@ -23,9 +24,18 @@ n_sites (const PlanLower *self)
   return self->stage.layers * PLAN_QUANTIZERS_OF_LAYER;
 }
 
-/* Declares the group of ranks that hold the same layers, which agree on largest magnitudes: the
- * ranks of a stage (parallel_state.py get_amax_reduction_group: tensor and data parallel with
- * context). */
+/* Whether this stage's routers balance by a bias. Of frameworks it is left out: some KiB, and one
+ * reduction per step. */
+static gboolean
+balances (const PlanLower *self)
+{
+  return self->stage.layers > 0 && self->model->experts > 0 && self->model->router_bias
+         && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+}
+
+/* Declares the group of ranks that hold the same layers, which agree on largest magnitudes and on
+ * loads of experts: the ranks of a stage (parallel_state.py get_amax_reduction_group and, for
+ * biases, get_tensor_and_data_parallel_group: tensor and data parallel with context). */
 void
 plan_lower_declare_amax_group (PlanLower *self)
 {
@@ -33,17 +43,31 @@ plan_lower_declare_amax_group (PlanLower *self)
   const guint stages = (guint)value[PLAN_PP];
   const guint of_stage = plan_schedule_ranks (self->schedule) / stages;
   const gboolean is_used = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
-                           || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE;
+                           || value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+                           || balances (self);
   self->comm.amax = stages == 1 ? self->comm.world
                     : is_used && of_stage > 1
                         ? plan_schedule_add_group (self->schedule, "amax", of_stage, 1)
                         : -1;
 }
 
+static void
+declare_balance (PlanLower *self)
+{
+  const guint64 n = (guint64)(self->stage.layers * self->model->experts);
+  self->experts.balance = self->experts.loads = -1;
+  if (!balances (self))
+    return;
+  self->experts.balance = buffer (self, "router_bias", n);
+  if (!self->policy.is_eval)
+    self->experts.loads = buffer (self, "router_loads", n);
+}
+
 void
 plan_lower_declare_sites (PlanLower *self)
 {
   const guint64 n = (guint64)n_sites (self);
+  declare_balance (self);
   self->quantizer.scales = self->quantizer.history = self->quantizer.amax = -1;
   if (self->plan->value[PLAN_COMPUTE] != PLAN_COMPUTE_FP8_DELAYED)
     return;
@@ -61,6 +85,12 @@ part_of (gint32 array, PlanLowerUnit unit, guint64 at)
   PlanRef ref = plan_lower_at (plan_lower_unit_ref (array, unit, 0), at);
   ref.modulus = 1;
   return ref;
+}
+
+PlanRef
+plan_lower_of_layer (gint32 array, PlanLowerUnit unit)
+{
+  return array < 0 ? PLAN_REF_NONE : part_of (array, unit, 0);
 }
 
 PlanRef
@@ -84,13 +114,13 @@ plan_lower_site_amax (const PlanLower *self, PlanTensorRole weight, PlanQuantize
 PlanRef
 plan_lower_layer_scales (const PlanLower *self, PlanLowerUnit unit)
 {
-  return self->quantizer.scales < 0 ? PLAN_REF_NONE : part_of (self->quantizer.scales, unit, 0);
+  return plan_lower_of_layer (self->quantizer.scales, unit);
 }
 
 PlanRef
 plan_lower_layer_amax (const PlanLower *self, PlanLowerUnit unit)
 {
-  return self->quantizer.amax < 0 ? PLAN_REF_NONE : part_of (self->quantizer.amax, unit, 0);
+  return plan_lower_of_layer (self->quantizer.amax, unit);
 }
 
 void
@@ -104,9 +134,48 @@ plan_lower_quantise (PlanLower *self, PlanTensorRole weight, PlanQuantizer site,
                       PLAN_DIMS (rows, cols));
 }
 
+static void
+forget_loads (PlanLower *self)
+{
+  plan_lower_compute (self, PLAN_OP_ZERO, PLAN_REFS (ONE (experts.loads)),
+                      PLAN_DIMS (self->stage.layers * self->model->experts));
+}
+
+static void
+init_balance (PlanLower *self)
+{
+  if (self->experts.balance < 0)
+    return;
+  plan_lower_compute (self, PLAN_OP_INIT_BALANCE, PLAN_REFS (ONE (experts.balance)),
+                      PLAN_DIMS (self->stage.layers, self->model->experts));
+  if (self->experts.loads >= 0)
+    forget_loads (self);
+}
+
+/* Moves the biases once per step, by the loads of all ranks and micro batches (Megatron-LM's
+ * finalize_model_grads.py, _update_router_expert_bias). */
+static void
+balance (PlanLower *self)
+{
+  if (self->experts.loads < 0)
+    return;
+  const gint64 layers = self->stage.layers, experts = self->model->experts;
+  if (self->comm.amax >= 0)
+    {
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.amax,
+                             PLAN_REFS (ONE (experts.loads)), layers * experts, PLAN_REF_NONE,
+                             ONE (event.exchanged));
+      plan_lower_wait (self, ONE (event.exchanged));
+    }
+  plan_lower_compute (self, PLAN_OP_BALANCE, PLAN_REFS (ONE (experts.balance), ONE (experts.loads)),
+                      PLAN_DIMS (layers, experts));
+  forget_loads (self);
+}
+
 void
 plan_lower_init_sites (PlanLower *self)
 {
+  init_balance (self);
   if (self->quantizer.scales < 0)
     return;
   plan_lower_compute (self, PLAN_OP_INIT_SCALES,
@@ -120,6 +189,7 @@ plan_lower_init_sites (PlanLower *self)
 void
 plan_lower_rescale (PlanLower *self)
 {
+  balance (self);
   if (self->quantizer.amax < 0)
     return;
   if (self->comm.amax >= 0)

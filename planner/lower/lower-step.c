@@ -514,6 +514,8 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->quantizer.scales,
                             self->quantizer.history,
                             self->quantizer.amax,
+                            self->experts.balance,
+                            self->experts.loads,
                             self->work.gathered[FALSE],
                             self->work.gathered[TRUE],
                             self->joined.tokens };

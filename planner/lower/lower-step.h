@@ -129,8 +129,8 @@ void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUn
 PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
                                         PlanLowerUnit unit);
 
-/* Delayed scaling: declares what sites keep, initialises it, and makes the next scales as a step
- * ends. */
+/* Delayed scaling and routers' biases: declares what sites and routers keep, initialises it, and
+ * makes the next scales and biases as a step ends. */
 void plan_lower_declare_sites (PlanLower *self);
 void plan_lower_declare_amax_group (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);

@@ -160,19 +160,39 @@ put_falcon (GPtrArray *members, const PlanModel *self)
 
 /* Qwen's experts: shares are over all experts unless they are normalised over the chosen ones. */
 static void
-put_qwen_experts (GPtrArray *members, const PlanModel *self)
+put_qwen_experts (GPtrArray *members, const PlanModel *self, gboolean has_shared)
 {
   g_autoptr (GString) dense = g_string_new ("[");
   for (gint64 i = 0; i < self->dense_layers; i++)
     g_string_append_printf (dense, "%s%" G_GINT64_FORMAT, i ? ", " : "", i);
   g_string_append_c (dense, ']');
-  put_flag (members, "attention_bias", self->qkv_bias);
+  put_flag (members, has_shared ? "qkv_bias" : "attention_bias", self->qkv_bias);
+  if (has_shared)
+    plan_model_put_int (members, "shared_expert_intermediate_size", self->shared_ffn);
   put_flag (members, "norm_topk_prob", !self->pre_softmax);
   plan_model_put_int (members, "num_experts", self->experts);
   plan_model_put_int (members, "num_experts_per_tok", self->topk);
   plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
   plan_model_put_int (members, "decoder_sparse_step", self->moe_every);
   plan_model_put_text (members, "mlp_only_layers", dense->str);
+}
+
+/* GLM's experts, as DeepSeek's files describe them; one group stands for none. */
+static void
+put_glm4_moe (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_flag (members, "use_qk_norm", self->qk_norm);
+  plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+  plan_model_put_int (members, "n_routed_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  plan_model_put_int (members, "moe_intermediate_size", self->expert_ffn);
+  plan_model_put_int (members, "n_shared_experts", self->shared_ffn / MAX (self->expert_ffn, 1));
+  plan_model_put_int (members, "first_k_dense_replace", self->dense_layers);
+  plan_model_put_int (members, "n_group", MAX (self->router_groups, 1));
+  plan_model_put_int (members, "topk_group", MAX (self->router_group_topk, 1));
+  plan_model_put_real (members, "routed_scaling_factor", self->router_scale);
+  put_flag (members, "norm_topk_prob", TRUE);
 }
 
 static void
@@ -239,6 +259,22 @@ put_gpt_neox (GPtrArray *members, const PlanModel *self)
   plan_model_put_real (members, "rotary_pct", self->rope_fraction);
 }
 
+/* Writes that there is no dropout, which this program does not run. */
+static void
+put_no_dropout (GPtrArray *members, const char *keys)
+{
+  g_auto (GStrv) key = g_strsplit (keys, " ", -1);
+  for (guint i = 0; key[i]; i++)
+    plan_model_put_real (members, key[i], 0);
+}
+
+static void
+put_phi3 (GPtrArray *members, const PlanModel *self)
+{
+  put_window (members, self);
+  plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+}
+
 /* Writes what only this architecture has. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -262,13 +298,15 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_MIXTRAL:
       put_mixtral (members, self);
       break;
+    case PLAN_ARCHITECTURE_QWEN2_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:
-      put_qwen_experts (members, self);
+      put_qwen_experts (members, self, architecture == PLAN_ARCHITECTURE_QWEN2_MOE);
       break;
-    case PLAN_ARCHITECTURE_GPT2: /* dropout that this program does not run */
-      plan_model_put_real (members, "attn_pdrop", 0);
-      plan_model_put_real (members, "embd_pdrop", 0);
-      plan_model_put_real (members, "resid_pdrop", 0);
+    case PLAN_ARCHITECTURE_GLM4_MOE:
+      put_glm4_moe (members, self);
+      break;
+    case PLAN_ARCHITECTURE_GPT2:
+      put_no_dropout (members, "attn_pdrop embd_pdrop resid_pdrop");
       break;
     case PLAN_ARCHITECTURE_GEMMA:
       put_flag (members, "attention_bias", self->qkv_bias);
@@ -281,15 +319,13 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       plan_model_put_real (members, "rope_local_base_freq", self->rope_local);
       break;
     case PLAN_ARCHITECTURE_PHI3:
-      put_window (members, self);
-      plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
+      put_phi3 (members, self);
       break;
     case PLAN_ARCHITECTURE_GPT_NEOX:
       put_gpt_neox (members, self);
       break;
-    case PLAN_ARCHITECTURE_BLOOM: /* dropout that this program does not run */
-      plan_model_put_real (members, "hidden_dropout", 0);
-      plan_model_put_real (members, "attention_dropout", 0);
+    case PLAN_ARCHITECTURE_BLOOM:
+      put_no_dropout (members, "hidden_dropout attention_dropout");
       break;
     case PLAN_ARCHITECTURE_FALCON:
       put_falcon (members, self);

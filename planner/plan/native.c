@@ -120,9 +120,6 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
     { model->kv_lora > 0 && model->rope_fraction < 1,
       "latent attention with rope_fraction below 1" },
     { model->sinks, "sinks=on" },
-    { model->experts > 0 && model->router_bias, "router_bias=on" },
-    { model->experts > 0 && model->router_groups > 1, "router_groups" },
-    { model->experts > 0 && model->shared_gate, "shared_gate=on" },
     { model->experts > 0 && model->expert_bias, "expert_bias=on" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)

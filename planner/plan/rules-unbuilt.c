@@ -118,8 +118,7 @@ has_other_parts (const PlanFacts *f)
 static gboolean
 gates_elsewhere (const PlanFacts *f)
 {
-  return f->model->shared_gate
-         && (is_stack (f, PLAN_STACK_FSDP2) || is_stack (f, PLAN_STACK_NATIVE));
+  return f->model->shared_gate && is_stack (f, PLAN_STACK_FSDP2);
 }
 
 /* If attention and MLP share a norm, two products would quantise or gather its output. */
@@ -281,7 +280,7 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron, fsdp2 and native by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     is_of_another_stack, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
-  { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp and stack=megatron by this version",
+  { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp, stack=megatron and stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
   { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp and "

@@ -32,6 +32,9 @@ G_BEGIN_DECLS
   X (FIRST, "first", "the first that is here of a vocabulary, of heads or of rows in parts", \
      (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \
       ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
+  X (GROUPS, "groups", "groups of experts, of which the best are chosen first; 0: there are none", \
+     (ROUTE)) \
+  X (GROUP_TOPK, "group_topk", "how many groups are chosen", (ROUTE)) \
   X (WHOLE, "whole", \
      "how many there are of that vocabulary, or of heads with slopes, in all parts; " \
      "0: all are here", \

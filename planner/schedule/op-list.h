@@ -268,14 +268,25 @@
       (v, reads, batch * seq * heads * v_dim), \
       (work, scratch, 2 * seq * seq + 5 * seq * (head_dim + v_dim), NONE, 0), \
       (places, may_read, batch * seq))) \
-  X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, "the experts of each token, and their shares", \
+  X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, \
+     "the experts of each token, chosen by score, or by score and bias, and their shares; `loads` " \
+     "counts the tokens of each expert", \
      (rows, experts, topk), 0, \
      ((probs, writes, rows * experts), (saved, writes, rows * experts), \
-      (map, writes, rows * experts), (logits, reads, rows * experts))) \
+      (map, writes, rows * experts), (logits, reads, rows * experts), (bias, may_read, experts), \
+      (loads, may_update, experts))) \
   X (ROUTE_BWD, "route_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, experts, topk), 0, \
      ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
       (saved, reads, rows * experts), (map, reads, rows * experts))) \
+  X (INIT_BALANCE, "init_balance", HOST, OTHER, COPY, \
+     "biases by which routers choose: a run's that is taken up, else 0", \
+     (layers, experts), 0, ((bias, writes, layers * experts))) \
+  X (BALANCE, "balance", COMPUTE, OPTIMIZER, COPY, \
+     "a step up for the bias of each expert with fewer tokens than its layer's mean, a step down " \
+     "where it has more", \
+     (layers, experts), 0, \
+     ((bias, updates, layers * experts), (loads, reads, layers * experts))) \
   X (DROP_TOKENS, "drop_tokens", COMPUTE, ELEMENT, ACTIVATION, \
      "of each expert's tokens at most `capacity` stay, with their shares", \
      (rows, experts, capacity), 0, \

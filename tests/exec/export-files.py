@@ -124,13 +124,22 @@ def where(name, config):
             "w2": ("down", number * config["hidden_size"], config["hidden_size"]),
             "down_proj": ("down", number * config["hidden_size"], config["hidden_size"])}[end[0]]
         return "expert_" + ours, layer, first, rows, False
+    if re.search(r"\.shared_experts?\.", name):
+        width = config.get("shared_expert_intermediate_size",
+                           config.get("n_shared_experts", 0) * config["moe_intermediate_size"])
+        ours, first, rows = {"gate_proj": ("gate_up", 0, width), "up_proj": ("gate_up", width, width),
+                             "down_proj": ("down", 0, None)}[end[0]]
+        return "shared_" + ours, layer, first, rows, False
+    if end[1] == "e_score_correction_bias":
+        return "router_bias", layer, 0, None, False
     ours, first, rows = {
         "embed_tokens": ("embedding", 0, None), "input_layernorm": ("attention_norm", 0, None),
         "q_proj": ("qkv", 0, q), "k_proj": ("qkv", q, kv), "v_proj": ("qkv", q + kv, kv),
         "q_norm": ("q_norm", 0, None), "k_norm": ("k_norm", 0, None), "o_proj": ("proj", 0, None),
         "post_attention_layernorm": ("mlp_norm", 0, None), "gate_proj": ("gate_up", 0, ffn),
         "up_proj": ("gate_up", ffn, ffn), "down_proj": ("down", 0, None), "norm": ("final_norm", 0, None),
-        "lm_head": ("output", 0, None), "gate": ("router", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
+        "lm_head": ("output", 0, None), "gate": ("router", 0, None),
+        "shared_expert_gate": ("shared_gate", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
         "pre_feedforward_layernorm": ("mlp_norm", 0, None),
         "post_feedforward_layernorm": ("mlp_post_norm", 0, None)}[end[0]]
     if config["model_type"] in ("gemma2", "gemma3_text") and end[0] == "post_attention_layernorm":

@@ -9,7 +9,8 @@ ranks with a strategy of each kind, and once more where two ranks have layers to
 checkpoint is exported and loaded by transformers. Losses must agree within 1e-5 at the first steps, and
 within 3e-5 at every one (or twice as far as transformers' own from weights a ten-millionth apart), and so
 must a loss of the exported model with the trained one's. Where experts are chosen there are few steps:
-once a difference in the last place sends a token to another expert, the runs are two. What
+once a difference in the last place sends a token to another expert, the runs are two. Biases that routers
+choose by, which transformers has and does not move, are moved here. What
 examples/hf-to-dcp.py makes of it must load as the same weights.
 Needs PyTorch and transformers, on a CPU."""
 import os
@@ -26,6 +27,7 @@ import transformers
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 STEPS, CHOOSING_STEPS, BATCH, SEQ, LR, BOUND = 40, 10, 8, 48, 0.003, 3e-5
+BIAS_RATE = 0.01
 FIRST, FIRST_BOUND = 5, 1e-5
 
 LLAMA = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_layers=3, num_attention_heads=4,
@@ -45,6 +47,10 @@ DEEPSEEK = {**LLAMA, "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "n_routed_e
             "moe_intermediate_size": 48, "n_shared_experts": 2, "first_k_dense_replace": 1, "q_lora_rank": 24,
             "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12}
 QWEN_MOE = {**LLAMA, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
+
+QWEN2_MOE = {**QWEN_MOE, "shared_expert_intermediate_size": 40}
+GLM_MOE = {**LLAMA, "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+           "first_k_dense_replace": 1, "num_nextn_predict_layers": 0, "pad_token_id": None}
 
 # name, class of the configuration, its keys, strategy, ranks; a token behind which nothing is learned
 MODELS = [
@@ -106,6 +112,12 @@ MODELS = [
     ("deepseek v2, whole queries", "DeepseekV2Config",
      {**DEEPSEEK, "q_lora_rank": None, "routed_scaling_factor": 1.5,
       "rope_parameters": {**YARN, "rope_theta": 10000.0, "mscale": 0.7, "mscale_all_dim": 0.9}}, "optim_grads", 4),
+    ("qwen2 moe", "Qwen2MoeConfig", {**QWEN2_MOE, "norm_topk_prob": False}, "optim_grads_params", 2),
+    ("qwen2 moe, dense layers", "Qwen2MoeConfig",
+     {**QWEN2_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]}, "optim", 4),
+    ("glm4 moe", "Glm4MoeConfig", GLM_MOE, "optim_grads_params", 2),
+    ("glm4 moe, groups", "Glm4MoeConfig",
+     {**GLM_MOE, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}, "optim_grads", 4),
 ]
 
 
@@ -122,7 +134,25 @@ def loss_of(model, inputs, targets):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def count_tokens(model):
+    """Has each router that chooses by a bias count the tokens of its experts; returns these routers."""
+    def count(router, _, output):
+        router.loads += torch.bincount(output[2].flatten(), minlength=len(router.loads))
+    routers = [m for m in model.modules() if hasattr(m, "e_score_correction_bias")]
+    for router in routers:
+        router.loads = torch.zeros(len(router.e_score_correction_bias))
+        router.register_forward_hook(count)
+    return routers
+
+
+def balance(routers):
+    for router in routers:
+        router.e_score_correction_bias += BIAS_RATE * torch.sign(router.loads.mean() - router.loads)
+        router.loads.zero_()
+
+
 def train(model, tokens, steps, end):
+    routers = count_tokens(model)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)],
@@ -134,6 +164,7 @@ def train(model, tokens, steps, end):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        balance(routers)
         losses.append(loss.item())
     return losses
 
@@ -172,6 +203,7 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
     folder = os.path.join(work, name.replace(", ", "-").replace(" ", "-"))
     model.save_pretrained(folder)
     experts = keys.get("num_local_experts", keys.get("num_experts", keys.get("n_routed_experts", 0)))
+    rate = ("--bias-rate", str(BIAS_RATE)) if "n_routed_experts" in keys else ()
     steps = min(STEPS, CHOOSING_STEPS) if keys.get("num_experts_per_tok", 0) < experts else STEPS
     n = STEPS * BATCH * SEQ + 1
     tokens = torch.randint(0, 256, (n,), generator=torch.Generator().manual_seed(2))
@@ -187,7 +219,7 @@ def check(program, work, name, kind, keys, strategy, ranks, end=None):
         table = run(program, "run", "--model", folder, "--init", folder, "--data", data, "--gbs", str(BATCH), "--seq",
                     str(SEQ), "--steps", str(steps), "--lr", str(LR), "--ranks", str(ranks), "--set", "compute=fp32",
                     "--set", f"strategy={strategy}", "--set", f"tp={tp}", "--save", saved, "--db", ":memory:",
-                    "--format=csv", *mask)
+                    "--format=csv", *mask, *rate)
         ours = [float(line.split(",")[1]) for line in table.splitlines()[1:]]
         runs.append(ours)
     worst = max(max(apart(ours, theirs)) for ours in runs)

@@ -202,6 +202,7 @@ done <<END
 --min-lr $run
 --clip $run
 --weight-decay $run
+--bias-rate $run
 --steps $run
 --warmup $run
 --seed $run

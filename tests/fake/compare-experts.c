@@ -14,11 +14,12 @@
 #include <string.h>
 
 #define ROUNDS 24
-#define MAX_OPERANDS 5
+#define MAX_OPERANDS 6
 #define U 0x1p-24
 
 static const CompareDevice *device;
 static ExecConstants constants;
+static PlanManner manner;
 
 static void
 take (CompareOperand *self, PlanDtype dtype, CompareDraw draw, gint64 count, GRand *rand)
@@ -33,7 +34,7 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const gint64 *dims,
           CompareOperand *const *operands)
 {
   PlanOp op = { .kind = kind };
-  const ExecArgs args = { .op = &op, .constants = &constants };
+  const ExecArgs args = { .op = &op, .manner = &manner, .constants = &constants };
 
   memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
   compare_operands_run (operands, MAX_OPERANDS, &args, launch, device);
@@ -118,6 +119,45 @@ START_TEST (routes_are_the_cpus)
   check_near (&dlogits, (double)(experts + 192) * 8 * U, 0, "gradients of logits");
   clear (OPERANDS (&probs, &saved, &map, &logits));
   clear (OPERANDS (&dlogits, &dprobs));
+}
+END_TEST
+
+/* By score and bias, from groups, also where keys are alike or no numbers; loads are counted. */
+START_TEST (routes_by_biases_and_groups_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = compare_odd_size (rand, 60),
+               groups = g_rand_int_range (rand, 1, _i % 4 == 0 ? 70 : 9);
+  const gint64 size = g_rand_int_range (rand, 1, 12), experts = groups * size, n = rows * experts;
+  const gint64 open = g_rand_int_range (rand, 1, (gint32)groups + 1);
+  const gint64 topk = g_rand_int_range (rand, 1, (gint32)MIN (open * size, 9) + 1);
+  const gint64 dims[] = { rows, experts, topk };
+  CompareOperand probs, saved, map, logits, bias, loads;
+  CompareOperand *const has_bias = _i % 3 > 0 ? &bias : NULL;
+
+  set_router (_i);
+  manner.value[PLAN_MANNER_GROUPS] = _i % 5 > 0 ? (double)groups : 0;
+  manner.value[PLAN_MANNER_GROUP_TOPK] = _i % 5 > 0 ? (double)open : 0;
+  take (&probs, compare_format (rand), COMPARE_SMALL, n, rand);
+  take (&saved, PLAN_DTYPE_FP32, COMPARE_SMALL, n, rand);
+  take (&map, PLAN_DTYPE_U8, COMPARE_BYTES, n, rand);
+  take (&logits, compare_format (rand), COMPARE_WIDE, n, rand);
+  take (&bias, PLAN_DTYPE_FP32, COMPARE_SMALL, experts, rand);
+  take (&loads, PLAN_DTYPE_FP32, COMPARE_SMALL, experts, rand);
+  for (gint64 e = 0; e < experts; e++)
+    ((float *)(gpointer)(loads.want + loads.at))[e] = (float)g_rand_int_range (rand, 0, 99);
+  compare_operand_keep (&loads, device);
+  make_alike (&logits, has_bias ? 0 : _i % 2 * 7, rand);
+  run_both (PLAN_OP_ROUTE, exec_cuda_route, dims,
+            OPERANDS (&probs, &saved, &map, &logits, has_bias, &loads));
+  check_equal (&map, "experts of rows by bias");
+  check_equal (&loads, "tokens of experts");
+  compare_operand_keep (&loads, device);
+  constants.bias_rate = 0.001;
+  run_both (PLAN_OP_BALANCE, exec_cuda_balance, (gint64[]){ 1, experts }, OPERANDS (&bias, &loads));
+  check_equal (&bias, "biases");
+  clear (OPERANDS (&probs, &saved, &map, &logits, &bias, &loads));
+  manner = (PlanManner){ 0 };
 }
 END_TEST
 
@@ -281,6 +321,32 @@ START_TEST (activations_of_experts_are_near_the_cpus)
 }
 END_TEST
 
+START_TEST (gates_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 12), cols = compare_odd_size (rand, 1500);
+  const gint64 dims[] = { rows, cols };
+  const PlanDtype scores = compare_format (rand);
+  CompareOperand out, score, in, din, dscore, dout;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&score, scores, COMPARE_SMALL, rows, rand);
+  take (&in, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&din, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&dscore, scores, COMPARE_SMALL, rows, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  run_both (PLAN_OP_GATE, exec_cuda_gate, dims, OPERANDS (&out, &score, &in));
+  check_near (&score, 8 * U, 0, "sigmoids of scores");
+  check_near (&out, 32 * U, scores == PLAN_DTYPE_FP32 ? 0 : 0x1p17, "gated rows");
+  compare_operand_keep (&score, device); /* the CPU's, on both */
+  run_both (PLAN_OP_GATE_BWD, exec_cuda_gate_bwd, dims,
+            OPERANDS (&din, &dscore, &dout, &in, &score));
+  check_near (&din, 8 * U, 0, "gradients of gated rows");
+  check_near (&dscore, (double)cols * 16 * U, 0, "gradients of scores");
+  clear (OPERANDS (&out, &score, &in, &din, &dscore, &dout));
+}
+END_TEST
+
 void
 compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
@@ -291,9 +357,11 @@ compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
   if (setup != NULL)
     tcase_add_checked_fixture (tcase, setup, NULL);
   tcase_add_loop_test (tcase, routes_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, routes_by_biases_and_groups_are_the_cpus, 0, 2 * ROUNDS);
   tcase_add_loop_test (tcase, routes_of_no_numbers_are_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, rows_that_came_are_sorted_as_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, rows_move_as_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, activations_of_experts_are_near_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, gates_are_near_the_cpus, 0, ROUNDS / 2);
   suite_add_tcase (suite, tcase);
 }

@@ -626,13 +626,16 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_TRANSPOSE,
                                           PLAN_OP_ROUTE,
                                           PLAN_OP_ROUTE_BWD,
+                                          PLAN_OP_BALANCE,
                                           PLAN_OP_ROW_MAP,
                                           PLAN_OP_PERMUTE,
                                           PLAN_OP_UNPERMUTE,
                                           PLAN_OP_GROUPED_GEMM,
                                           PLAN_OP_GROUPED_GEMM_ADD,
                                           PLAN_OP_EXPERT_ACTIVATE,
-                                          PLAN_OP_EXPERT_ACTIVATE_BWD };
+                                          PLAN_OP_EXPERT_ACTIVATE_BWD,
+                                          PLAN_OP_GATE,
+                                          PLAN_OP_GATE_BWD };
   /* Which the device does not do: plans that need it are refused by its name. */
   static const PlanOpKind lacking[] = { PLAN_OP_LATENT_ROPE, PLAN_OP_LATENT_ROPE_BWD,
                                         PLAN_OP_LATENT_ATTENTION, PLAN_OP_LATENT_ATTENTION_BWD };

@@ -19,19 +19,22 @@
 #define LONG_S 120
 
 /* Softmax over the chosen and over all, other scores, shared experts, layers without experts, more
- * experts than a warp has threads. */
+ * experts than a warp has threads, biases and groups to choose by. */
 static const char *const models[] = {
   "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
   "experts=4,topk=2",
   "family=qwen3_moe,layers=2,hidden=20,ffn=12,heads=3,kv_heads=1,head_dim=6,vocab=23,max_seq=16,"
   "experts=4,topk=3,expert_ffn=5,shared_ffn=3,dense_layers=1,router_score=sigmoid,"
-  "router_scale=2.5",
+  "router_scale=2.5,shared_gate=on",
   "family=mixtral,layers=1,hidden=24,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=40,max_seq=16,"
   "experts=40,topk=4,expert_ffn=8,pre_softmax=on",
   "family=qwen3_moe,layers=3,hidden=16,ffn=16,heads=2,kv_heads=1,head_dim=8,vocab=30,max_seq=16,"
   "experts=8,topk=1,expert_ffn=6,moe_every=2,gated=off,activation=gelu",
   "family=mixtral,layers=2,hidden=12,ffn=8,heads=2,kv_heads=1,head_dim=6,vocab=32,max_seq=16,"
   "experts=8,topk=2,router_score=sqrtsoftplus",
+  "family=qwen3_moe,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
+  "experts=40,topk=4,expert_ffn=8,router_score=sigmoid,router_bias=on,router_groups=4,"
+  "router_group_topk=2",
 };
 
 /* Ranks that have all experts, and ranks that have them together. */

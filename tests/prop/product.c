@@ -148,11 +148,11 @@ model_of (guint shards, Sizes sizes)
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
       "experts=6,topk=2" },
     { "family=deepseek_v3,layers=3,hidden=10,ffn=7,heads=3,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
-      "2,"
-      "v_dim=3,vocab=23,max_seq=5,experts=5,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
-      "router_bias=off,router_groups=0,router_group_topk=0,mtp=0" },
+      "2,v_dim=3,vocab=23,max_seq=5,experts=9,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
+      "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=3,router_group_topk=2,"
+      "shared_gate=on,mtp=0" },
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
-      "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
+      "experts=6,topk=2,expert_ffn=8,shared_ffn=8,router_bias=on" },
     { "family=gemma2,tied=off,layers=3,hidden=10,ffn=6,heads=6,kv_heads=2,head_dim=6,vocab=23,"
       "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
     { "family=qwen3,tied=on,mlp_bias=on,layers=2,hidden=16,ffn=12,heads=4,kv_heads=2,head_dim=8,"
@@ -263,6 +263,7 @@ product_case_init (ProductCase *self, guint64 point)
                                         .router_score = self->model->router_score,
                                         .pre_softmax = self->model->pre_softmax,
                                         .router_scale = self->model->router_scale,
+                                        .bias_rate = 0.25,
                                         .lr = 1e-2,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,

@@ -5,6 +5,7 @@
 
 #include "planner/case/case.h"
 #include "planner/plan/stages.h"
+#include "tests/reference/evaluate-experts.h"
 
 #include <string.h>
 
@@ -157,7 +158,7 @@ shards_equal (const ExecJob *job, guint ranks, guint rank, const ExecResult *res
     {
       const gboolean has_layer
           = here < part_model.layers && plan_stage_layer (&stage, here) == layer;
-      for (guint i = 0, n = plan_model_layer_tensors (&whole, layer, tensors); i < n; i++)
+      for (guint i = 0, n = exec_evaluator_find_trained (&whole, layer, tensors); i < n; i++)
         {
           const PlanTensor part = plan_buckets_part (&whole, tensors[i].role, &of->layout.rule);
           equal = equal && (!has_layer || parameter_equals (&self, part.role, here, at));

@@ -148,18 +148,32 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
        n, hidden, ffn, 1);
 }
 
+/* A layer's part; no array where the model has none. */
+static ExecArray
+of_layer (const ExecEvaluator *self, ExecArray all, gint64 layer)
+{
+  return all.data ? row_of (all, layer, self->model->experts) : all;
+}
+
 static void
 route (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
+  const PlanManner manner
+      = { { [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
+            [PLAN_MANNER_GROUP_TOPK] = (double)m->router_group_topk } };
 
   RUN (GEMM,
        EXEC_OPERANDS (self->scores, l->normed2,
                       exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer)),
        self->rows, m->experts, m->hidden, 1);
-  RUN (ROUTE, EXEC_OPERANDS (l->shares, l->saved, l->chosen, self->scores), self->rows, m->experts,
-       m->topk);
+  exec_evaluator_run_as (
+      self, PLAN_OP_ROUTE,
+      EXEC_OPERANDS (l->shares, l->saved, l->chosen, self->scores,
+                     of_layer (self, self->bias, layer),
+                     self->is_eval ? (ExecArray){ 0 } : of_layer (self, self->loads, layer)),
+      (gint64[]){ self->rows, m->experts, m->topk }, &manner);
 }
 
 /* To what the chosen experts made, in `combined`. */
@@ -175,6 +189,16 @@ add_shared (ExecEvaluator *self, gint64 layer)
   exec_evaluator_activate (self, l->shared, l->shared_up, m->shared_ffn);
   exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS,
                          layer, m->hidden, m->shared_ffn);
+  if (m->shared_gate)
+    {
+      RUN (GEMM,
+           EXEC_OPERANDS (l->gate, l->normed2,
+                          exec_evaluator_weight (self, PLAN_TENSOR_SHARED_GATE, layer)),
+           self->rows, 1, m->hidden, 1);
+      memcpy (l->ungated.data, self->shared_out.data,
+              plan_dtype_bytes (self->compute, (guint64)(self->rows * m->hidden)));
+      RUN (GATE, EXEC_OPERANDS (self->shared_out, l->gate, l->ungated), self->rows, m->hidden);
+    }
   RUN (ADD, EXEC_OPERANDS (self->branch, self->combined, self->shared_out), self->rows * m->hidden);
 }
 
@@ -196,6 +220,49 @@ exec_evaluator_experts (ExecEvaluator *self, gint64 layer)
       if (m->shared_ffn > 0)
         add_shared (peer, layer);
     }
+}
+
+/* --- biases that routers choose by -------------------------------------------------------- */
+
+guint
+exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTensor *out_tensors)
+{
+  const guint all = plan_model_layer_tensors (model, layer, out_tensors);
+  guint n = 0;
+
+  for (guint i = 0; i < all; i++)
+    if (out_tensors[i].kind != PLAN_TENSOR_KIND_STATE)
+      out_tensors[n++] = out_tensors[i];
+  return n;
+}
+
+gboolean
+exec_evaluator_init_balance (ExecEvaluator *self, GError **error)
+{
+  const PlanModel *m = self->model;
+  const guint64 experts = (guint64)m->experts, n = (guint64)m->layers * experts;
+
+  if (!m->router_bias)
+    return TRUE;
+  self->bias = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  self->loads = exec_evaluator_array (self, PLAN_DTYPE_FP32, n);
+  for (gint64 layer = 0; layer < m->layers; layer++)
+    if (plan_model_is_moe_layer (m, layer)
+        && !exec_evaluator_state (self->job, EXEC_STATE_MAIN, PLAN_TENSOR_ROUTER_BIAS, layer, 0,
+                                  experts, of_layer (self, self->bias, layer).data, error))
+      return FALSE;
+  return TRUE;
+}
+
+void
+exec_evaluator_balance (ExecEvaluator *self)
+{
+  const PlanModel *m = self->model;
+
+  if (!m->router_bias)
+    return;
+  RUN (BALANCE, EXEC_OPERANDS (self->bias, self->loads), m->layers, m->experts);
+  RUN (ZERO, EXEC_OPERANDS (self->loads), m->layers * m->experts);
 }
 
 /* --- backwards ---------------------------------------------------------------------------- */
@@ -284,6 +351,27 @@ router_bwd (ExecEvaluator *self, gint64 layer)
   RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, din), all);
 }
 
+/* From the gradient of gated rows to that of what was gated, which is returned. */
+static ExecArray
+gate_bwd (ExecEvaluator *self, gint64 layer, ExecArray dout)
+{
+  const gint64 hidden = self->model->hidden;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+
+  RUN (GATE_BWD, EXEC_OPERANDS (self->dungated, self->dgate, dout, l->ungated, l->gate), self->rows,
+       hidden);
+  RUN (GEMM,
+       EXEC_OPERANDS (self->combined, self->dgate,
+                      exec_evaluator_weight (self, PLAN_TENSOR_SHARED_GATE, layer)),
+       self->rows, hidden, 1, 0);
+  RUN (GEMM,
+       EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_SHARED_GATE, layer), self->dgate,
+                      l->normed2),
+       1, hidden, self->rows, 2);
+  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, self->combined), self->rows * hidden);
+  return self->dungated;
+}
+
 static void
 shared_bwd (ExecEvaluator *self, gint64 layer, ExecArray dout)
 {
@@ -325,7 +413,7 @@ exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
       add_rows (self, l, p, peer->branch);
       router_bwd (peer, layer);
       if (m->shared_ffn > 0)
-        shared_bwd (peer, layer, peer->dx);
+        shared_bwd (peer, layer, m->shared_gate ? gate_bwd (peer, layer, peer->dx) : peer->dx);
     }
 }
 
@@ -347,6 +435,8 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->rows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->rows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
   l->shared_up = exec_evaluator_array (self, c, tokens * 2 * (guint64)m->shared_ffn);
+  l->gate = exec_evaluator_array (self, c, tokens);
+  l->ungated = exec_evaluator_array (self, c, tokens * (guint64)m->hidden);
   l->shared = exec_evaluator_array (self, c, tokens * (guint64)m->shared_ffn);
   l->peer = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   l->token = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
@@ -373,5 +463,7 @@ exec_evaluator_take_experts (ExecEvaluator *self)
   self->drows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   self->drows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);
   self->shared_out = exec_evaluator_array (self, c, tokens * shared);
+  self->dgate = exec_evaluator_array (self, c, tokens);
+  self->dungated = exec_evaluator_array (self, c, tokens * hidden);
   self->dshared_up = exec_evaluator_array (self, c, tokens * 2 * shared);
 }

@@ -28,6 +28,12 @@ void exec_evaluator_take_latent (ExecEvaluator *self, ExecEvaluatorLayer *l);
 void exec_evaluator_latent (ExecEvaluator *self, gint64 layer);
 void exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer);
 
+/* tests/reference/evaluate-experts.c: what optimizers move of a layer; the rest of its state as a
+ * run begins, and once per step, by all tokens of all ranks. */
+guint exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTensor *out_tensors);
+gboolean exec_evaluator_init_balance (ExecEvaluator *self, GError **error);
+void exec_evaluator_balance (ExecEvaluator *self);
+
 /* tests/reference/evaluate-experts.c, of all peers: of what a norm left, to what a residual adds,
  * in `branch`; from that one's gradient, `dx`, to the norm's, in `branch`. */
 void exec_evaluator_take_experts (ExecEvaluator *self);

@@ -21,7 +21,8 @@ typedef struct
   ExecArray proj, post1, down, post2; /* what norms behind branches read, and their statistics */
   /* Of a layer with experts: shares of each token; rows that go to one expert after the other, and
    * what comes of them. */
-  ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared;
+  ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared,
+      gate, ungated;
   gint32 *peer, *token, *expert; /* of each row */
   ExecEvaluatorLatent *latent;   /* of latent attention */
 } ExecEvaluatorLayer;
@@ -100,9 +101,10 @@ struct _ExecEvaluator
   float factor_scale[3];
   ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
       dlogits;
-  PlanDtype router; /* format of scores */
+  PlanDtype router;      /* format of scores */
+  ExecArray bias, loads; /* of all layers: by which routers choose, and tokens of their experts */
   ExecArray scores, wide, combined, dshares, row_dshares, drows, drows_up, drows_activated,
-      shared_out, dshared_up;
+      shared_out, dshared_up, dgate, dungated;
   ExecArray sums, coef;
 };
 

@@ -9,6 +9,7 @@
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
+#include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
 #include <math.h>
@@ -419,6 +420,7 @@ update (ExecEvaluator *self, gint64 step)
                         EXEC_OPERANDS (self->scales, self->history, self->amax),
                         (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
 
+  exec_evaluator_balance (self);
   EACH_PART (self, part, exec_evaluator_measure (part));
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
                       (gint64[]){ 1, 1, MAX (self->counted, 1) });
@@ -431,7 +433,7 @@ update (ExecEvaluator *self, gint64 step)
 static guint64
 place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, guint64 at)
 {
-  self->n = plan_model_layer_tensors (model, layer, self->tensor);
+  self->n = exec_evaluator_find_trained (model, layer, self->tensor);
   for (guint i = 0; i < self->n; i++)
     {
       self->tensor[i].rows *= self->tensor[i].count;
@@ -586,7 +588,8 @@ init_params (ExecEvaluator *self, GError **error)
       || !(self->parts ? exec_evaluator_init_moments (self, error) : init_moments (self, error)))
     return FALSE;
   cast (self, self->weights, self->main_params, self->parameters);
-  return !self->is_delayed || init_delayed (self, error);
+  return exec_evaluator_init_balance (self, error)
+         && (!self->is_delayed || init_delayed (self, error));
 }
 
 static gboolean

@@ -60,6 +60,7 @@ case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64
                                      .router_score = c->model->router_score,
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
+                                     .bias_rate = 0.05,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
@@ -262,7 +263,7 @@ START_TEST (stages_may_split_experts)
           "max_seq=16,experts=6,topk=2",
           "family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
           "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
-          "router_score=sigmoid,router_scale=2.5" };
+          "router_score=sigmoid,router_scale=2.5,router_bias=on" };
   g_autofree char *words = g_strconcat (splits[_i / 2], " moe_imbalance=2", NULL);
   compare (experts[_i % 2], 2 * RANKS, words);
 }

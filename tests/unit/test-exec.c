@@ -39,6 +39,7 @@ case_init_of (Case *c, const char *model, guint ranks, const char *strategy, con
                                      .router_score = c->model->router_score,
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
+                                     .bias_rate = 0.05,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

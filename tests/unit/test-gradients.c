@@ -33,6 +33,12 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
       return TRUE;
     }
   const PlanTensor tensor = plan_model_tensor (job->of->model, role, job->of->model->vocab);
+  if (tensor.kind == PLAN_TENSOR_KIND_STATE) /* has no gradient */
+    {
+      for (guint64 i = 0; i < count; i++)
+        out[i] = 0.3 * sin ((double)i + (double)layer);
+      return TRUE;
+    }
   const guint64 exist = MIN (count, plan_model_numel (&tensor));
   g_assert (asked % n_weights + exist <= n_weights);
   memset (out, 0, count * sizeof *out);
@@ -193,6 +199,11 @@ static const char *const kinds[] = {
   "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
   "family=mixtral,experts=3,expert_ffn=2,shared_ffn=3,dense_layers=1,kv_lora=3,nope_dim=2,"
   "rope_dim=2,v_dim=5,norm_1p=on",
+  "family=mixtral,experts=6,topk=2,expert_ffn=2,router_bias=on,router_score=sigmoid,"
+  "router_groups=3,router_group_topk=2,router_scale=2.5,shared_ffn=2",
+  "family=mixtral,experts=4,topk=2,expert_ffn=2,router_bias=on",
+  "family=qwen2_moe,experts=4,topk=2,expert_ffn=2,shared_ffn=3",
+  "family=mixtral,experts=6,topk=2,expert_ffn=2,pre_softmax=on,router_groups=2,router_group_topk=1",
 };
 
 static ExecJob
@@ -206,6 +217,7 @@ job_of (const PlanCase *of)
                                    .router_score = of->model->router_score,
                                    .pre_softmax = of->model->pre_softmax,
                                    .router_scale = of->model->router_scale,
+                                   .bias_rate = 0.05,
                                    .lr = 1 } };
 }
 
@@ -214,6 +226,8 @@ draw_weights (const PlanModel *model)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (1);
   n_weights = plan_model_parameters (model);
+  if (model->router_bias)
+    n_weights -= (guint64)(plan_model_moe_layers (model) * model->experts);
   weights = g_new (double, n_weights);
   for (guint64 i = 0; i < n_weights; i++)
     weights[i] = g_rand_double_range (rand, -1, 1);

@@ -102,6 +102,140 @@ START_TEST (routes_are_those_of_loops)
 }
 END_TEST
 
+/* By score and bias, from the groups whose two best sum up to most; without biases from those with
+ * the best expert. */
+static void
+check_grouped (const guint8 *map, const double *logits, const double *bias, gint64 experts,
+               gint64 topk, gint64 groups, gint64 chosen_groups)
+{
+  const gint64 size = experts / groups;
+  g_autofree double *key = g_new (double, experts), *of_group = g_new (double, groups);
+  g_autofree gboolean *open = g_new0 (gboolean, groups);
+  const gboolean is_softmax = constants.router_score == PLAN_ROUTER_SOFTMAX;
+  double sum = 0;
+  gint64 n = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    sum += slow_score (logits[e]);
+  for (gint64 e = 0; e < experts; e++)
+    key[e] = slow_score (logits[e]) / (is_softmax ? sum : 1) + (bias != NULL ? bias[e] : 0);
+  for (gint64 g = 0; g < groups; g++)
+    {
+      of_group[g] = -INFINITY;
+      for (gint64 a = g * size; a < (g + 1) * size; a++)
+        for (gint64 b = g * size; b < (g + 1) * size; b++)
+          if (bias == NULL || size == 1 || a != b)
+            of_group[g] = fmax (of_group[g], key[a] + (bias == NULL || size == 1 ? 0 : key[b]));
+    }
+  for (gint64 g = 0; g < groups; g++)
+    {
+      gint64 better = 0;
+
+      for (gint64 other = 0; other < groups; other++)
+        better += of_group[other] > of_group[g];
+      open[g] = better < chosen_groups;
+    }
+  for (gint64 a = 0; a < experts; a++)
+    {
+      n += map[a];
+      ck_assert (!map[a] || open[a / size]);
+      for (gint64 b = 0; map[a] && b < experts; b++)
+        ck_assert (map[b] || !open[b / size] || key[b] < key[a]);
+    }
+  ck_assert_int_eq (n, topk);
+}
+
+START_TEST (routes_go_by_biases_and_groups)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), groups = between (rand, 1, 6);
+  const gint64 experts = groups * between (rand, 1, 7), open = between (rand, 1, (gint32)groups);
+  const gint64 topk = between (rand, 1, (gint32)(open * (experts / groups)));
+  const guint64 n = (guint64)(rows * experts);
+  const gboolean is_biased = _i % 3 > 0;
+  g_auto (Tensor) logits = tensor_random (rand, format_of (0), n, 3);
+  g_auto (Tensor) bias = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)experts, 1);
+  g_auto (Tensor) loads = tensor_blank (PLAN_DTYPE_FP32, (guint64)experts);
+  g_auto (Tensor) probs = tensor_blank (PLAN_DTYPE_FP32, n);
+  g_auto (Tensor) saved = tensor_blank (PLAN_DTYPE_FP32, n);
+  g_auto (Tensor) map = tensor_blank (PLAN_DTYPE_U8, n);
+  g_autofree double *want = g_new (double, n);
+  const gint64 dims[] = { rows, experts, topk };
+  Pass pass = { { rows, experts, topk }, { logits.value }, NULL, want, n };
+
+  set_router (_i);
+  manner.value[PLAN_MANNER_GROUPS] = (double)groups;
+  manner.value[PLAN_MANNER_GROUP_TOPK] = (double)open;
+  for (gint64 e = 0; e < experts; e++)
+    ((float *)loads.data)[e] = 3;
+  run_kernel (PLAN_OP_ROUTE,
+              OPERANDS (&probs, &saved, &map, &logits, is_biased ? &bias : NULL, &loads), dims,
+              PLAN_DTYPE_FP32);
+  chosen = map.data;
+  slow_route (&pass);
+  check_close (&probs, want, 2e-6, "route"); /* shares are of scores alone */
+  for (gint64 row = 0; row < rows; row++)
+    check_grouped (chosen + row * experts, logits.value + row * experts,
+                   is_biased ? bias.value : NULL, experts, topk, groups, open);
+  for (gint64 e = 0; e < experts; e++)
+    {
+      double load = 3;
+
+      for (gint64 row = 0; row < rows; row++)
+        load += chosen[row * experts + e];
+      ck_assert (tensor_get (&loads, (guint64)e) == load);
+    }
+}
+END_TEST
+
+/* A step up below the mean, a step down above it, none at the mean; each layer by itself. */
+START_TEST (biases_move_by_loads)
+{
+  const float loads_data[] = { 3, 1, 2, 0x1p24f, 0, 0, 5, 5, 5 };
+  float bias_data[] = { 0.5, 0.5, 0.5, 1, 2, 3, 7, 8, 9 };
+  const float want[] = { 0.25, 0.75, 0.5, 0.75, 2.25, 3.25, 7, 8, 9 };
+  Tensor loads = { .dtype = PLAN_DTYPE_FP32, .count = 9, .data = (void *)loads_data };
+  Tensor bias = { .dtype = PLAN_DTYPE_FP32, .count = 9, .data = bias_data };
+
+  constants.bias_rate = 0.25;
+  run_kernel (PLAN_OP_BALANCE, OPERANDS (&bias, &loads), (gint64[]){ 3, 3 }, PLAN_DTYPE_FP32);
+  ck_assert_mem_eq (bias_data, want, sizeof want);
+}
+END_TEST
+
+/* Rows and scores, from which rows times sigmoids. */
+static void
+slow_gate (Pass *pass)
+{
+  for (gint64 i = 0; i < pass->dims[0] * pass->dims[1]; i++)
+    pass->out[i] = pass->in[0][i] / (1 + exp (-pass->in[1][i / pass->dims[1]]));
+}
+
+START_TEST (gates_are_those_of_loops)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), cols = between (rand, 1, 300);
+  const guint64 n = (guint64)(rows * cols);
+  const PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) score = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 3);
+  g_auto (Tensor) dout = tensor_random (rand, PLAN_DTYPE_FP32, n, 1);
+  g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, n);
+  g_auto (Tensor) dscore = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_autofree double *want = g_new (double, n);
+  Pass pass = { { rows, cols }, { in.value, score.value }, NULL, want, n };
+
+  run_kernel (PLAN_OP_GATE, OPERANDS (&out, &score, &in), pass.dims, format);
+  slow_gate (&pass);
+  check_close (&out, want, 2e-6, "gate");
+  run_kernel (PLAN_OP_GATE_BWD, OPERANDS (&din, &dscore, &dout, &in, &score), pass.dims, format);
+  g_autofree double *want_din = slow_gradient (slow_gate, &pass, 0, n, dout.value);
+  g_autofree double *want_dscore = slow_gradient (slow_gate, &pass, 1, (guint64)rows, dout.value);
+  check_close (&din, want_din, 1e-5, "gate_bwd, of rows");
+  check_close (&dscore, want_dscore, 1e-5, "gate_bwd, of scores");
+}
+END_TEST
+
 /* The first of equal ones; and still as many as are asked for where nothing compares. */
 START_TEST (routes_of_equals_are_the_first)
 {
@@ -396,6 +530,9 @@ main (void)
   TCase *tcase = kernels_case ("experts");
   exec_kernels_cpu.open (NULL);
   tcase_add_loop_test (tcase, routes_are_those_of_loops, 0, 60);
+  tcase_add_loop_test (tcase, routes_go_by_biases_and_groups, 0, 90);
+  tcase_add_test (tcase, biases_move_by_loads);
+  tcase_add_loop_test (tcase, gates_are_those_of_loops, 0, 20);
   tcase_add_test (tcase, routes_of_equals_are_the_first);
   tcase_add_loop_test (tcase, rows_are_sorted_and_come_back, 0, 60);
   tcase_add_loop_test (tcase, rows_get_to_the_ranks_of_their_experts, 0, 40);

@@ -371,8 +371,8 @@ START_TEST (config_is_written)
   PlanArchitecture architecture;
   g_autofree char *text = plan_model_print_config (model, PLAN_DTYPE_BF16, &architecture, &error);
   static const char *const families[]
-      = { "llama",       "mistral", "qwen2",    "qwen3",  "gpt2",  "gemma", "gemma2",
-          "gemma3_text", "phi3",    "gpt_neox", "falcon", "bloom", NULL };
+      = { "llama",       "mistral", "qwen2",    "qwen3",  "gpt2",  "gemma",     "gemma2",
+          "gemma3_text", "phi3",    "gpt_neox", "falcon", "bloom", "qwen2_moe", NULL };
   const gboolean is_ignored /* by transformers, whose gemma has one */
       = g_str_equal (model->family, "gemma") && model->activation != PLAN_ACTIVATION_GELU_TANH;
   if (!g_strv_contains (families, model->family) || is_ignored)
@@ -438,6 +438,15 @@ static const struct
   { "family=mixtral," SPEC, PLAN_ARCHITECTURE_MIXTRAL, NULL },
   { "family=llama,experts=4,topk=2," SPEC, PLAN_ARCHITECTURE_MIXTRAL, NULL },
   { "family=qwen3_moe,dense_layers=1,moe_every=2," SPEC, PLAN_ARCHITECTURE_QWEN3_MOE, NULL },
+  { "family=qwen2_moe,dense_layers=1," SPEC, PLAN_ARCHITECTURE_QWEN2_MOE, NULL },
+  { "family=qwen3_moe,shared_ffn=1408,shared_gate=on,qkv_bias=on,qk_norm=off," SPEC,
+    PLAN_ARCHITECTURE_QWEN2_MOE, NULL },
+  { "family=glm4_moe,router_groups=8,router_group_topk=2,router_scale=2.5," SPEC,
+    PLAN_ARCHITECTURE_GLM4_MOE, NULL },
+  { "family=glm4_moe,shared_ffn=1," SPEC, PLAN_N_ARCHITECTURES,
+    "Glm4MoeForCausalLM in transformers has no shared_ffn=1" },
+  { "family=glm4_moe,router_bias=off," SPEC, PLAN_N_ARCHITECTURES,
+    "Glm4MoeForCausalLM in transformers has no router_bias=off" },
   { "family=mixtral,expert_ffn=9," SPEC, PLAN_N_ARCHITECTURES,
     "MixtralForCausalLM in transformers has no expert_ffn=9" },
   { "family=mixtral,router_score=sigmoid," SPEC, PLAN_N_ARCHITECTURES,

@@ -4,16 +4,22 @@
  *
  * Launch shape   route: a warp per row, 8 rows a block. permute, unpermute, expert_activate: pieces
  *                of 8 columns along x in blocks of whole warps up to 256 threads, rows of the
- *                result along y. expert_activate_bwd: a block per row, 256 threads at most.
+ *                result along y. expert_activate_bwd, gate, gate_bwd: a block per row, 256 threads
+ *                at most.
  * Per call       s: bytes per element, of each operand's own format
  *   op                   bytes                               FLOPs
  *   route                rows experts (3 s + 1), and topk    10 rows experts, one or two of them
  *                        times the logits from cache         e^x
+ *                        of groups: their keys once more     by bias one e^x for each key read
  *   route_bwd            rows experts (3 s + 1)              12 rows experts, one e^x
+ *   balance              layers experts (experts + 3) 4,     layers experts^2
+ *                        all but 3 of them from cache
  *   permute              out_rows cols (s + s)               -
  *   unpermute            in_rows cols s + rows cols s        in_rows cols
  *   expert_activate      rows cols (s + s), gated (s + 2 s)  up to 20 rows cols, one of them
  *   expert_activate_bwd  rows cols (2 s + s + 2 s), gated    e^x
+ *   gate                 rows cols (s + s)                   rows cols
+ *   gate_bwd             rows cols (2 s + s)                 3 rows cols
  * Checked with   exec/cpu/kernels-cpu-experts.c and kernels-cpu-activation.c, by tests/fake and
  *                tests/gpu. The same experts are chosen, and rows are added up in the same order:
  *                permute and unpermute are equal bit for bit. Sums over a row are made in another
@@ -38,6 +44,7 @@ struct Router
   PlanRouterScore score;
   bool of_all; /* the softmax is over all experts, not over those chosen */
   float scale;
+  uint32_t groups, group_topk; /* the experts chosen are of so many groups; 0: of any */
 };
 
 /* A warp's rows. */
@@ -51,71 +58,6 @@ __device__ inline uint64_t
 row_stride ()
 {
   return stride_x () / WARP;
-}
-
-/* An expert, and its logit. */
-struct Choice
-{
-  uint32_t expert;
-  float logit;
-};
-
-const uint32_t NO_EXPERT = 0xffffffffu;
-
-__device__ inline bool
-is_better (const Choice &a, const Choice &b)
-{
-  return a.expert != NO_EXPERT
-         && (b.expert == NO_EXPERT || a.logit > b.logit
-             || (a.logit == b.logit && a.expert < b.expert));
-}
-
-/* The best of those that are not taken: one with the largest logit, of equal ones the first. The
- * first one stays if it is NaN, which nothing is larger than; other NaNs are not chosen. */
-__device__ inline uint32_t
-best_of (const Router &shape, const Array &logits, uint64_t at, uint32_t taken)
-{
-  Choice best = { NO_EXPERT, 0 };
-  uint32_t first = NO_EXPERT;
-  unsigned bit = 0;
-
-  for (uint32_t e = threadIdx.x % WARP; e < shape.experts; e += WARP, bit++)
-    if ((taken >> bit & 1) == 0)
-      {
-        Choice own = { e, read_one (logits, at + e) };
-
-        first = e < first ? e : first;
-        if (!isnan (own.logit) && is_better (own, best))
-          best = own;
-      }
-  for (int distance = WARP / 2; distance > 0; distance /= 2)
-    {
-      uint32_t other_first = __shfl_xor_sync (0xffffffffu, first, distance);
-      Choice other = { __shfl_xor_sync (0xffffffffu, best.expert, distance),
-                       __shfl_xor_sync (0xffffffffu, best.logit, distance) };
-
-      first = other_first < first ? other_first : first;
-      if (is_better (other, best))
-        best = other;
-    }
-  return isnan (read_one (logits, at + first)) ? first : best.expert;
-}
-
-/* Chooses experts: this thread's, a bit for each. */
-static_assert (EXEC_CUDA_MOST_EXPERTS <= WARP * 32, "a thread has 32 bits");
-__device__ inline uint32_t
-choose (const Router &shape, const Array &logits, uint64_t at)
-{
-  uint32_t taken = 0;
-
-  for (unsigned k = 0; k < shape.topk; k++)
-    {
-      uint32_t best = best_of (shape, logits, at, taken);
-
-      if (best % WARP == threadIdx.x % WARP)
-        taken |= 1u << best / WARP;
-    }
-  return taken;
 }
 
 __device__ inline float
@@ -141,6 +83,144 @@ score_of (PlanRouterScore kind, float x)
   return sqrtf ((x > 0 ? x : 0) + log1pf (small));
 }
 
+/* What of a row experts are chosen by: logits; or scores and biases, where `bias` is not NULL. */
+struct Row
+{
+  Array logits;
+  const float *bias;
+  uint64_t at;
+  float max, sum; /* of the softmax over all experts */
+};
+
+__device__ inline float
+expert_key (const Router &shape, const Row &row, uint32_t expert)
+{
+  float logit = read_one (row.logits, row.at + expert);
+
+  if (row.bias == NULL)
+    return logit;
+  return (shape.score == PLAN_ROUTER_SOFTMAX ? expf (logit - row.max) / row.sum
+                                             : score_of (shape.score, logit))
+         + row.bias[expert];
+}
+
+/* What a group is chosen by, as in exec/cpu/kernels-cpu-experts.c. */
+__device__ inline float
+group_key (const Router &shape, const Row &row, uint32_t group)
+{
+  const uint32_t size = (uint32_t)shape.experts / shape.groups;
+  float best = -INFINITY, next = -INFINITY;
+
+  for (uint32_t e = group * size; e < (group + 1) * size; e++)
+    {
+      float key = expert_key (shape, row, e);
+
+      if (key > best)
+        {
+          next = best;
+          best = key;
+        }
+      else if (key > next)
+        next = key;
+    }
+  return row.bias != NULL && size > 1 ? best + next : best;
+}
+
+/* A key of an expert, or of a group of them. */
+__device__ inline float
+key_of (const Router &shape, const Row &row, bool is_group, uint32_t i)
+{
+  return is_group ? group_key (shape, row, i) : expert_key (shape, row, i);
+}
+
+/* An expert or a group, and its key. */
+struct Choice
+{
+  uint32_t expert;
+  float logit;
+};
+
+const uint32_t NO_EXPERT = 0xffffffffu;
+
+__device__ inline bool
+is_better (const Choice &a, const Choice &b)
+{
+  return a.expert != NO_EXPERT
+         && (b.expert == NO_EXPERT || a.logit > b.logit
+             || (a.logit == b.logit && a.expert < b.expert));
+}
+
+/* The best of those that are not taken: one with the largest key, of equal ones the first. The
+ * first one stays if it is NaN, which nothing is larger than; other NaNs are not chosen. */
+__device__ inline uint32_t
+best_of (const Router &shape, const Row &row, bool is_group, uint32_t taken)
+{
+  const uint32_t n = is_group ? shape.groups : (uint32_t)shape.experts;
+  Choice best = { NO_EXPERT, 0 };
+  uint32_t first = NO_EXPERT;
+  unsigned bit = 0;
+
+  for (uint32_t e = threadIdx.x % WARP; e < n; e += WARP, bit++)
+    if ((taken >> bit & 1) == 0)
+      {
+        Choice own = { e, key_of (shape, row, is_group, e) };
+
+        first = e < first ? e : first;
+        if (!isnan (own.logit) && is_better (own, best))
+          best = own;
+      }
+  for (int distance = WARP / 2; distance > 0; distance /= 2)
+    {
+      uint32_t other_first = __shfl_xor_sync (0xffffffffu, first, distance);
+      Choice other = { __shfl_xor_sync (0xffffffffu, best.expert, distance),
+                       __shfl_xor_sync (0xffffffffu, best.logit, distance) };
+
+      first = other_first < first ? other_first : first;
+      if (is_better (other, best))
+        best = other;
+    }
+  return isnan (key_of (shape, row, is_group, first)) ? first : best.expert;
+}
+
+/* Chooses experts, or groups, of which `closed` ones are no choice: this thread's, a bit for
+ * each. */
+static_assert (EXEC_CUDA_MOST_EXPERTS <= WARP * 32, "a thread has 32 bits");
+__device__ inline uint32_t
+choose_of (const Router &shape, const Row &row, bool is_group, unsigned topk, uint32_t closed)
+{
+  uint32_t taken = 0;
+
+  for (unsigned k = 0; k < topk; k++)
+    {
+      uint32_t best = best_of (shape, row, is_group, taken | closed);
+
+      if (best % WARP == threadIdx.x % WARP)
+        taken |= 1u << best / WARP;
+    }
+  return taken;
+}
+
+/* Chooses experts, after the groups that they may be of. */
+__device__ inline uint32_t
+choose (const Router &shape, const Row &row)
+{
+  const uint32_t size = shape.groups > 0 ? (uint32_t)shape.experts / shape.groups : 1;
+  uint32_t closed = 0, open;
+
+  if (shape.groups == 0)
+    return choose_of (shape, row, false, shape.topk, 0);
+  open = choose_of (shape, row, true, shape.group_topk, 0);
+  for (uint32_t first = 0, bit = 0; first < shape.experts; first += WARP, bit++)
+    {
+      const uint32_t e = first + threadIdx.x % WARP;
+      const uint32_t group = (e < shape.experts ? e : (uint32_t)shape.experts - 1) / size;
+
+      if ((__shfl_sync (0xffffffffu, open, group % WARP) >> group / WARP & 1) == 0)
+        closed |= 1u << bit;
+    }
+  return choose_of (shape, row, false, shape.topk, closed);
+}
+
 /* The derivative of score_of, in terms of the score. */
 __device__ inline float
 slope_of (PlanRouterScore kind, float score)
@@ -163,25 +243,49 @@ struct Routed
 {
   Array probs, saved, logits;
   uint8_t *map;
+  const float *bias; /* NULL: experts are chosen by logits */
+  float *loads;      /* NULL: tokens of experts are not counted */
 };
+
+/* The largest of a row's logits, of those taken or of all; and the sum of their scores. */
+__device__ inline float
+max_of (const Router &shape, const Array &logits, uint64_t at, bool of_all, uint32_t taken)
+{
+  float max = -INFINITY;
+
+  for (uint64_t e = threadIdx.x % WARP, bit = 0; e < shape.experts; e += WARP, bit++)
+    {
+      float logit = read_one (logits, at + e);
+
+      if ((of_all || (taken >> bit & 1)) && logit > max)
+        max = logit;
+    }
+  return warp_max (max);
+}
+
+__device__ inline Row
+row_of (const Router &shape, const Routed &to, uint64_t at)
+{
+  Row row = { to.logits, to.bias, at, 0, 0 };
+
+  if (to.bias == NULL || shape.score != PLAN_ROUTER_SOFTMAX)
+    return row;
+  row.max = max_of (shape, to.logits, at, true, 0);
+  for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP)
+    row.sum += expf (read_one (to.logits, at + e) - row.max);
+  row.sum = warp_sum (row.sum);
+  return row;
+}
 
 __device__ inline void
 route_row (const Router &shape, const Routed &to, uint64_t at)
 {
   const bool is_softmax = shape.score == PLAN_ROUTER_SOFTMAX;
-  const uint32_t taken = choose (shape, to.logits, at);
-  float max = -INFINITY, sum = 0;
+  const uint32_t taken = choose (shape, row_of (shape, to, at));
+  const float max = max_of (shape, to.logits, at, shape.of_all, taken);
+  float sum = 0;
   unsigned bit = 0;
 
-  for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP, bit++)
-    {
-      float logit = read_one (to.logits, at + e);
-
-      if ((shape.of_all || (taken >> bit & 1)) && logit > max)
-        max = logit;
-    }
-  max = warp_max (max);
-  bit = 0;
   for (uint64_t e = threadIdx.x % WARP; e < shape.experts; e += WARP, bit++)
     if (is_softmax || (taken >> bit & 1))
       sum += raw_score (shape, read_one (to.logits, at + e), max, taken >> bit & 1);
@@ -196,6 +300,8 @@ route_row (const Router &shape, const Routed &to, uint64_t at)
       if (is_softmax)
         score /= sum;
       to.map[at + e] = is_taken;
+      if (is_taken && to.loads != NULL)
+        atomicAdd (&to.loads[e], 1.0f);
       write_one (to.saved, at + e, score);
       write_one (to.probs, at + e, is_taken ? score / divisor * shape.scale : 0.0f);
     }
@@ -254,12 +360,30 @@ route_bwd (Router shape, RoutedBwd of)
     route_row_bwd (shape, of, row * shape.experts);
 }
 
+/* Loads are whole numbers, which are summed exactly in double. */
+__global__ void
+balance (uint64_t layers, uint64_t experts, float rate, float *bias, const float *loads)
+{
+  for (uint64_t i = first_x (); i < layers * experts; i += stride_x ())
+    {
+      const float *of_layer = loads + i / experts * experts;
+      double all = 0, load = (double)loads[i] * (double)experts;
+
+      for (uint64_t e = 0; e < experts; e++)
+        all += (double)of_layer[e];
+      if (load != all)
+        bias[i] += load < all ? rate : -rate;
+    }
+}
+
 Router
 router_of (Operands *operands)
 {
   const ExecConstants *c = operands->args->constants;
   Router shape = { operands->dim (0), operands->dim (1),       (unsigned)operands->dim (2),
-                   c->router_score,   c->pre_softmax != FALSE, (float)c->router_scale };
+                   c->router_score,   c->pre_softmax != FALSE, (float)c->router_scale,
+                   (uint32_t)exec_manner (operands->args, PLAN_MANNER_GROUPS),
+                   (uint32_t)exec_manner (operands->args, PLAN_MANNER_GROUP_TOPK) };
 
   if (shape.experts > EXEC_CUDA_MOST_EXPERTS || shape.topk > shape.experts)
     operands->code = (int)cudaErrorInvalidValue;
@@ -419,6 +543,65 @@ expert_activate_bwd (Activation shape, ExpertGrads of)
     }
 }
 
+/* --- the gate of shared experts ----------------------------------------------------------- */
+
+/* Rows are multiplied by the sigmoid as it is rounded. */
+__global__ void
+gate (uint64_t rows, uint64_t cols, Array out, Array score, Array in)
+{
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    {
+      float scale = score_of (PLAN_ROUTER_SIGMOID, read_one (score, row));
+
+      __syncthreads ();
+      if (threadIdx.x == 0)
+        write_one (score, row, scale);
+      __syncthreads ();
+      scale = read_one (score, row);
+      for (uint64_t col = first_col (); col < cols; col += col_stride ())
+        {
+          unsigned n = piece_of (col, cols);
+          Piece value = read (in, row * cols + col, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            value.at[i] *= scale;
+          write (out, row * cols + col, n, value);
+        }
+    }
+}
+
+struct GateGrads
+{
+  Array din, dscore, dout, in, score;
+};
+
+__global__ void
+gate_bwd (uint64_t rows, uint64_t cols, GateGrads of)
+{
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    {
+      float scale = read_one (of.score, row), sum = 0;
+
+      for (uint64_t col = first_col (); col < cols; col += col_stride ())
+        {
+          unsigned n = piece_of (col, cols);
+          Piece in = read (of.in, row * cols + col, n);
+          Piece dout = read (of.dout, row * cols + col, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            {
+              if (i < n)
+                sum += dout.at[i] * in.at[i];
+              dout.at[i] *= scale;
+            }
+          write (of.din, row * cols + col, n, dout);
+        }
+      sum = block_sum (sum);
+      if (threadIdx.x == 0)
+        write_one (of.dscore, row, sum * scale * (1.0f - scale));
+    }
+}
+
 }
 
 extern "C" int
@@ -427,7 +610,8 @@ exec_cuda_route (const ExecArgs *args, void *stream)
   Operands operands (args);
   Router shape = router_of (&operands);
   Routed to = { operands.array (PLAN_REF_ROUTE_probs), operands.array (PLAN_REF_ROUTE_saved),
-                operands.array (PLAN_REF_ROUTE_logits), (uint8_t *)args->ptr[PLAN_REF_ROUTE_map] };
+                operands.array (PLAN_REF_ROUTE_logits), (uint8_t *)args->ptr[PLAN_REF_ROUTE_map],
+                operands.floats (PLAN_REF_ROUTE_bias), operands.floats (PLAN_REF_ROUTE_loads) };
 
   if (operands.code != 0)
     return operands.code;
@@ -447,6 +631,21 @@ exec_cuda_route_bwd (const ExecArgs *args, void *stream)
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (route_bwd, shape_of_items (shape.rows * WARP), stream, shape, of);
+}
+
+extern "C" int
+exec_cuda_balance (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t layers = operands.dim (0), experts = operands.dim (1);
+  float *bias = operands.floats (PLAN_REF_BALANCE_bias);
+  const float *loads = operands.floats (PLAN_REF_BALANCE_loads);
+  const float rate = (float)args->constants->bias_rate;
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (balance, shape_of_items (layers * experts), stream, layers, experts,
+                           rate, bias, loads);
 }
 
 extern "C" int
@@ -526,4 +725,33 @@ exec_cuda_expert_activate_bwd (const ExecArgs *args, void *stream)
     return EXEC_CUDA_LAUNCH (expert_activate_bwd<decltype (kind)::value>, launch, stream, shape,
                              of);
   });
+}
+
+extern "C" int
+exec_cuda_gate (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array out = operands.rows_of (PLAN_REF_GATE_out, cols);
+  Array score = operands.array (PLAN_REF_GATE_score);
+  Array in = operands.rows_of (PLAN_REF_GATE_in, cols);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (gate, shape_of_rows (rows, cols), stream, rows, cols, out, score, in);
+}
+
+extern "C" int
+exec_cuda_gate_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  GateGrads of
+      = { operands.rows_of (PLAN_REF_GATE_BWD_din, cols), operands.array (PLAN_REF_GATE_BWD_dscore),
+          operands.rows_of (PLAN_REF_GATE_BWD_dout, cols),
+          operands.rows_of (PLAN_REF_GATE_BWD_in, cols), operands.array (PLAN_REF_GATE_BWD_score) };
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (gate_bwd, shape_of_rows (rows, cols), stream, rows, cols, of);
 }

@@ -7,11 +7,14 @@ G_BEGIN_DECLS
 
 /* experts.cu */
 int exec_cuda_route (const ExecArgs *args, void *stream);
+int exec_cuda_balance (const ExecArgs *args, void *stream);
 int exec_cuda_route_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_permute (const ExecArgs *args, void *stream);
 int exec_cuda_unpermute (const ExecArgs *args, void *stream);
 int exec_cuda_expert_activate (const ExecArgs *args, void *stream);
 int exec_cuda_expert_activate_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_gate (const ExecArgs *args, void *stream);
+int exec_cuda_gate_bwd (const ExecArgs *args, void *stream);
 
 /* row-map.cu: makes the map of a row_map. */
 int exec_cuda_sort_rows (const ExecArgs *args, void *stream);

@@ -1,0 +1,19 @@
+/* Kernels of experts (exec/cpu/kernels-cpu-experts.c, and activations of theirs in
+ * exec/cpu/kernels-cpu-activation.c). */
+#pragma once
+#include "exec/kernels.h"
+G_BEGIN_DECLS
+
+void exec_cpu_route (const ExecArgs *args);
+void exec_cpu_balance (const ExecArgs *args);
+void exec_cpu_route_bwd (const ExecArgs *args);
+void exec_cpu_row_map (const ExecArgs *args);
+void exec_cpu_permute (const ExecArgs *args);
+void exec_cpu_unpermute (const ExecArgs *args);
+void exec_cpu_grouped_gemm (const ExecArgs *args);
+void exec_cpu_expert_activate (const ExecArgs *args);
+void exec_cpu_expert_activate_bwd (const ExecArgs *args);
+void exec_cpu_gate (const ExecArgs *args);
+void exec_cpu_gate_bwd (const ExecArgs *args);
+
+G_END_DECLS
