@@ -446,6 +446,28 @@ START_TEST (buffers_reused_too_early_are_caught)
 }
 END_TEST
 
+/* The evaluator has a run's losses, and not those of one with a planted mistake that nothing else
+ * sees. */
+static void
+assert_seen (const char *model, const char *fields, const Plant *plant)
+{
+  Case c;
+  double losses[4];
+  g_auto (ExecResult) expected = { 0 };
+  g_autoptr (GError) error = NULL;
+  const Plant none = { REPLACE, "section step", "section step" };
+  case_init_of (&c, model, 2, "optim", "bf16", 4);
+  case_set (&c, fields);
+  ck_assert_msg (exec_evaluate (&c.job, 2, &expected, &error), "%s", error ? error->message : "");
+  g_autofree char *sound = run_with (&c, 2, &none, losses);
+  ck_assert_msg (!sound, "%s", sound);
+  ck_assert (memcmp (losses, expected.losses, sizeof losses) == 0);
+  g_autofree char *broken = run_with (&c, 2, plant, losses);
+  ck_assert_msg (!broken, "%s", broken);
+  ck_assert (memcmp (losses, expected.losses, sizeof losses) != 0);
+  case_clear (&c);
+}
+
 /* Adding what was reduced to what went into it counts a rank's own part twice (Megatron-LM PR
  * #3067); an own scale on every rank makes one tensor of different numbers, one that is never
  * remade, or another layer's, other numbers; the mean is taken of what travels, once, not of
@@ -475,21 +497,21 @@ START_TEST (wrong_sums_are_seen_by_the_evaluator)
           { "tp=2 sp=on", { LEAVE_OUT, "all_reduce_max tensor", NULL } },
           { MEAN, { LEAVE_OUT, "scale reduce buf=bucket", NULL } },
           { MEAN, { REPLACE, "scale reduce buf=bucket", "scale reduce buf=grads" } } };
-  Case c;
-  double losses[4];
-  g_auto (ExecResult) expected = { 0 };
-  g_autoptr (GError) error = NULL;
-  const Plant none = { REPLACE, "section step", "section step" };
-  case_init (&c, 2, "optim", "bf16", 4);
-  case_set (&c, cases[_i].fields);
-  ck_assert_msg (exec_evaluate (&c.job, 2, &expected, &error), "%s", error ? error->message : "");
-  g_autofree char *sound = run_with (&c, 2, &none, losses);
-  ck_assert_msg (!sound, "%s", sound);
-  ck_assert (memcmp (losses, expected.losses, sizeof losses) == 0);
-  g_autofree char *broken = run_with (&c, 2, &cases[_i].plant, losses);
-  ck_assert_msg (!broken, "%s", broken);
-  ck_assert (memcmp (losses, expected.losses, sizeof losses) != 0);
-  case_clear (&c);
+  assert_seen ("llama-tiny", cases[_i].fields, &cases[_i].plant);
+}
+END_TEST
+
+#define BALANCED EXPERTS ",router_score=sigmoid,router_bias=on"
+
+/* Biases move, by what the experts of all ranks got, in each layer by itself. */
+START_TEST (wrong_balances_are_seen_by_the_evaluator)
+{
+  static const Plant plants[]
+      = { { LEAVE_OUT, "balance compute", NULL },
+          { LEAVE_OUT, "all_reduce reduce group=world buf=router_loads", NULL },
+          { REPLACE, "bias=router_bias[l%1]", "bias=router_bias[0%1]" },
+          { REPLACE, "loads=router_loads[l%1]", "loads=router_loads[0%1]" } };
+  assert_seen (BALANCED, "ep=1", &plants[_i]);
 }
 END_TEST
 
@@ -742,6 +764,7 @@ main (void)
   tcase_add_test (tcase, missing_gathers_are_caught);
   tcase_add_test (tcase, buffers_reused_too_early_are_caught);
   tcase_add_loop_test (tcase, wrong_sums_are_seen_by_the_evaluator, 0, 11);
+  tcase_add_loop_test (tcase, wrong_balances_are_seen_by_the_evaluator, 0, 4);
   tcase_add_loop_test (tcase, writing_outside_a_buffer_is_caught, 0, 4);
   tcase_add_test (tcase, nan_check_names_the_parameter);
   tcase_add_loop_test (tcase, steps_that_are_not_finite_change_nothing, 0, 2);
