@@ -38,6 +38,11 @@ typedef struct
   gboolean (*all_to_all) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                           void *stream, GError **error);
 
+  /* out = the `count` elements `in` of the rank before this one; that of rank 0 is the last. `in`
+   * and `out` must not overlap. */
+  gboolean (*exchange) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
+                        void *stream, GError **error);
+
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
 

@@ -257,6 +257,21 @@ threads_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, Pl
   return TRUE;
 }
 
+static gboolean
+threads_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+                  void *stream, GError **error)
+{
+  const Team *team = ((ThreadsComm *)comm)->team;
+  Post post = { .name = "exchange", .in = in, .count = count, .dtype = dtype };
+
+  if (!begin (comm, &post, error))
+    return FALSE;
+  memcpy (out, posted (team, (comm->rank + comm->ranks - 1) % comm->ranks),
+          bytes_of (&post, count));
+  meet_again (comm);
+  return TRUE;
+}
+
 /* First element of a rank's slice when `count` elements are divided among the ranks. */
 static guint64
 slice_start (const ExecComm *comm, guint rank, guint64 count)
@@ -435,6 +450,7 @@ static const ExecCommOps threads_ops = {
   .all_gather = threads_all_gather,
   .reduce_scatter = threads_reduce_scatter,
   .all_to_all = threads_all_to_all,
+  .exchange = threads_exchange,
   .all_reduce = threads_all_reduce,
   .all_reduce_max = threads_all_reduce_max,
   .barrier = threads_barrier,

@@ -248,6 +248,7 @@ static const ExecCommOps self_ops = {
   .all_gather = self_copy,
   .reduce_scatter = self_copy,
   .all_to_all = self_copy,
+  .exchange = self_copy,
   .all_reduce = self_all_reduce,
   .all_reduce_max = self_all_reduce,
   .barrier = self_check,

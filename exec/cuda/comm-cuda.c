@@ -220,6 +220,20 @@ cuda_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
   return meet_again (self, stream, error);
 }
 
+static gboolean
+cuda_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+               void *stream, GError **error)
+{
+  CudaComm *self = (CudaComm *)comm;
+  const guint before = (comm->rank + comm->ranks - 1) % comm->ranks;
+  g_autofree Post *posts = g_new0 (Post, comm->ranks);
+  if (!stream)
+    return self->host->ops->exchange (self->host, out, in, count, dtype, NULL, error);
+  return begin (self, "exchange", out, in, count, dtype, stream, posts, error)
+         && copy (out, posts[before].in, plan_dtype_bytes (dtype, count), stream, error)
+         && meet_again (self, stream, error);
+}
+
 /* First element of a rank's slice of `count` elements. */
 static guint64
 slice_start (const ExecComm *comm, guint rank, guint64 count)
@@ -369,6 +383,7 @@ static const ExecCommOps cuda_ops = {
   .all_gather = cuda_all_gather,
   .reduce_scatter = cuda_reduce_scatter,
   .all_to_all = cuda_all_to_all,
+  .exchange = cuda_exchange,
   .all_reduce = cuda_all_reduce,
   .all_reduce_max = cuda_all_reduce_max,
   .barrier = cuda_barrier,

@@ -213,33 +213,61 @@ mpi_barrier (ExecComm *comm, GError **error)
   return exec_mpi_wait (comm, &request, "barrier", error);
 }
 
-/* The receive is posted before the send, so that two ranks that trade with each other do not
- * deadlock. */
-static gboolean
-trade_part (MpiComm *self, guint8 *out, const guint8 *in, guint64 bytes, guint peer, GError **error)
+/* Receives `out` from one rank and sends `in` to another; either may be NULL. */
+typedef struct
 {
+  guint8 *out;
+  const guint8 *in;
+  guint from, to;
+  const char *call;
+} Passing;
+
+/* The receive is posted before the send, so that ranks that pass something to each other, or on in
+ * a ring, do not deadlock. */
+static gboolean
+pass_part (MpiComm *self, const Passing *pass, guint64 at, guint64 bytes, GError **error)
+{
+  const gboolean takes = pass->out != NULL, gives = pass->in != NULL;
   MPI_Request receives, sends;
 
-  if (out != NULL)
-    MPI_TRY (MPI_Irecv (out, (int)bytes, MPI_BYTE, (int)peer, 0, self->handle, &receives), error);
-  if (in != NULL)
-    MPI_TRY (MPI_Isend (in, (int)bytes, MPI_BYTE, (int)peer, 0, self->handle, &sends), error);
-  return (out == NULL || exec_mpi_wait (&self->comm, &receives, "trade", error))
-         && (in == NULL || exec_mpi_wait (&self->comm, &sends, "trade", error));
+  if (takes)
+    MPI_TRY (MPI_Irecv (pass->out + at, (int)bytes, MPI_BYTE, (int)pass->from, 0, self->handle,
+                        &receives),
+             error);
+  if (gives)
+    MPI_TRY (
+        MPI_Isend (pass->in + at, (int)bytes, MPI_BYTE, (int)pass->to, 0, self->handle, &sends),
+        error);
+  return (!takes || exec_mpi_wait (&self->comm, &receives, pass->call, error))
+         && (!gives || exec_mpi_wait (&self->comm, &sends, pass->call, error));
+}
+
+static gboolean
+pass_on (ExecComm *comm, const Passing *pass, guint64 bytes, GError **error)
+{
+  for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
+    if (!pass_part ((MpiComm *)comm, pass, at, MIN (GATHER_BYTES, bytes - at), error))
+      return FALSE;
+  return TRUE;
 }
 
 static gboolean
 mpi_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype, guint peer,
            void *stream, GError **error)
 {
-  guint64 bytes = plan_dtype_bytes (dtype, count);
+  const Passing pass = { out, in, peer, peer, "trade" };
 
-  for (guint64 at = 0; at < bytes; at += GATHER_BYTES)
-    if (!trade_part ((MpiComm *)comm, out != NULL ? (guint8 *)out + at : NULL,
-                     in != NULL ? (const guint8 *)in + at : NULL, MIN (GATHER_BYTES, bytes - at),
-                     peer, error))
-      return FALSE;
-  return TRUE;
+  return pass_on (comm, &pass, plan_dtype_bytes (dtype, count), error);
+}
+
+static gboolean
+mpi_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+              void *stream, GError **error)
+{
+  const Passing pass = { out, in, (comm->rank + comm->ranks - 1) % comm->ranks,
+                         (comm->rank + 1) % comm->ranks, "exchange" };
+
+  return pass_on (comm, &pass, plan_dtype_bytes (dtype, count), error);
 }
 
 /* Ends the run. MPI_Abort ends all processes, including this one, so the reason must be printed
@@ -289,6 +317,7 @@ static const ExecCommOps mpi_ops = {
   .all_gather = mpi_all_gather,
   .reduce_scatter = mpi_reduce_scatter,
   .all_to_all = mpi_all_to_all,
+  .exchange = mpi_exchange,
   .all_reduce = mpi_all_reduce,
   .all_reduce_max = mpi_all_reduce_max,
   .barrier = mpi_barrier,

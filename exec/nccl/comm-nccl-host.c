@@ -110,10 +110,11 @@ exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64
                  "all_to_all of the host's memory", error);
 }
 
-/* Trades one piece. A rank that only gives waits as well, because the next piece goes through the
- * same memory. */
+/* Passes one piece on. A rank that only gives waits as well, because the next piece goes through
+ * the same memory. */
 static gboolean
-trade_piece (NcclComm *self, guint8 *out, const guint8 *in, guint64 n, guint peer, GError **error)
+pass_piece (NcclComm *self, guint8 *out, guint from, const guint8 *in, guint to, guint64 n,
+            GError **error)
 {
   const char *call = "trade of the host's memory";
   NcclWorld *world = self->world;
@@ -121,8 +122,8 @@ trade_piece (NcclComm *self, guint8 *out, const guint8 *in, guint64 n, guint pee
   if (in != NULL && !copy_in (world, in, n, error))
     return FALSE;
   NCCL_TRY (self,
-            exec_comm_nccl_trade (self, out != NULL ? world->stage[1] : NULL,
-                                  in != NULL ? world->stage[0] : NULL, n, peer, world->stream),
+            exec_comm_nccl_pass (self, out != NULL ? world->stage[1] : NULL, from,
+                                 in != NULL ? world->stage[0] : NULL, to, n, world->stream),
             error);
   if (out == NULL)
     return exec_comm_nccl_follow (self, call, world->stream, error)
@@ -134,13 +135,13 @@ trade_piece (NcclComm *self, guint8 *out, const guint8 *in, guint64 n, guint pee
 }
 
 gboolean
-exec_comm_nccl_host_trade (NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
-                           GError **error)
+exec_comm_nccl_host_pass (NcclComm *self, void *out, guint from, const void *in, guint to,
+                          guint64 bytes, GError **error)
 {
   for (guint64 at = 0; at < bytes; at += STAGE_BYTES)
-    if (!trade_piece (self, out != NULL ? (guint8 *)out + at : NULL,
-                      in != NULL ? (const guint8 *)in + at : NULL, MIN (STAGE_BYTES, bytes - at),
-                      peer, error))
+    if (!pass_piece (self, out != NULL ? (guint8 *)out + at : NULL, from,
+                     in != NULL ? (const guint8 *)in + at : NULL, to, MIN (STAGE_BYTES, bytes - at),
+                     error))
       return FALSE;
   return TRUE;
 }

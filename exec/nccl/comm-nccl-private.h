@@ -99,8 +99,9 @@ gboolean exec_comm_nccl_follow (NcclComm *self, const char *call, cudaStream_t s
                                 GError **error);
 gboolean exec_comm_nccl_wait (NcclComm *self, cudaStream_t stream, GError **error);
 gboolean exec_comm_nccl_wait_for_all (NcclComm *self, GError **error);
-ncclResult_t exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes,
-                                   guint peer, cudaStream_t stream);
+/* Receives `out` from one rank and sends `in` to another; either may be NULL. */
+ncclResult_t exec_comm_nccl_pass (const NcclComm *self, void *out, guint from, const void *in,
+                                  guint to, guint64 bytes, cudaStream_t stream);
 
 void exec_comm_nccl_give_up (NcclWorld *world, const char *reason);
 
@@ -123,8 +124,8 @@ gboolean exec_comm_nccl_host_gather (NcclComm *self, void *out, const void *in, 
                                      GError **error);
 gboolean exec_comm_nccl_host_exchange (NcclComm *self, void *out, const void *in, guint64 bytes,
                                        GError **error);
-gboolean exec_comm_nccl_host_trade (NcclComm *self, void *out, const void *in, guint64 bytes,
-                                    guint peer, GError **error);
+gboolean exec_comm_nccl_host_pass (NcclComm *self, void *out, guint from, const void *in, guint to,
+                                   guint64 bytes, GError **error);
 gboolean exec_comm_nccl_host_scatter (NcclComm *self, ExecCommFold fold, void *out, const void *in,
                                       guint64 count, PlanDtype dtype, GError **error);
 gboolean exec_comm_nccl_host_reduce (NcclComm *self, ExecCommFold fold, void *buf, guint64 count,

@@ -529,45 +529,44 @@ nccl_reduce_scatter (ExecComm *comm, void *out, const void *in, guint64 count, P
                     "reduce_scatter", stream, error);
 }
 
-/* Adds to the open group a send of `bytes` to a rank and a receive of as many from it; what is NULL
- * of `in` and `out` is left out. Nothing starts before the group ends, so "in progress" is a
+/* Adds to the open group a send of `bytes` to a rank and a receive of as many from one; what is
+ * NULL of `in` and `out` is left out. Nothing starts before the group ends, so "in progress" is a
  * success. */
 static ncclResult_t
-transfer (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
+transfer (const NcclComm *self, void *out, guint from, const void *in, guint to, guint64 bytes,
           cudaStream_t stream)
 {
   ncclResult_t result = ncclSuccess;
 
   if (in != NULL)
-    result = ncclSend (in, bytes, ncclUint8, (int)peer, self->handle, stream);
+    result = ncclSend (in, bytes, ncclUint8, (int)to, self->handle, stream);
   if (out != NULL && (result == ncclSuccess || result == ncclInProgress))
-    result = ncclRecv (out, bytes, ncclUint8, (int)peer, self->handle, stream);
+    result = ncclRecv (out, bytes, ncclUint8, (int)from, self->handle, stream);
   return result == ncclInProgress ? ncclSuccess : result;
 }
 
 /* Sends `bytes` to every rank, and receives as many from each, as one group. */
 static ncclResult_t
-exchange (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaStream_t stream)
+send_to_all (const NcclComm *self, void *out, const void *in, guint64 bytes, cudaStream_t stream)
 {
   ncclResult_t result = ncclGroupStart (), ended;
 
   for (guint peer = 0; peer < self->comm.ranks && result == ncclSuccess; peer++)
-    result = transfer (self, (guint8 *)out + peer * bytes, (const guint8 *)in + peer * bytes, bytes,
-                       peer, stream);
+    result = transfer (self, (guint8 *)out + peer * bytes, peer, (const guint8 *)in + peer * bytes,
+                       peer, bytes, stream);
   ended = ncclGroupEnd ();
   return result != ncclSuccess ? result : ended;
 }
 
-/* Sends and receives in one group: else two ranks that both give would wait for each other to
- * take. */
+/* Sends and receives in one group: else ranks that all give would wait for each other to take. */
 ncclResult_t
-exec_comm_nccl_trade (const NcclComm *self, void *out, const void *in, guint64 bytes, guint peer,
-                      cudaStream_t stream)
+exec_comm_nccl_pass (const NcclComm *self, void *out, guint from, const void *in, guint to,
+                     guint64 bytes, cudaStream_t stream)
 {
   ncclResult_t result = ncclGroupStart (), ended;
 
   if (result == ncclSuccess)
-    result = transfer (self, out, in, bytes, peer, stream);
+    result = transfer (self, out, from, in, to, bytes, stream);
   ended = ncclGroupEnd ();
   return result != ncclSuccess ? result : ended;
 }
@@ -584,7 +583,7 @@ nccl_all_to_all (ExecComm *comm, void *out, const void *in, guint64 count, PlanD
     return FALSE;
   if (stream == NULL)
     return exec_comm_nccl_host_exchange (self, out, in, bytes, error);
-  return issued (self, exchange (self, out, in, bytes, stream), "all_to_all", stream, error);
+  return issued (self, send_to_all (self, out, in, bytes, stream), "all_to_all", stream, error);
 }
 
 /* NCCL runs the ops of a communicator in the order of issue, whatever streams they are on
@@ -602,9 +601,27 @@ nccl_trade (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype 
   if (!exec_comm_nccl_is_usable (self, error))
     return FALSE;
   if (stream == NULL)
-    return exec_comm_nccl_host_trade (self, out, in, bytes, peer, error);
-  return issued (self, exec_comm_nccl_trade (self, out, in, bytes, peer, stream), "trade", stream,
-                 error);
+    return exec_comm_nccl_host_pass (self, out, peer, in, peer, bytes, error);
+  return issued (self, exec_comm_nccl_pass (self, out, peer, in, peer, bytes, stream), "trade",
+                 stream, error);
+}
+
+static gboolean
+nccl_exchange (ExecComm *comm, void *out, const void *in, guint64 count, PlanDtype dtype,
+               void *stream, GError **error)
+{
+  INSIDE (comm);
+  NcclComm *self = (NcclComm *)comm;
+  const guint64 bytes = plan_dtype_bytes (dtype, count);
+  const guint from = (comm->rank + comm->ranks - 1) % comm->ranks,
+              to = (comm->rank + 1) % comm->ranks;
+
+  if (!exec_comm_nccl_is_usable (self, error))
+    return FALSE;
+  if (stream == NULL)
+    return exec_comm_nccl_host_pass (self, out, from, in, to, bytes, error);
+  return issued (self, exec_comm_nccl_pass (self, out, from, in, to, bytes, stream), "exchange",
+                 stream, error);
 }
 
 static gboolean
@@ -702,6 +719,7 @@ const ExecCommOps exec_comm_nccl_ops = {
   .all_reduce = nccl_all_reduce,
   .all_reduce_max = nccl_all_reduce_max,
   .barrier = nccl_barrier,
+  .exchange = nccl_exchange,
   .trade = nccl_trade,
   .check = nccl_check,
   .settle = nccl_settle,

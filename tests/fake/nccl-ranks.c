@@ -98,6 +98,7 @@ copy_arrays (Rank *self, const Arrays *arrays, gboolean to_device, cudaStream_t 
     { self->reduced, arrays->reduced, all },
     { self->exchanged, arrays->exchanged, all },
     { self->largest, arrays->largest, all },
+    { self->passed, arrays->passed, own },
     { self->traded, arrays->traded, 2 * own },
   };
 
@@ -129,6 +130,7 @@ call_all_on (Rank *self, const Arrays *arrays, cudaStream_t stream)
          && ops->all_reduce (comm, arrays->reduced, all, dtype, stream, error)
          && ops->all_reduce_max (comm, arrays->largest, all, dtype, stream, error)
          && ops->all_to_all (comm, arrays->exchanged, arrays->in, count, dtype, stream, error)
+         && ops->exchange (comm, arrays->passed, arrays->in, count, dtype, stream, error)
          && rank_trade_all (self, arrays->traded, arrays->in, stream) && ops->check (comm, error);
 }
 
@@ -136,7 +138,7 @@ void *
 take_arrays (Rank *self, Arrays *arrays)
 {
   const guint64 each = rank_bytes (self, MAX (self->comm->ranks, 2) * self->count) + 64;
-  guint8 *memory = self->comm->ops->take (self->comm, 9 * each, &self->error);
+  guint8 *memory = self->comm->ops->take (self->comm, 10 * each, &self->error);
 
   if (memory != NULL)
     *arrays = (Arrays){ .in = memory,
@@ -147,7 +149,8 @@ take_arrays (Rank *self, Arrays *arrays)
                         .reduced = memory + 5 * each,
                         .exchanged = memory + 6 * each,
                         .largest = memory + 7 * each,
-                        .traded = memory + 8 * each };
+                        .traded = memory + 8 * each,
+                        .passed = memory + 9 * each };
   return memory;
 }
 

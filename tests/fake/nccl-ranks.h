@@ -15,7 +15,7 @@ extern void (*nccl_begin_rank) (guint rank); /* what a rank's thread does first;
 typedef struct
 {
   guint8 *in, *gathered, *gathered_in_place, *scattered, *scattered_in_place, *reduced, *exchanged,
-      *largest, *traded;
+      *largest, *passed, *traded;
 } Arrays;
 
 void *take_arrays (Rank *self, Arrays *arrays);

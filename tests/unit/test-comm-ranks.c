@@ -41,6 +41,7 @@ rank_init (Rank *self, GRand *rand, ExecComm *comm, PlanDtype dtype, guint64 cou
   self->reduced = g_malloc (rank_bytes (self, all) + 1);
   self->exchanged = g_malloc0 (rank_bytes (self, all) + 1);
   self->largest = g_malloc0 (rank_bytes (self, all) + 1);
+  self->passed = g_malloc0 (rank_bytes (self, count) + 1);
   self->traded = g_malloc0 (2 * rank_bytes (self, count) + 1);
 }
 
@@ -55,6 +56,7 @@ rank_clear (Rank *self)
   g_free (self->reduced);
   g_free (self->exchanged);
   g_free (self->largest);
+  g_free (self->passed);
   g_free (self->traded);
   g_clear_error (&self->error);
 }
@@ -111,6 +113,7 @@ rank_call_all (Rank *self)
          && ops->all_reduce (comm, self->reduced, all, dtype, NULL, error)
          && ops->all_reduce_max (comm, self->largest, all, dtype, NULL, error)
          && ops->all_to_all (comm, self->exchanged, self->in, count, dtype, NULL, error)
+         && ops->exchange (comm, self->passed, self->in, count, dtype, NULL, error)
          && rank_trade_all (self, self->traded, self->in, NULL) && ops->barrier (comm, error);
 }
 
@@ -165,6 +168,7 @@ check_ranks (const Rank *ranks, guint n)
       const Rank *self = &ranks[rank];
 
       ck_assert_msg (self->error == NULL, "%s", self->error != NULL ? self->error->message : "");
+      ck_assert_mem_eq (self->passed, ranks[(rank + n - 1) % n].in, count * size);
       ck_assert (rank == 0 || memcmp (self->traded, ranks[rank - 1].in, count * size) == 0);
       ck_assert (rank + 1 == n
                  || memcmp (self->traded + count * size, ranks[rank + 1].in, count * size) == 0);

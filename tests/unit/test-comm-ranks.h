@@ -19,6 +19,7 @@ typedef struct
   guint8 *gathered, *gathered_in_place;
   guint8 *scattered, *scattered_in_place; /* the latter as large as `in` */
   guint8 *reduced, *exchanged, *largest;
+  guint8 *passed; /* `count` elements, of the rank before */
   guint8 *traded; /* 2 * count elements: of the previous rank, then of the next one */
   GError *error;
 } Rank;
