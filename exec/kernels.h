@@ -50,6 +50,7 @@ struct _ExecArgs
   float *scale[PLAN_MAX_REFS]; /* scale of an operand whose format has one per tensor */
   ExecBlocks blocks[PLAN_MAX_REFS];
   ExecParam param;       /* the parameter that an op on parameters is called for */
+  guint64 turn;          /* by how many ranks the keys at hand have gone around; 0: this rank's */
   guint64 scratch_bytes; /* size of the scratch operand */
   const ExecConstants *constants;
   const void *varying; /* the device's copy of the constants that change by step; NULL: none */

@@ -35,6 +35,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu-loss.c \
   %D%/cpu/kernels-cpu-norm.c \
   %D%/cpu/kernels-cpu-optimizer.c \
+  %D%/cpu/kernels-cpu-positions.c \
   %D%/cpu/kernels-cpu-quantize.c \
   %D%/cpu/kernels-cpu-row.c \
   %D%/cpu/pool.c %D%/cpu/pool.h
@@ -66,6 +67,7 @@ libexec_a_SOURCES += \
   %D%/data/tokens.c %D%/data/tokens.h \
   %D%/walk/walk.c %D%/walk/walk-private.h \
   %D%/walk/walk-graph.c %D%/walk/walk-graph.h \
+  %D%/walk/walk-load.c \
   %D%/walk/walk-update.c %D%/walk/walk-update.h \
   %D%/walk/walk-params.c \
   %D%/walk/walk-state.c \

@@ -48,6 +48,7 @@ libplanner_a_SOURCES += \
   %D%/schedule/op.c %D%/schedule/op.h \
   %D%/schedule/op-list.h %D%/schedule/op-enums.h \
   %D%/schedule/quantizers.c %D%/schedule/quantizers.h \
+  %D%/schedule/sequence.c %D%/schedule/sequence.h \
   %D%/schedule/schedule.c %D%/schedule/schedule-private.h %D%/schedule/schedule.h \
   %D%/schedule/check-stages.c %D%/schedule/check-stages.h \
   %D%/schedule/schedule-check.c \

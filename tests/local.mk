@@ -141,11 +141,12 @@ double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
+  tests/reference/evaluate-context.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
   exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
   exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
-  exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
+  exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -208,6 +209,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate.c %D%/reference/evaluate.h %D%/reference/evaluate-experts.h %D%/reference/evaluate-private.h \
   %D%/reference/evaluate-moments.c \
   %D%/reference/evaluate-arrays.c \
+  %D%/reference/evaluate-context.c %D%/reference/evaluate-context.h \
   %D%/reference/evaluate-experts.c \
   %D%/reference/evaluate-heads.c \
   %D%/reference/evaluate-latent.c \

@@ -7,6 +7,7 @@
 #include "exec/cpu/pool.h"
 #include "exec/number/number.h"
 #include "planner/model/alibi.h"
+#include "planner/schedule/sequence.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,8 @@
 typedef struct
 {
   guint64 batch, seq, heads, kv_heads, dim, v_dim;
-  guint64 window;       /* most keys that a query sees */
+  PlanSequencePart queries, keys; /* where they are in their sequence */
+  guint64 window;                 /* most keys that a query sees, of the whole sequence */
   const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
   float scale, cap;
   gboolean has_slopes;          /* ALiBi: scores fall with distance */
@@ -52,6 +54,7 @@ PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, heads);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, head_dim);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, v_dim);
 
+/* Keys of another rank have come from as many ranks before this one as they made turns. */
 static Shape
 shape_of (const ExecArgs *args, guint places)
 {
@@ -60,18 +63,23 @@ shape_of (const ExecArgs *args, guint places)
       = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const gint64 dim
       = op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
-  const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
+  const guint64 seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq];
+  const guint64 part = (guint64)exec_manner (args, PLAN_MANNER_PART),
+                parts = MAX ((guint64)exec_manner (args, PLAN_MANNER_PARTS), 1);
+  const guint64 window = (guint64)exec_manner (args, PLAN_MANNER_WINDOW);
   const double scalar = exec_manner (args, PLAN_MANNER_SCALAR),
                whole = exec_manner (args, PLAN_MANNER_WHOLE);
   return (Shape){
     .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
-    .seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
+    .seq = seq,
+    .queries = plan_sequence_part (part, parts, seq),
+    .keys = plan_sequence_part ((part + parts - args->turn) % parts, parts, seq),
     .heads = (guint64)op->dims[PLAN_DIM_ATTENTION_heads],
     .kv_heads
     = (guint64)op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_heads : PLAN_DIM_ATTENTION_kv_heads],
     .dim = (guint64)dim,
     .v_dim = (guint64)(is_latent ? op->dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim),
-    .window = window > 0 ? (guint64)window : (guint64)op->dims[PLAN_DIM_ATTENTION_seq],
+    .window = window > 0 ? window : seq * parts,
     .places = args->ptr[places],
     .scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dim)),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
@@ -90,7 +98,8 @@ typedef struct
 } Matrix;
 
 /* How attention is computed. Queries are taken in runs; each run is multiplied with the keys from
- * the first one that its first query sees to its own last one, since other keys have no weight.
+ * the first one that its first query sees to the last one that its last query sees, since other
+ * keys have no weight.
  * Where the processor multiplies bf16, scores and their gradients are split into two bf16 numbers;
  * the part that is lost is 2^-17 of them, little beside the rounding of the result. */
 typedef struct
@@ -117,18 +126,27 @@ way_of (const Shape *shape, PlanDtype dtype)
 typedef struct
 {
   gint64 first, rows;    /* queries */
-  gint64 from_key, keys; /* from the first that a query of the run sees to the run's last */
+  gint64 from_key, keys; /* from the first that a query of the run sees to the last */
 } Run;
 
 #define KEYS_TOGETHER 32 /* from_key is a multiple of it: few sizes of GEMMs occur */
 
-/* The first key that a query sees. It never decreases from one query to the next. */
+/* The first key that a query sees, and the end of those that it sees. Neither ever decreases from
+ * one query to the next. */
 static guint64
 first_seen (const Shape *shape, guint64 query)
 {
-  const guint64 of_window = query + 1 > shape->window ? query + 1 - shape->window : 0;
+  const guint64 end = plan_sequence_place (&shape->queries, query) + 1;
+  const guint64 of_window
+      = end > shape->window ? plan_sequence_before (&shape->keys, end - shape->window) : 0;
 
   return shape->places != NULL ? MAX (of_window, query - (guint64)shape->places[query]) : of_window;
+}
+
+static guint64
+end_seen (const Shape *shape, guint64 query)
+{
+  return plan_sequence_before (&shape->keys, plan_sequence_place (&shape->queries, query) + 1);
 }
 
 static Run
@@ -136,8 +154,9 @@ run_from (const Shape *shape, const Way *way, guint64 first)
 {
   const guint64 end = MIN (first + way->queries, shape->seq);
   const guint64 from_key = first_seen (shape, first) / KEYS_TOGETHER * KEYS_TOGETHER;
+  const guint64 keys = end_seen (shape, end - 1) - from_key;
 
-  return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)(end - from_key) };
+  return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)keys };
 }
 
 /* The keys of a run that one of its queries sees: `count` from `begin` on; `behind` later ones are
@@ -151,7 +170,8 @@ static Seen
 seen_in_row (const Shape *shape, const Run *run, gint64 row)
 {
   const guint64 query = (guint64)(run->first + row), from_key = (guint64)run->from_key;
-  const guint64 begin = first_seen (shape, query) - from_key, end = query + 1 - from_key;
+  const guint64 begin = first_seen (shape, query) - from_key,
+                end = end_seen (shape, query) - from_key;
 
   return (Seen){ begin, end - begin, (guint64)run->keys - end };
 }
@@ -327,15 +347,20 @@ cap_scores (const Shape *shape, float *scores, guint64 count)
     }
 }
 
-/* Subtracts the slope times the distance. The last score is that of the query's own token. */
+/* Subtracts the slope times the distance in the sequence from the scores of a query and of keys
+ * from `key` on. */
 static void
-add_slope (float *scores, guint64 count, float slope)
+add_slope (const Shape *shape, float *scores, guint64 query, guint64 key, guint64 count,
+           float slope)
 {
+  const guint64 place = plan_sequence_place (&shape->queries, query);
+
   for (guint64 i = 0; i < count; i++)
-    scores[i] -= slope * (float)(count - 1 - i);
+    scores[i] -= slope * (float)(place - plan_sequence_place (&shape->keys, key + i));
 }
 
-/* Turns scores into probabilities, row by row, by the causal softmax of scale * score. */
+/* Turns scores into probabilities, row by row, by the causal softmax of scale * score. A query that
+ * sees none of these keys has minus infinity in `lse`. */
 static void
 softmax (const Shape *shape, const Run *run, float slope, float *scores, float *lse)
 {
@@ -349,14 +374,18 @@ softmax (const Shape *shape, const Run *run, float slope, float *scores, float *
       if (is_bent (shape))
         {
           cap_scores (shape, from, seen.count);
-          add_slope (from, seen.count, slope);
+          add_slope (shape, from, (guint64)(run->first + i), (guint64)run->from_key + seen.begin,
+                     seen.count, slope);
         }
+      clear_unseen (row, &seen);
+      lse[run->first + i] = -INFINITY;
+      if (seen.count == 0)
+        continue;
       float max = exec_cpu_largest (from, seen.count) * scale;
 
       exec_cpu_exp_row (from, from, seen.count, scale, max, lanes);
       float sum = exec_cpu_total (lanes);
       exec_cpu_divide_row (from, seen.count, sum);
-      clear_unseen (row, &seen);
       lse[run->first + i] = max + logf (sum);
     }
 }
@@ -375,8 +404,14 @@ query_head (const Shape *shape, const Way *way, float slope, const Scores *score
       const Matrix k = from_row (&image[1], (guint64)run.from_key, shape->dim),
                    v = from_row (&image[2], (guint64)run.from_key, shape->v_dim);
 
-      multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
+      if (run.keys > 0)
+        multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
       softmax (shape, &run, slope, scores->wide, lse);
+      if (run.keys == 0)
+        {
+          memset (out + first * shape->v_dim, 0, (guint64)run.rows * shape->v_dim * sizeof *out);
+          continue;
+        }
       const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
       multiply (scores, (gint64[]){ run.rows, v_dim, run.keys }, 0, &prob, &v, FALSE,
                 out + first * shape->v_dim);
@@ -523,17 +558,39 @@ heads_in_qkv (const ExecArgs *args, guint operand, guint first)
                   first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
 }
 
+/* Keys, or values, of another rank, which lie apart, or of this one beside the queries. */
+static Heads
+keys_of (const ExecArgs *args, guint with_queries, guint apart)
+{
+  const guint64 width = (guint64)(args->op->dims[PLAN_DIM_ATTENTION_kv_heads]
+                                  * args->op->dims[PLAN_DIM_ATTENTION_head_dim]);
+
+  return args->ptr[apart] != NULL ? (Heads){ apart, 2 * width, 0 }
+                                  : heads_in_qkv (args, with_queries, 1);
+}
+
+static Heads
+values_of (const ExecArgs *args, guint with_queries, guint apart)
+{
+  const guint64 width = (guint64)(args->op->dims[PLAN_DIM_ATTENTION_kv_heads]
+                                  * args->op->dims[PLAN_DIM_ATTENTION_head_dim]);
+
+  return args->ptr[apart] != NULL ? (Heads){ apart, 2 * width, width }
+                                  : heads_in_qkv (args, with_queries, 2);
+}
+
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  run_forward (args, &(Operands){ .lse = PLAN_REF_ATTENTION_lse,
-                                  .places = PLAN_REF_ATTENTION_places,
-                                  .work = PLAN_REF_ATTENTION_work,
-                                  .q = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 0),
-                                  .k = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 1),
-                                  .v = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 2),
-                                  .out = heads_of (args, PLAN_REF_ATTENTION_out,
-                                                   PLAN_DIM_ATTENTION_head_dim) });
+  run_forward (
+      args,
+      &(Operands){ .lse = PLAN_REF_ATTENTION_lse,
+                   .places = PLAN_REF_ATTENTION_places,
+                   .work = PLAN_REF_ATTENTION_work,
+                   .q = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 0),
+                   .k = keys_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
+                   .v = values_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
+                   .out = heads_of (args, PLAN_REF_ATTENTION_out, PLAN_DIM_ATTENTION_head_dim) });
 }
 
 void
@@ -551,10 +608,9 @@ exec_cpu_latent_attention (const ExecArgs *args)
           .out = heads_of (args, PLAN_REF_LATENT_ATTENTION_out, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }
 
-/* The scratch of the backward pass for one head. Products that are added lie where `out` does: they
- * have a row for each key that the run sees, and later runs do not read those rows of `out` any
- * more. Where values have a width of their own rows are no longer the same ones, and products lie
- * behind all else. */
+/* The scratch of the backward pass for one head. Products that are added lie where `out` does,
+ * which is read before the first of them: see weigh_rows. Where values have a width of their own,
+ * products lie behind all else. */
 typedef struct
 {
   Scores prob, dprob;
@@ -617,11 +673,18 @@ weigh_row (const Shape *shape, const Head *head, guint64 row)
   return exec_cpu_total (lanes);
 }
 
+/* Leaves sum (dout * out) of each row where the row's dq begins, which is written later. */
+static void
+weigh_rows (const Shape *shape, const Head *head)
+{
+  for (guint64 row = 0; row < shape->seq; row++)
+    head->dq[row * shape->dim] = weigh_row (shape, head, row);
+}
+
 /* The derivative of capped scores. Caps the scores as the forward pass did; the gradient of capped
  * scores, less `dot`, becomes that of uncapped ones: it is multiplied by 1 - tanh^2. */
 static void
-bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot,
-                 float slope)
+bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot)
 {
   cap_scores (shape, scores, count);
   for (guint64 i = 0; i < count; i++)
@@ -630,7 +693,6 @@ bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count,
 
       dprob[i] = (dprob[i] - dot) * (1 - share * share);
     }
-  add_slope (scores, count, slope);
 }
 
 /* Turns scores into probabilities and the gradient of probabilities into that of scores: ds = p *
@@ -645,11 +707,13 @@ softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, 
       const guint64 t = (guint64)(run->first + i);
       const Seen seen = seen_in_row (shape, run, i);
       float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
-      float unused[EXEC_CPU_LANES] = { 0 }, dot = weigh_row (shape, head, t);
+      float unused[EXEC_CPU_LANES] = { 0 }, dot = head->dq[t * shape->dim];
 
       if (is_bent (shape))
         {
-          bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot, slope);
+          bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot);
+          add_slope (shape, prob + seen.begin, t, (guint64)run->from_key + seen.begin, seen.count,
+                     slope);
           dot = 0;
         }
       exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, scale, lse[t], unused);
@@ -665,6 +729,7 @@ query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *hea
 {
   const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
 
+  weigh_rows (shape, head);
   for (guint64 first = 0; first < shape->seq; first += way->queries)
     {
       const Run run = run_from (shape, way, first);
@@ -674,6 +739,12 @@ query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *hea
       const Matrix k = from_row (&head->k, from_key, shape->dim),
                    v = from_row (&head->v, from_key, shape->v_dim);
 
+      if (run.keys == 0)
+        {
+          memset (head->dq + first * shape->dim, 0,
+                  (guint64)run.rows * shape->dim * sizeof *head->dq);
+          continue;
+        }
       multiply (&head->prob, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE,
                 head->prob.wide);
       multiply (&head->prob, (gint64[]){ run.rows, run.keys, v_dim }, 1, &dout, &v, FALSE,
@@ -749,18 +820,21 @@ void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
   run_backward (
-      args, &(Operands){
-                .lse = PLAN_REF_ATTENTION_BWD_lse,
-                .places = PLAN_REF_ATTENTION_BWD_places,
-                .work = PLAN_REF_ATTENTION_BWD_work,
-                .q = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 0),
-                .k = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 1),
-                .v = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 2),
-                .out = heads_of (args, PLAN_REF_ATTENTION_BWD_out, PLAN_DIM_ATTENTION_head_dim),
-                .dout = heads_of (args, PLAN_REF_ATTENTION_BWD_dout, PLAN_DIM_ATTENTION_head_dim),
-                .dq = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 0),
-                .dk = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 1),
-                .dv = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 2) });
+      args,
+      &(Operands){
+          .lse = PLAN_REF_ATTENTION_BWD_lse,
+          .places = PLAN_REF_ATTENTION_BWD_places,
+          .work = PLAN_REF_ATTENTION_BWD_work,
+          .q = heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_qkv, 0),
+          .k = keys_of (args, PLAN_REF_ATTENTION_BWD_qkv, PLAN_REF_ATTENTION_BWD_kv),
+          .v = values_of (args, PLAN_REF_ATTENTION_BWD_qkv, PLAN_REF_ATTENTION_BWD_kv),
+          .out = heads_of (args, PLAN_REF_ATTENTION_BWD_out, PLAN_DIM_ATTENTION_head_dim),
+          .dout = heads_of (args, PLAN_REF_ATTENTION_BWD_dout, PLAN_DIM_ATTENTION_head_dim),
+          .dq = args->ptr[PLAN_REF_ATTENTION_BWD_dkv] != NULL
+                    ? heads_of (args, PLAN_REF_ATTENTION_BWD_dqkv, PLAN_DIM_ATTENTION_head_dim)
+                    : heads_in_qkv (args, PLAN_REF_ATTENTION_BWD_dqkv, 0),
+          .dk = keys_of (args, PLAN_REF_ATTENTION_BWD_dqkv, PLAN_REF_ATTENTION_BWD_dkv),
+          .dv = values_of (args, PLAN_REF_ATTENTION_BWD_dqkv, PLAN_REF_ATTENTION_BWD_dkv) });
 }
 
 void
@@ -785,4 +859,58 @@ exec_cpu_latent_attention_bwd (const ExecArgs *args)
           = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dk, PLAN_DIM_LATENT_ATTENTION_head_dim),
           .dv
           = heads_of (args, PLAN_REF_LATENT_ATTENTION_BWD_dv, PLAN_DIM_LATENT_ATTENTION_v_dim) });
+}
+
+/* Adds to attention over some tokens that over others. Each is weighed by its share of the sum of
+ * exponentials; where a query saw none of those tokens, its share is zero. */
+static void
+join_head (const ExecArgs *args, guint64 at, guint64 dim, float *lse, float part_lse)
+{
+  const float max = MAX (*lse, part_lse), min = MIN (*lse, part_lse);
+  const float joined = max + log1pf (expf (min - max));
+  const float share = expf (*lse - joined), part_share = expf (part_lse - joined);
+  float storage[EXEC_CPU_BLOCK], part_storage[EXEC_CPU_BLOCK], out[EXEC_CPU_BLOCK];
+
+  for (guint64 from = 0; from < dim; from += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, dim - from);
+      const float *a = exec_cpu_read_ref (args, PLAN_REF_ATTENTION_JOIN_out, at + from, n, storage);
+      const float *b
+          = exec_cpu_read_ref (args, PLAN_REF_ATTENTION_JOIN_part, at + from, n, part_storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = share * a[i] + part_share * b[i];
+      exec_cpu_write_ref (args, PLAN_REF_ATTENTION_JOIN_out, at + from, n, out);
+    }
+  *lse = joined;
+}
+
+static void
+join_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const gint64 *dims = args->op->dims;
+  const guint64 seq = (guint64)dims[PLAN_DIM_ATTENTION_JOIN_seq],
+                heads = (guint64)dims[PLAN_DIM_ATTENTION_JOIN_heads],
+                dim = (guint64)dims[PLAN_DIM_ATTENTION_JOIN_head_dim];
+  float *lse = args->ptr[PLAN_REF_ATTENTION_JOIN_lse];
+  const float *part_lse = args->ptr[PLAN_REF_ATTENTION_JOIN_part_lse];
+
+  for (guint64 row = first; row < end; row++)
+    for (guint64 head = 0; head < heads; head++)
+      {
+        const guint64 at = (row / seq * heads + head) * seq + row % seq;
+
+        join_head (args, (row * heads + head) * dim, dim, &lse[at], part_lse[at]);
+      }
+}
+
+void
+exec_cpu_attention_join (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+
+  exec_cpu_spread (
+      args, (guint64)(dims[PLAN_DIM_ATTENTION_JOIN_batch] * dims[PLAN_DIM_ATTENTION_JOIN_seq]),
+      (guint64)(dims[PLAN_DIM_ATTENTION_JOIN_heads] * dims[PLAN_DIM_ATTENTION_JOIN_head_dim]),
+      join_rows);
 }

@@ -28,6 +28,7 @@ void exec_cpu_write_ref (const ExecArgs *args, guint operand, guint64 at, guint6
 
 /* Computes rows, or elements, `from` to `to` - 1. */
 typedef void (*ExecCpuRange) (const ExecArgs *args, guint64 from, guint64 to);
+typedef void ExecCpuKernel (const ExecArgs *args);
 
 /* Divides `count` rows of `width` elements, or single elements (1), among the rank's threads.
  * Ranges of single elements begin at multiples of EXEC_CPU_BLOCK. */
@@ -126,9 +127,9 @@ void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 row
                                 float *out);
 
 /* exec/cpu/kernels-cpu-optimizer.c */
-void exec_cpu_norm_sq (const ExecArgs *args);
-void exec_cpu_clip (const ExecArgs *args);
-void exec_cpu_adamw (const ExecArgs *args);
-void exec_cpu_sgd (const ExecArgs *args);
+ExecCpuKernel exec_cpu_norm_sq, exec_cpu_clip, exec_cpu_adamw, exec_cpu_sgd;
+
+/* exec/cpu/kernels-cpu-positions.c */
+ExecCpuKernel exec_cpu_positions, exec_cpu_positions_bwd;
 
 G_END_DECLS

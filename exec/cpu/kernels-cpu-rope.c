@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary positions: of a row of queries and keys, and of a part of the heads of latent attention.
- */
+/* Rotary positions of latent attention: of a part of its query heads, and of the part of keys that
+ * all heads share. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-attention.h"
@@ -11,74 +11,6 @@
 #include <string.h>
 
 #define PAIRS 64 /* pairs rotated at once */
-
-/* Rotates `count` pairs (i, i + half) of one head, from pair `from` on. */
-static void
-rotate (void *array, PlanDtype dtype, guint64 at, guint64 from, guint64 count, guint64 half,
-        const float *cosine, const float *sine)
-{
-  float a_storage[PAIRS], b_storage[PAIRS], a_out[PAIRS], b_out[PAIRS];
-  const float *a = exec_cpu_read (array, dtype, at + from, count, a_storage);
-  const float *b = exec_cpu_read (array, dtype, at + half + from, count, b_storage);
-
-  for (guint64 i = 0; i < count; i++)
-    {
-      a_out[i] = a[i] * cosine[i] - b[i] * sine[i];
-      b_out[i] = b[i] * cosine[i] + a[i] * sine[i];
-    }
-  exec_cpu_write (array, dtype, at + from, count, a_out);
-  exec_cpu_write (array, dtype, at + half + from, count, b_out);
-}
-
-static void
-rope_rows (const ExecArgs *args, guint64 first, guint64 end)
-{
-  const gint64 *dims = args->op->dims;
-  const gint32 *places = args->ptr[PLAN_REF_ROPE_places];
-  guint64 seq = (guint64)dims[PLAN_DIM_ROPE_seq], dim = (guint64)dims[PLAN_DIM_ROPE_head_dim];
-  const guint64 said = (guint64)exec_manner (args, PLAN_MANNER_TURNED);
-  const guint64 turned = said > 0 ? said : dim, half = turned / 2;
-  guint64 rotated = (guint64)(dims[PLAN_DIM_ROPE_heads] + dims[PLAN_DIM_ROPE_kv_heads]),
-          width = (rotated + (guint64)dims[PLAN_DIM_ROPE_kv_heads]) * dim;
-  double frequency[PAIRS], direction = dims[PLAN_DIM_ROPE_inverse] != 0 ? -1 : 1;
-  const PlanRope rope = exec_rope (args);
-  double magnitude = plan_rope_magnitude (&rope);
-  float cosine[PAIRS], sine[PAIRS];
-
-  for (guint64 from = 0; from < half; from += PAIRS)
-    {
-      guint64 count = MIN (PAIRS, half - from);
-
-      for (guint64 i = 0; i < count; i++)
-        frequency[i] = direction * plan_rope_frequency (&rope, from + i, turned, seq);
-      for (guint64 row = first; row < end; row++)
-        {
-          for (guint64 i = 0; i < count; i++)
-            {
-              double angle
-                  = (double)(places != NULL ? (guint64)places[row] : row % seq) * frequency[i];
-
-              cosine[i] = (float)(magnitude * cos (angle));
-              sine[i] = (float)(magnitude * sin (angle));
-            }
-          for (guint64 head = 0; head < rotated; head++)
-            rotate (args->ptr[PLAN_REF_ROPE_qkv], args->dtype[PLAN_REF_ROPE_qkv],
-                    row * width + head * dim, from, count, half, cosine, sine);
-        }
-    }
-}
-
-void
-exec_cpu_rope (const ExecArgs *args)
-{
-  const gint64 *dims = args->op->dims;
-  const gint64 heads = dims[PLAN_DIM_ROPE_heads] + 2 * dims[PLAN_DIM_ROPE_kv_heads];
-
-  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_ROPE_rows],
-                   (guint64)(heads * dims[PLAN_DIM_ROPE_head_dim]), rope_rows);
-}
-
-/* --- latent attention --------------------------------------------------------------------- */
 
 PLAN_SAME_DIM (LATENT_ROPE, LATENT_ROPE_BWD, rows);
 PLAN_SAME_DIM (LATENT_ROPE, LATENT_ROPE_BWD, seq);

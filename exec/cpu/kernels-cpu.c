@@ -106,17 +106,33 @@ run_zero (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ZERO_count], 1, zero_range);
 }
 
+/* Copies or adds a piece of each row of what is wider, where the manner says so: element `at` of
+ * the other operand is element `in_rows (at)` of those rows. Returns how many of `n` elements are
+ * in one row. */
+static guint64
+in_rows (const ExecArgs *args, guint64 at, guint64 *n)
+{
+  const guint64 piece = (guint64)exec_manner (args, PLAN_MANNER_PIECE);
+
+  if (piece == 0)
+    return at;
+  *n = MIN (*n, piece - at % piece);
+  return at / piece * (guint64)exec_manner (args, PLAN_MANNER_WIDTH) + at % piece;
+}
+
 static void
 cast_range (const ExecArgs *args, guint64 from, guint64 to)
 {
   float storage[BLOCK];
+  guint64 n;
 
-  for (guint64 at = from; at < to; at += BLOCK)
+  for (guint64 at = from; at < to; at += n)
     {
-      guint64 n = MIN (BLOCK, to - at);
+      n = MIN (BLOCK, to - at);
+      const guint64 in = in_rows (args, at, &n);
 
       exec_cpu_write_ref (args, PLAN_REF_CAST_out, at, n,
-                          exec_cpu_read_ref (args, PLAN_REF_CAST_in, at, n, storage));
+                          exec_cpu_read_ref (args, PLAN_REF_CAST_in, in, n, storage));
     }
 }
 
@@ -125,7 +141,8 @@ run_cast (const ExecArgs *args)
 {
   guint64 count = (guint64)args->op->dims[PLAN_DIM_CAST_count];
 
-  if (args->dtype[PLAN_REF_CAST_out] == args->dtype[PLAN_REF_CAST_in])
+  if (args->dtype[PLAN_REF_CAST_out] == args->dtype[PLAN_REF_CAST_in]
+      && exec_manner (args, PLAN_MANNER_PIECE) == 0)
     memmove (args->ptr[PLAN_REF_CAST_out], args->ptr[PLAN_REF_CAST_in],
              plan_dtype_bytes (args->dtype[PLAN_REF_CAST_out], count));
   else
@@ -230,15 +247,17 @@ static void
 add (const ExecArgs *args, guint a, guint b, guint64 from, guint64 to)
 {
   float a_storage[BLOCK], b_storage[BLOCK], out[BLOCK];
+  guint64 n;
 
-  for (guint64 at = from; at < to; at += BLOCK)
+  for (guint64 at = from; at < to; at += n)
     {
-      guint64 n = MIN (BLOCK, to - at);
-      const float *x = exec_cpu_read_ref (args, a, at, n, a_storage);
+      n = MIN (BLOCK, to - at);
+      const guint64 in = in_rows (args, at, &n);
+      const float *x = exec_cpu_read_ref (args, a, in, n, a_storage);
       const float *y = exec_cpu_read_ref (args, b, at, n, b_storage);
 
       add_block (out, x, y, n);
-      exec_cpu_write_ref (args, PLAN_REF_ADD_out, at, n, out);
+      exec_cpu_write_ref (args, PLAN_REF_ADD_out, in, n, out);
     }
 }
 
@@ -393,83 +412,6 @@ run_embed_bwd (const ExecArgs *args)
   g_assert (rows <= G_MAXUINT32);
   sort_rows (args, rows, vocab, start, start + vocab + 1);
   exec_cpu_spread (args, vocab, cols, embed_bwd_rows);
-}
-
-/* Adds to each row the embedding of its position in its document or sequence. */
-static void
-positions_rows (const ExecArgs *args, guint64 first, guint64 end)
-{
-  guint64 cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols];
-  const gint32 *places = args->ptr[PLAN_REF_POSITIONS_places];
-  guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_seq];
-  guint64 before = (guint64)exec_manner (args, PLAN_MANNER_FIRST);
-  float in_storage[BLOCK], table_storage[BLOCK], out[BLOCK];
-
-  for (guint64 row = first; row < end; row++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at);
-        const float *in
-            = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, in_storage);
-        const guint64 of = places != NULL ? (guint64)places[row] : (before + row) % seq;
-        const float *place
-            = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_table, of * cols + at, n, table_storage);
-
-        for (guint64 i = 0; i < n; i++)
-          out[i] = in[i] + place[i];
-        exec_cpu_write_ref (args, PLAN_REF_POSITIONS_out, row * cols + at, n, out);
-      }
-}
-
-static void
-run_positions (const ExecArgs *args)
-{
-  exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_POSITIONS_rows],
-                   (guint64)args->op->dims[PLAN_DIM_POSITIONS_cols], positions_rows);
-}
-
-static void
-positions_bwd_places (const ExecArgs *args, guint64 first, guint64 end)
-{
-  guint64 rows = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_rows],
-          cols = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_cols];
-  guint64 seq = (guint64)args->op->dims[PLAN_DIM_POSITIONS_BWD_seq];
-  const gint32 *places = args->ptr[PLAN_REF_POSITIONS_BWD_places];
-  const guint64 step = places != NULL ? 1 : seq; /* distance of rows that may have one position */
-  const guint64 before = (guint64)exec_manner (args, PLAN_MANNER_FIRST) % seq;
-  float storage[BLOCK], sum[BLOCK];
-
-  for (guint64 place = first; place < end; place++)
-    for (guint64 at = 0; at < cols; at += BLOCK)
-      {
-        guint64 n = MIN (BLOCK, cols - at);
-
-        memset (sum, 0, sizeof sum);
-        for (guint64 row = places != NULL ? 0 : (place + seq - before) % seq; row < rows;
-             row += step)
-          {
-            if (places != NULL && (guint64)places[row] != place)
-              continue;
-            const float *dout = exec_cpu_read_ref (args, PLAN_REF_POSITIONS_BWD_dout,
-                                                   row * cols + at, n, storage);
-
-            for (guint64 i = 0; i < n; i++)
-              sum[i] += dout[i];
-          }
-        exec_cpu_write_ref (args, PLAN_REF_POSITIONS_BWD_dtable, place * cols + at, n, sum);
-      }
-}
-
-static void
-run_positions_bwd (const ExecArgs *args)
-{
-  const gint64 *dims = args->op->dims;
-
-  exec_cpu_spread (
-      args, (guint64)dims[PLAN_DIM_POSITIONS_BWD_seq],
-      (guint64)(MAX (dims[PLAN_DIM_POSITIONS_BWD_rows] / dims[PLAN_DIM_POSITIONS_BWD_seq], 1)
-                * dims[PLAN_DIM_POSITIONS_BWD_cols]),
-      positions_bwd_places);
 }
 
 /* --- matrix product ----------------------------------------------------------------------- */
@@ -737,8 +679,8 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_ADD] = run_add,
     [PLAN_OP_SOFTCAP] = run_softcap,
     [PLAN_OP_SOFTCAP_BWD] = run_softcap_bwd,
-    [PLAN_OP_POSITIONS] = run_positions,
-    [PLAN_OP_POSITIONS_BWD] = run_positions_bwd,
+    [PLAN_OP_POSITIONS] = exec_cpu_positions,
+    [PLAN_OP_POSITIONS_BWD] = exec_cpu_positions_bwd,
     [PLAN_OP_EMBED] = run_embed,
     [PLAN_OP_EMBED_BWD] = run_embed_bwd,
     [PLAN_OP_RMSNORM] = exec_cpu_rmsnorm,
@@ -759,6 +701,7 @@ const ExecKernels exec_kernels_cpu = {
     [PLAN_OP_LATENT_ROPE_BWD] = exec_cpu_latent_rope_bwd,
     [PLAN_OP_LATENT_ATTENTION] = exec_cpu_latent_attention,
     [PLAN_OP_LATENT_ATTENTION_BWD] = exec_cpu_latent_attention_bwd,
+    [PLAN_OP_ATTENTION_JOIN] = exec_cpu_attention_join,
     [PLAN_OP_SWIGLU] = exec_cpu_swiglu,
     [PLAN_OP_SWIGLU_BWD] = exec_cpu_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cpu_activate,

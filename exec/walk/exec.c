@@ -29,7 +29,7 @@ static gboolean
 count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 {
   const Plan *plan = &walk->of->plan;
-  const gint64 n = plan->value[PLAN_MBS] * plan->value[PLAN_SEQ];
+  const gint64 n = plan->value[PLAN_MBS] * plan->value[PLAN_SEQ] / plan->value[PLAN_CP];
   g_autofree gint32 *tokens = g_new (gint32, n), *targets = g_new (gint32, n);
   ExecLoad load = { .tokens = tokens, .targets = targets };
   *out_count = 0;
@@ -327,7 +327,8 @@ static gboolean
 find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
 {
   const gint64 *value = walk->of->plan.value;
-  const double rows = (double)(value[PLAN_MBS] * value[PLAN_SEQ] * walk->of->model->topk);
+  const double rows
+      = (double)(value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] * walk->of->model->topk);
   float most = (float)walk->most_rows;
   if (value[PLAN_EP] == 1)
     return TRUE;

@@ -34,8 +34,7 @@ static gboolean
 check_op (const ExecJob *job, const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   const gboolean computes = plan_op_class (op->kind) == PLAN_CLASS_COMPUTE;
-  if (computes ? job->kernels->run[op->kind] || job->kernels->launch[op->kind]
-               : op->kind != PLAN_OP_EXCHANGE)
+  if (!computes || job->kernels->run[op->kind] || job->kernels->launch[op->kind])
     return !computes || job->kernels->check (schedule, op, error);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "this plan needs the op %s, which is modelled and not executed by %s yet",

@@ -47,8 +47,10 @@ gboolean exec_walk_begin_step (ExecWalk *self, GError **error);
 gboolean exec_walk_end_step (ExecWalk *self, GError **error);
 gboolean exec_walk_run_graph (ExecWalk *self, GError **error);
 
-/* exec/walk/walk.c: reads a micro batch into staged memory; looks at results that have arrived. */
+/* exec/walk/walk-load.c: reads a micro batch into staged memory. */
 gboolean exec_walk_fill_batch (ExecWalk *self, const ExecLoad *load, GError **error);
+
+/* exec/walk/walk.c: looks at results that have arrived. */
 gboolean exec_walk_take_looks (ExecWalk *self, GError **error);
 
 G_END_DECLS

@@ -127,7 +127,8 @@ gint64 exec_walk_now_ns (void);
 /* The host waits for everything that was issued; only then can state be read. */
 gboolean exec_walk_finish (ExecWalk *self, GError **error);
 
-/* exec/walk/walk-state.c */
+/* exec/walk/walk-load.c, exec/walk/walk-state.c */
+gboolean exec_walk_load (ExecWalk *self, const ExecArgs *args, GError **error);
 gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);

@@ -10,7 +10,6 @@
 #include "exec/number/exact.h"
 #include "exec/walk/links.h"
 #include "exec/walk/runnable.h"
-#include "exec/walk/source.h"
 #include "exec/walk/walk-update.h"
 #include "planner/base/error.h"
 #include "planner/base/units.h"
@@ -196,6 +195,19 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
   return TRUE;
 }
 
+/* By how many ranks the keys that an op reads have gone around: that many are between their rank
+ * and this one. */
+static guint64
+turn_of (const PlanCursor *cursor, const PlanOp *op)
+{
+  const guint kv = op->kind == PLAN_OP_ATTENTION       ? PLAN_REF_ATTENTION_kv
+                   : op->kind == PLAN_OP_ATTENTION_BWD ? PLAN_REF_ATTENTION_BWD_kv
+                                                       : PLAN_MAX_REFS;
+  return kv < PLAN_MAX_REFS && op->refs[kv].array >= 0
+             ? (guint64)exec_walk_unit_of (cursor, &op->refs[kv])
+             : 0;
+}
+
 /* Turns an op's references into pointers and checks the tags of what it reads. */
 static gboolean
 resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *args, GError **error)
@@ -203,6 +215,7 @@ resolve (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, ExecArgs *a
   *args = (ExecArgs){ .op = op,
                       .manner = plan_schedule_manner (walk->schedule, op),
                       .constants = &walk->constants,
+                      .turn = turn_of (cursor, op),
                       .taken_sms = taken_sms (walk, op->stream),
                       .is_deterministic
                       = walk->of->plan.value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON };
@@ -271,53 +284,12 @@ mark_written (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op)
     }
 }
 
-/* Reads the tokens of a micro batch. Sequences are assigned by micro batch, then by rank; ranks of
- * a tensor-parallel group, and all stages, read the same ones. */
-gboolean
-exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
-{
-  const gint64 seq = walk->of->plan.value[PLAN_SEQ], mbs = walk->of->plan.value[PLAN_MBS];
-  const gint64 tp = walk->of->plan.value[PLAN_TP];
-  const gint64 turn = (load->micro_batch * walk->part.ranks + walk->part.place) / tp;
-  const gboolean is_eval = walk->trained != NULL;
-  const gint64 batch = is_eval ? walk->eval_batch : walk->step;
-  const gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
-  for (gint64 i = 0; i < mbs; i++)
-    if (!exec_source_sequence (walk->job, is_eval, first + i * seq, load->tokens + i * seq,
-                               load->targets + i * seq,
-                               load->places ? load->places + i * seq : NULL, error))
-      return FALSE;
-  return TRUE;
-}
-
-static gboolean
-run_load (ExecWalk *walk, const ExecArgs *args, GError **error)
-{
-  ExecDevice *device = walk->device;
-  const guint64 bytes = (guint64)(walk->of->plan.value[PLAN_SEQ] * walk->of->plan.value[PLAN_MBS])
-                        * sizeof (gint32);
-  ExecLoad load = { .micro_batch = walk->micro_batch++ };
-  const gboolean has_places = args->ptr[PLAN_REF_LOAD_places] != NULL;
-  if (!(load.tokens = device->ops->stage (device, bytes, error))
-      || !(load.targets = device->ops->stage (device, bytes, error))
-      || (has_places && !(load.places = device->ops->stage (device, bytes, error)))
-      || !exec_walk_fill_batch (walk, &load, error))
-    return FALSE;
-  if (walk->kept.is_keeping)
-    g_array_append_val (walk->kept.loads, load);
-  return device->ops->put (device, args->ptr[PLAN_REF_LOAD_tokens], load.tokens, bytes,
-                           args->op->stream, error)
-         && device->ops->put (device, args->ptr[PLAN_REF_LOAD_targets], load.targets, bytes,
-                              args->op->stream, error)
-         && (!has_places
-             || device->ops->put (device, args->ptr[PLAN_REF_LOAD_places], load.places, bytes,
-                                  args->op->stream, error));
-}
-
 PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, out);
 PLAN_SAME_REF (ALL_GATHER, REDUCE_SCATTER, in);
 PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, out);
 PLAN_SAME_REF (ALL_GATHER, ALL_TO_ALL, in);
+PLAN_SAME_REF (ALL_GATHER, EXCHANGE, out);
+PLAN_SAME_REF (ALL_GATHER, EXCHANGE, in);
 G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_buf == (int)PLAN_REF_ALL_GATHER_out);
 G_STATIC_ASSERT ((int)PLAN_REF_ALL_REDUCE_MAX_buf == (int)PLAN_REF_ALL_GATHER_out);
 PLAN_SAME_REF (ALL_GATHER, TRADE, out);
@@ -351,8 +323,9 @@ call_comm (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GErro
     case PLAN_OP_TRADE:
       return comm->ops->trade (comm, out, in, count, dtype,
                                (guint)args->op->dims[PLAN_DIM_TRADE_peer], stream, error);
-    case PLAN_OP_EXCHANGE: /* exec_runnable_check refuses these two */
-    case PLAN_OP_SEND_TOKENS:
+    case PLAN_OP_EXCHANGE:
+      return comm->ops->exchange (comm, out, in, count, dtype, stream, error);
+    case PLAN_OP_SEND_TOKENS: /* exec_runnable_check refuses it */
       PLAN_CASES_BUT_COLLECTIVES
       break;
     }
@@ -589,7 +562,7 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
   if (op->kind == PLAN_OP_INIT_BALANCE)
     return exec_walk_init_balance (walk, args, error);
   if (op->kind == PLAN_OP_LOAD)
-    return run_load (walk, args, error);
+    return exec_walk_load (walk, args, error);
   if (op->kind == PLAN_OP_PARAM_AMAX || op->kind == PLAN_OP_PARAM_QUANTIZE)
     return exec_walk_run_params (walk, cursor, args, error);
   if (op->kind == PLAN_OP_ADAMW || op->kind == PLAN_OP_SGD)

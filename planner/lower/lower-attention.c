@@ -4,7 +4,8 @@
  * ring: while a rank works with those of one rank, it sends them to the next rank and receives
  * others from the previous one, in two buffers used in turns. In the backward pass their gradients
  * follow them, one step later, until they are back at their own rank. The partial outputs are
- * joined by the sums of their exponentials (after Transformer Engine's AttnFuncWithCPAndKVP2P). */
+ * joined by the sums of their exponentials (after Transformer Engine's AttnFuncWithCPAndKVP2P).
+ * What is sent are columns of larger rows, copied out of them or added to them. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -158,15 +159,45 @@ send (PlanLower *self, gint32 array, PlanLowerUnit step, gint32 here)
                          key_elements (self), PLAN_REF_NONE, plan_lower_ref (here));
 }
 
+/* Columns of all rows of queries, keys and values, or of their gradients: those of the queries, or
+ * those of keys and values. */
+typedef struct
+{
+  PlanRef at;
+  gint64 count;
+  PlanManner manner;
+} Columns;
+
+static Columns
+columns_of (const PlanLower *self, PlanRef qkv, gboolean is_keys)
+{
+  const PlanSizes *sizes = self->sizes;
+  const gint64 queries = sizes->heads * sizes->head_dim;
+  const gint64 keys = 2 * sizes->key_heads * sizes->head_dim;
+  return (Columns){ .at = is_keys ? plan_lower_at (qkv, (guint64)queries) : qkv,
+                    .count = is_keys ? key_elements (self) : query_elements (self),
+                    .manner = { { [PLAN_MANNER_PIECE] = (double)(is_keys ? keys : queries),
+                                  [PLAN_MANNER_WIDTH] = (double)(queries + keys) } } };
+}
+
 /* Copies keys and values out of qkv: what is sent must be in one piece. */
 static void
 take_keys (PlanLower *self, PlanRef qkv)
 {
   const PlanRef kv = in_turn (self->context.kv, PLAN_NO_UNIT, 0);
+  const Columns keys = columns_of (self, qkv, TRUE);
   plan_lower_alloc (self, kv);
-  plan_lower_compute (self, PLAN_OP_CAST,
-                      PLAN_REFS (kv, plan_lower_at (qkv, (guint64)query_elements (self))),
-                      PLAN_DIMS (key_elements (self)));
+  plan_lower_compute_as (self, PLAN_OP_CAST, PLAN_REFS (kv, keys.at), PLAN_DIMS (keys.count),
+                         &keys.manner);
+}
+
+/* Adds a gradient of the queries, or of keys and values, to what dqkv has of them. */
+static void
+add_columns (PlanLower *self, PlanRef dqkv, PlanRef gradient, gboolean is_keys)
+{
+  const Columns columns = columns_of (self, dqkv, is_keys);
+  plan_lower_compute_as (self, PLAN_OP_ACCUMULATE, PLAN_REFS (columns.at, gradient),
+                         PLAN_DIMS (columns.count), &columns.manner);
 }
 
 /* Dims with the mean number of keys that a query sees: of the tokens of one other rank, equally
@@ -199,7 +230,9 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
                       dims_of (self, o->keys, FALSE, dims));
   plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
                       PLAN_REFS (o->out, o->lse, ONE (context.attn_part), ONE (context.lse_part)),
-                      PLAN_DIMS (self->sizes->rows, self->sizes->heads, self->sizes->head_dim));
+                      PLAN_DIMS (dims[PLAN_DIM_ATTENTION_batch], dims[PLAN_DIM_ATTENTION_seq],
+                                 dims[PLAN_DIM_ATTENTION_heads],
+                                 dims[PLAN_DIM_ATTENTION_head_dim]));
   plan_lower_free (self, ONE (context.lse_part));
   plan_lower_free (self, ONE (context.attn_part));
 }
@@ -274,8 +307,7 @@ step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean 
     send (self, self->context.kv, step, self->context.kv_here);
   plan_lower_alloc (self, share);
   work_backward (self, o, ONE (context.dq_part), kv, share);
-  plan_lower_compute (self, PLAN_OP_ACCUMULATE, PLAN_REFS (o->dqkv, ONE (context.dq_part)),
-                      PLAN_DIMS (query_elements (self)));
+  add_columns (self, o->dqkv, ONE (context.dq_part), FALSE);
   plan_lower_free (self, ONE (context.dq_part));
   if (!is_first)
     {
@@ -319,9 +351,6 @@ plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, Plan
     step_backward (self, &o, step_at (last), FALSE, TRUE);
   plan_lower_wait (self, ONE (context.dkv_here));
   plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 0));
-  plan_lower_compute (self, PLAN_OP_ACCUMULATE,
-                      PLAN_REFS (plan_lower_at (dqkv, (guint64)query_elements (self)),
-                                 in_turn (self->context.dkv, step_at (last), 1)),
-                      PLAN_DIMS (key_elements (self)));
+  add_columns (self, dqkv, in_turn (self->context.dkv, step_at (last), 1), TRUE);
   plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 1));
 }

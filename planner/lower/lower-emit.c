@@ -190,7 +190,10 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,
             [PLAN_MANNER_FIRST] = first,
-            [PLAN_MANNER_WHOLE] = whole } };
+            [PLAN_MANNER_WHOLE] = whole,
+            [PLAN_MANNER_PART] = (double)self->place.context_rank,
+            [PLAN_MANNER_PARTS]
+            = self->comm.context < 0 ? 0 : (double)self->plan->value[PLAN_CP] } };
   PlanManner manner = { 0 };
   gboolean is_said = FALSE;
   for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
@@ -225,11 +228,26 @@ plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const Plan
   op->record = record;
 }
 
+static PlanStream
+compute_stream (const PlanLower *self)
+{
+  return self->combined.owed ? PLAN_STREAM_EXPERTS : PLAN_STREAM_COMPUTE;
+}
+
 void
 plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims)
 {
-  plan_lower_emit (self, kind, self->combined.owed ? PLAN_STREAM_EXPERTS : PLAN_STREAM_COMPUTE,
-                   refs, dims, NULL, PLAN_REF_NONE);
+  plan_lower_emit (self, kind, compute_stream (self), refs, dims, NULL, PLAN_REF_NONE);
+}
+
+void
+plan_lower_compute_as (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims,
+                       const PlanManner *manner)
+{
+  PlanOp *op = plan_schedule_add_op (self->schedule, kind, compute_stream (self));
+  fill (self, op, refs, dims, NULL);
+  op->record = PLAN_REF_NONE;
+  op->manner = plan_schedule_add_manner (self->schedule, manner);
 }
 
 void

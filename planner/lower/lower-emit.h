@@ -42,6 +42,9 @@ PlanRef plan_lower_column (const PlanLower *self, PlanTensorRole role, PlanLower
 void plan_lower_emit (PlanLower *self, PlanOpKind kind, PlanStream stream, const PlanRef *refs,
                       const gint64 *dims, const PlanRef *waits, PlanRef record);
 void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, const gint64 *dims);
+/* The same for an op whose manner does not follow from the layer. */
+void plan_lower_compute_as (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
+                            const gint64 *dims, const PlanManner *manner);
 /* Multiplies embeddings, or their gradient, by the model's factor. */
 void plan_lower_scale_embedding (PlanLower *self, PlanRef x);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);

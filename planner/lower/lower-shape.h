@@ -14,6 +14,7 @@ typedef struct
   gint64 replicas, replica;         /* number of those groups; this rank's one */
   gint64 data_parallel;             /* ranks x replicas */
   gint64 tensor_rank;               /* place in the tensor-parallel group */
+  gint64 context_rank;              /* place in the context-parallel group */
   gint64 stage_number;              /* stage of the pipeline, from 0 */
   gint64 micro_batches;             /* that each rank computes per step */
 } PlanLowerRanks;

@@ -453,6 +453,7 @@ measure_groups (PlanLower *self, guint rank)
   self->place.replicas = value[PLAN_DP_OUTER];
   self->place.ranks = all / self->place.replicas;
   self->place.tensor_rank = (gint64)rank % value[PLAN_TP];
+  self->place.context_rank = place % value[PLAN_CP];
   self->place.rank = place % self->place.ranks;
   self->place.replica = place / self->place.ranks;
   self->place.expert_ranks

@@ -25,8 +25,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
   const gboolean shards_grads = plan_shards_grads (plan) && ranks > value[PLAN_DP_OUTER];
   if (value[PLAN_TP_OVERLAP] != PLAN_TP_OVERLAP_NONE)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
-  if (value[PLAN_CP] > 1)
-    return refuse_field (plan, PLAN_CP, LATER ": it must be 1", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
   if (value[PLAN_EP] > 1 && value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
@@ -79,6 +77,14 @@ check_split (const Plan *plan, const PlanModel *model, GError **error)
     return refuse_field (plan, PLAN_COMPUTE,
                          "beside tp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
   return TRUE;
+}
+
+/* Refuses what does not run yet on a GPU. */
+static gboolean
+check_gpu (const Plan *plan, gboolean is_gpu, GError **error)
+{
+  return !is_gpu || plan->value[PLAN_CP] == 1
+         || refuse_field (plan, PLAN_CP, "on a GPU " LATER ": it must be 1", error);
 }
 
 /* Refuses what does not run yet with a pipeline. */
@@ -138,5 +144,6 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
   return check_fields (resolved, ranks, error) && check_split (resolved, model, error)
-         && check_stages (resolved, error) && check_model (model, is_gpu, error);
+         && check_gpu (resolved, is_gpu, error) && check_stages (resolved, error)
+         && check_model (model, is_gpu, error);
 }

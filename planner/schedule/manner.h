@@ -39,7 +39,18 @@ G_BEGIN_DECLS
      "how many there are of that vocabulary, or of heads with slopes, in all parts; " \
      "0: all are here", \
      (EMBED, EMBED_BWD, ROW_STAT, CROSS_ENTROPY, CROSS_ENTROPY_BWD, LOSS_GRAD, ATTENTION, \
-      ATTENTION_BWD))
+      ATTENTION_BWD)) \
+  X (PART, "part", \
+     "the part of each sequence that is here, of `parts` (planner/schedule/sequence.h)", \
+     (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
+  X (PARTS, "parts", "parts of each sequence, a rank's each; 0: all of it is here", \
+     (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
+  X (PIECE, "piece", \
+     "elements of each row that are copied or added; they are neighbours on the other side; 0: " \
+     "all", \
+     (CAST, ACCUMULATE)) \
+  X (WIDTH, "width", "elements of such a row, of what CAST reads or ACCUMULATE adds to", \
+     (CAST, ACCUMULATE))
 
 typedef enum
 {

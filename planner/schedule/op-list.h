@@ -223,9 +223,9 @@
       (places, may_read, batch * seq))) \
   X (ATTENTION_JOIN, "attention_join", COMPUTE, ATTENTION, ACTIVATION, \
      "joins attention over some tokens with that over others", \
-     (rows, heads, head_dim), 0, \
-     ((out, updates, rows * heads * head_dim), (lse, updates, rows * heads), \
-      (part, reads, rows * heads * head_dim), (part_lse, reads, rows * heads))) \
+     (batch, seq, heads, head_dim), 0, \
+     ((out, updates, batch * seq * heads * head_dim), (lse, updates, batch * seq * heads), \
+      (part, reads, batch * seq * heads * head_dim), (part_lse, reads, batch * seq * heads))) \
   X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
      (rows, cols), 0, ((out, writes, rows * cols), (in, reads, 2 * rows * cols))) \
   X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \

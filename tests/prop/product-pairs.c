@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_VALUES 8
+#define MAX_VALUES PRODUCT_MAX_VALUES
 #define N PRODUCT_N_DIMENSIONS
 
 /* Whether two values are together in what was chosen; the first dimension is the lower one. */

@@ -11,13 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_VALUES 8
+#define MAX_VALUES PRODUCT_MAX_VALUES
 
 /* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
  * formats are never `auto` in a resolved plan: it comes to one of these. */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
-  [PRODUCT_SHARDS] = { "even", "uneven", "experts", "uneven experts", "parallel experts",
-                       "tensor parallel", "sequence parallel", "pipeline" },
+  [PRODUCT_SHARDS]
+  = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
+      "sequence parallel", "pipeline", "parallel experts and contexts", "context parallel",
+      "sequence and context parallel" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -123,12 +125,14 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-#define MAX_SHARDS 8
+#define MAX_SHARDS 11
 #define PIPELINE 7 /* rules leave few of those: none may be passed over */
 
 /* What two ranks have together; of each part there are at least two. */
-static const char *const together[MAX_SHARDS]
-    = { [4] = "ep=2 moe_imbalance=2", [5] = "tp=2 sp=off", [6] = "tp=2 sp=on", [7] = "pp=2" };
+static const char *const together[MAX_SHARDS] = {
+  [4] = "ep=2 moe_imbalance=2",      [5] = "tp=2 sp=off", [6] = "tp=2 sp=on",      [7] = "pp=2",
+  [8] = "cp=4 ep=2 moe_imbalance=2", [9] = "cp=4",        [10] = "cp=2 tp=2 sp=on"
+};
 
 /* Made on first use and kept: points share them. NULL: such products run in no such format. */
 static const PlanModel *
@@ -159,6 +163,13 @@ model_of (guint shards, Sizes sizes)
       "vocab=32,max_seq=8" },
     { "family=gemma2,tied=off,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
       "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
+    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
+      "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
+    { "family=gemma2,tied=off,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+      "max_seq=24,window=7,attn_scalar=5,attn_softcap=2,logit_softcap=3",
+      "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq="
+      "128" },
+    { "family=bloom,tied=on,layers=2,hidden=16,ffn=16,heads=4,head_dim=4,vocab=32,max_seq=8" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;

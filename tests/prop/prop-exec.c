@@ -289,6 +289,21 @@ make_up_again (Case *c)
   c->of = of;
 }
 
+/* Two or four ranks have sequences together, which become as long as that needs. */
+static gboolean
+add_context (Case *c, gint64 cp)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_CP] = cp;
+  plan.value[PLAN_SEQ] = (plan.value[PLAN_SEQ] + 2 * cp - 1) / (2 * cp) * 2 * cp;
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+  if (!of || is_refused (of))
+    return FALSE;
+  plan_case_free (c->of);
+  c->of = g_steal_pointer (&of);
+  return TRUE;
+}
+
 /* Shorter than sequences, longer than them, or one token each. */
 static void
 add_documents (Case *c, int seed)
@@ -329,8 +344,10 @@ case_init (Case *c, int seed)
   widen_plan (c, seed);
   if (c->model->kv_lora > 0 && c->model->q_lora > 0)
     make_up_again (c);
-  if (seed % 5 == 3)
+  if (seed % 5 == 3 && seed % 4 != 1)
     add_documents (c, seed);
+  else if (seed % 3 != 0 && (seed % 4 == 0 || !add_context (c, 4)))
+    add_context (c, 2);
   if (seed % 3 == 1)
     mask_ends (c);
   c->job = (ExecJob){ .of = c->of,
@@ -529,8 +546,8 @@ END_TEST
 /* No value above is one that no case has. */
 START_TEST (every_value_is_run)
 {
-  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 },
-                         up_again = 0;
+  guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
+  guint contexts[3] = { 0 }, learned = 0, falling = 0, windowed = 0, up_again = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -542,6 +559,12 @@ START_TEST (every_value_is_run)
       hybrids += value[PLAN_DP_OUTER] > 1 && value[PLAN_DP_OUTER] < c.ranks;
       hfsdp += value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
       split[value[PLAN_SP] == PLAN_SP_ON] += value[PLAN_TP] > 1;
+      contexts[0] += value[PLAN_CP] == 2;
+      contexts[1] += value[PLAN_CP] == 4;
+      contexts[2] += value[PLAN_CP] > 1 && value[PLAN_TP] > 1;
+      learned += value[PLAN_CP] > 1 && c.model->positions == PLAN_POSITIONS_LEARNED;
+      falling += value[PLAN_CP] > 1 && c.model->positions == PLAN_POSITIONS_ALIBI;
+      windowed += value[PLAN_CP] > 1 && c.model->window > 0;
       case_clear (&c);
     }
   for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
@@ -552,6 +575,10 @@ START_TEST (every_value_is_run)
   ck_assert_uint_gt (hfsdp, 4);
   ck_assert_uint_gt (split[0], 6);
   ck_assert_uint_gt (split[1], 6);
+  for (guint i = 0; i < G_N_ELEMENTS (contexts); i++)
+    ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
+  ck_assert_msg (learned > 1 && falling > 1 && windowed > 1, "%u %u %u", learned, falling,
+                 windowed);
 }
 END_TEST
 

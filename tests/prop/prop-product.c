@@ -32,7 +32,7 @@
 typedef struct
 {
   guint plans, declarations, refused;
-  guint met[PRODUCT_N_DIMENSIONS][8];
+  guint met[PRODUCT_N_DIMENSIONS][PRODUCT_MAX_VALUES];
 } Tally;
 
 static Tally *tally; /* by worker, in memory that they share */

@@ -78,7 +78,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
 
   self->tokens = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   self->targets = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
-  if (self->job->of->plan.value[PLAN_DOC_TOKENS] > 0)
+  if (self->job->of->plan.value[PLAN_DOC_TOKENS] > 0 || self->cp > 1)
     self->places = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   self->layers = g_new0 (ExecEvaluatorLayer, m->layers);
   g_ptr_array_add (self->owned, self->layers);

@@ -17,10 +17,12 @@ void exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, 
 void exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                                   gint64 cols);
 
-/* tests/reference/evaluate-heads.c: norms, positions and attention, from `qkv` to `attention`; from
- * dattention to dqkv. */
-void exec_evaluator_attend (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer);
-void exec_evaluator_attend_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer);
+/* tests/reference/evaluate-heads.c: norms and positions, from `qkv` to `heads`; from dheads to
+ * dqkv. */
+PlanManner exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer);
+void exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer);
+void exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l,
+                                       gint64 layer);
 
 /* tests/reference/evaluate-latent.c: from `normed1` to `attention`; from dattention to the norm's
  * gradient, in `branch`. */

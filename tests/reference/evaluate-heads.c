@@ -19,8 +19,8 @@ is_windowed (const PlanModel *m, gint64 layer)
   return m->window > 0 && behind >= 0 && behind % m->window_every == 0;
 }
 
-static PlanManner
-attention_manner (const ExecEvaluator *self, gint64 layer)
+PlanManner
+exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   PlanManner manner = { 0 };
@@ -58,7 +58,7 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse
           double cosine, sine;
           float a, b, turned;
 
-          reference_rope_turn (rope, i, turned_dim, self->seq,
+          reference_rope_turn (rope, i, turned_dim, self->whole_seq,
                                self->places ? self->places[row] : row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
           exec_number_widen (&a, first.data, first.dtype, 1);
@@ -70,15 +70,9 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse
         }
 }
 
-static ExecArray
-places_of (const ExecEvaluator *self)
-{
-  return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
-}
-
 /* Positions and norms of heads, forwards: what attention reads is in `heads`. */
-static void
-prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+void
+exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
@@ -94,8 +88,8 @@ prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 }
 
 /* From dheads to dqkv. */
-static void
-prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
+void
+exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
@@ -109,29 +103,4 @@ prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 laye
                            l->qkv, exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
             self->rows, m->heads, m->kv_heads, m->head_dim);
-}
-
-void
-exec_evaluator_attend (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = attention_manner (self, layer);
-
-  prepare_heads (self, l, layer);
-  RUN_AS (&manner, ATTENTION,
-          EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)), self->mbs,
-          self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
-}
-
-void
-exec_evaluator_attend_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
-{
-  const PlanModel *m = self->model;
-  const PlanManner manner = attention_manner (self, layer);
-
-  RUN_AS (&manner, ATTENTION_BWD,
-          EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 },
-                         { 0 }, { 0 }, places_of (self)),
-          self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq);
-  prepare_heads_bwd (self, l, layer);
 }

@@ -6,6 +6,7 @@
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
+#include "tests/reference/evaluate-context.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
@@ -94,9 +95,10 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
   RUN (ADD, EXEC_OPERANDS (own (self, out), own (self, a), own (self, b)), own_size (self));
 }
 
-/* Calls a function for each of the ranks that have experts, or all of a layer, together. */
+/* Calls a function for each of the ranks that have experts, sequences, or all of a layer, together.
+ */
 #define EACH(self, peer, call) \
-  for (guint p = 0; p < (self)->ep * (self)->tp; p++) \
+  for (guint p = 0; p < (self)->together * (self)->tp; p++) \
     { \
       ExecEvaluator *peer = (self)->peer[p]; \
       call; \
@@ -107,17 +109,16 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 /* An array of each of those that have all of a layer together: their sum, as each then has it; or
  * rows, each where it belongs. */
 #define JOIN(self, peer, array, join) \
-  do \
+  for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
     { \
       ExecArray parts[MAX_PARTS]; \
       for (guint p = 0; p < (self)->tp; p++) \
         { \
-          const ExecEvaluator *peer = (self)->peer[p]; \
+          const ExecEvaluator *peer = (self)->peer[first + p]; \
           parts[p] = array; \
         } \
       join (self, parts); \
-    } \
-  while (0)
+    }
 #define SUM_PARTS(self, peer, array) JOIN (self, peer, array, exec_evaluator_sum_parts)
 #define JOIN_ROWS(self, peer, array) JOIN (self, peer, array, exec_evaluator_join_rows)
 
@@ -297,8 +298,8 @@ is_swiglu (const ExecEvaluator *self)
   return self->model->gated && self->model->activation == PLAN_ACTIVATION_SILU;
 }
 
-static void
-activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
+void
+exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
 {
   const PlanModel *m = self->model;
 
@@ -308,8 +309,9 @@ activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
     RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, cols, m->activation, m->gated);
 }
 
-static void
-activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, gint64 cols)
+void
+exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                             gint64 cols)
 {
   const PlanModel *m = self->model;
 
@@ -364,7 +366,7 @@ mlp (ExecEvaluator *self, gint64 i)
 
   linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
           PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
-  activate (self, l->activated, l->up, m->ffn);
+  exec_evaluator_activate (self, l->activated, l->up, m->ffn);
   linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
           i, m->hidden, m->ffn);
 }
@@ -379,7 +381,7 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
 
   linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
               PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
-  activate_bwd (self, self->dup, self->dactivated, l->up, m->ffn);
+  exec_evaluator_activate_bwd (self, self->dup, self->dactivated, l->up, m->ffn);
   linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
               m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
               PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
@@ -394,21 +396,29 @@ attention_norm (ExecEvaluator *self, gint64 i)
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
 }
 
-/* From there to what each part leaves. */
+/* From there to what attention reads, or leaves if it is latent. */
 static void
-attention_branch (ExecEvaluator *self, gint64 i)
+heads (ExecEvaluator *self, gint64 i)
+{
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  if (self->model->kv_lora > 0)
+    {
+      exec_evaluator_latent (self, i);
+      return;
+    }
+  linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
+          self->model->hidden);
+  exec_evaluator_prepare_heads (self, l, i);
+}
+
+/* From attention to what each part leaves. */
+static void
+projection (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
 
-  if (m->kv_lora > 0)
-    exec_evaluator_latent (self, i);
-  else
-    {
-      linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
-              m->hidden);
-      exec_evaluator_attend (self, l, i);
-    }
   linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
           i, m->hidden, self->attention_width);
 }
@@ -434,11 +444,15 @@ forward_layer (ExecEvaluator *self, gint64 i)
 
   EACH (self, peer, attention_norm (peer, i));
   JOIN_ROWS (self, peer, peer->layers[i].normed1);
-  EACH (self, peer, attention_branch (peer, i));
+  EACH (self, peer, heads (peer, i));
+  if (self->model->kv_lora == 0)
+    exec_evaluator_attention (self, i);
+  EACH (self, peer, projection (peer, i));
   SUM_PARTS (self, peer, branch_end (peer, peer->layers[i].proj));
   EACH (self, peer, end_attention_branch (peer, i));
   if (plan_model_is_moe_layer (self->model, i))
-    exec_evaluator_experts (self, i);
+    for (guint p = 0; p < self->together; p += self->ep)
+      exec_evaluator_experts (self->peer[p], i);
   else
     {
       JOIN_ROWS (self, peer, peer->layers[i].normed2);
@@ -522,7 +536,7 @@ begin_forward (ExecEvaluator *self)
     RUN_AS (&manner, POSITIONS,
             EXEC_OPERANDS (own (self, x), weight_of (self, PLAN_TENSOR_POSITIONS, 0),
                            places_of (self, self->first_row)),
-            self->own_rows, m->hidden, self->seq);
+            self->own_rows, m->hidden, self->whole_seq);
   if (m->embed_norm)
     norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
           PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
@@ -557,7 +571,8 @@ exec_evaluator_forward (ExecEvaluator *self)
   EACH (self, peer, final_norm (peer));
   JOIN_ROWS (self, peer, peer->normed);
   EACH (self, peer, output_layer (peer));
-  exec_evaluator_row_stats (self);
+  for (guint p = 0; p < self->together * self->tp; p += self->tp)
+    exec_evaluator_row_stats (self->peer[p]);
   EACH (self, peer, add_loss (peer));
 }
 
@@ -587,7 +602,7 @@ begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
 }
 
 static void
-attention_branch_bwd (ExecEvaluator *self, gint64 i)
+projection_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
@@ -595,14 +610,21 @@ attention_branch_bwd (ExecEvaluator *self, gint64 i)
 
   linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
               PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
-  if (m->kv_lora > 0)
+}
+
+static void
+heads_bwd (ExecEvaluator *self, gint64 i)
+{
+  const ExecEvaluatorLayer *l = &self->layers[i];
+
+  if (self->model->kv_lora > 0)
     {
       exec_evaluator_latent_bwd (self, i);
       return;
     }
-  exec_evaluator_attend_bwd (self, l, i);
+  exec_evaluator_prepare_heads_bwd (self, l, i);
   linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
-              self->qkv_width, m->hidden);
+              self->qkv_width, self->model->hidden);
 }
 
 static void
@@ -625,7 +647,8 @@ backward_layer (ExecEvaluator *self, gint64 i)
   const PlanTensorRole post = PLAN_TENSOR_MLP_POST_NORM;
 
   if (plan_model_is_moe_layer (self->model, i))
-    exec_evaluator_experts_bwd (self, i);
+    for (guint p = 0; p < self->together; p += self->ep)
+      exec_evaluator_experts_bwd (self->peer[p], i);
   else
     {
       EACH (self, peer,
@@ -636,7 +659,10 @@ backward_layer (ExecEvaluator *self, gint64 i)
     }
   EACH (self, peer, begin_attention_branch_bwd (peer, i));
   JOIN_ROWS (self, peer, branch_gradient (peer, attention_gradient (peer)));
-  EACH (self, peer, attention_branch_bwd (peer, i));
+  EACH (self, peer, projection_bwd (peer, i));
+  if (self->model->kv_lora == 0)
+    exec_evaluator_attention_bwd (self, i);
+  EACH (self, peer, heads_bwd (peer, i));
   SUM_PARTS (self, peer, peer->branch);
   EACH (self, peer, end_attention_branch_bwd (peer, i));
 }
@@ -652,7 +678,7 @@ positions_bwd (ExecEvaluator *self)
   RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
   RUN_AS (&manner, POSITIONS_BWD,
           EXEC_OPERANDS (dtable, own (self, self->dx), places_of (self, self->first_row)),
-          self->own_rows, m->hidden, self->seq);
+          self->own_rows, m->hidden, self->whole_seq);
 }
 
 /* The weight's gradient is the sum over pieces, in their order, in fp32. */
@@ -776,17 +802,4 @@ exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, E
                            gint64 inputs)
 {
   linear_bwd (self, din, dout, in, role, bias, layer, outputs, inputs);
-}
-
-void
-exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
-{
-  activate (self, out, in, cols);
-}
-
-void
-exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
-                             gint64 cols)
-{
-  activate_bwd (self, din, dout, in, cols);
 }

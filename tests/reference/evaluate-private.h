@@ -53,13 +53,17 @@ struct _ExecEvaluator
   PlanModel split, untied;
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
   guint ep;              /* ranks beside each other that have a layer's experts together */
-  guint tp, place;       /* or all of a layer, and which of them this one is */
-  ExecEvaluator **peer;  /* what computes each of these, the first one itself */
+  guint cp;              /* or sequences */
+  guint together;        /* that are computed side by side, for either reason */
+  guint tp, place;       /* that have all of a layer, and which of them this one is */
+  ExecEvaluator **peer;  /* what computes each of these, the first one itself: `tp` for each rank */
   gboolean splits_rows;  /* between products each has its own rows */
   gint64 first_row, own_rows;
   guint ranks, inner; /* which have other tokens; each `inner` of them in a row are a replica */
   guint rank;         /* that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
+  gint64 whole_seq; /* `seq` is what one rank has of it */
+  guint turn;     /* of attention to another rank's keys: how many ranks before this one that is */
   gint64 counted; /* tokens so far of this step, or evaluation, whose losses do */
   gint64 qkv_width, attention_width;
   ExecConstants constants;
@@ -89,7 +93,8 @@ struct _ExecEvaluator
   ExecArray *main_grad;                 /* per replica; the first one's becomes the sum over them */
 
   gint32 *tokens, *targets;
-  gint32 *places; /* of tokens in their documents; NULL: attention goes over whole sequences */
+  gint32 *places; /* of tokens in their documents, or in sequences that several ranks have together;
+                     NULL: where they are */
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
   ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */

@@ -9,6 +9,7 @@
 #include "planner/base/error.h"
 #include "planner/schedule/quantizers.h"
 #include "planner/schedule/scratch.h"
+#include "tests/reference/evaluate-context.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
@@ -44,7 +45,8 @@ exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArray *op
                        const gint64 *dims, const PlanManner *manner)
 {
   PlanOp op = { .kind = kind };
-  ExecArgs args = { .op = &op, .manner = manner, .constants = &self->constants };
+  ExecArgs args
+      = { .op = &op, .manner = manner, .constants = &self->constants, .turn = self->turn };
   /* A product that leaves another format than it reads needs an image of its result. */
   PlanDtype widest = kind == PLAN_OP_GEMM ? operands[0].dtype : self->compute;
   guint64 scratch = MAX (plan_scratch_elements (kind, dims, self->compute),
@@ -122,47 +124,6 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   if (is_tied)
     return self->output_raw;
   return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
-}
-
-static gboolean
-load_one (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
-          GError **error)
-{
-  gint64 first = (micro_batch * self->ranks + rank) * self->mbs;
-
-  self->rank = rank;
-  self->is_eval = is_eval;
-  for (gint64 i = 0; i < self->mbs; i++)
-    if (!exec_evaluator_sequence (self->job, is_eval, batch, first + i,
-                                  self->tokens + i * self->seq, self->targets + i * self->seq,
-                                  self->places ? self->places + i * self->seq : NULL, error))
-      return FALSE;
-  return TRUE;
-}
-
-/* Whose losses count of what was loaded, on all ranks that have experts together. */
-static gint64
-count_loaded (const ExecEvaluator *self)
-{
-  gint64 n = 0;
-  for (gint64 i = 0; i < self->rows; i++)
-    n += self->targets[i] >= 0 ? 1 : 0;
-  for (guint p = 1; p < self->ep; p++)
-    n += count_loaded (self->peer[p]);
-  return n;
-}
-
-/* Tokens of a rank and of those that have experts with it; those that have layers with it have the
- * same ones. */
-static gboolean
-load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
-      GError **error)
-{
-  for (guint p = 0; p < self->ep * self->tp; p++)
-    if (!load_one (self->peer[p], self->tp > 1 ? rank : rank + p, is_eval, batch, micro_batch,
-                   error))
-      return FALSE;
-  return TRUE;
 }
 
 /* --- sums of gradients -------------------------------------------------------------------- */
@@ -345,14 +306,14 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
   EACH_PART (self, part, begin_gradients (part));
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
     {
-      for (guint rank = 0; rank < self->ranks; rank += self->ep)
+      for (guint rank = 0; rank < self->ranks; rank += self->together)
         {
-          if (!load (self, rank, FALSE, step, micro_batch, error))
+          if (!exec_evaluator_load (self, rank, FALSE, step, micro_batch, error))
             return FALSE;
-          self->counted += count_loaded (self);
+          self->counted += exec_evaluator_count (self);
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
-          for (guint p = 0; p < self->ep * self->tp; p++)
+          for (guint p = 0; p < self->together * self->tp; p++)
             keep_raw (self->peer[p]);
         }
       if (self->reduces_every_micro_batch)
@@ -369,11 +330,11 @@ compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError 
 {
   zero (self, self->sums, 2 * EXEC_EXACT_LIMBS);
   for (gint64 micro_batch = 0; micro_batch < self->micro_batches; micro_batch++)
-    for (guint rank = 0; rank < self->ranks; rank += self->ep)
+    for (guint rank = 0; rank < self->ranks; rank += self->together)
       {
-        if (!load (self, rank, TRUE, batch, micro_batch, error))
+        if (!exec_evaluator_load (self, rank, TRUE, batch, micro_batch, error))
           return FALSE;
-        self->counted += count_loaded (self);
+        self->counted += exec_evaluator_count (self);
         exec_evaluator_forward (self);
       }
   *out_loss = exec_exact_value (self->sums.data);
@@ -553,16 +514,16 @@ take_raw (ExecEvaluator *self)
     }
 }
 
-/* Ranks that have experts together are computed side by side, each in arrays of its own. */
+/* Ranks that have experts or sequences together are computed side by side, each in arrays of its
+ * own. */
 static void
 take_peers (ExecEvaluator *self)
 {
-  for (guint p = 1; p < self->ep; p++)
+  for (guint p = self->tp; p < self->together * self->tp; p++)
     {
-      ExecEvaluator *peer = g_memdup2 (self, sizeof *self);
+      ExecEvaluator *peer = g_memdup2 (self->peer[p % self->tp], sizeof *self);
 
       g_ptr_array_add (self->owned, peer);
-      peer->ep = 1;
       peer->peer = &self->peer[p];
       peer->scratch = NULL;
       peer->scratch_bytes = 0;
@@ -612,7 +573,7 @@ check (const ExecEvaluator *self, GError **error)
       = { self->compute, self->main_format,        self->grad,
           self->wire,    in_evaluator (self->avg), in_evaluator (self->avg_sq) };
 
-  if (self->micro_batches * self->mbs * self->ranks != self->gbs)
+  if (self->micro_batches * self->mbs * self->ranks / self->cp != self->gbs)
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID,
                    "gbs=%" G_GINT64_FORMAT " is not a multiple of mbs=%" G_GINT64_FORMAT
@@ -637,6 +598,16 @@ check (const ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
+static guint
+common_multiple (guint a, guint b)
+{
+  guint n = a;
+
+  while (n % b != 0)
+    n += a;
+  return n;
+}
+
 static void
 read_plan (ExecEvaluator *self, const Plan *plan)
 {
@@ -645,10 +616,13 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->gbs = plan->value[PLAN_GBS];
   self->mbs = plan->value[PLAN_MBS];
   self->ep = (guint)plan->value[PLAN_EP];
-  self->seq = plan->value[PLAN_SEQ];
+  self->cp = (guint)plan->value[PLAN_CP];
+  self->together = common_multiple (self->ep, self->cp);
+  self->whole_seq = plan->value[PLAN_SEQ];
+  self->seq = self->whole_seq / self->cp;
   self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
   self->rows = self->mbs * self->seq;
-  self->micro_batches = self->gbs / (self->mbs * self->ranks);
+  self->micro_batches = self->gbs * self->cp / (self->mbs * self->ranks);
   self->compute = plan_weights_dtype (plan);
   self->router
       = plan->value[PLAN_ROUTER_DTYPE] == PLAN_ROUTER_DTYPE_FP32 ? PLAN_DTYPE_FP32 : self->compute;
@@ -689,7 +663,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
   self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
-  self->peer = g_new0 (ExecEvaluator *, self->ep * self->tp);
+  self->peer = g_new0 (ExecEvaluator *, self->together * self->tp);
   self->peer[0] = self;
   lay_out (self);
   if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
@@ -713,12 +687,14 @@ widened_params (const ExecEvaluator *self)
 static void
 clear (ExecEvaluator *self)
 {
-  for (guint p = 1; self->peer != NULL && p < self->ep * self->tp && self->peer[p] != NULL; p++)
+  const guint peers = self->together * self->tp;
+
+  for (guint p = 1; self->peer != NULL && p < peers && self->peer[p] != NULL; p++)
     {
       g_free (self->peer[p]->scratch);
-      if (self->tp > 1)
+      if (p < self->tp)
         g_free (self->peer[p]->peer);
-      if (self->tp > 1 && self->peer[p]->parts != NULL)
+      if (p < self->tp && self->peer[p]->parts != NULL)
         g_array_unref (self->peer[p]->parts);
     }
   g_free (self->peer);
@@ -781,9 +757,9 @@ exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError *
       || !init_params (&self, error))
     return FALSE;
   exec_evaluator_take_activations (&self);
-  take_peers (&self);
   if (!take_parts (&self, error))
     return FALSE;
+  take_peers (&self);
   result.losses = g_new0 (double, job->steps);
   result.grad_norms = g_new0 (double, job->steps);
   result.eval_losses = g_new0 (double, job->steps);

@@ -75,9 +75,10 @@ static void
 descend (const ExecJob *job, ExecResult *out_result)
 {
   g_autoptr (GError) error = NULL;
-  const guint64 tp = (guint64)job->of->plan.value[PLAN_TP];
+  const guint64 tp = (guint64)job->of->plan.value[PLAN_TP],
+                cp = (guint64)job->of->plan.value[PLAN_CP];
   asked = 0;
-  ck_assert_msg (exec_evaluate (job, 2 * (guint)tp, out_result, &error), "%s",
+  ck_assert_msg (exec_evaluate (job, 2 * (guint)(tp * cp), out_result, &error), "%s",
                  error ? error->message : "");
   ck_assert_uint_eq (asked, tp * n_weights);
 }
@@ -116,8 +117,8 @@ check_gradients (const ExecJob *job)
     }
 }
 
-/* Of ranks that have layers together, each with its part of every parameter: the losses, and where
- * their steps lead, are those of the whole, but for rounding. */
+/* Of ranks that have layers or sequences together, each with its part of every parameter: the
+ * losses, and where their steps lead, are those of the whole, but for rounding. */
 typedef struct
 {
   const PlanModel *model;
@@ -272,8 +273,17 @@ static const char *const split_kinds[] = {
 
 START_TEST (parts_have_the_gradients_of_the_whole)
 {
-  static const char *const splits[]
-      = { "tp=2 sp=off", "tp=2 sp=on", "tp=4 sp=off loss_chunks=2", "tp=4 sp=on doc_tokens=3" };
+  static const struct
+  {
+    guint ranks;
+    const char *words;
+  } splits[] = { { 4, "tp=2 sp=off" },
+                 { 4, "tp=2 sp=on" },
+                 { 8, "tp=4 sp=off loss_chunks=2" },
+                 { 8, "tp=4 sp=on doc_tokens=3" },
+                 { 4, "cp=2 loss_chunks=2" },
+                 { 8, "cp=4" },
+                 { 8, "tp=2 cp=2 sp=on" } };
   g_autoptr (GError) error = NULL;
   g_autofree char *spec
       = g_strdup_printf ("%s,layers=2,hidden=6,ffn=12,heads=8,kv_heads=4,head_dim=4,vocab=11,"
@@ -285,12 +295,11 @@ START_TEST (parts_have_the_gradients_of_the_whole)
   for (guint i = 0; i < G_N_ELEMENTS (splits); i++)
     {
       const char *common = "stack=native compute=fp32 optimizer=sgd mbs=2 gbs=8 ";
-      const char *documents = strstr (splits[i], "doc_tokens");
+      const char *documents = strstr (splits[i].words, "doc_tokens");
       g_autofree char *words = g_strconcat (common, documents ? documents : "", NULL);
-      g_autofree char *split = g_strconcat (common, splits[i], NULL);
+      g_autofree char *split = g_strconcat (common, splits[i].words, NULL);
       g_autoptr (PlanCluster) two = exec_probe_processors (2, &error);
-      g_autoptr (PlanCluster) more
-          = exec_probe_processors (strstr (splits[i], "tp=4") ? 8 : 4, &error);
+      g_autoptr (PlanCluster) more = exec_probe_processors (splits[i].ranks, &error);
       g_autoptr (PlanCase) of = test_case (model, two, words);
       g_autoptr (PlanCase) of_parts = test_case (model, more, split);
       const ExecJob whole_job = job_of (of), split_job = job_of (of_parts);

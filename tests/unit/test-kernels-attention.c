@@ -234,6 +234,153 @@ START_TEST (kernels_attention_of_tiles)
 }
 END_TEST
 
+/* --- parts of sequences ------------------------------------------------------------------- */
+
+/* Sequences that `parts` ranks have together, of 2 * parts pieces. */
+typedef struct
+{
+  gint64 batch, seq, parts, heads, kv, d;
+  PlanDtype format;
+  Tensor qkv, out, lse, dout; /* of the whole; `out` and `lse` of one part */
+} Parts;
+
+/* The row, among those of whole sequences, of a row of a part. */
+static guint64
+row_in_whole (const Parts *self, gint64 part, gint64 row)
+{
+  const gint64 each = self->seq / self->parts, piece = each / 2, at = row % each;
+  const gint64 place = at < piece ? part * piece + at : self->seq - (part + 1) * piece + at - piece;
+
+  return (guint64)(row / each * self->seq + place);
+}
+
+/* Columns `from` to `from + cols` of a part's rows of a matrix of `width` columns. */
+static Tensor
+take_part (const Parts *self, const Tensor *whole, gint64 part, gint64 width, gint64 from,
+           gint64 cols)
+{
+  const gint64 rows = self->batch * self->seq / self->parts;
+  const guint64 size = plan_dtype_bytes (whole->dtype, 1);
+  Tensor out = tensor_blank (whole->dtype, (guint64)(rows * cols));
+
+  for (gint64 row = 0; row < rows; row++)
+    memcpy ((guint8 *)out.data + (guint64)(row * cols) * size,
+            (guint8 *)whole->data
+                + (row_in_whole (self, part, row) * (guint64)width + (guint64)from) * size,
+            (guint64)cols * size);
+  return out;
+}
+
+/* A part's gradients of some columns are added to those of the whole. */
+static void
+add_part (const Parts *self, double *sum, const Tensor *in, gint64 part, gint64 width, gint64 from,
+          gint64 cols)
+{
+  for (guint64 i = 0; i < in->count; i++)
+    sum[row_in_whole (self, part, (gint64)i / cols) * (guint64)width + (guint64)from
+        + i % (guint64)cols]
+        += tensor_get (in, i);
+}
+
+/* Joins attention to the keys of every part, of the queries of one. */
+static void
+attend (Parts *self, gint64 part, const gint64 *dims, const Tensor *qkv)
+{
+  const gint64 width = (self->heads + 2 * self->kv) * self->d, keys = 2 * self->kv * self->d;
+
+  turn = 0;
+  run_kernel (PLAN_OP_ATTENTION, OPERANDS (&self->out, &self->lse, qkv), dims, self->format);
+  for (turn = 1; turn < (guint64)self->parts; turn++)
+    {
+      const gint64 of = (part + self->parts - (gint64)turn) % self->parts;
+      g_auto (Tensor) kv = take_part (self, &self->qkv, of, width, width - keys, keys);
+      g_auto (Tensor) out = tensor_blank (self->format, self->out.count);
+      g_auto (Tensor) lse = tensor_blank (PLAN_DTYPE_FP32, self->lse.count);
+
+      run_kernel (PLAN_OP_ATTENTION, OPERANDS (&out, &lse, qkv, NULL, &kv), dims, self->format);
+      run_kernel (PLAN_OP_ATTENTION_JOIN, OPERANDS (&self->out, &self->lse, &out, &lse),
+                  (gint64[]){ dims[0], dims[1], dims[2], dims[4] }, self->format);
+    }
+}
+
+/* Adds what the queries of one part say of all gradients. */
+static void
+attend_bwd (const Parts *self, gint64 part, const gint64 *dims, const Tensor *qkv, double *dqkv)
+{
+  const gint64 width = (self->heads + 2 * self->kv) * self->d, keys = 2 * self->kv * self->d;
+  g_auto (Tensor) dout = take_part (self, &self->dout, part, width - keys, 0, width - keys);
+  g_auto (Tensor) own = tensor_blank (self->format, qkv->count);
+
+  turn = 0;
+  run_kernel (PLAN_OP_ATTENTION_BWD, OPERANDS (&own, &dout, &self->out, &self->lse, qkv), dims,
+              self->format);
+  add_part (self, dqkv, &own, part, width, 0, width);
+  for (turn = 1; turn < (guint64)self->parts; turn++)
+    {
+      const gint64 of = (part + self->parts - (gint64)turn) % self->parts;
+      g_auto (Tensor) kv = take_part (self, &self->qkv, of, width, width - keys, keys);
+      g_auto (Tensor) dkv = tensor_blank (self->format, kv.count);
+      g_auto (Tensor) dq = tensor_blank (self->format, dout.count);
+
+      run_kernel (PLAN_OP_ATTENTION_BWD,
+                  OPERANDS (&dq, &dout, &self->out, &self->lse, qkv, NULL, &kv, &dkv), dims,
+                  self->format);
+      add_part (self, dqkv, &dq, part, width, 0, width - keys);
+      add_part (self, dqkv, &dkv, of, width, width - keys, keys);
+    }
+}
+
+/* Queries of each part and keys of all of them are as queries and keys of whole sequences. */
+START_TEST (kernels_attention_of_parts)
+{
+  static const gint64 pieces[] = { 1, 3, 40, 70 }, windows[] = { 0, 0, 5, 90 };
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Parts self = { .batch = 2, .parts = 2 + _i % 3, .heads = 2, .kv = 1 + _i % 2, .d = 16 };
+  self.format = format_of (_i / 4);
+  self.seq = 2 * self.parts * pieces[_i % 4];
+  const gint64 rows = self.batch * self.seq, each = rows / self.parts;
+  const gint64 width = (self.heads + 2 * self.kv) * self.d, out_width = self.heads * self.d;
+  const gint64 dims[] = { self.batch, self.seq / self.parts, self.heads, self.kv, self.d, 1 };
+  const gboolean is_bf16 = self.format == PLAN_DTYPE_BF16;
+  self.qkv = tensor_random (rand, self.format, (guint64)(rows * width), 1);
+  self.dout = tensor_random (rand, self.format, (guint64)(rows * out_width), 1);
+  self.out = tensor_blank (self.format, (guint64)(each * out_width));
+  self.lse = tensor_blank (PLAN_DTYPE_FP32, (guint64)(each * self.heads));
+  Pass pass = { { self.batch, self.seq, self.heads, self.kv, self.d },
+                { self.qkv.value },
+                NULL,
+                g_new (double, rows *(out_width + self.heads)),
+                (guint64)(rows * out_width) };
+  g_autofree double *all = pass.out, *want = g_new (double, each *out_width);
+  g_autofree double *want_dqkv = g_new (double, rows *width), *dqkv = g_new0 (double, rows *width);
+  manner.value[PLAN_MANNER_WINDOW] = windows[_i / 3 % 4];
+  bend (_i, self.d);
+  slow_attention (&pass);
+  slow_attention_bwd (&pass, self.dout.value, want_dqkv);
+  manner.value[PLAN_MANNER_PARTS] = self.parts;
+  for (gint64 part = 0; part < self.parts; part++)
+    {
+      g_auto (Tensor) qkv = take_part (&self, &self.qkv, part, width, 0, width);
+      manner.value[PLAN_MANNER_PART] = part;
+      attend (&self, part, dims, &qkv);
+      for (gint64 i = 0; i < each * out_width; i++)
+        want[i] = all[row_in_whole (&self, part, i / out_width) * (guint64)out_width
+                      + (guint64)(i % out_width)];
+      check_close (&self.out, want, is_bf16 ? 0x1p-7 : 2e-6, "attention of parts");
+      attend_bwd (&self, part, dims, &qkv, dqkv);
+    }
+  double largest = 0;
+  for (gint64 i = 0; i < rows * width; i++)
+    largest = fmax (largest, fabs (want_dqkv[i]));
+  for (gint64 i = 0; i < rows * width; i++)
+    ck_assert_double_le (fabs (dqkv[i] - want_dqkv[i]), (is_bf16 ? 0x1p-6 : 1e-5) * largest);
+  tensor_clear (&self.qkv);
+  tensor_clear (&self.dout);
+  tensor_clear (&self.out);
+  tensor_clear (&self.lse);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -247,6 +394,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_attention, 0, 24);
   tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 16);
   tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
+  tcase_add_loop_test (tcase, kernels_attention_of_parts, 0, 24);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -43,7 +43,7 @@ sizes_of (const gint64 *dims)
 }
 
 static void
-turn (const double *in, double *out, gint64 pairs, gint64 position)
+turn_pair (const double *in, double *out, gint64 pairs, gint64 position)
 {
   for (gint64 i = 0; i < pairs; i++)
     {
@@ -74,8 +74,8 @@ slow_rope (Pass *pass)
         memcpy (out_q + at, q + at, (gsize)s.nope * sizeof *q);
         memcpy (k + at, of, (gsize)s.nope * sizeof *q);
         memcpy (v + head * s.v_dim, of + s.nope, (gsize)s.v_dim * sizeof *q);
-        turn (q + at + s.nope, out_q + at + s.nope, s.rope / 2, position);
-        turn (down + row * (s.rank + s.rope) + s.rank, k + at + s.nope, s.rope / 2, position);
+        turn_pair (q + at + s.nope, out_q + at + s.nope, s.rope / 2, position);
+        turn_pair (down + row * (s.rank + s.rope) + s.rank, k + at + s.nope, s.rope / 2, position);
       }
 }
 

@@ -24,12 +24,14 @@ static const ExecConstants usual = {
 
 ExecConstants constants;
 PlanManner manner;
+guint64 turn;
 
 static void
 begin (void)
 {
   constants = usual;
   manner = (PlanManner){ 0 };
+  turn = 0;
 }
 
 TCase *
@@ -131,7 +133,7 @@ void
 run_kernel (PlanOpKind kind, const Tensor *const *operands, const gint64 *dims, PlanDtype matrices)
 {
   PlanOp op = { .kind = kind };
-  ExecArgs args = { .op = &op, .manner = &manner, .constants = &constants };
+  ExecArgs args = { .op = &op, .manner = &manner, .constants = &constants, .turn = turn };
   guint64 elements = plan_scratch_elements (kind, dims, matrices);
   g_autofree float *scratch = elements > 0 ? g_new (float, elements) : NULL;
 

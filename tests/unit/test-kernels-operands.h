@@ -10,6 +10,7 @@ G_BEGIN_DECLS
  */
 extern ExecConstants constants;
 extern PlanManner manner;
+extern guint64 turn; /* ExecArgs.turn */
 TCase *kernels_case (const char *name);
 
 typedef struct

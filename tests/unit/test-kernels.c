@@ -120,6 +120,32 @@ slow_softcap (Pass *pass)
 }
 
 /* In place, both ways. */
+/* Columns of rows are copied out of them, and others added to them. */
+START_TEST (kernels_columns)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 40), piece = between (rand, 1, 300);
+  const gint64 width = piece + between (rand, 0, 20), n = rows * piece;
+  const PlanDtype formats[] = { format_of (_i), format_of (_i / 2) };
+  g_auto (Tensor) wide = tensor_random (rand, formats[0], (guint64)(rows * width), 1);
+  g_auto (Tensor) in = tensor_random (rand, formats[1], (guint64)n, 1);
+  g_auto (Tensor) out = tensor_blank (formats[1], (guint64)n);
+  g_autofree double *want = g_new (double, n),
+                    *sum = g_memdup2 (wide.value, (gsize)(rows * width) * sizeof *sum);
+  manner.value[PLAN_MANNER_PIECE] = piece;
+  manner.value[PLAN_MANNER_WIDTH] = width;
+  for (gint64 i = 0; i < n; i++)
+    {
+      want[i] = wide.value[i / piece * width + i % piece];
+      sum[i / piece * width + i % piece] += in.value[i];
+    }
+  run_kernel (PLAN_OP_CAST, OPERANDS (&out, &wide), &n, PLAN_DTYPE_FP32);
+  check_close (&out, want, 0, "cast");
+  run_kernel (PLAN_OP_ACCUMULATE, OPERANDS (&wide, &in), &n, PLAN_DTYPE_FP32);
+  check_close (&wide, sum, 1e-7, "accumulate");
+}
+END_TEST
+
 START_TEST (kernels_softcap)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -581,13 +607,12 @@ START_TEST (kernels_sum_parts)
 END_TEST
 
 /* What only the model of a step knows so far; running it is refused. */
-static const PlanOpKind not_here[]
-    = { PLAN_OP_COPY,         PLAN_OP_ATTENTION_JOIN,   PLAN_OP_ADAMW_HOST,
-        PLAN_OP_DROPOUT,      PLAN_OP_DROPOUT_ADD,      PLAN_OP_DROPOUT_BWD,
-        PLAN_OP_REPEAT_HEADS, PLAN_OP_REPEAT_HEADS_BWD, PLAN_OP_DROP_TOKENS,
-        PLAN_OP_SORT,         PLAN_OP_INDEX_ROWS,       PLAN_OP_ADD_ROWS,
-        PLAN_OP_JOIN_ROWS,    PLAN_OP_SCALE_ROWS,       PLAN_OP_SCALE_ROWS_BWD,
-        PLAN_OP_EXPERT_BIAS,  PLAN_OP_EXPERT_BIAS_BWD };
+static const PlanOpKind not_here[] = {
+  PLAN_OP_COPY,        PLAN_OP_ADAMW_HOST,     PLAN_OP_DROPOUT,          PLAN_OP_DROPOUT_ADD,
+  PLAN_OP_DROPOUT_BWD, PLAN_OP_REPEAT_HEADS,   PLAN_OP_REPEAT_HEADS_BWD, PLAN_OP_DROP_TOKENS,
+  PLAN_OP_SORT,        PLAN_OP_INDEX_ROWS,     PLAN_OP_ADD_ROWS,         PLAN_OP_JOIN_ROWS,
+  PLAN_OP_SCALE_ROWS,  PLAN_OP_SCALE_ROWS_BWD, PLAN_OP_EXPERT_BIAS,      PLAN_OP_EXPERT_BIAS_BWD
+};
 
 static gboolean
 is_here (PlanOpKind kind)
@@ -622,6 +647,7 @@ main (void)
   tcase_set_timeout (tcase, 60);
   tcase_add_test (tcase, kernels_table_is_full);
   tcase_add_loop_test (tcase, kernels_elementwise, 0, 16);
+  tcase_add_loop_test (tcase, kernels_columns, 0, 16);
   tcase_add_loop_test (tcase, kernels_softcap, 0, 8);
   tcase_add_loop_test (tcase, kernels_scale, 0, 4);
   tcase_add_loop_test (tcase, kernels_embed, 0, 20);

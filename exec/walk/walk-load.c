@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tokens of a batch a rank reads, and how they come to its device. */
+#include "config.h"
+
+#include "exec/walk/walk-private.h"
+
+#include "exec/walk/source.h"
+#include "planner/schedule/sequence.h"
+
+#include <string.h>
+
+/* Copies the two pieces of a sequence that are this rank's. */
+static void
+copy_part (const PlanSequencePart *part, const gint32 *sequence, gint32 *out)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (part->places); i++)
+    memcpy (out + i * part->piece, sequence + part->places[i], part->piece * sizeof *out);
+}
+
+/* Reads this rank's part of a sequence by way of the whole one. */
+static gboolean
+read_part (const ExecWalk *walk, gboolean is_eval, gint64 first, gint32 *out_tokens,
+           gint32 *out_targets, GError **error)
+{
+  const guint64 seq = (guint64)walk->of->plan.value[PLAN_SEQ],
+                parts = (guint64)walk->of->plan.value[PLAN_CP];
+  const guint64 rank = walk->part.place / (guint64)walk->of->plan.value[PLAN_TP];
+  const PlanSequencePart part = plan_sequence_part (rank % parts, parts, seq / parts);
+  g_autofree gint32 *tokens = g_new (gint32, seq), *targets = g_new (gint32, seq);
+  if (!exec_source_sequence (walk->job, is_eval, first, tokens, targets, NULL, error))
+    return FALSE;
+  copy_part (&part, tokens, out_tokens);
+  copy_part (&part, targets, out_targets);
+  return TRUE;
+}
+
+/* Reads the tokens of a micro batch. Sequences are assigned by micro batch, then by rank; ranks of
+ * a tensor-parallel group, and all stages, read the same ones, those of a context-parallel group
+ * parts of the same ones. */
+gboolean
+exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
+{
+  const gint64 *value = walk->of->plan.value;
+  const gint64 seq = value[PLAN_SEQ], mbs = value[PLAN_MBS], cp = value[PLAN_CP];
+  const gint64 turn
+      = (load->micro_batch * walk->part.ranks + walk->part.place) / (value[PLAN_TP] * cp);
+  const gboolean is_eval = walk->trained != NULL;
+  const gint64 batch = is_eval ? walk->eval_batch : walk->step;
+  gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
+  for (gint64 i = 0; i < mbs; i++, first += seq)
+    {
+      gint32 *tokens = load->tokens + i * seq / cp, *targets = load->targets + i * seq / cp;
+      if (cp > 1 ? !read_part (walk, is_eval, first, tokens, targets, error)
+                 : !exec_source_sequence (walk->job, is_eval, first, tokens, targets,
+                                          load->places ? load->places + i * seq : NULL, error))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+gboolean
+exec_walk_load (ExecWalk *walk, const ExecArgs *args, GError **error)
+{
+  ExecDevice *device = walk->device;
+  const guint64 bytes = (guint64)args->op->dims[PLAN_DIM_LOAD_rows] * sizeof (gint32);
+  ExecLoad load = { .micro_batch = walk->micro_batch++ };
+  const gboolean has_places = args->ptr[PLAN_REF_LOAD_places] != NULL;
+  if (!(load.tokens = device->ops->stage (device, bytes, error))
+      || !(load.targets = device->ops->stage (device, bytes, error))
+      || (has_places && !(load.places = device->ops->stage (device, bytes, error)))
+      || !exec_walk_fill_batch (walk, &load, error))
+    return FALSE;
+  if (walk->kept.is_keeping)
+    g_array_append_val (walk->kept.loads, load);
+  return device->ops->put (device, args->ptr[PLAN_REF_LOAD_tokens], load.tokens, bytes,
+                           args->op->stream, error)
+         && device->ops->put (device, args->ptr[PLAN_REF_LOAD_targets], load.targets, bytes,
+                              args->op->stream, error)
+         && (!has_places
+             || device->ops->put (device, args->ptr[PLAN_REF_LOAD_places], load.places, bytes,
+                                  args->op->stream, error));
+}

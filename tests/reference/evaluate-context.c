@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that have sequences together: which tokens of them each has; attention, of each rank to its
+ * own keys, then to those of the rank before it, and so on around. */
+#include "config.h"
+
+#include "tests/reference/evaluate-context.h"
+
+#include "exec/number/number.h"
+#include "tests/reference/evaluate-experts.h"
+
+#include <string.h>
+
+/* One that computes attention, those that have sequences with it, and which of these it is. */
+typedef struct
+{
+  ExecEvaluator *self;
+  ExecEvaluator **ring; /* every tp-th */
+  guint at;
+  gint64 layer;
+} Member;
+
+static Member
+member_of (ExecEvaluator *all, guint p, gint64 layer)
+{
+  const guint each = all->tp * all->cp;
+
+  return (Member){ all->peer[p], all->peer + p / each * each + p % all->tp, p % each / all->tp,
+                   layer };
+}
+
+/* The one `turn` before it. */
+static guint
+source_of (const Member *member, guint turn)
+{
+  const guint cp = member->self->cp;
+
+  return (member->at + cp - turn) % cp;
+}
+
+static ExecArray
+take (const ExecEvaluator *self, PlanDtype dtype, gint64 cols)
+{
+  return (ExecArray){ g_malloc0 (plan_dtype_bytes (dtype, (guint64)(self->rows * cols))), dtype,
+                      NULL };
+}
+
+static gint64
+key_width (const ExecEvaluator *self)
+{
+  return 2 * self->model->kv_heads * self->model->head_dim;
+}
+
+/* Columns of keys and values. The caller frees what they are in. */
+static ExecArray
+keys_of (const ExecEvaluator *self, gint64 layer)
+{
+  const ExecArray heads = self->layers[layer].heads,
+                  out = take (self, heads.dtype, key_width (self));
+
+  for (gint64 row = 0; row < self->rows; row++)
+    memcpy (
+        exec_evaluator_from (out, (guint64)(row * key_width (self))).data,
+        exec_evaluator_from (heads, (guint64)(row * self->qkv_width + self->attention_width)).data,
+        plan_dtype_bytes (heads.dtype, (guint64)key_width (self)));
+  return out;
+}
+
+/* Adds to some columns of rows of `width` elements others that lie one after the other. */
+static void
+add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray in, gint64 cols)
+{
+  for (gint64 i = 0; i < self->rows * cols; i++)
+    {
+      ExecArray to = exec_evaluator_from (out, (guint64)(i / cols * width + i % cols));
+      float a, b;
+
+      exec_number_widen (&a, to.data, to.dtype, 1);
+      exec_number_widen (&b, exec_evaluator_from (in, (guint64)i).data, in.dtype, 1);
+      a += b;
+      exec_number_narrow (to.data, to.dtype, &a, 1);
+    }
+}
+
+static void
+run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operands)
+{
+  ExecEvaluator *self = member->self;
+  const PlanModel *m = self->model;
+  PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
+
+  manner.value[PLAN_MANNER_PART] = self->cp > 1 ? member->at : 0;
+  manner.value[PLAN_MANNER_PARTS] = self->cp > 1 ? self->cp : 0;
+  self->turn = turn;
+  exec_evaluator_run_as (
+      self, kind, operands,
+      (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq }, &manner);
+  self->turn = 0;
+}
+
+/* Where attention does not leave documents. Ranks that have sequences together have none. */
+static ExecArray
+places_of (const ExecEvaluator *self)
+{
+  return (ExecArray){ self->cp > 1 ? NULL : self->places, PLAN_DTYPE_I32, NULL };
+}
+
+static void
+attend (const Member *member)
+{
+  ExecEvaluator *self = member->self;
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[member->layer];
+
+  run (member, 0, PLAN_OP_ATTENTION,
+       EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)));
+  for (guint turn = 1; turn < self->cp; turn++)
+    {
+      ExecArray keys = keys_of (member->ring[source_of (member, turn) * self->tp], member->layer);
+      ExecArray part = take (self, l->attention.dtype, self->attention_width);
+      ExecArray lse = take (self, PLAN_DTYPE_FP32, m->heads);
+
+      run (member, turn, PLAN_OP_ATTENTION, EXEC_OPERANDS (part, lse, l->heads, { 0 }, keys));
+      exec_evaluator_run (self, PLAN_OP_ATTENTION_JOIN,
+                          EXEC_OPERANDS (l->attention, l->lse, part, lse),
+                          (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
+      g_free (keys.data);
+      g_free (part.data);
+      g_free (lse.data);
+    }
+}
+
+void
+exec_evaluator_attention (ExecEvaluator *self, gint64 layer)
+{
+  for (guint p = 0; p < self->together * self->tp; p++)
+    {
+      const Member member = member_of (self, p, layer);
+
+      attend (&member);
+    }
+}
+
+/* The gradients of its own heads by its own keys. */
+static void
+attend_bwd (const Member *member)
+{
+  ExecEvaluator *self = member->self;
+  const ExecEvaluatorLayer *l = &self->layers[member->layer];
+
+  run (member, 0, PLAN_OP_ATTENTION_BWD,
+       EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 }, { 0 },
+                      { 0 }, places_of (self)));
+}
+
+/* Adds what the keys of the rank `turn` before it say of its queries' gradients, and returns what
+ * its queries say of those of these keys. */
+static ExecArray
+attend_there_bwd (const Member *member, guint turn)
+{
+  ExecEvaluator *self = member->self;
+  const ExecEvaluatorLayer *l = &self->layers[member->layer];
+  ExecArray keys = keys_of (member->ring[source_of (member, turn) * self->tp], member->layer);
+  ExecArray dqueries = take (self, self->compute, self->attention_width);
+  ExecArray dkeys = take (self, self->compute, key_width (self));
+
+  run (member, turn, PLAN_OP_ATTENTION_BWD,
+       EXEC_OPERANDS (dqueries, self->dattention, l->attention, l->lse, l->heads, { 0 }, keys,
+                      dkeys));
+  add_columns (self, self->dheads, self->qkv_width, dqueries, self->attention_width);
+  g_free (keys.data);
+  g_free (dqueries.data);
+  return dkeys;
+}
+
+/* Gradients of a rank's keys, of the rank behind it first, are added up and then to its own. */
+static void
+add_keys (const Member *member, ExecArray *const *dkeys)
+{
+  const ExecEvaluator *self = member->self;
+  const gint64 width = key_width (self);
+  ExecArray sum = dkeys[(member->at + 1) % self->cp][1];
+
+  for (guint turn = 2; turn < self->cp; turn++)
+    add_columns (self, sum, width, dkeys[(member->at + turn) % self->cp][turn], width);
+  add_columns (self, exec_evaluator_from (self->dheads, (guint64)self->attention_width),
+               self->qkv_width, sum, width);
+}
+
+/* Of the ranks that have sequences together, from peer `first` on, every tp-th. */
+static void
+go_around_bwd (ExecEvaluator *all, guint first, gint64 layer)
+{
+  const guint cp = all->cp, tp = all->tp;
+  g_autofree ExecArray **dkeys = g_new0 (ExecArray *, cp); /* by rank and turn */
+
+  for (guint i = 0; i < cp; i++)
+    {
+      const Member member = member_of (all, first + i * tp, layer);
+
+      dkeys[i] = g_new0 (ExecArray, cp);
+      for (guint turn = 1; turn < cp; turn++)
+        dkeys[i][turn] = attend_there_bwd (&member, turn);
+    }
+  for (guint i = 0; i < cp && cp > 1; i++)
+    {
+      const Member member = member_of (all, first + i * tp, layer);
+
+      add_keys (&member, dkeys);
+    }
+  for (guint i = 0; i < cp; i++)
+    {
+      for (guint turn = 1; turn < cp; turn++)
+        g_free (dkeys[i][turn].data);
+      g_free (dkeys[i]);
+    }
+}
+
+void
+exec_evaluator_attention_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const guint each = self->tp * self->cp;
+
+  for (guint p = 0; p < self->together * self->tp; p++)
+    {
+      const Member member = member_of (self, p, layer);
+
+      attend_bwd (&member);
+    }
+  for (guint p = 0; p < self->together * self->tp; p += each)
+    for (guint part = 0; part < self->tp; part++)
+      go_around_bwd (self, p + part, layer);
+}
+
+/* --- tokens ------------------------------------------------------------------------------- */
+
+/* Whether a rank has a token of a sequence that `cp` ranks have together: each has two pieces of 2
+ * cp, one as far from the beginning as the other is from the end. */
+static gboolean
+has_token (const ExecEvaluator *self, gint64 token)
+{
+  if (self->cp == 1)
+    return TRUE;
+  const gint64 piece = token / (self->seq / 2), from_end = 2 * self->cp - 1 - piece;
+
+  return MIN (piece, from_end) == self->rank % self->cp;
+}
+
+/* A rank's tokens of a sequence, from row `row` on. */
+static gboolean
+load_sequence (ExecEvaluator *self, gint64 batch, gint64 of_batch, gint64 row, GError **error)
+{
+  const gboolean has_documents = self->job->of->plan.value[PLAN_DOC_TOKENS] > 0;
+  g_autofree gint32 *tokens = g_new (gint32, self->whole_seq);
+  g_autofree gint32 *targets = g_new (gint32, self->whole_seq);
+  g_autofree gint32 *places = has_documents ? g_new (gint32, self->whole_seq) : NULL;
+
+  if (!exec_evaluator_sequence (self->job, self->is_eval, batch, of_batch, tokens, targets, places,
+                                error))
+    return FALSE;
+  for (gint64 t = 0; t < self->whole_seq; t++)
+    {
+      if (!has_token (self, t))
+        continue;
+      self->tokens[row] = tokens[t];
+      self->targets[row] = targets[t];
+      if (self->places)
+        self->places[row] = places ? places[t] : (gint32)t;
+      row++;
+    }
+  return TRUE;
+}
+
+static gboolean
+load_one (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch, gint64 micro_batch,
+          GError **error)
+{
+  const gint64 first = (micro_batch * self->ranks + rank) / self->cp * self->mbs;
+
+  self->rank = rank;
+  self->is_eval = is_eval;
+  for (gint64 i = 0; i < self->mbs; i++)
+    if (!load_sequence (self, batch, first + i, i * self->seq, error))
+      return FALSE;
+  return TRUE;
+}
+
+gboolean
+exec_evaluator_load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch,
+                     gint64 micro_batch, GError **error)
+{
+  for (guint p = 0; p < self->together * self->tp; p++)
+    if (!load_one (self->peer[p], rank + p / self->tp, is_eval, batch, micro_batch, error))
+      return FALSE;
+  return TRUE;
+}
+
+gint64
+exec_evaluator_count (const ExecEvaluator *self)
+{
+  gint64 n = 0;
+
+  for (guint p = 0; p < self->together * self->tp; p += self->tp)
+    for (gint64 i = 0; i < self->rows; i++)
+      n += self->peer[p]->targets[i] >= 0 ? 1 : 0;
+  return n;
+}
