@@ -75,6 +75,15 @@ typedef struct
   float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; all but scores backward only */
 } Attention;
 
+/* Whether queries and keys are not simply the tokens of one sequence up to a window. */
+static gboolean
+is_of_parts (const ExecArgs *args)
+{
+  return args->ptr[args->op->kind == PLAN_OP_ATTENTION_BWD ? BWD_KV : KV]
+         || (exec_manner (args, PLAN_MANNER_PARTS) > 1
+             && exec_manner (args, PLAN_MANNER_WINDOW) > 0);
+}
+
 /* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
  * little scratch, or operands of formats that do not go together. */
 static gboolean
@@ -99,7 +108,7 @@ attention_of (const ExecArgs *args, Attention *out)
           .scale
           = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dims[PLAN_DIM_ATTENTION_head_dim])) };
   self.dtype = args->dtype[self.qkv];
-  if (args->ptr[is_bwd ? BWD_KV : KV] || !work || args->scratch_bytes <= skipped
+  if (is_of_parts (args) || !work || args->scratch_bytes <= skipped
       || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16
           && self.dtype != PLAN_DTYPE_FP16)
       || (is_bwd && args->dtype[BWD_DOUT] != self.dtype)

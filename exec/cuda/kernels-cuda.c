@@ -217,6 +217,7 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_ROPE] = exec_cuda_rope,
     [PLAN_OP_ATTENTION] = exec_cuda_fused_attention,
     [PLAN_OP_ATTENTION_BWD] = exec_cuda_fused_attention_bwd,
+    [PLAN_OP_ATTENTION_JOIN] = exec_cuda_attention_join,
     [PLAN_OP_SWIGLU] = exec_cuda_swiglu,
     [PLAN_OP_SWIGLU_BWD] = exec_cuda_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,

@@ -195,7 +195,7 @@ waits_for_stages (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
-  { { "native-runs-less", "fsdplan's own runtime does not execute context parallelism on GPUs, offloading, dropout, stages and "
+  { { "native-runs-less", "fsdplan's own runtime does not execute offloading, dropout, stages and "
       "tensor parallelism beside fp8, tensor parallelism of experts, and some kinds of models yet, which are modelled; fsdplan run "
       "names which",
       "a limit of this version", 0 },

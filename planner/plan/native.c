@@ -79,14 +79,6 @@ check_split (const Plan *plan, const PlanModel *model, GError **error)
   return TRUE;
 }
 
-/* Refuses what does not run yet on a GPU. */
-static gboolean
-check_gpu (const Plan *plan, gboolean is_gpu, GError **error)
-{
-  return !is_gpu || plan->value[PLAN_CP] == 1
-         || refuse_field (plan, PLAN_CP, "on a GPU " LATER ": it must be 1", error);
-}
-
 /* Refuses what does not run yet with a pipeline. */
 static gboolean
 check_stages (const Plan *plan, GError **error)
@@ -144,6 +136,5 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
   return check_fields (resolved, ranks, error) && check_split (resolved, model, error)
-         && check_gpu (resolved, is_gpu, error) && check_stages (resolved, error)
-         && check_model (model, is_gpu, error);
+         && check_stages (resolved, error) && check_model (model, is_gpu, error);
 }

@@ -46,6 +46,15 @@ done
 fsdplan run $short --steps 4 --resume "$work/two/step-3.0" | evals 1 >"$work/last"
 tail -n 1 "$work/all" | diff - "$work/last"
 
+# sequences that four ranks have together, from where one rank left them, and back
+near () { paste -d, "$1" "$2" | awk -F, '{ d = $2 - $5; if (d * d > 1e-10) exit 1 } END { if (NR != 2) exit 1 }'; }
+parts="--model llama-tiny --gbs 4 --seq 16 --db :memory: --format=csv --set compute=fp32"
+fsdplan run $parts --steps 4 | steps >"$work/whole4"
+fsdplan run $parts --steps 2 --save "$work/parts" --ranks 4 --set cp=4 | steps >"$work/first2"
+fsdplan run $parts --steps 4 --resume "$work/parts" --ranks 2 --set cp=2 | steps >"$work/last2"
+head -n 2 "$work/whole4" | near - "$work/first2"
+tail -n 2 "$work/whole4" | near - "$work/last2"
+
 # what differs is said; other data, or another optimizer, are refused unless they are forced
 refused () { # PATTERN OPTION...
   pattern=$1

@@ -32,6 +32,12 @@ draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[3] = kv_heads;
       out_dims[4] = compare_odd_size (rand, 150);
       return;
+    case PLAN_OP_ATTENTION_JOIN:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = g_rand_int_range (rand, 1, 30);
+      out_dims[2] = heads;
+      out_dims[3] = compare_odd_size (rand, 300);
+      return;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
       out_dims[0] = g_rand_int_range (rand, 1, 40);
@@ -151,6 +157,12 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
       out_dims[2] = 32;
       out_dims[3] = 8;
       out_dims[4] = 128;
+      return;
+    case PLAN_OP_ATTENTION_JOIN:
+      out_dims[0] = 1;
+      out_dims[1] = rows;
+      out_dims[2] = 32;
+      out_dims[3] = 128;
       return;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:

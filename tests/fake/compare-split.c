@@ -6,21 +6,25 @@
 
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/number/exact.h"
+#include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
 #include "tests/fake/compare-operand.h"
 
+#include <math.h>
 #include <string.h>
 
 #define ROUNDS 60
-#define MAX_OPERANDS 5
+#define MAX_OPERANDS 8
 #define U 0x1p-24
 
 static const CompareDevice *device;
 
-/* `cols` entries from `first` on of `whole`. */
+/* `cols` entries from `first` on of `whole`; or part `part` of `parts` of sequences, and keys that
+ * have come past `turn` ranks. */
 typedef struct
 {
   gint64 rows, cols, first, whole;
+  gint64 part, parts, turn, window, piece, width;
 } Part;
 
 static Part
@@ -77,11 +81,16 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64
           CompareOperand *const *operands)
 {
   PlanOp op = { .kind = kind };
-  const PlanManner manner = {
-    { [PLAN_MANNER_FIRST] = (double)part->first, [PLAN_MANNER_WHOLE] = (double)part->whole }
-  };
-  const ExecConstants constants = { .norm_eps = 1e-5 };
-  const ExecArgs args = { .op = &op, .manner = &manner, .constants = &constants };
+  const PlanManner manner = { { [PLAN_MANNER_FIRST] = (double)part->first,
+                                [PLAN_MANNER_WHOLE] = (double)part->whole,
+                                [PLAN_MANNER_PART] = (double)part->part,
+                                [PLAN_MANNER_PARTS] = (double)part->parts,
+                                [PLAN_MANNER_WINDOW] = (double)part->window,
+                                [PLAN_MANNER_PIECE] = (double)part->piece,
+                                [PLAN_MANNER_WIDTH] = (double)part->width } };
+  const ExecConstants constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 } };
+  const ExecArgs args
+      = { .op = &op, .manner = &manner, .constants = &constants, .turn = (guint64)part->turn };
 
   memcpy (op.dims, dims, plan_op_n_dims (kind) * sizeof *dims);
   compare_operands_run (operands, MAX_OPERANDS, &args, launch, device);
@@ -229,6 +238,110 @@ START_TEST (softmax_of_a_part_is_near_the_cpus)
 }
 END_TEST
 
+/* --- parts of sequences ------------------------------------------------------------------- */
+
+/* Of `seq` tokens of each of some sequences. */
+static Part
+draw_sequence_part (GRand *rand, gint64 seq)
+{
+  Part part = { .parts = g_rand_int_range (rand, 2, 5) };
+  part.part = g_rand_int_range (rand, 0, (gint32)part.parts);
+  if (g_rand_boolean (rand))
+    part.window = g_rand_int_range (rand, 1, (gint32)(seq * part.parts) + 1);
+  return part;
+}
+
+START_TEST (places_in_sequences_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 seq = 2 * g_rand_int_range (rand, 1, 20), rows = seq * g_rand_int_range (rand, 1, 3);
+  const gint64 cols = compare_odd_size (rand, 40), kv = g_rand_int_range (rand, 1, 3);
+  const gint64 dim = 2 * compare_odd_size (rand, 40), width = 4 * kv * dim;
+  const gint64 dims[] = { rows, cols, seq }, turned[] = { rows, seq, 2 * kv, kv, dim, _i % 2 };
+  const Part part = draw_sequence_part (rand, seq);
+  CompareOperand out, table, dtable, dout, qkv;
+
+  take (&out, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&table, compare_format (rand), COMPARE_BITS, part.parts * seq * cols, rand);
+  take (&dtable, compare_format (rand), COMPARE_SMALL, part.parts * seq * cols, rand);
+  take (&dout, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&qkv, compare_format (rand), COMPARE_UNIT, rows * width, rand);
+  run_both (PLAN_OP_POSITIONS, exec_cuda_positions, &part, dims, OPERANDS (&out, &table));
+  run_both (PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, &part, dims, OPERANDS (&dtable, &dout));
+  run_both (PLAN_OP_ROPE, exec_cuda_rope, &part, turned, OPERANDS (&qkv));
+  check_equal (&out, "rows with places");
+  check_equal (&dtable, "gradient of places");
+  check_near (&qkv, 0x1p-20, 0, "turned");
+  clear (OPERANDS (&out, &table, &dtable, &dout, &qkv));
+}
+END_TEST
+
+START_TEST (columns_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 30), piece = compare_odd_size (rand, 300);
+  const Part part = { .piece = piece, .width = piece + g_rand_int_range (rand, 0, 30) };
+  const gint64 count = rows * piece;
+  CompareOperand wide, in, out;
+
+  take (&wide, compare_format (rand), COMPARE_BITS, rows * part.width, rand);
+  take (&in, compare_format (rand), COMPARE_BITS, count, rand);
+  take (&out, compare_format (rand), COMPARE_SMALL, count, rand);
+  run_both (PLAN_OP_CAST, exec_cuda_cast, &part, &count, OPERANDS (&out, &wide));
+  run_both (PLAN_OP_ACCUMULATE, exec_cuda_accumulate, &part, &count, OPERANDS (&wide, &in));
+  check_equal (&out, "columns of rows");
+  check_equal (&wide, "rows with columns added");
+  clear (OPERANDS (&wide, &in, &out));
+}
+END_TEST
+
+/* To a part's own keys, to those of another one, and to both; gradients by those of the other. */
+START_TEST (attention_of_parts_is_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 seq = 2 * compare_odd_size (rand, 70), batch = 1 + _i % 2;
+  const gint64 kv = 1 + _i / 2 % 2, heads = kv * g_rand_int_range (rand, 1, 3);
+  const gint64 dim = compare_odd_size (rand, _i % 8 == 0 ? 140 : 40), rows = batch * seq,
+               out_width = heads * dim;
+  const gint64 dims[] = { batch, seq, heads, kv, dim, seq }, joins[] = { batch, seq, heads, dim };
+  const PlanDtype format = compare_format (rand);
+  Part part = draw_sequence_part (rand, seq);
+  CompareOperand qkv, work, out, lse, keys, some, some_lse, dq, dout, dkeys;
+
+  take (&qkv, format, COMPARE_UNIT, rows * (heads + 2 * kv) * dim, rand);
+  take (&keys, format, COMPARE_UNIT, rows * 2 * kv * dim, rand);
+  take (&work, PLAN_DTYPE_FP32, COMPARE_SMALL,
+        (gint64)plan_scratch_elements (PLAN_OP_ATTENTION_BWD, dims, PLAN_DTYPE_FP32), rand);
+  take (&out, format, COMPARE_SMALL, rows * out_width, rand);
+  take (&lse, PLAN_DTYPE_FP32, COMPARE_SMALL, rows * heads, rand);
+  take (&some, format, COMPARE_SMALL, rows * out_width, rand);
+  take (&some_lse, PLAN_DTYPE_FP32, COMPARE_SMALL, rows * heads, rand);
+  take (&dq, format, COMPARE_SMALL, rows * out_width, rand);
+  take (&dout, format, COMPARE_UNIT, rows * out_width, rand);
+  take (&dkeys, format, COMPARE_SMALL, rows * 2 * kv * dim, rand);
+  const double score = (double)(dim + 8) * U * sqrt ((double)dim), sums = (double)(seq + 64) * U;
+  run_both (PLAN_OP_ATTENTION, exec_cuda_attention, &part, dims,
+            OPERANDS (&out, &lse, &qkv, &work));
+  part.turn = g_rand_int_range (rand, 1, (gint32)part.parts);
+  run_both (PLAN_OP_ATTENTION, exec_cuda_attention, &part, dims,
+            OPERANDS (&some, &some_lse, &qkv, &work, &keys));
+  check_near (&out, 4 * score + sums, 0, "attention to its own part");
+  check_near (&some, 4 * score + sums, 0, "attention to another part");
+  check_near (&some_lse, 2 * score + 8 * sums, 0, "lse of another part");
+  run_both (PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, &part, joins,
+            OPERANDS (&out, &lse, &some, &some_lse));
+  check_near (&out, 16 * (score + sums), 0, "attention to both");
+  check_near (&lse, 4 * score + 16 * sums, 0, "lse of both");
+  run_both (PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, &part, dims,
+            OPERANDS (&dq, &dout, &out, &lse, &qkv, &work, &keys, &dkeys));
+  const double gradient = (double)(heads / kv) * 16 * (score + 64 * U);
+  check_near (&dq, gradient, 0, "gradient of queries");
+  check_near (&dkeys, gradient, 0, "gradient of another part's keys");
+  clear (OPERANDS (&qkv, &work, &out, &lse, &keys, &some, &some_lse));
+  clear (OPERANDS (&dq, &dout, &dkeys));
+}
+END_TEST
+
 void
 compare_add_split_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
@@ -240,6 +353,9 @@ compare_add_split_tests (Suite *suite, const CompareDevice *on, SFun setup)
     tcase_add_checked_fixture (tcase, setup, NULL);
   tcase_add_loop_test (tcase, rows_of_a_part_are_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, places_of_split_rows_are_the_cpus, 0, ROUNDS);
+  tcase_add_loop_test (tcase, places_in_sequences_are_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, columns_are_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, attention_of_parts_is_near_the_cpus, 0, ROUNDS / 4);
   tcase_add_loop_test (tcase, numbers_of_a_part_are_near_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, softmax_of_a_part_is_near_the_cpus, 0, ROUNDS);
   suite_add_tcase (suite, tcase);

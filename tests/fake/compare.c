@@ -71,6 +71,7 @@ static const Kernel kernels[] = {
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw--", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw---", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, "ufuf", LIBRARY, FALSE },
   { PLAN_OP_ROW_STAT, exec_cuda_row_stat, "fv--", EXACT, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfvt-", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },

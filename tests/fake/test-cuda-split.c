@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs on the fake device whose ranks have layers together: against the CPU's, against each other,
- * by graphs. */
+/* Runs on the fake device whose ranks have layers or sequences together: against the CPU's, against
+ * each other, by graphs. */
 #include "config.h"
 
 #include "tests/case.h"
@@ -71,6 +71,33 @@ START_TEST (split_layers_are_near_the_cpus)
 }
 END_TEST
 
+/* Sequences that are split beside layers that are and are not, with windows and learned places. */
+static const struct
+{
+  guint model, ranks;
+  const char *fields;
+} contexts[] = {
+  { 0, 2, "cp=2 strategy=optim_grads_params compute=fp32 gbs=4" },
+  { 2, 4, "cp=4 strategy=optim_grads_params compute=bf16 recompute=full gbs=2" },
+  { 4, 4, "cp=2 strategy=optim_grads compute=fp32 loss_chunks=2 gbs=4" },
+  { 1, 4, "cp=2 tp=2 sp=on strategy=no_shard compute=bf16 mbs=2 gbs=4" },
+};
+
+START_TEST (split_sequences_are_near_the_cpus)
+{
+  g_autofree char *all = g_strconcat (contexts[_i].fields, " seq=16 deterministic=on", NULL);
+  Case c;
+  case_open (&c, models[contexts[_i].model], contexts[_i].ranks);
+  case_set_plan (&c, all);
+  check_against_cpu (&c, all);
+  case_clear (&c, all);
+  case_open (&c, models[contexts[_i].model], contexts[_i].ranks);
+  case_set_plan (&c, all);
+  case_check_bytes (&c, all);
+  case_clear (&c, all);
+}
+END_TEST
+
 /* Where shards lie, and what is computed again, changes no bit of what ranks share. */
 START_TEST (strategies_agree_bit_for_bit)
 {
@@ -136,6 +163,7 @@ main (void)
   TCase *tcase = tcase_create ("split");
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, split_layers_are_near_the_cpus, N_CASES);
+  tcase_add_loop_test (tcase, split_sequences_are_near_the_cpus, 0, (int)G_N_ELEMENTS (contexts));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 2);
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 4);
   tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (splits));

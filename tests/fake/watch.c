@@ -24,7 +24,9 @@ bytes_apart (const ExecArgs *args, guint i)
 }
 
 /* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
- * some in blocks the bytes that fill them up; of experts rows that nobody sent. */
+ * some in blocks the bytes that fill them up; of experts rows that nobody sent; of a part of
+ * sequences rows of positions that others have, and queries and keys that see nothing of each
+ * other. */
 static gboolean
 is_whole (const ExecArgs *args, guint i)
 {
@@ -36,16 +38,27 @@ is_whole (const ExecArgs *args, guint i)
   const gboolean is_of_experts
       = (kind == PLAN_OP_GROUPED_GEMM && args->op->dims[PLAN_DIM_GROUPED_GEMM_layout] != 2)
         || (kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
-  return args->dtype[i] != PLAN_DTYPE_FP8_128X128 && !is_of_experts
+  const gboolean is_of_parts = exec_manner (args, PLAN_MANNER_PARTS) > 1
+                               && (is_attention ? access == 'r' : kind == PLAN_OP_POSITIONS_BWD);
+  return args->dtype[i] != PLAN_DTYPE_FP8_128X128 && !is_of_experts && !is_of_parts
          && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
 /* How many elements of an operand an op may touch. The shares of all experts are as many as the map
  * says, which is on the device: at most these. */
 static guint64
-most_elements (const PlanOp *op, guint i)
+most_elements (const ExecArgs *args, guint i)
 {
+  const PlanOp *op = args->op;
   const gint64 *dims = op->dims;
+  const gint64 piece = (gint64)exec_manner (args, PLAN_MANNER_PIECE),
+               width = (gint64)exec_manner (args, PLAN_MANNER_WIDTH);
+  const gint64 parts = (gint64)exec_manner (args, PLAN_MANNER_PARTS);
+  const gboolean is_table
+      = (op->kind == PLAN_OP_POSITIONS && i == PLAN_REF_POSITIONS_table)
+        || (op->kind == PLAN_OP_POSITIONS_BWD && i == PLAN_REF_POSITIONS_BWD_dtable);
+  const gboolean has_rows = (op->kind == PLAN_OP_CAST && i == PLAN_REF_CAST_in)
+                            || (op->kind == PLAN_OP_ACCUMULATE && i == PLAN_REF_ACCUMULATE_out);
   const gboolean is_part = op->kind == PLAN_OP_PARAM_AMAX && i == 0; /* no more than those */
   const gboolean is_shares = (op->kind == PLAN_OP_PERMUTE && i == PLAN_REF_PERMUTE_probs)
                              || (op->kind == PLAN_OP_UNPERMUTE && i == PLAN_REF_UNPERMUTE_dprobs);
@@ -53,6 +66,10 @@ most_elements (const PlanOp *op, guint i)
     return (guint64)(dims[PLAN_DIM_PERMUTE_rows]
                      * (dims[PLAN_DIM_PERMUTE_entries] - PLAN_ROW_MAP_HEAD
                         - dims[PLAN_DIM_PERMUTE_out_rows] - dims[PLAN_DIM_PERMUTE_rows]));
+  if (has_rows && piece > 0)
+    return (guint64)(dims[0] / piece * width - (width - piece));
+  if (is_table && parts > 1)
+    return (guint64)parts * plan_op_ref_elements (op, i, 1);
   return is_part ? (guint64)dims[1] : plan_op_ref_elements (op, i, 1);
 }
 
@@ -65,7 +82,7 @@ list_operands (const ExecArgs *args, FakeOperand operands[MAX_OPERANDS])
   for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
     {
       const char access = plan_op_ref_access (op->kind, i);
-      const guint64 bytes = plan_dtype_bytes (args->dtype[i], most_elements (op, i));
+      const guint64 bytes = plan_dtype_bytes (args->dtype[i], most_elements (args, i));
       if (!args->ptr[i])
         continue;
       operands[n++] = (FakeOperand){ .name = plan_op_ref_name (op->kind, i),

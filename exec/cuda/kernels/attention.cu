@@ -5,6 +5,7 @@
  * Launch shape   a block of 256 threads per tile of 64 queries (attention, dq) or 64 keys (dk, dv),
  *                head, sequence and slice of 128 columns; at most 2048 blocks, long rows first;
  *                33 KiB of shared memory. A thread has 4 x 4 scores and 4 x 8 results.
+ *                attention_join: a block of whole warps up to 256 threads per row and head.
  * Per call       s: bytes per element; square = batch heads seq^2 / 2, where causality halves it,
  *                less where a window does;
  *                kv = batch seq kv_heads dim
@@ -19,8 +20,7 @@
  * decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|, |v| at most 1: scores
  * differ by (dim + 8) u sqrt (dim), probabilities by twice that of themselves, out by that and (seq
  * + 64) u. */
-#include "exec/cuda/kernels/launch.cuh"
-#include "exec/cuda/kernels/window.h"
+#include "exec/cuda/kernels/places.cuh"
 
 namespace
 {
@@ -39,6 +39,7 @@ enum : unsigned
 struct Attention
 {
   uint64_t batch, seq, heads, kv_heads, dim, tiles, slices, window;
+  PlanSequencePart queries, keys; /* where they are in their sequence */
   float scale;
 };
 
@@ -54,7 +55,10 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.dim = operands.dim (4);
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = (shape.dim + COLS - 1) / COLS;
-  shape.window = (uint64_t)exec_cuda_window (args);
+  uint64_t window = (uint64_t)exec_manner (args, PLAN_MANNER_WINDOW);
+  shape.window = window > 0 ? window : shape.seq * parts_of (args);
+  shape.queries = part_of (args, shape.seq, 0);
+  shape.keys = part_of (args, shape.seq, args->turn);
   double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
   shape.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)shape.dim));
   return shape;
@@ -77,10 +81,30 @@ head_of (const Attention &shape, const Array &array, uint64_t count, uint64_t se
   return { array, sequence * shape.seq * width + head * shape.dim, width };
 }
 
-__device__ inline uint64_t
+__host__ __device__ inline uint64_t
 qkv_heads (const Attention &shape)
 {
   return shape.heads + 2 * shape.kv_heads;
+}
+
+/* Keys and values, or their gradients: in rows of `count` heads, the first of them in head `first`.
+ * They are where the queries are, or apart, as another rank's. */
+struct KeyHeads
+{
+  Array array;
+  uint64_t count, first;
+};
+
+__device__ inline Head
+key_head (const Attention &shape, const KeyHeads &keys, uint64_t sequence, uint64_t head)
+{
+  return head_of (shape, keys.array, keys.count, sequence, keys.first + head);
+}
+
+__device__ inline Head
+value_head (const Attention &shape, const KeyHeads &keys, uint64_t sequence, uint64_t head)
+{
+  return key_head (shape, keys, sequence, shape.kv_heads + head);
 }
 
 /* --- products ----------------------------------------------------------------------------- */
@@ -231,23 +255,43 @@ write_results (const Attention &shape, const Head &out, uint64_t first_row, uint
 __device__ inline bool
 sees (const Attention &shape, uint64_t query, uint64_t key)
 {
-  return key <= query && query - key < shape.window;
+  uint64_t from = place_of (shape.queries, query), to = place_of (shape.keys, key);
+
+  return key < shape.seq && to <= from && from - to < shape.window;
 }
 
-/* Where the first tile begins with a key that a query from `query` on sees. */
+/* Where the first tile begins with a key that a query from `query` on sees; where the keys end that
+ * one of the tile from `query` on sees. */
 __device__ inline uint64_t
 first_key (const Attention &shape, uint64_t query)
 {
-  return query < shape.window ? 0 : (query + 1 - shape.window) / TILE * TILE;
+  uint64_t end = place_of (shape.queries, query) + 1;
+
+  return end <= shape.window ? 0 : before_place (shape.keys, end - shape.window) / TILE * TILE;
 }
 
-/* Where the queries end that see a key of the tile from `key` on. */
+__device__ inline uint64_t
+end_key (const Attention &shape, uint64_t query)
+{
+  uint64_t last = at_most (query + TILE, shape.seq) - 1;
+
+  return before_place (shape.keys, place_of (shape.queries, last) + 1);
+}
+
+/* Where the first tile begins with a query that sees a key from `key` on; where the queries end
+ * that see one of the tile from `key` on. */
+__device__ inline uint64_t
+first_query (const Attention &shape, uint64_t key)
+{
+  return before_place (shape.queries, place_of (shape.keys, key)) / TILE * TILE;
+}
+
 __device__ inline uint64_t
 end_query (const Attention &shape, uint64_t key)
 {
-  uint64_t end = key + TILE - 1 + shape.window;
+  uint64_t last = at_most (key + TILE, shape.seq) - 1;
 
-  return end < shape.seq ? end : shape.seq;
+  return before_place (shape.queries, place_of (shape.keys, last) + shape.window);
 }
 
 /* --- forward ------------------------------------------------------------------------------ */
@@ -313,7 +357,8 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
 }
 
 __global__ void
-__launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, Array qkv)
+__launch_bounds__ (THREADS)
+    attention (Attention shape, Array out, float *lse, Array qkv, KeyHeads keys)
 {
   uint64_t count = shape.tiles * shape.batch * shape.heads * shape.slices;
 
@@ -321,10 +366,10 @@ __launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, A
     {
       Task task = task_of (shape, item, shape.heads);
       uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
-      uint64_t kv = shape.heads + task.head / (shape.heads / shape.kv_heads);
+      uint64_t kv = task.head / (shape.heads / shape.kv_heads);
       Head q = head_of (shape, qkv, qkv_heads (shape), task.sequence, task.head);
-      Head k = head_of (shape, qkv, qkv_heads (shape), task.sequence, kv);
-      Head v = head_of (shape, qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      Head k = key_head (shape, keys, task.sequence, kv);
+      Head v = value_head (shape, keys, task.sequence, kv);
       Head to = head_of (shape, out, shape.heads, task.sequence, task.head);
       Results results = {};
       Online online;
@@ -334,7 +379,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, A
           online.max[i] = -INFINITY;
           online.sum[i] = 0;
         }
-      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
+      for (uint64_t key = first_key (shape, query); key < end_key (shape, query); key += TILE)
         {
           Scores scores = multiply (shape, q, query, k, key);
 
@@ -346,7 +391,7 @@ __launch_bounds__ (THREADS) attention (Attention shape, Array out, float *lse, A
           uint64_t t = query + my_row (i);
 
           for (unsigned j = 0; j < MY_COLS; j++)
-            results.at[i][j] /= online.sum[i];
+            results.at[i][j] /= online.sum[i] > 0 ? online.sum[i] : 1.0f; /* 0: it saw no key */
           if (t < shape.seq && threadIdx.x % SIDE == 0 && task.first_col == 0)
             lse[(task.sequence * shape.heads + task.head) * shape.seq + t]
                 = online.max[i] + logf (online.sum[i]);
@@ -366,7 +411,9 @@ struct QueryHead
 
 struct Gradients
 {
-  Array dqkv, dout, out, qkv;
+  Array dq, dout, out, qkv;
+  KeyHeads keys, dkeys;
+  uint64_t dq_heads; /* in a row of dq */
   const float *lse;
 };
 
@@ -417,14 +464,14 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
     {
       Task task = task_of (shape, item, shape.heads);
       uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
-      uint64_t kv = shape.heads + task.head / (shape.heads / shape.kv_heads);
+      uint64_t kv = task.head / (shape.heads / shape.kv_heads);
       QueryHead head = query_head_of (shape, from, task.sequence, task.head);
-      Head k = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv);
-      Head v = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
-      Head dq = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, task.head);
+      Head k = key_head (shape, from.keys, task.sequence, kv);
+      Head v = value_head (shape, from.keys, task.sequence, kv);
+      Head dq = head_of (shape, from.dq, from.dq_heads, task.sequence, task.head);
       Results results = {};
 
-      for (uint64_t key = first_key (shape, query); key <= query; key += TILE)
+      for (uint64_t key = first_key (shape, query); key < end_key (shape, query); key += TILE)
         {
           Scores prob, dscores;
 
@@ -446,18 +493,19 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
   for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
     {
       Task task = task_of (shape, item, shape.kv_heads); /* first keys first: seen most often */
-      uint64_t key = task.tile * TILE, kv = shape.heads + task.head;
-      Head k = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv);
-      Head v = head_of (shape, from.qkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
-      Head dk = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, kv);
-      Head dv = head_of (shape, from.dqkv, qkv_heads (shape), task.sequence, kv + shape.kv_heads);
+      uint64_t key = task.tile * TILE;
+      Head k = key_head (shape, from.keys, task.sequence, task.head);
+      Head v = value_head (shape, from.keys, task.sequence, task.head);
+      Head dk = key_head (shape, from.dkeys, task.sequence, task.head);
+      Head dv = value_head (shape, from.dkeys, task.sequence, task.head);
       Results dk_results = {}, dv_results = {};
 
       for (uint64_t h = task.head * group; h < (task.head + 1) * group; h++)
         {
           QueryHead head = query_head_of (shape, from, task.sequence, h);
 
-          for (uint64_t query = key; query < end_query (shape, key); query += TILE)
+          for (uint64_t query = first_query (shape, key); query < end_query (shape, key);
+               query += TILE)
             {
               Scores prob, dscores;
 
@@ -471,21 +519,63 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
     }
 }
 
+/* --- joining ------------------------------------------------------------------------------ */
+
+struct Join
+{
+  uint64_t seq, heads, dim;
+  Array out, part;
+  float *lse;
+  const float *part_lse;
+};
+
+/* A block per row and head: what some keys and others make of it, each by its share of the sum of
+ * exponentials. */
+__global__ void
+__launch_bounds__ (THREADS) join (uint64_t count, Join shape)
+{
+  for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
+    {
+      uint64_t row = item / shape.heads, head = item % shape.heads;
+      uint64_t at = (row / shape.seq * shape.heads + head) * shape.seq + row % shape.seq;
+      float one = shape.lse[at], other = shape.part_lse[at];
+      float joined = fmaxf (one, other) + log1pf (expf (fminf (one, other) - fmaxf (one, other)));
+      float share = expf (one - joined), part_share = expf (other - joined);
+
+      for (uint64_t d = item * shape.dim + threadIdx.x; d < (item + 1) * shape.dim; d += blockDim.x)
+        write_one (shape.out, d,
+                   share * read_one (shape.out, d) + part_share * read_one (shape.part, d));
+      __syncthreads (); /* all have read lse */
+      if (threadIdx.x == 0)
+        shape.lse[at] = joined;
+    }
 }
 
-/* Keys of other ranks are refused. */
+/* Keys where the queries are (`with`), or apart from them. */
+KeyHeads
+keys_of (Operands *operands, const ExecArgs *args, const Attention &shape, unsigned with,
+         unsigned apart)
+{
+  if (args->ptr[apart] == NULL)
+    return { operands->rows_of (with, shape.dim), qkv_heads (shape), shape.heads };
+  return { operands->rows_of (apart, shape.dim), 2 * shape.kv_heads, 0 };
+}
+
+}
+
 extern "C" int
 exec_cuda_attention (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
   Array out = operands.rows_of (0, shape.dim), qkv = operands.rows_of (2, shape.dim);
+  KeyHeads keys = keys_of (&operands, args, shape, 2, 4);
   float *lse = operands.floats (1);
   Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
 
-  if (operands.code != 0 || args->ptr[4] != NULL)
-    return (int)cudaErrorInvalidValue;
-  return EXEC_CUDA_LAUNCH (attention, launch, stream, shape, out, lse, qkv);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (attention, launch, stream, shape, out, lse, qkv, keys);
 }
 
 extern "C" int
@@ -493,18 +583,38 @@ exec_cuda_attention_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
-  Gradients from
-      = { operands.rows_of (0, shape.dim), operands.rows_of (1, shape.dim),
-          operands.rows_of (2, shape.dim), operands.rows_of (4, shape.dim), operands.floats (3) };
+  Gradients from = { operands.rows_of (0, shape.dim),
+                     operands.rows_of (1, shape.dim),
+                     operands.rows_of (2, shape.dim),
+                     operands.rows_of (4, shape.dim),
+                     keys_of (&operands, args, shape, 4, 6),
+                     keys_of (&operands, args, shape, 0, 7),
+                     args->ptr[7] != NULL ? shape.heads : qkv_heads (shape),
+                     operands.floats (3) };
   uint64_t tasks = shape.tiles * shape.batch * shape.slices;
   int code = operands.code;
 
-  if (code != 0 || args->ptr[6] != NULL || args->ptr[7] != NULL)
-    return (int)cudaErrorInvalidValue;
-  code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
-                           shape, from);
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
+                             shape, from);
   if (code == 0)
     code = EXEC_CUDA_LAUNCH (attention_dkv, shape_of_blocks (tasks * shape.kv_heads, THREADS),
                              stream, shape, from);
   return code;
+}
+
+extern "C" int
+exec_cuda_attention_join (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  uint64_t rows = operands.dim (0) * operands.dim (1), dim = operands.dim (3);
+  Join shape
+      = { operands.dim (1),    operands.dim (2),   dim, operands.array (0), operands.array (2),
+          operands.floats (1), operands.floats (3) };
+  unsigned threads = (unsigned)at_most ((dim + WARP - 1) / WARP * WARP, THREADS);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (join, shape_of_blocks (rows * shape.heads, threads), stream,
+                           rows * shape.heads, shape);
 }

@@ -8,7 +8,7 @@
  *                2 KiB of shared memory. zero is a cudaMemsetAsync; a cast between equal formats
  *                and the sum of one part are a cudaMemcpyAsync.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c (activations:
- *                kernels-cpu-activation.c, rope: kernels-cpu-attention.c), by tests/fake and
+ *                kernels-cpu-activation.c, rope: kernels-cpu-positions.c), by tests/fake and
  *                tests/gpu. The same operations in the same order, compiled without contraction:
  *                equal bit for bit, except that sin, cos and tanh are the device's, and that
  *                e^x in activations is as good as powers.cuh says.
@@ -30,6 +30,7 @@
  *   rope           2 rows (heads + kv_heads) dim s    3 per element rotated; sin and cos in fp64
  *                                                     once per row and pair, for all heads */
 #include "exec/cuda/kernels/activation.cuh"
+#include "exec/cuda/kernels/places.cuh"
 
 namespace
 {
@@ -125,6 +126,31 @@ sum_parts (uint64_t count, uint64_t parts, Array out, Array in)
             sum.at[i] += term.at[i];
         }
       write (out, at, n, sum);
+    }
+}
+
+/* Columns of a matrix of rows of `width` elements, `piece` of each row: copied out of it, where
+ * they lie one after the other, or added to. A thread per element. */
+struct CutRows
+{
+  uint64_t count, piece, width;
+};
+
+__global__ void
+copy_columns (CutRows shape, Array out, Array in)
+{
+  for (uint64_t at = first_x (); at < shape.count; at += stride_x ())
+    write_one (out, at, read_one (in, at / shape.piece * shape.width + at % shape.piece));
+}
+
+__global__ void
+add_columns (CutRows shape, Array out, Array in)
+{
+  for (uint64_t at = first_x (); at < shape.count; at += stride_x ())
+    {
+      uint64_t to = at / shape.piece * shape.width + at % shape.piece;
+
+      write_one (out, to, read_one (out, to) + read_one (in, at));
     }
 }
 
@@ -238,6 +264,7 @@ enum : unsigned
 struct Rope
 {
   uint64_t rows, seq, width, dim, half, first; /* a head's first 2 half elements turn */
+  PlanSequencePart part;
   unsigned pairs, rotated;
   double magnitude, frequency[ANGLES]; /* frequency: of those pairs */
 };
@@ -264,7 +291,7 @@ find_turns (const Rope &shape, uint64_t row)
   __syncthreads (); /* those of the last rows have been read */
   if (threadIdx.x < rows_of_turns (shape) * shape.pairs)
     {
-      uint64_t position = (row + threadIdx.x / shape.pairs) % shape.seq;
+      uint64_t position = place_of (shape.part, (row + threadIdx.x / shape.pairs) % shape.seq);
       double cosine, sine;
 
       sincos ((double)position * shape.frequency[threadIdx.x % shape.pairs], &sine, &cosine);
@@ -347,6 +374,13 @@ launch_add (const ExecArgs *args, void *stream, int a, int b)
   return EXEC_CUDA_LAUNCH (add, shape_of_pieces (count), stream, count, out, x, y);
 }
 
+CutRows
+cut_rows_of (const ExecArgs *args)
+{
+  return { (uint64_t)args->op->dims[0], (uint64_t)exec_manner (args, PLAN_MANNER_PIECE),
+           (uint64_t)exec_manner (args, PLAN_MANNER_WIDTH) };
+}
+
 int
 copy_elements (const ExecArgs *args, uint64_t count, void *stream)
 {
@@ -369,13 +403,16 @@ exec_cuda_cast (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   uint64_t count = operands.dim (0);
+  CutRows cut = cut_rows_of (args);
 
-  if (args->dtype[0] == args->dtype[1])
+  if (args->dtype[0] == args->dtype[1] && cut.piece == 0)
     return copy_elements (args, count, stream);
 
   Array out = operands.array (0), in = operands.array (1);
   if (operands.code != 0)
     return operands.code;
+  if (cut.piece > 0)
+    return EXEC_CUDA_LAUNCH (copy_columns, shape_of_items (count), stream, cut, out, in);
   return EXEC_CUDA_LAUNCH (cast, shape_of_pieces (count), stream, count, out, in);
 }
 
@@ -422,7 +459,15 @@ exec_cuda_softcap_bwd (const ExecArgs *args, void *stream)
 extern "C" int
 exec_cuda_accumulate (const ExecArgs *args, void *stream)
 {
-  return launch_add (args, stream, 0, 1);
+  Operands operands (args);
+  CutRows cut = cut_rows_of (args);
+  Array out = operands.array (0), in = operands.array (1);
+
+  if (cut.piece == 0)
+    return launch_add (args, stream, 0, 1);
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (add_columns, shape_of_items (cut.count), stream, cut, out, in);
 }
 
 extern "C" int
@@ -518,6 +563,7 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
 
   shape.rows = operands.dim (0);
   shape.seq = operands.dim (1);
+  shape.part = part_of (args, shape.seq, 0);
   shape.rotated = (unsigned)(operands.dim (2) + operands.dim (3));
   uint64_t turned = (uint64_t)exec_manner (args, PLAN_MANNER_TURNED);
   shape.dim = operands.dim (4);
@@ -532,9 +578,9 @@ exec_cuda_rope (const ExecArgs *args, void *stream)
     {
       shape.pairs = (unsigned)at_most (shape.half - shape.first, ANGLES);
       for (unsigned i = 0; i < shape.pairs; i++)
-        shape.frequency[i]
-            = direction
-              * plan_rope_frequency (&turning, shape.first + i, 2 * shape.half, shape.seq);
+        shape.frequency[i] = direction
+                             * plan_rope_frequency (&turning, shape.first + i, 2 * shape.half,
+                                                    shape.seq * parts_of (args));
       uint64_t blocks = (shape.rows + rows_of_turns (shape) - 1) / rows_of_turns (shape);
       code = EXEC_CUDA_LAUNCH (rope, shape_of_blocks (blocks, THREADS), stream, shape, qkv);
     }

@@ -19,7 +19,7 @@
  *
  * Tokens are in [0, vocab), of tables in parts in [0, whole): whoever loads the tokens checks that.
  * */
-#include "exec/cuda/kernels/launch.cuh"
+#include "exec/cuda/kernels/places.cuh"
 
 namespace
 {
@@ -117,14 +117,15 @@ embed_bwd (uint64_t vocab, uint64_t cols, Array dtable, Array dout, const uint32
 
 /* Adds to row `row` the table's row for its place in its sequence. */
 __global__ void
-positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array out, Array table)
+positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, PlanSequencePart part,
+           Array out, Array table)
 {
   for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
       {
         unsigned n = piece_of (col, cols);
         Words ins = fetch (out, row * cols + col, n);
-        Words places = fetch (table, (before + row) % seq * cols + col, n);
+        Words places = fetch (table, place_of (part, (before + row) % seq) * cols + col, n);
         Piece in = widen (out, ins), place = widen (table, places);
 
         for (unsigned i = 0; i < PIECE; i++)
@@ -134,8 +135,8 @@ positions (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array ou
 }
 
 __global__ void
-positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Array dtable,
-               Array dout)
+positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, PlanSequencePart part,
+               Array dtable, Array dout)
 {
   for (uint64_t place = blockIdx.y; place < seq; place += gridDim.y)
     for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
@@ -151,7 +152,7 @@ positions_bwd (uint64_t rows, uint64_t cols, uint64_t seq, uint64_t before, Arra
             for (unsigned i = 0; i < PIECE; i++)
               sum.at[i] += d.at[i];
           }
-        write (dtable, place * cols + col, n, sum);
+        write (dtable, place_of (part, place) * cols + col, n, sum);
       }
 }
 
@@ -200,12 +201,13 @@ exec_cuda_positions (const ExecArgs *args, void *stream)
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), seq = operands.dim (2);
   uint64_t before = operands.first ();
+  PlanSequencePart part = part_of (args, seq, 0);
   Array out = operands.rows_of (0, cols), table = operands.rows_of (1, cols);
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
-                           seq, before, out, table);
+                           seq, before, part, out, table);
 }
 
 extern "C" int
@@ -214,10 +216,11 @@ exec_cuda_positions_bwd (const ExecArgs *args, void *stream)
   Operands operands (args);
   uint64_t rows = operands.dim (0), cols = operands.dim (1), seq = operands.dim (2);
   uint64_t before = operands.first ();
+  PlanSequencePart part = part_of (args, seq, 0);
   Array dtable = operands.rows_of (0, cols), dout = operands.rows_of (1, cols);
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (positions_bwd, shape_of_matrix (seq, pieces_of (cols)), stream, rows,
-                           cols, seq, before, dtable, dout);
+                           cols, seq, before, part, dtable, dout);
 }

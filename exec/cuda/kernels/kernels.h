@@ -35,6 +35,7 @@ int exec_cuda_swiglu_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_activate (const ExecArgs *args, void *stream);
 int exec_cuda_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_rope (const ExecArgs *args, void *stream);
+int exec_cuda_attention_join (const ExecArgs *args, void *stream);
 
 /* attention.cu */
 int exec_cuda_attention (const ExecArgs *args, void *stream);

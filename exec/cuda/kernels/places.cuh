@@ -1,0 +1,44 @@
+/* Where tokens of a part of a sequence are in the whole one: planner/schedule/sequence.c, for
+ * devices. */
+#pragma once
+#include "exec/cuda/kernels/launch.cuh"
+#include "planner/schedule/sequence.h"
+
+namespace
+{
+
+/* The part of `args`, or that of the rank `turn` before it. */
+inline PlanSequencePart
+part_of (const ExecArgs *args, uint64_t length, uint64_t turn)
+{
+  uint64_t part = (uint64_t)exec_manner (args, PLAN_MANNER_PART);
+  uint64_t parts = (uint64_t)exec_manner (args, PLAN_MANNER_PARTS);
+
+  return plan_sequence_part (parts > 0 ? (part + parts - turn) % parts : 0, parts, length);
+}
+
+/* How many parts a sequence has. */
+inline uint64_t
+parts_of (const ExecArgs *args)
+{
+  double parts = exec_manner (args, PLAN_MANNER_PARTS);
+
+  return parts > 0 ? (uint64_t)parts : 1;
+}
+
+__device__ inline uint64_t
+place_of (const PlanSequencePart &part, uint64_t at)
+{
+  return at < part.piece ? part.places[0] + at : part.places[1] + (at - part.piece);
+}
+
+/* How many tokens of the part come before a place. */
+__device__ inline uint64_t
+before_place (const PlanSequencePart &part, uint64_t place)
+{
+  uint64_t first = place > part.places[0] ? at_most (place - part.places[0], part.piece) : 0;
+
+  return first + (place > part.places[1] ? at_most (place - part.places[1], part.piece) : 0);
+}
+
+}
