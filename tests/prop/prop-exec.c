@@ -289,13 +289,13 @@ make_up_again (Case *c)
   c->of = of;
 }
 
-/* Two or four ranks have sequences together, which become as long as that needs. */
+/* Two or four ranks have sequences together, whose length becomes a multiple of twice as many. */
 static gboolean
 add_context (Case *c, gint64 cp)
 {
   Plan plan = c->of->plan;
   plan.value[PLAN_CP] = cp;
-  plan.value[PLAN_SEQ] = (plan.value[PLAN_SEQ] + 2 * cp - 1) / (2 * cp) * 2 * cp;
+  plan.value[PLAN_SEQ] = MAX (plan.value[PLAN_SEQ] / (2 * cp), 1) * 2 * cp;
   g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
   if (!of || is_refused (of))
     return FALSE;
@@ -346,7 +346,7 @@ case_init (Case *c, int seed)
     make_up_again (c);
   if (seed % 5 == 3 && seed % 4 != 1)
     add_documents (c, seed);
-  else if (seed % 3 != 0 && (seed % 4 == 0 || !add_context (c, 4)))
+  else if (seed % 6 != 0 && (seed % 4 == 0 || !add_context (c, 4)))
     add_context (c, 2);
   if (seed % 3 == 1)
     mask_ends (c);
@@ -547,7 +547,7 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, learned = 0, falling = 0, windowed = 0, up_again = 0;
+  guint contexts[3] = { 0 }, windowed = 0, up_again = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -562,8 +562,6 @@ START_TEST (every_value_is_run)
       contexts[0] += value[PLAN_CP] == 2;
       contexts[1] += value[PLAN_CP] == 4;
       contexts[2] += value[PLAN_CP] > 1 && value[PLAN_TP] > 1;
-      learned += value[PLAN_CP] > 1 && c.model->positions == PLAN_POSITIONS_LEARNED;
-      falling += value[PLAN_CP] > 1 && c.model->positions == PLAN_POSITIONS_ALIBI;
       windowed += value[PLAN_CP] > 1 && c.model->window > 0;
       case_clear (&c);
     }
@@ -577,8 +575,7 @@ START_TEST (every_value_is_run)
   ck_assert_uint_gt (split[1], 6);
   for (guint i = 0; i < G_N_ELEMENTS (contexts); i++)
     ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
-  ck_assert_msg (learned > 1 && falling > 1 && windowed > 1, "%u %u %u", learned, falling,
-                 windowed);
+  ck_assert_uint_gt (windowed, 1);
 }
 END_TEST
 
