@@ -32,7 +32,7 @@ static const struct
     NULL }, /* gelu is by tanh only where it adds biases */
   { "deepseek", DEEPSEEK, NULL },
   { "grok", NULL, "norms and an activation that are not in the columns" },
-  { "llama4", NULL, "scores that go into experts, and norms without weights" },
+  { "llama4", "family=llama4_text", NULL },
   { "hybrid", NULL, "layers without attention" },
   { "other", NULL, "not in the columns" },
 };
@@ -87,6 +87,7 @@ static void
 add_experts (GString *text, const PlanRunRow *row)
 {
   g_autofree char *mtp = plan_run_row_note (row, "mtp");
+  g_autofree char *model = plan_run_row_note (row, "model");
   add_number (text, row, PLAN_RUN_EXPERTS, "experts");
   add_number (text, row, PLAN_RUN_TOPK, "topk");
   add_number (text, row, PLAN_RUN_EXPERT_FFN, "expert_ffn");
@@ -94,7 +95,9 @@ add_experts (GString *text, const PlanRunRow *row)
   add_number (text, row, PLAN_RUN_FIRST_DENSE_LAYERS, "dense_layers");
   if (plan_run_row_is (row, PLAN_RUN_FAMILY, "gpt-moe")
       && plan_run_row_is (row, PLAN_RUN_TOPK, "1"))
-    g_string_append (text, ",pre_softmax=on"); /* a softmax over one expert is 1 */
+    g_string_append (text, ",pre_softmax=on");   /* a softmax over one expert is 1 */
+  if (g_strcmp0 (model, "llama4-maverick") == 0) /* as its config.json says */
+    g_string_append (text, ",moe_every=2,qk_l2_norm=off");
   if (mtp)
     g_string_append_printf (text, ",mtp=%s", mtp);
 }

@@ -94,6 +94,11 @@ static const struct
     "family=gpt_oss,layers=36,hidden=2880,ffn=2880,heads=64,kv_heads=8,head_dim=64,vocab=201088,"
     "max_seq=4096,expert_ffn=2880",
     "ep=64 !moe_imbalance=", "moe_dispatcher is not known: alltoall is assumed" },
+  { "dgxc-0315",
+    "family=llama4_text,layers=48,hidden=5120,ffn=16384,heads=40,kv_heads=8,head_dim=128,"
+    "vocab=202048,max_seq=8192,qk_l2_norm=off,experts=128,moe_every=2",
+    "stack=megatron@ strategy=optim pp=2 vpp=12 ep=64 !recompute=",
+    "moe_dispatcher is not known: alltoall is assumed" },
   /* Megatron-LM's tests: what they do not set is its default: tp for etp, and allgather. */
   { "mlm-0575",
     "family=gpt2,layers=12,hidden=512,ffn=2048,heads=8,kv_heads=8,head_dim=64,vocab=50432,"
@@ -175,8 +180,8 @@ START_TEST (rows_with_experts_are_read)
       ck_assert (row->skipped || row->model->experts > 0);
       ck_assert (row->skipped || row->plan.value[PLAN_MOE_IMBALANCE] >= 1000000);
     }
-  ck_assert_uint_eq (n, 458);
-  ck_assert_uint_eq (n_plans, 177);
+  ck_assert_uint_eq (n, 462);
+  ck_assert_uint_eq (n_plans, 181);
 }
 END_TEST
 
