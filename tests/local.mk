@@ -442,6 +442,8 @@ golden_tests = \
   %D%/golden/emit-deepseek-pipeline.test \
   %D%/golden/emit-fsdp1.test \
   %D%/golden/emit-fsdp2.test \
+  %D%/golden/emit-llama4-maverick.test \
+  %D%/golden/emit-llama4-scout.test \
   %D%/golden/emit-megatron-ddp.test \
   %D%/golden/emit-megatron-fsdp-hybrid.test \
   %D%/golden/emit-megatron-fsdp.test \
@@ -548,6 +550,7 @@ golden_tests = \
   %D%/golden/sim-pipeline.test \
   %D%/golden/query-stacks.test \
   %D%/golden/query-stacks-refused.test \
+  %D%/golden/query-llama4.test \
   %D%/golden/query-max-seq.test \
   %D%/golden/query-max-seq-step.test \
   %D%/golden/query-max-mbs.test \
