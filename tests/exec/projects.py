@@ -38,6 +38,8 @@ REPLACED = ("transformer_engine", "transformer_engine_torch", "nvidia_resiliency
 DENSE = ["llama3-8b 8xh100 --gbs 64", "llama3-70b dgx-h100:8 --gbs 256", "llama3-8b 8xb200 --gbs 64 --allow mixed"]
 EXPERTS = ["qwen3-30b-a3b dgx-h100:2 --gbs 256", "mixtral-8x7b dgx-h100:4 --gbs 256"]
 OF_MEGATRON = ["gpt-oss-120b dgx-h100:8 --gbs 256", "deepseek-v3 dgx-h100:32 --gbs 1024",
+               "llama4-maverick dgx-h100:32 --gbs 1024 --seq 8192 --only ep=128",
+               "llama4-scout,qk_l2_norm=all dgx-h100:16 --gbs 256 --seq 8192 --only ep=16",
                "qwen3-30b-a3b dgx-h100:2 --gbs 256 --allow mixed,lowbit", "llama3-8b 8xh100 --gbs 64 --allow lowbit"]
 STAGES = ["llama3-70b dgx-h100:8 --gbs 256 --only pp=4 --only vpp=1,2"]
 ASKED = {"megatron": (DENSE + EXPERTS + OF_MEGATRON, ("megatron-fsdp", "megatron"), "torchrun"),
