@@ -236,8 +236,8 @@ find_error_range (AdvisePrediction *self, const AdviseInput *input)
   const double exposed = advise_exposed_share (t->step_ns, t->exposed_tensor_ns,
                                                t->exposed_gather_ns, t->exposed_reduce_ns);
   const AdviseMemoryError error = advise_memory_error (input->adjustments, of->cluster, of->stack);
-  self->error_range = advise_time_uncertainty (input->adjustments, of->cluster, of->stack,
-                                               &of->plan, NULL, exposed, &self->unlike);
+  self->error_range
+      = advise_time_uncertainty (input->adjustments, of, NULL, exposed, &self->unlike);
   self->p_fits
       = advise_p_fits (&error, t->memory.device, t->memory.allocated, of->cluster->memory_bytes);
 }

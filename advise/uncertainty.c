@@ -127,18 +127,18 @@ advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns, gint64
 }
 
 SimErrorRange
-advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
-                         const PlanStack *stack, const Plan *resolved, const char *source,
+advise_time_uncertainty (const SimAdjustments *set, const PlanCase *of, const char *source,
                          double exposed_share, char **out_unlike)
 {
-  g_auto (GStrv) modes = advise_modes (resolved);
-  const SimSubject subject = { .gpu = cluster->device_name,
-                               .stack = stack->name,
-                               .devices = plan_cluster_devices (cluster),
+  g_auto (GStrv) modes = advise_modes (&of->plan);
+  const SimSubject subject = { .gpu = of->cluster->device_name,
+                               .stack = of->stack->name,
+                               .devices = plan_cluster_devices (of->cluster),
                                .exposed = exposed_share,
-                               .network = advise_network (cluster),
+                               .network = advise_network (of->cluster),
                                .modes = (const char *const *)modes,
-                               .source = source };
+                               .source = source,
+                               .has_experts = of->model->experts > 0 };
   if (out_unlike)
     *out_unlike = set ? sim_uncertainty_unlike (set, &subject) : NULL;
   return set ? sim_uncertainty_of_time (set, &subject) : (SimErrorRange){ .pct = -1 };

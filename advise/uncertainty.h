@@ -4,6 +4,7 @@
  * Both rest on errors of runs that were left out of the fit, which a set of parameters records. */
 #pragma once
 #include "advise/input.h"
+#include "planner/case/case.h"
 #include "planner/plan/stack.h"
 #include "sim/cost/uncertainty.h"
 #include <glib.h>
@@ -55,8 +56,7 @@ double advise_exposed_share (gint64 step_ns, gint64 tensor_ns, gint64 gather_ns,
  * runs behind it. Below 0: unknown. `source` is who ran it (advise_run_source); NULL: somebody of
  * whom nothing was seen. `out_unlike`, if any, gets what few or none of those runs had
  * (sim_uncertainty_unlike); the caller frees it. */
-SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCluster *cluster,
-                                       const PlanStack *stack, const Plan *resolved,
+SimErrorRange advise_time_uncertainty (const SimAdjustments *set, const PlanCase *of,
                                        const char *source, double exposed_share, char **out_unlike);
 
 G_END_DECLS

@@ -476,8 +476,7 @@ find_error_range (AdviseRun *run, const SimAdjustments *adjustments, const SimSu
                                        s->exposed_reduce_ns);
   run->device = s->memory.device;
   run->resting = s->memory.allocated;
-  run->error_range = advise_time_uncertainty (adjustments, cluster, stack, &run->of->plan, source,
-                                              run->exposed, NULL);
+  run->error_range = advise_time_uncertainty (adjustments, run->of, source, run->exposed, NULL);
   run->p_fits = advise_p_fits (&error, run->device, run->resting, cluster->memory_bytes);
 }
 

@@ -115,6 +115,7 @@ add_run (Fitted *self, AdviseRun *run, const char *db, double weight, guint n_pa
           .gpu = cluster->device_name,
           .stack = stack,
           .site = cluster->site,
+          .has_experts = run->of->model->experts > 0,
           .step_ns = 1e6 * run->row.measured[PLAN_RUN_QUANTITY_TIME],
           .weight = weight,
           .part = n_parts > 1 ? run->group % n_parts : 0 };
@@ -492,7 +493,7 @@ find_uncertainties (const Fitted *fitted, const Question *question, const SimAdj
     weights[i] = g_array_index (fitted->rows, SimObservation, i).weight;
   const SimAdjustments *shipped = advise_adjustments_shipped ();
   for (SimDistance d = 0; d < SIM_N_DISTANCES; d++)
-    if (!base && shipped && set->distances[d].pct <= 0)
+    if (!base && shipped && set->distances[d].runs == 0)
       set->distances[d] = shipped->distances[d];
   advise_uncertainty_note_runs (fitted->runs, weights, base, set);
   for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)

@@ -236,7 +236,7 @@ print_uncertainties (const SimAdjustments *self, GString *text)
       g_string_append_c (text, '\n');
     }
   for (SimDistance d = 0; d < SIM_N_DISTANCES; d++)
-    if (self->distances[d].pct > 0)
+    if (self->distances[d].pct > 0 || self->distances[d].runs > 0)
       g_string_append_printf (text, "distance kind=%s pct=%s runs=%u\n", distances[d],
                               g_ascii_dtostr (number[0], sizeof number[0], self->distances[d].pct),
                               self->distances[d].runs);

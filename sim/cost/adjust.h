@@ -58,12 +58,12 @@ typedef struct
 } SimUncertainty;
 
 #define SIM_ENOUGH_RUNS 5 /* fewest runs from which a spread is taken */
-
 /* X (ID, "name", "how a predicted run may differ from the runs that were seen"). */
 #define SIM_DISTANCE_LIST(X) \
   X (GPU, "gpu", "a GPU without runs") \
   X (STACK, "stack", "a stack without runs") \
   X (SOURCE, "source", "the offset of a source without runs: other machines and software") \
+  X (EXPERTS, "source_of_experts", "the same of models with experts") \
   X (SIZE, "size", "each doubling of the devices of the stack's largest run") \
   X (EXPOSED, "exposed", "a step that is exposed communication alone") \
   X (NETWORK, "network", "the same on a network of a rate without runs") \
@@ -79,7 +79,7 @@ typedef enum
 } SimDistance;
 
 /* How much a difference adds to a prediction's error (as the root of the sum of squares), in per
- * cent that four of five predictions lie within. `runs` is 0 where it was assumed. */
+ * cent that four of five predictions lie within. `runs`: 0 where it was assumed. */
 typedef struct
 {
   double pct;

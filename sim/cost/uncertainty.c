@@ -56,9 +56,12 @@ square_of_strangeness (const SimAdjustments *self, SimDistance distance, const S
  * sources behind the spread. What was found for GPUs and stacks without runs has it already, as
  * their sources were left out with them. */
 static double
-square_of_source (const SimAdjustments *self, const SimErrorRange *spread, const double *squares)
+square_of_source (const SimAdjustments *self, const SimSubject *subject,
+                  const SimErrorRange *spread, const double *squares)
 {
-  const double pct = self->distances[SIM_DISTANCE_SOURCE].pct;
+  const SimErrorRange *far = self->distances;
+  const gboolean by_experts = subject->has_experts && far[SIM_DISTANCE_EXPERTS].runs > 0;
+  const double pct = far[by_experts ? SIM_DISTANCE_EXPERTS : SIM_DISTANCE_SOURCE].pct;
   const double whole = pct * pct * (1 + 1.0 / spread->sources);
   return MAX (whole - squares[SIM_DISTANCE_GPU] - squares[SIM_DISTANCE_STACK], 0);
 }
@@ -107,7 +110,7 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
   squares[SIM_DISTANCE_STACK] = square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
   const gboolean is_strange = is_strange_source (subject, spread, of);
   if (is_strange)
-    squares[SIM_DISTANCE_SOURCE] = square_of_source (self, spread, squares);
+    squares[SIM_DISTANCE_SOURCE] = square_of_source (self, subject, spread, squares);
   if (of && subject->devices > of->devices)
     squares[SIM_DISTANCE_SIZE] = pow (
         far[SIM_DISTANCE_SIZE].pct * log2 ((double)subject->devices / (double)MAX (of->devices, 1)),

@@ -13,6 +13,7 @@ typedef struct
   gint64 network;           /* Gbit/s per device; 0: a single node */
   const char *const *modes; /* NULL-terminated; NULL: none */
   const char *source;       /* who ran it; NULL: not known, as of a run that is to come */
+  gboolean has_experts;
 } SimSubject;
 
 /* The error range of the closest group of runs that is known: of this stack and GPU, of the stack,

@@ -22,6 +22,7 @@
 #define ENOUGH 1e-4            /* share of the objective that a step must gain for another one */
 #define REACH 0.3              /* trust region at first, in logarithms, */
 #define LEAST_REACH 1e-3       /* and at least */
+#define FAR 10                 /* farther than any factor may be */
 #define MOST_OF_SURROGATE 2000 /* evaluations, none of which simulates */
 #define MOST_LEAPS 4
 #define UNTOLD 0.99 /* share of a site's prior width: a larger error tells nothing */
@@ -542,7 +543,8 @@ rounded (double value)
 }
 
 /* Predicts the rows of each part or source by a fit to the others. That fit is one Gauss-Newton
- * step from the fit to all rows, where derivatives are known. */
+ * step from the fit to all rows, where derivatives are known. Without a source a factor that it
+ * alone told of goes back to its prior, however far that is. */
 static void
 cross_validate (Fit *self, const double *theta, gboolean by_source, guint n)
 {
@@ -552,7 +554,7 @@ cross_validate (Fit *self, const double *theta, gboolean by_source, guint n)
   self->only_left_out = TRUE;
   for (self->left_out = 0; self->left_out < n; self->left_out++)
     {
-      minimise_surrogate (self, theta, REACH, own);
+      minimise_surrogate (self, theta, by_source ? FAR : REACH, own);
       evaluate (self, own, FALSE);
       for (guint i = 0; i < self->n; i++)
         if (is_left_out (self, i))

@@ -22,6 +22,7 @@ typedef struct
   double step_ns, weight;  /* measured time; repeats of one configuration share a weight of 1 */
   guint part; /* part of the cross-validation (of n_parts): predicted by a fit to all other parts */
   guint source;             /* who published it (of n_sources) */
+  gboolean has_experts;     /* sources may be further off for models with experts */
   double before_ns;         /* result: time predicted by the base set */
   double after_ns, left_ns; /* the same by the new set; by the set fitted without its part */
   double apart_ns;          /* the same, by the set fitted without its source */

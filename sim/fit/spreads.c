@@ -145,17 +145,27 @@ other_sources (const Runs *runs, const SimObservation *row)
   return MAX (g_hash_table_size (sources), 1);
 }
 
-/* Finds how far off each source was when it was left out, by rows of which nothing but the source
- * is new: others have enough runs of their GPU and of their stack. */
+/* Whether a row tells how far off its source is. Of models without experts that is a row of which
+ * nothing but the source is new: others have enough runs of their GPU and of their stack. Of models
+ * with experts, which few sources have, it is every row: their offset has what a new GPU and a new
+ * stack add, which is taken out of it where it is used (square_of_source). */
+static gboolean
+tells (const Runs *runs, const SimObservation *row, gboolean has_experts)
+{
+  return !row->has_experts == !has_experts
+         && (has_experts || weight_of_others (runs, row) >= SIM_ENOUGH_RUNS);
+}
+
+/* Finds how far off each source was when it was left out. */
 static void
-find_offsets (const Runs *runs, Offset *offsets)
+find_offsets (const Runs *runs, gboolean has_experts, Offset *offsets)
 {
   for (guint i = 0; i < runs->n; i++)
     {
       const SimObservation *row = &runs->rows[i];
       const double miss = log (row->apart_ns / row->step_ns);
       Offset *of = &offsets[row->source];
-      if (weight_of_others (runs, row) < SIM_ENOUGH_RUNS)
+      if (!tells (runs, row, has_experts))
         continue;
       of->weight += row->weight;
       of->mean += row->weight * miss;
@@ -205,17 +215,18 @@ eight_of_ten (guint freedom)
   return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
 }
 
-/* Finds by how much sources vary: each has an offset of its own. Their variance is the one by which
- * the means of all sources that were left out are as large as they should be (Paule and Mandel
- * 1982), about 0, which is what predictions say. */
+/* Finds by how much sources vary: each has an offset of its own, for models with experts another
+ * than for those without, whose rest is the same kernels everywhere. Their variance is the one by
+ * which the means of all sources that were left out are as large as they should be (Paule and
+ * Mandel 1982), about 0, which is what predictions say. */
 static void
-add_source_distance (SimAdjustments *set, const Runs *runs)
+add_source_distance (SimAdjustments *set, const Runs *runs, gboolean has_experts)
 {
   const guint n = runs->request->n_sources;
   g_autofree Offset *offsets = g_new0 (Offset, n + 1);
   double low = 0, high = 4;
   guint counted = 0;
-  find_offsets (runs, offsets);
+  find_offsets (runs, has_experts, offsets);
   for (guint s = 0; s < n; s++)
     counted += offsets[s].weight > 0;
   if (counted < ENOUGH_SOURCES)
@@ -229,7 +240,7 @@ add_source_distance (SimAdjustments *set, const Runs *runs)
       else
         high = middle;
     }
-  set->distances[SIM_DISTANCE_SOURCE]
+  set->distances[has_experts ? SIM_DISTANCE_EXPERTS : SIM_DISTANCE_SOURCE]
       = (SimErrorRange){ .pct = rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))),
                          .runs = counted };
 }
@@ -240,5 +251,6 @@ sim_spreads_add (SimAdjustments *set, const SimCalibration *request, const SimOb
 {
   const Runs runs = { request, rows, n };
   add_spreads (set, &runs);
-  add_source_distance (set, &runs);
+  add_source_distance (set, &runs, FALSE);
+  add_source_distance (set, &runs, TRUE);
 }

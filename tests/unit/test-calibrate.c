@@ -389,13 +389,14 @@ END_TEST
 #define MOST_SOURCES 9
 #define RUNS_OF_A_SOURCE 7
 
-/* How far apart sources are, by trying one variance after the other, from means and the variance of
- * runs about them. */
+/* How far apart sources from `first` to `last` are, by trying one variance after the other, from
+ * means and the variance of runs about them. */
 static double
-tried_variance (double miss[][RUNS_OF_A_SOURCE], guint n)
+tried_variance (double miss[][RUNS_OF_A_SOURCE], guint first, guint last)
 {
-  double mean[MOST_SOURCES] = { 0 }, within = 0, variance = 0, sum;
-  for (guint s = 0; s < n; s++)
+  double mean[MOST_SOURCES + 1] = { 0 }, within = 0, variance = 0, sum;
+  const guint n = last - first + 1;
+  for (guint s = first; s <= last; s++)
     {
       for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
         mean[s] += miss[s][i] / RUNS_OF_A_SOURCE;
@@ -406,47 +407,56 @@ tried_variance (double miss[][RUNS_OF_A_SOURCE], guint n)
     {
       variance += 1e-6;
       sum = 0;
-      for (guint s = 0; s < n; s++)
-        sum += mean[s] * mean[s] / (variance * (1 + 1.0 / (n - 1)) + within / RUNS_OF_A_SOURCE);
+      for (guint s = first; s <= last; s++)
+        {
+          const double others = s == 0 ? 1 : last - 1;
+          sum += mean[s] * mean[s] / (variance * (1 + 1 / others) + within / RUNS_OF_A_SOURCE);
+        }
     }
   while (sum > n);
   return variance;
 }
 
 /* A run of a source without runs is as far off as sources were that were left out. The quantiles of
- * Student's t are from a table. Fewer than four sources tell nothing, and the first one of these is
- * not counted: it alone has its GPU. */
+ * Student's t are from a table. Fewer than four sources tell nothing. The first one of these, which
+ * alone has its GPU, counts for models with experts only. */
 START_TEST (sources_vary_as_much_as_those_left_out)
 {
-  static const double quantile[MOST_SOURCES] = { 0, 0, 0, 0, 1.533, 1.476, 1.440, 1.415, 1.397 };
+  static const double quantile[] = { 0, 0, 0, 0, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372 };
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
-  const guint n = (guint)g_rand_int_range (rand, 3, MOST_SOURCES);
+  const guint last = (guint)g_rand_int_range (rand, 3, MOST_SOURCES);
+  const gboolean has_experts = _i % 2;
   SimObservation rows[(MOST_SOURCES + 1) * RUNS_OF_A_SOURCE];
-  double miss[MOST_SOURCES][RUNS_OF_A_SOURCE];
-  for (guint s = 0; s <= n; s++)
+  double miss[MOST_SOURCES + 1][RUNS_OF_A_SOURCE];
+  for (guint s = 0; s <= last; s++)
     {
       const double offset = g_rand_double_range (rand, -0.3, 0.3);
       for (guint i = 0; i < RUNS_OF_A_SOURCE; i++)
         {
-          const double is = offset + g_rand_double_range (rand, -0.05, 0.05);
+          miss[s][i] = offset + g_rand_double_range (rand, -0.05, 0.05);
           rows[s * RUNS_OF_A_SOURCE + i] = (SimObservation){ .gpu = s == 0 ? "b200" : "h100-80gb",
                                                              .stack = "fsdp2",
                                                              .step_ns = 1e9,
                                                              .after_ns = 1e9,
-                                                             .apart_ns = 1e9 * exp (is),
+                                                             .apart_ns = 1e9 * exp (miss[s][i]),
                                                              .weight = 1,
-                                                             .source = s };
-          if (s > 0)
-            miss[s - 1][i] = is;
+                                                             .source = s,
+                                                             .has_experts = has_experts };
         }
     }
-  const SimCalibration request = { .id = "sources", .n_sources = n + 1 };
+  const SimCalibration request = { .id = "sources", .n_sources = last + 1 };
   g_autoptr (SimAdjustments) set = sim_adjustments_new ("sources");
-  sim_spreads_add (set, &request, rows, (n + 1) * RUNS_OF_A_SOURCE);
-  const SimErrorRange *found = &set->distances[SIM_DISTANCE_SOURCE];
-  const double pct = n < 4 ? 0 : 100 * expm1 (quantile[n] * sqrt (tried_variance (miss, n)));
+  sim_spreads_add (set, &request, rows, (last + 1) * RUNS_OF_A_SOURCE);
+  const SimErrorRange *source = &set->distances[SIM_DISTANCE_SOURCE],
+                      *experts = &set->distances[SIM_DISTANCE_EXPERTS];
+  const SimErrorRange *found = has_experts ? experts : source,
+                      *other = has_experts ? source : experts;
+  const guint first = has_experts ? 0 : 1, n = last - first + 1;
+  const double pct
+      = n < 4 ? 0 : 100 * expm1 (quantile[n] * sqrt (tried_variance (miss, first, last)));
   ck_assert_msg (fabs (found->pct - pct) <= 0.005 * pct, "%.3f, not %.3f", found->pct, pct);
   ck_assert_uint_eq (found->runs, n < 4 ? 0 : n);
+  ck_assert_uint_eq (other->runs, 0);
 }
 END_TEST
 
@@ -462,6 +472,7 @@ END_TEST
         "distance kind=gpu pct=20 runs=40\n" \
         "distance kind=stack pct=24 runs=40\n" \
         "distance kind=source pct=12.24744871391589 runs=6\n" \
+        "distance kind=source_of_experts pct=36.742346141747667 runs=5\n" \
         "distance kind=size pct=3 runs=40\n" \
         "distance kind=exposed pct=10 runs=40\n" \
         "distance kind=network pct=30 runs=0\n" \
@@ -477,31 +488,37 @@ static const struct
   double pct;
   const char *unlike;
 } distances[] = {
-  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL, NULL }, 8, NULL },
-  { { "h100-80gb", "fsdp2", 256, 0, 0, tp, NULL }, 8, NULL },
-  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL, NULL },
+  { { "h100-80gb", "fsdp2", 64, 0, 400, NULL, NULL, FALSE }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 256, 0, 0, tp, NULL, FALSE }, 8, NULL },
+  { { "h100-80gb", "fsdp2", 1024, 0, 400, NULL, NULL, FALSE },
     10,
     "so many devices" }, /* two doublings: 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep, NULL }, 14.422205101855956, "ep" }, /* 8, 12 */
-  { { "h100-80gb", "fsdp2", 64, 0, 400, cp, NULL },
+  { { "h100-80gb", "fsdp2", 64, 0, 400, tp_ep, NULL, FALSE },
     14.422205101855956,
-    "cp" },                                                         /* not on that GPU */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL, NULL }, 10, NULL }, /* 8, 6 */
-  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL, NULL },
+    "ep" }, /* 8, 12 */
+  { { "h100-80gb", "fsdp2", 64, 0, 400, cp, NULL, FALSE },
+    14.422205101855956,
+    "cp" },                                                                /* not on that GPU */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 400, NULL, NULL, FALSE }, 10, NULL }, /* 8, 6 */
+  { { "h100-80gb", "fsdp2", 64, 0.6, 200, NULL, NULL, FALSE },
     20.591260281974002,
-    "such a network" },                                                        /* 8, 6, 18 */
-  { { "b200", "fsdp2", 64, 0, 400, NULL, NULL }, 21.540659228538015, "b200" }, /* 8, 20 */
-  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL, NULL },
+    "such a network" },                                                               /* 8, 6, 18 */
+  { { "b200", "fsdp2", 64, 0, 400, NULL, NULL, FALSE }, 21.540659228538015, "b200" }, /* 8, 20 */
+  { { "h100-80gb", "fsdp1", 8, 0, 0, NULL, NULL, FALSE },
     16.155494421403512,
     "stack=fsdp1" }, /* 6, 24 / sqrt (1 + 3), and what is missing to the 15 of a source */
-  { { "h100-80gb", "native", 8, 0, 0, NULL, NULL },
+  { { "h100-80gb", "native", 8, 0, 0, NULL, NULL, FALSE },
     24.738633753705965,
     "stack=native" }, /* 6, 24 */
-  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs" }, 8, NULL },
-  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs-too" },
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs", FALSE }, 8, NULL },
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs-too", FALSE },
     17,
     NULL }, /* 8, sqrt (150) * sqrt (1 + 1 / 2) */
-  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, NULL }, 17, NULL },
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, NULL, FALSE }, 17, NULL },
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, NULL, TRUE },
+    45.70557952810576,
+    NULL }, /* 8, 15 * sqrt (6) * sqrt (1 + 1 / 2) */
+  { { "a100-80gb", "fsdp2", 64, 0, 400, NULL, "theirs", TRUE }, 8, NULL },
 };
 
 START_TEST (uncertainty_grows_with_distance)
@@ -522,11 +539,13 @@ START_TEST (more_of_anything_is_never_surer)
   for (gint64 devices = 8; devices <= 1 << 20; devices *= 2)
     for (guint step = 0; step <= 10; step++)
       {
-        const SimSubject subject = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp, NULL };
+        const SimSubject subject
+            = { "h100-80gb", "fsdp2", devices, 0.1 * step, 200, tp, NULL, FALSE };
         const double pct = sim_uncertainty_of_time (set, &subject).pct;
         ck_assert (step == 0 || pct >= last);
         last = pct;
-        const SimSubject larger = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp, NULL };
+        const SimSubject larger
+            = { "h100-80gb", "fsdp2", 2 * devices, 0.1 * step, 200, tp, NULL, FALSE };
         ck_assert_double_ge (sim_uncertainty_of_time (set, &larger).pct, pct);
       }
 }
