@@ -218,7 +218,8 @@ exec_cpu_route_bwd (const ExecArgs *args)
     }
 }
 
-/* Loads are whole numbers, which are summed exactly in double. */
+/* Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
+ * in a step that changes nothing. */
 void
 exec_cpu_balance (const ExecArgs *args)
 {
@@ -228,6 +229,8 @@ exec_cpu_balance (const ExecArgs *args)
   float *bias = args->ptr[PLAN_REF_BALANCE_bias];
   const float *loads = args->ptr[PLAN_REF_BALANCE_loads];
 
+  if (isnan (*(const float *)args->ptr[PLAN_REF_BALANCE_coef]))
+    return;
   for (gint64 layer = 0; layer < layers; layer++, bias += experts, loads += experts)
     {
       double all = 0;

@@ -152,26 +152,6 @@ init_balance (PlanLower *self)
     forget_loads (self);
 }
 
-/* Moves the biases once per step, by the loads of all ranks and micro batches (Megatron-LM's
- * finalize_model_grads.py, _update_router_expert_bias). */
-static void
-balance (PlanLower *self)
-{
-  if (self->experts.loads < 0)
-    return;
-  const gint64 layers = self->stage.layers, experts = self->model->experts;
-  if (self->comm.amax >= 0)
-    {
-      plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.amax,
-                             PLAN_REFS (ONE (experts.loads)), layers * experts, PLAN_REF_NONE,
-                             ONE (event.exchanged));
-      plan_lower_wait (self, ONE (event.exchanged));
-    }
-  plan_lower_compute (self, PLAN_OP_BALANCE, PLAN_REFS (ONE (experts.balance), ONE (experts.loads)),
-                      PLAN_DIMS (layers, experts));
-  forget_loads (self);
-}
-
 void
 plan_lower_init_sites (PlanLower *self)
 {
@@ -186,10 +166,30 @@ plan_lower_init_sites (PlanLower *self)
                         PLAN_DIMS (n_sites (self)));
 }
 
+/* Moves the biases once per step, by the loads of all ranks and micro batches (Megatron-LM's
+ * finalize_model_grads.py, _update_router_expert_bias). */
+void
+plan_lower_balance (PlanLower *self)
+{
+  if (self->experts.loads < 0)
+    return;
+  const gint64 layers = self->stage.layers, experts = self->model->experts;
+  if (self->comm.amax >= 0)
+    {
+      plan_lower_collective (self, PLAN_OP_ALL_REDUCE, PLAN_STREAM_REDUCE, self->comm.amax,
+                             PLAN_REFS (ONE (experts.loads)), layers * experts, PLAN_REF_NONE,
+                             ONE (event.exchanged));
+      plan_lower_wait (self, ONE (event.exchanged));
+    }
+  plan_lower_compute (self, PLAN_OP_BALANCE,
+                      PLAN_REFS (ONE (experts.balance), ONE (experts.loads), ONE (sums.coef)),
+                      PLAN_DIMS (layers, experts));
+  forget_loads (self);
+}
+
 void
 plan_lower_rescale (PlanLower *self)
 {
-  balance (self);
   if (self->quantizer.amax < 0)
     return;
   if (self->comm.amax >= 0)

@@ -745,6 +745,7 @@ plan_lower_end_step (PlanLower *self)
                       PLAN_DIMS (all, parts * tp,
                                  self->place.ranks * self->place.replicas
                                      * self->place.micro_batches * self->sizes->rows));
+  plan_lower_balance (self);
   prepare (self);
   const PlanLowerBucket *any = plan_lower_any_bucket (self);
   const gboolean widens = any->wide_avg >= 0 || any->wide_avg_sq >= 0 || any->roots >= 0;

@@ -129,12 +129,12 @@ void plan_lower_gather_bucket (PlanLower *self, PlanBucketKind kind, PlanLowerUn
 PlanRef plan_lower_optimizer_gradients (const PlanLower *self, PlanBucketKind kind,
                                         PlanLowerUnit unit);
 
-/* Delayed scaling and routers' biases: declares what sites and routers keep, initialises it, and
- * makes the next scales and biases as a step ends. */
+/* Scales of delayed scaling, routers' biases: declares them, begins with them, makes the next. */
 void plan_lower_declare_sites (PlanLower *self);
 void plan_lower_declare_amax_group (PlanLower *self);
 void plan_lower_init_sites (PlanLower *self);
 void plan_lower_rescale (PlanLower *self);
+void plan_lower_balance (PlanLower *self);
 
 /* A matrix that two stages share (tied embeddings): sums its gradients over the two stages after
  * the ranks of each stage have reduced them; or, before that, declares a buffer and adds the other

@@ -284,9 +284,9 @@
      (layers, experts), 0, ((bias, writes, layers * experts))) \
   X (BALANCE, "balance", COMPUTE, OPTIMIZER, COPY, \
      "a step up for the bias of each expert with fewer tokens than its layer's mean, a step down " \
-     "where it has more", \
+     "where it has more; none in steps that change no weight", \
      (layers, experts), 0, \
-     ((bias, updates, layers * experts), (loads, reads, layers * experts))) \
+     ((bias, updates, layers * experts), (loads, reads, layers * experts), (coef, reads, 4))) \
   X (DROP_TOKENS, "drop_tokens", COMPUTE, ELEMENT, ACTIVATION, \
      "of each expert's tokens at most `capacity` stay, with their shares", \
      (rows, experts, capacity), 0, \

@@ -132,7 +132,7 @@ START_TEST (routes_by_biases_and_groups_are_the_cpus)
   const gint64 open = g_rand_int_range (rand, 1, (gint32)groups + 1);
   const gint64 topk = g_rand_int_range (rand, 1, (gint32)MIN (open * size, 9) + 1);
   const gint64 dims[] = { rows, experts, topk };
-  CompareOperand probs, saved, map, logits, bias, loads;
+  CompareOperand probs, saved, map, logits, bias, loads, coef;
   CompareOperand *const has_bias = _i % 3 > 0 ? &bias : NULL;
 
   set_router (_i);
@@ -154,9 +154,15 @@ START_TEST (routes_by_biases_and_groups_are_the_cpus)
   check_equal (&loads, "tokens of experts");
   compare_operand_keep (&loads, device);
   constants.bias_rate = 0.001;
-  run_both (PLAN_OP_BALANCE, exec_cuda_balance, (gint64[]){ 1, experts }, OPERANDS (&bias, &loads));
+  take (&coef, PLAN_DTYPE_FP32, COMPARE_SMALL, 4, rand);
+  if (_i % 4 == 0)
+    *(float *)(gpointer)(coef.want + coef.at) = NAN;
+  compare_operand_keep (&coef, device);
+  run_both (PLAN_OP_BALANCE, exec_cuda_balance, (gint64[]){ 1, experts },
+            OPERANDS (&bias, &loads, &coef));
   check_equal (&bias, "biases");
   clear (OPERANDS (&probs, &saved, &map, &logits, &bias, &loads));
+  clear (OPERANDS (&coef));
   manner = (PlanManner){ 0 };
 }
 END_TEST

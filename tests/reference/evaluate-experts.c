@@ -261,7 +261,7 @@ exec_evaluator_balance (ExecEvaluator *self)
 
   if (!m->router_bias)
     return;
-  RUN (BALANCE, EXEC_OPERANDS (self->bias, self->loads), m->layers, m->experts);
+  RUN (BALANCE, EXEC_OPERANDS (self->bias, self->loads, self->coef), m->layers, m->experts);
   RUN (ZERO, EXEC_OPERANDS (self->loads), m->layers * m->experts);
 }
 

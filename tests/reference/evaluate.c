@@ -381,10 +381,10 @@ update (ExecEvaluator *self, gint64 step)
                         EXEC_OPERANDS (self->scales, self->history, self->amax),
                         (gint64[]){ n_sites (self), PLAN_QUANTIZER_HISTORY });
 
-  exec_evaluator_balance (self);
   EACH_PART (self, part, exec_evaluator_measure (part));
   exec_evaluator_run (self, PLAN_OP_CLIP, EXEC_OPERANDS (self->coef, self->sums),
                       (gint64[]){ 1, 1, MAX (self->counted, 1) });
+  exec_evaluator_balance (self);
   EACH_PART (self, part, update_part (part, step));
 }
 

@@ -188,18 +188,26 @@ START_TEST (routes_go_by_biases_and_groups)
 }
 END_TEST
 
-/* A step up below the mean, a step down above it, none at the mean; each layer by itself. */
+/* A step up below the mean, a step down above it, none at the mean; each layer by itself. None at
+ * all where gradients are not finite. */
 START_TEST (biases_move_by_loads)
 {
   const float loads_data[] = { 3, 1, 2, 0x1p24f, 0, 0, 5, 5, 5 };
   float bias_data[] = { 0.5, 0.5, 0.5, 1, 2, 3, 7, 8, 9 };
   const float want[] = { 0.25, 0.75, 0.5, 0.75, 2.25, 3.25, 7, 8, 9 };
   Tensor loads = { .dtype = PLAN_DTYPE_FP32, .count = 9, .data = (void *)loads_data };
+  float coef_data[] = { 0.5, 1, 2, 0 };
   Tensor bias = { .dtype = PLAN_DTYPE_FP32, .count = 9, .data = bias_data };
+  Tensor coef = { .dtype = PLAN_DTYPE_FP32, .count = 4, .data = coef_data };
 
   constants.bias_rate = 0.25;
-  run_kernel (PLAN_OP_BALANCE, OPERANDS (&bias, &loads), (gint64[]){ 3, 3 }, PLAN_DTYPE_FP32);
-  ck_assert_mem_eq (bias_data, want, sizeof want);
+  for (guint i = 0; i < 2; i++)
+    {
+      run_kernel (PLAN_OP_BALANCE, OPERANDS (&bias, &loads, &coef), (gint64[]){ 3, 3 },
+                  PLAN_DTYPE_FP32);
+      ck_assert_mem_eq (bias_data, want, sizeof want);
+      coef_data[0] = NAN;
+    }
 }
 END_TEST
 

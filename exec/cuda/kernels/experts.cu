@@ -360,10 +360,14 @@ route_bwd (Router shape, RoutedBwd of)
     route_row_bwd (shape, of, row * shape.experts);
 }
 
-/* Loads are whole numbers, which are summed exactly in double. */
+/* Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
+ * in a step that changes nothing. */
 __global__ void
-balance (uint64_t layers, uint64_t experts, float rate, float *bias, const float *loads)
+balance (uint64_t layers, uint64_t experts, float rate, float *bias, const float *loads,
+         const float *coef)
 {
+  if (isnan (coef[0]))
+    return;
   for (uint64_t i = first_x (); i < layers * experts; i += stride_x ())
     {
       const float *of_layer = loads + i / experts * experts;
@@ -640,12 +644,13 @@ exec_cuda_balance (const ExecArgs *args, void *stream)
   const uint64_t layers = operands.dim (0), experts = operands.dim (1);
   float *bias = operands.floats (PLAN_REF_BALANCE_bias);
   const float *loads = operands.floats (PLAN_REF_BALANCE_loads);
+  const float *coef = operands.floats (PLAN_REF_BALANCE_coef);
   const float rate = (float)args->constants->bias_rate;
 
   if (operands.code != 0)
     return operands.code;
   return EXEC_CUDA_LAUNCH (balance, shape_of_items (layers * experts), stream, layers, experts,
-                           rate, bias, loads);
+                           rate, bias, loads, coef);
 }
 
 extern "C" int
