@@ -79,6 +79,7 @@ check_tests = \
   %D%/unit/test-memory.tap \
   %D%/unit/test-model.tap \
   %D%/unit/test-model-config.tap \
+  %D%/unit/test-model-config-write.tap \
   %D%/unit/test-number.tap \
   %D%/unit/test-placement.tap \
   %D%/unit/test-plan.tap \
@@ -143,7 +144,7 @@ tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tes
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
   tests/reference/evaluate-context.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
-  exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
+  exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
   exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
   exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c

@@ -1,46 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The ops of attention. A row of qkv has the query heads, then the key heads, then the value heads;
+ * in latent attention these are three operands, and values have a width of their own. */
 #include "config.h"
 
 #include "exec/cpu/kernels-cpu-attention.h"
 
+#include "exec/cpu/attend.h"
 #include "exec/cpu/kernels-cpu-private.h"
-#include "exec/cpu/pool.h"
-#include "exec/number/number.h"
-#include "planner/model/alibi.h"
-#include "planner/schedule/sequence.h"
 
 #include <math.h>
-#include <string.h>
-
-/* A row of qkv has the query heads, then the key heads, then the value heads; in latent attention
- * these are three operands, and values have a width of their own. The size of the scratch is in the
- * op list. */
-
-typedef struct
-{
-  guint64 batch, seq, heads, kv_heads, dim, v_dim;
-  PlanSequencePart queries, keys; /* where they are in their sequence */
-  guint64 window;                 /* most keys that a query sees, of the whole sequence */
-  const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
-  float scale, cap;
-  gboolean has_slopes;          /* ALiBi: scores fall with distance */
-  gint64 first_head, all_heads; /* number of the first head here; of heads on all ranks */
-} Shape;
-
-/* Where the heads of an operand lie: `width` elements in a row, of which the first head begins at
- * `at`. */
-typedef struct
-{
-  guint operand;
-  guint64 width, at;
-} Heads;
-
-/* The operands of an op; the last four, backwards only. */
-typedef struct
-{
-  guint lse, places, work;
-  Heads q, k, v, out, dout, dq, dk, dv;
-} Operands;
 
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, batch);
 PLAN_SAME_DIM (ATTENTION, ATTENTION_BWD, seq);
@@ -54,551 +22,68 @@ PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, heads);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, head_dim);
 PLAN_SAME_DIM (LATENT_ATTENTION, LATENT_ATTENTION_BWD, v_dim);
 
-/* Keys of another rank have come from as many ranks before this one as they made turns. */
-static Shape
-shape_of (const ExecArgs *args, guint places)
-{
-  const PlanOp *op = args->op;
-  const gboolean is_latent
-      = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
-  const gint64 dim
-      = op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_head_dim : PLAN_DIM_ATTENTION_head_dim];
-  const guint64 seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq];
-  const guint64 part = (guint64)exec_manner (args, PLAN_MANNER_PART),
-                parts = MAX ((guint64)exec_manner (args, PLAN_MANNER_PARTS), 1);
-  const guint64 window = (guint64)exec_manner (args, PLAN_MANNER_WINDOW);
-  const double scalar = exec_manner (args, PLAN_MANNER_SCALAR),
-               whole = exec_manner (args, PLAN_MANNER_WHOLE);
-  return (Shape){
-    .batch = (guint64)op->dims[PLAN_DIM_ATTENTION_batch],
-    .seq = seq,
-    .queries = plan_sequence_part (part, parts, seq),
-    .keys = plan_sequence_part ((part + parts - args->turn) % parts, parts, seq),
-    .heads = (guint64)op->dims[PLAN_DIM_ATTENTION_heads],
-    .kv_heads
-    = (guint64)op->dims[is_latent ? PLAN_DIM_LATENT_ATTENTION_heads : PLAN_DIM_ATTENTION_kv_heads],
-    .dim = (guint64)dim,
-    .v_dim = (guint64)(is_latent ? op->dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim),
-    .window = window > 0 ? window : seq * parts,
-    .places = args->ptr[places],
-    .scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dim)),
-    .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
-    .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
-    .first_head = (gint64)exec_manner (args, PLAN_MANNER_FIRST),
-    .all_heads = whole > 0 ? (gint64)whole : op->dims[PLAN_DIM_ATTENTION_heads],
-  };
-}
-
-/* A matrix of one head of one sequence: in fp32, or in bf16 as the sum of `upper` and `lower`,
- * where `lower` is NULL if it would be zero. */
-typedef struct
-{
-  float *wide;
-  guint16 *upper, *lower;
-} Matrix;
-
-/* How attention is computed. Queries are taken in runs; each run is multiplied with the keys from
- * the first one that its first query sees to the last one that its last query sees, since other
- * keys have no weight.
- * Where the processor multiplies bf16, scores and their gradients are split into two bf16 numbers;
- * the part that is lost is 2^-17 of them, little beside the rounding of the result. */
-typedef struct
-{
-  guint64 queries; /* queries of a run */
-  gboolean splits;
-} Way;
-
-#define QUERIES 128
-#define LEAST_QUERIES 32
-
-/* Chooses the way. Where scores are split, the scratch that is sized for the scores of all queries
- * must hold those of a run and their lower halves. */
-static Way
-way_of (const Shape *shape, PlanDtype dtype)
-{
-  if (dtype == PLAN_DTYPE_BF16 && exec_gemm_bf16_open ())
-    for (guint64 queries = QUERIES; queries >= LEAST_QUERIES; queries /= 2)
-      if (queries * 3 / 2 <= shape->seq)
-        return (Way){ queries, TRUE };
-  return (Way){ QUERIES, FALSE };
-}
-
-typedef struct
-{
-  gint64 first, rows;    /* queries */
-  gint64 from_key, keys; /* from the first that a query of the run sees to the last */
-} Run;
-
-#define KEYS_TOGETHER 32 /* from_key is a multiple of it: few sizes of GEMMs occur */
-
-/* The first key that a query sees, and the end of those that it sees. Neither ever decreases from
- * one query to the next. */
-static guint64
-first_seen (const Shape *shape, guint64 query)
-{
-  const guint64 end = plan_sequence_place (&shape->queries, query) + 1;
-  const guint64 of_window
-      = end > shape->window ? plan_sequence_before (&shape->keys, end - shape->window) : 0;
-
-  return shape->places != NULL ? MAX (of_window, query - (guint64)shape->places[query]) : of_window;
-}
-
-static guint64
-end_seen (const Shape *shape, guint64 query)
-{
-  return plan_sequence_before (&shape->keys, plan_sequence_place (&shape->queries, query) + 1);
-}
-
-static Run
-run_from (const Shape *shape, const Way *way, guint64 first)
-{
-  const guint64 end = MIN (first + way->queries, shape->seq);
-  const guint64 from_key = first_seen (shape, first) / KEYS_TOGETHER * KEYS_TOGETHER;
-  const guint64 keys = end_seen (shape, end - 1) - from_key;
-
-  return (Run){ (gint64)first, (gint64)(end - first), (gint64)from_key, (gint64)keys };
-}
-
-/* The keys of a run that one of its queries sees: `count` from `begin` on; `behind` later ones are
- * not seen. */
-typedef struct
-{
-  guint64 begin, count, behind;
-} Seen;
-
-static Seen
-seen_in_row (const Shape *shape, const Run *run, gint64 row)
-{
-  const guint64 query = (guint64)(run->first + row), from_key = (guint64)run->from_key;
-  const guint64 begin = first_seen (shape, query) - from_key,
-                end = end_seen (shape, query) - from_key;
-
-  return (Seen){ begin, end - begin, (guint64)run->keys - end };
-}
-
-static void
-clear_unseen (float *row, const Seen *seen)
-{
-  memset (row, 0, seen->begin * sizeof *row);
-  memset (row + seen->begin + seen->count, 0, seen->behind * sizeof *row);
-}
-
-/* Memory for a [seq, dim] matrix of an operand: in bf16 if scores are split. Sums are always in
- * fp32. */
-static Matrix
-image_at (const Way *way, float *memory)
-{
-  return way->splits ? (Matrix){ .upper = (guint16 *)memory } : (Matrix){ .wide = memory };
-}
-
-static Matrix
-from_row (const Matrix *self, guint64 row, guint64 dim)
-{
-  const guint64 at = row * dim;
-
-  return self->wide != NULL ? (Matrix){ .wide = self->wide + at }
-                            : (Matrix){ .upper = self->upper + at };
-}
-
-/* `count` elements in fp32: the matrix itself, or copied to `storage`. */
-static const float *
-read_matrix (const Matrix *self, guint64 at, guint64 count, float *storage)
-{
-  if (self->wide != NULL)
-    return self->wide + at;
-  return exec_cpu_read (self->upper, PLAN_DTYPE_BF16, at, count, storage);
-}
-
-/* Copies one head, of `dim` elements, of one sequence out of rows. */
-static void
-gather_head (const Shape *shape, const Matrix *out, const ExecArgs *args, const Heads *from,
-             guint64 dim, guint64 sequence, guint64 head)
-{
-  for (guint64 t = 0; t < shape->seq; t++)
-    {
-      const guint64 at = (sequence * shape->seq + t) * from->width + from->at + head * dim;
-
-      if (out->wide == NULL)
-        {
-          memcpy (out->upper + t * dim, (const guint16 *)args->ptr[from->operand] + at,
-                  dim * sizeof *out->upper);
-          continue;
-        }
-      float *row = out->wide + t * dim;
-      const float *in = exec_cpu_read_ref (args, from->operand, at, dim, row);
-
-      if (in != row)
-        memcpy (row, in, dim * sizeof *row);
-    }
-}
-
-static void
-scatter_head (const Shape *shape, const ExecArgs *args, const Heads *to, guint64 dim,
-              guint64 sequence, guint64 head, const float *in)
-{
-  for (guint64 t = 0; t < shape->seq; t++)
-    {
-      guint64 at = (sequence * shape->seq + t) * to->width + to->at + head * dim;
-
-      exec_cpu_write_ref (args, to->operand, at, dim, in + t * dim);
-    }
-}
-
-/* The scores of a run, in scratch for [seq, seq] floats. */
-typedef struct
-{
-  float *wide;
-  guint16 *upper, *lower; /* `upper` in the place of `wide` */
-  float *product;         /* scratch for a product that is added afterwards, if not split */
-} Scores;
-
-static Scores
-scores_at (const Shape *shape, const Way *way, float *memory, float *product)
-{
-  const guint64 count = way->queries * shape->seq;
-
-  if (!way->splits)
-    return (Scores){ .wide = memory, .product = product };
-  return (
-      Scores){ .wide = memory, .upper = (guint16 *)memory, .lower = (guint16 *)(memory + count) };
-}
-
-static EXEC_WIDE void
-split_block (guint16 *restrict upper, guint16 *restrict lower, const float *restrict in,
-             guint64 count)
-{
-  for (guint64 i = 0; i < count; i++)
-    {
-      upper[i] = exec_number_to_bf16 (in[i]);
-      lower[i] = exec_number_to_bf16 (in[i] - exec_number_from_bf16 (upper[i]));
-    }
-}
-
-/* Turns the scores of a run into factors of a product. If they are split, their fp32 values are
- * overwritten. */
-static Matrix
-split (const Way *way, const Scores *self, guint64 count)
-{
-  float in[EXEC_CPU_BLOCK];
-  guint16 upper[EXEC_CPU_BLOCK];
-
-  if (!way->splits)
-    return (Matrix){ .wide = self->wide };
-  for (guint64 at = 0; at < count; at += EXEC_CPU_BLOCK)
-    {
-      const guint64 n = MIN (EXEC_CPU_BLOCK, count - at);
-
-      memcpy (in, self->wide + at, n * sizeof *in); /* a copy: `upper` overwrites it */
-      split_block (upper, self->lower + at, in, n);
-      memcpy (self->upper + at, upper, n * sizeof *upper);
-    }
-  return (Matrix){ .upper = self->upper, .lower = self->lower };
-}
-
-static EXEC_WIDE void
-add_to (float *restrict out, const float *restrict in, guint64 count)
-{
-  for (guint64 i = 0; i < count; i++)
-    out[i] += in[i];
-}
-
-/* Multiplies two matrices, of which only the first may have lower halves. */
-static void
-multiply (const Scores *rooms, const gint64 size[3], int layout, const Matrix *a, const Matrix *b,
-          gboolean adds, float *out)
-{
-  if (b->wide != NULL)
-    {
-      exec_gemm_fp32 (size[0], size[1], size[2], layout, a->wide, b->wide,
-                      adds ? rooms->product : out);
-      if (adds)
-        add_to (out, rooms->product, (guint64)(size[0] * size[1]));
-      return;
-    }
-  exec_gemm_bf16 (size[0], size[1], size[2], layout, a->upper, b->upper, adds, out, NULL);
-  if (a->lower != NULL)
-    exec_gemm_bf16 (size[0], size[1], size[2], layout, a->lower, b->upper, TRUE, out, NULL);
-}
-
-/* ALiBi's slope: by how much the scores of a head fall with each token of distance. */
-static float
-slope_of (const Shape *shape, guint64 head)
-{
-  return shape->has_slopes
-             ? (float)plan_alibi_slope (shape->first_head + (gint64)head, shape->all_heads)
-             : 0;
-}
-
-/* Whether scores need more than scaling before the softmax: a cap or ALiBi's slope. */
-static gboolean
-is_bent (const Shape *shape)
-{
-  return shape->cap > 0 || shape->has_slopes;
-}
-
-static void
-cap_scores (const Shape *shape, float *scores, guint64 count)
-{
-  for (guint64 i = 0; i < count; i++)
-    {
-      const float score = scores[i] * shape->scale;
-
-      scores[i] = shape->cap > 0 ? shape->cap * tanhf (score / shape->cap) : score;
-    }
-}
-
-/* Subtracts the slope times the distance in the sequence from the scores of a query and of keys
- * from `key` on. */
-static void
-add_slope (const Shape *shape, float *scores, guint64 query, guint64 key, guint64 count,
-           float slope)
-{
-  const guint64 place = plan_sequence_place (&shape->queries, query);
-
-  for (guint64 i = 0; i < count; i++)
-    scores[i] -= slope * (float)(place - plan_sequence_place (&shape->keys, key + i));
-}
-
-/* Turns scores into probabilities, row by row, by the causal softmax of scale * score. A query that
- * sees none of these keys has minus infinity in `lse`. */
-static void
-softmax (const Shape *shape, const Run *run, float slope, float *scores, float *lse)
-{
-  const float scale = is_bent (shape) ? 1 : shape->scale;
-
-  for (gint64 i = 0; i < run->rows; i++)
-    {
-      const Seen seen = seen_in_row (shape, run, i);
-      float *row = scores + i * run->keys, *from = row + seen.begin;
-      float lanes[EXEC_CPU_LANES] = { 0 };
-      if (is_bent (shape))
-        {
-          cap_scores (shape, from, seen.count);
-          add_slope (shape, from, (guint64)(run->first + i), (guint64)run->from_key + seen.begin,
-                     seen.count, slope);
-        }
-      clear_unseen (row, &seen);
-      lse[run->first + i] = -INFINITY;
-      if (seen.count == 0)
-        continue;
-      float max = exec_cpu_largest (from, seen.count) * scale;
-
-      exec_cpu_exp_row (from, from, seen.count, scale, max, lanes);
-      float sum = exec_cpu_total (lanes);
-      exec_cpu_divide_row (from, seen.count, sum);
-      lse[run->first + i] = max + logf (sum);
-    }
-}
-
-/* The forward pass of one query head of one sequence. */
-static void
-query_head (const Shape *shape, const Way *way, float slope, const Scores *scores,
-            const Matrix image[3], float *lse, float *out)
-{
-  const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
-
-  for (guint64 first = 0; first < shape->seq; first += way->queries)
-    {
-      const Run run = run_from (shape, way, first);
-      const Matrix q = from_row (&image[0], first, shape->dim);
-      const Matrix k = from_row (&image[1], (guint64)run.from_key, shape->dim),
-                   v = from_row (&image[2], (guint64)run.from_key, shape->v_dim);
-
-      if (run.keys > 0)
-        multiply (scores, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE, scores->wide);
-      softmax (shape, &run, slope, scores->wide, lse);
-      if (run.keys == 0)
-        {
-          memset (out + first * shape->v_dim, 0, (guint64)run.rows * shape->v_dim * sizeof *out);
-          continue;
-        }
-      const Matrix prob = split (way, scores, (guint64)(run.rows * run.keys));
-      multiply (scores, (gint64[]){ run.rows, v_dim, run.keys }, 0, &prob, &v, FALSE,
-                out + first * shape->v_dim);
-    }
-}
-
-/* --- heads divided among threads ---------------------------------------------------------- */
-
-/* Most bytes of memory that one thread gets beside the op's scratch. */
-#define ROOM_BYTES (16 << 20)
-
-/* Fewest multiply-adds of a part, some ten microseconds of work. */
-#define PART_PRODUCTS (1 << 20)
-
-/* The heads of all sequences, divided among threads. The query heads of a sequence that share a key
- * head are one unit, since their gradients are added up. Each thread needs working memory: the op's
- * scratch, which is sized for all scores of a head, is enough for several threads where sequences
- * are long; where they are short, memory beside it is small. */
-typedef struct
-{
-  const ExecArgs *args;
-  const Operands *of;
-  Shape shape;
-  Way way;
-  float *scratch, *beside;
-  /* Floats that a thread needs; for how many threads the scratch has them. */
-  guint64 room, in_scratch;
-  guint64 heads, at_once; /* key heads: of all sequences; of a part */
-} Spread;
-
-static guint64
-scores_room (const Shape *shape, const Way *way)
-{
-  const guint64 count = MIN (way->queries, shape->seq) * shape->seq;
-
-  return way->splits ? count * 3 / 2 : count;
-}
-
-static float *
-room_of (const Spread *self, guint worker)
-{
-  return worker < self->in_scratch ? self->scratch + worker * self->room
-                                   : self->beside + (worker - self->in_scratch) * self->room;
-}
-
-static void
-run_heads (Spread *self, guint64 scratch, ExecPoolPart run)
-{
-  const Shape *shape = &self->shape;
-  const guint threads = exec_pool_threads ();
-  const guint64 products = shape->seq * shape->seq * shape->dim * (shape->heads / shape->kv_heads);
-  guint workers;
-
-  self->in_scratch = MAX (scratch / self->room, 1);
-  workers = (guint)MIN (threads, self->in_scratch);
-  if (workers < threads && self->room * sizeof (float) <= ROOM_BYTES)
-    {
-      self->beside = exec_pool_rooms (self->room * sizeof (float));
-      workers = threads;
-    }
-  self->heads = shape->batch * shape->kv_heads;
-  self->at_once = MAX (PART_PRODUCTS / products, 1);
-  exec_pool_run ((self->heads + self->at_once - 1) / self->at_once, workers, run, self);
-}
-
-static Shape
-in_sequence (const Shape *shape, guint64 sequence)
-{
-  Shape self = *shape;
-
-  if (self.places != NULL)
-    self.places += sequence * self.seq;
-  return self;
-}
-
-static void
-attention_head (const Spread *self, guint64 of, guint worker)
-{
-  const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
-  const Shape *shape = &own;
-  const ExecArgs *args = self->args;
-  const Operands *at = self->of;
-  const guint64 size = shape->seq * shape->dim, group = shape->heads / shape->kv_heads;
-  const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
-  float *work = room_of (self, worker), *images = work + scores_room (shape, &self->way),
-        *out = images + 2 * size + shape->seq * shape->v_dim;
-  const Scores scores = scores_at (shape, &self->way, work, NULL);
-  const Matrix image[] = { image_at (&self->way, images), image_at (&self->way, images + size),
-                           image_at (&self->way, images + 2 * size) }; /* q, k, v */
-
-  gather_head (shape, &image[1], args, &at->k, shape->dim, b, kv_head);
-  gather_head (shape, &image[2], args, &at->v, shape->v_dim, b, kv_head);
-  for (guint64 head = kv_head * group; head < (kv_head + 1) * group; head++)
-    {
-      float *lse = (float *)args->ptr[at->lse] + (b * shape->heads + head) * shape->seq;
-
-      gather_head (shape, &image[0], args, &at->q, shape->dim, b, head);
-      query_head (shape, &self->way, slope_of (shape, head), &scores, image, lse, out);
-      scatter_head (shape, args, &at->out, shape->v_dim, b, head, out);
-    }
-}
-
-static void
-attention_part (gpointer data, guint64 part, guint worker)
-{
-  const Spread *self = data;
-  const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
-
-  for (guint64 of = part * self->at_once; of < end; of++)
-    attention_head (self, of, worker);
-}
-
-static void
-run_forward (const ExecArgs *args, const Operands *of)
-{
-  Spread self = {
-    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
-  };
-  const guint64 images = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
-
-  self.way = way_of (&self.shape, args->dtype[of->q.operand]);
-  self.room = scores_room (&self.shape, &self.way) + images;
-  run_heads (&self, self.shape.seq * self.shape.seq + images, attention_part);
-}
-
 /* Heads of one of several operands that have as many, of a width that dim `width` says. */
-static Heads
+static ExecCpuHeads
 heads_of (const ExecArgs *args, guint operand, guint width)
 {
   const gint64 *dims = args->op->dims;
 
-  return (Heads){ operand, (guint64)(dims[PLAN_DIM_ATTENTION_heads] * dims[width]), 0 };
+  return (ExecCpuHeads){ operand, (guint64)(dims[PLAN_DIM_ATTENTION_heads] * dims[width]), 0 };
 }
 
 /* Query, key, or value heads in rows that hold all of them. */
-static Heads
+static ExecCpuHeads
 heads_in_qkv (const ExecArgs *args, guint operand, guint first)
 {
   const guint64 heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_heads],
                 kv_heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_kv_heads],
                 dim = (guint64)args->op->dims[PLAN_DIM_ATTENTION_head_dim];
 
-  return (Heads){ operand, (heads + 2 * kv_heads) * dim,
-                  first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
+  return (ExecCpuHeads){ operand, (heads + 2 * kv_heads) * dim,
+                         first > 0 ? (heads + (first - 1) * kv_heads) * dim : 0 };
 }
 
 /* Keys, or values, of another rank, which lie apart, or of this one beside the queries. */
-static Heads
+static ExecCpuHeads
 keys_of (const ExecArgs *args, guint with_queries, guint apart)
 {
   const guint64 width = (guint64)(args->op->dims[PLAN_DIM_ATTENTION_kv_heads]
                                   * args->op->dims[PLAN_DIM_ATTENTION_head_dim]);
 
-  return args->ptr[apart] != NULL ? (Heads){ apart, 2 * width, 0 }
+  return args->ptr[apart] != NULL ? (ExecCpuHeads){ apart, 2 * width, 0 }
                                   : heads_in_qkv (args, with_queries, 1);
 }
 
-static Heads
+static ExecCpuHeads
 values_of (const ExecArgs *args, guint with_queries, guint apart)
 {
   const guint64 width = (guint64)(args->op->dims[PLAN_DIM_ATTENTION_kv_heads]
                                   * args->op->dims[PLAN_DIM_ATTENTION_head_dim]);
 
-  return args->ptr[apart] != NULL ? (Heads){ apart, 2 * width, width }
+  return args->ptr[apart] != NULL ? (ExecCpuHeads){ apart, 2 * width, width }
                                   : heads_in_qkv (args, with_queries, 2);
 }
 
 void
 exec_cpu_attention (const ExecArgs *args)
 {
-  run_forward (
-      args,
-      &(Operands){ .lse = PLAN_REF_ATTENTION_lse,
-                   .places = PLAN_REF_ATTENTION_places,
-                   .work = PLAN_REF_ATTENTION_work,
-                   .q = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 0),
-                   .k = keys_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
-                   .v = values_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
-                   .out = heads_of (args, PLAN_REF_ATTENTION_out, PLAN_DIM_ATTENTION_head_dim) });
+  exec_cpu_attend (
+      args, &(ExecCpuAttended){
+                .lse = PLAN_REF_ATTENTION_lse,
+                .places = PLAN_REF_ATTENTION_places,
+                .work = PLAN_REF_ATTENTION_work,
+                .q = heads_in_qkv (args, PLAN_REF_ATTENTION_qkv, 0),
+                .k = keys_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
+                .v = values_of (args, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv),
+                .out = heads_of (args, PLAN_REF_ATTENTION_out, PLAN_DIM_ATTENTION_head_dim) });
 }
 
 void
 exec_cpu_latent_attention (const ExecArgs *args)
 {
-  run_forward (
+  exec_cpu_attend (
       args,
-      &(Operands){
+      &(ExecCpuAttended){
           .lse = PLAN_REF_LATENT_ATTENTION_lse,
           .places = PLAN_REF_LATENT_ATTENTION_places,
           .work = PLAN_REF_LATENT_ATTENTION_work,
@@ -608,220 +93,12 @@ exec_cpu_latent_attention (const ExecArgs *args)
           .out = heads_of (args, PLAN_REF_LATENT_ATTENTION_out, PLAN_DIM_LATENT_ATTENTION_v_dim) });
 }
 
-/* The scratch of the backward pass for one head. Products that are added lie where `out` does,
- * which is read before the first of them: see weigh_rows. Where values have a width of their own,
- * products lie behind all else. */
-typedef struct
-{
-  Scores prob, dprob;
-  Matrix q, k, v, out, dout; /* [seq, dim] */
-  float *dq, *dk, *dv;
-} Head;
-
-static guint64
-backward_room (const Shape *shape)
-{
-  const guint64 product
-      = shape->dim == shape->v_dim ? 0 : shape->seq * MAX (shape->dim, shape->v_dim);
-
-  return 4 * shape->seq * (shape->dim + shape->v_dim) + product;
-}
-
-static Head
-head_of (const Shape *shape, const Way *way, float *work)
-{
-  const guint64 square = scores_room (shape, way), image = shape->seq * shape->dim,
-                v_image = shape->seq * shape->v_dim;
-  float *q = work + 2 * square, *k = q + image, *v = k + image, *out = v + v_image,
-        *dout = out + v_image, *dq = dout + v_image, *dk = dq + image, *dv = dk + image;
-
-  return (Head){
-    .prob = scores_at (shape, way, work, shape->dim == shape->v_dim ? out : dv + v_image),
-    .dprob = scores_at (shape, way, work + square, NULL),
-    .q = image_at (way, q),
-    .k = image_at (way, k),
-    .v = image_at (way, v),
-    .out = image_at (way, out),
-    .dout = image_at (way, dout),
-    .dq = dq,
-    .dk = dk,
-    .dv = dv,
-  };
-}
-
-static EXEC_WIDE void
-scale_gradients (float *restrict dprob, const float *restrict prob, guint64 count, float dot,
-                 float scale)
-{
-  for (guint64 i = 0; i < count; i++)
-    dprob[i] = prob[i] * (dprob[i] - dot) * scale;
-}
-
-/* sum (dout * out) of a row */
-static float
-weigh_row (const Shape *shape, const Head *head, guint64 row)
-{
-  float lanes[EXEC_CPU_LANES] = { 0 }, dout_storage[EXEC_CPU_BLOCK], storage[EXEC_CPU_BLOCK];
-
-  for (guint64 at = 0; at < shape->v_dim; at += EXEC_CPU_BLOCK)
-    {
-      const guint64 n = MIN (EXEC_CPU_BLOCK, shape->v_dim - at), from = row * shape->v_dim + at;
-
-      exec_cpu_add_products (lanes, read_matrix (&head->dout, from, n, dout_storage),
-                             read_matrix (&head->out, from, n, storage), n);
-    }
-  return exec_cpu_total (lanes);
-}
-
-/* Leaves sum (dout * out) of each row where the row's dq begins, which is written later. */
-static void
-weigh_rows (const Shape *shape, const Head *head)
-{
-  for (guint64 row = 0; row < shape->seq; row++)
-    head->dq[row * shape->dim] = weigh_row (shape, head, row);
-}
-
-/* The derivative of capped scores. Caps the scores as the forward pass did; the gradient of capped
- * scores, less `dot`, becomes that of uncapped ones: it is multiplied by 1 - tanh^2. */
-static void
-bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count, float dot)
-{
-  cap_scores (shape, scores, count);
-  for (guint64 i = 0; i < count; i++)
-    {
-      const float share = shape->cap > 0 ? scores[i] / shape->cap : 0;
-
-      dprob[i] = (dprob[i] - dot) * (1 - share * share);
-    }
-}
-
-/* Turns scores into probabilities and the gradient of probabilities into that of scores: ds = p *
- * (dp - sum (dout * out)). */
-static void
-softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, const float *lse)
-{
-  const float scale = is_bent (shape) ? 1 : shape->scale;
-
-  for (gint64 i = 0; i < run->rows; i++)
-    {
-      const guint64 t = (guint64)(run->first + i);
-      const Seen seen = seen_in_row (shape, run, i);
-      float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
-      float unused[EXEC_CPU_LANES] = { 0 }, dot = head->dq[t * shape->dim];
-
-      if (is_bent (shape))
-        {
-          bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot);
-          add_slope (shape, prob + seen.begin, t, (guint64)run->from_key + seen.begin, seen.count,
-                     slope);
-          dot = 0;
-        }
-      exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, scale, lse[t], unused);
-      scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count, dot, shape->scale);
-      clear_unseen (prob, &seen);
-      clear_unseen (dprob, &seen);
-    }
-}
-
-/* The backward pass of one query head: sets dq, adds to dk and dv. */
-static void
-query_head_bwd (const Shape *shape, const Way *way, float slope, const Head *head, const float *lse)
-{
-  const gint64 dim = (gint64)shape->dim, v_dim = (gint64)shape->v_dim;
-
-  weigh_rows (shape, head);
-  for (guint64 first = 0; first < shape->seq; first += way->queries)
-    {
-      const Run run = run_from (shape, way, first);
-      const guint64 from_key = (guint64)run.from_key;
-      const Matrix q = from_row (&head->q, first, shape->dim),
-                   dout = from_row (&head->dout, first, shape->v_dim);
-      const Matrix k = from_row (&head->k, from_key, shape->dim),
-                   v = from_row (&head->v, from_key, shape->v_dim);
-
-      if (run.keys == 0)
-        {
-          memset (head->dq + first * shape->dim, 0,
-                  (guint64)run.rows * shape->dim * sizeof *head->dq);
-          continue;
-        }
-      multiply (&head->prob, (gint64[]){ run.rows, run.keys, dim }, 1, &q, &k, FALSE,
-                head->prob.wide);
-      multiply (&head->prob, (gint64[]){ run.rows, run.keys, v_dim }, 1, &dout, &v, FALSE,
-                head->dprob.wide);
-      softmax_bwd (shape, &run, slope, head, lse);
-      const Matrix prob = split (way, &head->prob, (guint64)(run.rows * run.keys));
-      const Matrix dprob = split (way, &head->dprob, (guint64)(run.rows * run.keys));
-      multiply (&head->prob, (gint64[]){ run.rows, dim, run.keys }, 0, &dprob, &k, FALSE,
-                head->dq + first * shape->dim);
-      multiply (&head->prob, (gint64[]){ run.keys, dim, run.rows }, 2, &dprob, &q, TRUE,
-                head->dk + from_key * shape->dim);
-      multiply (&head->prob, (gint64[]){ run.keys, v_dim, run.rows }, 2, &prob, &dout, TRUE,
-                head->dv + from_key * shape->v_dim);
-    }
-}
-
-static void
-attention_bwd_head (const Spread *self, guint64 of, guint worker)
-{
-  const Shape own = in_sequence (&self->shape, of / self->shape.kv_heads);
-  const Shape *shape = &own;
-  const ExecArgs *args = self->args;
-  const Operands *at = self->of;
-  Head head = head_of (shape, &self->way, room_of (self, worker));
-  const guint64 group = shape->heads / shape->kv_heads;
-  const guint64 b = of / shape->kv_heads, kv_head = of % shape->kv_heads;
-
-  gather_head (shape, &head.k, args, &at->k, shape->dim, b, kv_head);
-  gather_head (shape, &head.v, args, &at->v, shape->v_dim, b, kv_head);
-  memset (head.dk, 0, shape->seq * shape->dim * sizeof (float));
-  memset (head.dv, 0, shape->seq * shape->v_dim * sizeof (float));
-  for (guint64 h = kv_head * group; h < (kv_head + 1) * group; h++)
-    {
-      const float *lse = (const float *)args->ptr[at->lse] + (b * shape->heads + h) * shape->seq;
-
-      gather_head (shape, &head.q, args, &at->q, shape->dim, b, h);
-      gather_head (shape, &head.dout, args, &at->dout, shape->v_dim, b, h);
-      gather_head (shape, &head.out, args, &at->out, shape->v_dim, b, h);
-      query_head_bwd (shape, &self->way, slope_of (shape, h), &head, lse);
-      scatter_head (shape, args, &at->dq, shape->dim, b, h, head.dq);
-    }
-  scatter_head (shape, args, &at->dk, shape->dim, b, kv_head, head.dk);
-  scatter_head (shape, args, &at->dv, shape->v_dim, b, kv_head, head.dv);
-}
-
-static void
-attention_bwd_part (gpointer data, guint64 part, guint worker)
-{
-  const Spread *self = data;
-  const guint64 end = MIN ((part + 1) * self->at_once, self->heads);
-
-  for (guint64 of = part * self->at_once; of < end; of++)
-    attention_bwd_head (self, of, worker);
-}
-
-static void
-run_backward (const ExecArgs *args, const Operands *of)
-{
-  Spread self = {
-    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
-  };
-  const PlanDtype dtype = args->dtype[of->q.operand];
-  const gboolean is_even
-      = args->dtype[of->dout.operand] == dtype && args->dtype[of->out.operand] == dtype;
-  const guint64 seq = self.shape.seq, images = backward_room (&self.shape);
-
-  self.way = way_of (&self.shape, is_even ? dtype : PLAN_DTYPE_FP32);
-  self.room = 2 * scores_room (&self.shape, &self.way) + images;
-  run_heads (&self, 2 * seq * seq + images, attention_bwd_part);
-}
-
 void
 exec_cpu_attention_bwd (const ExecArgs *args)
 {
-  run_backward (
+  exec_cpu_attend_bwd (
       args,
-      &(Operands){
+      &(ExecCpuAttended){
           .lse = PLAN_REF_ATTENTION_BWD_lse,
           .places = PLAN_REF_ATTENTION_BWD_places,
           .work = PLAN_REF_ATTENTION_BWD_work,
@@ -840,9 +117,9 @@ exec_cpu_attention_bwd (const ExecArgs *args)
 void
 exec_cpu_latent_attention_bwd (const ExecArgs *args)
 {
-  run_backward (
+  exec_cpu_attend_bwd (
       args,
-      &(Operands){
+      &(ExecCpuAttended){
           .lse = PLAN_REF_LATENT_ATTENTION_BWD_lse,
           .places = PLAN_REF_LATENT_ATTENTION_BWD_places,
           .work = PLAN_REF_LATENT_ATTENTION_BWD_work,

@@ -121,8 +121,7 @@ gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
 
-/* On the monotonic clock. */
-gint64 exec_walk_now_ns (void);
+gint64 exec_walk_now_ns (void); /* on the monotonic clock */
 
 /* The host waits for everything that was issued; only then can state be read. */
 gboolean exec_walk_finish (ExecWalk *self, GError **error);

@@ -188,6 +188,13 @@ is_not_run (const PlanFacts *f)
 }
 
 static gboolean
+attends_plainly (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_CP] > 1
+         && f->cluster->kind == PLAN_DEVICE_GPU;
+}
+
+static gboolean
 waits_for_stages (const PlanFacts *f)
 {
   return plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP];
@@ -201,6 +208,9 @@ static const PlanRuleEntry hazards[] = {
       "a limit of this version", 0 },
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },
+  { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
+      "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
+    attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
   { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },

@@ -40,7 +40,9 @@ const PlanRule *plan_rules_get (guint i);
 #define PLAN_HAZARD_LEVELS(X) \
   X (COST, "")                              /* time, memory or a rounding that was asked for */ \
   X (LEARNING, "changes what is learned: ") /* wrong gradients or norms, or lost updates */ \
-  X (NOT_RUN, "cannot be run yet: ")        /* by the plan's stack */
+  X (NOT_TIMED, \
+     "takes longer than predicted: ") /* where a kernel is not the one whose time is known */ \
+  X (NOT_RUN, "cannot be run yet: ")  /* by the plan's stack */
 
 typedef enum
 {

@@ -19,7 +19,8 @@ G_BEGIN_DECLS
   X (MOMENTS, "moments", "optimizer states in less than fp32") \
   X (OFFLOAD, "offload", "optimizer states and activations on the host") \
   X (HAZARDS, "hazards", \
-     "plans that cannot be run yet, or whose known faults change what is learned")
+     "plans that cannot be run yet or as fast as predicted, or whose known faults change what is " \
+     "learned")
 
 typedef enum
 {

@@ -13,12 +13,12 @@
 
 #define NO_BIAS PLAN_N_TENSORS
 
-struct _ExecEvaluatorLatent
+typedef struct _ExecEvaluatorLatent
 {
   ExecArray q_down, q_normed, q_stats, q; /* the first three: where queries have a latent vector */
   ExecArray kv_down, latent, normed, stats, kv, k, v; /* `latent`: the first columns of kv_down */
   ExecArray dq, dq_normed, dq_down, dk, dv, dkv, dnormed, dlatent, dkv_down, dx;
-};
+} ExecEvaluatorLatent;
 
 static gint64
 q_width (const PlanModel *m)

@@ -235,9 +235,9 @@ is_added_once (const ExecEvaluator *self, PlanTensorRole bias)
 }
 
 /* out = in * weight^T + bias for a weight of [outputs, inputs] */
-static void
-linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, PlanTensorRole bias,
-        gint64 layer, gint64 outputs, gint64 inputs)
+void
+exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
+                       PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
 {
   ExecArray weight = weight_of (self, role, layer);
 
@@ -273,9 +273,10 @@ quantised_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
 }
 
 /* dweight = dout^T * in, din = dout * weight, dbias the sums of dout's columns */
-static void
-linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
-            PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
+void
+exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
+                           PlanTensorRole role, PlanTensorRole bias, gint64 layer, gint64 outputs,
+                           gint64 inputs)
 {
   if (is_quantised (self, role))
     quantised_bwd (self, din, dout, in, role, layer, outputs, inputs);
@@ -364,11 +365,11 @@ mlp (ExecEvaluator *self, gint64 i)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
 
-  linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-          PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+  exec_evaluator_linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
+                         PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
   exec_evaluator_activate (self, l->activated, l->up, m->ffn);
-  linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN, PLAN_TENSOR_DOWN_BIAS,
-          i, m->hidden, m->ffn);
+  exec_evaluator_linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN,
+                         PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
 }
 
 /* Leaves the gradient of what it read in `branch`, or in `dshared` where another branch read it. */
@@ -379,12 +380,12 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
   const ExecEvaluatorLayer *l = &self->layers[i];
   ExecArray dbranch = branch_gradient (self, self->dx);
 
-  linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
-              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
+  exec_evaluator_linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
+                             PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
   exec_evaluator_activate_bwd (self, self->dup, self->dactivated, l->up, m->ffn);
-  linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
-              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
-              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
+  exec_evaluator_linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
+                             m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
+                             PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
 }
 
 static void
@@ -407,8 +408,8 @@ heads (ExecEvaluator *self, gint64 i)
       exec_evaluator_latent (self, i);
       return;
     }
-  linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i, self->qkv_width,
-          self->model->hidden);
+  exec_evaluator_linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
+                         self->qkv_width, self->model->hidden);
   exec_evaluator_prepare_heads (self, l, i);
 }
 
@@ -419,8 +420,8 @@ projection (ExecEvaluator *self, gint64 i)
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
 
-  linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ, PLAN_TENSOR_PROJ_BIAS,
-          i, m->hidden, self->attention_width);
+  exec_evaluator_linear (self, branch_end (self, l->proj), l->attention, PLAN_TENSOR_PROJ,
+                         PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
 }
 
 /* And to what the experts or the one network of a layer read. */
@@ -608,8 +609,8 @@ projection_bwd (ExecEvaluator *self, gint64 i)
   const ExecEvaluatorLayer *l = &self->layers[i];
   ExecArray dbranch = branch_gradient (self, attention_gradient (self));
 
-  linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
-              PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
+  exec_evaluator_linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
+                             PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
 }
 
 static void
@@ -623,8 +624,8 @@ heads_bwd (ExecEvaluator *self, gint64 i)
       return;
     }
   exec_evaluator_prepare_heads_bwd (self, l, i);
-  linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
-              self->qkv_width, self->model->hidden);
+  exec_evaluator_linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV,
+                             PLAN_TENSOR_QKV_BIAS, i, self->qkv_width, self->model->hidden);
 }
 
 static void
@@ -723,8 +724,8 @@ begin_backward (ExecEvaluator *self)
               self->rows * self->vocab);
     }
   if (self->pieces == 1)
-    linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT, NO_BIAS, 0,
-                self->vocab, m->hidden);
+    exec_evaluator_linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT,
+                               NO_BIAS, 0, self->vocab, m->hidden);
   else
     output_pieces_bwd (self);
 }
@@ -787,19 +788,4 @@ ExecArray
 exec_evaluator_weight (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
   return weight_of (self, role, layer);
-}
-
-void
-exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role,
-                       PlanTensorRole bias, gint64 layer, gint64 outputs, gint64 inputs)
-{
-  linear (self, out, in, role, bias, layer, outputs, inputs);
-}
-
-void
-exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
-                           PlanTensorRole role, PlanTensorRole bias, gint64 layer, gint64 outputs,
-                           gint64 inputs)
-{
-  linear_bwd (self, din, dout, in, role, bias, layer, outputs, inputs);
 }

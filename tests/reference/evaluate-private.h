@@ -11,8 +11,6 @@ typedef struct
   float *scale; /* where the format has one per tensor */
 } ExecArray;
 
-typedef struct _ExecEvaluatorLatent ExecEvaluatorLatent;
-
 /* What the backward pass of a layer needs. */
 typedef struct
 {
@@ -23,8 +21,8 @@ typedef struct
    * what comes of them. */
   ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared,
       gate, ungated;
-  gint32 *peer, *token, *expert; /* of each row */
-  ExecEvaluatorLatent *latent;   /* of latent attention */
+  gint32 *peer, *token, *expert;       /* of each row */
+  struct _ExecEvaluatorLatent *latent; /* of latent attention */
 } ExecEvaluatorLayer;
 
 /* Parameters of a layer, alike ones as one, and where all that are there lie among all. */
@@ -52,9 +50,8 @@ struct _ExecEvaluator
   const PlanModel *model, *whole; /* what this one computes of all */
   PlanModel split, untied;
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
-  guint ep;              /* ranks beside each other that have a layer's experts together */
-  guint cp;              /* or sequences */
-  guint together;        /* that are computed side by side, for either reason */
+  guint ep, cp;          /* ranks beside each other that have a layer's experts, or sequences, */
+  guint together;        /* and are computed side by side for either reason */
   guint tp, place;       /* that have all of a layer, and which of them this one is */
   ExecEvaluator **peer;  /* what computes each of these, the first one itself: `tp` for each rank */
   gboolean splits_rows;  /* between products each has its own rows */
@@ -97,11 +94,10 @@ struct _ExecEvaluator
                      NULL: where they are */
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
-  ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */
-  ExecArray branch;                   /* what a residual adds */
-  ExecArray scales, history, amax;    /* of sites that quantise by earlier magnitudes */
-  gboolean is_delayed, fuses_norms;   /* they do; and norms leave the format of products */
-  gboolean is_eval;
+  ExecArray embedded, embedded_stats;        /* what the norm behind the embedding reads */
+  ExecArray branch;                          /* what a residual adds */
+  ExecArray scales, history, amax;           /* of sites that quantise by earlier magnitudes */
+  gboolean is_eval, is_delayed, fuses_norms; /* they do; and norms leave products' format */
   ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
   float factor_scale[3];
   ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
