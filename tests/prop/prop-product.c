@@ -21,7 +21,7 @@
 #define SHARE 96
 #define PLANS 4      /* one in so many of a declaration's */
 #define SPARSEST 200 /* large declarations are not passed over more often */
-#define OF_OTHERS 4  /* what is said of sharding means the same with experts, or parts: fewer */
+#define OF_OTHERS 3  /* what is said of sharding means the same with experts, or parts: fewer */
 
 #define MAX_WORKERS 16
 
@@ -79,7 +79,7 @@ is_chosen (guint64 point, guint64 one_in)
       = MIN (usual * product_weight (product_digit (point, PRODUCT_COMPUTE)), MAX (usual, SPARSEST))
         * (product_has_others (point) ? OF_OTHERS : 1);
   return one_in == 1
-         || (mix (product_declaration (point) + 1) % share == 0 && mix (~point) % PLANS == 0);
+         || (mix (product_declaration (point) + 2) % share == 0 && mix (~point) % PLANS == 0);
 }
 
 /* What the plans of one declaration are compared with: made for the first of them. */
