@@ -494,15 +494,26 @@ attention_part (gpointer data, guint64 part, guint worker)
     attention_head (self, of, worker);
 }
 
+/* The format of operands, or fp32 if they are not all of one. */
+static PlanDtype
+format_of (const ExecArgs *args, const guint *operands, guint n)
+{
+  for (guint i = 1; i < n; i++)
+    if (args->dtype[operands[i]] != args->dtype[operands[0]])
+      return PLAN_DTYPE_FP32;
+  return args->dtype[operands[0]];
+}
+
 void
 exec_cpu_attend (const ExecArgs *args, const ExecCpuAttended *of)
 {
   Spread self = {
     .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
   };
+  const guint read[] = { of->q.operand, of->k.operand, of->v.operand };
   const guint64 images = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
 
-  self.way = way_of (&self.shape, args->dtype[of->q.operand]);
+  self.way = way_of (&self.shape, format_of (args, read, G_N_ELEMENTS (read)));
   self.room = scores_room (&self.shape, &self.way) + images;
   run_heads (&self, self.shape.seq * self.shape.seq + images, attention_part);
 }
@@ -705,12 +716,11 @@ exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttended *of)
   Spread self = {
     .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
   };
-  const PlanDtype dtype = args->dtype[of->q.operand];
-  const gboolean is_even
-      = args->dtype[of->dout.operand] == dtype && args->dtype[of->out.operand] == dtype;
+  const guint read[]
+      = { of->q.operand, of->k.operand, of->v.operand, of->dout.operand, of->out.operand };
   const guint64 seq = self.shape.seq, images = backward_room (&self.shape);
 
-  self.way = way_of (&self.shape, is_even ? dtype : PLAN_DTYPE_FP32);
+  self.way = way_of (&self.shape, format_of (args, read, G_N_ELEMENTS (read)));
   self.room = 2 * scores_room (&self.shape, &self.way) + images;
   run_heads (&self, 2 * seq * seq + images, attention_bwd_part);
 }
