@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A row of qkv holds the query heads, then the key heads, then the value heads; a row of out or
- * dout holds the query heads. `group` neighbouring query heads share a key head. A batched product
+ * dout holds the query heads. In latent attention there are rows of each kind, and values have a
+ * width of their own. `group` neighbouring query heads share a key head. A batched product
  * takes the h-th query head of each group, and these lie `group` heads apart.
  *
  * Scores are in fp32. The softmax overwrites them with probabilities in qkv's format, and the
@@ -14,6 +15,7 @@
 #include "exec/cuda/cuda-check.h"
 #include "exec/cuda/gemm-batched.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/window.h"
 #include "exec/cuda/lt.h"
 #include "planner/base/error.h"
@@ -63,25 +65,110 @@ exec_cuda_batched_attention_close (void)
 
 /* --- shapes ------------------------------------------------------------------------------- */
 
+/* Where heads lie in an operand: in rows of `width` elements, of which the first one begins at
+ * `at`; each has `dim`. */
+typedef struct
+{
+  guint operand;
+  gint64 width, at, dim;
+} Heads;
+
 /* An attention op, and how it is cut into turns. */
 typedef struct
 {
   const ExecArgs *args;
-  gint64 batch, seq, heads, kv_heads, dim, group, window;
+  gint64 batch, seq, heads, kv_heads, dim, v_dim, group, window;
   PlanBatchedTurn turn;
   PlanDtype dtype; /* of both factors of a product */
-  guint qkv, lse;  /* indices of operands */
+  Heads q, k, v, out, dout, dq, dk, dv;
+  guint lse; /* index of its operand */
   float scale;
   float *scores, *dscores, *dkeys, *dvalues; /* in the scratch; all but scores backward only */
 } Attention;
 
-/* Whether queries and keys are not simply the tokens of one sequence up to a window. */
+static Heads
+heads_of (guint operand, gint64 heads, gint64 dim)
+{
+  return (Heads){ operand, heads * dim, 0, dim };
+}
+
+/* Query (0), key (1), or value heads in rows that hold all of them. */
+static Heads
+heads_in_qkv (const gint64 *dims, guint operand, gint64 which)
+{
+  const gint64 heads = dims[PLAN_DIM_ATTENTION_heads], kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
+               dim = dims[PLAN_DIM_ATTENTION_head_dim];
+  return (Heads){ operand, (heads + 2 * kv_heads) * dim,
+                  which > 0 ? (heads + (which - 1) * kv_heads) * dim : 0, dim };
+}
+
+/* The shape of an op, and where its operands lie; those of a gradient only backwards. */
+static Attention
+plain_of (const ExecArgs *args, gboolean is_bwd)
+{
+  const gint64 *dims = args->op->dims;
+  const guint qkv = is_bwd ? BWD_QKV : QKV;
+  const gint64 heads = dims[PLAN_DIM_ATTENTION_heads], dim = dims[PLAN_DIM_ATTENTION_head_dim];
+  return (Attention){ .kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
+                      .dim = dim,
+                      .v_dim = dim,
+                      .q = heads_in_qkv (dims, qkv, 0),
+                      .k = heads_in_qkv (dims, qkv, 1),
+                      .v = heads_in_qkv (dims, qkv, 2),
+                      .out = heads_of (is_bwd ? BWD_OUT : OUT, heads, dim),
+                      .dout = heads_of (BWD_DOUT, heads, dim),
+                      .dq = heads_in_qkv (dims, BWD_DQKV, 0),
+                      .dk = heads_in_qkv (dims, BWD_DQKV, 1),
+                      .dv = heads_in_qkv (dims, BWD_DQKV, 2),
+                      .lse = is_bwd ? BWD_LSE : LSE };
+}
+
+#define FORWARD(name) PLAN_REF_LATENT_ATTENTION_##name
+#define BACKWARD(name) PLAN_REF_LATENT_ATTENTION_BWD_##name
+#define EITHER(name) (is_bwd ? BACKWARD (name) : FORWARD (name))
+
+static Attention
+latent_of (const ExecArgs *args, gboolean is_bwd)
+{
+  const gint64 *dims = args->op->dims;
+  const gint64 heads = dims[PLAN_DIM_LATENT_ATTENTION_heads],
+               dim = dims[PLAN_DIM_LATENT_ATTENTION_head_dim],
+               v_dim = dims[PLAN_DIM_LATENT_ATTENTION_v_dim];
+  return (Attention){ .kv_heads = heads,
+                      .dim = dim,
+                      .v_dim = v_dim,
+                      .q = heads_of (EITHER (q), heads, dim),
+                      .k = heads_of (EITHER (k), heads, dim),
+                      .v = heads_of (EITHER (v), heads, v_dim),
+                      .out = heads_of (EITHER (out), heads, v_dim),
+                      .dout = heads_of (BACKWARD (dout), heads, v_dim),
+                      .dq = heads_of (BACKWARD (dq), heads, dim),
+                      .dk = heads_of (BACKWARD (dk), heads, dim),
+                      .dv = heads_of (BACKWARD (dv), heads, v_dim),
+                      .lse = EITHER (lse) };
+}
+
+static guint
+work_of (PlanOpKind kind)
+{
+  return kind == PLAN_OP_ATTENTION          ? (guint)WORK
+         : kind == PLAN_OP_ATTENTION_BWD    ? (guint)BWD_WORK
+         : kind == PLAN_OP_LATENT_ATTENTION ? (guint)FORWARD (work)
+                                            : (guint)BACKWARD (work);
+}
+
+/* Whether queries and keys are not simply the tokens of one sequence up to a window: keys of other
+ * ranks, windows that reach over parts, places in documents. */
 static gboolean
 is_of_parts (const ExecArgs *args)
 {
-  return args->ptr[args->op->kind == PLAN_OP_ATTENTION_BWD ? BWD_KV : KV]
-         || (exec_manner (args, PLAN_MANNER_PARTS) > 1
-             && exec_manner (args, PLAN_MANNER_WINDOW) > 0);
+  static const char *const names[] = { "kv", "places" };
+  const PlanOpKind kind = args->op->kind;
+  for (guint i = 0; i < plan_op_n_refs (kind); i++)
+    for (guint n = 0; n < G_N_ELEMENTS (names); n++)
+      if (args->ptr[i] && strcmp (plan_op_ref_name (kind, i), names[n]) == 0)
+        return TRUE;
+  return exec_manner (args, PLAN_MANNER_PARTS) > 1 && exec_manner (args, PLAN_MANNER_WINDOW) > 0;
 }
 
 /* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
@@ -89,31 +176,30 @@ is_of_parts (const ExecArgs *args)
 static gboolean
 attention_of (const ExecArgs *args, Attention *out)
 {
-  const gboolean is_bwd = args->op->kind == PLAN_OP_ATTENTION_BWD;
+  const PlanOpKind kind = args->op->kind;
+  const gboolean is_bwd = kind == PLAN_OP_ATTENTION_BWD || kind == PLAN_OP_LATENT_ATTENTION_BWD;
   const gint64 *dims = args->op->dims;
-  guint8 *work = args->ptr[is_bwd ? BWD_WORK : WORK];
+  guint8 *work = args->ptr[work_of (kind)];
   const guint64 skipped = -(guintptr)work & (ALIGNMENT - 1);
   const double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
-  Attention self
-      = { .args = args,
-          .batch = dims[PLAN_DIM_ATTENTION_batch],
-          .seq = dims[PLAN_DIM_ATTENTION_seq],
-          .heads = dims[PLAN_DIM_ATTENTION_heads],
-          .kv_heads = dims[PLAN_DIM_ATTENTION_kv_heads],
-          .dim = dims[PLAN_DIM_ATTENTION_head_dim],
-          .group = dims[PLAN_DIM_ATTENTION_heads] / dims[PLAN_DIM_ATTENTION_kv_heads],
-          .window = exec_cuda_window (args),
-          .qkv = is_bwd ? BWD_QKV : QKV,
-          .lse = is_bwd ? BWD_LSE : LSE,
-          .scale
-          = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dims[PLAN_DIM_ATTENTION_head_dim])) };
-  self.dtype = args->dtype[self.qkv];
+  Attention self = kind == PLAN_OP_ATTENTION || kind == PLAN_OP_ATTENTION_BWD
+                       ? plain_of (args, is_bwd)
+                       : latent_of (args, is_bwd);
+  self.args = args;
+  self.batch = dims[PLAN_DIM_ATTENTION_batch];
+  self.seq = dims[PLAN_DIM_ATTENTION_seq];
+  self.heads = dims[PLAN_DIM_ATTENTION_heads];
+  self.group = self.heads / self.kv_heads;
+  self.window = exec_cuda_window (args);
+  self.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)self.dim));
+  self.dtype = args->dtype[self.q.operand];
   if (is_of_parts (args) || !work || args->scratch_bytes <= skipped
       || (self.dtype != PLAN_DTYPE_FP32 && self.dtype != PLAN_DTYPE_BF16
           && self.dtype != PLAN_DTYPE_FP16)
-      || (is_bwd && args->dtype[BWD_DOUT] != self.dtype)
-      || !plan_scratch_batched_turn (args->op->kind, dims,
-                                     (args->scratch_bytes - skipped) / sizeof (float), &self.turn))
+      || args->dtype[self.k.operand] != self.dtype || args->dtype[self.v.operand] != self.dtype
+      || (is_bwd && args->dtype[self.dout.operand] != self.dtype)
+      || !plan_scratch_batched_turn (kind, dims, (args->scratch_bytes - skipped) / sizeof (float),
+                                     &self.turn))
     return FALSE;
   const guint64 scores = (guint64)(self.turn.heads * self.turn.queries) * self.turn.pitch;
   self.scores = (float *)(work + skipped);
@@ -149,36 +235,28 @@ keys_of (const Attention *self, const Turn *turn)
 /* The matrices of the turn's heads in an operand: rows from token `first` on, of head `head` and of
  * every `apart`-th head behind it. */
 static ExecCudaMatrices
-heads_at (const Attention *self, const Turn *turn, guint operand, gint64 first, gint64 head,
+heads_at (const Attention *self, const Turn *turn, const Heads *of, gint64 first, gint64 head,
           gint64 apart)
 {
-  const gboolean is_qkv = operand == self->qkv
-                          || (self->args->op->kind == PLAN_OP_ATTENTION_BWD && operand == BWD_DQKV);
-  const gint64 width = (self->heads + (is_qkv ? 2 * self->kv_heads : 0)) * self->dim;
-  const gint64 at = (turn->sequence * self->seq + first) * width + head * self->dim;
-  const PlanDtype dtype = self->args->dtype[operand];
-  return (ExecCudaMatrices){ (guint8 *)self->args->ptr[operand]
+  const gint64 at = (turn->sequence * self->seq + first) * of->width + of->at + head * of->dim;
+  const PlanDtype dtype = self->args->dtype[of->operand];
+  return (ExecCudaMatrices){ (guint8 *)self->args->ptr[of->operand]
                                  + plan_dtype_bytes (dtype, (guint64)at),
-                             dtype, width, apart * self->dim };
+                             dtype, of->width, apart * of->dim };
 }
 
 static ExecCudaMatrices
-queries_at (const Attention *self, const Turn *turn, guint operand)
+queries_at (const Attention *self, const Turn *turn, const Heads *of)
 {
-  return heads_at (self, turn, operand, turn->first, turn->first_head * self->group + turn->h,
+  return heads_at (self, turn, of, turn->first, turn->first_head * self->group + turn->h,
                    self->group);
 }
 
+/* Of keys, or values. */
 static ExecCudaMatrices
-keys_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
+keys_at (const Attention *self, const Turn *turn, const Heads *of, gint64 first)
 {
-  return heads_at (self, turn, operand, first, self->heads + turn->first_head, 1);
-}
-
-static ExecCudaMatrices
-values_at (const Attention *self, const Turn *turn, guint operand, gint64 first)
-{
-  return heads_at (self, turn, operand, first, self->heads + self->kv_heads + turn->first_head, 1);
+  return heads_at (self, turn, of, first, turn->first_head, 1);
 }
 
 /* The turn's rows of scores: in fp32 as a product writes them, or in the format of what overwrites
@@ -191,10 +269,10 @@ scores_at (const Attention *self, float *scores, PlanDtype dtype)
 }
 
 static ExecCudaMatrices
-image_at (const Attention *self, const Turn *turn, float *image)
+image_at (const Attention *self, const Turn *turn, float *image, gint64 dim, guint64 apart)
 {
-  return (ExecCudaMatrices){ image + from_key (self, turn) * self->dim, PLAN_DTYPE_FP32, self->dim,
-                             (gint64)self->turn.image };
+  return (ExecCudaMatrices){ image + from_key (self, turn) * dim, PLAN_DTYPE_FP32, dim,
+                             (gint64)apart };
 }
 
 static int
@@ -221,10 +299,10 @@ multiply (const Attention *self, const Turn *turn, const gint64 size[3], guint l
 /* Multiplies rows of q by rows of k, which gives scores; or rows of dout by rows of v, which gives
  * the gradients of probabilities. */
 static int
-score (const Attention *self, const Turn *turn, float *scores, ExecCudaMatrices rows,
+score (const Attention *self, const Turn *turn, gint64 dim, float *scores, ExecCudaMatrices rows,
        ExecCudaMatrices keys, void *stream)
 {
-  return PRODUCT (turn->queries, keys_of (self, turn), self->dim, 1, FALSE,
+  return PRODUCT (turn->queries, keys_of (self, turn), dim, 1, FALSE,
                   scores_at (self, scores, PLAN_DTYPE_FP32), rows, keys);
 }
 
@@ -270,27 +348,28 @@ take_forward (const Attention *self, const Turn *turn, void *stream)
 {
   const ExecCudaSoftmax softmax = softmax_of (self, turn);
   const gint64 from = from_key (self, turn);
-  int code = score (self, turn, self->scores, queries_at (self, turn, QKV),
-                    keys_at (self, turn, QKV, from), stream);
+  int code = score (self, turn, self->dim, self->scores, queries_at (self, turn, &self->q),
+                    keys_at (self, turn, &self->k, from), stream);
   if (code == 0)
     code = exec_cuda_softmax (&softmax, stream);
   if (code == 0)
-    code = PRODUCT (turn->queries, self->dim, keys_of (self, turn), 0, FALSE,
-                    queries_at (self, turn, OUT), scores_at (self, self->scores, self->dtype),
-                    values_at (self, turn, QKV, from));
+    code
+        = PRODUCT (turn->queries, self->v_dim, keys_of (self, turn), 0, FALSE,
+                   queries_at (self, turn, &self->out), scores_at (self, self->scores, self->dtype),
+                   keys_at (self, turn, &self->v, from));
   return code;
 }
 
 static int
 softmax_backward (const Attention *self, const Turn *turn, void *stream)
 {
-  const ExecCudaMatrices dout = queries_at (self, turn, BWD_DOUT),
-                         out = queries_at (self, turn, BWD_OUT);
+  const ExecCudaMatrices dout = queries_at (self, turn, &self->dout),
+                         out = queries_at (self, turn, &self->out);
   const ExecCudaSoftmaxBwd backward = { .of = softmax_of (self, turn),
                                         .dscores = self->dscores,
                                         .dout = { dout.at, dout.dtype },
                                         .out = { out.at, out.dtype },
-                                        .dim = (guint64)self->dim,
+                                        .dim = (guint64)self->v_dim,
                                         .row_pitch = (guint64)out.pitch,
                                         .head_stride = (guint64)out.stride };
   return exec_cuda_softmax_bwd (&backward, stream);
@@ -301,58 +380,62 @@ softmax_backward (const Attention *self, const Turn *turn, void *stream)
 static int
 take_backward (const Attention *self, const Turn *turn, void *stream)
 {
-  const ExecCudaMatrices q = queries_at (self, turn, BWD_QKV),
-                         dout = queries_at (self, turn, BWD_DOUT);
+  const ExecCudaMatrices q = queries_at (self, turn, &self->q),
+                         dout = queries_at (self, turn, &self->dout);
   const ExecCudaMatrices prob = scores_at (self, self->scores, self->dtype),
                          dscores = scores_at (self, self->dscores, self->dtype);
   const gint64 keys = keys_of (self, turn), from = from_key (self, turn);
-  const ExecCudaMatrices k = keys_at (self, turn, BWD_QKV, from),
-                         v = values_at (self, turn, BWD_QKV, from);
-  int code = score (self, turn, self->scores, q, k, stream);
+  const ExecCudaMatrices k = keys_at (self, turn, &self->k, from),
+                         v = keys_at (self, turn, &self->v, from);
+  const ExecCudaMatrices dkeys = image_at (self, turn, self->dkeys, self->dim, self->turn.image),
+                         dvalues
+                         = image_at (self, turn, self->dvalues, self->v_dim, self->turn.v_image);
+  int code = score (self, turn, self->dim, self->scores, q, k, stream);
   if (code == 0)
-    code = score (self, turn, self->dscores, dout, v, stream);
+    code = score (self, turn, self->v_dim, self->dscores, dout, v, stream);
   if (code == 0)
     code = softmax_backward (self, turn, stream);
   if (code == 0)
-    code = PRODUCT (turn->queries, self->dim, keys, 0, FALSE, queries_at (self, turn, BWD_DQKV),
+    code = PRODUCT (turn->queries, self->dim, keys, 0, FALSE, queries_at (self, turn, &self->dq),
                     dscores, k);
   if (code == 0)
-    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, turn, self->dkeys),
-                    dscores, q);
+    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, dkeys, dscores, q);
   if (code == 0)
-    code = PRODUCT (keys, self->dim, turn->queries, 2, TRUE, image_at (self, turn, self->dvalues),
-                    prob, dout);
+    code = PRODUCT (keys, self->v_dim, turn->queries, 2, TRUE, dvalues, prob, dout);
   return code;
 }
 
-/* Rounds the gradients of some key and value heads from fp32 into dqkv, once all turns have added
- * to them. */
+/* Rounds the gradients of some key heads, or value heads, from fp32 into their operand, once all
+ * turns have added to them. */
 static int
-keep_keys (const Attention *self, const Turn *turn, void *stream)
+keep (const Attention *self, const Turn *turn, const float *image, guint64 apart, const Heads *of,
+      void *stream)
 {
-  const ExecCudaMatrices keys = keys_at (self, turn, BWD_DQKV, 0),
-                         values = values_at (self, turn, BWD_DQKV, 0);
-  const ExecCudaSums sums = { .from = { self->dkeys, self->dvalues },
-                              .from_stride = self->turn.image,
-                              .to = { keys.at, values.at },
-                              .dtype = keys.dtype,
+  const ExecCudaMatrices to = keys_at (self, turn, of, 0);
+  const ExecCudaSums sums = { .from = image,
+                              .from_stride = apart,
+                              .to = to.at,
+                              .dtype = to.dtype,
                               .heads = (guint64)turn->heads,
                               .rows = (guint64)self->seq,
-                              .dim = (guint64)self->dim,
-                              .pitch = (guint64)keys.pitch,
-                              .stride = (guint64)keys.stride };
+                              .dim = (guint64)of->dim,
+                              .pitch = (guint64)to.pitch,
+                              .stride = (guint64)to.stride };
   return exec_cuda_keep_sums (&sums, stream);
 }
 
 static int
 backward_of_heads (const Attention *self, Turn *turn, void *stream)
 {
-  const guint64 bytes = 2 * (guint64)self->turn.heads * self->turn.image * sizeof (float);
+  const guint64 bytes
+      = (guint64)self->turn.heads * (self->turn.image + self->turn.v_image) * sizeof (float);
   int code = (int)cudaMemsetAsync (self->dkeys, 0, bytes, (cudaStream_t)stream);
   if (code == 0)
     code = take_turns (self, turn, take_backward, stream);
   if (code == 0)
-    code = keep_keys (self, turn, stream);
+    code = keep (self, turn, self->dkeys, self->turn.image, &self->dk, stream);
+  if (code == 0)
+    code = keep (self, turn, self->dvalues, self->turn.v_image, &self->dv, stream);
   return code;
 }
 
@@ -393,4 +476,16 @@ int
 exec_cuda_batched_attention_bwd (const ExecArgs *args, void *stream)
 {
   return attend (args, backward_of_heads, exec_cuda_attention_bwd, stream);
+}
+
+int
+exec_cuda_batched_latent (const ExecArgs *args, void *stream)
+{
+  return attend (args, forward_of_heads, exec_cuda_latent_attention, stream);
+}
+
+int
+exec_cuda_batched_latent_bwd (const ExecArgs *args, void *stream)
+{
+  return attend (args, backward_of_heads, exec_cuda_latent_attention_bwd, stream);
 }

@@ -25,5 +25,7 @@ void exec_cuda_batched_attention_close (void);
 /* Each is an ExecLauncher; the code it returns is one for exec_cuda_check. */
 int exec_cuda_batched_attention (const ExecArgs *args, void *stream);
 int exec_cuda_batched_attention_bwd (const ExecArgs *args, void *stream);
+int exec_cuda_batched_latent (const ExecArgs *args, void *stream);
+int exec_cuda_batched_latent_bwd (const ExecArgs *args, void *stream);
 
 G_END_DECLS

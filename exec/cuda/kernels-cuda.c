@@ -2,7 +2,9 @@
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/latent.h"
 
+#include "exec/cuda/attention-batched.h"
 #include "exec/cuda/attention-fused.h"
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-grouped.h"
@@ -103,7 +105,7 @@ check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
   static const PlanMannerKey beyond[] = { PLAN_MANNER_CAP, PLAN_MANNER_ALIBI };
   const PlanManner *manner = plan_schedule_manner (schedule, op);
-  if (op->kind != PLAN_OP_ATTENTION && op->kind != PLAN_OP_ATTENTION_BWD)
+  if (plan_op_work (op->kind) != PLAN_WORK_ATTENTION)
     return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
     if (manner->value[beyond[i]] != 0)
@@ -218,6 +220,10 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_ATTENTION] = exec_cuda_fused_attention,
     [PLAN_OP_ATTENTION_BWD] = exec_cuda_fused_attention_bwd,
     [PLAN_OP_ATTENTION_JOIN] = exec_cuda_attention_join,
+    [PLAN_OP_LATENT_ROPE] = exec_cuda_latent_rope,
+    [PLAN_OP_LATENT_ROPE_BWD] = exec_cuda_latent_rope_bwd,
+    [PLAN_OP_LATENT_ATTENTION] = exec_cuda_batched_latent,
+    [PLAN_OP_LATENT_ATTENTION_BWD] = exec_cuda_batched_latent_bwd,
     [PLAN_OP_SWIGLU] = exec_cuda_swiglu,
     [PLAN_OP_SWIGLU_BWD] = exec_cuda_swiglu_bwd,
     [PLAN_OP_ACTIVATE] = exec_cuda_activate,

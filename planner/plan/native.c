@@ -112,7 +112,6 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
     { is_gpu && model->positions == PLAN_POSITIONS_ALIBI, "positions=alibi on a GPU" },
     { model->rope.scaling == PLAN_ROPE_SCALING_LONGROPE && model->rope.shorter.n == 0,
       "rope_scaling=longrope without rope_short and rope_long" },
-    { is_gpu && model->kv_lora > 0, "latent attention on a GPU" },
     { model->kv_lora > 0 && model->norm == PLAN_NORM_LAYERNORM,
       "latent attention with norm=layernorm" },
     { model->kv_lora > 0 && model->rope_fraction < 1,

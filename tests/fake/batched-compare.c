@@ -13,7 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The operands, of either pass, in host memory and on the device. */
+/* The operands, of either pass, in host memory and on the device. Of latent attention queries, keys
+ * and values lie one behind the other in an array. */
 enum
 {
   QKV,
@@ -36,7 +37,31 @@ typedef struct
 } Arrays;
 
 static const guint operands[2][5] = { { OUT, LSE, QKV, N_ARRAYS }, { DQKV, DOUT, OUT, LSE, QKV } };
-#define WORK(is_bwd) ((is_bwd) ? 5 : 3)
+
+static PlanOpKind
+kind_of (const BatchedCase *self, gboolean is_bwd)
+{
+  if (self->v_dim > 0)
+    return is_bwd ? PLAN_OP_LATENT_ATTENTION_BWD : PLAN_OP_LATENT_ATTENTION;
+  return is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
+}
+
+/* The operand that is scratch. */
+static guint
+work_of (PlanOpKind kind)
+{
+  guint i = 0;
+  while (plan_op_ref_access (kind, i) != 's')
+    i++;
+  return i;
+}
+
+/* Elements of latent queries, or of keys, in an array: whole pieces of 64. */
+static guint64
+latent_size (const BatchedCase *self, gint64 dim)
+{
+  return (guint64)(self->batch * self->seq * self->heads * dim + 63) / 64 * 64;
+}
 
 static void
 must (int code)
@@ -67,14 +92,25 @@ batched_case_random (guint32 seed)
   self.out = g_rand_boolean (rand) ? dtype : PLAN_DTYPE_FP32;
   self.queries = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, 70) : 0;
   self.window = g_rand_boolean (rand) ? g_rand_int_range (rand, 1, (gint32)self.seq + 2) : 0;
+  if (g_rand_int_range (rand, 0, 3) == 0)
+    {
+      self.v_dim = dims[g_rand_int_range (rand, 0, 8)];
+      self.kv_heads = self.heads;
+      self.window = 0;
+    }
   return self;
 }
 
 static gint64
 dims_of (const BatchedCase *self, gint64 *out)
 {
-  const gint64 dims[]
-      = { self->batch, self->seq, self->heads, self->kv_heads, self->dim, self->seq };
+  const gboolean is_latent = self->v_dim > 0;
+  const gint64 dims[] = { self->batch,
+                          self->seq,
+                          self->heads,
+                          is_latent ? self->dim : self->kv_heads,
+                          is_latent ? self->v_dim : self->dim,
+                          self->seq };
 
   memcpy (out, dims, sizeof dims);
   return self->seq;
@@ -95,12 +131,14 @@ static guint64
 work_elements (const BatchedCase *self, PlanOpKind kind, const gint64 *dims)
 {
   const guint64 pitch = ((guint64)self->seq + 3) / 4 * 4;
+  const gint64 v_dim = self->v_dim > 0 ? self->v_dim : self->dim;
   const guint64 image = ((guint64)(self->seq * self->dim) + 3) / 4 * 4;
+  const guint64 v_image = ((guint64)(self->seq * v_dim) + 3) / 4 * 4;
 
   if (self->queries == 0)
     return plan_scratch_batched_elements (kind, dims);
-  return kind == PLAN_OP_ATTENTION ? (guint64)self->queries * pitch
-                                   : 2 * ((guint64)self->queries * pitch + image);
+  return kind == kind_of (self, FALSE) ? (guint64)self->queries * pitch
+                                       : 2 * (guint64)self->queries * pitch + image + v_image;
 }
 
 static void
@@ -108,8 +146,10 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   const guint64 rows = (guint64)(of->batch * of->seq);
-  const guint64 wide = rows * (guint64)((of->heads + 2 * of->kv_heads) * of->dim);
-  const guint64 narrow = rows * (guint64)(of->heads * of->dim);
+  const gboolean is_latent = of->v_dim > 0;
+  const guint64 wide = is_latent ? 2 * latent_size (of, of->dim) + latent_size (of, of->v_dim)
+                                 : rows * (guint64)((of->heads + 2 * of->kv_heads) * of->dim);
+  const guint64 narrow = rows * (guint64)(of->heads * (is_latent ? of->v_dim : of->dim));
 
   *self = (Arrays){ .of = of,
                     .manner = { { [PLAN_MANNER_WINDOW] = (double)of->window } },
@@ -139,19 +179,36 @@ arrays_clear (Arrays *self)
     }
 }
 
+/* Sets an operand, or in latent attention the three that lie in one array. */
+static guint
+set_operand (const Arrays *self, void *const arrays[N_ARRAYS], guint array, guint first,
+             ExecArgs *out)
+{
+  const BatchedCase *of = self->of;
+  const gboolean is_of_three = of->v_dim > 0 && (array == QKV || array == DQKV);
+  const guint64 size = latent_size (of, of->dim);
+
+  for (guint i = 0; i < (is_of_three ? 3u : 1u); i++)
+    {
+      out->ptr[first + i]
+          = (guint8 *)arrays[array] + plan_dtype_bytes (self->dtype[array], i * size);
+      out->dtype[first + i] = self->dtype[array];
+    }
+  return first + (is_of_three ? 3 : 1);
+}
+
 static void
 args_of (const Arrays *self, void *const arrays[N_ARRAYS], PlanOp *op, gboolean is_bwd,
          ExecArgs *out)
 {
+  guint next = 0;
+
   *out = (ExecArgs){ .op = op, .manner = &self->manner };
   memset (op, 0, sizeof *op);
-  op->kind = is_bwd ? PLAN_OP_ATTENTION_BWD : PLAN_OP_ATTENTION;
+  op->kind = kind_of (self->of, is_bwd);
   dims_of (self->of, op->dims);
   for (guint i = 0; i < 5 && operands[is_bwd][i] < N_ARRAYS; i++)
-    {
-      out->ptr[i] = arrays[operands[is_bwd][i]];
-      out->dtype[i] = self->dtype[operands[is_bwd][i]];
-    }
+    next = set_operand (self, arrays, operands[is_bwd][i], next, out);
 }
 
 /* Forwards and backwards; the backward pass of the same results of the forward one. */
@@ -166,7 +223,7 @@ run_on_cpu (const Arrays *self)
       args_of (self, self->cpu, &op, is_bwd != 0, &args);
       g_autofree float *work
           = g_new (float, plan_scratch_elements (op.kind, op.dims, PLAN_DTYPE_FP32) + 1);
-      args.ptr[WORK (is_bwd)] = work;
+      args.ptr[work_of (op.kind)] = work;
       exec_kernels_cpu.run[op.kind](&args);
     }
 }
@@ -174,8 +231,20 @@ run_on_cpu (const Arrays *self)
 static void
 launch (const ExecArgs *args, cudaStream_t stream)
 {
-  must (args->op->kind == PLAN_OP_ATTENTION ? exec_cuda_batched_attention (args, stream)
-                                            : exec_cuda_batched_attention_bwd (args, stream));
+  switch ((int)args->op->kind)
+    {
+    case PLAN_OP_ATTENTION:
+      must (exec_cuda_batched_attention (args, stream));
+      return;
+    case PLAN_OP_ATTENTION_BWD:
+      must (exec_cuda_batched_attention_bwd (args, stream));
+      return;
+    case PLAN_OP_LATENT_ATTENTION:
+      must (exec_cuda_batched_latent (args, stream));
+      return;
+    default:
+      must (exec_cuda_batched_latent_bwd (args, stream));
+    }
 }
 
 static double
@@ -205,7 +274,7 @@ run_on_gpu (const Arrays *self, gboolean is_bwd, guint repeats, FILE *out)
 
   args_of (self, self->gpu, &op, is_bwd, &args);
   args.scratch_bytes = sizeof (float) * work_elements (self->of, op.kind, op.dims);
-  must ((int)cudaMalloc (&args.ptr[WORK (is_bwd)], args.scratch_bytes));
+  must ((int)cudaMalloc (&args.ptr[work_of (op.kind)], args.scratch_bytes));
   launch (&args, self->stream);
   if (repeats > 0)
     {
@@ -220,7 +289,7 @@ run_on_gpu (const Arrays *self, gboolean is_bwd, guint repeats, FILE *out)
                c->kv_heads, c->dim, ms, (is_bwd ? 5 : 2) * product / ms / 1e9);
     }
   must ((int)cudaStreamSynchronize (self->stream));
-  must ((int)cudaFree (args.ptr[WORK (is_bwd)]));
+  must ((int)cudaFree (args.ptr[work_of (op.kind)]));
 }
 
 /* Size of a difference, as a share of the size of what it should be. */

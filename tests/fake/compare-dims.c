@@ -38,6 +38,24 @@ draw_head_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[2] = heads;
       out_dims[3] = compare_odd_size (rand, 300);
       return;
+    case PLAN_OP_LATENT_ATTENTION:
+    case PLAN_OP_LATENT_ATTENTION_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 3);
+      out_dims[1] = compare_odd_size (rand, 140);
+      out_dims[2] = kv_heads;
+      out_dims[3] = compare_odd_size (rand, 150);
+      out_dims[4] = compare_odd_size (rand, 150);
+      return;
+    case PLAN_OP_LATENT_ROPE:
+    case PLAN_OP_LATENT_ROPE_BWD:
+      out_dims[0] = g_rand_int_range (rand, 1, 30);
+      out_dims[1] = g_rand_int_range (rand, 1, 20);
+      out_dims[2] = heads;
+      out_dims[3] = compare_odd_size (rand, 40);
+      out_dims[4] = 2 * compare_odd_size (rand, 300);
+      out_dims[5] = compare_odd_size (rand, 40);
+      out_dims[6] = g_rand_boolean (rand) ? compare_odd_size (rand, 300) : 0;
+      return;
     case PLAN_OP_HEAD_NORM:
     case PLAN_OP_HEAD_NORM_BWD:
       out_dims[0] = g_rand_int_range (rand, 1, 40);
@@ -133,6 +151,32 @@ compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
     }
 }
 
+/* Of a layer of DeepSeek-V2-Lite; others stay as they are. */
+static void
+speed_latent_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
+{
+  switch ((int)kind)
+    {
+    case PLAN_OP_LATENT_ATTENTION:
+    case PLAN_OP_LATENT_ATTENTION_BWD:
+      out_dims[0] = 1;
+      out_dims[1] = out_dims[5] = MIN (rows, 4096);
+      out_dims[2] = 16;
+      out_dims[3] = 192;
+      out_dims[4] = 128;
+      return;
+    case PLAN_OP_LATENT_ROPE:
+    case PLAN_OP_LATENT_ROPE_BWD:
+      out_dims[2] = 16;
+      out_dims[3] = out_dims[5] = 128;
+      out_dims[4] = 64;
+      out_dims[6] = 512;
+      return;
+    default:
+      return;
+    }
+}
+
 void
 compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS])
 {
@@ -190,6 +234,7 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
       out_dims[0] = out_dims[1] = out_dims[2] = 8;
       return;
     default:
+      speed_latent_dims (kind, rows, out_dims);
       return;
     }
 }

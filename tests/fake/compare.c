@@ -5,6 +5,7 @@
 
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/latent.h"
 #include "exec/number/number.h"
 #include "planner/schedule/scratch.h"
 #include "tests/fake/compare-dims.h"
@@ -72,6 +73,10 @@ static const Kernel kernels[] = {
   { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw--", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw---", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, "ufuf", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnn-", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnn-", LIBRARY, FALSE },
+  { PLAN_OP_LATENT_ATTENTION, exec_cuda_latent_attention, "ufuuuw-", REDUCED, FALSE },
+  { PLAN_OP_LATENT_ATTENTION_BWD, exec_cuda_latent_attention_bwd, "uuuuufuuuw-", REDUCED, FALSE },
   { PLAN_OP_ROW_STAT, exec_cuda_row_stat, "fv--", EXACT, FALSE },
   { PLAN_OP_CROSS_ENTROPY, exec_cuda_cross_entropy, "sfvt-", REDUCED, FALSE },
   { PLAN_OP_CROSS_ENTROPY_BWD, exec_cuda_cross_entropy_bwd, "nft", EXACT, TRUE },
@@ -283,10 +288,12 @@ static double
 attention_limit (const Call *call, guint i)
 {
   const gint64 *dims = call->op.dims;
-  double seq = (double)dims[1], group = (double)(dims[2] / dims[3]), dim = (double)dims[4];
+  const PlanOpKind kind = call->kernel->kind;
+  const gboolean is_latent = strstr (plan_op_name (kind), "latent") != NULL;
+  double seq = (double)dims[1], group = is_latent ? 1 : (double)(dims[2] / dims[3]),
+         dim = (double)(is_latent ? MAX (dims[3], dims[4]) : dims[4]);
   double score = (dim + 8) * U * sqrt (dim);
-
-  if (call->kernel->kind == PLAN_OP_ATTENTION)
+  if (kind == PLAN_OP_ATTENTION || kind == PLAN_OP_LATENT_ATTENTION)
     return i == 0 ? 4 * score + (seq + 64) * U : 2 * score + 8 * (seq + 32) * U;
   return group * (score + 64 * U);
 }
@@ -297,6 +304,8 @@ reduced_bound (const Call *call, guint i, double ulp)
 {
   double rows = (double)call->op.dims[0], cols = (double)call->op.dims[1];
 
+  if (plan_op_work (call->kernel->kind) == PLAN_WORK_ATTENTION)
+    return (CompareBound){ attention_limit (call, i), ulp, TRUE };
   switch ((int)call->kernel->kind)
     {
     case PLAN_OP_RMSNORM:
@@ -322,9 +331,6 @@ reduced_bound (const Call *call, guint i, double ulp)
     case PLAN_OP_BIAS_BWD:
       return (CompareBound){ (rows + 32) * U * rows * compare_operand_largest (&call->operand[1]),
                              ulp, TRUE };
-    case PLAN_OP_ATTENTION:
-    case PLAN_OP_ATTENTION_BWD:
-      return (CompareBound){ attention_limit (call, i), ulp, TRUE };
     case PLAN_OP_CROSS_ENTROPY:
     case PLAN_OP_LOSS_GRAD: /* there one of the probabilities is less 1 */
       if (i == 0 || call->op.kind == PLAN_OP_LOSS_GRAD)
@@ -383,25 +389,24 @@ check_call (const Call *call)
     }
 }
 
-/* Makes out and lse of a gradient those of its qkv. */
+/* Makes out and lse of a gradient those of its queries, keys and values. */
 static void
 attend (Call *call)
 {
-  static const guint operand[] = { 2, 3, 4, 5 }; /* out, lse, qkv, work */
+  const gboolean is_latent = call->kernel->kind == PLAN_OP_LATENT_ATTENTION_BWD;
+  const guint first = is_latent ? PLAN_REF_LATENT_ATTENTION_BWD_out : PLAN_REF_ATTENTION_BWD_out;
   PlanOp op = call->op;
   ExecArgs args = { .op = &op, .manner = &call->manner };
-
-  op.kind = PLAN_OP_ATTENTION;
-  for (guint i = 0; i < G_N_ELEMENTS (operand); i++)
+  op.kind = is_latent ? PLAN_OP_LATENT_ATTENTION : PLAN_OP_ATTENTION;
+  for (guint i = 0; i < plan_op_n_refs (op.kind) - (is_latent ? 1 : 2); i++)
     {
-      CompareOperand *self = &call->operand[operand[i]];
-
+      CompareOperand *self = &call->operand[first + i];
       args.ptr[i] = self->want + self->at;
       args.dtype[i] = self->dtype;
     }
-  exec_kernels_cpu.run[PLAN_OP_ATTENTION](&args);
-  for (guint i = 0; i < 2; i++)
-    compare_operand_keep (&call->operand[operand[i]], device);
+  exec_kernels_cpu.run[op.kind](&args);
+  compare_operand_keep (&call->operand[first], device);
+  compare_operand_keep (&call->operand[first + 1], device);
 }
 
 /* The gradients of norms do with less, or with none. */
@@ -503,7 +508,7 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gbool
   for (guint i = 0; i < n; i++)
     if (!is_absent (kernel, i, rand))
       open_operand (&call, i, any_bits, rand);
-  if (kernel->kind == PLAN_OP_ATTENTION_BWD)
+  if (kernel->kind == PLAN_OP_ATTENTION_BWD || kernel->kind == PLAN_OP_LATENT_ATTENTION_BWD)
     attend (&call);
   run_both (&call, rand);
   check_call (&call);
@@ -579,9 +584,9 @@ END_TEST
 static gboolean
 takes_long (PlanOpKind kind)
 {
-  return kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD || kind == PLAN_OP_ATTENTION
-         || kind == PLAN_OP_ATTENTION_BWD || kind == PLAN_OP_RMSNORM_BWD
-         || kind == PLAN_OP_LAYERNORM_BWD || kind == PLAN_OP_HEAD_NORM_BWD;
+  return kind == PLAN_OP_GEMM || kind == PLAN_OP_GEMM_ADD || kind == PLAN_OP_RMSNORM_BWD
+         || kind == PLAN_OP_LAYERNORM_BWD || kind == PLAN_OP_HEAD_NORM_BWD
+         || (plan_op_work (kind) == PLAN_WORK_ATTENTION && kind != PLAN_OP_ATTENTION_JOIN);
 }
 
 static TCase *

@@ -30,14 +30,16 @@ START_TEST (odd_sizes_are_as_on_the_cpu)
 END_TEST
 
 static const BatchedCase sizes[] = {
-  { 1, 17, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0 },
-  { 1, 17, 4, 2, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 5, 0 },
-  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0 },
-  { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300, 0 },
-  { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100, 0 },
-  { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64, 0 },
-  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 100 },
-  { 2, 700, 4, 2, 40, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 90, 33 },
+  { 1, 17, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0 },
+  { 1, 17, 4, 2, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 5, 0, 0 },
+  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 0, 0 },
+  { 1, 1000, 1, 1, 80, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 300, 0, 0 },
+  { 2, 130, 2, 2, 128, PLAN_DTYPE_BF16, PLAN_DTYPE_FP32, 100, 0, 0 },
+  { 1, 140, 2, 1, 256, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 64, 0, 0 },
+  { 1, 1000, 2, 1, 64, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 0, 100, 0 },
+  { 2, 700, 4, 2, 40, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 90, 33, 0 },
+  { 1, 300, 3, 3, 48, PLAN_DTYPE_BF16, PLAN_DTYPE_BF16, 70, 0, 32 },
+  { 2, 600, 2, 2, 24, PLAN_DTYPE_FP32, PLAN_DTYPE_FP32, 0, 0, 40 },
 };
 
 START_TEST (sizes_of_models_are_as_on_the_cpu)
@@ -69,7 +71,7 @@ END_TEST
 /* cuBLASLt has no product of fp32 factors that is rounded to bf16. */
 START_TEST (what_no_product_makes_a_kernel_does)
 {
-  const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0, 0 };
+  const BatchedCase one = { 1, 9, 2, 1, 16, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16, 0, 0, 0 };
   fake_cuda_reset ();
   fake_cuda_find_races (TRUE);
   batched_compare (&one, 0, NULL);

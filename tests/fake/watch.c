@@ -23,6 +23,16 @@ bytes_apart (const ExecArgs *args, guint i)
   return rows * cols / plan_dtype_block (format);
 }
 
+/* Whether an operand has rows that lie apart: what a norm of a part of each reads, and the gradient
+ * of that. */
+static gboolean
+has_pitch (const ExecArgs *args, guint i)
+{
+  static const char *const names[] = { "in", "din", "add", NULL };
+  return exec_manner (args, PLAN_MANNER_PITCH) > 0
+         && g_strv_contains (names, plan_op_ref_name (args->op->kind, i));
+}
+
 /* Operands that an op need not use in all: of what is looked up rows that nobody asks for, and of
  * some in blocks the bytes that fill them up; of experts rows that nobody sent; of a part of
  * sequences rows of positions that others have, and queries and keys that see nothing of each
@@ -41,7 +51,7 @@ is_whole (const ExecArgs *args, guint i)
   const gboolean is_of_parts = exec_manner (args, PLAN_MANNER_PARTS) > 1
                                && (is_attention ? access == 'r' : kind == PLAN_OP_POSITIONS_BWD);
   return args->dtype[i] != PLAN_DTYPE_FP8_128X128 && !is_of_experts && !is_of_parts
-         && (is_factor || access == 'w' || (is_attention && access == 'r'));
+         && !has_pitch (args, i) && (is_factor || access == 'w' || (is_attention && access == 'r'));
 }
 
 /* How many elements of an operand an op may touch. The shares of all experts are as many as the map
@@ -70,6 +80,10 @@ most_elements (const ExecArgs *args, guint i)
     return (guint64)(dims[0] / piece * width - (width - piece));
   if (is_table && parts > 1)
     return (guint64)parts * plan_op_ref_elements (op, i, 1);
+  if (has_pitch (args, i))
+    return (guint64)((dims[PLAN_DIM_RMSNORM_rows] - 1)
+                         * (gint64)exec_manner (args, PLAN_MANNER_PITCH)
+                     + dims[PLAN_DIM_RMSNORM_cols]);
   return is_part ? (guint64)dims[1] : plan_op_ref_elements (op, i, 1);
 }
 

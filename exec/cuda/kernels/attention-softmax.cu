@@ -200,7 +200,7 @@ __launch_bounds__ (THREADS) softmax_bwd (SoftmaxGradient shape)
 struct KeptSums
 {
   uint64_t heads, rows, dim, from_stride, pitch, stride;
-  Array from[2], to[2];
+  Array from, to;
 };
 
 __global__ void
@@ -214,11 +214,8 @@ __launch_bounds__ (THREADS) keep_sums (KeptSums shape)
       uint64_t head = item / each / shape.rows;
       unsigned n = piece_of (d, shape.dim);
 
-      /* Unrolled, because else operands would be copied to local memory to be found by index. */
-      EXEC_CUDA_UNROLL
-      for (unsigned i = 0; i < 2; i++)
-        write (shape.to[i], head * shape.stride + row * shape.pitch + d, n,
-               read (shape.from[i], head * shape.from_stride + row * shape.dim + d, n));
+      write (shape.to, head * shape.stride + row * shape.pitch + d, n,
+             read (shape.from, head * shape.from_stride + row * shape.dim + d, n));
     }
 }
 
@@ -258,14 +255,15 @@ exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream)
 extern "C" int
 exec_cuda_keep_sums (const ExecCudaSums *sums, void *stream)
 {
-  KeptSums shape = { sums->heads, sums->rows,   sums->dim, sums->from_stride,
-                     sums->pitch, sums->stride, {},        {} };
+  KeptSums shape = { sums->heads,
+                     sums->rows,
+                     sums->dim,
+                     sums->from_stride,
+                     sums->pitch,
+                     sums->stride,
+                     rows_at (sums->from, PLAN_DTYPE_FP32, sums->dim),
+                     rows_at (sums->to, sums->dtype, sums->dim) };
 
-  for (unsigned i = 0; i < 2; i++)
-    {
-      shape.from[i] = rows_at (sums->from[i], PLAN_DTYPE_FP32, sums->dim);
-      shape.to[i] = rows_at (sums->to[i], sums->dtype, sums->dim);
-    }
   return EXEC_CUDA_LAUNCH (
       keep_sums, shape_of_items (sums->heads * sums->rows * pieces_of (sums->dim)), stream, shape);
 }

@@ -20,6 +20,7 @@
  * decides, but another one than the CPU's. With u = 2^-24 and |q|, |k|, |v| at most 1: scores
  * differ by (dim + 8) u sqrt (dim), probabilities by twice that of themselves, out by that and (seq
  * + 64) u. */
+#include "exec/cuda/kernels/latent.h"
 #include "exec/cuda/kernels/places.cuh"
 
 namespace
@@ -38,10 +39,17 @@ enum : unsigned
 
 struct Attention
 {
-  uint64_t batch, seq, heads, kv_heads, dim, tiles, slices, window;
+  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window;
   PlanSequencePart queries, keys; /* where they are in their sequence */
   float scale;
 };
+
+bool
+is_latent (const ExecArgs *args)
+{
+  return args->op->kind == PLAN_OP_LATENT_ATTENTION
+         || args->op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
+}
 
 Attention
 attention_of (const Operands &operands, const ExecArgs *args)
@@ -51,10 +59,11 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.batch = operands.dim (0);
   shape.seq = operands.dim (1);
   shape.heads = operands.dim (2);
-  shape.kv_heads = operands.dim (3);
-  shape.dim = operands.dim (4);
+  shape.kv_heads = operands.dim (is_latent (args) ? 2 : 3);
+  shape.dim = operands.dim (is_latent (args) ? 3 : 4);
+  shape.v_dim = operands.dim (4);
   shape.tiles = (shape.seq + TILE - 1) / TILE;
-  shape.slices = (shape.dim + COLS - 1) / COLS;
+  shape.slices = ((shape.dim > shape.v_dim ? shape.dim : shape.v_dim) + COLS - 1) / COLS;
   uint64_t window = (uint64_t)exec_manner (args, PLAN_MANNER_WINDOW);
   shape.window = window > 0 ? window : shape.seq * parts_of (args);
   shape.queries = part_of (args, shape.seq, 0);
@@ -64,47 +73,26 @@ attention_of (const Operands &operands, const ExecArgs *args)
   return shape;
 }
 
+/* Where the heads of an operand lie: `width` elements in a row, of which the first head begins at
+ * `first`, and `dim` in each head. */
+struct Heads
+{
+  Array array;
+  uint64_t width, first, dim;
+};
+
 /* One head of one sequence: element d of row t is at `at` + t * width + d. */
 struct Head
 {
   Array array;
-  uint64_t at, width;
-};
-
-/* Head `head` of a sequence, in rows of `count` heads. */
-__device__ inline Head
-head_of (const Attention &shape, const Array &array, uint64_t count, uint64_t sequence,
-         uint64_t head)
-{
-  uint64_t width = count * shape.dim;
-
-  return { array, sequence * shape.seq * width + head * shape.dim, width };
-}
-
-__host__ __device__ inline uint64_t
-qkv_heads (const Attention &shape)
-{
-  return shape.heads + 2 * shape.kv_heads;
-}
-
-/* Keys and values, or their gradients: in rows of `count` heads, the first of them in head `first`.
- * They are where the queries are, or apart, as another rank's. */
-struct KeyHeads
-{
-  Array array;
-  uint64_t count, first;
+  uint64_t at, width, dim;
 };
 
 __device__ inline Head
-key_head (const Attention &shape, const KeyHeads &keys, uint64_t sequence, uint64_t head)
+head_of (const Attention &shape, const Heads &heads, uint64_t sequence, uint64_t head)
 {
-  return head_of (shape, keys.array, keys.count, sequence, keys.first + head);
-}
-
-__device__ inline Head
-value_head (const Attention &shape, const KeyHeads &keys, uint64_t sequence, uint64_t head)
-{
-  return key_head (shape, keys, sequence, shape.kv_heads + head);
+  return { heads.array, sequence * shape.seq * heads.width + heads.first + head * heads.dim,
+           heads.width, heads.dim };
 }
 
 /* --- products ----------------------------------------------------------------------------- */
@@ -149,9 +137,9 @@ my_col (unsigned i)
 __device__ inline Piece
 piece_at (const Attention &shape, const Head &head, uint64_t t, uint64_t d)
 {
-  if (t >= shape.seq || d >= shape.dim)
+  if (t >= shape.seq || d >= head.dim)
     return Piece{};
-  return read (head.array, head.at + t * head.width + d, piece_of (d, shape.dim));
+  return read (head.array, head.at + t * head.width + d, piece_of (d, head.dim));
 }
 
 /* a b^T: 64 rows of a times 64 rows of b, over all elements of a head. */
@@ -162,7 +150,7 @@ multiply (const Attention &shape, const Head &a, uint64_t a_row, const Head &b, 
   unsigned row = threadIdx.x / (SLICE / PIECE), col = threadIdx.x % (SLICE / PIECE) * PIECE;
   Scores scores = {};
 
-  for (uint64_t d = 0; d < shape.dim; d += SLICE)
+  for (uint64_t d = 0; d < a.dim; d += SLICE)
     {
       Piece from_a = piece_at (shape, a, a_row + row, d + col);
       Piece from_b = piece_at (shape, b, b_row + row, d + col);
@@ -213,7 +201,7 @@ add_product (const Attention &shape, Results *results, const Scores &weights, bo
             weight[i] = is_turned ? shared.scores[begin + k][my_row (i)]
                                   : shared.scores[my_row (i)][begin + k];
           for (unsigned j = 0; j < MY_COLS; j++)
-            if (first + SIDE * j < shape.dim)
+            if (first + SIDE * j < b.dim)
               for (unsigned i = 0; i < MINE; i++)
                 results->at[i][j] = fmaf (weight[i], chunk[k][my_col (j)], results->at[i][j]);
         }
@@ -246,7 +234,7 @@ write_results (const Attention &shape, const Head &out, uint64_t first_row, uint
       {
         uint64_t t = first_row + my_row (i), d = first_col + my_col (j);
 
-        if (t < shape.seq && d < shape.dim)
+        if (t < shape.seq && d < out.dim)
           write_one (out.array, out.at + t * out.width + d, results.at[i][j]);
       }
 }
@@ -356,9 +344,13 @@ soften (const Attention &shape, Scores *scores, Online *online, Results *results
     }
 }
 
+struct Operand
+{
+  Heads q, k, v, out;
+};
+
 __global__ void
-__launch_bounds__ (THREADS)
-    attention (Attention shape, Array out, float *lse, Array qkv, KeyHeads keys)
+__launch_bounds__ (THREADS) attention (Attention shape, Operand of, float *lse)
 {
   uint64_t count = shape.tiles * shape.batch * shape.heads * shape.slices;
 
@@ -367,10 +359,10 @@ __launch_bounds__ (THREADS)
       Task task = task_of (shape, item, shape.heads);
       uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
       uint64_t kv = task.head / (shape.heads / shape.kv_heads);
-      Head q = head_of (shape, qkv, qkv_heads (shape), task.sequence, task.head);
-      Head k = key_head (shape, keys, task.sequence, kv);
-      Head v = value_head (shape, keys, task.sequence, kv);
-      Head to = head_of (shape, out, shape.heads, task.sequence, task.head);
+      Head q = head_of (shape, of.q, task.sequence, task.head);
+      Head k = head_of (shape, of.k, task.sequence, kv);
+      Head v = head_of (shape, of.v, task.sequence, kv);
+      Head to = head_of (shape, of.out, task.sequence, task.head);
       Results results = {};
       Online online;
 
@@ -411,18 +403,16 @@ struct QueryHead
 
 struct Gradients
 {
-  Array dq, dout, out, qkv;
-  KeyHeads keys, dkeys;
-  uint64_t dq_heads; /* in a row of dq */
+  Operand of;
+  Heads dout, dq, dk, dv;
   const float *lse;
 };
 
 __device__ inline QueryHead
 query_head_of (const Attention &shape, const Gradients &from, uint64_t sequence, uint64_t head)
 {
-  return { head_of (shape, from.qkv, qkv_heads (shape), sequence, head),
-           head_of (shape, from.out, shape.heads, sequence, head),
-           head_of (shape, from.dout, shape.heads, sequence, head),
+  return { head_of (shape, from.of.q, sequence, head), head_of (shape, from.of.out, sequence, head),
+           head_of (shape, from.dout, sequence, head),
            from.lse + (sequence * shape.heads + head) * shape.seq };
 }
 
@@ -440,7 +430,7 @@ tile_bwd (const Attention &shape, const QueryHead &head, uint64_t query, const H
       uint64_t t = query + my_row (i);
       float dot = 0, lse = t < shape.seq ? head.lse[t] : 0.0f;
 
-      for (uint64_t d = threadIdx.x % SIDE; d < shape.dim && t < shape.seq; d += SIDE)
+      for (uint64_t d = threadIdx.x % SIDE; d < shape.v_dim && t < shape.seq; d += SIDE)
         dot = fmaf (read_one (head.dout.array, head.dout.at + t * head.dout.width + d),
                     read_one (head.out.array, head.out.at + t * head.out.width + d), dot);
       dot = row_sum (dot);
@@ -466,9 +456,9 @@ __launch_bounds__ (THREADS) attention_dq (Attention shape, Gradients from)
       uint64_t query = (shape.tiles - 1 - task.tile) * TILE; /* long rows first */
       uint64_t kv = task.head / (shape.heads / shape.kv_heads);
       QueryHead head = query_head_of (shape, from, task.sequence, task.head);
-      Head k = key_head (shape, from.keys, task.sequence, kv);
-      Head v = value_head (shape, from.keys, task.sequence, kv);
-      Head dq = head_of (shape, from.dq, from.dq_heads, task.sequence, task.head);
+      Head k = head_of (shape, from.of.k, task.sequence, kv);
+      Head v = head_of (shape, from.of.v, task.sequence, kv);
+      Head dq = head_of (shape, from.dq, task.sequence, task.head);
       Results results = {};
 
       for (uint64_t key = first_key (shape, query); key < end_key (shape, query); key += TILE)
@@ -493,11 +483,11 @@ __launch_bounds__ (THREADS) attention_dkv (Attention shape, Gradients from)
   for (uint64_t item = blockIdx.x; item < count; item += gridDim.x)
     {
       Task task = task_of (shape, item, shape.kv_heads); /* first keys first: seen most often */
-      uint64_t key = task.tile * TILE;
-      Head k = key_head (shape, from.keys, task.sequence, task.head);
-      Head v = value_head (shape, from.keys, task.sequence, task.head);
-      Head dk = key_head (shape, from.dkeys, task.sequence, task.head);
-      Head dv = value_head (shape, from.dkeys, task.sequence, task.head);
+      uint64_t key = task.tile * TILE, kv = task.head;
+      Head k = head_of (shape, from.of.k, task.sequence, kv);
+      Head v = head_of (shape, from.of.v, task.sequence, kv);
+      Head dk = head_of (shape, from.dk, task.sequence, kv);
+      Head dv = head_of (shape, from.dv, task.sequence, kv);
       Results dk_results = {}, dv_results = {};
 
       for (uint64_t h = task.head * group; h < (task.head + 1) * group; h++)
@@ -551,14 +541,74 @@ __launch_bounds__ (THREADS) join (uint64_t count, Join shape)
     }
 }
 
-/* Keys where the queries are (`with`), or apart from them. */
-KeyHeads
-keys_of (Operands *operands, const ExecArgs *args, const Attention &shape, unsigned with,
-         unsigned apart)
+/* --- launchers ---------------------------------------------------------------------------- */
+
+/* The heads of an operand that has as many as there are queries. */
+Heads
+query_heads (Operands *operands, const Attention &shape, int operand, uint64_t dim)
 {
+  return { operands->rows_of (operand, dim), shape.heads * dim, 0, dim };
+}
+
+/* Query (0), key (1), or value heads in rows that hold all of them. */
+Heads
+heads_in_qkv (Operands *operands, const Attention &shape, int operand, uint64_t which)
+{
+  uint64_t before = which > 0 ? shape.heads + (which - 1) * shape.kv_heads : 0;
+
+  return { operands->rows_of (operand, shape.dim), (shape.heads + 2 * shape.kv_heads) * shape.dim,
+           before * shape.dim, shape.dim };
+}
+
+/* Key (1), or value heads, of another rank, which lie apart, or of this one beside the queries. */
+Heads
+keys_of (Operands *operands, const ExecArgs *args, const Attention &shape, int with_queries,
+         int apart, uint64_t which)
+{
+  uint64_t width = shape.kv_heads * shape.dim;
+
   if (args->ptr[apart] == NULL)
-    return { operands->rows_of (with, shape.dim), qkv_heads (shape), shape.heads };
-  return { operands->rows_of (apart, shape.dim), 2 * shape.kv_heads, 0 };
+    return heads_in_qkv (operands, shape, with_queries, which);
+  return { operands->rows_of (apart, shape.dim), 2 * width, (which - 1) * width, shape.dim };
+}
+
+Operand
+operand_of (Operands *operands, const ExecArgs *args, const Attention &shape, int qkv, int kv,
+            int out)
+{
+  return { heads_in_qkv (operands, shape, qkv, 0), keys_of (operands, args, shape, qkv, kv, 1),
+           keys_of (operands, args, shape, qkv, kv, 2),
+           query_heads (operands, shape, out, shape.dim) };
+}
+
+Operand
+latent_operand_of (Operands *operands, const Attention &shape, int q, int out)
+{
+  return { query_heads (operands, shape, q, shape.dim),
+           query_heads (operands, shape, q + 1, shape.dim),
+           query_heads (operands, shape, q + 2, shape.v_dim),
+           query_heads (operands, shape, out, shape.v_dim) };
+}
+
+int
+launch_forward (const Attention &shape, const Operand &of, float *lse, void *stream)
+{
+  uint64_t tasks = shape.tiles * shape.batch * shape.heads * shape.slices;
+
+  return EXEC_CUDA_LAUNCH (attention, shape_of_blocks (tasks, THREADS), stream, shape, of, lse);
+}
+
+int
+launch_backward (const Attention &shape, const Gradients &from, void *stream)
+{
+  uint64_t tasks = shape.tiles * shape.batch * shape.slices;
+  int code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
+                               shape, from);
+
+  if (code == 0)
+    code = EXEC_CUDA_LAUNCH (attention_dkv, shape_of_blocks (tasks * shape.kv_heads, THREADS),
+                             stream, shape, from);
+  return code;
 }
 
 }
@@ -568,14 +618,13 @@ exec_cuda_attention (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
-  Array out = operands.rows_of (0, shape.dim), qkv = operands.rows_of (2, shape.dim);
-  KeyHeads keys = keys_of (&operands, args, shape, 2, 4);
-  float *lse = operands.floats (1);
-  Shape launch = shape_of_blocks (shape.tiles * shape.batch * shape.heads * shape.slices, THREADS);
+  Operand of = operand_of (&operands, args, shape, PLAN_REF_ATTENTION_qkv, PLAN_REF_ATTENTION_kv,
+                           PLAN_REF_ATTENTION_out);
+  float *lse = operands.floats (PLAN_REF_ATTENTION_lse);
 
   if (operands.code != 0)
     return operands.code;
-  return EXEC_CUDA_LAUNCH (attention, launch, stream, shape, out, lse, qkv, keys);
+  return launch_forward (shape, of, lse, stream);
 }
 
 extern "C" int
@@ -583,24 +632,52 @@ exec_cuda_attention_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Attention shape = attention_of (operands, args);
-  Gradients from = { operands.rows_of (0, shape.dim),
-                     operands.rows_of (1, shape.dim),
-                     operands.rows_of (2, shape.dim),
-                     operands.rows_of (4, shape.dim),
-                     keys_of (&operands, args, shape, 4, 6),
-                     keys_of (&operands, args, shape, 0, 7),
-                     args->ptr[7] != NULL ? shape.heads : qkv_heads (shape),
-                     operands.floats (3) };
-  uint64_t tasks = shape.tiles * shape.batch * shape.slices;
-  int code = operands.code;
+  const int dqkv = PLAN_REF_ATTENTION_BWD_dqkv, dkv = PLAN_REF_ATTENTION_BWD_dkv;
+  Gradients from = { operand_of (&operands, args, shape, PLAN_REF_ATTENTION_BWD_qkv,
+                                 PLAN_REF_ATTENTION_BWD_kv, PLAN_REF_ATTENTION_BWD_out),
+                     query_heads (&operands, shape, PLAN_REF_ATTENTION_BWD_dout, shape.dim),
+                     args->ptr[dkv] != NULL ? query_heads (&operands, shape, dqkv, shape.dim)
+                                            : heads_in_qkv (&operands, shape, dqkv, 0),
+                     keys_of (&operands, args, shape, dqkv, dkv, 1),
+                     keys_of (&operands, args, shape, dqkv, dkv, 2),
+                     operands.floats (PLAN_REF_ATTENTION_BWD_lse) };
 
-  if (code == 0)
-    code = EXEC_CUDA_LAUNCH (attention_dq, shape_of_blocks (tasks * shape.heads, THREADS), stream,
-                             shape, from);
-  if (code == 0)
-    code = EXEC_CUDA_LAUNCH (attention_dkv, shape_of_blocks (tasks * shape.kv_heads, THREADS),
-                             stream, shape, from);
-  return code;
+  if (operands.code != 0)
+    return operands.code;
+  return launch_backward (shape, from, stream);
+}
+
+extern "C" int
+exec_cuda_latent_attention (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Attention shape = attention_of (operands, args);
+  Operand of = latent_operand_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_q,
+                                  PLAN_REF_LATENT_ATTENTION_out);
+  float *lse = operands.floats (PLAN_REF_LATENT_ATTENTION_lse);
+
+  if (operands.code != 0 || args->ptr[PLAN_REF_LATENT_ATTENTION_places] != NULL)
+    return (int)cudaErrorInvalidValue;
+  return launch_forward (shape, of, lse, stream);
+}
+
+extern "C" int
+exec_cuda_latent_attention_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  Attention shape = attention_of (operands, args);
+  Gradients from
+      = { latent_operand_of (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_q,
+                             PLAN_REF_LATENT_ATTENTION_BWD_out),
+          query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dout, shape.v_dim),
+          query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dq, shape.dim),
+          query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dk, shape.dim),
+          query_heads (&operands, shape, PLAN_REF_LATENT_ATTENTION_BWD_dv, shape.v_dim),
+          operands.floats (PLAN_REF_LATENT_ATTENTION_BWD_lse) };
+
+  if (operands.code != 0 || args->ptr[PLAN_REF_LATENT_ATTENTION_BWD_places] != NULL)
+    return (int)cudaErrorInvalidValue;
+  return launch_backward (shape, from, stream);
 }
 
 extern "C" int

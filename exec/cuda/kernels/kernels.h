@@ -75,12 +75,12 @@ typedef struct
 } ExecCudaSoftmaxBwd;
 int exec_cuda_softmax_bwd (const ExecCudaSoftmaxBwd *backward, void *stream);
 
-/* Rounds two arrays of fp32 sums, [rows, dim] per head, into rows that are `pitch` apart. */
+/* Rounds fp32 sums, [rows, dim] per head, into rows that are `pitch` apart. */
 typedef struct
 {
-  const float *from[2];
+  const float *from;
   guint64 from_stride;
-  void *to[2];
+  void *to;
   PlanDtype dtype;
   guint64 heads, rows, dim, pitch, stride;
 } ExecCudaSums;

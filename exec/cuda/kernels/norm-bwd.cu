@@ -70,7 +70,7 @@ normal_of (float x, float mean, float rstd)
 /* Where din lies, `add` or dout may lie, too. */
 template <bool has_mean, bool plain> struct NormBwd
 {
-  uint64_t rows, cols;
+  uint64_t rows, cols, pitch; /* pitch: from one row of in, din and add to the next */
   Array din, dout, in, weight, add;
   float plus; /* what is added to weights to give gains */
   Statistics<has_mean> statistics;
@@ -88,6 +88,7 @@ known_norm (const NormBwd<has_mean, plain> &norm)
 {
   return { norm.rows,
            norm.cols,
+           norm.pitch,
            known<plain> (norm.din),
            known<plain> (norm.dout),
            known<plain> (norm.in),
@@ -126,9 +127,9 @@ __device__ inline RowWords
 fetch_row (const NormBwd<has_mean, plain> &norm, uint64_t row, uint64_t col)
 {
   unsigned n = norm.length (col);
-  uint64_t at = row * norm.cols + col;
 
-  return { fetch (norm.dout, at, n), fetch (norm.in, at, n), fetch (norm.weight, col, n) };
+  return { fetch (norm.dout, row * norm.cols + col, n), fetch (norm.in, row * norm.pitch + col, n),
+           fetch (norm.weight, col, n) };
 }
 
 /* What is subtracted from every scaled gradient: `shift`, and `slope` times its normal. */
@@ -217,7 +218,7 @@ norm_bwd_row (const NormBwd<has_mean, plain> &norm, uint64_t row, OwnSums<pieces
           scaled -= slopes.shift;
         x.at[i] = rstd * (scaled - normal * slopes.slope);
       }
-    write_din (norm, row * norm.cols + col, norm.length (col), x);
+    write_din (norm, row * norm.pitch + col, norm.length (col), x);
   });
 }
 
@@ -227,9 +228,9 @@ __device__ inline void
 ask_for_row (const NormBwd<has_mean, plain> &norm, uint64_t row)
 {
   each_piece<pieces> (norm.cols, [&] (unsigned, uint64_t col) {
-    uint64_t at = row * norm.cols + col;
+    uint64_t at = row * norm.pitch + col;
 
-    ask_for (norm.dout, at);
+    ask_for (norm.dout, row * norm.cols + col);
     ask_for (norm.in, at);
     if (norm.add.at != NULL)
       ask_for (norm.add, at);
@@ -273,7 +274,7 @@ __launch_bounds__ (most_threads (pieces, has_mean))
 /* The terms of the gradients of the weight and of the bias: dout * normal, and dout. */
 template <bool has_mean> struct NormTerm
 {
-  uint64_t cols;
+  uint64_t cols, pitch;
   Array dout, in;
   Statistics<has_mean> statistics;
 
@@ -286,10 +287,8 @@ template <bool has_mean> struct NormTerm
   __device__ Row
   fetch (uint64_t row, uint64_t col, unsigned n) const
   {
-    uint64_t at = row * cols + col;
-
-    return { ::fetch (dout, at, n), ::fetch (in, at, n), statistics.mean (row),
-             statistics.rstd (row) };
+    return { ::fetch (dout, row * cols + col, n), ::fetch (in, row * pitch + col, n),
+             statistics.mean (row), statistics.rstd (row) };
   }
 
   __device__ void
@@ -325,7 +324,7 @@ int
 launch_apart (const NormBwd<has_mean, false> &norm, const NormBwdOperands &which, void *stream)
 {
   Columns sums = columns_of (norm.rows, norm.cols, which.dweight, which.dbias);
-  NormTerm<has_mean> term = { norm.cols, norm.dout, norm.in, norm.statistics };
+  NormTerm<has_mean> term = { norm.cols, norm.pitch, norm.dout, norm.in, norm.statistics };
   int code = EXEC_CUDA_LAUNCH (columns, shape_of_columns (sums), stream, sums, term);
 
   if (code != 0)
@@ -354,14 +353,18 @@ launch_norm_bwd (Operands *operands, void *stream, const NormBwdOperands &which)
 {
   uint64_t rows = operands->dim (0), cols = operands->dim (1);
   uint64_t threads = (pieces_of (cols) + WARP - 1) / WARP * WARP;
-  Array din = operands->rows_of (0, cols), dout = operands->rows_of (which.dout, cols);
-  Array in = operands->rows_of (which.dout + 1, cols);
+  uint64_t said = (uint64_t)exec_manner (operands->args, PLAN_MANNER_PITCH);
+  uint64_t pitch = said > 0 ? said : cols;
+  Array din = operands->rows_of (0, pitch), dout = operands->rows_of (which.dout, cols);
+  Array in = operands->rows_of (which.dout + 1, pitch);
   Array weight = operands->rows_of (which.dout + 2, cols);
-  Array add = operands->rows_of (ADD_OPERAND, cols);
+  Array add = operands->rows_of (ADD_OPERAND, pitch);
   float plus = (float)exec_manner (operands->args, PLAN_MANNER_ONE_PLUS);
   Statistics<has_mean> statistics = { operands->floats (which.dout + 3) };
-  NormBwd<has_mean, false> norm = { rows, cols, din, dout, in, weight, add, plus, statistics };
-  NormBwd<has_mean, true> plain = { rows, cols, din, dout, in, weight, add, plus, statistics };
+  NormBwd<has_mean, false> norm
+      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics };
+  NormBwd<has_mean, true> plain
+      = { rows, cols, pitch, din, dout, in, weight, add, plus, statistics };
   RowParts parts = parts_of (*operands, which.work, rows, cols);
   bool all_plain
       = is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (weight) && is_plain (add);

@@ -29,14 +29,17 @@ namespace
 
 struct Norm
 {
-  uint64_t rows, cols;
-  float eps, plus; /* plus: what is added to weights to give gains */
+  uint64_t rows, cols, pitch; /* pitch: from one row of what is read to the next */
+  float eps, plus;            /* plus: what is added to weights to give gains */
 };
 
 Norm
 norm_of (const Operands &operands)
 {
-  return { operands.dim (0), operands.dim (1), (float)operands.args->constants->norm_eps,
+  uint64_t pitch = (uint64_t)exec_manner (operands.args, PLAN_MANNER_PITCH);
+
+  return { operands.dim (0), operands.dim (1), pitch > 0 ? pitch : operands.dim (1),
+           (float)operands.args->constants->norm_eps,
            (float)exec_manner (operands.args, PLAN_MANNER_ONE_PLUS) };
 }
 
@@ -156,7 +159,7 @@ rmsnorm (Norm shape, NormOut to, float *rstd, NormIn given, Array gain)
 
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
-          Piece x = read_first (from, row * shape.cols + col, length<plain> (col, shape));
+          Piece x = read_first (from, row * shape.pitch + col, length<plain> (col, shape));
 
           for (unsigned i = 0; i < PIECE; i++)
             squares += x.at[i] * x.at[i];
@@ -167,13 +170,13 @@ rmsnorm (Norm shape, NormOut to, float *rstd, NormIn given, Array gain)
       for (uint64_t col = first_col (); col < shape.cols; col += col_stride ())
         {
           unsigned n = length<plain> (col, shape);
-          uint64_t at = row * shape.cols + col;
           Words weights = fetch (weight, col, n);
-          Piece x = read_in (from, at, n), w = gains_of (widen (weight, weights), shape.plus);
+          Piece x = read_in (from, row * shape.pitch + col, n);
+          Piece w = gains_of (widen (weight, weights), shape.plus);
 
           for (unsigned i = 0; i < PIECE; i++)
             x.at[i] = x.at[i] * scale * w.at[i];
-          write_norm (out, at, n, x, &own);
+          write_norm (out, row * shape.cols + col, n, x, &own);
         }
     }
   finish_norm (out, own);
@@ -287,7 +290,7 @@ launch_rmsnorm (const ExecArgs *args, void *stream, bool adds)
   Operands operands (args);
   Norm shape = norm_of (operands);
   int next = adds ? 5 : 3;
-  NormIn in = norm_in (&operands, shape.cols, adds);
+  NormIn in = norm_in (&operands, shape.pitch, adds);
   Array weight = operands.rows_of (next, shape.cols);
   NormOut out = norm_out (&operands, shape.cols, next + 1);
   float *rstd = operands.floats (1);
