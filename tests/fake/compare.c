@@ -142,11 +142,14 @@ format_of (const Call *call, guint i, GRand *rand)
     }
 }
 
+/* Heads are normed with weights: models that norm without are refused. */
 static gboolean
 is_absent (const Kernel *kernel, guint i, GRand *rand)
 {
+  const gboolean norms_heads
+      = kernel->kind == PLAN_OP_HEAD_NORM || kernel->kind == PLAN_OP_HEAD_NORM_BWD;
   return kernel->operands[i] == '-'
-         || (kernel->operands[i] != 'w' && plan_op_ref_is_optional (kernel->kind, i)
+         || (kernel->operands[i] != 'w' && !norms_heads && plan_op_ref_is_optional (kernel->kind, i)
              && g_rand_boolean (rand));
 }
 
@@ -425,16 +428,8 @@ run_both (Call *call, GRand *rand)
 {
   ExecConstants constants = {
     .norm_eps = 1e-5,
-    .rope = { 500000,
-              call->op.dims[0] % 2 ? PLAN_ROPE_SCALING_YARN : PLAN_ROPE_SCALING_NONE,
-              40,
-              4096,
-              1,
-              32,
-              1,
-              0,
-              { 0 },
-              { 0 } },
+    .rope = { 500000, call->op.dims[0] % 2 ? PLAN_ROPE_SCALING_YARN : PLAN_ROPE_SCALING_NONE, 40,
+              4096, 1, 32, 1 },
     .lr = 1e-2,
     .beta1 = 0.9,
     .beta2 = 0.95,
