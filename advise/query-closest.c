@@ -120,7 +120,36 @@ look_at_point (const AdviseChoice *choice, const PlanSpace *space, guint64 point
     }
 }
 
-/* Names what forbids most points of a space in which no point can be chosen. */
+#define ENOUGH 0.9 /* share of points above which one obstacle explains that there is no answer */
+
+/* The obstacle of most points, but for `other`; NULL: there is none. */
+static const Obstacle *
+find_most (GHashTable *obstacles, const Obstacle *other)
+{
+  const Obstacle *most = NULL;
+  GHashTableIter iter;
+  g_hash_table_iter_init (&iter, obstacles);
+  for (gpointer value; g_hash_table_iter_next (&iter, NULL, &value);)
+    {
+      const Obstacle *obstacle = value;
+      if (obstacle != other
+          && (!most || obstacle->n > most->n
+              || (obstacle->n == most->n && strcmp (obstacle->words, most->words) < 0)))
+        most = obstacle;
+    }
+  return most;
+}
+
+static void
+add_obstacle (GString *text, const Obstacle *obstacle, guint n)
+{
+  g_string_append_printf (
+      text, "; %.0f %% %s %s", 100.0 * obstacle->n / n,
+      g_str_has_prefix (obstacle->words, "rule ") ? "break" : "are refused:", obstacle->words);
+}
+
+/* Names what forbids most points of a space in which no point can be chosen, and what forbids most
+ * others where these are many. */
 static void
 say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
 {
@@ -128,22 +157,21 @@ say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
   g_autoptr (GHashTable) obstacles
       = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, obstacle_free);
   g_autofree char *hazard = NULL;
+  g_autoptr (GString) text = g_string_new (NULL);
   const guint64 step = total / MOST_TRIED + 1;
-  const Obstacle *most = NULL;
   guint n = 0;
   for (guint64 point = 0; space && point < total; point += step)
     look_at_point (choice, space, point, obstacles, &hazard);
   GHashTableIter iter;
   g_hash_table_iter_init (&iter, obstacles);
   for (gpointer value; g_hash_table_iter_next (&iter, NULL, &value);)
-    {
-      const Obstacle *obstacle = value;
-      n += obstacle->n;
-      if (!most || obstacle->n > most->n
-          || (obstacle->n == most->n && strcmp (obstacle->words, most->words) < 0))
-        most = obstacle;
-    }
-  const gboolean is_rule = most && g_str_has_prefix (most->words, "rule ");
+    n += ((const Obstacle *)value)->n;
+  const Obstacle *most = find_most (obstacles, NULL);
+  const Obstacle *next = most && most->n < ENOUGH * n ? find_most (obstacles, most) : NULL;
+  if (most)
+    add_obstacle (text, most, n);
+  if (next)
+    add_obstacle (text, next, n);
   if (hazard)
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                  "each legal plan of these %" G_GUINT64_FORMAT
@@ -151,9 +179,7 @@ say_what_forbids (const AdviseChoice *choice, guint64 total, GError **error)
                  total, hazard);
   else
     g_set_error (error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                 "none of %" G_GUINT64_FORMAT " plans is legal here; %.0f %% %s %s", total,
-                 most ? 100.0 * most->n / n : 0,
-                 is_rule ? "break" : "are refused:", most ? most->words : "");
+                 "none of %" G_GUINT64_FORMAT " plans is legal here%s", total, text->str);
 }
 
 gboolean
