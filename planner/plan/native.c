@@ -27,10 +27,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
-  if (value[PLAN_EP] > 1 && value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM
-      && value[PLAN_EP] * value[PLAN_DP_OUTER] == ranks)
-    return refuse_field (plan, PLAN_OUTER_STRATEGY,
-                         "where no two ranks of a replica have the same experts " LATER, error);
   if (value[PLAN_EP] > 1 && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD)
     return refuse_field (plan, PLAN_STRATEGY,
                          "beside ep above 1 " LATER ": of the norm each rank has a part only",

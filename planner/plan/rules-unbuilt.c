@@ -48,6 +48,17 @@ has_sinks (const PlanFacts *f)
          && (!is_megatron || f->value[PLAN_CP] > 1 || !IS (f, PARAM_GATHER, COMPUTE));
 }
 
+/* With HFSDP the state of experts that no other rank of a replica has would be split over replicas
+ * alone. */
+static gboolean
+splits_lone_experts (const PlanFacts *f)
+{
+  const gint64 *const v = f->value;
+  return f->model->experts > 0 && v[PLAN_EP] > 1 && IS (f, OUTER_STRATEGY, OPTIM)
+         && plan_cluster_devices (f->cluster)
+                == v[PLAN_EP] * v[PLAN_ETP] * v[PLAN_PP] * v[PLAN_DP_OUTER];
+}
+
 /* Parts of Llama 4: layers without rotary positions, norms without weights, chunks of tokens,
  * scores on the input of experts. In a ring of ranks chunks would lie on some of them. */
 static gboolean
@@ -273,6 +284,9 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-sinks", "a learned score in attention's softmax (sinks) and biases of experts are planned for Megatron's stacks "
       "with cp=1 and param_gather=compute by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_sinks, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_CP, PLAN_PARAM_GATHER) },
+  { { "not-built-yet-lone-experts", "outer_strategy=optim is modelled where several ranks of a replica have the same experts, by this "
+      "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },
+    splits_lone_experts, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_EP, PLAN_ETP, PLAN_DP_OUTER) },
   { { "not-built-yet-llama4", "layers without rotary positions (nope_every), norms without weights (qk_l2_norm), window_chunks and "
       "scores_on_input are planned for stack=megatron-fsdp, megatron and fsdp2, chunks shorter than seq with cp=1, by this "
       "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
