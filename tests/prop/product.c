@@ -5,6 +5,7 @@
 
 #include "exec/probe/probe.h"
 #include "exec/walk/runnable.h"
+#include "planner/plan/native.h"
 #include "tests/case.h"
 #include "tests/prop/shards.h"
 
@@ -218,6 +219,11 @@ pieces_of (gint64 seq)
 static gboolean
 is_runnable (const ProductCase *self)
 {
+  const PlanCase *of = self->of;
+  const gint64 *value = of->plan.value;
+  if (!plan_native_runs (&of->plan, of->model, of->cluster,
+                         self->ranks / value[PLAN_TP] / value[PLAN_PP], NULL))
+    return FALSE; /* before a schedule is made: most are refused here */
   g_autoptr (PlanSchedule) schedule = test_lower (self->of, 0);
   return exec_runnable_check (&self->job, self->of, schedule, NULL);
 }
