@@ -70,7 +70,7 @@ add_pattern (GPtrArray *lines, PlanMegatronFlag flag, gint64 layers, gint64 from
 {
   const gint64 after = layers - from;
   g_autoptr (GString) pattern = g_string_new (NULL);
-  if (from == 0 && every == 1)
+  if (from == 0 && every == 1 && flag != PLAN_MEGATRON_NO_ROPE_FREQ) /* without it: all layers */
     return;
   if (from > 0)
     g_string_append_printf (pattern, "[0]*" INT "+", from);

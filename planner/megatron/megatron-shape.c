@@ -468,7 +468,8 @@ add_no_rope (GString *text, const PlanMegatronShape *self, GError **error)
   const PlanMegatronFlag flag = PLAN_MEGATRON_NO_ROPE_FREQ;
   const guint layers = (guint)self->layers;
   guint first, every;
-  if (!self->no_rope_layers || strcmp (self->positions, "rope") != 0)
+  if (!self->no_rope_layers
+      || (strcmp (self->positions, "rope") != 0 && strcmp (self->positions, "yarn") != 0))
     return TRUE;
   g_autofree guint8 *marks = marks_of (self->no_rope_layers, flag, layers, 1, TRUE, error);
   if (!marks)

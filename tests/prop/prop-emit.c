@@ -180,6 +180,8 @@ random_megatron_model (guint seed)
           "positions=learned",
           "positions=none",
           "nope_every=3",
+          "nope_every=1",
+          "nope_every=2,rope_scaling=yarn,rope_factor=4,rope_original=96",
           "rope_scaling=llama3,rope_factor=32,rope_original=8192",
           "rope_scaling=yarn,rope_factor=4,rope_original=96,rope_mscale=0.7,rope_mscale_all=0.3" };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed + 5);
