@@ -35,8 +35,8 @@ choose (const float *keys, gint64 n, gint64 topk, const guint8 *open, gint64 siz
     }
 }
 
-/* What a group of experts is chosen by: its largest key (DeepSeek-V2), or the sum of its two
- * largest (DeepSeek-V3, which chooses by bias). */
+/* The score of a group of experts: its largest key (DeepSeek-V2), or the sum of its two largest
+ * keys (DeepSeek-V3, which adds a bias to scores to choose). */
 static float
 group_key (const float *keys, gint64 size, gboolean is_sum)
 {

@@ -116,7 +116,7 @@ norm_of_sum (const ExecArgs *args)
   return self;
 }
 
-/* Elements from one row to the next of what is read. */
+/* The pitch of the input: elements from one row to the next. */
 static guint64
 pitch_of (const ExecArgs *args)
 {

@@ -175,7 +175,7 @@ turn_row_back (Latent *self, guint64 row, guint64 from, guint64 count)
                       row * down + self->rank + 2 * from, 2 * count, common);
 }
 
-/* What the latent vector gets is added by the norm behind it. */
+/* Zeroes the gradient of the latent vector; the backward pass of its norm adds to it. */
 static void
 clear_latent (const Latent *self, guint64 row)
 {

@@ -106,9 +106,8 @@ run_zero (const ExecArgs *args)
   exec_cpu_spread (args, (guint64)args->op->dims[PLAN_DIM_ZERO_count], 1, zero_range);
 }
 
-/* Copies or adds a piece of each row of what is wider, where the manner says so: element `at` of
- * the other operand is element `in_rows (at)` of those rows. Returns how many of `n` elements are
- * in one row. */
+/* The place of element `at` of a narrow operand in a wide one. The manner may say that an op copies
+ * or adds a piece of each row of a wide operand. Cuts `n` to the elements that lie in one row. */
 static guint64
 in_rows (const ExecArgs *args, guint64 at, guint64 *n)
 {

@@ -576,8 +576,8 @@ plan_layer_checkpointed (const PlanLayerGraph *net, PlanNodeSet again, guint las
   return nodes;
 }
 
-/* Elements from one row to the next of what a norm reads, where there are others between: latent
- * keys and values have the common part of keys behind them. Else 0. */
+/* The pitch of a norm's input, where its rows are parts of wider rows: the latent vector of keys
+ * and values has the common part of keys behind it. Else 0. */
 static gint64
 pitch_of (const PlanModel *m, PlanTensorRole weight)
 {

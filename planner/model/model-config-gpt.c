@@ -7,16 +7,6 @@
 #include "planner/base/error.h"
 #include "planner/base/text.h"
 
-static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
-{
-  va_list args;
-  va_start (args, format);
-  g_autofree char *message = g_strdup_vprintf (format, args);
-  va_end (args);
-  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, message);
-  return FALSE;
-}
-
 gboolean
 plan_model_read_gpt_neox (PlanModel *self, PlanModelJson *object, GError **error)
 {
@@ -41,8 +31,9 @@ plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError **error)
       || !plan_model_json_int (object, "num_ln_in_parallel_attn", 1, &norms, error))
     return FALSE;
   if (alibi)
-    return refuse (error, "alibi: true is not modelled for this family: it divides slopes, too, by "
-                          "the root of a head's width");
+    return plan_config_refuse (
+        error, "alibi: true is not modelled for this family: it divides slopes, too, by "
+               "the root of a head's width");
   self->kv_heads = is_new || !has_one_key ? kv_heads : 1;
   self->parallel = is_new || parallel;
   self->shared_norm = self->parallel && (norms > 0 ? norms == 1 : !is_new);
@@ -57,7 +48,8 @@ plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error)
   if (!plan_model_json_flag (object, "apply_residual_connection_post_layernorm", &is_behind, error))
     return FALSE;
   return !is_behind
-         || refuse (error, "apply_residual_connection_post_layernorm: true is not modelled");
+         || plan_config_refuse (error,
+                                "apply_residual_connection_post_layernorm: true is not modelled");
 }
 
 static gboolean
@@ -85,17 +77,17 @@ read_mpt_attention (PlanModel *self, PlanModelJson *object, GError **error)
         }
     }
   if (qk_norm)
-    return refuse (error, "qk_ln: true is not modelled: it norms all heads together");
+    return plan_config_refuse (error, "qk_ln: true is not modelled: it norms all heads together");
   if (g_str_equal (type, "multiquery_attention"))
     self->kv_heads = 1;
   else if (!g_str_equal (type, "multihead_attention")
            && !g_str_equal (type, "grouped_query_attention"))
     {
       g_autofree char *shown = plan_text_quote (type);
-      return refuse (error,
-                     "attn_type: %s is not modelled; known are multihead_attention, "
-                     "multiquery_attention, grouped_query_attention",
-                     shown);
+      return plan_config_refuse (error,
+                                 "attn_type: %s is not modelled; known are multihead_attention, "
+                                 "multiquery_attention, grouped_query_attention",
+                                 shown);
     }
   self->positions = alibi     ? PLAN_POSITIONS_ALIBI
                     : rope    ? PLAN_POSITIONS_ROPE

@@ -9,16 +9,6 @@
 
 #define INT "%" G_GINT64_FORMAT
 
-static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
-{
-  va_list args;
-  va_start (args, format);
-  g_autofree char *message = g_strdup_vprintf (format, args);
-  va_end (args);
-  g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED, message);
-  return FALSE;
-}
-
 /* Reads a list of whole numbers; NULL if there is none, or an empty one. */
 static gboolean
 read_list (PlanModelJson *object, const char *key, GArray **out_numbers, GError **error)
@@ -59,7 +49,8 @@ read_moe_layers (PlanModel *self, PlanModelJson *object, GError **error)
     fits = g_array_index (list, gint64, i) == (i + 1) * every - 1;
   self->moe_every = every;
   return fits
-         || refuse (error, "moe_layers: only the last of every so many layers may have experts");
+         || plan_config_refuse (
+             error, "moe_layers: only the last of every so many layers may have experts");
 }
 
 static gboolean
@@ -85,8 +76,8 @@ read_nope_layers (PlanModel *self, PlanModelJson *object, GError **error)
   if (!list)
     return TRUE;
   if ((gint64)list->len < self->layers)
-    return refuse (error, "no_rope_layers: has %u numbers for " INT " layers", list->len,
-                   self->layers);
+    return plan_config_refuse (error, "no_rope_layers: has %u numbers for " INT " layers",
+                               list->len, self->layers);
   self->nope_every = 0;
   for (gint64 i = 0; i < self->layers && self->nope_every == 0; i++)
     self->nope_every = g_array_index (list, gint64, i) == 0 ? i + 1 : 0;
@@ -94,10 +85,11 @@ read_nope_layers (PlanModel *self, PlanModelJson *object, GError **error)
     {
       const gboolean turns = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
       if (g_array_index (list, gint64, i) != turns)
-        return refuse (error,
-                       "no_rope_layers: only the last of every so many layers may have a 0, and "
-                       "others a 1: layer " INT " breaks this",
-                       i);
+        return plan_config_refuse (
+            error,
+            "no_rope_layers: only the last of every so many layers may have a 0, and "
+            "others a 1: layer " INT " breaks this",
+            i);
     }
   return TRUE;
 }
@@ -119,10 +111,11 @@ check_layer_types (const PlanModel *self, PlanModelJson *object, GError **error)
       const char *const type = JSON_NODE_HOLDS_VALUE (item) ? json_node_get_string (item) : NULL;
       const gboolean turns = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
       if (g_strcmp0 (type, turns ? "chunked_attention" : "full_attention") != 0)
-        return refuse (error,
-                       "layer_types: layers with rotary positions must be chunked_attention and "
-                       "others full_attention: layer " INT " is not",
-                       i);
+        return plan_config_refuse (
+            error,
+            "layer_types: layers with rotary positions must be chunked_attention and "
+            "others full_attention: layer " INT " is not",
+            i);
     }
   return TRUE;
 }
@@ -162,6 +155,7 @@ plan_model_find_text_config (PlanModelJson *whole, JsonObject **out_part, GError
     return FALSE;
   if (*out_part && !is_tied)
     return TRUE;
-  return refuse (error, *out_part ? "tie_word_embeddings: true is not modelled beside text_config"
-                                  : "text_config: missing, and model_type is llama4");
+  return plan_config_refuse (
+      error, *out_part ? "tie_word_embeddings: true is not modelled beside text_config"
+                       : "text_config: missing, and model_type is llama4");
 }

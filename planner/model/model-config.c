@@ -13,7 +13,8 @@
 
 #include <string.h>
 
-static gboolean G_GNUC_PRINTF (2, 3) refuse (GError **error, const char *format, ...)
+gboolean
+plan_config_refuse (GError **error, const char *format, ...)
 {
   va_list args;
   va_start (args, format);
@@ -68,7 +69,7 @@ read_activation (PlanModel *self, PlanModelJson *object, const char *key, GError
     }
   g_autofree char *shown = plan_text_quote (name);
   g_autofree char *all = g_strjoinv (", ", (char **)names);
-  return refuse (error, "%s: %s is not modelled; known are %s", key, shown, all);
+  return plan_config_refuse (error, "%s: %s is not modelled; known are %s", key, shown, all);
 }
 
 gboolean
@@ -143,16 +144,18 @@ read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
   self->window_from = MAX (first, 0);
   self->window_every = first < 0 ? 1 : second < 0 ? self->layers : second - first;
   if (first >= 0 && self->window == 0)
-    return refuse (error, "layer_types: has sliding_attention, but there is no sliding_window");
+    return plan_config_refuse (
+        error, "layer_types: has sliding_attention, but there is no sliding_window");
   const gint64 every = self->window_every;
   if (first < 0 || fits_layers (self, slides) || find_full_layers (self, slides))
     return TRUE;
   for (gint64 i = 0; i < self->layers; i++)
     if (slides[i] != (i >= first && (i - first) % every == 0))
-      return refuse (error,
-                     "layer_types: only sliding layers at equal distances, or full ones among "
-                     "them, are modelled, layer %" G_GINT64_FORMAT " breaks them",
-                     i);
+      return plan_config_refuse (
+          error,
+          "layer_types: only sliding layers at equal distances, or full ones among "
+          "them, are modelled, layer %" G_GINT64_FORMAT " breaks them",
+          i);
   return TRUE;
 }
 
@@ -185,7 +188,8 @@ refuse_window (PlanModelJson *object, GError **error)
   plan_model_json_find (object, "max_window_layers");
   if (!plan_model_json_flag (object, "use_sliding_window", &used, error))
     return FALSE;
-  return !used || refuse (error, "use_sliding_window: true is not modelled for this family");
+  return !used
+         || plan_config_refuse (error, "use_sliding_window: true is not modelled for this family");
 }
 
 /* --- families ------------------------------------------------------------------------------ */
@@ -306,7 +310,8 @@ read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
       last = MAX (last, layer);
     }
   if (g_hash_table_size (layers) != (guint64)(last + 1))
-    return refuse (error, "mlp_only_layers: only a model's first layers may be without experts");
+    return plan_config_refuse (
+        error, "mlp_only_layers: only a model's first layers may be without experts");
   self->dense_layers = last + 1;
   return TRUE;
 }
@@ -322,8 +327,8 @@ read_n_experts (PlanModel *self, PlanModelJson *object, GError **error)
   if (!plan_model_json_int (object, "num_experts", 1, &self->experts, error))
     return FALSE;
   if (plan_model_json_find (object, "num_local_experts") && self->experts != named_anew)
-    return refuse (error,
-                   "num_experts: is another number than num_local_experts: give one of them");
+    return plan_config_refuse (
+        error, "num_experts: is another number than num_local_experts: give one of them");
   return TRUE;
 }
 
@@ -384,7 +389,7 @@ read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GErr
       || !read_groups (self, object, error))
     return FALSE;
   if (shared > G_MAXINT32 / self->expert_ffn)
-    return refuse (error, "n_shared_experts: too many for moe_intermediate_size");
+    return plan_config_refuse (error, "n_shared_experts: too many for moe_intermediate_size");
   self->shared_ffn = shared * self->expert_ffn;
   return TRUE;
 }
@@ -429,7 +434,8 @@ read_scores (PlanModel *self, PlanModelJson *object, GError **error)
   if (!is_sigmoid && !g_str_equal (function, "softmax"))
     {
       g_autofree char *shown = plan_text_quote (function);
-      return refuse (error, "scoring_func: %s is not modelled; known are sigmoid, softmax", shown);
+      return plan_config_refuse (
+          error, "scoring_func: %s is not modelled; known are sigmoid, softmax", shown);
     }
   self->router_score = is_sigmoid ? PLAN_ROUTER_SIGMOID : PLAN_ROUTER_SOFTMAX;
   self->pre_softmax = !is_sigmoid && !norms;
@@ -456,9 +462,9 @@ read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
       || !plan_model_read_rope (self, object, "rope_theta", NULL, error))
     return FALSE;
   if (self->qkv_bias)
-    return refuse (error, "attention_bias: true is not modelled for latent attention");
+    return plan_config_refuse (error, "attention_bias: true is not modelled for latent attention");
   if (every != 1)
-    return refuse (error, "moe_layer_freq: only 1 is modelled");
+    return plan_config_refuse (error, "moe_layer_freq: only 1 is modelled");
   self->head_dim = self->nope_dim + self->rope_dim;
   return TRUE;
 }
@@ -653,8 +659,9 @@ read_quantization (PlanModelJson *object, GError **error)
   if (!plan_model_json_word (&inner, "quant_method", &method, error))
     return FALSE;
   return g_strcmp0 (method, "fp8") == 0
-         || refuse (error, "quantization_config: quant_method is not fp8, which alone is known to "
-                           "say no more than how weights are stored");
+         || plan_config_refuse (
+             error, "quantization_config: quant_method is not fp8, which alone is known to "
+                    "say no more than how weights are stored");
 }
 
 static gboolean

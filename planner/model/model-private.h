@@ -111,4 +111,7 @@ gboolean plan_model_json_size (PlanModelJson *object, const char *key, gint64 *o
 gboolean plan_model_json_int_or_null (PlanModelJson *object, const char *key, gint64 *out_value,
                                       GError **error);
 
+/* Sets UNSUPPORTED, of what a config.json says and no model here has; FALSE. */
+gboolean plan_config_refuse (GError **error, const char *format, ...) G_GNUC_PRINTF (2, 3);
+
 G_END_DECLS

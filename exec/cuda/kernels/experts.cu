@@ -104,7 +104,7 @@ expert_key (const Router &shape, const Row &row, uint32_t expert)
          + row.bias[expert];
 }
 
-/* What a group is chosen by, as in exec/cpu/kernels-cpu-experts.c. */
+/* The score of a group of experts, as in exec/cpu/kernels-cpu-experts.c. */
 __device__ inline float
 group_key (const Router &shape, const Row &row, uint32_t group)
 {

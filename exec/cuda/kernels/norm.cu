@@ -29,7 +29,7 @@ namespace
 
 struct Norm
 {
-  uint64_t rows, cols, pitch; /* pitch: from one row of what is read to the next */
+  uint64_t rows, cols, pitch; /* pitch: elements from one input row to the next */
   float eps, plus;            /* plus: what is added to weights to give gains */
 };
 
