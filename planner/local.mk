@@ -16,6 +16,7 @@ libplanner_a_SOURCES += \
   %D%/model/layer-kinds.c %D%/model/layer-kinds.h \
   %D%/model/model.c %D%/model/model-private.h %D%/model/model.h \
   %D%/model/model-config.c \
+  %D%/model/model-config-experts.c \
   %D%/model/model-config-gpt.c \
   %D%/model/model-config-llama4.c \
   %D%/model/model-config-keys.c \

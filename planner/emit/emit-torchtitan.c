@@ -96,8 +96,8 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
       "and keys have neither norms nor biases");
   plan_emit_refuse (
       reasons, m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input,
-      "model nope_every, qk_l2_norm, scores_on_input: torchtitan has no Llama 4 since "
-      "PR #3573 (2026-06-08)");
+      "model nope_every, qk_l2_norm, scores_on_input: torchtitan has none since PR #3573 "
+      "(2026-06-08) removed Llama 4");
   plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
                     "model parallel, embed_scale, window: torchtitan's blocks have none");
   plan_emit_refuse (

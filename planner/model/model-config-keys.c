@@ -43,12 +43,14 @@ static const struct
   ANY (FORMAT, "reorder_and_upcast_attn"), ANY (FORMAT, "torch_dtype"), ANY (FORMAT, "verbose"),
 #define DROPOUT "a probability of dropout: the plan's hidden_dropout and attention_dropout decide"
   ANY (DROPOUT, "attention_dropout"), ANY (DROPOUT, "attn_pdrop"), ANY (DROPOUT, "embd_pdrop"),
-  ANY (DROPOUT, "emb_pdrop"), ANY (DROPOUT, "hidden_dropout"), ANY (DROPOUT, "resid_pdrop"),
+  ANY (DROPOUT, "emb_pdrop"), ANY (DROPOUT, "embedding_dropout"), ANY (DROPOUT, "hidden_dropout"),
+  ANY (DROPOUT, "resid_pdrop"), ANY (DROPOUT, "residual_dropout"),
 #define LENGTHS "scales queries of layers without positions: at inference (ai.meta.com/blog/llama-4-multimodal-intelligence)"
   ANY (LENGTHS, "attn_scale"), ANY (LENGTHS, "attn_temperature_tuning"), ANY (LENGTHS, "floor_scale"),
 #define IMAGES "of images, beside the part that is about text"
   ANY (IMAGES, "boi_token_index"), ANY (IMAGES, "eoi_token_index"), ANY (IMAGES, "image_token_index"),
-  ANY (IMAGES, "vision_config"),
+  ANY (IMAGES, "mm_tokens_per_image"), ANY (IMAGES, "multimodal_projector_bias"), ANY (IMAGES, "projector_hidden_act"),
+  ANY (IMAGES, "spatial_merge_size"), ANY (IMAGES, "vision_config"), ANY (IMAGES, "vision_feature_layer"),
 #define RESULTS "what a call returns"
   ANY (RESULTS, "output_attentions"), ANY (RESULTS, "output_hidden_states"), ANY (RESULTS, "return_dict"),
 #define ROUTING "read where a family's router has it; that of the others does not look at it"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads Llama 4's config.json (transformers, configuration_llama4.py and modeling_llama4.py): that
- * of the text model, and the one of text and images, of which the text's part is read. */
+/* Reads Llama 4's config.json (transformers, configuration_llama4.py and modeling_llama4.py). */
 #include "config.h"
 
 #include "planner/model/model-private.h"
@@ -66,8 +65,8 @@ read_experts (PlanModel *self, PlanModelJson *object, GError **error)
 
 /* Reads which layers have no rotary positions: those with a 0 in the list, or else one layer in so
  * many. */
-static gboolean
-read_nope_layers (PlanModel *self, PlanModelJson *object, GError **error)
+gboolean
+plan_model_read_nope_layers (PlanModel *self, PlanModelJson *object, GError **error)
 {
   g_autoptr (GArray) list = NULL;
   if (!plan_model_json_int (object, "no_rope_layer_interval", 1, &self->nope_every, error)
@@ -125,7 +124,7 @@ plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   gboolean norms = TRUE;
   if (!plan_model_read_attention_bias (self, object, error) || !read_experts (self, object, error)
-      || !read_nope_layers (self, object, error)
+      || !plan_model_read_nope_layers (self, object, error)
       || !plan_model_json_int_or_null (object, "attention_chunk_size", &self->window, error)
       || !check_layer_types (self, object, error)
       || !plan_model_json_flag (object, "use_qk_norm", &norms, error)
@@ -137,25 +136,4 @@ plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error)
                      : self->nope_every > 0 ? PLAN_QK_L2_ROPE
                                             : PLAN_QK_L2_ALL;
   return TRUE;
-}
-
-gboolean
-plan_model_find_text_config (PlanModelJson *whole, JsonObject **out_part, GError **error)
-{
-  const char *type = NULL;
-  gboolean is_tied = FALSE;
-  *out_part = NULL;
-  if (!plan_model_json_word (whole, "model_type", &type, error))
-    return FALSE;
-  if (g_strcmp0 (type, "llama4") != 0)
-    return TRUE;
-  if (!plan_model_json_object (whole, "text_config", out_part, error)
-      || !plan_model_json_flag (whole, "tie_word_embeddings", &is_tied, error)
-      || !plan_model_json_check_rest (whole, error))
-    return FALSE;
-  if (*out_part && !is_tied)
-    return TRUE;
-  return plan_config_refuse (
-      error, *out_part ? "tie_word_embeddings: true is not modelled beside text_config"
-                       : "text_config: missing, and model_type is llama4");
 }

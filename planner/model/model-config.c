@@ -113,8 +113,8 @@ find_full_layers (PlanModel *self, const gboolean *slides)
 }
 
 /* Reads the list of layer types, if any, as a first windowed layer and a stride. */
-static gboolean
-read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
+gboolean
+plan_model_read_layer_types (PlanModel *self, PlanModelJson *object, GError **error)
 {
   JsonNode *const node = plan_model_json_find (object, "layer_types");
   if (!node)
@@ -175,13 +175,13 @@ read_late_window (PlanModel *self, PlanModelJson *object, GError **error)
       self->window = window;
       self->window_from = window > 0 ? from : 0;
     }
-  return read_layer_types (self, object, error);
+  return plan_model_read_layer_types (self, object, error);
 }
 
 /* Refuses a window where the family's window is not modelled. Its width and layers matter only
  * then. */
-static gboolean
-refuse_window (PlanModelJson *object, GError **error)
+gboolean
+plan_model_refuse_window (PlanModelJson *object, GError **error)
 {
   gboolean used = FALSE;
   plan_model_json_find (object, "sliding_window");
@@ -243,7 +243,7 @@ static gboolean
 read_gemma2 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && read_layer_types (self, object, error)
+         && plan_model_read_layer_types (self, object, error)
          && read_softcap (object, "attn_logit_softcapping", &self->attn_softcap, error)
          && read_softcap (object, "final_logit_softcapping", &self->logit_softcap, error)
          && plan_model_json_real (object, "query_pre_attn_scalar", &self->attn_scalar, error)
@@ -267,206 +267,61 @@ read_gemma3 (PlanModel *self, PlanModelJson *object, GError **error)
   return TRUE;
 }
 
+/* Seed-OSS: the output projection's bias has a flag of its own. */
+static gboolean
+read_seed_oss (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
+         && plan_model_json_flag (object, "attention_out_bias", &self->proj_bias, error)
+         && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
+         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_smollm3 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_refuse_window (object, error)
+         && plan_model_read_nope_layers (self, object, error) && read_llama (self, object, error);
+}
+
+/* Reads the one flag that stands for all biases. */
+static gboolean
+read_use_bias (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  gboolean bias = self->mlp_bias;
+  if (!plan_model_json_flag (object, "use_bias", &bias, error))
+    return FALSE;
+  self->qkv_bias = self->proj_bias = self->mlp_bias = bias;
+  return plan_model_read_rope (self, object, "rope_theta", NULL, error);
+}
+
+static gboolean
+read_starcoder2 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && read_use_bias (self, object, error);
+}
+
+static gboolean
+read_glm4 (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
+static gboolean
+read_nemotron (PlanModel *self, PlanModelJson *object, GError **error)
+{
+  return plan_model_read_attention_bias (self, object, error)
+         && plan_model_json_flag (object, "mlp_bias", &self->mlp_bias, error)
+         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
+}
+
 static gboolean
 read_phi3 (PlanModel *self, PlanModelJson *object, GError **error)
 {
   return plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
          && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
-}
-
-static gboolean
-read_mixtral (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  self->expert_ffn = self->ffn;
-  return plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
-         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
-         && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
-}
-
-/* Reads the list of layers without experts, which must be the first ones. */
-static gboolean
-read_mlp_only_layers (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  JsonNode *const node = plan_model_json_find (object, "mlp_only_layers");
-  if (!node)
-    return TRUE;
-  JsonArray *const list = JSON_NODE_HOLDS_ARRAY (node) ? json_node_get_array (node) : NULL;
-  if (!list)
-    return plan_model_json_refuse ("mlp_only_layers", node, "is not a list of layers", error);
-  g_autoptr (GHashTable) layers = g_hash_table_new (NULL, NULL);
-  gint64 last = -1;
-  for (guint i = 0; i < json_array_get_length (list); i++)
-    {
-      JsonNode *const item = json_array_get_element (list, i);
-      const gint64 layer
-          = JSON_NODE_HOLDS_VALUE (item) && json_node_get_value_type (item) == G_TYPE_INT64
-                ? json_node_get_int (item)
-                : -1;
-      if (layer < 0 || layer >= self->layers)
-        return plan_model_json_refuse ("mlp_only_layers", item, "is not a layer of the model",
-                                       error);
-      g_hash_table_add (layers, GINT_TO_POINTER ((gint)layer));
-      last = MAX (last, layer);
-    }
-  if (g_hash_table_size (layers) != (guint64)(last + 1))
-    return plan_config_refuse (
-        error, "mlp_only_layers: only a model's first layers may be without experts");
-  self->dense_layers = last + 1;
-  return TRUE;
-}
-
-/* Reads the number of experts, which transformers 5 writes under another name. */
-static gboolean
-read_n_experts (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  gint64 named_anew = self->experts;
-  if (!plan_model_json_int (object, "num_local_experts", 1, &named_anew, error))
-    return FALSE;
-  self->experts = named_anew;
-  if (!plan_model_json_int (object, "num_experts", 1, &self->experts, error))
-    return FALSE;
-  if (plan_model_json_find (object, "num_local_experts") && self->experts != named_anew)
-    return plan_config_refuse (
-        error, "num_experts: is another number than num_local_experts: give one of them");
-  return TRUE;
-}
-
-static gboolean
-read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  gboolean norms = FALSE;
-  if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
-    return FALSE;
-  self->pre_softmax = !norms; /* otherwise the shares of the chosen experts sum to 1, as a softmax
-                                 over them does */
-  return refuse_window (object, error) && read_n_experts (self, object, error)
-         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
-         && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
-         && plan_model_json_int (object, "decoder_sparse_step", 1, &self->moe_every, error)
-         && read_mlp_only_layers (self, object, error)
-         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
-}
-
-static gboolean
-read_qwen2_moe (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  return plan_model_json_int (object, "shared_expert_intermediate_size", 1, &self->shared_ffn,
-                              error)
-         && plan_model_json_flag (object, "qkv_bias", &self->qkv_bias, error)
-         && read_qwen_experts (self, object, error);
-}
-
-static gboolean
-read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  return plan_model_read_attention_bias (self, object, error)
-         && read_qwen_experts (self, object, error);
-}
-
-/* Reads the groups of experts; a single group counts as none. */
-static gboolean
-read_groups (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  if (!plan_model_json_int_or_null (object, "n_group", &self->router_groups, error)
-      || !plan_model_json_int_or_null (object, "topk_group", &self->router_group_topk, error)
-      || !plan_model_json_real (object, "routed_scaling_factor", &self->router_scale, error))
-    return FALSE;
-  if (self->router_groups <= 1)
-    self->router_groups = self->router_group_topk = 0;
-  return TRUE;
-}
-
-/* Reads experts as DeepSeek's and GLM's files describe them. */
-static gboolean
-read_routed_experts (PlanModel *self, PlanModelJson *object, gint64 shared, GError **error)
-{
-  if (!plan_model_json_int (object, "n_routed_experts", 1, &self->experts, error)
-      || !plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
-      || !plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)
-      || !plan_model_json_int_or_null (object, "n_shared_experts", &shared, error)
-      || !plan_model_json_int (object, "first_k_dense_replace", 0, &self->dense_layers, error)
-      || !read_groups (self, object, error))
-    return FALSE;
-  if (shared > G_MAXINT32 / self->expert_ffn)
-    return plan_config_refuse (error, "n_shared_experts: too many for moe_intermediate_size");
-  self->shared_ffn = shared * self->expert_ffn;
-  return TRUE;
-}
-
-static gboolean
-read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  return plan_model_json_flag (object, "attention_bias", &self->qkv_bias, error)
-         && plan_model_json_flag (object, "use_qk_norm", &self->qk_norm, error)
-         && plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
-         && read_routed_experts (self, object, 1, error)
-         && plan_model_read_rope (self, object, "rope_theta", "partial_rotary_factor", error);
-}
-
-/* gpt-oss: its activation has no name in the file: x times the sigmoid of 1.702 x, with bounded
- * factors. */
-static gboolean
-read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  self->expert_ffn = self->ffn;
-  return plan_model_read_attention_bias (self, object, error)
-         && plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
-         && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
-         && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
-         && read_layer_types (self, object, error)
-         && plan_model_read_rope (self, object, "rope_theta", NULL, error);
-}
-
-/* Reads how experts are scored: by a softmax (in V2 over all of them), or by sigmoids and a
- * bias. */
-static gboolean
-read_scores (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  const gboolean is_v2 = g_str_equal (self->family, "deepseek_v2");
-  const char *method = is_v2 ? "greedy" : "noaux_tc", *function = is_v2 ? "softmax" : "sigmoid";
-  gboolean norms = !is_v2;
-  if (!plan_model_json_word (object, "topk_method", &method, error)
-      || !plan_model_json_word (object, "scoring_func", &function, error)
-      || !plan_model_json_flag (object, "norm_topk_prob", &norms, error))
-    return FALSE;
-  const gboolean is_sigmoid = g_str_equal (function, "sigmoid");
-  if (!is_sigmoid && !g_str_equal (function, "softmax"))
-    {
-      g_autofree char *shown = plan_text_quote (function);
-      return plan_config_refuse (
-          error, "scoring_func: %s is not modelled; known are sigmoid, softmax", shown);
-    }
-  self->router_score = is_sigmoid ? PLAN_ROUTER_SIGMOID : PLAN_ROUTER_SOFTMAX;
-  self->pre_softmax = !is_sigmoid && !norms;
-  self->router_bias = g_str_equal (method, "noaux_tc");
-  if (g_str_equal (method, "greedy"))
-    self->router_groups = self->router_group_topk = 0;
-  return TRUE;
-}
-
-static gboolean
-read_deepseek (PlanModel *self, PlanModelJson *object, GError **error)
-{
-  const gint64 shared = g_str_equal (self->family, "deepseek_v2") ? 2 : 1;
-  gint64 every = 1;
-  if (!read_routed_experts (self, object, shared, error) || !read_scores (self, object, error)
-      || !plan_model_json_int (object, "moe_layer_freq", 1, &every, error)
-      || !plan_model_json_int_or_null (object, "q_lora_rank", &self->q_lora, error)
-      || !plan_model_json_int (object, "kv_lora_rank", 1, &self->kv_lora, error)
-      || !plan_model_json_int (object, "qk_nope_head_dim", 1, &self->nope_dim, error)
-      || !plan_model_json_int (object, "qk_rope_head_dim", 1, &self->rope_dim, error)
-      || !plan_model_json_int (object, "v_head_dim", 1, &self->v_dim, error)
-      || !plan_model_json_int_or_null (object, "num_nextn_predict_layers", &self->mtp, error)
-      || !plan_model_read_attention_bias (self, object, error)
-      || !plan_model_read_rope (self, object, "rope_theta", NULL, error))
-    return FALSE;
-  if (self->qkv_bias)
-    return plan_config_refuse (error, "attention_bias: true is not modelled for latent attention");
-  if (every != 1)
-    return plan_config_refuse (error, "moe_layer_freq: only 1 is modelled");
-  self->head_dim = self->nope_dim + self->rope_dim;
-  return TRUE;
 }
 
 #define USUAL \
@@ -493,20 +348,64 @@ static const PlanModelFamily families[] = {
   { "mpt", "n_layers", "d_model", NULL, "n_heads", "max_seq_len", "layer_norm_epsilon", NULL, 0, 0,
     0, plan_model_read_mpt },
   { "phi3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_phi3 },
-  { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_mixtral },
-  { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, 0, read_qwen2_moe },
-  { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, 0, read_qwen3_moe },
-  { "deepseek_v2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
-  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
-  { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_deepseek },
-  { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_glm4_moe },
+  { "mixtral", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, plan_model_read_mixtral },
+  { "qwen2_moe", USUAL, "rms_norm_eps", "hidden_act", 16, 0, 0, plan_model_read_qwen2_moe },
+  { "qwen3_moe", USUAL, "rms_norm_eps", "hidden_act", 4, 0, 0, plan_model_read_qwen3_moe },
+  { "deepseek_v2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_deepseek },
+  { "deepseek_v3", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_deepseek },
+  { "kimi_k2", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_deepseek },
+  { "glm4_moe", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, plan_model_read_glm4_moe },
   { "llama4_text", "num_hidden_layers", "hidden_size", "intermediate_size_mlp",
     "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "hidden_act", 8, 0, 0,
     plan_model_read_llama4 },
-  { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, 0, read_gpt_oss },
+  { "gpt_oss", USUAL, "rms_norm_eps", NULL, 8, 0, 0, plan_model_read_gpt_oss },
+  { "seed_oss", USUAL, "rms_norm_eps", "hidden_act", 8, 0, 0, read_seed_oss },
+  { "smollm3", USUAL, "rms_norm_eps", "hidden_act", 4, 0, 0, read_smollm3 },
+  { "ernie4_5", USUAL, "rms_norm_eps", "hidden_act", 2, 0, 0, read_use_bias },
+  { "glm4", USUAL, "rms_norm_eps", "hidden_act", 2, 0, 0, read_glm4 },
+  { "arcee", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, read_llama },
+  { "starcoder2", USUAL, "norm_epsilon", "hidden_act", 2, 0, 0, read_starcoder2 },
+  { "nemotron", USUAL, "norm_eps", "hidden_act", 0, 0, 0, read_nemotron },
+  { "dots1", USUAL, "rms_norm_eps", "hidden_act", 32, 0, 0, plan_model_read_dots1 },
+  { "glm4_moe_lite", USUAL, "rms_norm_eps", "hidden_act", 0, 0, 0, plan_model_read_glm4_moe_lite },
+};
+
+/* Files that hold a model of text beside one of images, and the family of the text's part where
+ * that part does not name it. */
+static const struct
+{
+  const char *type, *text_type;
+} wholes[] = {
+  { "llama4", "llama4_text" },
+  { "gemma3", "gemma3_text" },
+  { "mistral3", "mistral" },
 };
 
 /* --- what all families have ---------------------------------------------------------------- */
+
+/* Sizes that files of a family leave out. */
+static const struct
+{
+  const char *family, *key;
+  gint64 size;
+} assumed[] = {
+  { "gemma3_text", "num_attention_heads", 8 },
+  { "gemma3_text", "vocab_size", 262208 },
+  { "gemma3_text", "max_position_embeddings", 131072 },
+};
+
+static gboolean
+read_size (const PlanModelFamily *family, PlanModelJson *object, const char *key, gint64 *out_value,
+           GError **error)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (assumed); i++)
+    if (g_str_equal (family->name, assumed[i].family) && g_str_equal (key, assumed[i].key))
+      {
+        *out_value = assumed[i].size;
+        return plan_model_json_int (object, key, 1, out_value, error);
+      }
+  return plan_model_json_size (object, key, out_value, error);
+}
 
 /* Reads the MLP's width, which in gpt2, falcon and mpt is four times the model's unless the file
  * says otherwise. */
@@ -546,7 +445,7 @@ named (PlanModelJson *object, const char *key)
 static gboolean
 read_heads (PlanModel *self, const PlanModelFamily *family, PlanModelJson *object, GError **error)
 {
-  if (!plan_model_json_size (object, named (object, family->heads), &self->heads, error))
+  if (!read_size (family, object, named (object, family->heads), &self->heads, error))
     return FALSE;
   const gboolean is_null = plan_model_json_has (object, "num_key_value_heads");
   self->kv_heads = is_null || family->kv_heads == 0 ? self->heads : family->kv_heads;
@@ -598,6 +497,7 @@ name_as_in_file (GError *error, PlanModelJson *object)
     { "norm_eps", "rms_norm_eps" },
     { "norm_eps", "layer_norm_eps" },
     { "norm_eps", "layer_norm_epsilon" },
+    { "norm_eps", "norm_epsilon" },
     { "rope_theta", "rotary_emb_base" },
     { "rope_fraction", "rotary_pct" },
     { "rope_dim", "qk_rope_head_dim" },
@@ -669,7 +569,7 @@ read_max_seq (PlanModel *self, const PlanModelFamily *family, PlanModelJson *obj
 {
   self->max_seq = family->max_seq_default;
   return self->max_seq > 0 ? plan_model_json_int (object, family->max_seq, 1, &self->max_seq, error)
-                           : plan_model_json_size (object, family->max_seq, &self->max_seq, error);
+                           : read_size (family, object, family->max_seq, &self->max_seq, error);
 }
 
 static gboolean
@@ -680,7 +580,7 @@ read_config (PlanModel *self, const PlanModelFamily *family, PlanModelJson *obje
   return plan_model_json_size (object, family->layers, &self->layers, error)
          && plan_model_json_size (object, named (object, family->hidden), &self->hidden, error)
          && read_ffn (self, family, object, error) && read_heads (self, family, object, error)
-         && plan_model_json_size (object, "vocab_size", &self->vocab, error)
+         && read_size (family, object, "vocab_size", &self->vocab, error)
          && read_max_seq (self, family, object, error)
          && plan_model_json_real (object, family->norm_eps, &self->norm_eps, error)
          && (!family->activation || read_activation (self, object, family->activation, error))
@@ -720,12 +620,12 @@ plan_model_family_find (const char *name)
   return NULL;
 }
 
-/* The model with nothing but its family's defaults. */
+/* The model with nothing but its family's defaults. `type` is the family where the file names
+ * none. */
 static PlanModel *
-begin (PlanModelJson *object, const char *origin, gboolean is_part,
+begin (PlanModelJson *object, const char *origin, const char *type,
        const PlanModelFamily **out_family, GError **error)
 {
-  const char *type = is_part ? "llama4_text" : NULL;
   g_autofree char *name = name_of (origin);
   if (!plan_model_json_word (object, "model_type", &type, error))
     return NULL;
@@ -742,32 +642,66 @@ begin (PlanModelJson *object, const char *origin, gboolean is_part,
   return self;
 }
 
+/* A model of text and of images, of which the text's part is read. Its other keys are about images;
+ * whether embeddings are tied may be said in either place. */
+static PlanModel *
+read_text_config (PlanModelJson *whole, const char *origin, const char *type, GError **error)
+{
+  JsonObject *part = NULL;
+  const PlanModelFamily *family = NULL;
+  gboolean is_tied = FALSE;
+  if (!plan_model_json_object (whole, "text_config", &part, error)
+      || !plan_model_json_flag (whole, "tie_word_embeddings", &is_tied, error)
+      || !plan_model_json_check_rest (whole, error))
+    return NULL;
+  if (!part)
+    {
+      plan_config_refuse (error, "text_config: missing, of a model of text and images");
+      return NULL;
+    }
+  g_auto (PlanModelJson) object = plan_model_json_begin (part);
+  g_autoptr (PlanModel) self = begin (&object, origin, type, &family, error);
+  if (!self || !read_config (self, family, &object, error))
+    {
+      g_prefix_error (error, "text_config: ");
+      return NULL;
+    }
+  if (is_tied == self->tied_embeddings || !plan_model_json_find (whole, "tie_word_embeddings"))
+    return g_steal_pointer (&self);
+  plan_config_refuse (error, "tie_word_embeddings: %s, and %s in text_config",
+                      is_tied ? "true" : "false", is_tied ? "false" : "true");
+  return NULL;
+}
+
+static PlanModel *
+read_whole (PlanModelJson *object, const char *origin, GError **error)
+{
+  const char *type = NULL;
+  const PlanModelFamily *family = NULL;
+  if (!plan_model_json_word (object, "model_type", &type, error))
+    return NULL;
+  for (guint i = 0; i < G_N_ELEMENTS (wholes); i++)
+    if (g_strcmp0 (type, wholes[i].type) == 0)
+      return read_text_config (object, origin, wholes[i].text_type, error);
+  g_autoptr (PlanModel) self = begin (object, origin, NULL, &family, error);
+  return self && read_config (self, family, object, error) ? g_steal_pointer (&self) : NULL;
+}
+
 PlanModel *
 plan_model_parse_config (const char *text, gsize length, const char *origin, GError **error)
 {
   if (!plan_text_check (text, length, origin, error))
     return NULL;
-  const PlanModelFamily *family = NULL;
   g_autofree char *copy = g_strndup (text, length);
   g_autoptr (JsonParser) parser = json_parser_new_immutable ();
   JsonObject *const root = plan_json_load (parser, copy, origin, error);
   if (!root)
     return NULL;
-  JsonObject *part;
-  g_auto (PlanModelJson) whole = plan_model_json_begin (root);
-  if (!plan_model_find_text_config (&whole, &part, error))
-    {
-      g_prefix_error (error, "%s: ", origin);
-      return NULL;
-    }
-  g_auto (PlanModelJson) object = plan_model_json_begin (part ? part : root);
-  g_autoptr (PlanModel) self = begin (&object, origin, part != NULL, &family, error);
-  if (!self || !read_config (self, family, &object, error))
-    {
-      g_prefix_error (error, "%s: %s", origin, part ? "text_config: " : "");
-      return NULL;
-    }
-  return g_steal_pointer (&self);
+  g_auto (PlanModelJson) object = plan_model_json_begin (root);
+  PlanModel *const self = read_whole (&object, origin, error);
+  if (!self)
+    g_prefix_error (error, "%s: ", origin);
+  return self;
 }
 
 PlanModel *

@@ -63,13 +63,23 @@ gboolean plan_model_read_falcon (PlanModel *self, PlanModelJson *object, GError 
 gboolean plan_model_read_bloom (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_mpt (PlanModel *self, PlanModelJson *object, GError **error);
 
-/* The reader of Llama 4, and the part of a config.json that is about text: NULL where all of it
- * is (planner/model/model-config-llama4.c). */
+/* In planner/model/model-config-experts.c and planner/model/model-config-llama4.c. */
+gboolean plan_model_read_mixtral (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_qwen2_moe (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_qwen3_moe (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_deepseek (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_glm4_moe (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_glm4_moe_lite (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_dots1 (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
-gboolean plan_model_find_text_config (PlanModelJson *whole, JsonObject **out_part, GError **error);
 
-/* Reads the one flag that stands for all biases of attention. */
+/* Parts of readers: the one flag that stands for all biases of attention; which layers have a
+ * window, by their types; which have no rotary positions. */
 gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_read_layer_types (PlanModel *self, PlanModelJson *object, GError **error);
+gboolean plan_model_refuse_window (PlanModelJson *object, GError **error);
+gboolean plan_model_read_nope_layers (PlanModel *self, PlanModelJson *object, GError **error);
 
 const PlanModelFamily *plan_model_family_find (const char *name);
 const char *plan_model_activation_name (PlanActivation activation);

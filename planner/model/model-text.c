@@ -136,8 +136,8 @@ static const struct
 };
 
 /* The defaults of each family. They are transformers' for its model_type, except norm_eps of llama
- * and mistral, whether routers of qwen3_moe scale the chosen shares, and kimi_k2, which
- * transformers lacks; these are as in the published checkpoints. */
+ * and mistral, whether routers of qwen3_moe scale the chosen shares, the experts of dots1, and
+ * kimi_k2, which transformers lacks; these are as in the published checkpoints. */
 static const struct
 {
   const char *name, *defaults;
@@ -180,6 +180,18 @@ static const struct
                    "scores_on_input=on" },
   { "gpt_oss", "head_dim=64,rope_theta=150000,activation=quick_gelu,qkv_bias=on,proj_bias=on,mlp_bias=on,window=128,"
                "window_every=2,experts=128,topk=4,expert_bias=on,sinks=on" },
+  { "seed_oss", "qkv_bias=on,norm_eps=1e-06,head_dim=128" },
+  { "smollm3", "tied=on,norm_eps=1e-06,rope_theta=2000000,nope_every=4" },
+  { "ernie4_5", "tied=on,head_dim=128,rope_theta=500000" },
+  { "glm4", "head_dim=128,post_norms=on,qkv_bias=on,rope_fraction=0.5,norm_eps=1.5625e-07" },
+  { "arcee", "activation=relu2,gated=off" },
+  { "starcoder2", "tied=on,norm=layernorm,norm_bias=on,activation=gelu_tanh,gated=off,qkv_bias=on,proj_bias=on,"
+                  "mlp_bias=on" },
+  { "nemotron", "norm=layernorm,norm_1p=on,norm_bias=on,activation=relu2,gated=off,rope_fraction=0.5" },
+  { "dots1", "qk_norm=on,norm_eps=1e-06,experts=128,topk=6,expert_ffn=1408,router_bias=on,router_score=sigmoid" },
+  { "glm4_moe_lite", "experts=64,topk=4,expert_ffn=1536,shared_ffn=1536,dense_layers=1,router_bias=on,"
+                     "router_score=sigmoid,router_scale=1.8,q_lora=768,kv_lora=512,nope_dim=192,rope_dim=64,"
+                     "v_dim=256" },
 };
 /* clang-format on */
 

@@ -53,7 +53,8 @@ random_spec (GRand *rand)
   const char *family
       = families[g_rand_int_range (rand, 0, (gint32)g_strv_length ((GStrv)families))];
   const gint64 kv_heads = up_to (rand, 8), heads = kv_heads * up_to (rand, 8);
-  const gboolean is_latent = strstr (family, "deepseek") || g_str_equal (family, "kimi_k2");
+  const gboolean is_latent = strstr (family, "deepseek") || g_str_equal (family, "kimi_k2")
+                             || g_str_equal (family, "glm4_moe_lite");
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
   GString *spec = g_string_new (NULL);
@@ -62,8 +63,10 @@ random_spec (GRand *rand)
                    "max_seq=%d,family=%s",
                    (int)up_to (rand, 100) + 3, (int)up_to (rand, 20000), (int)up_to (rand, 60000),
                    (int)heads, (int)(is_latent ? heads : kv_heads),
-                   is_latent ? 192 : 2 * (int)up_to (rand, 128), (int)up_to (rand, 200000),
-                   (int)up_to (rand, 1000000), family);
+                   !is_latent                ? 2 * (int)up_to (rand, 128)
+                   : strstr (family, "lite") ? 256
+                                             : 192,
+                   (int)up_to (rand, 200000), (int)up_to (rand, 1000000), family);
   guint first = 8;
   for (gint64 changes = up_to (rand, 5) - 1; changes > 0 && first < n; changes--)
     {
@@ -555,6 +558,106 @@ gpt_oss (File *f)
   return causal_lm (f, layer, f->h, FALSE);
 }
 
+static gint64
+seed_oss (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean in = put_flag (f, "attention_bias"), out = put_flag (f, "attention_out_bias");
+  const gboolean mlp_bias = put_flag (f, "mlp_bias");
+  const gint64 layer = gqa (f, in, out) + swiglu (f, f->ffn, mlp_bias) + 2 * f->h;
+  return causal_lm (f, layer, f->h, put_flag (f, "tie_word_embeddings"));
+}
+
+/* Layers without positions have the same weights; tied, where the file is silent. */
+static gint64
+smollm3 (File *f)
+{
+  put_usual (f);
+  put_some (f, "no_rope_layer_interval", 8);
+  f->head_dim = f->h / f->heads;
+  const gboolean bias = put_flag (f, "attention_bias"), mlp_bias = put_flag (f, "mlp_bias");
+  const gint64 layer = gqa (f, bias, bias) + swiglu (f, f->ffn, mlp_bias) + 2 * f->h;
+  return causal_lm (f, layer, f->h, TRUE);
+}
+
+static gint64
+ernie4_5 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean bias = put_flag (f, "use_bias");
+  return causal_lm (f, gqa (f, bias, bias) + swiglu (f, f->ffn, bias) + 2 * f->h, f->h, TRUE);
+}
+
+/* Norms before and behind both branches. */
+static gint64
+glm4 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  f->head_dim *= 2;
+  const gboolean bias = put_flag (f, "attention_bias");
+  const gint64 mlp = linear (f->h, 2 * f->ffn, FALSE) + linear (f->ffn, f->h, FALSE);
+  return causal_lm (f, gqa (f, bias, FALSE) + mlp + 4 * f->h, f->h, FALSE);
+}
+
+/* An MLP of two matrices. */
+static gint64
+plain_mlp (const File *f, gboolean bias)
+{
+  return linear (f->h, f->ffn, bias) + linear (f->ffn, f->h, bias);
+}
+
+static gint64
+arcee (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  const gboolean bias = put_flag (f, "attention_bias"), mlp_bias = put_flag (f, "mlp_bias");
+  return causal_lm (f, gqa (f, bias, bias) + plain_mlp (f, mlp_bias) + 2 * f->h, f->h, FALSE);
+}
+
+static gint64
+starcoder2 (File *f)
+{
+  put_usual (f);
+  f->head_dim = f->h / f->heads;
+  const gboolean bias = put_flag (f, "use_bias");
+  const gint64 layer = gqa (f, bias, bias) + plain_mlp (f, bias) + 2 * 2 * f->h;
+  return causal_lm (f, layer, 2 * f->h, put_flag (f, "tie_word_embeddings"));
+}
+
+static gint64
+nemotron (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  f->head_dim *= 2;
+  const gboolean bias = put_flag (f, "attention_bias"), mlp_bias = put_flag (f, "mlp_bias");
+  const gint64 layer = gqa (f, bias, bias) + plain_mlp (f, mlp_bias) + 2 * 2 * f->h;
+  return causal_lm (f, layer, 2 * f->h, FALSE);
+}
+
+static gint64
+dots1 (File *f)
+{
+  put_usual (f);
+  put (f, "head_dim", f->head_dim);
+  put (f, "num_experts_per_tok", 1);
+  const gint64 n = put_some (f, "n_routed_experts", 20);
+  const gint64 ffn = put_some (f, "moe_intermediate_size", 40);
+  const gint64 shared = put_some (f, "n_shared_experts", 3);
+  const gint64 dense = g_rand_int_range (f->rand, 0, (gint32)f->layers);
+  put (f, "first_k_dense_replace", dense);
+  const gboolean bias = put_flag (f, "attention_bias");
+  gint64 sum = causal_lm (f, gqa (f, bias, bias) + 2 * f->head_dim + 2 * f->h, f->h, FALSE);
+  for (gint64 i = 0; i < f->layers; i++)
+    sum += i < dense ? swiglu (f, f->ffn, FALSE)
+                     : experts (f, n, ffn) + n + swiglu (f, shared * ffn, FALSE);
+  return sum;
+}
+
 static const struct
 {
   const char *name;
@@ -582,6 +685,15 @@ static const struct
   { "glm4_moe", glm4_moe },
   { "llama4_text", llama4_text },
   { "gpt_oss", gpt_oss },
+  { "seed_oss", seed_oss },
+  { "smollm3", smollm3 },
+  { "ernie4_5", ernie4_5 },
+  { "glm4", glm4 },
+  { "arcee", arcee },
+  { "starcoder2", starcoder2 },
+  { "nemotron", nemotron },
+  { "dots1", dots1 },
+  { "glm4_moe_lite", deepseek_v3 },
 };
 
 START_TEST (config_counts_as_transformers_would)

@@ -258,6 +258,46 @@ static const struct
                            "shared_ffn=96" },
   { WITH ("llama4_text", WIDE ", \"attention_chunk_size\": null, \"no_rope_layers\": []"),
     LLAMA4 ("llama4_text") ",window=0,full_every=0,window_chunks=off,expert_ffn=96,shared_ffn=96" },
+  { WITH ("seed_oss", SMALL), TEXT ("seed_oss", "8", "128") },
+  { WITH ("seed_oss", SMALL ", \"attention_bias\": false, \"attention_out_bias\": true, "
+                            "\"mlp_bias\": true, \"residual_dropout\": 0.1"),
+    TEXT ("seed_oss", "8", "128") ",qkv_bias=off,proj_bias=on,mlp_bias=on" },
+  { WITH ("smollm3", SMALL), TEXT ("smollm3", "4", "16") },
+  { WITH ("smollm3", SMALL ", \"no_rope_layers\": [1, 0, 1, 0, 1, 0], \"rope_theta\": 5000000.0, "
+                           "\"use_sliding_window\": false, \"sliding_window\": null, "
+                           "\"max_window_layers\": 28, \"tie_word_embeddings\": false"),
+    TEXT ("smollm3", "4", "16") ",rope_theta=5000000,tied=off,nope_every=2" },
+  { WITH ("ernie4_5", SMALL), TEXT ("ernie4_5", "2", "128") },
+  { WITH ("ernie4_5", SMALL ", \"use_bias\": true, \"tie_word_embeddings\": false"),
+    TEXT ("ernie4_5", "2", "128") ",tied=off,qkv_bias=on,proj_bias=on,mlp_bias=on" },
+  { WITH ("glm4", SMALL), TEXT ("glm4", "2", "128") },
+  { WITH ("glm4", SMALL ", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "
+                        "\"rms_norm_eps\": 1e-05"),
+    TEXT ("glm4", "2", "128") ",norm_eps=1e-05,qkv_bias=off,rope_fraction=1" },
+  { WITH ("arcee", SMALL), TEXT ("arcee", "32", "16") },
+  { WITH ("arcee", SMALL ", \"hidden_act\": \"silu\", \"mlp_bias\": true"),
+    TEXT ("arcee", "32", "16") ",activation=silu,mlp_bias=on" },
+  { WITH ("starcoder2", SMALL), TEXT ("starcoder2", "2", "16") },
+  { WITH ("starcoder2", SMALL ", \"use_bias\": false, \"sliding_window\": 40, "
+                              "\"norm_epsilon\": 0.001, \"embedding_dropout\": 0.1"),
+    TEXT ("starcoder2", "2", "16") ",norm_eps=0.001,qkv_bias=off,proj_bias=off,mlp_bias=off,"
+                                   "window=40" },
+  { WITH ("nemotron", SMALL), TEXT ("nemotron", "32", "16") },
+  { WITH ("nemotron", SMALL ", \"norm_eps\": 0.001, \"partial_rotary_factor\": 0.25, "
+                            "\"mlp_bias\": true"),
+    TEXT ("nemotron", "32", "16") ",norm_eps=0.001,mlp_bias=on,rope_fraction=0.25" },
+  { WITH ("dots1", SMALL), TEXT ("dots1", "32", "16") },
+  { WITH ("dots1", SMALL ", \"n_routed_experts\": 8, \"n_shared_experts\": 2, "
+                         "\"first_k_dense_replace\": 1, \"routed_scaling_factor\": 2.5, "
+                         "\"scoring_func\": \"noaux_tc\", \"max_window_layers\": 4, "
+                         "\"sliding_window\": 20, \"moe_layer_freq\": 1, \"n_group\": 1, "
+                         "\"topk_group\": 1, \"norm_topk_prob\": true"),
+    TEXT ("dots1", "32", "16") ",window=20,window_from=4,experts=8,shared_ffn=2816,dense_layers=1,"
+                               "router_scale=2.5" },
+  { WITH ("glm4_moe_lite", SMALL), TEXT ("glm4_moe_lite", "32", "256") },
+  { WITH ("glm4_moe_lite", SMALL ", \"mlp_layer_types\": [\"dense\", \"dense\", \"sparse\", "
+                                 "\"sparse\", \"sparse\", \"sparse\"], \"qk_head_dim\": 256"),
+    TEXT ("glm4_moe_lite", "32", "256") ",dense_layers=2" },
   { "{\"model_type\": \"llama4\", \"text_config\": {" WIDE ", \"head_dim\": 64}, "
     "\"vision_config\": {\"hidden_size\": 1408}, \"image_token_index\": 200092}",
     "family=llama4_text,layers=6,hidden=512,ffn=200,heads=32,kv_heads=8,head_dim=64,vocab=100,"
@@ -315,6 +355,14 @@ static const char *const published[] = {
   "\"for_llm_compressor\": false, \"no_rope_layer_interval\": 4, \"moe_layers\": "
   "[0, 1, 2, 3, 4, 5], \"output_router_logits\": false, \"router_aux_loss_coef\": 0.001, "
   "\"router_jitter_noise\": 0.0, \"_attn_implementation_autoset\": true}}",
+  "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"model_type\": \"gemma3\", "
+  "\"mm_tokens_per_image\": 256, \"image_token_index\": 262144, \"vision_config\": {}, "
+  "\"text_config\": {\"hidden_size\": 2560, \"intermediate_size\": 10240, "
+  "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 34, \"sliding_window\": 1024, "
+  "\"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}}}",
+  "{\"model_type\": \"mistral3\", \"multimodal_projector_bias\": false, "
+  "\"projector_hidden_act\": \"gelu\", \"spatial_merge_size\": 2, \"vision_feature_layer\": -1, "
+  "\"text_config\": {\"model_type\": \"mistral\", \"sliding_window\": null, " USUAL "}}",
   WITH ("qwen2_moe", USUAL ", \"norm_topk_prob\": false, \"max_window_layers\": 21, "
                            "\"sliding_window\": 32768, \"use_sliding_window\": false"),
   WITH ("deepseek_v3",
@@ -528,7 +576,8 @@ static const struct
     "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
     "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
     "gpt_neox, bloom, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
-    "kimi_k2, glm4_moe, llama4_text, gpt_oss",
+    "kimi_k2, glm4_moe, llama4_text, gpt_oss, seed_oss, smollm3, ernie4_5, glm4, arcee, "
+    "starcoder2, nemotron, dots1, glm4_moe_lite",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"mamba\"}",
     "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",
@@ -643,10 +692,17 @@ static const struct
     "c.json: layer_types: layers with rotary positions must be chunked_attention and others "
     "full_attention: layer 0 is not",
     PLAN_ERROR_UNSUPPORTED },
-  { "{\"model_type\": \"llama4\"}", "c.json: text_config: missing, and model_type is llama4",
+  { "{\"model_type\": \"llama4\"}", "c.json: text_config: missing, of a model of text and images",
     PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": \"llama4\", \"text_config\": {\"vocab_size\": 5}}",
     "c.json: text_config: num_hidden_layers: missing", PLAN_ERROR_INVALID },
+  { "{\"model_type\": \"gemma3\", \"tie_word_embeddings\": false, \"text_config\": {" SMALL "}}",
+    "c.json: tie_word_embeddings: false, and true in text_config", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("glm4_moe_lite", SMALL ", \"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\", "
+                                 "\"sparse\", \"sparse\", \"sparse\"]"),
+    "mlp_layer_types: only a model's first layers may be dense", PLAN_ERROR_UNSUPPORTED },
+  { WITH ("glm4_moe_lite", SMALL ", \"mlp_layer_types\": [\"dense\"]"),
+    "mlp_layer_types: '[\"dense\"]' is not a list of a word for every layer", PLAN_ERROR_INVALID },
   { "{\"model_type\": \"llama4\", \"text_config\": {}, \"nonesuch\": 1}",
     "c.json: 'nonesuch' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { WITH ("deepseek_v3", SMALL ", \"attention_bias\": true"),

@@ -88,6 +88,10 @@ static const struct
     "huggingface.co/meta-llama/Llama-4-Scout-17B-16E less 871932416" },
   { "llama4-maverick", G_GUINT64_CONSTANT (400711848960),
     "huggingface.co/meta-llama/Llama-4-Maverick-17B-128E less 871932416" },
+  { "smollm3-3b", G_GUINT64_CONSTANT (3075098624), "huggingface.co/HuggingFaceTB/SmolLM3-3B" },
+  { "seed-oss-36b", G_GUINT64_CONSTANT (36151104512),
+    "huggingface.co/ByteDance-Seed/Seed-OSS-36B-Base" },
+  { "glm4-9b", G_GUINT64_CONSTANT (9400279040), "huggingface.co/zai-org/GLM-4-9B-0414" },
   { "phi4", G_GUINT64_CONSTANT (14659507200), "huggingface.co/microsoft/phi-4" },
   { "gpt3-175b", G_GUINT64_CONSTANT (174604259328),
     "arxiv.org/abs/2005.14165 table D.1: 174,600M; the digits from its table 2.1" },
@@ -494,14 +498,17 @@ START_TEST (family_brings_its_properties)
       ck_assert_msg (model != NULL, "%s", error ? error->message : "");
       ck_assert_str_eq (model->family, *family);
       g_autofree char *text = plan_model_print (model);
-      const char *head_dim = strstr (*family, "gemma")           ? "256"
-                             : g_str_equal (*family, "qwen3")    ? "128"
-                             : strstr (*family, "deepseek") != 0 ? "192"
-                             : g_str_equal (*family, "kimi_k2")  ? "192"
-                             : g_str_equal (*family, "glm4_moe") ? "128"
-                             : strstr (*family, "llama4") != 0   ? "128"
-                             : g_str_equal (*family, "gpt_oss")  ? "64"
-                                                                 : "16";
+      static const char *const dims[][2] = {
+        { "gemma", "256" },         { "gemma2", "256" },      { "gemma3_text", "256" },
+        { "qwen3", "128" },         { "deepseek_v2", "192" }, { "deepseek_v3", "192" },
+        { "kimi_k2", "192" },       { "glm4_moe", "128" },    { "llama4_text", "128" },
+        { "gpt_oss", "64" },        { "seed_oss", "128" },    { "ernie4_5", "128" },
+        { "glm4_moe_lite", "256" }, { "glm4", "128" },
+      };
+      const char *head_dim = "16";
+      for (guint i = 0; i < G_N_ELEMENTS (dims); i++)
+        if (g_str_equal (*family, dims[i][0]))
+          head_dim = dims[i][1];
       g_autofree char *expected = g_strdup_printf (
           "family=%s,layers=8,hidden=64,ffn=176,heads=4,kv_heads=4,head_dim=%s,vocab=256,"
           "max_seq=128%s",
