@@ -377,6 +377,40 @@ set_list (PlanModel *self, const char *list, GError **error)
   return TRUE;
 }
 
+/* Families of transformers that people train and that have a part which is not modelled. */
+static const struct
+{
+  const char *families, *why;
+} unplanned[] = {
+  { "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen4_exp kimi_linear minimax "
+    "bailing_hybrid glm5_next olmo_hybrid",
+    "has layers of linear attention" },
+  { "mamba mamba2 falcon_mamba falcon_h1 nemotron_h jamba bamba zamba zamba2 granitemoehybrid "
+    "recurrent_gemma lfm2 lfm2_moe rwkv xlstm",
+    "has layers of state spaces or convolutions" },
+  { "deepseek_v32 deepseek_v4 glm_moe_dsa mistral_large4 hy_v4",
+    "chooses by an indexer which tokens are attended to" },
+  { "olmo2 olmo3 exaone4", "has norms behind attention and MLP alone" },
+  { "olmoe flex_olmo minimax_m2", "norms queries and keys over all heads together" },
+  { "granite granitemoe cohere cohere2 minicpm3", "scales its branches or its logits" },
+  { "gemma3n gemma4 gemma4_text", "feeds embeddings of their own into its layers" },
+  { "longcat_flash", "has two attentions in a layer, and experts that compute nothing" },
+  { "t5 bart mt5 umt5 whisper bert roberta modernbert", "is not a decoder alone" },
+};
+
+/* What a family has that is not modelled; NULL if that is not known. */
+static const char *
+find_why_unplanned (const char *family)
+{
+  for (guint i = 0; i < G_N_ELEMENTS (unplanned); i++)
+    {
+      g_auto (GStrv) names = g_strsplit (unplanned[i].families, " ", -1);
+      if (g_strv_contains ((const char *const *)names, family))
+        return unplanned[i].why;
+    }
+  return NULL;
+}
+
 PlanModel *
 plan_model_new_family (const char *family, const char *name, GError **error)
 {
@@ -386,6 +420,13 @@ plan_model_new_family (const char *family, const char *name, GError **error)
   if (at == G_N_ELEMENTS (families))
     {
       g_autofree char *shown = plan_text_quote (family);
+      const char *const why = find_why_unplanned (family);
+      if (why)
+        {
+          g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
+                       "%s is not planned by this version: it %s", shown, why);
+          return NULL;
+        }
       g_autofree char *hint = plan_text_suggest (family, plan_model_families ());
       g_autofree char *all = g_strjoinv (", ", (char **)plan_model_families ());
       const gboolean is_close = !g_str_has_prefix (hint, "known are ");

@@ -572,15 +572,19 @@ static const struct
                  "\"max_seq_len\": 50, \"attn_config\": {\"clip_qkv\": 8}"),
     "c.json: attn_config: 'clip_qkv' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { "{\"model_type\": 5}", "c.json: model_type: '5' is not a string", PLAN_ERROR_INVALID },
-  { "{\"model_type\": \"deepseek_v4\"}",
-    "c.json: model_type: 'deepseek_v4' is not a family this version knows: did you mean "
+  { "{\"model_type\": \"qwen3_next\"}",
+    "c.json: model_type: 'qwen3_next' is not planned by this version: it has layers of linear "
+    "attention",
+    PLAN_ERROR_UNSUPPORTED },
+  { "{\"model_type\": \"deepseek_v5\"}",
+    "c.json: model_type: 'deepseek_v5' is not a family this version knows: did you mean "
     "'deepseek_v2'? known are llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, "
     "gpt_neox, bloom, falcon, mpt, phi3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
     "kimi_k2, glm4_moe, llama4_text, gpt_oss, seed_oss, smollm3, ernie4_5, glm4, arcee, "
     "starcoder2, nemotron, dots1, glm4_moe_lite",
     PLAN_ERROR_UNSUPPORTED },
-  { "{\"model_type\": \"mamba\"}",
-    "c.json: model_type: 'mamba' is not a family this version knows: known are llama, mistral",
+  { "{\"model_type\": \"ctrl\"}",
+    "c.json: model_type: 'ctrl' is not a family this version knows: known are llama, mistral",
     PLAN_ERROR_UNSUPPORTED },
   { WITH ("llama", SMALL ", \"hidden_act\": \"tanh\""),
     "c.json: hidden_act: 'tanh' is not modelled; known are silu, swish, gelu, gelu_new, gelu_fast, "
