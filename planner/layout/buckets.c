@@ -311,6 +311,8 @@ plan_buckets_init (PlanBuckets *self, const PlanModel *model, const PlanBucketRu
                                            PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
   static const PlanTensorRole after[]
       = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
+  G_STATIC_ASSERT (G_N_ELEMENTS (before) <= PLAN_MAX_OUTER);
+  G_STATIC_ASSERT (G_N_ELEMENTS (after) <= PLAN_MAX_OUTER);
   *self = (PlanBuckets){ .layers = model->layers };
   self->n_before = add_outer (self->before, model, rule, before, G_N_ELEMENTS (before));
   self->n_after = add_outer (self->after, model, rule, after, G_N_ELEMENTS (after));

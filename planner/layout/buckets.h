@@ -11,7 +11,7 @@
 G_BEGIN_DECLS
 
 #define PLAN_MAX_LAYER_TENSORS 16 /* most parameters of a dense layer */
-#define PLAN_MAX_OUTER 3          /* most parameters before the layers, and behind them */
+#define PLAN_MAX_OUTER 4          /* most parameters before the layers, and behind them */
 
 typedef enum
 {
@@ -22,9 +22,9 @@ typedef enum
                         activations */
   PLAN_BUCKET_EXPERTS, /* the experts of a layer; the rest of it is then LAYER */
   PLAN_BUCKET_DENSE,   /* a layer without experts, in a model that also has layers with experts */
-  /* Further kinds where buckets go by size: some that hold parameters of layers alone, and others.
-   * There is one for each parameter that a bucket may begin with, and for those that virtual stages
-   * cut off. */
+  /* Further kinds where buckets go by size. PART: parameters of layers alone, one kind for each
+   * parameter that a bucket may begin with, and for those that virtual stages cut off. OUTER_PART:
+   * all others. */
   PLAN_BUCKET_PART,
   PLAN_BUCKET_OUTER_PART = PLAN_BUCKET_PART + PLAN_MAX_LAYER_TENSORS + 1,
   PLAN_N_BUCKETS = PLAN_BUCKET_OUTER_PART + 2 * PLAN_MAX_OUTER
@@ -51,7 +51,7 @@ typedef struct
       n_after; /* parameters as one tensor-parallel rank holds them, in the order of their names */
   gint64 layers;
   PlanBucketSpan *spans; /* all buckets, in the order in which they fill */
-  guint32 *number;       /* of the bucket of every parameter: those before the layers, then layer by
+  guint32 *number;       /* the bucket of every parameter: those before the layers, then layer by
                             layer, then those behind */
   guint64 *offset;       /* of every parameter in its bucket */
   guint n, n_all;        /* number of buckets; of parameters */
@@ -61,8 +61,8 @@ typedef struct
 typedef struct
 {
   PlanNaming naming;
-  guint64 closes_at; /* elements */
-  gboolean is_backwards;
+  guint64 closes_at;     /* elements that fill a bucket */
+  gboolean is_backwards; /* parameters are taken from the last to the first */
   gboolean parts_shared; /* a shared embedding closes its bucket */
   gint64 vocab;
   guint64 tp, ep, etp;

@@ -35,7 +35,8 @@ fill (const GArray *all, const PlanBucketRule *rule, gboolean is_tied, guint32 *
 static PlanModel *
 any_model (GRand *rand)
 {
-  static const char *const families[] = { "llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "mpt" };
+  static const char *const families[]
+      = { "llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "mpt", "gpt2,embed_norm=on" };
   g_autofree char *spec = g_strdup_printf (
       "family=%s,layers=%d,hidden=%d,ffn=%d,heads=4,kv_heads=4,head_dim=16,vocab=%d,max_seq=64",
       families[g_rand_int_range (rand, 0, G_N_ELEMENTS (families))], g_rand_int_range (rand, 1, 12),

@@ -29,7 +29,8 @@ test_name_all (const PlanModel *model, gint64 vocab)
                                              PLAN_TENSOR_GATE_UP_BIAS,
                                              PLAN_TENSOR_DOWN,
                                              PLAN_TENSOR_DOWN_BIAS };
-  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS };
+  static const PlanTensorRole first[] = { PLAN_TENSOR_EMBEDDING, PLAN_TENSOR_POSITIONS,
+                                          PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS };
   static const PlanTensorRole last[]
       = { PLAN_TENSOR_FINAL_NORM, PLAN_TENSOR_FINAL_NORM_BIAS, PLAN_TENSOR_OUTPUT };
   GArray *all = g_array_new (FALSE, FALSE, sizeof (TestNamed));
