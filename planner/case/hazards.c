@@ -68,7 +68,7 @@ norm_per_replica (const PlanFacts *f)
 }
 
 /* Whether compute may reach a third unit before anything has waited for the first one's reduction.
- * Everything that is sent before the last unit counts: units, and the head. */
+ * The smallest bucket that is reduced before the last unit decides: a unit's, or the head's. */
 static gboolean
 queues_two_units (const PlanFacts *f)
 {
@@ -111,14 +111,14 @@ pool_unused (const PlanFacts *f)
   return IS (f, STRATEGY, NO_SHARD) && !IS (f, DOUBLE_BUFFER, OFF);
 }
 
-/* Whether an all-to-all is set but not used. See plan-fields.h: symmetric kernels and all-to-all
- * sum in fp32 whatever format travels. */
 static gboolean
 all_to_all_unused (const PlanFacts *f)
 {
   return IS (f, REDUCE_ALGO, A2A) && IS (f, STRATEGY, NO_SHARD);
 }
 
+/* Whether a ring rounds partial sums. Symmetric kernels and all-to-all sum in fp32, whatever format
+ * travels (plan-fields.h). */
 static gboolean
 rounds_per_hop (const PlanFacts *f)
 {
@@ -202,9 +202,8 @@ waits_for_stages (const PlanFacts *f)
 
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
-  { { "native-runs-less", "fsdplan's own runtime does not execute offloading, dropout, stages and "
-      "tensor parallelism beside fp8, tensor parallelism of experts, and some kinds of models yet, which are modelled; fsdplan run "
-      "names which",
+  { { "native-runs-less", "fsdplan's own runtime does not execute all that is modelled: not offloading, dropout, stages and tensor "
+      "parallelism with fp8, tensor parallelism of experts, and some kinds of models; fsdplan run names which",
       "a limit of this version", 0 },
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },

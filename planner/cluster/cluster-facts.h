@@ -50,7 +50,7 @@ G_BEGIN_DECLS
      "a device's share of the network ports, one way") \
   X (NIC_LATENCY, "nic_latency", LATENCY, nic_latency_ns, NODE, "one hop over the network") \
   X (NIC_SHARERS, "nic_sharers", COUNT, nic_sharers, NODE, \
-     "devices that use the fullest port, each the nearest to it") \
+     "devices on the fullest port, where each uses the nearest one") \
   X (FAR_DEVICES, "far_devices", COUNT, far_devices, NODE, \
      "devices whose nearest port is behind the host's processor") \
   X (FAR_BANDWIDTH, "far_bandwidth", BANDWIDTH, far_bytes_per_s, NODE, \

@@ -199,9 +199,9 @@ set_layout (Plan *plan, const PlanMegatronSettings *s, gint64 layers, GError **e
   return find_settings (plan, layers, counts)
          || fail (
              F (PP_LAYOUT), PLAN_ERROR_UNSUPPORTED, error,
-             "is '%s': layouts are modelled in which all stages have as many layers but for the "
-             "first and the last one, or all virtual stages but for the last one, and one that the "
-             "embedding takes of the first",
+             "is '%s': modelled are layouts in which all stages but the first and the last have "
+             "equally many layers, or all virtual stages but the last, with one fewer in the first "
+             "where the embedding counts as a layer",
              text);
 }
 

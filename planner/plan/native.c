@@ -29,7 +29,7 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
   if (value[PLAN_EP] > 1 && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD)
     return refuse_field (plan, PLAN_STRATEGY,
-                         "beside ep above 1 " LATER ": of the norm each rank has a part only",
+                         "beside ep above 1 " LATER ": each rank has only a part of the norm",
                          error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
     return refuse_field (

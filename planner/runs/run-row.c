@@ -37,7 +37,7 @@ static const Word optimizers[] = {
 };
 
 static const Word strategies[] = {
-  { "optim_params", NULL, "whole gradients beside shared weights" },
+  { "optim_params", NULL, "whole gradients beside sharded weights" },
 };
 
 static const Word tasks[] = {

@@ -273,7 +273,7 @@ static const struct
   { PIPELINE LAYOUT "'E(t*60000)*60000L'", "x*n repeats a letter" },
   { PIPELINE LAYOUT "'Et*6|t*3|t*3L'", "has 3 stages: their number must be a multiple of" },
   { PIPELINE LAYOUT "'Et*6|t*3L'", "places 9 layers (t), and --num-layers is 12" },
-  { PIPELINE LAYOUT "'Et*6|t*5|t|L'", "but for the first and the last one" },
+  { PIPELINE LAYOUT "'Et*6|t*5|t|L'", "all stages but the first and the last" },
   { PIPELINE LAYOUT "'Et*6|t*6mL'", "places 1 prediction modules (m), and --mtp-num-layers is 0" },
   { PIPELINE LAYOUT "'Et*6m|t*6L' --mtp-num-layers 1", "elsewhere than just before the loss (L)" },
   { "x\n--- arguments ---\n---- arguments ----\n", "t.sh:3: the argument list has no line" },

@@ -202,7 +202,7 @@ static const struct
   { "compute=bf16|param_gather=fp32", NULL, "param_gather fp32: weights that compute in bf16", NULL,
     NULL },
   { "optimizer=muon", NULL, "optimizer muon: another update rule", NULL, NULL },
-  { "strategy=optim_params", NULL, "strategy optim_params: whole gradients beside shared weights",
+  { "strategy=optim_params", NULL, "strategy optim_params: whole gradients beside sharded weights",
     NULL, NULL },
   { "task=lora", NULL, "task lora: adapters", NULL, NULL },
   { "task=rl", NULL, "task rl: a loss over what a policy said", NULL, NULL },
