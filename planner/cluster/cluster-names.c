@@ -58,14 +58,14 @@ static GArray *
 take_names (const Shipped *shipped)
 {
   GArray *names = g_array_new (FALSE, FALSE, sizeof (Name));
-  for (char **device = shipped->sections; *device; device++)
+  for (char **section = shipped->sections; *section; section++)
     {
       g_auto (GStrv) words
-          = g_key_file_get_string_list (shipped->file, *device, "aliases", NULL, NULL);
-      g_key_file_remove_key (shipped->file, *device, "aliases", NULL);
-      add_name (names, *device, *device);
+          = g_key_file_get_string_list (shipped->file, *section, "aliases", NULL, NULL);
+      g_key_file_remove_key (shipped->file, *section, "aliases", NULL);
+      add_name (names, *section, *section);
       for (char **word = words; word && *word; word++)
-        add_name (names, *word, *device);
+        add_name (names, *word, *section);
     }
   return names;
 }

@@ -43,7 +43,7 @@ static const PlanEmitTarget target = {
 };
 
 static gboolean
-is_second (const gint64 *value)
+is_fsdp2 (const gint64 *value)
 {
   return value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2;
 }
@@ -54,7 +54,7 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
   const gint64 *const value = subject->of->plan.value;
   const gint64 recomputed = plan_emit_recomputed (subject);
   const gboolean is_hybrid = value[PLAN_DP_OUTER] > 1;
-  const char *const kind = is_second (value) ? "fsdp2" : "fsdp1";
+  const char *const kind = is_fsdp2 (value) ? "fsdp2" : "fsdp1";
   const PlanDtype weights = plan_weights_dtype (&subject->of->plan);
   plan_emit_refuse_target (subject, &target, reasons);
   plan_emit_refuse_experts (subject->of->model, reasons);
@@ -68,7 +68,7 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
                     kind);
   plan_emit_refuse (
       reasons,
-      is_hybrid && !is_second (value) && value[PLAN_DP_OUTER] != subject->of->cluster->nodes,
+      is_hybrid && !is_fsdp2 (value) && value[PLAN_DP_OUTER] != subject->of->cluster->nodes,
       "dp_outer: Accelerate's HYBRID_SHARD shards over a node: use dp_outer=" INT ", or --as fsdp1",
       subject->of->cluster->nodes);
 }
@@ -106,7 +106,7 @@ append_head (GString *text, const PlanEmitSubject *subject)
   if (!IS (RECOMPUTE, NONE))
     g_string_append (text, "# recompute: layers run twice, so models of transformers are made with "
                            "use_cache=False.\n");
-  if (!is_second (value) && IS (CE_FUSION, ON))
+  if (!is_fsdp2 (value) && IS (CE_FUSION, ON))
     g_string_append (text, "# ce_fusion=on: flash-attention's cross entropy.\n");
   if (IS (PER_TOKEN_LOSS, ON))
     g_string_append (text, "# per_token_loss=on: give the loss function num_items_in_batch of all "
@@ -125,9 +125,9 @@ append_fsdp (GString *text, const PlanEmitSubject *subject)
                           "  fsdp_cpu_ram_efficient_loading: false\n"
                           "  fsdp_offload_params: false\n"
                           "  fsdp_state_dict_type: SHARDED_STATE_DICT\n",
-                          is_second (value) ? 2 : 1,
+                          is_fsdp2 (value) ? 2 : 1,
                           plan_emit_recomputed (subject) > 0 ? "true" : "false");
-  if (is_second (value))
+  if (is_fsdp2 (value))
     g_string_append_printf (text, "  fsdp_reshard_after_forward: %s\n", is_full ? "true" : "false");
   else
     g_string_append_printf (text,
@@ -146,7 +146,7 @@ append_parallelism (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
   const gint64 tp = value[PLAN_TP], cp = value[PLAN_CP], outer = value[PLAN_DP_OUTER];
-  if (!is_second (value) || (tp == 1 && cp == 1 && outer == 1))
+  if (!is_fsdp2 (value) || (tp == 1 && cp == 1 && outer == 1))
     return;
   g_string_append_printf (text,
                           "parallelism_config:\n"

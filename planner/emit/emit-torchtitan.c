@@ -47,7 +47,7 @@ is_qwen3 (const PlanModel *m)
 
 /* Whether RoPE uses cosines and sines, as Qwen's blocks do; Llama's use complex numbers. */
 static gboolean
-is_rotated (const PlanModel *m)
+has_cos_sin (const PlanModel *m)
 {
   return is_qwen3 (m) || m->qkv_bias;
 }
@@ -72,7 +72,7 @@ refuse_experts (const PlanModel *m, GPtrArray *reasons)
                     "model router_groups: torchtitan's have two experts at least");
 }
 
-/* Refuses models that its blocks cannot make. */
+/* Refuses models that torchtitan's blocks cannot make. */
 static void
 refuse_model (const PlanModel *m, GPtrArray *reasons)
 {
@@ -91,7 +91,7 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
   plan_emit_refuse (
       reasons,
       m->rope.scaling != PLAN_ROPE_SCALING_NONE
-          && (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3 || is_rotated (m)),
+          && (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3 || has_cos_sin (m)),
       "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
       "and keys have neither norms nor biases");
   plan_emit_refuse (
@@ -126,7 +126,7 @@ refuse_formats (const PlanEmitSubject *subject, GPtrArray *reasons)
                     is_bf16 ? "bf16" : "fp32");
 }
 
-/* Refuses sizes that its trainer and its blocks check. */
+/* Refuses sizes that torchtitan's trainer and blocks refuse. */
 static void
 refuse_sizes (const PlanEmitSubject *subject, GPtrArray *reasons)
 {
@@ -203,7 +203,7 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n", is_rotated (m) ? "CosSinRoPE" : "ComplexRoPE",
+      IS (RECOMPUTE, NONE) ? "" : "\n", has_cos_sin (m) ? "CosSinRoPE" : "ComplexRoPE",
       m->experts == 0 ? ""
                       : "    make_moe_config,\n    make_routed_experts_config,\n"
                         "    make_router_config,\n",
@@ -222,7 +222,7 @@ scaling_of (const PlanModel *m)
   g_autofree char *factor = plan_emit_real (m->rope.factor), *slow = plan_emit_real (m->rope.slow);
   g_autofree char *fast = plan_emit_real (m->rope.fast);
   if (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3)
-    return g_strdup (is_rotated (m) ? "" : "                    scaling=\"none\",\n");
+    return g_strdup (has_cos_sin (m) ? "" : "                    scaling=\"none\",\n");
   return g_strdup_printf ("                    scaling=\"llama\",\n"
                           "                    scaling_factor=%s,\n"
                           "                    low_freq_factor=%s,\n"
@@ -334,7 +334,7 @@ append_layer (GString *text, const PlanEmitSubject *subject)
                           "                rope=%s.Config(\n                    dim=" INT ",\n"
                           "                    max_context_length=" INT ",\n"
                           "                    theta=%s,\n%s                ),\n            ),\n",
-                          is_rotated (m) ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
+                          has_cos_sin (m) ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
                           MAX (m->max_seq, value[PLAN_SEQ]), theta, scaling);
   if (m->experts > 0)
     append_experts (text, subject);
@@ -411,8 +411,8 @@ append_loss (GString *text, const PlanEmitSubject *subject)
                             subject->of->model->vocab);
 }
 
-/* Adds the modules of each virtual stage, where torchtitan would deal them out otherwise by itself:
- * if the layers of an end are given, and for three virtual stages or more (its own number is two).
+/* Lists the modules of each virtual stage, where torchtitan by itself would divide the layers in
+ * another way: it makes at most two per stage, and takes only by how many layers an end is shorter.
  */
 static void
 append_stages (GString *text, const PlanEmitSubject *subject)

@@ -6,7 +6,7 @@ G_BEGIN_DECLS
 /* What building a layer needs to know. */
 typedef struct
 {
-  PlanLayerGraph *net;
+  PlanLayerGraph *graph;
   const PlanSizes *sizes;
   const PlanModel *model;
   gint64 tp;
@@ -15,15 +15,16 @@ typedef struct
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
-  gboolean maps_count, waits_for_counts; /* rows of each expert, on the device; on the host, too */
-  gboolean moves_eagerly;                /* rows, op by op */
-  gboolean overlaps_shared;              /* shared experts with the sending of rows */
+  gboolean maps_count;       /* maps of rows hold the number of rows of each expert */
+  gboolean waits_for_counts; /* the host waits for these numbers */
+  gboolean moves_eagerly;    /* rows are moved op by op */
+  gboolean overlaps_shared;  /* shared experts run beside the sending of rows */
   PlanValueId shared_in, shared_in_kept, shared_out; /* of shared experts: what their products read,
                                                         forwards and backwards; their output */
-  PlanValueId shared,
-      shared_kept; /* quantised input of the GEMMs behind a norm that both branches share */
-  PlanValueId probs, routes;  /* the router's shares and map of tokens to experts, without tokens
-                                 that were dropped */
+  PlanValueId norm_read,
+      norm_kept; /* of a norm that both branches share: what GEMMs read, forwards and backwards */
+  PlanValueId probs, routes;  /* the router's probabilities and map of tokens to experts, without
+                                 dropped tokens */
   gint64 ep, etp, dispatcher; /* dispatcher in use; not a library where ep is 1 */
 } PlanLayerBuilder;
 
@@ -40,7 +41,8 @@ void plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in
 
 /* Adds what lies between a value and the GEMMs that read it: quantising where they are quantised,
  * and an all-gather where tokens are split. Returns what the GEMMs read; `out_kept` is what their
- * weight gradients read. `v` names the values of the steps. */
+ * weight gradients read. `v` names the forms of the value: itself, its two quantised
+ * and its two gathered ones. */
 PlanValueId plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                                           const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                                           PlanValueId *out_kept);

@@ -25,11 +25,11 @@ add_shared_up (PlanLayerBuilder *b)
   plan_layer_add_linear (b, PLAN_MODULE_SHARED, b->shared_in, b->shared_in_kept,
                          PLAN_VALUE_SHARED_UP, PLAN_TENSOR_SHARED_GATE_UP, NONE,
                          b->model->gated ? 2 * ffn : ffn, hidden);
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_ACTIVATE, PLAN_MODULE_SHARED,
                                    PLAN_VALUE_SHARED_UP, PLAN_VALUE_SHARED_ACT);
   node->rows = sizes->rows;
   node->cols = ffn;
-  plan_layer_define (b->net, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_SHARED_ACT, sizes->rows * ffn, sizes->compute);
 }
 
 static PlanValueId
@@ -47,20 +47,20 @@ add_shared_down (PlanLayerBuilder *b)
 static PlanValueId
 add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_GATE, PLAN_MODULE_SHARED, shared,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_GATE, PLAN_MODULE_SHARED, shared,
                                    PLAN_VALUE_SHARED_GATED);
   node->other = norm;
   node->stats = PLAN_VALUE_SHARED_SCORE;
   node->weight = PLAN_TENSOR_SHARED_GATE;
   node->rows = b->sizes->split_rows;
   node->cols = b->model->hidden;
-  plan_layer_define (b->net, PLAN_VALUE_SHARED_SCORE, node->rows, b->sizes->compute);
-  plan_layer_define (b->net, PLAN_VALUE_SHARED_GATED, node->rows * node->cols, b->sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_SHARED_SCORE, node->rows, b->sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_SHARED_GATED, node->rows * node->cols, b->sizes->compute);
   return PLAN_VALUE_SHARED_GATED;
 }
 
-/* Whether rows that are sorted by rank are then sorted by expert. Frameworks do so for a single
- * rank as well. Where kernels count rows, rows of several ranks have gaps between them. */
+/* Whether rows that have come sorted by rank are then sorted by expert. Frameworks do so for a
+ * single rank as well. Our kernels do only for several, whose rows come with gaps between ranks. */
 static gboolean
 sorts_again (const PlanLayerBuilder *b)
 {
@@ -91,12 +91,12 @@ static PlanNode *
 add_move (PlanLayerBuilder *b, PlanNodeKind kind, PlanValueId in, PlanValueId out, gint64 in_rows,
           gint64 out_rows, gint64 entries)
 {
-  PlanNode *node = plan_layer_add (b->net, kind, PLAN_MODULE_EXPERTS, in, out);
+  PlanNode *node = plan_layer_add (b->graph, kind, PLAN_MODULE_EXPERTS, in, out);
   node->rows = in_rows;
   node->cols = b->model->hidden;
   node->depth = out_rows;
   node->entries = entries;
-  plan_layer_define (b->net, out, out_rows * node->cols, b->sizes->compute);
+  plan_layer_define (b->graph, out, out_rows * node->cols, b->sizes->compute);
   return node;
 }
 
@@ -107,7 +107,7 @@ pieces (const PlanLayerBuilder *b)
   return b->model->experts * b->etp;
 }
 
-/* Makes a node also send how many rows are for each expert, and the rows' shares. */
+/* Makes a node also send how many rows are for each expert, and the rows' probabilities. */
 static void
 send_counts (PlanLayerBuilder *b, PlanNode *node)
 {
@@ -119,12 +119,12 @@ send_counts (PlanLayerBuilder *b, PlanNode *node)
   node->entries
       = map_entries (b, b->sizes->split_rows, b->model->topk, b->sizes->sent_rows, experts);
   node->groups = experts;
-  plan_layer_define (b->net, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
-  plan_layer_define (b->net, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
+  plan_layer_define (b->graph, PLAN_VALUE_CAME_PROBS, b->sizes->sent_rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, PLAN_VALUE_CAME_COUNTS, experts, PLAN_DTYPE_I32);
 }
 
-/* The value of the shares of the rows that this rank sends. Where nothing is sent or gathered it is
- * the experts' own. */
+/* The value with the probabilities of the rows that this rank sends: the one that experts read,
+ * where nothing is sent or gathered. */
 static PlanValueId
 probs_sent (const PlanLayerBuilder *b)
 {
@@ -151,20 +151,19 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   return node;
 }
 
-/* Defines where the rows of a node are moved by indices: of the row that each was, and, if shares
- * go with them, of the share among all experts' (`scores` of them). Of the first kind there are as
- * many as rows; the second is a part of the order of all scores, which it keeps, unless experts are
- * padded (Megatron-LM's moe_utils.py, permute). */
+/* Defines the indices by which a node moves rows: one per row and, with `has_probs`, one per
+ * probability. The latter are the first part of the order of all tokens' `scores` for all experts,
+ * which stays whole in memory, unless experts are padded (Megatron-LM's moe_utils.py, permute). */
 static void
-move_by_indices (PlanLayerBuilder *b, PlanNode *node, gboolean has_shares)
+move_by_indices (PlanLayerBuilder *b, PlanNode *node, gboolean has_probs)
 {
   const gint64 scores = node->rows * node->groups;
   node->is_eager = TRUE;
-  plan_layer_define (b->net, node->stats, node->depth, PLAN_DTYPE_I64);
-  if (!has_shares)
+  plan_layer_define (b->graph, node->stats, node->depth, PLAN_DTYPE_I64);
+  if (!has_probs)
     return;
   node->places = PLAN_VALUE_PLACES;
-  plan_layer_define (b->net, node->places, b->sizes->pads ? node->depth : scores, PLAN_DTYPE_I64);
+  plan_layer_define (b->graph, node->places, b->sizes->pads ? node->depth : scores, PLAN_DTYPE_I64);
 }
 
 /* Adds the sorting of tokens by the experts that the router chose. */
@@ -181,11 +180,11 @@ add_first_permute (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 
   node->col = probs_sent (b);
   node->map = b->routes;
   node->is_first_permute = TRUE;
-  plan_layer_define (b->net, node->col, rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, node->col, rows, PLAN_DTYPE_FP32);
   if (b->moves_eagerly)
     move_by_indices (b, node, TRUE);
   else
-    plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
+    plan_layer_define (b->graph, PLAN_VALUE_ROW_MAP, map, PLAN_DTYPE_I32);
   return node;
 }
 
@@ -215,7 +214,7 @@ add_library_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->goes_beside = b->overlaps_shared;
   node->other = b->probs;
   node->col = PLAN_VALUE_ROW_PROBS;
-  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
 }
 
@@ -243,7 +242,7 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
       node = add_move (b, PLAN_NODE_GATHER_ROWS, at, PLAN_VALUE_JOINED, sent, rows, 0);
       node->other = PLAN_VALUE_SENT_PROBS;
       node->col = PLAN_VALUE_ROW_PROBS;
-      plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+      plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
       at = PLAN_VALUE_JOINED;
     }
   if (sorts_again (b) && sizes->pads)
@@ -269,9 +268,9 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
           node->map = PLAN_VALUE_CAME_COUNTS;
           node->other = PLAN_VALUE_CAME_PROBS;
           node->col = PLAN_VALUE_ROW_PROBS;
-          plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
+          plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, rows, PLAN_DTYPE_FP32);
         }
-      plan_layer_define (b->net, PLAN_VALUE_SORT_MAP, node->entries, PLAN_DTYPE_I32);
+      plan_layer_define (b->graph, PLAN_VALUE_SORT_MAP, node->entries, PLAN_DTYPE_I32);
       at = PLAN_VALUE_ROWS;
     }
   return at;
@@ -301,20 +300,20 @@ add_gathered_tokens (PlanLayerBuilder *b, PlanValueId at, PlanValueId *probs, Pl
       node->col = *probs = PLAN_VALUE_JOINED_PROBS;
       node->map = *map;
       node->stats = *map = PLAN_VALUE_JOINED_MAP;
-      plan_layer_define (b->net, *probs, tokens * all, sizes->router);
-      plan_layer_define (b->net, *map, tokens * all, PLAN_DTYPE_U8);
+      plan_layer_define (b->graph, *probs, tokens * all, sizes->router);
+      plan_layer_define (b->graph, *map, tokens * all, PLAN_DTYPE_U8);
       at = PLAN_VALUE_JOINED;
     }
   if (sizes->experts < all)
     {
-      node = plan_layer_add (b->net, PLAN_NODE_OWN_EXPERTS, PLAN_MODULE_EXPERTS, *probs,
+      node = plan_layer_add (b->graph, PLAN_NODE_OWN_EXPERTS, PLAN_MODULE_EXPERTS, *probs,
                              PLAN_VALUE_OWN_PROBS);
       node->map = *map;
       node->rows = tokens;
       *probs = PLAN_VALUE_OWN_PROBS;
       node->stats = *map = PLAN_VALUE_OWN_MAP;
-      plan_layer_define (b->net, *probs, tokens * sizes->experts, sizes->router);
-      plan_layer_define (b->net, *map, tokens * sizes->experts, PLAN_DTYPE_U8);
+      plan_layer_define (b->graph, *probs, tokens * sizes->experts, sizes->router);
+      plan_layer_define (b->graph, *map, tokens * sizes->experts, PLAN_DTYPE_U8);
     }
   return at;
 }
@@ -334,31 +333,31 @@ add_allgather_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->map = map;
   node->stats = PLAN_VALUE_ROW_MAP;
   node->is_first_permute = node->selects_shares = TRUE;
-  node->waits_before = node->waits = TRUE; /* and once more, for the number of shares */
+  node->waits_before = node->waits = TRUE; /* the second time for the number of probabilities */
   if (b->moves_eagerly)
     move_by_indices (b, node, FALSE);
   else
-    plan_layer_define (b->net, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
-  plan_layer_define (b->net, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
+    plan_layer_define (b->graph, PLAN_VALUE_ROW_MAP, node->entries, PLAN_DTYPE_I32);
+  plan_layer_define (b->graph, PLAN_VALUE_ROW_PROBS, sizes->expert_rows, PLAN_DTYPE_FP32);
   return PLAN_VALUE_ROWS;
 }
 
-/* Adds dropping: tokens with the smallest shares leave experts that have no room for them
- * (router.py, apply_router_token_dropping). Where experts are padded, other tokens with no share
- * take empty places. */
+/* Adds dropping: tokens with the smallest probabilities leave experts that have no room for them
+ * (router.py, apply_router_token_dropping). Where experts are padded, other tokens with a
+ * probability of 0 take empty places. */
 static void
 add_drop (PlanLayerBuilder *b)
 {
   const PlanSizes *sizes = b->sizes;
   const gint64 scores = sizes->split_rows * b->model->experts;
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_DROP, PLAN_MODULE_EXPERTS, b->probs,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_DROP, PLAN_MODULE_EXPERTS, b->probs,
                                    PLAN_VALUE_LEFT_PROBS);
   node->map = b->routes;
   node->stats = PLAN_VALUE_LEFT_MAP;
   node->rows = sizes->split_rows;
   node->cols = b->model->experts;
-  plan_layer_define (b->net, PLAN_VALUE_LEFT_PROBS, scores, sizes->router);
-  plan_layer_define (b->net, PLAN_VALUE_LEFT_MAP, scores, PLAN_DTYPE_U8);
+  plan_layer_define (b->graph, PLAN_VALUE_LEFT_PROBS, scores, sizes->router);
+  plan_layer_define (b->graph, PLAN_VALUE_LEFT_MAP, scores, PLAN_DTYPE_U8);
   b->probs = PLAN_VALUE_LEFT_PROBS;
   b->routes = PLAN_VALUE_LEFT_MAP;
 }
@@ -371,7 +370,7 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   const PlanModel *m = b->model;
   const gint64 tokens = sizes->split_rows;
   PlanNode *node
-      = plan_layer_add (b->net, PLAN_NODE_ROUTE, PLAN_MODULE_EXPERTS, norm, PLAN_VALUE_PROBS);
+      = plan_layer_add (b->graph, PLAN_NODE_ROUTE, PLAN_MODULE_EXPERTS, norm, PLAN_VALUE_PROBS);
   node->stats = PLAN_VALUE_ROUTE_SAVED;
   node->col = PLAN_VALUE_ROUTE_MAP;
   node->weight = PLAN_TENSOR_ROUTER;
@@ -379,9 +378,9 @@ add_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   node->rows = tokens;
   node->cols = m->experts;
   node->depth = m->hidden;
-  plan_layer_define (b->net, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
-  plan_layer_define (b->net, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
-  plan_layer_define (b->net, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
+  plan_layer_define (b->graph, PLAN_VALUE_PROBS, tokens * m->experts, sizes->router);
+  plan_layer_define (b->graph, PLAN_VALUE_ROUTE_SAVED, tokens * m->experts, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, PLAN_VALUE_ROUTE_MAP, tokens * m->experts, PLAN_DTYPE_U8);
   b->probs = PLAN_VALUE_PROBS;
   b->routes = PLAN_VALUE_ROUTE_MAP;
   if (sizes->capacity > 0)
@@ -400,7 +399,8 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_quantize (b, of_input, in, q, col, weight,
                                                     b->sizes->expert_rows, depth, &kept);
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, read, out);
+  PlanNode *node
+      = plan_layer_add (b->graph, PLAN_NODE_EXPERT_LINEAR, PLAN_MODULE_EXPERTS, read, out);
   node->kept = kept;
   node->weight = weight;
   if (b->model->expert_bias && weight == PLAN_TENSOR_EXPERT_DOWN)
@@ -418,7 +418,7 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   node->rows = b->sizes->expert_rows;
   node->cols = cols;
   node->depth = depth;
-  plan_layer_define (b->net, out, node->rows * cols, b->sizes->compute);
+  plan_layer_define (b->graph, out, node->rows * cols, b->sizes->compute);
   return node;
 }
 
@@ -507,16 +507,16 @@ add_alltoall_combine (PlanLayerBuilder *b)
   hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 
-/* Adds what multiplies rows by their shares before experts read them. */
+/* Adds what multiplies rows by their probabilities before experts read them. */
 static PlanValueId
 add_scaled_rows (PlanLayerBuilder *b, PlanValueId rows)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_SCALE_ROWS, PLAN_MODULE_EXPERTS, rows,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_SCALE_ROWS, PLAN_MODULE_EXPERTS, rows,
                                    PLAN_VALUE_ROWS_SCALED);
   node->other = PLAN_VALUE_ROW_PROBS;
   node->rows = b->sizes->expert_rows;
   node->cols = b->model->hidden;
-  plan_layer_define (b->net, node->out, node->rows * node->cols, b->sizes->compute);
+  plan_layer_define (b->graph, node->out, node->rows * node->cols, b->sizes->compute);
   return node->out;
 }
 
@@ -542,12 +542,12 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
   add_expert_linear (b, PLAN_MODULE_EXPERTS, rows, PLAN_VALUE_ROWS_Q, PLAN_VALUE_ROWS_COL,
                      PLAN_VALUE_EXPERT_UP, PLAN_TENSOR_EXPERT_GATE_UP,
                      b->model->gated ? 2 * ffn : ffn, hidden);
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_EXPERT_ACTIVATE, PLAN_MODULE_EXPERT_ACT,
                                    PLAN_VALUE_EXPERT_UP, PLAN_VALUE_EXPERT_ACT);
   node->other = b->model->scores_on_input ? PLAN_NO_VALUE : PLAN_VALUE_ROW_PROBS;
   node->rows = sizes->expert_rows;
   node->cols = ffn;
-  plan_layer_define (b->net, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_EXPERT_ACT, node->rows * ffn, sizes->compute);
   add_expert_linear (b, PLAN_MODULE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT, PLAN_VALUE_EXPERT_ACT_Q,
                      PLAN_VALUE_EXPERT_ACT_COL, PLAN_VALUE_EXPERT_DOWN, PLAN_TENSOR_EXPERT_DOWN,
                      hidden, ffn);
@@ -561,11 +561,11 @@ plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in)
     return PLAN_VALUE_COMBINED;
   if (b->model->shared_gate && b->overlaps_shared)
     b->shared_out = add_shared_gate (b, b->shared_out, PLAN_VALUE_NORM2);
-  node = plan_layer_add (b->net, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED,
+  node = plan_layer_add (b->graph, PLAN_NODE_ADD, PLAN_MODULE_EXPERTS, PLAN_VALUE_COMBINED,
                          PLAN_VALUE_MOE_OUT);
   node->other = b->shared_out;
   node->rows = sizes->split_rows;
   node->cols = hidden;
-  plan_layer_define (b->net, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_MOE_OUT, node->rows * hidden, sizes->compute);
   return PLAN_VALUE_MOE_OUT;
 }

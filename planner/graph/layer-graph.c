@@ -161,15 +161,15 @@ plan_layer_add_norm (PlanLayerBuilder *b, PlanModule module, PlanValueId in, Pla
 {
   const gboolean fused = feeds != NONE && b->fuses_norms;
   const gint64 rows = b->sizes->split_rows, cols = b->model->hidden;
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_NORM, module, in, out);
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_NORM, module, in, out);
   node->stats = stats;
   node->weight = weight;
   node->bias = role (b, bias);
   node->feeds = fused ? feeds : NONE;
   node->rows = rows;
   node->cols = cols;
-  plan_layer_define (b->net, out, rows * cols, fused ? b->sizes->linear : b->sizes->compute);
-  plan_layer_define (b->net, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows,
+  plan_layer_define (b->graph, out, rows * cols, fused ? b->sizes->linear : b->sizes->compute);
+  plan_layer_define (b->graph, stats, b->model->norm == PLAN_NORM_LAYERNORM ? 2 * rows : rows,
                      PLAN_DTYPE_FP32);
 }
 
@@ -178,31 +178,31 @@ plan_layer_add_quantize (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                          PlanValueId col, PlanTensorRole feeds, gint64 rows, gint64 cols,
                          PlanValueId *out_kept)
 {
-  PlanLayerGraph *net = b->net;
+  PlanLayerGraph *graph = b->graph;
   *out_kept = in;
   if (!b->sizes->quantises)
     return in;
-  const gboolean is_done = net->values[in].dtype == b->sizes->linear;
+  const gboolean is_done = graph->values[in].dtype == b->sizes->linear;
   *out_kept = is_done ? in : out;
   if (!is_done)
     {
-      PlanNode *node = plan_layer_add (net, PLAN_NODE_QUANTIZE, module, in, out);
+      PlanNode *node = plan_layer_add (graph, PLAN_NODE_QUANTIZE, module, in, out);
       node->feeds = feeds;
       node->rows = rows;
       node->cols = cols;
       node->col = b->sizes->has_columns ? col : PLAN_NO_VALUE;
       node->is_cheap = b->quantises_on_use;
-      plan_layer_define (net, out, rows * cols, b->sizes->linear);
+      plan_layer_define (graph, out, rows * cols, b->sizes->linear);
     }
   else if (b->sizes->has_columns)
     {
-      PlanNode *node = plan_layer_add (net, PLAN_NODE_TRANSPOSE, module, in, col);
+      PlanNode *node = plan_layer_add (graph, PLAN_NODE_TRANSPOSE, module, in, col);
       node->rows = rows;
       node->cols = cols;
     }
   if (b->sizes->has_columns)
     {
-      plan_layer_define (net, col, rows * cols, b->sizes->linear);
+      plan_layer_define (graph, col, rows * cols, b->sizes->linear);
       *out_kept = col;
     }
   return is_done ? in : out;
@@ -213,21 +213,21 @@ static PlanValueId
 add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read, PlanValueId kept,
              const PlanValueId *v, gint64 width, PlanValueId *out_kept)
 {
-  PlanLayerGraph *net = b->net;
+  PlanLayerGraph *graph = b->graph;
   *out_kept = kept;
   if (!b->splits)
     return read;
-  PlanNode *node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
+  PlanNode *node = plan_layer_add (graph, PLAN_NODE_GATHER_SEQ, module, read, v[3]);
   node->cols = b->sizes->split_rows * width;
   node->is_cheap = !b->keeps_gathered;
-  plan_layer_define (net, v[3], b->sizes->rows * width, net->values[read].dtype);
+  plan_layer_define (graph, v[3], b->sizes->rows * width, graph->values[read].dtype);
   *out_kept = v[3];
   if (kept != read)
     {
-      node = plan_layer_add (net, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
+      node = plan_layer_add (graph, PLAN_NODE_GATHER_SEQ, module, kept, v[4]);
       node->cols = b->sizes->split_rows * width;
       node->is_cheap = node->is_lazy = TRUE;
-      plan_layer_define (net, v[4], b->sizes->rows * width, net->values[kept].dtype);
+      plan_layer_define (graph, v[4], b->sizes->rows * width, graph->values[kept].dtype);
       *out_kept = v[4];
     }
   return v[3];
@@ -239,13 +239,12 @@ plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module, PlanValueI
                               const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                               PlanValueId *out_kept)
 {
-  /* v: the norm, its two quantised forms, its two gathered forms */
   PlanValueId kept;
   const PlanValueId read = plan_layer_add_quantize (b, module, in, v[1], v[2], feeds,
                                                     b->sizes->split_rows, width, &kept);
   if (b->tp > 1 && !b->splits)
     {
-      plan_layer_add (b->net, PLAN_NODE_COPY_TP, module, read, read);
+      plan_layer_add (b->graph, PLAN_NODE_COPY_TP, module, read, read);
       *out_kept = kept;
       return read;
     }
@@ -257,14 +256,14 @@ plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in, P
                        PlanValueId out, PlanTensorRole weight, PlanTensorRole bias, gint64 cols,
                        gint64 depth)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LINEAR, module, in, out);
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_LINEAR, module, in, out);
   node->kept = kept;
   node->weight = weight;
   node->bias = role (b, bias);
   node->rows = b->sizes->rows;
   node->cols = cols;
   node->depth = depth;
-  plan_layer_define (b->net, out, b->sizes->rows * cols, b->sizes->compute);
+  plan_layer_define (b->graph, out, b->sizes->rows * cols, b->sizes->compute);
 }
 
 PlanValueId
@@ -272,15 +271,15 @@ plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId b
                            PlanValueId sum, PlanValueId post, PlanValueId stats,
                            PlanTensorRole weight)
 {
-  PlanLayerGraph *net = b->net;
+  PlanLayerGraph *graph = b->graph;
   if (b->tp > 1 && !b->splits)
-    plan_layer_add (net, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols
+    plan_layer_add (graph, PLAN_NODE_REDUCE_TP, module, branch, branch)->cols
         = b->sizes->rows * b->model->hidden;
   else if (b->tp > 1)
     {
-      PlanNode *node = plan_layer_add (net, PLAN_NODE_REDUCE_TP, module, branch, sum);
+      PlanNode *node = plan_layer_add (graph, PLAN_NODE_REDUCE_TP, module, branch, sum);
       node->cols = b->sizes->split_rows * b->model->hidden;
-      plan_layer_define (net, sum, node->cols, b->sizes->compute);
+      plan_layer_define (graph, sum, node->cols, b->sizes->compute);
       branch = sum;
     }
   if (role (b, weight) == NONE)
@@ -293,15 +292,15 @@ static void
 add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValueId mask,
               PlanValueId out)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_ADD, PLAN_MODULE_OTHER, in, out);
   node->other = branch;
   node->rows = b->sizes->split_rows;
   node->cols = b->model->hidden;
-  plan_layer_define (b->net, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
+  plan_layer_define (b->graph, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
   if (!b->drops)
     return;
   node->stats = mask;
-  plan_layer_define (b->net, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
+  plan_layer_define (b->graph, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
 }
 
 /* Notes what per-op selective recompute keeps of the GEMM just added: a part of its output, or all
@@ -309,13 +308,13 @@ add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValue
 static void
 save (PlanLayerBuilder *b, PlanValueId saved, gint64 cols)
 {
-  PlanNode *node = &b->net->nodes[b->net->n_nodes - 1];
+  PlanNode *node = &b->graph->nodes[b->graph->n_nodes - 1];
   if (!b->sizes->per_op || cols == 0)
     return;
   node->saved = cols == node->cols ? node->out : saved;
   node->saved_cols = cols;
   if (node->saved == saved)
-    plan_layer_define (b->net, saved, b->sizes->rows * cols, b->sizes->compute);
+    plan_layer_define (b->graph, saved, b->sizes->rows * cols, b->sizes->compute);
 }
 
 void
@@ -334,13 +333,13 @@ static void
 add_latent_norm (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, PlanValueId stats,
                  PlanTensorRole weight, gint64 cols)
 {
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_NORM, PLAN_MODULE_LATENT_UP, in, out);
   node->stats = stats;
   node->weight = weight;
   node->rows = b->sizes->split_rows;
   node->cols = cols;
-  plan_layer_define (b->net, out, node->rows * cols, b->sizes->compute);
-  plan_layer_define (b->net, stats, node->rows, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, out, node->rows * cols, b->sizes->compute);
+  plan_layer_define (b->graph, stats, node->rows, PLAN_DTYPE_FP32);
 }
 
 /* Adds a projection down to a latent vector. Every rank computes all of it, for its own tokens. */
@@ -349,8 +348,8 @@ add_latent_down (PlanLayerBuilder *b, PlanValueId in, PlanValueId kept, PlanValu
                  PlanTensorRole weight, gint64 cols)
 {
   plan_layer_add_linear (b, PLAN_MODULE_OTHER, in, kept, out, weight, NONE, cols, b->model->hidden);
-  b->net->nodes[b->net->n_nodes - 1].rows = b->sizes->split_rows;
-  plan_layer_define (b->net, out, b->sizes->split_rows * cols, b->sizes->compute);
+  b->graph->nodes[b->graph->n_nodes - 1].rows = b->sizes->split_rows;
+  plan_layer_define (b->graph, out, b->sizes->split_rows * cols, b->sizes->compute);
 }
 
 /* Adds a projection from a latent vector up to this rank's heads, for all ranks' tokens. */
@@ -370,10 +369,10 @@ add_common_keys (PlanLayerBuilder *b)
 {
   if (!b->splits)
     return PLAN_VALUE_KV_LATENT;
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_GATHER_SEQ, PLAN_MODULE_OTHER,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_GATHER_SEQ, PLAN_MODULE_OTHER,
                                    PLAN_VALUE_KV_LATENT, PLAN_VALUE_KEYS_COMMON);
   node->cols = b->sizes->split_rows * b->model->rope_dim;
-  plan_layer_define (b->net, PLAN_VALUE_KEYS_COMMON, b->sizes->rows * b->model->rope_dim,
+  plan_layer_define (b->graph, PLAN_VALUE_KEYS_COMMON, b->sizes->rows * b->model->rope_dim,
                      b->sizes->compute);
   return PLAN_VALUE_KEYS_COMMON;
 }
@@ -419,63 +418,63 @@ add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
                    PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
   add_latent_up (b, kv, PLAN_VALUE_KV, PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
                  m->kv_lora);
-  PlanNode *node = plan_layer_add (b->net, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
+  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
                                    PLAN_VALUE_Q, PLAN_VALUE_K);
   node->other = PLAN_VALUE_KV;
   node->latent = common;
   node->col = PLAN_VALUE_V;
-  plan_layer_define (b->net, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
-  plan_layer_define (b->net, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
-  node = plan_layer_add (b->net, PLAN_NODE_LATENT_ATTENTION, PLAN_MODULE_CORE_ATTN, PLAN_VALUE_Q,
+  plan_layer_define (b->graph, PLAN_VALUE_K, sizes->rows * q_cols, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_V, sizes->rows * v_cols, sizes->compute);
+  node = plan_layer_add (b->graph, PLAN_NODE_LATENT_ATTENTION, PLAN_MODULE_CORE_ATTN, PLAN_VALUE_Q,
                          PLAN_VALUE_ATTN);
   node->other = PLAN_VALUE_K;
   node->latent = PLAN_VALUE_V;
   node->stats = PLAN_VALUE_LSE;
-  plan_layer_define (b->net, PLAN_VALUE_ATTN, sizes->rows * v_cols, sizes->compute);
-  plan_layer_define (b->net, PLAN_VALUE_LSE, sizes->rows * sizes->heads, PLAN_DTYPE_FP32);
+  plan_layer_define (b->graph, PLAN_VALUE_ATTN, sizes->rows * v_cols, sizes->compute);
+  plan_layer_define (b->graph, PLAN_VALUE_LSE, sizes->rows * sizes->heads, PLAN_DTYPE_FP32);
 }
 
 static PlanValueId
 add_attention (PlanLayerBuilder *b, PlanValueId qkv)
 {
-  PlanLayerGraph *net = b->net;
+  PlanLayerGraph *graph = b->graph;
   const gint64 heads = b->sizes->heads + b->sizes->kv_heads,
                out_cols = b->sizes->heads * b->sizes->head_dim;
   const PlanQkL2 l2_norm = b->model->qk_l2_norm;
-  const gboolean turns = b->model->positions == PLAN_POSITIONS_ROPE && !b->is_nope;
+  const gboolean rotates = b->model->positions == PLAN_POSITIONS_ROPE && !b->is_nope;
   if (role (b, PLAN_TENSOR_Q_NORM) != NONE || l2_norm == PLAN_QK_L2_ALL
-      || (l2_norm == PLAN_QK_L2_ROPE && turns))
+      || (l2_norm == PLAN_QK_L2_ROPE && rotates))
     {
       PlanNode *node
-          = plan_layer_add (net, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
+          = plan_layer_add (graph, PLAN_NODE_HEAD_NORM, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_HEADS);
       node->stats = PLAN_VALUE_HEAD_STATS;
       node->rows = b->sizes->rows;
       node->cols = (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim;
-      plan_layer_define (net, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
-      plan_layer_define (net, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
+      plan_layer_define (graph, PLAN_VALUE_HEADS, b->sizes->rows * node->cols, b->sizes->compute);
+      plan_layer_define (graph, PLAN_VALUE_HEAD_STATS, b->sizes->rows * heads, PLAN_DTYPE_FP32);
       qkv = PLAN_VALUE_HEADS;
     }
-  if (turns)
-    plan_layer_add (net, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
+  if (rotates)
+    plan_layer_add (graph, PLAN_NODE_ROPE, PLAN_MODULE_OTHER, qkv, qkv);
   if (b->sizes->key_heads != b->sizes->kv_heads)
     {
       PlanNode *node
-          = plan_layer_add (net, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
+          = plan_layer_add (graph, PLAN_NODE_REPEAT, PLAN_MODULE_OTHER, qkv, PLAN_VALUE_WIDE);
       node->rows = b->sizes->rows;
-      plan_layer_define (net, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
+      plan_layer_define (graph, PLAN_VALUE_WIDE, b->sizes->rows * 3 * out_cols, b->sizes->compute);
       qkv = PLAN_VALUE_WIDE;
     }
   PlanNode *node
-      = plan_layer_add (net, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
+      = plan_layer_add (graph, PLAN_NODE_ATTENTION, PLAN_MODULE_CORE_ATTN, qkv, PLAN_VALUE_ATTN);
   node->stats = PLAN_VALUE_LSE;
   node->rows = b->sizes->rows;
   node->cols = out_cols;
-  plan_layer_define (net, PLAN_VALUE_ATTN, b->sizes->rows * out_cols, b->sizes->compute);
-  plan_layer_define (net, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
+  plan_layer_define (graph, PLAN_VALUE_ATTN, b->sizes->rows * out_cols, b->sizes->compute);
+  plan_layer_define (graph, PLAN_VALUE_LSE, b->sizes->rows * b->sizes->heads, PLAN_DTYPE_FP32);
   if (b->pairs_keys)
     {
       node->col = PLAN_VALUE_PAIRS;
-      plan_layer_define (net, PLAN_VALUE_PAIRS,
+      plan_layer_define (graph, PLAN_VALUE_PAIRS,
                          b->sizes->rows * 2 * b->sizes->kv_heads * b->sizes->head_dim,
                          b->sizes->compute);
     }
@@ -506,8 +505,8 @@ add_attention_branch (PlanLayerBuilder *b)
     }
   PlanValueId read = plan_layer_add_product_input (b, PLAN_MODULE_OTHER, PLAN_VALUE_NORM1, forms,
                                                    PLAN_TENSOR_QKV, b->model->hidden, &kept);
-  b->shared = read;
-  b->shared_kept = kept;
+  b->norm_read = read;
+  b->norm_kept = kept;
   plan_layer_add_linear (
       b, PLAN_MODULE_OTHER, read, kept, PLAN_VALUE_QKV, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS,
       (b->sizes->heads + 2 * b->sizes->kv_heads) * b->sizes->head_dim, b->model->hidden);
@@ -528,11 +527,11 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
 {
   static const PlanValueId forms[] = { PLAN_VALUE_NORM2, PLAN_VALUE_NORM2_Q, PLAN_VALUE_NORM2_COL,
                                        PLAN_VALUE_NORM2_FULL, PLAN_VALUE_NORM2_FULL_COL };
-  PlanLayerGraph *net = b->net;
+  PlanLayerGraph *graph = b->graph;
   PlanValueId kept;
   const gint64 up = b->model->gated ? 2 * b->sizes->ffn : b->sizes->ffn;
-  PlanValueId read = b->shared;
-  kept = b->shared_kept;
+  PlanValueId read = b->norm_read;
+  kept = b->norm_kept;
   if (!b->model->shared_norm)
     {
       plan_layer_add_norm (b, PLAN_MODULE_MLP, in, PLAN_VALUE_NORM2, PLAN_VALUE_STATS2,
@@ -544,14 +543,14 @@ add_mlp_branch (PlanLayerBuilder *b, PlanValueId in)
                          PLAN_TENSOR_GATE_UP_BIAS, up, b->model->hidden);
   save (b, PLAN_VALUE_UP_SAVED, b->sizes->ffn);
   PlanNode *node
-      = plan_layer_add (net, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
+      = plan_layer_add (graph, PLAN_NODE_ACTIVATE, PLAN_MODULE_MLP, PLAN_VALUE_UP, PLAN_VALUE_ACT);
   node->rows = b->sizes->rows;
   node->cols = b->sizes->ffn;
-  plan_layer_define (net, PLAN_VALUE_ACT, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
+  plan_layer_define (graph, PLAN_VALUE_ACT, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
   if (b->keeps_gate)
     {
       node->stats = PLAN_VALUE_GATE;
-      plan_layer_define (net, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
+      plan_layer_define (graph, PLAN_VALUE_GATE, b->sizes->rows * b->sizes->ffn, b->sizes->compute);
     }
   read = plan_layer_add_quantize (b, PLAN_MODULE_MLP, PLAN_VALUE_ACT, PLAN_VALUE_ACT_Q,
                                   PLAN_VALUE_ACT_COL, PLAN_TENSOR_DOWN, b->sizes->rows,
@@ -677,7 +676,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   const gint64 tp = value[PLAN_TP], rows = value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP];
   const gint64 recipe = value[PLAN_COMPUTE];
   /* With one scale per tensor, Blackwell multiplies a matrix in either orientation. */
-  const gboolean whole
+  const gboolean per_tensor
       = recipe == PLAN_COMPUTE_FP8_DELAYED || recipe == PLAN_COMPUTE_FP8_TENSORWISE;
   *self = (PlanSizes){ .rows = rows,
                        .split_rows = value[PLAN_SP] == PLAN_SP_ON ? rows / tp : rows,
@@ -702,7 +701,7 @@ init_sizes (PlanSizes *self, const PlanModel *model, const Plan *plan, const Pla
   count_sent_rows (self, model, plan, cluster);
   self->key_heads = stack->layer.keys == PLAN_KEYS_REPEATED ? self->heads : self->kv_heads;
   self->quantises = self->linear != self->compute;
-  self->has_columns = self->quantises && !(whole && cluster->compute_capability >= 100);
+  self->has_columns = self->quantises && !(per_tensor && cluster->compute_capability >= 100);
   self->per_op = value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE
                  && value[PLAN_TASK] == PLAN_TASK_TRAIN && HAS_MODULE (value, OP_SAC);
   self->repeats_attention
@@ -714,7 +713,7 @@ init_graph (PlanLayerGraph *self, const PlanLayerBuilder *common, guint kind, gi
 {
   const PlanModel *model = common->model;
   PlanLayerBuilder b = *common;
-  b.net = self;
+  b.graph = self;
   b.is_nope = (kind & PLAN_LAYER_NOPE) != 0;
   self->keys = keys_of (model, kind, attended);
   plan_layer_define (self, PLAN_VALUE_X, b.sizes->split_rows * model->hidden, b.sizes->compute);

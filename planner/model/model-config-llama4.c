@@ -82,8 +82,8 @@ plan_model_read_nope_layers (PlanModel *self, PlanModelJson *object, GError **er
     self->nope_every = g_array_index (list, gint64, i) == 0 ? i + 1 : 0;
   for (gint64 i = 0; i < self->layers; i++)
     {
-      const gboolean turns = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
-      if (g_array_index (list, gint64, i) != turns)
+      const gboolean rotates = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
+      if (g_array_index (list, gint64, i) != rotates)
         return plan_config_refuse (
             error,
             "no_rope_layers: only the last of every so many layers may have a 0, and "
@@ -108,8 +108,8 @@ check_layer_types (const PlanModel *self, PlanModelJson *object, GError **error)
     {
       JsonNode *const item = json_array_get_element (types, (guint)i);
       const char *const type = JSON_NODE_HOLDS_VALUE (item) ? json_node_get_string (item) : NULL;
-      const gboolean turns = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
-      if (g_strcmp0 (type, turns ? "chunked_attention" : "full_attention") != 0)
+      const gboolean rotates = self->nope_every == 0 || (i + 1) % self->nope_every != 0;
+      if (g_strcmp0 (type, rotates ? "chunked_attention" : "full_attention") != 0)
         return plan_config_refuse (
             error,
             "layer_types: layers with rotary positions must be chunked_attention and "

@@ -288,8 +288,7 @@ choose (const PlanCandidate *choices, guint n)
 {
   const PlanCandidate *best = &choices[0];
   for (guint i = 1; i < n; i++)
-    if (choices[i].is_open != best->is_open ? choices[i].is_open
-                                            : choices[i].predicted < best->predicted)
+    if (choices[i].fits != best->fits ? choices[i].fits : choices[i].predicted < best->predicted)
       best = &choices[i];
   return best;
 }

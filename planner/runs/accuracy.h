@@ -49,7 +49,7 @@ double plan_accuracy_below_share (double share);
 typedef struct
 {
   guint question, configuration;
-  gboolean is_open;           /* it is predicted to fit */
+  gboolean fits;              /* it is predicted to fit */
   double predicted, measured; /* step time */
 } PlanCandidate;
 

@@ -143,7 +143,7 @@ is_default_of (guint i, const PlanRunRow *row)
 /* Sets loss chunks where the stack's own configurations use them from some date on and the row says
  * nothing. */
 static void
-set_pieces (PlanRunRow *row)
+set_loss_chunks (PlanRunRow *row)
 {
   const PlanStack *stack = plan_stack_of (&row->plan, PLAN_DEVICE_GPU, NULL);
   if (stack && stack->loss.pieces == PLAN_PIECES_AUTOGRAD && row->model
@@ -182,7 +182,7 @@ plan_run_row_apply_notes (PlanRunRow *self, GError **error)
    * --no-gradient-accumulation-fusion) */
   if (self->plan.value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_MEGATRON)
     self->plan.value[PLAN_GRAD_ACCUM_FUSION] = PLAN_GRAD_ACCUM_FUSION_ON;
-  set_pieces (self);
+  set_loss_chunks (self);
   for (guint i = 0; i < G_N_ELEMENTS (defaults); i++)
     if (is_default_of (i, self) && !set_field (self, defaults[i].setting, NULL, error))
       return FALSE;

@@ -161,7 +161,7 @@ number_after (const char *text, const char *key, double *out_value)
 }
 
 static void
-touch (Open *open, PlanLogKind kind, guint64 line)
+begin_at (Open *open, PlanLogKind kind, guint64 line)
 {
   if (open->run.line == 0)
     open->run.line = line;
@@ -176,7 +176,7 @@ take_iteration (Open *open, guint64 line, const char *text)
   double ms, value;
   if (!number_after (text, "elapsed time per iteration (ms):", &ms) || ms <= 0)
     return;
-  touch (open, PLAN_LOG_MEGATRON, line);
+  begin_at (open, PLAN_LOG_MEGATRON, line);
   g_array_append_val (open->steps, ms);
   if (number_after (text, "throughput per GPU (TFLOP/s/GPU):", &value) && value > 0)
     g_array_append_val (open->tflops, value);
@@ -204,7 +204,7 @@ take_memory (Open *open, guint64 line, char *text)
       char *next = strstr (at + 1, mark);
       char *end = next ? next : at + strlen (at);
       g_autofree char *one = g_strndup (at, (gsize)(end - at));
-      touch (open, PLAN_LOG_MEGATRON, line);
+      begin_at (open, PLAN_LOG_MEGATRON, line);
       raise_to (&open->run.allocated_mib, one, "| allocated:");
       raise_to (&open->run.max_allocated_mib, one, "| max allocated:");
       raise_to (&open->run.reserved_mib, one, "| reserved:");
@@ -222,7 +222,7 @@ take_titan (Open *open, guint64 line, const char *text)
   double step, rate, gib, tflops;
   if (!number_after (text, "step:", &step) || !number_after (text, "tps:", &rate) || rate <= 0)
     return;
-  touch (open, PLAN_LOG_TORCHTITAN, line);
+  begin_at (open, PLAN_LOG_TORCHTITAN, line);
   if (number_after (text, "memory:", &gib))
     open->run.reserved_mib = MAX (open->run.reserved_mib, gib * 1024);
   if ((gint64)step == open->last_step)
@@ -244,7 +244,7 @@ take_arguments (PlanTrainLog *self, guint64 line, const char *text)
     {
       if (open->steps->len > 0)
         end_run (self);
-      touch (open, PLAN_LOG_MEGATRON, line);
+      begin_at (open, PLAN_LOG_MEGATRON, line);
       open->is_in_arguments = TRUE;
     }
   else if (!open->is_in_arguments)
@@ -278,7 +278,7 @@ plan_train_log_take (PlanTrainLog *self, guint64 line, char *text)
     take_titan (open, line, text);
   else if (tells_of_no_memory (text))
     {
-      touch (open, open->run.kind, line);
+      begin_at (open, open->run.kind, line);
       open->run.ran_out = TRUE;
     }
   else
