@@ -3,9 +3,9 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* X (ID, "name", bits of an element, elements that share a scale byte; 0: none). With its scales,
- * mxfp8 is e4m3 and nvfp4 e2m1. fp8-1x128 and fp8-128x128 are e4m3 with fp32 scales: one for 128
- * elements of a row, or for a square; how many of the latter plan_dtype_square_scales says. */
+/* X (ID, "name", bits of an element, elements that share a scale byte; 0: none). mxfp8 is
+ * e4m3 and nvfp4 e2m1, with their scales. fp8-1x128 and fp8-128x128 are e4m3 with fp32 scales: one
+ * for 128 elements of a row, or for a square (plan_dtype_square_scales). */
 #define PLAN_DTYPE_LIST(X) \
   X (FP32, "fp32", 32, 0) \
   X (BF16, "bf16", 16, 0) \
@@ -31,8 +31,9 @@ typedef enum
 } PlanDtype;
 
 const char *plan_dtype_name (PlanDtype dtype);
-guint plan_dtype_bits (PlanDtype dtype);  /* of an element, without scales */
-guint plan_dtype_block (PlanDtype dtype); /* elements of a row that share a scale; 0: all do */
+guint plan_dtype_bits (PlanDtype dtype); /* of an element, without scales */
+guint
+plan_dtype_block (PlanDtype dtype); /* elements of a row that share a scale; 0: no block scales */
 
 /* Finds a format by its name; `what` names the thing being read, for the error. */
 gboolean plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dtype,
@@ -42,10 +43,10 @@ gboolean plan_dtype_parse (const char *text, const char *what, PlanDtype *out_dt
  * that it fits. */
 guint64 plan_dtype_bytes (PlanDtype dtype, guint64 count);
 
-#define PLAN_DTYPE_SIDE 128 /* elements, of a square that has one scale */
+#define PLAN_DTYPE_SIDE 128 /* elements on each side of a square with one scale */
 
-/* Scales of the squares of a matrix, row by row of them: each row begins on 16 bytes, as cuBLASLt
- * has it. They are within the bytes of fp8-128x128 where squares are whole. */
+/* The number of fp32 scales of a matrix in squares. Each row of squares begins at a multiple of 16
+ * bytes, as cuBLASLt wants. plan_dtype_bytes has room for them where squares are whole. */
 guint64 plan_dtype_square_scales (guint64 rows, guint64 cols);
 guint64 plan_dtype_squares_apart (guint64 cols); /* from a row of squares to the next */
 

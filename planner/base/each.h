@@ -1,13 +1,12 @@
-/* PLAN_EACH (M, context, (a, b, c)) is M (context, a) M (context, b) M (context, c), for lists of
- * at most eleven in the rows of another list; of () it is nothing. Of an item that is in
- * parentheses itself, PLAN_SPLIT (M, context, (x, y)) is M (context, x, y). M may not use
- * PLAN_EACH. */
+/* PLAN_EACH (M, context, (a, b, c)) expands to M (context, a) M (context, b) M (context, c), and of
+ * () to nothing: for lists of at most eleven items inside the rows of an X-macro. PLAN_SPLIT
+ * (M, context, (x, y)) expands to M (context, x, y). M may not use PLAN_EACH. */
 #pragma once
 
 #define PLAN_EACH(M, context, list) PLAN_EACH_OF (M, context PLAN_EACH_OPEN list)
 #define PLAN_SPLIT(M, context, item) PLAN_SPLIT_OF (M, context, PLAN_SPLIT_OPEN item)
 
-/* What has lost its parentheses is several arguments only of the next macro. */
+/* A list without its parentheses counts as several arguments only in the next macro. */
 #define PLAN_EACH_OPEN(...) , ##__VA_ARGS__
 #define PLAN_SPLIT_OPEN(...) __VA_ARGS__
 #define PLAN_SPLIT_OF(M, ...) M (__VA_ARGS__)

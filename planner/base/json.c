@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json-glib parses; before it, a look at the tokens alone refuses what it would bend silently
+/* json-glib parses. A scan of the tokens before it refuses what json-glib would change silently
  * (octal and hexadecimal numbers, integers past 64 bits) or cannot survive (nesting without end,
- * broken surrogate pairs); while it parses, repeated keys are noticed. */
+ * broken surrogate pairs); repeated keys are noticed while it parses. */
 #include "config.h"
 
 #include "planner/base/json.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 32
-#define MAX_DIGITS 18 /* digits before the point, of numbers that have one */
+#define MAX_DIGITS 18 /* digits before a point or an exponent */
 
 typedef struct
 {
@@ -218,7 +218,7 @@ on_start (JsonParser *parser, Keys *keys)
   g_array_append_val (keys->open, none);
 }
 
-/* An object with fewer members than were read has lost the one before. */
+/* Notices a repeated key: the object keeps one of its members, so it has fewer than were read. */
 static void
 on_member (JsonParser *parser, JsonObject *object, const char *key, Keys *keys)
 {

@@ -1,8 +1,8 @@
 /* PlanLines: the lines of a log that comes in pieces, however long it is.
  *
- * Without the colours of a terminal; a carriage return ends a line as well, as progress bars want
- * it. Of a line of more than PLAN_LINES_MAX bytes the rest is left out, and of one that the end of
- * the log cuts off its last word, of which half may be missing. */
+ * Colours of a terminal are removed; a carriage return ends a line as well, for progress bars. A
+ * line loses what is behind PLAN_LINES_MAX bytes, and one that the end of the log cuts off loses
+ * its last word, of which half may be missing. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

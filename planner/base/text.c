@@ -128,8 +128,8 @@ plan_text_write_file (const char *path, const char *bytes, gsize length, GError 
   return !is_there || g_chmod (path, mode) == 0 || fail (path, errno, error);
 }
 
-/* As much of the text as has `most` bytes, control characters and what is no text escaped, but for
- * those of `kept`. */
+/* The first `most` bytes of the text. Control characters, but for those in `kept`, and bytes that
+ * are not UTF-8 are escaped. */
 static char *
 print_text (const char *text, gsize most, const char *around, const char *kept)
 {

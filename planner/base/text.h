@@ -18,16 +18,16 @@ GMappedFile *plan_text_map_file (const char *path, GError **error);
  * through. */
 gboolean plan_text_write_file (const char *path, const char *bytes, gsize length, GError **error);
 
-/* The same check for text that is there already. */
+/* Checks text as plan_text_read_file does. */
 gboolean plan_text_check (const char *text, gsize length, const char *origin, GError **error);
 
 /* 'text' in quotes, shortened, control characters escaped; the caller frees. */
 char *plan_text_quote (const char *text);
 
-/* The same without quotes, and longer: a message that has the user's words in it. */
+/* The same without quotes, and longer: for a message that quotes the user. */
 char *plan_text_line (const char *text);
 
-/* All of it; line ends and tabs stay. */
+/* The same for the whole text; line ends and tabs stay. */
 char *plan_text_lines (const char *text);
 
 /* The closest name, the earlier of two; NULL when more than a third of the word differs. */

@@ -10,7 +10,7 @@ G_BEGIN_DECLS
 gboolean plan_units_parse_size (const char *text, const char *what, guint64 *out_bytes,
                                 GError **error);
 
-/* Reads a decimal integer in [min, max]; also 4e9-style k/M/G suffixes are refused. */
+/* Reads an integer in [min, max], in decimal digits without exponent or suffix. */
 gboolean plan_units_parse_int (const char *text, const char *what, gint64 min, gint64 max,
                                gint64 *out_value, GError **error);
 
@@ -22,7 +22,7 @@ gboolean plan_units_parse_real (const char *text, const char *what, double min, 
 gboolean plan_units_parse_percent (const char *text, const char *what, double min, double max,
                                    double *out_value, GError **error);
 
-/* Reads what was measured: 0, or from 1e-6 to 1e15, of which an error in percent is a number. */
+/* Reads what was measured: 0, or from 1e-6 to 1e15, so that an error in percent is finite. */
 gboolean plan_units_parse_amount (const char *text, const char *what, double *out_value,
                                   GError **error);
 

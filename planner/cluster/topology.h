@@ -26,7 +26,7 @@ typedef struct
   gint64 compute_capability; /* 90 is 9.0; 0: not said */
   gint64 links;              /* NVLinks, all of them */
   gboolean has_switch;       /* they lead to switches */
-  gboolean has_c2c;          /* joined with its processor by NVLink, which is as good as near */
+  gboolean has_c2c;          /* NVLink joins it with its processor: ports behind that are not far */
   gint64 pcie_generation, pcie_lanes;
   guint host, numa, island; /* an island is joined by NVLink; numbered from 0 */
 } PlanTopologyGpu;
@@ -46,7 +46,7 @@ typedef struct
   GArray *ports;     /* PlanTopologyPort */
   GByteArray *paths; /* PlanPath of each GPU to each port, port by port */
   guint hosts, numa_nodes;
-  double between_bytes_per_s; /* NUMA nodes, one way; 0: not known */
+  double between_bytes_per_s; /* between NUMA nodes, one way; 0: not known */
 } PlanTopology;
 
 /* TRUE when a text is one of the two formats, and not an .ini file. */
@@ -56,7 +56,7 @@ PlanTopology *plan_topology_parse (const char *text, const char *origin, GError 
 void plan_topology_free (PlanTopology *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (PlanTopology, plan_topology_free)
 
-/* What a hop over a network's port is taken to be. */
+/* The latency that is assumed for a hop over a network port. */
 #define PLAN_PORT_LATENCY_NS 5000 /* the order of magnitude of NCCL's tuning table */
 #define PLAN_EFA_LATENCY_NS 40000 /* data/clusters.ini, aws-p5: curves of 2 to 32 nodes */
 

@@ -208,7 +208,7 @@ append_positions (GString *text, const PlanModel *m)
                            "        glu_linear_offset=1.0,\n");
 }
 
-/* Adds the experts. Which layers have them takes a specification of the whole decoder block. */
+/* Adds the experts. Layers with and without them take a specification of the decoder block. */
 static void
 append_experts (GString *text, const PlanModel *m)
 {

@@ -99,7 +99,7 @@ char *plan_emit_real (double value);
 /* "torch.float32": PyTorch's name of fp32, fp16 or bf16. */
 const char *plan_emit_torch_dtype (PlanDtype dtype);
 
-/* Adds reasons where PyTorch's own sharding does otherwise, whatever is asked for. */
+/* Adds reasons for formats that PyTorch's own sharding does not take. */
 void plan_emit_refuse_torch (const PlanEmitSubject *subject, GPtrArray *reasons);
 
 /* Python that calls of PyTorch share: the batch, the recompute policy, the optimizer. */

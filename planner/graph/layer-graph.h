@@ -28,8 +28,9 @@ typedef struct
   PlanValueId saved; /* the part of a GEMM's output that is kept though the rest is recomputed */
   gint64 saved_cols;
   PlanValueId map;    /* the map by which rows are moved, where another node made it */
-  PlanValueId places; /* by which shares are, where rows are moved op by op */
-  PlanValueId latent; /* from what latent keys and values, and the common part of keys, are made */
+  PlanValueId places; /* the same for probabilities, where rows are moved op by op */
+  PlanValueId
+      latent; /* what the common part of all keys is made from; LATENT_ATTENTION: the values */
   gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
   gint64 pieces;          /* runs of rows that are split and joined in another order; 0: a map */
   gint64 near,
@@ -38,7 +39,7 @@ typedef struct
   gboolean is_first_permute;   /* it sorts this rank's tokens as the router says */
   gboolean is_eager;           /* rows are moved by a framework's ops, one by one */
   gboolean goes_beside;        /* the nodes of shared experts just before it go beside it */
-  gboolean selects_shares;     /* shares are selected by a mask, which is kept together with them */
+  gboolean selects_shares;     /* probabilities are selected by a mask, and both are kept */
   gboolean waits;              /* the host waits here for the numbers of rows */
   gboolean waits_before;       /* or before it issues this node */
   gboolean is_lazy;            /* only the backward pass needs it */
@@ -80,7 +81,7 @@ typedef struct
   PlanDtype compute;          /* format of activations */
   PlanDtype linear;           /* format of the GEMMs of layers */
   PlanDtype weights;          /* format in which those read weights */
-  gboolean quantises;         /* that format is not `compute` */
+  gboolean quantises;         /* `linear` is not `compute` */
   gboolean per_op;            /* recompute decides op by op, and keeps what single ops wrote */
   gboolean repeats_attention; /* and recomputes this device's attention as well */
   gboolean has_columns;       /* GEMMs over rows read transposed copies */

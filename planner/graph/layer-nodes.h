@@ -21,7 +21,7 @@ typedef enum
   PLAN_NODE_ADD,         /* in + other -> out; stats: dropout mask of `other` */
   PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
   PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
-  PLAN_NODE_ROUTE, /* in -> out: each token's shares of experts; stats, col: saved scores, map */
+  PLAN_NODE_ROUTE, /* in -> out: each token's probabilities; stats, col: saved scores, map */
   PLAN_NODE_DROP,  /* in -> out, map -> stats: without tokens that their experts have no room for */
   PLAN_NODE_PERMUTE,       /* in -> out, rows sorted by expert; stats: the map */
   PLAN_NODE_SEND_ROWS,     /* in -> out: all-to-all to the ranks of the experts, or back */
@@ -30,9 +30,9 @@ typedef enum
   PLAN_NODE_GATHER_TOKENS, /* in -> out, other -> col, map -> stats: all-gather of all ranks' tokens
                             */
   PLAN_NODE_OWN_EXPERTS,   /* in -> out, map -> stats: the columns of this rank's experts */
-  PLAN_NODE_SCALE_ROWS,    /* in times shares of rows -> out */
+  PLAN_NODE_SCALE_ROWS,    /* in times probabilities of rows -> out */
   PLAN_NODE_EXPERT_LINEAR, /* in -> out: one GEMM per expert */
-  PLAN_NODE_EXPERT_ACTIVATE, /* in, shares (where they are not in the input) -> out */
+  PLAN_NODE_EXPERT_ACTIVATE, /* in, probabilities (where they are not in the input) -> out */
   PLAN_NODE_UNPERMUTE,       /* in -> out: rows back in the order before PERMUTE */
   PLAN_NODE_GATE,            /* in times a score of `other` -> out; stats: that score */
 } PlanNodeKind;

@@ -1,7 +1,7 @@
 /* PlanSlice: where a tensor-parallel rank's part of a parameter lies in the whole parameter.
  *
- * Queries, keys and values are split by heads, and gate and up each in equal halves, all along
- * rows. Matrices whose products are summed over ranks afterwards are split by columns. A parameter
+ * Queries, keys and values are split by heads, gate and up each in equal parts, all along rows.
+ * Matrices whose products are summed over ranks afterwards are split by columns. A parameter
  * that is not split is its own part. */
 #pragma once
 #include "planner/layout/buckets.h"

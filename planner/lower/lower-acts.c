@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* What is gathered of one piece of a unit's weights. */
+/* The state of one piece of a unit's weights. */
 typedef enum
 {
   ABSENT,
@@ -497,8 +497,9 @@ replay (Builder *b, gint64 unit)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
-/* One unit's backward pass. `keep`: what it recomputes by itself. That reads the weights quantised
- * along rows; where columns are another copy, nothing runs beside the gather of the rows. */
+/* One unit's backward pass. `keep`: what it recomputes by itself. Recompute reads the weights
+ * quantised along rows; where columns are another copy, nothing runs beside the gather of the
+ * rows. */
 static void
 turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {

@@ -200,8 +200,8 @@ add_columns (PlanLower *self, PlanRef dqkv, PlanRef gradient, gboolean is_keys)
                          PLAN_DIMS (columns.count), &columns.manner);
 }
 
-/* Dims with the mean number of keys that a query sees: of the tokens of one other rank, equally
- * many for each of them; or of this rank's own. */
+/* Dims with the mean number of keys that a query sees among the tokens of one other rank, equally
+ * many for each rank, or among this rank's own. */
 static const gint64 *
 dims_of (const PlanLower *self, gint64 keys, gboolean is_own, gint64 *out_dims)
 {

@@ -58,7 +58,7 @@ reduce_outer (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit, PlanRef 
                      PLAN_DIMS (self->policy.splits_shards ? own : count), NULL, reduced);
 }
 
-/* Reduces by all-to-all: each rank gets every rank's share of its own part, and sums them
+/* Reduces by all-to-all: each rank receives its own part of all ranks' gradients, and sums them
  * itself. */
 static void
 sum_received (PlanLower *self, const PlanLowerBucket *b, PlanRef received, PlanRef bucket,

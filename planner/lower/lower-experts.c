@@ -13,8 +13,8 @@
 
 /* DeepEP's buffers have channels of two SMs each. A channel has room for rows in flight from each
  * linked rank, and, each way, for rows of each node. A row is its bf16 values, 8 bytes of source,
- * and room for 128 expert indices, shares and scales (csrc/config.hpp, Config::get_*_size_hint, and
- * deep_ep/buffer.py, get_dispatch_config and get_combine_config). */
+ * and room for 128 expert indices, probabilities and scales (csrc/config.hpp,
+ * Config::get_*_size_hint, and deep_ep/buffer.py, get_dispatch_config and get_combine_config). */
 #define DEEPEP_CHANNELS 10
 static const struct
 {
@@ -248,8 +248,8 @@ moves_eagerly (const PlanNode *node)
   return node->is_eager || node->pieces > 0;
 }
 
-/* The value that holds the experts' shares of rows. Shares are permuted in place unless the node
- * names another value. */
+/* The value that holds the probabilities of rows, which are permuted in place unless the node names
+ * another value. */
 static PlanValueId
 shares_of (PlanValueId said)
 {
@@ -376,8 +376,8 @@ exchange (PlanLower *lower, PlanRef out, PlanRef in, gint64 count)
 }
 
 /* The exchange by a library that sends each row once to each rank (DeepEP, HybridEP). `is_back`:
- * rows return, node->depth of them, to node->rows rows. `refs`: out, in, and both sides' shares of
- * the experts. */
+ * rows return, node->depth of them, to node->rows rows. `refs`: out, in, and both sides'
+ * probabilities. */
 static void
 send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const PlanRef *refs)
 {
@@ -391,7 +391,7 @@ send_tokens (PlanLayer *self, const PlanNode *node, gboolean is_back, const Plan
     plan_lower_wait (lower, REF (event.sent_rows));
 }
 
-/* Sends rows, and with them their shares if they go to the experts. */
+/* Sends rows, and with them their probabilities if they go to the experts. */
 static void
 send_rows (PlanLayer *self, const PlanNode *node)
 {
@@ -450,8 +450,8 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Adds the bias of an expert's last product, times the experts' shares, which are fp32: rows and
- * biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
+/* Adds the bias of an expert's last product, times the rows' probabilities, which are fp32: rows
+ * and biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
  * TEGroupedMLP._apply_bias). The bias of the first product is part of that product. */
 static void
 add_bias (PlanLayer *self, const PlanNode *node)
@@ -474,8 +474,8 @@ add_bias (PlanLayer *self, const PlanNode *node)
 }
 
 /* Backward pass of add_bias by autograd: widens the gradient to fp32, and rounds it for the rows.
- * The gradients of biases and of shares each take an fp32 product and a sum over it. Both sums are
- * counted as those of biases, as they read equally much. */
+ * The gradients of biases and of probabilities each take an fp32 product and a sum over it. Both
+ * sums are counted as those of biases, as they read equally much. */
 static void
 bias_backward (PlanLayer *self, const PlanNode *node)
 {

@@ -115,7 +115,7 @@ reduce (PlanLower *lower, PlanRef out, PlanRef in, PlanRef even, gint64 count)
   plan_lower_free (lower, even);
 }
 
-/* Gathers rows and the experts' shares of them. */
+/* Gathers rows and their probabilities. */
 static void
 gather_rows (PlanLayer *self, const PlanNode *node)
 {
@@ -194,7 +194,7 @@ reduce_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Gathers all ranks' tokens, after the router's mask and shares of them. */
+/* Gathers all ranks' tokens, after the router's mask and probabilities of them. */
 static void
 gather_tokens (PlanLayer *self, const PlanNode *node)
 {
@@ -223,7 +223,7 @@ gather_tokens_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Copies this rank's columns of the mask and of the shares. */
+/* Copies this rank's columns of the mask and of the probabilities. */
 static void
 take_own_experts (PlanLayer *self, const PlanNode *node)
 {

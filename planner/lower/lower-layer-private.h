@@ -21,7 +21,7 @@ typedef struct
   } gradients[2 * PLAN_N_VALUES];
   guint n_gradients;
   gint64 dims[PLAN_MAX_DIMS];
-  gboolean is_replay;     /* recompute: of a product with saved columns only the others are made */
+  gboolean is_replay;     /* recompute: products make the columns that were not saved */
   const PlanNode *beside; /* a gather that runs beside the next product */
   /* A REDUCE_TP whose gradient the product before it gathers piece by piece. */
   const PlanNode *summed;
@@ -82,8 +82,8 @@ void plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly (PlanLayer *self, const PlanNode *node);
 void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
 
-/* Whether rows are multiplied by their shares, which are fp32, by ops of a framework: each widens
- * or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
+/* Whether rows are multiplied by their probabilities, which are fp32, by ops of a framework: each
+ * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
 gboolean plan_lower_scales_eagerly (const PlanLower *self);
 
 /* Whether experts go one after the other; declares their buffers. */
@@ -110,12 +110,12 @@ gboolean plan_layer_take_each (PlanLayer *self, PlanValueId id, gboolean gives);
 PlanRef plan_layer_gradient (const PlanLayer *self, PlanValueId id);
 void plan_layer_drop_gradient (PlanLayer *self, PlanValueId id);
 PlanRef plan_layer_take_share (PlanLayer *self, PlanValueId id);
+void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
 
 /* The gradient of a product's output, as the GEMM of the input's gradient (row) and that of the
  * weight's gradient (col) read it. */
 void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
                                    PlanRef *out_col);
-void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
 
 void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);

@@ -427,10 +427,10 @@ sent_beside (const PlanLayer *self, const PlanNode *node)
 
 static void node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes);
 
-/* Rows are sent before the shared experts, which go beside, and are there behind these. Megatron-LM
- * has a stream for them, which is behind what was sent and before what compute does next
- * (token_dispatcher.py 699-716 and 860-907, shared_experts.py at d98e8a64), so it is as if compute
- * did them then. */
+/* Sends rows before the shared experts, which run beside the exchange, and waits for the rows
+ * behind them. Megatron-LM runs shared experts on a stream of their own, ordered between the
+ * exchange and compute's next op (token_dispatcher.py 699-716 and 860-907, shared_experts.py at
+ * d98e8a64): as if compute ran them. */
 static void
 go_beside (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
 {
@@ -454,7 +454,7 @@ node_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
   go_beside (self, node, nodes);
   const PlanNodeSet bit = plan_node_bit ((guint)(node - self->net->nodes));
   const gboolean takes = node->kind == PLAN_NODE_PERMUTE && node->is_eager; /* op by op */
-  /* That node allocates its output itself, after it has freed its input. */
+  /* Both allocate their outputs themselves, REDUCE_ROWS once its buffers are free. */
   if (!takes && node->kind != PLAN_NODE_REDUCE_ROWS)
     plan_layer_take (self, node->out);
   if (!takes)

@@ -33,8 +33,9 @@ typedef struct
 
 typedef struct
 {
-  PlanModel part;                 /* the layers of the model that this rank's stage holds */
-  const PlanModel *model, *whole; /* `part`, if there are stages or modules; that of all stages */
+  PlanModel part;         /* the layers of the model that this rank's stage holds */
+  const PlanModel *model; /* `part` if there are stages or modules, else `whole` */
+  const PlanModel *whole; /* the model of all stages */
   const PlanCluster *cluster;
   const PlanWorkspaces *asked;
   const Plan *plan;

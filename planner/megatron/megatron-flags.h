@@ -5,7 +5,7 @@
  *     flag     its name on the command line, behind --
  *     TYPE     ON: the flag switches on; OFF: it switches off; INT, REAL, TEXT, WORD (one of
  *              `choices`), LIST (words)
- *     initial  Megatron-LM's default; "" where it has none; megatron-history.c has the older ones
+ *     initial  Megatron-LM's default; "" where it has none; megatron.c has the older ones
  *
  * Source: Megatron-LM main at d98e8a64 (2026-08-22), megatron/training/arguments.py. All other
  * flags are in data/megatron-flags.txt. */

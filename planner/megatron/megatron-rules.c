@@ -438,7 +438,8 @@ check_version_2 (const Check *c)
        "2 gathers module by module and packs gradients otherwise: version 1 is modelled");
 }
 
-/* gpt_builders.py passes on neither flag: the model keeps a factor of 8 and its positions. */
+/* gpt_builders.py passes on neither flag: the model keeps a factor of 8, and does not interpolate.
+ */
 static void
 check_positions (const Check *c)
 {

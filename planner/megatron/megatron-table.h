@@ -1,5 +1,5 @@
-/* PlanMegatronFlag: Megatron-LM's flags. Flags in megatron-flags.h affect the plan or model and
- * have an id; of all others it is known whether they might. */
+/* PlanMegatronFlag: Megatron-LM's flags. Those that decide the plan or the model have an id
+ * (megatron-flags.h); all others have a class only (data/megatron-flags.txt). */
 #pragma once
 #include "planner/megatron/megatron-flags.h"
 #include <glib.h>

@@ -71,8 +71,8 @@ read_qwen_experts (PlanModel *self, PlanModelJson *object, GError **error)
   gboolean norms = FALSE;
   if (!plan_model_json_flag (object, "norm_topk_prob", &norms, error))
     return FALSE;
-  self->pre_softmax = !norms; /* otherwise the shares of the chosen experts sum to 1, as a softmax
-                                 over them does */
+  self->pre_softmax = !norms; /* otherwise the probabilities of the chosen experts sum to 1, as of a
+                                 softmax over them */
   return plan_model_refuse_window (object, error) && read_n_experts (self, object, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int (object, "moe_intermediate_size", 1, &self->expert_ffn, error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads rope_scaling of config.json, and rope_parameters, as transformers calls it since 5.0 and
- * which also holds the base and the share that is turned. */
+/* Reads rope_scaling of config.json, or rope_parameters, its name since transformers 5.0, which
+ * also has the base and the fraction of a head that is rotated. */
 #include "config.h"
 
 #include "planner/model/model-private.h"

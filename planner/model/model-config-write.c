@@ -158,7 +158,7 @@ put_falcon (GPtrArray *members, const PlanModel *self)
   put_flag (members, "alibi", FALSE);
 }
 
-/* Qwen's experts: shares are over all experts unless they are normalised over the chosen ones. */
+/* Qwen's experts: probabilities are over all experts unless normalised over the chosen ones. */
 static void
 put_qwen_experts (GPtrArray *members, const PlanModel *self, gboolean has_shared)
 {
@@ -210,9 +210,8 @@ is_deepseek (PlanArchitecture architecture)
          || architecture == PLAN_ARCHITECTURE_DEEPSEEK_V3;
 }
 
-/* DeepSeek's experts and latent attention. V2's shares are those of a softmax over all experts,
- * V3's of sigmoids and a bias: another router reads back as another model. Attention is told the
- * width of heads by their parts. */
+/* DeepSeek's experts and latent attention. V2's probabilities are a softmax over all experts, V3's
+ * sigmoids with a bias: another router reads back as another model. */
 static void
 put_deepseek (GPtrArray *members, const PlanModel *self, gboolean is_v3)
 {
@@ -243,8 +242,8 @@ put_deepseek (GPtrArray *members, const PlanModel *self, gboolean is_v3)
   put_flag (members, "attention_bias", self->qkv_bias);
 }
 
-/* What is added to squares in norms. transformers' norms of latent vectors have 1e-6 whatever the
- * file says: with another number a model reads back as another. */
+/* The epsilon of norms. transformers' norms of latent vectors have 1e-6 whatever the file says, so
+ * another epsilon reads back as another model. */
 static double
 norm_eps_of (const PlanModel *self, PlanArchitecture architecture)
 {

@@ -544,8 +544,8 @@ check_config (PlanModel *self, PlanModelJson *object, GError **error)
   return FALSE;
 }
 
-/* How weights are stored, for which the weights' reader has words of its own; others than
- * DeepSeek's may say that activations are rounded, too. */
+/* Takes DeepSeek's fp8, which only says how weights are stored: the reader of weights judges that.
+ * Other methods may also round activations. */
 static gboolean
 read_quantization (PlanModelJson *object, GError **error)
 {

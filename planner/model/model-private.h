@@ -90,12 +90,12 @@ void plan_model_put_real (GPtrArray *members, const char *key, double value);
 void plan_model_put_text (GPtrArray *members, const char *key, const char *json);
 void plan_model_put_word (GPtrArray *members, const char *key, const char *word);
 
-/* Writes how rotary positions turn, so that every version of transformers reads it. `theta` is the
+/* Writes the rotary positions, so that every version of transformers reads it. `theta` is the
  * family's name for the base. */
 void plan_model_put_rope (GPtrArray *members, const PlanModel *self, const char *theta);
 
-/* Reads how rotary positions turn. `theta` and `fraction` (may be NULL) are the family's names for
- * the base and for the share of a head that is turned. */
+/* Reads the rotary positions. `theta` and `fraction` (may be NULL) are the family's names for the
+ * base and for the fraction of a head that is rotated. */
 gboolean plan_model_read_rope (PlanModel *self, PlanModelJson *object, const char *theta,
                                const char *fraction, GError **error);
 

@@ -136,8 +136,8 @@ static const struct
 };
 
 /* The defaults of each family. They are transformers' for its model_type, except norm_eps of llama
- * and mistral, whether routers of qwen3_moe scale the chosen shares, the experts of dots1, and
- * kimi_k2, which transformers lacks; these are as in the published checkpoints. */
+ * and mistral, whether routers of qwen3_moe scale the chosen probabilities, the experts of dots1,
+ * and kimi_k2, which transformers lacks; these are as in the published checkpoints. */
 static const struct
 {
   const char *name, *defaults;

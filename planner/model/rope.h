@@ -51,8 +51,8 @@ void plan_rope_complete (PlanRope *self, gint64 max_seq);
 /* Whether the fields fit together; INVALID names a key of the model. */
 gboolean plan_rope_check (const PlanRope *self, GError **error);
 
-/* The angle by which a pair of a head of `dim` elements turns from one position to the next, in
- * sequences of `seq` tokens. */
+/* The angle by which a pair of elements is rotated from one position to the next, in heads of `dim`
+ * elements and sequences of `seq` tokens. */
 double plan_rope_frequency (const PlanRope *self, guint64 pair, guint64 dim, guint64 seq);
 
 /* By how much queries and keys of latent attention grow each, as yarn stretches positions. */

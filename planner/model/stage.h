@@ -13,8 +13,8 @@ typedef struct
 {
   gint64 first, layers; /* its first layer; number of layers in all its virtual stages */
   gboolean has_embedding, has_head; /* the head is the final norm and output layer */
-  gboolean has_cast, has_loss; /* what makes logits fp32, and what reads them: with the head, but
-                                * where a stack deals out these, too */
+  gboolean has_cast, has_loss; /* the cast of logits to fp32, and the loss: on the head's stage,
+                                * unless the stack deals them out like layers */
   gint64 modules; /* how many of its last layers belong to prediction modules, which are with the
                      head */
   gint64 n_virtual;

@@ -1,10 +1,10 @@
-/* Every kind of parameter tensor, once, in the order in which a Megatron-LM model made of
- * Transformer Engine's modules names them, which is that of packing them into buckets. Attention's
- * base class makes its projection before the class makes the rest
- * (megatron/core/transformer/attention.py at d98e8a64); a norm is the first parameter of the linear
- * layer behind it, a bias follows its weight
+/* Every kind of parameter tensor, once, in the order in which a Megatron-LM model of Transformer
+ * Engine's modules names them, and in which buckets are packed. The output projection of attention
+ * comes first, since a base class makes it (megatron/core/transformer/attention.py at d98e8a64); a
+ * norm is the first parameter of the linear layer behind it, a bias follows its weight
  * (transformer_engine/pytorch/module/layernorm_linear.py at d0067d0d). Frameworks that name them
- * otherwise say so in PlanStack.
+ * otherwise say so in PlanStack. ROUTER_BIAS balances the experts; ROUTER_BIASES is of the router's
+ * linear layer.
  *
  * PLAN_TENSOR_LIST (X): X (ID, number, "name", PLACE, PART, KIND, count, rows, cols)
  *   number  the enum's value; initial weights are drawn from it, so it never changes

@@ -77,8 +77,8 @@ char *plan_hash (const Plan *self);
 gboolean plan_resolve (const Plan *self, const PlanModel *model, const PlanCluster *cluster,
                        Plan *out_plan, GError **error);
 
-/* Does so for all plans of a block of PlanSpace, of which this is one. FALSE only if none of them
- * can be legal. */
+/* Checks the rules for all plans of a block of PlanSpace, of which this is one. FALSE only if none
+ * of them can be legal. */
 gboolean plan_resolve_block (const Plan *self, const PlanModel *model, const PlanCluster *cluster);
 
 /* Sizes that follow from a resolved plan: ranks of a data-parallel group, micro batches per
@@ -90,10 +90,10 @@ gint64 plan_micro_batches (const Plan *self, const PlanCluster *cluster);
  * one rank. */
 gboolean plan_shards_optimizer (const Plan *self); /* with main weights */
 gboolean plan_shards_grads (const Plan *self);
+gboolean plan_shards_weights (const Plan *self);
 
 /* Of a resolved plan: the tokens that attention reaches, those of a sequence or of a document. */
 gint64 plan_attended_tokens (const Plan *self);
-gboolean plan_shards_weights (const Plan *self);
 
 /* The format that a field of a resolved plan names: of main_params, main_grads or grad_comm, of a
  * moment, or of compute. With main_params=auto it is the weights' format. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PyTorch's FullyShardedDataParallel (torch/distributed/fsdp/_flat_param.py, _runtime_utils.py), as
- * llm-foundry uses it. Its fused loss is flash-attention's (losses/cross_entropy.py), llm-foundry's
- * default (loss_fn in llmfoundry/models/mpt/modeling_mpt.py); so is its attention. Parameters are
- * in the order of Hugging Face's modeling_llama.py. Memory outside the schedule (fixed_bytes) is a
- * cuBLAS workspace of 32 MiB on Hopper, and tables. */
+ * llm-foundry uses it. The fused loss (losses/cross_entropy.py) and attention are
+ * flash-attention's, as by llm-foundry's defaults (llmfoundry/models/mpt/modeling_mpt.py, loss_fn).
+ * Parameters are in the order of Hugging Face's modeling_llama.py. Memory outside the schedule
+ * (fixed_bytes) is a cuBLAS workspace of 32 MiB on Hopper, and tables. */
 #include "config.h"
 
 #include "planner/base/units.h"

@@ -1,13 +1,17 @@
 /* What the files of the frameworks share: a record with its history, and figures that hold for
  * several.
  *
- * Host time to issue an op from Python is assumed, from published times: a small kernel of
- * PyTorch's 10 to 20 us (TransformerEngine PR #1016); a te.Linear forward and backward 0.57 ms in
- * bf16 and 2.07 ms in fp8 in 2023 (issue #445: three GEMMs), greatly reduced since (issue #2126),
- * taken as half; hooks of a unit up to 1 ms in FSDP2 (PyTorch issue #173680), here two collectives
- * of 250 us. The half and the quarter were chosen with the times of two logged runs known (A11 and
- * D2 of the memory tests), not fitted to them. If nothing else is said, a framework's host costs
- * what eager PyTorch's does.
+ * Host time to issue an op from Python is assumed, from published times:
+ *
+ * - a small kernel of PyTorch's: 10 to 20 us (TransformerEngine PR #1016);
+ * - the three GEMMs of te.Linear, forward and backward: half of 0.57 ms in bf16 and of 2.07 ms in
+ * fp8, measured in 2023 (issue #445) and greatly reduced since (issue #2126);
+ * - hooks of a unit in FSDP2: two collectives of 250 us each, of up to 1 ms (PyTorch issue
+ * #173680).
+ *
+ * The half and the quarter were chosen with the times of two logged runs known (A11 and D2 of the
+ * memory tests), not fitted to them. If nothing else is said, a framework's host costs what eager
+ * PyTorch's does.
  *
  * GEMMs of fp32 factors run in tf32 where Transformer Engine runs them
  * (common/gemm/cublaslt_gemm.cu). */
@@ -48,11 +52,11 @@ typedef struct
 } PlanFramework;
 
 /* Ops of Megatron-LM's routers and dispatchers at d98e8a64, counted as PyTorch 2.15 dispatches them
- * on a CPU, without views, on 2026-11-26: of topk_routing_with_score_function, the auxiliary loss
- * with its log, and the counts of a biased router (moe_utils.py, router.py); by Transformer
- * Engine's three kernels each way, and what is left around them (router.py 933 to 975). Counts of
- * rows are the sums and copies to the host of MoEAlltoAllTokenDispatcher.preprocess, lists those of
- * _DeepepManager (_indices_to_multihot). Recipes that fuse the router fuse these, too: they have
+ * on a CPU, without views, on 2026-11-26. By score: topk_routing_with_score_function, the auxiliary
+ * loss with its log, and the counts of a biased router (moe_utils.py, router.py). Fused:
+ * Transformer Engine's three kernels each way, and what is left around them (router.py 933 to 975).
+ * Counts: the sums and copies to the host of MoEAlltoAllTokenDispatcher.preprocess. Lists:
+ * _DeepepManager, _indices_to_multihot. Recipes that fuse the router fuse the lists, too: they have
  * both
  * --moe-router-fusion and --enable-experimental (Megatron-MoE-ModelZoo at b0b92ff, model_configs).
  */

@@ -48,9 +48,9 @@ typedef enum
 typedef enum
 {
   PLAN_AHEAD_COMM_UNIT, /* the communication unit */
-  PLAN_AHEAD_ONE,       /* one is */
-  /* The communication unit; hooks of modules gather, also where nothing is used: the output layer's
-   * gathers units, and HFSDP gathers shards over replicas for both passes. */
+  PLAN_AHEAD_ONE,       /* nothing: always one */
+  /* The communication unit, in hooks of modules, which gather even what is not used: the output
+   * layer's gathers units, and HFSDP gathers shards over replicas for both passes. */
   PLAN_AHEAD_HOOKS,
 } PlanAhead;
 

@@ -45,7 +45,7 @@ double plan_accuracy_best_scale (const PlanSample *samples, guint n_samples);
 double plan_accuracy_share_below (double z);
 double plan_accuracy_below_share (double share);
 
-/* One plan among which a question lets one choose. */
+/* One of the plans that a question lets one choose from. */
 typedef struct
 {
   guint question, configuration;

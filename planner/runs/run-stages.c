@@ -78,7 +78,7 @@ shorten_last (PlanRunRow *row)
 
 /* Lets embedding and loss count as layers where layers do not divide evenly. Megatron-LM deals
  * layers out evenly, and every recipe that was looked into has both settings on where it has to,
- * except that of DeepSeek-V3. Runs of others that call its function for that say so
+ * except that of DeepSeek-V3. Runs of other frameworks that call Megatron-LM's function say so
  * (`layers_dealt_by`). */
 static void
 count_ends (PlanRunRow *row)

@@ -26,19 +26,19 @@
  *
  * Matrices are row-major. `rows` counts tokens of this rank's micro batch. A gemm computes
  * out[m,n] = a * b with layout 0: a[m,k] b[k,n], 1: a[m,k] b[n,k], 2: a[k,m] b[k,n]. In fp8, `col`
- * is the transposed copy: what products over the other dimension read; that of a part of parameters
- * lies as the part does, and products turn it. A unit has `parts` magnitudes. What has a `scale` is
- * multiplied by it and rounded, and `amax` raised to the largest of it
- * (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of attention
- * the tokens that each query may see at most; with `kv` those are other ranks' tokens, and the
- * gradient is that of the queries alone. `places` of tokens are those in their documents, which
- * attention does not leave. `stats` of a part of the logits are maxima of whole rows, then sums,
- * then targets' logits, as row_stat makes them: a token's loss is added where its target is. In
- * latent attention queries and keys have `nope` columns of their own and `rope` turned by position,
- * neighbours as pairs, the latter the same for all heads' keys.
+ * is the transposed copy, which products over the other dimension read; of a shard of parameters it
+ * lies as the shard does, and products transpose it. A unit has `parts` parameters, each with a
+ * magnitude. An op with a `scale` multiplies by it, rounds, and raises `amax` to the largest
+ * magnitude (planner/schedule/quantizers.h). `kind` of an activation is a PlanActivation, `keys` of
+ * attention the tokens that each query may see at most; with `kv` those are other ranks' tokens,
+ * and the gradient is that of the queries alone. `places` of tokens are those in their documents,
+ * which attention does not leave. `stats` of a part of the logits are maxima of whole rows, then
+ * sums, then targets' logits, as row_stat makes them: a token's loss is added where its target is.
+ * In latent attention each head of queries and keys has `nope` columns without position and `rope`
+ * columns that are rotated in neighbouring pairs; the latter are the same for all heads of keys.
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
- * layout 1 and 0 its m rows are shared out over the groups and each has its own b, with layout 2
+ * layout 1 and 0 its m rows are divided among the groups and each has its own b, with layout 2
  * its k rows are, and each has its own out; `counts` says how many, where the host does not. Rows
  * are moved by a map of `entries` numbers (exec/cpu/row-map.h says which). */
 #pragma once
@@ -50,7 +50,7 @@
   X (FREE, "free", MEMORY, OTHER, NONE, "give memory back once the stream gets here", \
      (), 0, ((buf, memory, 0))) \
   X (TOUCH, "touch", MEMORY, OTHER, NONE, \
-     "the framework takes that memory when it first gets here, whatever was said before", \
+     "the framework takes here, for the first time, memory that the schedule took before", \
      (), 0, ((buf, memory, 0))) \
   X (INIT, "init", HOST, OTHER, COPY, \
      "initial main weights of one shard of a bucket of this unit", \
@@ -85,7 +85,7 @@
       (site_scales, may_read, PLAN_QUANTIZERS_OF_PRODUCT * parts), \
       (site_amax, may_update, PLAN_QUANTIZERS_OF_PRODUCT * parts))) \
   X (INIT_SCALES, "init_scales", HOST, OTHER, COPY, \
-     "scales of sites, and the magnitudes of their last steps: a run's that is taken up, " \
+     "scales of sites, and the magnitudes of their last steps: those of a run that is resumed, " \
      "else 1", \
      (count, length), 0, ((scales, writes, count), (history, may_write, count * length))) \
   X (RESCALE, "rescale", COMPUTE, QUANTISE, REDUCTION, \
@@ -269,7 +269,7 @@
       (work, scratch, 2 * seq * seq + 5 * seq * (head_dim + v_dim), NONE, 0), \
       (places, may_read, batch * seq))) \
   X (ROUTE, "route", COMPUTE, ELEMENT, ACTIVATION, \
-     "the experts of each token, chosen by score, or by score and bias, and their shares; `loads` " \
+     "each token's experts, chosen by score, or by score and bias, and probabilities; `loads` " \
      "counts the tokens of each expert", \
      (rows, experts, topk), 0, \
      ((probs, writes, rows * experts), (saved, writes, rows * experts), \
@@ -280,7 +280,7 @@
      ((dlogits, writes, rows * experts), (dprobs, reads, rows * experts), \
       (saved, reads, rows * experts), (map, reads, rows * experts))) \
   X (INIT_BALANCE, "init_balance", HOST, OTHER, COPY, \
-     "biases by which routers choose: a run's that is taken up, else 0", \
+     "biases by which routers choose: those of a run that is resumed, else 0", \
      (layers, experts), 0, ((bias, writes, layers * experts))) \
   X (BALANCE, "balance", COMPUTE, OPTIMIZER, COPY, \
      "a step up for the bias of each expert with fewer tokens than its layer's mean, a step down " \
@@ -288,19 +288,19 @@
      (layers, experts), 0, \
      ((bias, updates, layers * experts), (loads, reads, layers * experts), (coef, reads, 4))) \
   X (DROP_TOKENS, "drop_tokens", COMPUTE, ELEMENT, ACTIVATION, \
-     "of each expert's tokens at most `capacity` stay, with their shares", \
+     "of each expert's tokens at most `capacity` stay, with their probabilities", \
      (rows, experts, capacity), 0, \
      ((probs, writes, rows * experts), (map, writes, rows * experts), \
       (in, reads, rows * experts), (routes, reads, rows * experts), \
       (work, scratch, rows * experts + 3 * capacity * experts, NONE, 0))) \
   X (ROW_MAP, "row_map", COMPUTE, ELEMENT, COPY, \
-     "where each row goes when rows are sorted by expert: those of `ranks` ranks, or from as many, " \
-     "of which `came` has how many each sent to each expert", \
+     "where each row goes when rows are sorted by expert: by `routes` to the experts of `ranks` " \
+     "ranks, or by `came`, the number of rows that each of `ranks` ranks sent to each expert", \
      (rows, experts, ranks, entries), 0, \
      ((map, writes, entries), (routes, may_read, rows * experts), \
       (came, may_read, ranks * experts))) \
   X (PERMUTE, "permute", COMPUTE, COPY, COPY, \
-     "rows sorted by expert, once for each expert of a row; and the experts' shares of them", \
+     "rows sorted by expert, once for each expert of a row, and their probabilities", \
      (rows, out_rows, cols, entries), 0, \
      ((out, writes, out_rows * cols), (in, reads, rows * cols), (map, reads, entries), \
       (row_probs, may_write, out_rows), (probs, may_read, out_rows))) \
@@ -333,7 +333,7 @@
       (b, reads, layout == 2 ? n * k : groups * n * k), (counts, may_read, groups), \
       (work, scratch, m * n + (is_fp32 ? 0 : m * k + k * n), PRODUCT, 0))) \
   X (EXPERT_ACTIVATE, "expert_activate", COMPUTE, ELEMENT, ACTIVATION, \
-     "activation, times the expert's share of each row", \
+     "activation, times the probability of each row", \
      (rows, cols, kind, gated), 0, \
      ((out, writes, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
       (probs, reads, rows))) \
@@ -343,14 +343,14 @@
       (dout, reads, rows * cols), (in, reads, gated ? 2 * rows * cols : rows * cols), \
       (probs, reads, rows))) \
   X (SCALE_ROWS, "scale_rows", COMPUTE, ELEMENT, ACTIVATION, \
-     "rows times the expert's share of each", (rows, cols), 0, \
+     "rows times the probability of each", (rows, cols), 0, \
      ((out, writes, rows * cols), (in, reads, rows * cols), (probs, reads, rows))) \
   X (SCALE_ROWS_BWD, "scale_rows_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", \
      (rows, cols), 0, \
      ((din, writes, rows * cols), (dprobs, writes, rows), (dout, reads, rows * cols), \
       (in, reads, rows * cols), (probs, reads, rows))) \
   X (EXPERT_BIAS, "expert_bias", COMPUTE, ELEMENT, ACTIVATION, \
-     "each expert's bias for its rows, times the expert's share of each", (rows, cols, groups), 0, \
+     "each expert's bias for its rows, times the probability of each", (rows, cols, groups), 0, \
      ((out, writes, rows * cols), (bias, reads, groups * cols), (probs, reads, rows))) \
   X (EXPERT_BIAS_BWD, "expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, cols, groups), 0, ((dbias, writes, groups * cols), (dout, reads, rows * cols))) \
@@ -361,8 +361,8 @@
      ((din, writes, rows * cols), (dscore, writes, rows), (dout, reads, rows * cols), \
       (in, reads, rows * cols), (score, reads, rows))) \
   X (ROW_STAT, "row_stat", COMPUTE, LOSS, LOSS, \
-     "a number per row of a part of the logits: their maximum; with that of all parts the sum of " \
-     "e^(x - max); with targets that one's, where it is in this part", \
+     "a number per row of a part of the logits: their maximum; with `max`, that of all parts, the " \
+     "sum of e^(x - max); with `targets` the target's logit, where it is in this part", \
      (rows, cols), 0, \
      ((out, writes, rows), (in, reads, rows * cols), (max, may_read, rows), \
       (targets, may_read, rows))) \
@@ -416,19 +416,19 @@
      "this rank's elements to the next, the one before's here", \
      (count), 0, ((out, writes, count), (in, reads, count))) \
   X (TRADE, "trade", COLLECTIVE, OTHER, COLLECTIVE, \
-     "this rank's elements to member `peer` of the group, as many of that one's here; or only one of " \
-     "the two, as `peer` has it the other way round; what comes is an input, or its `gradient`", \
+     "sends `in` to member `peer` of the group, receives `out` from it, or both; what comes is an " \
+     "input, or its `gradient`", \
      (count, peer, gradient), 0, ((out, may_write, count), (in, may_read, count))) \
   X (SEND_TOKENS, "send_tokens", COLLECTIVE, OTHER, COLLECTIVE, \
      "rows to the ranks of their experts, or back, once to each rank and node; `near` of them over " \
-     "the link, `far` over the network; and the experts' shares of them", \
+     "the link, `far` over the network; and their probabilities", \
      (out_rows, in_rows, cols, near, far), 0, \
      ((out, writes, out_rows * cols), (in, reads, in_rows * cols), \
       (row_probs, may_write, out_rows), (probs, may_read, in_rows)))
 /* clang-format on */
 
-/* What an op's time follows from: X (ID, "name"). Bytes that go through memory, at the share of its
- * bandwidth that such ops reach (sim/cost/cost-params.h); else something else. */
+/* What an op's time follows from: X (ID, "name"). PLAN_TRAFFIC_LIST: bytes that go through memory,
+ * at the share of its bandwidth that such ops reach (sim/cost/cost-params.h). */
 #define PLAN_TRAFFIC_LIST(X) \
   X (COPY, "copy") \
   X (TRANSPOSE, "transpose") \

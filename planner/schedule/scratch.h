@@ -40,9 +40,9 @@ guint64 plan_scratch_norm_elements (PlanOpKind kind, const gint64 *dims);
  * are then done in turns. */
 guint64 plan_scratch_batched_elements (PlanOpKind kind, const gint64 *dims);
 
-/* One turn, within one sequence: so many key heads, and so many queries of each head. The scores of
- * two queries are `pitch` elements apart, and the gradients of two key heads' keys `image`, those
- * of their values `v_image` elements. */
+/* One turn: `queries` of each of `heads` key heads, within one sequence. Distances in elements:
+ * `pitch` between the scores of two queries, `image` and `v_image` between the gradients of two key
+ * heads' keys and of their values. */
 typedef struct
 {
   gint64 heads, queries;
