@@ -4,6 +4,7 @@
  * Every rank is taken to get `expert_rows` rows: as many as the fullest rank gets. */
 #include "config.h"
 
+#include "planner/base/units.h"
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-layer-private.h"
@@ -68,6 +69,19 @@ buffer (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype)
                                    PLAN_CATEGORY_ACTIVATIONS);
 }
 
+/* Transformer Engine keeps a workspace for each stream over which it spreads the products of
+ * experts (cpp_extensions/gemm.py and csrc/extensions/pybind.cpp at d0067d0d; module/base.py since
+ * PR #853). */
+#define PRODUCT_STREAMS 4
+static guint64
+product_work_bytes (const PlanLower *self)
+{
+  if (self->stack->layer.kernels != PLAN_KERNELS_TRANSFORMER_ENGINE
+      || self->cluster->kind != PLAN_DEVICE_GPU || plan_lower_is_sequential (self))
+    return 0;
+  return PRODUCT_STREAMS * (self->cluster->compute_capability >= 90 ? 32 : 4) * PLAN_MIB;
+}
+
 void
 plan_lower_declare_router (PlanLower *self)
 {
@@ -77,10 +91,15 @@ plan_lower_declare_router (PlanLower *self)
   self->experts.scores = self->experts.dscores = self->experts.wide_tokens
       = self->experts.dwide_tokens = self->event.sent_rows = -1;
   self->experts.fp32_rows[0] = self->experts.fp32_rows[1] = self->experts.dgate = -1;
+  self->experts.work = -1;
   plan_lower_declare_joined_rows (self);
   plan_lower_declare_moves (self);
   if (self->model->experts == 0)
     return;
+  if (product_work_bytes (self) > 0)
+    self->experts.work = plan_schedule_add_buffer (self->schedule, "expert_product_work", 1,
+                                                   product_work_bytes (self), PLAN_DTYPE_U8,
+                                                   PLAN_CATEGORY_WORKSPACE);
   self->experts.scores = buffer (self, "scores", scores, sizes->router);
   self->experts.dscores = buffer (self, "d.scores", scores, sizes->router);
   if (sizes->router != sizes->compute)

@@ -511,6 +511,7 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
                             self->work.gemm[FALSE],
                             self->work.gemm[TRUE],
                             self->work.scratch,
+                            self->experts.work,
                             self->quantizer.scales,
                             self->quantizer.history,
                             self->quantizer.amax,

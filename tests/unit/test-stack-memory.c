@@ -268,6 +268,32 @@ START_TEST (measured_runs_are_met)
 }
 END_TEST
 
+/* Megatron-LM's own test with experts of 2026-07 on four GB200 (mlm-0677, MiB); and by the
+ * architecture, as Transformer Engine says, what the workspaces of grouped products add. */
+#define TINY_EXPERTS \
+  "family=gpt2,layers=12,hidden=512,ffn=2048,heads=8,vocab=50688,max_seq=1024,activation=gelu," \
+  "qkv_bias=off,proj_bias=off,mlp_bias=off,experts=8,topk=2,expert_ffn=1024,shared_ffn=512"
+START_TEST (products_of_experts_have_workspaces)
+{
+  static const struct
+  {
+    const char *cluster;
+    guint64 mib;
+    double measured;
+  } cases[] = { { "4xgb200", 128, 864.3 }, { "4xh100-80gb", 128, 0 }, { "4xa100-80gb", 16, 0 } };
+  const char *const words = "stack=megatron strategy=optim gbs=32 mbs=4 seq=1024 tp=4 sp=on ep=2 "
+                            "etp=2 moe_dispatcher=alltoall moe_permute_fusion=off ";
+  guint64 fixed, parameters;
+  g_autofree char *alone = g_strconcat (words, "moe_grouped_gemm=off", NULL);
+  const PlanMemory with = memory_of (TINY_EXPERTS, cases[_i].cluster, words, &fixed, &parameters),
+                   without
+                   = memory_of (TINY_EXPERTS, cases[_i].cluster, alone, &fixed, &parameters);
+  ck_assert_uint_eq (with.allocated - without.allocated, cases[_i].mib * PLAN_MIB);
+  if (cases[_i].measured > 0)
+    ck_assert_double_eq_tol (MIB (with.allocated) / cases[_i].measured, 1, 0.005);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -282,6 +308,7 @@ main (void)
   tcase_add_loop_test (tcase, whole_gradients_wait_for_the_last_micro_batch, 0, 5);
   tcase_add_loop_test (tcase, op_sac_did_not_know_all_attention, 0, 5);
   tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
+  tcase_add_loop_test (tcase, products_of_experts_have_workspaces, 0, 3);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
