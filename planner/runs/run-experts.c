@@ -140,9 +140,20 @@ set_imbalance (PlanRunRow *row, GError **error)
                  : assume (row, "routing", "moe_imbalance", UNFORCED, error);
 }
 
-/* Sets what notes on runs of Megatron-LM leave out. By Megatron-LM's own defaults etp is tp
- * (arguments.py 587) and the dispatcher is allgather. Its tests state every flag that they set, so
- * these defaults hold there; elsewhere they are assumed. */
+/* What Megatron-LM does unless it is told otherwise (arguments.py, transformer_config.py). Its
+ * tests state every flag that they set, so it holds there: experts one after the other, rows moved
+ * op by op, a router in the format of compute. */
+static void
+set_defaults (PlanRunRow *row)
+{
+  row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
+  row->plan.value[PLAN_MOE_GROUPED_GEMM] = PLAN_MOE_GROUPED_GEMM_OFF;
+  row->plan.value[PLAN_MOE_PERMUTE_FUSION] = PLAN_MOE_PERMUTE_FUSION_OFF;
+  row->plan.value[PLAN_ROUTER_DTYPE] = PLAN_ROUTER_DTYPE_BF16;
+}
+
+/* Sets what notes on runs of Megatron-LM leave out. By Megatron-LM's own default etp is tp
+ * (arguments.py 587). Elsewhere than in its tests what most recipes set is assumed. */
 static gboolean
 assume_megatron (PlanRunRow *row, GError **error)
 {
@@ -151,17 +162,19 @@ assume_megatron (PlanRunRow *row, GError **error)
   const gboolean is_bridge = g_str_has_prefix (source, "NVIDIA-NeMo/Megatron-Bridge");
   const gboolean is_deepseek = plan_run_row_is (row, PLAN_RUN_FAMILY, "deepseek");
   g_autofree char *etp = plan_run_row_note (row, "etp");
-  g_autofree char *type = plan_run_row_note (row, "moe_token_dispatcher_type");
   const gint64 tp = row->plan.value[PLAN_TP];
   g_autofree char *known_etp = etp ? NULL : plan_run_row_known (row, "etp");
   if (!etp)
     row->plan.value[PLAN_ETP] = known_etp ? g_ascii_strtoll (known_etp, NULL, 10) : tp;
-  if (!etp && !known_etp && tp > 1 && !is_test)
+  if (is_test)
+    {
+      set_defaults (row);
+      return TRUE;
+    }
+  if (!etp && !known_etp && tp > 1)
     plan_run_row_remark (row, "etp is not known: that of tp is assumed");
-  if (!type && is_test)
-    row->plan.value[PLAN_MOE_DISPATCHER] = PLAN_MOE_DISPATCHER_ALLGATHER;
-  else if (!(is_bridge && is_deepseek) /* for these runs the recipe is known */
-           && !assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
+  if (!(is_bridge && is_deepseek) /* for these runs the recipe is known */
+      && !assume (row, "moe_token_dispatcher_type", "moe_dispatcher", "alltoall", error))
     return FALSE;
   if (is_bridge && is_deepseek) /* the recipe says so (deepseek_v3_bridge.py 57-97) */
     row->plan.value[PLAN_MOE_SHARED_OVERLAP] = PLAN_MOE_SHARED_OVERLAP_ON;

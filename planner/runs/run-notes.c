@@ -75,6 +75,7 @@ static const struct
   { "ep_overlap", NULL, MEANS_SET, "ep_overlap=" },
   { "router_gate", NULL, MEANS_REMARK, "a router in another format" },
   { "capacity_factor", NULL, MEANS_SET, "moe_capacity=" },
+  { "pad_to_capacity", "yes", MEANS_SET, "moe_pad_to_capacity=on" },
   { "delay_wgrad", "yes", MEANS_REMARK, "weight gradients of experts that wait" },
   { "graph_trainer", "yes", MEANS_FORBID, "a compiled trainer" },
   { "offload", NULL, MEANS_FORBID, "parts on the host that have no field" },
