@@ -446,6 +446,7 @@ golden_tests = \
   %D%/golden/emit-llama4-maverick.test \
   %D%/golden/emit-llama4-scout.test \
   %D%/golden/emit-megatron-ddp.test \
+  %D%/golden/emit-mi300x.test \
   %D%/golden/emit-megatron-fsdp-hybrid.test \
   %D%/golden/emit-megatron-fsdp.test \
   %D%/golden/emit-megatron-nodes.test \
@@ -540,6 +541,7 @@ golden_tests = \
   %D%/golden/query-from-megatron.test \
   %D%/golden/query-batch.test \
   %D%/golden/query-card.test \
+  %D%/golden/query-mi300x.test \
   %D%/golden/query-closest.test \
   %D%/golden/query-explain-task.test \
   %D%/golden/query-hazard.test \
@@ -574,6 +576,7 @@ golden_tests = \
   %D%/golden/sim-fsdp2.test \
   %D%/golden/sim-gbs-in-tokens.test \
   %D%/golden/sim-megatron.test \
+  %D%/golden/sim-mi300x.test \
   %D%/golden/sim-nanotron.test \
   %D%/golden/sim-gpt2.test \
   %D%/golden/sim-hw.test \

@@ -200,6 +200,12 @@ waits_for_stages (const PlanFacts *f)
   return plan_micro_batches (f->plan, f->cluster) < f->value[PLAN_PP];
 }
 
+static gboolean
+is_on_rocm (const PlanFacts *f)
+{
+  return f->cluster->rocm == PLAN_ANSWER_YES;
+}
+
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute all that is modelled: not offloading, dropout, stages and tensor "
@@ -218,6 +224,10 @@ static const PlanRuleEntry hazards[] = {
       "what is predicted; recipes since then overlap, graph and fuse what is not modelled, and take down to 0.7 times",
       "docs/accuracy.md, Experts", 0 },
     is_of_experts, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP) },
+  { { "rocm-is-not-fitted", "nothing was fitted to runs on AMD's GPUs: kernels have the rates of published tests, frameworks do what they do "
+      "on NVIDIA's; stack=megatron and megatron-fsdp mean ROCm's fork of Megatron-LM, in which Megatron-FSDP is tried with tp=1",
+      "db/data/parameters.csv, default-cdna3-1; ROCm/Megatron-LM PRs #102 and #113", 0 },
+    is_on_rocm, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_STACK) },
   { { "grads-are-cast", "gradients in another format than the main weights are cast for the optimizer: 4 bytes per "
       "parameter of the shard more, until they are next zeroed; precision_aware=on avoids it",
       "Megatron-LM param_and_grad_buffer.py", 0 },

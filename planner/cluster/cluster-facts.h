@@ -32,6 +32,7 @@ G_BEGIN_DECLS
   X (POWER, "power", POWER, power_w, DEVICE, "power limit") \
   X (COMPUTE_CAPABILITY, "compute_capability", VERSION, compute_capability, DEVICE, \
      "CUDA compute capability") \
+  X (ROCM, "rocm", ANSWER, rocm, DEVICE, "AMD's: programmed by ROCm, not by CUDA") \
   X (NVLINK_BANDWIDTH, "nvlink_bandwidth", BANDWIDTH, nvlink_bytes_per_s, DEVICE, \
      "all NVLinks of a device, one way") \
   X (PCIE_GENERATION, "pcie_generation", COUNT, pcie_generation, DEVICE, "PCI Express generation") \
@@ -41,6 +42,8 @@ G_BEGIN_DECLS
   X (LINK_BANDWIDTH, "link_bandwidth", BANDWIDTH, link_bytes_per_s, NODE, \
      "device to the devices it is linked with, one way") \
   X (LINK_LATENCY, "link_latency", LATENCY, link_latency_ns, NODE, "one hop over that link") \
+  X (MESH_LINKS, "mesh_links", COUNT, mesh_links, NODE, \
+     "links of a device, each to one other device alone, that share link_bandwidth") \
   X (NVLINK_DOMAIN, "nvlink_domain", COUNT, nvlink_domain, NODE, "devices that NVLink joins") \
   X (NVSWITCH, "nvswitch", ANSWER, nvswitch, NODE, "NVLink goes through switches") \
   X (NVLS, "nvls", ANSWER, nvls, NODE, "those switches can reduce and multicast") \

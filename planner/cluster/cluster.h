@@ -33,11 +33,13 @@ typedef struct
   gint64 sm_count, power_w, threads;
   double boost_clock_hz;
   gint64 compute_capability; /* 90 is 9.0 */
+  PlanAnswer rocm;
   double nvlink_bytes_per_s;
   gint64 pcie_generation, pcie_lanes;
   double host_link_bytes_per_s;
   double link_bytes_per_s; /* one direction, device to its node's other devices */
   gint64 link_latency_ns;
+  gint64 mesh_links;    /* 0: a device reaches any other at link_bytes_per_s */
   gint64 nvlink_domain; /* may reach over several nodes */
   PlanAnswer nvswitch, nvls, sharp;
   gint64 nics_per_node, rails;

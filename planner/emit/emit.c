@@ -260,7 +260,11 @@ void
 plan_emit_for (GString *text, const PlanEmitSubject *subject, const char *version)
 {
   g_autofree char *nccl = plan_field_print (PLAN_NCCL, subject->of->plan.value[PLAN_NCCL]);
-  g_string_append_printf (text, "# For %s, with NCCL %s", version, nccl);
+  if (subject->of->cluster->rocm == PLAN_ANSWER_YES)
+    g_string_append_printf (
+        text, "# For %s, of which ROCm's builds may be older, with RCCL as NCCL %s", version, nccl);
+  else
+    g_string_append_printf (text, "# For %s, with NCCL %s", version, nccl);
 }
 
 const char *

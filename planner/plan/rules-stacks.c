@@ -402,6 +402,12 @@ leaves_documents (const PlanFacts *f)
   return f->value[PLAN_DOC_TOKENS] > 0 && f->stack && !(f->stack->offers & PLAN_OFFERS_DOCUMENTS);
 }
 
+static gboolean
+native_without_cuda (const PlanFacts *f)
+{
+  return is_stack (f, PLAN_STACK_NATIVE) && f->cluster->rocm == PLAN_ANSWER_YES;
+}
+
 /* clang-format off */
 static const PlanRuleEntry rules[] = {
   { { "ddp-shards-the-optimizer", "stack=megatron and stack=nanotron need strategy=no_shard or optim: data parallelism, "
@@ -544,6 +550,9 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
     settings_of_megatron_lm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS,
                                                         PLAN_OFFLOAD_MODULES) },
+  { { "native-needs-cuda", "stack=native computes on GPUs by CUDA, cuBLASLt and cuDNN, which AMD's have none of: use stack=megatron, "
+      "megatron-fsdp, fsdp2 or fsdp1", "fsdplan's exec/cuda", PLAN_ERROR_INVALID },
+    native_without_cuda, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "ep-needs-a-mesh", "ep above 1 needs a stack other than fsdp1, which shards every parameter over all ranks",
       "PyTorch FullyShardedDataParallel", PLAN_ERROR_INVALID },
     ep_elsewhere, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_EP) },

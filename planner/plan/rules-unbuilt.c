@@ -225,6 +225,17 @@ has_other_fields (const PlanFacts *f)
              || (IS (f, RECOMPUTE, SELECTIVE) && HAS_MODULE (f, RECOMPUTE_MODULES, OP_SAC)));
 }
 
+/* What was measured, or read, on NVIDIA's GPUs alone: memory registered with NCCL, reductions by
+ * switches, GEMMs in pieces, whole steps as graphs, scales of blocks, libraries for experts. */
+static gboolean
+has_nvidia_parts (const PlanFacts *f)
+{
+  return f->cluster->rocm == PLAN_ANSWER_YES
+         && (!IS (f, NCCL_UB, OFF) || !IS (f, SHARP, OFF) || !IS (f, TP_OVERLAP, NONE)
+             || !IS (f, CUDA_GRAPH, OFF) || IS (f, COMPUTE, FP8_BLOCKWISE)
+             || IS (f, MOE_DISPATCHER, DEEPEP) || IS (f, MOE_DISPATCHER, HYBRIDEP));
+}
+
 static gboolean
 splits_documents (const PlanFacts *f)
 {
@@ -275,6 +286,11 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-ep_overlap", "ep_overlap is modelled for stack=megatron with pp=1, etp=1 and no multi-token prediction (mtp=0) by "
       "this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     overlaps_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_PP, PLAN_ETP) },
+  { { "not-built-yet-on-rocm", "on AMD's GPUs nccl_ub, sharp, tp_overlap, cuda_graph, compute=fp8-blockwise and moe_dispatcher=deepep and "
+      "hybridep are not modelled by this version, as nothing of them was measured there: leave them as they are by default", LIMIT,
+      PLAN_ERROR_UNSUPPORTED },
+    has_nvidia_parts, PLAN_ADD_CHANGED, PLAN_SHOW (PLAN_NCCL_UB, PLAN_SHARP, PLAN_TP_OVERLAP, PLAN_CUDA_GRAPH, PLAN_COMPUTE,
+      PLAN_MOE_DISPATCHER) },
   { { "not-built-yet-documents", "doc_tokens is modelled with cp=1 and cuda_graph=off by this version", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_documents, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_DOC_TOKENS, PLAN_CP, PLAN_CUDA_GRAPH) },

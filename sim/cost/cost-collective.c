@@ -466,6 +466,18 @@ lies_in_pool (const SimCostInput *input, const PlanOp *op)
   return !comes_and_goes || buffer->count > 1;
 }
 
+/* B/s of a device inside a node. Through switches it is the whole link's. In a mesh a device has
+ * one link to each other device: a group uses those to its members alone, and what goes to one
+ * member has one of them. */
+static double
+link_of (const PlanCluster *c, gint64 linked, PlanOpKind kind)
+{
+  const gboolean is_to_one = kind == PLAN_OP_EXCHANGE || kind == PLAN_OP_TRADE;
+  const gint64 used = is_to_one ? 1 : CLAMP (linked - 1, 1, c->mesh_links);
+  return c->mesh_links > 0 ? c->link_bytes_per_s * (double)used / (double)c->mesh_links
+                           : c->link_bytes_per_s;
+}
+
 static void
 describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDtype dtype)
 {
@@ -482,7 +494,7 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
       = (guint64)(self->is_all_reduce ? op->dims[PLAN_DIM_ALL_GATHER_count]
                                       : op->dims[PLAN_DIM_ALL_GATHER_count] * self->ranks);
   self->bytes = (double)plan_dtype_bytes (dtype, count);
-  self->link = c->link_bytes_per_s;
+  self->link = link_of (c, self->linked, op->kind);
   self->has_nvlink = c->nvlink_domain > 1;
   self->port = own_port (c, self->has_nvlink);
   self->nics = all_ports (self, c);

@@ -12,6 +12,9 @@ enum
   HOPPER,
   BLACKWELL,
   CPU,
+  N_MAIN,
+  CDNA3 = N_MAIN, /* MI300X, 750 W */
+  CDNA3_1000W,    /* MI325X */
   N_SETS
 };
 
@@ -24,7 +27,7 @@ enum
 /* Values for Ampere, Hopper, Blackwell and CPU, and their source. */
 static const struct
 {
-  double value[N_SETS];
+  double value[N_MAIN];
   const char *source;
 } defaults[SIM_N_PARAMS] = {
   [SIM_PARAM_PRODUCT_FP32]
@@ -171,8 +174,58 @@ static const struct
   [SIM_PARAM_RAIL_REDUCE_SMS] = { { 4, 4, 4, 0 }, SMS },
 };
 
+#define STREAM \
+  "BabelStream's copy on MI300X, 4.11 of 5.3 TB/s (Azure AI-benchmarking-guide, ND MI300X v5)"
+#define AS_COPIES STREAM "; to that as on Hopper, where it is assumed"
+#define FLASH \
+  "flash-attention 2 by Composable Kernel on MI300X, ROCm 6.3.2, 16384 keys, heads of 128: " \
+  "medians of four batches 346 and 204 TFLOP/s (ROCm/flash-attention issue #142)"
+#define GEMMS \
+  "the share with which this model takes as long as AMD measured for ten GEMMs of DeepSeek-V3 on " \
+  "MI325X, 616 TFLOP/s in bf16 and 1143 in fp8 (ROCm blog, typical attained FLOPs, 2026-10-06); " \
+  "MI300X as much less as its best GEMM: 708 to 843, 1273 to 1519 (ROCm blog, measuring " \
+  "max-achievable FLOPs, 2025-02-28)"
+#define MESH \
+  "RCCL's all-reduce of 8 MI300X: 319 of 448 GB/s of bus (ROCm blog, RCCL and xGMI, 2025-03-02)"
+#define AS_HOPPER "assumed: as Hopper, nothing of AMD's is known"
+
+/* Values for CDNA 3 at 750 and 1000 W, where any are known; the rest is Hopper's. */
+static const struct
+{
+  SimParam param;
+  double value[N_SETS - N_MAIN];
+  const char *source;
+} cdna3[] = {
+  { SIM_PARAM_PRODUCT_BF16, { 0.465, 0.55 }, GEMMS },
+  { SIM_PARAM_PRODUCT_FP8, { 0.467, 0.56 }, GEMMS },
+  { SIM_PARAM_PRODUCT_MEMORY, { 0.73, 0.73 }, AS_COPIES },
+  { SIM_PARAM_ATTENTION, { 0.28, 0.28 }, FLASH },
+  { SIM_PARAM_ATTENTION_BWD, { 0.168, 0.168 }, FLASH },
+  { SIM_PARAM_ATTENTION_HEAD,
+    { 3, 3 },
+    "heads of 64 reach about the same: 329 TFLOP/s at 8192 keys (Azure AI-benchmarking-guide, ND "
+    "MI300X v5)" },
+  { SIM_PARAM_ATTENTION_AMPERE, { 1, 1 }, "these kernels were measured" },
+  { SIM_PARAM_ATTENTION_BWD_AMPERE, { 1, 1 }, "these kernels were measured" },
+  { SIM_PARAM_TRAFFIC_COPY, { 0.775, 0.775 }, STREAM },
+  { SIM_PARAM_TRAFFIC_TRANSPOSE, { 0.65, 0.65 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_QUANTIZE, { 0.73, 0.73 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_NORM, { 0.69, 0.69 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_NORM_BWD, { 0.56, 0.56 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_ACTIVATION, { 0.73, 0.73 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_ROPE, { 0.60, 0.60 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_EMBED, { 0.52, 0.52 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_EMBED_BWD, { 0.43, 0.43 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_LOSS, { 0.73, 0.73 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_REDUCTION, { 0.73, 0.73 }, AS_COPIES },
+  { SIM_PARAM_TRAFFIC_OPTIMIZER, { 0.69, 0.69 }, AS_COPIES },
+  { SIM_PARAM_RING_SHARE, { 0.71, 0.71 }, MESH },
+  { SIM_PARAM_TREE_SHARE, { 0.64, 0.64 }, "assumed: 0.9 of a ring's, as NCCL's tuning table says" },
+};
+
 static const char *const ids[N_SETS]
-    = { "default-ampere-5", "default-hopper-5", "default-blackwell-5", "default-cpu-5" };
+    = { "default-ampere-5", "default-hopper-5", "default-blackwell-5",
+        "default-cpu-5",    "default-cdna3-1",  "default-cdna3-1000w-1" };
 
 static const char *const keys[] = {
 #define X(id, key, unit, meaning) key,
@@ -221,20 +274,27 @@ sim_params_get (guint i)
         {
           sets[s].id = ids[s];
           for (SimParam p = 0; p < SIM_N_PARAMS; p++)
-            sets[s].value[p] = defaults[p].value[s];
+            sets[s].value[p] = defaults[p].value[s < N_MAIN ? s : HOPPER];
+          for (guint known = 0; s >= N_MAIN && known < G_N_ELEMENTS (cdna3); known++)
+            sets[s].value[cdna3[known].param] = cdna3[known].value[s - N_MAIN];
         }
       g_once_init_leave (&ready, 1);
     }
   return i < N_SETS ? &sets[i] : NULL;
 }
 
-/* For a device of unknown generation the set is Hopper's. */
+#define MI300X_W 750
+
+/* For a device of unknown generation the set is Hopper's. What GEMMs reach on CDNA 3 follows from
+ * the power that the board may take. */
 const SimParams *
 sim_params_default (const PlanCluster *cluster)
 {
   const gint64 capability = cluster->compute_capability;
   if (cluster->kind == PLAN_DEVICE_CPU)
     return sim_params_get (CPU);
+  if (cluster->rocm == PLAN_ANSWER_YES)
+    return sim_params_get (cluster->power_w > MI300X_W ? CDNA3_1000W : CDNA3);
   return sim_params_get (capability >= 100                     ? BLACKWELL
                          : capability >= 90 || capability == 0 ? HOPPER
                                                                : AMPERE);
@@ -243,6 +303,10 @@ sim_params_default (const PlanCluster *cluster)
 const char *
 sim_params_source (const SimParams *self, SimParam param)
 {
-  (void)self;
-  return defaults[param].source;
+  const gboolean is_of_cdna3
+      = g_str_equal (self->id, ids[CDNA3]) || g_str_equal (self->id, ids[CDNA3_1000W]);
+  for (guint i = 0; is_of_cdna3 && i < G_N_ELEMENTS (cdna3); i++)
+    if (cdna3[i].param == param)
+      return cdna3[i].source;
+  return is_of_cdna3 ? AS_HOPPER : defaults[param].source;
 }

@@ -124,6 +124,8 @@ static const struct
   { "l4", 8 },
   { "rtx5090", 8 },
   { "rtx6000ada", 8 },
+  { "mi300x", 8 },
+  { "mi325x", 8 },
 };
 
 START_TEST (every_measured_device_has_a_node)
