@@ -16,6 +16,7 @@ static const struct
 } machines[] = {
   { "a100-80gb", "dgx-a100" }, { "h100-80gb", "dgx-h100" }, { "h200-141gb", "dgx-h200" },
   { "h800-80gb", "h800-8x" },  { "b200", "dgx-b200" },      { "gb300", "gb300-nvl72" },
+  { "mi300x", "mi300x-8x" },
 };
 
 /* Median error allowed, in per cent, by GPU and operation: what it is today, rounded up to the next
@@ -29,7 +30,7 @@ static const struct
   { "b200", "all_reduce", 20 },          { "gb300", "all_reduce", 5 },
   { "h100-80gb", "all_gather", 10 },     { "h100-80gb", "all_reduce", 20 },
   { "h100-80gb", "reduce_scatter", 10 }, { "h200-141gb", "all_gather", 10 },
-  { "h800-80gb", "all_reduce", 10 },
+  { "h800-80gb", "all_reduce", 10 },     { "mi300x", "all_reduce", 5 },
 };
 
 static PlanCluster *
