@@ -239,6 +239,22 @@ START_TEST (routers_issue_op_by_op)
 }
 END_TEST
 
+static const struct
+{
+  const char *cluster, *params;
+} defaults[] = {
+  { "dgx-a100", "default-ampere-5" },       { "dgx-h100", "default-hopper-5" },
+  { "dgx-b200", "default-blackwell-5" },    { "mi300x-8x", "default-cdna3-1" },
+  { "mi325x-8x", "default-cdna3-1000w-1" },
+};
+
+START_TEST (a_device_has_its_architecture_s_defaults)
+{
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (defaults[_i].cluster, NULL);
+  ck_assert_str_eq (sim_params_default (cluster)->id, defaults[_i].params);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -249,6 +265,7 @@ main (void)
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);
   tcase_add_loop_test (tcase, routers_issue_op_by_op, 0, G_N_ELEMENTS (routers));
+  tcase_add_loop_test (tcase, a_device_has_its_architecture_s_defaults, 0, G_N_ELEMENTS (defaults));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

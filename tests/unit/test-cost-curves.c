@@ -240,6 +240,29 @@ START_TEST (the_model_meets_the_products)
 }
 END_TEST
 
+/* Ten GEMMs of DeepSeek-V3 in bf16 on one MI325X, weighed by their FLOPs: 616 TFLOP/s (ROCm blog,
+ * typical attained FLOPs, 2026-10-06). The share of the dense rate is made of it. */
+START_TEST (products_of_mi325x_take_what_amd_measured)
+{
+  static const gint64 sizes[][2]
+      = { { 2112, 7168 }, { 3072, 1536 }, { 7168, 2048 }, { 4608, 7168 }, { 7168, 256 } };
+  static const gint64 rows[] = { 32, 32768 };
+  g_autoptr (PlanCluster) cluster = plan_cluster_new ("mi325x:1", NULL);
+  double flops = 0, ns = 0;
+  for (guint i = 0; i < G_N_ELEMENTS (sizes) * G_N_ELEMENTS (rows); i++)
+    {
+      const SimProduct product = { .m = rows[i % 2],
+                                   .n = sizes[i / 2][0],
+                                   .k = sizes[i / 2][1],
+                                   .in = PLAN_DTYPE_BF16,
+                                   .out = PLAN_DTYPE_BF16 };
+      flops += 2.0 * (double)product.m * (double)product.n * (double)product.k;
+      ns += (double)product_ns (cluster, &product, NULL);
+    }
+  ck_assert_msg (ABS (flops / ns * 1e-3 / 616 - 1) < 0.02, "%.1f TFLOP/s", flops / ns * 1e-3);
+}
+END_TEST
+
 int
 main (void)
 {
@@ -247,6 +270,7 @@ main (void)
   TCase *tcase = tcase_create ("cost-curves");
   tcase_add_loop_test (tcase, the_model_meets_the_curves, 0, G_N_ELEMENTS (limits));
   tcase_add_loop_test (tcase, the_model_meets_the_products, 0, G_N_ELEMENTS (product_limits));
+  tcase_add_test (tcase, products_of_mi325x_take_what_amd_measured);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
