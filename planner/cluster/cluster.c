@@ -118,6 +118,8 @@ check_whole (const PlanCluster *self, GError **error)
       "is more than memory_nominal" },
     { PLAN_FACT_NVLINK_DOMAIN, domain > 0 && domain % per_node != 0 && per_node % domain != 0,
       "neither divides devices_per_node nor is a multiple of it" },
+    { PLAN_FACT_MESH_LINKS, self->mesh_links > 0 && self->mesh_links < per_node - 1,
+      "is less than one to each other device of a node" },
     { PLAN_FACT_NIC_BANDWIDTH,
       ports > 0 && self->nic_bytes_per_s * (double)per_node > ports * 1.0001,
       "for each device is more than nics_per_node at nic_rate carry" },

@@ -606,6 +606,8 @@ static const struct
   { HEAD "l2=50 MiB #\n", "l2: '50 MiB #' has no source behind the #" },
   { HEAD "l2=# data sheet\n", "l2: '' is not a size" },
   { HEAD "memory=2GB\nmemory_nominal=1GB\n", "[box] memory: 2 GB is more than memory_nominal" },
+  { "[box]\ndevices_per_node=8\ndevice=x\nmesh_links=6\n",
+    "mesh_links: 6 is less than one to each other device of a node" },
   { HEAD "nvlink_domain=3\n",
     "nvlink_domain: 3 neither divides devices_per_node nor is a multiple of it" },
   { HEAD "nics_per_node=1\nnic_rate=10 GB/s\nnic_bandwidth=6 GB/s\n",
