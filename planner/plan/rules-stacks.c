@@ -550,7 +550,7 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM fully_shard.py of megatron_fsdp", PLAN_ERROR_INVALID },
     settings_of_megatron_lm, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_COMM_UNIT, PLAN_SHARP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS,
                                                         PLAN_OFFLOAD_MODULES) },
-  { { "native-needs-cuda", "stack=native computes on GPUs by CUDA, cuBLASLt and cuDNN, which AMD's have none of: use stack=megatron, "
+  { { "native-needs-cuda", "stack=native computes on GPUs by CUDA, cuBLASLt and cuDNN, which AMD's GPUs do not run: use stack=megatron, "
       "megatron-fsdp, fsdp2 or fsdp1", "fsdplan's exec/cuda", PLAN_ERROR_INVALID },
     native_without_cuda, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_STACK), PLAN_OF_BLOCKS },
   { { "ep-needs-a-mesh", "ep above 1 needs a stack other than fsdp1, which shards every parameter over all ranks",
