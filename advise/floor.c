@@ -35,6 +35,7 @@
 #include "planner/lower/lower.h"
 #include "planner/model/layer-kinds.h"
 #include "planner/plan/stages.h"
+#include "planner/schedule/echo.h"
 #include "planner/search/bound.h"
 #include "planner/search/search.h"
 #include "sim/fast/slowdown-bound.h"
@@ -208,19 +209,32 @@ serial_cost (const PlanSchedule *schedule, const SimCost *cost, guint node, gint
   return TRUE;
 }
 
-/* The work of one step, with each repeat multiplied out. */
+/* Notes the ops of nodes [begin, end) so many times, with each repeat multiplied out. */
+static void
+note_nodes (const PlanSchedule *schedule, const SimCost *cost, guint begin, guint end, gint64 times,
+            Work *work)
+{
+  PlanTimes counting = { 0 };
+  guint number = plan_schedule_find_echo (schedule, begin + 1); /* an echo's nodes have none */
+  for (guint node = begin; node < end; node++)
+    {
+      const gint64 around = counting.depth > 0 ? counting.times[counting.depth - 1] : 1;
+      const PlanEcho *echo;
+      for (; (echo = plan_schedule_echo_at (schedule, number, node)); number++)
+        note_nodes (schedule, cost, echo->begin, echo->end, times * around, work);
+      const gint64 inside = plan_times_next (&counting, plan_schedule_node (schedule, node));
+      if (inside > 0)
+        note_op (schedule, cost, node, times * inside, work);
+    }
+}
+
+/* The work of one step. */
 static Work
 work_of_step (const PlanSchedule *schedule, const SimCost *cost)
 {
   Work work = { .chain = { 0 } };
-  PlanTimes counting = { 0 };
-  for (guint node = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
-       node < plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN); node++)
-    {
-      const gint64 times = plan_times_next (&counting, plan_schedule_node (schedule, node));
-      if (times > 0)
-        note_op (schedule, cost, node, times, &work);
-    }
+  note_nodes (schedule, cost, plan_schedule_section_node (schedule, PLAN_SECTION_STEP),
+              plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), 1, &work);
   work.of[WORK_SERIAL] = advise_serial_ns (schedule, cost, serial_cost);
   return work;
 }
@@ -241,7 +255,9 @@ find_step (const AdviseFloors *self, const Plan *plan, gint64 stage, gboolean is
   /* No time in a micro batch depends on workspaces. */
   g_autoptr (PlanCase) of = plan_case_new (input->model, input->cluster, plan, NULL, NULL);
   const guint rank = (guint)(stage * plan_cluster_devices (input->cluster) / plan->value[PLAN_PP]);
-  g_autoptr (PlanSchedule) schedule = of ? plan_lower (of, rank, NULL) : NULL;
+  g_autoptr (PlanSchedule) schedule = !of            ? NULL
+                                      : is_simulated ? plan_lower (of, rank, NULL)
+                                                     : plan_lower_brief (of, rank);
   g_autoptr (SimCost) cost = schedule ? advise_cost_of (input, of, schedule, NULL) : NULL;
   if (!cost)
     return FALSE;

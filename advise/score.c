@@ -292,8 +292,8 @@ stages_may_fit (AdviseScorer *self, AdviseStages *stages, Scoring *s)
 static gboolean
 find_out_stages (AdviseScorer *self, Scoring *s)
 {
-  g_auto (AdviseStages) stages = { 0 };
-  advise_stages_start (&stages, s->of);
+  g_auto (AdviseStages) stages = { 0 }, whole = { 0 };
+  advise_stages_start (&stages, s->of, TRUE);
   if (!stages_may_fit (self, &stages, s)
       || !advise_stages_finish (&stages, self->input, s->of, NULL))
     return FALSE;
@@ -305,8 +305,10 @@ find_out_stages (AdviseScorer *self, Scoring *s)
   for (guint i = 0; i < stages.n; i++)
     resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
   const guint64 enough = takable_bytes (self, s, resting);
+  if (!advise_stages_init (&whole, self->input, s->of, NULL))
+    return TRUE;
   const guint fullest
-      = advise_stages_memory (&stages, s->of, n_steps, enough, &s->known.memory_bytes, NULL);
+      = advise_stages_memory (&whole, s->of, n_steps, enough, &s->known.memory_bytes, NULL);
   s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
   s->known.resting = s->known.is_whole
                          ? sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack)

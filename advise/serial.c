@@ -3,6 +3,8 @@
 
 #include "advise/serial.h"
 
+#include "planner/schedule/echo.h"
+
 typedef struct
 {
   const PlanSchedule *schedule;
@@ -11,6 +13,7 @@ typedef struct
   gint64 host_ns, chain_ns; /* host and chain time since the host last waited */
   gint64 busy_ns;           /* total time for which the chain is busy */
   gint64 total_ns;          /* time until the host last waited */
+  gboolean is_in_echo;
 } Walk;
 
 /* The node of the end of the repeat that begins at `node`, and whether the host waits in it. */
@@ -62,15 +65,35 @@ pass_op (Walk *self, guint node, gint64 times)
     self->chain_ns = MAX (self->chain_ns, self->host_ns) + ns;
 }
 
+static void pass (Walk *self, guint node, guint end, gint64 times);
+
+/* Adds the echoes at a node, beginning with a number; returns the number of the next one. An echo
+ * has none. */
+static guint
+pass_echoes (Walk *self, guint number, guint node, gint64 times)
+{
+  const PlanEcho *echo;
+  for (; !self->is_in_echo && (echo = plan_schedule_echo_at (self->schedule, number, node));
+       number++)
+    {
+      self->is_in_echo = TRUE;
+      pass (self, echo->begin, echo->end, times);
+      self->is_in_echo = FALSE;
+    }
+  return number;
+}
+
 /* Adds ops [node, end) `times` times. The first pass of a repeat follows what is before it, each
  * other pass the one before. Where the host does not wait in a repeat, each of its passes adds at
  * least its sums. */
 static void
 pass (Walk *self, guint node, guint end, gint64 times)
 {
+  guint number = plan_schedule_find_echo (self->schedule, node);
   for (; node < end; node++)
     {
       const PlanOp *op = plan_schedule_node (self->schedule, node);
+      number = pass_echoes (self, number, node, times);
       if (op->kind != PLAN_OP_REPEAT)
         {
           pass_op (self, node, times);
@@ -91,7 +114,9 @@ pass (Walk *self, guint node, guint end, gint64 times)
           self->chain_ns += (count - 1) * one.busy_ns;
         }
       node = last;
+      number = plan_schedule_find_echo (self->schedule, last + 1);
     }
+  pass_echoes (self, number, end, times);
 }
 
 gint64

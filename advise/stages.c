@@ -76,10 +76,11 @@ advise_stages_clear (AdviseStages *self)
 }
 
 void
-advise_stages_start (AdviseStages *self, const PlanCase *of)
+advise_stages_start (AdviseStages *self, const PlanCase *of, gboolean is_brief)
 {
   const guint n = (guint)of->plan.value[PLAN_PP];
   *self = (AdviseStages){ .n = n,
+                          .is_brief = is_brief,
                           .schedules = g_new0 (PlanSchedule *, n),
                           .costs = g_new0 (SimCost *, n) };
 }
@@ -89,7 +90,8 @@ advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage, GError
 {
   const guint of_stage = (guint)plan_cluster_devices (of->cluster) / self->n;
   if (!self->schedules[stage])
-    self->schedules[stage] = plan_lower (of, stage * of_stage, error);
+    self->schedules[stage] = self->is_brief ? plan_lower_brief (of, stage * of_stage)
+                                            : plan_lower (of, stage * of_stage, error);
   return self->schedules[stage];
 }
 
@@ -101,7 +103,7 @@ advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCa
     if (!advise_stages_lower (self, of, i, error)
         || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
       return FALSE;
-  return !g_getenv ("FSDPLAN_DEBUG_CHECK")
+  return self->is_brief || !g_getenv ("FSDPLAN_DEBUG_CHECK")
          || plan_schedule_check_stages ((const PlanSchedule *const *)self->schedules, self->n,
                                         error);
 }
@@ -110,7 +112,7 @@ gboolean
 advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                     GError **error)
 {
-  advise_stages_start (self, of);
+  advise_stages_start (self, of, FALSE);
   return advise_stages_finish (self, input, of, error);
 }
 

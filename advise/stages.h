@@ -23,6 +23,7 @@ gint64 advise_stage_exposed_ns (const AdviseStage *self);
 typedef struct
 {
   guint n;
+  gboolean is_brief;        /* schedules are those of plan_lower_brief, which tell no memory */
   PlanSchedule **schedules; /* of one rank of each stage */
   SimCost **costs;
 } AdviseStages;
@@ -35,7 +36,7 @@ gboolean advise_stages_init (AdviseStages *self, const AdviseInput *input, const
 
 /* advise_stages_init in parts, for callers that may need only some: first nothing, then one stage's
  * schedule (borrowed), then all the rest. */
-void advise_stages_start (AdviseStages *self, const PlanCase *of);
+void advise_stages_start (AdviseStages *self, const PlanCase *of, gboolean is_brief);
 const PlanSchedule *advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage,
                                          GError **error);
 gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,

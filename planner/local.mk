@@ -44,6 +44,7 @@ libplanner_a_SOURCES += \
 # What one rank does in a step, and what happened when it ran.
 libplanner_a_SOURCES += \
   %D%/schedule/arena.c %D%/schedule/arena.h \
+  %D%/schedule/echo.h \
   %D%/schedule/manner.c %D%/schedule/manner.h \
   %D%/schedule/meter.c %D%/schedule/meter.h \
   %D%/schedule/op.c %D%/schedule/op.h \

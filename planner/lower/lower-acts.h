@@ -110,6 +110,20 @@ void plan_lower_add_reductions (const PlanLower *lower, PlanLowerQueue *queue, g
 void plan_lower_run (PlanLower *self, const PlanLowerOrder *order, gboolean is_last);
 
 void plan_lower_order_clear (PlanLowerOrder *self);
+
+/* A pass over a stage that was written out, from where (`now` before it) to where. Rows count as 0:
+ * they only decide which buffers of an array are used. */
+typedef struct
+{
+  PlanLowerCursor before, after;
+  gboolean is_backward, is_last;
+  guint begin, end; /* its nodes */
+} PlanLowerPass;
+
+/* Lowers a pass of a micro batch over the virtual stage at hand; `is_last`: it is the step's last
+ * micro batch. Where `passes` are kept and one of them was the same, it becomes an echo of that. */
+void plan_lower_pass (PlanLower *self, gboolean is_backward, gboolean is_last);
+
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlanLowerOrder, plan_lower_order_clear)
 
 G_END_DECLS

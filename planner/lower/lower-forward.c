@@ -12,6 +12,40 @@
 
 #define ONE(array) plan_lower_ref (self->array)
 
+void
+plan_lower_declare_embedding (PlanLower *self)
+{
+  const PlanSizes *sizes = self->sizes;
+  const guint64 hidden = (guint64)self->model->hidden;
+  const gboolean splits = sizes->split_rows < sizes->rows;
+  const guint64 own = (guint64)sizes->split_rows;
+  self->embedding.out = self->embedding.mask = -1;
+  self->embedding.unnormed = self->embedding.stats = self->embedding.dunnormed = -1;
+  if (!self->stage.has_embedding)
+    return;
+  if (self->model->embed_norm)
+    {
+      self->embedding.unnormed
+          = plan_schedule_add_buffer (self->schedule, "unnormed", (guint32)self->rows, own * hidden,
+                                      sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
+      self->embedding.stats
+          = plan_schedule_add_buffer (self->schedule, "rstd_embedded", self->rows,
+                                      own * (self->model->norm == PLAN_NORM_LAYERNORM ? 2 : 1),
+                                      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+    }
+  if (self->model->embed_norm && !self->policy.is_eval)
+    self->embedding.dunnormed = plan_schedule_add_buffer (
+        self->schedule, "d.unnormed", 1, own * hidden, sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
+  if (splits)
+    self->embedding.out
+        = plan_schedule_add_buffer (self->schedule, "embedded", 1, (guint64)sizes->rows * hidden,
+                                    sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
+  if (plan_drops_hidden (self->plan))
+    self->embedding.mask = plan_schedule_add_buffer (
+        self->schedule, "mask.embedded", (guint32)self->rows, (guint64)sizes->split_rows * hidden,
+        PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
+}
+
 PlanLowerKeep
 plan_lower_keep (const PlanLower *self, gint64 layer)
 {

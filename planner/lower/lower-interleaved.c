@@ -9,6 +9,7 @@
  * of even number send first, those of odd number receive first, so that none waits for ever. */
 #include "config.h"
 
+#include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-step.h"
@@ -219,7 +220,7 @@ forward (Interleaved *self, gint64 at)
   gather_ahead (self, at);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_forward (lower);
+  plan_lower_pass (lower, FALSE, FALSE);
   drop (self, &self->output, PLAN_TRADE_OUTPUT);
   exchange (self, at, FALSE);
   self->output
@@ -264,7 +265,7 @@ backward (Interleaved *self, gint64 at, gboolean is_alone)
     await (lower, PLAN_TRADE_OUTPUT_GRADIENT, pass);
   set_pass (lower, pass);
   lower->now.is_first_micro_batch = pass.micro_batch == 0;
-  plan_lower_backward (lower, pass.micro_batch + 1 == lower->place.micro_batches);
+  plan_lower_pass (lower, TRUE, pass.micro_batch + 1 == lower->place.micro_batches);
   reduce_behind (self, at);
   drop (self, &self->gradient, PLAN_TRADE_INPUT_GRADIENT);
   exchange (self, at, TRUE);

@@ -6,6 +6,9 @@ G_BEGIN_DECLS
 /* Declares what the final norm, the output layer and the loss leave, and the gradients of it. */
 void plan_lower_declare_head (PlanLower *self);
 
+/* Declares what the embedding leaves for the first layer. */
+void plan_lower_declare_embedding (PlanLower *self);
+
 /* Declares the buffers of a loss in chunks that autograd joins, if this is one. */
 void plan_lower_declare_joined (PlanLower *self);
 

@@ -8,11 +8,15 @@
  * repeat. */
 #include "config.h"
 
+#include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-emit.h"
 #include "planner/lower/lower-loss.h"
 #include "planner/lower/lower-step.h"
 #include "planner/plan/stages.h"
+#include "planner/schedule/echo.h"
+
+#include <string.h>
 
 #define ONE(array) plan_lower_ref (self->array)
 
@@ -157,12 +161,67 @@ send (PlanLower *self, gboolean is_next, PlanRef buffer, PlanRef *sent)
   *sent = buffer;
 }
 
+/* `now` without what does not decide what a pass does: its row, and acts that are over. */
+static PlanLowerCursor
+rowless (PlanLowerCursor now)
+{
+  now.row = 0;
+  now.attached = now.n_attached > 0 ? now.attached : NULL;
+  return now;
+}
+
+static gboolean
+is_alike (const PlanLowerPass *a, const PlanLowerPass *b)
+{
+  return a->is_backward == b->is_backward && a->is_last == b->is_last
+         && memcmp (&a->before, &b->before, sizeof a->before) == 0;
+}
+
+static gboolean
+echo (PlanLower *self, const PlanLowerPass *pass)
+{
+  for (guint i = 0; i < self->passes->len; i++)
+    {
+      const PlanLowerPass *known = &g_array_index (self->passes, PlanLowerPass, i);
+      const gint64 row = self->now.row;
+      if (!is_alike (known, pass))
+        continue;
+      if (known->begin < known->end)
+        plan_schedule_add_echo (self->schedule, known->begin, known->end);
+      self->now = known->after;
+      self->now.row = row;
+      return TRUE;
+    }
+  return FALSE;
+}
+
+void
+plan_lower_pass (PlanLower *self, gboolean is_backward, gboolean is_last)
+{
+  PlanLowerPass pass;
+  memset (&pass, 0, sizeof pass); /* padding, too */
+  pass.before = rowless (self->now);
+  pass.is_backward = is_backward;
+  pass.is_last = is_last;
+  pass.begin = plan_schedule_n_nodes (self->schedule);
+  if (self->passes && echo (self, &pass))
+    return;
+  if (is_backward)
+    plan_lower_backward (self, is_last);
+  else
+    plan_lower_forward (self);
+  pass.after = rowless (self->now);
+  pass.end = plan_schedule_n_nodes (self->schedule);
+  if (self->passes)
+    g_array_append_val (self->passes, pass);
+}
+
 static void
 forward (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
   self->now.is_first_micro_batch = micro_batch == 0;
-  plan_lower_forward (self);
+  plan_lower_pass (self, FALSE, FALSE);
 }
 
 static void
@@ -170,7 +229,7 @@ backward (PlanLower *self, gint64 micro_batch)
 {
   set_row (self, micro_batch);
   self->now.is_first_micro_batch = micro_batch == 0;
-  plan_lower_backward (self, micro_batch + 1 == self->place.micro_batches);
+  plan_lower_pass (self, TRUE, micro_batch + 1 == self->place.micro_batches);
 }
 
 /* The i-th turn of the steady part: a forward pass of the micro batch `ahead` later, then a

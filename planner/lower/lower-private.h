@@ -83,6 +83,7 @@ typedef struct
   PlanLowerQuantizers quantizer;
 
   PlanLowerCursor now;
+  GArray *passes; /* PlanLowerPass: what later passes may be echoes of; NULL: all are written out */
 } PlanLower;
 
 /* The kind of a layer, counted within the stage. */

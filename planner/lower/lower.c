@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "planner/lower/lower-acts.h"
 #include "planner/lower/lower-buckets.h"
 #include "planner/lower/lower-combined.h"
 #include "planner/lower/lower-emit.h"
@@ -183,38 +184,6 @@ declare_bucket (PlanLower *self, PlanBucketKind kind)
   declare_weights (self, kind);
   declare_optimizer (self, kind);
   declare_gradients (self, kind);
-}
-
-/* Declares the buffers of the embedding's output before the first layer reads it. */
-static void
-declare_embedding (PlanLower *self)
-{
-  const PlanSizes *sizes = self->sizes;
-  const guint64 hidden = (guint64)self->model->hidden;
-  const gboolean splits = sizes->split_rows < sizes->rows;
-  const guint64 own = (guint64)sizes->split_rows;
-  self->embedding.out = self->embedding.mask = -1;
-  self->embedding.unnormed = self->embedding.stats = self->embedding.dunnormed = -1;
-  if (!self->stage.has_embedding)
-    return;
-  if (self->model->embed_norm)
-    {
-      self->embedding.unnormed = buffer (self, "unnormed", self->rows, own * hidden, sizes->compute,
-                                         PLAN_CATEGORY_ACTIVATIONS);
-      self->embedding.stats = buffer (self, "rstd_embedded", self->rows,
-                                      own * (self->model->norm == PLAN_NORM_LAYERNORM ? 2 : 1),
-                                      PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
-    }
-  if (self->model->embed_norm && !self->policy.is_eval)
-    self->embedding.dunnormed
-        = buffer (self, "d.unnormed", 1, own * hidden, sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  if (splits)
-    self->embedding.out = buffer (self, "embedded", 1, (guint64)sizes->rows * hidden,
-                                  sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  if (plan_drops_hidden (self->plan))
-    self->embedding.mask
-        = buffer (self, "mask.embedded", self->rows, (guint64)sizes->split_rows * hidden,
-                  PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
 }
 
 /* Declares a gradient tensor for each parameter of each unit, if those that autograd leaves stay
@@ -663,7 +632,7 @@ declare (PlanLower *self)
   plan_lower_declare_sites (self);
   declare_rest (self);
   plan_lower_declare_values (self);
-  declare_embedding (self);
+  plan_lower_declare_embedding (self);
   plan_lower_declare_head (self);
   plan_lower_declare_joined (self);
   plan_lower_declare_module (self);
@@ -712,13 +681,14 @@ begin (PlanLower *self, const PlanCase *of, guint rank)
   measure (self, rank);
 }
 
-PlanSchedule *
-plan_lower (const PlanCase *of, guint rank, GError **error)
+static PlanSchedule *
+lower (const PlanCase *of, guint rank, GArray *passes, GError **error)
 {
   PlanLower self;
   const guint all = (guint)plan_cluster_devices (of->cluster);
   g_return_val_if_fail (rank < all, NULL);
   begin (&self, of, rank);
+  self.passes = passes;
   plan_lower_init_buckets (&self);
 
   g_autoptr (PlanSchedule) schedule = plan_schedule_new (rank, all);
@@ -746,9 +716,22 @@ plan_lower (const PlanCase *of, guint rank, GError **error)
   if (self.work.scratch >= 0)
     plan_schedule_resize_buffer (schedule, (guint)self.work.scratch, self.work.scratch_elements);
   plan_lower_clear_buckets (&self);
-  if (g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
+  if (!passes && g_getenv ("FSDPLAN_DEBUG_CHECK") && !plan_schedule_check (schedule, error))
     return NULL;
   return g_steal_pointer (&schedule);
+}
+
+PlanSchedule *
+plan_lower (const PlanCase *of, guint rank, GError **error)
+{
+  return lower (of, rank, NULL, error);
+}
+
+PlanSchedule *
+plan_lower_brief (const PlanCase *of, guint rank)
+{
+  g_autoptr (GArray) passes = g_array_new (FALSE, FALSE, sizeof (PlanLowerPass));
+  return lower (of, rank, passes, NULL);
 }
 
 /* Units whose gradients may be in flight when the next reduction is started, besides `ahead`

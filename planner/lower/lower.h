@@ -10,6 +10,10 @@ G_BEGIN_DECLS
 
 PlanSchedule *plan_lower (const PlanCase *of, guint rank, GError **error);
 
+/* The same in brief, for times and live bytes alone: in a pipeline, passes that do what an earlier
+ * one did are its echoes (planner/schedule/echo.h). */
+PlanSchedule *plan_lower_brief (const PlanCase *of, guint rank);
+
 /* The workspace that cuDNN asked for when it was given this attention in that pass. NULL if nobody
  * asked: lowering then goes by a rule. */
 const PlanWorkspace *plan_lower_find_workspace (const PlanCase *of, PlanPass pass);

@@ -4,6 +4,7 @@
 #include "planner/schedule/meter.h"
 
 #include "planner/base/units.h"
+#include "planner/schedule/echo.h"
 
 #include <string.h>
 
@@ -73,16 +74,35 @@ swing_of_repeat (Swing once, gint64 count)
   return (Swing){ once.net * count, once.peak + MAX (once.net, 0) * (count - 1) };
 }
 
-static Swing
-walk (const PlanSchedule *schedule, guint64 granule)
+static void
+go_on (Swing *self, Swing next)
 {
-  const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
+  self->peak = MAX (self->peak, self->net + next.peak);
+  self->net += next.net;
+}
+
+static Swing walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule);
+
+/* Adds the echoes at a node, beginning with a number; returns the number of the next one. */
+static guint
+add_echoes (const PlanSchedule *schedule, guint number, guint node, guint64 granule, Swing *swing)
+{
+  const PlanEcho *echo;
+  for (; (echo = plan_schedule_echo_at (schedule, number, node)); number++)
+    go_on (swing, walk (schedule, echo->begin, echo->end, granule));
+  return number;
+}
+
+static Swing
+walk (const PlanSchedule *schedule, guint begin, guint end, guint64 granule)
+{
   Swing open[PLAN_MAX_DEPTH + 1] = { { 0, 0 } };
   gint64 counts[PLAN_MAX_DEPTH];
-  guint depth = 0;
-  for (guint node = 0; node < end; node++)
+  guint depth = 0, echo = plan_schedule_find_echo (schedule, begin + 1);
+  for (guint node = begin; node < end; node++)
     {
       const PlanOp *op = plan_schedule_node (schedule, node);
+      echo = add_echoes (schedule, echo, node, granule, &open[depth]);
       if (op->kind == PLAN_OP_REPEAT)
         {
           counts[depth++] = op->dims[PLAN_REPEAT_COUNT];
@@ -91,9 +111,7 @@ walk (const PlanSchedule *schedule, guint64 granule)
       else if (op->kind == PLAN_OP_END)
         {
           const Swing whole = swing_of_repeat (open[depth], counts[depth - 1]);
-          Swing *around = &open[--depth];
-          around->peak = MAX (around->peak, around->net + whole.peak);
-          around->net += whole.net;
+          go_on (&open[--depth], whole);
         }
       else if (op->kind == PLAN_OP_ALLOC || op->kind == PLAN_OP_FREE)
         {
@@ -109,21 +127,28 @@ walk (const PlanSchedule *schedule, guint64 granule)
   return open[0];
 }
 
+/* From the setup to the end of a step. */
+static Swing
+walk_all (const PlanSchedule *schedule, guint64 granule)
+{
+  return walk (schedule, 0, plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN), granule);
+}
+
 guint64
 plan_meter_peak_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  return (guint64)walk (schedule, granule).peak;
+  return (guint64)walk_all (schedule, granule).peak;
 }
 
 guint64
 plan_meter_resting_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  return (guint64)walk (schedule, granule).net;
+  return (guint64)walk_all (schedule, granule).net;
 }
 
 guint64
 plan_meter_passing_bytes (const PlanSchedule *schedule, guint64 granule)
 {
-  const Swing all = walk (schedule, granule);
+  const Swing all = walk_all (schedule, granule);
   return (guint64)(all.peak - all.net);
 }

@@ -1,6 +1,6 @@
 /* The members of a schedule, for the files that build, print and check it. */
 #pragma once
-#include "planner/schedule/schedule.h"
+#include "planner/schedule/echo.h"
 G_BEGIN_DECLS
 
 struct _PlanSchedule
@@ -12,6 +12,7 @@ struct _PlanSchedule
   GArray *buffers; /* PlanBuffer */
   GArray *events;  /* PlanEvent */
   gboolean is_graph;
+  GArray *echoes;    /* PlanEcho, in the order of their places */
   GArray *groups;    /* PlanGroup */
   GArray *manners;   /* PlanManner; the first one is all zeros */
   GArray *variables; /* char *: name of the variable of each REPEAT node, in node order */

@@ -50,6 +50,7 @@ plan_schedule_new (guint rank, guint ranks)
   self->room = USUAL_NODES;
   self->buffers = g_array_new (FALSE, TRUE, sizeof (PlanBuffer));
   self->events = g_array_new (FALSE, TRUE, sizeof (PlanEvent));
+  self->echoes = g_array_new (FALSE, FALSE, sizeof (PlanEcho));
   self->groups = g_array_new (FALSE, TRUE, sizeof (PlanGroup));
   self->variables = g_array_new (FALSE, TRUE, sizeof (char *));
   self->manners = g_array_new (FALSE, TRUE, sizeof (PlanManner));
@@ -69,6 +70,7 @@ plan_schedule_free (PlanSchedule *self)
   g_free (self->nodes);
   g_array_unref (self->buffers);
   g_array_unref (self->events);
+  g_array_unref (self->echoes);
   g_array_unref (self->groups);
   g_array_unref (self->variables);
   g_array_unref (self->manners);
@@ -333,21 +335,92 @@ plan_schedule_buffer_bytes (const PlanSchedule *self, guint array)
 }
 
 void
+plan_schedule_add_echo (PlanSchedule *self, guint begin, guint end)
+{
+  const PlanEcho echo = { self->n_nodes, begin, end };
+  g_return_if_fail (begin < end && end <= self->n_nodes);
+  g_array_append_val (self->echoes, echo);
+}
+
+guint
+plan_schedule_find_echo (const PlanSchedule *self, guint node)
+{
+  guint from = 0, end = self->echoes->len;
+  while (from < end)
+    {
+      const guint middle = (from + end) / 2;
+      if (g_array_index (self->echoes, PlanEcho, middle).at < node)
+        from = middle + 1;
+      else
+        end = middle;
+    }
+  return from;
+}
+
+const PlanEcho *
+plan_schedule_echo (const PlanSchedule *self, guint number)
+{
+  return number < self->echoes->len ? &g_array_index (self->echoes, PlanEcho, number) : NULL;
+}
+
+const PlanEcho *
+plan_schedule_echo_at (const PlanSchedule *self, guint number, guint node)
+{
+  const PlanEcho *echo = plan_schedule_echo (self, number);
+  return echo && echo->at == node ? echo : NULL;
+}
+
+/* Sets the next echo of a cursor. No echo is at node 0, so that this says that there is none. */
+static void
+await_echo (PlanCursor *self, guint number)
+{
+  const PlanEcho *echo = plan_schedule_echo (self->schedule, number);
+  self->echo = number;
+  self->at_echo = echo ? echo->at : 0;
+}
+
+static void
+enter_echo (PlanCursor *self)
+{
+  const PlanEcho *echo = plan_schedule_echo (self->schedule, self->echo);
+  self->back = self->next;
+  self->back_end = self->end;
+  self->next = echo->begin;
+  self->end = echo->end;
+}
+
+/* Goes back to where the echo under way is; FALSE: there is none. */
+static gboolean
+leave_echo (PlanCursor *self)
+{
+  if (self->back == 0)
+    return FALSE;
+  self->next = self->back;
+  self->end = self->back_end;
+  self->back = 0;
+  await_echo (self, self->echo + 1);
+  return TRUE;
+}
+
+void
 plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection section)
 {
   *self = (PlanCursor){ .schedule = schedule,
                         .next = schedule->section_start[section],
                         .end = schedule->section_start[section + 1] };
+  await_echo (self, plan_schedule_find_echo (schedule, self->next));
 }
 
 const PlanOp *
 plan_cursor_next (PlanCursor *self)
 {
   const PlanOp *nodes = self->schedule->nodes;
-  while (self->next < self->end)
+  while (self->next < self->end || leave_echo (self))
     {
       const PlanOp *op = &nodes[self->next];
-      if (op->kind == PLAN_OP_REPEAT)
+      if (self->next == self->at_echo && self->at_echo > 0)
+        enter_echo (self);
+      else if (op->kind == PLAN_OP_REPEAT)
         {
           self->loop[self->depth].node = self->next++;
           self->loop[self->depth].value = op->dims[PLAN_REPEAT_FROM];
@@ -362,6 +435,8 @@ plan_cursor_next (PlanCursor *self)
             {
               self->loop[top].value += repeat->dims[PLAN_REPEAT_STEP];
               self->next = self->loop[top].node + 1;
+              if (self->back == 0 && self->schedule->echoes->len > 0)
+                await_echo (self, plan_schedule_find_echo (self->schedule, self->next));
             }
           else
             {

@@ -112,8 +112,8 @@ void plan_schedule_resize_buffer (PlanSchedule *self, guint array, guint64 eleme
 typedef struct
 {
   const PlanSchedule *schedule;
-  guint32 next, end;
-  guint32 node; /* of the op last returned */
+  guint32 next, end, node;               /* node: of the op last returned */
+  guint32 echo, at_echo, back, back_end; /* the next echo; where an echo under way leads back to */
   gint8 depth;
   struct
   {

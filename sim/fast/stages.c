@@ -7,6 +7,7 @@
 
 #include "sim/fast/stages.h"
 
+#include "planner/schedule/echo.h"
 #include "planner/schedule/trace.h"
 #include "sim/engine.h"
 #include "sim/sim.h"
@@ -15,7 +16,7 @@
 
 /* Simulated stretches begin at this time, which is large so that earlier times stay positive. */
 #define BASE (G_GINT64_CONSTANT (1) << 50)
-#define MAX_PIECES 4 /* of a stretch */
+#define MAX_PIECES 12 /* of a stretch */
 
 /* What a stretch leads to; times are counted from when the host is free. */
 typedef struct
@@ -217,10 +218,12 @@ describe (SimStages *self, guint stage, Stretch *stretch)
   stretch->key = g_byte_array_free_to_bytes (g_steal_pointer (&key));
 }
 
+/* Whether a node begins a repeat with meetings. */
 static gboolean
 meets_inside (const SimStages *self, guint stage, guint repeat)
 {
-  const guint end = (guint)node_of (self, stage, repeat)->dims[PLAN_REPEAT_END];
+  const PlanOp *op = node_of (self, stage, repeat);
+  const guint end = op->kind == PLAN_OP_REPEAT ? (guint)op->dims[PLAN_REPEAT_END] : 0;
   for (guint node = repeat + 1; node < end; node++)
     if (is_meeting (self, stage, node))
       return TRUE;
@@ -235,7 +238,8 @@ typedef struct
   Stretch now;
   gboolean has_begun; /* some meeting was passed */
   GArray *order;
-  guint *next; /* by node: the first node from it on that is a meeting or a repeat with meetings */
+  guint *next; /* by node: the first node from it on that is a meeting or a repeat with meetings, or
+                  has echoes before it */
   guint *behind; /* by node of a meeting: 1 + the stretch last found behind it; 0: none */
 } Walk;
 
@@ -256,11 +260,17 @@ walk_init (Walk *self, SimStages *stages, guint stage, guint begin, guint end)
                   .next = g_new (guint, end + 1),
                   .behind = g_new0 (guint, end) };
   self->next[end] = end;
+  const PlanSchedule *schedule = stages->meeting.schedules[stage];
+  guint number = plan_schedule_find_echo (schedule, end);
+  const PlanEcho *echo = number > 0 ? plan_schedule_echo (schedule, --number) : NULL;
   for (guint node = end; node-- > begin;)
     {
-      const gboolean opens = node_of (stages, stage, node)->kind == PLAN_OP_REPEAT
-                             && meets_inside (stages, stage, node);
-      self->next[node] = opens || is_meeting (stages, stage, node) ? node : self->next[node + 1];
+      const gboolean opens = meets_inside (stages, stage, node);
+      const gboolean has_echo = echo && echo->at == node;
+      self->next[node]
+          = opens || has_echo || is_meeting (stages, stage, node) ? node : self->next[node + 1];
+      while (echo && echo->at == node)
+        echo = number > 0 ? plan_schedule_echo (schedule, --number) : NULL;
     }
 }
 
@@ -309,23 +319,42 @@ reach_meeting (Walk *walk, guint node)
   walk->now = (Stretch){ .before = node };
 }
 
+/* Adds what the echoes at a node repeat. */
+static gboolean
+add_echoes (Walk *walk, guint node, gint8 depth)
+{
+  const PlanSchedule *schedule = walk->self->meeting.schedules[walk->stage];
+  const PlanEcho *echo;
+  for (guint i = plan_schedule_find_echo (schedule, node);
+       (echo = plan_schedule_echo_at (schedule, i, node)); i++)
+    if (!add_piece (walk, echo->begin, echo->end, depth))
+      return FALSE;
+  return TRUE;
+}
+
 static gboolean
 walk_nodes (Walk *walk, guint begin, guint end, gint8 depth)
 {
   guint from = begin;
-  for (guint node; (node = walk->next[from]) < end;)
+  for (guint node = begin; (node = walk->next[node]) <= end; node++)
     {
-      const PlanOp *op = node_of (walk->self, walk->stage, node);
-      const gboolean opens = op->kind == PLAN_OP_REPEAT;
-      const guint last = opens ? (guint)op->dims[PLAN_REPEAT_END] : node;
-      if (!add_piece (walk, from, node, depth))
+      if (!add_piece (walk, from, node, depth) || !add_echoes (walk, node, depth))
         return FALSE;
-      if (!opens)
-        reach_meeting (walk, node);
-      for (gint64 turn = 0; opens && turn < op->dims[PLAN_REPEAT_COUNT]; turn++)
-        if (!walk_nodes (walk, node + 1, last, (gint8)(depth + 1)))
-          return FALSE;
-      from = last + 1;
+      from = node;
+      if (node == end)
+        return TRUE;
+      if (is_meeting (walk->self, walk->stage, node))
+        reach_meeting (walk, from++);
+      else if (meets_inside (walk->self, walk->stage, node))
+        {
+          const PlanOp *repeat = node_of (walk->self, walk->stage, node);
+          const guint last = (guint)repeat->dims[PLAN_REPEAT_END];
+          for (gint64 turn = 0; turn < repeat->dims[PLAN_REPEAT_COUNT]; turn++)
+            if (!walk_nodes (walk, node + 1, last, (gint8)(depth + 1)))
+              return FALSE;
+          node = last;
+          from = last + 1;
+        }
     }
   return add_piece (walk, from, end, depth);
 }
@@ -346,11 +375,12 @@ find_order (SimStages *self, guint stage)
   /* The last stretch goes on into the next step. */
   while (first < end && !is_meeting (self, stage, first))
     {
-      if (node_of (self, stage, first)->kind == PLAN_OP_REPEAT && meets_inside (self, stage, first))
+      if (meets_inside (self, stage, first))
         return FALSE;
       first++;
     }
-  if (!add_piece (&walk, begin, first, 0))
+  const PlanEcho *echo = plan_schedule_echo (schedule, plan_schedule_find_echo (schedule, begin));
+  if ((echo && echo->at <= first) || !add_piece (&walk, begin, first, 0))
     return FALSE;
   reach_meeting (&walk, first);
   return TRUE;

@@ -5,8 +5,11 @@
  * they are looked at. */
 #include "config.h"
 
+#include "planner/lower/lower.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/check-stages.h"
+#include "planner/schedule/meter.h"
+#include "sim/fast/measure.h"
 #include "sim/fast/passes.h"
 #include "sim/fast/stages.h"
 #include "sim/sim.h"
@@ -569,6 +572,85 @@ START_TEST (passes_known_by_heart_change_nothing)
 }
 END_TEST
 
+/* An op of a brief schedule beside that of the whole one: all but the rows of operands. */
+static gboolean
+is_alike (const PlanCursor *a, const PlanOp *x, const PlanCursor *b, const PlanOp *y)
+{
+  gboolean ok = x->kind == y->kind && x->stream == y->stream && x->group == y->group
+                && x->manner == y->manner && x->n_waits == y->n_waits
+                && memcmp (x->dims, y->dims, sizeof x->dims) == 0
+                && (x->record.array < 0) == (y->record.array < 0)
+                && (x->record.array < 0
+                    || plan_cursor_event (a, &x->record) == plan_cursor_event (b, &y->record));
+  for (guint i = 0; ok && i < x->n_waits; i++)
+    ok = plan_cursor_event (a, &x->waits[i]) == plan_cursor_event (b, &y->waits[i]);
+  for (guint i = 0; ok && i < plan_op_n_refs (x->kind); i++)
+    ok = x->refs[i].array == y->refs[i].array
+         && (x->refs[i].array < 0
+             || plan_cursor_at (a, &x->refs[i]) == plan_cursor_at (b, &y->refs[i]));
+  return ok;
+}
+
+/* Compares two schedules op by op, with what ops cost; the brief one has no more nodes. */
+static void
+compare_schedules (const PlanSchedule *brief, const SimCost *brief_cost, const PlanSchedule *whole,
+                   const SimCost *cost, int seed)
+{
+  ck_assert_uint_le (plan_schedule_n_nodes (brief), plan_schedule_n_nodes (whole));
+  ck_assert_uint_eq (plan_meter_peak_bytes (brief, 512), plan_meter_peak_bytes (whole, 512));
+  ck_assert_uint_eq (plan_meter_resting_bytes (brief, 512), plan_meter_resting_bytes (whole, 512));
+  for (PlanSection section = 0; section < PLAN_N_SECTIONS; section++)
+    {
+      PlanCursor a, b;
+      const PlanOp *x, *y;
+      plan_cursor_start (&a, brief, section);
+      plan_cursor_start (&b, whole, section);
+      do
+        {
+          x = plan_cursor_next (&a), y = plan_cursor_next (&b);
+          ck_assert_msg (!x == !y && (!x || is_alike (&a, x, &b, y)),
+                         "seed %d, node %u is not node %u of the brief schedule", seed, b.node,
+                         a.node);
+          ck_assert (
+              !x
+              || (sim_cost_ns (brief_cost, a.node) == sim_cost_ns (cost, b.node)
+                  && sim_cost_launch_ns (brief_cost, a.node) == sim_cost_launch_ns (cost, b.node)));
+        }
+      while (x);
+    }
+}
+
+/* A schedule with echoes is the one that is written out, op by op, and its step takes as long. */
+START_TEST (echoes_are_what_is_written_out)
+{
+  g_auto (Pipeline) p = { 0 };
+  PlanSchedule *schedules[MOST_STAGES];
+  SimCost *costs[MOST_STAGES];
+  guint n_steps[2];
+  pipeline_init (&p, (guint)_i, _i % 3 > 0);
+  for (guint i = 0; i < p.n; i++)
+    {
+      schedules[i] = plan_lower_brief (p.of, plan_schedule_rank (p.schedules[i]));
+      const SimCostInput input = sim_cost_input (p.of, schedules[i]);
+      costs[i] = sim_cost_new (&input, NULL);
+      compare_schedules (schedules[i], costs[i], p.schedules[i], p.costs[i], _i);
+    }
+  const gboolean drains
+      = p.of->plan.value[PLAN_VPP] == 1 && p.of->stack->pipeline.trades != PLAN_TRADES_ON_DEVICE;
+  const SimMeeting brief = { (const PlanSchedule *const *)schedules, p.n };
+  const SimMeeting whole = { (const PlanSchedule *const *)p.schedules, p.n };
+  ck_assert_int_eq (
+      sim_measure_stages_step (&brief, (const SimCost *const *)costs, drains, &n_steps[0]),
+      sim_measure_stages_step (&whole, (const SimCost *const *)p.costs, drains, &n_steps[1]));
+  ck_assert_uint_eq (n_steps[0], n_steps[1]);
+  for (guint i = 0; i < p.n; i++)
+    {
+      plan_schedule_free (schedules[i]);
+      sim_cost_free (costs[i]);
+    }
+}
+END_TEST
+
 int
 main (void)
 {
@@ -581,6 +663,7 @@ main (void)
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, a_step_takes_what_stages_side_by_side_do, 60);
   test_add_share (tcase, passes_known_by_heart_change_nothing, 100);
+  test_add_share (tcase, echoes_are_what_is_written_out, 100);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
