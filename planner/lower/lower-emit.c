@@ -168,6 +168,18 @@ scalar_of (const PlanModel *m)
   return scalar != (double)m->head_dim ? scalar : 0;
 }
 
+/* Whether ops of that kind may have any manner. Few do, and lowering asks for each op. */
+static gboolean
+may_have_manner (PlanOpKind kind)
+{
+  PlanMannerKey key = 0;
+  if (plan_op_class (kind) != PLAN_CLASS_COMPUTE)
+    return FALSE;
+  while (key < PLAN_N_MANNERS && !plan_manner_is_of (key, kind))
+    key++;
+  return key < PLAN_N_MANNERS;
+}
+
 /* The manner of an op (PlanManner) in the layer at hand. */
 static guint16
 manner_of (PlanLower *self, PlanOpKind kind)
@@ -175,6 +187,8 @@ manner_of (PlanLower *self, PlanOpKind kind)
   const PlanModel *m = self->model;
   const gboolean is_windowed = self->now.kind & PLAN_LAYER_WINDOWED;
   double first, whole;
+  if (!may_have_manner (kind))
+    return 0;
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
       = { { [PLAN_MANNER_WINDOW] = is_windowed && !m->window_chunks ? (double)m->window : 0,
