@@ -10,8 +10,6 @@
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
 
-#include <string.h>
-
 typedef struct
 {
   guint64 happened[PLAN_N_STREAMS];
@@ -114,6 +112,9 @@ is_behind (const BufferState *state, const Clock *clock, gboolean and_reads)
   return TRUE;
 }
 
+/* Copied into states in few instructions; a memset of this size is a slow one (rep stos). */
+static const BufferState nothing_done;
+
 static gboolean
 check_memory (Checker *c, const PlanOp *op, const char *name, BufferState *state, GError **error)
 {
@@ -125,7 +126,7 @@ check_memory (Checker *c, const PlanOp *op, const char *name, BufferState *state
     return fail (c, op, error, takes ? "%s is taken already" : "%s is not taken", name);
   if (!takes && !is_behind (state, clock, TRUE))
     return fail (c, op, error, "%s may still be in use on another stream", name);
-  memset (state, 0, sizeof *state);
+  *state = nothing_done;
   state->is_live = takes;
   state->writer = op->stream;
   state->written = clock->happened[op->stream];
@@ -231,21 +232,22 @@ static gboolean
 check_op (Checker *c, const PlanOp *op, GError **error)
 {
   Clock *own = &c->streams[op->stream];
-  Pieces operands[PLAN_MAX_REFS] = { { NULL, 0 } };
+  Pieces operands[PLAN_MAX_REFS];
+  const guint n = plan_op_n_refs (op->kind);
 
   if ((op->group >= 0) != (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE))
     return fail (c, op, error, "only collectives have a group");
   join (own, &c->streams[PLAN_STREAM_HOST]);
   if (!check_waits (c, op, error))
     return FALSE;
-  for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+  for (guint i = 0; i < n; i++)
     if (op->refs[i].array >= 0 && !check_operand (c, op, i, &operands[i], error))
       return FALSE;
   if (plan_op_class (op->kind) != PLAN_CLASS_MEMORY)
     {
       own->happened[op->stream]++;
-      for (guint i = 0; i < PLAN_MAX_REFS; i++)
-        for (guint64 p = 0; p < operands[i].n; p++)
+      for (guint i = 0; i < n; i++)
+        for (guint64 p = 0; op->refs[i].array >= 0 && p < operands[i].n; p++)
           note_access (op, i, &operands[i].first[p], own->happened[op->stream]);
     }
   return check_record (c, op, error);
