@@ -34,7 +34,7 @@ pipeline='--cluster dgx-h100:8 --gbs 512 --set stack=megatron --set strategy=opt
   as query 0 query $tiny --gpus 1,2 --tokens 1B --price 2
   as query 0 query $tiny --set stack=fsdp2,megatron-fsdp
   as query 0 query --model llama-tiny --cluster h100-80gb:2 --gbs 8 --max seq
-  as query 0 query --model mixtral-8x7b --cluster dgx-h100:4 --gbs 256 --only ep=8 --only tp=2 --top 1
+  as query 0 query --model mixtral-8x7b --cluster dgx-h100:4 --gbs 32 --only ep=8 --only tp=2 --top 1
   as error 3 query --model llama3-70b --cluster h100-80gb:1 --gbs 8
   as sim 0 sim $large
   as sim 0 sim $tiny --tokens 1B --price 2
