@@ -63,6 +63,7 @@ map_region ()
                            -1, 0);
   if (region == MAP_FAILED)
     g_error ("no address space for fake devices");
+  madvise (region, bytes, MADV_HUGEPAGE); /* an arena takes far fewer faults */
   trace_map (region, bytes);
   action.sa_sigaction = handle_fault;
   action.sa_flags = SA_SIGINFO;

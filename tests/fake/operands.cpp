@@ -20,7 +20,7 @@ struct Operand
   std::string name;
   const guint8 *begin, *end;
   bool is_read, is_written, is_whole;
-  std::vector<bool> left; /* bytes that the op has not used yet */
+  std::vector<bool> left; /* bytes that the op has not used yet; beyond its end it has used none */
 };
 
 }
@@ -66,6 +66,9 @@ allowed (const guint8 *at, size_t bytes, bool is_write)
     if (at >= operand.begin && at < operand.end && (!is_write || operand.is_written))
       {
         size_t from = (size_t)(at - operand.begin), n = MIN (bytes, (size_t)(operand.end - at));
+
+        if (operand.left.size () < from + n)
+          operand.left.resize (from + n, true);
         auto first = operand.left.begin () + (ptrdiff_t)from;
 
         if (!is_write && !operand.is_read)
@@ -126,7 +129,7 @@ watch_again (Watched &self)
 {
   self.has_run = false;
   for (Operand &operand : self.operands)
-    operand.left.assign ((size_t)(operand.end - operand.begin), true);
+    operand.left.clear ();
 }
 
 void
@@ -134,9 +137,11 @@ check_whole (const Watched &self)
 {
   for (const Operand &operand : self.operands)
     {
-      guint64 left = 0, first = 0;
+      const guint64 known = operand.left.size ();
+      guint64 left = operand.is_whole ? (guint64)(operand.end - operand.begin) - known : 0;
+      guint64 first = known;
 
-      for (size_t i = operand.is_whole ? operand.left.size () : 0; i-- > 0;)
+      for (size_t i = operand.is_whole ? known : 0; i-- > 0;)
         if (operand.left[i])
           {
             left++;

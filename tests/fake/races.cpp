@@ -165,6 +165,30 @@ trails_of (size_t page)
   return trails[trail_of_page[page] - 1].get ();
 }
 
+/* Field by field: a memcpy or memcmp would be the kernel's. */
+bool
+is_same (const Use &one, const Use &other)
+{
+  return one.epoch == other.epoch && one.thread == other.thread && one.syncs == other.syncs
+         && one.is_atomic == other.is_atomic && one.is_by_more == other.is_by_more;
+}
+
+/* Bytes of one access mostly were used together before, too: what holds of the first then holds of
+ * them. */
+void
+follow_all (Trail *of, const guint8 *at, size_t bytes, bool writes, bool is_shared)
+{
+  const Trail first = of[0];
+
+  follow (of[0], at, writes, is_shared);
+  for (size_t i = 1; i < bytes; i++)
+    if (is_same (of[i].writer, first.writer) && is_same (of[i].reader, first.reader)
+        && is_same (of[i].other, first.other))
+      of[i] = of[0];
+    else
+      follow (of[i], at + i, writes, is_shared);
+}
+
 /* FALSE: it is not of that memory. */
 bool
 follow_shared (std::vector<Trail> &of, const guint8 *begin, const guint8 *at, size_t bytes,
@@ -172,8 +196,7 @@ follow_shared (std::vector<Trail> &of, const guint8 *begin, const guint8 *at, si
 {
   if (at < begin || at + bytes > begin + of.size ())
     return false;
-  for (size_t i = 0; i < bytes; i++)
-    follow (of[(size_t)(at - begin) + i], at + i, writes, true);
+  follow_all (&of[(size_t)(at - begin)], at, bytes, writes, true);
   return true;
 }
 
@@ -245,11 +268,12 @@ races_use (const void *memory, size_t bytes, bool writes)
   if (!is_on)
     return;
   if ((guintptr)at - region < n_bytes)
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t done = 0, n; done < bytes; done += n)
       {
-        size_t from = (guintptr)at + i - region;
+        size_t from = (guintptr)at + done - region;
 
-        follow (trails_of (from / PAGE)[from % PAGE], at + i, writes, false);
+        n = MIN (bytes - done, PAGE - from % PAGE);
+        follow_all (trails_of (from / PAGE) + from % PAGE, at + done, n, writes, false);
       }
   else if (!follow_shared (shared, (const guint8 *)__start_fake_cuda_shared, at, bytes, writes))
     follow_shared (dynamic, dynamic_begin, at, bytes, writes);

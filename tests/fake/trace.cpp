@@ -44,6 +44,7 @@ reserve (size_t bytes)
 
   if (memory == MAP_FAILED)
     g_error ("no address space for fake devices");
+  madvise (memory, bytes, MADV_HUGEPAGE);
   return memory;
 }
 
