@@ -15,8 +15,8 @@ typedef struct
   double bytes;      /* of one op: through memory, or a collective's whole message */
 } AdviseOpTime;
 
-/* Lists them, those with the most time first. Streams overlap, so only the times of compute add up.
- * NULL with an error where costs are not known. */
+/* Lists the ops, those with the most time first. Streams overlap, so only the times of compute add
+ * up. NULL with an error where costs are not known. */
 GArray *advise_explain_time (const AdviseInput *input, const AdvisePrediction *prediction,
                              GError **error);
 

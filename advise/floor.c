@@ -155,7 +155,7 @@ is_awaited (const PlanSchedule *schedule, guint node)
 }
 
 static SimSlowdown *
-crowd_of (const PlanOp *op, gboolean awaited, Work *work)
+slowdown_of (const PlanOp *op, gboolean awaited, Work *work)
 {
   if (op->stream == PLAN_STREAM_COMPUTE || awaited)
     return &work->chain;
@@ -184,9 +184,9 @@ note_op (const PlanSchedule *schedule, const SimCost *cost, guint node, gint64 t
   work->of[WORK_HOST] += launch_ns;
   if (!adds_gradients (schedule, op))
     {
-      SimSlowdown *crowd = crowd_of (op, awaited, work);
-      if (crowd && ns > 0)
-        sim_slowdown_add (crowd, sim_cost_load (cost, node), times, ns);
+      SimSlowdown *slowdown = slowdown_of (op, awaited, work);
+      if (slowdown && ns > 0)
+        sim_slowdown_add (slowdown, sim_cost_load (cost, node), times, ns);
       return;
     }
   work->of[WORK_ADDING] += ns;
@@ -425,7 +425,7 @@ fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 /* The plan without virtual stages, with the same layers on each stage, of which that stage
  * recomputes as many. */
 static Plan
-uncut (const AdviseFloors *self, const Plan *resolved, gint64 stage)
+without_virtual_stages (const AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
   const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
   const PlanStage here = plan_stage_of (self->input->model, stack, resolved, stage);
@@ -520,7 +520,8 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
   const gint64 n = plan_micro_batches (resolved, input->cluster);
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
-  const Plan plan = uncut (self, resolved, some), of_last = uncut (self, resolved, last);
+  const Plan plan = without_virtual_stages (self, resolved, some),
+             of_last = without_virtual_stages (self, resolved, last);
   const Work inner = find_work (self, &plan, some), end = find_work (self, &of_last, last);
   const PlanStage of_inner = plan_stage_of (input->model, stack, resolved, some);
   const gint64 first_layers = plan_stage_virtual (&of_inner, 0).layers;
@@ -549,8 +550,8 @@ hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
   return MAX (most, n * busy_ns (&end, &of_last));
 }
 
-/* The time of a pipeline's step at least, where all stages together take so long for a micro batch.
- * A stage takes as long as all n micro batches take in it, and one in each stage before it. The
+/* Lower bound of the step time of a pipeline whose stages together take `ns` for a micro batch. A
+ * stage takes as long as all n micro batches take in it, and one in each stage before it. The
  * longest of these is shortest where they are equal: each stage takes 1 - 1 / n of the one
  * before. */
 static gint64

@@ -19,8 +19,9 @@ typedef struct
   const char *db;                    /* the store with timings of this machine; borrowed */
   const char *comm;                  /* the collective backend of those timings; NULL: threads */
   guint cudnn; /* version of cuDNN for attention's workspaces; 0: the newest known */
-  const PlanWorkspaces *asked; /* what cuDNN said when it was asked for this input; counts alone */
-  gboolean is_of_many;         /* one of many processes, each with its store: only shipped data */
+  const PlanWorkspaces
+      *asked;          /* what cuDNN answered for this input; if given, nothing else counts */
+  gboolean is_of_many; /* one of many processes, each with its own store: uses shipped data only */
 } AdviseInput;
 
 void advise_input_clear (AdviseInput *self);

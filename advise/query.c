@@ -53,7 +53,7 @@ restrict_to (PlanSpace *space, const char *text, GError **error)
                               error);
 }
 
-#define LEAST_MEMORY PLAN_MIB /* a smaller limit is refused: who writes 80 means a larger unit */
+#define LEAST_MEMORY PLAN_MIB /* a smaller limit is refused: 80 without a unit was meant in GB */
 
 /* The memory that a plan may take on a device of this cluster. */
 static gboolean
@@ -197,7 +197,7 @@ find_eligible (const PlanSearchResult *result, gboolean of_front)
 }
 
 /* A switch that saves less than this share of the step's time is not worth its line in a script. */
-#define WORTH_ASKING 2e-4
+#define LEAST_SAVING 2e-4
 
 static gboolean
 is_switch (PlanField field)
@@ -206,15 +206,15 @@ is_switch (PlanField field)
   return names && names[0] && g_str_equal (names[0], "off");
 }
 
-/* Gives a switch of an answer the value of the user's plan. FALSE: the answer is left as it is,
+/* Sets a switch of an answer back to the user's value. FALSE: the answer is left as it is,
  * because that plan is illegal or equivalent, needs more memory, or is slower by more than
- * WORTH_ASKING. */
+ * LEAST_SAVING. */
 static gboolean
-leave_out (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, PlanField field)
+set_back (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, PlanField field)
 {
   const AdviseInput *input = choice->input;
   const gint64 enough_ns
-      = found->score.time_ns + (gint64)((double)found->score.time_ns * WORTH_ASKING);
+      = found->score.time_ns + (gint64)((double)found->score.time_ns * LEAST_SAVING);
   Plan plain = found->plan;
   PlanScore score;
   plain.value[field] = input->plan.value[field];
@@ -237,7 +237,7 @@ make_plain (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found)
 {
   for (PlanField f = PLAN_N_FIELDS; f-- > 0;)
     if (!choice->pinned[f] && found->plan.value[f] != choice->input->plan.value[f] && is_switch (f))
-      leave_out (choice, scorer, found, f);
+      set_back (choice, scorer, found, f);
 }
 
 /* Whether the time of a found plan can be told from that of every answer so far. */
@@ -265,7 +265,7 @@ compare_answers (gconstpointer a, gconstpointer b)
 }
 
 /* The K best distinct answers, best first. Plans of equal cost are one answer, with the fields in
- * which they differ; what setting back makes the same as another answer is none. */
+ * which they differ; an answer that setting back makes equal to another is dropped. */
 static GArray *
 take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer *scorer, guint k,
               GError **error)
@@ -292,7 +292,7 @@ take_answers (PlanSearchResult *result, const AdviseChoice *choice, AdviseScorer
           for (PlanField f = 0; f < PLAN_N_FIELDS; f++)
             answer.is_free[f] |= other->plan.value[f] != answer.found->plan.value[f];
         }
-      if (apart > WORTH_ASKING)
+      if (apart > LEAST_SAVING)
         make_plain (choice, scorer, answer.found);
       if (is_apart_from_all (answers, answer.found, apart))
         g_array_append_val (answers, answer);

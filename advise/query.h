@@ -16,7 +16,7 @@ typedef struct
   char *memory, *headroom, *p_fits, *allow;
   gint top;
   double apart; /* least difference between the answers' times, in per cent */
-  double front; /* how far beyond the best's time the front reaches, in per cent */
+  double front; /* by how much slower than the best a plan of the front may be, in per cent */
   gboolean keeps_nothing;
   const char *db; /* borrowed: the store that keeps the answers */
   char *words;    /* all options, as the shell takes them */
@@ -89,10 +89,11 @@ const AdviseAnswer *advise_query_best (const AdviseQuery *self);
 /* How plan `a` differs from `b`, "strategy=optim, mbs=2", for reading; the caller frees. */
 char *advise_query_differences (const Plan *a, const Plan *b);
 
-/* Everything that has to be set to make `a` of `b`, including fields that `a` does without. */
+/* Everything that has to be set to turn `b` into `a`, including fields that `a` does without. */
 char *advise_query_changes (const Plan *a, const Plan *b);
 
-/* The largest part of a step that is not arithmetic, if it is at least a tenth of the step. */
+/* The largest part of a step other than compute, if it is above a tenth of the step; else
+ * "compute". */
 const char *advise_query_bound_by (const PlanTrace *trace);
 
 /* Whether any plan fits. */

@@ -6,7 +6,7 @@
 #include "planner/base/error.h"
 
 static PlanCluster *
-resize_as_sold (const PlanCluster *cluster, gint64 devices, GError **error)
+resize_unaltered (const PlanCluster *cluster, gint64 devices, GError **error)
 {
   g_autoptr (PlanCluster) shipped = plan_cluster_new (cluster->name, NULL);
   g_autofree char *text = plan_cluster_print (cluster);
@@ -38,7 +38,7 @@ PlanCluster *
 advise_resize (const PlanCluster *cluster, gint64 devices, GError **error)
 {
   g_auto (GStrv) overrides = plan_cluster_overrides (cluster);
-  g_autoptr (PlanCluster) self = resize_as_sold (cluster, devices, error);
+  g_autoptr (PlanCluster) self = resize_unaltered (cluster, devices, error);
   return self && plan_cluster_override (self, (const char *const *)overrides, error)
              ? g_steal_pointer (&self)
              : NULL;

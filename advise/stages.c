@@ -88,10 +88,10 @@ advise_stages_start (AdviseStages *self, const PlanCase *of, gboolean is_brief)
 const PlanSchedule *
 advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage, GError **error)
 {
-  const guint of_stage = (guint)plan_cluster_devices (of->cluster) / self->n;
+  const guint ranks_per_stage = (guint)plan_cluster_devices (of->cluster) / self->n;
   if (!self->schedules[stage])
-    self->schedules[stage] = self->is_brief ? plan_lower_brief (of, stage * of_stage)
-                                            : plan_lower (of, stage * of_stage, error);
+    self->schedules[stage] = self->is_brief ? plan_lower_brief (of, stage * ranks_per_stage)
+                                            : plan_lower (of, stage * ranks_per_stage, error);
   return self->schedules[stage];
 }
 
@@ -116,18 +116,18 @@ advise_stages_init (AdviseStages *self, const AdviseInput *input, const PlanCase
   return advise_stages_finish (self, input, of, error);
 }
 
-static SimMeeting
-meeting_of (const AdviseStages *self)
+static SimPipeline
+pipeline_of (const AdviseStages *self)
 {
-  return (SimMeeting){ (const PlanSchedule *const *)self->schedules, self->n };
+  return (SimPipeline){ (const PlanSchedule *const *)self->schedules, self->n };
 }
 
 gboolean
 advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
                    gint64 *out_offsets, GError **error)
 {
-  const SimMeeting meeting = meeting_of (self);
-  return sim_run_stages (&meeting, (const SimCost *const *)self->costs, of->stack, out_traces,
+  const SimPipeline pipeline = pipeline_of (self);
+  return sim_run_stages (&pipeline, (const SimCost *const *)self->costs, of->stack, out_traces,
                          out_offsets, error);
 }
 
@@ -157,13 +157,13 @@ static gboolean
 time_slowly (const AdviseStages *self, SimSummary *out_summaries, guint *out_n_steps,
              GError **error)
 {
-  const SimMeeting meeting = meeting_of (self);
+  const SimPipeline pipeline = pipeline_of (self);
   const SimCost *const *costs = (const SimCost *const *)self->costs;
   PlanTrace *traces[SIM_MAX_STAGES] = { NULL };
   SimPasses passes;
-  if (sim_passes_run (&meeting, costs, traces, &passes))
+  if (sim_passes_run (&pipeline, costs, traces, &passes))
     *out_n_steps = passes.n_steps;
-  else if (!sim_time_stages (&meeting, costs, traces, out_n_steps, error))
+  else if (!sim_time_stages (&pipeline, costs, traces, out_n_steps, error))
     return FALSE;
   for (guint i = 0; i < self->n; i++)
     {
@@ -210,8 +210,8 @@ gboolean
 advise_stages_measure (const AdviseStages *self, const PlanCase *of, SimSummary *out_summaries,
                        SimStages **out_stages, GError **error)
 {
-  const SimMeeting meeting = meeting_of (self);
-  g_autoptr (SimStages) stages = sim_stages_new (&meeting, (const SimCost *const *)self->costs);
+  const SimPipeline pipeline = pipeline_of (self);
+  g_autoptr (SimStages) stages = sim_stages_new (&pipeline, (const SimCost *const *)self->costs);
   const gboolean is_fast = time_fast (self, of, stages, out_summaries);
   guint n_steps = is_fast ? sim_stages_n_steps (stages) : 0;
   if (out_stages)
@@ -230,9 +230,9 @@ advise_stages_measure (const AdviseStages *self, const PlanCase *of, SimSummary 
 gint64
 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps)
 {
-  const SimMeeting meeting = meeting_of (self);
-  return sim_measure_stages_step (&meeting, (const SimCost *const *)self->costs, meets_drained (of),
-                                  out_n_steps);
+  const SimPipeline pipeline = pipeline_of (self);
+  return sim_measure_stages_step (&pipeline, (const SimCost *const *)self->costs,
+                                  meets_drained (of), out_n_steps);
 }
 
 guint

@@ -17,7 +17,7 @@ typedef struct
 /* A stage's layers in words, "embedding, 0-19"; the caller frees. */
 char *advise_stage_describe (const AdviseStage *self);
 
-/* Exposed communication, with other stages too. */
+/* Exposed communication of all kinds, trades with other stages included. */
 gint64 advise_stage_exposed_ns (const AdviseStage *self);
 
 typedef struct
@@ -42,9 +42,9 @@ const PlanSchedule *advise_stages_lower (AdviseStages *self, const PlanCase *of,
 gboolean advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                                GError **error);
 
-/* The totals of the steady step, by stage; `out_summaries` has room for n. Returns the simulation,
- * which can be asked for more. NULL with the totals set where it was simulated op by op
- * (sim_time_stages), or NULL with an error. */
+/* The totals of the steady step, by stage; `out_summaries` has room for n. `*out_stages` is the
+ * simulation, which can be asked for more; NULL where it was simulated op by op (sim_time_stages).
+ * `out_stages` may be NULL. */
 gboolean advise_stages_measure (const AdviseStages *self, const PlanCase *of,
                                 SimSummary *out_summaries, SimStages **out_stages, GError **error);
 

@@ -32,18 +32,18 @@ typedef struct
 {
   char *machine, *network; /* beginning of the machine's name; its end, for rows between nodes */
   const char *backend, *comm;
-  gint64 sharing; /* ranks that share a GPU, as their number decides how slow it is; or 0 */
+  gint64 sharing; /* ranks that share a GPU and slow one another; 0: none do */
 } Wanted;
 
 static gboolean
 is_of (const DbTable *rows, guint row, const Wanted *wanted, guint ranks)
 {
-  const char *carried = db_table_cell_named (rows, row, "comm");
-  const gboolean is_carried = g_str_equal (carried, wanted->comm);
+  const char *comm = db_table_cell_named (rows, row, "comm");
+  const gboolean is_comm = g_str_equal (comm, wanted->comm);
   return g_str_equal (db_table_cell_named (rows, row, "backend"), wanted->backend)
          && g_str_has_prefix (db_table_cell_named (rows, row, "machine"), wanted->machine)
-         && (wanted->sharing > 0 ? is_carried && ranks == wanted->sharing
-                                 : is_carried || g_str_equal (carried, "self"));
+         && (wanted->sharing > 0 ? is_comm && ranks == wanted->sharing
+                                 : is_comm || g_str_equal (comm, "self"));
 }
 
 /* Takes a row. Timings between nodes hold for their own network only. */
@@ -87,7 +87,7 @@ read_timings (const Wanted *wanted, const char *db, GError **error)
 }
 
 static const char *
-carrier_of (const PlanCluster *cluster, const char *comm)
+comm_of (const PlanCluster *cluster, const char *comm)
 {
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU, is_one = cluster->nodes == 1;
   if (is_gpu)
@@ -127,7 +127,7 @@ advise_timings (const PlanCluster *cluster, const PlanStack *stack, const char *
   if (stack->id != PLAN_STACK_NATIVE || plan_cluster_is_altered (cluster, FALSE))
     return NULL;
   const gboolean is_gpu = cluster->kind == PLAN_DEVICE_GPU;
-  const char *carrier = carrier_of (cluster, comm);
+  const char *comm_name = comm_of (cluster, comm);
   const gint64 ranks = plan_cluster_devices (cluster);
   g_autofree char *machine = advise_timings_machine (cluster, "", FALSE);
   g_autofree char *network = print_network (cluster);
@@ -135,8 +135,8 @@ advise_timings (const PlanCluster *cluster, const PlanStack *stack, const char *
       = { .machine = machine,
           .network = network,
           .backend = is_gpu ? "cuda" : "cpu",
-          .comm = carrier,
-          .sharing = is_gpu && ranks > 1 && g_str_equal (carrier, "threads") ? ranks : 0 };
+          .comm = comm_name,
+          .sharing = is_gpu && ranks > 1 && g_str_equal (comm_name, "threads") ? ranks : 0 };
   g_mutex_lock (&mutex);
   SimTimings *found = find (&wanted, db);
   g_mutex_unlock (&mutex);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A measured peak of the allocator, with predicted bytes outside of it added; or a run that ended
- * because there was less memory than it would have taken. */
+/* A measured peak of the allocator, with predicted bytes outside of it added; or a run that went
+ * out of memory. */
 typedef struct
 {
   const char *stack;

@@ -173,9 +173,9 @@ advise_validation_read (const char *path, AdviseValidation *out_self, GError **e
   return TRUE;
 }
 
-/* Whether a cell has that value, or, for NULL, whether it says that there is something. */
+/* Whether a cell has that value; for NULL, whether it has any but "", 0, no and none. */
 static gboolean
-is_meant (const char *cell, const char *value)
+is_selected_by (const char *cell, const char *value)
 {
   static const char *const nothing[] = { "", "0", "no", "none", NULL };
   const char *const is = cell ? cell : "";
@@ -201,7 +201,7 @@ advise_validation_where (AdviseValidation *self, const char *text, GError **erro
   for (guint i = 0; i < self->runs->len; i++)
     {
       AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
-      run->is_selected &= is_meant (run->row.cell[column], halves[1]);
+      run->is_selected &= is_selected_by (run->row.cell[column], halves[1]);
       n_left += run->is_selected;
     }
   if (n_left > 0)
@@ -211,7 +211,8 @@ advise_validation_where (AdviseValidation *self, const char *text, GError **erro
   return FALSE;
 }
 
-/* Row names of one publication are equal up to a dash; other names tell nothing. */
+/* A row's name up to its first dash names its publication; of a name without a dash the column
+ * tells. */
 char *
 advise_run_source (const AdviseRun *run)
 {
@@ -239,9 +240,9 @@ advise_validation_of_source (AdviseValidation *self, const char *source)
     }
 }
 
-/* A number for a text, the same for equal texts. */
+/* An id for a text, the same for equal texts. */
 static guint
-number_of (GHashTable *numbers, const char *text)
+id_of (GHashTable *numbers, const char *text)
 {
   gpointer known;
   if (g_hash_table_lookup_extended (numbers, text, NULL, &known))
@@ -251,10 +252,9 @@ number_of (GHashTable *numbers, const char *text)
   return number;
 }
 
-/* A number for a cluster, the same whoever ran on it: one configuration is the same at every
- * site. */
+/* An id for a cluster, the same at every site. */
 static guint
-number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster *cluster)
+id_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster *cluster)
 {
   gpointer known;
   if (g_hash_table_lookup_extended (clusters, cluster, NULL, &known))
@@ -262,15 +262,14 @@ number_of_cluster (GHashTable *clusters, GHashTable *numbers, const PlanCluster 
   PlanCluster anywhere = *cluster;
   anywhere.site = NULL;
   g_autofree char *text = plan_cluster_print (&anywhere);
-  const guint number = number_of (numbers, text);
+  const guint number = id_of (numbers, text);
   g_hash_table_insert (clusters, (gpointer)cluster, GUINT_TO_POINTER (number));
   return number;
 }
 
-/* A number for a run, the same for runs that differ only in fields that are left out. */
+/* An id for a run, the same for runs that differ only in fields that are left out. */
 static guint
-number_of_fields (GHashTable *numbers, const AdviseRun *run, guint cluster,
-                  const gboolean *is_left_out)
+id_of_fields (GHashTable *numbers, const AdviseRun *run, guint cluster, const gboolean *is_left_out)
 {
   gint64 fields[PLAN_N_FIELDS + 2] = { (gint64)(gintptr)run->row.model, cluster };
   gpointer known;
@@ -287,7 +286,7 @@ number_of_fields (GHashTable *numbers, const AdviseRun *run, guint cluster,
 }
 
 static GHashTable *
-numbers_of_fields_new (void)
+ids_of_fields_new (void)
 {
   return g_hash_table_new_full (g_bytes_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref, NULL);
 }
@@ -339,8 +338,8 @@ resolve (AdviseValidation *self)
   static const gboolean nothing[PLAN_N_FIELDS];
   gboolean is_choice[PLAN_N_FIELDS];
   g_autoptr (GHashTable) groups = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  g_autoptr (GHashTable) plans = numbers_of_fields_new ();
-  g_autoptr (GHashTable) questions = numbers_of_fields_new ();
+  g_autoptr (GHashTable) plans = ids_of_fields_new ();
+  g_autoptr (GHashTable) questions = ids_of_fields_new ();
   g_autoptr (GHashTable) clusters = g_hash_table_new (NULL, NULL);
   g_autoptr (GHashTable) texts = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   find_choices (is_choice);
@@ -349,7 +348,7 @@ resolve (AdviseValidation *self)
       AdviseRun *run = &g_array_index (self->runs, AdviseRun, i);
       const char *group = run->row.cell[PLAN_RUN_GROUP];
       g_autoptr (GError) why = NULL;
-      run->group = number_of (groups, group ? group : run->row.cell[PLAN_RUN_ROW_ID]);
+      run->group = id_of (groups, group ? group : run->row.cell[PLAN_RUN_ROW_ID]);
       if (run->row.skipped)
         continue;
       const AdviseInput input = input_of (run, NULL, self->db);
@@ -360,9 +359,9 @@ resolve (AdviseValidation *self)
           run->row.skipped = g_strdup (why->message);
           continue;
         }
-      const guint cluster = number_of_cluster (clusters, texts, run->row.cluster);
-      run->configuration = number_of_fields (plans, run, cluster, nothing);
-      run->question = number_of_fields (questions, run, cluster, is_choice);
+      const guint cluster = id_of_cluster (clusters, texts, run->row.cluster);
+      run->configuration = id_of_fields (plans, run, cluster, nothing);
+      run->question = id_of_fields (questions, run, cluster, is_choice);
     }
 }
 
@@ -397,17 +396,17 @@ naive_ms_at_peak (const AdviseRun *run)
                   : 0;
 }
 
-/* The stack and device of a row; the naive estimate carries nothing over between them. */
+/* An id for a row's stack and device: naive estimates are scaled for each apart. */
 static guint
 kind_of (GHashTable *kinds, const AdviseRun *run)
 {
   g_autofree char *name
       = g_strconcat (run->row.cell[PLAN_RUN_STACK], "/", run->row.cell[PLAN_RUN_GPU], NULL);
-  return number_of (kinds, name);
+  return id_of (kinds, name);
 }
 
-/* The factor by which steps are slower than at peak rate, per stack and device: the best one for
- * the rows for fitting. 0: there are none. */
+/* Per stack and device the factor by which steps are slower than at peak rate, the best for the
+ * rows marked fit; 0: there are none. */
 static GArray *
 best_slowdowns (const AdviseValidation *self, GHashTable *kinds)
 {

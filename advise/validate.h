@@ -30,7 +30,7 @@ typedef struct
 /* The source of a run; the caller frees. */
 char *advise_run_source (const AdviseRun *run);
 
-/* The same as a word for a set of parameters: of letters, digits and . _ + - alone. */
+/* The source as a name that a set of parameters can hold: letters, digits and . _ + - only. */
 char *advise_run_source_word (const AdviseRun *run);
 
 typedef struct

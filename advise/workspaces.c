@@ -32,7 +32,7 @@ take (Reader *self, PlanWorkspace row, const char *mask, const char *format, con
   return TRUE;
 }
 
-/* A missing catalogue is reported where GEMMs are looked up. */
+/* A missing catalogue is no error here: looking up GEMMs reports it. */
 static gboolean
 read_shipped (Reader *self, GError **error)
 {
@@ -85,7 +85,7 @@ read_stored (Reader *self, const char *db, GError **error)
   return rows != NULL;
 }
 
-/* Reads the rows. Those of the store come last, so among equal versions they count. */
+/* Reads the rows. Those of the store come last, so that they win among equal versions. */
 static PlanWorkspaces *
 read_rows (const AdviseInput *input, const char *architecture, GError **error)
 {
@@ -134,7 +134,8 @@ advise_case (const AdviseInput *input, const Plan *plan, GError **error)
   return plan_case_new (input->model, input->cluster, plan, advise_workspaces (input), error);
 }
 
-/* The buffer that the backward pass has to itself; NULL: there is no such pass, or none on GPUs. */
+/* The workspace of attention's backward pass; NULL: there is no such pass, or it is on processors.
+ */
 static const PlanBuffer *
 find_work (const PlanSchedule *schedule)
 {

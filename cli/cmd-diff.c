@@ -130,7 +130,8 @@ cmd_diff (int argc, char **argv, GError **error)
   CliFormat format;
   const GOptionEntry entries[] = {
     { "to", 0, 0, G_OPTION_ARG_STRING_ARRAY, &changes,
-      "a field of the second plan, which is else the first; any number of times", "FIELD=VALUE" },
+      "a field of the second plan, otherwise equal to the first; any number of times",
+      "FIELD=VALUE" },
     { "explain", 0, 0, G_OPTION_ARG_STRING, &explain,
       "why so: what memory adds up to, and buffers that differ; or ops whose times differ, line by "
       "line",

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fewest steps of a run: fewer say little about a steady step. */
+/* Fewest steps of a run of quality B: fewer say little about a steady step. */
 #define MIN_STEPS 3
 
 struct _CliImportLog

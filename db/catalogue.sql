@@ -106,8 +106,8 @@ CREATE TABLE attention (
   share            REAL NOT NULL CHECK (share > 0) -- of that peak
 ) STRICT, WITHOUT ROWID;
 
--- What cuDNN of a version said that attention wants of workspace on an architecture (a compute
--- capability); as in the store's table of that name. Causal, every earlier token seen.
+-- Workspace of attention by cuDNN's version and the architecture (a compute capability), as in the
+-- store's table of that name. Causal masks without a window.
 CREATE TABLE attention_workspace (
   source          TEXT NOT NULL REFERENCES source (id),
   cudnn           INTEGER NOT NULL CHECK (cudnn > 0),

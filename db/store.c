@@ -163,7 +163,7 @@ read_version (DbStore *self, gint64 *out_version, GError **error)
 }
 
 static gboolean
-look (DbStore *self, gint64 *out_version, GError **error)
+peek_version (DbStore *self, gint64 *out_version, GError **error)
 {
   gboolean ok;
 
@@ -196,7 +196,7 @@ db_store_migrate (DbStore *self, GError **error)
   gint64 version;
 
   /* looks first without a write lock, since most stores are up to date */
-  if (!look (self, &version, error))
+  if (!peek_version (self, &version, error))
     return FALSE;
   if (version < LATEST_VERSION)
     {
@@ -364,7 +364,7 @@ db_store_open_readonly (const char *path, GError **error)
   /* Not SQLITE_OPEN_READONLY: after a writer was killed, the next process must roll its journal
    * back before reading. SQLite itself falls back to reading where it may not write. */
   self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
-  if (!self || !look (self, &version, error))
+  if (!self || !peek_version (self, &version, error))
     return NULL;
 
   if (version == 0)
@@ -420,7 +420,7 @@ db_store_find (const char *path, char **out_file, gint64 *out_version, GError **
     {
       g_autoptr (DbStore) self = open_file (file, file, SQLITE_OPEN_READWRITE, error);
 
-      if (!self || !look (self, &version, error))
+      if (!self || !peek_version (self, &version, error))
         return FALSE;
     }
   *out_file = g_steal_pointer (&file);

@@ -36,8 +36,8 @@ gint64 db_store_latest_version (void);
  * nothing. */
 GPtrArray *db_store_list_faults (DbStore *self, GError **error);
 
-/* Lowers the counters of row numbers to the largest number in use, where no numbers were left.
- * Gives the number of tables that needed it. */
+/* Where a counter of row ids has come to its end, lowers it to the largest id in use. Gives the
+ * number of tables that needed it. */
 gboolean db_store_repair_numbers (DbStore *self, guint *out_n, GError **error);
 
 G_END_DECLS

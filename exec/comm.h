@@ -61,14 +61,13 @@ typedef struct
    * checked. */
   gboolean (*check) (ExecComm *self, GError **error);
 
-  /* Waits until all ranks have called this, or fails and names those that have not within the
-   * timeout: what ranks do that seem to be without one another in another library. NULL: no rank is
-   * lost alone. */
+  /* Calls the roll, where another library's call does not end: waits until all ranks have called
+   * this, or fails and names those that have not within the timeout. NULL: no rank is lost alone.
+   */
   gboolean (*roll) (ExecComm *self, GError **error);
 
-  /* `settle`: the host waits until everything that was issued has ended. `follow`: the work issued
-   * on `stream`, described by `what`, becomes something to wait for. NULL: nothing is ever
-   * pending. */
+  /* `settle`: the host waits until everything that was issued has ended. `follow`: `settle` also
+   * waits for the work issued on `stream`, described by `what`. NULL: nothing is ever pending. */
   gboolean (*settle) (ExecComm *self, GError **error);
   gboolean (*follow) (ExecComm *self, const char *what, void *stream, GError **error);
 

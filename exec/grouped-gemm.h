@@ -1,5 +1,5 @@
-/* A grouped GEMM has the operands and the dimensions of a GEMM where that has them, and one that
- * adds has those of one that does not: backends pass the ops of one kind on as the other. */
+/* Operands and dims that a grouped GEMM, one that adds, and a GEMM have in common have the same
+ * indices, so that backends can pass an op of one kind on as another. */
 #pragma once
 #include "planner/schedule/op.h"
 

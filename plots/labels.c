@@ -19,7 +19,7 @@ static const guint widths[]
 typedef struct
 {
   double x0, y0, x1, y1;
-  gboolean even_at_a_pinch;
+  gboolean is_never_covered;
 } Line;
 
 void
@@ -81,10 +81,10 @@ append_place (GString *data, const PlotLabels *self, double x, double y)
 
 void
 plot_labels_avoid_line (PlotLabels *self, double x0, double y0, double x1, double y1,
-                        gboolean even_at_a_pinch)
+                        gboolean is_never_covered)
 {
   Line line
-      = { x_of (self, x0), y_of (self, y0), x_of (self, x1), y_of (self, y1), even_at_a_pinch };
+      = { x_of (self, x0), y_of (self, y0), x_of (self, x1), y_of (self, y1), is_never_covered };
 
   g_array_append_val (self->lines, line);
 }
@@ -136,7 +136,7 @@ is_crossed (const PlotBox *box, const Line *line)
 }
 
 static gboolean
-is_free (const PlotLabels *self, const PlotBox *box, gboolean is_at_a_pinch)
+is_free (const PlotLabels *self, const PlotBox *box, gboolean may_cover)
 {
   if (box->left < PLOT_WIDTH * self->area.left + 4 || box->right > PLOT_WIDTH * self->area.right - 4
       || box->bottom < PLOT_HEIGHT * self->area.bottom + 2
@@ -146,10 +146,10 @@ is_free (const PlotLabels *self, const PlotBox *box, gboolean is_at_a_pinch)
     {
       const Line *line = &g_array_index (self->lines, Line, i);
 
-      if ((line->even_at_a_pinch || !is_at_a_pinch) && is_crossed (box, line))
+      if ((line->is_never_covered || !may_cover) && is_crossed (box, line))
         return FALSE;
     }
-  return !overlaps_any (box, self->placed) && (is_at_a_pinch || !overlaps_any (box, self->points));
+  return !overlaps_any (box, self->placed) && (may_cover || !overlaps_any (box, self->points));
 }
 
 char *
@@ -221,7 +221,7 @@ box_at (double x, double y, int side, int level, const char *text)
 }
 
 static gboolean
-place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_pinch)
+place (PlotLabels *self, double x, double y, const char *text, gboolean may_cover)
 {
   static const struct
   {
@@ -233,7 +233,7 @@ place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_
     {
       PlotBox box = box_at (x_of (self, x), y_of (self, y), places[i].side, places[i].level, text);
 
-      if (is_free (self, &box, is_at_a_pinch))
+      if (is_free (self, &box, may_cover))
         {
           take_place (self, &box, places[i].side < 0, text);
           return TRUE;
@@ -243,14 +243,14 @@ place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_
 }
 
 gboolean
-plot_labels_place (PlotLabels *self, double x, double y, const char *text, gboolean is_at_a_pinch)
+plot_labels_place (PlotLabels *self, double x, double y, const char *text, gboolean may_cover)
 {
-  for (gboolean pinch = FALSE; pinch <= is_at_a_pinch; pinch++)
+  for (gboolean covers = FALSE; covers <= may_cover; covers++)
     for (guint i = 0; i < G_N_ELEMENTS (widths); i++)
       {
         g_autofree char *label = plot_break_label (text, widths[i], MAX_LINES);
 
-        if (place (self, x, y, label, pinch))
+        if (place (self, x, y, label, covers))
           return TRUE;
       }
   return FALSE;
@@ -332,7 +332,7 @@ compare_members (gconstpointer a, gconstpointer b)
   return x < y ? -1 : x > y;
 }
 
-/* The mean of a value of two, each as often as it has members. */
+/* The mean of two values, weighted by numbers of members. */
 static double
 middle (const Number *a, double of_a, const Number *b, double of_b)
 {

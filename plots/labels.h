@@ -27,13 +27,13 @@ void plot_labels_clear (PlotLabels *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (PlotLabels, plot_labels_clear)
 
 void plot_labels_avoid_line (PlotLabels *self, double x0, double y0, double x1, double y1,
-                             gboolean even_at_a_pinch);
+                             gboolean is_never_covered);
 void plot_labels_avoid_point (PlotLabels *self, double x, double y);
 
-/* Finds room for a label beside a point; FALSE where there is none. `is_at_a_pinch`: it may cover
- * points. */
+/* Finds room for a label beside a point; FALSE where there is none. `may_cover`: it may cover
+ * points, and lines that are not `is_never_covered`. */
 gboolean plot_labels_place (PlotLabels *self, double x, double y, const char *text,
-                            gboolean is_at_a_pinch);
+                            gboolean may_cover);
 
 /* Appends the blocks "left" and "right" of x, y, label, if they are not empty, and sets the
  * variables n_left and n_right accordingly. */
@@ -48,7 +48,7 @@ char *plot_break_label (const char *label, guint max_width, guint max_lines);
 guint plot_append_numbers (GString *data, const PlotBox *axes, const PlotBox *area,
                            const PlotFigure *figure, const double *x, const double *y, guint n);
 
-/* Lines above the plot of a text with numbers, whose title has to be set before, and below it. */
+/* Lines of a text with numbers above its plot, for which its title has to be set, and below it. */
 guint plot_numbers_above (const PlotFigure *figure);
 #define PLOT_NUMBERS_BELOW 3
 

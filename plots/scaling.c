@@ -15,7 +15,7 @@ static const char script[] =
 /* scaling.gp has a colour, a dash and a point type for each. */
 #define MAX_LINES 8
 
-/* Numbers of GPUs that are closer than this part of their axis are not both written on it. */
+/* Tick labels are at least this part of their axis apart; those nearer are left out. */
 #define TIC_DISTANCE 0.13
 
 /* A line: a strategy at every number of GPUs on which it fits, in rising order. */
@@ -107,7 +107,7 @@ make_data (const GArray *lines)
 
       plot_begin_block (
           data, name,
-          "gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_ideal");
+          "gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_linear");
       for (guint i = 0; i < line->points->len; i++)
         {
           const PlotScalingPoint *point = point_at (line, i);
@@ -134,7 +134,7 @@ plot_scaling_data (const PlotScalingPoint *points, guint n_points)
   return g_string_free (make_data (lines), FALSE);
 }
 
-/* Names in a note; further ones are only counted. */
+/* Most names in a note; if there are more, all are only counted. */
 #define MAX_NAMES 3
 
 /* Whether a point and the one before it are on one line, and neither fits. */
@@ -206,12 +206,12 @@ find_ends (const GArray *lines)
       {
         const Line *line = line_at (lines, k);
         const PlotScalingPoint *point = point_at (line, i);
-        double ideal = point->gpus * point_at (line, 0)->tokens_per_s_per_gpu;
+        double linear = point->gpus * point_at (line, 0)->tokens_per_s_per_gpu;
 
         ends.least_gpus = MIN (ends.least_gpus, point->gpus);
         ends.most_gpus = MAX (ends.most_gpus, point->gpus);
         ends.least_total = MIN (ends.least_total, total_of (point));
-        ends.most_total = MAX (ends.most_total, MAX (total_of (point), ideal));
+        ends.most_total = MAX (ends.most_total, MAX (total_of (point), linear));
         ends.most_per_gpu = MAX (ends.most_per_gpu, point->tokens_per_s_per_gpu);
         ends.most_efficiency = MAX (ends.most_efficiency, efficiency_of (line, i));
       }

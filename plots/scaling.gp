@@ -1,5 +1,5 @@
-# Throughput and efficiency against the number of GPUs: a line for each strategy; dashed, what it
-# would be if more GPUs cost nothing.
+# Throughput and efficiency against the number of GPUs: a line for each strategy; dashed, linear
+# scaling.
 #
 # n_lines, key[i]          the lines and their names; block line1 is the first
 # from, to                 numbers of GPUs; set xtics has named them
@@ -43,7 +43,7 @@ set ylabel 'throughput [tokens/s per GPU]'
 plot for [i = 1:n_lines] data index 'line'.i using 1:3 with linespoints linewidth 1.5 \
        linecolor rgb colour[i] dashtype dash[i] pointtype point[i] pointsize 0.8
 
-# how well more of them are used
+# efficiency
 set lmargin at screen 0.745
 set rmargin at screen 0.985
 set yrange [0:efficiency_to]
@@ -66,5 +66,5 @@ set yrange [0:1]
 set key at screen 0.04, screen 0.12 left top horizontal reverse Left samplen 3 spacing 1.25 maxcols 4
 plot for [i = 1:n_lines] NaN with linespoints linewidth 1.5 linecolor rgb colour[i] dashtype dash[i] \
        pointtype point[i] pointsize 0.8 title key[i], \
-     NaN with lines linestyle 20 title 'if more GPUs cost nothing'
+     NaN with lines linestyle 20 title 'linear scaling'
 unset multiplot

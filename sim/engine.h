@@ -102,7 +102,7 @@ typedef struct
   GArray *moved[SIM_LEVELS];       /* SimMoving: events recorded, with their times */
 } SimEngine;
 
-/* Makes an engine at time 0 of zeroed memory, or of one that was used. */
+/* Sets an engine, zeroed or used, to time 0. */
 void sim_engine_init (SimEngine *self, const PlanSchedule *schedule, const SimCost *cost);
 void sim_engine_clear (SimEngine *self);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (SimEngine, sim_engine_clear)

@@ -4,13 +4,13 @@
 #include "sim/meet.h"
 
 static guint
-ranks_of_stage (const SimMeeting *self)
+ranks_of_stage (const SimPipeline *self)
 {
   return plan_schedule_ranks (self->schedules[0]) / self->n;
 }
 
 gboolean
-sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op)
+sim_meet_is_meeting (const SimPipeline *self, guint stage, const PlanOp *op)
 {
   if (self->n == 1 || op->group < 0)
     return FALSE;
@@ -20,7 +20,7 @@ sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op)
 
 /* The stage with which this one exchanges in a trade. */
 static guint
-peer_of (const SimMeeting *self, guint stage, const PlanOp *op)
+peer_of (const SimPipeline *self, guint stage, const PlanOp *op)
 {
   const PlanGroup *group = plan_schedule_group (self->schedules[stage], (guint)op->group);
   const guint rank = plan_schedule_rank (self->schedules[stage]);
@@ -29,7 +29,7 @@ peer_of (const SimMeeting *self, guint stage, const PlanOp *op)
 }
 
 gboolean
-sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other)
+sim_meet_reaches (const SimPipeline *self, guint stage, const PlanOp *op, guint other)
 {
   if (op->kind == PLAN_OP_TRADE)
     return other == stage || other == peer_of (self, stage, op);
@@ -44,14 +44,14 @@ sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint o
 
 /* Whether stage `other` waits at the same meeting as stage `stage`. */
 static gboolean
-is_at (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint other)
+is_at (const SimPipeline *self, guint stage, const PlanOp *const *ops, guint other)
 {
   return ops[other] && ops[other]->kind == ops[stage]->kind
          && sim_meet_reaches (self, other, ops[other], stage);
 }
 
 guint
-sim_meet_all (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint *out_who)
+sim_meet_all (const SimPipeline *self, guint stage, const PlanOp *const *ops, guint *out_who)
 {
   guint n = 0;
   if (ops[stage]->kind == PLAN_OP_TRADE)

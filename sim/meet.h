@@ -13,17 +13,17 @@ typedef struct
 {
   const PlanSchedule *const *schedules;
   guint n;
-} SimMeeting;
+} SimPipeline;
 
 /* Whether an op of stage `stage` is a meeting. */
-gboolean sim_meet_is_meeting (const SimMeeting *self, guint stage, const PlanOp *op);
+gboolean sim_meet_is_meeting (const SimPipeline *self, guint stage, const PlanOp *op);
 
 /* Whether stage `other` takes part in that op. Stage `stage` itself always does. */
-gboolean sim_meet_reaches (const SimMeeting *self, guint stage, const PlanOp *op, guint other);
+gboolean sim_meet_reaches (const SimPipeline *self, guint stage, const PlanOp *op, guint other);
 
 /* How many stages take part in the op of stage `stage`; 0 while one of them has not come to it.
  * `ops` has the op at which each stage waits, NULL for none. Lists the participants in
  * `out_who`. */
-guint sim_meet_all (const SimMeeting *self, guint stage, const PlanOp *const *ops, guint *out_who);
+guint sim_meet_all (const SimPipeline *self, guint stage, const PlanOp *const *ops, guint *out_who);
 
 G_END_DECLS

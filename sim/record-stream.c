@@ -133,18 +133,19 @@ sim_record_stream_over_early (const SimRecordStream *self, guint64 issued)
 }
 
 void
-sim_record_stream_describe (const SimRecordStream *self, GArray *text, GArray *blocks)
+sim_record_stream_describe (const SimRecordStream *self, GArray *description, GArray *blocks)
 {
   const gboolean grows = done (self) + SIM_RECORD_STREAM_MOST != self->issued;
   const guint64 moment = grows ? self->issued : 0;
-  const guint n = self->n_waiting - self->n_over, n_ages = text->len + 1, n_blocks = blocks->len;
+  const guint n = self->n_waiting - self->n_over, n_ages = description->len + 1,
+              n_blocks = blocks->len;
   const SimWaiting *waiting = &self->waiting[self->n_over];
-  g_array_append_val (text, moment);
-  g_array_set_size (text, n_ages + n);
+  g_array_append_val (description, moment);
+  g_array_set_size (description, n_ages + n);
   g_array_set_size (blocks, n_blocks + n);
   for (guint i = 0; i < n; i++)
     {
-      g_array_index (text, guint64, n_ages + i) = self->issued - waiting[i].issued;
+      g_array_index (description, guint64, n_ages + i) = self->issued - waiting[i].issued;
       g_array_index (blocks, guint32, n_blocks + i) = waiting[i].block;
     }
 }

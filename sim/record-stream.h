@@ -104,9 +104,9 @@ sim_record_stream_next (SimRecordStream *self, guint32 *out_block)
   return TRUE;
 }
 
-/* Appends what decides about later blocks to `text` (guint64), and the waiting blocks to `blocks`
- * (guint32). While the lead still grows, no two moments have equal texts. */
-void sim_record_stream_describe (const SimRecordStream *self, GArray *text, GArray *blocks);
+/* Appends what decides about later blocks to `description` (guint64), and the waiting blocks to
+ * `blocks` (guint32). While the lead still grows, no two moments have equal descriptions. */
+void sim_record_stream_describe (const SimRecordStream *self, GArray *description, GArray *blocks);
 
 /* Ends a step: the host reads the loss, and so has waited for everything. */
 void sim_record_stream_meet (SimRecordStream *self);

@@ -114,12 +114,12 @@ begin_section (Run *run, PlanSection section, PlanTrace *trace)
 
 /* Runs the ops up to the next meeting, or to the end of the section. */
 static void
-advance (Run *run, const SimMeeting *meeting, guint stage)
+advance (Run *run, const SimPipeline *pipeline, guint stage)
 {
   const PlanOp *op;
   while ((op = plan_cursor_next (&run->cursor)))
     {
-      if (sim_meet_is_meeting (meeting, stage, op))
+      if (sim_meet_is_meeting (pipeline, stage, op))
         {
           const SimIssue now = issue_of (run, op);
           run->ready_ns = sim_engine_ready (&run->engine, &now);
@@ -148,22 +148,22 @@ meet (Run *runs, const guint *who, guint n)
 }
 
 static gboolean
-meet_someone (Run *runs, const SimMeeting *meeting, GError **error)
+meet_someone (Run *runs, const SimPipeline *pipeline, GError **error)
 {
   const PlanOp *ops[SIM_MAX_STAGES];
   guint who[SIM_MAX_STAGES], n;
   gboolean is_over = TRUE;
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       ops[i] = runs[i].meets;
       is_over = is_over && !ops[i];
     }
-  for (guint i = 0; i < meeting->n; i++)
-    if (ops[i] && (n = sim_meet_all (meeting, i, ops, who)) > 0)
+  for (guint i = 0; i < pipeline->n; i++)
+    if (ops[i] && (n = sim_meet_all (pipeline, i, ops, who)) > 0)
       {
         meet (runs, who, n);
         for (guint k = 0; k < n; k++)
-          advance (&runs[who[k]], meeting, who[k]);
+          advance (&runs[who[k]], pipeline, who[k]);
         return TRUE;
       }
   if (!is_over)
@@ -174,23 +174,23 @@ meet_someone (Run *runs, const SimMeeting *meeting, GError **error)
 
 /* Runs one section of every stage. With `traces`, every op is recorded in them. */
 static gboolean
-run_section (Run *runs, const SimMeeting *meeting, PlanSection section, PlanTrace **traces,
+run_section (Run *runs, const SimPipeline *pipeline, PlanSection section, PlanTrace **traces,
              GError **error)
 {
   GError *deadlock = NULL;
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       begin_section (&runs[i], section, traces ? traces[i] : NULL);
-      advance (&runs[i], meeting, i);
+      advance (&runs[i], pipeline, i);
     }
-  while (meeting->n > 1 && meet_someone (runs, meeting, &deadlock))
+  while (pipeline->n > 1 && meet_someone (runs, pipeline, &deadlock))
     ;
   if (deadlock)
     {
       g_propagate_error (error, deadlock);
       return FALSE;
     }
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       if (section != PLAN_SECTION_TEARDOWN && runs[i].memory)
         sim_memory_end_step (runs[i].memory);
@@ -227,32 +227,32 @@ is_steady (Run *runs, guint n)
 }
 
 static gboolean
-run_step (Run *runs, const SimMeeting *meeting, PlanTrace **traces, GError **error)
+run_step (Run *runs, const SimPipeline *pipeline, PlanTrace **traces, GError **error)
 {
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     if (runs[i].memory)
       sim_memory_begin_step (runs[i].memory);
-  return run_section (runs, meeting, PLAN_SECTION_STEP, traces, error);
+  return run_section (runs, pipeline, PLAN_SECTION_STEP, traces, error);
 }
 
 static gboolean
-run_all (Run *runs, const SimMeeting *meeting, PlanTrace **traces, guint *out_n_steps,
+run_all (Run *runs, const SimPipeline *pipeline, PlanTrace **traces, guint *out_n_steps,
          GError **error)
 {
   guint steps = 0;
-  if (!run_section (runs, meeting, PLAN_SECTION_SETUP, NULL, error))
+  if (!run_section (runs, pipeline, PLAN_SECTION_SETUP, NULL, error))
     return FALSE;
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       runs[i].now = ahead_of (&runs[i].engine);
       runs[i].period = -1;
     }
   do
-    if (!run_step (runs, meeting, NULL, error))
+    if (!run_step (runs, pipeline, NULL, error))
       return FALSE;
-  while (!is_steady (runs, meeting->n) && ++steps < SIM_MAX_STEPS);
+  while (!is_steady (runs, pipeline->n) && ++steps < SIM_MAX_STEPS);
   *out_n_steps = steps + 2;
-  return run_step (runs, meeting, traces, error);
+  return run_step (runs, pipeline, traces, error);
 }
 
 static gboolean
@@ -268,27 +268,27 @@ report (Run *run, PlanTrace *trace, GError **error)
 
 /* Runs the steps and fills the traces. With `has_memory`, memory is simulated as well. */
 static gboolean
-simulate (const SimMeeting *meeting, const SimCost *const *costs, gboolean has_memory,
+simulate (const SimPipeline *pipeline, const SimCost *const *costs, gboolean has_memory,
           const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets, guint *out_n_steps,
           GError **error)
 {
-  g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
-  g_autofree Run *runs = g_new0 (Run, meeting->n);
-  for (guint i = 0; i < meeting->n; i++)
+  g_return_val_if_fail (pipeline->n > 0 && pipeline->n <= SIM_MAX_STAGES, FALSE);
+  g_autofree Run *runs = g_new0 (Run, pipeline->n);
+  for (guint i = 0; i < pipeline->n; i++)
     {
-      const SimPace pace = sim_pace_of (meeting->schedules[i], costs[i]);
-      runs[i].schedule = meeting->schedules[i];
+      const SimPace pace = sim_pace_of (pipeline->schedules[i], costs[i]);
+      runs[i].schedule = pipeline->schedules[i];
       runs[i].cost = costs[i];
       runs[i].memory = has_memory ? sim_memory_new (runs[i].schedule, stack, &pace) : NULL;
       find_issues (&runs[i]);
       sim_engine_init (&runs[i].engine, runs[i].schedule, runs[i].cost);
       out_traces[i] = plan_trace_new ("sim");
     }
-  gboolean ok = run_all (runs, meeting, out_traces, out_n_steps, error);
+  gboolean ok = run_all (runs, pipeline, out_traces, out_n_steps, error);
   gint64 earliest_ns = G_MAXINT64;
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     earliest_ns = MIN (earliest_ns, runs[i].begin_ns);
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       ok = ok && report (&runs[i], out_traces[i], error);
       if (out_offsets)
@@ -298,30 +298,30 @@ simulate (const SimMeeting *meeting, const SimCost *const *costs, gboolean has_m
       g_free (runs[i].issues);
       sim_engine_clear (&runs[i].engine);
     }
-  for (guint i = 0; i < meeting->n && !ok; i++)
+  for (guint i = 0; i < pipeline->n && !ok; i++)
     g_clear_pointer (&out_traces[i], plan_trace_free);
   return ok;
 }
 
 gboolean
-sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs, const PlanStack *stack,
+sim_run_stages (const SimPipeline *pipeline, const SimCost *const *costs, const PlanStack *stack,
                 PlanTrace **out_traces, gint64 *out_offsets, GError **error)
 {
   guint n_steps;
-  return simulate (meeting, costs, TRUE, stack, out_traces, out_offsets, &n_steps, error);
+  return simulate (pipeline, costs, TRUE, stack, out_traces, out_offsets, &n_steps, error);
 }
 
 gboolean
-sim_time_stages (const SimMeeting *meeting, const SimCost *const *costs, PlanTrace **out_traces,
+sim_time_stages (const SimPipeline *pipeline, const SimCost *const *costs, PlanTrace **out_traces,
                  guint *out_n_steps, GError **error)
 {
-  return simulate (meeting, costs, FALSE, NULL, out_traces, NULL, out_n_steps, error);
+  return simulate (pipeline, costs, FALSE, NULL, out_traces, NULL, out_n_steps, error);
 }
 
 PlanTrace *
 sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack, GError **error)
 {
-  const SimMeeting alone = { &schedule, 1 };
+  const SimPipeline alone = { &schedule, 1 };
   PlanTrace *trace;
   return sim_run_stages (&alone, &cost, stack, &trace, NULL, error) ? trace : NULL;
 }

@@ -14,21 +14,21 @@ G_BEGIN_DECLS
  * settles in two steps. */
 #define SIM_MAX_STEPS 16
 
-/* Runs the schedule until its period is steady and returns one steady step. With a stack the memory
- * columns follow its allocator; `stack` may be NULL, then they are live bytes only. */
+/* Runs the schedule until its period is steady and returns one steady step. With a stack the
+ * trace's memory follows its allocator; `stack` may be NULL: then it is live bytes only. */
 PlanTrace *sim_run (const PlanSchedule *schedule, const SimCost *cost, const PlanStack *stack,
                     GError **error);
 
 /* As sim_run, of a pipeline: takes one rank of every stage and their costs. Returns one steady step
  * of each stage, all of the same length, and when each stage begins it, counted from the earliest
  * one; `out_offsets` may be NULL. */
-gboolean sim_run_stages (const SimMeeting *meeting, const SimCost *const *costs,
+gboolean sim_run_stages (const SimPipeline *pipeline, const SimCost *const *costs,
                          const PlanStack *stack, PlanTrace **out_traces, gint64 *out_offsets,
                          GError **error);
 
 /* As sim_run_stages but without memory, which sim/fast/measure.h finds faster. Also gives the
  * number of steps simulated. */
-gboolean sim_time_stages (const SimMeeting *meeting, const SimCost *const *costs,
+gboolean sim_time_stages (const SimPipeline *pipeline, const SimCost *const *costs,
                           PlanTrace **out_traces, guint *out_n_steps, GError **error);
 
 G_END_DECLS

@@ -1,4 +1,4 @@
-/* Colour on a terminal, as --color, NO_COLOR and TERM say. What is no terminal has none, unless
+/* Colour on a terminal, as --color, NO_COLOR and TERM say. Other outputs have none, unless
  * --color=always was said; JSON, CSV and files never have. */
 #pragma once
 #include <glib.h>

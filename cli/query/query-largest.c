@@ -46,7 +46,7 @@ try_value (Largest *self, gint64 value, gboolean *out_fits, GError **error)
 #define DIVISORS 1024
 
 static gint64
-divisor_of (gint64 a, gint64 b)
+gcd (gint64 a, gint64 b)
 {
   for (gint64 rest; b > 0; b = rest)
     {
@@ -63,7 +63,7 @@ find_unit (const Largest *self, gint64 step)
   gint64 odd = self->input.cluster->devices_per_node;
   while (odd % 2 == 0)
     odd /= 2;
-  return step / divisor_of (step, DIVISORS * odd) * DIVISORS * odd;
+  return step / gcd (step, DIVISORS * odd) * DIVISORS * odd;
 }
 
 /* The largest multiple of `unit` that fits, by doubling and then bisection; 0: not even `unit`
@@ -95,7 +95,7 @@ find_multiple (Largest *self, gint64 unit, gint64 *out_good, GError **error)
 /* Sets `good` to the largest of the sorted values that fits, by bisection; leaves it if none does.
  * No value above one that does not fit may fit. */
 static gboolean
-halve (Largest *self, const GArray *values, gint64 *good, GError **error)
+bisect (Largest *self, const GArray *values, gint64 *good, GError **error)
 {
   guint low = 0, high = values->len;
   while (low < high)
@@ -112,9 +112,9 @@ halve (Largest *self, const GArray *values, gint64 *good, GError **error)
   return TRUE;
 }
 
-/* Finds the largest sequence length. Every plan takes more memory above the next multiple of `unit`
- * that does not fit, so candidates are below it. They are tried by their common divisor with
- * `unit`, since those with the same one allow the same plans, from the largest divisor on. */
+/* Finds the largest sequence length. The next multiple of `unit` does not fit, so candidates are
+ * below it. They are tried by their gcd with `unit`, the largest first, since those with the same
+ * one allow the same plans. */
 static gboolean
 find_seq (Largest *self, gint64 step, gint64 *out_good, gint64 *out_bad, GError **error)
 {
@@ -129,9 +129,9 @@ find_seq (Largest *self, gint64 step, gint64 *out_good, gint64 *out_bad, GError 
       if (unit % divisor != 0 || divisor % step != 0)
         continue;
       for (gint64 value = good / divisor * divisor + divisor; value < end; value += divisor)
-        if (divisor_of (value, unit) == divisor)
+        if (gcd (value, unit) == divisor)
           g_array_append_val (values, value);
-      if (!halve (self, values, &good, error))
+      if (!bisect (self, values, &good, error))
         return FALSE;
     }
   *out_good = good;

@@ -404,7 +404,7 @@ model_ns (const Bench *self, guint i)
   const PlanCase *of = self->frame.of;
   ExecBenchOp alone = *op_at (self, i);
   alone.batch = 1;
-  alone.pauses = 0;
+  alone.fillers = 0;
   g_autoptr (PlanSchedule) schedule = exec_bench_schedule (&alone, 0, self->ranks, 1);
   const SimParams params = advise_params (self->adjustments, of->cluster, of->stack);
   SimCostInput input = sim_cost_input (of, schedule);

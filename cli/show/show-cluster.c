@@ -331,7 +331,7 @@ add_attention (CliTable *table, DbStore *store, const char *gpu, GError **error)
                                   " heads=%" G_GINT64_FORMAT "/%" G_GINT64_FORMAT
                                   " dims=%" G_GINT64_FORMAT "/%" G_GINT64_FORMAT,
                                   a->batch, a->seq, a->heads, a->kv_heads, a->qk_dim, a->v_dim));
-      add_measured (table, a->share, "of peak, its own count", a->source, a->row);
+      add_measured (table, a->share, "of peak, as its source counts", a->source, a->row);
     }
   return rows != NULL;
 }

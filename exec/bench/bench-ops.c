@@ -194,14 +194,14 @@ static const Machine machines[] = {
 /* A GPU is kept busy while the host issues a batch of ops, by writes that sweep even the largest
  * cache of a GPU (126 MiB). Issuing an op takes the host some microseconds, one such write takes
  * the GPU at least 16. */
-#define PAUSES 8
-#define PAUSE_BYTES (G_GUINT64_CONSTANT (128) << 20)
-#define PAUSE_NS 300e3 /* all pauses together */
-#define BATCH 8        /* ops in a batch, if they may be faster than the host */
+#define FILLERS 8
+#define FILLER_BYTES (G_GUINT64_CONSTANT (128) << 20)
+#define FILLERS_NS 300e3 /* all fillers together */
+#define BATCH 8          /* ops in a batch, if they may be faster than the host */
 #define BATCHED_NS 100e3
 
-/* Operands may take this part of a device's memory, unless a limit is given. */
-#define SHARE_OF_MEMORY 8
+/* Operands may take an eighth of a device's memory, unless a limit is given. */
+#define PARTS_OF_MEMORY 8
 
 /* --- refusals ----------------------------------------------------------------------------- */
 
@@ -301,7 +301,7 @@ limit_of (const PlanCluster *cluster, guint64 max_bytes)
 {
   return max_bytes > 0                      ? max_bytes
          : cluster->kind == PLAN_DEVICE_CPU ? (guint64)machines[PLAN_DEVICE_CPU].max_bytes
-                                            : cluster->memory_bytes / SHARE_OF_MEMORY;
+                                            : cluster->memory_bytes / PARTS_OF_MEMORY;
 }
 
 /* The elements of scratch, as lowering computes them. For cuDNN's attention backwards twice that:
@@ -380,8 +380,8 @@ exec_bench_complete (ExecBenchOp *self, const PlanCluster *cluster, guint64 max_
   self->scratch = scratch_of (self, cluster);
   self->turns = meets ? 1 : (guint)CLAMP (near / MAX (bytes_of (self), 1), 1, MAX_TURNS);
   self->batch = is_gpu && exec_bench_guess_ns (self) < BATCHED_NS ? BATCH : 1;
-  self->pauses = is_gpu ? PAUSES : 0;
-  self->pause_bytes = is_gpu ? MIN (PAUSE_BYTES, plan_units_round_up (limit / 16, 256)) : 0;
+  self->fillers = is_gpu ? FILLERS : 0;
+  self->filler_bytes = is_gpu ? MIN (FILLER_BYTES, plan_units_round_up (limit / 16, 256)) : 0;
 }
 
 double
@@ -399,9 +399,9 @@ guint
 exec_bench_repeats (const ExecBenchOp *self, double share_ns)
 {
   const double ns = exec_bench_guess_ns (self);
-  if (self->pauses == 0)
+  if (self->fillers == 0)
     return (guint)CLAMP (share_ns / ns, 5, 101) | 1;
-  return (guint)CLAMP (share_ns / (self->batch * ns + PAUSE_NS), 5, 31) | 1;
+  return (guint)CLAMP (share_ns / (self->batch * ns + FILLERS_NS), 5, 31) | 1;
 }
 
 /* --- kinds -------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@
 /* Elements of the pattern that fills operands. */
 #define PATTERN 4096
 
-#define PAUSE "pause" /* buffer that is written to keep the device busy */
+#define FILLER "filler" /* buffer that is written to keep the device busy */
 
 /* Bits of all bytes in narrow formats. As a number of any format, or a scale, such a byte is
  * neither large nor zero nor NaN. */
@@ -81,10 +81,10 @@ add_operands (const ExecBenchOp *self, PlanSchedule *schedule, PlanOp *op)
 }
 
 static void
-add_batch (const ExecBenchOp *self, PlanSchedule *schedule, const PlanOp *op, PlanRef pause)
+add_batch (const ExecBenchOp *self, PlanSchedule *schedule, const PlanOp *op, PlanRef filler)
 {
-  for (guint p = 0; p < self->pauses; p++)
-    add_zero (schedule, pause, 0, self->pause_bytes / sizeof (float));
+  for (guint p = 0; p < self->fillers; p++)
+    add_zero (schedule, filler, 0, self->filler_bytes / sizeof (float));
   for (guint b = 0; b < self->batch; b++)
     {
       PlanOp next = *op;
@@ -100,14 +100,15 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
 {
   PlanSchedule *schedule = plan_schedule_new (rank, ranks);
   PlanOp op = self->op;
-  PlanRef pause = PLAN_REF_NONE;
+  PlanRef filler = PLAN_REF_NONE;
   const guint n_refs = plan_op_n_refs (op.kind);
   if (plan_op_class (op.kind) == PLAN_CLASS_COLLECTIVE)
     op.group = plan_schedule_add_group (schedule, "all", self->ranks, self->stride);
   add_operands (self, schedule, &op);
-  if (self->pauses > 0)
-    pause.array = plan_schedule_add_buffer (schedule, PAUSE, 1, self->pause_bytes / sizeof (float),
-                                            PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
+  if (self->fillers > 0)
+    filler.array
+        = plan_schedule_add_buffer (schedule, FILLER, 1, self->filler_bytes / sizeof (float),
+                                    PLAN_DTYPE_FP32, PLAN_CATEGORY_WORKSPACE);
   plan_schedule_begin_section (schedule, PLAN_SECTION_SETUP);
   for (guint i = 0; i < n_refs; i++)
     for (guint t = 0; op.refs[i].array >= 0 && t < turns_at (&op.refs[i]); t++)
@@ -115,15 +116,15 @@ exec_bench_schedule (const ExecBenchOp *self, guint rank, guint ranks, guint rep
         add_memory (schedule, PLAN_OP_ALLOC, op.refs[i], (gint32)t);
         add_zero (schedule, op.refs[i], (gint32)t, elements_of (self, i));
       }
-  if (self->pauses > 0)
-    add_memory (schedule, PLAN_OP_ALLOC, pause, 0);
+  if (self->fillers > 0)
+    add_memory (schedule, PLAN_OP_ALLOC, filler, 0);
   plan_schedule_begin_section (schedule, PLAN_SECTION_STEP);
   plan_schedule_begin_repeat (schedule, "i", 0, EXEC_BENCH_WARM_UP + repeats, self->batch);
-  add_batch (self, schedule, &op, pause);
+  add_batch (self, schedule, &op, filler);
   plan_schedule_end_repeat (schedule);
   plan_schedule_begin_section (schedule, PLAN_SECTION_TEARDOWN);
-  if (self->pauses > 0)
-    add_memory (schedule, PLAN_OP_FREE, pause, 0);
+  if (self->fillers > 0)
+    add_memory (schedule, PLAN_OP_FREE, filler, 0);
   for (guint i = n_refs; i-- > 0;)
     for (guint t = turns_at (&op.refs[i]); op.refs[i].array >= 0 && t-- > 0;)
       add_memory (schedule, PLAN_OP_FREE, op.refs[i], (gint32)t);
@@ -272,7 +273,7 @@ times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 
   g_autoptr (GArray) ns = g_array_new (FALSE, FALSE, sizeof (gint64));
   for (guint i = EXEC_BENCH_WARM_UP; i < n; i++)
     {
-      const gboolean is_followed = op->pauses == 0 && i + 1 < n;
+      const gboolean is_followed = op->fillers == 0 && i + 1 < n;
       const gint64 end = is_followed ? span[i + 1].start_ns : span[i].end_ns;
       const gint64 took = MAX ((end - span[i].start_ns) / op->batch, 1);
       g_array_append_val (ns, took);
@@ -285,13 +286,13 @@ times_of (const ExecBenchOp *op, const PlanTrace *trace, gboolean waits, gint64 
   return times;
 }
 
-/* The nodes of one batch, which follow what keeps the device busy. */
+/* The nodes of one batch, which follow the fillers. */
 static ExecTimed
 timed_of (const ExecBenchOp *op, const PlanSchedule *schedule)
 {
   PlanCursor cursor;
   plan_cursor_start (&cursor, schedule, PLAN_SECTION_STEP);
-  for (guint i = 0; i <= op->pauses; i++)
+  for (guint i = 0; i <= op->fillers; i++)
     plan_cursor_next (&cursor);
   return (ExecTimed){ .first = cursor.node, .last = cursor.node + op->batch - 1 };
 }
@@ -318,9 +319,9 @@ walk_op (ExecWalk *walk, const ExecBenchOp *op, ExecBenchTimes *out_times, GErro
   return exec_walk_run (walk, PLAN_SECTION_TEARDOWN, error);
 }
 
-/* Whether all ranks can run the op: some may lack memory for it. */
+/* Whether all ranks have memory for the op. */
 static gboolean
-meet (ExecComm *comm, const GError *mine, gboolean *out_all, GError **error)
+agree_on_memory (ExecComm *comm, const GError *mine, gboolean *out_all, GError **error)
 {
   float missing = mine ? 1 : 0;
   if (!comm->ops->all_reduce (comm, &missing, 1, PLAN_DTYPE_FP32, NULL, error))
@@ -348,7 +349,7 @@ exec_bench_run (const ExecBenchFrame *frame, const ExecBenchOp *op, guint repeat
       g_propagate_error (error, g_steal_pointer (&why));
       return FALSE;
     }
-  gboolean ok = meet (comm, why, &all_open, error);
+  gboolean ok = agree_on_memory (comm, why, &all_open, error);
   if (ok && all_open)
     ok = walk_op (&walk, op, out_times, error);
   else if (ok)

@@ -20,13 +20,13 @@ typedef struct
 
   /* How it is timed, set by exec_bench_complete. There are `turns` copies of the operands, used in
    * turns, so that each has left the nearest caches when it is used again. On a device that runs
-   * ops asynchronously, `pauses` writes of pause_bytes come before each `batch` of ops: by the time
-   * they are done, the whole batch is issued and its ops wait only for each other. */
+   * ops asynchronously, `fillers` writes of filler_bytes come before each `batch` of ops: by the
+   * time they are done, the whole batch is issued and its ops wait only for each other. */
   PlanDeviceKind device;
   double slower;   /* time of its arithmetic, over that in bf16; 0: the same */
   guint64 scratch; /* in elements */
-  guint turns, batch, pauses;
-  guint64 pause_bytes;
+  guint turns, batch, fillers;
+  guint64 filler_bytes;
 } ExecBenchOp;
 
 /* Why some ops cannot be timed, and how many they are; 0: unknown. */

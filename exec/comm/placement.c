@@ -217,9 +217,9 @@ refuse (const ExecPlacement *self, GError **error, const char *format, ...)
   va_list args;
   va_start (args, format);
   g_autofree char *text = g_strdup_vprintf (format, args);
-  g_autofree char *lies = exec_placement_print (self);
+  g_autofree char *where = exec_placement_print (self);
   va_end (args);
-  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s (ranks on %s)", text, lies);
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "%s (ranks on %s)", text, where);
   return FALSE;
 }
 
@@ -257,11 +257,11 @@ exec_placement_check (const ExecPlacement *self, const PlanCluster *cluster, GEr
 gboolean
 exec_placement_check_group (const ExecPlacement *self, guint size, GError **error)
 {
-  g_autofree guint *room = g_new0 (guint, self->hosts);
+  g_autofree guint *ranks_on = g_new0 (guint, self->hosts);
   guint most = 0;
   for (guint r = 0; r < self->ranks; r++)
     {
-      const guint here = ++room[self->host_of[r]];
+      const guint here = ++ranks_on[self->host_of[r]];
       most = MAX (most, here);
     }
   for (guint r = 0; size <= most && r < self->ranks; r++)

@@ -109,7 +109,7 @@ transfer (const Meeting *self, int fd, gboolean sends, void *at, gsize bytes, gi
 }
 
 static void
-set_free_running (int fd)
+set_nonblocking (int fd)
 {
   fcntl (fd, F_SETFL, fcntl (fd, F_GETFL) | O_NONBLOCK);
   fcntl (fd, F_SETFD, FD_CLOEXEC);
@@ -123,7 +123,7 @@ listen_on (const struct addrinfo *at)
   const int yes = 1, no = 0, fd = socket (at->ai_family, at->ai_socktype, at->ai_protocol);
   if (fd < 0)
     return -1;
-  set_free_running (fd);
+  set_nonblocking (fd);
   setsockopt (fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (at->ai_family == AF_INET6)
     setsockopt (fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
@@ -137,7 +137,7 @@ listen_on (const struct addrinfo *at)
 
 /* Listens on all addresses of the host, because it is not known which of them MASTER_ADDR means. */
 static int
-open_door (const Meeting *self, GError **error)
+open_listener (const Meeting *self, GError **error)
 {
   static const int families[] = { AF_INET6, AF_INET };
   int fd = -1, code = EADDRNOTAVAIL;
@@ -167,7 +167,7 @@ open_door (const Meeting *self, GError **error)
 /* Receives the bytes of a process that has connected; returns its rank, or -1 if it is none of this
  * run's. */
 static int
-hear (const Meeting *self, int fd, guint8 *all)
+receive_from (const Meeting *self, int fd, guint8 *all)
 {
   const gint64 limit_us = g_get_monotonic_time () + STRANGER_MS * 1000;
   Hello hello;
@@ -195,17 +195,17 @@ fail_missing (const Meeting *self, const int *fds, GError **error)
 }
 
 static gboolean
-receive_all (const Meeting *self, int door, int *fds, guint8 *all, GError **error)
+receive_all (const Meeting *self, int listener, int *fds, guint8 *all, GError **error)
 {
   for (guint here = 1; here < self->ranks;)
     {
-      if (!await (self, door, POLLIN, G_MAXINT64))
+      if (!await (self, listener, POLLIN, G_MAXINT64))
         return self->is_roll || fail_missing (self, fds, error);
-      const int fd = accept (door, NULL, NULL);
+      const int fd = accept (listener, NULL, NULL);
       if (fd < 0)
         continue;
-      set_free_running (fd);
-      const int rank = hear (self, fd, all);
+      set_nonblocking (fd);
+      const int rank = receive_from (self, fd, all);
       if (rank < 0)
         {
           close (fd);
@@ -223,9 +223,10 @@ receive_all (const Meeting *self, int door, int *fds, guint8 *all, GError **erro
   return TRUE;
 }
 
-/* After a roll call, which may take all the time there is, ranks are told for some time more. */
+/* Sends all bytes to a rank, after a roll call in some time more, since that may use up the
+ * timeout. */
 static gboolean
-tell (const Meeting *self, int fd, guint8 *all)
+send_to (const Meeting *self, int fd, guint8 *all)
 {
   Meeting later = *self;
   if (self->is_roll)
@@ -234,18 +235,18 @@ tell (const Meeting *self, int fd, guint8 *all)
 }
 
 static gboolean
-receive_and_tell (const Meeting *self, guint8 *all, GError **error)
+receive_and_send (const Meeting *self, guint8 *all, GError **error)
 {
   g_autofree int *fds = g_new (int, self->ranks);
-  const int door = open_door (self, error);
-  if (door < 0)
+  const int listener = open_listener (self, error);
+  if (listener < 0)
     return FALSE;
   for (guint rank = 0; rank < self->ranks; rank++)
     fds[rank] = -1;
-  gboolean ok = receive_all (self, door, fds, all, error);
+  gboolean ok = receive_all (self, listener, fds, all, error);
   for (guint rank = 1; rank < self->ranks; rank++)
     {
-      if (ok && fds[rank] >= 0 && !tell (self, fds[rank], all) && !self->is_roll)
+      if (ok && fds[rank] >= 0 && !send_to (self, fds[rank], all) && !self->is_roll)
         {
           g_autofree char *why = g_strdup_printf ("rank %u has gone", rank);
           ok = fail (self, why, error);
@@ -253,7 +254,7 @@ receive_and_tell (const Meeting *self, guint8 *all, GError **error)
       if (fds[rank] >= 0)
         close (fds[rank]);
     }
-  close (door);
+  close (listener);
   return ok;
 }
 
@@ -271,7 +272,7 @@ connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why
       *out_why = g_strerror (errno);
       return -1;
     }
-  set_free_running (fd);
+  set_nonblocking (fd);
   if (connect (fd, at->ai_addr, at->ai_addrlen) != 0)
     code = errno;
   if (code == EINPROGRESS && !await (self, fd, POLLOUT, G_MAXINT64))
@@ -288,7 +289,7 @@ connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why
 /* Connects to rank 0. Tries again and again, because rank 0 may not listen yet and its name may not
  * resolve yet. */
 static int
-find_door (const Meeting *self, GError **error)
+connect_to_rank_0 (const Meeting *self, GError **error)
 {
   const struct addrinfo wanted = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
   const char *why = NULL;
@@ -318,14 +319,13 @@ find_door (const Meeting *self, GError **error)
   return -1;
 }
 
-/* In a roll call rank 0 may wait for others as long as this rank may for rank 0, and longer by what
- * it takes to tell. */
+/* In a roll call rank 0 may answer only after its own timeout, and takes some time for that. */
 static gboolean
-tell_and_hear (Meeting *self, guint8 *all, const void *own, GError **error)
+send_and_receive (Meeting *self, guint8 *all, const void *own, GError **error)
 {
   Hello hello = { .rank = self->rank, .ranks = self->ranks, .bytes = self->bytes };
   memcpy (hello.magic, MAGIC, sizeof hello.magic);
-  const int fd = find_door (self, error);
+  const int fd = connect_to_rank_0 (self, error);
   if (fd < 0)
     return FALSE;
   if (self->is_roll)
@@ -365,9 +365,9 @@ meet (Meeting *self, void *all, const void *own, GError **error)
   if (!split (self, error))
     return FALSE;
   if (self->rank > 0)
-    return tell_and_hear (self, all, own, error);
+    return send_and_receive (self, all, own, error);
   memcpy (all, own, self->bytes);
-  return receive_and_tell (self, all, error);
+  return receive_and_send (self, all, error);
 }
 
 gboolean

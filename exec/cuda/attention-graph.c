@@ -134,7 +134,7 @@ packed (gint64 a, gint64 b, gint64 c, gint64 d)
 
 /* The same elements, with the last two dimensions exchanged. */
 static Layout
-turned (Layout layout)
+transposed (Layout layout)
 {
   return (Layout){ { layout.size[0], layout.size[1], layout.size[3], layout.size[2] },
                    { layout.step[0], layout.step[1], layout.step[3], layout.step[2] } };
@@ -301,10 +301,10 @@ static void
 add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
 {
   const Parts p = parts_of (shape);
-  const Layout k_turned = turned (p.kv);
+  const Layout k_transposed = transposed (p.kv);
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
   Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
-  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &k_turned);
+  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &k_transposed);
   Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &p.kv);
   Tensor out = outer (self, EXEC_ATTENTION_OUT, p.type, &p.out);
   Tensor stats = outer (self, EXEC_ATTENTION_STATS, fp32, &p.stats);
@@ -327,16 +327,16 @@ add_forward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
  * that share a key head. */
 static void
 add_kv_gradient (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p,
-                 ExecAttentionTensor id, Tensor scores_turned, Tensor x)
+                 ExecAttentionTensor id, Tensor scores_transposed, Tensor x)
 {
   const Layout all = packed (s->batch, s->heads, s->seq, s->head_dim);
   Tensor out = outer (self, id, p->type, &p->kv);
 
   if (p->is_grouped)
     reduce (self, CUDNN_REDUCE_TENSOR_ADD,
-            matmul (self, scores_turned, x, inner (self, p->type, &all)), out);
+            matmul (self, scores_transposed, x, inner (self, p->type, &all)), out);
   else
-    matmul (self, scores_turned, x, out);
+    matmul (self, scores_transposed, x, out);
 }
 
 /* Computes the probabilities again, from scores and the statistics of the forward pass. */
@@ -372,12 +372,12 @@ static void
 add_backward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
 {
   const Parts p = parts_of (shape);
-  const Layout kv_turned = turned (p.kv), scores_turned = turned (p.scores);
+  const Layout kv_transposed = transposed (p.kv), scores_transposed = transposed (p.scores);
   const Layout all = packed (shape->batch, shape->heads, shape->seq, shape->head_dim);
   const cudnnDataType_t fp32 = CUDNN_DATA_FLOAT;
   Tensor q = outer (self, EXEC_ATTENTION_Q, p.type, &p.q);
-  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &kv_turned);
-  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &kv_turned);
+  Tensor k = outer (self, EXEC_ATTENTION_K, p.type, &kv_transposed);
+  Tensor v = outer (self, EXEC_ATTENTION_V, p.type, &kv_transposed);
   Tensor dout = outer (self, EXEC_ATTENTION_DOUT, p.type, &p.out);
   Tensor dq = outer (self, EXEC_ATTENTION_DQ, p.type, &p.q);
   Tensor scale = scalar (self, EXEC_ATTENTION_SCALE);
@@ -385,13 +385,13 @@ add_backward (ExecAttentionGraph *self, const ExecAttentionShape *shape)
   Tensor row_sums = add_row_sums (self, shape, &p, dout);
   Tensor e = add_probabilities (self, shape, &p, q, k, scale);
   add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DV,
-                   reshape (self, e, inner (self, p.type, &scores_turned)), dout);
+                   reshape (self, e, inner (self, p.type, &scores_transposed)), dout);
   Tensor ds = matmul (self, dout, v, inner (self, fp32, &p.scores));
   ds = pointwise (self, CUDNN_POINTWISE_SUB, ds, row_sums, inner (self, fp32, &p.scores));
   ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, e, inner (self, fp32, &p.scores));
   ds = pointwise (self, CUDNN_POINTWISE_MUL, ds, scale, inner (self, fp32, &p.scores));
   add_kv_gradient (self, shape, &p, EXEC_ATTENTION_DK,
-                   reshape (self, ds, inner (self, p.type, &scores_turned)), q);
+                   reshape (self, ds, inner (self, p.type, &scores_transposed)), q);
   Tensor keys = reshape (self, k, inner (self, fp32, &p.kv));
   if (shape->is_deterministic)
     matmul (self, ds, keys, dq);

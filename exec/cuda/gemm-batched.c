@@ -151,12 +151,14 @@ make_layout (Product *self, const Key *key, guint i, gint64 rows, gint64 cols)
 static int
 make_layouts (Product *self, const Key *key)
 {
-  const gboolean turns_a = key->layout == 2, turns_b = key->layout == 1;
+  const gboolean transposes_a = key->layout == 2, transposes_b = key->layout == 1;
   int code = make_layout (self, key, OUT, key->m, key->n);
   if (code == 0)
-    code = make_layout (self, key, A, turns_a ? key->k : key->m, turns_a ? key->m : key->k);
+    code = make_layout (self, key, A, transposes_a ? key->k : key->m,
+                        transposes_a ? key->m : key->k);
   if (code == 0)
-    code = make_layout (self, key, B, turns_b ? key->n : key->k, turns_b ? key->k : key->n);
+    code = make_layout (self, key, B, transposes_b ? key->n : key->k,
+                        transposes_b ? key->k : key->n);
   return code;
 }
 

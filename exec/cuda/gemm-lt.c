@@ -189,12 +189,12 @@ is_foreign (const ExecArgs *args, guint i)
   const gint64 rows = args->op->dims[i == A ? PLAN_DIM_GEMM_m : PLAN_DIM_GEMM_n],
                k = args->op->dims[PLAN_DIM_GEMM_k];
   const gint64 block = plan_dtype_block (format_of (args, i));
-  const gboolean lies = block == PLAN_DTYPE_SIDE ? rows % 4 == 0
-                        : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
-                                                 : TRUE;
+  const gboolean are_placed = block == PLAN_DTYPE_SIDE ? rows % 4 == 0
+                              : block > 0              ? EXEC_CUDA_IS_TILED (rows, k / block)
+                                                       : TRUE;
   return block > 0
          && (mode_of ((guint8)format_of (args, i)) < 0 || args->op->dims[PLAN_DIM_GEMM_layout] != 1
-             || k % block != 0 || !lies || (guintptr)scales_of (args, i) % 16 != 0);
+             || k % block != 0 || !are_placed || (guintptr)scales_of (args, i) % 16 != 0);
 }
 
 /* cuBLASLt's workspace: the op's scratch from the first multiple of 256 bytes on. */
@@ -292,11 +292,13 @@ static int
 make_layouts (Product *self, const ExecCudaProduct *key)
 {
   const guint64 m = (guint64)key->m, n = (guint64)key->n, k = (guint64)key->k;
-  const gboolean turns_b = key->layout == 1, turns_a = key->layout == 2;
+  const gboolean transposes_b = key->layout == 1, transposes_a = key->layout == 2;
   LT_TRY (cublasLtMatrixLayoutCreate (&self->first, exec_cuda_lt_type ((PlanDtype)key->dtype[B]),
-                                      turns_b ? k : n, turns_b ? n : k, turns_b ? key->k : key->n));
+                                      transposes_b ? k : n, transposes_b ? n : k,
+                                      transposes_b ? key->k : key->n));
   LT_TRY (cublasLtMatrixLayoutCreate (&self->second, exec_cuda_lt_type ((PlanDtype)key->dtype[A]),
-                                      turns_a ? m : k, turns_a ? k : m, turns_a ? key->m : key->k));
+                                      transposes_a ? m : k, transposes_a ? k : m,
+                                      transposes_a ? key->m : key->k));
   LT_TRY (cublasLtMatrixLayoutCreate (&self->out, exec_cuda_lt_type ((PlanDtype)key->dtype[OUT]), n,
                                       m, key->n));
   return 0;
@@ -464,7 +466,7 @@ is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmul
 
 /* Whether the stream is being captured: a captured product does not run now and cannot be timed. */
 static gboolean
-is_kept (cudaStream_t stream)
+is_captured (cudaStream_t stream)
 {
   enum cudaStreamCaptureStatus status;
   return cudaStreamIsCapturing (stream, &status) == cudaSuccess
@@ -491,7 +493,7 @@ choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStr
   if (code != 0)
     return self->is_plain ? 0 : code;
   self->algo = results[0].algo;
-  if (key->is_deterministic || key->varies || found == 1 || is_kept (stream))
+  if (key->is_deterministic || key->varies || found == 1 || is_captured (stream))
     return 0;
   int tried = set_tried (self, key, TRUE, stream);
   if (tried == 0)

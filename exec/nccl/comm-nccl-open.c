@@ -58,7 +58,7 @@ config_of (const NcclComm *self)
 /* SMs that gathers take: none where NCCL 2.28 leaves them to copy engines, which it does in
  * symmetric memory within a node (enqueue.cc). */
 static guint
-gather_processors (const NcclWorld *world)
+gather_sms (const NcclWorld *world)
 {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   if (world->options.spares_processors && world->options.is_registered && world->is_one_host)
@@ -77,7 +77,7 @@ comm_new (NcclWorld *world, guint rank, guint ranks, guint stride)
                            .ranks = ranks,
                            .gpu = (guint)world->device,
                            .sms = world->options.processors,
-                           .gather_sms = gather_processors (world),
+                           .gather_sms = gather_sms (world),
                            .timeout_s = world->options.timeout_s };
   self->world = world;
   self->stride = stride;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives on streams. NCCL's calls never block: they answer "in progress", and a collective
  * ends when the other ranks have come. So every call is settled, which means polled until NCCL has
- * done it, and soon over; and every collective is followed by an event. Whoever waits for the
+ * done it, which is soon; and every collective is followed by an event. Whoever waits for the
  * device calls `check` again and again, which sees NCCL's errors, a rank that said it failed, and a
  * deadline that passed. In each case all communicators of this rank are aborted together, which is
  * what ends their kernels.
@@ -24,8 +24,7 @@
 
 #define OP "%s (op %u, unit %" G_GINT64_FORMAT ") among %s"
 
-/* With as many collectives pending, those that have ended are looked for, to use their events
- * again. */
+/* From this number of pending collectives on, events of those that have ended are used again. */
 #define MANY_PENDING 4096
 
 static gint64

@@ -296,8 +296,8 @@ write_manifest (const char *folder, const char *text, GError **error)
 /* Publishes the checkpoint, on rank 0 once all files are complete: it writes the manifest in the
  * checkpoint's own folder first, then the one in the folder above, which names the newest. */
 static gboolean
-name_checkpoint (const ExecCheckpointHead *head, const char *data, const Written *written,
-                 guint ranks, GError **error)
+publish (const ExecCheckpointHead *head, const char *data, const Written *written, guint ranks,
+         GError **error)
 {
   g_autofree char *folder = g_build_filename (head->folder, data, NULL);
   g_autofree char *own = manifest_text (head, ".", NULL, written, ranks);
@@ -429,7 +429,7 @@ finish (ExecSaving *self, ExecComm *comm, GError **error)
       return FALSE;
     }
   return comm->ops->all_gather (comm, all, &self->own, sizeof self->own, PLAN_DTYPE_U8, NULL, error)
-         && (comm->rank > 0 || name_checkpoint (&self->head, self->data, all, comm->ranks, error))
+         && (comm->rank > 0 || publish (&self->head, self->data, all, comm->ranks, error))
          && comm->ops->barrier (comm, error);
 }
 

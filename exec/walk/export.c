@@ -114,8 +114,8 @@ header_of (const Export *self, guint begin, guint end)
   for (guint i = begin; i < end; i++)
     {
       const ExecWeightName *name = name_at (self, i);
-      const guint64 rows = name->is_turned ? name->cols : name->rows;
-      const guint64 cols = name->is_turned ? name->rows : name->cols;
+      const guint64 rows = name->is_transposed ? name->cols : name->rows;
+      const guint64 cols = name->is_transposed ? name->rows : name->cols;
       g_string_append_printf (text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT,
                               name->name, plan_safetensors_dtype_name (dtype_of (self, name)),
                               rows);
@@ -190,9 +190,9 @@ static gboolean
 put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
   const guint64 all = name->rows * name->cols, block = MIN (all, BLOCK);
-  if (name->is_turned)
+  if (name->is_transposed)
     return put_turned (self, writer, name, error);
-  if (name->is_mixed)
+  if (name->is_interleaved)
     return put_mixed (self, writer, name, error);
   g_autofree float *values = g_new (float, block);
   g_autofree guint8 *narrow = g_malloc (block * sizeof (float));

@@ -72,7 +72,7 @@ static const Name mixtral[] = {
   { PLAN_TENSOR_EXPERT_DOWN, MIXTRAL_EXPERT ("w2") },
 };
 
-/* What differs from llama. */
+/* Names that differ from llama's, as in the two lists before and the next. */
 static const Name gemma2[] = {
   { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
   { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
@@ -177,15 +177,15 @@ static const struct
   guint n;
   const Name *rest; /* names of the parameters that `own` lacks; NULL: the model has no others */
   guint n_rest;
-  gboolean turns, mixes;
+  gboolean transposes, interleaves;
 } lists[EXEC_N_NAMINGS] = {
-  [EXEC_NAMING_GPT2] = { OWN (gpt2), .turns = TRUE },
+  [EXEC_NAMING_GPT2] = { OWN (gpt2), .transposes = TRUE },
   [EXEC_NAMING_GEMMA2] = { OWN (gemma2), REST (llama) },
   [EXEC_NAMING_PHI3] = { OWN (phi3), REST (llama) },
-  [EXEC_NAMING_GPT_NEOX] = { OWN (gpt_neox), .mixes = TRUE },
-  [EXEC_NAMING_BLOOM] = { OWN (bloom), REST (falcon), .mixes = TRUE },
-  [EXEC_NAMING_FALCON_NORMS] = { OWN (falcon_norms), REST (falcon), .mixes = TRUE },
-  [EXEC_NAMING_FALCON] = { OWN (falcon), .mixes = TRUE },
+  [EXEC_NAMING_GPT_NEOX] = { OWN (gpt_neox), .interleaves = TRUE },
+  [EXEC_NAMING_BLOOM] = { OWN (bloom), REST (falcon), .interleaves = TRUE },
+  [EXEC_NAMING_FALCON_NORMS] = { OWN (falcon_norms), REST (falcon), .interleaves = TRUE },
+  [EXEC_NAMING_FALCON] = { OWN (falcon), .interleaves = TRUE },
   [EXEC_NAMING_MPT] = { OWN (mpt) },
   [EXEC_NAMING_MIXTRAL] = { OWN (mixtral), REST (llama) },
   [EXEC_NAMING_QWEN2_MOE] = { OWN (qwen2_moe), REST (llama) },
@@ -311,9 +311,9 @@ rows_of (const PlanModel *model, const PlanTensor *tensor, ExecNaming naming, gu
   return is_up && naming != EXEC_NAMING_PHI3 ? (guint64)model->ffn : tensor->rows;
 }
 
-/* Whether tensors of a kind are stored transposed where a naming has `turns`. */
+/* Whether tensors of a kind are stored transposed by namings with `transposes`. */
 static gboolean
-is_product (PlanTensorKind kind)
+is_linear (PlanTensorKind kind)
 {
   return kind == PLAN_TENSOR_KIND_LINEAR;
 }
@@ -353,8 +353,8 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
               .cols = tensor->cols,
               .is_vector
               = tensor->kind != PLAN_TENSOR_KIND_LINEAR && tensor->kind != PLAN_TENSOR_KIND_TABLE,
-              .is_turned = lists[naming].turns && is_product (tensor->kind),
-              .is_mixed = lists[naming].mixes && is_qkv };
+              .is_transposed = lists[naming].transposes && is_linear (tensor->kind),
+              .is_interleaved = lists[naming].interleaves && is_qkv };
       row += name.rows;
       g_array_append_val (list, name);
     }

@@ -37,8 +37,8 @@ typedef struct
   gint64 layer;
   guint64 first_row, rows, cols; /* its rows in the parameter */
   gboolean is_vector;            /* a vector [rows] in the file */
-  gboolean is_turned;            /* transposed, [cols, rows], in the file */
-  gboolean is_mixed;             /* heads are in another order in the file, see exec_weight_head */
+  gboolean is_transposed;        /* [cols, rows] in the file */
+  gboolean is_interleaved;       /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;
 
 /* The naming that files of an architecture use. exec_naming_find: the naming of existing files, in
@@ -53,9 +53,9 @@ const char *exec_naming_prefix (ExecNaming naming);
  * unrefs. */
 GArray *exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error);
 
-/* The number that a head has in our parameter of queries, keys and values, by its place in a mixed
- * tensor of a file. Ours is all queries, all keys, all values; in the file each group of queries is
- * followed by the key and the value that it shares. */
+/* The number that a head has in our parameter of queries, keys and values, by its place in an
+ * interleaved tensor of a file. Ours is all queries, all keys, all values; in the file each group
+ * of queries is followed by the key and the value that it shares. */
 guint64 exec_weight_head (const PlanModel *model, guint64 place);
 
 G_END_DECLS

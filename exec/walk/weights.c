@@ -23,8 +23,8 @@ typedef struct
 {
   GArray *parts; /* Part; NULL: the parameter does not exist */
   guint64 cols;
-  gboolean is_turned; /* transposed, [cols, rows], in the file */
-  guint64 *heads;     /* place in the file of each of our heads; NULL: they lie as ours do */
+  gboolean is_transposed; /* [cols, rows] in the file */
+  guint64 *heads;         /* place in the file of each of our heads; NULL: they lie as ours do */
 } Parameter;
 
 struct _ExecWeights
@@ -144,8 +144,8 @@ static gboolean
 check_tensor (const ExecTensorFile *file, const PlanSafetensor *tensor,
               const ExecWeightName *wanted, GError **error)
 {
-  const guint64 dims[2] = { wanted->is_turned ? wanted->cols : wanted->rows,
-                            wanted->is_turned ? wanted->rows : wanted->cols };
+  const guint64 dims[2] = { wanted->is_transposed ? wanted->cols : wanted->rows,
+                            wanted->is_transposed ? wanted->rows : wanted->cols };
   const guint n = wanted->is_vector ? 1 : 2;
   if (!exec_tensor_file_is_readable (tensor->dtype))
     {
@@ -185,8 +185,8 @@ add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
     parameter->parts = g_array_new (FALSE, FALSE, sizeof part);
   g_array_append_val (parameter->parts, part);
   parameter->cols = wanted->cols;
-  parameter->is_turned = wanted->is_turned;
-  parameter->heads = wanted->is_mixed ? self->heads : NULL;
+  parameter->is_transposed = wanted->is_transposed;
+  parameter->heads = wanted->is_interleaved ? self->heads : NULL;
   return check_tensor (file, tensor, wanted, error);
 }
 
@@ -337,7 +337,7 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
           row -= part->rows;
           continue;
         }
-      if (parameter->is_turned)
+      if (parameter->is_transposed)
         {
           count = MIN (count, parameter->cols - col);
           exec_tensor_file_read (part->file, part->tensor, col * part->rows + row, part->rows,

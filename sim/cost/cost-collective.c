@@ -34,7 +34,7 @@ typedef struct
   /* Parts of `seconds` in which the links, and the network, are busy. */
   double link_seconds, network_seconds;
   double sms;
-  gboolean stages; /* its data goes through the library's own buffers */
+  gboolean is_staged; /* its data goes through the library's own buffers */
 } Way;
 
 typedef struct
@@ -130,13 +130,13 @@ sending (const Collective *self, double bytes, SimParam link_share)
                 = self->linked > 1 ? bytes / (self->link * param (self, link_share)) : 0,
                 .network_seconds = self->crosses ? bytes / port : 0,
                 .sms = processors (self),
-                .stages = TRUE };
+                .is_staged = TRUE };
 }
 
-/* Number of chunks that may be on their way to a neighbour at once. There are buffers for eight
+/* Number of chunks that may be in flight to a neighbour. There are buffers for eight
  * steps, and a chunk of Simple takes four of them (NCCL src/include/collectives.h). */
 static double
-under_way (Protocol protocol)
+in_flight (Protocol protocol)
 {
   return protocol == SIMPLE ? 2 : 8;
 }
@@ -144,9 +144,9 @@ under_way (Protocol protocol)
 /* Time between two chunks to another node. A buffer is free again once the receiver's answer is
  * back, and several chunks are under way in that time. */
 static double
-turn (const Collective *self, Protocol protocol)
+chunk_interval (const Collective *self, Protocol protocol)
 {
-  return 2 * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol) / under_way (protocol);
+  return 2 * net_hop (self, SIM_PARAM_LL_NET_HOP + (SimParam)protocol) / in_flight (protocol);
 }
 
 /* Latency of so many hops inside nodes and between them, one after the other. */
@@ -171,11 +171,12 @@ consider_rings (Collective *self, Protocol protocol, double bandwidth)
   const double begin = start (self, SIM_PARAM_LL_NS + (SimParam)protocol);
   const gint64 across = self->linked > 1 && self->crosses ? self->nodes : self->nodes - 1;
   const double around = hops (self, protocol, self->ranks - 1 - across, across);
-  const double waits = self->crosses ? (double)(self->ranks - 1) * turn (self, protocol) : 0;
+  const double waits
+      = self->crosses ? (double)(self->ranks - 1) * chunk_interval (self, protocol) : 0;
   const Way way = sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE);
   const double busy = MAX (way.link_seconds, way.network_seconds);
   consider (self,
-            begin + MAX (rounds * around, rounds * waits + busy / under_way (protocol) - busy),
+            begin + MAX (rounds * around, rounds * waits + busy / in_flight (protocol) - busy),
             way);
 }
 
@@ -225,7 +226,7 @@ consider_nvls (Collective *self, PlanDtype dtype)
             (Way){ .link_seconds = inside,
                    .network_seconds = across,
                    .sms = self->crosses ? processors (self) : param (self, SIM_PARAM_NVLS_SMS),
-                   .stages = !self->is_registered });
+                   .is_staged = !self->is_registered });
 }
 
 /* Whether NCCL does gathers by copy engines: where communicators are made to take no processors,
@@ -261,7 +262,7 @@ consider_registered (Collective *self, PlanDtype dtype)
   Way direct = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
   Way engines = sending (self, sent_by_each (self), SIM_PARAM_ENGINE_SHARE);
   const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
-  direct.stages = engines.stages = FALSE;
+  direct.is_staged = engines.is_staged = FALSE;
   engines.sms = 0;
   if (!self->is_registered || self->is_all_reduce || !self->has_nvlink || self->linked < 2)
     return;
@@ -305,7 +306,7 @@ consider_user_buffers (Collective *self, const PlanOp *op)
     way = sending (self, part, SIM_PARAM_ENGINE_SHARE);
   if (op->kind == PLAN_OP_EXCHANGE)
     way.sms = 0;
-  way.stages = FALSE;
+  way.is_staged = FALSE;
   consider (self, begin, way);
 }
 
@@ -352,7 +353,7 @@ consider_direct (Collective *self, const PlanOp *op)
             (Way){ .link_seconds = inside > 0 ? inside * part / link : 0,
                    .network_seconds = across > 0 ? across * part / port : 0,
                    .sms = processors (self),
-                   .stages = TRUE });
+                   .is_staged = TRUE });
 }
 
 /* Processors that a library's kernels for experts keep busy (Megatron-LM's defaults). */
@@ -377,7 +378,7 @@ consider_tokens (Collective *self, const PlanOp *op, PlanDtype dtype)
             (Way){ .link_seconds = near / (self->link * param (self, SIM_PARAM_RING_SHARE)),
                    .network_seconds = far / (self->port * param (self, SIM_PARAM_NET_SHARE)),
                    .sms = is_hybrid ? HYBRIDEP_SMS : DEEPEP_SMS,
-                   .stages = TRUE });
+                   .is_staged = TRUE });
 }
 
 /* Considers the exchange between two stages, over the link or over the sender's own port. Both
@@ -406,7 +407,7 @@ consider_trade (Collective *self, const PlanOp *op)
             (Way){ .link_seconds = self->crosses ? 0 : bytes / link,
                    .network_seconds = self->crosses ? bytes / port : 0,
                    .sms = processors (self),
-                   .stages = TRUE });
+                   .is_staged = TRUE });
 }
 
 gint64
@@ -525,7 +526,7 @@ consider_algorithms (Collective *self, PlanDtype dtype)
 static double
 memory_passes (const Collective *self)
 {
-  if (self->best.stages)
+  if (self->best.is_staged)
     return self->is_all_reduce ? 6 : 3;
   return self->is_reduction && !self->is_all_reduce ? 1 : 2;
 }

@@ -107,7 +107,7 @@ sim_cost_traffic (const SimCostInput *input, const PlanOp *op)
 }
 
 static SimTime
-told (const SimCostInput *input, double seconds, double memory)
+time_by_curve (const SimCostInput *input, double seconds, double memory)
 {
   return (SimTime){ .seconds = seconds,
                     .memory = memory,
@@ -300,7 +300,7 @@ product_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const gint64 groups = shape_of (op).groups;
   const double begin = 1e-9 * sim_cost_param (input, SIM_PARAM_PRODUCT_NS)
                        * (double)divide_up (groups, gemms_beside (input, groups));
-  return told (input, MAX (arithmetic, memory) + begin, bytes);
+  return time_by_curve (input, MAX (arithmetic, memory) + begin, bytes);
 }
 
 /* The time of attention. Its rate grows with the number of keys, since each row of blocks pays for
@@ -340,7 +340,8 @@ attention_time (const SimCostInput *input, const PlanOp *op, GError **error)
   const double bytes = sim_cost_traffic (input, op);
   const double seconds
       = MAX (plan_op_flops (op) / rate, memory_seconds (input, bytes, SIM_PARAM_TRAFFIC_COPY));
-  return told (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS), bytes);
+  return time_by_curve (input, seconds + 1e-9 * sim_cost_param (input, SIM_PARAM_ATTENTION_NS),
+                        bytes);
 }
 
 /* How many times an op moves its operands. A cross entropy that keeps a second image of the logits
@@ -370,7 +371,7 @@ host_time (const SimCostInput *input, const PlanOp *op, GError **error)
                               : c->host_memory_bytes_per_s * share / (double)c->devices_per_node;
   const double bytes = sim_cost_traffic (input, op) / (is_copy ? 2 : 1);
   if (rate > 0)
-    return told (input, bytes / rate, is_copy ? bytes : 0);
+    return time_by_curve (input, bytes / rate, is_copy ? bytes : 0);
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
                "cluster %s: no %s is known, which offloading needs", c->name,
                is_copy ? "host_bandwidth" : "host_memory_bandwidth");
@@ -385,10 +386,10 @@ traffic_time (const SimCostInput *input, const PlanOp *op, SimParam class)
   if (quantises && op->refs[PLAN_REF_QUANTIZE_col].array < 0) /* it makes no transposed copy */
     class = SIM_PARAM_TRAFFIC_QUANTIZE;
   const double bytes = sim_cost_traffic (input, op) * passes (input, op, class);
-  return told (input,
-               memory_seconds (input, bytes, class)
-                   + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
-               bytes);
+  return time_by_curve (input,
+                        memory_seconds (input, bytes, class)
+                            + 1e-9 * sim_cost_param (input, SIM_PARAM_KERNEL_NS),
+                        bytes);
 }
 
 SimTime

@@ -50,7 +50,7 @@ gboolean sim_gradients_next (SimGradients *self, const PlanOp *op); /* TRUE: the
  * takes, and sim_cost_kernels how many kernels it starts. */
 PlanLaunch sim_cost_launch (const PlanSchedule *schedule, const PlanOp *op,
                             gboolean reads_gradient);
-/* Small ops that a framework issues one by one beside one that chooses experts. */
+/* Number of small ops that a framework issues one by one beside a router. */
 gint64 sim_cost_further_ops (const SimCostInput *input, const PlanOp *op);
 
 gint64 sim_cost_host_ns (const SimCostInput *input, const PlanOp *op, PlanLaunch launch);

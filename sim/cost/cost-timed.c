@@ -5,7 +5,7 @@
 
 #include "sim/cost/cost-private.h"
 
-/* The parameter that holds which share of its rate alone an op keeps within a step. */
+/* The parameter for the share of its stand-alone rate that an op keeps within a step. */
 static SimParam
 kept_of (PlanOpKind kind)
 {
@@ -32,7 +32,7 @@ kept_of (PlanOpKind kind)
 
 /* What an op occupies beside others; the time is filled in by the caller. */
 static SimTime
-alone (const SimCostInput *input, const PlanOp *op, double calls)
+occupancy_of (const SimCostInput *input, const PlanOp *op, double calls)
 {
   if (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE && input->cluster->kind == PLAN_DEVICE_GPU)
     return sim_cost_collective (input, op, calls);
@@ -58,7 +58,7 @@ sim_cost_timed (const SimCostInput *input, const PlanOp *op, double calls, SimTi
                                           plan_schedule_group (input->schedule, (guint)op->group));
   if (!sim_timings_find (input->timings, &timing, cores, &ns, &how))
     return FALSE;
-  *out_time = alone (input, op, calls);
+  *out_time = occupancy_of (input, op, calls);
   out_time->seconds = 1e-9 * ns / sim_cost_param (input, kept_of (op->kind));
   out_time->provenance = provenance[how];
   return TRUE;

@@ -127,24 +127,24 @@ host_time (const SimCostInput *input, const PlanOp *op, PlanLaunch launch)
   return (gint64)(ns + (op->kind == PLAN_OP_PREPARE ? retake_ns (input) : 0) + 0.5);
 }
 
-/* All that the time of an op follows from: ops that look alike have equal times. */
+/* All that the time of an op follows from: ops with equal keys have equal times. */
 typedef struct
 {
   guint64 what;   /* kind, stream and group */
   guint64 dtypes; /* formats of its operands */
   gint64 pieces, dims[PLAN_MAX_DIMS];
   double calls;
-} Look;
+} TimeKey;
 
-#define LOOKS 128
+#define CACHE_SIZE 128
 
-/* A cache of times by look, since a schedule has each op several times. */
+/* A cache of times by key, since a schedule has each op several times. */
 typedef struct
 {
-  guint node[LOOKS]; /* 1 + the node whose op has this look; 0: none */
-  gboolean is_timed[LOOKS];
-  Look look[LOOKS];
-} Looks;
+  guint node[CACHE_SIZE]; /* 1 + the node whose op has this key; 0: none */
+  gboolean is_timed[CACHE_SIZE];
+  TimeKey key[CACHE_SIZE];
+} TimeCache;
 
 #define DTYPE_BITS 5
 G_STATIC_ASSERT (PLAN_N_DTYPES < 1 << DTYPE_BITS && PLAN_MAX_REFS * DTYPE_BITS <= 64);
@@ -175,7 +175,7 @@ place_of (const PlanOp *op)
   guint64 hash = op->kind;
   for (guint i = 0; i < PLAN_MAX_DIMS; i++)
     hash = (hash ^ (guint64)op->dims[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
-  return (guint)(hash >> 32) % LOOKS;
+  return (guint)(hash >> 32) % CACHE_SIZE;
 }
 
 /* Seconds of the copies for a gather of a list of tensors. The data is copied twice: to buffers by
@@ -226,28 +226,28 @@ find_times (SimCost *self, const SimCostInput *input, guint node, double calls,
   return TRUE;
 }
 
-/* Does what find_times does, but takes the times of an op with the same look where there is one. */
+/* Does what find_times does, but takes the times of an op with the same key where there is one. */
 static gboolean
-learn_times (SimCost *self, const SimCostInput *input, guint node, double calls, Looks *looks,
-             gboolean *out_is_timed, GError **error)
+find_times_cached (SimCost *self, const SimCostInput *input, guint node, double calls,
+                   TimeCache *cache, gboolean *out_is_timed, GError **error)
 {
   const PlanOp *op = plan_schedule_node (input->schedule, node);
   const guint64 what = what_of (op), dtypes = dtypes_of (input->schedule, op);
   const gint64 pieces = sim_cost_pieces (input, op);
-  const guint place = place_of (op), known = looks->node[place];
-  Look *look = &looks->look[place];
-  if (known && look->what == what && look->dtypes == dtypes && look->pieces == pieces
-      && look->calls == calls && memcmp (look->dims, op->dims, sizeof look->dims) == 0)
+  const guint place = place_of (op), known = cache->node[place];
+  TimeKey *key = &cache->key[place];
+  if (known && key->what == what && key->dtypes == dtypes && key->pieces == pieces
+      && key->calls == calls && memcmp (key->dims, op->dims, sizeof key->dims) == 0)
     self->of[node] = self->of[known - 1];
-  else if (!find_times (self, input, node, calls, &looks->is_timed[place], error))
+  else if (!find_times (self, input, node, calls, &cache->is_timed[place], error))
     return FALSE;
   else
     {
-      *look = (Look){ .what = what, .dtypes = dtypes, .pieces = pieces, .calls = calls };
-      memcpy (look->dims, op->dims, sizeof look->dims);
+      *key = (TimeKey){ .what = what, .dtypes = dtypes, .pieces = pieces, .calls = calls };
+      memcpy (key->dims, op->dims, sizeof key->dims);
     }
-  looks->node[place] = node + 1;
-  *out_is_timed = looks->is_timed[place];
+  cache->node[place] = node + 1;
+  *out_is_timed = cache->is_timed[place];
   return TRUE;
 }
 
@@ -267,7 +267,7 @@ SimCost *
 sim_cost_new (const SimCostInput *input, GError **error)
 {
   SimCostInput complete = *input;
-  Looks looks;
+  TimeCache cache;
   if (!complete.params)
     complete.params = sim_params_default (input->cluster);
   if (!check_links (&complete, error))
@@ -278,7 +278,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
   SimGradients gradients = { .holds = holds };
   g_auto (SimCalls) calls;
   sim_calls_init (&calls);
-  memset (looks.node, 0, sizeof looks.node);
+  memset (cache.node, 0, sizeof cache.node);
   for (guint node = 0; node < plan_schedule_n_nodes (input->schedule); node++)
     {
       const PlanOp *op = plan_schedule_node (input->schedule, node);
@@ -291,7 +291,7 @@ sim_cost_new (const SimCostInput *input, GError **error)
         continue;
       const PlanLaunch launch = sim_cost_launch (input->schedule, op, reads_gradient);
       if (op->kind != PLAN_OP_PREPARE
-          && !learn_times (self, &complete, node, n_calls, &looks, &is_timed, error))
+          && !find_times_cached (self, &complete, node, n_calls, &cache, &is_timed, error))
         return NULL;
       /* the timing of an op on a CPU includes issuing it; a CUDA graph is launched by the host as a
        * whole, once */

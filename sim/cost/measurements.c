@@ -24,7 +24,7 @@ struct _SimMeasurements
   Size *sizes;          /* of each product */
 };
 
-/* Orders GEMMs by layout, formats and accumulation, whatever their sizes and rates. */
+/* Orders GEMMs by layout and input format, within which rates are interpolated. */
 static gint64
 family_order (const SimProduct *a, const SimProduct *b)
 {

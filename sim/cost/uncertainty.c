@@ -45,7 +45,7 @@ is_among (const char *word, const char *words)
  * enough runs for a spread of their own; with fewer runs it is pct^2 / (1 + runs), the variance of
  * their common error as estimated from them and one run to come. */
 static double
-square_of_strangeness (const SimAdjustments *self, SimDistance distance, const SimSeen *seen)
+square_of_unseen (const SimAdjustments *self, SimDistance distance, const SimSeen *seen)
 {
   const double pct = self->distances[distance].pct;
   const guint runs = seen ? seen->runs : 0;
@@ -89,12 +89,12 @@ is_seen_mode (const char *mode, const SimSeen *of_stack, const SimSeen *of_gpu)
 /* Whether a run's source is none of those whose runs were seen. The user's own runs have no other
  * source than the runs that are to come. */
 static gboolean
-is_strange_source (const SimSubject *subject, const SimErrorRange *spread, const SimSeen *of)
+is_unseen_source (const SimSubject *subject, const SimErrorRange *spread, const SimSeen *of)
 {
   return spread->sources > 0 && !(of && subject->source && is_among (subject->source, of->sources));
 }
 
-/* Returns whether the subject's source is strange, and finds the variances that its differences
+/* Returns whether the subject's source is unseen, and finds the variances that its differences
  * from the runs that were seen add, one for each kind of distance, and the subject's modes that no
  * such run has. */
 static gboolean
@@ -106,10 +106,10 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
   const SimSeen *stack = find_seen (self, NULL, subject->stack);
   const SimSeen *of = stack ? stack : find_seen (self, NULL, NULL);
   const SimSeen *gpu = find_seen (self, subject->gpu, NULL);
-  squares[SIM_DISTANCE_GPU] = square_of_strangeness (self, SIM_DISTANCE_GPU, gpu);
-  squares[SIM_DISTANCE_STACK] = square_of_strangeness (self, SIM_DISTANCE_STACK, stack);
-  const gboolean is_strange = is_strange_source (subject, spread, of);
-  if (is_strange)
+  squares[SIM_DISTANCE_GPU] = square_of_unseen (self, SIM_DISTANCE_GPU, gpu);
+  squares[SIM_DISTANCE_STACK] = square_of_unseen (self, SIM_DISTANCE_STACK, stack);
+  const gboolean is_unseen = is_unseen_source (subject, spread, of);
+  if (is_unseen)
     squares[SIM_DISTANCE_SOURCE] = square_of_source (self, subject, spread, squares);
   if (of && subject->devices > of->devices)
     squares[SIM_DISTANCE_SIZE] = pow (
@@ -124,7 +124,7 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
         squares[SIM_DISTANCE_MODE] += pow (far[SIM_DISTANCE_MODE].pct, 2);
         g_ptr_array_add (unseen_modes, (gpointer)*mode);
       }
-  return is_strange;
+  return is_unseen;
 }
 
 SimErrorRange

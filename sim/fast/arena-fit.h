@@ -15,7 +15,7 @@ void sim_arena_fit_clear (SimArenaFit *self);
 guint64 sim_arena_fit_take (SimArenaFit *self, guint64 bytes);
 void sim_arena_fit_give_back (SimArenaFit *self, guint64 offset, guint64 bytes);
 
-/* Appends the gaps and the end to `out` (guint64): equal texts behave alike. */
+/* Appends the gaps and the end to `out` (guint64): where these are equal, arenas behave alike. */
 void sim_arena_fit_describe (const SimArenaFit *self, GArray *out);
 
 G_END_DECLS

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes the state of an allocator as text that distinguishes only what decides about later
+/* Describes the state of an allocator in words, which tell apart only what decides about later
  * requests, and applies what led from one state to an equal one again. */
 #include "config.h"
 
@@ -44,9 +44,9 @@ place_of (const SimBlocks *self, guint32 block, guint kind)
 }
 
 /* Numbers blocks in the order in which they are met, together with everything between the walls
- * around them. Returns where the text goes on. */
+ * around them. Returns where the description goes on. */
 static guint64 *
-describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArray *places)
+describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *words, GArray *places)
 {
   if (note_at (self, block)->description != self->description)
     {
@@ -56,36 +56,36 @@ describe_block (SimBlocks *self, guint32 block, guint kind, guint64 *text, GArra
           const SimBlock *b = block_at (self, i);
           /* the last block of a segment may grow; a block that fills its segment may become
            * whole */
-          *text++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
-                    | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
-                    | b->is_free << 1 | (i == place.last);
+          *words++ = b->bytes << 7 | (guint64)is_anywhere (&place) << 6
+                     | (guint64)(self->expands && b->after == NONE) << 5 | (guint64)b->pool << 2
+                     | b->is_free << 1 | (i == place.last);
           note_at (self, i)->description = self->description;
           note_at (self, i)->number = self->n_numbered++;
         }
       g_array_append_val (places, place);
     }
-  *text++ = note_at (self, block)->number;
-  return text;
+  *words++ = note_at (self, block)->number;
+  return words;
 }
 
 #define END_OF_POOL G_MAXUINT64
 #define RUN (G_MAXUINT64 - 1)
 
 static guint64 *
-describe_run (guint64 *text, guint64 bytes, guint64 *n_whole)
+describe_run (guint64 *words, guint64 bytes, guint64 *n_whole)
 {
   if (*n_whole > 0)
     {
-      *text++ = RUN;
-      *text++ = bytes;
-      *text++ = *n_whole;
+      *words++ = RUN;
+      *words++ = bytes;
+      *words++ = *n_whole;
     }
   *n_whole = 0;
-  return text;
+  return words;
 }
 
 static guint64 *
-describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *text, GArray *places)
+describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *words, GArray *places)
 {
   guint64 n_whole = 0; /* total of the runs that follow one another */
   for (guint32 i = queue->first; i != NONE; i = block_at (self, i)->behind)
@@ -93,11 +93,11 @@ describe_queue (SimBlocks *self, const SimQueue *queue, guint kind, guint64 *tex
       n_whole += note_at (self, i)->n_whole;
     else
       {
-        text = describe_run (text, queue->bytes, &n_whole);
-        text = describe_block (self, i, kind, text, places);
+        words = describe_run (words, queue->bytes, &n_whole);
+        words = describe_block (self, i, kind, words, places);
       }
   n_whole += queue->n_whole;
-  return describe_run (text, queue->bytes, &n_whole);
+  return describe_run (words, queue->bytes, &n_whole);
 }
 
 /* The first owner, from `i` on, that holds a block. Most hold none. */
@@ -121,29 +121,29 @@ sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint k
     n_words += 3 * self->sizes[pool].n + 1; /* the latest run of each size, and an end */
   /* three words per block at most: its own and its number, or the three of a run */
   g_array_set_size (out, begin + n_words + 3 * self->n_blocks);
-  guint64 *text = &g_array_index (out, guint64, begin);
+  guint64 *words = &g_array_index (out, guint64, begin);
   self->description++;
   self->n_numbered = 0;
   g_array_set_size (places, 0);
   for (guint i = next_held (held, 0, n_held); i < n_held; i = next_held (held, i + 1, n_held))
     if (is_whole (held[i]))
       {
-        *text++ = i;
-        *text++ = held[i];
+        *words++ = i;
+        *words++ = held[i];
       }
     else if (!is_end (self, held[i], kind))
       {
-        *text++ = i;
-        text = describe_block (self, held[i], kind, text, places);
+        *words++ = i;
+        words = describe_block (self, held[i], kind, words, places);
       }
   for (guint pool = 0; pool < SIM_MEMORY_POOLS; pool++)
     {
       const SimSizes *sizes = &self->sizes[pool];
-      *text++ = END_OF_POOL;
+      *words++ = END_OF_POOL;
       for (guint rank = find_used (sizes, 0); rank < sizes->n; rank = find_used (sizes, rank + 1))
-        text = describe_queue (self, &self->queues[sizes->numbers[rank]], kind, text, places);
+        words = describe_queue (self, &self->queues[sizes->numbers[rank]], kind, words, places);
     }
-  g_array_set_size (out, (guint)(text - (guint64 *)(gpointer)out->data));
+  g_array_set_size (out, (guint)(words - (guint64 *)(gpointer)out->data));
 }
 
 guint64
@@ -159,7 +159,7 @@ sim_blocks_fingerprint (const SimBlocks *self)
 /* The entry of `roles` that holds the index of a place: that of the wall to its left, or else of
  * the one to its right. */
 static inline guint32 *
-memory_of (const SimBlocks *self, const SimPlace *place)
+role_of (const SimBlocks *self, const SimPlace *place)
 {
   return &g_array_index (self->roles, guint32,
                          place->left != NONE ? place->left : self->n_blocks + place->right);
@@ -194,9 +194,9 @@ sim_blocks_repeat (SimBlocks *self, const GArray *before, const GArray *after, c
   guint32 *next = (guint32 *)(gpointer)self->next->data;
   for (guint j = 0; j < n; j++)
     if (!is_anywhere (&lay[j]))
-      *memory_of (self, &g_array_index (before, SimPlace, j)) = j;
+      *role_of (self, &g_array_index (before, SimPlace, j)) = j;
   for (guint j = 0; j < n; j++)
-    next[j] = is_anywhere (&lay[j]) ? NONE : *memory_of (self, &lay[j]);
+    next[j] = is_anywhere (&lay[j]) ? NONE : *role_of (self, &lay[j]);
   for (guint j = 0; j < n; j++)
     {
       g_array_set_size (self->cycle, 0);

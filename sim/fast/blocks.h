@@ -47,7 +47,7 @@ typedef struct
   guint sizes_room; /* bits per pool, in whole words */
   SimQueue *queues; /* of all pools, by number; number 0 is of no size */
   guint32 n_queues, queues_room;
-  guint version[SIM_MEMORY_POOLS]; /* of `sizes`; changes with the ranks */
+  guint version[SIM_MEMORY_POOLS]; /* of `sizes`; a new one when indices of sizes change */
   guint32 description, n_numbered; /* of the latest description; blocks that it has numbered */
   GArray *roles, *next, *cycle;    /* guint32 work space of sim_blocks_repeat */
   SimRecent *recent;               /* hash table of sizes that were looked up */
@@ -122,16 +122,16 @@ typedef struct
 void sim_blocks_set_wall (SimBlocks *self, guint32 block, guint kind, gboolean is_wall);
 
 /* Appends to `out` (guint64) what decides about later requests, and sets `out_places` to the places
- * in the order in which the text names them. States with equal texts behave alike, but for a
+ * in the order in which it names them. States with equal descriptions behave alike, but for a
  * permutation of places. `held` has the blocks in use, by owner, SIM_BLOCKS_NONE for none. */
 void sim_blocks_describe (SimBlocks *self, const guint32 *held, guint n_held, guint kind,
                           GArray *out, GArray *out_places);
 
-/* A hash that differs for most states with different texts, and may for equal ones. */
+/* A hash that differs for most states with different descriptions, and may for equal ones. */
 guint64 sim_blocks_fingerprint (const SimBlocks *self);
 
-/* What led from one state to another with the same text happens `times` more. `places_now` are the
- * places of the present state, which has that text as well. */
+/* What led from one state to another with the same description happens `times` more. `places_now`
+ * are the places of the present state, which has that description as well. */
 void sim_blocks_repeat (SimBlocks *self, const GArray *places_before, const GArray *places_after,
                         const GArray *places_now, guint64 times);
 

@@ -265,7 +265,7 @@ keeps_pace (const SimFold *self, const SimLoop *loop, gint64 pace[PLAN_N_STREAMS
   return keeps;
 }
 
-#define SURMISED 3 /* number of proofs tried whether or not iterations look alike */
+#define PROOFS_TRIED 3 /* number of proofs tried whether or not iterations look alike */
 
 /* Folds the iterations that are left. A proof needs the iteration before it, to know the drifts;
  * and within a proof of an outer loop one iteration must be left for the end. A proof costs as much
@@ -280,7 +280,7 @@ fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
   guint n_failed = 0;
   while (left > 0)
     {
-      if (is_saved && left >= 2 + at_end && (n_failed < SURMISED || looks_alike))
+      if (is_saved && left >= 2 + at_end && (n_failed < PROOFS_TRIED || looks_alike))
         {
           const gint64 before = left;
           left = prove (self, loop, begin, left);
@@ -294,7 +294,7 @@ fold (SimFold *self, const SimLoop *loop, guint begin, gint64 left)
           turn (self, loop, begin);
           left--;
         }
-      if (n_failed >= SURMISED)
+      if (n_failed >= PROOFS_TRIED)
         looks_alike = keeps_pace (self, loop, pace);
     }
 }

@@ -61,14 +61,14 @@ typedef struct
 static void
 state_init (SimState *self)
 {
-  self->text = g_array_new (FALSE, FALSE, sizeof (guint64));
+  self->words = g_array_new (FALSE, FALSE, sizeof (guint64));
   self->places = g_array_new (FALSE, FALSE, sizeof (SimPlace));
 }
 
 static void
 state_clear (SimState *self)
 {
-  g_clear_pointer (&self->text, g_array_unref);
+  g_clear_pointer (&self->words, g_array_unref);
   g_clear_pointer (&self->places, g_array_unref);
 }
 
@@ -150,11 +150,11 @@ begin (SimFootprint *self, const SimCost *cost)
       };
     }
   self->has_blocks = self->stack && self->stack->memory.allocator != PLAN_ALLOCATOR_ARENA;
-  self->has_gaps = self->stack && self->stack->memory.allocator == PLAN_ALLOCATOR_ARENA;
+  self->has_arena = self->stack && self->stack->memory.allocator == PLAN_ALLOCATOR_ARENA;
   find_late (self);
   find_moves (self);
   g_array_set_size (self->held, self->has_blocks ? n_ids : 0);
-  g_array_set_size (self->placed, self->has_gaps ? n_ids : 0);
+  g_array_set_size (self->placed, self->has_arena ? n_ids : 0);
   if (self->held->len > 0)
     memset (self->held->data, 0xff, n_ids * sizeof (guint32)); /* SIM_BLOCKS_NONE */
   if (self->placed->len > 0)
@@ -273,7 +273,7 @@ take (SimFootprint *self, SimMove *move)
 {
   if (move->has_block)
     take_block (self, move);
-  if (self->has_gaps)
+  if (self->has_arena)
     take_place (self, move);
   count_taken (self, move);
 }
@@ -306,14 +306,14 @@ give_back (SimFootprint *self, const SimMove *move)
   count_given_back (self, move);
   if (move->has_block)
     give_back_block (self, move);
-  if (self->has_gaps)
+  if (self->has_arena)
     give_back_place (self, move);
 }
 
 /* The blocks that matter to a recurrence: those of the arrays that it names, and those waiting for
  * a collective. */
 static const GArray *
-blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
+blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *words)
 {
   GArray *blocks = self->described;
   guint n = 0;
@@ -328,32 +328,32 @@ blocks_of (SimFootprint *self, const SimRecurrence *recurrence, GArray *text)
     }
   g_array_set_size (blocks, n);
   if (self->lead.is_on)
-    sim_record_stream_describe (&self->lead, text, blocks);
+    sim_record_stream_describe (&self->lead, words, blocks);
   return blocks;
 }
 
 static void
 describe (SimFootprint *self, guint kind, SimState *out)
 {
-  g_array_set_size (out->text, 0);
-  g_array_append_vals (out->text, self->meter.live, PLAN_N_CATEGORIES);
+  g_array_set_size (out->words, 0);
+  g_array_append_vals (out->words, self->meter.live, PLAN_N_CATEGORIES);
   if (self->has_blocks)
     {
-      const GArray *blocks = blocks_of (self, &self->recurrences[kind], out->text);
+      const GArray *blocks = blocks_of (self, &self->recurrences[kind], out->words);
       sim_blocks_describe (&self->blocks, (const guint32 *)(gpointer)blocks->data, blocks->len,
-                           kind, out->text, out->places);
+                           kind, out->words, out->places);
     }
-  if (!self->has_gaps)
+  if (!self->has_arena)
     return;
-  sim_arena_fit_describe (&self->gaps, out->text);
-  g_array_append_vals (out->text, self->placed->data, self->placed->len);
+  sim_arena_fit_describe (&self->gaps, out->words);
+  g_array_append_vals (out->words, self->placed->data, self->placed->len);
 }
 
 /* Roles of a buffer array in the loop or step that is looked at. */
 enum
 {
   NAMED = 1,
-  COMES_FREE = 2,
+  FREED = 2,
 };
 
 static void
@@ -370,13 +370,13 @@ look_at (SimFootprint *self, guint kind, SimRange range)
   for (guint i = range.begin; n > 0 && i < range.end; i++)
     if (items[i].kind != SIM_ITEM_REPEAT)
       g_array_index (self->roles, guint8, items[i].index)
-          |= items[i].kind == SIM_ITEM_FREE ? NAMED | COMES_FREE : NAMED;
+          |= items[i].kind == SIM_ITEM_FREE ? NAMED | FREED : NAMED;
   for (guint32 a = 0; a < n; a++)
     {
       const guint role = g_array_index (self->roles, guint8, a);
       if (role & NAMED)
         g_array_index (out->named, guint32, n_named++) = a;
-      if (!(role & COMES_FREE))
+      if (!(role & FREED))
         g_array_index (out->lasting, guint32, n_lasting++) = a;
     }
   g_array_set_size (out->named, n_named);
@@ -403,8 +403,8 @@ set_walls (SimFootprint *self, guint kind, gboolean is_wall)
 static gboolean
 is_same (const SimState *a, const SimState *b)
 {
-  return a->text->len == b->text->len
-         && memcmp (a->text->data, b->text->data, a->text->len * sizeof (guint64)) == 0;
+  return a->words->len == b->words->len
+         && memcmp (a->words->data, b->words->data, a->words->len * sizeof (guint64)) == 0;
 }
 
 /* Begins to look for a state that comes again, with Brent's cycle detection: the kept state, with
@@ -457,7 +457,8 @@ is_enough (const SimFootprint *self)
   return self->blocks.reserved > self->enough_reserved;
 }
 
-#define TURNS_OF_LOOKING 4
+/* Cost of describing and comparing a state, in words, to that of walking an op. */
+#define WORD_COST 4
 
 /* Whether iterations may leave the state of an earlier one, and looking for that costs less than
  * walking all of them. A state is about as long as the number of buffers. */
@@ -466,7 +467,7 @@ may_recur (const SimFootprint *self, const SimLoop *loop)
 {
   return !loop->has_moving && loop->count > 2 * (gint64)loop->unroll
          && loop->length * (guint64)loop->count
-                > TURNS_OF_LOOKING * (guint64)(self->held->len + self->placed->len);
+                > WORD_COST * (guint64)(self->held->len + self->placed->len);
 }
 
 /* Enters a loop. TRUE: the state at entry is the one that is known to come again in this loop. */
@@ -601,7 +602,7 @@ static gboolean
 run_steps (SimFootprint *self, SimRange step, guint n_steps)
 {
   gboolean is_steady = FALSE;
-  if (self->has_gaps)
+  if (self->has_arena)
     note_step (self, step);
   for (guint i = 0; i < n_steps && !is_steady && !is_enough (self); i++)
     {
@@ -611,7 +612,7 @@ run_steps (SimFootprint *self, SimRange step, guint n_steps)
       walk (self, step);
       end_step (self);
       note_peak (self);
-      if (self->has_gaps)
+      if (self->has_arena)
         return recurrence_turn (self, 0) > 0;
       if (i == 0) /* the cache fills during the first step */
         note_step (self, step);
@@ -628,7 +629,7 @@ find_reserved (SimFootprint *self, gboolean is_steady, guint64 *out_bytes, GErro
 {
   g_auto (PlanArena) arena = { 0 };
   *out_bytes = self->blocks.reserved + (self->stack ? self->stack->memory.fixed_bytes : 0);
-  if (!self->has_gaps)
+  if (!self->has_arena)
     return TRUE;
   walk (self, self->program->memory.sections[PLAN_SECTION_TEARDOWN]);
   *out_bytes = self->gaps.size;

@@ -16,11 +16,11 @@ G_BEGIN_DECLS
 
 #define SIM_NOWHERE G_MAXUINT64
 
-/* The state of memory between two turns of a loop (see fold.h) or two steps, as text: equal texts
+/* The state of memory between two turns of a loop (see fold.h) or two steps, in words; equal ones
  * behave alike. */
 typedef struct
 {
-  GArray *text;   /* guint64 */
+  GArray *words;  /* guint64 */
   GArray *places; /* SimPlace */
 } SimState;
 
@@ -52,7 +52,7 @@ typedef struct
   const PlanStack *stack;
   const SimProgram *program;
   gboolean has_blocks,
-      has_gaps;            /* has a caching allocator; has an arena; neither without a stack */
+      has_arena;           /* has a caching allocator; has an arena; neither without a stack */
   guint64 enough_bytes;    /* device bytes above which the result need not be exact */
   guint64 enough_reserved; /* the same for what a caching allocator holds */
   SimBlocks blocks;

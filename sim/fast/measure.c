@@ -141,10 +141,10 @@ sim_measure_step (const PlanSchedule *schedule, const SimCost *cost, SimWorkspac
 }
 
 gint64
-sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs, gboolean drains,
+sim_measure_stages_step (const SimPipeline *pipeline, const SimCost *const *costs, gboolean drains,
                          guint *out_n_steps)
 {
-  g_autoptr (SimStages) stages = sim_stages_new (meeting, costs);
+  g_autoptr (SimStages) stages = sim_stages_new (pipeline, costs);
   PlanTrace *traces[SIM_MAX_STAGES] = { NULL };
   SimPasses passes;
   gint64 step_ns;
@@ -153,15 +153,15 @@ sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs,
       *out_n_steps = sim_stages_n_steps (stages);
       return sim_stages_step_ns (stages);
     }
-  if (sim_passes_run (meeting, costs, NULL, &passes))
+  if (sim_passes_run (pipeline, costs, NULL, &passes))
     {
       *out_n_steps = passes.n_steps;
       return passes.step_ns;
     }
-  if (!sim_time_stages (meeting, costs, traces, out_n_steps, NULL))
+  if (!sim_time_stages (pipeline, costs, traces, out_n_steps, NULL))
     return -1;
   step_ns = traces[0]->step_ns;
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     plan_trace_free (traces[i]);
   return step_ns;
 }

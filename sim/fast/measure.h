@@ -46,7 +46,7 @@ gboolean sim_measure_device_bytes (const PlanSchedule *schedule, const SimCost *
 /* The steady step of a pipeline, by the fastest way that works, and the number of steps it took;
  * below 0 where none works. `drains`: nothing of one stage is under way as it meets another (see
  * stages.h). */
-gint64 sim_measure_stages_step (const SimMeeting *meeting, const SimCost *const *costs,
+gint64 sim_measure_stages_step (const SimPipeline *pipeline, const SimCost *const *costs,
                                 gboolean drains, guint *out_n_steps);
 
 /* The memory alone of a schedule, after `n_steps` steps, whose times are known otherwise. */

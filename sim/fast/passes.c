@@ -44,7 +44,7 @@ typedef struct
 
 typedef struct
 {
-  const SimMeeting *meeting;
+  const SimPipeline *pipeline;
   Stage *stages;
   GHashTable *stretches; /* ops -> SimStretch */
   SimPasses *out;
@@ -166,7 +166,7 @@ find_ops (const Run *run, guint stage, Way *way, Finding *finding)
     {
       if (way->begin.depth > 0 && !is_fixed (&way->begin, &way->end, op))
         return FALSE;
-      if (sim_meet_is_meeting (run->meeting, stage, op))
+      if (sim_meet_is_meeting (run->pipeline, stage, op))
         break;
       if (plan_op_class (op->kind) == PLAN_CLASS_MEMORY)
         continue;
@@ -227,7 +227,7 @@ go_to_end (PlanCursor *cursor, const Way *way)
 
 /* Runs the next stretch of a stage, up to a meeting or the end of the section. */
 static gboolean
-pass (Run *run, guint stage)
+run_stretch (Run *run, guint stage)
 {
   Stage *s = &run->stages[stage];
   const Way *way = find_way (run, stage);
@@ -247,7 +247,7 @@ walk (const Run *run, guint stage)
 {
   Stage *s = &run->stages[stage];
   while ((s->meets = plan_cursor_next (&s->cursor))
-         && !sim_meet_is_meeting (run->meeting, stage, s->meets))
+         && !sim_meet_is_meeting (run->pipeline, stage, s->meets))
     if (plan_op_class (s->meets->kind) != PLAN_CLASS_MEMORY)
       issue (s, s->meets);
 }
@@ -258,7 +258,7 @@ advance (Run *run, guint stage)
   Stage *s = &run->stages[stage];
   if (s->trace)
     walk (run, stage);
-  else if (!pass (run, stage))
+  else if (!run_stretch (run, stage))
     return FALSE;
   if (s->meets)
     {
@@ -293,14 +293,14 @@ meet (Run *run, const guint *who, guint n)
 static gboolean
 run_meetings (Run *run)
 {
-  const guint n = run->meeting->n;
+  const guint n = run->pipeline->n;
   const PlanOp *ops[SIM_MAX_STAGES];
   guint who[SIM_MAX_STAGES];
   for (guint i = 0; i < n; i++)
     ops[i] = run->stages[i].meets;
   for (guint stage = 0, idle = 0; idle < n; stage = (stage + 1) % n)
     {
-      const guint n_meet = ops[stage] ? sim_meet_all (run->meeting, stage, ops, who) : 0;
+      const guint n_meet = ops[stage] ? sim_meet_all (run->pipeline, stage, ops, who) : 0;
       idle = n_meet > 0 ? 0 : idle + 1;
       if (n_meet > 0 && !meet (run, who, n_meet))
         return FALSE;
@@ -316,7 +316,7 @@ run_meetings (Run *run)
 static gboolean
 run_section (Run *run, PlanSection section)
 {
-  const guint n = run->meeting->n;
+  const guint n = run->pipeline->n;
   for (guint i = 0; i < n; i++)
     {
       Stage *s = &run->stages[i];
@@ -351,7 +351,7 @@ static gboolean
 is_steady (Run *run)
 {
   gboolean is_steady = TRUE;
-  for (guint i = 0; i < run->meeting->n; i++)
+  for (guint i = 0; i < run->pipeline->n; i++)
     {
       Stage *s = &run->stages[i];
       const Ahead now = ahead_of (s);
@@ -368,7 +368,7 @@ run_steps (Run *run)
   guint steps = 0;
   if (!run_section (run, PLAN_SECTION_SETUP))
     return FALSE;
-  for (guint i = 0; i < run->meeting->n; i++)
+  for (guint i = 0; i < run->pipeline->n; i++)
     {
       run->stages[i].ahead = ahead_of (&run->stages[i]);
       run->stages[i].period = -1;
@@ -384,12 +384,12 @@ run_steps (Run *run)
 static gboolean
 run_last (Run *run, PlanTrace **out_traces)
 {
-  for (guint i = 0; i < run->meeting->n && out_traces; i++)
+  for (guint i = 0; i < run->pipeline->n && out_traces; i++)
     run->stages[i].trace = out_traces[i] = plan_trace_new ("sim");
   if (!run_section (run, PLAN_SECTION_STEP))
     return FALSE;
   run->out->step_ns = run->stages[0].period;
-  for (guint i = 0; i < run->meeting->n && out_traces; i++)
+  for (guint i = 0; i < run->pipeline->n && out_traces; i++)
     {
       out_traces[i]->step_ns = run->stages[i].period;
       plan_trace_attribute (out_traces[i], run->stages[i].schedule);
@@ -431,21 +431,21 @@ hash_ops (gconstpointer data)
 }
 
 gboolean
-sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs, PlanTrace **out_traces,
+sim_passes_run (const SimPipeline *pipeline, const SimCost *const *costs, PlanTrace **out_traces,
                 SimPasses *out_passes)
 {
-  g_return_val_if_fail (meeting->n > 0 && meeting->n <= SIM_MAX_STAGES, FALSE);
-  g_autofree Stage *stages = g_new0 (Stage, meeting->n);
+  g_return_val_if_fail (pipeline->n > 0 && pipeline->n <= SIM_MAX_STAGES, FALSE);
+  g_autofree Stage *stages = g_new0 (Stage, pipeline->n);
   g_autoptr (GHashTable) stretches = g_hash_table_new_full (
       hash_ops, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
-  Run run = { meeting, stages, stretches, out_passes };
+  Run run = { pipeline, stages, stretches, out_passes };
   *out_passes = (SimPasses){ 0 };
   if (sim_cost_is_serial (costs[0]))
     return FALSE;
-  for (guint i = 0; i < meeting->n; i++)
-    stage_init (&stages[i], meeting->schedules[i], costs[i]);
+  for (guint i = 0; i < pipeline->n; i++)
+    stage_init (&stages[i], pipeline->schedules[i], costs[i]);
   const gboolean ok = run_steps (&run) && run_last (&run, out_traces);
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       stage_clear (&stages[i]);
       if (!ok && out_traces)

@@ -22,7 +22,7 @@ typedef struct
 /* With `out_traces`, one step of each stage is recorded op by op, as by sim_time_stages. FALSE
  * where only sim_time_stages can tell: the ops between two meetings differ from iteration to
  * iteration, or stages wait for one another for ever. Then nothing was recorded. */
-gboolean sim_passes_run (const SimMeeting *meeting, const SimCost *const *costs,
+gboolean sim_passes_run (const SimPipeline *pipeline, const SimCost *const *costs,
                          PlanTrace **out_traces, SimPasses *out_passes);
 
 G_END_DECLS

@@ -61,7 +61,7 @@ typedef struct
 
 struct _SimStages
 {
-  SimMeeting meeting;
+  SimPipeline pipeline;
   const SimCost *const *costs;
   Stage *stages;
   GHashTable *outcomes; /* key and lag, as GBytes -> Outcome */
@@ -93,7 +93,7 @@ sim_stages_free (SimStages *self)
 {
   if (!self)
     return;
-  for (guint i = 0; i < self->meeting.n; i++)
+  for (guint i = 0; i < self->pipeline.n; i++)
     {
       g_ptr_array_unref (self->stages[i].stretches);
       g_array_unref (self->stages[i].order);
@@ -109,14 +109,14 @@ sim_stages_free (SimStages *self)
 static const PlanOp *
 node_of (const SimStages *self, guint stage, guint node)
 {
-  return plan_schedule_node (self->meeting.schedules[stage], node);
+  return plan_schedule_node (self->pipeline.schedules[stage], node);
 }
 
 static gboolean
 is_meeting (const SimStages *self, guint stage, guint node)
 {
   const PlanOp *op = node_of (self, stage, node);
-  return op->kind < PLAN_N_OPS && sim_meet_is_meeting (&self->meeting, stage, op);
+  return op->kind < PLAN_N_OPS && sim_meet_is_meeting (&self->pipeline, stage, op);
 }
 
 /* Everything that the time of an op follows from. Events are named by array; loops are counted from
@@ -364,7 +364,7 @@ walk_nodes (Walk *walk, guint begin, guint end, gint8 depth)
 static gboolean
 find_order (SimStages *self, guint stage)
 {
-  const PlanSchedule *schedule = self->meeting.schedules[stage];
+  const PlanSchedule *schedule = self->pipeline.schedules[stage];
   const guint begin = plan_schedule_section_node (schedule, PLAN_SECTION_STEP);
   const guint end = plan_schedule_section_node (schedule, PLAN_SECTION_TEARDOWN);
   g_auto (Walk) walk = { 0 };
@@ -387,16 +387,16 @@ find_order (SimStages *self, guint stage)
 }
 
 SimStages *
-sim_stages_new (const SimMeeting *meeting, const SimCost *const *costs)
+sim_stages_new (const SimPipeline *pipeline, const SimCost *const *costs)
 {
   SimStages *self = g_new0 (SimStages, 1);
-  self->meeting = *meeting;
+  self->pipeline = *pipeline;
   self->costs = costs;
-  self->stages = g_new0 (Stage, meeting->n);
+  self->stages = g_new0 (Stage, pipeline->n);
   self->outcomes = g_hash_table_new_full (g_bytes_hash, g_bytes_equal,
                                           (GDestroyNotify)g_bytes_unref, free_outcome);
   self->node_ns = g_array_new (FALSE, TRUE, sizeof (gint64));
-  for (guint i = 0; i < meeting->n; i++)
+  for (guint i = 0; i < pipeline->n; i++)
     {
       self->stages[i].stretches = g_ptr_array_new_with_free_func (free_stretch);
       self->stages[i].order = g_array_new (FALSE, FALSE, sizeof (guint));
@@ -441,7 +441,7 @@ issue_of (const Trial *trial, const PlanCursor *cursor, guint node)
 }
 
 static gint64
-try_op (Trial *trial, const PlanCursor *cursor, guint node)
+run_op (Trial *trial, const PlanCursor *cursor, guint node)
 {
   const SimIssue issue = issue_of (trial, cursor, node);
   SimClock start = { 0 };
@@ -454,13 +454,13 @@ try_op (Trial *trial, const PlanCursor *cursor, guint node)
 }
 
 static void
-try_pieces (Trial *trial, guint skipped)
+run_pieces (Trial *trial, guint skipped)
 {
   GArray *node_ns = trial->outcome->node_ns;
   for (guint p = 0; p < trial->stretch->n_pieces; p++)
     {
       const Piece *piece = &trial->stretch->pieces[p];
-      PlanCursor cursor = { .schedule = trial->self->meeting.schedules[trial->stage],
+      PlanCursor cursor = { .schedule = trial->self->pipeline.schedules[trial->stage],
                             .next = piece->begin,
                             .end = piece->end,
                             .depth = piece->depth };
@@ -475,22 +475,22 @@ try_pieces (Trial *trial, guint skipped)
       while ((op = plan_cursor_next (&cursor)))
         if (is_of_key (trial->self, trial->stage, cursor.node, skipped))
           g_array_index (node_ns, gint64, place[cursor.node - piece->begin])
-              += try_op (trial, &cursor, cursor.node);
+              += run_op (trial, &cursor, cursor.node);
     }
 }
 
 /* Issues the meeting that is still under way as the stretch begins. */
 static void
-try_meeting (Trial *trial, gint64 lag_ns)
+run_meeting (Trial *trial, gint64 lag_ns)
 {
   SimEngine *engine = &trial->self->engine;
   const guint node = trial->stretch->before;
-  const PlanCursor nowhere = { .schedule = trial->self->meeting.schedules[trial->stage] };
+  const PlanCursor nowhere = { .schedule = trial->self->pipeline.schedules[trial->stage] };
   const SimIssue issue = issue_of (trial, &nowhere, node);
   trial->begin_ns = BASE + lag_ns - issue.ns;
   sim_engine_clock (engine, SIM_CLOCK_HOST)->at = BASE - issue.launch_ns;
   sim_engine_hold (engine, issue.stream, BASE + lag_ns - issue.ns);
-  try_op (trial, &nowhere, node);
+  run_op (trial, &nowhere, node);
 }
 
 static gboolean
@@ -505,7 +505,7 @@ is_over (const SimEngine *engine, gint64 at_ns)
 static Outcome *
 simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
 {
-  const PlanSchedule *schedule = self->meeting.schedules[stage];
+  const PlanSchedule *schedule = self->pipeline.schedules[stage];
   g_autoptr (PlanTrace) trace = plan_trace_new ("sim");
   const PlanCursor nowhere = { .schedule = schedule };
   Outcome *outcome = g_new0 (Outcome, 1);
@@ -514,8 +514,8 @@ simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
   sim_engine_init (&self->engine, schedule, self->costs[stage]);
   sim_engine_clock (&self->engine, SIM_CLOCK_HOST)->at = BASE;
   if (!stretch->is_synced)
-    try_meeting (&trial, lag_ns);
-  try_pieces (&trial, stretch->sync);
+    run_meeting (&trial, lag_ns);
+  run_pieces (&trial, stretch->sync);
   const SimIssue next = issue_of (&trial, &nowhere, stretch->meeting);
   const gint64 ready_ns = sim_engine_ready (&self->engine, &next);
   outcome->ready_ns = ready_ns - BASE;
@@ -558,9 +558,9 @@ stretch_at (const SimStages *self, guint stage)
   return s->stretches->pdata[g_array_index (s->order, guint, s->at)];
 }
 
-/* Runs the stretch at hand, up to its meeting. */
+/* Runs the stretch at hand, up to its meeting. FALSE: something it began is not over then. */
 static gboolean
-go_on (SimStages *self, guint stage)
+run_stretch (SimStages *self, guint stage)
 {
   Stage *s = &self->stages[stage];
   Outcome *outcome = outcome_of (self, stage, stretch_at (self, stage), s->lag_ns);
@@ -591,7 +591,7 @@ leave (SimStages *self, guint stage, gint64 start_ns)
 static gboolean
 run_step (SimStages *self)
 {
-  const guint n = self->meeting.n;
+  const guint n = self->pipeline.n;
   const PlanOp *at[SIM_MAX_STAGES] = { NULL }; /* the meeting to which each stage has come */
   guint left[SIM_MAX_STAGES], who[SIM_MAX_STAGES];
   guint queue[2 * SIM_MAX_STAGES], first = 0, last = 0;
@@ -606,10 +606,10 @@ run_step (SimStages *self)
       const guint stage = queue[first];
       gint64 start_ns = 0;
       first = (first + 1) % G_N_ELEMENTS (queue);
-      if (!go_on (self, stage))
+      if (!run_stretch (self, stage))
         return FALSE;
       at[stage] = node_of (self, stage, stretch_at (self, stage)->meeting);
-      const guint n_meet = sim_meet_all (&self->meeting, stage, at, who);
+      const guint n_meet = sim_meet_all (&self->pipeline, stage, at, who);
       for (guint k = 0; k < n_meet; k++)
         start_ns = MAX (start_ns, self->stages[who[k]].ready_ns);
       for (guint k = 0; k < n_meet; k++)
@@ -633,7 +633,7 @@ static gboolean
 is_steady (SimStages *self)
 {
   gboolean is_steady = TRUE;
-  for (guint i = 0; i < self->meeting.n; i++)
+  for (guint i = 0; i < self->pipeline.n; i++)
     {
       Stage *s = &self->stages[i];
       const gint64 now = s->host_ns - self->stages[0].host_ns;
@@ -649,7 +649,7 @@ sim_stages_run (SimStages *self)
 {
   guint steps = 0;
   gboolean is_same = FALSE;
-  for (guint i = 0; i < self->meeting.n; i++)
+  for (guint i = 0; i < self->pipeline.n; i++)
     {
       self->stages[i].was_ns = -1;
       if (!find_order (self, i))
@@ -727,7 +727,7 @@ sim_stages_node_ns (SimStages *self, guint stage)
 {
   const Stage *s = &self->stages[stage];
   g_array_set_size (self->node_ns, 0);
-  g_array_set_size (self->node_ns, plan_schedule_n_nodes (self->meeting.schedules[stage]));
+  g_array_set_size (self->node_ns, plan_schedule_n_nodes (self->pipeline.schedules[stage]));
   gint64 *all = (gint64 *)(gpointer)self->node_ns->data;
   for (guint i = 0; i < s->order->len; i++)
     {

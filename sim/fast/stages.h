@@ -15,7 +15,7 @@ G_BEGIN_DECLS
 typedef struct _SimStages SimStages;
 
 /* Schedules and costs must outlive it. */
-SimStages *sim_stages_new (const SimMeeting *meeting, const SimCost *const *costs);
+SimStages *sim_stages_new (const SimPipeline *pipeline, const SimCost *const *costs);
 void sim_stages_free (SimStages *self);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC (SimStages, sim_stages_free)
 

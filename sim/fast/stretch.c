@@ -529,7 +529,7 @@ set_spells (SimEngine *engine, const GArray *spells, gint64 start_ns)
 }
 
 static void
-come_to (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 start_ns)
+apply_visit (const Visit *visit, SimEngine *engine, const guint32 *events, gint64 start_ns)
 {
   gint64 *host_ns = &sim_engine_clock (engine, SIM_CLOCK_HOST)->at;
   *host_ns = visit->host_ns + (visit->sets_host ? start_ns : *host_ns);
@@ -579,7 +579,7 @@ sim_stretch_run (SimStretch *self, SimEngine *engine, const guint32 *events)
   const guint64 digest = digest_of (engine, start_ns);
   const Visit *visit = find_visit (self, engine, events, start_ns, digest);
   if (visit)
-    come_to (visit, engine, events, start_ns);
+    apply_visit (visit, engine, events, start_ns);
   else
     run_first (self, engine, events, start_ns, digest);
   return visit ? 0 : sim_stretch_n_ops (self);

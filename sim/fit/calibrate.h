@@ -16,7 +16,7 @@ typedef struct
 {
   SimCostInput input; /* without params, since the default of the device is adjusted; for a pipeline
                          also without schedule */
-  SimMeeting stages;  /* for a pipeline; otherwise empty */
+  SimPipeline stages; /* for a pipeline; otherwise empty */
   const char *gpu, *stack; /* scopes to which the run belongs */
   const char *site;        /* NULL: not known */
   double step_ns, weight;  /* measured time; repeats of one configuration share a weight of 1 */

@@ -541,7 +541,7 @@ pipeline_lower (Pipeline *self)
 static void
 pipeline_time (Pipeline *self)
 {
-  const SimMeeting meeting = { (const PlanSchedule *const *)self->schedules, self->n };
+  const SimPipeline meeting = { (const PlanSchedule *const *)self->schedules, self->n };
   if (self->n == 1)
     {
       self->step_ns = sim_measure_step (self->schedules[0], self->costs[0], self->workspace);

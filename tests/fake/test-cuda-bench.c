@@ -204,7 +204,7 @@ START_TEST (the_pause_is_not_timed)
   op.dtype[1] = PLAN_DTYPE_FP32;
   exec_bench_complete (&op, cluster, SMALL_BYTES);
   ck_assert_uint_gt (op.batch, 1);
-  ck_assert_uint_gt (op.pauses, 0);
+  ck_assert_uint_gt (op.fillers, 0);
   run.ops = g_array_new (FALSE, FALSE, sizeof (ExecBenchOp));
   g_array_append_val (run.ops, op);
   ck_assert (exec_bench_on_threads (&run.frame, 1, time_ops, &run, &error));

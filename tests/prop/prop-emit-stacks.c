@@ -93,7 +93,7 @@ value_of (guint seed, PlanField field)
   return names ? names[seed % g_strv_length ((char **)names)] : numbers[seed % 4];
 }
 
-/* Every second model has what each framework has, with sizes that all take. */
+/* Whether a model has only what every framework has, with sizes that all take: every second one. */
 static gboolean
 is_plain (guint seed)
 {
@@ -211,7 +211,7 @@ write_other (const PlanCase *of, PlanField field, const char *word)
                     &subject, NULL);
 }
 
-/* Of two plans that differ in one field and are both written, other things are written. */
+/* Two plans that differ in one field, if both are written, are written differently. */
 START_TEST (no_field_is_dropped_in_silence)
 {
   const guint seed = (guint)_i;

@@ -22,11 +22,11 @@
 
 #define MOST_PASSES 512
 
-/* A pipeline by its passes: of each virtual stage of the whole, in the order in which layers lie.
+/* A pipeline by the times of its passes, per virtual stage in the order of layers.
  */
 typedef struct
 {
-  gint64 n, n_virtual, m, group, c; /* c: what is needed takes to travel */
+  gint64 n, n_virtual, m, group, c; /* c: time from one stage to another */
   gint64 forward[MOST_STAGES * 4], backward[MOST_STAGES * 4];
 } Times;
 
@@ -111,7 +111,7 @@ time_slowly (const Times *t)
   return end;
 }
 
-/* Of the model of pipelines that the program's design was checked with. */
+/* Step times by an earlier, separate model of interleaved pipelines. */
 START_TEST (the_oracle_knows_its_numbers)
 {
   const struct
@@ -201,7 +201,7 @@ leave_out_empty (const Pipeline *p, guint stage, Pass *passes, guint n)
   return left;
 }
 
-/* Micro batches are told apart by their rows only. */
+/* A schedule tells micro batches apart by their rows of activations only. */
 START_TEST (passes_come_in_the_order_that_is_described)
 {
   g_auto (Pipeline) p = { 0 };
@@ -292,7 +292,7 @@ typedef struct
   GArray *work[MOST_STAGES];                  /* Work, as it is issued */
   GArray *queue[MOST_STAGES][PLAN_N_STREAMS]; /* guint: places in that list */
   guint at[MOST_STAGES][PLAN_N_STREAMS];
-  guint last_of_step[MOST_STAGES][STEPS]; /* the host's */
+  guint last_of_step[MOST_STAGES][STEPS]; /* the host's last wait */
   GArray *together;                       /* Together */
   GHashTable *names;                      /* char * -> its place among them */
 } World;
@@ -497,7 +497,7 @@ run_side_by_side (const Pipeline *pipeline)
   return ns;
 }
 
-/* Ops that take as long as some number says, and share nothing. */
+/* Constant costs, without sharing. */
 START_TEST (a_step_takes_what_stages_side_by_side_do)
 {
   g_auto (Pipeline) p = { 0 };
@@ -513,12 +513,12 @@ START_TEST (a_step_takes_what_stages_side_by_side_do)
       sim_cost_free (p.costs[i]);
       p.costs[i] = sim_cost_new_constant (p.schedules[i], 1 + (i + (guint)_i) % 3, 0);
     }
-  const SimMeeting meeting = { (const PlanSchedule *const *)p.schedules, p.n };
-  ck_assert_msg (
-      sim_run_stages (&meeting, (const SimCost *const *)p.costs, p.of->stack, traces, NULL, &error),
-      "seed %d: %s", _i, error ? error->message : "");
+  const SimPipeline pipeline = { (const PlanSchedule *const *)p.schedules, p.n };
+  ck_assert_msg (sim_run_stages (&pipeline, (const SimCost *const *)p.costs, p.of->stack, traces,
+                                 NULL, &error),
+                 "seed %d: %s", _i, error ? error->message : "");
   const gint64 wanted = run_side_by_side (&p);
-  g_autoptr (SimStages) fast = sim_stages_new (&meeting, (const SimCost *const *)p.costs);
+  g_autoptr (SimStages) fast = sim_stages_new (&pipeline, (const SimCost *const *)p.costs);
   ck_assert (!sim_stages_run (fast) || sim_stages_step_ns (fast) == wanted);
   ck_assert_msg (traces[0]->step_ns == wanted,
                  "seed %d: %" G_GINT64_FORMAT " ns, and %" G_GINT64_FORMAT " side by side", _i,
@@ -542,9 +542,9 @@ are_alike (const PlanTrace *a, const PlanTrace *b)
          && memcmp (a->spans->data, b->spans->data, a->spans->len * sizeof (PlanSpan)) == 0;
 }
 
-/* Costs as they are, of ops that slow one another down: micro batches that begin as others did are
- * passed over, and the step is what it is with all of them. Also without virtual stages. */
-START_TEST (passes_known_by_heart_change_nothing)
+/* Costs as they are, of ops that slow one another down: skipping micro batches that begin as others
+ * did does not change the step. Also without virtual stages. */
+START_TEST (skipped_passes_change_nothing)
 {
   g_auto (Pipeline) p = { 0 };
   g_autoptr (GError) error = NULL;
@@ -552,12 +552,12 @@ START_TEST (passes_known_by_heart_change_nothing)
   SimPasses found, again;
   guint n_steps;
   pipeline_init (&p, (guint)_i, _i % 3 > 0);
-  const SimMeeting meeting = { (const PlanSchedule *const *)p.schedules, p.n };
+  const SimPipeline pipeline = { (const PlanSchedule *const *)p.schedules, p.n };
   const SimCost *const *costs = (const SimCost *const *)p.costs;
-  ck_assert_msg (sim_time_stages (&meeting, costs, wanted, &n_steps, &error), "seed %d: %s", _i,
+  ck_assert_msg (sim_time_stages (&pipeline, costs, wanted, &n_steps, &error), "seed %d: %s", _i,
                  error ? error->message : "");
-  ck_assert_msg (sim_passes_run (&meeting, costs, NULL, &found), "seed %d", _i);
-  ck_assert_msg (sim_passes_run (&meeting, costs, traces, &again), "seed %d", _i);
+  ck_assert_msg (sim_passes_run (&pipeline, costs, NULL, &found), "seed %d", _i);
+  ck_assert_msg (sim_passes_run (&pipeline, costs, traces, &again), "seed %d", _i);
   ck_assert_msg (found.step_ns == wanted[0]->step_ns && found.n_steps == n_steps,
                  "seed %d: %" G_GINT64_FORMAT " ns after %u steps, not %" G_GINT64_FORMAT
                  " after %u",
@@ -662,7 +662,7 @@ main (void)
   test_add_share (tcase, passes_come_in_the_order_that_is_described, 60);
   test_add_share (tcase, every_parameter_is_on_one_stage, 40);
   test_add_share (tcase, a_step_takes_what_stages_side_by_side_do, 60);
-  test_add_share (tcase, passes_known_by_heart_change_nothing, 100);
+  test_add_share (tcase, skipped_passes_change_nothing, 100);
   test_add_share (tcase, echoes_are_what_is_written_out, 100);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

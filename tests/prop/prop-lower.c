@@ -357,8 +357,7 @@ sent_on (const PlanSchedule *schedule, PlanStream stream)
   return sent;
 }
 
-/* Layers that are computed again in the backward pass, and of them those that are not the last of
- * what is computed again together. */
+/* Layers that are recomputed, and of them those that are not the last of their chunk. */
 static void
 count_again (const TestCase *c, double *out_again, double *out_inside)
 {
@@ -373,9 +372,8 @@ count_again (const TestCase *c, double *out_again, double *out_inside)
   *out_inside = is_full && !is_block && !is_eval ? (double)(layers - (layers + n - 1) / n) : 0;
 }
 
-/* Units are gathered for both passes, rows once more where they are computed again from another
- * copy than the backward pass reads; and units that are not the last of their chunk may be gathered
- * once more. */
+/* Units are gathered once per pass; rows once more for recompute, where the backward pass reads
+ * columns; and units that are not the last of their chunk possibly once more. */
 static void
 gathers_follow_the_strategy (const TestCase *c, const Sizes *s, int seed)
 {
@@ -474,8 +472,8 @@ START_TEST (layouts_hold_every_tensor_once)
 }
 END_TEST
 
-/* Plans that comm_unit tells apart have one key only where they have one schedule, and where it
- * makes no difference, they do. */
+/* Plans that differ in comm_unit have equal keys only if their schedules are equal, and do have
+ * them where comm_unit has no effect. */
 START_TEST (equal_keys_have_equal_schedules)
 {
   static const gint64 tenths[] = { 0, 1, 5, 9, 10, 11, 20, 25, 30, 40, 80, 200 };
@@ -606,7 +604,7 @@ travel_init (Travel *t, const PlanModel *model, const Plan *plan, guint64 ranks)
   GArray *turned = g_array_new (FALSE, FALSE, sizeof (guint64));
   for (guint i = filled->len; i-- > 0;)
     g_array_append_val (turned, g_array_index (filled, guint64, i));
-  /* as gradients get there, last parameters first; all at the end: as they fill */
+  /* in the order of gradients, last parameters first; without overlap as they fill */
   t->reduced = g_array_ref (is_ddp || !overlaps ? filled : turned);
   /* as the forward pass gets there */
   t->gathered = g_array_ref (overlaps ? turned : filled);
@@ -623,8 +621,8 @@ travel_clear (Travel *t)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Travel, travel_clear)
 
-/* One collective per bucket: as large as the loop says, in its order, behind the last gradient of
- * the bucket and before any other; and one gather of what it becomes. */
+/* One collective per bucket: of the sizes of cut_into_buckets, in their order, behind the last
+ * gradient of the bucket and before any other; and one gather of what it becomes. */
 START_TEST (buckets_travel_one_by_one)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -698,7 +696,7 @@ START_TEST (buckets_that_recur_are_folded)
 }
 END_TEST
 
-/* Of all a step's products and attention, and of what is said to be computed again. */
+/* FLOPs of a step's products and attention, and of those marked as recomputed. */
 typedef struct
 {
   double all, again;
@@ -720,7 +718,7 @@ flops_of (const PlanSchedule *schedule)
   return flops;
 }
 
-/* What is computed again is what the same plan, which keeps everything, does not do. */
+/* The FLOPs marked as recomputed are those that the same plan without recompute lacks. */
 START_TEST (only_what_is_computed_again_is_said_to_be)
 {
   static const PlanField fields[]

@@ -176,7 +176,7 @@ static gint64
 simulate_both (PlanSchedule *const *schedules, SimCost *const *costs, guint n,
                const PlanStack *stack, gboolean must_tell, int seed)
 {
-  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  const SimPipeline meeting = { (const PlanSchedule *const *)schedules, n };
   g_autoptr (GError) error = NULL;
   PlanTrace *traces[MOST];
   ck_assert_msg (

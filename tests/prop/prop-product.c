@@ -19,9 +19,10 @@
 #include <unistd.h>
 
 #define SHARE 96
-#define PLANS 4      /* one in so many of a declaration's */
-#define SPARSEST 200 /* large declarations are not passed over more often */
-#define OF_OTHERS 3  /* what is said of sharding means the same with experts, or parts: fewer */
+#define PLANS 4      /* one in this many of a declaration's plans is run */
+#define SPARSEST 200 /* the least share of declarations with large sizes is one in this many */
+#define OF_OTHERS \
+  3 /* one in this many of those with experts or parts, of which sharding says nothing new */
 
 #define MAX_WORKERS 16
 
@@ -69,8 +70,8 @@ first_part (void)
   return (guint)value;
 }
 
-/* Of declarations whose sizes are large, by what they compute in, fewer are chosen, where enough of
- * them are. */
+/* Fewer declarations with large sizes, as some compute formats need, are chosen, down to one in
+ * SPARSEST. */
 static gboolean
 is_chosen (guint64 point, guint64 one_in)
 {
@@ -130,8 +131,8 @@ run_point (Expected *expected, guint64 point, Tally *found)
   return FALSE;
 }
 
-/* Ranks of tiny models meet more than they compute: on one processor a meeting costs a third of
- * what it costs between two. Where it cannot be chosen, it is not. */
+/* Binds a worker to one processor, where that is allowed: ranks of tiny models meet more than they
+ * compute, and on one processor a meeting costs a third of what it costs between two. */
 static void
 stay_on (guint worker)
 {
@@ -218,7 +219,8 @@ START_TEST (every_value_was_run)
 }
 END_TEST
 
-/* Digits are what they were put together from, and what a model is called even or uneven for is so.
+/* A point is put together from its digits, and buckets are padded where the point's name calls the
+ * model uneven.
  */
 START_TEST (points_are_what_they_say)
 {

@@ -35,7 +35,7 @@ typedef struct
 #define PASSING 0.06
 #define ERRORS "parameters errors\nmemory whole=0.03 passing=0.06 runs=1\n"
 
-/* What there has to be of memory, by the law's ninth decile. */
+/* Memory that a plan needs to fit with a chance of P_FITS, by the ninth decile of the errors. */
 static guint64
 needed_bytes (const PlanMemory *memory)
 {
@@ -44,7 +44,7 @@ needed_bytes (const PlanMemory *memory)
   return memory->device + (guint64)(1.5332062740589438 * scale);
 }
 
-/* Without the scorer's memory of schedules, and op by op. */
+/* Scores a plan op by op, without the scorer's cache of schedules. */
 static gboolean
 simulate (const Case *c, const PlanCase *of, PlanScore *out)
 {
@@ -59,9 +59,9 @@ simulate (const Case *c, const PlanCase *of, PlanScore *out)
       costs[i] = advise_cost_of (&c->input, of, schedules[i], &error);
       ck_assert_msg (costs[i] != NULL, "%s", error ? error->message : "");
     }
-  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  const SimPipeline pipeline = { (const PlanSchedule *const *)schedules, n };
   ck_assert (
-      sim_run_stages (&meeting, (const SimCost *const *)costs, of->stack, traces, NULL, &error));
+      sim_run_stages (&pipeline, (const SimCost *const *)costs, of->stack, traces, NULL, &error));
   *out = (PlanScore){ .time_ns = traces[0]->step_ns };
   for (guint i = 0; i < n; i++)
     {
@@ -282,7 +282,7 @@ try_everything (const Case *c, const PlanSpace *space, guint64 memory_bytes)
   return all;
 }
 
-/* Points of plain blocks come first. */
+/* Leaves only points of plain blocks, which come first. */
 static void
 leave_plain (GArray *found, const PlanSpace *space)
 {
@@ -327,7 +327,7 @@ has_virtual_stages (const GArray *found)
 START_TEST (the_search_equals_trying_everything)
 {
   Case c;
-  /* That of other stacks is one that all of them have. */
+  /* A model that every stack of its space can run. */
   case_init_model (&c, _i,
                    _i < FIRST_STACK     ? random_wide_model ((guint)_i)
                    : _i < FIRST_EXPERTS ? plan_model_new ("llama-tiny", NULL)
@@ -367,8 +367,7 @@ START_TEST (the_search_equals_trying_everything)
    * lies before it. */
   g_autoptr (GArray) front = plan_search_front (&result);
   for (guint i = 0; i < front->len; i++)
-    if (front->len > 0
-        && !is_dominated (
+    if (!is_dominated (
             result.found,
             &g_array_index (result.found, PlanFound, g_array_index (front, guint, i)).score))
       ck_assert (!is_dominated (
@@ -658,8 +657,8 @@ START_TEST (the_least_memory_is_found)
 }
 END_TEST
 
-/* Whoever asks for so much memory gets the score of what needs that, and none of what needs more,
- * whether it was asked about before or not. */
+/* A plan has a score within just the memory that it needs and none within a byte less, whether it
+ * was scored before or not. */
 START_TEST (what_needs_more_than_enough_is_none)
 {
   Case c;
@@ -699,8 +698,8 @@ START_TEST (schedules_are_told_apart)
 }
 END_TEST
 
-/* What is shared between plans is theirs: a schedule without what only costs depend on, and memory
- * but for communicators. */
+/* What the scorer shares between plans is equal for them: the schedule if they differ only in what
+ * costs depend on, and memory but for communicators. */
 START_TEST (what_is_shared_is_alike)
 {
   Case c;

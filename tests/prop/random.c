@@ -57,7 +57,7 @@ set_int (Plan *plan, const char *name, gint64 value)
   set (plan, name, text);
 }
 
-/* Often none; else any number that divides the rows. */
+/* Sets loss_chunks: often 1, else any number that divides the rows. */
 static void
 set_pieces (GRand *rand, Plan *plan, gint64 rows)
 {
@@ -210,7 +210,7 @@ static const PlanField any[] = { PLAN_STRATEGY,
                                  PLAN_SHARP,
                                  PLAN_TASK };
 
-/* One in five, of stacks that know them; one in three that learn nothing behind their ends. */
+/* Sets doc_tokens in one of five plans, eod_mask_loss in one of three, of stacks that know them. */
 static void
 set_documents (guint seed, Plan *plan, const char *stack)
 {
@@ -223,7 +223,8 @@ set_documents (guint seed, Plan *plan, const char *stack)
     set (plan, "eod_mask_loss", "on");
 }
 
-/* What PyTorch's stacks alone have: one in two, and one in three. */
+/* Sets what PyTorch's stacks alone have: grad_sync in one of two plans, adam_foreach in one of
+ * three. */
 static void
 set_torch (guint seed, Plan *plan, const char *stack)
 {
@@ -402,7 +403,7 @@ typedef struct
   gint32 events[N_USES];
   gint32 buffer, saved, transient, kept, hole;
   guint depth;            /* repeats around */
-  gboolean outer_is_same; /* whatever the outer repeat stands at */
+  gboolean outer_is_same; /* no event moves with the outer repeat */
 } Long;
 
 #define KEPT 24 /* elements of `kept` and `hole` */
@@ -464,7 +465,8 @@ long_memory (Long *self, PlanOpKind kind, gint32 buffer, gint8 loop)
   plan_schedule_add (self->schedule, &op);
 }
 
-/* Something that lives from the forward to the backward pass, something that does not. */
+/* A loop of a pass, with a buffer that lives from the forward to the backward pass and one that
+ * does not. */
 static void
 long_loop (Long *self, gint64 count, gboolean is_backward)
 {
@@ -490,7 +492,7 @@ long_memory_all (Long *self, PlanOpKind kind, gint32 buffer)
   plan_schedule_end_repeat (self->schedule);
 }
 
-/* Holes between what stays. */
+/* Takes buffers that stay, with holes between them. */
 static void
 long_setup (Long *self)
 {
@@ -545,7 +547,7 @@ random_long_schedule (guint seed)
   self.depth--;
   plan_schedule_end_repeat (schedule);
   long_ops (&self);
-  if (g_rand_boolean (rand)) /* walls fall: which hole lay beside which shows */
+  if (g_rand_boolean (rand)) /* frees the blocks between holes: which hole lay beside which shows */
     {
       long_memory_all (&self, PLAN_OP_ALLOC, self.hole);
       long_memory_all (&self, PLAN_OP_FREE, self.kept);

@@ -11,7 +11,7 @@ up_width (const ExecEvaluator *self)
   return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
 }
 
-/* What a norm leaves for a product. */
+/* Takes an array for a product's input, which a norm leaves, with a scale. */
 static ExecArray
 take_product_input (ExecEvaluator *self, guint64 count)
 {

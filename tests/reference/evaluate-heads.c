@@ -32,7 +32,7 @@ exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
   manner.value[PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0;
   if (m->positions == PLAN_POSITIONS_ALIBI && self->tp > 1)
     {
-      manner.value[PLAN_MANNER_FIRST] = (double)(self->place * m->heads);
+      manner.value[PLAN_MANNER_FIRST] = (double)(self->tp_rank * m->heads);
       manner.value[PLAN_MANNER_WHOLE] = (double)(self->tp * m->heads);
     }
   return manner;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The update by AdamW or SGD, parameter by parameter. Moments in eight bits have a scale for every
- * part of a parameter that one rank updates: which those are is all that the plan's sharding means
- * here. */
+ * part of a parameter that one rank updates; nothing else here depends on how the plan shards. */
 #include "config.h"
 
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-split.h"
 
-/* Beside layers with experts others have a bucket of their own. */
+/* The slot of a parameter, and its kind of bucket. In models with experts, layers without them have
+ * a kind of their own. */
 static const PlanSlot *
 find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole role, gint64 layer,
            PlanBucketKind *out_kind)
@@ -25,7 +25,8 @@ find_slot (const ExecEvaluator *self, const PlanLayout *layout, PlanTensorRole r
   g_assert_not_reached ();
 }
 
-/* Ranks' parts of a bucket end between two multiples of its share. */
+/* Adds the parts into which ranks' shards of a bucket cut a parameter: a shard ends at each
+ * multiple of `share`. */
 static void
 add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
            const PlanTensor *tensor, gint64 layer)
@@ -41,7 +42,7 @@ add_parts (ExecEvaluator *self, const PlanLayout *layout, gboolean is_sharded,
       ExecEvaluatorPart part = { .role = tensor->role,
                                  .layer = layer,
                                  .first = first,
-                                 .at = exec_evaluator_place (self, tensor->role, layer) + first,
+                                 .at = exec_evaluator_offset (self, tensor->role, layer) + first,
                                  .count = n,
                                  .scale = { 1, 1 } };
       g_array_append_val (self->parts, part);
@@ -54,7 +55,7 @@ exec_evaluator_find_parts (ExecEvaluator *self)
   const PlanCase *of = self->job->of;
   gboolean is_sharded = self->inner > 1 && of->plan.value[PLAN_STRATEGY] >= PLAN_STRATEGY_OPTIM;
 
-  g_assert (!of->layout.by_size); /* on no CPU */
+  g_assert (!of->layout.by_size); /* no stack of CPUs has such buckets */
   self->parts = g_array_new (FALSE, FALSE, sizeof (ExecEvaluatorPart));
   for (guint i = 0; i < self->n_outer; i++)
     add_parts (self, &of->layout, is_sharded, &self->outer[i], 0);
@@ -99,7 +100,7 @@ exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
-/* Neither norms nor biases decay. */
+/* Updates a part of a parameter. Weights of norms and biases do not decay. */
 static void
 update_part (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, guint64 at,
              guint64 count, float *scale)
@@ -133,7 +134,7 @@ update_tensor (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, gi
   float none[2] = { 1, 1 };
 
   if (self->parts == NULL)
-    update_part (self, grad, tensor, exec_evaluator_place (self, tensor->role, layer),
+    update_part (self, grad, tensor, exec_evaluator_offset (self, tensor->role, layer),
                  tensor->rows * tensor->cols, none);
   for (guint i = 0; self->parts != NULL && i < self->parts->len; i++)
     {

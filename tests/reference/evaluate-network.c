@@ -38,7 +38,7 @@ weight_of (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
     role = PLAN_TENSOR_EMBEDDING;
   if (!has (self, role))
     return (ExecArray){ 0 };
-  return exec_evaluator_from (self->weights, exec_evaluator_place (self, role, layer));
+  return exec_evaluator_from (self->weights, exec_evaluator_offset (self, role, layer));
 }
 
 static ExecArray
@@ -248,7 +248,7 @@ exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTen
       weight = quantise (
           self, 1, &(Factor){ weight, role, PLAN_QUANTIZER_WEIGHT, layer, outputs, inputs }, FALSE);
     }
-  if (is_added_once (self, bias) && self->place > 0)
+  if (is_added_once (self, bias) && self->tp_rank > 0)
     bias = NO_BIAS;
   RUN (GEMM, EXEC_OPERANDS (out, in, weight, weight_of (self, bias, layer)), self->rows, outputs,
        inputs, 1);
@@ -287,7 +287,7 @@ exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, E
       RUN (GEMM, EXEC_OPERANDS (din, dout, weight_of (self, role, layer)), self->rows, inputs,
            outputs, 0);
     }
-  if (has (self, bias) && is_added_once (self, bias) && self->splits_rows && self->place > 0)
+  if (has (self, bias) && is_added_once (self, bias) && self->splits_rows && self->tp_rank > 0)
     RUN (ZERO, EXEC_OPERANDS (raw_of (self, bias, layer)), outputs);
   else if (has (self, bias))
     RUN (BIAS_BWD, EXEC_OPERANDS (raw_of (self, bias, layer), dout), self->rows, outputs);

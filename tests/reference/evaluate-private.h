@@ -30,7 +30,7 @@ typedef struct
 {
   guint n;
   PlanTensor tensor[PLAN_N_TENSORS];
-  guint64 place[PLAN_N_TENSORS];
+  guint64 offset[PLAN_N_TENSORS];
 } ExecEvaluatorTensors;
 
 /* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
@@ -52,7 +52,7 @@ struct _ExecEvaluator
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
   guint ep, cp;          /* ranks beside each other that have a layer's experts, or sequences, */
   guint together;        /* and are computed side by side for either reason */
-  guint tp, place;       /* that have all of a layer, and which of them this one is */
+  guint tp, tp_rank;     /* that have all of a layer, and which of them this one is */
   ExecEvaluator **peer;  /* what computes each of these, the first one itself: `tp` for each rank */
   gboolean splits_rows;  /* between products each has its own rows */
   gint64 first_row, own_rows;
@@ -120,7 +120,7 @@ void exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArra
 #define EXEC_OPERANDS(...) ((ExecArray[PLAN_MAX_REFS]){ __VA_ARGS__ })
 
 /* First element of a parameter among all of them. */
-guint64 exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
+guint64 exec_evaluator_offset (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);
 
 /* Where the gradient of a parameter goes before any sum. */
 ExecArray exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer);

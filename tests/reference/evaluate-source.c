@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sequences a step has, and its learning rate, as a run from beginning to end would count
- * them: whatever was resumed, from where. All of it has one batch and one length of sequences. */
+/* The sequences of a step and its learning rate, counted from a run's first step, wherever it was
+ * resumed. Batch and sequence length are the same in all steps. */
 #include "config.h"
 
 #include "exec/data/data.h"
@@ -16,8 +16,8 @@ exec_evaluator_state (const ExecJob *job, ExecState state, PlanTensorRole role, 
   return exec_source_state (job, state, role, layer, first, count, out, error);
 }
 
-/* Sequence `number` of a blend, by going through all before it: of the sources whose next one is
- * due, the one whose time ends first, in the order in which they were named. */
+/* Sequence `number` of a blend, by going through all before it: each is of the source whose
+ * deadline is first, of those whose next one is due; ties go to the one named first. */
 static gboolean
 read_blend (const ExecBlend *blend, gint64 number, gint32 *out_tokens, gint32 *out_targets,
             gint32 *out_places, GError **error)
@@ -74,7 +74,7 @@ read_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_bat
   return TRUE;
 }
 
-/* With a mask nothing is to be said where a document has just ended. */
+/* With eod_mask_loss the last token of a document has no target. */
 gboolean
 exec_evaluator_sequence (const ExecJob *job, gboolean is_eval, gint64 batch, gint64 of_batch,
                          gint32 *out_tokens, gint32 *out_targets, gint32 *out_places,
@@ -95,7 +95,7 @@ exec_evaluator_rate (const ExecJob *job, gint64 step)
 {
   const gint64 warmup = job->rate.warmup_steps, last = job->rate.last_step;
   const double peak = job->constants.lr, least = peak * job->rate.min_share;
-  gint64 begin = warmup; /* of the fall */
+  gint64 begin = warmup; /* of the decay */
   double share = 1;
   if (step < warmup)
     return peak * (double)(step + 1) / (double)warmup;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that have every layer together: each is computed by itself, as a model with its share of
- * the heads, of the hidden columns of each network and of the vocabulary. What they join is joined
- * here. */
+/* Tensor-parallel ranks: each is computed by itself, as a model with its share of the heads, of the
+ * MLP's columns and of the vocabulary. What they exchange is exchanged here. */
 #include "config.h"
 
 #include "planner/plan/stack.h"
@@ -10,7 +9,7 @@
 #include <string.h>
 
 void
-exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint place)
+exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint tp_rank)
 {
   const Plan *plan = &self->job->of->plan;
   const gint64 tp = plan->value[PLAN_TP];
@@ -25,15 +24,15 @@ exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint place)
   self->split.ffn /= tp;
   self->model = tp > 1 ? &self->split : self->whole;
   self->tp = (guint)tp;
-  self->place = place;
+  self->tp_rank = tp_rank;
   self->splits_rows = plan->value[PLAN_SP] == PLAN_SP_ON;
   self->own_rows = self->splits_rows ? self->rows / tp : self->rows;
-  self->first_row = self->splits_rows ? place * self->own_rows : 0;
+  self->first_row = self->splits_rows ? tp_rank * self->own_rows : 0;
   self->vocab = plan_stack_padded_vocab (self->job->of->stack, whole->vocab, tp) / tp;
 }
 
-/* In which row of the whole a row of a rank's part lies, where each of `n` blocks of rows is dealt
- * out by itself: `widths` has the part's. */
+/* The row in the whole of a row of this rank's part, where each of `n` blocks of rows is split
+ * among ranks by itself; `widths`: rows of each block in the part. */
 static guint64
 row_of (const ExecEvaluator *self, const gint64 *widths, guint n, guint64 row)
 {
@@ -44,7 +43,7 @@ row_of (const ExecEvaluator *self, const gint64 *widths, guint n, guint64 row)
       guint64 width = (guint64)widths[i];
 
       if (row < width)
-        return before + self->place * width + row;
+        return before + self->tp_rank * width + row;
       row -= width;
       before += self->tp * width;
     }
@@ -81,7 +80,7 @@ exec_evaluator_read (const ExecEvaluator *self, ExecState state, const PlanTenso
 {
   const PlanTensor whole = plan_model_tensor (self->whole, part->role, self->vocab * self->tp);
   const guint64 n = plan_model_numel (&whole);
-  const guint64 col = part->cols < whole.cols ? self->place * part->cols : 0;
+  const guint64 col = part->cols < whole.cols ? self->tp_rank * part->cols : 0;
   const gboolean is_copy = self->shares_table && part->role == PLAN_TENSOR_OUTPUT;
   const PlanTensorRole role = is_copy ? PLAN_TENSOR_EMBEDDING : part->role;
   g_autofree float *all = g_new (float, n);
@@ -101,7 +100,7 @@ exec_evaluator_vocabulary (const ExecEvaluator *self)
 
   if (self->tp > 1)
     {
-      manner.value[PLAN_MANNER_FIRST] = (double)(self->place * self->vocab);
+      manner.value[PLAN_MANNER_FIRST] = (double)(self->tp_rank * self->vocab);
       manner.value[PLAN_MANNER_WHOLE] = (double)self->whole->vocab;
     }
   return manner;
@@ -139,7 +138,7 @@ exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts)
                 exec_evaluator_from (parts[p], p * count).data, bytes);
 }
 
-/* Largest logits of all parts of each row, sums of what their powers are, logits of targets. */
+/* Of each row over all parts: the largest logit, the sum of exponentials, the target's logit. */
 void
 exec_evaluator_row_stats (ExecEvaluator *self)
 {
@@ -180,21 +179,21 @@ each_tensor (ExecEvaluator *self,
              void (*visit) (ExecEvaluator *self, const PlanTensor *part, guint64 at))
 {
   for (guint i = 0; i < self->n_outer; i++)
-    visit (self, &self->outer[i], exec_evaluator_place (self, self->outer[i].role, 0));
+    visit (self, &self->outer[i], exec_evaluator_offset (self, self->outer[i].role, 0));
   for (gint64 layer = 0; layer < self->model->layers; layer++)
     for (guint i = 0; i < self->in_layer[layer].n; i++)
       {
         const PlanTensor *part = &self->in_layer[layer].tensor[i];
 
-        visit (self, part, exec_evaluator_place (self, part->role, layer));
+        visit (self, part, exec_evaluator_offset (self, part->role, layer));
       }
 }
 
 void
 exec_evaluator_sum_tables (ExecEvaluator *self)
 {
-  guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
-  guint64 copy = exec_evaluator_place (self, PLAN_TENSOR_OUTPUT, 0);
+  guint64 table = exec_evaluator_offset (self, PLAN_TENSOR_EMBEDDING, 0);
+  guint64 copy = exec_evaluator_offset (self, PLAN_TENSOR_OUTPUT, 0);
   gint64 count[] = { self->vocab * self->model->hidden };
 
   for (guint rank = 0; self->shares_table && rank < self->ranks; rank++)
@@ -207,7 +206,7 @@ exec_evaluator_sum_tables (ExecEvaluator *self)
     }
 }
 
-/* What all have whole and saw other tokens of, or other heads. */
+/* Sums the gradient of a parameter that all ranks have whole, if they saw other tokens or heads. */
 static void
 sum_alike (ExecEvaluator *self, const PlanTensor *part, guint64 at)
 {
@@ -233,7 +232,7 @@ measure (ExecEvaluator *self, const PlanTensor *part, guint64 at)
 {
   if (self->shares_table && part->role == PLAN_TENSOR_OUTPUT)
     return; /* the embedding's is the same */
-  if (self->place == 0 || is_split (self, part))
+  if (self->tp_rank == 0 || is_split (self, part))
     exec_evaluator_run (self, PLAN_OP_NORM_SQ,
                         EXEC_OPERANDS (exec_evaluator_from (self->sums, PLAN_EXACT_LIMBS),
                                        exec_evaluator_from (self->main_grad[0], at)),

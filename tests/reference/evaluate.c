@@ -47,7 +47,7 @@ exec_evaluator_run_as (ExecEvaluator *self, PlanOpKind kind, const ExecArray *op
   PlanOp op = { .kind = kind };
   ExecArgs args
       = { .op = &op, .manner = manner, .constants = &self->constants, .turn = self->turn };
-  /* A product that leaves another format than it reads needs an image of its result. */
+  /* A product that writes another format than it reads may need more scratch. */
   PlanDtype widest = kind == PLAN_OP_GEMM ? operands[0].dtype : self->compute;
   guint64 scratch = MAX (plan_scratch_elements (kind, dims, self->compute),
                          plan_scratch_elements (kind, dims, widest))
@@ -94,9 +94,9 @@ accumulate (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
 }
 
 guint64
-exec_evaluator_place (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
+exec_evaluator_offset (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
-  return self->in_layer[layer].place[role];
+  return self->in_layer[layer].offset[role];
 }
 
 ExecArray
@@ -115,15 +115,15 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
         return self->output_sum;
       return exec_evaluator_from (self->reduces_every_micro_batch ? self->sent[self->rank]
                                                                   : self->kept[self->rank],
-                                  exec_evaluator_place (self, home, layer));
+                                  exec_evaluator_offset (self, home, layer));
     }
   if (self->fuses && is_product && self->reduces_every_micro_batch)
-    return exec_evaluator_from (self->sent[self->rank], exec_evaluator_place (self, home, layer));
+    return exec_evaluator_from (self->sent[self->rank], exec_evaluator_offset (self, home, layer));
   if (self->fuses && is_product)
-    return exec_evaluator_from (self->product_raw, exec_evaluator_place (self, home, layer));
+    return exec_evaluator_from (self->product_raw, exec_evaluator_offset (self, home, layer));
   if (is_tied)
     return self->output_raw;
-  return exec_evaluator_from (self->raw, exec_evaluator_place (self, role, layer));
+  return exec_evaluator_from (self->raw, exec_evaluator_offset (self, role, layer));
 }
 
 /* --- sums of gradients -------------------------------------------------------------------- */
@@ -140,29 +140,30 @@ table_size (const ExecEvaluator *self)
   return (guint64)(self->vocab * self->model->hidden);
 }
 
-/* A parameter's gradient as it travels: rounded here, unless its product did. */
+/* Casts a parameter's gradient to the format in which it is reduced, unless its product wrote it
+ * so. */
 static void
 send (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
 {
-  guint64 place = exec_evaluator_place (self, tensor->role, layer);
-  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  guint64 offset = exec_evaluator_offset (self, tensor->role, layer);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], offset);
   ExecArray in = exec_evaluator_raw (self, tensor->role, layer);
 
   if (in.data != out.data)
     cast (self, out, in, numel (tensor));
 }
 
-/* A tied table takes the output layer's part first. */
+/* The same for a tied embedding: the output layer's part first, then the embedding's. */
 static void
 send_table (ExecEvaluator *self)
 {
-  guint64 place = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
-  ExecArray out = exec_evaluator_from (self->sent[self->rank], place);
+  guint64 offset = exec_evaluator_offset (self, PLAN_TENSOR_EMBEDDING, 0);
+  ExecArray out = exec_evaluator_from (self->sent[self->rank], offset);
   ExecArray in = exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0);
 
   if (in.data != out.data)
     cast (self, out, in, table_size (self));
-  accumulate (self, out, exec_evaluator_from (self->raw, place), table_size (self));
+  accumulate (self, out, exec_evaluator_from (self->raw, offset), table_size (self));
 }
 
 static void
@@ -178,11 +179,12 @@ send_all (ExecEvaluator *self)
       send (self, &self->in_layer[layer].tensor[i], layer);
 }
 
-/* `place`: of a gradient among those that are kept; the output layer's may be there already. */
+/* Adds a gradient to the accumulated ones, unless it is there already, as the output layer's may
+ * be. */
 static void
-keep_at (ExecEvaluator *self, guint64 place, ExecArray raw, guint64 count)
+keep_at (ExecEvaluator *self, guint64 offset, ExecArray raw, guint64 count)
 {
-  ExecArray out = exec_evaluator_from (self->kept[self->rank], place);
+  ExecArray out = exec_evaluator_from (self->kept[self->rank], offset);
 
   if (raw.data != out.data)
     accumulate (self, out, raw, count);
@@ -191,15 +193,15 @@ keep_at (ExecEvaluator *self, guint64 place, ExecArray raw, guint64 count)
 static void
 keep (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
 {
-  keep_at (self, exec_evaluator_place (self, tensor->role, layer),
+  keep_at (self, exec_evaluator_offset (self, tensor->role, layer),
            exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
 }
 
-/* What a rank does with the gradients of a micro batch. */
+/* Casts a rank's gradients of a micro batch for reduction, or accumulates them. */
 static void
 keep_raw (ExecEvaluator *self)
 {
-  guint64 table = exec_evaluator_place (self, PLAN_TENSOR_EMBEDDING, 0);
+  guint64 table = exec_evaluator_offset (self, PLAN_TENSOR_EMBEDDING, 0);
 
   if (self->reduces_every_micro_batch)
     {
@@ -226,7 +228,7 @@ sum (ExecEvaluator *self, const ExecArray *in, guint n)
   exec_comm_sum (in[0].data, terms, n, self->parameters, in[0].dtype);
 }
 
-/* in[0] = the sum over a replica, of what is divided before where that is said. */
+/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so. */
 static void
 sum_inside (ExecEvaluator *self, const ExecArray *in, guint n)
 {
@@ -238,8 +240,8 @@ sum_inside (ExecEvaluator *self, const ExecArray *in, guint n)
 
 typedef void (*Sum) (ExecEvaluator *self, const ExecArray *in, guint n);
 
-/* in[0] becomes the sum of `n` arrays as they travel, through `sent` where that is another
- * format. */
+/* in[0] = the sum of `n` arrays in the format in which they are reduced, cast to `sent` and back
+ * where that is another one. */
 static void
 sum_on_the_wire (ExecEvaluator *self, Sum sum_all, const ExecArray *in, const ExecArray *sent,
                  guint n)
@@ -255,7 +257,7 @@ sum_on_the_wire (ExecEvaluator *self, Sum sum_all, const ExecArray *in, const Ex
   cast (self, in[0], sent[0], self->parameters);
 }
 
-/* Each replica sums what its ranks send, and adds it up. */
+/* Each replica adds the sum over its ranks to its main gradients. */
 static void
 reduce_micro_batch (ExecEvaluator *self)
 {
@@ -266,8 +268,7 @@ reduce_micro_batch (ExecEvaluator *self)
     }
 }
 
-/* Within replicas what was not summed before, then between them; the sum replaces what was
- * accumulated. */
+/* Sums gradients within replicas, unless every micro batch was, then between replicas. */
 static void
 reduce_step (ExecEvaluator *self)
 {
@@ -281,7 +282,7 @@ reduce_step (ExecEvaluator *self)
   sum_on_the_wire (self, sum, self->main_grad, self->sent, self->ranks / self->inner);
 }
 
-/* Calls a function for each of the ranks that have all layers together. */
+/* Calls a function for each rank of the tensor-parallel group. */
 #define EACH_PART(self, part, call) \
   for (guint p = 0; p < (self)->tp; p++) \
     { \
@@ -324,7 +325,7 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
   return TRUE;
 }
 
-/* The sum of losses on what is never trained on. */
+/* The sum of losses of one evaluation batch. */
 static gboolean
 compute_batch_loss (ExecEvaluator *self, gint64 batch, double *out_loss, GError **error)
 {
@@ -390,7 +391,7 @@ update (ExecEvaluator *self, gint64 step)
 
 /* --- beginning and end -------------------------------------------------------------------- */
 
-/* Alike ones are one. */
+/* Lays out a layer's parameters from element `at` on, all experts' as one; returns the end. */
 static guint64
 place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, guint64 at)
 {
@@ -399,7 +400,7 @@ place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, g
     {
       self->tensor[i].rows *= self->tensor[i].count;
       self->tensor[i].count = 1;
-      self->place[self->tensor[i].role] = at;
+      self->offset[self->tensor[i].role] = at;
       at += numel (&self->tensor[i]);
     }
   return at;
@@ -416,7 +417,7 @@ lay_out (ExecEvaluator *self)
   for (guint i = 0; i < self->n_outer; i++)
     {
       for (gint64 layer = 0; layer < self->model->layers; layer++)
-        self->in_layer[layer].place[self->outer[i].role] = at;
+        self->in_layer[layer].offset[self->outer[i].role] = at;
       at += numel (&self->outer[i]);
     }
   for (gint64 layer = 0; layer < self->model->layers; layer++)
@@ -428,7 +429,7 @@ static gboolean
 init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTensor *tensor,
              gint64 layer, GError **error)
 {
-  ExecArray out = exec_evaluator_from (all, exec_evaluator_place (self, tensor->role, layer));
+  ExecArray out = exec_evaluator_from (all, exec_evaluator_offset (self, tensor->role, layer));
   guint64 n = numel (tensor);
   g_autofree float *values = g_new (float, n);
 
@@ -468,7 +469,7 @@ init_sites (ExecEvaluator *self, ExecState state, ExecArray all, guint64 each, G
   return TRUE;
 }
 
-/* Their scales are of earlier magnitudes. */
+/* Delayed fp8 scaling: scales, and magnitudes of earlier steps, as the run begins with them. */
 static gboolean
 init_delayed (ExecEvaluator *self, GError **error)
 {
@@ -499,7 +500,7 @@ init_moments (ExecEvaluator *self, GError **error)
          && (self->is_sgd || init_state (self, self->exp_avg_sq, EXEC_STATE_EXP_AVG_SQ, error));
 }
 
-/* Gradients of a micro batch. */
+/* Takes arrays for the gradients of a micro batch. */
 static void
 take_raw (ExecEvaluator *self)
 {
@@ -514,7 +515,7 @@ take_raw (ExecEvaluator *self)
     }
 }
 
-/* Ranks that have experts or sequences together are computed side by side, each in arrays of its
+/* Ranks of an expert- or context-parallel group are computed side by side, each in arrays of its
  * own. */
 static void
 take_peers (ExecEvaluator *self)
@@ -559,7 +560,7 @@ is_trained_in (PlanDtype dtype)
   return dtype == PLAN_DTYPE_FP32 || dtype == PLAN_DTYPE_BF16 || dtype == PLAN_DTYPE_FP16;
 }
 
-/* Moments alone may be in eight bits. */
+/* The format to check of moments, which alone may be in eight bits. */
 static PlanDtype
 in_evaluator (PlanDtype moment)
 {
@@ -649,7 +650,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
 }
 
 static gboolean
-init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError **error)
+init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint tp_rank, GError **error)
 {
   const PlanStack *stack = job->of->stack;
   const PlanModel *m;
@@ -658,7 +659,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   self->job = job;
   self->constants = job->constants;
   read_plan (self, &job->of->plan);
-  exec_evaluator_split (self, job->of->model, place);
+  exec_evaluator_split (self, job->of->model, tp_rank);
   m = self->model;
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
@@ -671,7 +672,7 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint place, GError 
   return check (self, error);
 }
 
-/* Of one part after the other. */
+/* The main weights in fp32, of one tensor-parallel rank after the other. */
 static GByteArray *
 widened_params (const ExecEvaluator *self)
 {
@@ -706,7 +707,7 @@ clear (ExecEvaluator *self)
 
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (ExecEvaluator, clear)
 
-/* Ranks that have all layers together are evaluators by themselves, up to what they join. */
+/* Makes an evaluator of each further rank of the tensor-parallel group. */
 static gboolean
 take_parts (ExecEvaluator *self, GError **error)
 {

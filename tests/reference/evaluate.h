@@ -6,9 +6,8 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* `ranks` in all; out_result gets losses, norms and the full main weights (embedding, head, layers;
- * parameters only, no padding of shards) as fp32: of a tensor-parallel group one part after the
- * other. */
+/* `ranks` in all; out_result gets losses, norms and the whole main weights as fp32 (embedding,
+ * head, layers, without padding), of one tensor-parallel rank after the other. */
 gboolean exec_evaluate (const ExecJob *job, guint ranks, ExecResult *out_result, GError **error);
 
 G_END_DECLS

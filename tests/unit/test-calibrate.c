@@ -202,7 +202,7 @@ static double
 run_stages_ns (const PlanCase *of, PlanSchedule *const *schedules, guint n)
 {
   g_autoptr (GError) error = NULL;
-  const SimMeeting meeting = { (const PlanSchedule *const *)schedules, n };
+  const SimPipeline meeting = { (const PlanSchedule *const *)schedules, n };
   SimCost *costs[SIM_MAX_STAGES];
   PlanTrace *traces[SIM_MAX_STAGES];
   const SimParams *params = sim_params_default (of->cluster);

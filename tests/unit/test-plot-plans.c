@@ -103,13 +103,13 @@ draw (guint figure, const char *path, char **out_text, GError **error)
 }
 
 static const char scaling_data[]
-    = "# gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_ideal\n"
+    = "# gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_linear\n"
       "# line1\n"
       "16 16000.0 1000.00 100.00 16000.0\n"
       "32 28800.0 900.00 90.00 32000.0\n"
       "\n"
       "\n"
-      "# gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_ideal\n"
+      "# gpus tokens_per_s tokens_per_s_per_gpu efficiency_pct tokens_per_s_if_linear\n"
       "# line2\n"
       "8 6400.0 800.00 100.00 6400.0\n"
       "32 12800.0 400.00 50.00 25600.0\n";
