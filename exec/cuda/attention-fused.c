@@ -99,8 +99,7 @@ scratch_of (const PlanSchedule *schedule, const PlanRef *ref)
 /* Whether cuDNN does the shape with this much scratch; FALSE, with the reason, if it has no kernel
  * or wants more. */
 static gboolean
-plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_workspace,
-            GError **error)
+try_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_workspace, GError **error)
 {
   if (!exec_attention_check_shape (shape, error)
       || (!thread.attention && !(thread.attention = exec_attention_new (error)))
@@ -116,14 +115,14 @@ plan_fused (const ExecAttentionShape *shape, guint64 scratch, guint64 *out_works
 }
 
 /* Decides who does the shape: batched products where cuDNN does not support it. Any other error of
- * cuDNN's is an error. */
+ * cuDNN's is passed on. */
 static gboolean
 choose (const ExecAttentionShape *shape, guint64 scratch, GError **error)
 {
   Choice choice = { .shape = *shape };
   g_autoptr (GError) why = NULL;
 
-  choice.is_fused = plan_fused (shape, scratch, &choice.workspace, &why);
+  choice.is_fused = try_fused (shape, scratch, &choice.workspace, &why);
   if (!choice.is_fused && !g_error_matches (why, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED))
     {
       g_propagate_error (error, g_steal_pointer (&why));

@@ -30,7 +30,7 @@ typedef struct
   GHashTable *places; /* where a map's counts are on the device -> its index in `counts` */
 } Maps;
 
-/* Of the devices that the thread has opened: ops are those of the last. */
+/* Maps of each device that the thread has opened; ops are for the last one. */
 static __thread GPtrArray *opened;
 
 /* Whether products go by the counts of a map: not if its rows are sent to other ranks first. */
@@ -118,8 +118,8 @@ current (void)
   return opened ? opened->pdata[opened->len - 1] : NULL;
 }
 
-/* Gives the counts of the map whose counts are at that place; NULL if there are none. `adds`: those
- * of a place that is not known yet are new ones. */
+/* Finds the counts of the map whose counts lie at `at` on the device; NULL if there are none.
+ * `adds`: a place that is not known yet gets new ones. */
 static Counts *
 find_counts (const Maps *self, const void *at, gboolean adds)
 {

@@ -126,7 +126,7 @@ record_tail (const CudaDevice *self, GError **error)
 /* Joins all ranks: the first rank's compute stream waits for the tails of all, once their hosts
  * have met. A rank with a graph of its own joins its own streams alone. */
 static gboolean
-gather_ranks (const CudaDevice *self, GError **error)
+join_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
   if (is_alone (self))
@@ -141,7 +141,7 @@ gather_ranks (const CudaDevice *self, GError **error)
 /* Forks all ranks: their streams wait for what the first rank's compute stream has been given. A
  * rank with a graph of its own forks its own streams alone. */
 static gboolean
-spread_ranks (const CudaDevice *self, GError **error)
+fork_ranks (const CudaDevice *self, GError **error)
 {
   g_autofree cudaEvent_t *tails = g_new0 (cudaEvent_t, self->comm->ranks);
   if (is_alone (self))
@@ -161,14 +161,14 @@ exec_cuda_graph_keep (ExecDevice *device, GError **error)
   CudaDevice *self = (CudaDevice *)device;
   const ExecCommOps *ops = self->comm->ops;
   /* A thread that captures may not query events, so what is pending has to end before. */
-  if ((ops->settle && !ops->settle (self->comm, error)) || !gather_ranks (self, error))
+  if ((ops->settle && !ops->settle (self->comm, error)) || !join_ranks (self, error))
     return FALSE;
   if (leads (self))
     CUDA_TRY (cudaStreamBeginCapture (self->streams[PLAN_STREAM_COMPUTE],
                                       cudaStreamCaptureModeThreadLocal),
               error);
   self->is_keeping = TRUE;
-  return spread_ranks (self, error);
+  return fork_ranks (self, error);
 }
 
 static gboolean
@@ -213,6 +213,6 @@ exec_cuda_graph_launch (ExecDevice *device, const ExecConstants *constants, GErr
 {
   CudaDevice *self = (CudaDevice *)device;
   *self->varying_host = exec_cuda_varying (constants);
-  return gather_ranks (self, error) && (!self->is_keeping || end_capture (self, error))
-         && launch (self, error) && spread_ranks (self, error) && mark_copies (self, error);
+  return join_ranks (self, error) && (!self->is_keeping || end_capture (self, error))
+         && launch (self, error) && fork_ranks (self, error) && mark_copies (self, error);
 }

@@ -152,7 +152,7 @@ put_values (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
 /* Writes the heads of a tensor of queries, keys and values in the order in which the file has
  * them. */
 static gboolean
-put_mixed (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+put_interleaved (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
   const guint64 size = (guint64)self->model->head_dim * name->cols;
   g_autofree float *values = g_new (float, size);
@@ -167,7 +167,7 @@ put_mixed (const Export *self, ExecWriter *writer, const ExecWeightName *name, G
 
 /* Writes a matrix transposed: one column after the other. */
 static gboolean
-put_turned (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+put_transposed (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
   const guint64 rows = name->rows, cols = name->cols;
   g_autofree float *values = g_new (float, rows *cols);
@@ -191,9 +191,9 @@ put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
 {
   const guint64 all = name->rows * name->cols, block = MIN (all, BLOCK);
   if (name->is_transposed)
-    return put_turned (self, writer, name, error);
+    return put_transposed (self, writer, name, error);
   if (name->is_interleaved)
-    return put_mixed (self, writer, name, error);
+    return put_interleaved (self, writer, name, error);
   g_autofree float *values = g_new (float, block);
   g_autofree guint8 *narrow = g_malloc (block * sizeof (float));
   for (guint64 at = 0, n; at < all; at += n)

@@ -103,8 +103,8 @@ const char *const exec_decay_names[] = { [EXEC_DECAY_NONE] = "none",
                                          [EXEC_DECAY_MINUS_SQRT] = "minus_sqrt",
                                          NULL };
 
-/* The share of the fall from the highest to the lowest rate that is still to come, when the share
- * `done` of the decay's steps is over. */
+/* The share of the decay from the highest to the lowest rate that is still to come, when the share
+ * `done` of its steps is over. */
 static double
 left_of (ExecDecay decay, double done)
 {
@@ -129,9 +129,9 @@ exec_source_rate (const ExecJob *job, gint64 step)
   const double lr = job->constants.lr, min = lr * rate->min_share;
   const gint64 after = rate->last_step - rate->warmup_steps;
   const gint64 decays = rate->decay_steps > 0 ? MIN (rate->decay_steps, after) : after;
-  const gint64 fallen = step - (rate->last_step - decays); /* steps since the decay began */
+  const gint64 decayed = step - (rate->last_step - decays); /* steps since the decay began */
   if (step < rate->warmup_steps)
     return lr * (double)(step + 1) / (double)rate->warmup_steps;
-  const double done = decays > 0 ? CLAMP ((double)fallen / (double)decays, 0.0, 1.0) : 1.0;
+  const double done = decays > 0 ? CLAMP ((double)decayed / (double)decays, 0.0, 1.0) : 1.0;
   return min + (lr - min) * left_of (rate->decay, done);
 }

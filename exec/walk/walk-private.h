@@ -86,7 +86,7 @@ struct _ExecWalk
   } quantised; /* arrays of the schedule; -1: none */
   struct
   {
-    gint32 scales, history, amax, bias, loads; /* these two of routers */
+    gint32 scales, history, amax, bias, loads; /* `bias` and `loads` are of routers */
   } sites;                                     /* arrays with state of all layers; -1: none */
   ExecDevice *device;                          /* NULL until it is opened */
   ExecTag *tags;
@@ -112,7 +112,7 @@ struct _ExecWalk
   ExecStepGraph kept;
   ExecLook suspect; /* a gradient that is not finite; `op` is NULL: none */
   gboolean poisons; /* debugging: buffers hold NaN until they are written */
-  guint64 room;     /* and this many bytes of canaries on each side */
+  guint64 room;     /* bytes of canaries on each side of a buffer */
 };
 
 /* exec/walk/walk.c. Every `open` is followed by a `close`, after failures too. */

@@ -195,8 +195,7 @@ check_weights (const ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op,
   return TRUE;
 }
 
-/* By how many ranks the keys that an op reads have gone around: that many are between their rank
- * and this one. */
+/* The turn of ring attention: how many ranks before this one is that whose keys an op reads. */
 static guint64
 turn_of (const PlanCursor *cursor, const PlanOp *op)
 {
@@ -429,7 +428,7 @@ check_room (ExecWalk *walk, const ExecLook *seen, GError **error)
 }
 
 /* Looks at one result. The layer of a gradient that is not finite is known from the op that moves
- * it into its bucket: in a kept step at once, otherwise when that op comes. */
+ * it into its bucket: in a captured step at once, otherwise when that op comes. */
 static gboolean
 take_look (ExecWalk *walk, const ExecLook *seen, GError **error)
 {
@@ -480,11 +479,12 @@ is_put (ExecLook *look, const PlanCursor *cursor, const PlanOp *op)
   return TRUE;
 }
 
-/* In a kept step, notes into which bucket a gradient that was looked at is moved; in other steps,
+/* In a step that is captured as a graph, notes into which bucket a gradient that was looked at is
+ * moved; in other steps,
  * fails if this op moves the gradient that is not finite. Gradients are moved in the order of their
  * looks. */
 static gboolean
-find_places (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
+follow_gradient (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **error)
 {
   for (guint i = walk->kept.is_keeping ? walk->looks->len : 0; i-- > 0;)
     {
@@ -583,7 +583,7 @@ run_all (ExecWalk *walk, const PlanCursor *cursor, const PlanOp *op, GError **er
   if (!look (walk, cursor, &args, error)
       || (walk->device->ops->is_immediate && !exec_walk_take_looks (walk, error)))
     return FALSE;
-  if (!find_places (walk, cursor, op, error))
+  if (!follow_gradient (walk, cursor, op, error))
     return FALSE;
   return end_span (walk, cursor, op, error) && record (walk, cursor, op, error);
 }
@@ -664,7 +664,7 @@ exec_walk_run (ExecWalk *walk, PlanSection section, GError **error)
   if ((is_step && !exec_walk_begin_step (walk, error)) || !run_ops (walk, section, error)
       || (is_step && !exec_walk_end_step (walk, error)))
     return FALSE;
-  /* After the recorded step, and after setup and teardown, the host waits for everything. After
+  /* After the traced step, and after setup and teardown, the host waits for everything. After
    * another step it waits only for what was copied, so that the next step overlaps its end. */
   if (!is_step || walk->trace)
     {
