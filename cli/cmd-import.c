@@ -19,16 +19,16 @@ typedef struct
 {
   char *source, *use, *op;
   gboolean is_dry_run;
-} Question;
+} Settings;
 
 static void
-question_clear (Question *self)
+settings_clear (Settings *self)
 {
   g_free (self->source);
   g_free (self->use);
   g_free (self->op);
 }
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Question, question_clear)
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Settings, settings_clear)
 
 static void
 free_import (gpointer import)
@@ -183,22 +183,22 @@ check_op (const char *op, GError **error)
 }
 
 static int
-run (char *const *paths, const CliOptions *options, const Question *question, GError **error)
+run (char *const *paths, const CliOptions *options, const Settings *settings, GError **error)
 {
   const CliImportRequest request = {
-    .options = options, .source = question->source, .use = question->use, .op = question->op
+    .options = options, .source = settings->source, .use = settings->use, .op = settings->op
   };
   g_autoptr (GPtrArray) imports = g_ptr_array_new_with_free_func (free_import);
   DbImport stored;
   CliFormat format;
-  if (question->use && !g_str_equal (question->use, "fit")
-      && !g_str_equal (question->use, "report"))
+  if (settings->use && !g_str_equal (settings->use, "fit")
+      && !g_str_equal (settings->use, "report"))
     {
-      g_autofree char *shown = plan_text_quote (question->use);
+      g_autofree char *shown = plan_text_quote (settings->use);
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "--use: %s is not fit or report", shown);
       return CLI_FAILED;
     }
-  if (question->op && !check_op (question->op, error))
+  if (settings->op && !check_op (settings->op, error))
     return CLI_FAILED;
   if (!*paths)
     {
@@ -208,10 +208,10 @@ run (char *const *paths, const CliOptions *options, const Question *question, GE
     }
   if (!cli_format_parse (options->format, &format, error)
       || !read_files (paths, &request, imports, error)
-      || !store (imports, options->db, question->is_dry_run, &stored, error))
+      || !store (imports, options->db, settings->is_dry_run, &stored, error))
     return CLI_FAILED;
   print_files (imports, format);
-  print_stored (&stored, question->is_dry_run);
+  print_stored (&stored, settings->is_dry_run);
   return report_wrong (imports, error);
 }
 
@@ -219,14 +219,14 @@ int
 cmd_import (int argc, char **argv, GError **error)
 {
   g_auto (CliOptions) options = { 0 };
-  g_auto (Question) question = { 0 };
+  g_auto (Settings) settings = { 0 };
   const GOptionEntry entries[] = {
-    { "dry-run", 0, 0, G_OPTION_ARG_NONE, &question.is_dry_run, "store nothing", NULL },
-    { "source", 0, 0, G_OPTION_ARG_STRING, &question.source,
+    { "dry-run", 0, 0, G_OPTION_ARG_NONE, &settings.is_dry_run, "store nothing", NULL },
+    { "source", 0, 0, G_OPTION_ARG_STRING, &settings.source,
       "who measured it, where; the file's name unless said", "TEXT" },
-    { "use", 0, 0, G_OPTION_ARG_STRING, &question.use,
+    { "use", 0, 0, G_OPTION_ARG_STRING, &settings.use,
       "whether parameters may be fitted to these rows, or never; fit unless said", "fit|report" },
-    { "op", 0, 0, G_OPTION_ARG_STRING, &question.op,
+    { "op", 0, 0, G_OPTION_ARG_STRING, &settings.op,
       "the collective of an nccl-tests output that does not tell it", COLLECTIVES },
     G_OPTION_ENTRY_NULL,
   };
@@ -240,12 +240,10 @@ cmd_import (int argc, char **argv, GError **error)
       "Files are known by what is in them: logs of Megatron-LM, torchtitan and fsdplan run --log,\n"
       "output of nccl-tests, tables of runs (the columns of db/data/runs.csv), of collectives and "
       "of\n"
-      "products, and what db export wrote. A log with Megatron-LM's argument list tells its plan "
-      "but\n"
-      "for the devices (--cluster); of others, and of a line that was copied, the command line "
-      "tells\n"
-      "it. All files are stored or none; what is there already is not added again.");
+      "products, and what db export wrote. The plan is that of a log's Megatron-LM argument list,\n"
+      "all but the devices (--cluster); for other logs, and for a copied line, give it on the\n"
+      "command line. All files are stored or none; what is there already is not added again.");
   if (!cli_context_parse (context, &argc, &argv, error))
     return *error ? CLI_FAILED : CLI_DONE;
-  return run (argv + 1, &options, &question, error);
+  return run (argv + 1, &options, &settings, error);
 }

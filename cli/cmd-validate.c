@@ -91,9 +91,9 @@ print_words (const AdviseValidation *validation, const GArray *sections)
             "rows that weigh alike %.0f %%\n",
             all->n_within, all->n_uncertain, 100.0 * all->n_within / all->n_uncertain,
             100 * all->groups_within / all->groups_uncertain);
-  if (all->groups_strange > 0)
+  if (all->groups_unseen > 0)
     printf ("of them %.0f groups are of sources that nothing was fitted to: %.0f %%\n",
-            all->groups_strange, 100 * all->strange_within / all->groups_strange);
+            all->groups_unseen, 100 * all->unseen_within / all->groups_unseen);
   if (regret->n > 0)
     printf (
         "choosing among %u sets of plans for the same task: %.2f %% slower than the best, at most "

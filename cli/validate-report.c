@@ -61,7 +61,7 @@ static const struct
 {
   const char *by;
   KeyFunc key;
-} ways[] = {
+} properties[] = {
   { "source", advise_run_source }, { "gpu_type", gpu_of },        { "stack", stack_of },
   { "strategy", strategy_of },     { "recompute", recompute_of }, { "size", size_of },
 };
@@ -205,8 +205,8 @@ judge_uncertainty (const GPtrArray *runs, CliSection *section)
       section->groups_within += (double)is_within / GPOINTER_TO_UINT (size);
       if (run->error_range.sources > 0)
         {
-          section->groups_strange += 1.0 / GPOINTER_TO_UINT (size);
-          section->strange_within += (double)is_within / GPOINTER_TO_UINT (size);
+          section->groups_unseen += 1.0 / GPOINTER_TO_UINT (size);
+          section->unseen_within += (double)is_within / GPOINTER_TO_UINT (size);
         }
     }
 }
@@ -239,14 +239,14 @@ compare_texts (gconstpointer a, gconstpointer b)
 }
 
 static void
-add_sections (GArray *sections, guint way, const GPtrArray *runs)
+add_sections (GArray *sections, guint property, const GPtrArray *runs)
 {
   g_autoptr (GHashTable) parts
       = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, (GDestroyNotify)g_ptr_array_unref);
   g_autoptr (GPtrArray) names = g_ptr_array_new ();
   for (guint i = 0; i < runs->len; i++)
     {
-      char *name = ways[way].key (runs->pdata[i]);
+      char *name = properties[property].key (runs->pdata[i]);
       GPtrArray *part = g_hash_table_lookup (parts, name);
       if (part)
         g_free (name);
@@ -259,7 +259,7 @@ add_sections (GArray *sections, guint way, const GPtrArray *runs)
     }
   g_ptr_array_sort (names, compare_texts);
   for (guint i = 0; i < names->len; i++)
-    add_section (sections, ways[way].by, names->pdata[i],
+    add_section (sections, properties[property].by, names->pdata[i],
                  g_hash_table_lookup (parts, names->pdata[i]));
 }
 
@@ -276,8 +276,8 @@ cli_sections_new (const AdviseValidation *validation)
         g_ptr_array_add (runs, run);
     }
   add_section (sections, "all", "all", runs);
-  for (guint way = 0; way < G_N_ELEMENTS (ways); way++)
-    add_sections (sections, way, runs);
+  for (guint property = 0; property < G_N_ELEMENTS (properties); property++)
+    add_sections (sections, property, runs);
   return sections;
 }
 

@@ -35,7 +35,7 @@ typedef struct
   CliVerdicts verdicts, near;    /* `near`: of those predicted at 70 to 100 GB */
   guint n_uncertain, n_within;   /* times with an uncertainty; how many are within it */
   double groups_uncertain, groups_within; /* the same, with every group of runs weighing 1 */
-  double groups_strange, strange_within;  /* those of sources without runs (SimErrorRange) */
+  double groups_unseen, unseen_within;    /* those of sources without runs (SimErrorRange) */
   CliChance chances[CLI_N_CHANCES];       /* bins of all verdicts */
   PlanRegret regret;
 } CliSection;

@@ -19,9 +19,9 @@
 static char *
 find (void)
 {
-  const char *told = g_getenv (VARIABLE);
-  if (told)
-    return g_strdup (told);
+  const char *named = g_getenv (VARIABLE);
+  if (named)
+    return g_strdup (named);
   g_autofree char *program = g_file_read_link ("/proc/self/exe", NULL);
   g_autofree char *folder = program ? g_path_get_dirname (program) : g_strdup (".");
   g_autofree char *built = g_build_filename (folder, BUILT, NULL);

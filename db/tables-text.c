@@ -278,7 +278,7 @@ read_member (const char *name, JsonNode *node, const JsonLines *lines, const cha
   return g_steal_pointer (&table);
 }
 
-/* What is of an older version is taken by its names. */
+/* Older versions are read, too, as members have kept their names. */
 static gboolean
 check_version (JsonNode *node, const char *origin, GError **error)
 {

@@ -315,8 +315,7 @@ append_figure (GString *text, const char *format, double value)
   g_string_append (text, g_ascii_formatd (number, sizeof number, format, value));
 }
 
-/* Appends, below text output, how many errors are of which size, and how large those of each group
- * are. */
+/* Appends, below text output, the histogram and a table of each group's errors. */
 static void
 append_footer (GString *footer, const GArray *groups, const Histogram *histogram, guint columns)
 {

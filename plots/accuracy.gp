@@ -1,5 +1,5 @@
 # Predicted against measured: a point for each, the line on which both are equal, those at 10 % from
-# it; and how often errors are of a size.
+# it; and a histogram of errors.
 #
 # quantity              what it is of, with its unit
 # from, to              ends of both axes

@@ -7,7 +7,7 @@
 # time_to, memory_to                    their ends
 # capacity, capacity_key                of the device, 0: not drawn; and in words
 
-# Neighbours differ in lightness, too. Memory has the colours that it has over time.
+# Neighbours differ in lightness, too. Colours of memory are those of memory.gp.
 array time_colour[7] = [blue, orange, vermillion, yellow, green, grey, light_grey]
 array memory_colour[11] = [sky, blue, grey, orange, light_grey, green, yellow, vermillion, purple, \
   dark_grey, '#FFFFFF']

@@ -15,7 +15,7 @@ static const char script[] =
 /* memory.gp has a colour for each. */
 G_STATIC_ASSERT (PLAN_N_CATEGORIES <= 10);
 
-/* Stretches of time, of the simulated and the measured, of which each is shown at its fullest. */
+/* Numbers of stretches of time of which each is shown at its fullest moment. */
 #define STRETCHES 500
 #define MEASURED_STRETCHES 150
 

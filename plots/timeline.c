@@ -13,7 +13,7 @@ static const char script[] =
 /* Most kernels that a figure shows; more would be narrower than a line. */
 #define MAX_KERNELS 200
 
-/* Spans of one group that are closer than this part of the window are drawn as one. */
+/* Spans of one group that are closer than the window divided by this are drawn as one. */
 #define MERGE_PARTS 2000
 
 /* Groups of ops that have a colour. */

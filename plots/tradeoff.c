@@ -112,7 +112,8 @@ plot_tradeoff_data (const PlotTradeoffPoint *points, guint n_points)
   return g_string_free (make_data (&view), FALSE);
 }
 
-/* A tenth of air on all sides; of the value itself where there is only one. */
+/* Sets the axes' ranges: those of the points and a tenth on all sides, of the value itself where
+ * there is only one. */
 static void
 find_range (View *self, double capacity)
 {

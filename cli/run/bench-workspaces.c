@@ -58,8 +58,7 @@ cli_ask_options_add (CliAskOptions *self, CliContext *context)
 {
   const GOptionEntry entries[] = {
     { &CLI_BENCH_WORKSPACES[2], 0, 0, G_OPTION_ARG_NONE, &self->is_given,
-      "instead, ask cuDNN what attention wants of memory on --cluster's GPUs, or on all that it is "
-      "asked about",
+      "instead, ask cuDNN for attention's workspace on --cluster's GPUs, or on all kinds it knows",
       NULL },
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->models,
       "of --workspaces: whose attention; all shipped models unless said", "NAME,…" },
@@ -74,9 +73,9 @@ cli_ask_options_add (CliAskOptions *self, CliContext *context)
   cli_context_add (context, entries);
 }
 
-/* Parses "1,2,4". Without a text the array holds `unless_said`, or nothing if that is 0. */
+/* Parses "1,2,4". Without a text the array holds `fallback`, or nothing if that is 0. */
 static GArray *
-parse_sizes (const char *text, const char *what, gint64 unless_said, GError **error)
+parse_sizes (const char *text, const char *what, gint64 fallback, GError **error)
 {
   g_autoptr (GArray) sizes = g_array_new (FALSE, FALSE, sizeof (gint64));
   g_auto (GStrv) words = text ? g_strsplit (text, ",", -1) : NULL;
@@ -87,8 +86,8 @@ parse_sizes (const char *text, const char *what, gint64 unless_said, GError **er
         return NULL;
       g_array_append_val (sizes, size);
     }
-  if (!text && unless_said > 0)
-    g_array_append_val (sizes, unless_said);
+  if (!text && fallback > 0)
+    g_array_append_val (sizes, fallback);
   return g_steal_pointer (&sizes);
 }
 

@@ -16,7 +16,7 @@ static const struct
   const char *name, *why, *forced;
 } fixed[] = {
   { "data", "the place in it would mean nothing", "begins it anew" },
-  { "optimizer", "what it has summed up would mean something else", "takes that as it is" },
+  { "optimizer", "its state would mean something else", "takes that as it is" },
 };
 
 static char *
@@ -50,7 +50,7 @@ describe_mask (const ExecJob *job)
   return g_strdup_printf ("%s=on, of token %" G_GINT64_FORMAT, name, job->document_end);
 }
 
-/* Number of steps in which the learning rate falls. */
+/* Number of steps in which the learning rate decays. */
 static gint64
 decay_steps (const ExecRate *rate)
 {
@@ -91,7 +91,7 @@ cli_resume_settings (const ExecJob *job)
 /* The value of a setting in old checkpoints, which do not record it; NULL: it was not always the
  * same. */
 static const char *
-before_it_was_said (const char *name)
+unrecorded_setting (const char *name)
 {
   static const char *const settings[][2] = { { "weight-decay-of", "all" },
                                              { "beta1", "0.9" },
@@ -132,7 +132,7 @@ cli_resume_take_up (CliTraining *self, gboolean is_forced, GError **error)
     {
       g_auto (GStrv) pair = g_strsplit (*at, "=", 2);
       const char *kept = exec_checkpoint_setting (self->resume, pair[0]);
-      const char *before = kept ? kept : before_it_was_said (pair[0]);
+      const char *before = kept ? kept : unrecorded_setting (pair[0]);
       if (!before || g_str_equal (before, pair[1]))
         continue;
       if (!check_setting (self, pair[0], pair[1], before, is_forced, error))

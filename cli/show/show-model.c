@@ -132,7 +132,7 @@ print_summary (const PlanModel *model)
           stored, trained);
 }
 
-/* A cell of what people read alone. */
+/* Adds a cell of the column "meaning", which only the table for people has. */
 static void
 add_meaning (CliTable *table, const char *meaning)
 {
@@ -166,7 +166,7 @@ add_counts (CliTable *table, const PlanModel *model)
     }
   if (model->mtp > 0)
     {
-      cli_table_add (table, "beside them, for prediction");
+      cli_table_add (table, "multi-token prediction");
       cli_table_add_int (table, (gint64)plan_model_mtp_parameters (model));
       add_meaning (table, "a module that predicts the token after the next one");
     }
@@ -223,10 +223,10 @@ cli_show_model_keys (CliFormat format)
   guint n;
   const PlanModelKey *keys = plan_model_keys (&n);
   cli_table_add (table, "family");
-  cli_table_add (table, "what every key left out defaults to; left out itself, llama");
+  cli_table_add (table, "the family whose values keys have by default; llama by default");
   cli_table_add (table, families);
   cli_table_add (table, "name");
-  cli_table_add (table, "what the model is called; left out, custom");
+  cli_table_add (table, "what the model is called; custom by default");
   cli_table_add (table, "letters, digits and . _ + -");
   for (guint i = 0; i < n; i++)
     {

@@ -322,7 +322,7 @@ START_TEST (pictures_say_what_they_show)
   static const char *const words[N_FIGURES][8] = {
     { "optim", "zero \"3\"", "fits nowhere: no_shard", "throughput [tokens/s]",
       "throughput [tokens/s per GPU]", "efficiency [% of the smallest size]", "GPUs",
-      "if more GPUs cost nothing" },
+      "linear scaling" },
     { "compute", "exposed gather", "optimizer", "activations", "beside tensors",
       "capacity, 5.0 GiB", "step time [ms]", "device memory at its fullest [GiB]" },
     { "recompute=none", "recompute=full", "mbs=1", "mbs=2", "capacity, 80.0 GiB",
