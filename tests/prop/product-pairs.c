@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A few plans of the product in which any two values that some plan has together are together.
+/* A pairwise covering set of the product of all values: any two that some plan has occur together.
  *
  *   product-pairs list        prints them: a number, and what it stands for
  *   product-pairs ranks FILE  prints the numbers of ranks that those in FILE are for

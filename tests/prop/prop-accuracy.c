@@ -180,7 +180,7 @@ cost_of_scale (const PlanSample *s, guint n, double scale)
   return cost;
 }
 
-/* Least where any of the rows alone would have it: the cost is convex and bends only there. */
+/* The cost is least at one row's own factor, since it is convex and bends only there. */
 START_TEST (no_other_factor_is_better)
 {
   PlanSample samples[MAX_SAMPLES];

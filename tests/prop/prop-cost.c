@@ -60,7 +60,7 @@ START_TEST (products_grow_with_size)
 }
 END_TEST
 
-/* A sum, and norms that make it and that do not, all of the same matrices. */
+/* A sum, and norms with and without one, all of the same matrices. */
 enum
 {
   ADD,

@@ -302,7 +302,7 @@ START_TEST (experts_read_back)
     }
   plan.value[PLAN_EP_DELAY_WGRAD]
       = plan.value[PLAN_EP_OVERLAP] ? g_rand_int_range (rand, 0, 2) : PLAN_EP_DELAY_WGRAD_OFF;
-  /* Whatever this version models of it. */
+  /* With whichever version of the stack is modelled. */
   const PlanCase of = { .model = model,
                         .cluster = cluster,
                         .plan = plan,

@@ -38,7 +38,7 @@ is_aligned (guint seed)
   return seed < STAGED && (seed % 8 == 5 || seed % 8 == 7);
 }
 
-/* Or of those too. */
+/* Whether they are whole blocks of those of 128, too. */
 static gboolean
 is_square (guint seed)
 {
@@ -60,7 +60,7 @@ stages_of (guint seed)
   return ranks_of (seed) > 2 && seed % 3 == 0 ? 4 : 2;
 }
 
-/* Ranks that have layers together; 1 where sizes need not divide. */
+/* Tensor-parallel ranks; 1 where sizes need not divide. */
 static gint64
 tp_of (guint seed)
 {
@@ -135,7 +135,7 @@ any_model (guint seed)
   return model;
 }
 
-/* Fields that random_plan leaves alone and that are executed in every value named here. */
+/* Fields that random_case leaves alone and that are executed in every value named here. */
 static const struct
 {
   PlanField field;
@@ -192,8 +192,8 @@ is_refused (const PlanCase *of)
   return !exec_runnable_check (&job, of, schedule, NULL);
 }
 
-/* Of any number of layers: the first stage has what the others leave. Of what rules refuse beside
- * stages there is nothing. */
+/* Makes a pipeline of any number of layers, of which the first stage has the remainder, and resets
+ * what rules refuse beside stages. */
 static void
 set_stages (Plan *plan, const PlanModel *model, gint64 stages, gint64 ranks)
 {
@@ -289,7 +289,7 @@ make_up_again (Case *c)
   c->of = of;
 }
 
-/* Two or four ranks have sequences together, whose length becomes a multiple of twice as many. */
+/* Sets context parallelism of 2 or 4 ranks; sequences become a multiple of twice as many long. */
 static gboolean
 add_context (Case *c, gint64 cp)
 {
@@ -304,7 +304,7 @@ add_context (Case *c, gint64 cp)
   return TRUE;
 }
 
-/* Shorter than sequences, longer than them, or one token each. */
+/* Sets documents' lengths: shorter than sequences, longer than them, or one token. */
 static void
 add_documents (Case *c, int seed)
 {
@@ -317,7 +317,7 @@ add_documents (Case *c, int seed)
   c->of = g_steal_pointer (&of);
 }
 
-/* Where the plan has one mean of all tokens. */
+/* Masks tokens, if the plan has one mean of all. */
 static void
 mask_ends (Case *c)
 {
@@ -377,7 +377,7 @@ case_add_evaluation (Case *c)
   c->job.eval_batches = 1 + c->job.seed % 3;
 }
 
-/* Tokens for so many sequences, and for a part of one more. */
+/* Writes tokens for so many sequences and a part of one more. */
 static char *
 write_tokens (const Case *c, const char *folder, const char *name, GRand *rand, gint64 sequences)
 {
@@ -502,7 +502,7 @@ remove_folder (const char *path)
   g_rmdir (path);
 }
 
-/* Some steps, a checkpoint, and the others from there are what all of them are at once. */
+/* Some steps, and the others resumed from a checkpoint, equal all of them in one run. */
 START_TEST (resumed_runs_equal_the_evaluator)
 {
   Case c;
@@ -543,7 +543,7 @@ START_TEST (resumed_runs_equal_the_evaluator)
 }
 END_TEST
 
-/* No value above is one that no case has. */
+/* Every value above occurs in a case. */
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
@@ -621,8 +621,8 @@ simulate (const Case *c, guint rank)
   return trace;
 }
 
-/* What was taken, by category and at the peak, is what was predicted. Ranks that have layers
- * together each do something else with what all of them have. */
+/* Bytes taken, by category and at the peak, equal the prediction, which is of a rank with all that
+ * tensor-parallel ranks may have. */
 static void
 compare_bytes (int seed)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time split by spells, with what is cut out, against plan_trace_attribute on every span. */
+/* The split of a step's time by spells, with repeats cut out, against that of every span by
+ * plan_trace_attribute. */
 #include "config.h"
 
 #include "planner/schedule/trace.h"
@@ -11,7 +12,7 @@
 
 #define N_STREAMS (PLAN_N_STREAMS - PLAN_STREAM_COMPUTE)
 
-/* Spans go to the record, and to a trace as they are. */
+/* A SimExposed, from which repeats are cut out, and a trace with every span. */
 typedef struct
 {
   GRand *rand;
@@ -22,11 +23,11 @@ typedef struct
 } Both;
 
 static void
-add (Both *self, guint s, gint64 start, gint64 ns, gint64 drift, gboolean is_jumped)
+add (Both *self, guint s, gint64 start, gint64 ns, gint64 drift, gboolean is_cut)
 {
   const SimClock clock = { .at = start, .drift = { drift, 0 } };
   plan_trace_add_span (self->trace, s, -1, start, start + ns);
-  if (!is_jumped)
+  if (!is_cut)
     sim_exposed_add (&self->busy, PLAN_STREAM_COMPUTE + s, &clock, ns);
   self->free_ns[s] = MAX (self->free_ns[s], start + ns);
 }

@@ -93,7 +93,7 @@ compare_steps (gconstpointer a, gconstpointer b)
   return (one > other) - (one < other);
 }
 
-/* What the array's use has in that loop. */
+/* The allocs and frees of an array in a loop, by its use. */
 static guint
 steps_of (Maker *self, guint i, gboolean is_second, Step *steps)
 {
@@ -275,8 +275,8 @@ START_TEST (any_loops)
 }
 END_TEST
 
-/* What a collective used waits for the device, though it is taken and given back at once: so many
- * blocks are in the air. */
+/* A collective's buffer waits for the device, though it is taken and given back at once, so several
+ * blocks are held. */
 START_TEST (waits_for_collectives)
 {
   PlanStack stack = { .memory.allocation_bytes = 512,

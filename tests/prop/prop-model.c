@@ -92,8 +92,8 @@ assert_same (const PlanModel *a, const PlanModel *b, int seed)
     }
 }
 
-/* FLOPs of one token of one: twice for forward, four times for backward, for every weight that
- * multiplies it. */
+/* FLOPs of a sequence of one token: 2 forwards and 4 backwards for every weight that multiplies it.
+ */
 static void
 assert_flops (const PlanModel *m, const guint64 *parts, int seed)
 {
@@ -406,7 +406,7 @@ mixtral (File *f)
   return causal_lm (f, gqa (f, FALSE, FALSE) + experts (f, n, f->ffn) + 2 * f->h, f->h, FALSE);
 }
 
-/* Layers that are told apart by what the file says of each. */
+/* Dense and sparse layers, by decoder_sparse_step and mlp_only_layers. */
 static gint64
 qwen_moe (File *f, gint64 layer, gint64 shared)
 {
@@ -498,7 +498,7 @@ static gint64
 glm4_moe (File *f)
 {
   put_usual (f);
-  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  put (f, "head_dim", 2 * f->head_dim); /* of which half is rotated */
   f->head_dim *= 2;
   const gint64 n = put_some (f, "n_routed_experts", 20);
   const gint64 ffn = put_some (f, "moe_intermediate_size", 40);

@@ -22,7 +22,7 @@ up_to (GRand *rand, gint32 max)
   return g_rand_int_range (rand, 1, max + 1);
 }
 
-/* Few digits now, all of them then, over many magnitudes. */
+/* A number of few digits or of all, over many magnitudes. */
 static double
 random_real (GRand *rand, double low, double high)
 {

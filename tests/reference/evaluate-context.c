@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that have sequences together: which tokens of them each has; attention, of each rank to its
- * own keys, then to those of the rank before it, and so on around. */
+/* Context parallelism: which tokens each rank of a group has; ring attention, of each rank to its
+ * own keys, then to those of the rank before it, and so on. */
 #include "config.h"
 
 #include "tests/reference/evaluate-context.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* One that computes attention, those that have sequences with it, and which of these it is. */
+/* A rank, its context-parallel group, and its rank in that. */
 typedef struct
 {
   ExecEvaluator *self;
@@ -28,7 +28,7 @@ member_of (ExecEvaluator *all, guint p, gint64 layer)
                    layer };
 }
 
-/* The one `turn` before it. */
+/* The rank whose keys a member reads in a turn of the ring. */
 static guint
 source_of (const Member *member, guint turn)
 {
@@ -65,7 +65,7 @@ keys_of (const ExecEvaluator *self, gint64 layer)
   return out;
 }
 
-/* Adds to some columns of rows of `width` elements others that lie one after the other. */
+/* Adds rows of `cols` elements to the first columns of rows of `width`. */
 static void
 add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray in, gint64 cols)
 {
@@ -97,7 +97,7 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   self->turn = 0;
 }
 
-/* Where attention does not leave documents. Ranks that have sequences together have none. */
+/* Positions in documents, which attention does not leave. Context parallelism has no documents. */
 static ExecArray
 places_of (const ExecEvaluator *self)
 {
@@ -152,8 +152,8 @@ attend_bwd (const Member *member)
                       { 0 }, places_of (self)));
 }
 
-/* Adds what the keys of the rank `turn` before it say of its queries' gradients, and returns what
- * its queries say of those of these keys. */
+/* Attention to the keys of a turn: adds to the gradients of the own queries, and returns those of
+ * these keys. */
 static ExecArray
 attend_there_bwd (const Member *member, guint turn)
 {
@@ -172,7 +172,8 @@ attend_there_bwd (const Member *member, guint turn)
   return dkeys;
 }
 
-/* Gradients of a rank's keys, of the rank behind it first, are added up and then to its own. */
+/* Adds to the gradients of a rank's keys what others computed of them, summed in the ring's order
+ * from the rank behind it. */
 static void
 add_keys (const Member *member, ExecArray *const *dkeys)
 {
@@ -186,7 +187,7 @@ add_keys (const Member *member, ExecArray *const *dkeys)
                self->qkv_width, sum, width);
 }
 
-/* Of the ranks that have sequences together, from peer `first` on, every tp-th. */
+/* The ring's turns, of the group that begins with peer `first`. */
 static void
 go_around_bwd (ExecEvaluator *all, guint first, gint64 layer)
 {
@@ -233,8 +234,8 @@ exec_evaluator_attention_bwd (ExecEvaluator *self, gint64 layer)
 
 /* --- tokens ------------------------------------------------------------------------------- */
 
-/* Whether a rank has a token of a sequence that `cp` ranks have together: each has two pieces of 2
- * cp, one as far from the beginning as the other is from the end. */
+/* Whether a rank has a token: of the 2 cp pieces of a sequence each rank has two, one as far from
+ * the beginning as the other is from the end. */
 static gboolean
 has_token (const ExecEvaluator *self, gint64 token)
 {

@@ -1,10 +1,10 @@
-/* Ranks that have sequences together. */
+/* Context parallelism: tokens of each rank, ring attention. */
 #pragma once
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
 
-/* Loads the tokens of a rank and of those that are computed with it (those that have layers with it
- * have the same ones); and counts those whose losses count. */
+/* Loads the tokens of a rank and of those that are computed with it (a tensor-parallel group has
+ * the same ones); and counts those whose losses count. */
 gboolean exec_evaluator_load (ExecEvaluator *self, guint rank, gboolean is_eval, gint64 batch,
                               gint64 micro_batch, GError **error);
 gint64 exec_evaluator_count (const ExecEvaluator *self);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layer's experts: each by itself, on the rows of the tokens that chose it, of all ranks that
- * have experts together: rows, and what comes of them, are in the first one's arrays. */
+/* A layer's experts, each by itself on the rows of the tokens that chose it, of all ranks of an
+ * expert-parallel group: rows, and what comes of them, are in the first rank's arrays. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -41,7 +41,7 @@ put_number (ExecArray array, gint64 i, float value)
   exec_number_narrow (at.data, at.dtype, &value, 1);
 }
 
-/* Rows of an array of `cols` columns, from one on. */
+/* Rows of an array of `cols` columns, from row `row` on. */
 static ExecArray
 row_of (ExecArray array, gint64 row, gint64 cols)
 {
@@ -63,7 +63,7 @@ find_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 expert
   return first;
 }
 
-/* The row of a token's vector. */
+/* Copies a token's vector to a row. */
 static void
 send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gint64 expert,
           gint64 row)
@@ -79,7 +79,7 @@ send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gin
           plan_dtype_bytes (self->compute, (guint64)hidden));
 }
 
-/* Which tokens go to which experts. */
+/* Makes the rows of all tokens, sorted by expert. */
 static void
 send_rows (const ExecEvaluator *self, gint64 layer)
 {
@@ -176,7 +176,7 @@ route (ExecEvaluator *self, gint64 layer)
       (gint64[]){ self->rows, m->experts, m->topk }, &manner);
 }
 
-/* To what the chosen experts made, in `combined`. */
+/* Adds shared experts to what the chosen ones made, in `combined`. */
 static void
 add_shared (ExecEvaluator *self, gint64 layer)
 {
@@ -286,8 +286,8 @@ raw_of (ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert, g
   return part_of (exec_evaluator_raw (self, role, layer), expert, outputs, inputs);
 }
 
-/* From `drows`, gradients of what it made, to those of its rows; of its weights for the rank that
- * has it, none for the others. */
+/* From `drows`, gradients of an expert's output, to those of its rows; gradients of its weights for
+ * the rank that has it, zero for the others. */
 static void
 expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
 {
@@ -324,7 +324,7 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
                 row_of (l->rows, first, hidden), up, hidden, p == owner ? n : 0);
 }
 
-/* The router reads an image of the tokens in the format of scores, where that is another. */
+/* The router reads a copy of the tokens in the format of scores, if that is another. */
 static void
 router_bwd (ExecEvaluator *self, gint64 layer)
 {

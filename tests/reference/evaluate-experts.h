@@ -1,4 +1,5 @@
-/* What layers with experts share with other ones, and heads with what is around them. */
+/* Functions that the evaluator's files of experts, heads and latent attention share with the rest.
+ */
 #pragma once
 #include "tests/reference/evaluate-private.h"
 G_BEGIN_DECLS
@@ -30,14 +31,14 @@ void exec_evaluator_take_latent (ExecEvaluator *self, ExecEvaluatorLayer *l);
 void exec_evaluator_latent (ExecEvaluator *self, gint64 layer);
 void exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer);
 
-/* tests/reference/evaluate-experts.c: what optimizers move of a layer; the rest of its state as a
- * run begins, and once per step, by all tokens of all ranks. */
+/* tests/reference/evaluate-experts.c: a layer's tensors that are trained; routers' biases as a run
+ * begins, and their update once per step, by the tokens of all ranks. */
 guint exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTensor *out_tensors);
 gboolean exec_evaluator_init_balance (ExecEvaluator *self, GError **error);
 void exec_evaluator_balance (ExecEvaluator *self);
 
-/* tests/reference/evaluate-experts.c, of all peers: of what a norm left, to what a residual adds,
- * in `branch`; from that one's gradient, `dx`, to the norm's, in `branch`. */
+/* tests/reference/evaluate-experts.c, of all peers: from a norm's output to what a residual
+ * adds, in `branch`; from the gradient of that, `dx`, to the norm's, in `branch`. */
 void exec_evaluator_take_experts (ExecEvaluator *self);
 void exec_evaluator_experts (ExecEvaluator *self, gint64 layer);
 void exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to heads between a product and attention, and how attention works. */
+/* Norms and rotary positions of queries and keys, and the manner of attention. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -38,15 +38,15 @@ exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
   return manner;
 }
 
-/* Turns what is in `heads`, of queries and of keys, or back where it is `inverse`. */
+/* Rotates queries and keys in `heads` by RoPE, or back if `inverse`. */
 static void
-turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse)
+rotate_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse)
 {
   const PlanModel *m = self->model;
   const PlanRope local = { .theta = m->rope_local };
   const PlanRope *rope = m->rope_local > 0 && is_windowed (m, layer) ? &local : &m->rope;
-  const gint64 turned_dim = (gint64)((double)m->head_dim * m->rope_fraction);
-  const gint64 half = turned_dim / 2;
+  const gint64 rotary_dim = (gint64)((double)m->head_dim * m->rope_fraction);
+  const gint64 half = rotary_dim / 2;
 
   for (gint64 row = 0; row < self->rows; row++)
     for (gint64 head = 0; head < m->heads + m->kv_heads; head++)
@@ -56,17 +56,17 @@ turn_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inverse
           ExecArray first = exec_evaluator_from (heads, (guint64)at);
           ExecArray second = exec_evaluator_from (heads, (guint64)(at + half));
           double cosine, sine;
-          float a, b, turned;
+          float a, b, rotated;
 
-          reference_rope_turn (rope, i, turned_dim, self->whole_seq,
+          reference_rope_turn (rope, i, rotary_dim, self->whole_seq,
                                self->places ? self->places[row] : row % self->seq, &cosine, &sine);
           const float c = (float)cosine, s = (float)(inverse ? -sine : sine);
           exec_number_widen (&a, first.data, first.dtype, 1);
           exec_number_widen (&b, second.data, second.dtype, 1);
-          turned = a * c - b * s;
-          exec_number_narrow (first.data, first.dtype, &turned, 1);
-          turned = b * c + a * s;
-          exec_number_narrow (second.data, second.dtype, &turned, 1);
+          rotated = a * c - b * s;
+          exec_number_narrow (first.data, first.dtype, &rotated, 1);
+          rotated = b * c + a * s;
+          exec_number_narrow (second.data, second.dtype, &rotated, 1);
         }
 }
 
@@ -84,10 +84,10 @@ exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, 
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer)),
             self->rows, m->heads, m->kv_heads, m->head_dim);
   if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, l->heads, layer, FALSE);
+    rotate_heads (self, l->heads, layer, FALSE);
 }
 
-/* From dheads to dqkv. */
+/* Gradients: from dheads to dqkv. */
 void
 exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
 {
@@ -95,7 +95,7 @@ exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer 
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
   if (m->positions == PLAN_POSITIONS_ROPE)
-    turn_heads (self, self->dheads, layer, TRUE);
+    rotate_heads (self, self->dheads, layer, TRUE);
   if (m->qk_norm)
     RUN_AS (&manner, HEAD_NORM_BWD,
             EXEC_OPERANDS (self->dqkv, exec_evaluator_gradient (self, PLAN_TENSOR_Q_NORM, layer),

@@ -102,8 +102,8 @@ latent_norm_bwd (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 
           self->rows, cols);
 }
 
-/* The scores of an untouched model are divided by the root of the heads' width; those of one whose
- * positions yarn stretches grow by a square. */
+/* Scores are divided by the root of the heads' width, and multiplied by the square of yarn's
+ * attention factor. */
 static PlanManner
 manner_of_scores (const PlanModel *m)
 {
@@ -121,28 +121,28 @@ manner_of_scores (const PlanModel *m)
 typedef struct
 {
   float c, s;
-} Turn;
+} Rotation;
 
-static Turn
-turn_of (const ExecEvaluator *self, gint64 row, gint64 pair, gboolean inverse)
+static Rotation
+rotation_of (const ExecEvaluator *self, gint64 row, gint64 pair, gboolean inverse)
 {
   const gint64 position = self->places ? self->places[row] : row % self->seq;
   double cosine, sine;
 
   reference_rope_turn (&self->model->rope, pair, self->model->rope_dim, self->seq, position,
                        &cosine, &sine);
-  return (Turn){ (float)cosine, (float)(inverse ? -sine : sine) };
+  return (Rotation){ (float)cosine, (float)(inverse ? -sine : sine) };
 }
 
-/* Turns a pair of neighbours. */
+/* Rotates a pair of neighbours. */
 static void
-turn_pair (Turn by, float first, float second, ExecArray out, gint64 at)
+rotate_pair (Rotation by, float first, float second, ExecArray out, gint64 at)
 {
   put (out, at, first * by.c - second * by.s);
   put (out, at + 1, second * by.c + first * by.s);
 }
 
-/* What attention reads of one token. */
+/* Keys, values and rotated queries of one token. */
 static void
 make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
 {
@@ -159,15 +159,16 @@ make_heads (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
       for (gint64 i = 0; i < rope; i += 2)
         {
           const gint64 at = head * dim + nope + i;
-          const Turn by = turn_of (self, row, i / 2, FALSE);
+          const Rotation by = rotation_of (self, row, i / 2, FALSE);
 
-          turn_pair (by, get (a->q, at), get (a->q, at + 1), a->q, at);
-          turn_pair (by, get (a->kv_down, common + i), get (a->kv_down, common + i + 1), a->k, at);
+          rotate_pair (by, get (a->q, at), get (a->q, at + 1), a->q, at);
+          rotate_pair (by, get (a->kv_down, common + i), get (a->kv_down, common + i + 1), a->k,
+                       at);
         }
     }
 }
 
-/* The gradients of what attention read, of one token. */
+/* Gradients of one token from those of its keys, values and rotated queries. */
 static void
 make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 row)
 {
@@ -184,18 +185,18 @@ make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 
     }
   for (gint64 i = 0; i < rope; i += 2)
     {
-      const Turn back = turn_of (self, row, i / 2, TRUE);
+      const Rotation back = rotation_of (self, row, i / 2, TRUE);
       float sum[2] = { 0 };
 
       for (gint64 head = first; head < first + m->heads; head++)
         {
           const gint64 at = head * dim + nope + i;
 
-          turn_pair (back, get (a->dq, at), get (a->dq, at + 1), a->dq, at);
+          rotate_pair (back, get (a->dq, at), get (a->dq, at + 1), a->dq, at);
           sum[0] += get (a->dk, at);
           sum[1] += get (a->dk, at + 1);
         }
-      turn_pair (back, sum[0], sum[1], a->dkv_down, common + i);
+      rotate_pair (back, sum[0], sum[1], a->dkv_down, common + i);
     }
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One micro batch of one rank, forwards and backwards, on arrays that are never shared or reused
- * for other things. */
+/* Forward and backward pass of one micro batch of one rank, on arrays that are never reused. */
 #include "config.h"
 
 #include "exec/number/exact.h"
@@ -18,10 +17,10 @@
 #define RUN_AS(manner, kind, operands, ...) \
   exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
 
-/* Of the output layer. */
+/* The bias of a layer that has none, such as the output layer. */
 #define NO_BIAS PLAN_N_TENSORS
 
-/* Whose factors stay in the format of activations. */
+/* The role of a product whose factors stay in the format of activations. */
 #define NO_PRODUCT PLAN_N_TENSORS
 
 static gboolean
@@ -74,8 +73,7 @@ manner_of_rows (const ExecEvaluator *self)
   return (PlanManner){ { [PLAN_MANNER_FIRST] = (double)self->first_row } };
 }
 
-/* Of an array with as many columns as a token's vector: the rows that this one has between
- * products. */
+/* The own rows, under sequence parallelism, of an array of hidden vectors. */
 static ExecArray
 own (const ExecEvaluator *self, ExecArray array)
 {
@@ -95,8 +93,7 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
   RUN (ADD, EXEC_OPERANDS (own (self, out), own (self, a), own (self, b)), own_size (self));
 }
 
-/* Calls a function for each of the ranks that have experts, sequences, or all of a layer, together.
- */
+/* Calls a function for each rank that is computed side by side. */
 #define EACH(self, peer, call) \
   for (guint p = 0; p < (self)->together * (self)->tp; p++) \
     { \
@@ -106,8 +103,7 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 
 #define MAX_PARTS 8
 
-/* An array of each of those that have all of a layer together: their sum, as each then has it; or
- * rows, each where it belongs. */
+/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group. */
 #define JOIN(self, peer, array, join) \
   for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
     { \
@@ -122,8 +118,8 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 #define SUM_PARTS(self, peer, array) JOIN (self, peer, array, exec_evaluator_sum_parts)
 #define JOIN_ROWS(self, peer, array) JOIN (self, peer, array, exec_evaluator_join_rows)
 
-/* The number of a site in one of its arrays; none where scales are of what is quantised, or where
- * nothing of it is kept. */
+/* A quantiser's element of an array with one for each; none where scaling is not delayed, or
+ * factors are not quantised. */
 static ExecArray
 site_of (ExecArray sites, PlanTensorRole role, PlanQuantizer site, gint64 layer)
 {
@@ -145,7 +141,7 @@ exec_evaluator_norm_manner (const ExecEvaluator *self)
   return (PlanManner){ { [PLAN_MANNER_ONE_PLUS] = self->model->norm_1p ? 1 : 0 } };
 }
 
-/* `feeds`: whose product reads it. */
+/* `feeds`: the product that reads it. */
 static void
 norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTensorRole gain,
       PlanTensorRole bias, PlanTensorRole feeds, gint64 layer)
@@ -193,7 +189,7 @@ is_quantised (const ExecEvaluator *self, PlanTensorRole role)
          && plan_model_tensor (self->model, role, self->vocab).kind == PLAN_TENSOR_KIND_LINEAR;
 }
 
-/* A factor of a layer's product, and where it is of it. */
+/* A factor of a layer's product. */
 typedef struct
 {
   ExecArray array;
@@ -202,10 +198,10 @@ typedef struct
   gint64 layer, rows, cols;
 } Factor;
 
-/* A matrix in the format of products, or the other way round: what a product reads along its inner
- * dimension, which `which` of its factors that is. */
+/* Factor `which` of a product in the format of products, transposed if the product's inner
+ * dimension is not its columns. */
 static ExecArray
-quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns)
+quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean transposes)
 {
   ExecArray out = self->factor[which], other = self->factor[2], in = factor->array;
   ExecArray scale = site_of (self->scales, factor->role, factor->site, factor->layer);
@@ -217,17 +213,18 @@ quantise (ExecEvaluator *self, guint which, const Factor *factor, gboolean turns
   other.dtype = out.dtype;
   if (in.dtype != out.dtype)
     RUN (QUANTIZE,
-         turns ? EXEC_OPERANDS (other, out, in, scale, amax)
-               : EXEC_OPERANDS (out, other, in, scale, amax),
+         transposes ? EXEC_OPERANDS (other, out, in, scale, amax)
+                    : EXEC_OPERANDS (out, other, in, scale, amax),
          factor->rows, factor->cols);
-  else if (turns)
+  else if (transposes)
     RUN (TRANSPOSE, EXEC_OPERANDS (out, in), factor->rows, factor->cols);
   else
     return in;
   return out;
 }
 
-/* What is added once to a sum of several parts. */
+/* Whether only the first rank of a tensor-parallel group adds a bias, as the product is summed
+ * over the group. */
 static gboolean
 is_added_once (const ExecEvaluator *self, PlanTensorRole bias)
 {
@@ -328,8 +325,7 @@ up_width (const ExecEvaluator *self)
   return self->model->gated ? 2 * self->model->ffn : self->model->ffn;
 }
 
-/* What a product leaves for a branch goes through the norm behind it where there is one: then it is
- * kept in `in`. */
+/* Where a branch's last product writes: `in`, which a norm behind it reads, if there is one. */
 static ExecArray
 branch_end (const ExecEvaluator *self, ExecArray in)
 {
@@ -343,7 +339,7 @@ post_norm (ExecEvaluator *self, ExecArray in, ExecArray stats, PlanTensorRole ga
     norm (self, self->branch, stats, in, gain, NO_BIAS, NO_PRODUCT, layer);
 }
 
-/* From the gradient of a branch to that of what its last product left. */
+/* From the gradient of a branch to that of its last product's output. */
 static void
 post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stats,
                PlanTensorRole gain, gint64 layer)
@@ -358,7 +354,7 @@ branch_gradient (const ExecEvaluator *self, ExecArray dout)
   return self->model->post_norms ? self->dpost : dout;
 }
 
-/* Up to what each part leaves. */
+/* The MLP, up to each tensor-parallel rank's partial sum. */
 static void
 mlp (ExecEvaluator *self, gint64 i)
 {
@@ -372,7 +368,8 @@ mlp (ExecEvaluator *self, gint64 i)
                          PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
 }
 
-/* Leaves the gradient of what it read in `branch`, or in `dshared` where another branch read it. */
+/* Leaves the gradient of its input in `branch`, or in `dshared` where another branch reads it too.
+ */
 static void
 mlp_bwd (ExecEvaluator *self, gint64 i)
 {
@@ -397,7 +394,7 @@ attention_norm (ExecEvaluator *self, gint64 i)
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
 }
 
-/* From there to what attention reads, or leaves if it is latent. */
+/* From the norm to attention's input, or to its output if it is latent. */
 static void
 heads (ExecEvaluator *self, gint64 i)
 {
@@ -413,7 +410,7 @@ heads (ExecEvaluator *self, gint64 i)
   exec_evaluator_prepare_heads (self, l, i);
 }
 
-/* From attention to what each part leaves. */
+/* The projection behind attention, up to each tensor-parallel rank's partial sum. */
 static void
 projection (ExecEvaluator *self, gint64 i)
 {
@@ -424,7 +421,7 @@ projection (ExecEvaluator *self, gint64 i)
                          PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
 }
 
-/* And to what the experts or the one network of a layer read. */
+/* The rest of the attention branch, up to what the experts or the MLP read. */
 static void
 end_attention_branch (ExecEvaluator *self, gint64 i)
 {
@@ -490,14 +487,14 @@ scale_embedding (ExecEvaluator *self, ExecArray x)
     RUN_AS (&manner, SCALE, EXEC_OPERANDS (own (self, x)), own_size (self));
 }
 
-/* Rows of a product decide nothing about another's, but kernels may see it otherwise: as many are
- * multiplied at once as the plan says. */
+/* Chunks of rows as the plan has them: results should not depend on it, but kernels may round
+ * differently for other numbers of rows. */
 static void
 output_layer (ExecEvaluator *self)
 {
   const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
   const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
-  const gint64 rows = self->rows / self->pieces;
+  const gint64 rows = self->rows / self->chunks;
 
   for (guint64 row = 0; row < (guint64)self->rows; row += (guint64)rows)
     RUN (GEMM,
@@ -577,15 +574,16 @@ exec_evaluator_forward (ExecEvaluator *self)
   EACH (self, peer, add_loss (peer));
 }
 
-/* What the gradient of the attention's branch is, where both branches read x: what that one left of
- * it is no part of what this one left. */
+/* The gradient of the attention branch's output; in parallel blocks that of the layer's, as the
+ * other branch does not read it. */
 static ExecArray
 attention_gradient (const ExecEvaluator *self)
 {
   return self->model->parallel ? self->dx : self->dmiddle;
 }
 
-/* From the gradient of what the experts or the network read to that of the attention's branch. */
+/* From the gradient of what the experts or the MLP read to that of the attention branch's output.
+ */
 static void
 begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {
@@ -641,7 +639,7 @@ end_attention_branch_bwd (ExecEvaluator *self, gint64 i)
   add (self, self->dx, m->shared_norm ? self->dx : self->dmiddle, self->dbranch);
 }
 
-/* dx is the gradient of the layer's output before, of its input afterwards. */
+/* dx is the gradient of the layer's output on entry, of its input on return. */
 static void
 backward_layer (ExecEvaluator *self, gint64 i)
 {
@@ -682,14 +680,14 @@ positions_bwd (ExecEvaluator *self)
           self->own_rows, m->hidden, self->whole_seq);
 }
 
-/* The weight's gradient is the sum over pieces, in their order, in fp32. */
+/* The weight's gradient is the sum over chunks, in their order, in fp32. */
 static void
-output_pieces_bwd (ExecEvaluator *self)
+output_chunks_bwd (ExecEvaluator *self)
 {
   const guint64 hidden = (guint64)self->model->hidden, vocab = (guint64)self->vocab;
   const ExecArray weight = weight_of (self, PLAN_TENSOR_OUTPUT, 0);
   const ExecArray sum = raw_of (self, PLAN_TENSOR_OUTPUT, 0);
-  const gint64 rows = self->rows / self->pieces, size = self->vocab * self->model->hidden;
+  const gint64 rows = self->rows / self->chunks, size = self->vocab * self->model->hidden;
 
   gboolean adds = self->sums_in_place && !self->reduces_every_micro_batch;
 
@@ -723,11 +721,11 @@ begin_backward (ExecEvaluator *self)
       RUN_AS (&manner, SOFTCAP_BWD, EXEC_OPERANDS (self->dlogits, self->logits),
               self->rows * self->vocab);
     }
-  if (self->pieces == 1)
+  if (self->chunks == 1)
     exec_evaluator_linear_bwd (self, self->branch, self->dlogits, self->normed, PLAN_TENSOR_OUTPUT,
                                NO_BIAS, 0, self->vocab, m->hidden);
   else
-    output_pieces_bwd (self);
+    output_chunks_bwd (self);
 }
 
 static void

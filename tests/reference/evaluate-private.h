@@ -1,4 +1,4 @@
-/* What the two parts of the evaluator share: its arrays, and one micro batch of one rank. */
+/* The evaluator's state, and what its files call in each other. */
 #pragma once
 #include "exec/walk/exec.h"
 #include <glib.h>
@@ -25,7 +25,8 @@ typedef struct
   struct _ExecEvaluatorLatent *latent; /* of latent attention */
 } ExecEvaluatorLayer;
 
-/* Parameters of a layer, alike ones as one, and where all that are there lie among all. */
+/* Parameters of a layer, those of one role as one, and their first elements among all parameters.
+ */
 typedef struct
 {
   guint n;
@@ -33,8 +34,7 @@ typedef struct
   guint64 offset[PLAN_N_TENSORS];
 } ExecEvaluatorTensors;
 
-/* Elements whose moments share scales where those are in eight bits: one rank's of a parameter;
- * else all. */
+/* Elements updated at once: all, or one rank's of a parameter if its moments share a scale. */
 typedef struct
 {
   PlanTensorRole role;
@@ -47,29 +47,28 @@ typedef struct _ExecEvaluator ExecEvaluator;
 struct _ExecEvaluator
 {
   const ExecJob *job;
-  const PlanModel *model, *whole; /* what this one computes of all */
+  const PlanModel *model, *whole; /* this tensor-parallel rank's part of it, and all of it */
   PlanModel split, untied;
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
-  guint ep, cp;          /* ranks beside each other that have a layer's experts, or sequences, */
-  guint together;        /* and are computed side by side for either reason */
-  guint tp, tp_rank;     /* that have all of a layer, and which of them this one is */
-  ExecEvaluator **peer;  /* what computes each of these, the first one itself: `tp` for each rank */
-  gboolean splits_rows;  /* between products each has its own rows */
+  guint ep, cp;          /* sizes of expert- and context-parallel groups, */
+  guint together;        /* and their common multiple: data ranks that are computed side by side */
+  guint tp, tp_rank;     /* size of a tensor-parallel group, and this one's rank in it */
+  ExecEvaluator **peer;  /* all computed side by side, itself first: `tp` for each data rank */
+  gboolean splits_rows;  /* sequence parallelism: between products each has its own rows */
   gint64 first_row, own_rows;
-  guint ranks, inner; /* which have other tokens; each `inner` of them in a row are a replica */
-  guint rank;         /* that is computed */
+  guint ranks, inner; /* data ranks; each `inner` of them in a row are a replica */
+  guint rank;         /* the one that is computed */
   gint64 gbs, mbs, seq, rows, micro_batches, vocab;
-  gint64 whole_seq; /* `seq` is what one rank has of it */
-  guint turn;     /* of attention to another rank's keys: how many ranks before this one that is */
-  gint64 counted; /* tokens so far of this step, or evaluation, whose losses do */
+  gint64 whole_seq; /* tokens of a sequence; `seq` is one context-parallel rank's share */
+  guint turn;       /* of ring attention: the keys are those of the rank so many before this one */
+  gint64 counted;   /* tokens of this step, or evaluation, so far whose losses count */
   gint64 qkv_width, attention_width;
   ExecConstants constants;
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
-  /* In which layers multiply what they read, weights and gradients. */
+  /* Formats of products' factors: activations, weights, gradients. */
   PlanDtype product, product_weight, product_grad;
   gboolean reduces_every_micro_batch, is_sgd;
-  gboolean fuses;   /* products write weight gradients in the format in which they travel, or add
-                       them to what is accumulated before they are rounded */
+  gboolean fuses; /* products add to weight gradients in fp32, or write them as they are reduced */
   GPtrArray *owned; /* memory of all arrays */
   void *scratch;
   guint64 scratch_bytes;
@@ -80,30 +79,31 @@ struct _ExecEvaluator
   ExecEvaluatorTensors *in_layer; /* by layer; also where those around them are */
   guint64 parameters;
   ExecArray main_params, weights, exp_avg, exp_avg_sq, raw;
-  GArray *parts;         /* ExecEvaluatorPart: what is updated at once */
-  ExecArray product_raw; /* weight gradients in fp32, as products add them */
-  ExecArray output_raw;  /* tied: the output layer's part of the table's gradient */
-  gint64 pieces;         /* of a micro batch, that the output layer goes through; if several: */
-  ExecArray output_product, output_sum; /* one's weight gradient, in fp32; their sum */
-  gboolean sums_in_place;               /* where it accumulates or travels from, if in fp32 */
-  ExecArray *kept, *sent;               /* per rank: accumulated here; as it travels */
-  ExecArray *main_grad;                 /* per replica; the first one's becomes the sum over them */
+  GArray *parts;                        /* ExecEvaluatorPart: what is updated at once */
+  ExecArray product_raw;                /* weight gradients in fp32, as products add them */
+  ExecArray output_raw;                 /* tied: the output layer's part of the table's gradient */
+  gint64 chunks;                        /* `loss_chunks`; if several: */
+  ExecArray output_product, output_sum; /* a chunk's weight gradient in fp32; their sum */
+  gboolean sums_in_place; /* `output_sum` is where it is accumulated or reduced from, if in fp32 */
+  ExecArray *kept, *sent; /* per rank: gradients as accumulated; as reduced */
+  ExecArray *main_grad;   /* per replica; the first one's becomes the sum over them */
 
   gint32 *tokens, *targets;
-  gint32 *places; /* of tokens in their documents, or in sequences that several ranks have together;
-                     NULL: where they are */
+  gint32 *places; /* positions of tokens in documents, or in a context-parallel group's sequences;
+                     NULL: their indices */
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
-  ExecArray embedded, embedded_stats;        /* what the norm behind the embedding reads */
-  ExecArray branch;                          /* what a residual adds */
-  ExecArray scales, history, amax;           /* of sites that quantise by earlier magnitudes */
-  gboolean is_eval, is_delayed, fuses_norms; /* they do; and norms leave products' format */
-  ExecArray factor[3]; /* of a product, in its format; and what nobody reads */
+  ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */
+  ExecArray branch;                   /* what a residual adds */
+  ExecArray scales, history, amax;    /* delayed fp8 scaling: of each quantiser */
+  gboolean is_eval, is_delayed;       /* `is_delayed`: scaling is */
+  gboolean fuses_norms;               /* norms write the format of products */
+  ExecArray factor[3]; /* of a product, in its format; the third is what nobody reads */
   float factor_scale[3];
   ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
       dlogits;
   PlanDtype router;      /* format of scores */
-  ExecArray bias, loads; /* of all layers: by which routers choose, and tokens of their experts */
+  ExecArray bias, loads; /* routers' biases and tokens per expert, of all layers */
   ExecArray scores, wide, combined, dshares, row_dshares, drows, drows_up, drows_activated,
       shared_out, dshared_up, dgate, dungated;
   ExecArray sums, coef;
@@ -140,8 +140,8 @@ void exec_evaluator_find_parts (ExecEvaluator *self);
 gboolean exec_evaluator_init_moments (ExecEvaluator *self, GError **error);
 void exec_evaluator_step (ExecEvaluator *self, ExecArray grad);
 
-/* tests/reference/evaluate-network.c: takes its activations; computes gradients into the raw ones,
- * of all peers together. */
+/* tests/reference/evaluate-network.c: takes activations; forward and backward pass of all peers,
+ * which leaves gradients in the raw ones. */
 void exec_evaluator_take_activations (ExecEvaluator *self);
 void exec_evaluator_forward (ExecEvaluator *self);
 void exec_evaluator_backward (ExecEvaluator *self);

@@ -109,7 +109,7 @@ exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer
   gboolean is_product
       = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT || role == PLAN_TENSOR_ROUTER;
 
-  if (role == PLAN_TENSOR_OUTPUT && self->pieces > 1)
+  if (role == PLAN_TENSOR_OUTPUT && self->chunks > 1)
     {
       if (!self->sums_in_place)
         return self->output_sum;
@@ -508,7 +508,7 @@ take_raw (ExecEvaluator *self)
   if (self->fuses && !self->reduces_every_micro_batch)
     self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
   self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
-  if (self->pieces > 1)
+  if (self->chunks > 1)
     {
       self->output_product = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
       self->output_sum = exec_evaluator_array (self, PLAN_DTYPE_FP32, table_size (self));
@@ -641,7 +641,7 @@ read_plan (ExecEvaluator *self, const Plan *plan)
         && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
-  self->pieces = plan->value[PLAN_LOSS_CHUNKS];
+  self->chunks = plan->value[PLAN_LOSS_CHUNKS];
   self->sums_in_place
       = self->fuses
         && (self->reduces_every_micro_batch ? self->wire : self->grad) == PLAN_DTYPE_FP32;

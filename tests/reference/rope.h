@@ -4,7 +4,7 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* Sine and cosine, grown as they are there, of a pair of a head at a position. */
+/* Cosine and sine of a pair's angle at a position, times the attention factor of that code. */
 void reference_rope_turn (const PlanRope *rope, gint64 pair, gint64 dim, gint64 seq,
                           gint64 position, double *out_cosine, double *out_sine);
 
