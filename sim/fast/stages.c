@@ -260,7 +260,7 @@ walk_init (Walk *self, SimStages *stages, guint stage, guint begin, guint end)
                   .next = g_new (guint, end + 1),
                   .behind = g_new0 (guint, end) };
   self->next[end] = end;
-  const PlanSchedule *schedule = stages->meeting.schedules[stage];
+  const PlanSchedule *schedule = stages->pipeline.schedules[stage];
   guint number = plan_schedule_find_echo (schedule, end);
   const PlanEcho *echo = number > 0 ? plan_schedule_echo (schedule, --number) : NULL;
   for (guint node = end; node-- > begin;)
@@ -323,7 +323,7 @@ reach_meeting (Walk *walk, guint node)
 static gboolean
 add_echoes (Walk *walk, guint node, gint8 depth)
 {
-  const PlanSchedule *schedule = walk->self->meeting.schedules[walk->stage];
+  const PlanSchedule *schedule = walk->self->pipeline.schedules[walk->stage];
   const PlanEcho *echo;
   for (guint i = plan_schedule_find_echo (schedule, node);
        (echo = plan_schedule_echo_at (schedule, i, node)); i++)
