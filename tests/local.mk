@@ -522,6 +522,7 @@ golden_tests = \
   %D%/golden/lower-native-chunks.test \
   %D%/golden/lower-native-context.test \
   %D%/golden/lower-native-experts.test \
+  %D%/golden/query-native-gpt-oss.test \
   %D%/golden/lower-native-no_shard.test \
   %D%/golden/lower-native-optim.test \
   %D%/golden/lower-native-optim_grads.test \

@@ -172,11 +172,44 @@ read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint6
   return exec_cpu_read (in, dtype, from, n, storage);
 }
 
+/* Bounds of gates, which are at most `limit`, and of what they scale, which is within it either way
+ * before `offset` is added; 0: there are none. */
+typedef struct
+{
+  float limit, offset;
+} Bounds;
+
+static Bounds
+bounds_of (const ExecArgs *args)
+{
+  return (Bounds){ (float)exec_manner (args, PLAN_MANNER_LIMIT),
+                   (float)exec_manner (args, PLAN_MANNER_OFFSET) };
+}
+
+static inline float
+bound_gate (Bounds bounds, float x)
+{
+  return bounds.limit > 0 && x > bounds.limit ? bounds.limit : x;
+}
+
+static inline gboolean
+is_beyond (Bounds bounds, float x)
+{
+  return bounds.limit > 0 && fabsf (x) > bounds.limit;
+}
+
+static inline float
+bound_up (Bounds bounds, float x)
+{
+  return (is_beyond (bounds, x) ? copysignf (bounds.limit, x) : x) + bounds.offset;
+}
+
 static void
 activate_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_kind];
+  const Bounds bounds = bounds_of (args);
   float storage[BLOCK], up_storage[BLOCK], out[BLOCK];
 
   for (guint64 row = first; row < end; row++)
@@ -188,7 +221,8 @@ activate_rows (const ExecArgs *args, guint64 first, guint64 end)
             = read_gates (args, PLAN_REF_ACTIVATE_in, row, at, n, storage, up_storage, &up);
 
         for (guint64 i = 0; i < n; i++)
-          out[i] = point_of (kind, gate[i]).value * (up != NULL ? up[i] : 1.0f);
+          out[i] = point_of (kind, bound_gate (bounds, gate[i])).value
+                   * (up != NULL ? bound_up (bounds, up[i]) : 1.0f);
         exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_out, row * cols + at, n, out);
       }
 }
@@ -205,6 +239,7 @@ activate_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 {
   guint64 cols = (guint64)args->op->dims[PLAN_DIM_ACTIVATE_BWD_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_ACTIVATE_BWD_kind];
+  const Bounds bounds = bounds_of (args);
   float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], dgate[BLOCK], dup[BLOCK];
 
   for (guint64 row = first; row < end; row++)
@@ -220,10 +255,14 @@ activate_bwd_rows (const ExecArgs *args, guint64 first, guint64 end)
 
         for (guint64 i = 0; i < n; i++)
           {
-            Point point = point_of (kind, gate[i]);
+            Point point = point_of (kind, bound_gate (bounds, gate[i]));
 
-            dgate[i] = dout[i] * point.slope * (up != NULL ? up[i] : 1.0f);
+            dgate[i] = dout[i] * point.slope * (up != NULL ? bound_up (bounds, up[i]) : 1.0f);
             dup[i] = dout[i] * point.value;
+            if (gate[i] > 0 && is_beyond (bounds, gate[i]))
+              dgate[i] = 0;
+            if (up != NULL && is_beyond (bounds, up[i]))
+              dup[i] = 0;
           }
         exec_cpu_write_ref (args, PLAN_REF_ACTIVATE_BWD_din, out_at, n, dgate);
         if (up != NULL)
@@ -272,6 +311,17 @@ PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE, gated);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, cols);
 PLAN_SAME_DIM (ACTIVATE, EXPERT_ACTIVATE_BWD, gated);
 
+/* Gates with their bound; the result is these, or in `storage`. */
+static const float *
+bound_gates (Bounds bounds, const float *gate, guint64 n, float *storage)
+{
+  if (bounds.limit == 0)
+    return gate;
+  for (guint64 i = 0; i < n; i++)
+    storage[i] = bound_gate (bounds, gate[i]);
+  return storage;
+}
+
 /* out = activation (gate) * up * the row's routing weight */
 void
 exec_cpu_expert_activate (const ExecArgs *args)
@@ -279,6 +329,7 @@ exec_cpu_expert_activate (const ExecArgs *args)
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_kind];
+  const Bounds bounds = bounds_of (args);
   float storage[BLOCK], up_storage[BLOCK], out[BLOCK], slope[BLOCK], share;
 
   for (guint64 row = 0; row < rows; row++)
@@ -289,9 +340,9 @@ exec_cpu_expert_activate (const ExecArgs *args)
                                              up_storage, &up);
         float p = *exec_cpu_read_ref (args, PLAN_REF_EXPERT_ACTIVATE_probs, row, 1, &share);
 
-        find_points (kind, out, slope, gate, n);
+        find_points (kind, out, slope, bound_gates (bounds, gate, n, storage), n);
         for (guint64 i = 0; up != NULL && i < n; i++)
-          out[i] *= up[i];
+          out[i] *= bound_up (bounds, up[i]);
         for (guint64 i = 0; i < n; i++)
           out[i] *= p;
         exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_out, row * cols + at, n, out);
@@ -306,7 +357,9 @@ exec_cpu_expert_activate_bwd (const ExecArgs *args)
   guint64 rows = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_rows],
           cols = (guint64)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_cols];
   PlanActivation kind = (PlanActivation)args->op->dims[PLAN_DIM_EXPERT_ACTIVATE_BWD_kind];
-  float storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], value[BLOCK], slope[BLOCK], share;
+  const Bounds bounds = bounds_of (args);
+  float bounded[BLOCK], storage[BLOCK], up_storage[BLOCK], dout_storage[BLOCK], value[BLOCK],
+      slope[BLOCK], share;
 
   for (guint64 row = 0; row < rows; row++)
     {
@@ -322,14 +375,18 @@ exec_cpu_expert_activate_bwd (const ExecArgs *args)
                                                  row * cols + at, n, dout_storage);
           guint64 out_at = (up != NULL ? 2 : 1) * row * cols + at;
 
-          find_points (kind, value, slope, gate, n);
+          find_points (kind, value, slope, bound_gates (bounds, gate, n, bounded), n);
           for (guint64 i = 0; i < n; i++)
             {
-              float dact = dout[i] * p, factor = up != NULL ? up[i] : 1.0f;
+              float dact = dout[i] * p, factor = up != NULL ? bound_up (bounds, up[i]) : 1.0f;
 
               sum += dout[i] * value[i] * factor;
               value[i] *= dact;
               slope[i] *= dact * factor;
+              if (gate[i] > 0 && is_beyond (bounds, gate[i]))
+                slope[i] = 0;
+              if (up != NULL && is_beyond (bounds, up[i]))
+                value[i] = 0;
             }
           exec_cpu_write_ref (args, PLAN_REF_EXPERT_ACTIVATE_BWD_din, out_at, n, slope);
           if (up != NULL)

@@ -191,3 +191,120 @@ exec_cpu_attention_join (const ExecArgs *args)
       (guint64)(dims[PLAN_DIM_ATTENTION_JOIN_heads] * dims[PLAN_DIM_ATTENTION_JOIN_head_dim]),
       join_rows);
 }
+
+/* --- sinks -------------------------------------------------------------------------------- */
+
+PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, batch);
+PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, seq);
+PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, heads);
+PLAN_SAME_DIM (ATTENTION_SINK, ATTENTION_SINK_BWD, head_dim);
+
+/* A head's place among logs of sums of exponentials. */
+static guint64
+place_of_lse (const ExecArgs *args, guint64 row, guint64 head)
+{
+  const guint64 seq = (guint64)args->op->dims[PLAN_DIM_ATTENTION_SINK_seq],
+                heads = (guint64)args->op->dims[PLAN_DIM_ATTENTION_SINK_heads];
+
+  return (row / seq * heads + head) * seq + row % seq;
+}
+
+/* What tokens make of a query and a head is weighed by their share of the sum of exponentials, to
+ * which the sink adds its own. */
+static void
+sink_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const gint64 *dims = args->op->dims;
+  const guint64 heads = (guint64)dims[PLAN_DIM_ATTENTION_SINK_heads],
+                dim = (guint64)dims[PLAN_DIM_ATTENTION_SINK_head_dim];
+  float *lse = args->ptr[PLAN_REF_ATTENTION_SINK_lse], sink_storage;
+  float storage[EXEC_CPU_BLOCK], out[EXEC_CPU_BLOCK];
+
+  for (guint64 i = first * heads; i < end * heads; i++)
+    {
+      const float sink
+          = *exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_sinks, i % heads, 1, &sink_storage);
+      float *of_tokens = lse + place_of_lse (args, i / heads, i % heads);
+      const float max = MAX (*of_tokens, sink), min = MIN (*of_tokens, sink);
+      const float joined = max + log1pf (expf (min - max)), share = expf (*of_tokens - joined);
+
+      for (guint64 at = 0; at < dim; at += EXEC_CPU_BLOCK)
+        {
+          const guint64 n = MIN (EXEC_CPU_BLOCK, dim - at);
+          const float *in
+              = exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_out, i * dim + at, n, storage);
+
+          for (guint64 k = 0; k < n; k++)
+            out[k] = share * in[k];
+          exec_cpu_write_ref (args, PLAN_REF_ATTENTION_SINK_out, i * dim + at, n, out);
+        }
+      *of_tokens = joined;
+    }
+}
+
+void
+exec_cpu_attention_sink (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+
+  exec_cpu_spread (
+      args, (guint64)(dims[PLAN_DIM_ATTENTION_SINK_batch] * dims[PLAN_DIM_ATTENTION_SINK_seq]),
+      (guint64)(dims[PLAN_DIM_ATTENTION_SINK_heads] * dims[PLAN_DIM_ATTENTION_SINK_head_dim]),
+      sink_rows);
+}
+
+/* The inner product of a query's output and its gradient, of one head. */
+static float
+product_of (const ExecArgs *args, guint64 from, guint64 dim)
+{
+  float sum[EXEC_CPU_LANES] = { 0 }, storage[EXEC_CPU_BLOCK], dout_storage[EXEC_CPU_BLOCK];
+
+  for (guint64 at = 0; at < dim; at += EXEC_CPU_BLOCK)
+    {
+      const guint64 n = MIN (EXEC_CPU_BLOCK, dim - at);
+      const float *out
+          = exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_BWD_out, from + at, n, storage);
+      const float *dout
+          = exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_BWD_dout, from + at, n, dout_storage);
+
+      exec_cpu_add_products (sum, out, dout, n);
+    }
+  return exec_cpu_total (sum);
+}
+
+/* A sink has no value of its own: the larger its share, the smaller the output. */
+static void
+sink_bwd_heads (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const gint64 *dims = args->op->dims;
+  const guint64 rows
+      = (guint64)(dims[PLAN_DIM_ATTENTION_SINK_BWD_batch] * dims[PLAN_DIM_ATTENTION_SINK_BWD_seq]);
+  const guint64 heads = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_heads],
+                dim = (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_head_dim];
+  const float *lse = args->ptr[PLAN_REF_ATTENTION_SINK_BWD_lse];
+  float storage;
+
+  for (guint64 head = first; head < end; head++)
+    {
+      const float sink
+          = *exec_cpu_read_ref (args, PLAN_REF_ATTENTION_SINK_BWD_sinks, head, 1, &storage);
+      float sum = 0;
+
+      for (guint64 row = 0; row < rows; row++)
+        sum -= expf (sink - lse[place_of_lse (args, row, head)])
+               * product_of (args, (row * heads + head) * dim, dim);
+      exec_cpu_write_ref (args, PLAN_REF_ATTENTION_SINK_BWD_dsinks, head, 1, &sum);
+    }
+}
+
+void
+exec_cpu_attention_sink_bwd (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+
+  exec_cpu_spread (
+      args, (guint64)dims[PLAN_DIM_ATTENTION_SINK_BWD_heads],
+      (guint64)(dims[PLAN_DIM_ATTENTION_SINK_BWD_batch] * dims[PLAN_DIM_ATTENTION_SINK_BWD_seq]
+                * dims[PLAN_DIM_ATTENTION_SINK_BWD_head_dim]),
+      sink_bwd_heads);
+}

@@ -14,6 +14,8 @@ void exec_cpu_latent_rope_bwd (const ExecArgs *args);
 void exec_cpu_attention (const ExecArgs *args);
 void exec_cpu_attention_bwd (const ExecArgs *args);
 void exec_cpu_attention_join (const ExecArgs *args);
+void exec_cpu_attention_sink (const ExecArgs *args);
+void exec_cpu_attention_sink_bwd (const ExecArgs *args);
 void exec_cpu_latent_attention (const ExecArgs *args);
 void exec_cpu_latent_attention_bwd (const ExecArgs *args);
 

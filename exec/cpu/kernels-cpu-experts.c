@@ -455,3 +455,120 @@ exec_cpu_grouped_gemm (const ExecArgs *args)
       move_on (&each, PLAN_REF_GEMM_b, is_gradient ? k * n : op.dims[PLAN_DIM_GEMM_k] * n);
     }
 }
+
+/* --- biases of experts -------------------------------------------------------------------- */
+
+PLAN_SAME_DIM (ADD_EXPERT_BIAS, ADD_EXPERT_BIAS_BWD, rows);
+PLAN_SAME_DIM (ADD_EXPERT_BIAS, ADD_EXPERT_BIAS_BWD, cols);
+PLAN_SAME_DIM (ADD_EXPERT_BIAS, ADD_EXPERT_BIAS_BWD, groups);
+
+/* The share of a row, or 1 where no shares are given. */
+static float
+share_of (const ExecArgs *args, guint operand, guint64 row)
+{
+  float share;
+
+  return args->ptr[operand] != NULL ? *exec_cpu_read_ref (args, operand, row, 1, &share) : 1.0f;
+}
+
+/* out += share * bias of one row. */
+static void
+add_bias_row (const ExecArgs *args, guint64 row, guint64 group, guint64 cols)
+{
+  const float share = share_of (args, PLAN_REF_ADD_EXPERT_BIAS_probs, row);
+  float storage[BLOCK], bias_storage[BLOCK], out[BLOCK];
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, cols - at);
+      const float *bias = exec_cpu_read_ref (args, PLAN_REF_ADD_EXPERT_BIAS_bias, group * cols + at,
+                                             n, bias_storage);
+      const float *in
+          = exec_cpu_read_ref (args, PLAN_REF_ADD_EXPERT_BIAS_out, row * cols + at, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        out[i] = in[i] + share * bias[i];
+      exec_cpu_write_ref (args, PLAN_REF_ADD_EXPERT_BIAS_out, row * cols + at, n, out);
+    }
+}
+
+/* Rows behind those of the last expert are no expert's and stay as they are. */
+void
+exec_cpu_add_expert_bias (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const guint64 groups = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_groups];
+  const gint32 *counts = args->ptr[PLAN_REF_ADD_EXPERT_BIAS_counts];
+  guint64 row = 0;
+
+  for (guint64 group = 0; group < groups; group++)
+    for (gint32 i = 0; i < counts[group]; i++, row++)
+      add_bias_row (args, row, group, (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_cols]);
+}
+
+/* dbias of one expert, whose rows are `first` to `end` - 1: a sum in the order of rows. */
+static void
+bias_bwd_of (const ExecArgs *args, guint64 group, guint64 first, guint64 end, guint64 cols)
+{
+  float storage[BLOCK], sum[BLOCK];
+
+  for (guint64 at = 0; at < cols; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, cols - at);
+
+      memset (sum, 0, sizeof sum);
+      for (guint64 row = first; row < end; row++)
+        {
+          const float share = share_of (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_probs, row);
+          const float *dout = exec_cpu_read_ref (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_dout,
+                                                 row * cols + at, n, storage);
+
+          for (guint64 i = 0; i < n; i++)
+            sum[i] += share * dout[i];
+        }
+      exec_cpu_write_ref (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_dbias, group * cols + at, n, sum);
+    }
+}
+
+/* The gradient of a row's share: a sum over its columns in order; 0 of a row of no expert. */
+static void
+share_bwd (const ExecArgs *args, guint64 row, guint64 group, guint64 groups, guint64 cols)
+{
+  float storage[BLOCK], bias_storage[BLOCK], sum = 0;
+
+  for (guint64 at = 0; group < groups && at < cols; at += BLOCK)
+    {
+      const guint64 n = MIN (BLOCK, cols - at);
+      const float *bias = exec_cpu_read_ref (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_bias,
+                                             group * cols + at, n, bias_storage);
+      const float *dout = exec_cpu_read_ref (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_dout,
+                                             row * cols + at, n, storage);
+
+      for (guint64 i = 0; i < n; i++)
+        sum += dout[i] * bias[i];
+    }
+  exec_cpu_write_ref (args, PLAN_REF_ADD_EXPERT_BIAS_BWD_dprobs, row, 1, &sum);
+}
+
+void
+exec_cpu_add_expert_bias_bwd (const ExecArgs *args)
+{
+  const gint64 *dims = args->op->dims;
+  const guint64 rows = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_BWD_rows],
+                cols = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_BWD_cols],
+                groups = (guint64)dims[PLAN_DIM_ADD_EXPERT_BIAS_BWD_groups];
+  const gint32 *counts = args->ptr[PLAN_REF_ADD_EXPERT_BIAS_BWD_counts];
+  const gboolean has_shares = args->ptr[PLAN_REF_ADD_EXPERT_BIAS_BWD_dprobs] != NULL;
+  guint64 first = 0;
+
+  for (guint64 group = 0; group <= groups; group++)
+    {
+      const guint64 end = group < groups ? first + (guint64)counts[group] : rows;
+
+      if (group < groups)
+        bias_bwd_of (args, group, first, end, cols);
+      for (guint64 row = first; has_shares && row < end; row++)
+        share_bwd (args, row, group, groups, cols);
+      first = end;
+    }
+}

@@ -13,6 +13,8 @@ void exec_cpu_unpermute (const ExecArgs *args);
 void exec_cpu_grouped_gemm (const ExecArgs *args);
 void exec_cpu_expert_activate (const ExecArgs *args);
 void exec_cpu_expert_activate_bwd (const ExecArgs *args);
+void exec_cpu_add_expert_bias (const ExecArgs *args);
+void exec_cpu_add_expert_bias_bwd (const ExecArgs *args);
 void exec_cpu_gate (const ExecArgs *args);
 void exec_cpu_gate_bwd (const ExecArgs *args);
 

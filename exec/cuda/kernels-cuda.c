@@ -9,6 +9,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
+#include "exec/cuda/kernels/expert-bias.h"
 #include "exec/cuda/kernels/experts.h"
 #include "planner/base/error.h"
 
@@ -220,6 +221,8 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_ATTENTION] = exec_cuda_fused_attention,
     [PLAN_OP_ATTENTION_BWD] = exec_cuda_fused_attention_bwd,
     [PLAN_OP_ATTENTION_JOIN] = exec_cuda_attention_join,
+    [PLAN_OP_ATTENTION_SINK] = exec_cuda_attention_sink,
+    [PLAN_OP_ATTENTION_SINK_BWD] = exec_cuda_attention_sink_bwd,
     [PLAN_OP_LATENT_ROPE] = exec_cuda_latent_rope,
     [PLAN_OP_LATENT_ROPE_BWD] = exec_cuda_latent_rope_bwd,
     [PLAN_OP_LATENT_ATTENTION] = exec_cuda_batched_latent,
@@ -238,6 +241,8 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_GROUPED_GEMM_ADD] = exec_cuda_grouped_gemm,
     [PLAN_OP_EXPERT_ACTIVATE] = exec_cuda_expert_activate,
     [PLAN_OP_EXPERT_ACTIVATE_BWD] = exec_cuda_expert_activate_bwd,
+    [PLAN_OP_ADD_EXPERT_BIAS] = exec_cuda_add_expert_bias,
+    [PLAN_OP_ADD_EXPERT_BIAS_BWD] = exec_cuda_add_expert_bias_bwd,
     [PLAN_OP_GATE] = exec_cuda_gate,
     [PLAN_OP_GATE_BWD] = exec_cuda_gate_bwd,
     [PLAN_OP_ROW_STAT] = exec_cuda_row_stat,

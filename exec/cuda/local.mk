@@ -19,6 +19,7 @@ cuda_sources = \
   %D%/kernels/attention-softmax.cu \
   %D%/kernels/elementwise.cu \
   %D%/kernels/embedding.cu \
+  %D%/kernels/expert-bias.cu \
   %D%/kernels/experts.cu \
   %D%/kernels/gemm-plain.cu \
   %D%/kernels/head-norm.cu \

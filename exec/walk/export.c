@@ -114,13 +114,12 @@ header_of (const Export *self, guint begin, guint end)
   for (guint i = begin; i < end; i++)
     {
       const ExecWeightName *name = name_at (self, i);
-      const guint64 rows = name->is_transposed ? name->cols : name->rows;
-      const guint64 cols = name->is_transposed ? name->rows : name->cols;
-      g_string_append_printf (text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" G_GUINT64_FORMAT,
-                              name->name, plan_safetensors_dtype_name (dtype_of (self, name)),
-                              rows);
-      if (!name->is_vector)
-        g_string_append_printf (text, ",%" G_GUINT64_FORMAT, cols);
+      guint64 dims[3];
+      const guint n = exec_weight_shape (name, dims);
+      g_string_append_printf (text, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", name->name,
+                              plan_safetensors_dtype_name (dtype_of (self, name)));
+      for (guint d = 0; d < n; d++)
+        g_string_append_printf (text, "%s%" G_GUINT64_FORMAT, d ? "," : "", dims[d]);
       g_string_append_printf (text,
                               "],\"data_offsets\":[%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT "]}",
                               at, at + bytes_of (self, i));
@@ -165,24 +164,38 @@ put_interleaved (const Export *self, ExecWriter *writer, const ExecWeightName *n
   return TRUE;
 }
 
-/* Writes a matrix transposed: one column after the other. */
+/* Writes a matrix in the order of its rows in the file, or transposed: one column after the other.
+ */
 static gboolean
-put_transposed (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+put_matrix (const Export *self, ExecWriter *writer, const ExecWeightName *name, const float *values,
+            GError **error)
 {
-  const guint64 rows = name->rows, cols = name->cols;
-  g_autofree float *values = g_new (float, rows *cols);
-  g_autofree float *column = g_new (float, rows);
-  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, rows));
-  if (!exec_weights_read (self->weights, name->role, name->layer, name->first_row * cols,
-                          rows * cols, values, error))
-    return FALSE;
-  for (guint64 c = 0; c < cols; c++)
+  const guint64 rows = name->rows / name->stacked, cols = name->cols;
+  const guint64 outer = name->is_transposed ? cols : rows, inner = name->is_transposed ? rows : cols;
+  g_autofree float *line = g_new (float, inner);
+  g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, inner));
+  for (guint64 o = 0; o < outer; o++)
     {
-      for (guint64 r = 0; r < rows; r++)
-        column[r] = values[r * cols + c];
-      if (!put_values (self, writer, name, column, rows, narrow, error))
+      for (guint64 i = 0; i < inner; i++)
+        line[i] = values[exec_weight_row (name, name->is_transposed ? i : o) * cols
+                         + (name->is_transposed ? o : i)];
+      if (!put_values (self, writer, name, line, inner, narrow, error))
         return FALSE;
     }
+  return TRUE;
+}
+
+/* Writes matrices whose elements the file has in another order, one after the other. */
+static gboolean
+put_matrices (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
+{
+  const guint64 size = name->rows / name->stacked * name->cols;
+  g_autofree float *values = g_new (float, size);
+  for (guint64 i = 0; i < name->stacked; i++)
+    if (!exec_weights_read (self->weights, name->role, name->layer,
+                            name->first_row * name->cols + i * size, size, values, error)
+        || !put_matrix (self, writer, name, values, error))
+      return FALSE;
   return TRUE;
 }
 
@@ -190,8 +203,8 @@ static gboolean
 put_tensor (const Export *self, ExecWriter *writer, const ExecWeightName *name, GError **error)
 {
   const guint64 all = name->rows * name->cols, block = MIN (all, BLOCK);
-  if (name->is_transposed)
-    return put_transposed (self, writer, name, error);
+  if (name->is_transposed || name->alternates)
+    return put_matrices (self, writer, name, error);
   if (name->is_interleaved)
     return put_interleaved (self, writer, name, error);
   g_autofree float *values = g_new (float, block);

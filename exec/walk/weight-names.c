@@ -72,7 +72,19 @@ static const Name mixtral[] = {
   { PLAN_TENSOR_EXPERT_DOWN, MIXTRAL_EXPERT ("w2") },
 };
 
-/* Names that differ from llama's, as in the two lists before and the next. */
+/* Experts are one tensor of all of them, transposed, gates and what they scale row by row in turn.
+ */
+static const Name gpt_oss[] = {
+  { PLAN_TENSOR_SINKS, "layers.%d.self_attn.sinks" },
+  { PLAN_TENSOR_ROUTER, "layers.%d.mlp.router.weight" },
+  { PLAN_TENSOR_ROUTER_BIASES, "layers.%d.mlp.router.bias" },
+  { PLAN_TENSOR_EXPERT_GATE_UP, "layers.%d.mlp.experts.gate_up_proj" },
+  { PLAN_TENSOR_EXPERT_GATE_UP_BIAS, "layers.%d.mlp.experts.gate_up_proj_bias" },
+  { PLAN_TENSOR_EXPERT_DOWN, "layers.%d.mlp.experts.down_proj" },
+  { PLAN_TENSOR_EXPERT_DOWN_BIAS, "layers.%d.mlp.experts.down_proj_bias" },
+};
+
+/* Names that differ from llama's, as in the three lists before and the next. */
 static const Name gemma2[] = {
   { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
   { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
@@ -177,7 +189,7 @@ static const struct
   guint n;
   const Name *rest; /* names of the parameters that `own` lacks; NULL: the model has no others */
   guint n_rest;
-  gboolean transposes, interleaves;
+  gboolean transposes, interleaves, stacks; /* stacks: experts, as gpt_oss does */
 } lists[EXEC_N_NAMINGS] = {
   [EXEC_NAMING_GPT2] = { OWN (gpt2), .transposes = TRUE },
   [EXEC_NAMING_GEMMA2] = { OWN (gemma2), REST (llama) },
@@ -188,6 +200,7 @@ static const struct
   [EXEC_NAMING_FALCON] = { OWN (falcon), .interleaves = TRUE },
   [EXEC_NAMING_MPT] = { OWN (mpt) },
   [EXEC_NAMING_MIXTRAL] = { OWN (mixtral), REST (llama) },
+  [EXEC_NAMING_GPT_OSS] = { OWN (gpt_oss), REST (llama), .stacks = TRUE },
   [EXEC_NAMING_QWEN2_MOE] = { OWN (qwen2_moe), REST (llama) },
   [EXEC_NAMING_LLAMA] = { OWN (llama) },
 };
@@ -239,6 +252,8 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return model->parallel && !model->shared_norm ? EXEC_NAMING_FALCON_NORMS : EXEC_NAMING_FALCON;
     case PLAN_ARCHITECTURE_MIXTRAL:
       return EXEC_NAMING_MIXTRAL;
+    case PLAN_ARCHITECTURE_GPT_OSS:
+      return EXEC_NAMING_GPT_OSS;
     case PLAN_ARCHITECTURE_QWEN2_MOE:
       return EXEC_NAMING_QWEN2_MOE;
     case PLAN_ARCHITECTURE_GLM4_MOE:
@@ -265,6 +280,26 @@ exec_weight_head (const PlanModel *model, guint64 place)
   return within < group    ? key * group + within
          : within == group ? heads + key
                            : heads + kv_heads + key;
+}
+
+guint
+exec_weight_shape (const ExecWeightName *name, guint64 out_dims[3])
+{
+  const guint64 each = name->rows / name->stacked;
+  guint n = 0;
+  if (name->stacked > 1)
+    out_dims[n++] = name->stacked;
+  out_dims[n++] = name->is_transposed ? name->cols : each;
+  if (!name->is_vector)
+    out_dims[n++] = name->is_transposed ? each : name->cols;
+  return n;
+}
+
+guint64
+exec_weight_row (const ExecWeightName *name, guint64 place)
+{
+  const guint64 half = name->rows / name->stacked / 2;
+  return name->alternates ? place % 2 * half + place / 2 : place;
 }
 
 /* The name of a parameter in one list; NULL where the list has none. */
@@ -330,6 +365,33 @@ fill_in (const char *pattern, gint64 layer, gint64 expert)
   return g_string_free (g_steal_pointer (&name), FALSE);
 }
 
+static gboolean
+is_expert (PlanTensorRole role)
+{
+  return role == PLAN_TENSOR_EXPERT_GATE_UP || role == PLAN_TENSOR_EXPERT_GATE_UP_BIAS
+         || role == PLAN_TENSOR_EXPERT_DOWN || role == PLAN_TENSOR_EXPERT_DOWN_BIAS;
+}
+
+/* Adds the one tensor that is a parameter of all experts. */
+static void
+add_stack (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming naming,
+           gint64 layer)
+{
+  g_autofree char *inner = fill_in (name_of (naming, tensor->role), layer, 0);
+  const gboolean is_up = tensor->role == PLAN_TENSOR_EXPERT_GATE_UP
+                         || tensor->role == PLAN_TENSOR_EXPERT_GATE_UP_BIAS;
+  const ExecWeightName name = { .name = g_strconcat (namings[naming].prefix, inner, NULL),
+                                .role = tensor->role,
+                                .layer = layer,
+                                .rows = tensor->count * tensor->rows,
+                                .cols = tensor->cols,
+                                .stacked = tensor->count,
+                                .is_vector = !is_linear (tensor->kind),
+                                .is_transposed = is_linear (tensor->kind),
+                                .alternates = is_up && model->gated };
+  g_array_append_val (list, name);
+}
+
 /* Adds the tensors that make up one parameter (of one expert, where there are several); returns how
  * many rows they have. */
 static guint64
@@ -351,6 +413,7 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
               .first_row = (guint64)expert * tensor->rows + row,
               .rows = rows_of (model, tensor, naming, i, n),
               .cols = tensor->cols,
+              .stacked = 1,
               .is_vector
               = tensor->kind != PLAN_TENSOR_KIND_LINEAR && tensor->kind != PLAN_TENSOR_KIND_TABLE,
               .is_transposed = lists[naming].transposes && is_linear (tensor->kind),
@@ -366,7 +429,10 @@ add (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecNaming 
      gint64 layer, GError **error)
 {
   gboolean is_whole = TRUE;
-  for (guint64 e = 0; e < tensor->count; e++)
+  const gboolean is_stack = lists[naming].stacks && is_expert (tensor->role);
+  if (is_stack)
+    add_stack (list, model, tensor, naming, layer);
+  for (guint64 e = 0; !is_stack && e < tensor->count; e++)
     is_whole
         = add_parts (list, model, tensor, naming, layer, (gint64)e) == tensor->rows && is_whole;
   if (is_whole)
@@ -397,6 +463,7 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_K_NORM,
                                          PLAN_TENSOR_PROJ,
                                          PLAN_TENSOR_PROJ_BIAS,
+                                         PLAN_TENSOR_SINKS,
                                          PLAN_TENSOR_ATTENTION_POST_NORM,
                                          PLAN_TENSOR_MLP_NORM,
                                          PLAN_TENSOR_MLP_NORM_BIAS,
@@ -406,8 +473,11 @@ static const PlanTensorRole within[] = { PLAN_TENSOR_ATTENTION_NORM,
                                          PLAN_TENSOR_DOWN_BIAS,
                                          PLAN_TENSOR_ROUTER,
                                          PLAN_TENSOR_ROUTER_BIAS,
+                                         PLAN_TENSOR_ROUTER_BIASES,
                                          PLAN_TENSOR_EXPERT_GATE_UP,
+                                         PLAN_TENSOR_EXPERT_GATE_UP_BIAS,
                                          PLAN_TENSOR_EXPERT_DOWN,
+                                         PLAN_TENSOR_EXPERT_DOWN_BIAS,
                                          PLAN_TENSOR_SHARED_GATE_UP,
                                          PLAN_TENSOR_SHARED_DOWN,
                                          PLAN_TENSOR_SHARED_GATE,

@@ -18,6 +18,7 @@ G_BEGIN_DECLS
   X (FALCON, "falcon", "transformer.", "h.0.self_attention.query_key_value.weight") \
   X (MPT, "mpt", "transformer.", "blocks.0.attn.Wqkv.weight") \
   X (MIXTRAL, "mixtral", "model.", "layers.0.block_sparse_moe.gate.weight") \
+  X (GPT_OSS, "gpt_oss", "model.", "layers.0.self_attn.sinks") \
   X (QWEN2_MOE, "qwen2_moe", "model.", "layers.0.mlp.shared_expert_gate.weight") \
   X (LLAMA, "llama", "model.", "embed_tokens.weight")
 
@@ -37,8 +38,10 @@ typedef struct
   gint64 layer;
   guint64 first_row, rows, cols; /* its rows in the parameter */
   gboolean is_vector;            /* a vector [rows] in the file */
-  gboolean is_transposed;        /* [cols, rows] in the file */
-  gboolean is_interleaved;       /* heads are in another order in the file, see exec_weight_head */
+  gboolean is_transposed;            /* transposed, [cols, rows], in the file */
+  guint64 stacked;               /* how many matrices, one behind the other, it consists of */
+  gboolean alternates;           /* rows of such a matrix are in another order: exec_weight_row */
+  gboolean is_interleaved;             /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;
 
 /* The naming that files of an architecture use. exec_naming_find: the naming of existing files, in
@@ -53,9 +56,16 @@ const char *exec_naming_prefix (ExecNaming naming);
  * unrefs. */
 GArray *exec_weight_names (const PlanModel *model, ExecNaming naming, GError **error);
 
-/* The number that a head has in our parameter of queries, keys and values, by its place in an
- * interleaved tensor of a file. Ours is all queries, all keys, all values; in the file each group
- * of queries is followed by the key and the value that it shares. */
+/* The shape of a tensor in the file; returns how many dimensions it has. */
+guint exec_weight_shape (const ExecWeightName *name, guint64 out_dims[3]);
+
+/* The row of ours that is at a place among those of a matrix in the file: where they alternate, one
+ * of the first half is followed by one of the second. */
+guint64 exec_weight_row (const ExecWeightName *name, guint64 place);
+
+/* The number that a head has in our parameter of queries, keys and values, by its place in an interleaved
+ * tensor of a file. Ours is all queries, all keys, all values; in the file each group of queries is
+ * followed by the key and the value that it shares. */
 guint64 exec_weight_head (const PlanModel *model, guint64 place);
 
 G_END_DECLS

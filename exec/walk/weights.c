@@ -23,8 +23,10 @@ typedef struct
 {
   GArray *parts; /* Part; NULL: the parameter does not exist */
   guint64 cols;
-  gboolean is_transposed; /* [cols, rows] in the file */
-  guint64 *heads;         /* place in the file of each of our heads; NULL: they lie as ours do */
+  gboolean is_transposed;  /* transposed, [cols, rows], in the file */
+  gboolean alternates; /* rows of the first half and of the second do in the file */
+  guint64 each;        /* rows of a matrix of several, one behind the other; else 0 */
+  guint64 *heads;      /* place in the file of each of our heads; NULL: they lie as ours do */
 } Parameter;
 
 struct _ExecWeights
@@ -144,9 +146,8 @@ static gboolean
 check_tensor (const ExecTensorFile *file, const PlanSafetensor *tensor,
               const ExecWeightName *wanted, GError **error)
 {
-  const guint64 dims[2] = { wanted->is_transposed ? wanted->cols : wanted->rows,
-                            wanted->is_transposed ? wanted->rows : wanted->cols };
-  const guint n = wanted->is_vector ? 1 : 2;
+  guint64 dims[3];
+  const guint n = exec_weight_shape (wanted, dims);
   if (!exec_tensor_file_is_readable (tensor->dtype))
     {
       g_set_error (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
@@ -186,6 +187,8 @@ add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
   g_array_append_val (parameter->parts, part);
   parameter->cols = wanted->cols;
   parameter->is_transposed = wanted->is_transposed;
+  parameter->alternates = wanted->alternates;
+  parameter->each = wanted->stacked > 1 ? wanted->rows / wanted->stacked : 0;
   parameter->heads = wanted->is_interleaved ? self->heads : NULL;
   return check_tensor (file, tensor, wanted, error);
 }
@@ -319,6 +322,24 @@ read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count
   return count;
 }
 
+/* Reads elements from `first` on, at most to the end of the row, of one of several matrices;
+ * returns how many. */
+static guint64
+read_stacked (const Parameter *parameter, guint64 first, guint64 count, float *out)
+{
+  const Part *part = &g_array_index (parameter->parts, Part, 0);
+  const guint64 cols = parameter->cols, each = parameter->each, half = each / 2;
+  const guint64 row = first / cols % each, col = first % cols;
+  const guint64 place = !parameter->alternates ? row : row < half ? 2 * row : 2 * (row - half) + 1;
+  const guint64 matrix = first / cols / each * each * cols;
+  count = MIN (count, cols - col);
+  if (parameter->is_transposed)
+    exec_tensor_file_read (part->file, part->tensor, matrix + col * each + place, each, count, out);
+  else
+    exec_tensor_file_read (part->file, part->tensor, matrix + place * cols + col, 1, count, out);
+  return count;
+}
+
 /* Reads elements from `first` on, at most to the end of the part, and of the row where the file has
  * it transposed; returns how many. */
 static guint64
@@ -329,6 +350,8 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
   const guint64 col = first % parameter->cols;
   if (parameter->heads)
     return read_head (parameter, (guint64)self->model->head_dim, first, count, out);
+  if (parameter->each > 0)
+    return read_stacked (parameter, first, count, out);
   for (guint i = 0; parameter->parts && i < parameter->parts->len; i++)
     {
       const Part *part = &g_array_index (parameter->parts, Part, i);

@@ -176,6 +176,7 @@ append_positions (GString *text, const PlanModel *m)
 {
   const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
   g_autofree char *percent = plan_emit_real (m->rope_fraction);
+  g_autofree char *limit = plan_emit_real (m->glu_limit), *offset = plan_emit_real (m->glu_offset);
   g_string_append_printf (text, "        position_embedding_type=\"%s\",\n",
                           is_yarn                                  ? "yarn"
                           : m->positions == PLAN_POSITIONS_ROPE    ? "rope"
@@ -203,9 +204,11 @@ append_positions (GString *text, const PlanModel *m)
   if (m->qk_l2_norm == PLAN_QK_L2_ALL)
     g_string_append (text, "        qk_l2_norm=True,\n");
   if (m->sinks)
-    g_string_append (text, "        softmax_type=\"learnable\",\n"
-                           "        activation_func_clamp_value=7.0,\n"
-                           "        glu_linear_offset=1.0,\n");
+    g_string_append (text, "        softmax_type=\"learnable\",\n");
+  if (m->glu_limit > 0)
+    g_string_append_printf (text, "        activation_func_clamp_value=%s,\n", limit);
+  if (m->glu_offset > 0)
+    g_string_append_printf (text, "        glu_linear_offset=%s,\n", offset);
 }
 
 /* Adds the experts. Layers with and without them take a specification of the decoder block. */

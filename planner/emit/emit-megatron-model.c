@@ -96,16 +96,16 @@ add_window (const PlanModel *m, GPtrArray *lines)
   add_pattern (lines, PLAN_MEGATRON_WINDOW_SKIP_FREQ, m->layers, m->window_from, m->window_every);
 }
 
-/* Adds what gpt-oss has: a learned score beside those of keys, and a bounded activation, with
- * swiglu_limit and what modeling_gpt_oss.py adds to the linear half. */
+/* Adds what gpt-oss has: a learned score beside those of keys, and a bounded activation. */
 static void
 add_sinks (const PlanModel *m, GPtrArray *lines)
 {
-  if (!m->sinks)
-    return;
-  add_word (lines, PLAN_MEGATRON_SOFTMAX_TYPE, "learnable");
-  plan_emit_line (lines, "--activation-func-clamp-value 7.0");
-  plan_emit_line (lines, "--glu-linear-offset 1.0");
+  if (m->sinks)
+    add_word (lines, PLAN_MEGATRON_SOFTMAX_TYPE, "learnable");
+  if (m->glu_limit > 0)
+    add_real (lines, PLAN_MEGATRON_ACTIVATION_CLAMP, m->glu_limit);
+  if (m->glu_offset > 0)
+    add_real (lines, PLAN_MEGATRON_GLU_OFFSET, m->glu_offset);
 }
 
 static void
@@ -203,8 +203,6 @@ plan_emit_megatron_model (const PlanModel *model, gint64 seq, GPtrArray *lines, 
   const char *reason;
   for (guint i = 0; (reason = plan_megatron_lacks (m, i)); i++)
     plan_emit_refuse (reasons, TRUE, "%s", reason);
-  plan_emit_refuse (reasons, m->sinks && m->activation != PLAN_ACTIVATION_QUICK_GELU,
-                    "model sinks=on: with gpt-oss's activation (quick_gelu) alone");
   plan_emit_line (lines, "--use-mcore-models");
   add_word (lines, PLAN_MEGATRON_TRANSFORMER_IMPL, "transformer_engine");
   add_int (lines, PLAN_MEGATRON_NUM_LAYERS, m->layers);

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
+#include "planner/lower/lower-layer-private.h"
 #include "planner/lower/lower-layer.h"
 #include "planner/schedule/scratch.h"
 
@@ -353,4 +354,40 @@ plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, Plan
   plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 0));
   add_columns (self, dqkv, in_turn (self->context.dkv, step_at (last), 1), TRUE);
   plan_lower_free (self, in_turn (self->context.dkv, step_at (last), 1));
+}
+
+/* Of our own kernels attention knows no sinks: an op behind it, or behind the ring, weighs what it
+ * made. Transformer Engine's attention takes them. */
+void
+plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (!self->model->sinks || self->stack->layer.kernels != PLAN_KERNELS_OWN)
+    return;
+  plan_lower_attention_dims (self, dims);
+  dims[PLAN_DIM_ATTENTION_SINK_head_dim] = self->sizes->head_dim;
+  plan_lower_compute (self, PLAN_OP_ATTENTION_SINK,
+                      PLAN_REFS (out, lse, plan_lower_weight (self, PLAN_TENSOR_SINKS, unit)),
+                      dims);
+}
+
+/* The gradient of a sink is a sum over the queries of each head, made from their statistics. */
+void
+plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef lse,
+                          PlanLowerUnit unit)
+{
+  gint64 dims[PLAN_MAX_DIMS];
+  if (!self->model->sinks)
+    return;
+  const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_SINKS, unit);
+  plan_lower_attention_dims (self, dims);
+  dims[PLAN_DIM_ATTENTION_SINK_BWD_head_dim] = self->sizes->head_dim;
+  if (self->stack->layer.kernels == PLAN_KERNELS_OWN)
+    plan_lower_compute (
+        self, PLAN_OP_ATTENTION_SINK_BWD,
+        PLAN_REFS (raw, dout, out, lse, plan_lower_weight (self, PLAN_TENSOR_SINKS, unit)), dims);
+  else
+    plan_lower_compute (self, PLAN_OP_BIAS_BWD, PLAN_REFS (raw, lse),
+                        PLAN_DIMS (self->sizes->rows, self->sizes->heads));
+  plan_lower_put_gradient (self, PLAN_TENSOR_SINKS, unit, FALSE);
 }

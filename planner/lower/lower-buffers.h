@@ -91,7 +91,7 @@ typedef struct
   gint32 wide_tokens, dwide_tokens;
   /* Rows in fp32 to which experts' biases are added, or that shares multiply; gradient of the
    * shared experts' score. */
-  gint32 fp32_rows[2], dgate, work;
+  gint32 fp32_rows[2], dgate, work, dshares;
   /* Of all layers: biases by which routers choose, and this step's tokens of each expert. */
   gint32 balance, loads;
 } PlanLowerExperts;

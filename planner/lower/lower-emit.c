@@ -203,6 +203,8 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_PITCH] = (double)self->now.pitch,
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,
+            [PLAN_MANNER_LIMIT] = m->glu_limit,
+            [PLAN_MANNER_OFFSET] = m->glu_offset,
             [PLAN_MANNER_FIRST] = first,
             [PLAN_MANNER_WHOLE] = whole,
             [PLAN_MANNER_PART] = (double)self->place.context_rank,

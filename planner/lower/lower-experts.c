@@ -110,7 +110,11 @@ plan_lower_declare_router (PlanLower *self)
   if (self->model->shared_gate)
     self->experts.dgate
         = buffer (self, "d.shared.score", (guint64)sizes->split_rows, sizes->compute);
-  const gboolean has_bias = self->model->expert_bias;
+  const gboolean has_own_bias = plan_lower_adds_own_bias (self);
+  self->experts.dshares
+      = has_own_bias ? buffer (self, "d.bias_shares", (guint64)sizes->expert_rows, PLAN_DTYPE_FP32)
+                     : -1;
+  const gboolean has_bias = self->model->expert_bias && !has_own_bias;
   for (guint i = 0; (has_bias || plan_lower_scales_eagerly (self)) && i < 2; i++)
     self->experts.fp32_rows[i]
         = buffer (self,
@@ -469,55 +473,6 @@ send_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_layer_add_share (self, node->in, din);
 }
 
-/* Adds the bias of an expert's last product, times the rows' probabilities, which are fp32: rows
- * and biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
- * TEGroupedMLP._apply_bias). The bias of the first product is part of that product. */
-static void
-add_bias (PlanLayer *self, const PlanNode *node)
-{
-  PlanLower *lower = self->lower;
-  const PlanRef out = value (self, node->out),
-                bias = plan_lower_weight (lower, node->bias, self->unit);
-  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
-  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
-  plan_lower_alloc (lower, one);
-  plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS,
-                      PLAN_REFS (one, bias, value (self, PLAN_VALUE_ROW_PROBS)),
-                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
-  plan_lower_alloc (lower, other);
-  plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (other, one, out), count);
-  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, other), count);
-  plan_lower_free (lower, other);
-  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, one), count);
-  plan_lower_free (lower, one);
-}
-
-/* Backward pass of add_bias by autograd: widens the gradient to fp32, and rounds it for the rows.
- * The gradients of biases and of probabilities each take an fp32 product and a sum over it. Both
- * sums are counted as those of biases, as they read equally much. */
-static void
-bias_backward (PlanLayer *self, const PlanNode *node)
-{
-  PlanLower *lower = self->lower;
-  const PlanRef dout = plan_layer_gradient (self, node->out);
-  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
-  const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
-  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
-  const gint64 *dims = PLAN_DIMS (node->rows, node->cols, lower->sizes->experts);
-  plan_lower_alloc (lower, one);
-  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, dout), count);
-  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (dout, one), count);
-  plan_lower_alloc (lower, other);
-  for (guint sum = 0; sum < 2; sum++)
-    {
-      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
-      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD, PLAN_REFS (raw, other), dims);
-    }
-  plan_lower_free (lower, other);
-  plan_lower_free (lower, one);
-  plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
-}
-
 /* The number of rows of each expert, at the end of the map. None if the host knows them. */
 static PlanRef
 row_counts (const PlanLayer *self, const PlanNode *node)
@@ -542,8 +497,7 @@ expert_linear (PlanLayer *self, const PlanNode *node)
       lower, PLAN_OP_GROUPED_GEMM,
       PLAN_REFS (value (self, node->out), value (self, node->in), weight, row_counts (self, node)),
       PLAN_DIMS (node->rows, node->cols, node->depth, layout, lower->sizes->experts));
-  if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
-    add_bias (self, node);
+  plan_layer_add_expert_bias (self, node, row_counts (self, node));
 }
 
 void
@@ -557,14 +511,8 @@ plan_layer_weigh_experts (PlanLayer *self, const PlanNode *node, PlanRef of)
       lower, node, self->unit, PLAN_REFS (of, value (self, node->kept), row_counts (self, node)));
   if (sizes->quantises)
     plan_lower_free (lower, of);
-  if (node->weight != PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
-    {
-      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD,
-                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
-                                     plan_layer_gradient (self, node->out)),
-                          PLAN_DIMS (node->rows, node->cols, sizes->experts));
-      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
-    }
+  if (node->weight != PLAN_TENSOR_EXPERT_DOWN)
+    plan_layer_expert_bias_backward (self, node, row_counts (self, node));
   plan_layer_drop_gradient (self, node->out);
 }
 
@@ -580,8 +528,8 @@ expert_linear_backward (PlanLayer *self, const PlanNode *node)
       plan_layer_sequential_backward (self, node);
       return;
     }
-  if (node->weight == PLAN_TENSOR_EXPERT_DOWN && node->bias != PLAN_N_TENSORS)
-    bias_backward (self, node);
+  if (node->weight == PLAN_TENSOR_EXPERT_DOWN)
+    plan_layer_expert_bias_backward (self, node, row_counts (self, node));
   plan_layer_quantise_gradient (self, node, &row, &col);
   const PlanRef weight = plan_lower_product_weight (lower, node->weight, self->unit, TRUE, &layout);
   const PlanRef din = plan_layer_take_share (self, node->in);
@@ -631,6 +579,12 @@ expert_activate_backward (PlanLayer *self, const PlanNode *node)
                       PLAN_REFS (din, dprobs, plan_layer_gradient (self, node->out),
                                  value (self, node->in), value (self, node->other)),
                       PLAN_DIMS (node->rows, node->cols, m->activation, m->gated));
+  if (plan_lower_adds_own_bias (lower))
+    {
+      plan_lower_compute (lower, PLAN_OP_ACCUMULATE, PLAN_REFS (dprobs, REF (experts.dshares)),
+                          PLAN_DIMS (node->rows));
+      plan_lower_free (lower, REF (experts.dshares));
+    }
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }

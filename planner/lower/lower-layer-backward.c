@@ -355,16 +355,9 @@ attention_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_attention_backward (
       self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
       plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
-  /* The gradient of a sink is a sum over the queries of each head, made from their statistics. */
-  if (self->lower->model->sinks)
-    {
-      plan_lower_compute (
-          self->lower, PLAN_OP_BIAS_BWD,
-          PLAN_REFS (plan_lower_raw_gradient (self->lower, PLAN_TENSOR_SINKS, self->unit),
-                     plan_layer_value (self, node->stats)),
-          PLAN_DIMS (node->rows, self->sizes->heads));
-      plan_lower_put_gradient (self->lower, PLAN_TENSOR_SINKS, self->unit, FALSE);
-    }
+  plan_lower_sink_backward (self->lower, plan_layer_gradient (self, node->out),
+                            plan_layer_value (self, node->out),
+                            plan_layer_value (self, node->stats), self->unit);
   plan_layer_drop_gradient (self, node->out);
   plan_layer_add_share (self, node->in, din);
 }

@@ -86,6 +86,11 @@ void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
  * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
 gboolean plan_lower_scales_eagerly (const PlanLower *self);
 
+/* Biases of experts, by whose kernels; added; their gradients. `counts`: rows of each expert. */
+gboolean plan_lower_adds_own_bias (const PlanLower *self);
+void plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts);
+void plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts);
+
 /* Whether experts go one after the other; declares their buffers. */
 gboolean plan_lower_is_sequential (const PlanLower *self);
 void plan_lower_declare_sequential (PlanLower *self);
@@ -116,6 +121,10 @@ void plan_layer_add_share (PlanLayer *self, PlanValueId id, PlanRef share);
  * weight's gradient (col) read it. */
 void plan_layer_quantise_gradient (PlanLayer *self, const PlanNode *node, PlanRef *out_row,
                                    PlanRef *out_col);
+
+void plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit);
+void plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef lse,
+                               PlanLowerUnit unit);
 
 void plan_layer_rope (PlanLayer *self, PlanRef qkv, gint64 inverse);
 const gint64 *plan_layer_head_dims (PlanLayer *self);

@@ -216,7 +216,8 @@ plan_layer_head_dims (PlanLayer *self)
 gboolean
 plan_layer_is_swiglu (const PlanModel *model)
 {
-  return model->gated && model->activation == PLAN_ACTIVATION_SILU;
+  return model->gated && model->activation == PLAN_ACTIVATION_SILU && model->glu_limit == 0
+         && model->glu_offset == 0;
 }
 
 void
@@ -380,6 +381,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
       return;
     case PLAN_NODE_ATTENTION:
       plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in, self->net->keys);
+      plan_lower_sink (lower, out, plan_layer_value (self, node->stats), self->unit);
       return;
     case PLAN_NODE_REDUCE_TP:
       reduce_sequence (self, node);

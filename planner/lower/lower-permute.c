@@ -5,7 +5,9 @@
  * index, and come back by being added to zeros. In autograd's backward pass the two change places.
  *
  * The gradient of selecting single shares by index sorts the indices first (PyTorch's
- * aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel; native/cuda/SortStable.cu). */
+ * aten/src/ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel; native/cuda/SortStable.cu).
+ *
+ * Rows times their shares, and biases of experts. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -355,4 +357,133 @@ plan_layer_scale_rows_backward (PlanLayer *self, const PlanNode *node)
   plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (rounded, other), count);
   plan_lower_free (lower, other);
   plan_layer_add_share (self, node->in, rounded);
+}
+
+/* --- biases of experts -------------------------------------------------------------------- */
+
+/* Our own kernels add biases of both products alike, to the second's times the experts' shares, by
+ * which the activation has scaled what that product reads. */
+gboolean
+plan_lower_adds_own_bias (const PlanLower *self)
+{
+  return self->model->expert_bias && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+}
+
+static gboolean
+is_last_product (const PlanNode *node)
+{
+  return node->weight == PLAN_TENSOR_EXPERT_DOWN;
+}
+
+static void
+add_own_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
+{
+  PlanLower *lower = self->lower;
+  plan_lower_compute (lower, PLAN_OP_ADD_EXPERT_BIAS,
+                      PLAN_REFS (plan_layer_value (self, node->out),
+                                 plan_lower_weight (lower, node->bias, self->unit), counts,
+                                 is_last_product (node)
+                                     ? plan_layer_value (self, PLAN_VALUE_ROW_PROBS)
+                                     : PLAN_REF_NONE),
+                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+}
+
+/* What the last product's bias says of the shares is added to what the activation says of them
+ * (expert_activate_backward). */
+static void
+own_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef none = PLAN_REF_NONE, dshares = REF (experts.dshares);
+  const gboolean is_last = is_last_product (node);
+  if (is_last)
+    plan_lower_alloc (lower, dshares);
+  plan_lower_compute (lower, PLAN_OP_ADD_EXPERT_BIAS_BWD,
+                      PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                 plan_layer_gradient (self, node->out), counts,
+                                 is_last ? plan_layer_value (self, PLAN_VALUE_ROW_PROBS) : none,
+                                 is_last ? plan_lower_weight (lower, node->bias, self->unit) : none,
+                                 is_last ? dshares : none),
+                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+  plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+}
+
+/* Adds the bias of an expert's last product, times the experts' shares, which are fp32: rows and
+ * biases are added expert by expert, joined, and rounded, by eager ops (experts.py,
+ * TEGroupedMLP._apply_bias). The bias of the first product is part of that product. */
+static void
+add_bias (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef out = plan_layer_value (self, node->out),
+                bias = plan_lower_weight (lower, node->bias, self->unit);
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS,
+                      PLAN_REFS (one, bias, plan_layer_value (self, PLAN_VALUE_ROW_PROBS)),
+                      PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+  plan_lower_alloc (lower, other);
+  plan_lower_compute (lower, PLAN_OP_ADD, PLAN_REFS (other, one, out), count);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, other), count);
+  plan_lower_free (lower, other);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (out, one), count);
+  plan_lower_free (lower, one);
+}
+
+/* Backward pass of add_bias by autograd: widens the gradient to fp32, and rounds it for the rows.
+ * The gradients of biases and of shares each take an fp32 product and a sum over it. Both sums are
+ * counted as those of biases, as they read equally much. */
+static void
+bias_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanLower *lower = self->lower;
+  const PlanRef dout = plan_layer_gradient (self, node->out);
+  const PlanRef one = REF (experts.fp32_rows[0]), other = REF (experts.fp32_rows[1]);
+  const PlanRef raw = plan_lower_raw_gradient (lower, node->bias, self->unit);
+  const gint64 *count = PLAN_DIMS (node->rows * node->cols);
+  const gint64 *dims = PLAN_DIMS (node->rows, node->cols, lower->sizes->experts);
+  plan_lower_alloc (lower, one);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (one, dout), count);
+  plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (dout, one), count);
+  plan_lower_alloc (lower, other);
+  for (guint sum = 0; sum < 2; sum++)
+    {
+      plan_lower_compute (lower, PLAN_OP_CAST, PLAN_REFS (other, one), count);
+      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD, PLAN_REFS (raw, other), dims);
+    }
+  plan_lower_free (lower, other);
+  plan_lower_free (lower, one);
+  plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+}
+
+void
+plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts)
+{
+  if (node->bias == PLAN_N_TENSORS)
+    return;
+  if (plan_lower_adds_own_bias (self->lower))
+    add_own_bias (self, node, counts);
+  else if (is_last_product (node))
+    add_bias (self, node);
+}
+
+void
+plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts)
+{
+  PlanLower *lower = self->lower;
+  if (node->bias == PLAN_N_TENSORS)
+    return;
+  if (plan_lower_adds_own_bias (lower))
+    own_bias_backward (self, node, counts);
+  else if (is_last_product (node))
+    bias_backward (self, node);
+  else
+    {
+      plan_lower_compute (lower, PLAN_OP_EXPERT_BIAS_BWD,
+                          PLAN_REFS (plan_lower_raw_gradient (lower, node->bias, self->unit),
+                                     plan_layer_gradient (self, node->out)),
+                          PLAN_DIMS (node->rows, node->cols, lower->sizes->experts));
+      plan_lower_put_gradient (lower, node->bias, self->unit, FALSE);
+    }
 }

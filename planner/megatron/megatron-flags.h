@@ -45,6 +45,8 @@
   X (SWIGLU, "swiglu", "swiglu", ON, "off", "") \
   X (SQUARED_RELU, "squared_relu", "squared-relu", ON, "off", "") \
   X (QUICK_GEGLU, "quick_geglu", "quick-geglu", ON, "off", "") \
+  X (ACTIVATION_CLAMP, "activation_func_clamp_value", "activation-func-clamp-value", REAL, "", "") \
+  X (GLU_OFFSET, "glu_linear_offset", "glu-linear-offset", REAL, "0.0", "") \
   X (BIAS_GELU_FUSION, "bias_gelu_fusion", "no-bias-gelu-fusion", OFF, "on", "") \
   X (ADD_BIAS_LINEAR, "add_bias_linear", "disable-bias-linear", OFF, "on", "") \
   X (ADD_QKV_BIAS, "add_qkv_bias", "add-qkv-bias", ON, "off", "") \

@@ -93,6 +93,10 @@ set_activation (PlanMegatronShape *self, const PlanMegatronSettings *s)
   const gboolean is_fused
       = self->add_bias_linear && plan_megatron_is_on (s, PLAN_MEGATRON_BIAS_GELU_FUSION);
   self->is_gated = is_swiglu || is_quick;
+  self->glu_limit = self->is_gated && plan_megatron_is_given (s, PLAN_MEGATRON_ACTIVATION_CLAMP)
+                        ? real_of (s, PLAN_MEGATRON_ACTIVATION_CLAMP)
+                        : 0;
+  self->glu_offset = self->is_gated ? real_of (s, PLAN_MEGATRON_GLU_OFFSET) : 0;
   self->activation = is_swiglu    ? PLAN_ACTIVATION_SILU
                      : is_squared ? PLAN_ACTIVATION_RELU2
                      : is_quick   ? PLAN_ACTIVATION_QUICK_GELU
@@ -533,6 +537,10 @@ add_properties (GString *text, const PlanMegatronShape *self)
     g_string_append (text, ",qk_l2_norm=all");
   g_string_append_printf (text, ",activation=%s,gated=%s", activations[self->activation],
                           self->is_gated ? "on" : "off");
+  if (self->glu_limit > 0)
+    add_real (text, "glu_limit", self->glu_limit);
+  if (self->glu_offset > 0)
+    add_real (text, "glu_offset", self->glu_offset);
   add_flag (text, "qkv_bias", self->add_qkv_bias && !is_latent);
   add_flag (text, "proj_bias", self->add_bias_linear);
   add_flag (text, "mlp_bias", self->add_bias_linear);

@@ -16,7 +16,7 @@ typedef struct
       v_head_dim; /* of latent attention */
   gint64 router_groups, router_group_topk;
   gint64 mtp_layers;
-  double norm_epsilon, rotary_percent, router_scale;
+  double norm_epsilon, rotary_percent, router_scale, glu_limit, glu_offset;
   PlanRope rope;
   PlanActivation activation;
   PlanRouterScore router_score;

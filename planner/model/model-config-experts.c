@@ -194,15 +194,25 @@ plan_model_read_dots1 (PlanModel *self, PlanModelJson *object, GError **error)
 }
 
 /* gpt-oss: its activation has no name in the file: x times the sigmoid of 1.702 x, with bounded
- * factors. */
+ * factors. Rotary positions of which nothing is said are scaled (configuration_gpt_oss.py). */
 gboolean
 plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError **error)
 {
+  const char *activation = "silu";
   self->expert_ffn = self->ffn;
+  if (!plan_model_json_word (object, "hidden_act", &activation, error))
+    return FALSE;
+  if (!g_str_equal (activation, "silu"))
+    return plan_config_refuse (error, "hidden_act: only silu is known to stand for gpt-oss's own");
+  if (!plan_model_json_find (object, "rope_scaling")
+      && !plan_model_json_find (object, "rope_parameters"))
+    self->rope = (PlanRope){ self->rope.theta, PLAN_ROPE_SCALING_YARN, 32, 4096, 1, 32,
+                             .mscale = 1,      .is_fractional = TRUE };
   return plan_model_read_attention_bias (self, object, error)
          && plan_model_json_int (object, "num_local_experts", 1, &self->experts, error)
          && plan_model_json_int (object, "num_experts_per_tok", 1, &self->topk, error)
          && plan_model_json_int_or_null (object, "sliding_window", &self->window, error)
+         && plan_model_json_real (object, "swiglu_limit", &self->glu_limit, error)
          && plan_model_read_layer_types (self, object, error)
          && plan_model_read_rope (self, object, "rope_theta", NULL, error);
 }

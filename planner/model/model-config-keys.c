@@ -61,14 +61,14 @@ static const struct
   ONLY ("output_router_logits", "false"), ONLY ("router_jitter_noise", "0"),
   ANY ("follows from other keys", "qk_head_dim"), ONLY ("rope_interleave", "true"),
 #define OLDER "an older name of a key that counts"
-  ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
+  ANY (OLDER, "experts_per_token"), ANY (OLDER, "initial_context_length"), ANY (OLDER, "n_ctx"), ANY (OLDER, "sliding_window_size"),
   ONLY ("add_cross_attention", "false"), ONLY ("attention_bias", "false"), ONLY ("embedding_fraction", "1"),
   ONLY ("full_attn_mod", "1"), ONLY ("hidden_act", "gelu|gelu_pytorch_tanh"), /* gemma's, the tanh form by either name */
   ONLY ("interpolate_factor", "1"),
   ONLY ("is_encoder_decoder", "false"), ONLY ("layer_types", "full_attention"), ONLY ("lm_head_bias", "false"),
   ONLY ("mlp_bias", "false"), ONLY ("norm_type", "layernorm|low_precision_layernorm"),
   ONLY ("partial_rotary_factor", "1"), ONLY ("qkv_bias", "false"), ONLY ("rope_interleaved", "false"),
-  ONLY ("scale_attn_by_inverse_layer_idx", "false"), ONLY ("scale_attn_weights", "true"),
+  ONLY ("swiglu_alpha", "1.702"), ONLY ("scale_attn_by_inverse_layer_idx", "false"), ONLY ("scale_attn_weights", "true"),
   ONLY ("use_bidirectional_attention", "false"), ONLY ("use_sliding_window", "false"),
   /* attn_config of mpt */
   ANY (FORMAT, "attn_impl"),

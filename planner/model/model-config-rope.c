@@ -160,12 +160,7 @@ read_scaling (PlanModel *self, PlanModelJson *object, PlanModelJson *inner, GErr
       || (is_yarn && !read_mscale (self, inner, error))
       || !plan_model_json_flag (inner, "truncate", &truncates, error))
     return FALSE;
-  if (is_yarn && !truncates)
-    {
-      g_set_error_literal (error, PLAN_ERROR, PLAN_ERROR_UNSUPPORTED,
-                           "truncate: false is not modelled: yarn's bounds are whole pairs");
-      return FALSE;
-    }
+  rope->is_fractional = is_yarn && !truncates;
   if (rope->scaling == PLAN_ROPE_SCALING_LONGROPE
       && (!read_factors (inner, "short_factor", &rope->shorter, error)
           || !read_factors (inner, "long_factor", &rope->longer, error)))
@@ -280,6 +275,8 @@ put_scaling (GPtrArray *inner, const PlanRope *rope)
       plan_model_put_real (inner, is_llama ? "low_freq_factor" : "beta_slow", rope->slow);
       plan_model_put_real (inner, is_llama ? "high_freq_factor" : "beta_fast", rope->fast);
     }
+  if (rope->is_fractional)
+    plan_model_put_text (inner, "truncate", "false");
   if (is_yarn && rope->mscale_all > 0)
     {
       plan_model_put_real (inner, "mscale", rope->mscale);

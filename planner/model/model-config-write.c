@@ -129,6 +129,8 @@ put_gemma2 (GPtrArray *members, const PlanModel *self)
   put_softcap (members, "final_logit_softcapping", self->logit_softcap);
   put_window (members, self);
   put_layer_types (members, self);
+  if (self->rope_local > 0) /* as gemma3 alone has it */
+    plan_model_put_real (members, "rope_local_base_freq", self->rope_local);
 }
 
 /* MPT: the MLP is four times as wide as the model, and positions are ALiBi. */
@@ -203,6 +205,16 @@ put_mixtral (GPtrArray *members, const PlanModel *self)
   plan_model_put_int (members, "num_experts_per_tok", self->topk);
 }
 
+/* gpt-oss: which activation it is, its file does not say. */
+static void
+put_gpt_oss (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_mixtral (members, self);
+  put_layer_types (members, self);
+  plan_model_put_real (members, "swiglu_limit", self->glu_limit);
+}
+
 static gboolean
 is_deepseek (PlanArchitecture architecture)
 {
@@ -274,6 +286,13 @@ put_phi3 (GPtrArray *members, const PlanModel *self)
   plan_model_put_real (members, "partial_rotary_factor", self->rope_fraction);
 }
 
+static void
+put_llama (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_flag (members, "mlp_bias", self->mlp_bias);
+}
+
 /* Writes what only this architecture has. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -281,8 +300,7 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
   switch (architecture)
     {
     case PLAN_ARCHITECTURE_LLAMA:
-      put_flag (members, "attention_bias", self->qkv_bias);
-      put_flag (members, "mlp_bias", self->mlp_bias);
+      put_llama (members, self);
       break;
     case PLAN_ARCHITECTURE_MISTRAL:
       put_window (members, self);
@@ -304,6 +322,9 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
     case PLAN_ARCHITECTURE_GLM4_MOE:
       put_glm4_moe (members, self);
       break;
+    case PLAN_ARCHITECTURE_GPT_OSS:
+      put_gpt_oss (members, self);
+      break;
     case PLAN_ARCHITECTURE_GPT2:
       put_no_dropout (members, "attn_pdrop embd_pdrop resid_pdrop");
       break;
@@ -311,11 +332,8 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       put_flag (members, "attention_bias", self->qkv_bias);
       break;
     case PLAN_ARCHITECTURE_GEMMA2:
-      put_gemma2 (members, self);
-      break;
     case PLAN_ARCHITECTURE_GEMMA3:
       put_gemma2 (members, self);
-      plan_model_put_real (members, "rope_local_base_freq", self->rope_local);
       break;
     case PLAN_ARCHITECTURE_PHI3:
       put_phi3 (members, self);
@@ -377,6 +395,8 @@ put_positions (GPtrArray *members, const PlanModel *self, PlanArchitecture archi
   else if (architecture != PLAN_ARCHITECTURE_GPT2 && architecture != PLAN_ARCHITECTURE_MPT
            && architecture != PLAN_ARCHITECTURE_BLOOM)
     plan_model_put_rope (members, self, "rope_theta");
+  if (architecture == PLAN_ARCHITECTURE_GPT_OSS && self->rope.scaling == PLAN_ROPE_SCALING_NONE)
+    plan_model_put_text (members, "rope_scaling", "{ \"rope_type\": \"default\" }"); /* else yarn */
 }
 
 /* Writes the text for one architecture. Special tokens are not known here: null keeps transformers

@@ -15,6 +15,7 @@ G_BEGIN_DECLS
   X (QWEN3_MOE, "qwen3_moe", "Qwen3MoeForCausalLM") \
   X (QWEN2_MOE, "qwen2_moe", "Qwen2MoeForCausalLM") \
   X (GLM4_MOE, "glm4_moe", "Glm4MoeForCausalLM") \
+  X (GPT_OSS, "gpt_oss", "GptOssForCausalLM") \
   X (GPT2, "gpt2", "GPT2LMHeadModel") \
   X (GEMMA, "gemma", "GemmaForCausalLM") \
   X (GEMMA2, "gemma2", "Gemma2ForCausalLM") \

@@ -558,10 +558,10 @@ read_quantization (PlanModelJson *object, GError **error)
   g_auto (PlanModelJson) inner = plan_model_json_begin (found);
   if (!plan_model_json_word (&inner, "quant_method", &method, error))
     return FALSE;
-  return g_strcmp0 (method, "fp8") == 0
+  return g_strcmp0 (method, "fp8") == 0 || g_strcmp0 (method, "mxfp4") == 0
          || plan_config_refuse (
-             error, "quantization_config: quant_method is not fp8, which alone is known to "
-                    "say no more than how weights are stored");
+             error, "quantization_config: quant_method is not fp8 or mxfp4, which alone are known "
+                    "to say no more than how weights are stored");
 }
 
 static gboolean

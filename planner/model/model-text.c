@@ -81,6 +81,8 @@ static const struct
         "queries and keys with a weightless norm: those with rope, or all"),
   WORD (activation, activations, "silu gelu gelu_tanh relu relu2 quick_gelu", "of the MLP"),
   FLAG ("gated", gated, "the MLP multiplies two projections, as SwiGLU does"),
+  REAL (glu_limit, 0, 1e9, "bound on gates, and on what they multiply either way, 0 none"),
+  REAL (glu_offset, 0, 1e9, "what is added to what gates multiply"),
   FLAG ("qkv_bias", qkv_bias, "bias on query, key and value"),
   FLAG ("proj_bias", proj_bias, "bias on the projection out of attention"),
   FLAG ("mlp_bias", mlp_bias, "biases in the MLP of dense layers"),
@@ -94,6 +96,7 @@ static const struct
   REAL_AT ("rope_fast", rope.fast, 0, 1e9, "turns in rope_original from which pairs are not slowed"),
   REAL_AT ("rope_mscale", rope.mscale, 0, 1e6, "yarn: rotated heads grow by 1 + rope_mscale / 10 x ln rope_factor"),
   REAL_AT ("rope_mscale_all", rope.mscale_all, 0, 1e6, "yarn: of that, what latent attention's scores take instead"),
+  FLAG ("rope_fractional", rope.is_fractional, "yarn: slowing begins and ends between pairs, too"),
   LIST_AT ("rope_short", rope.shorter, "longrope: by how much each pair is slowed up to rope_original"),
   LIST_AT ("rope_long", rope.longer, "longrope: the same in longer sequences"),
   FLAG ("parallel", parallel, "attention and MLP read the same residual"),
@@ -178,8 +181,8 @@ static const struct
   { "llama4_text", "head_dim=128,rope_theta=500000,qk_l2_norm=rope,window=8192,full_every=4,window_chunks=on,"
                    "nope_every=4,experts=16,topk=1,expert_ffn=8192,shared_ffn=8192,router_score=sigmoid,"
                    "scores_on_input=on" },
-  { "gpt_oss", "head_dim=64,rope_theta=150000,activation=quick_gelu,qkv_bias=on,proj_bias=on,mlp_bias=on,window=128,"
-               "window_every=2,experts=128,topk=4,expert_bias=on,sinks=on" },
+  { "gpt_oss", "head_dim=64,rope_theta=150000,activation=quick_gelu,glu_limit=7,glu_offset=1,qkv_bias=on,"
+               "proj_bias=on,mlp_bias=on,window=128,window_every=2,experts=128,topk=4,expert_bias=on,sinks=on" },
   { "seed_oss", "qkv_bias=on,norm_eps=1e-06,head_dim=128" },
   { "smollm3", "tied=on,norm_eps=1e-06,rope_theta=2000000,nope_every=4" },
   { "ernie4_5", "tied=on,head_dim=128,rope_theta=500000" },

@@ -201,6 +201,8 @@ check_layers (const PlanModel *self, GError **error)
 static gboolean
 check_rest (const PlanModel *self, GError **error)
 {
+  if (!self->gated && (self->glu_limit > 0 || self->glu_offset > 0))
+    return invalid (error, "glu_limit, glu_offset: need gated=on");
   if (self->full_every > 0
       && (self->window == 0 || self->window_from > 0 || self->window_every > 1))
     return invalid (error,

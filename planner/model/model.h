@@ -55,7 +55,7 @@ typedef struct
   gboolean parallel, shared_norm, embed_scale, embed_norm, window_chunks;
   gint64 window, window_from, window_every, full_every, nope_every;
   PlanQkL2 qk_l2_norm;
-  double attn_scalar, attn_softcap, logit_softcap, router_scale;
+  double attn_scalar, attn_softcap, logit_softcap, router_scale, glu_limit, glu_offset;
   gint64 experts, topk, expert_ffn, shared_ffn, dense_layers, moe_every;
   gboolean shared_gate, router_bias, pre_softmax, expert_bias, sinks, scores_on_input;
   PlanRouterScore router_score;

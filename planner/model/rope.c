@@ -53,8 +53,9 @@ plan_rope_check (const PlanRope *self, GError **error)
     return refuse (error, "rope_short, rope_long: act only with rope_scaling=longrope");
   if (self->shorter.n != self->longer.n)
     return refuse (error, "rope_short, rope_long: must have a factor each for as many pairs");
-  if (!is_yarn && (self->mscale != 1 || self->mscale_all > 0))
-    return refuse (error, "rope_mscale, rope_mscale_all: act only with rope_scaling=yarn");
+  if (!is_yarn && (self->mscale != 1 || self->mscale_all > 0 || self->is_fractional))
+    return refuse (error, "rope_mscale, rope_mscale_all, rope_fractional: act only with "
+                          "rope_scaling=yarn");
   if (self->scaling == PLAN_ROPE_SCALING_LLAMA3 && self->original == 0)
     return refuse (error, "rope_original: missing, and rope_scaling=llama3 needs it");
   if (has_parts (self) && (is_yarn ? self->slow >= self->fast : self->slow > self->fast))
@@ -77,8 +78,10 @@ pair_of_turns (const PlanRope *self, double turns, double dim)
 static double
 slow_by_number (const PlanRope *self, double frequency, double pair, double dim)
 {
-  const double first = MAX (floor (pair_of_turns (self, self->fast, dim)), 0);
-  double last = MIN (ceil (pair_of_turns (self, self->slow, dim)), dim - 1);
+  const double low = pair_of_turns (self, self->fast, dim),
+               high = pair_of_turns (self, self->slow, dim);
+  const double first = MAX (self->is_fractional ? low : floor (low), 0);
+  double last = MIN (self->is_fractional ? high : ceil (high), dim - 1);
   if (first == last)
     last += 0.001;
   const double share = CLAMP ((pair - first) / (last - first), 0, 1);

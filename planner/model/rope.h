@@ -42,7 +42,8 @@ typedef struct
       fast; /* low_freq_factor and high_freq_factor of llama3, beta_slow and beta_fast of yarn */
   double mscale, mscale_all;
   PlanRopeFactors shorter,
-      longer; /* for sequences up to the original length, and for longer ones */
+      longer;             /* for sequences up to the original length, and for longer ones */
+  gboolean is_fractional; /* yarn's bounds are not rounded to whole pairs */
 } PlanRope;
 
 /* Fills in what follows from the given fields. */

@@ -126,6 +126,8 @@ has_other_rope_scaling (const PlanModel *m)
     case PLAN_ROPE_SCALING_LLAMA3:
       return rope->original != 8192 || rope->slow != 1 || rope->fast != 4 || m->kv_lora > 0;
     case PLAN_ROPE_SCALING_YARN:
+      if (rope->is_fractional)
+        return TRUE;
       return m->kv_lora > 0 ? rope->original != 4096 || rope->slow != 1 || rope->fast != 32
                             : m->rope_fraction != 1 || m->mtp > 0;
     default:
@@ -144,6 +146,12 @@ has_biased_half (const PlanModel *m)
 {
   const gboolean has_all = m->qkv_bias && m->proj_bias && m->mlp_bias;
   return m->experts > 0 && m->expert_bias != has_all;
+}
+
+static gboolean
+bounds_silu (const PlanModel *m)
+{
+  return (m->glu_limit > 0 || m->glu_offset > 0) && m->activation != PLAN_ACTIVATION_QUICK_GELU;
 }
 
 static gboolean
@@ -213,13 +221,15 @@ static const struct
   { caps_scores, "model attn_softcap: it does not bound attention scores: only 0" },
   { caps_logits, "model logit_softcap: it does not bound logits: only 0" },
   { has_broken_theta, "model rope_theta: --rotary-base takes whole numbers only" },
-  { has_other_rope_scaling, "model rope_scaling: it has llama3 with rope_original=8192, "
-                            "rope_slow=1 and rope_fast=4, and yarn on "
-                            "whole heads; of latent attention, yarn with rope_original=4096, "
-                            "rope_slow=1 and rope_fast=32 only" },
+  { has_other_rope_scaling,
+    "model rope_scaling: it has llama3 with rope_original=8192, "
+    "rope_slow=1 and rope_fast=4, and yarn on "
+    "whole heads with rope_fractional=off; of latent attention, yarn with rope_original=4096, "
+    "rope_slow=1 and rope_fast=32 only" },
   { predicts_by_layernorm, "model mtp: its prediction modules need norm=rmsnorm" },
   { has_biased_half, "model expert_bias: experts have biases where all products have: on with "
                      "qkv_bias, proj_bias and mlp_bias, or all off" },
+  { bounds_silu, "model glu_limit, glu_offset: only with activation=quick_gelu" },
   { balances_softmax, "model router_bias=on: only with router_score=sigmoid or sqrtsoftplus" },
   { chooses_one, "model topk=1: only with pre_softmax=on, or another router_score" },
   { has_latent_part, "model rope_fraction: latent heads turn all of rope_dim: only 1" },

@@ -69,6 +69,8 @@ check_split (const Plan *plan, const PlanModel *model, GError **error)
     return TRUE;
   if (model->experts > 0)
     return refuse_field (plan, PLAN_TP, "of models with experts " LATER ": it must be 1", error);
+  if (model->sinks)
+    return refuse_field (plan, PLAN_TP, "of models with sinks " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_COMPUTE,
                          "beside tp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
@@ -112,8 +114,6 @@ check_model (const PlanModel *model, gboolean is_gpu, GError **error)
       "latent attention with norm=layernorm" },
     { model->kv_lora > 0 && model->rope_fraction < 1,
       "latent attention with rope_fraction below 1" },
-    { model->sinks, "sinks=on" },
-    { model->experts > 0 && model->expert_bias, "expert_bias=on" },
   };
   for (guint i = 0; i < G_N_ELEMENTS (beyond); i++)
     if (beyond[i].is_there)

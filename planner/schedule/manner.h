@@ -45,6 +45,11 @@ G_BEGIN_DECLS
      (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
   X (PARTS, "parts", "parts of each sequence, a rank's each; 0: all of it is here", \
      (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD)) \
+  X (LIMIT, "limit", \
+     "gates are at most so much, and what they multiply is, either way; 0: there is no bound", \
+     (ACTIVATE, ACTIVATE_BWD, EXPERT_ACTIVATE, EXPERT_ACTIVATE_BWD)) \
+  X (OFFSET, "offset", "what is added to what gates multiply", \
+     (ACTIVATE, ACTIVATE_BWD, EXPERT_ACTIVATE, EXPERT_ACTIVATE_BWD)) \
   X (PIECE, "piece", \
      "elements of each row that are copied or added; they are neighbours on the other side; 0: " \
      "all", \

@@ -226,6 +226,17 @@
      (batch, seq, heads, head_dim), 0, \
      ((out, updates, batch * seq * heads * head_dim), (lse, updates, batch * seq * heads), \
       (part, reads, batch * seq * heads * head_dim), (part_lse, reads, batch * seq * heads))) \
+  X (ATTENTION_SINK, "attention_sink", COMPUTE, ATTENTION, ACTIVATION, \
+     "a learned score of each head, of no token, joins those that attention is a softmax of", \
+     (batch, seq, heads, head_dim), 0, \
+     ((out, updates, batch * seq * heads * head_dim), (lse, updates, batch * seq * heads), \
+      (sinks, reads, heads))) \
+  X (ATTENTION_SINK_BWD, "attention_sink_bwd", COMPUTE, ATTENTION, ACTIVATION, \
+     "gradients of these scores", \
+     (batch, seq, heads, head_dim), 0, \
+     ((dsinks, writes, heads), (dout, reads, batch * seq * heads * head_dim), \
+      (out, reads, batch * seq * heads * head_dim), (lse, reads, batch * seq * heads), \
+      (sinks, reads, heads))) \
   X (SWIGLU, "swiglu", COMPUTE, ELEMENT, ACTIVATION, "silu(gate) * up; in is [rows, 2 cols]", \
      (rows, cols), 0, ((out, writes, rows * cols), (in, reads, 2 * rows * cols))) \
   X (SWIGLU_BWD, "swiglu_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
@@ -354,6 +365,15 @@
      ((out, writes, rows * cols), (bias, reads, groups * cols), (probs, reads, rows))) \
   X (EXPERT_BIAS_BWD, "expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradient", \
      (rows, cols, groups), 0, ((dbias, writes, groups * cols), (dout, reads, rows * cols))) \
+  X (ADD_EXPERT_BIAS, "add_expert_bias", COMPUTE, ELEMENT, ACTIVATION, \
+     "adds to each row its expert's bias, or that times the expert's share of it", \
+     (rows, cols, groups), 0, \
+     ((out, updates, rows * cols), (bias, reads, groups * cols), (counts, reads, groups), \
+      (probs, may_read, rows))) \
+  X (ADD_EXPERT_BIAS_BWD, "add_expert_bias_bwd", COMPUTE, ELEMENT, ACTIVATION, "its gradients", \
+     (rows, cols, groups), 0, \
+     ((dbias, writes, groups * cols), (dout, reads, rows * cols), (counts, reads, groups), \
+      (probs, may_read, rows), (bias, may_read, groups * cols), (dprobs, may_write, rows))) \
   X (GATE, "gate", COMPUTE, ELEMENT, ACTIVATION, \
      "rows times the sigmoid of a score of each, which takes its place", (rows, cols), 0, \
      ((out, writes, rows * cols), (score, updates, rows), (in, reads, rows * cols))) \

@@ -78,6 +78,16 @@ LATENT = {"q_proj": "q", "q_a_proj": "q_down", "q_a_layernorm": "q_up_norm", "q_
           "kv_a_proj_with_mqa": "kv_down", "kv_a_layernorm": "kv_up_norm", "kv_b_proj": "kv_up"}
 
 
+def stacked(name, shape, weights, layer):
+    """Parameter and elements of a tensor of all of gpt-oss's experts: each transposed, gates and ups in turn."""
+    inner = name.rsplit(".", 1)[1]
+    ours = "expert_" + inner.replace("_proj", "")
+    cols, each = (1, shape[1]) if inner.endswith("_bias") else (shape[1], shape[2])
+    kept = weights[ours, layer]
+    rows = [r for i in range(each // 2) for r in (i, each // 2 + i)] if inner.startswith("gate_up") else range(each)
+    return ours, [kept[(e * each + r) * cols + c] for e in range(shape[0]) for c in range(cols) for r in rows]
+
+
 def mixed_heads(config):
     """Of each head in the file its place among all queries, all keys, all values."""
     heads = config.get("num_attention_heads") or config["n_head"]
@@ -115,6 +125,8 @@ def where(name, config):
         return {"gate_proj": ("shared_gate_up", layer, 0, width, False),
                 "up_proj": ("shared_gate_up", layer, width, width, False),
                 "down_proj": ("shared_down", layer, 0, None, False)}[end[0]]
+    if end[1] == "sinks" or end == ["router", "bias"]:
+        return {"sinks": "sinks", "bias": "router_biases"}[end[1]], layer, 0, None, False
     expert = re.search(r"\.experts\.(\d+)\.", name)
     if expert:
         number, width = int(expert.group(1)), config.get("moe_intermediate_size", ffn)
@@ -138,7 +150,7 @@ def where(name, config):
         "q_norm": ("q_norm", 0, None), "k_norm": ("k_norm", 0, None), "o_proj": ("proj", 0, None),
         "post_attention_layernorm": ("mlp_norm", 0, None), "gate_proj": ("gate_up", 0, ffn),
         "up_proj": ("gate_up", ffn, ffn), "down_proj": ("down", 0, None), "norm": ("final_norm", 0, None),
-        "lm_head": ("output", 0, None), "gate": ("router", 0, None),
+        "lm_head": ("output", 0, None), "gate": ("router", 0, None), "router": ("router", 0, None),
         "shared_expert_gate": ("shared_gate", 0, None), "qkv_proj": ("qkv", 0, None), "gate_up_proj": ("gate_up", 0, None),
         "pre_feedforward_layernorm": ("mlp_norm", 0, None),
         "post_feedforward_layernorm": ("mlp_post_norm", 0, None)}[end[0]]
@@ -152,6 +164,14 @@ def compare(checkpoint, folder):
     weights, seen, n = main_weights(checkpoint), {}, 0
     for path in sorted(glob.glob(folder + "/*.safetensors")):
         for name, (form, shape, data) in tensors(path):
+            theirs = array.array({4: "I", 2: "H"}[SIZES[form]], data)
+            if re.search(r"\.experts\.\D", name):
+                layer = int(re.search(r"\.(\d+)\.", name).group(1))
+                ours, kept = stacked(name, shape, weights, layer)
+                assert [narrow(form, bits) for bits in kept] == list(theirs), name
+                seen[ours, layer] = len(kept)
+                n += len(kept)
+                continue
             ours, layer, first, rows, turned = where(name, config)
             key = ours, layer
             cols = 1 if len(shape) == 1 else shape[0] if turned else shape[1]
@@ -164,7 +184,6 @@ def compare(checkpoint, folder):
                 order = mixed_heads(config)
                 size = count // len(order)
                 kept = [bits for head in order for bits in kept[head * size:(head + 1) * size]]
-            theirs = array.array({4: "I", 2: "H"}[SIZES[form]], data)
             assert [narrow(form, bits) for bits in kept] == list(theirs), name
             seen[key] = seen.get(key, 0) + count
             n += count

@@ -52,6 +52,9 @@ QWEN2_MOE = {**QWEN_MOE, "shared_expert_intermediate_size": 40}
 GLM_MOE = {**LLAMA, "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
            "first_k_dense_replace": 1, "num_nextn_predict_layers": 0, "pad_token_id": None}
 
+GPT_OSS = {**LLAMA, "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 16,
+           "pad_token_id": None}
+
 # name, class of the configuration, its keys, strategy, ranks; a token behind which nothing is learned
 MODELS = [
     ("llama", "LlamaConfig", LLAMA, "optim_grads_params", 2),
@@ -115,6 +118,10 @@ MODELS = [
     ("qwen2 moe", "Qwen2MoeConfig", {**QWEN2_MOE, "norm_topk_prob": False}, "optim_grads_params", 2),
     ("qwen2 moe, dense layers", "Qwen2MoeConfig",
      {**QWEN2_MOE, "norm_topk_prob": True, "mlp_only_layers": [0]}, "optim", 4),
+    ("gpt oss", "GptOssConfig", GPT_OSS, "optim_grads_params", 2),
+    ("gpt oss, all experts, no yarn", "GptOssConfig",
+     {**GPT_OSS, "num_local_experts": 3, "attention_bias": False, "swiglu_limit": 0.5,
+      "rope_parameters": dict(rope_type="default", rope_theta=500.0)}, "optim", 4),
     ("glm4 moe", "Glm4MoeConfig", GLM_MOE, "optim_grads_params", 2),
     ("glm4 moe, groups", "Glm4MoeConfig",
      {**GLM_MOE, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}, "optim_grads", 4),

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "exec/cpu/row-map.h"
+#include "exec/cuda/kernels/expert-bias.h"
 #include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "tests/fake/compare-dims.h"
@@ -316,14 +317,86 @@ START_TEST (activations_of_experts_are_near_the_cpus)
   take (&din, compare_format (rand), COMPARE_SMALL, rows * width, rand);
   take (&dprobs, PLAN_DTYPE_FP32, COMPARE_SMALL, rows, rand);
   take (&dout, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  manner.value[PLAN_MANNER_LIMIT] = _i % 3 == 0 ? 0.5 : 0;
+  manner.value[PLAN_MANNER_OFFSET] = _i % 2 == 0 ? 1 : 0;
   run_both (PLAN_OP_EXPERT_ACTIVATE, exec_cuda_expert_activate, dims, OPERANDS (&out, &in, &probs));
   check_near (&out, 32 * U, 0, "activations of experts");
   run_both (PLAN_OP_EXPERT_ACTIVATE_BWD, exec_cuda_expert_activate_bwd, dims,
             OPERANDS (&din, &dprobs, &dout, &in, &probs));
   check_near (&din, 256 * U, 0, "gradients of activations");
   check_near (&dprobs, (double)cols * 32 * U, 0, "gradients of shares");
+  manner = (PlanManner){ 0 };
   clear (OPERANDS (&out, &in, &probs));
   clear (OPERANDS (&din, &dprobs, &dout));
+}
+END_TEST
+
+/* Rows of some experts, of no expert the last ones. */
+static void
+take_counts (CompareOperand *out, gint64 rows, gint64 groups, GRand *rand)
+{
+  gint64 left = rows;
+
+  take (out, PLAN_DTYPE_I32, COMPARE_BYTES, groups, rand);
+  gint32 *counts = (gint32 *)(gpointer)(out->want + out->at);
+  for (gint64 g = 0; g < groups; g++)
+    {
+      counts[g] = g_rand_int_range (rand, 0, (gint32)left + 1);
+      left -= counts[g];
+    }
+  compare_operand_keep (out, device);
+}
+
+START_TEST (biases_of_experts_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 60), cols = compare_odd_size (rand, 900);
+  const gint64 groups = g_rand_int_range (rand, 1, 7), dims[] = { rows, cols, groups };
+  CompareOperand out, bias, counts, probs, dbias, dout, dprobs;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&bias, compare_format (rand), COMPARE_SMALL, groups * cols, rand);
+  take (&probs, PLAN_DTYPE_FP32, COMPARE_UNIT, rows, rand);
+  take (&dbias, compare_format (rand), COMPARE_SMALL, groups * cols, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&dprobs, PLAN_DTYPE_FP32, COMPARE_SMALL, rows, rand);
+  take_counts (&counts, rows, groups, rand);
+  CompareOperand *const shares = _i % 3 == 0 ? NULL : &probs;
+  run_both (PLAN_OP_ADD_EXPERT_BIAS, exec_cuda_add_expert_bias, dims,
+            OPERANDS (&out, &bias, &counts, shares));
+  check_near (&out, 4 * U, 0, "rows with biases");
+  run_both (PLAN_OP_ADD_EXPERT_BIAS_BWD, exec_cuda_add_expert_bias_bwd, dims,
+            OPERANDS (&dbias, &dout, &counts, shares, &bias, shares ? &dprobs : NULL));
+  check_near (&dbias, (double)rows * 4 * U, 0, "gradients of biases");
+  if (shares)
+    check_near (&dprobs, (double)cols * 4 * U, 0, "what biases say of shares");
+  clear (OPERANDS (&out, &bias, &counts, &probs));
+  clear (OPERANDS (&dbias, &dout, &dprobs));
+}
+END_TEST
+
+START_TEST (sinks_are_near_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 batch = g_rand_int_range (rand, 1, 4), seq = g_rand_int_range (rand, 1, 200);
+  const gint64 heads = g_rand_int_range (rand, 1, 9), dim = compare_odd_size (rand, 300);
+  const gint64 dims[] = { batch, seq, heads, dim }, rows = batch * seq * heads;
+  CompareOperand out, lse, sinks, dsinks, dout;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * dim, rand);
+  take (&lse, PLAN_DTYPE_FP32, COMPARE_UNIT, rows, rand);
+  take (&sinks, compare_format (rand), COMPARE_UNIT, heads, rand);
+  take (&dsinks, compare_format (rand), COMPARE_SMALL, heads, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, rows * dim, rand);
+  run_both (PLAN_OP_ATTENTION_SINK, exec_cuda_attention_sink, dims, OPERANDS (&out, &lse, &sinks));
+  check_near (&out, 32 * U, 0, "rows beside sinks");
+  check_near (&lse, 8 * U, 0, "logs of sums with sinks");
+  compare_operand_keep (&out, device); /* the CPU's, on both */
+  compare_operand_keep (&lse, device);
+  run_both (PLAN_OP_ATTENTION_SINK_BWD, exec_cuda_attention_sink_bwd, dims,
+            OPERANDS (&dsinks, &dout, &out, &lse, &sinks));
+  check_near (&dsinks, (double)(batch * seq + dim) * 16 * U, 0, "gradients of sinks");
+  clear (OPERANDS (&out, &lse, &sinks, &dsinks, &dout));
 }
 END_TEST
 
@@ -368,6 +441,8 @@ compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, rows_that_came_are_sorted_as_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, rows_move_as_the_cpus, 0, ROUNDS);
   tcase_add_loop_test (tcase, activations_of_experts_are_near_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, biases_of_experts_are_near_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, sinks_are_near_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, gates_are_near_the_cpus, 0, ROUNDS / 2);
   suite_add_tcase (suite, tcase);
 }

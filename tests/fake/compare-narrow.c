@@ -634,6 +634,10 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_GROUPED_GEMM_ADD,
                                           PLAN_OP_EXPERT_ACTIVATE,
                                           PLAN_OP_EXPERT_ACTIVATE_BWD,
+                                          PLAN_OP_ADD_EXPERT_BIAS,
+                                          PLAN_OP_ADD_EXPERT_BIAS_BWD,
+                                          PLAN_OP_ATTENTION_SINK,
+                                          PLAN_OP_ATTENTION_SINK_BWD,
                                           PLAN_OP_GATE,
                                           PLAN_OP_GATE_BWD };
   for (PlanOpKind kind = 0; kind < PLAN_N_OPS; kind++)

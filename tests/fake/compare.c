@@ -479,6 +479,8 @@ draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
     [PLAN_MANNER_TURNED] = turns ? 2 * g_rand_int_range (rand, 1, (gint32)dims[4] / 2 + 1) : 0,
     [PLAN_MANNER_THETA] = g_rand_double_range (rand, 10, 1e5),
     [PLAN_MANNER_ONE_PLUS] = 1,
+    [PLAN_MANNER_LIMIT] = g_rand_double_range (rand, 0.1, 2),
+    [PLAN_MANNER_OFFSET] = 1,
     [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
   };
   for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)

@@ -12,6 +12,7 @@
 #include "exec/cuda/kernels/elementwise.cu"
 #include "exec/cuda/kernels/latent-rope.cu"
 #include "exec/cuda/kernels/embedding.cu"
+#include "exec/cuda/kernels/expert-bias.cu"
 #include "exec/cuda/kernels/experts.cu"
 #include "exec/cuda/kernels/gemm-plain.cu"
 #include "exec/cuda/kernels/head-norm.cu"

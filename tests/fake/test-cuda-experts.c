@@ -38,6 +38,8 @@ static const char *const models[] = {
   "family=deepseek_v2,layers=2,hidden=16,ffn=12,heads=3,q_lora=10,kv_lora=7,nope_dim=6,rope_dim=4,"
   "v_dim=5,vocab=26,max_seq=16,experts=8,topk=2,expert_ffn=6,shared_ffn=4,dense_layers=1,"
   "rope_scaling=yarn,rope_factor=4,rope_original=8,rope_mscale=0.7,rope_mscale_all=0.9",
+  "family=gpt_oss,layers=2,hidden=20,ffn=12,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=16,"
+  "experts=4,topk=2,expert_ffn=12,window=5,glu_limit=0.004",
 };
 
 /* Ranks that have all experts, and ranks that have them together. */

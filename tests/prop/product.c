@@ -150,8 +150,8 @@ model_of (guint shards, Sizes sizes)
       "max_seq=32",
       "family=qwen3,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=33,"
       "max_seq=128" },
-    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
-      "experts=6,topk=2" },
+    { "family=gpt_oss,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
+      "experts=6,topk=2,expert_ffn=8,window=2,glu_limit=0.004" },
     { "family=deepseek_v3,layers=3,hidden=10,ffn=7,heads=3,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
       "2,v_dim=3,vocab=23,max_seq=5,experts=9,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
       "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=3,router_group_topk=2,"
@@ -164,8 +164,8 @@ model_of (guint shards, Sizes sizes)
       "vocab=32,max_seq=8" },
     { "family=gemma2,tied=off,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
       "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
-    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
-      "experts=6,topk=2,expert_ffn=8,shared_ffn=8" },
+    { "family=gpt_oss,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
+      "experts=6,topk=2,expert_ffn=8,shared_ffn=8,window=5,glu_limit=0.004" },
     { "family=gemma2,tied=off,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
       "max_seq=24,window=7,attn_scalar=5,attn_softcap=2,logit_softcap=3",
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq="

@@ -98,7 +98,9 @@ any_model (guint seed)
     "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5",
     "family=llama,q_lora=7,kv_lora=5,nope_dim=3,rope_dim=4,v_dim=6,rope_scaling=yarn,rope_factor=4,"
     "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
-    "family=llama,kv_lora=6,nope_dim=4,rope_dim=2,v_dim=7,norm_1p=on,tied=on"
+    "family=llama,kv_lora=6,nope_dim=4,rope_dim=2,v_dim=7,norm_1p=on,tied=on",
+    "family=llama,sinks=on,window=3,window_every=2,activation=quick_gelu,glu_limit=0.004,"
+    "glu_offset=1"
   };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   g_autoptr (GError) error = NULL;

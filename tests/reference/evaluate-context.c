@@ -104,6 +104,12 @@ places_of (const ExecEvaluator *self)
   return (ExecArray){ self->cp > 1 ? NULL : self->places, PLAN_DTYPE_I32, NULL };
 }
 
+static ExecArray
+sinks_of (const Member *member)
+{
+  return exec_evaluator_weight (member->self, PLAN_TENSOR_SINKS, member->layer);
+}
+
 static void
 attend (const Member *member)
 {
@@ -127,6 +133,10 @@ attend (const Member *member)
       g_free (part.data);
       g_free (lse.data);
     }
+  if (m->sinks)
+    exec_evaluator_run (self, PLAN_OP_ATTENTION_SINK,
+                        EXEC_OPERANDS (l->attention, l->lse, sinks_of (member)),
+                        (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
 }
 
 void
@@ -140,16 +150,23 @@ exec_evaluator_attention (ExecEvaluator *self, gint64 layer)
     }
 }
 
-/* The gradients of its own heads by its own keys. */
+/* The gradients of its own heads by its own keys, and of sinks. */
 static void
 attend_bwd (const Member *member)
 {
   ExecEvaluator *self = member->self;
+  const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[member->layer];
 
   run (member, 0, PLAN_OP_ATTENTION_BWD,
        EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 }, { 0 },
                       { 0 }, places_of (self)));
+  if (m->sinks)
+    exec_evaluator_run (
+        self, PLAN_OP_ATTENTION_SINK_BWD,
+        EXEC_OPERANDS (exec_evaluator_gradient (self, PLAN_TENSOR_SINKS, member->layer),
+                       self->dattention, l->attention, l->lse, sinks_of (member)),
+        (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
 }
 
 /* Attention to the keys of a turn: adds to the gradients of the own queries, and returns those of

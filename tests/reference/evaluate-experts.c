@@ -122,6 +122,29 @@ part_of (ExecArray all, gint64 expert, gint64 outputs, gint64 inputs)
   return exec_evaluator_from (all, (guint64)(expert * outputs * inputs));
 }
 
+PlanManner
+exec_evaluator_activation_manner (const ExecEvaluator *self)
+{
+  return (PlanManner){
+    { [PLAN_MANNER_LIMIT] = self->model->glu_limit, [PLAN_MANNER_OFFSET] = self->model->glu_offset }
+  };
+}
+
+/* out += share * bias of an expert's rows; shares, where there are any. */
+static void
+add_bias (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
+          ExecArray out, ExecArray shares, gint64 n)
+{
+  gint32 count = (gint32)n;
+  ExecArray bias = exec_evaluator_weight (self, role, layer);
+
+  if (bias.data != NULL)
+    RUN (ADD_EXPERT_BIAS,
+         EXEC_OPERANDS (out, part_of (bias, expert, outputs, 1), { &count, PLAN_DTYPE_I32, NULL },
+                        shares),
+         n, outputs, 1);
+}
+
 static void
 run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
 {
@@ -130,6 +153,7 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
   ExecArray gate_up = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_GATE_UP, layer);
   ExecArray down = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_DOWN, layer);
+  const PlanManner manner = exec_evaluator_activation_manner (self);
   gint64 n, first = find_rows (self, l, expert, &n);
 
   if (n == 0)
@@ -138,14 +162,19 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
        EXEC_OPERANDS (row_of (l->rows_up, first, up), row_of (l->rows, first, hidden),
                       part_of (gate_up, expert, up, hidden)),
        n, up, hidden, 1);
-  RUN (EXPERT_ACTIVATE,
-       EXEC_OPERANDS (row_of (l->rows_activated, first, ffn), row_of (l->rows_up, first, up),
-                      row_of (l->row_shares, first, 1)),
-       n, ffn, m->activation, m->gated);
+  add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
+            row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
+  exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE,
+                         EXEC_OPERANDS (row_of (l->rows_activated, first, ffn),
+                                        row_of (l->rows_up, first, up),
+                                        row_of (l->row_shares, first, 1)),
+                         (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
   RUN (GEMM,
        EXEC_OPERANDS (row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
                       part_of (down, expert, hidden, ffn)),
        n, hidden, ffn, 1);
+  add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden,
+            row_of (self->drows, first, hidden), row_of (l->row_shares, first, 1), n);
 }
 
 /* A layer's part; no array where the model has none. */
@@ -166,7 +195,8 @@ route (ExecEvaluator *self, gint64 layer)
 
   RUN (GEMM,
        EXEC_OPERANDS (self->scores, l->normed2,
-                      exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer)),
+                      exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer),
+                      exec_evaluator_weight (self, PLAN_TENSOR_ROUTER_BIASES, layer)),
        self->rows, m->experts, m->hidden, 1);
   exec_evaluator_run_as (
       self, PLAN_OP_ROUTE,
@@ -286,6 +316,29 @@ raw_of (ExecEvaluator *self, PlanTensorRole role, gint64 layer, gint64 expert, g
   return part_of (exec_evaluator_raw (self, role, layer), expert, outputs, inputs);
 }
 
+/* The gradient of an expert's bias, for each rank that could have it: 0 but for the one that does.
+ * `dshares`, if any: those of the rows' shares, which the bias is multiplied by. */
+static void
+bias_bwd (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role, gint64 outputs,
+          ExecArray dout, ExecArray shares, ExecArray dshares, gint64 n)
+{
+  const guint owner = (guint)(expert / (self->model->experts / self->ep));
+  ExecArray bias = exec_evaluator_weight (self, role, layer);
+
+  for (guint p = 0; bias.data != NULL && p < self->ep; p++)
+    {
+      gint32 count = p == owner ? (gint32)n : 0;
+      const gboolean has_shares = dshares.data != NULL && p == owner;
+
+      RUN (ADD_EXPERT_BIAS_BWD,
+           EXEC_OPERANDS (raw_of (self->peer[p], role, layer, expert, outputs, 1), dout,
+                          { &count, PLAN_DTYPE_I32, NULL }, shares,
+                          part_of (bias, expert, outputs, 1),
+                          has_shares ? dshares : (ExecArray){ 0 }),
+           count, outputs, 1);
+    }
+}
+
 /* From `drows`, gradients of an expert's output, to those of its rows; gradients of its weights for
  * the rank that has it, zero for the others. */
 static void
@@ -296,10 +349,13 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
   const PlanTensorRole role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
   const guint owner = (guint)(expert / (m->experts / self->ep));
+  const PlanManner manner = exec_evaluator_activation_manner (self);
   gint64 n, first = find_rows (self, l, expert, &n);
   ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
             dactivated = row_of (self->drows_activated, first, ffn);
 
+  bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_DOWN_BIAS, hidden, dout,
+            row_of (l->row_shares, first, 1), row_of (self->bias_dshares, first, 1), n);
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], down_role, layer, expert, hidden, ffn), dout,
                 row_of (l->rows_activated, first, ffn), hidden, ffn, p == owner ? n : 0);
@@ -310,10 +366,16 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
                dactivated, dout,
                part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn)),
            n, ffn, hidden, 0);
-      RUN (EXPERT_ACTIVATE_BWD,
-           EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dactivated,
-                          row_of (l->rows_up, first, up), row_of (l->row_shares, first, 1)),
-           n, ffn, m->activation, m->gated);
+      exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE_BWD,
+                             EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dactivated,
+                                            row_of (l->rows_up, first, up),
+                                            row_of (l->row_shares, first, 1)),
+                             (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
+      if (m->expert_bias)
+        RUN (ACCUMULATE,
+             EXEC_OPERANDS (row_of (self->row_dshares, first, 1),
+                            row_of (self->bias_dshares, first, 1)),
+             n);
       RUN (GEMM,
            EXEC_OPERANDS (dout, dup,
                           part_of (exec_evaluator_weight (self, role, layer), expert, up, hidden)),
@@ -322,6 +384,8 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], role, layer, expert, up, hidden), dup,
                 row_of (l->rows, first, hidden), up, hidden, p == owner ? n : 0);
+  bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up, dup, (ExecArray){ 0 },
+            (ExecArray){ 0 }, n);
 }
 
 /* The router reads a copy of the tokens in the format of scores, if that is another. */
@@ -348,6 +412,10 @@ router_bwd (ExecEvaluator *self, gint64 layer)
     RUN (GEMM, EXEC_OPERANDS (din, self->scores, weight), self->rows, m->hidden, m->experts, 0);
   RUN (GEMM, EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_ROUTER, layer), self->scores, in),
        m->experts, m->hidden, self->rows, 2);
+  if (m->expert_bias)
+    RUN (BIAS_BWD,
+         EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_ROUTER_BIASES, layer), self->scores),
+         self->rows, m->experts);
   RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, din), all);
 }
 
@@ -459,6 +527,7 @@ exec_evaluator_take_experts (ExecEvaluator *self)
   self->combined = exec_evaluator_array (self, c, tokens * hidden);
   self->dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, tokens * (guint64)m->experts);
   self->row_dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
+  self->bias_dshares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
   self->drows = exec_evaluator_array (self, c, rows * hidden);
   self->drows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   self->drows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);

@@ -37,6 +37,9 @@ guint exec_evaluator_find_trained (const PlanModel *model, gint64 layer, PlanTen
 gboolean exec_evaluator_init_balance (ExecEvaluator *self, GError **error);
 void exec_evaluator_balance (ExecEvaluator *self);
 
+/* tests/reference/evaluate-experts.c: how activations are bounded. */
+PlanManner exec_evaluator_activation_manner (const ExecEvaluator *self);
+
 /* tests/reference/evaluate-experts.c, of all peers: from a norm's output to what a residual
  * adds, in `branch`; from the gradient of that, `dx`, to the norm's, in `branch`. */
 void exec_evaluator_take_experts (ExecEvaluator *self);

@@ -293,18 +293,22 @@ exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, E
 static gboolean
 is_swiglu (const ExecEvaluator *self)
 {
-  return self->model->gated && self->model->activation == PLAN_ACTIVATION_SILU;
+  const PlanModel *m = self->model;
+
+  return m->gated && m->activation == PLAN_ACTIVATION_SILU && m->glu_limit == 0
+         && m->glu_offset == 0;
 }
 
 void
 exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
 {
   const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_activation_manner (self);
 
   if (is_swiglu (self))
     RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, cols);
   else
-    RUN (ACTIVATE, EXEC_OPERANDS (out, in), self->rows, cols, m->activation, m->gated);
+    RUN_AS (&manner, ACTIVATE, EXEC_OPERANDS (out, in), self->rows, cols, m->activation, m->gated);
 }
 
 void
@@ -312,11 +316,13 @@ exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout,
                              gint64 cols)
 {
   const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_activation_manner (self);
 
   if (is_swiglu (self))
     RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols);
   else
-    RUN (ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols, m->activation, m->gated);
+    RUN_AS (&manner, ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols, m->activation,
+            m->gated);
 }
 
 static gint64

@@ -104,8 +104,8 @@ struct _ExecEvaluator
       dlogits;
   PlanDtype router;      /* format of scores */
   ExecArray bias, loads; /* routers' biases and tokens per expert, of all layers */
-  ExecArray scores, wide, combined, dshares, row_dshares, drows, drows_up, drows_activated,
-      shared_out, dshared_up, dgate, dungated;
+  ExecArray scores, wide, combined, dshares, row_dshares, bias_dshares, drows, drows_up,
+      drows_activated, shared_out, dshared_up, dgate, dungated;
   ExecArray sums, coef;
 };
 

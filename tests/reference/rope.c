@@ -27,8 +27,13 @@ static double
 yarn (const PlanRope *rope, gint64 pair, gint64 dim)
 {
   const double pos_freq = pow (rope->theta, 2.0 * (double)pair / (double)dim);
-  double low = floor (correction_dim (rope, rope->fast, (double)dim));
-  double high = ceil (correction_dim (rope, rope->slow, (double)dim));
+  double low = correction_dim (rope, rope->fast, (double)dim);
+  double high = correction_dim (rope, rope->slow, (double)dim);
+  if (!rope->is_fractional)
+    {
+      low = floor (low);
+      high = ceil (high);
+    }
   if (low < 0)
     low = 0;
   if (high > (double)(dim - 1))

@@ -263,9 +263,11 @@ START_TEST (stages_may_split_experts)
           "max_seq=16,experts=6,topk=2",
           "family=qwen3_moe,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
           "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
-          "router_score=sigmoid,router_scale=2.5,router_bias=on" };
-  g_autofree char *words = g_strconcat (splits[_i / 2], " moe_imbalance=2", NULL);
-  compare (experts[_i % 2], 2 * RANKS, words);
+          "router_score=sigmoid,router_scale=2.5,router_bias=on",
+          "family=gpt_oss,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+          "max_seq=16,experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004" };
+  g_autofree char *words = g_strconcat (splits[_i / 3], " moe_imbalance=2", NULL);
+  compare (experts[_i % 3], 2 * RANKS, words);
 }
 END_TEST
 
@@ -367,7 +369,7 @@ main (void)
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
-  tcase_add_loop_test (tcase, stages_may_split_experts, 0, 8);
+  tcase_add_loop_test (tcase, stages_may_split_experts, 0, 12);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 5);
   suite_add_tcase (suite, tcase);

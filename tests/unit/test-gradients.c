@@ -205,6 +205,10 @@ static const char *const kinds[] = {
   "family=mixtral,experts=4,topk=2,expert_ffn=2,router_bias=on",
   "family=qwen2_moe,experts=4,topk=2,expert_ffn=2,shared_ffn=3",
   "family=mixtral,experts=6,topk=2,expert_ffn=2,pre_softmax=on,router_groups=2,router_group_topk=1",
+  "family=gpt_oss,experts=4,topk=2,expert_ffn=3,window=2,glu_limit=0.3",
+  "family=gpt_oss,experts=3,topk=1,expert_ffn=2,activation=silu,glu_limit=0.7,glu_offset=0.5,"
+  "shared_ffn=2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fractional=on",
+  "family=llama,sinks=on,activation=quick_gelu,glu_limit=0.2,glu_offset=2,qkv_bias=on",
 };
 
 static ExecJob

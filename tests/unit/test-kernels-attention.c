@@ -381,6 +381,58 @@ START_TEST (kernels_attention_of_parts)
 }
 END_TEST
 
+/* Logs of the sums of exponentials that tokens have. */
+static const double *sums_of_tokens;
+
+/* What tokens make of a query, times their share of a sum to which a sink adds its own. */
+static void
+slow_sinks (Pass *pass)
+{
+  const gint64 seq = pass->dims[1], heads = pass->dims[2], dim = pass->dims[3];
+
+  for (gint64 row = 0; row < pass->dims[0] * seq; row++)
+    for (gint64 head = 0; head < heads; head++)
+      {
+        const double lse = sums_of_tokens[(row / seq * heads + head) * seq + row % seq];
+        const double share = 1 / (1 + exp (pass->in[1][head] - lse));
+
+        for (gint64 d = (row * heads + head) * dim; d < (row * heads + head + 1) * dim; d++)
+          pass->out[d] = share * pass->in[0][d];
+      }
+}
+
+START_TEST (sinks_are_those_of_loops)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 batch = between (rand, 1, 3), seq = between (rand, 1, 9);
+  const gint64 heads = between (rand, 1, 5), dim = between (rand, 1, _i % 4 == 0 ? 300 : 20);
+  const guint64 rows = (guint64)(batch * seq * heads), n = rows * (guint64)dim;
+  const PlanDtype format = format_of (_i), other = format_of (_i / 2);
+  g_auto (Tensor) out = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) lse = tensor_random (rand, PLAN_DTYPE_FP32, rows, 4);
+  g_auto (Tensor) sinks = tensor_random (rand, other, (guint64)heads, 4);
+  g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) made = tensor_blank (PLAN_DTYPE_FP32, n); /* `out`, not rounded further */
+  g_auto (Tensor) dsinks = tensor_blank (other, (guint64)heads);
+  g_autofree double *want = g_new (double, n), *want_lse = g_new (double, rows);
+  Pass pass = { { batch, seq, heads, dim }, { out.value, sinks.value }, NULL, want, n };
+
+  sums_of_tokens = lse.value;
+  slow_sinks (&pass);
+  for (guint64 i = 0; i < rows; i++)
+    want_lse[i] = log (exp (lse.value[i]) + exp (sinks.value[i / (guint64)seq % (guint64)heads]));
+  run_kernel (PLAN_OP_ATTENTION_SINK, OPERANDS (&out, &lse, &sinks), pass.dims, format);
+  check_close (&out, want, 2e-6, "attention_sink");
+  check_close (&lse, want_lse, 1e-6, "attention_sink, of sums");
+  for (guint64 i = 0; i < n; i++)
+    ((float *)made.data)[i] = (float)want[i];
+  g_autofree double *want_dsinks = slow_gradient (slow_sinks, &pass, 1, (guint64)heads, dout.value);
+  run_kernel (PLAN_OP_ATTENTION_SINK_BWD, OPERANDS (&dsinks, &dout, &made, &lse, &sinks), pass.dims,
+              format);
+  check_close (&dsinks, want_dsinks, 1e-5, "attention_sink_bwd");
+}
+END_TEST
+
 int
 main (void)
 {
@@ -395,6 +447,7 @@ main (void)
   tcase_add_loop_test (tcase, kernels_attention_of_tiles, 0, 16);
   tcase_add_loop_test (tcase, kernels_attention_long, 0, 5);
   tcase_add_loop_test (tcase, kernels_attention_of_parts, 0, 24);
+  tcase_add_loop_test (tcase, sinks_are_those_of_loops, 0, 40);
   suite_add_tcase (suite, tcase);
   runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

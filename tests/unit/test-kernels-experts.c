@@ -244,6 +244,82 @@ START_TEST (gates_are_those_of_loops)
 }
 END_TEST
 
+/* Rows of each expert, how many, and, of biases without shares, NULL: */
+static const gint32 *rows_of_experts;
+static const double *shares_of_rows;
+
+/* From rows and biases, rows with the bias of their expert times their share. */
+static void
+slow_bias (Pass *pass)
+{
+  const gint64 cols = pass->dims[1];
+  gint64 row = 0;
+
+  memcpy (pass->out, pass->in[0], pass->out_count * sizeof *pass->out);
+  for (gint64 e = 0; e < pass->dims[2]; e++)
+    for (gint32 n = 0; n < rows_of_experts[e]; n++, row++)
+      for (gint64 c = 0; c < cols; c++)
+        pass->out[row * cols + c]
+            += (shares_of_rows ? shares_of_rows[row] : 1) * pass->in[1][e * cols + c];
+}
+
+/* Of shares and biases alone. */
+static void
+slow_shares (Pass *pass)
+{
+  const gint64 cols = pass->dims[1];
+  gint64 row = 0;
+
+  memset (pass->out, 0, pass->out_count * sizeof *pass->out);
+  for (gint64 e = 0; e < pass->dims[2]; e++)
+    for (gint32 n = 0; n < rows_of_experts[e]; n++, row++)
+      for (gint64 c = 0; c < cols; c++)
+        pass->out[row * cols + c] = pass->in[0][row] * pass->in[1][e * cols + c];
+}
+
+/* The last rows are no expert's, some experts have none. */
+START_TEST (biases_are_those_of_loops)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 groups = between (rand, 1, 6), cols = between (rand, 1, _i % 4 == 0 ? 300 : 20);
+  g_auto (Tensor) counts = tensor_tokens (rand, (guint64)groups, 0, 5);
+  const PlanDtype format = format_of (_i), other = format_of (_i / 2);
+  const gboolean has_shares = _i % 3 > 0;
+  gint64 rows = between (rand, 0, 3);
+
+  rows_of_experts = counts.data;
+  ((gint32 *)counts.data)[0]++; /* else there is nothing to compare with */
+  for (gint64 e = 0; e < groups; e++)
+    rows += rows_of_experts[e];
+  const guint64 n = (guint64)(rows * cols), biases = (guint64)(groups * cols);
+  g_auto (Tensor) out = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) bias = tensor_random (rand, other, biases, 1);
+  g_auto (Tensor) shares = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
+  g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) dbias = tensor_blank (other, biases);
+  g_auto (Tensor) dshares = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_autofree double *want = g_new (double, n + 1);
+  Pass pass = { { rows, cols, groups }, { out.value, bias.value }, NULL, want, n };
+
+  shares_of_rows = has_shares ? shares.value : NULL;
+  slow_bias (&pass);
+  run_kernel (PLAN_OP_ADD_EXPERT_BIAS, OPERANDS (&out, &bias, &counts, has_shares ? &shares : NULL),
+              pass.dims, format);
+  check_close (&out, want, 1e-6, "add_expert_bias");
+  run_kernel (PLAN_OP_ADD_EXPERT_BIAS_BWD,
+              OPERANDS (&dbias, &dout, &counts, has_shares ? &shares : NULL, &bias,
+                        has_shares ? &dshares : NULL),
+              pass.dims, format);
+  g_autofree double *want_dbias = slow_gradient (slow_bias, &pass, 1, biases, dout.value);
+  check_close (&dbias, want_dbias, 2e-6, "add_expert_bias_bwd");
+  pass.in[0] = shares.value;
+  g_autofree double *want_dshares
+      = slow_gradient (slow_shares, &pass, 0, (guint64)rows, dout.value);
+  if (has_shares)
+    check_close (&dshares, want_dshares, 2e-6, "add_expert_bias_bwd, of shares");
+}
+END_TEST
+
 /* The first of equal ones; and still as many as are asked for where nothing compares. */
 START_TEST (routes_of_equals_are_the_first)
 {
@@ -541,6 +617,7 @@ main (void)
   tcase_add_loop_test (tcase, routes_go_by_biases_and_groups, 0, 90);
   tcase_add_test (tcase, biases_move_by_loads);
   tcase_add_loop_test (tcase, gates_are_those_of_loops, 0, 20);
+  tcase_add_loop_test (tcase, biases_are_those_of_loops, 0, 48);
   tcase_add_test (tcase, routes_of_equals_are_the_first);
   tcase_add_loop_test (tcase, rows_are_sorted_and_come_back, 0, 60);
   tcase_add_loop_test (tcase, rows_get_to_the_ranks_of_their_experts, 0, 40);

@@ -45,10 +45,10 @@ static const PlanRope ropes[] = {
   { .theta = 10000 },
   { .theta = 10000, .scaling = PLAN_ROPE_SCALING_LINEAR, .factor = 4 },
   { .theta = 10000, .scaling = PLAN_ROPE_SCALING_DYNAMIC, .factor = 3, .original = 4 },
-  { 500000, PLAN_ROPE_SCALING_LLAMA3, 32, 8192, 1, 4, 1, 0, { 0 }, { 0 } },
-  { 10000, PLAN_ROPE_SCALING_YARN, 40, 4096, 1, 32, 1, 0, { 0 }, { 0 } },
-  { 1000, PLAN_ROPE_SCALING_YARN, 4, 8, 1, 32, 0.7, 1.3, { 0 }, { 0 } },
-  { 1000, PLAN_ROPE_SCALING_LONGROPE, 4, 5, 0, 0, 1, 0, FACTORS (1.1), FACTORS (3.7) },
+  { 500000, PLAN_ROPE_SCALING_LLAMA3, 32, 8192, 1, 4, 1, 0, { 0 }, { 0 }, FALSE },
+  { 10000, PLAN_ROPE_SCALING_YARN, 40, 4096, 1, 32, 1, 0, { 0 }, { 0 }, FALSE },
+  { 1000, PLAN_ROPE_SCALING_YARN, 4, 8, 1, 32, 0.7, 1.3, { 0 }, { 0 }, TRUE },
+  { 1000, PLAN_ROPE_SCALING_LONGROPE, 4, 5, 0, 0, 1, 0, FACTORS (1.1), FACTORS (3.7), FALSE },
 };
 
 START_TEST (kernels_rope)

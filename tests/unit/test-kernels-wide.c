@@ -159,12 +159,17 @@ slow_activate (Pass *pass)
       {
         const double *in = pass->in[0] + (gated ? 2 : 1) * r * cols + c;
 
+        const double limit
+            = manner.value[PLAN_MANNER_LIMIT] > 0 ? manner.value[PLAN_MANNER_LIMIT] : INFINITY;
+
         pass->out[r * cols + c]
-            = slow_activation ((PlanActivation)pass->dims[2], in[0]) * (gated ? in[cols] : 1);
+            = slow_activation ((PlanActivation)pass->dims[2], fmin (in[0], limit))
+              * (gated ? fmax (fmin (in[cols], limit), -limit) + manner.value[PLAN_MANNER_OFFSET]
+                       : 1);
       }
 }
 
-/* Every activation, gated or not. */
+/* Every activation, gated or not, bounded or not. */
 START_TEST (kernels_activate)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -177,6 +182,9 @@ START_TEST (kernels_activate)
   g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, in_n);
   Pass pass = { { rows, cols, kind, gated }, { in.value }, NULL, g_new (double, n), n };
   g_autofree double *want = pass.out;
+
+  manner.value[PLAN_MANNER_LIMIT] = gated && _i % 3 == 0 ? 0.9 : 0;
+  manner.value[PLAN_MANNER_OFFSET] = gated && _i % 5 < 2 ? 0.75 : 0;
   g_autofree double *want_din = slow_gradient (slow_activate, &pass, 0, in_n, dout.value);
 
   slow_activate (&pass);

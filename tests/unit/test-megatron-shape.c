@@ -96,6 +96,9 @@ static const struct
                  "router_scale=2.5" },
   { MOE "--moe-router-pre-softmax --moe-router-num-groups 4", MIXTRAL_TEXT ",pre_softmax=on" },
   { MOE "--softmax-type learnable", MIXTRAL_TEXT ",sinks=on" },
+  { MOE "--activation-func-clamp-value 7 --glu-linear-offset 1.5",
+    "family=mixtral," DIMENSIONS ("176", "16") ",rope_theta=10000,glu_limit=7,glu_offset=1.5,"
+                                               "expert_ffn=176" },
   { GPT "--num-experts 8",
     "family=gpt2," DIMENSIONS ("256", "16") ",experts=8,topk=2,expert_ffn=256,expert_bias=on" },
   { MOE "--moe-layer-freq '([0]*1+[1]*3)'", MIXTRAL_TEXT ",dense_layers=1" },

@@ -302,13 +302,17 @@ static const struct
     "\"vision_config\": {\"hidden_size\": 1408}, \"image_token_index\": 200092}",
     "family=llama4_text,layers=6,hidden=512,ffn=200,heads=32,kv_heads=8,head_dim=64,vocab=100,"
     "max_seq=50,expert_ffn=96,shared_ffn=96" },
-  { WITH ("gpt_oss", SMALL), TEXT ("gpt_oss", "8", "64") ",expert_ffn=96" },
+  { WITH ("gpt_oss", SMALL),
+    TEXT ("gpt_oss", "8", "64") ",rope_scaling=yarn,rope_factor=32,rope_original=4096,rope_slow=1,"
+                                "rope_fast=32,rope_fractional=on,expert_ffn=96" },
   { WITH ("gpt_oss", SMALL ", \"num_local_experts\": 32, \"attention_bias\": false, "
+                           "\"swiglu_limit\": 3.5, \"rope_scaling\": {\"rope_type\": \"default\"}, "
                            "\"layer_types\": [\"full_attention\", \"sliding_attention\", "
                            "\"full_attention\", \"full_attention\", \"sliding_attention\", "
                            "\"full_attention\"]"),
-    TEXT ("gpt_oss", "8", "64") ",qkv_bias=off,proj_bias=off,window_from=1,window_every=3,"
-                                "experts=32,expert_ffn=96" },
+    TEXT ("gpt_oss", "8",
+          "64") ",glu_limit=3.5,qkv_bias=off,proj_bias=off,window_from=1,window_every=3,"
+                "experts=32,expert_ffn=96" },
 };
 
 /* Every key of the files that were published, beside those of the least there may be. */
@@ -345,6 +349,10 @@ static const char *const published[] = {
   WITH ("phi3", USUAL ", \"auto_map\": {}, \"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0, "
                       "\"original_max_position_embeddings\": 4096, \"rope_scaling\": null, "
                       "\"attention_bias\": false, \"_name_or_path\": \"Phi-3\""),
+  WITH ("gpt_oss", USUAL ", \"experts_per_token\": 4, \"hidden_act\": \"silu\", "
+                         "\"initial_context_length\": 4096, \"swiglu_limit\": 7.0, "
+                         "\"quantization_config\": {\"quant_method\": \"mxfp4\", "
+                         "\"modules_to_not_convert\": [\"lm_head\"]}"),
   WITH ("mixtral", USUAL ", \"output_router_logits\": false, \"router_aux_loss_coef\": 0.02, "
                          "\"router_jitter_noise\": 0.0, \"sliding_window\": null"),
   "{\"architectures\": [\"Llama4ForConditionalGeneration\"], \"model_type\": \"llama4\", "
@@ -504,8 +512,6 @@ static const struct
     "rope_scaling: 'full_attention' is not a key that is read here", PLAN_ERROR_UNSUPPORTED },
   { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"mscale\": 1"),
     "rope_scaling: mscale: without mscale_all_dim", PLAN_ERROR_UNSUPPORTED },
-  { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"truncate\": false"),
-    "rope_scaling: truncate: false is not modelled", PLAN_ERROR_UNSUPPORTED },
   { SCALING ("\"type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1"),
     "rope_scaling: attention_factor: 1 is not modelled: only what factor and mscale say, 1.13",
     PLAN_ERROR_UNSUPPORTED },

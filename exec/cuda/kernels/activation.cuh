@@ -86,13 +86,46 @@ point_of (float x)
   return { 0, 0 };
 }
 
-/* The shape of an activation. Where it is gated, a row of `in` holds gates, then ups. */
+/* The shape of an activation. Where it is gated, a row of `in` holds gates, then ups. Gates are at
+ * most `limit`, and ups within it either way before `offset` is added; 0: there are no bounds. */
 struct Activation
 {
   uint64_t rows, cols, width; /* width: elements of a row of `in` */
   PlanActivation kind;
   bool is_gated;
+  float limit, offset;
 };
+
+__device__ inline float
+bound_gate (const Activation &shape, float x)
+{
+  return shape.limit > 0 && x > shape.limit ? shape.limit : x;
+}
+
+__device__ inline bool
+is_beyond (const Activation &shape, float x)
+{
+  return shape.limit > 0 && fabsf (x) > shape.limit;
+}
+
+/* What a gate is multiplied by. */
+__device__ inline float
+factor_of (const Activation &shape, float up)
+{
+  if (!shape.is_gated)
+    return 1.0f;
+  return (is_beyond (shape, up) ? copysignf (shape.limit, up) : up) + shape.offset;
+}
+
+/* The gradients of a gate and of its up, which are 0 where a bound has taken their place. */
+__device__ inline void
+stop_beyond (const Activation &shape, float gate, float up, float *dgate, float *dup)
+{
+  if (gate > 0 && is_beyond (shape, gate))
+    *dgate = 0;
+  if (is_beyond (shape, up))
+    *dup = 0;
+}
 
 /* Launches the kernel that is compiled for this kind: to choose the kind for every element would
  * take longer than most kinds do. */
@@ -133,6 +166,8 @@ activation_of (const Operands &operands)
   shape.kind = (PlanActivation)operands.dim (2);
   shape.is_gated = operands.dim (3) != 0;
   shape.width = (shape.is_gated ? 2 : 1) * shape.cols;
+  shape.limit = (float)exec_manner (operands.args, PLAN_MANNER_LIMIT);
+  shape.offset = (float)exec_manner (operands.args, PLAN_MANNER_OFFSET);
   return shape;
 }
 

@@ -216,7 +216,8 @@ activate (Activation shape, Array out, Array in)
         gate = widen (in, gates);
         up = widen (in, ups);
         for (unsigned i = 0; i < PIECE; i++)
-          value.at[i] = point_of<kind> (gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f);
+          value.at[i]
+              = point_of<kind> (bound_gate (shape, gate.at[i])).value * factor_of (shape, up.at[i]);
         write (out, row * shape.cols + col, n, value);
       }
 }
@@ -241,10 +242,11 @@ activate_bwd (Activation shape, Array din, Array dout, Array in)
         d = widen (dout, douts);
         for (unsigned i = 0; i < PIECE; i++)
           {
-            Point point = point_of<kind> (gate.at[i]);
+            Point point = point_of<kind> (bound_gate (shape, gate.at[i]));
 
-            dgate.at[i] = d.at[i] * point.slope * (shape.is_gated ? up.at[i] : 1.0f);
+            dgate.at[i] = d.at[i] * point.slope * factor_of (shape, up.at[i]);
             dup.at[i] = d.at[i] * point.value;
+            stop_beyond (shape, gate.at[i], up.at[i], &dgate.at[i], &dup.at[i]);
           }
         write (din, at, n, dgate);
         if (shape.is_gated)

@@ -384,8 +384,12 @@ Router
 router_of (Operands *operands)
 {
   const ExecConstants *c = operands->args->constants;
-  Router shape = { operands->dim (0), operands->dim (1),       (unsigned)operands->dim (2),
-                   c->router_score,   c->pre_softmax != FALSE, (float)c->router_scale,
+  Router shape = { operands->dim (0),
+                   operands->dim (1),
+                   (unsigned)operands->dim (2),
+                   c->router_score,
+                   c->pre_softmax != FALSE,
+                   (float)c->router_scale,
                    (uint32_t)exec_manner (operands->args, PLAN_MANNER_GROUPS),
                    (uint32_t)exec_manner (operands->args, PLAN_MANNER_GROUP_TOPK) };
 
@@ -495,8 +499,8 @@ expert_activate (Activation shape, Array out, Array in, Array probs)
         gate = widen (in, gates);
         up = widen (in, ups);
         for (unsigned i = 0; i < PIECE; i++)
-          value.at[i]
-              = point_of<kind> (gate.at[i]).value * (shape.is_gated ? up.at[i] : 1.0f) * share;
+          value.at[i] = point_of<kind> (bound_gate (shape, gate.at[i])).value
+                        * factor_of (shape, up.at[i]) * share;
         write (out, row * shape.cols + col, n, value);
       }
 }
@@ -529,13 +533,14 @@ expert_activate_bwd (Activation shape, ExpertGrads of)
           d = widen (of.dout, douts);
           for (unsigned i = 0; i < PIECE; i++)
             {
-              Point point = point_of<kind> (gate.at[i]);
-              float factor = shape.is_gated ? up.at[i] : 1.0f, dact = d.at[i] * share;
+              Point point = point_of<kind> (bound_gate (shape, gate.at[i]));
+              float factor = factor_of (shape, up.at[i]), dact = d.at[i] * share;
 
               if (i < n)
                 sum += d.at[i] * point.value * factor;
               dup.at[i] = point.value * dact;
               dgate.at[i] = point.slope * (dact * factor);
+              stop_beyond (shape, gate.at[i], up.at[i], &dgate.at[i], &dup.at[i]);
             }
           write (of.din, at, n, dgate);
           if (shape.is_gated)
@@ -613,9 +618,9 @@ exec_cuda_route (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   Router shape = router_of (&operands);
-  Routed to = { operands.array (PLAN_REF_ROUTE_probs), operands.array (PLAN_REF_ROUTE_saved),
+  Routed to = { operands.array (PLAN_REF_ROUTE_probs),  operands.array (PLAN_REF_ROUTE_saved),
                 operands.array (PLAN_REF_ROUTE_logits), (uint8_t *)args->ptr[PLAN_REF_ROUTE_map],
-                operands.floats (PLAN_REF_ROUTE_bias), operands.floats (PLAN_REF_ROUTE_loads) };
+                operands.floats (PLAN_REF_ROUTE_bias),  operands.floats (PLAN_REF_ROUTE_loads) };
 
   if (operands.code != 0)
     return operands.code;
