@@ -209,6 +209,8 @@ void forget_left ();
 /* memory.cpp */
 Allocation *find (const void *at);
 void map_region ();
+/* Makes these bytes that value. */
+void fill (guint8 *at, guint8 byte, size_t bytes);
 void open_memory (bool open);
 void forget_memory ();
 void settle (const Clock &known); /* ends copies that the host now knows the end of */

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace fake
 {
@@ -17,6 +18,7 @@ namespace
 
 const guint8 POISON = 0xff; /* a NaN in every format */
 const guint8 BEYOND = 0xa5; /* from the end of an allocation to the end of its page */
+const size_t FILLED = (size_t)1 << 20;
 
 guint8 *region;
 struct sigaction earlier_handler;
@@ -63,7 +65,6 @@ map_region ()
                            -1, 0);
   if (region == MAP_FAILED)
     g_error ("no address space for fake devices");
-  madvise (region, bytes, MADV_HUGEPAGE); /* an arena takes far fewer faults */
   trace_map (region, bytes);
   action.sa_sigaction = handle_fault;
   action.sa_flags = SA_SIGINFO;
@@ -105,6 +106,37 @@ open_memory (bool open)
 
 /* --- taking and giving back --------------------------------------------------------------- */
 
+/* Large ones are pages of a file, each copied when it is written first: most of a workspace is
+ * never touched. */
+void
+fill (guint8 *at, guint8 byte, size_t bytes)
+{
+  static int files[256];
+  guint8 *begin = (guint8 *)(((guintptr)at + PAGE - 1) / PAGE * PAGE);
+  const guint8 *end = at + bytes;
+
+  if (bytes < 2 * FILLED)
+    {
+      memset (at, byte, bytes);
+      return;
+    }
+  if (files[byte] == 0)
+    {
+      std::vector<guint8> filled (FILLED, byte);
+
+      files[byte] = memfd_create ("fake", MFD_CLOEXEC);
+      if (files[byte] < 0 || write (files[byte], filled.data (), FILLED) != (ssize_t)FILLED)
+        g_error ("no memory for fake devices");
+    }
+  memset (at, byte, (size_t)(begin - at));
+  for (; begin + FILLED <= end; begin += FILLED)
+    if (mmap (begin, FILLED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+              files[byte], 0)
+        == MAP_FAILED)
+      g_error ("no memory for fake devices");
+  memset (begin, byte, (size_t)(end - begin));
+}
+
 namespace
 {
 
@@ -128,7 +160,7 @@ take (void **out, size_t bytes, unsigned part)
   allocation->cells.emplace (0, Cell{ bytes, Access (), {} });
   if (mprotect (allocation->at, pages, PROT_READ | PROT_WRITE) != 0)
     return cudaErrorMemoryAllocation;
-  memset (allocation->at, POISON, bytes);
+  fill (allocation->at, POISON, bytes);
   memset (allocation->at + bytes, BEYOND, pages - bytes);
   trace_live (allocation->at, bytes, part != HOST);
   device.next += pages + PAGE;

@@ -44,7 +44,6 @@ reserve (size_t bytes)
 
   if (memory == MAP_FAILED)
     g_error ("no address space for fake devices");
-  madvise (memory, bytes, MADV_HUGEPAGE);
   return memory;
 }
 
@@ -250,7 +249,7 @@ trace_map (void *at, size_t bytes)
 void
 trace_live (const void *at, size_t bytes, bool is_live)
 {
-  memset (shadow + ((guintptr)at - region), is_live ? LIVE : 0, bytes);
+  fill (shadow + ((guintptr)at - region), is_live ? LIVE : 0, bytes);
 }
 
 void
