@@ -171,7 +171,8 @@ put_matrix (const Export *self, ExecWriter *writer, const ExecWeightName *name, 
             GError **error)
 {
   const guint64 rows = name->rows / name->stacked, cols = name->cols;
-  const guint64 outer = name->is_transposed ? cols : rows, inner = name->is_transposed ? rows : cols;
+  const guint64 outer = name->is_transposed ? cols : rows,
+                inner = name->is_transposed ? rows : cols;
   g_autofree float *line = g_new (float, inner);
   g_autofree guint8 *narrow = g_malloc (plan_dtype_bytes (self->dtype, inner));
   for (guint64 o = 0; o < outer; o++)

@@ -38,10 +38,10 @@ typedef struct
   gint64 layer;
   guint64 first_row, rows, cols; /* its rows in the parameter */
   gboolean is_vector;            /* a vector [rows] in the file */
-  gboolean is_transposed;            /* transposed, [cols, rows], in the file */
+  gboolean is_transposed;        /* transposed, [cols, rows], in the file */
   guint64 stacked;               /* how many matrices, one behind the other, it consists of */
   gboolean alternates;           /* rows of such a matrix are in another order: exec_weight_row */
-  gboolean is_interleaved;             /* heads are in another order in the file, see exec_weight_head */
+  gboolean is_interleaved;       /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;
 
 /* The naming that files of an architecture use. exec_naming_find: the naming of existing files, in
@@ -63,9 +63,9 @@ guint exec_weight_shape (const ExecWeightName *name, guint64 out_dims[3]);
  * of the first half is followed by one of the second. */
 guint64 exec_weight_row (const ExecWeightName *name, guint64 place);
 
-/* The number that a head has in our parameter of queries, keys and values, by its place in an interleaved
- * tensor of a file. Ours is all queries, all keys, all values; in the file each group of queries is
- * followed by the key and the value that it shares. */
+/* The number that a head has in our parameter of queries, keys and values, by its place in an
+ * interleaved tensor of a file. Ours is all queries, all keys, all values; in the file each group
+ * of queries is followed by the key and the value that it shares. */
 guint64 exec_weight_head (const PlanModel *model, guint64 place);
 
 G_END_DECLS

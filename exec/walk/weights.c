@@ -23,10 +23,10 @@ typedef struct
 {
   GArray *parts; /* Part; NULL: the parameter does not exist */
   guint64 cols;
-  gboolean is_transposed;  /* transposed, [cols, rows], in the file */
-  gboolean alternates; /* rows of the first half and of the second do in the file */
-  guint64 each;        /* rows of a matrix of several, one behind the other; else 0 */
-  guint64 *heads;      /* place in the file of each of our heads; NULL: they lie as ours do */
+  gboolean is_transposed; /* transposed, [cols, rows], in the file */
+  gboolean alternates;    /* rows of the first half and of the second do in the file */
+  guint64 each;           /* rows of a matrix of several, one behind the other; else 0 */
+  guint64 *heads;         /* place in the file of each of our heads; NULL: they lie as ours do */
 } Parameter;
 
 struct _ExecWeights
