@@ -637,8 +637,8 @@ START_TEST (echoes_are_what_is_written_out)
     }
   const gboolean drains
       = p.of->plan.value[PLAN_VPP] == 1 && p.of->stack->pipeline.trades != PLAN_TRADES_ON_DEVICE;
-  const SimMeeting brief = { (const PlanSchedule *const *)schedules, p.n };
-  const SimMeeting whole = { (const PlanSchedule *const *)p.schedules, p.n };
+  const SimPipeline brief = { (const PlanSchedule *const *)schedules, p.n };
+  const SimPipeline whole = { (const PlanSchedule *const *)p.schedules, p.n };
   ck_assert_int_eq (
       sim_measure_stages_step (&brief, (const SimCost *const *)costs, drains, &n_steps[0]),
       sim_measure_stages_step (&whole, (const SimCost *const *)p.costs, drains, &n_steps[1]));
