@@ -150,8 +150,8 @@ model_of (guint shards, Sizes sizes)
       "max_seq=32",
       "family=qwen3,layers=1,hidden=128,ffn=128,heads=4,kv_heads=2,head_dim=32,vocab=33,"
       "max_seq=128" },
-    { "family=gpt_oss,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
-      "experts=6,topk=2,expert_ffn=8,window=2,glu_limit=0.004" },
+    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
+      "experts=6,topk=2" },
     { "family=deepseek_v3,layers=3,hidden=10,ffn=7,heads=3,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
       "2,v_dim=3,vocab=23,max_seq=5,experts=9,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
       "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=3,router_group_topk=2,"

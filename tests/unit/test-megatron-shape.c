@@ -76,7 +76,7 @@ static const struct
     "family=gpt_neox," DIMENSIONS ("256", "16") ",parallel=off" },
   { GPT "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear "
         "--untie-embeddings-and-output-weights --squared-relu",
-    "family=llama," DIMENSIONS ("256", "16") ",activation=relu2,gated=off" },
+    "family=arcee," DIMENSIONS ("256", "16") },
   { GPT "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear "
         "--untie-embeddings-and-output-weights --quick-geglu",
     "family=llama," DIMENSIONS ("256", "16") ",activation=quick_gelu" },
