@@ -43,7 +43,7 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/window.h \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/expert-bias.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/window.h \
   %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/places.cuh %D%/kernels/patch.cuh \
   %D%/kernels/powers.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
