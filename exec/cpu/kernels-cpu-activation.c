@@ -172,8 +172,8 @@ read_gates (const ExecArgs *args, guint operand, guint64 row, guint64 at, guint6
   return exec_cpu_read (in, dtype, from, n, storage);
 }
 
-/* Bounds of gates, which are at most `limit`, and of what they scale, which is within it either way
- * before `offset` is added; 0: there are none. */
+/* The clamp of a gated activation. A gate is at most `limit`; an up value lies within `limit` of 0,
+ * and `offset` is added to it afterwards. A limit of 0: nothing is clamped. */
 typedef struct
 {
   float limit, offset;

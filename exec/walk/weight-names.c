@@ -72,8 +72,7 @@ static const Name mixtral[] = {
   { PLAN_TENSOR_EXPERT_DOWN, MIXTRAL_EXPERT ("w2") },
 };
 
-/* Experts are one tensor of all of them, transposed, gates and what they scale row by row in turn.
- */
+/* The experts of a layer are one tensor, transposed; rows of gates and of up values alternate. */
 static const Name gpt_oss[] = {
   { PLAN_TENSOR_SINKS, "layers.%d.self_attn.sinks" },
   { PLAN_TENSOR_ROUTER, "layers.%d.mlp.router.weight" },

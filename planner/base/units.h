@@ -22,7 +22,7 @@ gboolean plan_units_parse_real (const char *text, const char *what, double min, 
 gboolean plan_units_parse_percent (const char *text, const char *what, double min, double max,
                                    double *out_value, GError **error);
 
-/* Reads what was measured: 0, or from 1e-6 to 1e15, so that an error in percent is finite. */
+/* Reads a measured amount: 0, or from 1e-6 to 1e15, for which an error in percent is finite. */
 gboolean plan_units_parse_amount (const char *text, const char *what, double *out_value,
                                   GError **error);
 

@@ -30,7 +30,7 @@ typedef struct
   PlanValueId map;    /* the map by which rows are moved, where another node made it */
   PlanValueId places; /* the same for probabilities, where rows are moved op by op */
   PlanValueId
-      latent; /* what the common part of all keys is made from; LATENT_ATTENTION: the values */
+      latent; /* the input that all heads' keys share a part of; LATENT_ATTENTION: the values */
   gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
   gint64 pieces;          /* runs of rows that are split and joined in another order; 0: a map */
   gint64 near,

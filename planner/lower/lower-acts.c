@@ -497,9 +497,9 @@ replay (Builder *b, gint64 unit)
     set_residence (b, unit, pieces[i], FLAGGED);
 }
 
-/* One unit's backward pass. `keep`: what it recomputes by itself. Recompute reads the weights
- * quantised along rows; where columns are another copy, nothing runs beside the gather of the
- * rows. */
+/* The backward pass of one unit; `keep` says what it recomputes. Recompute reads weights that are
+ * quantised along rows: where the backward pass has a copy along columns, no op runs beside the
+ * gather of the rows. */
 static void
 turn (Builder *b, gint64 unit, PlanLowerKeep keep, gboolean reduces)
 {

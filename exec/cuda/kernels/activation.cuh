@@ -108,7 +108,7 @@ is_beyond (const Activation &shape, float x)
   return shape.limit > 0 && fabsf (x) > shape.limit;
 }
 
-/* What a gate is multiplied by. */
+/* The factor of an activated gate: its up value, clamped and offset; 1 without gates. */
 __device__ inline float
 factor_of (const Activation &shape, float up)
 {
