@@ -100,7 +100,15 @@ exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
-/* Updates a part of a parameter. Vectors do not decay: weights of norms, biases, sinks. */
+/* Whether weight decay applies: not to norms, biases and sinks. A matrix of one column is still one. */
+static gboolean
+decays (const PlanTensor *tensor)
+{
+  return tensor->part != PLAN_PART_NORMS && !strstr (tensor->name, "_bias")
+         && !g_str_equal (tensor->name, "sinks");
+}
+
+/* Updates a part of a parameter. */
 static void
 update_part (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, guint64 at,
              guint64 count, float *scale)
@@ -111,7 +119,7 @@ update_part (ExecEvaluator *self, ExecArray grad, const PlanTensor *tensor, guin
   gint64 dims[] = { (gint64)count };
 
   grad = exec_evaluator_from (grad, at);
-  if ((tensor->part == PLAN_PART_NORMS || tensor->cols == 1) && !self->constants.decays_all)
+  if (!decays (tensor) && !self->constants.decays_all)
     self->constants.weight_decay = 0;
   if (self->is_sgd)
     exec_evaluator_run (self, PLAN_OP_SGD, EXEC_OPERANDS (main, avg, grad, self->coef), dims);
