@@ -113,9 +113,6 @@ plan_emit_nanotron (const PlanEmitSubject *subject, GPtrArray *reasons)
   const gint64 *const value = subject->of->plan.value;
   GString *text = g_string_new (NULL);
   plan_emit_refuse_target (subject, &target, reasons);
-  plan_emit_refuse (reasons, subject->of->model->rope.scaling != PLAN_ROPE_SCALING_NONE,
-                    "model rope_scaling: nanotron's configuration has it and its llama does not "
-                    "read it: only none");
   append_head (text, subject);
   append_loss (text, value);
   g_string_append (

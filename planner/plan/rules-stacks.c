@@ -352,7 +352,8 @@ model_of_nanotron (const PlanFacts *f)
       = m->norm != PLAN_NORM_RMSNORM || m->norm_bias || m->norm_1p || m->post_norms || m->qk_norm;
   const gboolean has_biases = m->qkv_bias || m->proj_bias || m->mlp_bias;
   const gboolean has_other_attention
-      = m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1 || m->window > 0
+      = m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1
+        || m->rope.scaling != PLAN_ROPE_SCALING_NONE || m->window > 0
         || m->head_dim * m->heads != m->hidden || m->attn_softcap > 0
         || (m->attn_scalar > 0 && m->attn_scalar != (double)m->head_dim);
   return is_nanotron (f)
@@ -540,7 +541,8 @@ static const PlanRuleEntry rules[] = {
       "Megatron-LM arguments.py, transformer_config.py", PLAN_ERROR_INVALID },
     model_of_megatron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "model-of-nanotron", "stack=nanotron needs a llama: RMS norms before attention and MLP, a gated silu, rope on whole "
-      "heads of hidden / heads, no biases, windows, caps or experts", "nanotron config/models_config.py, LlamaConfig", PLAN_ERROR_INVALID },
+      "heads of hidden / heads and not scaled (its configuration has rope_scaling, its llama does not read it), no biases, "
+      "windows, caps or experts", "nanotron config/models_config.py, LlamaConfig; models/llama.py", PLAN_ERROR_INVALID },
     model_of_nanotron, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_STACK) },
   { { "mxfp8-recomputes-all", "compute=mxfp8 on stack=fsdp2 needs all layers recomputed or none: torchtitan, which brings it, "
       "has no other choice", "torchtitan distributed/activation_checkpoint.py", PLAN_ERROR_INVALID },

@@ -108,8 +108,6 @@ static const struct
     "dp_outer: Accelerate's HYBRID_SHARD shards over a node: use dp_outer=2" },
   { PLAN_EMIT_NANOTRON, DENSE, "dgx-h100:1", "stack=nanotron strategy=optim deterministic=on",
     "deterministic=on: nanotron has no option for that: use off" },
-  { PLAN_EMIT_NANOTRON, LOCAL ",rope_scaling=llama3,rope_factor=8,rope_original=8192", "dgx-h100:1",
-    "stack=nanotron strategy=optim", "model rope_scaling: nanotron" },
   { PLAN_EMIT_BRIDGE, DENSE, "dgx-h100:1", "ag_group=on", "ag_group=on: Megatron-Bridge" },
   { PLAN_EMIT_BRIDGE, "gpt2", "dgx-h100:1", "seq=512", "seq: Megatron-Bridge's table" },
   { PLAN_EMIT_SLURM, DENSE, "dgx-h100:1", "stack=fsdp1", "what --as fsdp1 writes" },

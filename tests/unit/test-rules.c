@@ -287,6 +287,7 @@ static const struct
   { "model-of-megatron-lm", "gemma2-9b", "gbs=64 stack=megatron strategy=optim" },
   { "settings-of-megatron-lm", "gemma2-9b", "gbs=64 comm_unit=1000" },
   { "model-of-nanotron", "qwen3-8b", "gbs=64 stack=nanotron strategy=optim" },
+  { "model-of-nanotron", "llama3.1-8b", "gbs=64 stack=nanotron strategy=optim" },
   { "model-of-nanotron", "mixtral-8x7b", "gbs=64 stack=nanotron strategy=optim" },
   { "sizes-fit",
     "layers=6000,hidden=64,ffn=64,heads=1,vocab=256,max_seq=128,experts=8,topk=8,expert_ffn=100000",
