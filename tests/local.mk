@@ -462,6 +462,7 @@ golden_tests = \
   %D%/golden/emit-slurm-native.test \
   %D%/golden/emit-slurm.test \
   %D%/golden/emit-torchrun.test \
+  %D%/golden/emit-torchtitan-latent.test \
   %D%/golden/emit-torchtitan-qwen3.test \
   %D%/golden/emit-torchtitan-pipeline.test \
   %D%/golden/emit-torchtitan.test \

@@ -37,39 +37,76 @@ static const PlanEmitTarget target = {
   .n_said = G_N_ELEMENTS (said),
 };
 
-/* Whether the model needs Qwen3's blocks, which may have experts and norms of queries and keys;
- * Llama 3's have neither. */
-static gboolean
-is_qwen3 (const PlanModel *m)
+/* A family of torchtitan's whose blocks a model is made of. */
+typedef struct
 {
-  return m->qk_norm || m->experts > 0;
-}
+  const char *module, *prefix, *parallelize, *rope;
+} Family;
 
-/* Whether RoPE uses cosines and sines, as Qwen's blocks do; Llama's use complex numbers. */
-static gboolean
-has_cos_sin (const PlanModel *m)
+/* Llama 3's blocks have neither experts nor norms of queries and keys, Qwen3's have both, and
+ * DeepSeek-V3's have latent attention and experts. */
+static const Family llama3 = { "llama3", "Llama3", "parallelize_llama", "ComplexRoPE" },
+                    qwen2 = { "llama3", "Llama3", "parallelize_llama", "CosSinRoPE" },
+                    qwen3 = { "qwen3", "Qwen3", "parallelize_qwen3", "CosSinRoPE" },
+                    deepseek_v3
+                    = { "deepseek_v3", "DeepSeekV3", "parallelize_deepseekv3", "ComplexRoPE" };
+
+static const Family *
+family_of (const PlanModel *m)
 {
-  return is_qwen3 (m) || m->qkv_bias;
+  if (m->kv_lora > 0)
+    return &deepseek_v3;
+  if (m->qk_norm || m->experts > 0)
+    return &qwen3;
+  return m->qkv_bias ? &qwen2 : &llama3;
 }
 
 /* Whether torchtitan's state dict adapters can read the model's weights: they know the names of
- * Llama 3 and Qwen3. */
+ * Llama 3, Qwen3 and DeepSeek-V3. */
 static gboolean
 has_adapter (const PlanModel *m)
 {
-  return !m->qkv_bias && (m->experts == 0 || (m->qk_norm && m->shared_ffn == 0));
+  return !m->qkv_bias && (m->experts == 0 || m->kv_lora > 0 || (m->qk_norm && m->shared_ffn == 0));
 }
 
 static void
 refuse_experts (const PlanModel *m, GPtrArray *reasons)
 {
-  plan_emit_refuse (reasons, m->kv_lora > 0, "model kv_lora: latent attention is not written");
   plan_emit_refuse (reasons, m->shared_gate || m->expert_bias || m->sinks,
-                    "model shared_gate, expert_bias, sinks: Qwen3's blocks have none");
+                    "model shared_gate, expert_bias, sinks: torchtitan's blocks with experts have "
+                    "none of these");
   plan_emit_refuse (reasons, m->router_score == PLAN_ROUTER_SQRTSOFTPLUS,
                     "model router_score: torchtitan's routers have softmax and sigmoid");
   plan_emit_refuse (reasons, m->router_groups > 0 && m->experts / m->router_groups < 2,
                     "model router_groups: torchtitan's have two experts at least");
+}
+
+/* Refuses rotary frequencies that the family's blocks cannot make. DeepSeek-V3's fold yarn's
+ * mscale_all_dim into attention's scale and rotate by no other factor, which is the same if mscale
+ * equals it. */
+static void
+refuse_rope (const PlanModel *m, GPtrArray *reasons)
+{
+  const Family *const family = family_of (m);
+  const PlanRope *const rope = &m->rope;
+  const gboolean is_none = rope->scaling == PLAN_ROPE_SCALING_NONE;
+  const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN && rope->mscale_all > 0
+                           && rope->mscale == rope->mscale_all;
+  plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
+                    "model positions, rope_fraction: torchtitan's blocks rotate whole heads");
+  plan_emit_refuse (reasons, family == &deepseek_v3 && !is_none && !is_yarn,
+                    "model rope_scaling: torchtitan's latent attention has yarn only, with "
+                    "rope_mscale and rope_mscale_all alike");
+  plan_emit_refuse (
+      reasons,
+      family != &deepseek_v3 && !is_none
+          && (rope->scaling != PLAN_ROPE_SCALING_LLAMA3 || family != &llama3),
+      "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
+      "and keys have neither norms nor biases");
+  plan_emit_refuse (
+      reasons, m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input,
+      "model nope_every, qk_l2_norm, scores_on_input: torchtitan has none since PR #3573 "
+      "(2026-06-08) removed Llama 4");
 }
 
 /* Refuses models that torchtitan's blocks cannot make. */
@@ -86,18 +123,7 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
                     "model activation, gated: torchtitan's MLP is a gated silu");
   plan_emit_refuse (reasons, m->proj_bias || m->mlp_bias,
                     "model proj_bias, mlp_bias: torchtitan's blocks add none: only off");
-  plan_emit_refuse (reasons, m->positions != PLAN_POSITIONS_ROPE || m->rope_fraction != 1,
-                    "model positions, rope_fraction: torchtitan's blocks rotate whole heads");
-  plan_emit_refuse (
-      reasons,
-      m->rope.scaling != PLAN_ROPE_SCALING_NONE
-          && (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3 || has_cos_sin (m)),
-      "model rope_scaling: torchtitan's blocks scale as llama3 only, and where queries "
-      "and keys have neither norms nor biases");
-  plan_emit_refuse (
-      reasons, m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input,
-      "model nope_every, qk_l2_norm, scores_on_input: torchtitan has none since PR #3573 "
-      "(2026-06-08) removed Llama 4");
+  refuse_rope (m, reasons);
   plan_emit_refuse (reasons, m->parallel || m->embed_scale || m->window > 0,
                     "model parallel, embed_scale, window: torchtitan's blocks have none");
   plan_emit_refuse (
@@ -106,8 +132,9 @@ refuse_model (const PlanModel *m, GPtrArray *reasons)
           || m->logit_softcap > 0,
       "model attn_scalar, attn_softcap, logit_softcap: torchtitan's blocks have none");
   plan_emit_refuse (reasons, m->mtp > 0, "model mtp: torchtitan predicts one token: only 0");
-  plan_emit_refuse (reasons, reasons->len > before,
-                    "model of another kind: use --as fsdp2, for a program of your own");
+  plan_emit_refuse (reasons, reasons->len > before, "model of another kind: use %s",
+                    m->experts > 0 || m->kv_lora > 0 ? "stack=megatron-fsdp or megatron"
+                                                     : "--as fsdp2, for a program of your own");
 }
 
 /* Refuses formats. Float8LinearConverter took "tensorwise" until PR #3127 (2026-04-28). */
@@ -170,8 +197,7 @@ append_imports (GString *text, const PlanEmitSubject *subject)
 {
   const gint64 *const value = subject->of->plan.value;
   const PlanModel *const m = subject->of->model;
-  const char *const family = is_qwen3 (m) ? "qwen3" : "llama3";
-  const char *const prefix = is_qwen3 (m) ? "Qwen3" : "Llama3";
+  const Family *const family = family_of (m);
   g_string_append (
       text,
       "from functools import partial\n\nimport torch.nn as nn\n"
@@ -194,24 +220,28 @@ append_imports (GString *text, const PlanEmitSubject *subject)
       "from torchtitan.hf_datasets.text_datasets import DATASETS\n"
       "from torchtitan.models.common import %s, Embedding, Linear\n"
       "from torchtitan.models.common.config_utils import (\n    get_attention_config,\n"
-      "    make_ffn_config,\n    make_gqa_config,\n%s)\n"
+      "    make_ffn_config,\n%s%s)\n"
       "from torchtitan.models.common.nn_modules import RMSNorm\n"
       "from torchtitan.models.common.param_init import depth_scaled_std, skip_param_init\n"
-      "from torchtitan.models.%s.model import %sModel, %sTransformerBlock\n"
+      "%sfrom torchtitan.models.%s.model import %sModel, %sTransformerBlock\n"
       "from torchtitan.models.%s.parallelize import %s\n",
       IS (RECOMPUTE, NONE) ? "" : "from torchtitan.distributed.activation_checkpoint import ",
       IS (RECOMPUTE, NONE)   ? ""
       : IS (RECOMPUTE, FULL) ? "FullAC"
                              : "SelectiveAC",
-      IS (RECOMPUTE, NONE) ? "" : "\n", has_cos_sin (m) ? "CosSinRoPE" : "ComplexRoPE",
+      IS (RECOMPUTE, NONE) ? "" : "\n", family->rope,
+      family == &deepseek_v3 ? "" : "    make_gqa_config,\n",
       m->experts == 0 ? ""
                       : "    make_moe_config,\n    make_routed_experts_config,\n"
                         "    make_router_config,\n",
-      family, prefix, prefix, family, is_qwen3 (m) ? "parallelize_qwen3" : "parallelize_llama");
+      family == &deepseek_v3
+          ? "from torchtitan.models.deepseek_v3 import make_mla_attention_config\n"
+          : "",
+      family->module, family->prefix, family->prefix, family->module, family->parallelize);
   if (has_adapter (m))
     g_string_append_printf (
-        text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n", family,
-        prefix);
+        text, "from torchtitan.models.%s.state_dict_adapter import %sStateDictAdapter\n",
+        family->module, family->prefix);
   g_string_append (text, "from torchtitan.protocols.model_spec import ModelSpec\n"
                          "from torchtitan.trainer import Trainer\n");
 }
@@ -219,16 +249,79 @@ append_imports (GString *text, const PlanEmitSubject *subject)
 static char *
 scaling_of (const PlanModel *m)
 {
-  g_autofree char *factor = plan_emit_real (m->rope.factor), *slow = plan_emit_real (m->rope.slow);
-  g_autofree char *fast = plan_emit_real (m->rope.fast);
-  if (m->rope.scaling != PLAN_ROPE_SCALING_LLAMA3)
-    return g_strdup (has_cos_sin (m) ? "" : "                    scaling=\"none\",\n");
-  return g_strdup_printf ("                    scaling=\"llama\",\n"
-                          "                    scaling_factor=%s,\n"
-                          "                    low_freq_factor=%s,\n"
-                          "                    high_freq_factor=%s,\n"
-                          "                    original_max_position_embeddings=" INT ",\n",
-                          factor, slow, fast, m->rope.original);
+  const PlanRope *const rope = &m->rope;
+  g_autofree char *factor = plan_emit_real (rope->factor), *slow = plan_emit_real (rope->slow);
+  g_autofree char *fast = plan_emit_real (rope->fast);
+  if (rope->scaling == PLAN_ROPE_SCALING_YARN)
+    return g_strdup_printf ("                    scaling=\"yarn\",\n"
+                            "                    rope_factor=%s,\n"
+                            "                    beta_fast=%s,\n"
+                            "                    beta_slow=%s,\n"
+                            "                    original_seq_len=" INT ",\n",
+                            factor, fast, slow, rope->original);
+  if (rope->scaling == PLAN_ROPE_SCALING_LLAMA3)
+    return g_strdup_printf ("                    scaling=\"llama\",\n"
+                            "                    scaling_factor=%s,\n"
+                            "                    low_freq_factor=%s,\n"
+                            "                    high_freq_factor=%s,\n"
+                            "                    original_max_position_embeddings=" INT ",\n",
+                            factor, slow, fast, rope->original);
+  return g_strdup (family_of (m) == &llama3 ? "                    scaling=\"none\",\n" : "");
+}
+
+/* Adds what rotates `dim` elements of each head, and ends the attention. */
+static void
+append_rope (GString *text, const PlanEmitSubject *subject, gint64 dim)
+{
+  const PlanModel *const m = subject->of->model;
+  g_autofree char *theta = plan_emit_real (m->rope.theta), *scaling = scaling_of (m);
+  g_string_append_printf (text,
+                          "                rope=%s.Config(\n                    dim=" INT ",\n"
+                          "                    max_context_length=" INT ",\n"
+                          "                    theta=%s,\n%s                ),\n            ),\n",
+                          family_of (m)->rope, dim,
+                          MAX (m->max_seq, subject->of->plan.value[PLAN_SEQ]), theta, scaling);
+}
+
+static void
+append_attention (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanModel *const m = subject->of->model;
+  g_string_append_printf (text,
+                          "            attention=make_gqa_config(\n"
+                          "                dim=" INT ",\n                n_heads=" INT ",\n"
+                          "                n_kv_heads=" INT ",\n                head_dim=" INT ",\n"
+                          "                wqkv_param_init=init,\n"
+                          "                wo_param_init=scaled,\n"
+                          "                inner_attention=get_attention_config(\"flex\"),\n"
+                          "                fuse_qkv=True,\n",
+                          m->hidden, m->heads, m->kv_heads, m->head_dim);
+  if (m->qk_norm)
+    g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
+                            m->head_dim);
+  append_rope (text, subject, m->head_dim);
+}
+
+static void
+append_latent_attention (GString *text, const PlanEmitSubject *subject)
+{
+  const PlanModel *const m = subject->of->model;
+  g_autofree char *mscale = plan_emit_real (m->rope.mscale_all > 0 ? m->rope.mscale_all : 1);
+  g_string_append_printf (text,
+                          "            attention=make_mla_attention_config(\n"
+                          "                layer_id=i,\n                dim=" INT ",\n"
+                          "                n_heads=" INT ",\n                q_lora_rank=" INT ",\n"
+                          "                kv_lora_rank=" INT ",\n"
+                          "                qk_nope_head_dim=" INT ",\n"
+                          "                qk_rope_head_dim=" INT ",\n"
+                          "                v_head_dim=" INT ",\n                mscale=%s,\n"
+                          "                attn_backend=\"flex\",\n"
+                          "                linear_init=init,\n"
+                          "                norm_init={\"weight\": nn.init.ones_},\n"
+                          "                depth_init=lambda _: scaled,\n",
+                          m->hidden, m->heads, m->q_lora, m->kv_lora, m->nope_dim, m->rope_dim,
+                          m->v_dim, mscale);
+  append_rope (text, subject, m->rope_dim);
 }
 
 static void
@@ -302,8 +395,8 @@ static void
 append_layer (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->of->model;
-  const gint64 *const value = subject->of->plan.value;
-  g_autofree char *theta = plan_emit_real (m->rope.theta), *scaling = scaling_of (m);
+  const Family *const family = family_of (m);
+  g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_string_append_printf (
       text,
       "    layers = []\n    for i in range(" INT "):\n"
@@ -314,34 +407,24 @@ append_layer (GString *text, const PlanEmitSubject *subject)
   if (m->experts > 0)
     g_string_append_printf (text, "        is_moe = i >= " INT " and (i + 1) %% " INT " == 0\n",
                             m->dense_layers, m->moe_every);
-  g_string_append_printf (
-      text,
-      "        layer = %sTransformerBlock.Config(\n"
-      "            attention_norm=norm(normalized_shape=" INT "),\n"
-      "            ffn_norm=norm(normalized_shape=" INT "),\n"
-      "            attention=make_gqa_config(\n"
-      "                dim=" INT ",\n                n_heads=" INT ",\n"
-      "                n_kv_heads=" INT ",\n                head_dim=" INT ",\n"
-      "                wqkv_param_init=init,\n                wo_param_init=scaled,\n"
-      "                inner_attention=get_attention_config(\"flex\"),\n"
-      "                fuse_qkv=True,\n",
-      is_qwen3 (m) ? "Qwen3" : "Llama3", m->hidden, m->hidden, m->hidden, m->heads, m->kv_heads,
-      m->head_dim);
-  if (m->qk_norm)
-    g_string_append_printf (text, "                qk_norm=norm(normalized_shape=" INT "),\n",
-                            m->head_dim);
   g_string_append_printf (text,
-                          "                rope=%s.Config(\n                    dim=" INT ",\n"
-                          "                    max_context_length=" INT ",\n"
-                          "                    theta=%s,\n%s                ),\n            ),\n",
-                          has_cos_sin (m) ? "CosSinRoPE" : "ComplexRoPE", m->head_dim,
-                          MAX (m->max_seq, value[PLAN_SEQ]), theta, scaling);
+                          "        layer = %sTransformerBlock.Config(\n"
+                          "            attention_norm=norm(normalized_shape=" INT "),\n"
+                          "            ffn_norm=norm(normalized_shape=" INT "),\n",
+                          family->prefix, m->hidden, m->hidden);
+  if (family == &deepseek_v3)
+    append_latent_attention (text, subject);
+  else
+    append_attention (text, subject);
   if (m->experts > 0)
     append_experts (text, subject);
   append_ffn (text, m, "feed_forward", m->ffn, "            ");
   g_string_append (text, "        )\n");
   if (m->qkv_bias)
     g_string_append (text, "        layer.attention.qkv_linear.wqkv.bias = True\n");
+  if (family == &deepseek_v3)
+    g_string_append_printf (
+        text, "        layer.attention.q_norm.eps = layer.attention.kv_norm.eps = %s\n", eps);
   g_string_append (text, "        layers.append(layer)\n");
 }
 
@@ -350,7 +433,7 @@ append_model (GString *text, const PlanEmitSubject *subject)
 {
   const PlanModel *const m = subject->of->model;
   const gint64 *const value = subject->of->plan.value;
-  const char *const prefix = is_qwen3 (m) ? "Qwen3" : "Llama3";
+  const Family *const family = family_of (m);
   g_autofree char *eps = plan_emit_real (m->norm_eps);
   g_string_append_printf (
       text,
@@ -369,9 +452,9 @@ append_model (GString *text, const PlanEmitSubject *subject)
       "        norm=norm(normalized_shape=" INT "),\n        lm_head=Linear.Config(\n"
       "            in_features=" INT ",\n            out_features=" INT ",\n"
       "            param_init=init,\n        ),\n        layers=layers,\n    )\n",
-      prefix, m->hidden, m->vocab, plan_emit_python (m->tied_embeddings), m->vocab, m->hidden,
-      m->tied_embeddings ? "skip_param_init" : "partial(nn.init.normal_, std=0.02)", m->hidden,
-      m->hidden, m->vocab);
+      family->prefix, m->hidden, m->vocab, plan_emit_python (m->tied_embeddings), m->vocab,
+      m->hidden, m->tied_embeddings ? "skip_param_init" : "partial(nn.init.normal_, std=0.02)",
+      m->hidden, m->hidden, m->vocab);
   if (IS (COMPUTE, MXFP8))
     g_string_append_printf (text,
                             "    converter = MXFP8LinearConverter.Config(\n"
@@ -384,10 +467,9 @@ append_model (GString *text, const PlanEmitSubject *subject)
                           "        pipelining_fn=pipeline_llm,\n"
                           "        post_optimizer_build_fn=%s,\n"
                           "        state_dict_adapter=%s%s,%s\n    )\n",
-                          is_qwen3 (m) ? "qwen3" : "llama3", m->name,
-                          is_qwen3 (m) ? "parallelize_qwen3" : "parallelize_llama",
+                          family->module, m->name, family->parallelize,
                           m->router_bias ? "register_moe_load_balancing_hook" : "None",
-                          has_adapter (m) ? prefix : "None",
+                          has_adapter (m) ? family->prefix : "None",
                           has_adapter (m) ? "StateDictAdapter" : "",
                           has_adapter (m) ? ""
                           : m->qkv_bias ? "  # Hugging Face weights with these biases are not read"

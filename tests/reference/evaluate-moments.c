@@ -100,7 +100,8 @@ exec_evaluator_init_moments (ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
-/* Whether weight decay applies: not to norms, biases and sinks. A matrix of one column is still one. */
+/* Whether weight decay applies: not to norms, biases and sinks. A matrix of one column is still
+ * one. */
 static gboolean
 decays (const PlanTensor *tensor)
 {

@@ -480,7 +480,8 @@ static const struct
     "shared_experts=make_ffn_config( load_balance_coeff=1e-3, "
     "post_optimizer_build_fn=register_moe_load_balancing_hook,",
     NULL },
-  { "deepseek-v3", "stack=fsdp2 ep=8", NULL, "model kv_lora: latent attention is not written" },
+  { "deepseek-v2-lite,rope_scaling=yarn,rope_factor=40,rope_original=4096", "stack=fsdp2 ep=8",
+    NULL, "rope_mscale_all alike; model of another kind: use stack=megatron-fsdp or megatron" },
   { "qwen2-57b-a14b", "stack=fsdp2 ep=8", NULL, "model shared_gate, expert_bias, sinks" },
 };
 
