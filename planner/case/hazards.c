@@ -188,6 +188,15 @@ is_not_run (const PlanFacts *f)
 }
 
 static gboolean
+has_room_for_mean (const PlanFacts *f)
+{
+  Plan initial;
+  plan_init (&initial);
+  return is_stack (f, PLAN_STACK_NATIVE) && f->model->experts > 0 && f->value[PLAN_EP] > 1
+         && f->value[PLAN_MOE_IMBALANCE] == initial.value[PLAN_MOE_IMBALANCE];
+}
+
+static gboolean
 attends_plainly (const PlanFacts *f)
 {
   return is_stack (f, PLAN_STACK_NATIVE) && f->value[PLAN_CP] > 1
@@ -216,6 +225,10 @@ static const PlanRuleEntry hazards[] = {
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
+  { { "room-for-the-mean", "with ep above 1 and moe_imbalance=1 a rank of fsdplan's own runtime has room for the rows that come to "
+      "it in the mean; routers send more to some ranks, at the first step already, where the run then ends: say what yours do, "
+      "or ep, which is enough for all", "docs/guide/experts.md", 0 },
+    has_room_for_mean, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_EP, PLAN_MOE_IMBALANCE), PLAN_LEVEL (STOPS) },
   { { "fp8-copies-weights", "fp8 compute without quantised param_gather keeps quantised copies of every linear weight "
       "on every rank, unsharded: about 2 bytes per parameter of them; param_gather=fp8 or mxfp8 avoids it",
       "Transformer Engine module/base.py, as read: only FSDP2 modules are treated otherwise", 0 },

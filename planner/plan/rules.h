@@ -42,6 +42,7 @@ const PlanRule *plan_rules_get (guint i);
   X (LEARNING, "changes what is learned: ") /* wrong gradients or norms, or lost updates */ \
   X (NOT_TIMED, \
      "takes longer than predicted: ") /* where a kernel is not the one whose time is known */ \
+  X (STOPS, "stops a run early: ")    /* where memory may hold less than comes */ \
   X (NOT_RUN, "cannot be run yet: ")  /* by the plan's stack */
 
 typedef enum

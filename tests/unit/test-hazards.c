@@ -111,6 +111,10 @@ static const struct
   { "dispatcher-is-a-library: ", "gbs=64 ep=2 moe_dispatcher=deepep", TRUE },
   { "dispatcher-is-a-library: ", "gbs=8 ep=8", FALSE },
   { "experts-vary: ", "gbs=8", TRUE },
+  { "room-for-the-mean: stops a run early: ", "gbs=8 ep=8 stack=native", TRUE },
+  { "room-for-the-mean: ", "gbs=8 ep=8 stack=native moe_imbalance=1.5", FALSE },
+  { "room-for-the-mean: ", "gbs=8 stack=native", FALSE },
+  { "room-for-the-mean: ", "gbs=8 ep=8", FALSE },
 };
 
 START_TEST (hazard_of_experts_is_named)
