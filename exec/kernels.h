@@ -18,6 +18,7 @@ struct _ExecConstants
   gboolean pre_softmax;
   double router_scale;
   double bias_rate; /* the step by which routers' biases move */
+  double aux_loss;  /* the coefficient of the loss that balances experts; 0: there is none */
   double lr, beta1, beta2, adam_eps, weight_decay, max_norm; /* max_norm 0: no clipping */
   gboolean decays_all; /* weight decay applies to gains and biases, too */
   gint64 step;         /* Adam's step, from 1 */
@@ -57,6 +58,15 @@ struct _ExecArgs
   guint taken_sms;     /* SMs of the GPU that collectives may hold meanwhile */
   gboolean is_deterministic;
 };
+
+/* The gradient of a micro batch's auxiliary loss by a token's probability of an expert is this
+ * times the tokens that the expert got. Losses are sums over tokens, so the mean is times their
+ * number. */
+static inline float
+exec_aux_loss_unit (const ExecConstants *constants, gint64 rows, gint64 experts, gint64 topk)
+{
+  return (float)(constants->aux_loss * (double)experts / (double)MAX (rows * topk, 1));
+}
 
 /* A value of the op's manner, such as its window; 0 where none is given. */
 static inline double

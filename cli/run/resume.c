@@ -81,6 +81,8 @@ cli_resume_settings (const ExecJob *job)
       list, g_strdup_printf ("weight-decay-of=%s", job->constants.decays_all ? "all" : "matrices"));
   if (job->of->model->router_bias)
     add_real (list, "bias-rate", job->constants.bias_rate);
+  if (job->of->model->experts > 0)
+    add_real (list, "aux-loss", job->constants.aux_loss);
   add_real (list, "beta1", job->constants.beta1);
   add_real (list, "beta2", job->constants.beta2);
   add_real (list, "eps", job->constants.adam_eps);
@@ -93,11 +95,9 @@ cli_resume_settings (const ExecJob *job)
 static const char *
 unrecorded_setting (const char *name)
 {
-  static const char *const settings[][2] = { { "weight-decay-of", "all" },
-                                             { "beta1", "0.9" },
-                                             { "beta2", "0.95" },
-                                             { "eps", "1e-08" },
-                                             { "eod_mask_loss", "off" } };
+  static const char *const settings[][2]
+      = { { "weight-decay-of", "all" }, { "beta1", "0.9" },  { "beta2", "0.95" },
+          { "eps", "1e-08" },           { "aux-loss", "0" }, { "eod_mask_loss", "off" } };
   for (guint i = 0; i < G_N_ELEMENTS (settings); i++)
     if (g_str_equal (name, settings[i][0]))
       return settings[i][1];

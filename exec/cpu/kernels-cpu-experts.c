@@ -71,18 +71,17 @@ choose_experts (const ExecArgs *args, const float *keys, guint8 *out_map)
   choose (keys, experts, topk, groups > 0 ? open : NULL, size, out_map);
 }
 
-/* The softmax over the chosen experts, or over all. */
 static void
-softmax (const float *logits, const guint8 *map, gboolean of_all, gint64 experts, float *out)
+softmax (const float *logits, gint64 experts, float *out)
 {
   float max = -INFINITY, sum = 0;
 
   for (gint64 e = 0; e < experts; e++)
-    if ((of_all || map[e]) && logits[e] > max)
+    if (logits[e] > max)
       max = logits[e];
   for (gint64 e = 0; e < experts; e++)
     {
-      out[e] = of_all || map[e] ? EXEC_CPU_EXP (logits[e] - max) : 0;
+      out[e] = EXEC_CPU_EXP (logits[e] - max);
       sum += out[e];
     }
   for (gint64 e = 0; e < experts; e++)
@@ -109,32 +108,52 @@ slope_of (PlanRouterScore kind, float score)
   return score > 0 ? -expm1f (-score * score) / (2.0f * score) : 0;
 }
 
-/* What the scores of the chosen experts are divided by. */
+/* The scores of all experts: their softmax, or a function of each logit alone. */
+static void
+scores_of (PlanRouterScore kind, const float *logits, gint64 experts, float *out)
+{
+  if (kind == PLAN_ROUTER_SOFTMAX)
+    softmax (logits, experts, out);
+  else
+    for (gint64 e = 0; e < experts; e++)
+      out[e] = score_of (kind, logits[e]);
+}
+
+/* Whether scores are divided by the sum of those chosen. That makes a softmax over all experts one
+ * over those chosen. */
+static gboolean
+divides (const ExecConstants *c, gint64 topk)
+{
+  return c->router_score == PLAN_ROUTER_SOFTMAX ? !c->pre_softmax : topk > 1;
+}
+
+/* What scores of the chosen experts are divided by. */
 static float
-sum_of (const float *scores, const guint8 *map, gint64 experts, gint64 topk)
+divisor_of (const ExecConstants *c, const float *scores, const guint8 *map, gint64 experts,
+            gint64 topk)
 {
   float sum = 0;
 
+  if (!divides (c, topk))
+    return 1;
   for (gint64 e = 0; e < experts; e++)
     if (map[e])
       sum += scores[e];
-  return topk > 1 ? sum + LEAST_SUM : 1;
+  return sum + LEAST_SUM;
 }
 
-/* What experts are chosen by: logits; or, in `out`, scores and biases. A softmax is over all. */
+/* What experts are chosen by: logits; or, in `out`, scores and biases. */
 static const float *
 keys_of (const ExecArgs *args, const float *logits, float *out)
 {
   const gint64 experts = args->op->dims[PLAN_DIM_ROUTE_experts];
-  const PlanRouterScore score = args->constants->router_score;
   const float *bias = args->ptr[PLAN_REF_ROUTE_bias];
 
   if (bias == NULL)
     return logits;
-  if (score == PLAN_ROUTER_SOFTMAX)
-    softmax (logits, NULL, TRUE, experts, out);
+  scores_of (args->constants->router_score, logits, experts, out);
   for (gint64 e = 0; e < experts; e++)
-    out[e] = (score == PLAN_ROUTER_SOFTMAX ? out[e] : score_of (score, logits[e])) + bias[e];
+    out[e] += bias[e];
   return out;
 }
 
@@ -155,20 +174,13 @@ exec_cpu_route (const ExecArgs *args)
       guint8 *map = (guint8 *)args->ptr[PLAN_REF_ROUTE_map] + at;
       const float *logits
           = exec_cpu_read_ref (args, PLAN_REF_ROUTE_logits, at, (guint64)experts, storage);
-      float divisor = 1;
 
       choose_experts (args, keys_of (args, logits, scores), map);
       for (gint64 e = 0; loads != NULL && e < experts; e++)
         loads[e] += map[e];
-      if (c->router_score == PLAN_ROUTER_SOFTMAX)
-        softmax (logits, map, c->pre_softmax, experts, scores);
-      else
-        {
-          for (gint64 e = 0; e < experts; e++)
-            scores[e] = score_of (c->router_score, logits[e]);
-          divisor = sum_of (scores, map, experts, topk);
-        }
+      scores_of (c->router_score, logits, experts, scores);
       exec_cpu_write_ref (args, PLAN_REF_ROUTE_saved, at, (guint64)experts, scores);
+      const float divisor = divisor_of (c, scores, map, experts, topk);
       for (gint64 e = 0; e < experts; e++)
         scores[e] = map[e] ? scores[e] / divisor * scale : 0;
       exec_cpu_write_ref (args, PLAN_REF_ROUTE_probs, at, (guint64)experts, scores);
@@ -181,7 +193,8 @@ route_row_bwd (const ExecConstants *c, const float *saved, const guint8 *map, gi
                gint64 topk, float *grad)
 {
   const gboolean is_softmax = c->router_score == PLAN_ROUTER_SOFTMAX;
-  const float divisor = is_softmax ? 1 : sum_of (saved, map, experts, topk);
+  const gboolean is_divided = divides (c, topk);
+  const float divisor = divisor_of (c, saved, map, experts, topk);
   float mean = 0;
 
   for (gint64 e = 0; e < experts; e++)
@@ -191,10 +204,54 @@ route_row_bwd (const ExecConstants *c, const float *saved, const guint8 *map, gi
     }
   for (gint64 e = 0; e < experts; e++)
     if (is_softmax)
-      grad[e] = saved[e] * (grad[e] - mean);
+      grad[e] = map[e] || !is_divided ? saved[e] / divisor * (grad[e] - mean) : 0;
     else if (map[e])
-      grad[e] = (topk > 1 ? (grad[e] - mean) / divisor : grad[e])
+      grad[e] = (is_divided ? (grad[e] - mean) / divisor : grad[e])
                 * slope_of (c->router_score, saved[e]);
+}
+
+/* Adds to the gradients of a row's logits those of the auxiliary loss, whose gradient by an
+ * expert's probability is its entry of `pulls`. Probabilities are a softmax, or scores over their
+ * sum. */
+static void
+balance_row_bwd (const ExecConstants *c, const float *saved, const float *pulls, gint64 experts,
+                 float *grad)
+{
+  const gboolean is_softmax = c->router_score == PLAN_ROUTER_SOFTMAX;
+  float sum = 0, mean = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    sum += saved[e];
+  sum = is_softmax ? 1 : sum + LEAST_SUM;
+  for (gint64 e = 0; e < experts; e++)
+    mean += pulls[e] * (saved[e] / sum);
+  for (gint64 e = 0; e < experts; e++)
+    grad[e]
+        += (pulls[e] - mean) / sum * (is_softmax ? saved[e] : slope_of (c->router_score, saved[e]));
+}
+
+/* The auxiliary loss of a micro batch (Fedus and others 2021, as Megatron-LM scales it) is, for
+ * each of its tokens, the sum over experts of their probability's mean times their share of what is
+ * routed, times their number: 1 where all are alike. How many rows an expert got has no gradient.
+ */
+static float *
+pulls_of (const ExecArgs *args)
+{
+  const gint64 rows = args->op->dims[PLAN_DIM_ROUTE_BWD_rows],
+               experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
+               topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
+  const guint8 *map = args->ptr[PLAN_REF_ROUTE_BWD_map];
+  const float unit = exec_aux_loss_unit (args->constants, rows, experts, topk);
+  float *pulls;
+
+  if (unit == 0)
+    return NULL;
+  pulls = g_new0 (float, experts);
+  for (gint64 i = 0; i < rows * experts; i++)
+    pulls[i % experts] += map[i];
+  for (gint64 e = 0; e < experts; e++)
+    pulls[e] *= unit;
+  return pulls;
 }
 
 void
@@ -204,6 +261,7 @@ exec_cpu_route_bwd (const ExecArgs *args)
                experts = args->op->dims[PLAN_DIM_ROUTE_BWD_experts],
                topk = args->op->dims[PLAN_DIM_ROUTE_BWD_topk];
   g_autofree float *storage = g_new (float, experts), *grad = g_new (float, experts);
+  g_autofree float *pulls = pulls_of (args);
 
   for (gint64 row = 0; row < rows; row++)
     {
@@ -214,6 +272,8 @@ exec_cpu_route_bwd (const ExecArgs *args)
       memmove (grad, exec_cpu_read_ref (args, PLAN_REF_ROUTE_BWD_dprobs, at, n, grad),
                n * sizeof *grad);
       route_row_bwd (args->constants, saved, map, experts, topk, grad);
+      if (pulls != NULL)
+        balance_row_bwd (args->constants, saved, pulls, experts, grad);
       exec_cpu_write_ref (args, PLAN_REF_ROUTE_BWD_dlogits, at, n, grad);
     }
 }

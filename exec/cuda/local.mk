@@ -32,6 +32,7 @@ cuda_sources = \
   %D%/kernels/param.cu \
   %D%/kernels/quantize.cu \
   %D%/kernels/quantize-128x128.cu \
+  %D%/kernels/router.cu \
   %D%/kernels/row-map.cu \
   %D%/kernels/sum.cu
 cuda_objects = $(cuda_sources:.cu=.o)

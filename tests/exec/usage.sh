@@ -204,6 +204,7 @@ done <<END
 --clip $run
 --weight-decay $run
 --bias-rate $run
+--aux-loss $run
 --steps $run
 --warmup $run
 --seed $run

@@ -76,6 +76,7 @@ set_router (int seed)
   constants.router_score = (PlanRouterScore)(seed % 3);
   constants.pre_softmax = seed % 2 == 1;
   constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
+  constants.aux_loss = seed % 5 == 0 ? 0 : 0.3;
 }
 
 /* Repeats some logits, and has one in `nans` be no number (0: none). */

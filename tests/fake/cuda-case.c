@@ -47,6 +47,7 @@ case_set_job (Case *c, guint seed)
                           .pre_softmax = c->model && c->model->pre_softmax,
                           .router_scale = c->model ? c->model->router_scale : 1,
                           .bias_rate = 0.25,
+                          .aux_loss = 0.02,
                           .lr = 1e-3,
                           .beta1 = 0.9,
                           .beta2 = 0.95,

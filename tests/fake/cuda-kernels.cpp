@@ -24,5 +24,6 @@
 #include "exec/cuda/kernels/param.cu"
 #include "exec/cuda/kernels/quantize.cu"
 #include "exec/cuda/kernels/quantize-128x128.cu"
+#include "exec/cuda/kernels/router.cu"
 #include "exec/cuda/kernels/row-map.cu"
 #include "exec/cuda/kernels/sum.cu"

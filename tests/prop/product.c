@@ -281,6 +281,7 @@ product_case_init (ProductCase *self, guint64 point)
                                         .pre_softmax = self->model->pre_softmax,
                                         .router_scale = self->model->router_scale,
                                         .bias_rate = 0.25,
+                                        .aux_loss = 0.02,
                                         .lr = 1e-2,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,

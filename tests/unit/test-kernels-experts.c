@@ -44,6 +44,31 @@ slow_route (Pass *pass)
     }
 }
 
+/* The auxiliary loss, times the rows that it is a mean over. */
+static void
+slow_aux_loss (Pass *pass)
+{
+  const gint64 rows = pass->dims[0], experts = pass->dims[1], topk = pass->dims[2];
+  double sum = 0;
+
+  for (gint64 e = 0; e < experts; e++)
+    {
+      double probability = 0, got = 0;
+
+      for (gint64 row = 0; row < rows; row++)
+        {
+          double all = 0;
+
+          for (gint64 i = row * experts; i < (row + 1) * experts; i++)
+            all += slow_score (pass->in[0][i]);
+          probability += slow_score (pass->in[0][row * experts + e]) / all / (double)rows;
+          got += (double)chosen[row * experts + e] / (double)(rows * topk);
+        }
+      sum += probability * got;
+    }
+  pass->out[0] = constants.aux_loss * (double)rows * (double)experts * sum;
+}
+
 /* As many of each row as are asked for, and none that is less than one which is not chosen. */
 static void
 check_choice (const guint8 *map, const double *logits, gint64 rows, gint64 experts, gint64 topk)
@@ -68,6 +93,7 @@ set_router (int seed)
   constants.router_score = (PlanRouterScore)(seed % 3);
   constants.pre_softmax = seed % 2 == 1;
   constants.router_scale = seed % 4 == 0 ? 1 : 2.5;
+  constants.aux_loss = seed % 5 == 0 ? 0 : 0.3;
 }
 
 START_TEST (routes_are_those_of_loops)
@@ -98,6 +124,11 @@ START_TEST (routes_are_those_of_loops)
   /* The one share of a softmax over one is 1, whatever its logit. */
   if (topk == 1 && constants.router_score == PLAN_ROUTER_SOFTMAX && !constants.pre_softmax)
     memset (want_dlogits, 0, n * sizeof *want_dlogits);
+  double one = 1, loss = 0;
+  Pass aux = { { rows, experts, topk }, { logits.value }, NULL, &loss, 1 };
+  g_autofree double *want_aux = slow_gradient (slow_aux_loss, &aux, 0, n, &one);
+  for (guint64 e = 0; e < n; e++)
+    want_dlogits[e] += want_aux[e];
   check_close (&dlogits, want_dlogits, 1e-5, "route_bwd");
 }
 END_TEST

@@ -5,10 +5,12 @@ G_BEGIN_DECLS
 
 #define EXEC_CUDA_MOST_EXPERTS 1024 /* that a router chooses from */
 
-/* experts.cu */
+/* router.cu */
 int exec_cuda_route (const ExecArgs *args, void *stream);
 int exec_cuda_balance (const ExecArgs *args, void *stream);
 int exec_cuda_route_bwd (const ExecArgs *args, void *stream);
+
+/* experts.cu */
 int exec_cuda_permute (const ExecArgs *args, void *stream);
 int exec_cuda_unpermute (const ExecArgs *args, void *stream);
 int exec_cuda_expert_activate (const ExecArgs *args, void *stream);
