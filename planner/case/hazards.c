@@ -187,6 +187,16 @@ is_not_run (const PlanFacts *f)
                                plan_data_parallel (f->plan, f->cluster), NULL);
 }
 
+/* Files for programs of one's own are of dense models. torchtitan starts those with experts,
+ * without Llama 4's parts. */
+static gboolean
+is_not_written (const PlanFacts *f)
+{
+  const PlanModel *m = f->model;
+  return is_stack (f, PLAN_STACK_FSDP2) && m->experts > 0
+         && (m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF || m->scores_on_input);
+}
+
 static gboolean
 has_room_for_mean (const PlanFacts *f)
 {
@@ -225,6 +235,9 @@ static const PlanRuleEntry hazards[] = {
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
+  { { "nothing-starts-it", "nothing starts Llama 4 on stack=fsdp2 any more: torchtitan has removed it, and fsdplan emit "
+      "writes programs of one's own for dense models alone: use stack=megatron-fsdp or megatron", "torchtitan PR #3573 (2026-06-08)", 0 },
+    is_not_written, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK), PLAN_LEVEL (NOT_RUN) },
   { { "room-for-the-mean", "with ep above 1 and moe_imbalance=1 a rank of fsdplan's own runtime has room for the rows that come to "
       "it in the mean; routers send more to some ranks, at the first step already, where the run then ends: say what yours do, "
       "or ep, which is enough for all", "docs/guide/experts.md", 0 },
