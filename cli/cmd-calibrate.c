@@ -748,7 +748,7 @@ cmd_calibrate (int argc, char **argv, GError **error)
   CliFormat format;
   const GOptionEntry entries[] = {
     { "base", 0, 0, G_OPTION_ARG_STRING, &question.base,
-      "the set to begin with, the newest unless said: what it knows of other GPUs and stacks "
+      "the set to begin with, the newest by default: what it knows of other GPUs and stacks "
       "stays; " ADVISE_NO_ADJUSTMENTS ": everything is fitted anew",
       "ID" },
     { "published", 0, 0, G_OPTION_ARG_NONE, &question.is_published,
@@ -759,7 +759,7 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "COLUMN[=VALUE]" },
     { "folds", 0, 0, G_OPTION_ARG_STRING, &question.folds,
       "parts in which groups of runs are left out in turn, to see how well they are predicted by "
-      "the others; 5 unless said, 0 for none",
+      "the others; 5 by default, 0 for none",
       "N" },
     { "distances", 0, 0, G_OPTION_ARG_NONE, &question.finds_distances,
       "also leave out whole GPUs, then stacks, in turn, to see how far off predictions of one "
@@ -774,7 +774,7 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "write the set to a file, and not to the store; - is standard output", "FILE" },
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &question.is_dry, "only show what would change", NULL },
     { "db", 0, 0, G_OPTION_ARG_STRING, &question.db,
-      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db by default", "FILE" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &question.format, "how to print it", "table|csv|json" },
     G_OPTION_ENTRY_NULL,
   };

@@ -669,17 +669,17 @@ cmd_db (int argc, char **argv, GError **error)
     { "kind", 0, 0, G_OPTION_ARG_STRING, &request.kind_name,
       "runs, plans, queries, clusters, steps, measurements, ops, cudnn, params or fitted: of what "
       "to "
-      "list, show or delete; runs unless said, and in a list plans beside them",
+      "list, show or delete; runs by default, and in a list plans beside them",
       "KIND" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &request.format,
-      "of what is printed; table, of an export sql, of one kind csv unless said",
+      "of what is printed; table, of an export sql, of one kind csv by default",
       "table|csv|json|sql" },
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &request.is_dry_run,
       "import: say what would be added, and store nothing", NULL },
     { "repair", 0, 0, G_OPTION_ARG_NONE, &request.repairs,
       "check: mend what can be mended without losing a measurement", NULL },
     { "db", 0, 0, G_OPTION_ARG_STRING, &request.db,
-      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db by default", "FILE" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context

@@ -36,10 +36,10 @@ cmd_emit (int argc, char **argv, GError **error)
   g_autoptr (PlanCase) of = NULL;
   const GOptionEntry entries[] = {
     { "as", 0, 0, G_OPTION_ARG_STRING, &as,
-      "what is written, of those below; by the plan's stack unless said", "TARGET" },
+      "what is written, of those below; what the plan's stack takes by default", "TARGET" },
     { "runtime", 0, 0, G_OPTION_ARG_STRING, &runtime_name,
-      "what a job starts; by the plan's stack unless said", "stack|megatron|fsdplan" },
-    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output unless said",
+      "what a job starts; the plan's stack by default", "stack|megatron|fsdplan" },
+    { "output", 'o', 0, G_OPTION_ARG_FILENAME, &path, "where to; standard output by default",
       "FILE" },
     G_OPTION_ENTRY_NULL,
   };

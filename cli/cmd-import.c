@@ -223,9 +223,9 @@ cmd_import (int argc, char **argv, GError **error)
   const GOptionEntry entries[] = {
     { "dry-run", 0, 0, G_OPTION_ARG_NONE, &settings.is_dry_run, "store nothing", NULL },
     { "source", 0, 0, G_OPTION_ARG_STRING, &settings.source,
-      "who measured it, where; the file's name unless said", "TEXT" },
+      "who measured it, where; the file's name by default", "TEXT" },
     { "use", 0, 0, G_OPTION_ARG_STRING, &settings.use,
-      "whether parameters may be fitted to these rows, or never; fit unless said", "fit|report" },
+      "whether parameters may be fitted to these rows, or never; fit by default", "fit|report" },
     { "op", 0, 0, G_OPTION_ARG_STRING, &settings.op,
       "the collective of an nccl-tests output that does not tell it", COLLECTIVES },
     G_OPTION_ENTRY_NULL,

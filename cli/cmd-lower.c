@@ -19,7 +19,7 @@ cmd_lower (int argc, char **argv, GError **error)
   g_autofree char *asked = NULL;
   gint64 rank = 0;
   const GOptionEntry entries[] = {
-    { "rank", 0, 0, G_OPTION_ARG_STRING, &asked, "the rank whose schedule it is; 0 unless said",
+    { "rank", 0, 0, G_OPTION_ARG_STRING, &asked, "the rank whose schedule it is; 0 by default",
       "N" },
     G_OPTION_ENTRY_NULL,
   };

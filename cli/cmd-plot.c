@@ -207,9 +207,9 @@ add_search_options (AdviseQuestion *question, char **out_front, CliContext *cont
     { "headroom", 0, 0, G_OPTION_ARG_STRING, &question->headroom,
       "likewise: part of it that stays free", "PERCENT" },
     { "p-fits", 0, 0, G_OPTION_ARG_STRING, &question->p_fits,
-      "likewise: probability with which a plan has to fit; 0.95 unless said", "P|PERCENT" },
+      "likewise: probability with which a plan has to fit; 0.95 by default", "P|PERCENT" },
     { "front", 0, 0, G_OPTION_ARG_STRING, out_front,
-      "likewise: how far the front goes beyond the best's time; 30 unless said", "PERCENT" },
+      "likewise: how far the front goes beyond the best's time; 30 by default", "PERCENT" },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);
@@ -226,28 +226,28 @@ add_picture_options (CliPlot *self, CliContext *context)
       "a stored run in place of a plan, simulated beside measured; for timeline, memory and loss",
       "ID" },
     { "sweep", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->sweeps,
-      "what pareto, tradeoff, breakdown and scaling (strategy unless said) vary; a field alone "
+      "what pareto, tradeoff, breakdown and scaling (strategy by default) vary; a field alone "
       "takes "
       "all of its values; without it pareto and breakdown draw what query finds",
       "FIELD[=V1,V2,…]" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &self->gpus,
-      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on unless said",
+      "sizes for scaling: 8..1024 doubles, 8,24,64 lists; from the cluster's size on by default",
       "SIZES" },
     { "weak", 0, 0, G_OPTION_ARG_NONE, &self->weak,
       "scaling: the global batch is for the smallest size and grows with it", NULL },
     { "top", 0, 0, G_OPTION_ARG_STRING, &self->top_text,
-      "breakdown: so many of the best plans, if none are named or swept; 4 unless said", "N" },
+      "breakdown: so many of the best plans, if none are named or swept; 4 by default", "N" },
     { "from", 0, 0, G_OPTION_ARG_FILENAME, &self->from,
       "accuracy: a table in place of the stored runs, as validate --rows --format=csv prints it; "
       "or - "
       "for standard input",
       "FILE" },
     { "of", 0, 0, G_OPTION_ARG_STRING, &self->of,
-      "accuracy: what of the table is drawn: step_ms unless said, or allocated_mib, "
+      "accuracy: what of the table is drawn: step_ms by default, or allocated_mib, "
       "max_allocated_mib, reserved_mib, device_mib",
       "NAME" },
     { "by", 0, 0, G_OPTION_ARG_STRING, &self->by,
-      "accuracy: the column whose values have a colour each; stack, source or group unless said",
+      "accuracy: the column whose values have a colour each; stack, source or group by default",
       "COLUMN" },
     G_OPTION_ENTRY_NULL,
   };

@@ -211,7 +211,7 @@ add_options (Request *request, CliContext *context)
     { "max", 0, 0, G_OPTION_ARG_STRING, &request->max,
       "the largest sequence or micro batch that fits, and what the next one lacks", "seq|mbs" },
     { "step", 0, 0, G_OPTION_ARG_STRING, &request->step,
-      "of --max seq: sequences are multiples of it; 1024 unless said", "N" },
+      "of --max seq: sequences are multiples of it; 1024 by default", "N" },
     { "gpus", 0, 0, G_OPTION_ARG_STRING, &request->sizes.gpus,
       "the same cluster in other sizes: from one to another by doubling, or each of a list",
       "N..M|N,M,…" },
@@ -224,7 +224,7 @@ add_options (Request *request, CliContext *context)
     { "budget", 0, 0, G_OPTION_ARG_STRING, &request->sizes.budget,
       "which is the fastest size that costs no more", "USD" },
     { "goodput", 0, 0, G_OPTION_ARG_STRING, &request->sizes.goodput,
-      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
+      "share of the time of --tokens in which it trains; 1 by default: steps alone", "SHARE" },
     G_OPTION_ENTRY_NULL,
   };
   cli_question_add_options (&request->asked, context);

@@ -386,7 +386,7 @@ cmd_sim (int argc, char **argv, GError **error)
       "values",
       "FIELD[=V1,V2,…]" },
     { "p-fits", 0, 0, G_OPTION_ARG_STRING, &p_fits,
-      "probability of fitting that the fastest of a sweep is to have; 0.95 unless said",
+      "probability of fitting that the fastest of a sweep is to have; 0.95 by default",
       "P|PERCENT" },
     { "explain", 0, 0, G_OPTION_ARG_STRING, &explain,
       "why so much: the usual arithmetic beside the plan, line by line, and every buffer that is "
@@ -398,7 +398,7 @@ cmd_sim (int argc, char **argv, GError **error)
       "that a run trains on, as in 15T: how long it takes, and what it costs", "N" },
     { "price", 0, 0, G_OPTION_ARG_STRING, &price, "USD per GPU and hour", "USD" },
     { "goodput", 0, 0, G_OPTION_ARG_STRING, &goodput,
-      "share of the time of --tokens in which it trains; 1 unless said: steps alone", "SHARE" },
+      "share of the time of --tokens in which it trains; 1 by default: steps alone", "SHARE" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context

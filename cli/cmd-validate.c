@@ -164,10 +164,10 @@ cmd_validate (int argc, char **argv, GError **error)
       NULL },
     { "params", 0, 0, G_OPTION_ARG_STRING, &question.params,
       "what measured runs taught: a set of the store, or the shipped one; " ADVISE_NO_ADJUSTMENTS
-      " for none; the newest unless said",
+      " for none; the newest by default",
       "ID" },
     { "db", 0, 0, G_OPTION_ARG_STRING, &question.db,
-      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said", "FILE" },
+      "the store; $XDG_DATA_HOME/fsdplan/fsdplan.db by default", "FILE" },
     { "format", 0, 0, G_OPTION_ARG_STRING, &question.format, "how to print it", "table|csv|json" },
     G_OPTION_ENTRY_NULL,
   };

@@ -25,7 +25,7 @@ def main():
     parser = argparse.ArgumentParser(description="weights of fsdplan export as a DCP checkpoint")
     parser.add_argument("folder", help="what fsdplan export wrote")
     parser.add_argument("output", help="the checkpoint's folder: new, or empty")
-    parser.add_argument("--key", help="under which the weights are, such as model; none unless said")
+    parser.add_argument("--key", help="under which the weights are, such as model; none by default")
     words = parser.parse_args()
     exported.check_output(words.output)
     _, weights = exported.read(words.folder)

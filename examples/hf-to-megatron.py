@@ -124,9 +124,9 @@ def main():
     parser = argparse.ArgumentParser(description="weights of fsdplan export as a checkpoint of Megatron-LM")
     parser.add_argument("folder", help="what fsdplan export wrote")
     parser.add_argument("output", help="the checkpoint's folder: new, or empty")
-    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks; 1 unless said")
+    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks; 1 by default")
     parser.add_argument("--make-vocab-size-divisible-by", type=int, default=128, dest="divisor",
-                        help="as Megatron-LM is told; 128 unless said, as there")
+                        help="as Megatron-LM is told; 128 by default, as there")
     words = parser.parse_args()
     if words.tp < 1 or words.divisor < 1:
         sys.exit("--tp and --make-vocab-size-divisible-by: are at least 1")

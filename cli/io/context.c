@@ -206,7 +206,7 @@ cli_context_parse (CliContext *self, int *argc, char ***argv, GError **error)
 {
   const GOptionEntry last[] = {
     { "color", 0, 0, G_OPTION_ARG_STRING, &self->colour,
-      "when there is colour: on a terminal, unless NO_COLOR is set (auto, unless said), always or "
+      "when there is colour: on a terminal, unless NO_COLOR is set (auto, the default), always or "
       "never",
       "auto|always|never" },
     { "quiet", 0, 0, G_OPTION_ARG_NONE, &self->is_quiet,

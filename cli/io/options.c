@@ -65,7 +65,7 @@ cli_options_add (CliOptions *self, CliContext *context)
       "layers=…,hidden=…",
       "MODEL" },
     { "cluster", 0, 0, G_OPTION_ARG_STRING, &self->cluster,
-      "GPUs (64xh100), a shipped cluster with its number of nodes (dgx-h100:4; 1 unless said), an "
+      "GPUs (64xh100), a shipped cluster with its number of nodes (dgx-h100:4; 1 by default), an "
       ".ini file, a node's topology by NCCL or nvidia-smi ([GPU@]FILE), or local[:RANKS]",
       "CLUSTER" },
     { "hw", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->hw,
@@ -80,18 +80,18 @@ cli_options_add (CliOptions *self, CliContext *context)
     { "gbs", 0, 0, G_OPTION_ARG_STRING, &self->gbs,
       "global batch: sequences per step over all ranks; needed unless the plan says", "N" },
     { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seq,
-      "tokens per sequence; the model's longest unless said", "N" },
+      "tokens per sequence; the model's longest by default", "N" },
     { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->mbs,
-      "micro batch: sequences that a rank computes at once; 1 unless said", "N" },
+      "micro batch: sequences that a rank computes at once; 1 by default", "N" },
     { "set", 0, 0, G_OPTION_ARG_STRING_ARRAY, &self->set,
       "any field of a plan, any number of times; fsdplan show --fields lists them", "FIELD=VALUE" },
     { "db", 0, 0, G_OPTION_ARG_STRING, &self->db,
-      "the store of plans and runs; $XDG_DATA_HOME/fsdplan/fsdplan.db unless said; :memory: keeps "
+      "the store of plans and runs; $XDG_DATA_HOME/fsdplan/fsdplan.db by default; :memory: keeps "
       "nothing",
       "FILE" },
     { "params", 0, 0, G_OPTION_ARG_STRING, &self->params,
       "what measured runs taught: a set of the store, or the shipped one; " ADVISE_NO_ADJUSTMENTS
-      " for none; the newest unless said",
+      " for none; the newest by default",
       "ID" },
     G_OPTION_ENTRY_NULL,
   };
@@ -102,7 +102,7 @@ void
 cli_options_add_format (CliOptions *self, const char *formats, CliContext *context)
 {
   const GOptionEntry entries[] = {
-    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "of what is printed; table unless said",
+    { "format", 0, 0, G_OPTION_ARG_STRING, &self->format, "of what is printed; table by default",
       formats },
     G_OPTION_ENTRY_NULL,
   };

@@ -61,13 +61,13 @@ cli_ask_options_add (CliAskOptions *self, CliContext *context)
       "instead, ask cuDNN for attention's workspace on --cluster's GPUs, or on all kinds it knows",
       NULL },
     { "model", 0, 0, G_OPTION_ARG_STRING, &self->models,
-      "of --workspaces: whose attention; all shipped models unless said", "NAME,…" },
+      "of --workspaces: whose attention; all shipped models by default", "NAME,…" },
     { "seq", 0, 0, G_OPTION_ARG_STRING, &self->seqs,
-      "of --workspaces: tokens per sequence; each model's longest unless said", "N,…" },
+      "of --workspaces: tokens per sequence; each model's longest by default", "N,…" },
     { "mbs", 0, 0, G_OPTION_ARG_STRING, &self->batches,
-      "of --workspaces: sequences per micro batch; 1 unless said", "N,…" },
+      "of --workspaces: sequences per micro batch; 1 by default", "N,…" },
     { "tp", 0, 0, G_OPTION_ARG_STRING, &self->tps,
-      "of --workspaces: ranks that share a layer's heads; 1 unless said", "N,…" },
+      "of --workspaces: ranks that share a layer's heads; 1 by default", "N,…" },
     G_OPTION_ENTRY_NULL,
   };
   cli_context_add (context, entries);

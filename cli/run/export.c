@@ -107,15 +107,15 @@ cli_export (int argc, char **argv, GError **error)
   guint64 shard_bytes = EXEC_EXPORT_SHARD_BYTES;
   const GOptionEntry entries[] = {
     { "as", 0, 0, G_OPTION_ARG_STRING, &as,
-      "for whom: a folder of Hugging Face transformers; hf unless said", "hf" },
+      "for whom: a folder of Hugging Face transformers; hf by default", "hf" },
     { "output", 'o', 0, G_OPTION_ARG_FILENAME, &output, "where to; it must be new or empty",
       "FOLDER" },
     { "dtype", 0, 0, G_OPTION_ARG_STRING, &dtype,
-      "number format of the weights: fp32 has all that the checkpoint has; unless said, what "
+      "number format of the weights: fp32 has all that the checkpoint has; by default, what "
       "products were computed in, and bf16 for what is narrower",
       "fp32|bf16|fp16" },
     { "shard-size", 0, 0, G_OPTION_ARG_STRING, &shard_size,
-      "bytes of weights in one file; 5GB unless said", "SIZE" },
+      "bytes of weights in one file; 5GB by default", "SIZE" },
     G_OPTION_ENTRY_NULL,
   };
   g_autoptr (CliContext) context

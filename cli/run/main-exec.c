@@ -39,28 +39,28 @@
      "ranks; the launcher's number, without one the plan's where it is for CPUs of " \
      "one machine, else 1") \
   X (threads, "threads", "N", \
-     "threads that compute in each rank on processors; its share of the cores unless said") \
-  X (steps, "steps", "N", "training steps, those before --resume included; 10 unless said") \
-  X (seed, "seed", "N", "of weights and data; 1 unless said") \
-  X (lr, "lr", "RATE", "learning rate; 0.001 unless said") \
-  X (warmup, "warmup", "N", "steps in which the learning rate rises; 0 unless said") \
+     "threads that compute in each rank on processors; its share of the cores by default") \
+  X (steps, "steps", "N", "training steps, those before --resume included; 10 by default") \
+  X (seed, "seed", "N", "of weights and data; 1 by default") \
+  X (lr, "lr", "RATE", "learning rate; 0.001 by default") \
+  X (warmup, "warmup", "N", "steps in which the learning rate rises; 0 by default") \
   X (decay, "decay", "none|linear|cosine|minus_sqrt", \
-     "how it falls until the last step; none unless said") \
+     "how it falls until the last step; none by default") \
   X (decay_steps, "decay-steps", "N", \
-     "last steps in which it falls, held until then (WSD); all after the warm-up unless said") \
-  X (min_lr, "min-lr", "RATE", "to what it falls; 0 unless said") \
+     "last steps in which it falls, held until then (WSD); all after the warm-up by default") \
+  X (min_lr, "min-lr", "RATE", "to what it falls; 0 by default") \
   X (clip, "clip", "NORM", \
-     "gradient norm from which gradients are scaled down; 1 unless said, 0 never") \
-  X (beta1, "beta1", "SHARE", "of AdamW's mean of gradients, or SGD's momentum; 0.9 unless said") \
-  X (beta2, "beta2", "SHARE", "of AdamW's mean of squared gradients; 0.95 unless said") \
-  X (eps, "eps", "VALUE", "of AdamW; 1e-8 unless said") \
-  X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 unless said") \
+     "gradient norm from which gradients are scaled down; 1 by default, 0 never") \
+  X (beta1, "beta1", "SHARE", "of AdamW's mean of gradients, or SGD's momentum; 0.9 by default") \
+  X (beta2, "beta2", "SHARE", "of AdamW's mean of squared gradients; 0.95 by default") \
+  X (eps, "eps", "VALUE", "of AdamW; 1e-8 by default") \
+  X (weight_decay, "weight-decay", "RATE", "of the optimizer; 0.1 by default") \
   X (decay_of, "weight-decay-of", "matrices|all", \
-     "whether gains and biases decay, too; matrices unless said") \
+     "whether gains and biases decay, too; matrices by default") \
   X (bias_rate, "bias-rate", "RATE", \
-     "by which biases of routers that balance by them move in each step; 0.001 unless said") \
+     "by which biases of routers that balance by them move in each step; 0.001 by default") \
   X (aux_loss, "aux-loss", "COEF", \
-     "of the loss that has routers treat experts alike, as Megatron-LM's aux_loss; 0 unless said") \
+     "of the loss that has routers treat experts alike, as Megatron-LM's aux_loss; 0 by default") \
   X (epochs, "epochs", "N", "in place of --steps: as many as see no --data more than N times") \
   X (data, "data", "FILE", \
      "tokens to train on: a data set of Megatron-LM (PREFIX.bin and PREFIX.idx), else tokens of " \
@@ -74,29 +74,28 @@
      "their index says it, or what comes behind it is not learned (eod_mask_loss)") \
   X (eval_every, "eval-every", "N", "evaluate every N steps") \
   X (eval_batches, "eval-batches", "N", \
-     "global batches that an evaluation is the mean of; 1 unless said") \
+     "global batches that an evaluation is the mean of; 1 by default") \
   X (init, "init", "FOLDER", \
      "begin with these weights: safetensors by Hugging Face's names, or a checkpoint's") \
   X (save, "save", "FOLDER", "keep a checkpoint there, after the last step at least") \
   X (save_every, "save-every", "N", "steps between checkpoints") \
-  X (keep, "keep", "N", "how many of them to keep; 2 unless said") \
+  X (keep, "keep", "N", "how many of them to keep; 2 by default") \
   X (skip_nonfinite, "skip-nonfinite", "N", \
      "go on after so many steps without a finite loss and gradient norm, which change no weight; " \
-     "0 unless " \
-     "said") \
+     "0 by default") \
   X (resume, "resume", "FOLDER", "go on from the checkpoint there, on any number of ranks") \
   X (record, "record", "FILE", \
      "write the run there, for fsdplan import to take, instead of into the store") \
   X (log, "log", "FILE", \
      "append each step there as a line of JSON, for fsdplan import and plot loss to read") \
   X (log_every, "log-every", "N", \
-     "a line on standard error every N steps; unless said, each step has one, and on a terminal " \
+     "a line on standard error every N steps; by default each step has one, and on a terminal " \
      "they share it") \
   X (tensorboard, "tensorboard", "FOLDER", "write TensorBoard's events there") \
   X (timeout, "timeout", "SECONDS", \
-     "how long ranks wait for one that does not come; 600 unless said, 0 for ever") \
+     "how long ranks wait for one that does not come; 600 by default, 0 for ever") \
   X (backend, "backend", "cpu|cuda", \
-     "what computes: processors, or GPUs in a build with CUDA; cpu unless said") \
+     "what computes: processors, or GPUs in a build with CUDA; cpu by default") \
   X (comm, "comm", "self|threads|mpi|nccl", \
      "what joins the ranks; mpi or, between GPUs, nccl under a launcher, else threads, for one " \
      "rank self")

@@ -488,7 +488,7 @@ check_sizes (const Check *c)
   say (c, PLAN_MEGATRON_NOTE,
        g_ascii_strtod (plan_megatron_value (c->settings, F (ATTENTION_DROPOUT)), NULL) > 0,
        F (ATTENTION_DROPOUT),
-       "above 0, and it is 0.1 unless said, takes time in attention that is not modelled");
+       "above 0, and it is 0.1 by default, takes time in attention that is not modelled");
   refuse (c, IS (CUDA_GRAPH, "full_iteration") && ON (NAN_CHECK) && !ON (FAKE_GROUP),
           F (CUDA_GRAPH), "full_iteration needs --no-check-for-nan-in-loss-and-grad");
   say (c, PLAN_MEGATRON_NOTE, ON (NAN_CHECK) && c->is_fsdp && !ON (FP16), F (NAN_CHECK),

@@ -86,10 +86,10 @@
   X (PP_COUNT_EMBEDDING, "pp_count_embedding", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_EMBEDDING_OFF, FALSE, "the embedding counts as a layer when layers are dealt out to stages") \
   X (PP_COUNT_LOSS, "pp_count_loss", ENUM, PLAN_VALUES_SWITCH, PLAN_PP_COUNT_LOSS_OFF, FALSE, "output layer and loss count as a layer, likewise") \
   X (PP_LAST_SHORT, "pp_last_short", COUNT, PLAN_VALUES_NONE, 0, FALSE, "layers that the last virtual stage has less than the others, as a layout string says it") \
-  X (SP, "sp", ENUM, PLAN_VALUES_SWITCH, PLAN_UNSET, FALSE, "sequence parallelism; on when tp > 1 unless said")                \
+  X (SP, "sp", ENUM, PLAN_VALUES_SWITCH, PLAN_UNSET, FALSE, "sequence parallelism; on when tp > 1 by default")                \
   X (MBS, "mbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "micro batch, in sequences")                                        \
   X (GBS, "gbs", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "global batch, in sequences")                                       \
-  X (SEQ, "seq", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "tokens per sequence; the model's unless said")                     \
+  X (SEQ, "seq", INT, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "tokens per sequence; the model's by default")                     \
   X (FINE_GRAINED, "fine_grained", ENUM, PLAN_VALUES_SWITCH, PLAN_FINE_GRAINED_OFF, FALSE, "gather parameters per module instead of per unit") \
   X (UNIT, "unit", ENUM, PLAN_VALUES_UNIT, PLAN_UNIT_LAYER, FALSE, "what one FSDP unit is")                                    \
   X (COMM_UNIT, "comm_unit", AUTO, PLAN_VALUES_NONE, PLAN_UNSET, FALSE, "communication unit in elements: prefetch depth and reduce queue") \

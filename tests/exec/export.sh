@@ -62,7 +62,7 @@ check family=falcon,$sizes,kv_heads=1 --set strategy=optim
 check family=falcon,$sizes,kv_heads=2,shared_norm=off,qkv_bias=on,proj_bias=on,mlp_bias=on --set strategy=no_shard
 check family=mpt,layers=2,hidden=32,ffn=128,heads=4,vocab=61,max_seq=32 --set strategy=optim_grads
 
-# number formats: of products unless said, and halves
+# number formats: of products by default, and halves
 at=$work/1
 fsdplan export "$at/saved" -o "$at/bf16" | grep -q "34 tensors in bf16, 35.0 KiB in 1 file"
 fsdplan export "$at/saved" -o "$at/fp16" --dtype fp16 >"$work/out"

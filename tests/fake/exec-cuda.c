@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdplan-exec-cuda on fake GPUs, as a user runs it: FAKE_GPUS of them, one unless said, of compute
- * capability FAKE_CAPABILITY, 90 unless said, with a cuDNN FAKE_CUDNN, 91900 unless said, that
+/* fsdplan-exec-cuda on fake GPUs, as a user runs it: FAKE_GPUS of them, one by default, of compute
+ * capability FAKE_CAPABILITY, 90 by default, with a cuDNN FAKE_CUDNN, 91900 by default, that
  * wants FAKE_CUDNN_MORE bytes more than is known of it. What went wrong on them ends it with an
  * error. */
 #include "config.h"

@@ -367,7 +367,7 @@ static const struct
     "--cross-entropy-fusion-impl", "native" },
   { ALL FSDP "--rampup-batch-size 1 1 8", W, "--rampup-batch-size", "full one" },
   { ALL FSDP "--tensor-model-parallel-size 2", W, "--tensor-model-parallel-size", "Blackwell" },
-  { ALL FSDP, N, "--attention-dropout", "0.1 unless said" },
+  { ALL FSDP, N, "--attention-dropout", "0.1 by default" },
   { ALL FSDP, N, "--no-check-for-nan-in-loss-and-grad", "micro batch" },
   { ALL FSDP "--attention-backend flash", N, "--attention-backend", "kernels" },
   { ALL FSDP "--vocab-size 1000 --make-vocab-size-divisible-by 1", N, "--vocab-size",
