@@ -223,7 +223,7 @@ if HAVE_CHECK
 test_archives = %D%/prop/librandom.a
 check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
-  %D%/prop/random.h %D%/prop/pipelines.h
+  %D%/prop/random.h %D%/prop/pipelines.h %D%/prop/leanest.h
 check_PROGRAMS += $(check_tests)
 endif
 

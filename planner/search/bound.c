@@ -384,17 +384,21 @@ shard (Plan *plan, gint64 strategy)
 }
 
 void
-plan_bound_leanest (const Plan *plan, Plan *out_plan)
+plan_bound_leanest (const Plan *plan, const PlanLean *lean, Plan *out_plan)
 {
-  Plan lean = *plan;
+  Plan least = *plan;
   /* Stages of PyTorch's pipelines keep their weights gathered. */
   const gboolean keeps
       = plan->value[PLAN_PP] > 1 && plan->value[PLAN_STACK] % PLAN_STACK_BASE == PLAN_STACK_FSDP2;
-  shard (&lean, keeps ? PLAN_STRATEGY_OPTIM_GRADS : PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
-  narrow (&lean);
-  SET (&lean, EXP_AVG, FP8);
-  SET (&lean, EXP_AVG_SQ, FP8);
-  *out_plan = lean;
+  if (lean->strategy != PLAN_UNSET)
+    shard (&least, keeps ? MIN (lean->strategy, PLAN_STRATEGY_OPTIM_GRADS) : lean->strategy);
+  if (lean->has_bf16)
+    narrow (&least);
+  else if (lean->has_bf16_comm)
+    SET (&least, GRAD_COMM, BF16);
+  if (lean->moment != PLAN_UNSET)
+    least.value[PLAN_EXP_AVG] = least.value[PLAN_EXP_AVG_SQ] = lean->moment;
+  *out_plan = least;
 }
 
 void

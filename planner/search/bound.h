@@ -24,10 +24,18 @@ guint64 plan_bound_communicator_bytes (const PlanCase *of);
 gint64 plan_bound_time_ns (const PlanModel *model, const PlanCluster *cluster,
                            const Plan *resolved);
 
+/* What the plans that a bound is for may choose. */
+typedef struct
+{
+  gint64 strategy;                  /* the one that shards most; PLAN_UNSET: each plan's own */
+  gboolean has_bf16, has_bf16_comm; /* main gradients in bf16; gradients that travel in bf16 */
+  gint64 moment;                    /* the least format of moments; PLAN_UNSET: each plan's own */
+} PlanLean;
+
 /* Finds the plan with the least state between steps among those that differ from this one only in
- * sharding, gradients and moments. Its plan_bound_memory bounds all of them. Neither plan is
- * resolved. */
-void plan_bound_leanest (const Plan *plan, Plan *out_plan);
+ * sharding, gradients and moments, within these choices. Its plan_bound_memory bounds all of them.
+ * Neither plan is resolved. */
+void plan_bound_leanest (const Plan *plan, const PlanLean *lean, Plan *out_plan);
 
 /* Finds the relaxed plan: it computes the same in each of `micro_batches` micro batches, but its
  * data-parallel ranks communicate only at the end of a step. Not resolved. The time that one more

@@ -24,8 +24,9 @@ typedef struct
 typedef struct
 {
   guint64 index;
-  gint64 least; /* lower bound of the time of all its plans, or of their memory in a search for the
-                   least */
+  gint64 least;  /* lower bound of the time of all its plans, or of their memory in a search for the
+                    least */
+  guint64 bytes; /* lower bound of their memory */
   gboolean is_rough; /* the bound can be improved by more work */
 } Block;
 
@@ -40,6 +41,7 @@ typedef struct
 {
   const PlanSearch *search;
   PlanSearchResult *result;
+  PlanLean lean;     /* the leanest choices of the space */
   GArray *blocks;    /* Block: those not excluded, best first */
   GQueue candidates; /* GArray of Candidate, best last: one array per filtered block */
   GMutex lock;
@@ -102,12 +104,32 @@ case_of (const PlanSearch *s, const Plan *plan)
   return plan_case_new (s->model, s->cluster, plan, s->asked, NULL);
 }
 
-static guint64
-leanest_bytes (const PlanSearch *s, const Plan *plan)
+/* The leanest choices of a space. A field that no axis sets keeps its value in all plans, so that
+ * the bound is that of plans that the stack has. */
+static PlanLean
+lean_of (const PlanSpace *space)
 {
-  Plan lean;
-  plan_bound_leanest (plan, &lean);
-  g_autoptr (PlanCase) of = case_of (s, &lean);
+  PlanLean lean
+      = { .strategy = PLAN_UNSET,
+          .has_bf16 = plan_space_chooses (space, PLAN_MAIN_GRADS, PLAN_MAIN_GRADS_BF16),
+          .has_bf16_comm = plan_space_chooses (space, PLAN_GRAD_COMM, PLAN_GRAD_COMM_BF16),
+          .moment = PLAN_UNSET };
+  for (gint64 s = 0; s < PLAN_STRATEGY_N_VALUES; s++)
+    if (plan_space_chooses (space, PLAN_STRATEGY, s))
+      lean.strategy = s;
+  for (gint64 m = 0; m < PLAN_EXP_AVG_N_VALUES; m++)
+    if (plan_space_chooses (space, PLAN_EXP_AVG, m)
+        || plan_space_chooses (space, PLAN_EXP_AVG_SQ, m))
+      lean.moment = m;
+  return lean;
+}
+
+static guint64
+leanest_bytes (const PlanSearch *s, const PlanLean *lean, const Plan *plan)
+{
+  Plan leanest;
+  plan_bound_leanest (plan, lean, &leanest);
+  g_autoptr (PlanCase) of = case_of (s, &leanest);
   return of ? plan_bound_memory (of) : 0;
 }
 
@@ -153,7 +175,8 @@ block_floor_ns (const PlanSearch *s, const Plan *resolved, gint64 enough_ns)
   return MAX (floor_ns, plan_bound_time_ns (s->model, s->cluster, resolved));
 }
 
-/* Bounds a block roughly. FALSE where no plan of it is legal and fits. */
+/* Bounds a block roughly. FALSE where no plan of it is legal and fits. Rules are asked first, as
+ * they cost less than a bound. */
 static gboolean
 bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *counts)
 {
@@ -161,20 +184,21 @@ bound_block (const Work *work, guint64 index, Block *out, PlanSearchResult *coun
   const guint64 size = plan_space_block_size (s->space);
   Plan plan, resolved;
   plan_space_at (s->space, index * size, &plan);
-  const guint64 bytes = leanest_bytes (s, &plan);
-  *out = (Block){ index, (gint64)bytes, FALSE };
-  if (bytes > s->memory_bytes)
-    counts->by_memory += size;
-  else if (s->least_memory)
-    return TRUE;
-  else if (!first_legal (s, index, &plan, &resolved))
-    counts->by_rule += size;
-  else
+  if (!s->least_memory && !first_legal (s, index, &plan, &resolved))
     {
-      *out = (Block){ index, block_floor_ns (s, &resolved, 0), TRUE };
-      return TRUE;
+      counts->by_rule += size;
+      return FALSE;
     }
-  return FALSE;
+  const guint64 bytes = leanest_bytes (s, &work->lean, &plan);
+  *out = (Block){ .index = index, .least = (gint64)bytes, .bytes = bytes };
+  if (bytes > s->memory_bytes)
+    {
+      counts->by_memory += size;
+      return FALSE;
+    }
+  if (!s->least_memory)
+    *out = (Block){ index, block_floor_ns (s, &resolved, 0), bytes, TRUE };
+  return TRUE;
 }
 
 static void
@@ -343,11 +367,8 @@ look_into (const PlanSearch *s, const Mark *mark, const Block *block, Bounds *bo
   GArray *kept = g_array_new (FALSE, FALSE, sizeof (Candidate));
   g_array_set_size (bounds->memory, 0);
   g_array_set_size (bounds->time, 0);
-  if (is_too_slow (s, mark, block->least))
-    counts->by_bound += size;
-  else
-    for (guint64 i = 0; i < size; i++)
-      filter_point (s, mark, block, block->index * size + i, bounds, kept, counts);
+  for (guint64 i = 0; i < size; i++)
+    filter_point (s, mark, block, block->index * size + i, bounds, kept, counts);
   g_array_sort (kept, compare_candidates);
   return kept;
 }
@@ -518,12 +539,18 @@ static void
 look_into_next (Work *work, Bounds *bounds)
 {
   Block block = g_array_index (work->blocks, Block, work->next++);
+  const Candidate best = { 0, block.bytes, block.least };
   const Mark mark = work->mark;
   PlanSearchResult counts = { 0 };
   GArray *candidates = NULL;
+  if (is_beaten (work, &best)) /* the best that a plan of the block could be */
+    {
+      work->result->by_bound += plan_space_block_size (work->search->space);
+      return;
+    }
   work->n_looking++;
   g_mutex_unlock (&work->lock);
-  const gboolean is_refined = block.is_rough && !is_too_slow (work->search, &mark, block.least);
+  const gboolean is_refined = block.is_rough;
   if (is_refined)
     refine_block (work->search, &block);
   else
@@ -606,9 +633,11 @@ plan_search_run (const PlanSearch *self, PlanSearchResult *out_result)
   *out_result = (PlanSearchResult){ .total = plan_space_size (self->space) };
   out_result->found = g_array_new (FALSE, FALSE, sizeof (PlanFound));
   g_autoptr (GArray) blocks = g_array_new (FALSE, FALSE, sizeof (Block));
-  Work work = {
-    .search = self, .result = out_result, .blocks = blocks, .mark = { G_MAXINT64, G_MAXINT64, TRUE }
-  };
+  Work work = { .search = self,
+                .result = out_result,
+                .lean = lean_of (self->space),
+                .blocks = blocks,
+                .mark = { G_MAXINT64, G_MAXINT64, TRUE } };
   g_queue_init (&work.candidates);
   g_mutex_init (&work.lock);
   g_cond_init (&work.looked_into);

@@ -1,0 +1,24 @@
+/* What the leanest plan of plan_bound_leanest must be. */
+#pragma once
+#include "planner/case/case.h"
+#include "planner/search/bound.h"
+#include <check.h>
+G_BEGIN_DECLS
+
+/* Checks the leanest of all plans that differ in sharding of state, also with narrower gradients
+ * and moments, where it is legal. */
+static inline void
+leanest_holds (const PlanCase *of, guint64 device_bytes)
+{
+  for (gint64 s = of->plan.value[PLAN_STRATEGY]; s <= PLAN_STRATEGY_OPTIM_GRADS_PARAMS; s++)
+    for (guint narrow = 0; narrow < 2; narrow++)
+      {
+        const PlanLean lean = { s, narrow, narrow, narrow ? PLAN_EXP_AVG_FP8 : PLAN_UNSET };
+        Plan plan;
+        plan_bound_leanest (&of->plan, &lean, &plan);
+        g_autoptr (PlanCase) leanest = plan_case_new (of->model, of->cluster, &plan, NULL, NULL);
+        ck_assert (!leanest || plan_bound_memory (leanest) <= device_bytes);
+      }
+}
+
+G_END_DECLS
