@@ -48,6 +48,8 @@ typedef struct
   Stage *stages;
   GHashTable *stretches; /* ops -> SimStretch */
   SimPasses *out;
+  GByteArray *state, *state_before; /* after the last step, and after the one before it */
+  gboolean recurs;                  /* the two are equal */
 } Run;
 
 static void
@@ -362,6 +364,35 @@ is_steady (Run *run)
   return is_steady;
 }
 
+/* Notes all that the next step depends on: of each stage the clocks and the host, the latter
+ * counted from the first stage's. A clock that is not later than its host counts as equal to it,
+ * since nothing begins before the host issues it. */
+static void
+note_state (Run *run)
+{
+  GByteArray *now = run->state_before;
+  run->state_before = run->state;
+  run->state = now;
+  g_byte_array_set_size (now, 0);
+  for (guint i = 0; i < run->pipeline->n; i++)
+    {
+      const SimEngine *engine = &run->stages[i].engine;
+      const SimClock *clocks = sim_engine_clock (engine, 0);
+      const gint64 host = host_ns (&run->stages[i]), later = host - host_ns (&run->stages[0]);
+      g_byte_array_append (now, (const guint8 *)&later, sizeof later);
+      for (guint c = 0; c < engine->n_clocks; c++)
+        {
+          const gint64 ahead = MAX (clocks[c].at - host, 0);
+          g_byte_array_append (now, (const guint8 *)&ahead, sizeof ahead);
+        }
+      g_byte_array_append (now, (const guint8 *)&engine->occupancy, sizeof engine->occupancy);
+    }
+  run->recurs = now->len == run->state_before->len
+                && memcmp (now->data, run->state_before->data, now->len) == 0;
+}
+
+/* Runs steps until one is steady. Once a step leaves the state that it began in, all further ones
+ * are as that one, and the next is the steady one. */
 static gboolean
 run_steps (Run *run)
 {
@@ -373,10 +404,14 @@ run_steps (Run *run)
       run->stages[i].ahead = ahead_of (&run->stages[i]);
       run->stages[i].period = -1;
     }
+  note_state (run);
   do
-    if (!run_section (run, PLAN_SECTION_STEP))
-      return FALSE;
-  while (!is_steady (run) && ++steps < SIM_MAX_STEPS);
+    {
+      if (!run_section (run, PLAN_SECTION_STEP))
+        return FALSE;
+      note_state (run);
+    }
+  while (!is_steady (run) && ++steps < SIM_MAX_STEPS && !run->recurs);
   run->out->n_steps = steps + 2;
   return TRUE;
 }
@@ -384,6 +419,11 @@ run_steps (Run *run)
 static gboolean
 run_last (Run *run, PlanTrace **out_traces)
 {
+  if (run->recurs && !out_traces)
+    {
+      run->out->step_ns = run->stages[0].period;
+      return TRUE;
+    }
   for (guint i = 0; i < run->pipeline->n && out_traces; i++)
     run->stages[i].trace = out_traces[i] = plan_trace_new ("sim");
   if (!run_section (run, PLAN_SECTION_STEP))
@@ -438,7 +478,9 @@ sim_passes_run (const SimPipeline *pipeline, const SimCost *const *costs, PlanTr
   g_autofree Stage *stages = g_new0 (Stage, pipeline->n);
   g_autoptr (GHashTable) stretches = g_hash_table_new_full (
       hash_ops, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
-  Run run = { pipeline, stages, stretches, out_passes };
+  g_autoptr (GByteArray) state = g_byte_array_new ();
+  g_autoptr (GByteArray) before = g_byte_array_new ();
+  Run run = { pipeline, stages, stretches, out_passes, state, before, FALSE };
   *out_passes = (SimPasses){ 0 };
   if (sim_cost_is_serial (costs[0]))
     return FALSE;
