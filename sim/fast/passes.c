@@ -47,6 +47,7 @@ typedef struct
   const SimPipeline *pipeline;
   Stage *stages;
   GHashTable *stretches; /* ops -> SimStretch */
+  GByteArray *ops;       /* SimStretchOp: of the way that is being found */
   SimPasses *out;
   GByteArray *state, *state_before; /* after the last step, and after the one before it */
   gboolean recurs;                  /* the two are equal */
@@ -179,12 +180,13 @@ find_ops (const Run *run, guint stage, Way *way, Finding *finding)
 }
 
 static SimStretch *
-stretch_of (Run *run, GByteArray *ops, guint n_events)
+stretch_of (Run *run, guint n_events)
 {
-  g_autoptr (GBytes) key = g_byte_array_free_to_bytes (ops);
-  SimStretch *stretch = g_hash_table_lookup (run->stretches, key);
+  g_autoptr (GBytes) ops = g_bytes_new_static (run->ops->data, run->ops->len);
+  SimStretch *stretch = g_hash_table_lookup (run->stretches, ops);
   if (!stretch)
     {
+      g_autoptr (GBytes) key = g_bytes_new (run->ops->data, run->ops->len);
       stretch = sim_stretch_new (g_bytes_ref (key), n_events);
       g_hash_table_insert (run->stretches, g_bytes_ref (key), stretch);
     }
@@ -200,18 +202,17 @@ find_way (Run *run, guint stage)
   gpointer *place = &s->ways->pdata[2 * s->cursor.next + is_last];
   if (*place)
     return *place;
-  Finding finding
-      = { g_byte_array_new (), g_array_new (FALSE, FALSE, sizeof (guint32)), s->numbers };
+  Finding finding = { run->ops, g_array_new (FALSE, FALSE, sizeof (guint32)), s->numbers };
+  g_byte_array_set_size (run->ops, 0);
   Way *way = g_new0 (Way, 1);
   way->begin = way->end = s->cursor;
   way->events = finding.events;
   if (s->cursor.depth > 1 || !find_ops (run, stage, way, &finding))
     {
-      g_byte_array_unref (finding.ops);
       free_way (way);
       return NULL;
     }
-  way->stretch = stretch_of (run, finding.ops, finding.events->len);
+  way->stretch = stretch_of (run, finding.events->len);
   return *place = way;
 }
 
@@ -456,31 +457,19 @@ stage_clear (Stage *self)
   sim_engine_clear (&self->engine);
 }
 
-/* hash_ops reads ops as whole words. */
-G_STATIC_ASSERT (sizeof (SimStretchOp) % sizeof (guint64) == 0);
-
-static guint
-hash_ops (gconstpointer data)
-{
-  gsize size;
-  const guint64 *words = g_bytes_get_data ((GBytes *)data, &size);
-  guint64 hash = size;
-  for (gsize i = 0; i < size / sizeof *words; i++)
-    hash = (hash ^ words[i]) * G_GUINT64_CONSTANT (0x9E3779B97F4A7C15);
-  return (guint)(hash >> 32);
-}
-
 gboolean
 sim_passes_run (const SimPipeline *pipeline, const SimCost *const *costs, PlanTrace **out_traces,
                 SimPasses *out_passes)
 {
   g_return_val_if_fail (pipeline->n > 0 && pipeline->n <= SIM_MAX_STAGES, FALSE);
   g_autofree Stage *stages = g_new0 (Stage, pipeline->n);
-  g_autoptr (GHashTable) stretches = g_hash_table_new_full (
-      hash_ops, g_bytes_equal, (GDestroyNotify)g_bytes_unref, (GDestroyNotify)sim_stretch_free);
+  g_autoptr (GHashTable) stretches
+      = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal, (GDestroyNotify)g_bytes_unref,
+                               (GDestroyNotify)sim_stretch_free);
+  g_autoptr (GByteArray) ops = g_byte_array_new ();
   g_autoptr (GByteArray) state = g_byte_array_new ();
   g_autoptr (GByteArray) before = g_byte_array_new ();
-  Run run = { pipeline, stages, stretches, out_passes, state, before, FALSE };
+  Run run = { pipeline, stages, stretches, ops, out_passes, state, before, FALSE };
   *out_passes = (SimPasses){ 0 };
   if (sim_cost_is_serial (costs[0]))
     return FALSE;

@@ -10,6 +10,7 @@
 #include "planner/schedule/echo.h"
 #include "planner/schedule/trace.h"
 #include "sim/engine.h"
+#include "sim/fast/stretch.h"
 #include "sim/sim.h"
 
 #include <string.h>
@@ -64,7 +65,8 @@ struct _SimStages
   SimPipeline pipeline;
   const SimCost *const *costs;
   Stage *stages;
-  GHashTable *outcomes; /* key and lag, as GBytes -> Outcome */
+  GHashTable *keys;     /* GBytes: keys of stretches, each once */
+  GHashTable *outcomes; /* Start, as GBytes -> Outcome */
   SimEngine engine;
   guint64 n_issued;
   guint n_steps;
@@ -101,6 +103,7 @@ sim_stages_free (SimStages *self)
     }
   g_free (self->stages);
   g_hash_table_unref (self->outcomes);
+  g_hash_table_unref (self->keys);
   sim_engine_clear (&self->engine);
   g_array_unref (self->node_ns);
   g_free (self);
@@ -215,7 +218,11 @@ describe (SimStages *self, guint stage, Stretch *stretch)
       if (is_of_key (self, stage, node, stretch->sync))
         add_trait (self, stage, node, stretch->pieces[p].depth, key);
   add_trait (self, stage, stretch->meeting, 0, key);
-  stretch->key = g_byte_array_free_to_bytes (g_steal_pointer (&key));
+  g_autoptr (GBytes) bytes = g_byte_array_free_to_bytes (g_steal_pointer (&key));
+  GBytes *known = g_hash_table_lookup (self->keys, bytes);
+  stretch->key = g_bytes_ref (known ? known : bytes);
+  if (!known)
+    g_hash_table_add (self->keys, g_bytes_ref (bytes));
 }
 
 /* Whether a node begins a repeat with meetings. */
@@ -393,7 +400,9 @@ sim_stages_new (const SimPipeline *pipeline, const SimCost *const *costs)
   self->pipeline = *pipeline;
   self->costs = costs;
   self->stages = g_new0 (Stage, pipeline->n);
-  self->outcomes = g_hash_table_new_full (g_bytes_hash, g_bytes_equal,
+  self->keys = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal,
+                                      (GDestroyNotify)g_bytes_unref, NULL);
+  self->outcomes = g_hash_table_new_full (sim_stretch_hash, g_bytes_equal,
                                           (GDestroyNotify)g_bytes_unref, free_outcome);
   self->node_ns = g_array_new (FALSE, TRUE, sizeof (gint64));
   for (guint i = 0; i < pipeline->n; i++)
@@ -529,17 +538,20 @@ simulate (SimStages *self, guint stage, const Stretch *stretch, gint64 lag_ns)
   return outcome;
 }
 
+/* What an outcome follows from. */
+typedef struct
+{
+  guint64 key; /* the address of the stretch's, which is the same for all equal ones */
+  gint64 lag_ns;
+} Start;
+
 static Outcome *
 outcome_of (SimStages *self, guint stage, Stretch *stretch, gint64 lag_ns)
 {
   if (stretch->last && stretch->last_lag_ns == lag_ns)
     return stretch->last;
-  gsize size;
-  const guint8 *text = g_bytes_get_data (stretch->key, &size);
-  g_autoptr (GByteArray) key = g_byte_array_sized_new ((guint)(size + sizeof lag_ns));
-  g_byte_array_append (key, text, (guint)size);
-  g_byte_array_append (key, (const guint8 *)&lag_ns, sizeof lag_ns);
-  g_autoptr (GBytes) bytes = g_byte_array_free_to_bytes (g_steal_pointer (&key));
+  const Start start = { (guint64)(gsize)stretch->key, lag_ns };
+  g_autoptr (GBytes) bytes = g_bytes_new (&start, sizeof start);
   Outcome *outcome = g_hash_table_lookup (self->outcomes, bytes);
   if (!outcome)
     {

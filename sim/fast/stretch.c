@@ -592,3 +592,16 @@ sim_stretch_n_ops (const SimStretch *self)
   ops_of (self, &n);
   return (guint)n;
 }
+
+G_STATIC_ASSERT (sizeof (SimStretchOp) % sizeof (guint64) == 0);
+
+guint
+sim_stretch_hash (gconstpointer data)
+{
+  gsize size;
+  const guint64 *words = g_bytes_get_data ((GBytes *)data, &size);
+  guint64 hash = size;
+  for (gsize i = 0; i < size / sizeof *words; i++)
+    hash = mixed (hash, words[i]);
+  return (guint)(hash >> 32);
+}

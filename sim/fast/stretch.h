@@ -21,6 +21,9 @@ typedef struct
   guint8 kind, stream, n_waits;
 } SimStretchOp;
 
+/* Hash of GBytes that are whole words, as those of ops are (GHashFunc). */
+guint sim_stretch_hash (gconstpointer data);
+
 typedef struct _SimStretch SimStretch;
 
 /* Takes ownership of the ops (SimStretchOp), which name `n_events` different events. */
