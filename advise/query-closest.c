@@ -206,7 +206,7 @@ memory_below (const AdviseInput *input, double p_fits, const Plan *plan, guint64
   g_autoptr (PlanCase) of = advise_case (input, plan, NULL);
   PlanScore score;
   return of && plan_bound_memory (of) < enough
-                 && advise_scorer_score_within (scorer, of, enough - 1, &score)
+                 && advise_scorer_score_within (scorer, of, G_MAXINT64, enough - 1, &score)
              ? score.memory_bytes
              : 0;
 }

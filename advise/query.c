@@ -221,8 +221,7 @@ set_back (const AdviseChoice *choice, AdviseScorer *scorer, PlanFound *found, Pl
   g_autoptr (PlanCase) of
       = plan_case_new (input->model, input->cluster, &plain, advise_workspaces (input), NULL);
   if (!of || plan_search_key_equal (&of->plan, &found->plan)
-      || !advise_scorer_score (of, NULL, scorer, &score) || score.time_ns > enough_ns
-      || score.memory_bytes > found->score.memory_bytes)
+      || !advise_scorer_score_within (scorer, of, enough_ns, found->score.memory_bytes, &score))
     return FALSE;
   found->plan = of->plan;
   found->score = score;

@@ -179,7 +179,8 @@ typedef struct
 {
   const PlanCase *of;
   PlanInquiry *inquiry;
-  guint64 enough_bytes; /* no score is needed for plans that need more */
+  gint64 enough_ns;     /* no score is needed for plans that take longer, */
+  guint64 enough_bytes; /* or need more */
   Plan key, held_key;
   guint64 communicator_bytes;
   AdviseMemoryError error;
@@ -196,13 +197,13 @@ needed_bytes (const AdviseScorer *self, const Scoring *s)
   return advise_needed_bytes (&s->error, self->p_fits, s->known.memory_bytes, resting);
 }
 
-/* Whether the plan still matters: to the inquiry, or without one, whether it needs no more than is
- * enough. */
+/* Whether the plan still matters: to the inquiry, or without one, whether it takes and needs no
+ * more than is enough. */
 static gboolean
 matters (const AdviseScorer *self, const Scoring *s)
 {
   const guint64 needed = needed_bytes (self, s);
-  return needed <= s->enough_bytes
+  return needed <= s->enough_bytes && s->known.time_ns <= s->enough_ns
          && (!s->inquiry
              || (plan_inquiry_may_fit (s->inquiry, needed)
                  && (s->known.time_ns < 0 || plan_inquiry_matters (s->inquiry, s->known.time_ns))));
@@ -305,10 +306,9 @@ find_out_stages (AdviseScorer *self, Scoring *s)
   for (guint i = 0; i < stages.n; i++)
     resting = MAX (resting, sim_measure_resting_bytes (stages.schedules[i], s->of->stack));
   const guint64 enough = takable_bytes (self, s, resting);
-  if (!advise_stages_init (&whole, self->input, s->of, NULL))
-    return TRUE;
-  const guint fullest
-      = advise_stages_memory (&whole, s->of, n_steps, enough, &s->known.memory_bytes, NULL);
+  advise_stages_start (&whole, s->of, FALSE);
+  const guint fullest = advise_stages_memory (&whole, self->input, s->of, n_steps, enough,
+                                              &s->known.memory_bytes, NULL);
   s->known.is_whole = fullest < stages.n && s->known.memory_bytes <= enough;
   s->known.resting = s->known.is_whole
                          ? sim_measure_resting_bytes (stages.schedules[fullest], s->of->stack)
@@ -317,10 +317,11 @@ find_out_stages (AdviseScorer *self, Scoring *s)
 }
 
 static gboolean
-score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 enough_bytes,
-       PlanScore *out_score)
+score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, gint64 enough_ns,
+       guint64 enough_bytes, PlanScore *out_score)
 {
-  Scoring s = { .of = of, .inquiry = inquiry, .enough_bytes = enough_bytes };
+  Scoring s
+      = { .of = of, .inquiry = inquiry, .enough_ns = enough_ns, .enough_bytes = enough_bytes };
   plan_lower_distil (of, &s.key);
   s.held_key = s.key;
   plan_lower_distil_schedule (&s.held_key);
@@ -328,6 +329,7 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 eno
   s.error = advise_memory_error (self->input->adjustments, of->cluster, of->stack);
   s.communicator_bytes = plan_bound_communicator_bytes (of);
   s.known = find_known (self, &s.key);
+  s.known.memory_bytes = MAX (s.known.memory_bytes, plan_bound_memory (of));
   const gboolean has_stages = of->plan.value[PLAN_PP] > 1;
   if (!has_stages)
     learn_held (self, &s);
@@ -347,14 +349,15 @@ score (AdviseScorer *self, const PlanCase *of, PlanInquiry *inquiry, guint64 eno
 gboolean
 advise_scorer_score (const PlanCase *of, PlanInquiry *inquiry, gpointer self, PlanScore *out_score)
 {
-  return score (self, of, inquiry, G_MAXUINT64, out_score);
+  return score (self, of, inquiry, G_MAXINT64, G_MAXUINT64, out_score);
 }
 
 gboolean
-advise_scorer_score_within (AdviseScorer *self, const PlanCase *of, guint64 enough_bytes,
-                            PlanScore *out_score)
+advise_scorer_score_within (AdviseScorer *self, const PlanCase *of, gint64 enough_ns,
+                            guint64 enough_bytes, PlanScore *out_score)
 {
-  return score (self, of, NULL, enough_bytes, out_score) && out_score->memory_bytes <= enough_bytes;
+  return score (self, of, NULL, enough_ns, enough_bytes, out_score)
+         && out_score->time_ns <= enough_ns && out_score->memory_bytes <= enough_bytes;
 }
 
 gint64

@@ -95,13 +95,21 @@ advise_stages_lower (AdviseStages *self, const PlanCase *of, guint stage, GError
   return self->schedules[stage];
 }
 
+/* Finds one stage's schedule and costs. */
+static gboolean
+finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of, guint stage,
+        GError **error)
+{
+  return advise_stages_lower (self, of, stage, error)
+         && (self->costs[stage] = advise_cost_of (input, of, self->schedules[stage], error));
+}
+
 gboolean
 advise_stages_finish (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
                       GError **error)
 {
   for (guint i = 0; i < self->n; i++)
-    if (!advise_stages_lower (self, of, i, error)
-        || !(self->costs[i] = advise_cost_of (input, of, self->schedules[i], error)))
+    if (!finish (self, input, of, i, error))
       return FALSE;
   return self->is_brief || !g_getenv ("FSDPLAN_DEBUG_CHECK")
          || plan_schedule_check_stages ((const PlanSchedule *const *)self->schedules, self->n,
@@ -236,16 +244,17 @@ advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_s
 }
 
 guint
-advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
-                      guint64 enough_bytes, guint64 *out_bytes, GError **error)
+advise_stages_memory (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                      guint n_steps, guint64 enough_bytes, guint64 *out_bytes, GError **error)
 {
   guint fullest = self->n;
   guint64 most = 0;
   for (guint i = 0; i < self->n && most <= enough_bytes; i++)
     {
       PlanMemory memory;
-      if (!sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps, enough_bytes,
-                               advise_workspace (), &memory, error))
+      if (!finish (self, input, of, i, error)
+          || !sim_measure_memory (self->schedules[i], self->costs[i], of->stack, n_steps,
+                                  enough_bytes, advise_workspace (), &memory, error))
         return self->n;
       if (fullest < self->n && memory.device <= most)
         continue;

@@ -55,12 +55,14 @@ guint advise_stages_fullest (const SimSummary *summaries, guint n);
 gboolean advise_stages_run (const AdviseStages *self, const PlanCase *of, PlanTrace **out_traces,
                             gint64 *out_offsets, GError **error);
 
-/* advise_stages_time gives only the step's time (below 0 where it cannot be found) and the number
- * of steps simulated. advise_stages_memory then gives the device bytes of the fullest stage, and
- * returns which that is, or n where it cannot be found. Once a stage takes more than
- * `enough_bytes`, it may return that stage and any bytes above. */
+/* Only the step's time (below 0 where it cannot be found) and the number of steps simulated. */
 gint64 advise_stages_time (const AdviseStages *self, const PlanCase *of, guint *out_n_steps);
-guint advise_stages_memory (const AdviseStages *self, const PlanCase *of, guint n_steps,
-                            guint64 enough_bytes, guint64 *out_bytes, GError **error);
+
+/* The device bytes of the fullest stage of a pipeline that was only started, after so many steps.
+ * Returns which stage that is, or n where it cannot be found. Stages are lowered one by one; once
+ * one takes more than `enough_bytes`, it may return that stage and any bytes above. */
+guint advise_stages_memory (AdviseStages *self, const AdviseInput *input, const PlanCase *of,
+                            guint n_steps, guint64 enough_bytes, guint64 *out_bytes,
+                            GError **error);
 
 G_END_DECLS

@@ -656,8 +656,8 @@ START_TEST (the_least_memory_is_found)
 }
 END_TEST
 
-/* A plan has a score within just the memory that it needs and none within a byte less, whether it
- * was scored before or not. */
+/* A plan has a score within just the time and memory that it needs and none within a nanosecond or
+ * a byte less, whether it was scored before or not. */
 START_TEST (what_needs_more_than_enough_is_none)
 {
   Case c;
@@ -669,8 +669,11 @@ START_TEST (what_needs_more_than_enough_is_none)
       g_autoptr (AdviseScorer) fresh = advise_scorer_new (&c.input, P_FITS);
       PlanScore found, expected;
       ck_assert (advise_scorer_score (of, NULL, fresh, &expected));
-      ck_assert (!advise_scorer_score_within (scorer, of, expected.memory_bytes - 1, &found));
-      ck_assert (advise_scorer_score_within (scorer, of, expected.memory_bytes, &found));
+      const gint64 ns = expected.time_ns;
+      const guint64 bytes = expected.memory_bytes;
+      ck_assert (!advise_scorer_score_within (scorer, of, G_MAXINT64, bytes - 1, &found));
+      ck_assert (!advise_scorer_score_within (scorer, of, ns - 1, G_MAXUINT64, &found));
+      ck_assert (advise_scorer_score_within (scorer, of, ns, bytes, &found));
       ck_assert_int_eq (found.time_ns, expected.time_ns);
       ck_assert_uint_eq (found.memory_bytes, expected.memory_bytes);
     }
