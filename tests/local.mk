@@ -142,7 +142,7 @@ double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
-  tests/reference/evaluate-context.c \
+  tests/reference/evaluate-context.c tests/reference/evaluate-reduce.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
   exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
   exec/cpu/kernels-cpu-experts.c \
@@ -215,6 +215,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate-heads.c \
   %D%/reference/evaluate-latent.c \
   %D%/reference/evaluate-network.c \
+  %D%/reference/evaluate-reduce.c \
   %D%/reference/evaluate-source.c \
   %D%/reference/evaluate-split.c %D%/reference/evaluate-split.h \
   %D%/reference/rope.c %D%/reference/rope.h

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layer's experts, each by itself on the rows of the tokens that chose it, of all ranks of an
- * expert-parallel group: rows, and what comes of them, are in the first rank's arrays. */
+ * expert-parallel group: rows, and what comes of them, are in the first rank's arrays. A
+ * tensor-parallel rank's tokens are its own rows; shared experts read those of its whole group. */
 #include "config.h"
 
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-experts.h"
+#include "tests/reference/evaluate-split.h"
 
 #include <string.h>
 
@@ -14,7 +16,7 @@
 static gint64
 n_rows (const ExecEvaluator *self)
 {
-  return self->ep * self->rows * self->model->topk;
+  return self->ep * self->own_rows * self->model->topk;
 }
 
 static gint64
@@ -75,7 +77,8 @@ send_row (const ExecEvaluator *self, gint64 layer, guint peer, gint64 token, gin
   to->token[row] = (gint32)token;
   to->expert[row] = (gint32)expert;
   put_number (to->row_shares, row, number_at (from->shares, token * self->model->experts + expert));
-  memcpy (row_of (to->rows, row, hidden).data, row_of (from->normed2, token, hidden).data,
+  memcpy (row_of (to->rows, row, hidden).data,
+          row_of (exec_evaluator_own (self->peer[peer], from->normed2), token, hidden).data,
           plan_dtype_bytes (self->compute, (guint64)hidden));
 }
 
@@ -88,7 +91,7 @@ send_rows (const ExecEvaluator *self, gint64 layer)
 
   for (gint64 expert = 0; expert < experts; expert++)
     for (guint peer = 0; peer < self->ep; peer++)
-      for (gint64 token = 0; token < self->rows; token++)
+      for (gint64 token = 0; token < self->own_rows; token++)
         {
           const guint8 *chosen = self->peer[peer]->layers[layer].chosen.data;
 
@@ -103,7 +106,7 @@ add_rows (const ExecEvaluator *self, const ExecEvaluatorLayer *l, guint peer, Ex
 {
   const gint64 hidden = self->model->hidden;
 
-  for (gint64 token = 0; token < self->rows; token++)
+  for (gint64 token = 0; token < self->own_rows; token++)
     for (gint64 col = 0; col < hidden; col++)
       {
         float sum = 0;
@@ -194,21 +197,21 @@ route (ExecEvaluator *self, gint64 layer)
             [PLAN_MANNER_GROUP_TOPK] = (double)m->router_group_topk } };
 
   RUN (GEMM,
-       EXEC_OPERANDS (self->scores, l->normed2,
+       EXEC_OPERANDS (self->scores, exec_evaluator_own (self, l->normed2),
                       exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer),
                       exec_evaluator_weight (self, PLAN_TENSOR_ROUTER_BIASES, layer)),
-       self->rows, m->experts, m->hidden, 1);
+       self->own_rows, m->experts, m->hidden, 1);
   exec_evaluator_run_as (
       self, PLAN_OP_ROUTE,
       EXEC_OPERANDS (l->shares, l->saved, l->chosen, self->scores,
                      of_layer (self, self->bias, layer),
                      self->is_eval ? (ExecArray){ 0 } : of_layer (self, self->loads, layer)),
-      (gint64[]){ self->rows, m->experts, m->topk }, &manner);
+      (gint64[]){ self->own_rows, m->experts, m->topk }, &manner);
 }
 
-/* Adds shared experts to what the chosen ones made, in `combined`. */
+/* Shared experts, up to each tensor-parallel rank's partial sum. */
 static void
-add_shared (ExecEvaluator *self, gint64 layer)
+run_shared (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
@@ -219,37 +222,60 @@ add_shared (ExecEvaluator *self, gint64 layer)
   exec_evaluator_activate (self, l->shared, l->shared_up, m->shared_ffn);
   exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS,
                          layer, m->hidden, m->shared_ffn);
+}
+
+/* Adds shared experts to what the chosen ones made, in `combined`. */
+static void
+add_shared (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecArray out = exec_evaluator_own (self, self->shared_out);
+
   if (m->shared_gate)
     {
       RUN (GEMM,
-           EXEC_OPERANDS (l->gate, l->normed2,
+           EXEC_OPERANDS (l->gate, exec_evaluator_own (self, l->normed2),
                           exec_evaluator_weight (self, PLAN_TENSOR_SHARED_GATE, layer)),
-           self->rows, 1, m->hidden, 1);
-      memcpy (l->ungated.data, self->shared_out.data,
-              plan_dtype_bytes (self->compute, (guint64)(self->rows * m->hidden)));
-      RUN (GATE, EXEC_OPERANDS (self->shared_out, l->gate, l->ungated), self->rows, m->hidden);
+           self->own_rows, 1, m->hidden, 1);
+      memcpy (l->ungated.data, out.data,
+              plan_dtype_bytes (self->compute, (guint64)(self->own_rows * m->hidden)));
+      RUN (GATE, EXEC_OPERANDS (out, l->gate, l->ungated), self->own_rows, m->hidden);
     }
-  RUN (ADD, EXEC_OPERANDS (self->branch, self->combined, self->shared_out), self->rows * m->hidden);
+  RUN (ADD,
+       EXEC_OPERANDS (exec_evaluator_own (self, self->branch),
+                      exec_evaluator_own (self, self->combined), out),
+       self->own_rows * m->hidden);
+}
+
+/* The experts of the expert-parallel group whose first rank this is. */
+static void
+run_group (ExecEvaluator *self, gint64 layer)
+{
+  send_rows (self, layer);
+  for (gint64 expert = 0; expert < self->model->experts; expert++)
+    run_expert (self, layer, expert);
+  for (guint p = 0; p < self->ep; p++)
+    {
+      ExecEvaluator *peer = self->peer[p];
+      ExecArray out = self->model->shared_ffn > 0 ? peer->combined : peer->branch;
+
+      add_rows (self, &self->layers[layer], p, exec_evaluator_own (peer, out));
+    }
 }
 
 void
 exec_evaluator_experts (ExecEvaluator *self, gint64 layer)
 {
-  const PlanModel *m = self->model;
-
-  for (guint p = 0; p < self->ep; p++)
-    route (self->peer[p], layer);
-  send_rows (self, layer);
-  for (gint64 expert = 0; expert < m->experts; expert++)
-    run_expert (self, layer, expert);
-  for (guint p = 0; p < self->ep; p++)
-    {
-      ExecEvaluator *peer = self->peer[p];
-
-      add_rows (self, &self->layers[layer], p, m->shared_ffn > 0 ? peer->combined : peer->branch);
-      if (m->shared_ffn > 0)
-        add_shared (peer, layer);
-    }
+  EXEC_EACH (self, peer, route (peer, layer));
+  for (guint p = 0; p < self->together * self->tp; p += self->ep)
+    run_group (self->peer[p], layer);
+  if (self->model->shared_ffn == 0)
+    return;
+  EXEC_JOIN_ROWS (self, peer, peer->layers[layer].normed2);
+  EXEC_EACH (self, peer, run_shared (peer, layer));
+  EXEC_SUM_PARTS (self, peer, peer->shared_out);
+  EXEC_EACH (self, peer, add_shared (peer, layer));
 }
 
 /* --- biases that routers choose by -------------------------------------------------------- */
@@ -394,78 +420,100 @@ router_bwd (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
-  const gint64 all = self->rows * m->hidden;
+  const gint64 rows = self->own_rows, all = rows * m->hidden;
   ExecArray weight = exec_evaluator_weight (self, PLAN_TENSOR_ROUTER, layer);
-  ExecArray din = self->combined, in = l->normed2;
+  ExecArray din = self->combined, in = exec_evaluator_own (self, l->normed2);
 
-  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dshares, l->saved, l->chosen), self->rows,
+  RUN (ROUTE_BWD, EXEC_OPERANDS (self->scores, self->dshares, l->saved, l->chosen), rows,
        m->experts, m->topk);
   if (self->router != self->compute)
     {
-      RUN (GEMM, EXEC_OPERANDS (self->wide, self->scores, weight), self->rows, m->hidden,
-           m->experts, 0);
+      RUN (GEMM, EXEC_OPERANDS (self->wide, self->scores, weight), rows, m->hidden, m->experts, 0);
       RUN (CAST, EXEC_OPERANDS (din, self->wide), all);
       RUN (CAST, EXEC_OPERANDS (self->wide, in), all);
       in = self->wide;
     }
   else
-    RUN (GEMM, EXEC_OPERANDS (din, self->scores, weight), self->rows, m->hidden, m->experts, 0);
+    RUN (GEMM, EXEC_OPERANDS (din, self->scores, weight), rows, m->hidden, m->experts, 0);
   RUN (GEMM, EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_ROUTER, layer), self->scores, in),
-       m->experts, m->hidden, self->rows, 2);
+       m->experts, m->hidden, rows, 2);
   if (m->expert_bias)
     RUN (BIAS_BWD,
          EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_ROUTER_BIASES, layer), self->scores),
-         self->rows, m->experts);
-  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, din), all);
+         rows, m->experts);
+  RUN (ACCUMULATE, EXEC_OPERANDS (exec_evaluator_own (self, self->branch), din), all);
 }
 
-/* From the gradient of gated rows to that of what was gated, which is returned. */
-static ExecArray
-gate_bwd (ExecEvaluator *self, gint64 layer, ExecArray dout)
+/* From the gradient of gated rows to that of what was gated. */
+static void
+gate_bwd (ExecEvaluator *self, gint64 layer)
 {
-  const gint64 hidden = self->model->hidden;
+  const gint64 hidden = self->model->hidden, rows = self->own_rows;
   const ExecEvaluatorLayer *l = &self->layers[layer];
 
-  RUN (GATE_BWD, EXEC_OPERANDS (self->dungated, self->dgate, dout, l->ungated, l->gate), self->rows,
-       hidden);
+  RUN (GATE_BWD,
+       EXEC_OPERANDS (exec_evaluator_own (self, self->dungated), self->dgate,
+                      exec_evaluator_own (self, self->dx), l->ungated, l->gate),
+       rows, hidden);
   RUN (GEMM,
        EXEC_OPERANDS (self->combined, self->dgate,
                       exec_evaluator_weight (self, PLAN_TENSOR_SHARED_GATE, layer)),
-       self->rows, hidden, 1, 0);
+       rows, hidden, 1, 0);
   RUN (GEMM,
        EXEC_OPERANDS (exec_evaluator_raw (self, PLAN_TENSOR_SHARED_GATE, layer), self->dgate,
-                      l->normed2),
-       1, hidden, self->rows, 2);
-  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, self->combined), self->rows * hidden);
-  return self->dungated;
+                      exec_evaluator_own (self, l->normed2)),
+       1, hidden, rows, 2);
+  RUN (ACCUMULATE, EXEC_OPERANDS (exec_evaluator_own (self, self->branch), self->combined),
+       rows * hidden);
 }
 
+/* The gradient of what shared experts made. */
+static ExecArray
+shared_gradient (const ExecEvaluator *self)
+{
+  return self->model->shared_gate ? self->dungated : self->dx;
+}
+
+/* Up to each tensor-parallel rank's partial sum, in `combined`. */
 static void
-shared_bwd (ExecEvaluator *self, gint64 layer, ExecArray dout)
+shared_bwd (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
   const gint64 up = m->gated ? 2 * m->shared_ffn : m->shared_ffn;
 
-  exec_evaluator_linear_bwd (self, self->shared_out, dout, l->shared, PLAN_TENSOR_SHARED_DOWN,
-                             PLAN_N_TENSORS, layer, m->hidden, m->shared_ffn);
+  exec_evaluator_linear_bwd (self, self->shared_out, shared_gradient (self), l->shared,
+                             PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS, layer, m->hidden,
+                             m->shared_ffn);
   exec_evaluator_activate_bwd (self, self->dshared_up, self->shared_out, l->shared_up,
                                m->shared_ffn);
   exec_evaluator_linear_bwd (self, self->combined, self->dshared_up, l->normed2,
                              PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS, layer, up, m->hidden);
-  RUN (ACCUMULATE, EXEC_OPERANDS (self->branch, self->combined), self->rows * m->hidden);
 }
 
-void
-exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
+static void
+add_shared_bwd (ExecEvaluator *self)
+{
+  RUN (ACCUMULATE,
+       EXEC_OPERANDS (exec_evaluator_own (self, self->branch),
+                      exec_evaluator_own (self, self->combined)),
+       self->own_rows * self->model->hidden);
+}
+
+static void
+group_bwd (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
 
   for (gint64 row = 0; row < n_rows (self); row++)
-    memcpy (row_of (self->drows, row, m->hidden).data,
-            row_of (self->peer[l->peer[row]]->dx, l->token[row], m->hidden).data,
-            plan_dtype_bytes (self->compute, (guint64)m->hidden));
+    {
+      const ExecEvaluator *peer = self->peer[l->peer[row]];
+
+      memcpy (row_of (self->drows, row, m->hidden).data,
+              row_of (exec_evaluator_own (peer, peer->dx), l->token[row], m->hidden).data,
+              plan_dtype_bytes (self->compute, (guint64)m->hidden));
+    }
   for (gint64 expert = 0; expert < m->experts; expert++)
     expert_bwd (self, layer, expert);
   for (guint p = 0; p < self->ep; p++)
@@ -473,16 +521,29 @@ exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
       ExecEvaluator *peer = self->peer[p];
 
       exec_evaluator_run (peer, PLAN_OP_ZERO, EXEC_OPERANDS (peer->dshares),
-                          (gint64[]){ self->rows * m->experts });
+                          (gint64[]){ self->own_rows * m->experts });
       for (gint64 row = 0; row < n_rows (self); row++)
         if (l->peer[row] == (gint32)p)
           put_number (peer->dshares, l->token[row] * m->experts + l->expert[row],
                       number_at (self->row_dshares, row));
-      add_rows (self, l, p, peer->branch);
+      add_rows (self, l, p, exec_evaluator_own (peer, peer->branch));
       router_bwd (peer, layer);
-      if (m->shared_ffn > 0)
-        shared_bwd (peer, layer, m->shared_gate ? gate_bwd (peer, layer, peer->dx) : peer->dx);
     }
+}
+
+void
+exec_evaluator_experts_bwd (ExecEvaluator *self, gint64 layer)
+{
+  for (guint p = 0; p < self->together * self->tp; p += self->ep)
+    group_bwd (self->peer[p], layer);
+  if (self->model->shared_ffn == 0)
+    return;
+  if (self->model->shared_gate)
+    EXEC_EACH (self, peer, gate_bwd (peer, layer));
+  EXEC_JOIN_ROWS (self, peer, shared_gradient (peer));
+  EXEC_EACH (self, peer, shared_bwd (peer, layer));
+  EXEC_SUM_PARTS (self, peer, peer->combined);
+  EXEC_EACH (self, peer, add_shared_bwd (peer));
 }
 
 /* --- activations -------------------------------------------------------------------------- */

@@ -73,14 +73,6 @@ manner_of_rows (const ExecEvaluator *self)
   return (PlanManner){ { [PLAN_MANNER_FIRST] = (double)self->first_row } };
 }
 
-/* The own rows, under sequence parallelism, of an array of hidden vectors. */
-static ExecArray
-own (const ExecEvaluator *self, ExecArray array)
-{
-  return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * self->model->hidden))
-                    : array;
-}
-
 static gint64
 own_size (const ExecEvaluator *self)
 {
@@ -90,33 +82,15 @@ own_size (const ExecEvaluator *self)
 static void
 add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
 {
-  RUN (ADD, EXEC_OPERANDS (own (self, out), own (self, a), own (self, b)), own_size (self));
+  RUN (ADD,
+       EXEC_OPERANDS (exec_evaluator_own (self, out), exec_evaluator_own (self, a),
+                      exec_evaluator_own (self, b)),
+       own_size (self));
 }
 
-/* Calls a function for each rank that is computed side by side. */
-#define EACH(self, peer, call) \
-  for (guint p = 0; p < (self)->together * (self)->tp; p++) \
-    { \
-      ExecEvaluator *peer = (self)->peer[p]; \
-      call; \
-    }
-
-#define MAX_PARTS 8
-
-/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group. */
-#define JOIN(self, peer, array, join) \
-  for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
-    { \
-      ExecArray parts[MAX_PARTS]; \
-      for (guint p = 0; p < (self)->tp; p++) \
-        { \
-          const ExecEvaluator *peer = (self)->peer[first + p]; \
-          parts[p] = array; \
-        } \
-      join (self, parts); \
-    }
-#define SUM_PARTS(self, peer, array) JOIN (self, peer, array, exec_evaluator_sum_parts)
-#define JOIN_ROWS(self, peer, array) JOIN (self, peer, array, exec_evaluator_join_rows)
+#define EACH EXEC_EACH
+#define SUM_PARTS EXEC_SUM_PARTS
+#define JOIN_ROWS EXEC_JOIN_ROWS
 
 /* A quantiser's element of an array with one for each; none where scaling is not delayed, or
  * factors are not quantised. */
@@ -152,8 +126,8 @@ norm (ExecEvaluator *self, ExecArray out, ExecArray stats, ExecArray in, PlanTen
   ExecArray amax = amax_of (self, site, PLAN_QUANTIZER_INPUT, layer);
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
-  out = own (self, out);
-  in = own (self, in);
+  out = exec_evaluator_own (self, out);
+  in = exec_evaluator_own (self, in);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     RUN_AS (&manner, LAYERNORM,
             EXEC_OPERANDS (out, stats, in, weight, weight_of (self, bias, layer), scale, amax),
@@ -170,9 +144,9 @@ norm_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, Exec
   ExecArray weight = weight_of (self, gain, layer), dweight = raw_of (self, gain, layer);
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
-  din = own (self, din);
-  dout = own (self, dout);
-  in = own (self, in);
+  din = exec_evaluator_own (self, din);
+  dout = exec_evaluator_own (self, dout);
+  in = exec_evaluator_own (self, in);
   if (self->model->norm == PLAN_NORM_LAYERNORM)
     RUN_AS (&manner, LAYERNORM_BWD,
             EXEC_OPERANDS (din, dweight, raw_of (self, bias, layer), dout, in, weight, stats),
@@ -455,8 +429,7 @@ forward_layer (ExecEvaluator *self, gint64 i)
   SUM_PARTS (self, peer, branch_end (peer, peer->layers[i].proj));
   EACH (self, peer, end_attention_branch (peer, i));
   if (plan_model_is_moe_layer (self->model, i))
-    for (guint p = 0; p < self->together; p += self->ep)
-      exec_evaluator_experts (self->peer[p], i);
+    exec_evaluator_experts (self, i);
   else
     {
       JOIN_ROWS (self, peer, peer->layers[i].normed2);
@@ -490,7 +463,7 @@ scale_embedding (ExecEvaluator *self, ExecArray x)
   const PlanManner manner = { { [PLAN_MANNER_FACTOR] = sqrt ((double)hidden) } };
 
   if (self->model->embed_scale)
-    RUN_AS (&manner, SCALE, EXEC_OPERANDS (own (self, x)), own_size (self));
+    RUN_AS (&manner, SCALE, EXEC_OPERANDS (exec_evaluator_own (self, x)), own_size (self));
 }
 
 /* Chunks of rows as the plan has them: results should not depend on it, but kernels may round
@@ -538,7 +511,7 @@ begin_forward (ExecEvaluator *self)
   scale_embedding (self, x);
   if (m->positions == PLAN_POSITIONS_LEARNED)
     RUN_AS (&manner, POSITIONS,
-            EXEC_OPERANDS (own (self, x), weight_of (self, PLAN_TENSOR_POSITIONS, 0),
+            EXEC_OPERANDS (exec_evaluator_own (self, x), weight_of (self, PLAN_TENSOR_POSITIONS, 0),
                            places_of (self, self->first_row)),
             self->own_rows, m->hidden, self->whole_seq);
   if (m->embed_norm)
@@ -652,8 +625,7 @@ backward_layer (ExecEvaluator *self, gint64 i)
   const PlanTensorRole post = PLAN_TENSOR_MLP_POST_NORM;
 
   if (plan_model_is_moe_layer (self->model, i))
-    for (guint p = 0; p < self->together; p += self->ep)
-      exec_evaluator_experts_bwd (self->peer[p], i);
+    exec_evaluator_experts_bwd (self, i);
   else
     {
       EACH (self, peer,
@@ -682,7 +654,8 @@ positions_bwd (ExecEvaluator *self)
 
   RUN (ZERO, EXEC_OPERANDS (dtable), m->max_seq * m->hidden);
   RUN_AS (&manner, POSITIONS_BWD,
-          EXEC_OPERANDS (dtable, own (self, self->dx), places_of (self, self->first_row)),
+          EXEC_OPERANDS (dtable, exec_evaluator_own (self, self->dx),
+                         places_of (self, self->first_row)),
           self->own_rows, m->hidden, self->whole_seq);
 }
 
@@ -750,7 +723,10 @@ end_backward (ExecEvaluator *self)
     {
       norm_bwd (self, self->dbranch, self->dx, self->embedded, self->embedded_stats,
                 PLAN_TENSOR_EMBED_NORM, PLAN_TENSOR_EMBED_NORM_BIAS, 0);
-      RUN (CAST, EXEC_OPERANDS (own (self, self->dx), own (self, self->dbranch)), own_size (self));
+      RUN (CAST,
+           EXEC_OPERANDS (exec_evaluator_own (self, self->dx),
+                          exec_evaluator_own (self, self->dbranch)),
+           own_size (self));
     }
   if (m->positions == PLAN_POSITIONS_LEARNED)
     positions_bwd (self);

@@ -50,8 +50,8 @@ struct _ExecEvaluator
   const PlanModel *model, *whole; /* this tensor-parallel rank's part of it, and all of it */
   PlanModel split, untied;
   gboolean shares_table; /* pipeline stages have a copy each, as embedding and as output layer */
-  guint ep, cp;          /* sizes of expert- and context-parallel groups, */
-  guint together;        /* and their common multiple: data ranks that are computed side by side */
+  guint ep, cp;          /* sizes of expert- and context-parallel groups */
+  guint together;        /* data ranks that are computed side by side: whole groups of each */
   guint tp, tp_rank;     /* size of a tensor-parallel group, and this one's rank in it */
   ExecEvaluator **peer;  /* all computed side by side, itself first: `tp` for each data rank */
   gboolean splits_rows;  /* sequence parallelism: between products each has its own rows */
@@ -67,7 +67,7 @@ struct _ExecEvaluator
   PlanDtype compute, main_format, grad, wire, avg, avg_sq;
   /* Formats of products' factors: activations, weights, gradients. */
   PlanDtype product, product_weight, product_grad;
-  gboolean reduces_every_micro_batch, is_sgd;
+  gboolean reduces_every_micro_batch, reduces_experts, is_sgd; /* `reduces_experts`: those, too */
   gboolean fuses; /* products add to weight gradients in fp32, or write them as they are reduced */
   GPtrArray *owned; /* memory of all arrays */
   void *scratch;

@@ -22,6 +22,7 @@ exec_evaluator_split (ExecEvaluator *self, const PlanModel *whole, guint tp_rank
   self->split.heads /= tp;
   self->split.kv_heads /= tp;
   self->split.ffn /= tp;
+  self->split.shared_ffn /= tp;
   self->model = tp > 1 ? &self->split : self->whole;
   self->tp = (guint)tp;
   self->tp_rank = tp_rank;
@@ -57,6 +58,7 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
   const gint64 qkv[]
       = { m->heads * m->head_dim, m->kv_heads * m->head_dim, m->kv_heads * m->head_dim };
   const gint64 halves[] = { m->ffn, m->ffn }, vocab[] = { self->vocab };
+  const gint64 shared[] = { m->shared_ffn, m->shared_ffn };
 
   switch ((int)part->role)
     {
@@ -66,6 +68,8 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
     case PLAN_TENSOR_GATE_UP:
     case PLAN_TENSOR_GATE_UP_BIAS:
       return row_of (self, halves, 2, row);
+    case PLAN_TENSOR_SHARED_GATE_UP:
+      return row_of (self, shared, 2, row);
     case PLAN_TENSOR_EMBEDDING:
     case PLAN_TENSOR_OUTPUT:
       return row_of (self, vocab, 1, row);
@@ -138,6 +142,13 @@ exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts)
                 exec_evaluator_from (parts[p], p * count).data, bytes);
 }
 
+ExecArray
+exec_evaluator_own (const ExecEvaluator *self, ExecArray array)
+{
+  return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * self->model->hidden))
+                    : array;
+}
+
 /* Of each row over all parts: the largest logit, the sum of exponentials, the target's logit. */
 void
 exec_evaluator_row_stats (ExecEvaluator *self)
@@ -206,14 +217,16 @@ exec_evaluator_sum_tables (ExecEvaluator *self)
     }
 }
 
-/* Sums the gradient of a parameter that all ranks have whole, if they saw other tokens or heads. */
+/* Sums the gradient of a parameter that all ranks have whole, if they saw other tokens or heads.
+ * Experts' are sums over all ranks already. */
 static void
 sum_alike (ExecEvaluator *self, const PlanTensor *part, guint64 at)
 {
   gboolean is_of_heads = part->role == PLAN_TENSOR_Q_NORM || part->role == PLAN_TENSOR_K_NORM;
   g_autofree ExecArray *parts = g_new (ExecArray, self->tp);
 
-  if (is_split (self, part) || !(self->splits_rows || is_of_heads))
+  if (is_split (self, part) || part->part == PLAN_PART_EXPERTS
+      || !(self->splits_rows || is_of_heads))
     return;
   for (guint p = 0; p < self->tp; p++)
     parts[p] = exec_evaluator_from (self->peer[p]->main_grad[0], at);

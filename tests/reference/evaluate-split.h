@@ -16,8 +16,41 @@ PlanManner exec_evaluator_vocabulary (const ExecEvaluator *self);
 void exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts);
 void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts);
 
+/* The own rows, under sequence parallelism, of an array of hidden vectors. */
+ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);
+
+/* Calls a function for each rank that is computed side by side. */
+#define EXEC_EACH(self, peer, call) \
+  for (guint p = 0; p < (self)->together * (self)->tp; p++) \
+    { \
+      ExecEvaluator *peer = (self)->peer[p]; \
+      call; \
+    }
+
+#define EXEC_MAX_PARTS 8
+
+/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group. */
+#define EXEC_JOIN(self, peer, array, join) \
+  for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
+    { \
+      ExecArray parts[EXEC_MAX_PARTS]; \
+      for (guint p = 0; p < (self)->tp; p++) \
+        { \
+          const ExecEvaluator *peer = (self)->peer[first + p]; \
+          parts[p] = array; \
+        } \
+      join (self, parts); \
+    }
+#define EXEC_SUM_PARTS(self, peer, array) EXEC_JOIN (self, peer, array, exec_evaluator_sum_parts)
+#define EXEC_JOIN_ROWS(self, peer, array) EXEC_JOIN (self, peer, array, exec_evaluator_join_rows)
+
 /* The statistics of rows that the loss is computed from, over all parts of the vocabulary. */
 void exec_evaluator_row_stats (ExecEvaluator *self);
+
+/* tests/reference/evaluate-reduce.c: keeps a rank's gradients of a micro batch; sums all ranks'
+ * where micro batches are, or (`is_step`) sums what is left to be as a step ends. */
+void exec_evaluator_keep (ExecEvaluator *self);
+void exec_evaluator_reduce (ExecEvaluator *self, gboolean is_step);
 
 /* Adds up the gradients, in each rank's accumulated ones, of the two copies of an embedding that
  * two stages of a pipeline share. */

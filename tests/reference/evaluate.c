@@ -86,200 +86,16 @@ cast (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
   exec_evaluator_run (self, PLAN_OP_CAST, EXEC_OPERANDS (out, in), (gint64[]){ (gint64)count });
 }
 
-static void
-accumulate (ExecEvaluator *self, ExecArray out, ExecArray in, guint64 count)
-{
-  exec_evaluator_run (self, PLAN_OP_ACCUMULATE, EXEC_OPERANDS (out, in),
-                      (gint64[]){ (gint64)count });
-}
-
 guint64
 exec_evaluator_offset (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
 {
   return self->in_layer[layer].offset[role];
 }
 
-ExecArray
-exec_evaluator_raw (const ExecEvaluator *self, PlanTensorRole role, gint64 layer)
-{
-  gboolean is_tied = role == PLAN_TENSOR_OUTPUT && self->model->tied_embeddings;
-  PlanTensorKind kind = plan_model_tensor (self->model, role, self->vocab).kind;
-  PlanTensorRole home = is_tied ? PLAN_TENSOR_EMBEDDING : role;
-
-  gboolean is_product
-      = kind == PLAN_TENSOR_KIND_LINEAR || role == PLAN_TENSOR_OUTPUT || role == PLAN_TENSOR_ROUTER;
-
-  if (role == PLAN_TENSOR_OUTPUT && self->chunks > 1)
-    {
-      if (!self->sums_in_place)
-        return self->output_sum;
-      return exec_evaluator_from (self->reduces_every_micro_batch ? self->sent[self->rank]
-                                                                  : self->kept[self->rank],
-                                  exec_evaluator_offset (self, home, layer));
-    }
-  if (self->fuses && is_product && self->reduces_every_micro_batch)
-    return exec_evaluator_from (self->sent[self->rank], exec_evaluator_offset (self, home, layer));
-  if (self->fuses && is_product)
-    return exec_evaluator_from (self->product_raw, exec_evaluator_offset (self, home, layer));
-  if (is_tied)
-    return self->output_raw;
-  return exec_evaluator_from (self->raw, exec_evaluator_offset (self, role, layer));
-}
-
-/* --- sums of gradients -------------------------------------------------------------------- */
-
-static guint64
-numel (const PlanTensor *tensor)
-{
-  return tensor->rows * tensor->cols;
-}
-
 static guint64
 table_size (const ExecEvaluator *self)
 {
   return (guint64)(self->vocab * self->model->hidden);
-}
-
-/* Casts a parameter's gradient to the format in which it is reduced, unless its product wrote it
- * so. */
-static void
-send (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
-{
-  guint64 offset = exec_evaluator_offset (self, tensor->role, layer);
-  ExecArray out = exec_evaluator_from (self->sent[self->rank], offset);
-  ExecArray in = exec_evaluator_raw (self, tensor->role, layer);
-
-  if (in.data != out.data)
-    cast (self, out, in, numel (tensor));
-}
-
-/* The same for a tied embedding: the output layer's part first, then the embedding's. */
-static void
-send_table (ExecEvaluator *self)
-{
-  guint64 offset = exec_evaluator_offset (self, PLAN_TENSOR_EMBEDDING, 0);
-  ExecArray out = exec_evaluator_from (self->sent[self->rank], offset);
-  ExecArray in = exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0);
-
-  if (in.data != out.data)
-    cast (self, out, in, table_size (self));
-  accumulate (self, out, exec_evaluator_from (self->raw, offset), table_size (self));
-}
-
-static void
-send_all (ExecEvaluator *self)
-{
-  for (guint i = 0; i < self->n_outer; i++)
-    if (self->outer[i].role == PLAN_TENSOR_EMBEDDING && self->model->tied_embeddings)
-      send_table (self);
-    else
-      send (self, &self->outer[i], 0);
-  for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->in_layer[layer].n; i++)
-      send (self, &self->in_layer[layer].tensor[i], layer);
-}
-
-/* Adds a gradient to the accumulated ones, unless it is there already, as the output layer's may
- * be. */
-static void
-keep_at (ExecEvaluator *self, guint64 offset, ExecArray raw, guint64 count)
-{
-  ExecArray out = exec_evaluator_from (self->kept[self->rank], offset);
-
-  if (raw.data != out.data)
-    accumulate (self, out, raw, count);
-}
-
-static void
-keep (ExecEvaluator *self, const PlanTensor *tensor, gint64 layer)
-{
-  keep_at (self, exec_evaluator_offset (self, tensor->role, layer),
-           exec_evaluator_raw (self, tensor->role, layer), numel (tensor));
-}
-
-/* Casts a rank's gradients of a micro batch for reduction, or accumulates them. */
-static void
-keep_raw (ExecEvaluator *self)
-{
-  guint64 table = exec_evaluator_offset (self, PLAN_TENSOR_EMBEDDING, 0);
-
-  if (self->reduces_every_micro_batch)
-    {
-      send_all (self);
-      return;
-    }
-  if (self->model->tied_embeddings)
-    keep_at (self, table, exec_evaluator_raw (self, PLAN_TENSOR_OUTPUT, 0), table_size (self));
-  for (guint i = 0; i < self->n_outer; i++)
-    keep (self, &self->outer[i], 0);
-  for (gint64 layer = 0; layer < self->model->layers; layer++)
-    for (guint i = 0; i < self->in_layer[layer].n; i++)
-      keep (self, &self->in_layer[layer].tensor[i], layer);
-}
-
-/* in[0] = the sum of `n` arrays. */
-static void
-sum (ExecEvaluator *self, const ExecArray *in, guint n)
-{
-  g_autofree const void **terms = g_new (const void *, n);
-
-  for (guint i = 0; i < n; i++)
-    terms[i] = in[i].data;
-  exec_comm_sum (in[0].data, terms, n, self->parameters, in[0].dtype);
-}
-
-/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so. */
-static void
-sum_inside (ExecEvaluator *self, const ExecArray *in, guint n)
-{
-  for (guint i = 0; self->constants.mean_of > 0 && i < n; i++)
-    exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (in[i]),
-                        (gint64[]){ (gint64)self->parameters });
-  sum (self, in, n);
-}
-
-typedef void (*Sum) (ExecEvaluator *self, const ExecArray *in, guint n);
-
-/* in[0] = the sum of `n` arrays in the format in which they are reduced, cast to `sent` and back
- * where that is another one. */
-static void
-sum_on_the_wire (ExecEvaluator *self, Sum sum_all, const ExecArray *in, const ExecArray *sent,
-                 guint n)
-{
-  if (n == 1 || self->wire == self->grad)
-    {
-      sum_all (self, in, n);
-      return;
-    }
-  for (guint i = 0; i < n; i++)
-    cast (self, sent[i], in[i], self->parameters);
-  sum_all (self, sent, n);
-  cast (self, in[0], sent[0], self->parameters);
-}
-
-/* Each replica adds the sum over its ranks to its main gradients. */
-static void
-reduce_micro_batch (ExecEvaluator *self)
-{
-  for (guint first = 0; first < self->ranks; first += self->inner)
-    {
-      sum_inside (self, self->sent + first, self->inner);
-      accumulate (self, self->main_grad[first / self->inner], self->sent[first], self->parameters);
-    }
-}
-
-/* Sums gradients within replicas, unless every micro batch was, then between replicas. */
-static void
-reduce_step (ExecEvaluator *self)
-{
-  exec_evaluator_sum_tables (self);
-  for (guint first = 0; !self->reduces_every_micro_batch && first < self->ranks;
-       first += self->inner)
-    {
-      sum_on_the_wire (self, sum_inside, self->kept + first, self->sent + first, self->inner);
-      cast (self, self->main_grad[first / self->inner], self->kept[first], self->parameters);
-    }
-  sum_on_the_wire (self, sum, self->main_grad, self->sent, self->ranks / self->inner);
 }
 
 /* Calls a function for each rank of the tensor-parallel group. */
@@ -315,12 +131,11 @@ compute_gradients (ExecEvaluator *self, gint64 step, GError **error)
           exec_evaluator_forward (self);
           exec_evaluator_backward (self);
           for (guint p = 0; p < self->together * self->tp; p++)
-            keep_raw (self->peer[p]);
+            exec_evaluator_keep (self->peer[p]);
         }
-      if (self->reduces_every_micro_batch)
-        EACH_PART (self, part, reduce_micro_batch (part));
+      exec_evaluator_reduce (self, FALSE);
     }
-  EACH_PART (self, part, reduce_step (part));
+  exec_evaluator_reduce (self, TRUE);
   exec_evaluator_sum_alike (self);
   return TRUE;
 }
@@ -401,7 +216,7 @@ place_layer (ExecEvaluatorTensors *self, const PlanModel *model, gint64 layer, g
       self->tensor[i].rows *= self->tensor[i].count;
       self->tensor[i].count = 1;
       self->offset[self->tensor[i].role] = at;
-      at += numel (&self->tensor[i]);
+      at += plan_model_numel (&self->tensor[i]);
     }
   return at;
 }
@@ -418,7 +233,7 @@ lay_out (ExecEvaluator *self)
     {
       for (gint64 layer = 0; layer < self->model->layers; layer++)
         self->in_layer[layer].offset[self->outer[i].role] = at;
-      at += numel (&self->outer[i]);
+      at += plan_model_numel (&self->outer[i]);
     }
   for (gint64 layer = 0; layer < self->model->layers; layer++)
     at = place_layer (&self->in_layer[layer], self->model, layer, at);
@@ -430,7 +245,7 @@ init_tensor (ExecEvaluator *self, ExecArray all, ExecState state, const PlanTens
              gint64 layer, GError **error)
 {
   ExecArray out = exec_evaluator_from (all, exec_evaluator_offset (self, tensor->role, layer));
-  guint64 n = numel (tensor);
+  guint64 n = plan_model_numel (tensor);
   g_autofree float *values = g_new (float, n);
 
   if (!exec_evaluator_read (self, state, tensor, layer, 0, n, values, error))
@@ -505,7 +320,7 @@ static void
 take_raw (ExecEvaluator *self)
 {
   self->raw = exec_evaluator_array (self, self->compute, self->parameters);
-  if (self->fuses && !self->reduces_every_micro_batch)
+  if (self->fuses)
     self->product_raw = exec_evaluator_array (self, PLAN_DTYPE_FP32, self->parameters);
   self->output_raw = exec_evaluator_array (self, self->compute, table_size (self));
   if (self->chunks > 1)
@@ -599,13 +414,15 @@ check (const ExecEvaluator *self, GError **error)
   return TRUE;
 }
 
+/* The fewest data ranks that have whole context- and expert-parallel groups: the latter go through
+ * tensor-parallel groups first. */
 static guint
-common_multiple (guint a, guint b)
+count_together (guint cp, guint ep, guint tp)
 {
-  guint n = a;
+  guint n = cp;
 
-  while (n % b != 0)
-    n += a;
+  while (n * tp % ep != 0)
+    n += cp;
   return n;
 }
 
@@ -613,12 +430,13 @@ static void
 read_plan (ExecEvaluator *self, const Plan *plan)
 {
   gint64 strategy = plan->value[PLAN_STRATEGY];
+  gboolean shards;
 
   self->gbs = plan->value[PLAN_GBS];
   self->mbs = plan->value[PLAN_MBS];
   self->ep = (guint)plan->value[PLAN_EP];
   self->cp = (guint)plan->value[PLAN_CP];
-  self->together = common_multiple (self->ep, self->cp);
+  self->together = count_together (self->cp, self->ep, (guint)plan->value[PLAN_TP]);
   self->whole_seq = plan->value[PLAN_SEQ];
   self->seq = self->whole_seq / self->cp;
   self->inner = self->ranks / (guint)plan->value[PLAN_DP_OUTER];
@@ -636,9 +454,9 @@ read_plan (ExecEvaluator *self, const Plan *plan)
   self->avg = plan_field_dtype (plan, PLAN_EXP_AVG);
   self->avg_sq = plan_field_dtype (plan, PLAN_EXP_AVG_SQ);
   self->is_sgd = plan->value[PLAN_OPTIMIZER] == PLAN_OPTIMIZER_SGD;
-  self->reduces_every_micro_batch
-      = self->inner > 1
-        && (strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS);
+  shards = strategy == PLAN_STRATEGY_OPTIM_GRADS || strategy == PLAN_STRATEGY_OPTIM_GRADS_PARAMS;
+  self->reduces_every_micro_batch = shards && self->inner > 1;
+  self->reduces_experts = shards && self->inner * (guint)plan->value[PLAN_TP] > self->ep;
   self->fuses = plan->value[PLAN_GRAD_ACCUM_FUSION] == PLAN_GRAD_ACCUM_FUSION_ON;
   self->wire = plan_field_dtype (plan, PLAN_GRAD_COMM);
   self->chunks = plan->value[PLAN_LOSS_CHUNKS];
@@ -664,7 +482,8 @@ init (ExecEvaluator *self, const ExecJob *job, guint ranks, guint tp_rank, GErro
   self->qkv_width = (m->heads + 2 * m->kv_heads) * m->head_dim;
   self->attention_width = m->heads * (m->kv_lora > 0 ? m->v_dim : m->head_dim);
   self->fuses_norms = self->is_delayed && stack->weights.quantised != PLAN_QUANTISED_ON_USE;
-  self->peer = g_new0 (ExecEvaluator *, self->together * self->tp);
+  if (tp_rank == 0)
+    self->peer = g_new0 (ExecEvaluator *, self->together * self->tp);
   self->peer[0] = self;
   lay_out (self);
   if (self->avg == PLAN_DTYPE_E4M3 || self->avg_sq == PLAN_DTYPE_E4M3)
@@ -693,8 +512,6 @@ clear (ExecEvaluator *self)
   for (guint p = 1; self->peer != NULL && p < peers && self->peer[p] != NULL; p++)
     {
       g_free (self->peer[p]->scratch);
-      if (p < self->tp)
-        g_free (self->peer[p]->peer);
       if (p < self->tp && self->peer[p]->parts != NULL)
         g_array_unref (self->peer[p]->parts);
     }
@@ -718,11 +535,14 @@ take_parts (ExecEvaluator *self, GError **error)
       g_ptr_array_add (self->owned, part);
       part->owned = self->owned;
       self->peer[p] = part;
+      part->peer = &self->peer[p];
       if (!init (part, self->job, self->ranks, p, error) || !init_params (part, error))
         return FALSE;
       exec_evaluator_take_activations (part);
       part->sums = self->sums;
       part->coef = self->coef;
+      part->bias = self->bias;
+      part->loads = self->loads;
     }
   return TRUE;
 }
