@@ -394,14 +394,23 @@ drop_cast (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
   plan_lower_free (self, plan_lower_unit_ref (self->bucket[kind].cast, unit, 0));
 }
 
+/* Whether squares of all ranks of a replica are added up where each has all sums, too: no rank has
+ * the gradients of all stages, or of all experts. */
+static gboolean
+measures_everywhere (const PlanLower *self)
+{
+  return self->comm.next >= 0
+         || (self->model->experts > 0
+             && self->plan->value[PLAN_EP] * self->plan->value[PLAN_TP] > 1);
+}
+
+/* What several ranks hold whole, and all are asked, is counted by the first of them. */
 static void
 measure_gradients (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
 {
   const gboolean is_whole = self->bucket[kind].sums_whole && self->bucket[kind].shards_optimizer;
   await_reduction (self, kind, unit);
-  /* The squares of all stages' gradients are added up. What all ranks of a stage hold is counted by
-   * the first one. */
-  if (self->comm.next >= 0 && self->bucket[kind].sums_whole && self->bucket[kind].rank > 0)
+  if (measures_everywhere (self) && self->bucket[kind].sums_whole && self->bucket[kind].rank > 0)
     return;
   if (is_whole)
     plan_lower_measure (self, kind, plan_lower_unit_ref (self->bucket[kind].grads, unit, 0), 0,
@@ -727,8 +736,8 @@ plan_lower_end_step (PlanLower *self)
     }
   const gint64 all = self->comm.world < 0 ? 1 : plan_schedule_ranks (self->schedule);
   const gint64 tp = self->plan->value[PLAN_TP];
-  const gint64 parts = self->comm.next >= 0         ? all / tp
-                       : self->policy.sums_whole    ? 1
+  const gint64 parts = self->comm.next >= 0                                     ? all / tp
+                       : self->policy.sums_whole && !measures_everywhere (self) ? 1
                        : self->policy.splits_shards ? self->place.ranks * self->place.replicas
                                                     : self->place.ranks;
   self->now.is_first_micro_batch = TRUE;

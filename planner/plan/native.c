@@ -27,10 +27,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
-  if (value[PLAN_EP] > 1 && value[PLAN_STRATEGY] == PLAN_STRATEGY_NO_SHARD)
-    return refuse_field (plan, PLAN_STRATEGY,
-                         "beside ep above 1 " LATER ": each rank has only a part of the norm",
-                         error);
   if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
     return refuse_field (
         plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
@@ -67,8 +63,6 @@ check_split (const Plan *plan, const PlanModel *model, GError **error)
 {
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
-  if (model->experts > 0)
-    return refuse_field (plan, PLAN_TP, "of models with experts " LATER ": it must be 1", error);
   if (model->sinks)
     return refuse_field (plan, PLAN_TP, "of models with sinks " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))

@@ -52,8 +52,8 @@ devices_do_not_divide (const PlanFacts *f)
 static gboolean
 splits_without_sp (const PlanFacts *f)
 {
-  return runs_megatron (f) && f->model->experts > 0 && f->value[PLAN_TP] > 1 && IS (f, SP, OFF)
-         && IS (f, TASK, TRAIN);
+  return f->model->experts > 0 && f->value[PLAN_TP] > 1 && IS (f, SP, OFF)
+         && (is_stack (f, PLAN_STACK_NATIVE) || (runs_megatron (f) && IS (f, TASK, TRAIN)));
 }
 
 static gboolean
@@ -172,8 +172,8 @@ static const PlanRuleEntry rules[] = {
       "in which what is left shards them", "Megatron-LM parallel_state.py, mcore_fsdp_adapter.py 405-461; torchtitan "
       "distributed/parallel_dims.py", PLAN_ERROR_INVALID },
     devices_do_not_divide, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_EP, PLAN_ETP, PLAN_PP, PLAN_DP_OUTER) },
-  { { "experts-need-sp", "experts beside tp above 1 need sp=on on stack=megatron-fsdp and stack=megatron: training without it is "
-      "refused", "Megatron-LM transformer/moe/moe_layer.py 636", PLAN_ERROR_INVALID },
+  { { "experts-need-sp", "experts beside tp above 1 need sp=on on stack=megatron-fsdp and stack=megatron, where training without it "
+      "is refused, and on stack=native, where each rank sends the tokens that it alone has", "Megatron-LM transformer/moe/moe_layer.py 636", PLAN_ERROR_INVALID },
     splits_without_sp, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_TP, PLAN_SP) },
   { { "deepep-needs-ranks", "moe_dispatcher=deepep needs ep x etp above 1: it sends between ranks",
       "Megatron-LM transformer/moe/token_dispatcher.py 1836", PLAN_ERROR_INVALID },

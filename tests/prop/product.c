@@ -20,7 +20,7 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS]
   = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
       "sequence parallel", "pipeline", "parallel experts and contexts", "context parallel",
-      "sequence and context parallel" },
+      "sequence and context parallel", "sequence parallel experts" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -126,14 +126,18 @@ product_weight (guint compute)
   return sizes_of (compute) == SQUARES ? 8 : 1;
 }
 
-#define MAX_SHARDS 11
+#define MAX_SHARDS 12
 #define PIPELINE 7 /* rules leave few of those: none may be passed over */
 
-/* What two ranks have together; of each part there are at least two. */
-static const char *const together[MAX_SHARDS] = {
-  [4] = "ep=2 moe_imbalance=2",      [5] = "tp=2 sp=off", [6] = "tp=2 sp=on",      [7] = "pp=2",
-  [8] = "cp=4 ep=2 moe_imbalance=2", [9] = "cp=4",        [10] = "cp=2 tp=2 sp=on"
-};
+/* What ranks have together; of each part there are at least two, but of the last one's experts. */
+static const char *const together[MAX_SHARDS] = { [4] = "ep=2 moe_imbalance=2",
+                                                  [5] = "tp=2 sp=off",
+                                                  [6] = "tp=2 sp=on",
+                                                  [7] = "pp=2",
+                                                  [8] = "cp=4 ep=2 moe_imbalance=2",
+                                                  [9] = "cp=4",
+                                                  [10] = "cp=2 tp=2 sp=on",
+                                                  [11] = "tp=2 sp=on ep=4 moe_imbalance=4" };
 
 /* Made on first use and kept: points share them. NULL: such products run in no such format. */
 static const PlanModel *
@@ -171,6 +175,9 @@ model_of (guint shards, Sizes sizes)
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq="
       "128" },
     { "family=bloom,tied=on,layers=2,hidden=16,ffn=16,heads=4,head_dim=4,vocab=32,max_seq=8" },
+    { "family=qwen3_moe,layers=3,hidden=10,ffn=6,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=6,"
+      "experts=8,topk=3,expert_ffn=3,shared_ffn=6,shared_gate=on,dense_layers=1,"
+      "router_score=sigmoid,router_scale=2.5,router_bias=on" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;

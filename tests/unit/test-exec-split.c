@@ -34,6 +34,14 @@ static const char *const models[] = {
   "family=gpt_neox,layers=2,hidden=24,ffn=16,heads=4,head_dim=8,vocab=50,max_seq=16",
 };
 
+/* Plain experts; and shared ones with a gate beside a router with biases, behind a dense layer. */
+static const char *const expert_models[]
+    = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=32,max_seq=16,"
+        "experts=8,topk=2",
+        "family=qwen3_moe,layers=4,hidden=10,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=23,"
+        "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=8,shared_gate=on,dense_layers=1,"
+        "router_score=sigmoid,router_scale=2.5,router_bias=on" };
+
 typedef struct
 {
   PlanModel *model;
@@ -272,6 +280,24 @@ START_TEST (stages_may_split_experts)
 }
 END_TEST
 
+/* Ranks that split all else have experts whole, and may have them together beyond their own group.
+ */
+START_TEST (experts_may_be_beside_split_layers)
+{
+  static const char *const splits[] = { "tp=2 ep=1 strategy=no_shard",
+                                        "tp=2 ep=2 strategy=optim",
+                                        "tp=2 ep=4 strategy=no_shard",
+                                        "tp=2 ep=4 strategy=optim_grads_params",
+                                        "tp=4 ep=2 strategy=optim_grads_params",
+                                        "tp=4 ep=1 strategy=optim_grads",
+                                        "tp=2 pp=2 ep=2 strategy=optim_grads_params",
+                                        "tp=2 cp=2 ep=4 strategy=optim" };
+  g_autofree char *words = g_strconcat (splits[_i / 2], " sp=on moe_imbalance=4", NULL);
+  for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
+    compare (expert_models[_i % 2], ranks, words);
+}
+END_TEST
+
 static void
 remove_folder (const char *folder)
 {
@@ -309,6 +335,25 @@ go_on (const char *model, const char *words, const char *from, const char *to, g
   assert_close (&found, &rest, words, 2);
 }
 
+/* Goes on and on from one checkpoint to the next, split otherwise each time. */
+static void
+carry_over (const char *model, const char *const *splits, guint n)
+{
+  g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
+  g_auto (Case) whole = { 0 };
+  g_autofree char *from = NULL;
+  case_init (&whole, model, "strategy=optim", STEPS);
+  const Seen unbroken = expect (&whole);
+  for (guint i = 0; i < n; i++)
+    {
+      g_autofree char *to = g_strdup_printf ("%s/%u", folder, i);
+      go_on (model, splits[i], from, to, 2 * i, &unbroken);
+      g_free (from);
+      from = g_steal_pointer (&to);
+    }
+  remove_folder (folder);
+}
+
 /* What is saved does not depend on who had it. */
 START_TEST (checkpoints_carry_over_between_splits)
 {
@@ -319,19 +364,19 @@ START_TEST (checkpoints_carry_over_between_splits)
                                         "tp=2 sp=on pp=2 pp_first_layers=1 strategy=no_shard",
                                         "tp=2 sp=off strategy=optim_grads dp_outer=2",
                                         "tp=4 sp=on strategy=no_shard" };
-  g_autofree char *folder = g_dir_make_tmp ("test-exec-split-XXXXXX", NULL);
-  g_auto (Case) whole = { 0 };
-  g_autofree char *from = NULL;
-  case_init (&whole, models[_i], "strategy=optim", STEPS);
-  const Seen unbroken = expect (&whole);
-  for (guint i = 0; i < G_N_ELEMENTS (splits); i++)
-    {
-      g_autofree char *to = g_strdup_printf ("%s/%u", folder, i);
-      go_on (models[_i], splits[i], from, to, 2 * i, &unbroken);
-      g_free (from);
-      from = g_steal_pointer (&to);
-    }
-  remove_folder (folder);
+  carry_over (models[_i], splits, G_N_ELEMENTS (splits));
+}
+END_TEST
+
+START_TEST (checkpoints_of_experts_carry_over_between_splits)
+{
+  static const char *const splits[] = { "moe_imbalance=4 tp=2 sp=on ep=4 strategy=no_shard",
+                                        "moe_imbalance=4 ep=2 strategy=optim_grads_params",
+                                        "moe_imbalance=4 tp=4 sp=on ep=2 strategy=optim",
+                                        "moe_imbalance=4 pp=2 ep=2 strategy=optim",
+                                        "moe_imbalance=4 tp=2 sp=on strategy=optim dp_outer=2",
+                                        "moe_imbalance=4 tp=2 sp=on ep=2 pp=2 strategy=no_shard" };
+  carry_over (expert_models[_i], splits, G_N_ELEMENTS (splits));
 }
 END_TEST
 
@@ -341,9 +386,9 @@ START_TEST (what_is_not_split_yet_is_refused_by_name)
   {
     const char *model, *words, *message;
   } cases[] = {
-    { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
+    { "family=gpt_oss,layers=2,hidden=16,ffn=8,heads=2,kv_heads=2,head_dim=8,vocab=32,max_seq=16,"
       "experts=4,topk=2",
-      "tp=2", "tp=2 of models with experts is modelled and not executed yet: it must be 1" },
+      "tp=2", "tp=2 of models with sinks is modelled and not executed yet: it must be 1" },
     { LLAMA, "tp=2 compute=fp8-delayed",
       "compute=fp8-delayed beside tp above 1 is modelled and not" },
     { LLAMA, "pp=2 compute=fp8-delayed", "compute=fp8-delayed beside pp above 1 is modelled and" },
@@ -369,9 +414,11 @@ main (void)
   tcase_add_loop_test (tcase, splitting_layers_changes_little, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, experts_may_be_beside_split_layers, 0, 16);
   tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
   tcase_add_loop_test (tcase, stages_may_split_experts, 0, 12);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
+  tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 2);
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 5);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
