@@ -82,6 +82,10 @@ gboolean plan_lower_sums (const PlanLower *self, PlanTensorRole role);
 void plan_lower_declare_replicated (PlanLower *self);
 void plan_lower_sum_replicated (PlanLower *self);
 
+/* Divides what no reduction has divided: gradients of experts that one rank of a replica has
+ * alone. */
+void plan_lower_scale_alone (PlanLower *self);
+
 /* Adds the squares of `count` gradients of a bucket, from its element `first` on, to this rank's
  * sum for the gradient norm. Gradients that all ranks of a tensor-parallel group hold are added by
  * its first rank alone. */

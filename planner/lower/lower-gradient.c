@@ -395,6 +395,28 @@ plan_lower_end_sum (PlanLower *self, const PlanLowerSum *sum)
     plan_lower_gradient_is_there (self, sum->role);
 }
 
+/* --- what one rank of a replica holds alone --------------------------------------------------- */
+
+static void
+scale_if_alone (PlanLower *self, PlanBucketKind kind, PlanLowerUnit unit)
+{
+  const PlanLowerBucket *b = &self->bucket[kind];
+  if (b->ranks > 1)
+    return;
+  if (b->reduced >= 0) /* between replicas */
+    plan_lower_wait (self, plan_lower_unit_ref (b->reduced, unit, 0));
+  plan_lower_compute (self, PLAN_OP_SCALE,
+                      PLAN_REFS (plan_lower_optimizer_gradients (self, kind, unit)),
+                      PLAN_DIMS (plan_lower_own_elements (self, kind)));
+}
+
+void
+plan_lower_scale_alone (PlanLower *self)
+{
+  if (self->policy.scales_buckets)
+    plan_lower_each_bucket (self, scale_if_alone);
+}
+
 /* --- what a tensor-parallel group holds whole ------------------------------------------------- */
 
 /* Parameters that every rank of a tensor-parallel group holds whole: norms, some biases. If tokens

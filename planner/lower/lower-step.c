@@ -745,6 +745,7 @@ plan_lower_end_step (PlanLower *self)
   plan_lower_sum_shared (self);
   if (plan_lower_any_bucket (self)->cast >= 0)
     plan_lower_each_bucket (self, cast_gradients);
+  plan_lower_scale_alone (self);
   plan_lower_sum_replicated (self);
   plan_lower_rescale (self);
   plan_lower_each_bucket (self, measure_gradients);

@@ -141,12 +141,20 @@ sum (ExecEvaluator *self, const ExecArray *in, guint n, guint64 count)
   exec_comm_sum (in[0].data, terms, n, count, in[0].dtype);
 }
 
-/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so. */
+static void
+scale (ExecEvaluator *self, ExecArray array, guint64 count)
+{
+  if (self->constants.mean_of > 0)
+    exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (array), (gint64[]){ (gint64)count });
+}
+
+/* in[0] = the sum over a replica's ranks, of terms that are scaled first where the plan says so;
+ * one rank's alone are scaled when they are summed between replicas. */
 static void
 sum_inside (ExecEvaluator *self, const ExecArray *in, guint n, guint64 count)
 {
-  for (guint i = 0; self->constants.mean_of > 0 && i < n; i++)
-    exec_evaluator_run (self, PLAN_OP_SCALE, EXEC_OPERANDS (in[i]), (gint64[]){ (gint64)count });
+  for (guint i = 0; n > 1 && i < n; i++)
+    scale (self, in[i], count);
   sum (self, in, n, count);
 }
 
@@ -190,6 +198,7 @@ static void
 reduce_step (ExecEvaluator *self, const Range *range)
 {
   const guint replicas = self->ranks / self->inner;
+  const gboolean is_alone = range->is_expert && self->inner * self->tp == self->ep;
   g_autofree ExecArray *in = g_new (ExecArray, self->ranks * self->tp);
   g_autofree ExecArray *sent = g_new (ExecArray, self->ranks * self->tp);
 
@@ -207,6 +216,8 @@ reduce_step (ExecEvaluator *self, const Range *range)
       sent[replica] = exec_evaluator_from (self->sent[replica], range->at);
     }
   sum_on_the_wire (self, sum, in, sent, replicas, range->count);
+  if (is_alone)
+    scale (self, in[0], range->count);
   for (guint p = 1; range->is_expert && p < self->tp; p++)
     memcpy (exec_evaluator_from (self->peer[p]->main_grad[0], range->at).data, in[0].data,
             plan_dtype_bytes (in[0].dtype, range->count));

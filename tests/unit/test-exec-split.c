@@ -298,6 +298,21 @@ START_TEST (experts_may_be_beside_split_layers)
 }
 END_TEST
 
+/* Experts that one rank of a replica has alone are reduced by none, and divided as the rest is. */
+START_TEST (lone_experts_are_scaled_as_the_rest)
+{
+  static const char *const splits[] = { "ep=4 strategy=optim_grads_params",
+                                        "ep=2 dp_outer=2 strategy=optim",
+                                        "tp=2 ep=4 strategy=optim_grads",
+                                        "ep=2 pp=2 strategy=optim",
+                                        "tp=2 ep=1 dp_outer=2 strategy=optim_grads",
+                                        "ep=4 strategy=no_shard" };
+  g_autofree char *words = g_strconcat (
+      splits[_i / 2], " per_token_loss=off grad_comm=bf16 main_grads=fp32 moe_imbalance=4", NULL);
+  compare (expert_models[_i % 2], RANKS, words);
+}
+END_TEST
+
 static void
 remove_folder (const char *folder)
 {
@@ -415,6 +430,7 @@ main (void)
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, experts_may_be_beside_split_layers, 0, 16);
+  tcase_add_loop_test (tcase, lone_experts_are_scaled_as_the_rest, 0, 12);
   tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
   tcase_add_loop_test (tcase, stages_may_split_experts, 0, 12);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
