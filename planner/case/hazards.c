@@ -228,7 +228,7 @@ is_on_rocm (const PlanFacts *f)
 /* clang-format off */
 static const PlanRuleEntry hazards[] = {
   { { "native-runs-less", "fsdplan's own runtime does not execute all that is modelled: not offloading, dropout, stages and tensor "
-      "parallelism with fp8, tensor parallelism of models with sinks, and some other kinds of models; fsdplan run names which",
+      "parallelism with fp8, and some kinds of models; fsdplan run names which",
       "a limit of this version", 0 },
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },

@@ -22,6 +22,7 @@ plan_buckets_part (const PlanModel *model, PlanTensorRole role, const PlanBucket
     case PLAN_TENSOR_Q_UP:
     case PLAN_TENSOR_KV_UP:
     case PLAN_TENSOR_MTP_PROJ:
+    case PLAN_TENSOR_SINKS: /* Megatron-LM dot_product_attention.py, softmax_offset */
       tensor.rows /= rule->tp;
       break;
     case PLAN_TENSOR_PROJ:

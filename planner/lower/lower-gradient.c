@@ -446,7 +446,7 @@ plan_lower_sums (const PlanLower *self, PlanTensorRole role)
 {
   return plan_lower_is_replicated (self, role)
          && (self->plan->value[PLAN_SP] == PLAN_SP_ON || role == PLAN_TENSOR_Q_NORM
-             || role == PLAN_TENSOR_K_NORM || role == PLAN_TENSOR_SINKS);
+             || role == PLAN_TENSOR_K_NORM);
 }
 
 /* The ranges of one bucket whose parameters are meant (`is_other`: are not), in ascending order and

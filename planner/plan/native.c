@@ -59,12 +59,10 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
 
 /* Refuses what does not run yet with tensor parallelism. */
 static gboolean
-check_split (const Plan *plan, const PlanModel *model, GError **error)
+check_split (const Plan *plan, GError **error)
 {
   if (plan->value[PLAN_TP] == 1)
     return TRUE;
-  if (model->sinks)
-    return refuse_field (plan, PLAN_TP, "of models with sinks " LATER ": it must be 1", error);
   if (plan_field_dtype (plan, PLAN_COMPUTE) != plan_weights_dtype (plan))
     return refuse_field (plan, PLAN_COMPUTE,
                          "beside tp above 1 " LATER ": it must be fp32, bf16 or fp16", error);
@@ -124,6 +122,6 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
                   gint64 ranks, GError **error)
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
-  return check_fields (resolved, ranks, error) && check_split (resolved, model, error)
+  return check_fields (resolved, ranks, error) && check_split (resolved, error)
          && check_stages (resolved, error) && check_model (model, is_gpu, error);
 }

@@ -119,6 +119,21 @@ START_TEST (experts_of_stages_are_near_the_cpus)
 }
 END_TEST
 
+/* Tensor-parallel ranks send their own tokens to experts of four ranks; one model has sinks. */
+START_TEST (experts_beside_split_layers_are_near_the_cpus)
+{
+  const char *fields = _i % 2 == 0 ? "tp=2 sp=on compute=fp32" : "tp=2 sp=on compute=bf16";
+  const guint model = _i % 2 == 0 ? 2 : 7;
+  Case c;
+  case_init_experts (&c, model, 4, _i / 2 == 1, fields);
+  check_against_cpu (&c, fields);
+  case_clear (&c, fields);
+  case_init_experts (&c, model, 4, _i / 2 == 1, fields);
+  case_check_bytes (&c, fields);
+  case_clear (&c, fields);
+}
+END_TEST
+
 START_TEST (bytes_taken_equal_bytes_predicted)
 {
   Case c;
@@ -368,6 +383,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
+  tcase_add_loop_test (tcase, experts_beside_split_layers_are_near_the_cpus, 0, 4);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   tcase_add_loop_test (tcase, rows_without_room_end_a_run, 0, 2);
   tcase_add_test (tcase, too_many_experts_are_refused);

@@ -58,7 +58,7 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
   const gint64 qkv[]
       = { m->heads * m->head_dim, m->kv_heads * m->head_dim, m->kv_heads * m->head_dim };
   const gint64 halves[] = { m->ffn, m->ffn }, vocab[] = { self->vocab };
-  const gint64 shared[] = { m->shared_ffn, m->shared_ffn };
+  const gint64 shared[] = { m->shared_ffn, m->shared_ffn }, heads[] = { m->heads };
 
   switch ((int)part->role)
     {
@@ -70,6 +70,8 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
       return row_of (self, halves, 2, row);
     case PLAN_TENSOR_SHARED_GATE_UP:
       return row_of (self, shared, 2, row);
+    case PLAN_TENSOR_SINKS:
+      return row_of (self, heads, 1, row);
     case PLAN_TENSOR_EMBEDDING:
     case PLAN_TENSOR_OUTPUT:
       return row_of (self, vocab, 1, row);
