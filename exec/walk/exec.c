@@ -327,8 +327,8 @@ static gboolean
 find_imbalance (ExecWalk *walk, double *out_imbalance, GError **error)
 {
   const gint64 *value = walk->of->plan.value;
-  const double rows
-      = (double)(value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] * walk->of->model->topk);
+  const double rows = (double)(value[PLAN_MBS] * value[PLAN_SEQ] / value[PLAN_CP] / value[PLAN_TP]
+                               * walk->of->model->topk);
   float most = (float)walk->most_rows;
   if (value[PLAN_EP] == 1)
     return TRUE;

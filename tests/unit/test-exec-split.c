@@ -232,6 +232,9 @@ compare (const char *model, guint ranks, const char *words)
       ck_assert_mem_eq (results[r].eval_losses, expected.eval_losses, 3 * sizeof (double));
       ck_assert_msg (shards_equal (&c.job, ranks, r, &results[r], &expected), "%s: rank %u", words,
                      r);
+      if (c.model->experts > 0 && c.of->plan.value[PLAN_EP] > 1) /* the fullest is no emptier */
+        ck_assert (results[r].imbalance >= 1
+                   && results[r].imbalance <= (double)c.of->plan.value[PLAN_EP]);
       exec_result_clear (&results[r]);
     }
 }
