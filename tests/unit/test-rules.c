@@ -314,6 +314,7 @@ static const struct
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=128" },
   { "expert-devices-divide", "qwen3-30b-a3b", "gbs=64 ep=32 etp=2 dp_outer=2" },
   { "experts-need-sp", "mixtral-8x7b", "gbs=64 tp=2 sp=off" },
+  { "experts-need-sp", "mixtral-8x7b", "gbs=64 stack=native tp=2 sp=off task=eval" },
   { "deepep-needs-ranks", "mixtral-8x7b", "gbs=64 moe_dispatcher=deepep" },
   { "deepep-needs-fp32-scores", "mixtral-8x7b",
     "gbs=64 ep=8 moe_dispatcher=deepep router_dtype=bf16" },
