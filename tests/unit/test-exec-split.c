@@ -72,7 +72,6 @@ case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
                                      .bias_rate = 0.05,
-                                     .aux_loss = 0.02,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
