@@ -44,4 +44,16 @@ test_add_run_share (TCase *tcase, const TTest *test, guint n)
 #endif
 }
 
+/* Of whole runs that are all done without sanitizers; with them one in five, as five is prime to
+ * what cases are made of there, or all by FSDPLAN_SHARE=1. */
+static inline void
+test_add_runs (TCase *tcase, const TTest *test, guint n)
+{
+#ifdef __SANITIZE_ADDRESS__
+  test_add_one_in (tcase, test, n, MIN (test_share (), 5));
+#else
+  test_add_one_in (tcase, test, n, 1);
+#endif
+}
+
 G_END_DECLS

@@ -388,7 +388,7 @@ main (void)
   tcase_add_loop_test (tcase, rows_without_room_end_a_run, 0, 2);
   tcase_add_test (tcase, too_many_experts_are_refused);
   tcase_add_loop_test (tcase, a_missing_wait_is_found, 0, 4);
-  tcase_add_loop_test (tcase, a_mistake_of_one_rank_is_found, 0, 8);
+  test_add_runs (tcase, a_mistake_of_one_rank_is_found, 8);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -8,6 +8,7 @@
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
 #include "tests/fake/nccl-fake.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <cuda_runtime_api.h>
@@ -357,7 +358,7 @@ main (void)
   Suite *suite = suite_create ("cuda-nccl");
   TCase *tcase = tcase_create ("nccl");
   tcase_set_timeout (tcase, 300);
-  tcase_add_loop_test (tcase, a_graph_changes_no_bit, 0, (int)G_N_ELEMENTS (plans));
+  test_add_runs (tcase, a_graph_changes_no_bit, G_N_ELEMENTS (plans));
   tcase_add_test (tcase, products_leave_processors_to_nccl);
   tcase_add_test (tcase, a_communicator_takes_its_memory_first);
   tcase_add_loop_test (tcase, memory_beside_the_plan_is_told, 0, 2);

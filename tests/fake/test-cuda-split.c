@@ -166,7 +166,7 @@ main (void)
   test_add_run_share (tcase, split_sequences_are_near_the_cpus, G_N_ELEMENTS (contexts));
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 2);
   tcase_add_loop_test (tcase, a_graph_changes_no_bit, 1, 4);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, (int)G_N_ELEMENTS (splits));
+  test_add_runs (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

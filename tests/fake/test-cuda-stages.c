@@ -390,11 +390,11 @@ main (void)
   TCase *tcase = tcase_create ("stages");
   tcase_set_timeout (tcase, 300);
   test_add_run_share (tcase, random_pipelines_are_near_the_cpu, SEEDS);
-  tcase_add_loop_test (tcase, stages_of_split_layers_are_near_the_cpu, 0, 6);
-  tcase_add_loop_test (tcase, stages_change_no_bit, 0, 12);
+  test_add_runs (tcase, stages_of_split_layers_are_near_the_cpu, 6);
+  test_add_runs (tcase, stages_change_no_bit, 12);
   tcase_add_test (tcase, a_checkpoint_goes_on_with_other_stages);
-  tcase_add_loop_test (tcase, a_missing_wait_is_found, 0, 12);
-  tcase_add_loop_test (tcase, a_trade_that_fails_is_told, 0, 10);
+  test_add_runs (tcase, a_missing_wait_is_found, 12);
+  test_add_runs (tcase, a_trade_that_fails_is_told, 10);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

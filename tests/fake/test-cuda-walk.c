@@ -588,19 +588,18 @@ main (void)
   tcase_set_timeout (tcase, 600);
   test_add_run_share (tcase, random_plans_are_near_the_cpu, SEEDS);
   tcase_add_test (tcase, some_random_plans_split_layers);
-  tcase_add_loop_test (tcase, bytes_taken_equal_bytes_predicted, 0, 8);
-  tcase_add_loop_test (tcase, narrow_moments_are_near_the_cpus, 0, 5);
-  tcase_add_loop_test (tcase, attention_is_by_cudnn_where_it_can, 0,
-                       2 * (int)G_N_ELEMENTS (attentions));
+  test_add_runs (tcase, bytes_taken_equal_bytes_predicted, 8);
+  test_add_runs (tcase, narrow_moments_are_near_the_cpus, 5);
+  test_add_runs (tcase, attention_is_by_cudnn_where_it_can, 2 * (int)G_N_ELEMENTS (attentions));
   tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
-  tcase_add_loop_test (tcase, a_missing_event_is_found, 0, 8);
+  test_add_runs (tcase, a_missing_event_is_found, 8);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
   tcase_add_loop_test (tcase, a_resumed_run_goes_on_as_if_never_stopped, 0, 2);
   tcase_add_test (tcase, evaluation_is_near_the_cpu);
-  tcase_add_loop_test (tcase, no_step_blocks_the_host, 0, (int)G_N_ELEMENTS (awaited));
+  test_add_runs (tcase, no_step_blocks_the_host, G_N_ELEMENTS (awaited));
   tcase_add_test (tcase, the_trace_is_whole);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
