@@ -72,6 +72,7 @@ case_init_on (Case *c, guint ranks, const char *model, const char *words, gint64
                                      .pre_softmax = c->model->pre_softmax,
                                      .router_scale = c->model->router_scale,
                                      .bias_rate = 0.05,
+                                     .aux_loss = 0.02,
                                      .lr = 3e-3,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
@@ -335,6 +336,7 @@ go_on (const char *model, const char *words, const char *from, const char *to, g
   g_auto (Case) c = { 0 };
   g_autoptr (ExecCheckpoint) checkpoint = NULL;
   case_init (&c, model, words, 2);
+  c.job.constants.aux_loss = 0;
   if (from)
     {
       checkpoint = exec_checkpoint_open (from, c.model, &error);
@@ -355,7 +357,8 @@ go_on (const char *model, const char *words, const char *from, const char *to, g
   assert_close (&found, &rest, words, 2);
 }
 
-/* Goes on and on from one checkpoint to the next, split otherwise each time. */
+/* Goes on and on from one checkpoint to the next, split otherwise each time; without an auxiliary
+ * loss, which is of the tokens that each rank has. */
 static void
 carry_over (const char *model, const char *const *splits, guint n)
 {
@@ -363,6 +366,7 @@ carry_over (const char *model, const char *const *splits, guint n)
   g_auto (Case) whole = { 0 };
   g_autofree char *from = NULL;
   case_init (&whole, model, "strategy=optim", STEPS);
+  whole.job.constants.aux_loss = 0;
   const Seen unbroken = expect (&whole);
   for (guint i = 0; i < n; i++)
     {
