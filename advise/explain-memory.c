@@ -52,6 +52,7 @@ compare (gconstpointer a, gconstpointer b)
   return x_bytes > y_bytes ? -1 : x_bytes < y_bytes;
 }
 
+/* Goes through a step twice: once to find its peak, then up to it. */
 GArray *
 advise_residents (const AdvisePrediction *prediction)
 {
@@ -158,6 +159,7 @@ add_activations (GArray *lines, const AdvisePrediction *p, guint64 bytes)
   g_array_append_val (lines, line);
 }
 
+/* Adds what the arithmetic by hand leaves out. */
 static void
 add_left_out (GArray *lines, const char *what, guint64 bytes)
 {

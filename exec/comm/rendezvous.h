@@ -1,7 +1,7 @@
 /* How processes find each other if the launcher told them only where rank 0 is: all connect to rank
  * 0 by TCP, send their rank and some bytes, and receive the bytes of all ranks. This happens once,
- * and again when a rank seems to be lost; all else goes other ways. Any address that reaches rank
- * 0's host will do. */
+ * and again when a rank seems to be lost; everything else is sent by other means. Any address that
+ * reaches rank 0's host will do. */
 #pragma once
 #include <glib.h>
 G_BEGIN_DECLS

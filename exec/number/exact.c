@@ -270,7 +270,7 @@ exec_exact_value (const ExecExact *self)
   if (head == 0)
     return 0;
 
-  /* The first 64 bits of the value; of the bits after them only matters whether one is set. */
+  /* The first 64 bits of the value. Of the bits after them it matters only whether one is set. */
   bits = 64 - (guint)__builtin_clzll (head);
   head <<= 64 - bits;
   int exponent = LOWEST_EXPONENT + LIMB_BITS * (int)top + (int)bits - 64;
