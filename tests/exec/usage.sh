@@ -123,8 +123,7 @@ expect 2 "rule graphs-need-gpus: cuda_graph=on needs a cluster of GPUs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cuda_graph=on
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
-expect 1 "tp=2 of models with experts is modelled and not executed" fsdplan run --gbs 2 --ranks 2 --set tp=2 --seq 8 \
-  --db :memory: \
+expect 2 "rule experts-need-sp" fsdplan run --gbs 2 --ranks 2 --set tp=2 --set sp=off --seq 8 --db :memory: \
   --model family=gpt_oss,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,experts=4,topk=2,expert_ffn=32
 expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
   --set hidden_dropout=0.1
