@@ -476,6 +476,7 @@ golden_tests = \
   %D%/golden/from-megatron-8b-bf16.test \
   %D%/golden/from-megatron-8b-fp8.test \
   %D%/golden/from-megatron-broken.test \
+  %D%/golden/from-megatron-cluster.test \
   %D%/golden/from-megatron-deepseek.test \
   %D%/golden/from-megatron-deepseek-pipeline.test \
   %D%/golden/from-megatron-gpt2.test \

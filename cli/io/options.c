@@ -329,19 +329,25 @@ find_stack_date (const CliOptions *options, gint64 *out_date, GError **error)
   return TRUE;
 }
 
-/* Sets the cluster, with the number of nodes from Megatron's launcher where --cluster has none. */
+/* --cluster with the number of nodes from Megatron's launcher, if it is the name of a shipped
+ * cluster without a number, which facts may follow; otherwise as it is. The caller frees. */
+static char *
+add_nodes (const char *cluster, gint64 nodes)
+{
+  const gsize length = strcspn (cluster, ",");
+  g_autofree char *name = g_strndup (cluster, length);
+  return nodes > 0 && g_strv_contains (plan_cluster_presets (), name)
+             ? g_strdup_printf ("%s:%" G_GINT64_FORMAT "%s", name, nodes, cluster + length)
+             : g_strdup (cluster);
+}
+
 static gboolean
 read_megatron_cluster (const CliOptions *options, const PlanMegatron *megatron, AdviseInput *input,
                        GError **error)
 {
   if (!options->cluster)
     return TRUE;
-  const gboolean is_open = !strchr (options->cluster, ':') && !strchr (options->cluster, '/')
-                           && strcmp (options->cluster, "local") != 0;
-  g_autofree char *spec
-      = megatron->nodes > 0 && is_open
-            ? g_strdup_printf ("%s:%" G_GINT64_FORMAT, options->cluster, megatron->nodes)
-            : g_strdup (options->cluster);
+  g_autofree char *spec = add_nodes (options->cluster, megatron->nodes);
   if (!read_cluster (input, spec, options->db, error))
     return FALSE;
   const gint64 devices = plan_cluster_devices (input->cluster);
