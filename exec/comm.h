@@ -1,8 +1,9 @@
 /* ExecComm: collectives among the ranks of a run, or of a group of them.
  *
  * Every rank calls the same functions in the same order. Reductions add up in fp32, in rank order,
- * and round once to the buffer's format, so all backends give the same bits. A rank that fails
- * calls `abort`; the calls of the others then fail instead of waiting for it.
+ * and round once to the buffer's format, so all backends give the same bits; except NCCL's on
+ * streams, which add in an order of their own (exec_comm_nccl_sum_error). A rank that fails calls
+ * `abort`; the calls of the others then fail instead of waiting for it.
  *
  * Given a stream (ExecDeviceOps.stream), memory is the device's and the collective is complete when
  * the stream reaches it; without one memory is the host's and the collective is complete when the
@@ -20,8 +21,8 @@ typedef struct
   const char *name;
   const char *summary;
   gboolean has_graphs;       /* collectives on streams can be recorded by ExecDeviceOps.keep */
-  gboolean has_graphs_apart; /* by each rank in its own graph; else in one graph of all ranks, which
-                                share a GPU */
+  gboolean has_graphs_apart; /* each rank records its own graph; FALSE: all ranks, which then share
+                                a GPU, record one together */
 
   /* out = every rank's `count` elements, in rank order. `in` may be this rank's place inside
    * `out`. */
@@ -38,11 +39,12 @@ typedef struct
   gboolean (*all_to_all) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                           void *stream, GError **error);
 
-  /* out = the `count` elements `in` of the rank before this one; that of rank 0 is the last. `in`
-   * and `out` must not overlap. */
+  /* out = the `count` elements `in` of the rank before this one; the rank before rank 0 is the
+   * last. `in` and `out` must not overlap. */
   gboolean (*exchange) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                         void *stream, GError **error);
 
+  /* buf = the sum over ranks of `buf`. */
   gboolean (*all_reduce) (ExecComm *self, void *buf, guint64 count, PlanDtype dtype, void *stream,
                           GError **error);
 
@@ -52,8 +54,8 @@ typedef struct
                               void *stream, GError **error);
   gboolean (*barrier) (ExecComm *self, GError **error);
 
-  /* Sends `count` elements to rank `peer` and receives as many from it. Either of `in` and `out`
-   * may be NULL if the peer's other one is. Only these two ranks call it. NULL: no pipelines. */
+  /* Sends `count` elements to rank `peer` and receives as many from it. `in` may be NULL if the
+   * peer's `out` is, and `out` if its `in` is. Only these two ranks call it. NULL: no pipelines. */
   gboolean (*trade) (ExecComm *self, void *out, const void *in, guint64 count, PlanDtype dtype,
                      guint peer, void *stream, GError **error);
 
@@ -61,13 +63,14 @@ typedef struct
    * checked. */
   gboolean (*check) (ExecComm *self, GError **error);
 
-  /* Calls the roll, where another library's call does not end: waits until all ranks have called
-   * this, or fails and names those that have not within the timeout. NULL: no rank is lost alone.
-   */
+  /* Calls the roll when another library's collective does not end: waits until all ranks have
+   * called this; fails after the timeout and names those that have not. NULL: there is no roll, as
+   * among threads, of which none is lost alone. */
   gboolean (*roll) (ExecComm *self, GError **error);
 
-  /* `settle`: the host waits until everything that was issued has ended. `follow`: `settle` also
-   * waits for the work issued on `stream`, described by `what`. NULL: nothing is ever pending. */
+  /* `settle`: the host waits until every collective that was issued has ended. `follow`: from now
+   * on `settle` also waits for the work issued on `stream`, which errors call `what`. NULL: nothing
+   * is ever pending. */
   gboolean (*settle) (ExecComm *self, GError **error);
   gboolean (*follow) (ExecComm *self, const char *what, void *stream, GError **error);
 
@@ -105,7 +108,8 @@ struct _ExecComm
 ExecComm *exec_comm_group (ExecComm *self, const char *name, guint size, guint stride,
                            GError **error);
 
-/* For backends: the number, from 0, of the group that a rank belongs to; closes all groups. */
+/* For backends. The first gives the number, from 0, of the group that a rank belongs to; the second
+ * closes all groups of a communicator. */
 guint exec_comm_group_of (guint rank, guint size, guint stride);
 void exec_comm_close_groups (ExecComm *self);
 

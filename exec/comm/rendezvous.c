@@ -19,7 +19,8 @@
 #define STRANGER_MS 5000 /* time that whoever connects has to say which rank it is */
 #define SHOWN_RANKS 8
 
-/* What a rank sends before its bytes. All ranks run one program, so byte order is the same. */
+/* What a rank sends before its bytes. It is sent as it lies in memory: all ranks run one program,
+ * so they have the same byte order. */
 typedef struct
 {
   char magic[8];
@@ -43,6 +44,7 @@ meeting_clear (Meeting *self)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Meeting, meeting_clear)
 
+/* Splits HOST:PORT or [HOST]:PORT. */
 static gboolean
 split (Meeting *self, GError **error)
 {
@@ -72,8 +74,8 @@ is_over (const Meeting *self)
   return g_get_monotonic_time () >= self->end_us;
 }
 
-/* Waits until there is something to read or write, or until `limit_us` or the meeting's end; FALSE
- * if time is over. */
+/* Waits until there is something to read or write; FALSE if `limit_us` or the meeting's end comes
+ * first. */
 static gboolean
 await (const Meeting *self, int fd, short events, gint64 limit_us)
 {
@@ -223,8 +225,8 @@ receive_all (const Meeting *self, int listener, int *fds, guint8 *all, GError **
   return TRUE;
 }
 
-/* Sends all bytes to a rank, after a roll call in some time more, since that may use up the
- * timeout. */
+/* Sends all bytes to a rank. After a roll call this has a time of its own, since waiting for ranks
+ * that do not come uses up the timeout. */
 static gboolean
 send_to (const Meeting *self, int fd, guint8 *all)
 {
@@ -260,7 +262,7 @@ receive_and_send (const Meeting *self, guint8 *all, GError **error)
 
 /* --- the other ranks ---------------------------------------------------------------------- */
 
-/* Tries to connect once; -1, with the reason. */
+/* Tries to connect once. Returns the socket, or -1 with the reason. */
 static int
 connect_to (const Meeting *self, const struct addrinfo *at, const char **out_why)
 {
@@ -319,7 +321,9 @@ connect_to_rank_0 (const Meeting *self, GError **error)
   return -1;
 }
 
-/* In a roll call rank 0 may answer only after its own timeout, and takes some time for that. */
+/* Sends this rank's bytes to rank 0 and receives those of all ranks. In a roll call rank 0 may
+ * answer only when its own timeout is over, which may have begun just now, and takes some time for
+ * that. */
 static gboolean
 send_and_receive (Meeting *self, guint8 *all, const void *own, GError **error)
 {

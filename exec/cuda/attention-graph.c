@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The graphs, one operation a line. cuDNN's engines for attention recognise these sequences of
- * operations; others that compute the same are not supported. */
+/* The graphs of attention and of its gradient, written one operation a line. cuDNN's engines
+ * recognise these very sequences of operations; others that compute the same are not supported. */
 #include "config.h"
 
 #include "exec/cuda/attention-graph.h"
@@ -14,11 +14,12 @@ typedef cudnnBackendDescriptor_t Tensor;
 /* Sizes and strides of a tensor, in elements. */
 typedef struct
 {
-  gint64 size[4], step[4];
+  gint64 size[4], stride[4];
 } Layout;
 
 /* --- descriptors -------------------------------------------------------------------------- */
 
+/* Keeps the status of the first call that failed; after it nothing more is called. */
 static void
 note (ExecAttentionGraph *self, cudnnStatus_t status, const char *what)
 {
@@ -98,7 +99,7 @@ add_tensor (ExecAttentionGraph *self, gint64 id, cudnnDataType_t type, const Lay
   exec_attention_graph_set (self, made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
                             layout->size);
   exec_attention_graph_set (self, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4,
-                            layout->step);
+                            layout->stride);
   SET (made, TENSOR_BYTE_ALIGNMENT, INT64, &alignment);
   SET (made, TENSOR_IS_VIRTUAL, BOOLEAN, &is_virtual);
   SET (made, TENSOR_IS_BY_VALUE, BOOLEAN, &is_by_value);
@@ -106,19 +107,21 @@ add_tensor (ExecAttentionGraph *self, gint64 id, cudnnDataType_t type, const Lay
   return made;
 }
 
-/* A virtual tensor, which only operations of the graph read and write. */
+/* Adds a virtual tensor, which only operations of the graph read and write. */
 static Tensor
 inner (ExecAttentionGraph *self, cudnnDataType_t type, const Layout *layout)
 {
   return add_tensor (self, self->next_id++, type, layout, true, false);
 }
 
+/* Adds a tensor in the caller's device memory. */
 static Tensor
 outer (ExecAttentionGraph *self, ExecAttentionTensor id, cudnnDataType_t type, const Layout *layout)
 {
   return add_tensor (self, id, type, layout, false, false);
 }
 
+/* Adds a number that the caller gives in host memory. */
 static Tensor
 scalar (ExecAttentionGraph *self, ExecAttentionTensor id)
 {
@@ -137,7 +140,7 @@ static Layout
 transposed (Layout layout)
 {
   return (Layout){ { layout.size[0], layout.size[1], layout.size[3], layout.size[2] },
-                   { layout.step[0], layout.step[1], layout.step[3], layout.step[2] } };
+                   { layout.stride[0], layout.stride[1], layout.stride[3], layout.stride[2] } };
 }
 
 /* --- operations --------------------------------------------------------------------------- */
@@ -236,8 +239,8 @@ reshape (ExecAttentionGraph *self, Tensor x, Tensor out)
 typedef struct
 {
   cudnnDataType_t type;
-  Layout q, kv, out;    /* of q, of k and v in rows of qkv, and of the output */
-  Layout scores, stats; /* [batch, heads, seq, seq], and one number per row of those */
+  Layout q, kv, out;    /* q, and k or v, as they lie in rows of qkv; the output */
+  Layout scores, stats; /* [batch, heads, seq, seq]; one number per row of those */
   gboolean is_grouped;
 } Parts;
 
@@ -354,7 +357,7 @@ add_probabilities (ExecAttentionGraph *self, const ExecAttentionShape *shape, co
   return pointwise (self, CUDNN_POINTWISE_EXP, s, NULL, inner (self, fp32, &p->scores));
 }
 
-/* Per query, the sum of out * dout over its row. */
+/* Adds the sum of out * dout over the row of each query. */
 static Tensor
 add_row_sums (ExecAttentionGraph *self, const ExecAttentionShape *s, const Parts *p, Tensor dout)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks are threads of one process that share a GPU, each with streams of its own. In a collective
- * the ranks tell each other, by the threads' communicator, where their buffers are. Each rank's
- * stream waits for the "ready" events of all, reads the others' memory, and then waits for the
- * "done" events of all. Hosts meet and streams wait by events; no host waits for the GPU.
+/* ExecComm of ranks that are threads of one process and share a GPU, each with streams of its own.
+ * In a collective the ranks tell each other, by the threads' communicator, where their buffers are.
+ * Each rank's stream waits for the "ready" events of all, reads the others' memory, and then waits
+ * for the "done" events of all. Hosts meet and streams wait by events; no host waits for the GPU.
  *
  * An event is recorded again at the next collective: by then all ranks have met, and so have issued
  * their waits for its earlier record. A trade is between two ranks, while others may be at another
@@ -17,8 +17,8 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-/* What the ranks of a communicator share. Whoever closes last frees it, events included: other
- * ranks may still have to wait for them. */
+/* What the ranks of a communicator share. The last rank to close frees it with all events, because
+ * another rank's streams may still have to wait for this one's. */
 typedef struct
 {
   gatomicrefcount open;
@@ -120,8 +120,8 @@ posts_agree (const Post *posts, guint ranks, GError **error)
   return TRUE;
 }
 
-/* Meets the other ranks. Afterwards this rank's stream waits for all that any rank did to its
- * buffers before the collective. */
+/* Begins a collective: meets the other ranks. Afterwards this rank's stream waits for all that any
+ * rank did to its buffers before the collective. */
 static gboolean
 begin (CudaComm *self, const char *name, void *out, const void *in, guint64 count, PlanDtype dtype,
        cudaStream_t stream, Post *posts, GError **error)
@@ -135,8 +135,8 @@ begin (CudaComm *self, const char *name, void *out, const void *in, guint64 coun
          && wait_for_others (self, self->shared->ready, stream, error);
 }
 
-/* Meets them again. Afterwards the stream waits for all that ranks read and wrote in the
- * collective. */
+/* Meets the other ranks again, to end a collective. Afterwards the stream waits for all that ranks
+ * read and wrote in the collective. */
 static gboolean
 meet_again (CudaComm *self, cudaStream_t stream, GError **error)
 {
@@ -153,11 +153,11 @@ copy (void *to, const void *from, guint64 bytes, cudaStream_t stream, GError **e
   return TRUE;
 }
 
-/* Makes one array of the arrays of all ranks: exec_cuda_sum or exec_cuda_max. */
+/* Combines the arrays of all ranks into one, element by element: exec_cuda_sum or exec_cuda_max. */
 typedef int (*Fold) (void *out, const void *const *in, unsigned ranks, uint64_t count,
                      PlanDtype dtype, void *stream);
 
-/* out = the fold over ranks of elements [from, from + count) of what each of them brought. */
+/* out = elements [from, from + count) of what all ranks brought, combined by `fold`. */
 static gboolean
 fold_posts (const CudaComm *self, const Post *posts, Fold fold, void *out, guint64 from,
             guint64 count, PlanDtype dtype, cudaStream_t stream, GError **error)

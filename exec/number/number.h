@@ -1,5 +1,5 @@
-/* Conversion from and to storage formats; rounds to nearest, ties to even, bit for bit as
- * hardware. */
+/* Conversion from and to storage formats, which rounds to nearest, ties to even: bit for bit as
+ * GPUs do, but for the bits of NaNs. */
 #pragma once
 #include "planner/base/dtype.h"
 #include <glib.h>

@@ -24,7 +24,8 @@ exec_walk_now_ns (void)
   return (gint64)t.tv_sec * G_GINT64_CONSTANT (1000000000) + t.tv_nsec;
 }
 
-/* Counts the tokens of this rank's part of a batch whose loss counts: those that are not masked. */
+/* Counts those tokens of this rank's part of a batch that are not masked, so that the loss has a
+ * term for them. */
 static gboolean
 count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 {
@@ -45,11 +46,11 @@ count_own (ExecWalk *walk, gint64 *out_count, GError **error)
 
 #define LOW_BITS 12
 
-/* Counts the tokens of the global batch whose loss counts, before a step or a batch of an
+/* Counts the tokens of the global batch that are not masked, before a step or a batch of an
  * evaluation. The count is sent as two floats, its lowest LOW_BITS bits and the rest, so that sums
  * in fp32 are exact. Loss and gradients are divided by it, as Megatron-LM does with
- * --calculate-per-token-loss (finalize_model_grads.py); a batch without any such token is divided
- * by 1. */
+ * --calculate-per-token-loss (finalize_model_grads.py); those of a batch without any such token are
+ * divided by 1. */
 static gboolean
 count_tokens (ExecWalk *walk, GError **error)
 {
@@ -70,7 +71,8 @@ count_tokens (ExecWalk *walk, GError **error)
   return TRUE;
 }
 
-/* The sum of the losses of all ranks that the schedule left on the device. */
+/* Adds up the losses of all ranks, which the schedule left on the device: each rank's is the first
+ * of its two exact sums. */
 static gboolean
 sum_loss (const ExecWalk *walk, double *out_loss, GError **error)
 {
@@ -112,8 +114,8 @@ evaluate_batches (ExecWalk *walk, double *out_loss, GError **error)
   return TRUE;
 }
 
-/* Evaluates the weights as they are after this step, by a schedule of its own. That walk starts
- * with nothing gathered, so it cannot read stale weights. */
+/* Evaluates the weights as they are after this step, by the schedule of `eval_of` and a walk of its
+ * own, which starts with nothing gathered and so cannot read stale weights. */
 static gboolean
 evaluate (const ExecWalk *trained, double *out_loss, GError **error)
 {
@@ -137,6 +139,7 @@ is_due (gint64 every, gint64 steps_done)
   return every > 0 && steps_done % every == 0;
 }
 
+/* Saves a checkpoint. `behind`: a thread may write it while training goes on. */
 static gboolean
 save (ExecWalk *walk, gint64 steps_done, gboolean behind, GError **error)
 {
@@ -151,8 +154,8 @@ save (ExecWalk *walk, gint64 steps_done, gboolean behind, GError **error)
 }
 
 /* Publishes a checkpoint that a thread is writing, once all ranks have written their files. If the
- * last step was not sound (its loss or gradient norm is not finite), the run may be about to end,
- * so then it waits for the files and publishes at once. */
+ * last step was not sound (its loss or gradient norm is not finite), the run may be about to end:
+ * then this waits for the files and publishes at once. */
 static gboolean
 settle_saving (ExecWalk *walk, GError **error)
 {
@@ -255,9 +258,9 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
   return FALSE;
 }
 
-/* Runs one step. Its time lasts from before the ranks meet until the loss is known; the time spent
- * waiting in that meeting counts as collective time, not as the rank's own. `out_walked_ns` and the
- * trace begin after the meeting. */
+/* Runs one step, whose time lasts from before the ranks met (`begin_ns`) until the loss is known.
+ * The time of that meeting, up to `met_ns`, counts as collective time, not as the rank's own.
+ * `out_walked_ns` and the trace begin with the schedule. */
 static gboolean
 run_step (ExecWalk *walk, gint64 begin_ns, gint64 met_ns, ExecStep *step, gint64 *out_walked_ns,
           GError **error)

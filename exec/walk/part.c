@@ -9,13 +9,13 @@ void
 exec_part_init (ExecPart *self, const PlanCase *of, guint rank, guint ranks)
 {
   const gint64 *value = of->plan.value;
-  const guint of_stage = ranks / (guint)value[PLAN_PP], number = rank / of_stage;
+  const guint stage_ranks = ranks / (guint)value[PLAN_PP], stage = rank / stage_ranks;
   self->whole = of->model;
-  self->ranks = of_stage;
-  self->place = rank % of_stage;
-  self->stage = plan_stage_of (of->model, of->stack, &of->plan, number);
+  self->ranks = stage_ranks;
+  self->place = rank % stage_ranks;
+  self->stage = plan_stage_of (of->model, of->stack, &of->plan, stage);
   self->model = plan_stage_model (&self->stage, of->model);
-  if (number == 0)
+  if (stage == 0)
     self->layout = of->layout;
   else
     plan_layout_init (&self->layout, &self->model, of->stack, &of->plan,

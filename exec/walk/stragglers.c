@@ -10,7 +10,7 @@ void
 exec_rank_time (const ExecResult *result, gint64 steps, ExecRankTime *out)
 {
   const gint64 skipped = steps > 1 ? 1 : 0, n = steps - skipped;
-  /* With its padding, because the bytes of the struct are sent to other ranks. */
+  /* Clears padding, too, because the bytes of the struct are sent to other ranks. */
   memset (out, 0, sizeof *out);
   if (result->trace)
     out->memory = result->trace->memory;
