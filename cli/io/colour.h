@@ -12,17 +12,18 @@ typedef enum
   CLI_ERROR, /* what went wrong, or does not fit: red */
 } CliColour;
 
-/* "auto", "always" or "never". */
+/* Takes the value of --color, "auto", "always" or "never", which the functions below go by. */
 gboolean cli_colour_choose (const char *when, GError **error);
 
-/* Whether there is any on this stream, STDOUT_FILENO or STDERR_FILENO. */
+/* Whether there is colour on this stream, STDOUT_FILENO or STDERR_FILENO. */
 gboolean cli_colour_is_on (int fd);
 
-/* What begins a colour on a stream, and what ends it: "" where there is none. */
+/* The text that begins a colour on a stream, and the one that ends it: "" where there is no
+ * colour. */
 const char *cli_colour_begin (CliColour colour, int fd);
 const char *cli_colour_end (int fd);
 
-/* "note: ", in its colour, and the text, as a line on standard output. */
+/* Prints "note: ", in its colour, and the text, as a line on standard output. */
 void cli_print_note (const char *text);
 
 G_END_DECLS

@@ -52,7 +52,7 @@ add_model (CliTable *table, const PlanModel *a, const PlanModel *b)
     }
 }
 
-/* The keys of a cluster's .ini text, which apart from its name is one section. */
+/* The keys of a cluster's .ini text, which is one section with the cluster's name. */
 static GKeyFile *
 cluster_keys (const PlanCluster *cluster)
 {
@@ -74,8 +74,8 @@ add_cluster (CliTable *table, const PlanCluster *a, const PlanCluster *b)
         g_autofree char *what = g_strconcat ("cluster.", *key, NULL);
         g_autofree char *x = g_key_file_get_value (a_file, a->name, *key, NULL);
         g_autofree char *y = g_key_file_get_value (b_file, b->name, *key, NULL);
-        const gboolean was_there = side == 1 && x;
-        if (!was_there && strcmp (*key, "source") != 0)
+        const gboolean is_listed = side == 1 && x;
+        if (!is_listed && strcmp (*key, "source") != 0)
           add_difference (table, what, x, y);
       }
 }

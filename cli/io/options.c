@@ -151,7 +151,8 @@ local_cluster (gint64 devices, gint64 threads, gboolean on_processors, GError **
 }
 
 /* A cluster of the store, "NAME" or "NAME:N" with N nodes. NULL without an error when there is none
- * of that name; NULL with an error when the file is no store. */
+ * of that name; NULL with an error when the file is no store, the cluster's text cannot be read or
+ * N is no number of nodes. */
 static PlanCluster *
 kept_cluster (const char *spec, const char *db, GError **error)
 {
@@ -169,17 +170,19 @@ kept_cluster (const char *spec, const char *db, GError **error)
   return g_steal_pointer (&self);
 }
 
+/* The cluster of a spec without ",FACT=VALUE": this machine, a shipped cluster, a file or, where it
+ * is none of these, a cluster of the store. */
 static PlanCluster *
-cluster_as_sold (const char *spec, const char *db, GError **error)
+unchanged_cluster (const char *spec, const char *db, GError **error)
 {
   g_autoptr (GError) cause = NULL;
-  gint64 threads, of_ranks = 0;
+  gint64 threads, cpu_threads = 0;
   const gint64 devices = local_devices (spec, "local", &threads, &cause);
-  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &of_ranks, &cause);
+  const gint64 ranks = cause ? -1 : local_devices (spec, "local-cpu", &cpu_threads, &cause);
   if (devices >= 0)
     return local_cluster (devices, threads, FALSE, error);
   if (ranks >= 0)
-    return local_cluster (ranks, of_ranks, TRUE, error);
+    return local_cluster (ranks, cpu_threads, TRUE, error);
   g_autoptr (PlanCluster) self = cause ? NULL : plan_cluster_new (spec, &cause);
   if (self)
     return g_steal_pointer (&self);
@@ -195,8 +198,8 @@ cli_cluster_new (const char *spec, const char *db, GError **error)
 {
   g_auto (GStrv) words = g_strsplit (spec, ",", -1);
   if (!words[0] || !words[1] || g_file_test (spec, G_FILE_TEST_EXISTS))
-    return cluster_as_sold (spec, db, error);
-  g_autoptr (PlanCluster) self = cluster_as_sold (words[0], db, error);
+    return unchanged_cluster (spec, db, error);
+  g_autoptr (PlanCluster) self = unchanged_cluster (words[0], db, error);
   if (self && plan_cluster_override (self, (const char *const *)words + 1, error))
     return g_steal_pointer (&self);
   g_prefix_error (error, "%s", self ? "cluster: " : "");
@@ -225,7 +228,8 @@ take_line (char **text, const char *key)
   return value;
 }
 
-/* A line break in a file's name would begin another line of the plan file or job that names it. */
+/* Whether a cluster's spec has no line break, which in a file's name would begin another line of
+ * the plan file or job that names it, nor another control character. */
 static gboolean
 is_one_line (const char *spec, GError **error)
 {
@@ -316,7 +320,7 @@ read_stored_plan (const CliOptions *options, AdviseInput *input, GError **error)
   return TRUE;
 }
 
-/* The date of the last --set stack=NAME@DATE, since Megatron-LM's defaults depend on it. */
+/* Finds the date of the last --set stack=NAME@DATE, on which Megatron-LM's defaults depend. */
 static gboolean
 find_stack_date (const CliOptions *options, gint64 *out_date, GError **error)
 {
@@ -491,8 +495,8 @@ read_input (const CliOptions *options, const char *default_cluster, AdviseInput 
     }
   if (options->hw && !change_hardware (input, options->hw, error))
     return FALSE;
-  /* On a CPU there is only our own runtime. A plan that was read from a file says its stack
-   * itself. */
+  /* On a CPU there is only our own runtime. A plan that was read, from whatever place, says its
+   * stack itself. */
   if (input->cluster->kind == PLAN_DEVICE_CPU && !options->plan && !options->from_megatron
       && !plan_set (&input->plan, "stack", "native", error))
     return FALSE;
@@ -530,7 +534,8 @@ hint_at_sequences (const AdviseInput *input)
   fputc ('\n', stderr);
 }
 
-/* What a question rests on, and where that was read. */
+/* Says, for --verbose, which model, cluster, plan and parameters the answer rests on, and where
+ * they were read. */
 static void
 tell_input (const CliOptions *options, const AdviseInput *input)
 {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BETWEEN_US (G_USEC_PER_SEC / 10)
+#define BETWEEN_US (G_USEC_PER_SEC / 10) /* from one line of progress to the next one */
 
 /* A second SIGINT within this time is taken for the same request: timeout(1) signals both its child
  * and the process group. */
@@ -18,6 +18,7 @@
 
 static volatile sig_atomic_t is_interrupted;
 
+/* Notes the first SIGINT; one that comes more than ONE_WISH_S later ends the program at once. */
 static void
 interrupt (int signal_number G_GNUC_UNUSED)
 {

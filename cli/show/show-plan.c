@@ -41,7 +41,7 @@ derive (const PlanCase *of, Figure *out)
   gint64 raw = (gint64)b[PLAN_BUCKET_LAYER].raw, padded = (gint64)b[PLAN_BUCKET_LAYER].padded;
   gint64 embedding = (gint64)b[PLAN_BUCKET_EMBEDDING].padded;
   gint64 head = (gint64)b[PLAN_BUCKET_HEAD].padded;
-  if (layout->by_size) /* buckets may span layers, and each is padded */
+  if (layout->by_size) /* padding is of buckets, which may span layers: it is left out here */
     {
       g_auto (PlanBuckets) buckets = { 0 };
       plan_buckets_init (&buckets, of->model, &layout->rule);
@@ -66,8 +66,8 @@ derive (const PlanCase *of, Figure *out)
     out[i] = figures[i];
 }
 
-/* Prints the plan as a plan file. It has the cluster as --cluster takes it, which is shorter than
- * the cluster's text. */
+/* Prints the plan as a plan file, with figures and hazards as comments. The file names the cluster
+ * as --cluster takes it, which is shorter than the cluster's text. */
 static void
 print_file (const PlanCase *of, const char *cluster_spec, const Figure *figures, GPtrArray *hazards)
 {

@@ -12,8 +12,8 @@ struct _SimBlock
   guint32 ahead, behind; /* neighbours in its queue, while it is free */
   guint32 queue;         /* number of its queue, while it is free */
   guint8 is_free, pool;
-  guint8 walls;  /* a bit per kind of wall that it is */
-  guint8 is_run; /* it stands in a queue for a number of whole segments */
+  guint8 walls;  /* a bit per kind of wall (SimPlace) that this block is */
+  guint8 is_run; /* no memory of its own: it stands in its queue for `n_whole` whole segments */
 };
 
 /* Facts about a block that are seldom needed, kept apart so that SimBlock fits half a cache
@@ -21,17 +21,19 @@ struct _SimBlock
 struct _SimNote
 {
   guint32 description, number; /* latest description that named the block, and its number there */
-  guint32 n_whole;             /* of a run: whole segments */
+  guint32 n_whole;             /* of a block that is a run: how many whole segments it stands for */
 };
 
+/* Whether a block's name is that of a whole segment (SIM_BLOCKS_WHOLE). */
 static inline gboolean
 is_whole (guint32 block)
 {
   return block >= SIM_BLOCKS_WHOLE && block != NONE;
 }
 
-/* NONE is a valid index: it stands for what lies before the first and behind the last block. It is
- * never free, and what is written to it as a neighbour is never read. */
+/* The block with a number. NONE is a valid one, element -1 of the array: it stands for what lies
+ * before the first and behind the last block of a segment. It is never free, and what is written to
+ * it as a neighbour is never read. */
 static inline SimBlock *
 block_at (const SimBlocks *self, guint32 block)
 {
@@ -44,7 +46,8 @@ note_at (const SimBlocks *self, guint32 block)
   return &self->notes[block];
 }
 
-/* The rank of the first size of at least that many bytes. */
+/* The rank, which is the index among ascending sizes, of the first size of at least that many
+ * bytes. */
 static inline guint
 rank_of (const SimSizes *self, guint64 bytes)
 {
@@ -61,7 +64,7 @@ rank_of (const SimSizes *self, guint64 bytes)
 }
 
 /* The rank of the smallest size, from that rank on, of which something is free. The number of sizes
- * if there is none: that bit is always set. */
+ * if there is none, because the bit behind the last size is always set. */
 static inline guint
 find_used (const SimSizes *self, guint rank)
 {

@@ -14,10 +14,10 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-#define SIM_NOWHERE G_MAXUINT64
+#define SIM_NOWHERE G_MAXUINT64 /* the place of a buffer that holds no part of the arena */
 
-/* The state of memory between two turns of a loop (see fold.h) or two steps, in words; equal ones
- * behave alike. */
+/* The state of memory between two turns of a loop (see fold.h) or two steps, in words. What follows
+ * from equal states is equal. */
 typedef struct
 {
   GArray *words;  /* guint64 */
@@ -38,12 +38,12 @@ typedef struct
 {
   SimState kept, now, entry;
   guint64 fingerprint;     /* of the kept state */
-  guint age, oldest;       /* turns since the kept state; when it is replaced */
-  SimPeak before, since;   /* until the kept state; and from there until it came again */
+  guint age, oldest;       /* turns since the kept state; the age at which it is replaced */
+  SimPeak before, since;   /* the peaks until the kept state, and from there until it came again */
   gint64 period;           /* iterations between the two; 0: the state has not come again */
   guint32 loop;            /* index of the loop */
-  GArray *named, *lasting; /* guint32: buffer arrays that the loop takes or frees; those that it
-                              does not free */
+  GArray *named, *lasting; /* guint32: buffer arrays that the loop takes or frees; all arrays that
+                              it does not free */
 } SimRecurrence;
 
 typedef struct
@@ -60,21 +60,22 @@ typedef struct
   SimArenaFit gaps;
   PlanMeter meter;
   gboolean is_peak; /* the meter's peak is now, and its categories are not noted yet */
-  gint64 values[PLAN_MAX_DEPTH + 1]; /* variables of the loops around the op, and a 0 */
+  gint64 values[PLAN_MAX_DEPTH + 1]; /* by depth: variables of the loops around the op; then a 0 */
   GArray *arrays;                    /* Array: bytes of each buffer array's elements */
   GArray *moves;                     /* SimMove: one per item of the program */
   GArray *held;                      /* guint32 per buffer: the block it holds */
   GArray *placed;    /* guint64 per buffer: its place in the arena, or SIM_NOWHERE */
-  GArray *roles;     /* guint8 per buffer array: its role in the loop that is looked at */
-  GArray *described; /* guint32: blocks of the arrays named there */
+  GArray *roles;     /* guint8 per buffer array: what the loop that is looked at does with it */
+  GArray *described; /* guint32: blocks that a description is made of, a work space */
   guint n_taken;     /* steps run, until one was steady or enough was known */
   SimRecurrence recurrences[PLAN_MAX_DEPTH + 1]; /* of steps, then of loops by depth */
 } SimFootprint;
 
 void sim_footprint_clear (SimFootprint *self);
 
-/* Runs the setup and so many steps, and reports the last one. It stops once more than
- * `enough_bytes` are held, and then reports only `device`, as much as is held by then. */
+/* Runs the setup and up to `n_steps` steps, and reports the last one. It stops once more than
+ * `enough_bytes`, which the caller sets before, are held, and then reports only `device`: the bytes
+ * held by then. */
 gboolean sim_footprint_run (SimFootprint *self, const PlanSchedule *schedule,
                             const SimProgram *program, const SimCost *cost, const PlanStack *stack,
                             guint n_steps, PlanMemory *out_memory, GError **error);
