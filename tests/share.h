@@ -1,12 +1,14 @@
-/* Tests that go over many cases may run a share of them: one in FSDPLAN_SHARE. Who runs everything
- * several times, with other compilers' flags say, need not see each case every time; sanitizers,
- * which make one several times as slow, see most of what there is to see in a fifth. A number that
- * is prime to what cases are made of (strategies, ranks) leaves some of each. */
+/* Tests that go over many cases may run a share of them: one case in FSDPLAN_SHARE. Who runs all
+ * tests several times, say in builds with other flags, need not run each case every time. With
+ * sanitizers, which make a case several times as slow, the share is one in five unless
+ * FSDPLAN_SHARE says otherwise: that finds most of what they can find. A share that has no factor
+ * in common with the numbers of what cases are made of (strategies, ranks) leaves some of each. */
 #pragma once
 #include <check.h>
 #include <glib.h>
 G_BEGIN_DECLS
 
+/* One in how many cases is to be run. */
 static inline guint
 test_share (void)
 {
@@ -20,6 +22,7 @@ test_share (void)
   return (guint)share;
 }
 
+/* Adds a loop test of `n` cases, of which it runs the first of every `share`. */
 static inline void
 test_add_one_in (TCase *tcase, const TTest *test, guint n, guint share)
 {
@@ -33,7 +36,8 @@ test_add_share (TCase *tcase, const TTest *test, guint n)
   test_add_one_in (tcase, test, n, test_share ());
 }
 
-/* Of whole runs on a fake device, which sanitizers make ten times as slow. */
+/* Adds a test whose cases are whole runs on a fake device, which sanitizers make ten times as slow:
+ * with them at most one case in 17 is run. */
 static inline void
 test_add_run_share (TCase *tcase, const TTest *test, guint n)
 {
@@ -44,8 +48,9 @@ test_add_run_share (TCase *tcase, const TTest *test, guint n)
 #endif
 }
 
-/* Of whole runs that are all done without sanitizers; with them one in five, as five is prime to
- * what cases are made of there, or all by FSDPLAN_SHARE=1. */
+/* Adds a test whose cases are whole runs that are all done without sanitizers. With them at least
+ * one in five is run, five having no factor in common with what these cases are made of, and all by
+ * FSDPLAN_SHARE=1. */
 static inline void
 test_add_runs (TCase *tcase, const TTest *test, guint n)
 {

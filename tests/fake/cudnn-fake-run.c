@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a graph. Every tensor is read into fp32 in the order of its dimensions, whatever its strides
- * are; results are rounded to the tensor's format, also where nobody else sees them. */
+/* Checks and runs graphs. Every tensor is read into fp32 in the order of its dimensions, whatever
+ * its strides are; results are rounded to the tensor's format, those of virtual tensors too. */
 #include "config.h"
 
 #include "exec/number/number.h"
@@ -12,11 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What an operation reads and writes, in this order; the last one is written. */
+/* The operands of an operation: it reads the first three and writes the last. One that is the same
+ * as the one before it is absent. */
 static const struct
 {
   cudnnBackendDescriptorType_t type;
-  cudnnBackendAttributeName_t kind; /* the descriptor of what it does */
+  cudnnBackendAttributeName_t kind; /* the descriptor of what it does; of a reshape, any */
   cudnnBackendAttributeName_t operands[4];
 } operations[] = {
   { CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
@@ -42,7 +43,7 @@ typedef struct
 {
   gint64 id;
   cudnnDataType_t type;
-  gint64 size[4], step[4];
+  gint64 size[4], stride[4];
   gboolean is_virtual, is_by_value;
   float *values; /* in the order of dimensions; NULL: not read or made so far */
 } Tensor;
@@ -79,7 +80,8 @@ tensor_free (gpointer data)
   g_free (self);
 }
 
-/* The one tensor of an id in all of a graph. */
+/* The tensor with the descriptor's id, of which a graph has one; made when it is first asked for.
+ * NULL without a descriptor. */
 static Tensor *
 tensor_of (GHashTable *tensors, const FakeCudnnDescriptor *descriptor)
 {
@@ -98,8 +100,8 @@ tensor_of (GHashTable *tensors, const FakeCudnnDescriptor *descriptor)
       = *(const cudnnDataType_t *)fake_cudnn_get (descriptor, CUDNN_ATTR_TENSOR_DATA_TYPE, NULL);
   memcpy (self->size, fake_cudnn_get (descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, NULL),
           sizeof self->size);
-  memcpy (self->step, fake_cudnn_get (descriptor, CUDNN_ATTR_TENSOR_STRIDES, NULL),
-          sizeof self->step);
+  memcpy (self->stride, fake_cudnn_get (descriptor, CUDNN_ATTR_TENSOR_STRIDES, NULL),
+          sizeof self->stride);
   self->is_virtual = is_set (descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
   self->is_by_value = is_set (descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
   g_hash_table_insert (tensors, &self->id, self);
@@ -161,7 +163,7 @@ sizes_equal (const Tensor *a, const Tensor *b)
   return memcmp (a->size, b->size, sizeof a->size) == 0;
 }
 
-/* Each dimension of `part` is as large as that of `whole`, or one. */
+/* Whether each dimension of `part` is as large as that of `whole`, or one. */
 static gboolean
 spreads (const Tensor *part, const Tensor *whole)
 {
@@ -171,7 +173,8 @@ spreads (const Tensor *part, const Tensor *whole)
   return TRUE;
 }
 
-/* Each dimension divides that of `whole`: groups share what there is less of. */
+/* Whether each of the first `dimensions` of `part` divides that of `whole`: neighbours, such as the
+ * query heads of a group, share what there is less of. */
 static gboolean
 divides (const Tensor *part, const Tensor *whole, guint dimensions)
 {
@@ -181,6 +184,7 @@ divides (const Tensor *part, const Tensor *whole, guint dimensions)
   return TRUE;
 }
 
+/* Whether the sizes of an operation's tensors fit each other. */
 static gboolean
 fits (const Operation *self)
 {
@@ -251,9 +255,9 @@ is_hopper (void)
          && major == 9;
 }
 
-/* Whose result is given to who runs the graph. */
+/* Whether an operation is a product whose result goes to the caller's memory. */
 static gboolean
-is_last_product (const Operation *self)
+is_output_product (const Operation *self)
 {
   return self->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && !self->out->is_virtual;
 }
@@ -269,8 +273,9 @@ fake_cudnn_has_engine (const FakeCudnnDescriptor *graph)
     {
       const Operation *self = &g_array_index (all, Operation, i);
 
+      /* only the graph of the gradient reshapes */
       is_backward |= self->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
-      is_wide |= is_last_product (self) && self->out->size[3] > 128;
+      is_wide |= is_output_product (self) && self->out->size[3] > 128;
     }
   return !is_backward || !is_wide || is_hopper ();
 }
@@ -289,7 +294,7 @@ fake_cudnn_workspace (const FakeCudnnDescriptor *graph)
       if (self->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR
           && self->operands[0]->size[1] != self->out->size[1])
         bytes += count_of (self->operands[0]) * 2;
-      if (is_last_product (self) && self->out->type == CUDNN_DATA_FLOAT && !is_hopper ())
+      if (is_output_product (self) && self->out->type == CUDNN_DATA_FLOAT && !is_hopper ())
         bytes += count_of (self->out) / self->out->size[2]
                  * (gint64)plan_units_round_up ((guint64)self->out->size[2], 64) * 4;
     }
@@ -326,17 +331,18 @@ round_to (cudnnDataType_t type, float *values, gint64 n)
     }
 }
 
-/* Where element `i`, in the order of dimensions, is: elements from the first one. */
+/* How many elements behind the first one element `i`, in the order of dimensions, lies. */
 static gint64
 offset_of (const Tensor *self, gint64 i)
 {
   gint64 offset = 0;
 
   for (guint d = 4; d-- > 0; i /= self->size[d])
-    offset += i % self->size[d] * self->step[d];
+    offset += i % self->size[d] * self->stride[d];
   return offset;
 }
 
+/* The index of a tensor in the variant pack; -1: it is not there. */
 static gint64
 index_of (const FakeCudnnRun *run, gint64 id)
 {
@@ -346,14 +352,14 @@ index_of (const FakeCudnnRun *run, gint64 id)
   return -1;
 }
 
-/* Declares what a tensor uses: runs of elements that lie side by side. */
+/* Declares the memory that a tensor uses, by rows of elements that lie side by side. */
 static gboolean
 declare (const FakeCudnnRun *run, const Tensor *self, cudaStream_t stream, gboolean is_write)
 {
   const gsize size = bytes_of (self->type);
   guint8 *at = run->pointers[index_of (run, self->id)];
-  const guint inner = self->step[3] == 1 ? 3 : 2; /* one of them is */
-  const gint64 row = self->step[inner] == 1 ? self->size[inner] : 1;
+  const guint inner = self->stride[3] == 1 ? 3 : 2; /* where rows lie, if there are any */
+  const gint64 row = self->stride[inner] == 1 ? self->size[inner] : 1;
   gboolean ok = TRUE;
 
   for (gint64 i = 0; i < count_of (self); i++)
@@ -369,7 +375,7 @@ declare (const FakeCudnnRun *run, const Tensor *self, cudaStream_t stream, gbool
   return ok;
 }
 
-/* A tensor's values: made before, given by the host, or in memory. */
+/* Gets a tensor's values, unless they are there already: from the host or from device memory. */
 static gboolean
 load (const FakeCudnnRun *run, Tensor *self, cudaStream_t stream)
 {
@@ -411,8 +417,8 @@ store (const FakeCudnnRun *run, Tensor *self, cudaStream_t stream)
 
 /* --- operations --------------------------------------------------------------------------- */
 
-/* The element of `part` that belongs to element `i` of `whole`: where there is less of something,
- * neighbours share it. */
+/* The element of `part` that element `i` of `whole` uses: where a dimension of `part` is smaller,
+ * neighbours share an element. */
 static gint64
 shared (const Tensor *part, const Tensor *whole, gint64 i)
 {
@@ -431,9 +437,9 @@ multiply (const Tensor *a, const Tensor *b, Tensor *out)
 {
   const gint64 m = out->size[2], n = out->size[3], k = a->size[3];
 
-  for (gint64 image = 0; image < out->size[0] * out->size[1]; image++)
+  for (gint64 matrix = 0; matrix < out->size[0] * out->size[1]; matrix++)
     {
-      const gint64 batch = image / out->size[1], head = image % out->size[1];
+      const gint64 batch = matrix / out->size[1], head = matrix % out->size[1];
       const float *x = a->values
                        + (batch / (out->size[0] / a->size[0]) * a->size[1]
                           + head / (out->size[1] / a->size[1]))
@@ -449,7 +455,7 @@ multiply (const Tensor *a, const Tensor *b, Tensor *out)
 
           for (gint64 j = 0; j < k; j++)
             sum += x[i / n * k + j] * y[j * n + i % n];
-          out->values[image * m * n + i] = sum;
+          out->values[matrix * m * n + i] = sum;
         }
     }
 }
@@ -493,7 +499,7 @@ apply (cudnnPointwiseMode_t mode, float x, float b, float t)
 }
 
 static void
-point (const Operation *self)
+run_pointwise (const Operation *self)
 {
   const cudnnPointwiseMode_t mode
       = *(const cudnnPointwiseMode_t *)fake_cudnn_get (self->kind, CUDNN_ATTR_POINTWISE_MODE, NULL);
@@ -526,7 +532,7 @@ reduce (const Operation *self)
     }
 }
 
-/* The same memory, seen with other strides. */
+/* Reads the memory of `x` with the sizes and strides of `out`. */
 static void
 reshape (const Tensor *x, Tensor *out)
 {
@@ -534,7 +540,7 @@ reshape (const Tensor *x, Tensor *out)
   g_autofree float *memory = NULL;
 
   for (guint d = 0; d < 4; d++)
-    last += (MAX (x->size[d], out->size[d]) - 1) * MAX (x->step[d], out->step[d]);
+    last += (MAX (x->size[d], out->size[d]) - 1) * MAX (x->stride[d], out->stride[d]);
   memory = g_new0 (float, last + 1);
   for (gint64 i = 0; i < count_of (x); i++)
     memory[offset_of (x, i)] = x->values[i];
@@ -561,12 +567,13 @@ run_operation (const FakeCudnnRun *run, const Operation *self, cudaStream_t stre
       reshape (self->operands[0], self->out);
       break;
     default:
-      point (self);
+      run_pointwise (self);
     }
   return store (run, self->out, stream);
 }
 
-/* The values of the host, and whether all is there that the graph is to be given. */
+/* Takes the values of the host, and checks that the variant pack has every tensor of the graph that
+ * is not virtual. */
 static cudnnStatus_t
 take_tensors (FakeCudnnRun *run, GHashTable *tensors)
 {
@@ -606,10 +613,10 @@ fake_cudnn_take_values (FakeCudnnRun *run)
 
 /* --- planted mistakes --------------------------------------------------------------------- */
 
-/* What is asked for by fake_cudnn_stretch or fake_cudnn_resize; `from` 0: the first. */
+/* The mistake that fake_cudnn_stretch (`from` is 0) or fake_cudnn_resize asked for. */
 static struct
 {
-  gint number; /* ranks count together */
+  gint number; /* runs until the one that has it, of all ranks together */
   gint64 id, elements;
   guint dimension;
   gint64 from, to;
@@ -633,13 +640,14 @@ fake_cudnn_resize (guint number, gint64 from, gint64 to)
   planted.to = to;
 }
 
+/* Makes the planted mistake in one of the graph's tensors. */
 static void
 change (gpointer id, gpointer tensor, gpointer user_data)
 {
   Tensor *self = tensor;
 
   if (planted.from == 0 && self->id == planted.id)
-    self->step[planted.dimension] += planted.elements;
+    self->stride[planted.dimension] += planted.elements;
   for (guint d = 0; d < 4; d++)
     if (planted.from > 0 && self->size[d] == planted.from)
       self->size[d] = planted.to;

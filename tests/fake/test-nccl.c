@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NCCL backend, on a fake NCCL and fake GPUs: ranks are threads with a device each, that find
+/* The NCCL backend, on a fake NCCL and fake GPUs: ranks are threads with a device each, which find
  * each other through the communicator of threads. */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 #define DEVICE_BYTES (G_GUINT64_CONSTANT (1) << 30)
 #define LONG_S 120
-#define SHORT_S 3 /* a rank may wait for a processor that long */
+#define SHORT_S 3 /* where a rank is lost; longer than one waits for a processor */
 
 static void
 begin (guint devices)
@@ -32,7 +32,7 @@ begin (guint devices)
   nccl_begin_rank = NULL;
 }
 
-/* Nothing is left and nothing was used out of order. */
+/* Checks that nothing is left on the fake devices, and that nothing was used out of order. */
 static void
 finish (void)
 {
@@ -62,10 +62,12 @@ call_on_host (gpointer data)
 
 START_TEST (nccl_host_memory_equals_naive)
 {
-  static const guint64 counts[] = { 0, 1, 7, 257, 13200 /* more than passes at once */ };
+  static const guint64 counts[] = { 0, 1, 7, 257, 13200 };
   const guint n = 1 + (guint)_i % MAX_RANKS;
   const PlanDtype dtype = _i / MAX_RANKS ? PLAN_DTYPE_BF16 : PLAN_DTYPE_FP32;
 
+  /* The last count is for 5 ranks alone: their parts of the stage that host memory goes through
+   * have no room for it, so that it passes in two pieces. */
   for (guint c = 0; c < (n == 5 ? 5 : 4); c++)
     {
       Rank ranks[MAX_RANKS];
@@ -115,7 +117,7 @@ START_TEST (nccl_device_memory_equals_naive)
 }
 END_TEST
 
-/* Of either sign, some no numbers: in the host's memory, and on a stream. */
+/* Finds the largest of the ranks' numbers twice: in the host's memory, and on a stream. */
 static gpointer
 find_largest (gpointer data)
 {
@@ -143,7 +145,8 @@ find_largest (gpointer data)
   return NULL;
 }
 
-/* Where one rank has a NaN, none has a number afterwards: a weight that is none is not hidden. */
+/* Where one rank has a NaN, no rank finds a finite number, so that a weight that is NaN is not
+ * hidden by the others. */
 START_TEST (nccl_largest_hides_no_nan)
 {
   const PlanDtype dtype = _i == 0 ? PLAN_DTYPE_FP32 : PLAN_DTYPE_BF16;
@@ -158,12 +161,12 @@ START_TEST (nccl_largest_hides_no_nan)
     exec_number_narrow (ranks[i].in, dtype, values[i], 6);
   run_on_nccl (find_largest, ranks, 3);
   for (guint i = 0; i < 3; i++)
-    for (guint way = 0; way < 2; way++)
+    for (guint on_stream = 0; on_stream < 2; on_stream++)
       {
         float found[6];
 
         ck_assert_msg (ranks[i].error == NULL, "%s", ranks[i].error ? ranks[i].error->message : "");
-        exec_number_widen (found, way == 0 ? ranks[i].reduced : ranks[i].largest, dtype, 6);
+        exec_number_widen (found, on_stream ? ranks[i].largest : ranks[i].reduced, dtype, 6);
         ck_assert (found[0] == 2 && found[3] == 0 && found[4] == -2);
         ck_assert (!isfinite (found[1]) && !isfinite (found[2]) && !isfinite (found[5]));
       }
@@ -172,7 +175,8 @@ START_TEST (nccl_largest_hides_no_nan)
 }
 END_TEST
 
-/* How far sums are from those in rank order, and how far they may be. */
+/* Checks that sums are no further from those in rank order than `bound` times the sum of
+ * magnitudes, and counts those that are different. */
 static void
 compare_sums (const Rank *ranks, guint n, double bound, guint *different)
 {
@@ -213,10 +217,13 @@ START_TEST (nccl_sums_are_within_the_bound)
         begin (n);
         nccl_options.is_registered = is_symmetric;
         init_ranks (ranks, n, (guint32)_i, dtypes[d], 300,
-                    dtypes[d] == PLAN_DTYPE_FP16); /* which would overflow */
+                    dtypes[d] == PLAN_DTYPE_FP16); /* others would overflow */
         run_on_nccl (call_on_own_device, ranks, n);
         check_no_error (ranks, n);
         compare_sums (ranks, n, exec_comm_nccl_sum_error (n, dtypes[d], is_symmetric), &different);
+        /* Sums of more than two ranks depend on the order, so that there is something to bound. But
+         * those of fp16 are exact here, and those in symmetric memory, rounded to bf16 once, may be
+         * equal. */
         ck_assert_int_eq (different > 0,
                           n > 2 && dtypes[d] != PLAN_DTYPE_FP16
                               && !(is_symmetric && dtypes[d] == PLAN_DTYPE_BF16 && different == 0));
@@ -228,9 +235,9 @@ END_TEST
 
 /* --- groups ------------------------------------------------------------------------------- */
 
-static guint split;
+static guint split; /* index of the split that ranks are in */
 
-/* Two groups of a shape do not share a communicator; one of them is made before its memory is. */
+/* Calls all collectives in two groups of the same ranks, which must not share a communicator. */
 static gpointer
 call_in_groups (gpointer data)
 {
@@ -328,7 +335,8 @@ START_TEST (nccl_mismatch_names_both)
 }
 END_TEST
 
-/* Gathers again and again, until something is wrong; waits for each as a device does. */
+/* Gathers up to ten times, until something is wrong, and waits for the end of each as the device
+ * backend does, asking for lost ranks meanwhile. */
 static gpointer
 gather_on (gpointer data)
 {
@@ -374,7 +382,8 @@ static const struct
   { FAKE_NCCL_CLOSES, "remote process exited or there was a network error" },
 };
 
-/* The rank's seventh collective, after none to take memory. */
+/* The rank is lost when it begins its seventh gather, which is unit 6: one call comes before them,
+ * which makes the communicator. */
 START_TEST (nccl_lost_rank_ends_the_others)
 {
   Rank ranks[4];
@@ -407,8 +416,8 @@ gather_on_beside_a_group (gpointer data)
   return gather_on (self);
 }
 
-/* One communicator's kernels stand still, and nobody waits for another's end before they are told
- * to end too. */
+/* The kernels of one communicator stand still, and an abort waits for all that the GPU does. So all
+ * communicators are told to abort before the end of any is waited for. */
 START_TEST (nccl_groups_are_aborted_together)
 {
   Rank ranks[4];
@@ -426,7 +435,7 @@ START_TEST (nccl_groups_are_aborted_together)
 }
 END_TEST
 
-/* NCCL itself, by ranks whose calls need not wait for others. */
+/* Opens NCCL's communicator of one rank, whose calls need not wait for others. */
 static ncclComm_t
 open_alone (const char *meeting)
 {
@@ -444,7 +453,8 @@ open_alone (const char *meeting)
   return comm;
 }
 
-/* A window is not there when NCCL says "success", but when it is asked. */
+/* NCCL makes a window after the call for it has returned ncclSuccess: the window is there once
+ * ncclCommGetAsyncError does not say ncclInProgress any more. */
 START_TEST (nccl_window_is_made_later)
 {
   ncclResult_t state = ncclInProgress;
@@ -468,8 +478,8 @@ START_TEST (nccl_window_is_made_later)
 }
 END_TEST
 
-/* Two that are aborted one after the other, while the second's kernel stands still; and a graph
- * that the aborting thread has. */
+/* The fake reports an abort that would wait for ever: for the kernel of a communicator that is to
+ * be aborted next (_i 0), or for a graph with the communicator's calls to be destroyed (_i 1). */
 START_TEST (nccl_abort_that_never_ends_is_found)
 {
   ncclComm_t comms[2];
@@ -530,7 +540,7 @@ START_TEST (nccl_abort_wakes_the_others)
 }
 END_TEST
 
-/* What a communicator gathers on one stream was written on another, and nothing orders the two. */
+/* Gathers on one stream what was written on another, with nothing that orders the two. */
 static gpointer
 forget_event (gpointer data)
 {
@@ -582,7 +592,8 @@ count_ids (void)
   return n;
 }
 
-/* The other ranks' would wait for ever. */
+/* For each id NCCL listens in a thread until all ranks have come. To an id of another rank than 0
+ * none would come. */
 START_TEST (nccl_rank_0_alone_makes_an_id)
 {
   Rank ranks[3];
@@ -618,7 +629,7 @@ START_TEST (nccl_shared_gpu_is_refused)
 }
 END_TEST
 
-/* Where a launcher gives each process its own GPU, that is the first that it sees. */
+/* A launcher may show each process its own GPU alone, which is the first that the process sees. */
 START_TEST (nccl_ranks_may_see_a_gpu_each)
 {
   Rank ranks[4];

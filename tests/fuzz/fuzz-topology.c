@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is read as a topology has a way for each GPU and port, and makes a cluster that prints back,
- * or an error. */
+/* A topology that is accepted has a path from each GPU to each port, and makes a cluster, whose
+ * text reads back as the same cluster, or an error. */
 #include "config.h"
 
 #include "planner/cluster/topology.h"

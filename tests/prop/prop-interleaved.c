@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interleaved pipelines: the order of passes, who holds what, and how long a step takes. Two
- * oracles: one knows only which pass waits for which; the other one runs what stages do side by
- * side, each op of every stream as soon as it can begin, and knows nothing of the order in which
- * they are looked at. */
+ * oracles: one knows only which pass waits for which; the other one runs all stages side by side,
+ * each op of every stream as soon as it can begin, in whatever order the ops are looked at. */
 #include "config.h"
 
 #include "planner/lower/lower.h"
@@ -22,15 +21,15 @@
 
 #define MOST_PASSES 512
 
-/* A pipeline by the times of its passes, per virtual stage in the order of layers.
- */
+/* A pipeline as the first oracle sees it: `n` stages of `n_virtual` virtual stages each, `m` micro
+ * batches in groups of `group`, and times of passes by virtual stage, in the order of layers. */
 typedef struct
 {
   gint64 n, n_virtual, m, group, c; /* c: time from one stage to another */
   gint64 forward[MOST_STAGES * 4], backward[MOST_STAGES * 4];
 } Times;
 
-/* A pass, and whether it is done. */
+/* A pass of a micro batch over one of its stage's virtual stages. */
 typedef struct
 {
   gboolean is_backward;
@@ -50,7 +49,8 @@ list_passes (const Times *t, gboolean is_backward, Pass *out)
   return n;
 }
 
-/* All of a stage's passes, in order. */
+/* Writes down all passes of stage `r` in order: some forward ones ahead, then one forward and one
+ * backward in turns. */
 static guint
 write_down (const Times *t, gint64 r, Pass *out)
 {
@@ -69,7 +69,7 @@ write_down (const Times *t, gint64 r, Pass *out)
   return n;
 }
 
-/* When every pass can be over at the earliest. */
+/* The time at which the last pass ends if each begins as early as it can. */
 static gint64
 time_slowly (const Times *t)
 {
@@ -162,7 +162,8 @@ times_of (const Pipeline *p)
                   = value[PLAN_PP_GROUP] == PLAN_UNSET ? value[PLAN_PP] : value[PLAN_PP_GROUP] };
 }
 
-/* Layers are counted where attention begins: forward by its first layer, backward by its last. */
+/* Finds the passes of a stage's schedule by the attention of the layer that each begins with:
+ * forward the first of its virtual stage, backward the last. */
 static guint
 find_passes (const Pipeline *p, guint stage, Pass *out)
 {
@@ -201,7 +202,8 @@ leave_out_empty (const Pipeline *p, guint stage, Pass *passes, guint n)
   return left;
 }
 
-/* A schedule tells micro batches apart by their rows of activations only. */
+/* Schedules have the passes that are written down, and a stage holds as many micro batches at once
+ * as plan_stage_held says. Rows of activations are all that tells micro batches apart in them. */
 START_TEST (passes_come_in_the_order_that_is_described)
 {
   g_auto (Pipeline) p = { 0 };
@@ -235,8 +237,8 @@ START_TEST (passes_come_in_the_order_that_is_described)
 }
 END_TEST
 
-/* Every layer, and what stands around them, is on one stage; a shared matrix on both ends, and the
- * embedding, too, where a prediction module reads it. */
+/* Every layer, and every parameter outside the layers, is on one stage. The embedding alone is on
+ * the last stage as well where it is tied, or where a prediction module reads it. */
 START_TEST (every_parameter_is_on_one_stage)
 {
   g_auto (Pipeline) p = { 0 };
@@ -269,7 +271,7 @@ END_TEST
 
 #define MOST_BEFORE (PLAN_MAX_WAITS + 3)
 
-/* An op of some step: what it comes behind, by place in its stage's list. */
+/* An op of some step. It begins when all ops `before`, places in its stage's list, have ended. */
 typedef struct
 {
   gint64 end_ns; /* -1: not done */
@@ -278,7 +280,7 @@ typedef struct
   guint before[MOST_BEFORE], n_before;
 } Work;
 
-/* Who is at an op that several stages do together. */
+/* An op that `wanted` stages do together: the stages, and its place in each one's list. */
 typedef struct
 {
   guint stage[MOST_STAGES], place[MOST_STAGES], n, wanted;
@@ -291,10 +293,10 @@ typedef struct
   const Pipeline *pipeline;
   GArray *work[MOST_STAGES];                  /* Work, as it is issued */
   GArray *queue[MOST_STAGES][PLAN_N_STREAMS]; /* guint: places in that list */
-  guint at[MOST_STAGES][PLAN_N_STREAMS];
-  guint last_of_step[MOST_STAGES][STEPS]; /* the host's last wait */
-  GArray *together;                       /* Together */
-  GHashTable *names;                      /* char * -> its place among them */
+  guint at[MOST_STAGES][PLAN_N_STREAMS];      /* how many of a queue are done */
+  guint last_of_step[MOST_STAGES][STEPS];     /* the host's last wait */
+  GArray *together;                           /* Together */
+  GHashTable *names;                          /* char * -> index of what is done together */
 } World;
 
 static Work *
@@ -310,7 +312,8 @@ come_behind (Work *work, guint place)
     work->before[work->n_before++] = place;
 }
 
-/* The k-th op of a name that several stages do is the same one on all of them. */
+/* Enters an op of a stage among those that are done together, under a name that it has on all its
+ * stages, and returns its index. Frees the name. */
 static guint
 meet (World *self, guint stage, guint place, char *name, guint wanted)
 {
@@ -329,6 +332,10 @@ meet (World *self, guint stage, guint place, char *name, guint wanted)
   return GPOINTER_TO_UINT (known);
 }
 
+/* The index of what an op is done together with, G_MAXUINT if that is no other stage's. The k-th op
+ * of a kind on one stage meets the k-th on the other: `times` counts them, trades that send by
+ * peer, then those that receive by peer; then ops of all stages; then those of the shared
+ * embedding. */
 static guint
 meeting_of (World *self, guint stage, guint place, const PlanOp *op, guint *times)
 {
@@ -457,7 +464,7 @@ do_one (World *self, guint stage, guint stream)
   return TRUE;
 }
 
-/* The time of the last of some steps. */
+/* Runs STEPS steps of all stages side by side; the time of the last one. */
 static gint64
 run_side_by_side (const Pipeline *pipeline)
 {
@@ -497,7 +504,7 @@ run_side_by_side (const Pipeline *pipeline)
   return ns;
 }
 
-/* Constant costs, without sharing. */
+/* Every op has a constant cost, and none slows another one down. */
 START_TEST (a_step_takes_what_stages_side_by_side_do)
 {
   g_auto (Pipeline) p = { 0 };
@@ -542,8 +549,8 @@ are_alike (const PlanTrace *a, const PlanTrace *b)
          && memcmp (a->spans->data, b->spans->data, a->spans->len * sizeof (PlanSpan)) == 0;
 }
 
-/* Costs as they are, of ops that slow one another down: skipping micro batches that begin as others
- * did does not change the step. Also without virtual stages. */
+/* With real costs, of ops that slow one another down, skipping micro batches that begin as others
+ * did does not change the step; one pipeline in three has no virtual stages. */
 START_TEST (skipped_passes_change_nothing)
 {
   g_auto (Pipeline) p = { 0 };
@@ -572,7 +579,8 @@ START_TEST (skipped_passes_change_nothing)
 }
 END_TEST
 
-/* An op of a brief schedule beside that of the whole one: all but the rows of operands. */
+/* Whether an op of a brief schedule (echo.h) is that of the whole one in all but the rows of
+ * activations among its operands. */
 static gboolean
 is_alike (const PlanCursor *a, const PlanOp *x, const PlanCursor *b, const PlanOp *y)
 {
@@ -591,7 +599,8 @@ is_alike (const PlanCursor *a, const PlanOp *x, const PlanCursor *b, const PlanO
   return ok;
 }
 
-/* Compares two schedules op by op, with what ops cost; the brief one has no more nodes. */
+/* Checks that a brief schedule has the ops of the whole one, with the same costs, and no more
+ * nodes. */
 static void
 compare_schedules (const PlanSchedule *brief, const SimCost *brief_cost, const PlanSchedule *whole,
                    const SimCost *cost, int seed)
@@ -620,7 +629,8 @@ compare_schedules (const PlanSchedule *brief, const SimCost *brief_cost, const P
     }
 }
 
-/* A schedule with echoes is the one that is written out, op by op, and its step takes as long. */
+/* A brief schedule, in which passes are echoes of earlier ones, is op by op the whole one, in which
+ * they are written out, and its step takes as long. */
 START_TEST (echoes_are_what_is_written_out)
 {
   g_auto (Pipeline) p = { 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Context parallelism: which tokens each rank of a group has; ring attention, of each rank to its
- * own keys, then to those of the rank before it, and so on. */
+/* Context parallelism: which tokens each rank of a group has; ring attention, in which each rank
+ * attends to its own keys, then to those of the rank before it, and so on. */
 #include "config.h"
 
 #include "tests/reference/evaluate-context.h"
@@ -10,12 +10,12 @@
 
 #include <string.h>
 
-/* A rank, its context-parallel group, and its rank in that. */
+/* A rank as a member of its context-parallel group, in a layer. */
 typedef struct
 {
   ExecEvaluator *self;
-  ExecEvaluator **ring; /* every tp-th */
-  guint at;
+  ExecEvaluator **ring; /* the group: every tp-th element */
+  guint at;             /* the rank's place in the group */
   gint64 layer;
 } Member;
 
@@ -37,6 +37,7 @@ source_of (const Member *member, guint turn)
   return (member->at + cp - turn) % cp;
 }
 
+/* Makes an array of `cols` columns of zeros for each row. The caller frees its data. */
 static ExecArray
 take (const ExecEvaluator *self, PlanDtype dtype, gint64 cols)
 {
@@ -50,7 +51,7 @@ key_width (const ExecEvaluator *self)
   return 2 * self->model->kv_heads * self->model->head_dim;
 }
 
-/* Columns of keys and values. The caller frees what they are in. */
+/* Copies the columns of keys and values of a rank's heads. The caller frees the copy's data. */
 static ExecArray
 keys_of (const ExecEvaluator *self, gint64 layer)
 {
@@ -65,7 +66,7 @@ keys_of (const ExecEvaluator *self, gint64 layer)
   return out;
 }
 
-/* Adds rows of `cols` elements to the first columns of rows of `width`. */
+/* Adds `in`, rows of `cols` elements, to the first columns of `out`, rows of `width`. */
 static void
 add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray in, gint64 cols)
 {
@@ -81,6 +82,7 @@ add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray i
     }
 }
 
+/* Runs an op of attention to the keys of a turn of the ring. */
 static void
 run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operands)
 {
@@ -97,7 +99,8 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   self->turn = 0;
 }
 
-/* Positions in documents, which attention does not leave. Context parallelism has no documents. */
+/* Positions of tokens in documents, which attention does not leave; no array beside context
+ * parallelism, which has no documents. */
 static ExecArray
 places_of (const ExecEvaluator *self)
 {
@@ -110,6 +113,7 @@ sinks_of (const Member *member)
   return exec_evaluator_weight (member->self, PLAN_TENSOR_SINKS, member->layer);
 }
 
+/* Attention to the keys of every turn, each result joined to those before; then the sinks. */
 static void
 attend (const Member *member)
 {
@@ -150,7 +154,7 @@ exec_evaluator_attention (ExecEvaluator *self, gint64 layer)
     }
 }
 
-/* The gradients of its own heads by its own keys, and of sinks. */
+/* Backward through attention to the rank's own keys: the gradients of its heads; and of sinks. */
 static void
 attend_bwd (const Member *member)
 {
@@ -169,8 +173,8 @@ attend_bwd (const Member *member)
         (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
 }
 
-/* Attention to the keys of a turn: adds to the gradients of the own queries, and returns those of
- * these keys. */
+/* Backward through attention to the keys of a later turn: adds to the gradients of the rank's own
+ * queries and returns those of the keys and values, whose data the caller frees. */
 static ExecArray
 attend_there_bwd (const Member *member, guint turn)
 {
@@ -189,8 +193,8 @@ attend_there_bwd (const Member *member, guint turn)
   return dkeys;
 }
 
-/* Adds to the gradients of a rank's keys what others computed of them, summed in the ring's order
- * from the rank behind it. */
+/* Adds to the gradients of a rank's keys and values what the other ranks computed of them, summed
+ * in the ring's order from the rank behind it. */
 static void
 add_keys (const Member *member, ExecArray *const *dkeys)
 {
@@ -204,7 +208,7 @@ add_keys (const Member *member, ExecArray *const *dkeys)
                self->qkv_width, sum, width);
 }
 
-/* The ring's turns, of the group that begins with peer `first`. */
+/* Goes backward through the later turns of the ring, of the group that begins with peer `first`. */
 static void
 go_around_bwd (ExecEvaluator *all, guint first, gint64 layer)
 {
@@ -263,7 +267,7 @@ has_token (const ExecEvaluator *self, gint64 token)
   return MIN (piece, from_end) == self->rank % self->cp;
 }
 
-/* A rank's tokens of a sequence, from row `row` on. */
+/* Loads a rank's tokens of sequence `of_batch` of a batch, from row `row` on. */
 static gboolean
 load_sequence (ExecEvaluator *self, gint64 batch, gint64 of_batch, gint64 row, GError **error)
 {

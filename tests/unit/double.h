@@ -1,5 +1,6 @@
-/* The evaluator and its kernels in double precision: included before their source by the compiler,
- * so that what is float there, and what fp32 stands for, is double. Sums need not be exact here. */
+/* The evaluator and its kernels in double precision. The compiler includes this before their source
+ * (-include), so that what is float there, and what fp32 stands for, is double. Sums need not be
+ * exact here: an ExecExact holds a plain double in its first limb. */
 #pragma once
 #include "exec/number/exact.h"
 #include "exec/number/number.h"
@@ -50,7 +51,7 @@ double_copy (void *out, const void *in, PlanDtype dtype, guint64 count)
   memmove (out, in, count * sizeof (double));
 }
 
-/* Nothing is in eight bits here. */
+/* Stands for conversions from and to eight bits, which nothing here does. */
 static inline double
 double_never (const void *values, double scale, guint64 count)
 {

@@ -66,11 +66,12 @@ write_file (const char *name, const GByteArray *data)
   return path;
 }
 
-/* By code - 1; 0 bytes: of no token. */
+/* Bytes of a token by the code of its type, less 1; 0: floats, which are no tokens. */
 static const guint token_bytes[] = { 1, 1, 2, 4, 8, 0, 0, 2 };
 
-/* Places of a sequence's tokens: how many in a row before each are of its document, or none is
- * `end`; adds up, over the tokens, how many of the sequence are of the document of each. */
+/* Checks the places of a sequence's tokens: each is the number of tokens just before it in the
+ * sequence that are of its document, or if `end` is a token, that are not `end`. Adds to `io_sum`,
+ * for every token, how many tokens of the sequence are of its document. */
 static void
 check_places (const ExecTokens *opened, guint64 first, guint64 seq, const gint32 *tokens,
               const gint32 *owners, gint32 end, double *io_sum)
@@ -90,7 +91,8 @@ check_places (const ExecTokens *opened, guint64 first, guint64 seq, const gint32
     }
 }
 
-/* Windows are those of all documents put into one array, whatever they are cut into. */
+/* Sequences are read as windows of one array, all documents one behind the other: where a document
+ * ends makes no difference. */
 START_TEST (windows_go_over_the_concatenation)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -146,7 +148,8 @@ START_TEST (windows_go_over_the_concatenation)
 }
 END_TEST
 
-/* Three sequences of 3, 0 and 2 tokens of 16 bits, with one field changed. */
+/* Changes of one field of the index of three sequences, of 3, 0 and 2 tokens of 16 bits: where, how
+ * many bytes, and what error they lead to. */
 static const struct
 {
   guint at, bytes;
@@ -195,7 +198,7 @@ START_TEST (wrong_fields_are_named)
 }
 END_TEST
 
-/* No beginning of an index is one, and nothing may follow it. */
+/* An index that lacks its last bytes is refused, and so is one that something follows. */
 START_TEST (other_sizes_are_refused)
 {
   const gint32 lengths[] = { 3, 0, 2 };
@@ -230,7 +233,8 @@ shuffle (const GByteArray *all, const gint32 *lengths, guint n, guint64 epoch, G
   return text;
 }
 
-/* Each epoch has its own text, cut into sequences, which come in an order of their own. */
+/* Each epoch has its own text, cut into sequences, which come in an order of their own. Epochs are
+ * read out of order here: 2, 0, 1. */
 START_TEST (documents_are_shuffled_before_they_are_cut)
 {
   g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
@@ -286,7 +290,8 @@ assert_refused (const char *name, const char *message)
   ck_assert_msg (strstr (error->message, message) != NULL, "%s", error->message);
 }
 
-/* A .bin without an index is a plain file of tokens; with one it must be the index's. */
+/* A .bin without an index is a plain file of tokens; beside an index it must be as long as that
+ * says. */
 START_TEST (both_files_belong_together)
 {
   const gint32 lengths[] = { 4, 4 };
