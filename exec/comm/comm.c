@@ -139,6 +139,7 @@ exec_comm_group (ExecComm *self, const char *name, guint size, guint stride, GEr
   is_lent = find_group (self, name, size, stride, &comm);
   if (comm != NULL)
     return comm;
+  /* A group of one rank waits for nobody, so it may use the communicator that another one uses. */
   comm = size == self->ranks && (!is_lent || size == 1)
              ? self
              : self->ops->group (self, size, stride, error);
@@ -165,7 +166,7 @@ exec_comm_close_groups (ExecComm *self)
   g_clear_pointer (&self->groups, g_ptr_array_unref);
 }
 
-/* Whether an environment variable has a number above 1, of processes. */
+/* Whether an environment variable gives a number of processes above 1. */
 static gboolean
 is_many (const char *variable)
 {

@@ -98,7 +98,7 @@ exec_cuda_batched_close (void)
   CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
 }
 
-/* --- making one --------------------------------------------------------------------------- */
+/* --- making a product --------------------------------------------------------------------- */
 
 /* The alignment that all matrices of a batch have, as exec_cuda_lt_alignment gives it. */
 static guint8

@@ -52,15 +52,15 @@ typedef struct
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t first, second, out; /* of cuBLASLt's two factors and the result */
   cublasLtMatmulAlgo_t algo;
-  gboolean is_plain; /* cuBLASLt has no algorithm for it */
-  gboolean is_tried; /* each algorithm is timed: sums are to stay as they are */
+  gboolean is_plain; /* cuBLASLt has no algorithm for it: a plain kernel takes it */
+  gboolean is_tried; /* its algorithms are being timed: see adds_nothing */
 } Product;
 
 typedef struct
 {
   guint opened;
   guint16 sms;    /* that the GPU has */
-  float *factors; /* alpha and beta in device memory, for nvfp4 */
+  float *factors; /* alpha and beta in device memory, for nvfp4 and while algorithms are timed */
   ExecComm *comm;
   cublasLtHandle_t handle;
   GHashTable *products; /* ExecCudaProduct -> Product */
@@ -124,8 +124,9 @@ exec_cuda_gemm_close (void)
   CUDA_WARN (exec_cuda_lt_code ((int)cublasLtDestroy (thread.handle)));
 }
 
-/* --- making one --------------------------------------------------------------------------- */
+/* --- making a product --------------------------------------------------------------------- */
 
+/* Whether numbers are fp8 with one scale per tensor. */
 static gboolean
 is_narrow (PlanDtype dtype)
 {
@@ -207,6 +208,8 @@ workspace_of (const ExecArgs *args, gboolean accumulates, guint64 *out_bytes)
   return *out_bytes > 0 ? at + skipped : NULL;
 }
 
+/* Says what identifies the product. A factor b that is stored turned, as [k, n], lies as in layout
+ * 0. FALSE: an operand has a format that cuBLASLt does not multiply. */
 static gboolean
 describe (const ExecArgs *args, gboolean accumulates, ExecCudaProduct *out)
 {
@@ -434,8 +437,8 @@ try_all (const Product *self, const ExecCudaProduct *key, const ExecArgs *args, 
   return code == 0 && best == G_MAXFLOAT ? exec_cuda_lt_code (CUBLAS_STATUS_NOT_SUPPORTED) : code;
 }
 
-/* Begins or ends the trial: of a product that accumulates, sets both factors, 0 and 1, in device
- * memory, and says that they are there. */
+/* Begins or ends the trial of a product. If it accumulates, alpha is 0 and beta is 1 meanwhile, and
+ * both are in device memory: exec_cuda_multiply_scales writes the product of two zeros, and 1. */
 static int
 set_tried (Product *self, const ExecCudaProduct *key, gboolean is_tried, cudaStream_t stream)
 {
@@ -453,7 +456,7 @@ set_tried (Product *self, const ExecCudaProduct *key, gboolean is_tried, cudaStr
                                                 stream);
 }
 
-/* Whether an algorithm from the file can be used for this product here. */
+/* Whether an algorithm from the file (see algos.h) can be used for this product here. */
 static gboolean
 is_usable (const Product *self, const ExecCudaProduct *key, const cublasLtMatmulAlgo_t *algo)
 {
@@ -473,8 +476,9 @@ is_captured (cudaStream_t stream)
          && status != cudaStreamCaptureStatusNone;
 }
 
-/* Chooses the algorithm: from the file, or the fastest proposal. A product of many sizes takes the
- * first proposal, as its trials would not end. */
+/* Chooses the algorithm: from the file, or the fastest proposal. Three take the first proposal: a
+ * product of many sizes, as its trials would not end; a deterministic run, as times differ from run
+ * to run; and a product that is captured. */
 static int
 choose (Product *self, const ExecCudaProduct *key, const ExecArgs *args, cudaStream_t stream)
 {
@@ -551,15 +555,16 @@ multiply (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
   return code != 0 ? code : issue (product, &key, args, &product->algo, stream);
 }
 
-/* The next power of two: products of sizes up to it have one algorithm. */
+/* The power of two, at least 2, that is not below the size: all products of sizes that give the
+ * same one have one algorithm. */
 static gint64
 round_up (gint64 size)
 {
   return G_GINT64_CONSTANT (1) << g_bit_storage ((gulong)size - 1);
 }
 
-/* A product whose algorithm is that of the size rounded up. Algorithms are for any size, but may
- * refuse one, such as a sum that they cannot split: then the plain kernel takes it. */
+/* Multiplies by the algorithm of the size rounded up. Algorithms are for any size, but may refuse
+ * one, such as a sum that they cannot split: then the plain kernel takes it. */
 static int
 multiply_any (const ExecArgs *args, gboolean accumulates, cudaStream_t stream)
 {

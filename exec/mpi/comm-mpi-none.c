@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Replaces exec/mpi in a build without MPI. */
 #include "config.h"
 
 #include "exec/comm.h"
 #include "planner/base/error.h"
-
-/* Replaces exec/mpi in a build without MPI. */
 
 ExecComm *
 exec_comm_mpi_open (GError **error)

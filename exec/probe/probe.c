@@ -12,7 +12,7 @@
 /* Assumed memory bandwidth of one processor until it is measured: a share of a DDR4-3200 channel
  * (25.6 GB/s). */
 #define ASSUMED_BYTES_PER_S 10e9
-#define ASSUMED_HZ 2e9
+#define ASSUMED_HZ 2e9  /* clock of a processor, where the kernel names none */
 #define LATENCY_NS 2000 /* assumed: a barrier of two threads, or a hop over NVLink */
 
 /* Assumed where no network port is known: 10 Gbit/s, and the latency of TCP. */
@@ -36,6 +36,7 @@ word (const char *name)
   return g_string_free (out, FALSE);
 }
 
+/* Notes the source of a fact, unless it is that of the whole cluster. */
 static void
 note (PlanCluster *self, PlanFact fact, const char *source)
 {
@@ -43,6 +44,7 @@ note (PlanCluster *self, PlanFact fact, const char *source)
   self->fact_source[fact] = g_strcmp0 (source, self->source) == 0 ? NULL : g_strdup (source);
 }
 
+/* How many GPUs are of the same model as the first. */
 static guint
 n_alike (const GArray *gpus)
 {
@@ -116,8 +118,8 @@ static const struct
   { PLAN_DTYPE_MXFP8, PLAN_FACT_PEAK_MXFP8 },    { PLAN_DTYPE_NVFP4, PLAN_FACT_PEAK_NVFP4 }
 };
 
-/* Takes the processor's rate for bf16 in builds with oneDNN, which uses its instructions. Without
- * oneDNN bf16 is widened like other formats. */
+/* Takes the processor's rate for bf16 in builds with oneDNN, which uses the processor's
+ * instructions for it. Without oneDNN bf16 is widened like other formats. */
 static void
 take_bf16_rate (PlanCluster *self, const ExecHost *host, double clock)
 {
@@ -139,8 +141,8 @@ static PlanCluster *
 describe_processors (const ExecHost *host, gint64 ranks)
 {
   PlanCluster *self = new_local (host, NULL);
-  const double share
-      = MIN (1.0, (double)host->processors / (double)ranks); /* processors per rank */
+  /* Of one processor, for a rank's first thread; exec_probe_set_threads adds its other threads. */
+  const double share = MIN (1.0, (double)host->processors / (double)ranks);
   const double clock = host->clock_hz > 0 ? host->clock_hz : ASSUMED_HZ;
   g_autofree char *peak = g_strdup_printf (
       "assumed: %d fp32 operations per cycle at %s %.0f MHz", (int)host->flops_per_cycle,
@@ -227,8 +229,9 @@ set_from_driver (PlanCluster *self, const ExecGpu *gpu)
       note (self, facts[i], NVML_SOURCE);
 }
 
-/* Sets the memory, unless the data sheet's figure is known and fits. That figure is nearer: the
- * driver's includes memory that it keeps for itself. */
+/* Sets the memory, unless the data sheet's figure is known and no larger than the driver's. Then
+ * that figure stays, as it is nearer to what a program can have: the driver's includes memory that
+ * it keeps for itself. */
 static void
 set_memory (PlanCluster *self, const ExecGpu *gpu)
 {
@@ -364,7 +367,7 @@ exec_probe_describe_ranks (const ExecHost *host, GArray *gpus, gint64 ranks, gin
       other.name = g_strdup (other.name);
       g_array_append_val (gpus, other);
     }
-  const gint64 here = share ? 1 : n_alike (gpus);
+  const gint64 here = share ? 1 : n_alike (gpus); /* GPUs of one machine that are used */
   PlanCluster *self = describe_gpus (host, gpus, MIN (ranks, here), error);
   if (self && share && ranks > 1)
     deal_out (self, ranks);

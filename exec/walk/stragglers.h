@@ -11,11 +11,11 @@ G_BEGIN_DECLS
 /* A rank is a straggler when its own time exceeds the median of all ranks by more than this. */
 #define EXEC_STRAGGLES_PCT 20
 
-/* Mean times of one rank's steps, without the first step, which warms up, where there are more; and
- * the memory that the rank used. */
+/* Times of one rank's steps, and the memory that the rank used. Where there are several steps the
+ * first is left out, since it warms up. */
 typedef struct
 {
-  gint64 step_ns, own_ns;
+  gint64 step_ns, own_ns; /* mean of the steps, and of the parts outside of collectives */
   gint64 longest_step_ns;
   PlanMemory memory;
 } ExecRankTime;
@@ -23,7 +23,7 @@ typedef struct
 typedef struct
 {
   guint slowest;
-  gint64 median_own_ns; /* median of the ranks' own times, the lower one of two */
+  gint64 median_own_ns; /* median of the ranks' own times, the lower of the two middle ones */
   double spread_pct;    /* how much longer the slowest rank takes than the fastest */
   GArray *stragglers;   /* guint ranks, slowest first */
 } ExecStragglers;

@@ -2,16 +2,17 @@
 /* AdamW with moments in e4m3, which have a scale, in any mix with other formats.
  *
  * Launch shape   next_largest, adamw_narrow: a thread per piece of 8 elements, 256 a block, at most
- *                2048 blocks; keep_scales: one thread. The first and the last run only where a
- *                moment has a scale. That follows from the largest of the new moments, which are
- *                therefore computed twice.
+ *                2048 blocks; keep_scales: one thread. next_largest and keep_scales run only where
+ *                a moment has a scale. A scale follows from the largest of the new moments, so
+ *                these are computed twice.
  * Checked with   the CPU kernel of the same op, exec/cpu/kernels-cpu.c, by tests/fake and
- * tests/gpu: equal byte for byte, but any NaN will do.
+ *                tests/gpu: equal byte for byte, but any NaN will do.
  *
  * Per call, with operands of s bytes an element (s of its own format each):
  *   op             bytes                          FLOPs
  *   next_largest   count (s + s + s)              8 count
- *   adamw_narrow   count (2 s + 2 s + 2 s + s)    18 count, and a product in fp64 per e4m3 */
+ *   adamw_narrow   count (2 s + 2 s + 2 s + s)    18 count, and a product in fp64 per
+ *                                                 element of a moment in e4m3 */
 #include "exec/cuda/kernels/adam.cuh"
 #include "exec/cuda/kernels/narrow.cuh"
 
@@ -57,8 +58,8 @@ read_codes (const uint8_t *codes, unsigned n, float scale)
   return piece;
 }
 
-/* Divides by the scale as the CPU does: multiplies by its inverse in fp64, and settle takes away
- * the error that this makes. */
+/* Gives the codes that dividing by the scale gives on the CPU. It multiplies by the inverse in
+ * fp64, and settle takes away the error that this makes. */
 __device__ inline void
 write_codes (uint8_t *codes, unsigned n, const Piece &piece, float scale)
 {
@@ -88,8 +89,8 @@ write_moment (const Moment &to, uint64_t at, unsigned n, const Piece &piece, flo
     write (to.array, at, n, piece);
 }
 
-/* The scale of the new moments as exec_number_scale makes it: largest / 448, rounded up so that its
- * last three bits are zero. */
+/* The scale of the new moments as exec_number_scale makes it: largest / 448, at least FLT_MIN,
+ * rounded up so that its last three bits are zero. 1 where all are 0 or have no scale. */
 __device__ inline float
 next_scale (const Moment &moment)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Biases of experts, each for the rows of its expert, which lie one expert's after another's, and
- * sinks of attention: learned scores beside those of tokens.
+/* Biases of experts: each is added to the rows of its expert, and the rows lie in order of experts.
+ * And sinks of attention: learned scores beside those of tokens.
  *
  *   add_expert_bias      out += share * bias
  *   add_expert_bias_bwd  dbias: columns of share * dout summed over the expert's rows; dprobs: the
  *                        inner product of a row's dout and the bias
- *   attention_sink       out *= a query's share of what tokens make of the sum of exponentials
- *   attention_sink_bwd   dsinks: sums over queries of the sink's share times out * dout
+ *   attention_sink       out *= share of tokens, not the sink, in a query's sum of exponentials;
+ *                        lse, the log of that sum, then counts the sink, too
+ *   attention_sink_bwd   dsinks: minus the sum over queries of the sink's share times the inner
+ *                        product of out and dout
  *
  * Launch shape   add_expert_bias: pieces of 8 columns along x in blocks of whole warps up to 256
  *                threads, rows along y. dbias: a block of 512 threads per expert and strip of
@@ -42,7 +44,7 @@ struct OfExpert
   uint64_t number, end;
 };
 
-/* Goes on to the expert that a row is of; `groups`: it is no expert's. */
+/* Goes on to the expert that a row is of. Its number becomes `groups` if the row is no expert's. */
 __device__ inline void
 find_expert (const Biases &shape, uint64_t row, OfExpert *group)
 {
@@ -92,7 +94,7 @@ add_expert_bias (Biases shape, Array out)
     }
 }
 
-/* Items are an expert's strips of columns. */
+/* An item is one strip of columns of one expert. */
 __global__ void
 __launch_bounds__ (COLUMN_THREADS) expert_bias_bwd (Biases shape, Columns of, Array dout)
 {
@@ -160,7 +162,8 @@ struct Sink
   float *lse;
 };
 
-/* A head's place among logs of sums of exponentials. */
+/* Where the log of the sum of exponentials of a row's head lies: sequence by sequence, in each of
+ * them head by head. */
 __device__ inline uint64_t
 place_of_lse (const Sink &shape, uint64_t row, uint64_t head)
 {
@@ -173,9 +176,10 @@ __launch_bounds__ (THREADS) sink (Sink shape)
   for (uint64_t item = blockIdx.x; item < shape.rows * shape.heads; item += gridDim.x)
     {
       uint64_t head = item % shape.heads, at = place_of_lse (shape, item / shape.heads, head);
-      float one = shape.lse[at], other = read_one (shape.sinks, head);
-      float joined = fmaxf (one, other) + log1pf (expf (fminf (one, other) - fmaxf (one, other)));
-      float share = expf (one - joined);
+      float of_tokens = shape.lse[at], of_sink = read_one (shape.sinks, head);
+      float high = fmaxf (of_tokens, of_sink), low = fminf (of_tokens, of_sink);
+      float joined = high + log1pf (expf (low - high));
+      float share = expf (of_tokens - joined);
 
       for (uint64_t d = item * shape.dim + threadIdx.x; d < (item + 1) * shape.dim; d += blockDim.x)
         write_one (shape.out, d, share * read_one (shape.out, d));

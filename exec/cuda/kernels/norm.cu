@@ -14,7 +14,7 @@
  *   op             bytes                                       FLOPs
  *   rmsnorm        n (s + s) + cols s + 4 rows                 4 n
  *   layernorm      n (s + s) + 2 cols s + 8 rows               7 n
- *   add_ either    n 2 s more than without: 1 of the 5 n s of two kernels is saved      n more
+ *   add_ either    n 2 s more: 4 n s; 5 n s as two kernels     n more
  *   bias_bwd       n s + cols s                                n
  * Checked with   run_rmsnorm and so on of exec/cpu/kernels-cpu-norm.c, run_bias_bwd of
  *                exec/cpu/kernels-cpu.c, by tests/fake and tests/gpu. Sums are in another order,
@@ -123,6 +123,7 @@ read_first (const NormIn &from, uint64_t at, unsigned n)
   return x;
 }
 
+/* The same arrays, whose format the compiler knows if they are plain: bf16 in whole pieces. */
 template <bool plain>
 __device__ inline NormOut
 known_out (const NormOut &out)
@@ -137,6 +138,7 @@ known_in (const NormIn &from)
   return { known<plain> (from.in), known<plain> (from.a), known<plain> (from.b) };
 }
 
+/* How many elements the piece at a column has. */
 template <bool plain>
 __device__ inline unsigned
 length (uint64_t col, const Norm &shape)
@@ -267,7 +269,8 @@ struct BiasTerm
 
 const Array ABSENT = {};
 
-/* Operands from 2 on are `in`, or else the sum, a and b; then come the weight and so on. */
+/* Operand 2 is `in`. If the op adds, it is where the sum is stored, and operands 3 and 4 are a and
+ * b. The weight and so on come behind them. */
 NormIn
 norm_in (Operands *operands, uint64_t cols, bool adds)
 {

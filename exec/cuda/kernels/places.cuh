@@ -7,7 +7,8 @@
 namespace
 {
 
-/* The part of `args`, or that of the rank `turn` before it. */
+/* The part of a sequence that this rank holds, or the one that the rank `turn` ranks before it
+ * holds. */
 inline PlanSequencePart
 part_of (const ExecArgs *args, uint64_t length, uint64_t turn)
 {
@@ -26,13 +27,14 @@ parts_of (const ExecArgs *args)
   return parts > 0 ? (uint64_t)parts : 1;
 }
 
+/* The place in the whole sequence of token `at` of the part. */
 __device__ inline uint64_t
 place_of (const PlanSequencePart &part, uint64_t at)
 {
   return at < part.piece ? part.places[0] + at : part.places[1] + (at - part.piece);
 }
 
-/* How many tokens of the part come before a place. */
+/* How many tokens of the part come before a place in the whole sequence. */
 __device__ inline uint64_t
 before_place (const PlanSequencePart &part, uint64_t place)
 {

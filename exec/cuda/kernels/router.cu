@@ -2,14 +2,15 @@
 /* The router that assigns tokens to experts: choice, gradient, the auxiliary loss's gradient, and
  * biases that balance.
  *
- * Launch shape   route, route_bwd: a warp per row, 8 rows a block.
+ * Launch shape   route, route_bwd: a warp per row, 8 rows a block; route_bwd with an auxiliary loss
+ *                at most 128 blocks. balance: a thread per layer and expert.
  * Per call       s: bytes per element, of each operand's own format
  *   op                   bytes                               FLOPs
- *   route                rows experts (3 s + 1), and topk    10 rows experts, one or two of them
- *                        times the logits from cache         e^x
- *                        of groups: their keys once more     by bias one e^x for each key read
- *   route_bwd            rows experts (3 s + 1), and with    12 rows experts, one e^x
- *                        an auxiliary loss the map once a
+ *   route                rows experts (3 s + 1), and the     10 rows experts, one or two of them
+ *                        logits from cache topk times, with  e^x; with biases one more e^x for
+ *                        groups group_topk times more        each logit that is read
+ *   route_bwd            rows experts (3 s + 1), and with    12 rows experts, one of them e^x
+ *                        an auxiliary loss the map once per
  *                        block, from cache
  *   balance              layers experts (experts + 3) 4,     layers experts^2
  *                        all but 3 of them from cache
@@ -22,10 +23,11 @@
 namespace
 {
 
-/* As in exec/cpu/kernels-cpu-experts.c. */
+/* Added to the sum that scores are divided by, as in exec/cpu/kernels-cpu-experts.c. */
 const float LEAST_SUM = 1e-20f;
 
-/* Of a grid in which each block counts the rows of all experts. */
+/* The most threads of a grid in which each block counts the rows of all experts: more blocks would
+ * read the map more often. */
 const uint64_t COUNTING_THREADS = 128 * THREADS;
 
 struct Router
@@ -38,7 +40,7 @@ struct Router
   uint32_t groups, group_topk; /* the experts chosen are of so many groups; 0: of any */
 };
 
-/* A warp's rows. */
+/* The first row of this thread's warp; row_stride () further is its next. */
 __device__ inline uint64_t
 first_row ()
 {
@@ -74,12 +76,13 @@ score_of (PlanRouterScore kind, float x)
   return sqrtf ((x > 0 ? x : 0) + log1pf (small));
 }
 
-/* What of a row experts are chosen by: logits; or scores and biases, where `bias` is not NULL. */
+/* What a row's experts are chosen by: their logits; or the sums of their scores and biases, where
+ * `bias` is not NULL. */
 struct Row
 {
   Array logits;
   const float *bias;
-  uint64_t at;
+  uint64_t at;    /* of the row's first logit */
   float max, sum; /* of the softmax over all experts */
 };
 
@@ -92,6 +95,7 @@ expert_score (const Router &shape, const Row &row, uint32_t expert)
                                             : score_of (shape.score, logit);
 }
 
+/* The key of an expert: those with the largest keys are chosen. */
 __device__ inline float
 expert_key (const Router &shape, const Row &row, uint32_t expert)
 {
@@ -99,7 +103,8 @@ expert_key (const Router &shape, const Row &row, uint32_t expert)
                           : expert_score (shape, row, expert) + row.bias[expert];
 }
 
-/* The score of a group of experts, as in exec/cpu/kernels-cpu-experts.c. */
+/* The key of a group of experts: the largest of theirs, or with biases the sum of the two largest,
+ * as in exec/cpu/kernels-cpu-experts.c. */
 __device__ inline float
 group_key (const Router &shape, const Row &row, uint32_t group)
 {
@@ -121,7 +126,7 @@ group_key (const Router &shape, const Row &row, uint32_t group)
   return row.bias != NULL && size > 1 ? best + next : best;
 }
 
-/* A key of an expert, or of a group of them. */
+/* The key of an expert, or of a group of them. */
 __device__ inline float
 key_of (const Router &shape, const Row &row, bool is_group, uint32_t i)
 {
@@ -131,22 +136,22 @@ key_of (const Router &shape, const Row &row, bool is_group, uint32_t i)
 /* An expert or a group, and its key. */
 struct Choice
 {
-  uint32_t expert;
-  float logit;
+  uint32_t number;
+  float key;
 };
 
-const uint32_t NO_EXPERT = 0xffffffffu;
+const uint32_t NO_EXPERT = 0xffffffffu; /* and no group */
 
 __device__ inline bool
 is_better (const Choice &a, const Choice &b)
 {
-  return a.expert != NO_EXPERT
-         && (b.expert == NO_EXPERT || a.logit > b.logit
-             || (a.logit == b.logit && a.expert < b.expert));
+  return a.number != NO_EXPERT
+         && (b.number == NO_EXPERT || a.key > b.key || (a.key == b.key && a.number < b.number));
 }
 
-/* The best of those that are not taken: one with the largest key, of equal ones the first. The
- * first one stays if it is NaN, which nothing is larger than; other NaNs are not chosen. */
+/* The best of those that are not taken: one with the largest key, of equal ones the first. If the
+ * key of the first that is not taken is NaN, that one is the best, as on the CPU, which finds no
+ * larger key; others with NaNs are not chosen. */
 __device__ inline uint32_t
 best_of (const Router &shape, const Row &row, bool is_group, uint32_t taken)
 {
@@ -161,25 +166,26 @@ best_of (const Router &shape, const Row &row, bool is_group, uint32_t taken)
         Choice own = { e, key_of (shape, row, is_group, e) };
 
         first = e < first ? e : first;
-        if (!isnan (own.logit) && is_better (own, best))
+        if (!isnan (own.key) && is_better (own, best))
           best = own;
       }
   for (int distance = WARP / 2; distance > 0; distance /= 2)
     {
       uint32_t other_first = __shfl_xor_sync (0xffffffffu, first, distance);
-      Choice other = { __shfl_xor_sync (0xffffffffu, best.expert, distance),
-                       __shfl_xor_sync (0xffffffffu, best.logit, distance) };
+      Choice other = { __shfl_xor_sync (0xffffffffu, best.number, distance),
+                       __shfl_xor_sync (0xffffffffu, best.key, distance) };
 
       first = other_first < first ? other_first : first;
       if (is_better (other, best))
         best = other;
     }
-  return isnan (key_of (shape, row, is_group, first)) ? first : best.expert;
+  return isnan (key_of (shape, row, is_group, first)) ? first : best.number;
 }
 
-/* Chooses experts, or groups, of which `closed` ones are no choice: this thread's, a bit for
- * each. */
 static_assert (EXEC_CUDA_MOST_EXPERTS <= WARP * 32, "a thread has 32 bits");
+
+/* Chooses `topk` experts, or groups, none of them in `closed`. That set and the result have a bit
+ * for each of this thread's experts or groups, which are every 32nd. */
 __device__ inline uint32_t
 choose_of (const Router &shape, const Row &row, bool is_group, unsigned topk, uint32_t closed)
 {
@@ -195,7 +201,7 @@ choose_of (const Router &shape, const Row &row, bool is_group, unsigned topk, ui
   return taken;
 }
 
-/* Chooses experts, after the groups that they may be of. */
+/* Chooses experts. If they may be of some groups only, these are chosen first. */
 __device__ inline uint32_t
 choose (const Router &shape, const Row &row)
 {
@@ -295,8 +301,8 @@ struct RoutedBwd
   const uint8_t *map;
 };
 
-/* The sums over a row by which its scores are divided: those of the experts it goes to, and of all;
- * 1 where they are not. */
+/* The sums over a row by which its scores are divided: over the experts it goes to, and, for the
+ * auxiliary loss, over all. 1 where scores are not divided. */
 struct RowSums
 {
   float taken, all;
@@ -319,8 +325,8 @@ sums_of (const Router &shape, const RoutedBwd &of, uint64_t at)
   return sums;
 }
 
-/* `pulls` are the gradients of the auxiliary loss by experts' probabilities; NULL: there is none.
- */
+/* `pulls` are the gradients of the auxiliary loss with respect to experts' probabilities; NULL:
+ * there is no such loss. */
 __device__ inline void
 route_row_bwd (const Router &shape, const RoutedBwd &of, const float *pulls, uint64_t at)
 {
@@ -356,7 +362,7 @@ route_row_bwd (const Router &shape, const RoutedBwd &of, const float *pulls, uin
     }
 }
 
-/* Counts each expert's rows, which every block does for itself. */
+/* Gives each expert's number of rows times `unit`. Every block counts for itself. */
 __device__ inline void
 count_rows (const Router &shape, const RoutedBwd &of, float unit, float *out)
 {
@@ -384,8 +390,9 @@ route_bwd (Router shape, RoutedBwd of, float unit)
     route_row_bwd (shape, of, unit != 0 ? pulls : NULL, row * shape.experts);
 }
 
-/* Loads are whole numbers, which are summed exactly in double. The coefficient of gradients is NaN
- * in a step that changes nothing. */
+/* Raises the bias of each expert that got fewer rows than the layer's mean, and lowers it where it
+ * got more. Loads are whole numbers, which are summed exactly in double. The coefficient of
+ * gradients is NaN in a step that changes nothing. */
 __global__ void
 balance (uint64_t layers, uint64_t experts, float rate, float *bias, const float *loads,
          const float *coef)
