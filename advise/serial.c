@@ -67,8 +67,8 @@ pass_op (Walk *self, guint node, gint64 times)
 
 static void pass (Walk *self, guint node, guint end, gint64 times);
 
-/* Adds the echoes at a node, beginning with a number; returns the number of the next one. An echo
- * has none. */
+/* Adds the echoes at a node, from the one with that number on; returns the number of the next one.
+ * There are no echoes within an echo. */
 static guint
 pass_echoes (Walk *self, guint number, guint node, gint64 times)
 {
@@ -83,9 +83,9 @@ pass_echoes (Walk *self, guint number, guint node, gint64 times)
   return number;
 }
 
-/* Adds ops [node, end) `times` times. The first pass of a repeat follows what is before it, each
- * other pass the one before. Where the host does not wait in a repeat, each of its passes adds at
- * least its sums. */
+/* Adds ops [node, end) `times` times. The first iteration of a repeat follows what is before it,
+ * each other iteration the one before. Where the host does not wait in a repeat, its further
+ * iterations are not followed: each adds for how long it keeps the host, and the chain, busy. */
 static void
 pass (Walk *self, guint node, guint end, gint64 times)
 {

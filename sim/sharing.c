@@ -14,14 +14,19 @@
  * all four are added and compared at once. No lane may overflow into the next. */
 #define LANE_BITS 16
 #define LANES(number) ((guint64)(number)*G_GUINT64_CONSTANT (0x0001000100010001))
+
+/* Added to a value after `number` was taken from it, sets the lane's highest bit if the value is
+ * above `number`. */
 #define TOP 0x7fff
 
 G_STATIC_ASSERT (sizeof (SimLoad) == sizeof (guint64));
 
-/* Most streams that have spells at the same time. Neither the host nor compute ever has any; and a
- * pipeline, which alone uses the streams `next` and `prev`, has no replicas, which alone use two
- * others. */
+/* The largest number of streams that have spells at the same time. Neither the host nor compute
+ * ever has any; and a pipeline, which alone uses the streams `next` and `prev`, has no replicas,
+ * which alone use `outer_gather` and `outer_reduce`. */
 #define BUSY_STREAMS (PLAN_N_STREAMS - 4)
+
+/* The largest sum that `above` forms in a lane: what all spells and one op use, and TOP - WHOLE. */
 G_STATIC_ASSERT (BUSY_STREAMS *SIM_SPELLS *WHOLE + WHOLE + TOP - WHOLE < 1 << LANE_BITS);
 
 /* What some spells use of each resource, and how many of them use it. */
@@ -115,8 +120,8 @@ can_share (const SimEngine *self, guint stream, guint64 wanted)
   return pace_beside (&most, wanted) < WHOLE;
 }
 
-/* The time that an op needs from `start` on, from one edge of the spells beside it to the next.
- * Exact but for the last nanosecond. */
+/* The time that an op needs from `start` on. It is followed from one edge of the spells beside it
+ * to the next, as its pace changes only there. Exact but for the last nanosecond. */
 static gint64
 run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 start)
 {
@@ -146,7 +151,8 @@ run_beside (const SimEngine *self, guint streams, const SimIssue *issue, gint64 
     }
 }
 
-/* Notes that an edge of a spell lies within the op. */
+/* Notes that an edge of a spell lies within the op: at a level where the two drift apart, no
+ * further iteration is like this one. */
 static void
 note_inside (SimEngine *self, const SimClock *edge, const SimClock *start)
 {
@@ -202,8 +208,8 @@ forget_first (SimEngine *self, guint stream, guint count)
     self->occupied &= ~(1u << stream);
 }
 
-/* Drops spells that were over when the compute stream began an op: no later op is compared with
- * them. */
+/* Drops spells that were over when the compute stream began an op: later ops are not compared with
+ * them, even those of other streams that begin earlier (sharing.h). */
 static void
 forget_past (SimEngine *self, const SimClock *now)
 {

@@ -139,8 +139,8 @@ add_model (Asking *self, gint64 capability, const PlanModel *model)
         }
 }
 
-/* Adds all shapes of the chosen models, or of all presets that are plainly causal. FALSE if a model
- * was named whose attention is not. */
+/* Adds all shapes of the named models, or of all presets that attend plainly (see
+ * plan_model_attends_plainly). FALSE if a named model is not known, or does not. */
 static gboolean
 add_models (Asking *self, gint64 capability, GError **error)
 {

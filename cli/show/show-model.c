@@ -106,11 +106,11 @@ in_words (guint64 count)
                           is_large ? "billion" : "million");
 }
 
-/* Bytes of a parameter in mixed precision: in bf16 2, and 4 each of its main weight, its gradient
- * and Adam's two moments. */
+/* Bytes of a parameter in mixed precision: 2 of its weight in bf16, and 4 each of its main weight,
+ * its main gradient and Adam's two moments. */
 #define TRAINED_BYTES (2 + 4 * 4)
 
-/* What somebody wants to know of a model first. */
+/* Prints what somebody wants to know of a model first. */
 static void
 print_summary (const PlanModel *model)
 {

@@ -12,8 +12,9 @@
 #define NCCL_SYMMETRIC 2027         /* kernels on symmetric memory, inside an NVLink domain */
 #define NCCL_COPY_ENGINE 2028       /* gathers by copy engines, where no processors are allowed */
 #define NCCL_COPY_ENGINE_FIRST 2029 /* as above, but unasked, on Blackwell (enqueue.cc) */
-#define BLACKWELL 100               /* compute capability */
 #define NCCL_SYMMETRIC_REDUCE 2029  /* symmetric reduce-scatter over InfiniBand */
+
+#define BLACKWELL 100 /* compute capability */
 
 /* Latency of one hop over a network for which NCCL's table of latencies was made. */
 #define TUNED_NET_NS 5000.0
@@ -107,6 +108,7 @@ start (const Collective *self, SimParam own)
   return 1e-9 * (param (self, own) + (self->crosses ? param (self, SIM_PARAM_NET_NS) : 0));
 }
 
+/* Number of processors (SMs) that a way through the library's own buffers keeps busy. */
 static double
 processors (const Collective *self)
 {
@@ -163,7 +165,11 @@ hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
  * There is a ring per network port of the members, so that all ports work side by side between
  * nodes. A share passes all edges of the ring but one. Where nodes have several members, that edge
  * is inside a node for most shares, so the slowest share crosses as many borders as there are
- * nodes; with one member per node it crosses one less. */
+ * nodes; with one member per node it crosses one less.
+ *
+ * The time is the longer of two: all hops, and then all bytes; or, between nodes, every step's wait
+ * for a free buffer, and the time of the bytes over the chunks in flight. `consider` adds the time
+ * of all bytes to either, so it is taken from the second beforehand. */
 static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
@@ -268,8 +274,8 @@ consider_registered (Collective *self, PlanDtype dtype)
     return;
   if (self->is_reduction && dtype != PLAN_DTYPE_BF16
       && value (self, PLAN_PER_TOKEN_LOSS, 1) != PLAN_PER_TOKEN_LOSS_ON)
-    return; /* these kernels only sum: a reduction that also scales takes the ring, but bf16 is
-               scaled before */
+    return; /* these kernels only sum: a reduction that also scales takes the ring; gradients in
+               bf16 are scaled before it */
   if (self->crosses && self->is_reduction && self->nccl >= NCCL_SYMMETRIC_REDUCE)
     consider (self, begin + (double)(self->nodes - 1) * net_hop (self, SIM_PARAM_LL128_NET_HOP),
               direct);
@@ -396,7 +402,7 @@ consider_trade (Collective *self, const PlanOp *op)
   const double turns
       = is_both && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
-  self->bytes /= (double)self->ranks;
+  self->bytes /= (double)self->ranks; /* one message: `describe` counts one for each member */
   const double bytes = self->bytes * turns;
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
   const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
@@ -456,7 +462,7 @@ all_ports (const Collective *self, const PlanCluster *c)
 
 /* Whether a collective's buffer lies in registered memory, where only pools are registered. Buffers
  * that stay for good do; of the buffers that come and go, only those that units use in turns do,
- * and these alone are several under one name. */
+ * and of these alone the schedule has several in one array. */
 static gboolean
 lies_in_pool (const SimCostInput *input, const PlanOp *op)
 {
@@ -534,10 +540,10 @@ memory_passes (const Collective *self)
 SimTime
 sim_cost_collective (const SimCostInput *input, const PlanOp *op, double calls)
 {
-  const guint some = op->refs[PLAN_REF_ALL_GATHER_out].array >= 0 ? PLAN_REF_ALL_GATHER_out
-                                                                  : PLAN_REF_ALL_GATHER_in;
+  const guint present = op->refs[PLAN_REF_ALL_GATHER_out].array >= 0 ? PLAN_REF_ALL_GATHER_out
+                                                                     : PLAN_REF_ALL_GATHER_in;
   const PlanDtype dtype
-      = plan_schedule_buffer (input->schedule, (guint)op->refs[some].array)->dtype;
+      = plan_schedule_buffer (input->schedule, (guint)op->refs[present].array)->dtype;
   Collective self;
   describe (&self, input, op, dtype);
   self.calls = calls;

@@ -20,7 +20,7 @@ typedef struct
   double ns;
 } SimTiming;
 
-/* Everything of an op in a schedule except its time and its nodes. */
+/* The timing of an op in a schedule: everything but its time and its nodes, which are 0. */
 SimTiming sim_timing_of (const PlanSchedule *schedule, const PlanOp *op);
 
 /* Text forms in which a store keeps shape and format: "m=256 n=64 k=64 layout=1" (across nodes
