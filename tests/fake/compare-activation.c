@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Activations where little is left of their argument, beside double arithmetic. */
+/* The tails of activations: arguments from 0 down to -12, of which little is left. What a kernel
+ * makes of them is compared with double arithmetic. */
 #include "config.h"
 
 #include "exec/cuda/kernels/kernels.h"
@@ -9,10 +10,11 @@
 #include <math.h>
 
 #define STEPS 1201
-#define STEP 0.01 /* from -12 to 0 */
+#define STEP 0.01 /* from 0 down to -12 */
 
 static const CompareDevice *device;
 
+/* What is left of the argument: the activation of x is x times this share. */
 static double
 share_of (PlanActivation kind, double x)
 {
@@ -63,6 +65,7 @@ START_TEST (activations_have_their_tails)
     {
       const double share = share_of (kind, (double)x[i]), want = (double)x[i] * share;
 
+      /* Shares near the smallest normal float, as gelu_tanh has, are not compared. */
       if (fabs ((double)got[i] - want) > 0x1p-13 * fabs (want) && share > 0x1p-120)
         ck_abort_msg ("%d of %g is %g instead of %g", (int)kind, (double)x[i], (double)got[i],
                       want);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: what is printed reads back as the same model, and counts equal those of adding up one by
- * one the tensors that each family's modeling_*.py of transformers makes. The loop's index is the
- * seed. */
+/* Models: what is printed reads back as the same model, and its parameters are as many as those of
+ * the tensors that each family's modeling_*.py of transformers makes, added up one by one. The
+ * loop's index is the seed. */
 #include "config.h"
 
 #include "planner/base/error.h"
@@ -45,7 +45,9 @@ random_value (GRand *rand, const PlanModelKey *key)
   return g_strdup (words[g_rand_int_range (rand, 0, (gint32)g_strv_length (words))]);
 }
 
-/* A family, its dimensions and a few properties that may or may not go together. */
+/* A family, its dimensions and a few properties that may or may not go together. There are more
+ * layers than the three that are dense in deepseek_v3, and heads of latent attention are as wide as
+ * the family's nope_dim and rope_dim together. */
 static char *
 random_spec (GRand *rand)
 {
@@ -67,7 +69,7 @@ random_spec (GRand *rand)
                    : strstr (family, "lite") ? 256
                                              : 192,
                    (int)up_to (rand, 200000), (int)up_to (rand, 1000000), family);
-  guint first = 8;
+  guint first = 8; /* the keys before it are those above */
   for (gint64 changes = up_to (rand, 5) - 1; changes > 0 && first < n; changes--)
     {
       first += (guint)g_rand_int_range (rand, 0, (gint32)(n - first));
@@ -92,8 +94,9 @@ assert_same (const PlanModel *a, const PlanModel *b, int seed)
     }
 }
 
-/* FLOPs of a sequence of one token: 2 forwards and 4 backwards for every weight that multiplies it.
- */
+/* FLOPs of a sequence of one token: 2 forwards and 4 backwards for every weight that multiplies it,
+ * and for every element of its query, in attention to itself. The gate of shared experts is not
+ * counted. Latent attention and modules for multi-token prediction do more than this adds up. */
 static void
 assert_flops (const PlanModel *m, const guint64 *parts, int seed)
 {
@@ -160,7 +163,7 @@ START_TEST (counts_add_up)
 }
 END_TEST
 
-/* The random part of a family's config.json. */
+/* A family's config.json while it is written, and the random sizes in it. */
 typedef struct
 {
   GRand *rand;
@@ -487,7 +490,7 @@ deepseek_v2 (File *f)
   return deepseek (f, FALSE);
 }
 
-/* e_score_correction_bias */
+/* Its routers have a bias for each expert, e_score_correction_bias, which deepseek_v2's lack. */
 static gint64
 deepseek_v3 (File *f)
 {
@@ -498,7 +501,7 @@ static gint64
 glm4_moe (File *f)
 {
   put_usual (f);
-  put (f, "head_dim", 2 * f->head_dim); /* of which half is rotated */
+  put (f, "head_dim", 2 * f->head_dim); /* half of it is rotated, and that must be even */
   f->head_dim *= 2;
   const gint64 n = put_some (f, "n_routed_experts", 20);
   const gint64 ffn = put_some (f, "moe_intermediate_size", 40);
@@ -515,8 +518,9 @@ glm4_moe (File *f)
   return sum;
 }
 
-/* Chunks, norms without weights and layers without positions add nothing; experts are in the last
- * of every so many layers, told by a list or a stride. */
+/* Chunks, norms without weights and layers without positions add nothing. Experts are in the last
+ * of every `step` layers, which the file tells by a list or by the stride; use_qk_norm adds nothing
+ * either, so its random value also decides between these two. */
 static gint64
 llama4_text (File *f)
 {
@@ -544,7 +548,7 @@ llama4_text (File *f)
   return sum;
 }
 
-/* Sinks, and biases everywhere. */
+/* Attention has a sink per head, and every product has a bias. */
 static gint64
 gpt_oss (File *f)
 {
@@ -569,7 +573,8 @@ seed_oss (File *f)
   return causal_lm (f, layer, f->h, put_flag (f, "tie_word_embeddings"));
 }
 
-/* Layers without positions have the same weights; tied, where the file is silent. */
+/* Layers without positions have the same weights. The head is tied, as the file does not say
+ * otherwise. */
 static gint64
 smollm3 (File *f)
 {
@@ -590,12 +595,12 @@ ernie4_5 (File *f)
   return causal_lm (f, gqa (f, bias, bias) + swiglu (f, f->ffn, bias) + 2 * f->h, f->h, TRUE);
 }
 
-/* Norms before and behind both branches. */
+/* Four norms a layer: before and behind attention, before and behind the MLP. */
 static gint64
 glm4 (File *f)
 {
   put_usual (f);
-  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  put (f, "head_dim", 2 * f->head_dim); /* half of it is rotated, and that must be even */
   f->head_dim *= 2;
   const gboolean bias = put_flag (f, "attention_bias");
   const gint64 mlp = linear (f->h, 2 * f->ffn, FALSE) + linear (f->ffn, f->h, FALSE);
@@ -632,7 +637,7 @@ static gint64
 nemotron (File *f)
 {
   put_usual (f);
-  put (f, "head_dim", 2 * f->head_dim); /* of which half is turned */
+  put (f, "head_dim", 2 * f->head_dim); /* half of it is rotated, and that must be even */
   f->head_dim *= 2;
   const gboolean bias = put_flag (f, "attention_bias"), mlp_bias = put_flag (f, "mlp_bias");
   const gint64 layer = gqa (f, bias, bias) + plain_mlp (f, mlp_bias) + 2 * 2 * f->h;
@@ -739,7 +744,7 @@ START_TEST (every_family_has_a_reference)
 }
 END_TEST
 
-/* Most specs are legal, or the loops above would prove little. */
+/* More than a third of the specs are legal, or the loops above would prove little. */
 START_TEST (most_specs_are_legal)
 {
   guint legal = 0;

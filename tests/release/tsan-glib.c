@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ThreadSanitizer cannot see: GLib is not built with it, and its locks sleep on futexes that
- * no interceptor knows. Loaded before GLib, this says what each of them orders; the lock's own
- * address stands for it. */
+/* Tells ThreadSanitizer what GLib's locks order. It cannot see that by itself: GLib is not built
+ * with it, and its locks sleep on futexes that no interceptor knows. This library is loaded before
+ * GLib, so its functions are called first. A lock's address stands for the lock. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -12,6 +12,8 @@
 extern void __tsan_acquire (void *at) __attribute__ ((weak));
 extern void __tsan_release (void *at) __attribute__ ((weak));
 
+/* What a thread does behind AFTER (at) comes after all that others did ahead of their BEFORE (at).
+ */
 #define AFTER(at) (__tsan_acquire ? __tsan_acquire (at) : (void)0)
 #define BEFORE(at) (__tsan_release ? __tsan_release (at) : (void)0)
 
@@ -72,7 +74,9 @@ g_once_impl (GOnce *once, GThreadFunc function, gpointer data)
 {
   HIDDEN (g_once_impl);
   const gpointer result = hidden (once, function, data);
-  BEFORE (once); /* whoever did it; to the others it says nothing more */
+  /* Meant for the thread that ran the function. Others say it too, because who ran it is not known:
+   * that orders more than is so, which may hide a race, but invents none. */
+  BEFORE (once);
   AFTER (once);
   return result;
 }
