@@ -90,9 +90,9 @@ START_TEST (nanotron_alone_keeps_eighteen_bytes)
 {
   guint64 fixed;
   guint64 parameters;
-  const PlanMemory m
-      = memory_of ("llama3.2-1b", "h100-80gb:1", "gbs=1 seq=1024 stack=nanotron strategy=no_shard",
-                   &fixed, &parameters);
+  const PlanMemory m = memory_of (
+      "layers=16,hidden=2048,ffn=8192,heads=32,kv_heads=8,vocab=128256,max_seq=8192,tied=on",
+      "h100-80gb:1", "gbs=1 seq=1024 stack=nanotron strategy=no_shard", &fixed, &parameters);
   const guint64 work = m.resting[PLAN_CATEGORY_WORKSPACE];
   ck_assert_double_eq_tol ((double)(m.allocated - fixed - work) / (double)parameters, 18, 0.001);
 }
