@@ -159,7 +159,7 @@ add_activations (GArray *lines, const AdvisePrediction *p, guint64 bytes)
   g_array_append_val (lines, line);
 }
 
-/* Adds what the arithmetic by hand leaves out. */
+/* Adds a line without a formula, for bytes that the closed forms above do not count. */
 static void
 add_left_out (GArray *lines, const char *what, guint64 bytes)
 {

@@ -83,9 +83,10 @@ pass_echoes (Walk *self, guint number, guint node, gint64 times)
   return number;
 }
 
-/* Adds ops [node, end) `times` times. The first iteration of a repeat follows what is before it,
- * each other iteration the one before. Where the host does not wait in a repeat, its further
- * iterations are not followed: each adds for how long it keeps the host, and the chain, busy. */
+/* Adds the time of nodes [node, end), which happen `times` times. The first iteration of a repeat
+ * follows what is before it, each other iteration the one before. Where the host does not wait in a
+ * repeat, its further iterations are not followed: each adds for how long it keeps the host, and
+ * the chain, busy. */
 static void
 pass (Walk *self, guint node, guint end, gint64 times)
 {

@@ -18,7 +18,8 @@ void cli_watch_erase (void);
 void cli_watch_interrupts (void);
 gboolean cli_watch_is_interrupted (void);
 
-/* Sets the error STOPPED, "interrupted: " and what is known by then. Always returns FALSE. */
+/* Sets the error STOPPED; its message is "interrupted: " with `what_is_known` behind it. Always
+ * returns FALSE. */
 gboolean cli_watch_refuse (const char *what_is_known, GError **error);
 
 G_END_DECLS

@@ -19,8 +19,8 @@
 #define STRANGER_MS 5000 /* time that whoever connects has to say which rank it is */
 #define SHOWN_RANKS 8
 
-/* What a rank sends before its bytes. It is sent as it lies in memory: all ranks run one program,
- * so they have the same byte order. */
+/* The header that a rank sends before its bytes. It is sent as it lies in memory: all ranks run one
+ * program, so they have the same byte order. */
 typedef struct
 {
   char magic[8];

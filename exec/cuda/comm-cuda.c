@@ -17,8 +17,8 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-/* What the ranks of a communicator share. The last rank to close frees it with all events, because
- * another rank's streams may still have to wait for this one's. */
+/* The state that all ranks of a communicator share. The last rank to close frees it with all
+ * events, because another rank's streams may still have to wait for this one's. */
 typedef struct
 {
   gatomicrefcount open;

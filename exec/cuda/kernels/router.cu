@@ -76,8 +76,8 @@ score_of (PlanRouterScore kind, float x)
   return sqrtf ((x > 0 ? x : 0) + log1pf (small));
 }
 
-/* What a row's experts are chosen by: their logits; or the sums of their scores and biases, where
- * `bias` is not NULL. */
+/* The keys by which a row's experts are chosen: logits, or sums of scores and biases where `bias`
+ * is not NULL. */
 struct Row
 {
   Array logits;
