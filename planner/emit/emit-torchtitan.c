@@ -81,9 +81,9 @@ refuse_experts (const PlanModel *m, GPtrArray *reasons)
                     "model router_groups: torchtitan's have two experts at least");
 }
 
-/* Refuses rotary frequencies that the family's blocks cannot make. DeepSeek-V3's fold yarn's
- * mscale_all_dim into attention's scale and rotate by no other factor, which is the same if mscale
- * equals it. */
+/* Refuses rotary frequencies that the family's blocks cannot make. DeepSeek-V3's blocks put yarn's
+ * mscale_all_dim into attention's scale and scale queries and keys by nothing else, which is the
+ * same only if mscale equals it. */
 static void
 refuse_rope (const PlanModel *m, GPtrArray *reasons)
 {
@@ -257,8 +257,10 @@ scaling_of (const PlanModel *m)
                             "                    rope_factor=%s,\n"
                             "                    beta_fast=%s,\n"
                             "                    beta_slow=%s,\n"
-                            "                    original_seq_len=" INT ",\n",
-                            factor, fast, slow, rope->original);
+                            "                    original_seq_len=" INT ",\n"
+                            "                    truncate=%s,\n",
+                            factor, fast, slow, rope->original,
+                            plan_emit_python (!rope->is_fractional));
   if (rope->scaling == PLAN_ROPE_SCALING_LLAMA3)
     return g_strdup_printf ("                    scaling=\"llama\",\n"
                             "                    scaling_factor=%s,\n"
