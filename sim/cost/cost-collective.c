@@ -43,7 +43,8 @@ typedef struct
   const SimCostInput *input;
   /* Number of members, of the members in one node, and of nodes. */
   gint64 ranks, linked, nodes;
-  double bytes; /* size as nccl-tests counts it: the whole, gathered or before reduction */
+  double bytes; /* size as nccl-tests counts it: the whole, gathered or before reduction; or that of
+                   one member's message to another */
   /* B/s of one device inside a node, and of all members in a node together to other nodes. */
   double link, nics;
   double port;  /* B/s to other nodes of a member that sends by itself */
@@ -65,13 +66,21 @@ value (const Collective *self, PlanField field, gint64 otherwise)
   return self->input->plan ? self->input->plan->value[field] : otherwise;
 }
 
-/* Considers a way that takes a latency per call and then uses link and network side by side. */
+/* Considers a way whose calls together take a latency and then use link and network side by side.
+ */
+static void
+consider_whole (Collective *self, double latency, Way way)
+{
+  way.seconds = latency + MAX (way.link_seconds, way.network_seconds);
+  if (way.seconds < self->best.seconds)
+    self->best = way;
+}
+
+/* Considers a way of which each call takes a latency. */
 static void
 consider (Collective *self, double latency, Way way)
 {
-  way.seconds = self->calls * latency + MAX (way.link_seconds, way.network_seconds);
-  if (way.seconds < self->best.seconds)
-    self->best = way;
+  consider_whole (self, self->calls * latency, way);
 }
 
 static gint64
@@ -168,8 +177,8 @@ hops (const Collective *self, Protocol protocol, gint64 inside, gint64 across)
  * nodes; with one member per node it crosses one less.
  *
  * The time is the longer of two: all hops, and then all bytes; or, between nodes, every step's wait
- * for a free buffer, and the time of the bytes over the chunks in flight. `consider` adds the time
- * of all bytes to either, so it is taken from the second beforehand. */
+ * for a free buffer, and the time of the bytes over the chunks in flight. The time of all bytes is
+ * added to either, so it is taken from the second beforehand. */
 static void
 consider_rings (Collective *self, Protocol protocol, double bandwidth)
 {
@@ -181,9 +190,12 @@ consider_rings (Collective *self, Protocol protocol, double bandwidth)
       = self->crosses ? (double)(self->ranks - 1) * chunk_interval (self, protocol) : 0;
   const Way way = sending (self, rounds * sent_by_each (self) / bandwidth, SIM_PARAM_RING_SHARE);
   const double busy = MAX (way.link_seconds, way.network_seconds);
-  consider (self,
-            begin + MAX (rounds * around, rounds * waits + busy / in_flight (protocol) - busy),
-            way);
+  const double calls = self->calls;
+  consider_whole (self,
+                  calls * begin
+                      + MAX (calls * rounds * around,
+                             calls * rounds * waits + busy / in_flight (protocol) - busy),
+                  way);
 }
 
 /* Considers two trees over the nodes for an all-reduce: each takes half of the data up and down;
@@ -304,14 +316,11 @@ has_user_buffers (const Collective *self, const PlanOp *op)
 static void
 consider_user_buffers (Collective *self, const PlanOp *op)
 {
+  const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
   const double begin = start (self, SIM_PARAM_SYMMETRIC_NS);
-  const double part = self->bytes / (double)self->ranks;
-  Way way = sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
-  way.sms = param (self, SIM_PARAM_USER_BUFFER_SMS);
-  if (op->kind == PLAN_OP_EXCHANGE)
-    way = sending (self, part, SIM_PARAM_ENGINE_SHARE);
-  if (op->kind == PLAN_OP_EXCHANGE)
-    way.sms = 0;
+  Way way = is_exchange ? sending (self, self->bytes, SIM_PARAM_ENGINE_SHARE)
+                        : sending (self, sent_by_each (self), SIM_PARAM_SYMMETRIC_SHARE);
+  way.sms = is_exchange ? 0 : param (self, SIM_PARAM_USER_BUFFER_SMS);
   way.is_staged = FALSE;
   consider (self, begin, way);
 }
@@ -345,8 +354,8 @@ relayed (const Collective *self)
 static void
 consider_direct (Collective *self, const PlanOp *op)
 {
-  const double part = self->bytes / (double)self->ranks;
   const gboolean is_exchange = op->kind == PLAN_OP_EXCHANGE;
+  const double part = is_exchange ? self->bytes : self->bytes / (double)self->ranks;
   const double across
       = is_exchange ? (self->crosses ? 1 : 0) : (double)(self->ranks - self->linked);
   const double inside = is_exchange ? (self->linked > 1 ? 1 : 0)
@@ -402,7 +411,6 @@ consider_trade (Collective *self, const PlanOp *op)
   const double turns
       = is_both && self->input->stack->pipeline.trades == PLAN_TRADES_IN_TURN ? 2 : 1;
   self->crosses = rank / linked != peer / linked;
-  self->bytes /= (double)self->ranks; /* one message: `describe` counts one for each member */
   const double bytes = self->bytes * turns;
   const double link = self->link * param (self, SIM_PARAM_RING_SHARE);
   const double port = self->port * param (self, SIM_PARAM_NET_SHARE);
@@ -473,14 +481,20 @@ lies_in_pool (const SimCostInput *input, const PlanOp *op)
   return !comes_and_goes || buffer->count > 1;
 }
 
+/* Whether each member sends one message to one other. */
+static gboolean
+is_to_one (PlanOpKind kind)
+{
+  return kind == PLAN_OP_EXCHANGE || kind == PLAN_OP_TRADE;
+}
+
 /* B/s of a device inside a node. Through switches it is the whole link's. In a mesh a device has
  * one link to each other device: a group uses those to its members alone, and what goes to one
  * member has one of them. */
 static double
 link_of (const PlanCluster *c, gint64 linked, PlanOpKind kind)
 {
-  const gboolean is_to_one = kind == PLAN_OP_EXCHANGE || kind == PLAN_OP_TRADE;
-  const gint64 used = is_to_one ? 1 : CLAMP (linked - 1, 1, c->mesh_links);
+  const gint64 used = is_to_one (kind) ? 1 : CLAMP (linked - 1, 1, c->mesh_links);
   return c->mesh_links > 0 ? c->link_bytes_per_s * (double)used / (double)c->mesh_links
                            : c->link_bytes_per_s;
 }
@@ -496,11 +510,10 @@ describe (Collective *self, const SimCostInput *input, const PlanOp *op, PlanDty
   self->nodes = sim_cost_nodes (c, group);
   self->crosses = self->nodes > 1;
   self->is_all_reduce = op->kind == PLAN_OP_ALL_REDUCE || op->kind == PLAN_OP_ALL_REDUCE_MAX;
-  self->is_reduction = op->kind != PLAN_OP_ALL_GATHER;
-  const guint64 count
-      = (guint64)(self->is_all_reduce ? op->dims[PLAN_DIM_ALL_GATHER_count]
-                                      : op->dims[PLAN_DIM_ALL_GATHER_count] * self->ranks);
-  self->bytes = (double)plan_dtype_bytes (dtype, count);
+  self->is_reduction = self->is_all_reduce || op->kind == PLAN_OP_REDUCE_SCATTER;
+  const gint64 parts = self->is_all_reduce || is_to_one (op->kind) ? 1 : self->ranks;
+  self->bytes
+      = (double)plan_dtype_bytes (dtype, (guint64)(op->dims[PLAN_DIM_ALL_GATHER_count] * parts));
   self->link = link_of (c, self->linked, op->kind);
   self->has_nvlink = c->nvlink_domain > 1;
   self->port = own_port (c, self->has_nvlink);

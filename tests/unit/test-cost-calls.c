@@ -74,6 +74,45 @@ START_TEST (calls_pay_for_what_they_do)
 }
 END_TEST
 
+#define SCATTERED \
+  "schedule 2 rank=0 ranks=4\n" \
+  "group all size=4 stride=1\n" \
+  "buffer grads[4] elements=4194304 dtype=fp32 category=main_grads\n" \
+  "buffer half elements=4194304 dtype=bf16 category=main_grads\n" \
+  "section setup\n" \
+  "section step\n" \
+  "repeat l from=0 count=4 step=1\n" \
+  "accumulate compute out=grads[l] in=half count=3145728\n" \
+  "accumulate compute out=grads[l]+3145728 in=half count=1048576\n" \
+  "reduce_scatter reduce group=all out=grads[l] in=grads[l] count=1048576\n" \
+  "end\n" \
+  "section teardown\n"
+
+/* Rings over a far network. A bucket of 10 MiB is filled by gradients of 6, 2 and 6 MiB, the next
+ * by 2, 6 and 2, so 32 layers have 21 calls. Each waits three times 50 us for a free buffer; all of
+ * them together send 12 MiB a layer over 200 GB/s once, half of it beside the waits. */
+START_TEST (rings_of_several_calls_send_once)
+{
+  SimParams params = ideal ();
+  PlanCluster cluster = { .name = (char *)"test",
+                          .nodes = 2,
+                          .devices_per_node = 2,
+                          .nvlink_domain = 2,
+                          .memory_bytes_per_s = 1e15,
+                          .link_bytes_per_s = 1e15,
+                          .nic_bytes_per_s = 100e9,
+                          .nic_latency_ns = 45000 };
+  const PlanStack stack = { .memory.allocation_bytes = 1, .grads.reduce_bytes = 10 * 1024 * 1024 };
+  g_autoptr (PlanSchedule) schedule = parse (SCATTERED);
+  const SimCostInput input
+      = { .schedule = schedule, .cluster = &cluster, .stack = &stack, .params = &params };
+  params.value[SIM_PARAM_SIMPLE_NET_HOP] = 2;
+  g_autoptr (SimCost) cost = cost_of (&input);
+  const double expected = 21.0 / 32 * 3 * 50000 + (12 << 20) / 200.0 / 2;
+  ck_assert_int_le (ABS (nth_collective_ns (schedule, cost, 0) - (gint64)expected), 1);
+}
+END_TEST
+
 /* Where all gradients are summed by one call it starts once: of a sharded optimizer only. */
 START_TEST (sums_at_once_start_once)
 {
@@ -261,6 +300,7 @@ main (void)
   Suite *suite = suite_create ("cost-calls");
   TCase *tcase = tcase_create ("cost-calls");
   tcase_add_test (tcase, calls_pay_for_what_they_do);
+  tcase_add_test (tcase, rings_of_several_calls_send_once);
   tcase_add_test (tcase, sums_at_once_start_once);
   tcase_add_test (tcase, lists_are_cut_and_copied);
   tcase_add_test (tcase, clipping_in_place_moves_more);

@@ -601,9 +601,9 @@ START_TEST (issuing_costs_by_kind)
 }
 END_TEST
 
-/* By user buffers: 64 MB go to the next of four at the pace of copy engines, on no processor; a sum
- * of as much reads three parts of four, on 16. The call that makes a product in pieces costs the
- * host once, what goes on in it as kernels do. */
+/* By user buffers copy engines send 16 MB to the next of four; a sum reads three times as much, on
+ * 16 processors. To begin a product in pieces costs the host once, to go on as much as kernels do.
+ */
 START_TEST (user_buffers_take_copies_and_kernels)
 {
   g_autoptr (PlanSchedule) schedule
@@ -636,8 +636,8 @@ START_TEST (user_buffers_take_copies_and_kernels)
   g_autoptr (SimCost) cost = cost_of (&input);
   ck_assert_int_eq (sim_cost_ns (cost, 0), 5000 + 16000000 / (450 * 0.8) + 0.5);
   ck_assert_int_eq (sim_cost_ns (cost, 1), 5000 + 48000000 / (450 * 0.5) + 0.5);
-  ck_assert_uint_eq (sim_cost_sms (cost, 0), 0);
-  ck_assert_uint_eq (sim_cost_sms (cost, 1), 16);
+  ck_assert (sim_cost_sms (cost, 0) == 0 && sim_cost_sms (cost, 1) == 16);
+  ck_assert_uint_eq (sim_cost_memory_bytes (cost, 0), 2 * 16000000);
   static const gint64 launch_ns[] = { 10, 10, 1000, 10 };
   for (guint node = 0; node < G_N_ELEMENTS (launch_ns); node++)
     ck_assert_int_eq (sim_cost_launch_ns (cost, node), launch_ns[node]);
