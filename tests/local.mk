@@ -55,6 +55,7 @@ check_tests = \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-hazards.tap \
   %D%/unit/test-exec-narrow.tap \
+  %D%/unit/test-exec-pauses.tap \
   %D%/unit/test-exec-split.tap \
   %D%/unit/test-indexed.tap \
   %D%/unit/test-kernels.tap \
@@ -152,6 +153,7 @@ tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
 tests_unit_test_exec_narrow_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_exec_pauses_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_exec_split_tap_LDADD = $(exec_test_ldadd)
 kernel_operands = %D%/unit/test-kernels-operands.c %D%/unit/test-kernels-operands.h
 tests_unit_test_kernels_tap_SOURCES = %D%/unit/test-kernels.c $(kernel_operands)

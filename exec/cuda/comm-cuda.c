@@ -166,7 +166,8 @@ fold_posts (const CudaComm *self, const Post *posts, Fold fold, void *out, guint
   for (guint rank = 0; rank < self->comm.ranks; rank++)
     in[rank] = posts[rank].in + plan_dtype_bytes (dtype, from);
   return exec_cuda_check (fold (out, in, self->comm.ranks, count, dtype, stream),
-                          "the sum over ranks", error);
+                          fold == exec_cuda_sum ? "the sum over ranks" : "the maximum over ranks",
+                          error);
 }
 
 /* --- collectives -------------------------------------------------------------------------- */

@@ -60,9 +60,11 @@ count_tokens (ExecWalk *walk, GError **error)
   if (!count_own (walk, &own, error))
     return FALSE;
   float sums[] = { (float)(own >> LOW_BITS), (float)(own % (1 << LOW_BITS)) };
+  const gint64 begin_ns = exec_walk_now_ns ();
   if (!walk->comm->ops->all_reduce (walk->comm, sums, G_N_ELEMENTS (sums), PLAN_DTYPE_FP32, NULL,
                                     error))
     return FALSE;
+  walk->collective_ns += exec_walk_now_ns () - begin_ns;
   /* Ranks of a tensor-parallel group read the same tokens, and so do all stages, so each token was
    * counted tp x pp times. */
   const gint64 *value = walk->of->plan.value;
@@ -246,7 +248,10 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
 {
   const ExecJob *job = walk->job;
   const gint64 done = walk->step;
-  const gboolean saves = job->save && steps > 0 && walk->is_sound;
+  const gboolean may_save = job->save && steps > 0;
+  if (may_save && !agree (walk, error))
+    return FALSE;
+  const gboolean saves = may_save && walk->is_sound;
   if (!exec_walk_finish_saving (walk, error)
       || (saves && !is_due (job->save_every, done)
           && (!exec_walk_finish (walk, error) || !save (walk, done, FALSE, error))))
@@ -259,15 +264,13 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
 }
 
 /* Runs one step, whose time lasts from before the ranks met (`begin_ns`) until the loss is known.
- * The time of that meeting, up to `met_ns`, counts as collective time, not as the rank's own.
- * `out_walked_ns` and the trace begin with the schedule. */
+ * The time of that meeting counts as collective time, not as the rank's own. `out_walked_ns` and
+ * the trace begin with the schedule. */
 static gboolean
-run_step (ExecWalk *walk, gint64 begin_ns, gint64 met_ns, ExecStep *step, gint64 *out_walked_ns,
-          GError **error)
+run_step (ExecWalk *walk, gint64 begin_ns, ExecStep *step, gint64 *out_walked_ns, GError **error)
 {
   walk->constants.step = walk->step + 1;
   walk->constants.lr = exec_source_rate (walk->job, walk->step);
-  walk->collective_ns = met_ns - begin_ns;
   plan_meter_begin_step (&walk->meter);
   const gint64 walk_ns = exec_walk_now_ns ();
   if (!exec_walk_run (walk, PLAN_SECTION_STEP, error))
@@ -289,7 +292,6 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
 {
   const ExecJob *job = walk->job;
   gboolean stops;
-  gint64 met_ns = 0;
   ExecStep step = { 0 };
   for (gint64 i = 0; i < job->steps; i++)
     {
@@ -299,9 +301,9 @@ run_steps (ExecWalk *walk, ExecProgress progress, gpointer user_data, ExecResult
       const gint64 begin_ns = exec_walk_now_ns ();
       if (!meet (walk, &stops, error) || (stops && !stop (walk, i, error)))
         return FALSE;
-      met_ns = exec_walk_now_ns ();
+      walk->collective_ns = exec_walk_now_ns () - begin_ns;
       if (!count_tokens (walk, error)
-          || !run_step (walk, begin_ns, met_ns, &step, &result->trace->step_ns, error)
+          || !run_step (walk, begin_ns, &step, &result->trace->step_ns, error)
           || !settle_saving (walk, error) || !judge_step (walk, is_last, error)
           || !pause_training (walk, is_last, &step.eval_loss, error))
         return FALSE;

@@ -397,6 +397,35 @@ START_TEST (a_missing_event_is_found)
 }
 END_TEST
 
+/* What ranks that share a GPU combine, errors say in words: a sum, or a maximum. */
+START_TEST (failures_of_collectives_say_what_failed)
+{
+  const char *name = _i ? "the maximum over ranks: " : "the sum over ranks: ";
+  gboolean is_told = FALSE;
+  for (guint call = 1; !is_told; call++)
+    {
+      g_autoptr (GError) error = NULL;
+      ExecComm *comm;
+      cudaStream_t stream;
+      void *numbers;
+      fake_cuda_reset ();
+      ck_assert (exec_comm_cuda_open (1, &comm, NULL));
+      ck_assert_int_eq (cudaStreamCreateWithFlags (&stream, cudaStreamNonBlocking), cudaSuccess);
+      ck_assert_int_eq (cudaMalloc (&numbers, 64), cudaSuccess);
+      ck_assert_int_eq (cudaMemsetAsync (numbers, 0, 64, stream), cudaSuccess);
+      fake_cuda_fail_at (call, cudaErrorNotSupported);
+      const gboolean ok
+          = _i ? comm->ops->all_reduce_max (comm, numbers, 16, PLAN_DTYPE_FP32, stream, &error)
+               : comm->ops->all_reduce (comm, numbers, 16, PLAN_DTYPE_FP32, stream, &error);
+      ck_assert_msg (!ok, "'%s' is never told", name);
+      is_told = strstr (error->message, name) != NULL;
+      comm->ops->close (comm);
+      cudaFree (numbers);
+      cudaStreamDestroy (stream);
+    }
+}
+END_TEST
+
 /* Whichever call fails, the run ends with an error and no other rank waits; alone, a rank leaves
  * nothing behind. What several leave depends on how far the others were. */
 START_TEST (any_call_may_fail)
@@ -594,6 +623,7 @@ main (void)
   tcase_add_test (tcase, failures_of_cudnn_are_told);
   tcase_add_loop_test (tcase, strategies_agree_bit_for_bit, 0, 3);
   test_add_runs (tcase, a_missing_event_is_found, 8);
+  tcase_add_loop_test (tcase, failures_of_collectives_say_what_failed, 0, 2);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   tcase_add_test (tcase, what_is_missing_is_named);
   tcase_add_test (tcase, more_ranks_than_can_share_are_refused);
