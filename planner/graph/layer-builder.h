@@ -15,7 +15,7 @@ typedef struct
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
-  gboolean maps_count;       /* maps of rows hold the number of rows of each expert */
+  gboolean has_own_kernels; /* our runtime's: maps of rows hold the number of rows of each expert */
   gboolean waits_for_counts; /* the host waits for these numbers */
   gboolean moves_eagerly;    /* rows are moved op by op */
   gboolean overlaps_shared;  /* shared experts run beside the sending of rows */

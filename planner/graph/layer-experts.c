@@ -64,7 +64,7 @@ add_shared_gate (PlanLayerBuilder *b, PlanValueId shared, PlanValueId norm)
 static gboolean
 sorts_again (const PlanLayerBuilder *b)
 {
-  return b->maps_count ? b->ep > 1 : b->sizes->experts > 1;
+  return b->has_own_kernels ? b->ep > 1 : b->sizes->experts > 1;
 }
 
 /* Entries of a map that sorts rows, which each go to `slots` places, by expert. Transformer
@@ -73,7 +73,7 @@ static gint64
 map_entries (const PlanLayerBuilder *b, gint64 in_rows, gint64 slots, gint64 out_rows,
              gint64 experts)
 {
-  if (b->maps_count)
+  if (b->has_own_kernels)
     return PLAN_ROW_MAP_HEAD + out_rows + in_rows * slots + experts;
   return in_rows * (2 * experts + 1);
 }
@@ -83,7 +83,7 @@ static gint64
 sort_entries (const PlanLayerBuilder *b)
 {
   const gint64 rows = b->sizes->expert_rows;
-  return b->maps_count ? map_entries (b, rows, 1, rows, b->sizes->experts) : 2 * rows;
+  return b->has_own_kernels ? map_entries (b, rows, 1, rows, b->sizes->experts) : 2 * rows;
 }
 
 /* Adds a node that moves rows: in [in_rows] -> out [out_rows]. */
@@ -128,7 +128,7 @@ send_counts (PlanLayerBuilder *b, PlanNode *node)
 static PlanValueId
 probs_sent (const PlanLayerBuilder *b)
 {
-  const gboolean is_apart = b->etp > 1 || (b->maps_count && b->ep > 1);
+  const gboolean is_apart = b->etp > 1 || (b->has_own_kernels && b->ep > 1);
   return is_apart ? PLAN_VALUE_SENT_PROBS : PLAN_VALUE_ROW_PROBS;
 }
 
@@ -140,7 +140,7 @@ add_send (PlanLayerBuilder *b, PlanValueId in, PlanValueId out, gint64 in_rows, 
   if (b->dispatcher == PLAN_MOE_DISPATCHER_ALLTOALL)
     {
       node->other = out == PLAN_VALUE_CAME ? probs_sent (b) : PLAN_NO_VALUE;
-      if (b->maps_count && out == PLAN_VALUE_CAME)
+      if (b->has_own_kernels && out == PLAN_VALUE_CAME)
         send_counts (b, node);
     }
   else
@@ -227,8 +227,8 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   if (b->overlaps_shared)
     add_shared_input (b, norm);
   PlanNode *node = add_first_permute (b, norm, at, sizes->split_rows, b->model->experts);
-  node->waits = b->maps_count ? b->waits_for_counts && b->ep == 1
-                              : b->ep * b->etp > 1 && sizes->capacity == 0;
+  node->waits = b->has_own_kernels ? b->waits_for_counts && b->ep == 1
+                                   : b->ep * b->etp > 1 && sizes->capacity == 0;
   node->waits_before = sizes->capacity > 0 && !sizes->pads;
   if (b->overlaps_shared)
     add_shared_up (b);
@@ -260,9 +260,9 @@ add_alltoall_dispatch (PlanLayerBuilder *b, PlanValueId norm)
   else if (sorts_again (b))
     {
       node = add_move (b, PLAN_NODE_PERMUTE, at, PLAN_VALUE_ROWS, rows, rows, sort_entries (b));
-      node->groups = b->maps_count ? sizes->experts : 1;
+      node->groups = b->has_own_kernels ? sizes->experts : 1;
       node->stats = PLAN_VALUE_SORT_MAP;
-      if (b->maps_count)
+      if (b->has_own_kernels)
         {
           node->waits = b->waits_for_counts;
           node->map = PLAN_VALUE_CAME_COUNTS;
@@ -408,7 +408,7 @@ add_expert_linear (PlanLayerBuilder *b, PlanModule of_input, PlanValueId in, Pla
   if (b->model->expert_bias)
     node->bias = weight == PLAN_TENSOR_EXPERT_DOWN ? PLAN_TENSOR_EXPERT_DOWN_BIAS
                                                    : PLAN_TENSOR_EXPERT_GATE_UP_BIAS;
-  if (b->maps_count)
+  if (b->has_own_kernels)
     {
       node->map = sorts_again (b) ? PLAN_VALUE_SORT_MAP : PLAN_VALUE_ROW_MAP;
       node->entries = sorts_again (b) ? sort_entries (b)
@@ -503,7 +503,7 @@ add_alltoall_combine (PlanLayerBuilder *b)
                    map_entries (b, tokens, b->model->topk, sent, b->model->experts));
   node->map = PLAN_VALUE_ROW_MAP;
   node->is_eager = b->moves_eagerly;
-  node->waits = b->ep * b->etp == 1 && !b->maps_count && !joins && sizes->capacity == 0;
+  node->waits = b->ep * b->etp == 1 && !b->has_own_kernels && !joins && sizes->capacity == 0;
   hold_rows (node, b->etp > 1 ? PLAN_VALUE_REDUCED : PLAN_VALUE_UNSORTED);
 }
 

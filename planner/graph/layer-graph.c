@@ -61,6 +61,7 @@ needs (const PlanNode *node)
     case PLAN_NODE_QUANTIZE:
     case PLAN_NODE_TRANSPOSE:
     case PLAN_NODE_GATHER_SEQ:
+    case PLAN_NODE_GATHER_KEYS:
     case PLAN_NODE_COPY_TP:
     case PLAN_NODE_ROPE:
     case PLAN_NODE_REPEAT:
@@ -369,8 +370,9 @@ add_common_keys (PlanLayerBuilder *b)
 {
   if (!b->splits)
     return PLAN_VALUE_KV_LATENT;
-  PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_GATHER_SEQ, PLAN_MODULE_OTHER,
-                                   PLAN_VALUE_KV_LATENT, PLAN_VALUE_KEYS_COMMON);
+  PlanNode *node
+      = plan_layer_add (b->graph, b->has_own_kernels ? PLAN_NODE_GATHER_KEYS : PLAN_NODE_GATHER_SEQ,
+                        PLAN_MODULE_OTHER, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KEYS_COMMON);
   node->cols = b->sizes->split_rows * b->model->rope_dim;
   plan_layer_define (b->graph, PLAN_VALUE_KEYS_COMMON, b->sizes->rows * b->model->rope_dim,
                      b->sizes->compute);
@@ -392,7 +394,7 @@ add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
   const PlanSizes *sizes = b->sizes;
   const gint64 q_cols = sizes->heads * (m->nope_dim + m->rope_dim);
   const gint64 v_cols = sizes->heads * m->v_dim;
-  PlanValueId kept, kept_whole;
+  PlanValueId kept, kept_whole, common = PLAN_NO_VALUE;
   /* Projections down are for the rank's own tokens; queries without a latent vector for all
    * tokens. */
   const PlanValueId norm = plan_layer_add_quantize (
@@ -413,9 +415,14 @@ add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x)
     }
   add_latent_down (b, norm, kept, PLAN_VALUE_KV_LATENT, PLAN_TENSOR_KV_DOWN,
                    m->kv_lora + m->rope_dim);
-  const PlanValueId common = add_common_keys (b);
+  /* Our kernel of the norm's backward pass adds to the gradient that the gather leaves, so that
+   * the gather comes behind the norm. */
+  if (!b->has_own_kernels)
+    common = add_common_keys (b);
   add_latent_norm (b, PLAN_VALUE_KV_LATENT, PLAN_VALUE_KV_LATENT_NORM, PLAN_VALUE_KV_LATENT_STATS,
                    PLAN_TENSOR_KV_UP_NORM, m->kv_lora);
+  if (b->has_own_kernels)
+    common = add_common_keys (b);
   add_latent_up (b, kv, PLAN_VALUE_KV, PLAN_TENSOR_KV_UP, sizes->heads * (m->nope_dim + m->v_dim),
                  m->kv_lora);
   PlanNode *node = plan_layer_add (b->graph, PLAN_NODE_LATENT_ROPE, PLAN_MODULE_LATENT_UP,
@@ -775,7 +782,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .compiles = compiles,
           .keeps_gathered = stack->layer.sequences == PLAN_SEQUENCES_KEPT && !self->sizes.quantises,
           .pairs_keys = stack->layer.keys == PLAN_KEYS_PAIRED,
-          .maps_count = stack->layer.kernels == PLAN_KERNELS_OWN,
+          .has_own_kernels = stack->layer.kernels == PLAN_KERNELS_OWN,
           .waits_for_counts
           = stack->layer.kernels == PLAN_KERNELS_OWN && cluster->kind == PLAN_DEVICE_GPU,
           .overlaps_shared = value[PLAN_MOE_SHARED_OVERLAP] == PLAN_MOE_SHARED_OVERLAP_ON,

@@ -10,6 +10,7 @@ typedef enum
   PLAN_NODE_QUANTIZE,    /* in -> out, col */
   PLAN_NODE_TRANSPOSE,   /* in -> out */
   PLAN_NODE_GATHER_SEQ,  /* in -> out: all-gather of every rank's tokens */
+  PLAN_NODE_GATHER_KEYS, /* the part of `in` that all key heads have in common -> out, the same */
   PLAN_NODE_COPY_TP,     /* `in`, unchanged: its gradient is summed over ranks */
   PLAN_NODE_LINEAR,      /* in -> out; its weight's gradient reads `kept` */
   PLAN_NODE_HEAD_NORM,   /* in -> out, stats */

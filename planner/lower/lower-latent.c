@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Multi-head latent attention: the queries, keys and values of all heads are made from latent
- * vectors of each token; and the attention on them. Both passes. */
+ * vectors of each token; and the attention on them. Both passes. If layers are split, each rank
+ * makes the latent vectors of its own tokens, and of all tokens what its own heads need. */
 #include "config.h"
 
 #include "planner/lower/lower-emit.h"
@@ -12,6 +13,54 @@ static PlanRef
 value (const PlanLayer *self, PlanValueId id)
 {
   return plan_layer_value (self, id);
+}
+
+/* The columns of latent vectors that are the common part of keys. */
+static PlanRef
+common_of (const PlanModel *m, PlanRef latents, PlanManner *out_manner)
+{
+  *out_manner = (PlanManner){ { [PLAN_MANNER_PIECE] = (double)m->rope_dim,
+                                [PLAN_MANNER_WIDTH] = (double)(m->kv_lora + m->rope_dim) } };
+  return plan_lower_at (latents, (guint64)m->kv_lora);
+}
+
+/* This rank's tokens of a value that has all ranks' tokens of a tensor-parallel group. */
+static PlanRef
+own_part (const PlanLayer *self, PlanRef whole, PlanValueId id)
+{
+  return plan_lower_at (whole, plan_lower_own_part (self->lower, self->net->values[id].elements));
+}
+
+/* Copies the common part of the keys of this rank's tokens to where the other ranks' are gathered
+ * beside it. */
+static void
+gather_keys (PlanLayer *self, const PlanNode *node)
+{
+  PlanManner manner;
+  const PlanRef whole = value (self, node->out), own = own_part (self, whole, node->out);
+  const PlanRef common = common_of (self->lower->model, value (self, node->in), &manner);
+  plan_lower_compute_as (self->lower, PLAN_OP_CAST, PLAN_REFS (own, common), PLAN_DIMS (node->cols),
+                         &manner);
+  plan_lower_exchange (self->lower, PLAN_OP_ALL_GATHER, PLAN_REFS (whole, own), node->cols);
+}
+
+/* Sums its gradient over ranks, each of which has other heads. The latent vector's own gradient is
+ * zero so far; the backward pass of its norm adds to it. */
+static void
+gather_keys_backward (PlanLayer *self, const PlanNode *node)
+{
+  PlanManner manner;
+  const PlanRef whole = plan_layer_gradient (self, node->out);
+  const PlanRef own = own_part (self, whole, node->out);
+  const PlanRef latents = plan_layer_take_share (self, node->in);
+  const PlanRef common = common_of (self->lower->model, latents, &manner);
+  plan_lower_exchange (self->lower, PLAN_OP_REDUCE_SCATTER, PLAN_REFS (own, whole), node->cols);
+  plan_lower_compute (self->lower, PLAN_OP_ZERO, PLAN_REFS (latents),
+                      PLAN_DIMS ((gint64)self->net->values[node->in].elements));
+  plan_lower_compute_as (self->lower, PLAN_OP_ACCUMULATE, PLAN_REFS (common, own),
+                         PLAN_DIMS (node->cols), &manner);
+  plan_layer_drop_gradient (self, node->out);
+  plan_layer_add_share (self, node->in, latents);
 }
 
 static const gint64 *
@@ -117,7 +166,9 @@ attention_backward (PlanLayer *self, const PlanNode *node)
 void
 plan_layer_latent (PlanLayer *self, const PlanNode *node)
 {
-  if (node->kind == PLAN_NODE_LATENT_ROPE)
+  if (node->kind == PLAN_NODE_GATHER_KEYS)
+    gather_keys (self, node);
+  else if (node->kind == PLAN_NODE_LATENT_ROPE)
     rope (self, node);
   else
     attention (self, node);
@@ -126,7 +177,9 @@ plan_layer_latent (PlanLayer *self, const PlanNode *node)
 void
 plan_layer_latent_backward (PlanLayer *self, const PlanNode *node)
 {
-  if (node->kind == PLAN_NODE_LATENT_ROPE)
+  if (node->kind == PLAN_NODE_GATHER_KEYS)
+    gather_keys_backward (self, node);
+  else if (node->kind == PLAN_NODE_LATENT_ROPE)
     rope_backward (self, node);
   else
     attention_backward (self, node);

@@ -532,6 +532,7 @@ node_backward (PlanLayer *self, const PlanNode *node)
     case PLAN_NODE_ADD:
       add_backward (self, node);
       return;
+    case PLAN_NODE_GATHER_KEYS:
     case PLAN_NODE_LATENT_ROPE:
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent_backward (self, node);

@@ -392,6 +392,7 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
     case PLAN_NODE_ADD:
       add_forward (self, node, nodes);
       return;
+    case PLAN_NODE_GATHER_KEYS:
     case PLAN_NODE_LATENT_ROPE:
     case PLAN_NODE_LATENT_ATTENTION:
       plan_layer_latent (self, node);

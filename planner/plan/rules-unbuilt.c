@@ -93,8 +93,7 @@ is_of_another_stack (const PlanFacts *f)
 static gboolean
 splits_latent_attention (const PlanFacts *f)
 {
-  const gboolean is_elsewhere
-      = is_stack (f, PLAN_STACK_FSDP2) || is_stack (f, PLAN_STACK_NATIVE) || IS (f, SP, OFF);
+  const gboolean is_elsewhere = is_stack (f, PLAN_STACK_FSDP2) || IS (f, SP, OFF);
   return f->model->kv_lora > 0
          && ((f->value[PLAN_TP] > 1 && is_elsewhere) || f->value[PLAN_CP] > 1);
 }
@@ -314,8 +313,8 @@ static const PlanRuleEntry rules[] = {
   { { "not-built-yet-shared-gate", "gated shared experts are modelled for stack=megatron-fsdp, stack=megatron and stack=native by this version",
       LIMIT, PLAN_ERROR_UNSUPPORTED },
     gates_elsewhere, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK) },
-  { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp and "
-      "stack=megatron", LIMIT,
+  { { "not-built-yet-latent-split", "latent attention is modelled with cp=1 by this version, and tp above 1 with sp=on on stack=megatron-fsdp, "
+      "megatron and native", LIMIT,
       PLAN_ERROR_UNSUPPORTED },
     splits_latent_attention, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_TP, PLAN_SP, PLAN_CP) },
   { { "not-built-yet-with-experts", "models with experts or latent attention are modelled with compute=bf16 (on "

@@ -35,7 +35,7 @@ static const char *const models[] = {
   "family=qwen3_moe,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
   "experts=40,topk=4,expert_ffn=8,router_score=sigmoid,router_bias=on,router_groups=4,"
   "router_group_topk=2",
-  "family=deepseek_v2,layers=2,hidden=16,ffn=12,heads=3,q_lora=10,kv_lora=7,nope_dim=6,rope_dim=4,"
+  "family=deepseek_v2,layers=2,hidden=16,ffn=12,heads=4,q_lora=10,kv_lora=7,nope_dim=6,rope_dim=4,"
   "v_dim=5,vocab=26,max_seq=16,experts=8,topk=2,expert_ffn=6,shared_ffn=4,dense_layers=1,"
   "rope_scaling=yarn,rope_factor=4,rope_original=8,rope_mscale=0.7,rope_mscale_all=0.9",
   "family=gpt_oss,layers=2,hidden=20,ffn=12,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=16,"
@@ -119,11 +119,12 @@ START_TEST (experts_of_stages_are_near_the_cpus)
 }
 END_TEST
 
-/* Tensor-parallel ranks send their own tokens to experts of four ranks; one model has sinks. */
+/* Tensor-parallel ranks send their own tokens to experts of four ranks; one model has sinks, one
+ * latent attention. */
 START_TEST (experts_beside_split_layers_are_near_the_cpus)
 {
   const char *fields = _i % 2 == 0 ? "tp=2 sp=on compute=fp32" : "tp=2 sp=on compute=bf16";
-  const guint model = _i % 2 == 0 ? 2 : 7;
+  const guint model = _i == 4 ? 6 : _i % 2 == 0 ? 2 : 7;
   Case c;
   case_init_experts (&c, model, 4, _i / 2 == 1, fields);
   check_against_cpu (&c, fields);
@@ -383,7 +384,7 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
-  tcase_add_loop_test (tcase, experts_beside_split_layers_are_near_the_cpus, 0, 4);
+  tcase_add_loop_test (tcase, experts_beside_split_layers_are_near_the_cpus, 0, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   tcase_add_loop_test (tcase, rows_without_room_end_a_run, 0, 2);
   tcase_add_test (tcase, too_many_experts_are_refused);

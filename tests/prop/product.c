@@ -20,7 +20,7 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS]
   = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
       "sequence parallel", "pipeline", "parallel experts and contexts", "context parallel",
-      "sequence and context parallel", "sequence parallel experts" },
+      "sequence and context parallel", "sequence parallel experts, latent attention" },
   [PRODUCT_RANKS] = { "1", "2", "3", "4", "8" },
   [PRODUCT_OUTER] = { "dp_outer=1", "dp_outer=2" },
   [PRODUCT_STRATEGY]
@@ -175,9 +175,11 @@ model_of (guint shards, Sizes sizes)
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq="
       "128" },
     { "family=bloom,tied=on,layers=2,hidden=16,ffn=16,heads=4,head_dim=4,vocab=32,max_seq=8" },
-    { "family=qwen3_moe,layers=3,hidden=10,ffn=6,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=6,"
-      "experts=8,topk=3,expert_ffn=3,shared_ffn=6,shared_gate=on,dense_layers=1,"
-      "router_score=sigmoid,router_scale=2.5,router_bias=on" },
+    { "family=deepseek_v3,layers=3,hidden=10,ffn=6,heads=4,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
+      "2,"
+      "v_dim=3,vocab=23,max_seq=6,experts=8,topk=3,expert_ffn=3,shared_ffn=6,shared_gate=on,"
+      "dense_layers=1,router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=4,"
+      "router_group_topk=2,mtp=0" },
   };
   static PlanModel *models[MAX_SHARDS][N_SIZES];
   g_autoptr (GError) error = NULL;

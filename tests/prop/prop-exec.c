@@ -229,7 +229,7 @@ widen_plan (Case *c, int seed)
       else if (i == 2 && tp_of ((guint)seed) > 1)
         {
           plan.value[PLAN_TP] = tp_of ((guint)seed);
-          plan.value[PLAN_SP] = seed % 16 < 8 ? PLAN_SP_ON : PLAN_SP_OFF;
+          plan.value[PLAN_SP] = seed % 16 < 8 || c->model->kv_lora > 0 ? PLAN_SP_ON : PLAN_SP_OFF;
           if (plan.value[PLAN_SP] == PLAN_SP_ON)
             plan.value[PLAN_SEQ]
                 = MAX (plan.value[PLAN_SEQ] / plan.value[PLAN_TP], 1) * plan.value[PLAN_TP];

@@ -25,8 +25,8 @@ void exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer
 void exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l,
                                        gint64 layer);
 
-/* tests/reference/evaluate-latent.c: from `normed1` to `attention`; from dattention to the norm's
- * gradient, in `branch`. */
+/* tests/reference/evaluate-latent.c, of all peers: from `normed1` to `attention`; from dattention
+ * to the norm's gradient, in the own rows of `branch`. */
 void exec_evaluator_take_latent (ExecEvaluator *self, ExecEvaluatorLayer *l);
 void exec_evaluator_latent (ExecEvaluator *self, gint64 layer);
 void exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer);

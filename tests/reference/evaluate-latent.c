@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latent attention: queries, keys and values from latent vectors of each token. */
+/* Latent attention: queries, keys and values from latent vectors of each token. Each rank of a
+ * tensor-parallel group makes those of its own rows, and from all of them what its heads need. */
 #include "config.h"
 
 #include "exec/number/number.h"
 #include "tests/reference/evaluate-experts.h"
+#include "tests/reference/evaluate-split.h"
 #include "tests/reference/rope.h"
 
 #include <math.h>
@@ -79,6 +81,37 @@ put (ExecArray array, gint64 i, float value)
   exec_number_narrow (at.data, at.dtype, &value, 1);
 }
 
+/* out = in * weight^T, of the own rows: matrices that make latent vectors are whole on all ranks of
+ * a tensor-parallel group. */
+static void
+down (ExecEvaluator *self, ExecArray out, ExecArray in, PlanTensorRole role, gint64 layer,
+      gint64 outputs)
+{
+  const gint64 hidden = self->model->hidden;
+
+  RUN_AS (NULL, GEMM,
+          EXEC_OPERANDS (exec_evaluator_own_rows (self, out, outputs),
+                         exec_evaluator_own (self, in), exec_evaluator_weight (self, role, layer)),
+          self->own_rows, outputs, hidden, 1);
+}
+
+static void
+down_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in, PlanTensorRole role,
+          gint64 layer, gint64 outputs)
+{
+  const gint64 hidden = self->model->hidden;
+  const ExecArray own = exec_evaluator_own_rows (self, dout, outputs);
+
+  RUN_AS (NULL, GEMM,
+          EXEC_OPERANDS (exec_evaluator_gradient (self, role, layer), own,
+                         exec_evaluator_own (self, in)),
+          outputs, hidden, self->own_rows, 2);
+  RUN_AS (NULL, GEMM,
+          EXEC_OPERANDS (exec_evaluator_own (self, din), own,
+                         exec_evaluator_weight (self, role, layer)),
+          self->own_rows, hidden, outputs, 0);
+}
+
 static void
 latent_norm (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 cols, ExecArray out,
              ExecArray stats, ExecArray in)
@@ -86,8 +119,10 @@ latent_norm (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 cols
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
   RUN_AS (&manner, RMSNORM,
-          EXEC_OPERANDS (out, stats, in, exec_evaluator_weight (self, gain, layer)), self->rows,
-          cols);
+          EXEC_OPERANDS (exec_evaluator_own_rows (self, out, cols), stats,
+                         exec_evaluator_own_rows (self, in, cols),
+                         exec_evaluator_weight (self, gain, layer)),
+          self->own_rows, cols);
 }
 
 static void
@@ -97,9 +132,12 @@ latent_norm_bwd (ExecEvaluator *self, gint64 layer, PlanTensorRole gain, gint64 
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
   RUN_AS (&manner, RMSNORM_BWD,
-          EXEC_OPERANDS (din, exec_evaluator_gradient (self, gain, layer), dout, in,
+          EXEC_OPERANDS (exec_evaluator_own_rows (self, din, cols),
+                         exec_evaluator_gradient (self, gain, layer),
+                         exec_evaluator_own_rows (self, dout, cols),
+                         exec_evaluator_own_rows (self, in, cols),
                          exec_evaluator_weight (self, gain, layer), stats),
-          self->rows, cols);
+          self->own_rows, cols);
 }
 
 /* Scores are divided by the root of the heads' width, and multiplied by the square of yarn's
@@ -200,18 +238,18 @@ make_heads_bwd (const ExecEvaluator *self, const ExecEvaluatorLatent *a, gint64 
     }
 }
 
-/* Copies the latent vectors out of what a product left, or their gradients back. */
+/* Copies the latent vectors of the own rows out of what a product left, or their gradients back. */
 static void
-move_latent (const ExecEvaluator *self, ExecArray down, ExecArray latent, gboolean is_back)
+move_latent (const ExecEvaluator *self, ExecArray all, ExecArray latent, gboolean is_back)
 {
   const gint64 rank = self->model->kv_lora, width = rank + self->model->rope_dim;
 
-  for (gint64 row = 0; row < self->rows; row++)
+  for (gint64 row = self->first_row; row < self->first_row + self->own_rows; row++)
     for (gint64 i = 0; i < rank; i++)
       if (is_back)
-        put (down, row * width + i, get (latent, row * rank + i));
+        put (all, row * width + i, get (latent, row * rank + i));
       else
-        put (latent, row * rank + i, get (down, row * width + i));
+        put (latent, row * rank + i, get (all, row * width + i));
 }
 
 static ExecArray
@@ -220,8 +258,28 @@ places_of (const ExecEvaluator *self)
   return (ExecArray){ .data = self->places, .dtype = PLAN_DTYPE_I32 };
 }
 
-void
-exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
+/* The latent vectors of the own rows. */
+static void
+make_latents (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecEvaluatorLatent *a = l->latent;
+
+  if (m->q_lora > 0)
+    {
+      down (self, a->q_down, l->normed1, PLAN_TENSOR_Q_DOWN, layer, m->q_lora);
+      latent_norm (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->q_normed, a->q_stats,
+                   a->q_down);
+    }
+  down (self, a->kv_down, l->normed1, PLAN_TENSOR_KV_DOWN, layer, m->kv_lora + m->rope_dim);
+  move_latent (self, a->kv_down, a->latent, FALSE);
+  latent_norm (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->normed, a->stats, a->latent);
+}
+
+/* Attention of this rank's heads, of all rows. */
+static void
+attend (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
@@ -229,21 +287,11 @@ exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
   const PlanManner manner = manner_of_scores (m);
 
   if (m->q_lora > 0)
-    {
-      exec_evaluator_linear (self, a->q_down, l->normed1, PLAN_TENSOR_Q_DOWN, NO_BIAS, layer,
-                             m->q_lora, m->hidden);
-      latent_norm (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->q_normed, a->q_stats,
-                   a->q_down);
-      exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS, layer, q_width (m),
-                             m->q_lora);
-    }
+    exec_evaluator_linear (self, a->q, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS, layer, q_width (m),
+                           m->q_lora);
   else
     exec_evaluator_linear (self, a->q, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer, q_width (m),
                            m->hidden);
-  exec_evaluator_linear (self, a->kv_down, l->normed1, PLAN_TENSOR_KV_DOWN, NO_BIAS, layer,
-                         m->kv_lora + m->rope_dim, m->hidden);
-  move_latent (self, a->kv_down, a->latent, FALSE);
-  latent_norm (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->normed, a->stats, a->latent);
   exec_evaluator_linear (self, a->kv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer, kv_width (m),
                          m->kv_lora);
   for (gint64 row = 0; row < self->rows; row++)
@@ -253,30 +301,25 @@ exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
           self->mbs, self->seq, m->heads, m->nope_dim + m->rope_dim, m->v_dim, self->seq);
 }
 
-/* Leaves the gradient of what the queries are made from in dx. */
-static void
-queries_bwd (ExecEvaluator *self, gint64 layer)
+void
+exec_evaluator_latent (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
-  const ExecEvaluatorLayer *l = &self->layers[layer];
-  const ExecEvaluatorLatent *a = l->latent;
 
-  if (m->q_lora == 0)
+  EXEC_EACH (self, peer, make_latents (peer, layer));
+  if (m->q_lora > 0)
     {
-      exec_evaluator_linear_bwd (self, a->dx, a->dq, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer,
-                                 q_width (m), m->hidden);
-      return;
+      EXEC_JOIN_COLS (self, peer, peer->layers[layer].latent->q_normed, m->q_lora);
     }
-  exec_evaluator_linear_bwd (self, a->dq_normed, a->dq, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS,
-                             layer, q_width (m), m->q_lora);
-  latent_norm_bwd (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->dq_down, a->dq_normed,
-                   a->q_down, a->q_stats);
-  exec_evaluator_linear_bwd (self, a->dx, a->dq_down, l->normed1, PLAN_TENSOR_Q_DOWN, NO_BIAS,
-                             layer, m->q_lora, m->hidden);
+  EXEC_JOIN_COLS (self, peer, peer->layers[layer].latent->normed, m->kv_lora);
+  EXEC_JOIN_COLS (self, peer, peer->layers[layer].latent->kv_down, m->kv_lora + m->rope_dim);
+  EXEC_EACH (self, peer, attend (peer, layer));
 }
 
-void
-exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer)
+/* From the gradient of attention to those that this rank's heads have in the latent vectors of all
+ * rows. */
+static void
+attend_bwd (ExecEvaluator *self, gint64 layer)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[layer];
@@ -291,11 +334,53 @@ exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer)
     make_heads_bwd (self, a, row);
   exec_evaluator_linear_bwd (self, a->dnormed, a->dkv, a->normed, PLAN_TENSOR_KV_UP, NO_BIAS, layer,
                              kv_width (m), m->kv_lora);
+  if (m->q_lora > 0)
+    exec_evaluator_linear_bwd (self, a->dq_normed, a->dq, a->q_normed, PLAN_TENSOR_Q_UP, NO_BIAS,
+                               layer, q_width (m), m->q_lora);
+  else
+    exec_evaluator_linear_bwd (self, a->dx, a->dq, l->normed1, PLAN_TENSOR_Q, NO_BIAS, layer,
+                               q_width (m), m->hidden);
+}
+
+/* From the sums of those to the gradient of the norm, of the own rows. */
+static void
+make_latents_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+  const ExecEvaluatorLayer *l = &self->layers[layer];
+  const ExecEvaluatorLatent *a = l->latent;
+
   latent_norm_bwd (self, layer, PLAN_TENSOR_KV_UP_NORM, m->kv_lora, a->dlatent, a->dnormed,
                    a->latent, a->stats);
   move_latent (self, a->dkv_down, a->dlatent, TRUE);
-  exec_evaluator_linear_bwd (self, self->branch, a->dkv_down, l->normed1, PLAN_TENSOR_KV_DOWN,
-                             NO_BIAS, layer, m->kv_lora + m->rope_dim, m->hidden);
-  queries_bwd (self, layer);
-  RUN_AS (NULL, ACCUMULATE, EXEC_OPERANDS (self->branch, a->dx), self->rows * m->hidden);
+  down_bwd (self, self->branch, a->dkv_down, l->normed1, PLAN_TENSOR_KV_DOWN, layer,
+            m->kv_lora + m->rope_dim);
+  if (m->q_lora > 0)
+    {
+      latent_norm_bwd (self, layer, PLAN_TENSOR_Q_UP_NORM, m->q_lora, a->dq_down, a->dq_normed,
+                       a->q_down, a->q_stats);
+      down_bwd (self, a->dx, a->dq_down, l->normed1, PLAN_TENSOR_Q_DOWN, layer, m->q_lora);
+    }
+  RUN_AS (NULL, ACCUMULATE,
+          EXEC_OPERANDS (exec_evaluator_own (self, self->branch), exec_evaluator_own (self, a->dx)),
+          self->own_rows * m->hidden);
+}
+
+void
+exec_evaluator_latent_bwd (ExecEvaluator *self, gint64 layer)
+{
+  const PlanModel *m = self->model;
+
+  EXEC_EACH (self, peer, attend_bwd (peer, layer));
+  EXEC_SUM_COLS (self, peer, peer->layers[layer].latent->dnormed, m->kv_lora);
+  EXEC_SUM_COLS (self, peer, peer->layers[layer].latent->dkv_down, m->kv_lora + m->rope_dim);
+  if (m->q_lora > 0)
+    {
+      EXEC_SUM_COLS (self, peer, peer->layers[layer].latent->dq_normed, m->q_lora);
+    }
+  else
+    {
+      EXEC_SUM_PARTS (self, peer, peer->layers[layer].latent->dx);
+    }
+  EXEC_EACH (self, peer, make_latents_bwd (peer, layer));
 }

@@ -374,17 +374,12 @@ attention_norm (ExecEvaluator *self, gint64 i)
         PLAN_TENSOR_ATTENTION_NORM_BIAS, PLAN_TENSOR_QKV, i);
 }
 
-/* From the norm to attention's input, or to its output if it is latent. */
+/* From the norm to attention's input. */
 static void
 heads (ExecEvaluator *self, gint64 i)
 {
   const ExecEvaluatorLayer *l = &self->layers[i];
 
-  if (self->model->kv_lora > 0)
-    {
-      exec_evaluator_latent (self, i);
-      return;
-    }
   exec_evaluator_linear (self, l->qkv, l->normed1, PLAN_TENSOR_QKV, PLAN_TENSOR_QKV_BIAS, i,
                          self->qkv_width, self->model->hidden);
   exec_evaluator_prepare_heads (self, l, i);
@@ -422,9 +417,13 @@ forward_layer (ExecEvaluator *self, gint64 i)
 
   EACH (self, peer, attention_norm (peer, i));
   JOIN_ROWS (self, peer, peer->layers[i].normed1);
-  EACH (self, peer, heads (peer, i));
-  if (self->model->kv_lora == 0)
-    exec_evaluator_attention (self, i);
+  if (self->model->kv_lora > 0)
+    exec_evaluator_latent (self, i);
+  else
+    {
+      EACH (self, peer, heads (peer, i));
+      exec_evaluator_attention (self, i);
+    }
   EACH (self, peer, projection (peer, i));
   SUM_PARTS (self, peer, branch_end (peer, peer->layers[i].proj));
   EACH (self, peer, end_attention_branch (peer, i));
@@ -595,11 +594,6 @@ heads_bwd (ExecEvaluator *self, gint64 i)
 {
   const ExecEvaluatorLayer *l = &self->layers[i];
 
-  if (self->model->kv_lora > 0)
-    {
-      exec_evaluator_latent_bwd (self, i);
-      return;
-    }
   exec_evaluator_prepare_heads_bwd (self, l, i);
   exec_evaluator_linear_bwd (self, self->branch, self->dqkv, l->normed1, PLAN_TENSOR_QKV,
                              PLAN_TENSOR_QKV_BIAS, i, self->qkv_width, self->model->hidden);
@@ -637,10 +631,14 @@ backward_layer (ExecEvaluator *self, gint64 i)
   EACH (self, peer, begin_attention_branch_bwd (peer, i));
   JOIN_ROWS (self, peer, branch_gradient (peer, attention_gradient (peer)));
   EACH (self, peer, projection_bwd (peer, i));
-  if (self->model->kv_lora == 0)
-    exec_evaluator_attention_bwd (self, i);
-  EACH (self, peer, heads_bwd (peer, i));
-  SUM_PARTS (self, peer, peer->branch);
+  if (self->model->kv_lora > 0)
+    exec_evaluator_latent_bwd (self, i);
+  else
+    {
+      exec_evaluator_attention_bwd (self, i);
+      EACH (self, peer, heads_bwd (peer, i));
+      SUM_PARTS (self, peer, peer->branch);
+    }
   EACH (self, peer, end_attention_branch_bwd (peer, i));
 }
 

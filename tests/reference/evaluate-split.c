@@ -59,6 +59,7 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
       = { m->heads * m->head_dim, m->kv_heads * m->head_dim, m->kv_heads * m->head_dim };
   const gint64 halves[] = { m->ffn, m->ffn }, vocab[] = { self->vocab };
   const gint64 shared[] = { m->shared_ffn, m->shared_ffn }, heads[] = { m->heads };
+  const gint64 all[] = { (gint64)part->rows }; /* head by head */
 
   switch ((int)part->role)
     {
@@ -72,6 +73,10 @@ whole_row (const ExecEvaluator *self, const PlanTensor *part, guint64 row)
       return row_of (self, shared, 2, row);
     case PLAN_TENSOR_SINKS:
       return row_of (self, heads, 1, row);
+    case PLAN_TENSOR_Q:
+    case PLAN_TENSOR_Q_UP:
+    case PLAN_TENSOR_KV_UP:
+      return row_of (self, all, 1, row);
     case PLAN_TENSOR_EMBEDDING:
     case PLAN_TENSOR_OUTPUT:
       return row_of (self, vocab, 1, row);
@@ -125,16 +130,16 @@ fold (const ExecEvaluator *self, const ExecArray *parts, guint64 count, ExecComm
 }
 
 void
-exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts)
+exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts, gint64 cols)
 {
   if (self->tp > 1)
-    fold (self, parts, (guint64)(self->rows * self->model->hidden), exec_comm_sum);
+    fold (self, parts, (guint64)(self->rows * cols), exec_comm_sum);
 }
 
 void
-exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts)
+exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts, gint64 cols)
 {
-  const guint64 count = (guint64)(self->own_rows * self->model->hidden);
+  const guint64 count = (guint64)(self->own_rows * cols);
   const gsize bytes = plan_dtype_bytes (parts[0].dtype, count);
 
   for (guint p = 0; self->splits_rows && p < self->tp; p++)
@@ -147,8 +152,13 @@ exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts)
 ExecArray
 exec_evaluator_own (const ExecEvaluator *self, ExecArray array)
 {
-  return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * self->model->hidden))
-                    : array;
+  return exec_evaluator_own_rows (self, array, self->model->hidden);
+}
+
+ExecArray
+exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols)
+{
+  return array.data ? exec_evaluator_from (array, (guint64)(self->first_row * cols)) : array;
 }
 
 /* Of each row over all parts: the largest logit, the sum of exponentials, the target's logit. */

@@ -11,13 +11,14 @@ gboolean exec_evaluator_read (const ExecEvaluator *self, ExecState state, const 
                               GError **error);
 PlanManner exec_evaluator_vocabulary (const ExecEvaluator *self);
 
-/* `parts` has an array of `hidden` columns of each rank. sum_parts leaves their sum in all of them,
+/* `parts` has an array of `cols` columns of each rank. sum_parts leaves their sum in all of them,
  * join_rows every row of the rank that computes it. */
-void exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts);
-void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts);
+void exec_evaluator_sum_parts (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
+void exec_evaluator_join_rows (const ExecEvaluator *self, const ExecArray *parts, gint64 cols);
 
-/* The own rows, under sequence parallelism, of an array of hidden vectors. */
+/* The own rows, under sequence parallelism, of an array of hidden vectors, or of `cols` columns. */
 ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);
+ExecArray exec_evaluator_own_rows (const ExecEvaluator *self, ExecArray array, gint64 cols);
 
 /* Calls a function for each rank that is computed side by side. */
 #define EXEC_EACH(self, peer, call) \
@@ -29,8 +30,9 @@ ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);
 
 #define EXEC_MAX_PARTS 8
 
-/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group. */
-#define EXEC_JOIN(self, peer, array, join) \
+/* All-reduce, or all-gather of rows, of an array of each rank of a tensor-parallel group; of hidden
+ * vectors, where no number of columns is given. */
+#define EXEC_JOIN(self, peer, array, cols, join) \
   for (guint first = 0; first < (self)->together * (self)->tp; first += (self)->tp) \
     { \
       ExecArray parts[EXEC_MAX_PARTS]; \
@@ -39,10 +41,14 @@ ExecArray exec_evaluator_own (const ExecEvaluator *self, ExecArray array);
           const ExecEvaluator *peer = (self)->peer[first + p]; \
           parts[p] = array; \
         } \
-      join (self, parts); \
+      join (self, parts, cols); \
     }
-#define EXEC_SUM_PARTS(self, peer, array) EXEC_JOIN (self, peer, array, exec_evaluator_sum_parts)
-#define EXEC_JOIN_ROWS(self, peer, array) EXEC_JOIN (self, peer, array, exec_evaluator_join_rows)
+#define EXEC_SUM_COLS(self, peer, array, cols) \
+  EXEC_JOIN (self, peer, array, cols, exec_evaluator_sum_parts)
+#define EXEC_JOIN_COLS(self, peer, array, cols) \
+  EXEC_JOIN (self, peer, array, cols, exec_evaluator_join_rows)
+#define EXEC_SUM_PARTS(self, peer, array) EXEC_SUM_COLS (self, peer, array, (self)->model->hidden)
+#define EXEC_JOIN_ROWS(self, peer, array) EXEC_JOIN_COLS (self, peer, array, (self)->model->hidden)
 
 /* The statistics of rows that the loss is computed from, over all parts of the vocabulary. */
 void exec_evaluator_row_stats (ExecEvaluator *self);

@@ -45,6 +45,17 @@ static const char *const expert_models[]
         "family=gpt_oss,layers=4,hidden=10,ffn=7,heads=8,kv_heads=4,head_dim=6,vocab=23,max_seq=16,"
         "experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004" };
 
+/* Latent attention: with a latent vector of queries, beside experts and a dense layer; without one,
+ * in dense layers. */
+static const char *const latent_models[] = {
+  "family=deepseek_v3,layers=4,hidden=10,ffn=8,heads=4,q_lora=6,kv_lora=5,nope_dim=4,rope_dim="
+  "2,v_dim=3,vocab=23,max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=8,dense_layers=1,"
+  "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=2,router_group_topk=2,"
+  "mtp=0",
+  "family=deepseek_v2,layers=4,hidden=12,ffn=8,heads=8,q_lora=0,kv_lora=7,nope_dim=3,rope_dim="
+  "6,v_dim=5,vocab=32,max_seq=16,experts=4,topk=2,expert_ffn=3,shared_ffn=4"
+};
+
 typedef struct
 {
   PlanModel *model;
@@ -304,6 +315,24 @@ START_TEST (experts_may_be_beside_split_layers)
 }
 END_TEST
 
+/* Ranks that split heads make the latent vectors of their own tokens. */
+START_TEST (latent_attention_may_be_split)
+{
+  static const char *const splits[]
+      = { "tp=2 ep=1 strategy=no_shard",
+          "tp=4 ep=2 strategy=optim",
+          "tp=2 ep=4 strategy=optim_grads_params",
+          "tp=2 ep=1 dp_outer=2 strategy=optim_grads",
+          "tp=2 pp=2 ep=2 strategy=optim_grads_params",
+          "tp=2 ep=2 strategy=optim_grads recompute=selective recompute_modules=mla_up_proj",
+          "tp=4 ep=1 strategy=optim_grads_params recompute=full",
+          "tp=2 ep=2 strategy=optim compute=bf16 main_grads=fp32 per_token_loss=off" };
+  g_autofree char *words = g_strconcat (splits[_i / 2], " sp=on moe_imbalance=4", NULL);
+  for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
+    compare (latent_models[_i % 2], ranks, words);
+}
+END_TEST
+
 /* Experts that one rank of a replica has alone are reduced by none, and divided as the rest is. */
 START_TEST (lone_experts_are_scaled_as_the_rest)
 {
@@ -400,7 +429,8 @@ START_TEST (checkpoints_of_experts_carry_over_between_splits)
                                         "moe_imbalance=4 pp=2 ep=2 strategy=optim",
                                         "moe_imbalance=4 tp=2 sp=on strategy=optim dp_outer=2",
                                         "moe_imbalance=4 tp=2 sp=on ep=2 pp=2 strategy=no_shard" };
-  carry_over (expert_models[_i], splits, G_N_ELEMENTS (splits));
+  const char *latent = latent_models[_i % (int)G_N_ELEMENTS (latent_models)];
+  carry_over (_i < 3 ? expert_models[_i] : latent, splits, G_N_ELEMENTS (splits));
 }
 END_TEST
 
@@ -436,11 +466,12 @@ main (void)
   tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, experts_may_be_beside_split_layers, 0, 24);
+  tcase_add_loop_test (tcase, latent_attention_may_be_split, 0, 16);
   tcase_add_loop_test (tcase, lone_experts_are_scaled_as_the_rest, 0, 12);
   tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
   tcase_add_loop_test (tcase, stages_may_split_experts, 0, 12);
   tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 3);
+  tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 4);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

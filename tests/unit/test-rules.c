@@ -255,6 +255,10 @@ static const struct
 {
   const char *rule, *model, *words;
 } unplanned[] = {
+#define LATENT \
+  "family=llama,layers=4,hidden=64,ffn=256,heads=4,kv_lora=8,nope_dim=4,rope_dim=4,v_dim=4,vocab=" \
+  "64," \
+  "max_seq=64"
 #define FALCON "family=falcon,layers=4,hidden=64,ffn=256,heads=4,kv_heads=2,vocab=64,max_seq=64"
   { "torch-stages-are-untied", "gpt2", "gbs=64 stack=fsdp2 strategy=optim_grads pp=2" },
   { "not-built-yet-with-experts", "mixtral-8x7b", "gbs=64 stack=native cuda_graph=on" },
@@ -262,7 +266,7 @@ static const struct
   { "not-built-yet-experts-of-stack", "deepseek-v3,mtp=0", "gbs=64 stack=fsdp1" },
   { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 cp=2" },
   { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 tp=2 stack=fsdp2" },
-  { "not-built-yet-latent-split", "deepseek-v3,mtp=0", "gbs=64 tp=2 sp=on stack=native" },
+  { "not-built-yet-latent-split", LATENT, "gbs=64 tp=2 sp=off stack=native" },
   { "not-built-yet-shared-norm", FALCON, "gbs=64 tp=2" },
   { "not-built-yet-shared-norm", FALCON, "gbs=64 stack=native compute=fp8-tensorwise" },
   { "not-built-yet-prediction-modules", "deepseek-v3,mtp=2", "gbs=64" },
