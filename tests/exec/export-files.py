@@ -43,10 +43,15 @@ def main_weights(checkpoint):
     folder = next((line[7:].strip() for line in open(checkpoint + "/manifest") if line.startswith("folder=")))
     pieces = {}
     for path in glob.glob("%s/%s/rank-*.safetensors" % (checkpoint, folder)):
-        for name, (form, _, data) in tensors(path):
-            state, parameter, layer, first = name.split("/")
-            if state == "main":
-                pieces.setdefault((parameter, int(layer)), []).append((int(first), words(form, data)))
+        for name, (form, shape, data) in tensors(path):
+            state, parameter, layer, at = name.split("/")
+            if state != "main":
+                continue
+            first, _, stride = at.partition(":")  # with a stride, rows are parts of wider ones
+            values, run = words(form, data), shape[-1]
+            for row in range(len(values) // run):
+                pieces.setdefault((parameter, int(layer)), []).append(
+                    (int(first) + row * int(stride or run), values[row * run:(row + 1) * run]))
     whole = {}
     for key, parts in pieces.items():
         whole[key] = []

@@ -48,7 +48,7 @@ check family=qwen3_moe,$sizes,kv_heads=2,head_dim=8,experts=4,topk=3,expert_ffn=
 latent=kv_lora=6,nope_dim=6,rope_dim=4,v_dim=5
 experts=experts=4,topk=2,expert_ffn=10,shared_ffn=20,dense_layers=1
 check family=deepseek_v2,$sizes,$experts,q_lora=7,$latent --set strategy=optim_grads_params
-check family=deepseek_v2,$sizes,$experts,q_lora=0,$latent,router_scale=1.5 --set strategy=optim
+check family=deepseek_v2,$sizes,$experts,q_lora=0,$latent,router_scale=1.5 --set strategy=optim --set tp=2
 check family=qwen2_moe,$sizes,kv_heads=2,experts=4,topk=3,expert_ffn=10,shared_ffn=12,dense_layers=1 --set strategy=optim
 check family=gpt_oss,$sizes,kv_heads=2,head_dim=8,experts=4,topk=2,window=8 --set strategy=optim
 check family=glm4_moe,$sizes,kv_heads=2,head_dim=8,experts=6,topk=2,expert_ffn=10,shared_ffn=10,dense_layers=1,\
