@@ -94,7 +94,7 @@ libplanner_a_SOURCES += \
 # A plan to a schedule.
 libplanner_a_SOURCES += \
   %D%/case/case.c %D%/case/case.h \
-  %D%/graph/layer-builder.h %D%/graph/layer-experts.c \
+  %D%/graph/layer-builder.h %D%/graph/layer-experts.c %D%/graph/layer-latent.c \
   %D%/graph/layer-graph.c %D%/graph/layer-graph.h \
   %D%/graph/layer-nodes.h %D%/graph/layer-values.h \
   %D%/case/hazards.c %D%/case/hazards.h \

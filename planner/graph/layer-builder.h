@@ -47,6 +47,11 @@ PlanValueId plan_layer_add_product_input (PlanLayerBuilder *b, PlanModule module
                                           const PlanValueId *v, PlanTensorRole feeds, gint64 width,
                                           PlanValueId *out_kept);
 
+/* Adds the all-gathers of a value whose tokens are split. `v` names its gathered forms. */
+PlanValueId plan_layer_add_gathers (PlanLayerBuilder *b, PlanModule module, PlanValueId read,
+                                    PlanValueId kept, const PlanValueId *v, gint64 width,
+                                    PlanValueId *out_kept);
+
 void plan_layer_add_linear (PlanLayerBuilder *b, PlanModule module, PlanValueId in,
                             PlanValueId kept, PlanValueId out, PlanTensorRole weight,
                             PlanTensorRole bias, gint64 cols, gint64 depth);
@@ -67,6 +72,10 @@ void plan_layer_add_quantised_linear (PlanLayerBuilder *b, PlanModule module, Pl
 PlanValueId plan_layer_add_branch_end (PlanLayerBuilder *b, PlanModule module, PlanValueId branch,
                                        PlanValueId sum, PlanValueId post, PlanValueId stats,
                                        PlanTensorRole weight);
+
+/* Adds latent attention, from the norm of x to attention's output. `x` names the forms of that
+ * norm. */
+void plan_layer_add_latent_attention (PlanLayerBuilder *b, const PlanValueId *x);
 
 /* Adds the experts branch in place of an MLP, from its norm on. Returns the branch's output. */
 PlanValueId plan_layer_add_experts_branch (PlanLayerBuilder *b, PlanValueId in);
