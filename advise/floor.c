@@ -14,16 +14,17 @@
  * (find_micro_batch). Where the relaxed plan accumulates gradients more slowly than the plan
  * itself may, that difference is subtracted (adding_left_out_ns). In a pipeline a stage's passes
  * of all micro batches are preceded by a forward pass in each earlier stage and followed by a
- * backward pass (pipeline_floor_ns, hostless_floor_ns). The slowing of the chain by gathers
- * and reductions is bounded in sim/fast/slowdown-bound.c.
+ * backward pass (pipeline_floor_ns, hostless_floor_ns; planner/search/detour.c for virtual stages),
+ * and what a stage exchanges once in a step has few passes beside it (once_floor_ns). The slowing
+ * of the chain by gathers and reductions is bounded in sim/fast/slowdown-bound.c.
  *
  * Assumptions: every micro batch after the second adds the same work; micro batches cost no less
  * at the start of a step; and gathers and reductions run beside compute to the extent that
  * find_met says. The constants there (backward_share, LATE) are chosen with a margin and not
  * derived.
  *
- * tests/prop/prop-search.c checks the claim on random plans
- * (bounds_are_never_above_the_simulation, bounds_of_pipelines_hold,
+ * tests/prop/prop-floor.c checks the claim on uneven pipelines, tests/prop/prop-search.c on random
+ * plans (bounds_are_never_above_the_simulation, bounds_of_pipelines_hold,
  * bounds_of_plans_hold_where_compute_is_slowed,
  * bounds_hold_where_sequences_travel_beside_products). */
 #include "config.h"
@@ -33,10 +34,10 @@
 #include "advise/predict.h"
 #include "advise/serial.h"
 #include "planner/lower/lower.h"
-#include "planner/model/layer-kinds.h"
 #include "planner/plan/stages.h"
 #include "planner/schedule/echo.h"
 #include "planner/search/bound.h"
+#include "planner/search/detour.h"
 #include "planner/search/search.h"
 #include "sim/fast/slowdown-bound.h"
 
@@ -70,13 +71,19 @@ typedef struct
   SimSlowdownStream beside[2];
 } Exchange;
 
+/* What a stage gathers and reduces once in a step. */
+typedef struct
+{
+  gint64 gather_ns, reduce_ns;
+} Once;
+
 struct _AdviseFloors
 {
   const AdviseInput *input;
   GMutex lock;
   GHashTable *micro_batches; /* relaxed Plan -> Work */
   GHashTable *exchanges;     /* distilled Plan -> Exchange */
-  GHashTable *gathers;       /* Plan with few micro batches -> gint64 */
+  GHashTable *onces;         /* Plan with few micro batches -> Once */
 };
 
 AdviseFloors *
@@ -89,8 +96,7 @@ advise_floors_new (const AdviseInput *input)
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
   self->exchanges
       = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
-  self->gathers
-      = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
+  self->onces = g_hash_table_new_full (plan_search_key_hash, plan_search_key_equal, g_free, g_free);
   return self;
 }
 
@@ -99,7 +105,7 @@ advise_floors_free (AdviseFloors *self)
 {
   if (!self)
     return;
-  g_hash_table_unref (self->gathers);
+  g_hash_table_unref (self->onces);
   g_hash_table_unref (self->exchanges);
   g_hash_table_unref (self->micro_batches);
   g_mutex_clear (&self->lock);
@@ -389,37 +395,54 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   return MAX (most + trades * work.trade_ns, busy_ns (&work, resolved));
 }
 
+/* What a stage gathers and reduces once in a step. Neither the number of micro batches nor
+ * recompute changes these times. */
+static Once
+find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
+{
+  Plan key = *resolved;
+  Once once = { 0 };
+  Work work;
+  key.value[PLAN_MBS] = 1;
+  key.value[PLAN_GBS]
+      = plan_stage_group (resolved) * plan_data_parallel (resolved, self->input->cluster);
+  key.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
+  key.value[PLAN_RECOMPUTE_METHOD] = PLAN_RECOMPUTE_METHOD_UNIFORM;
+  key.value[PLAN_RECOMPUTE_MODULES] = 1 << PLAN_RECOMPUTE_MODULES_CORE_ATTN;
+  key.value[PLAN_RECOMPUTE_LAYERS] = 1;
+  g_mutex_lock (&self->lock);
+  const Once *known = g_hash_table_lookup (self->onces, &key);
+  once = known ? *known : once;
+  g_mutex_unlock (&self->lock);
+  if (known)
+    return once;
+  if (find_step (self, &key, stage, FALSE, &work))
+    once = (Once){ work.of[WORK_STREAMS + PLAN_STREAM_GATHER],
+                   work.of[WORK_STREAMS + PLAN_STREAM_REDUCE] };
+  g_mutex_lock (&self->lock);
+  g_hash_table_replace (self->onces, g_memdup2 (&key, sizeof key), g_memdup2 (&once, sizeof once));
+  g_mutex_unlock (&self->lock);
+  return once;
+}
+
+/* Whether stages gather weights and reduce gradients once in a step. */
+static gboolean
+exchanges_once (const AdviseFloors *self, const Plan *resolved)
+{
+  const PlanStack *stack = plan_stack_of (resolved, self->input->cluster->kind, NULL);
+  return resolved->value[PLAN_PP] > 1 && stack->weights.whole == PLAN_WHOLE_IN_TURN
+         && !plan_shards_grads (resolved);
+}
+
 /* Gather time of a stage behind the first. Its gathers start when its first micro batch arrives,
- * and compute waits for them; neither the number of micro batches nor recompute changes this
- * time. */
+ * and compute waits for them. */
 static gint64
 fill_gather_ns (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
-  const PlanCluster *cluster = self->input->cluster;
-  const PlanStack *stack = plan_stack_of (resolved, cluster->kind, NULL);
-  Plan key = *resolved;
-  Work work = { .chain = { 0 } };
-  if (stack->weights.whole != PLAN_WHOLE_IN_TURN
-      || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
+  if (!exchanges_once (self, resolved) || resolved->value[PLAN_STRATEGY] != PLAN_STRATEGY_OPTIM
       || resolved->value[PLAN_OVERLAP_PARAM_GATHER] == PLAN_OVERLAP_PARAM_GATHER_OFF)
     return 0;
-  key.value[PLAN_MBS] = 1;
-  key.value[PLAN_GBS] = resolved->value[PLAN_PP] * plan_data_parallel (resolved, cluster);
-  key.value[PLAN_RECOMPUTE] = PLAN_RECOMPUTE_NONE;
-  key.value[PLAN_RECOMPUTE_METHOD] = PLAN_RECOMPUTE_METHOD_UNIFORM;
-  key.value[PLAN_RECOMPUTE_LAYERS] = 1;
-  g_mutex_lock (&self->lock);
-  const gint64 *known = g_hash_table_lookup (self->gathers, &key);
-  gint64 ns = known ? *known : 0;
-  g_mutex_unlock (&self->lock);
-  if (known)
-    return ns;
-  if (find_step (self, &key, stage, FALSE, &work))
-    ns = work.of[WORK_STREAMS + PLAN_STREAM_GATHER];
-  g_mutex_lock (&self->lock);
-  g_hash_table_replace (self->gathers, g_memdup2 (&key, sizeof key), g_memdup2 (&ns, sizeof ns));
-  g_mutex_unlock (&self->lock);
-  return ns;
+  return find_once (self, resolved, stage).gather_ns;
 }
 
 /* The plan without virtual stages, with the same layers on each stage, of which that stage
@@ -438,6 +461,34 @@ without_virtual_stages (const AdviseFloors *self, const Plan *resolved, gint64 s
   if (plan.value[PLAN_RECOMPUTE_METHOD] == PLAN_RECOMPUTE_METHOD_BLOCK)
     plan.value[PLAN_RECOMPUTE_LAYERS] = MAX (again, 1);
   return plan;
+}
+
+/* Lower bound of the step time of a pipeline with what a stage gathers and reduces. All ranks meet
+ * for the norm of the gradients. From there on all weights are gathered before a micro batch leaves
+ * the stage's last virtual stage; and no gradient is reduced before the last micro batch's backward
+ * pass there, which is the first of its passes, nor after all ranks meet again. Before the one
+ * there may be the forward passes, and after the other the backward passes, of a group in the other
+ * virtual stages, and of one micro batch in the last. */
+static gint64
+once_floor_ns (AdviseFloors *self, const Plan *resolved)
+{
+  const AdviseInput *input = self->input;
+  const gint64 n = plan_micro_batches (resolved, input->cluster);
+  const gint64 n_virtual = resolved->value[PLAN_VPP], group = plan_stage_group (resolved);
+  const gint64 some = MIN (resolved->value[PLAN_PP] - 2, 1);
+  const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
+  if (!exchanges_once (self, resolved))
+    return 0;
+  const Plan plan = without_virtual_stages (self, resolved, some);
+  const PlanStage here = plan_stage_of (input->model, stack, resolved, some);
+  const gboolean are_alike
+      = n_virtual == 1
+        || (some > 0 && plan_kinds_are_alike (input->model, &here, resolved->value[PLAN_SEQ]));
+  const gint64 beside = are_alike ? (n_virtual - 1) * group + 1 : n_virtual * group;
+  const Work work = find_work (self, &plan, some);
+  const Once once = find_once (self, resolved, some);
+  return once.gather_ns + once.reduce_ns
+         + MAX (n * n_virtual - beside, 0) * chain_ns (&work, &plan) / n_virtual;
 }
 
 /* The quickest trade of two stages. All trades are alike, but that the last stages may exchange
@@ -496,57 +547,54 @@ pipeline_floor_ns (AdviseFloors *self, const Plan *resolved, gboolean gathers)
   return MAX (most, before + n * end_ns - trade_ns);
 }
 
-static gboolean
-has_one_kind (const PlanModel *model, gint64 seq)
-{
-  gint64 layers[PLAN_N_LAYER_KINDS];
-  guint n = 0;
-  plan_model_count_kinds (model, seq, layers);
-  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    n += layers[kind] > 0;
-  return n == 1;
-}
-
 /* Lower bound of the step time of a pipeline in which the host may run ahead while a stage waits:
  * an interleaved one, or any where compute alone waits for exchanges. So host and chain do not take
  * turns, and only the chain counts on the way. Only the first virtual stage of each stage is on the
- * way down and up, and its time counts only where all layers are of one kind, as otherwise it may
- * be the quickest. Where a framework waits for each output to be sent, compute stands still for
- * that trade as well; without virtual stages it does so for every trade. */
+ * way down and up, and its time counts only where it has its share of each kind of layers. Where a
+ * framework waits for each output to be sent, compute stands still for that trade as well; without
+ * virtual stages it does so for every trade. */
 static gint64
 hostless_floor_ns (AdviseFloors *self, const Plan *resolved)
 {
   const AdviseInput *input = self->input;
-  const gint64 n = plan_micro_batches (resolved, input->cluster);
+  const PlanModel *model = input->model;
+  const gint64 n = plan_micro_batches (resolved, input->cluster), seq = resolved->value[PLAN_SEQ];
   const PlanStack *stack = plan_stack_of (resolved, input->cluster->kind, NULL);
   const gint64 last = resolved->value[PLAN_PP] - 1, some = MIN (last - 1, 1);
   const Plan plan = without_virtual_stages (self, resolved, some),
              of_last = without_virtual_stages (self, resolved, last);
   const Work inner = find_work (self, &plan, some), end = find_work (self, &of_last, last);
-  const PlanStage of_inner = plan_stage_of (input->model, stack, resolved, some);
-  const gint64 first_layers = plan_stage_virtual (&of_inner, 0).layers;
-  const gint64 way_ns = has_one_kind (input->model, plan.value[PLAN_SEQ])
-                            ? chain_ns (&inner, &plan) * first_layers / of_inner.layers
-                            : 0;
+  const PlanStage of_inner = plan_stage_of (model, stack, resolved, some);
+  const PlanStage of_first = plan_stage_virtual (&of_inner, 0);
+  const PlanKinds all = plan_kinds_of (model, &of_inner, &of_inner, seq),
+                  first = plan_kinds_of (model, &of_inner, &of_first, seq);
+  const gint64 inner_chain = chain_ns (&inner, &plan);
+  const gint64 way_ns
+      = plan_kinds_are_share (&first, &all) ? inner_chain * first.layers / MAX (all.layers, 1) : 0;
   const gint64 n_virtual = resolved->value[PLAN_VPP];
   const gint64 sent = n_virtual == 1                                  ? 2
                       : stack->pipeline.trades == PLAN_TRADES_AWAITED ? n_virtual
                                                                       : 0;
-  const gint64 inner_ns = chain_ns (&inner, &plan) + sent * inner.trade_ns;
+  const gint64 inner_ns = inner_chain + sent * inner.trade_ns;
   const gint64 first_ns = inner_ns - (n_virtual == 1 ? inner.trade_ns : 0);
   const gint64 end_ns = chain_ns (&end, &of_last) + MAX (sent - 1, 0) * end.trade_ns;
   gint64 before = 0, most = 0;
   for (gint64 stage = 0; stage < last; stage++)
     {
-      const PlanStage here = plan_stage_of (input->model, stack, resolved, stage);
-      const gboolean counts = here.layers >= of_inner.layers;
+      const PlanStage here = plan_stage_of (model, stack, resolved, stage);
+      const PlanStage part = plan_stage_virtual (&here, 0);
+      const PlanKinds of_here = plan_kinds_of (model, &here, &here, seq),
+                      of_part = plan_kinds_of (model, &here, &part, seq);
+      const gboolean counts = plan_kinds_cover (&of_here, &all);
       if (counts)
         most = MAX (most, MAX (before + n * (stage > 0 ? inner_ns : first_ns),
                                n * busy_ns (&inner, &plan)));
-      before += counts && plan_stage_virtual (&here, 0).layers >= first_layers ? way_ns : 0;
+      before += counts && plan_kinds_cover (&of_part, &first) ? way_ns : 0;
       before += 2 * inner.trade_ns;
     }
-  most = MAX (most, before + n * end_ns - (n_virtual == 1 ? end.trade_ns : 0));
+  const gint64 detour = plan_detour_ns (model, input->cluster, resolved, &of_inner, inner_chain,
+                                        n_virtual > 1 && sent > 0 ? inner.trade_ns : 0);
+  most = MAX (most, before + n * end_ns + detour - (n_virtual == 1 ? end.trade_ns : 0));
   return MAX (most, n * busy_ns (&end, &of_last));
 }
 
@@ -720,10 +768,10 @@ advise_floors_beside_ns (AdviseFloors *self, const Plan *resolved)
   if (resolved->value[PLAN_TASK] != PLAN_TASK_TRAIN || !reduces_alike (resolved)
       || self->input->cluster->kind != PLAN_DEVICE_GPU)
     return 0;
-  if (runs_ahead (self, resolved))
-    return hostless_floor_ns (self, resolved);
   if (resolved->value[PLAN_PP] > 1)
-    return pipeline_floor_ns (self, resolved, TRUE);
+    return MAX (once_floor_ns (self, resolved), runs_ahead (self, resolved)
+                                                    ? hostless_floor_ns (self, resolved)
+                                                    : pipeline_floor_ns (self, resolved, TRUE));
   here.value[PLAN_OFFLOAD_LAYERS] = here.value[PLAN_OFFLOAD_MODULES] = 0;
   const Exchange exchange = find_exchange (self, resolved);
   const Work work = find_work (self, &here, 0);

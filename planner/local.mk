@@ -128,6 +128,7 @@ libplanner_a_SOURCES += \
 # The best plans of a space.
 libplanner_a_SOURCES += \
   %D%/search/bound.c %D%/search/bound.h \
+  %D%/search/detour.c %D%/search/detour.h \
   %D%/search/cuts.c %D%/search/cuts.h \
   %D%/search/search.c %D%/search/search.h \
   %D%/search/space.c %D%/search/space.h

@@ -116,6 +116,7 @@ check_tests = \
   %D%/prop/prop-emit.tap \
   %D%/prop/prop-emit-stacks.tap \
   %D%/prop/prop-exec.tap \
+  %D%/prop/prop-floor.tap \
   %D%/prop/prop-fold.tap \
   %D%/prop/prop-kinds.tap \
   %D%/prop/prop-footprint.tap \

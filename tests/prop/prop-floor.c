@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lower bounds of the step time of pipelines against the simulator, where they count more than the
+ * work of one stage: last stages with few layers and a costly head, gradients that take longer to
+ * reduce than there is compute beside them. */
+#include "config.h"
+
+#include "advise/floor.h"
+#include "advise/predict.h"
+#include "tests/case.h"
+#include "tests/share.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+/* A model of `layers` layers whose vocabulary makes an output layer as costly as some layers. */
+static PlanModel *
+random_model (GRand *rand, gint64 layers)
+{
+  static const char *const others[]
+      = { "", ",window=64,window_every=2", ",experts=8,topk=2,expert_ffn=512",
+          ",experts=8,topk=1,expert_ffn=1024,dense_layers=1,moe_every=1" };
+  const int hidden = 512 << g_rand_int_range (rand, 0, 3);
+  g_autofree char *spec = g_strdup_printf (
+      "layers=%" G_GINT64_FORMAT ",hidden=%d,ffn=%d,heads=8,kv_heads=8,vocab=%d,max_seq=512%s",
+      layers, hidden, hidden * g_rand_int_range (rand, 1, 5), 1024 << g_rand_int_range (rand, 0, 8),
+      others[g_rand_int_range (rand, 0, 4)]);
+  return plan_model_new (spec, NULL);
+}
+
+/* The next case from that seed on: a pipeline of Megatron-LM whose last stage has fewer layers. */
+static void
+case_init (TestCase *self, guint seed)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
+  *self = (TestCase){ 0 };
+  while (!self->of)
+    {
+      static const char *const settings[] = { "",
+                                              " recompute=full",
+                                              " recompute=selective",
+                                              " overlap_param_gather=off",
+                                              " overlap_param_gather=off overlap_grad_reduce=off",
+                                              " grad_comm=bf16" };
+      const gint64 stages = 1 << g_rand_int_range (rand, 1, 4);
+      const gint64 n_virtual = g_rand_int_range (rand, 1, 4), tp = g_rand_int_range (rand, 1, 3);
+      const gint64 inner = n_virtual * g_rand_int_range (rand, 1, 4);
+      const gint64 last = n_virtual * g_rand_int_range (rand, 1, 4);
+      const gint64 group = stages + (g_rand_int_range (rand, 0, 4) == 0 && n_virtual > 1);
+      const gint64 mbs = g_rand_int_range (rand, 1, 3);
+      g_clear_pointer (&self->model, plan_model_free);
+      g_clear_pointer (&self->cluster, plan_cluster_free);
+      self->model = random_model (rand, inner * (stages - 1) + last);
+      g_autofree char *nodes = g_strdup_printf ("dgx-h100:%d", 1 << g_rand_int_range (rand, 0, 4));
+      self->cluster = plan_cluster_new (nodes, NULL);
+      ck_assert (self->model && self->cluster);
+      const gint64 devices = plan_cluster_devices (self->cluster);
+      const gint64 gbs
+          = group * g_rand_int_range (rand, 1, 7) * mbs * MAX (devices / stages / tp, 1);
+      g_autofree char *words = g_strdup_printf (
+          "stack=megatron strategy=%s pp=%" G_GINT64_FORMAT " vpp=%" G_GINT64_FORMAT
+          " tp=%" G_GINT64_FORMAT " mbs=%" G_GINT64_FORMAT " gbs=%" G_GINT64_FORMAT
+          " seq=512 pp_last_layers=%" G_GINT64_FORMAT "%s%s",
+          g_rand_boolean (rand) ? "optim" : "no_shard", stages, n_virtual, tp, mbs, gbs, last,
+          settings[g_rand_int_range (rand, 0, 6)],
+          self->model->experts > 0 && g_rand_boolean (rand) ? " ep=2" : "");
+      Plan plan = test_plan (words);
+      if (group > stages)
+        plan.value[PLAN_PP_GROUP] = group;
+      self->of = plan_case_new (self->model, self->cluster, &plan, NULL, NULL);
+    }
+}
+
+START_TEST (floors_of_uneven_pipelines_hold)
+{
+  TestCase c;
+  SimSummary summaries[SIM_MAX_STAGES];
+  g_autoptr (GError) error = NULL;
+  case_init (&c, (guint)_i);
+  const AdviseInput input = { .model = c.model, .cluster = c.cluster, .plan = c.of->plan };
+  const Plan *plan = &c.of->plan;
+  g_autofree char *text = plan_print (plan);
+  ck_assert_msg (advise_measure_case (&input, c.of, summaries, &error), "%s",
+                 error ? error->message : "");
+  g_autoptr (AdviseFloors) floors = advise_floors_new (&input);
+  const gint64 shared_ns = advise_floors_ns (floors, plan, G_MAXINT64);
+  const gint64 own_ns = advise_floors_beside_ns (floors, plan);
+  ck_assert_msg (MAX (shared_ns, own_ns) <= summaries[0].step_ns,
+                 "seed %d: at least %ld and %ld, simulated %ld\n%s", _i, (long)shared_ns,
+                 (long)own_ns, (long)summaries[0].step_ns, text);
+  test_case_clear (&c);
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("prop-floor");
+  TCase *tcase = tcase_create ("random");
+  tcase_set_timeout (tcase, 600);
+  test_add_share (tcase, floors_of_uneven_pipelines_hold, 300);
+  suite_add_tcase (suite, tcase);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
