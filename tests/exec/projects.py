@@ -5,12 +5,14 @@
     PYTHON tests/exec/projects.py BUILD PROJECT MEGATRON_LM [BRIDGE | TORCHTITAN]
 
 PROJECT is megatron, bridge or torchtitan; then the folder of Megatron-LM's checkout, and of the other project's if it
-is one. For every answer of several queries, megatron parses and validates the flags and makes the model's
-configuration; bridge runs the configuration's file and all that its pretrain() does to a configuration before it
-starts; torchtitan runs the file, has the trainer's configuration change the model's, and builds the model, whose
-parameters must be as many as those of fsdplan. Needs PyTorch and what the projects import, but no GPU: Transformer
-Engine and other libraries for GPUs are replaced by empty classes, and the GPU by one that is only described."""
+is one. For every answer of several queries, megatron parses and validates the flags, makes the model's configuration
+and, once for each model, builds it without Transformer Engine on one rank; bridge runs the configuration's file and all
+that its pretrain() does to a configuration before it starts; torchtitan runs the file, has the trainer's configuration
+change the model's, and builds the model. A model that is built must have as many parameters as fsdplan counts. Needs
+PyTorch and what the projects import, but no GPU: Transformer Engine and other libraries for GPUs are replaced by empty
+classes, and the GPU by one that is only described."""
 import contextlib
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -29,6 +31,7 @@ import typing
 import warnings
 
 import torch
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 warnings.simplefilter("ignore")
 typing.override = getattr(typing, "override", lambda f: f)  # before Python 3.12
@@ -55,6 +58,18 @@ class Fields(torch.nn.Module):
         super().__init__()
 
 
+class Norm(torch.nn.Module):
+    """Transformer Engine's norms, which Megatron-LM takes without the rest, too: their weights."""
+
+    def __init__(self, normalized_shape, has_bias=False, **more):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(normalized_shape))
+        self.bias = torch.nn.Parameter(torch.empty(normalized_shape)) if has_bias else None
+
+
+INSTEAD = {"FusedAdam": Fields, "RMSNorm": Norm, "LayerNorm": functools.partial(Norm, has_bias=True)}
+
+
 class Empty(types.ModuleType):
     """A module that has every class and every module that somebody asks it for."""
 
@@ -64,8 +79,8 @@ class Empty(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "FusedAdam":
-            value = Fields
+        if name in INSTEAD:
+            value = INSTEAD[name]
         elif name[0].isupper():
             value = type(name, (torch.nn.Module,), {})
         else:
@@ -117,6 +132,49 @@ def of_megatron(text, parameters):
     args = arguments.parse_args()
     arguments.validate_args(args, {})
     arguments.core_transformer_config_from_args(args)
+    if parameters not in BUILT:
+        same(built_by_megatron(args), parameters)
+        BUILT.add(parameters)
+
+
+BUILT = set()  # by parameters: with them every model of ASKED is told from the others
+WHOLE = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1,
+         "expert_model_parallel_size": 1, "expert_tensor_parallel_size": 1, "sequence_parallel": False,
+         "virtual_pipeline_model_parallel_size": None, "pipeline_model_parallel_layout": None,
+         "decoder_first_pipeline_num_layers": None, "decoder_last_pipeline_num_layers": None,
+         "account_for_embedding_in_pipeline_split": False, "account_for_loss_in_pipeline_split": False,
+         "mtp_num_layers": None, "transformer_impl": "local", "moe_grouped_gemm": False, "fp8": None,
+         "moe_token_dispatcher_type": "allgather", "recompute_granularity": None, "recompute_modules": None,
+         "tp_comm_overlap": False, "delay_wgrad_compute": False, "overlap_moe_expert_parallel_comm": False,
+         "gradient_accumulation_fusion": False, "no_persist_layer_norm": True, "perform_initialization": False}
+
+
+def built_by_megatron(args):
+    """Parameters of the model that Megatron-LM builds on one rank of its own classes, without prediction modules."""
+    import gpt_builders
+    from megatron.core import parallel_state
+    from megatron.core.transformer import transformer_block
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+    for name, value in WHOLE.items():
+        setattr(args, name, value)
+    args.padded_vocab_size = args.vocab_size
+    torch.cuda.current_device = lambda: "meta"
+    transformer_block.get_cpu_offload_context = lambda *args, **more: (contextlib.nullcontext(), None)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+        parallel_state.initialize_model_parallel()
+        init = DotProductAttention.__init__  # which is not for heads of two widths, as latent attention has
+        DotProductAttention.__init__ = lambda self, *args, k_channels=None, v_channels=None, **more: init(
+            self, *args, **more)
+    with torch.device("meta"):
+        model = gpt_builders.gpt_builder(args, True, True)
+    biases = (b for name, b in model.named_buffers() if name.endswith("expert_bias"))  # routers', without gradients
+    return sum(p.numel() for p in (*model.parameters(), *biases))
+
+
+def same(made, parameters):
+    if made != parameters:
+        raise ValueError(f"{made} parameters, and fsdplan counts {parameters}")
 
 
 def of_bridge(text, parameters):
@@ -129,9 +187,7 @@ def of_torchtitan(text, parameters):
     model = config.model_spec.model
     model.update_from_config(config=config)
     with torch.device("meta"):
-        made = sum(p.numel() for p in model.build().parameters())
-    if made != parameters:
-        raise ValueError(f"{made} parameters, and fsdplan counts {parameters}")
+        same(sum(p.numel() for p in model.build().parameters()), parameters)
 
 
 def run(text):
