@@ -32,7 +32,14 @@ LDADD = $(test_archives) $(plan_archives) $(CHECK_LIBS) $(plan_libs)
 reference_archive = %D%/reference/libreference.a
 exec_test_ldadd = $(test_archives) $(reference_archive) $(exec_archives) $(CHECK_LIBS) $(plan_libs) $(exec_libs)
 
-check_tests = \
+# What takes longest begins first, so that nothing is left to run alone at the end.
+long_tests = \
+  %D%/prop/prop-search.tap \
+  %D%/prop/prop-product.tap \
+  %D%/unit/test-store-crash.tap \
+  %D%/unit/test-exec-narrow.tap \
+  %D%/unit/test-exec-split.tap
+short_tests = \
   %D%/unit/test-advise.tap \
   %D%/unit/test-bench.tap \
   %D%/unit/test-blend.tap \
@@ -54,9 +61,7 @@ check_tests = \
   %D%/unit/test-exec.tap \
   %D%/unit/test-gradients.tap \
   %D%/unit/test-hazards.tap \
-  %D%/unit/test-exec-narrow.tap \
   %D%/unit/test-exec-pauses.tap \
-  %D%/unit/test-exec-split.tap \
   %D%/unit/test-indexed.tap \
   %D%/unit/test-kernels.tap \
   %D%/unit/test-kernels-128x128.tap \
@@ -99,7 +104,6 @@ check_tests = \
   %D%/unit/test-stack.tap \
   %D%/unit/test-stack-memory.tap \
   %D%/unit/test-store.tap \
-  %D%/unit/test-store-crash.tap \
   %D%/unit/test-store-files.tap \
   %D%/unit/test-store-transfer.tap \
   %D%/unit/test-tensor.tap \
@@ -124,12 +128,11 @@ check_tests = \
   %D%/prop/prop-model.tap \
   %D%/prop/prop-interleaved.tap \
   %D%/prop/prop-pipeline.tap \
-  %D%/prop/prop-product.tap \
   %D%/prop/prop-schedule.tap \
-  %D%/prop/prop-search.tap \
   %D%/prop/prop-sim.tap \
   %D%/prop/prop-threads.tap \
   %D%/prop/prop-vocabulary.tap
+check_tests = $(long_tests) $(short_tests)
 tests_unit_test_bench_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_blend_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_checkpoint_tap_LDADD = $(exec_test_ldadd)
@@ -229,6 +232,7 @@ check_LIBRARIES += $(test_archives) %D%/unit/libdouble.a
 tests_prop_librandom_a_SOURCES = %D%/prop/random.c %D%/prop/random-experts.c %D%/prop/random-loads.c \
   %D%/prop/random.h %D%/prop/pipelines.h %D%/prop/leanest.h
 check_PROGRAMS += $(check_tests)
+TESTS += $(long_tests)
 endif
 
 # The parsers' fuzzers: make check feeds each its corpus and texts like those in it, make fuzz lets
@@ -1004,7 +1008,7 @@ tests_gpu_test_cudnn_ask_tap_LDADD = libexeccudnn.a $(exec_test_ldadd) $(DL_LIBS
 endif
 endif
 
-# Last: of what takes long, most has begun by then.
+# Last: what takes long has begun by then.
 if HAVE_CHECK
-TESTS += $(check_tests)
+TESTS += $(short_tests)
 endif

@@ -48,17 +48,23 @@ test_add_run_share (TCase *tcase, const TTest *test, guint n)
 #endif
 }
 
-/* Adds a test whose cases are whole runs that are all done without sanitizers. With them at least
- * one in five is run, five having no factor in common with what these cases are made of, and all by
+/* One in how many whole runs, or searches, is made: without sanitizers each. With them at least one
+ * in five, five having no factor in common with what these cases are made of, and each by
  * FSDPLAN_SHARE=1. */
+static inline guint
+test_share_of_runs (void)
+{
+#ifdef __SANITIZE_ADDRESS__
+  return MIN (test_share (), 5);
+#else
+  return 1;
+#endif
+}
+
 static inline void
 test_add_runs (TCase *tcase, const TTest *test, guint n)
 {
-#ifdef __SANITIZE_ADDRESS__
-  test_add_one_in (tcase, test, n, MIN (test_share (), 5));
-#else
-  test_add_one_in (tcase, test, n, 1);
-#endif
+  test_add_one_in (tcase, test, n, test_share_of_runs ());
 }
 
 G_END_DECLS

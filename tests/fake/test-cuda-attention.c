@@ -271,15 +271,15 @@ main (void)
   TCase *tcase = tcase_create ("attention");
   tcase_set_timeout (tcase, 120);
   test_add_share (tcase, odd_sizes_are_as_on_the_cpu, 60);
-  tcase_add_loop_test (tcase, sizes_of_models_are_as_on_the_cpu, 0, G_N_ELEMENTS (sizes));
+  test_add_runs (tcase, sizes_of_models_are_as_on_the_cpu, G_N_ELEMENTS (sizes));
   tcase_add_test (tcase, passes_are_timed);
   tcase_add_test (tcase, what_no_product_makes_a_kernel_does);
   tcase_add_loop_test (tcase, turns_fit_what_there_is, 0, 100);
   test_add_run_share (tcase, runs_are_as_on_the_cpu, G_N_ELEMENTS (runs));
   tcase_add_test (tcase, a_graph_has_them_too);
-  tcase_add_loop_test (tcase, families_run_as_on_the_cpu, 0, G_N_ELEMENTS (families));
+  test_add_runs (tcase, families_run_as_on_the_cpu, G_N_ELEMENTS (families));
   tcase_add_loop_test (tcase, bent_scores_are_refused, 0, 2);
-  tcase_add_loop_test (tcase, runs_take_what_was_predicted, 0, 3);
+  test_add_runs (tcase, runs_take_what_was_predicted, 3);
   tcase_add_test (tcase, other_ways_are_refused);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -8,6 +8,7 @@
 #include "tests/case.h"
 #include "tests/fake/cuda-case.h"
 #include "tests/fake/cuda-fake.h"
+#include "tests/share.h"
 
 #include <stdlib.h>
 
@@ -111,7 +112,7 @@ main (void)
   Suite *suite = suite_create ("cuda-bytes");
   TCase *tcase = tcase_create ("bytes");
   tcase_set_timeout (tcase, 120);
-  tcase_add_loop_test (tcase, kernels_move_what_the_model_says, 0, G_N_ELEMENTS (cases));
+  test_add_runs (tcase, kernels_move_what_the_model_says, G_N_ELEMENTS (cases));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);

@@ -384,11 +384,11 @@ main (void)
   tcase_set_timeout (tcase, 120);
   test_add_run_share (tcase, experts_are_near_the_cpus, N_CASES);
   tcase_add_loop_test (tcase, experts_of_stages_are_near_the_cpus, 0, 2);
-  tcase_add_loop_test (tcase, experts_beside_split_layers_are_near_the_cpus, 0, 5);
+  test_add_runs (tcase, experts_beside_split_layers_are_near_the_cpus, 5);
   test_add_run_share (tcase, bytes_taken_equal_bytes_predicted, G_N_ELEMENTS (splits));
   tcase_add_loop_test (tcase, rows_without_room_end_a_run, 0, 2);
   tcase_add_test (tcase, too_many_experts_are_refused);
-  tcase_add_loop_test (tcase, a_missing_wait_is_found, 0, 4);
+  test_add_runs (tcase, a_missing_wait_is_found, 4);
   test_add_runs (tcase, a_mistake_of_one_rank_is_found, 8);
   tcase_add_loop_test (tcase, any_call_may_fail, 0, 2);
   suite_add_tcase (suite, tcase);

@@ -4,7 +4,9 @@
  *   product-pairs list        prints them: a number, and what it stands for
  *   product-pairs ranks FILE  prints the numbers of ranks that those in FILE are for
  *   product-pairs run FILE    below an MPI launcher: runs those for as many ranks as there are;
- * each rank compares what it has with the evaluator's */
+ * each rank compares what it has with the evaluator's. The evaluator plays all ranks, which takes
+ * as long as all of them: each rank evaluates its share of the plans, and leaves what it found in
+ * files beside FILE. */
 #include "config.h"
 
 #include "exec/comm.h"
@@ -60,7 +62,8 @@ choose (void)
 {
   GArray *chosen = g_array_new (FALSE, FALSE, sizeof (guint64));
   g_autofree Pairs *pairs = g_new0 (Pairs, 1);
-  const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
+  const guint64 size = product_size (), stride = 7919;   /* a prime that is no factor of the size */
+  g_autofree guint8 *is_refused = g_new0 (guint8, size); /* by an earlier pass */
   g_assert (size % stride != 0);
   for (guint least = N * (N - 1) / 2; least > 0; least = least > 3 ? least * 3 / 4 : least > 1)
     for (guint64 i = 0, point = 0; i < size; i++, point = (point + stride) % size)
@@ -68,7 +71,10 @@ choose (void)
         guint digits[N];
         g_auto (ProductCase) c = { 0 };
         split (point, digits);
-        if (count_new (pairs, digits) < least || !product_case_init (&c, point))
+        if (is_refused[point] || count_new (pairs, digits) < least)
+          continue;
+        is_refused[point] = !product_case_init (&c, point);
+        if (is_refused[point])
           continue;
         meet (pairs, digits);
         g_array_append_val (chosen, point);
@@ -156,19 +162,84 @@ print_ranks (const char *path)
   return EXIT_SUCCESS;
 }
 
+static char *
+found_path (const char *path, guint64 point)
+{
+  return g_strdup_printf ("%s.%" G_GUINT64_FORMAT, path, point);
+}
+
+/* What product_case_equals compares, one array after the other. */
 static gboolean
-run_point (ExecComm *comm, guint64 point, const ProductCase *c)
+write_found (const char *path, guint64 point, const ProductCase *c, GError **error)
+{
+  g_auto (ExecResult) found = { 0 };
+  g_autofree char *to = found_path (path, point);
+  g_autoptr (GByteArray) bytes = g_byte_array_new ();
+  const guint figures = (guint)c->job.steps * (guint)sizeof (double);
+  if (!exec_evaluate (&c->job, c->ranks, &found, error))
+    return FALSE;
+  g_byte_array_append (bytes, (const guint8 *)found.losses, figures);
+  g_byte_array_append (bytes, (const guint8 *)found.grad_norms, figures);
+  g_byte_array_append (bytes, found.main_params->data, found.main_params->len);
+  return g_file_set_contents (to, (const char *)bytes->data, bytes->len, error);
+}
+
+static gboolean
+read_found (const char *path, guint64 point, const ProductCase *c, ExecResult *out, GError **error)
+{
+  g_autofree char *from = found_path (path, point), *bytes = NULL;
+  const gsize figures = (gsize)c->job.steps * sizeof (double);
+  gsize n;
+  if (!g_file_get_contents (from, &bytes, &n, error))
+    return FALSE;
+  g_assert (n > 2 * figures);
+  out->losses = g_memdup2 (bytes, figures);
+  out->grad_norms = g_memdup2 (bytes + figures, figures);
+  out->main_params = g_byte_array_new ();
+  g_byte_array_append (out->main_params, (const guint8 *)bytes + 2 * figures,
+                       (guint)(n - 2 * figures));
+  return TRUE;
+}
+
+static gboolean
+run_point (ExecComm *comm, const char *path, guint64 point, const ProductCase *c)
 {
   g_auto (ExecResult) result = { 0 }, expected = { 0 };
   g_autoptr (GError) error = NULL;
   g_autofree char *name = product_name (point);
   if (exec_run_rank (&c->job, comm, TRUE, NULL, NULL, &result, &error)
-      && exec_evaluate (&c->job, c->ranks, &expected, &error)
+      && read_found (path, point, c, &expected, &error)
       && product_case_equals (c, comm->rank, &result, &expected))
     return TRUE;
   printf ("rank %u: %s: not as the evaluator's%s%s\n", comm->rank, name, error ? ": " : "",
           error ? error->message : "");
   return FALSE;
+}
+
+/* Goes over the plans for as many ranks as there are: first each rank evaluates its share, then all
+ * run them. */
+static gboolean
+go_over (ExecComm *comm, const char *path, const GArray *points, gboolean is_run, guint *out_n)
+{
+  gboolean ok = TRUE;
+  *out_n = 0;
+  for (guint i = 0; ok && i < points->len; i++)
+    {
+      const guint64 point = g_array_index (points, guint64, i);
+      g_autoptr (GError) error = NULL;
+      g_auto (ProductCase) c = { 0 };
+      g_assert (product_case_init (&c, point));
+      if (c.ranks != comm->ranks)
+        continue;
+      if (is_run)
+        ok = run_point (comm, path, point, &c);
+      else if (*out_n % comm->ranks == comm->rank)
+        ok = write_found (path, point, &c, &error);
+      if (error)
+        printf ("rank %u: plan %" G_GUINT64_FORMAT ": %s\n", comm->rank, point, error->message);
+      ++*out_n;
+    }
+  return ok;
 }
 
 static int
@@ -177,23 +248,14 @@ run (const char *path)
   g_autoptr (GError) error = NULL;
   g_autoptr (GArray) points = read_points (path);
   ExecComm *comm = exec_comm_mpi_open (&error);
-  gboolean ok = TRUE;
   guint n = 0;
   if (!comm)
     {
       fprintf (stderr, "%s\n", error->message);
       return EXIT_FAILURE;
     }
-  for (guint i = 0; ok && i < points->len; i++)
-    {
-      const guint64 point = g_array_index (points, guint64, i);
-      g_auto (ProductCase) c = { 0 };
-      g_assert (product_case_init (&c, point));
-      if (c.ranks != comm->ranks)
-        continue;
-      ok = run_point (comm, point, &c);
-      n++;
-    }
+  const gboolean ok = go_over (comm, path, points, FALSE, &n) && comm->ops->barrier (comm, &error)
+                      && go_over (comm, path, points, TRUE, &n);
   if (!ok)
     comm->ops->abort (comm, "a plan does not give what the evaluator gives");
   else if (comm->rank == 0)

@@ -37,8 +37,8 @@ typedef struct
     } \
   while (0)
 
-#define DELAYED "stack=native gbs=8 seq=32 compute=fp8-delayed"
-#define MOMENTS "stack=native gbs=8 seq=32 compute=bf16 precision_aware=on"
+#define DELAYED "stack=native gbs=8 seq=16 compute=fp8-delayed"
+#define MOMENTS "stack=native gbs=8 seq=16 compute=bf16 precision_aware=on"
 
 static void
 case_init (Case *c, guint ranks, const char *fields)
@@ -242,18 +242,21 @@ START_TEST (checkpoints_hold_the_scales)
   const char *const fields = kinds[_i / 4];
   g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
   g_autoptr (ExecCheckpoint) checkpoint = saved_by (before[_i % 4], fields, folder);
-  Case c, whole;
+  Case c;
   case_init (&c, after[_i % 4], fields);
   take_up (&c, checkpoint);
   evaluate (&c);
   run (&c);
   assert_same (&c, &c.results[0], &c.expected, fields);
-  case_init (&whole, after[_i % 4], fields);
-  run (&whole);
   if (before[_i % 4] == after[_i % 4])
-    ck_assert_mem_eq (c.results[0].losses, whole.results[0].losses + 2, 2 * sizeof (double));
+    {
+      Case whole;
+      case_init (&whole, after[_i % 4], fields);
+      run (&whole);
+      ck_assert_mem_eq (c.results[0].losses, whole.results[0].losses + 2, 2 * sizeof (double));
+      case_clear (&whole);
+    }
   case_clear (&c);
-  case_clear (&whole);
   remove_folder (folder);
 }
 END_TEST
@@ -288,7 +291,7 @@ START_TEST (checkpoints_without_scales_are_refused)
 {
   g_autofree char *folder = g_dir_make_tmp ("narrow-XXXXXX", NULL);
   g_autoptr (ExecCheckpoint) checkpoint
-      = saved_by (1, "stack=native gbs=8 seq=32 compute=fp8-tensorwise", folder);
+      = saved_by (1, "stack=native gbs=8 seq=16 compute=fp8-tensorwise", folder);
   g_autoptr (GError) error = NULL;
   Case c;
   case_init (&c, 1, DELAYED);

@@ -9,6 +9,7 @@
 #include "tests/case.h"
 #include "tests/prop/shards.h"
 #include "tests/reference/evaluate.h"
+#include "tests/share.h"
 
 #include <check.h>
 #include <math.h>
@@ -462,15 +463,15 @@ main (void)
   Suite *suite = suite_create ("exec-split");
   TCase *tcase = tcase_create ("together");
   tcase_set_timeout (tcase, 600);
-  tcase_add_loop_test (tcase, splitting_layers_changes_little, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, stages_compute_what_one_does, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, stages_may_split_layers, 0, G_N_ELEMENTS (models));
-  tcase_add_loop_test (tcase, experts_may_be_beside_split_layers, 0, 24);
-  tcase_add_loop_test (tcase, latent_attention_may_be_split, 0, 16);
-  tcase_add_loop_test (tcase, lone_experts_are_scaled_as_the_rest, 0, 12);
-  tcase_add_loop_test (tcase, stages_may_be_interleaved, 0, 10);
-  tcase_add_loop_test (tcase, stages_may_split_experts, 0, 12);
-  tcase_add_loop_test (tcase, checkpoints_carry_over_between_splits, 0, G_N_ELEMENTS (models));
+  test_add_runs (tcase, splitting_layers_changes_little, G_N_ELEMENTS (models));
+  test_add_runs (tcase, stages_compute_what_one_does, G_N_ELEMENTS (models));
+  test_add_runs (tcase, stages_may_split_layers, G_N_ELEMENTS (models));
+  test_add_runs (tcase, experts_may_be_beside_split_layers, 24);
+  test_add_runs (tcase, latent_attention_may_be_split, 16);
+  test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
+  test_add_runs (tcase, stages_may_be_interleaved, 10);
+  test_add_runs (tcase, stages_may_split_experts, 12);
+  test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 4);
   suite_add_tcase (suite, tcase);
