@@ -62,20 +62,27 @@ choose (void)
 {
   GArray *chosen = g_array_new (FALSE, FALSE, sizeof (guint64));
   g_autofree Pairs *pairs = g_new0 (Pairs, 1);
-  const guint64 size = product_size (), stride = 7919;   /* a prime that is no factor of the size */
-  g_autofree guint8 *is_refused = g_new0 (guint8, size); /* by an earlier pass */
+  const guint64 size = product_size (), stride = 7919; /* a prime that is no factor of the size */
+  /* New pairs of each point at most, in the order of visits: they only get fewer. 0: refused. */
+  g_autofree guint8 *most = g_malloc (size);
   g_assert (size % stride != 0);
+  memset (most, G_MAXUINT8, size);
   for (guint least = N * (N - 1) / 2; least > 0; least = least > 3 ? least * 3 / 4 : least > 1)
     for (guint64 i = 0, point = 0; i < size; i++, point = (point + stride) % size)
       {
         guint digits[N];
-        g_auto (ProductCase) c = { 0 };
+        if (most[i] < least)
+          continue;
         split (point, digits);
-        if (is_refused[point] || count_new (pairs, digits) < least)
+        most[i] = (guint8)count_new (pairs, digits);
+        if (most[i] < least)
           continue;
-        is_refused[point] = !product_case_init (&c, point);
-        if (is_refused[point])
-          continue;
+        g_auto (ProductCase) c = { 0 };
+        if (!product_case_init (&c, point))
+          {
+            most[i] = 0;
+            continue;
+          }
         meet (pairs, digits);
         g_array_append_val (chosen, point);
       }
