@@ -18,6 +18,7 @@ typedef struct
   guint64 batch, seq, heads, kv_heads, dim, v_dim;
   PlanSequencePart queries, keys; /* where they are in their sequence */
   guint64 window;                 /* most keys that a query sees, of the whole sequence */
+  guint64 chunk;                  /* tokens of the whole sequence that see no earlier ones */
   const gint32 *places; /* of all tokens in their documents; NULL: each sequence is one document */
   float scale, cap;
   gboolean has_slopes;          /* ALiBi: scores fall with distance */
@@ -36,7 +37,8 @@ shape_of (const ExecArgs *args, guint places)
   const guint64 seq = (guint64)op->dims[PLAN_DIM_ATTENTION_seq];
   const guint64 part = (guint64)exec_manner (args, PLAN_MANNER_PART),
                 parts = MAX ((guint64)exec_manner (args, PLAN_MANNER_PARTS), 1);
-  const guint64 window = (guint64)exec_manner (args, PLAN_MANNER_WINDOW);
+  const guint64 window = (guint64)exec_manner (args, PLAN_MANNER_WINDOW),
+                chunk = (guint64)exec_manner (args, PLAN_MANNER_CHUNK);
   const double scalar = exec_manner (args, PLAN_MANNER_SCALAR),
                whole = exec_manner (args, PLAN_MANNER_WHOLE);
   return (Shape){
@@ -50,6 +52,7 @@ shape_of (const ExecArgs *args, guint places)
     .dim = (guint64)dim,
     .v_dim = (guint64)(is_latent ? op->dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim),
     .window = window > 0 ? window : seq * parts,
+    .chunk = chunk > 0 ? chunk : seq * parts,
     .places = args->ptr[places],
     .scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dim)),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
@@ -102,15 +105,18 @@ typedef struct
 #define KEYS_TOGETHER 32 /* from_key is a multiple of it: few sizes of GEMMs occur */
 
 /* The first key that a query sees, and the end of those that it sees. Neither ever decreases from
- * one query to the next. */
+ * one query to the next. A document may have begun before the sequence: where chunks are taken for
+ * sequences. */
 static guint64
 first_seen (const Shape *shape, guint64 query)
 {
-  const guint64 end = plan_sequence_place (&shape->queries, query) + 1;
-  const guint64 of_window
-      = end > shape->window ? plan_sequence_before (&shape->keys, end - shape->window) : 0;
+  const guint64 place = plan_sequence_place (&shape->queries, query), end = place + 1;
+  const guint64 of_window = end > shape->window ? end - shape->window : 0;
+  const guint64 from
+      = plan_sequence_before (&shape->keys, MAX (of_window, place - place % shape->chunk));
 
-  return shape->places != NULL ? MAX (of_window, query - (guint64)shape->places[query]) : of_window;
+  return shape->places != NULL ? MAX (from, query - MIN (query, (guint64)shape->places[query]))
+                               : from;
 }
 
 static guint64

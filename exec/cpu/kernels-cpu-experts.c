@@ -473,6 +473,86 @@ exec_cpu_unpermute (const ExecArgs *args)
     gather_shares (args, &map, rows, sorted);
 }
 
+/* --- rows times shares -------------------------------------------------------------------- */
+
+PLAN_SAME_DIM (SCALE_ROWS, SCALE_ROWS_BWD, rows);
+PLAN_SAME_DIM (SCALE_ROWS, SCALE_ROWS_BWD, cols);
+
+static void
+scale_rows (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const guint64 cols = (guint64)args->op->dims[PLAN_DIM_SCALE_ROWS_cols];
+  float storage[BLOCK], out[BLOCK], share;
+
+  for (guint64 row = first; row < end; row++)
+    {
+      const float p = *exec_cpu_read_ref (args, PLAN_REF_SCALE_ROWS_probs, row, 1, &share);
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          const guint64 n = MIN (BLOCK, cols - at);
+          const float *in
+              = exec_cpu_read_ref (args, PLAN_REF_SCALE_ROWS_in, row * cols + at, n, storage);
+
+          for (guint64 i = 0; i < n; i++)
+            out[i] = in[i] * p;
+          exec_cpu_write_ref (args, PLAN_REF_SCALE_ROWS_out, row * cols + at, n, out);
+        }
+    }
+}
+
+/* Also computes the gradient of each row's share, a sum over the row's columns in order. */
+static void
+scale_rows_bwd (const ExecArgs *args, guint64 first, guint64 end)
+{
+  const guint64 cols = (guint64)args->op->dims[PLAN_DIM_SCALE_ROWS_BWD_cols];
+  float storage[BLOCK], dout_storage[BLOCK], din[BLOCK], share;
+
+  for (guint64 row = first; row < end; row++)
+    {
+      const float p = *exec_cpu_read_ref (args, PLAN_REF_SCALE_ROWS_BWD_probs, row, 1, &share);
+      float sum = 0;
+
+      for (guint64 at = 0; at < cols; at += BLOCK)
+        {
+          const guint64 n = MIN (BLOCK, cols - at);
+          const float *in
+              = exec_cpu_read_ref (args, PLAN_REF_SCALE_ROWS_BWD_in, row * cols + at, n, storage);
+          const float *dout = exec_cpu_read_ref (args, PLAN_REF_SCALE_ROWS_BWD_dout,
+                                                 row * cols + at, n, dout_storage);
+
+          for (guint64 i = 0; i < n; i++)
+            {
+              sum += dout[i] * in[i];
+              din[i] = dout[i] * p;
+            }
+          exec_cpu_write_ref (args, PLAN_REF_SCALE_ROWS_BWD_din, row * cols + at, n, din);
+        }
+      exec_cpu_write_ref (args, PLAN_REF_SCALE_ROWS_BWD_dprobs, row, 1, &sum);
+    }
+}
+
+static void
+spread_scaled (const ExecArgs *args, ExecCpuRange run)
+{
+  const gint64 *dims = args->op->dims;
+
+  exec_cpu_spread (args, (guint64)dims[PLAN_DIM_SCALE_ROWS_rows],
+                   (guint64)dims[PLAN_DIM_SCALE_ROWS_cols], run);
+}
+
+void
+exec_cpu_scale_rows (const ExecArgs *args)
+{
+  spread_scaled (args, scale_rows);
+}
+
+void
+exec_cpu_scale_rows_bwd (const ExecArgs *args)
+{
+  spread_scaled (args, scale_rows_bwd);
+}
+
 /* --- products of experts ------------------------------------------------------------------ */
 
 static void

@@ -38,11 +38,16 @@ add_piece (float *out, const float *a, const float *b, guint64 count)
     out[i] = a[i] + b[i];
 }
 
-/* What a norm multiplies by: its weight, or 1 + its weight. */
+/* What a norm multiplies by: its weight, or 1 + its weight, or 1 where it has none. */
 static const float *
 read_gain (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
 {
   const float plus = (float)exec_manner (args, PLAN_MANNER_ONE_PLUS);
+
+  for (guint64 i = 0; args->ptr[operand] == NULL && i < count; i++)
+    storage[i] = 1;
+  if (args->ptr[operand] == NULL)
+    return storage;
   const float *weight = exec_cpu_read_ref (args, operand, at, count, storage);
 
   if (plus == 0)
@@ -683,7 +688,8 @@ exec_cpu_head_norm_bwd (const ExecArgs *args)
 {
   Heads heads = heads_of (args->op);
 
-  exec_cpu_spread_columns (args, heads.rows * (heads.heads + heads.kv_heads), heads.dim,
-                           head_norm_bwd_columns);
+  if (args->ptr[PLAN_REF_HEAD_NORM_BWD_dq] != NULL)
+    exec_cpu_spread_columns (args, heads.rows * (heads.heads + heads.kv_heads), heads.dim,
+                             head_norm_bwd_columns);
   exec_cpu_spread (args, heads.rows, heads.width, head_norm_bwd_rows);
 }

@@ -77,7 +77,7 @@ typedef struct
 typedef struct
 {
   const ExecArgs *args;
-  gint64 batch, seq, heads, kv_heads, dim, v_dim, group, window;
+  gint64 batch, seq, heads, kv_heads, dim, v_dim, group, window, chunk;
   PlanBatchedTurn turn;
   PlanDtype dtype; /* of both factors of a product */
   Heads q, k, v, out, dout, dq, dk, dv;
@@ -158,7 +158,7 @@ work_of (PlanOpKind kind)
 }
 
 /* Whether queries and keys are not simply the tokens of one sequence up to a window: keys of other
- * ranks, windows that reach over parts, places in documents. */
+ * ranks, windows and chunks that reach over parts, places in documents. */
 static gboolean
 is_of_parts (const ExecArgs *args)
 {
@@ -168,7 +168,9 @@ is_of_parts (const ExecArgs *args)
     for (guint n = 0; n < G_N_ELEMENTS (names); n++)
       if (args->ptr[i] && strcmp (plan_op_ref_name (kind, i), names[n]) == 0)
         return TRUE;
-  return exec_manner (args, PLAN_MANNER_PARTS) > 1 && exec_manner (args, PLAN_MANNER_WINDOW) > 0;
+  return exec_manner (args, PLAN_MANNER_PARTS) > 1
+         && (exec_manner (args, PLAN_MANNER_WINDOW) > 0
+             || exec_manner (args, PLAN_MANNER_CHUNK) > 0);
 }
 
 /* Fills in *out. FALSE: batched products cannot do this op, because it has keys of other ranks, too
@@ -191,6 +193,7 @@ attention_of (const ExecArgs *args, Attention *out)
   self.heads = dims[PLAN_DIM_ATTENTION_heads];
   self.group = self.heads / self.kv_heads;
   self.window = exec_cuda_window (args);
+  self.chunk = exec_cuda_chunk (args);
   self.scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)self.dim));
   self.dtype = args->dtype[self.q.operand];
   if (is_of_parts (args) || !work || args->scratch_bytes <= skipped
@@ -222,7 +225,8 @@ typedef struct
 static gint64
 from_key (const Attention *self, const Turn *turn)
 {
-  return MAX (turn->first + 1 - self->window, 0) / KEYS_ALIGNED * KEYS_ALIGNED;
+  const gint64 of_chunk = turn->first / self->chunk * self->chunk;
+  return MAX (turn->first + 1 - self->window, of_chunk) / KEYS_ALIGNED * KEYS_ALIGNED;
 }
 
 /* Keys from from_key on, up to the last query's own. */
@@ -317,6 +321,8 @@ softmax_of (const Attention *self, const Turn *turn)
                             .queries = (guint64)turn->queries,
                             .first = (guint64)(turn->first - from_key (self, turn)),
                             .window = (guint64)self->window,
+                            .from = (guint64)from_key (self, turn),
+                            .chunk = (guint64)self->chunk,
                             .lse
                             = (float *)self->args->ptr[self->lse] + head * self->seq + turn->first,
                             .lse_stride = (guint64)(self->group * self->seq),

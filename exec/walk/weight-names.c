@@ -83,7 +83,20 @@ static const Name gpt_oss[] = {
   { PLAN_TENSOR_EXPERT_DOWN_BIAS, "layers.%d.mlp.experts.down_proj_bias" },
 };
 
-/* Names that differ from llama's, as in the three lists before and the next. */
+/* The experts of a layer are one tensor, transposed. Neighbours of a head turn together. */
+static const Name llama4[] = {
+  { PLAN_TENSOR_GATE_UP,
+    "layers.%d.feed_forward.gate_proj.weight layers.%d.feed_forward.up_proj.weight" },
+  { PLAN_TENSOR_DOWN, "layers.%d.feed_forward.down_proj.weight" },
+  { PLAN_TENSOR_ROUTER, "layers.%d.feed_forward.router.weight" },
+  { PLAN_TENSOR_EXPERT_GATE_UP, "layers.%d.feed_forward.experts.gate_up_proj" },
+  { PLAN_TENSOR_EXPERT_DOWN, "layers.%d.feed_forward.experts.down_proj" },
+  { PLAN_TENSOR_SHARED_GATE_UP, "layers.%d.feed_forward.shared_expert.gate_proj.weight "
+                                "layers.%d.feed_forward.shared_expert.up_proj.weight" },
+  { PLAN_TENSOR_SHARED_DOWN, "layers.%d.feed_forward.shared_expert.down_proj.weight" },
+};
+
+/* Names that differ from llama's, as in the four lists before and the next. */
 static const Name gemma2[] = {
   { PLAN_TENSOR_ATTENTION_POST_NORM, "layers.%d.post_attention_layernorm.weight" },
   { PLAN_TENSOR_MLP_NORM, "layers.%d.pre_feedforward_layernorm.weight" },
@@ -188,7 +201,9 @@ static const struct
   guint n;
   const Name *rest; /* names of the parameters that `own` lacks; NULL: the model has no others */
   guint n_rest;
-  gboolean transposes, interleaves, stacks; /* stacks: experts, as gpt_oss does */
+  gboolean transposes, interleaves;
+  gboolean stacks, alternates; /* experts, as gpt_oss does; their gates and up values, as there */
+  gboolean pairs;              /* neighbours of a head turn together, not its halves */
 } lists[EXEC_N_NAMINGS] = {
   [EXEC_NAMING_GPT2] = { OWN (gpt2), .transposes = TRUE },
   [EXEC_NAMING_GEMMA2] = { OWN (gemma2), REST (llama) },
@@ -199,8 +214,10 @@ static const struct
   [EXEC_NAMING_FALCON] = { OWN (falcon), .interleaves = TRUE },
   [EXEC_NAMING_MPT] = { OWN (mpt) },
   [EXEC_NAMING_MIXTRAL] = { OWN (mixtral), REST (llama) },
-  [EXEC_NAMING_GPT_OSS] = { OWN (gpt_oss), REST (llama), .stacks = TRUE },
+  [EXEC_NAMING_GPT_OSS] = { OWN (gpt_oss), REST (llama), .stacks = TRUE, .alternates = TRUE },
   [EXEC_NAMING_QWEN2_MOE] = { OWN (qwen2_moe), REST (llama) },
+  [EXEC_NAMING_LLAMA4] = { OWN (llama4), REST (llama), .stacks = TRUE, .pairs = TRUE },
+  [EXEC_NAMING_LLAMA4_DENSE] = { OWN (llama4), REST (llama), .stacks = TRUE, .pairs = TRUE },
   [EXEC_NAMING_LLAMA] = { OWN (llama) },
 };
 
@@ -255,6 +272,9 @@ exec_naming_of (PlanArchitecture architecture, const PlanModel *model)
       return EXEC_NAMING_GPT_OSS;
     case PLAN_ARCHITECTURE_QWEN2_MOE:
       return EXEC_NAMING_QWEN2_MOE;
+    case PLAN_ARCHITECTURE_LLAMA4:
+      return EXEC_NAMING_LLAMA4;
+    case PLAN_ARCHITECTURE_SMOLLM3:
     case PLAN_ARCHITECTURE_GLM4_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:
     case PLAN_ARCHITECTURE_LLAMA:
@@ -284,9 +304,9 @@ exec_weight_head (const PlanModel *model, guint64 place)
 guint
 exec_weight_shape (const ExecWeightName *name, guint64 out_dims[3])
 {
-  const guint64 each = name->rows / name->stacked;
+  const guint64 each = name->is_flat ? name->rows : name->rows / name->stacked;
   guint n = 0;
-  if (name->stacked > 1)
+  if (name->stacked > 1 && !name->is_flat)
     out_dims[n++] = name->stacked;
   out_dims[n++] = name->is_transposed ? name->cols : each;
   if (!name->is_vector)
@@ -387,7 +407,7 @@ add_stack (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
                                 .stacked = tensor->count,
                                 .is_vector = !is_linear (tensor->kind),
                                 .is_transposed = is_linear (tensor->kind),
-                                .alternates = is_up && model->gated };
+                                .alternates = lists[naming].alternates && is_up && model->gated };
   g_array_append_val (list, name);
 }
 
@@ -404,6 +424,7 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
   for (guint i = 0; i < n; i++)
     {
       const gboolean is_outside = *parts[i] == '/';
+      const gboolean has_pairs = lists[naming].pairs && is_qkv && i < 2; /* values do not turn */
       g_autofree char *inner = fill_in (parts[i] + is_outside, layer, expert);
       const ExecWeightName name
           = { .name = g_strconcat (is_outside ? "" : namings[naming].prefix, inner, NULL),
@@ -412,7 +433,9 @@ add_parts (GArray *list, const PlanModel *model, const PlanTensor *tensor, ExecN
               .first_row = (guint64)expert * tensor->rows + row,
               .rows = rows_of (model, tensor, naming, i, n),
               .cols = tensor->cols,
-              .stacked = 1,
+              .stacked = has_pairs ? (guint64)(i == 0 ? model->heads : model->kv_heads) : 1,
+              .is_flat = has_pairs,
+              .alternates = has_pairs,
               .is_vector
               = tensor->kind != PLAN_TENSOR_KIND_LINEAR && tensor->kind != PLAN_TENSOR_KIND_TABLE,
               .is_transposed = lists[naming].transposes && is_linear (tensor->kind),

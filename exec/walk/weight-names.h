@@ -20,6 +20,8 @@ G_BEGIN_DECLS
   X (MIXTRAL, "mixtral", "model.", "layers.0.block_sparse_moe.gate.weight") \
   X (GPT_OSS, "gpt_oss", "model.", "layers.0.self_attn.sinks") \
   X (QWEN2_MOE, "qwen2_moe", "model.", "layers.0.mlp.shared_expert_gate.weight") \
+  X (LLAMA4, "llama4_text", "model.", "layers.0.feed_forward.router.weight") \
+  X (LLAMA4_DENSE, "llama4_text", "model.", "layers.0.feed_forward.gate_proj.weight") \
   X (LLAMA, "llama", "model.", "embed_tokens.weight")
 
 typedef enum
@@ -40,6 +42,7 @@ typedef struct
   gboolean is_vector;            /* a vector [rows] in the file */
   gboolean is_transposed;        /* transposed, [cols, rows], in the file */
   guint64 stacked;               /* how many matrices, one behind the other, it consists of */
+  gboolean is_flat;              /* these are one matrix [rows, cols] in the file: heads are */
   gboolean alternates;           /* rows of such a matrix are in another order: exec_weight_row */
   gboolean is_interleaved;       /* heads are in another order in the file, see exec_weight_head */
 } ExecWeightName;

@@ -17,6 +17,7 @@ typedef struct
   const ExecTensorFile *file;
   const PlanSafetensor *tensor;
   guint64 rows;
+  guint64 turned; /* rows of a head, whose halves alternate in the file; 0: they do not */
 } Part;
 
 typedef struct
@@ -181,14 +182,15 @@ add_part (ExecWeights *self, const ExecWeightName *wanted, GError **error)
       return FALSE;
     }
   g_hash_table_add (self->read, tensor->name);
-  const Part part = { file, tensor, wanted->rows };
+  const guint64 each = wanted->rows / wanted->stacked;
+  const Part part = { file, tensor, wanted->rows, wanted->is_flat ? each : 0 };
   if (!parameter->parts)
     parameter->parts = g_array_new (FALSE, FALSE, sizeof part);
   g_array_append_val (parameter->parts, part);
   parameter->cols = wanted->cols;
   parameter->is_transposed = wanted->is_transposed;
-  parameter->alternates = wanted->alternates;
-  parameter->each = wanted->stacked > 1 ? wanted->rows / wanted->stacked : 0;
+  parameter->alternates = wanted->alternates && !wanted->is_flat;
+  parameter->each = wanted->stacked > 1 && !wanted->is_flat ? each : 0;
   parameter->heads = wanted->is_interleaved ? self->heads : NULL;
   return check_tensor (file, tensor, wanted, error);
 }
@@ -322,15 +324,22 @@ read_head (const Parameter *parameter, guint64 dim, guint64 first, guint64 count
   return count;
 }
 
+/* The place in the file of row `row` of `each` whose halves alternate there. */
+static guint64
+place_of (guint64 row, guint64 each)
+{
+  return row < each / 2 ? 2 * row : 2 * (row - each / 2) + 1;
+}
+
 /* Reads elements from `first` on, at most to the end of the row, of one of several matrices;
  * returns how many. */
 static guint64
 read_stacked (const Parameter *parameter, guint64 first, guint64 count, float *out)
 {
   const Part *part = &g_array_index (parameter->parts, Part, 0);
-  const guint64 cols = parameter->cols, each = parameter->each, half = each / 2;
+  const guint64 cols = parameter->cols, each = parameter->each;
   const guint64 row = first / cols % each, col = first % cols;
-  const guint64 place = !parameter->alternates ? row : row < half ? 2 * row : 2 * (row - half) + 1;
+  const guint64 place = parameter->alternates ? place_of (row, each) : row;
   const guint64 matrix = first / cols / each * each * cols;
   count = MIN (count, cols - col);
   if (parameter->is_transposed)
@@ -367,7 +376,11 @@ read_run (const ExecWeights *self, const Parameter *parameter, guint64 first, gu
                                  count, out);
           return count;
         }
-      count = MIN (count, (part->rows - row) * parameter->cols - col);
+      const guint64 head = part->turned > 0 ? row - row % part->turned : 0;
+      const guint64 run = part->turned > 0 ? 1 : part->rows - row;
+      if (part->turned > 0)
+        row = head + place_of (row - head, part->turned);
+      count = MIN (count, run * parameter->cols - col);
       exec_tensor_file_read (part->file, part->tensor, row * parameter->cols + col, 1, count, out);
       return count;
     }

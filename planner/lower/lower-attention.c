@@ -55,6 +55,33 @@ plan_lower_attention_dims (const PlanLower *self, gint64 *out_dims)
   return out_dims;
 }
 
+gboolean
+plan_lower_takes_chunks (const PlanLower *self)
+{
+  const PlanModel *m = self->model;
+  const gint64 seq = self->plan->value[PLAN_SEQ];
+  return self->stack->layer.kernels == PLAN_KERNELS_OWN && m->window_chunks && parts (self) == 1
+         && m->window < seq && seq % m->window == 0;
+}
+
+static void
+take_chunks (const PlanLower *self, gint64 *dims)
+{
+  if (!plan_lower_takes_chunks (self))
+    return;
+  dims[PLAN_DIM_ATTENTION_batch] *= dims[PLAN_DIM_ATTENTION_seq] / self->model->window;
+  dims[PLAN_DIM_ATTENTION_seq] = self->model->window;
+}
+
+/* The dims of attention in the layer at hand. */
+static void
+layer_dims (const PlanLower *self, gint64 *out_dims)
+{
+  plan_lower_attention_dims (self, out_dims);
+  if (self->now.kind & PLAN_LAYER_WINDOWED)
+    take_chunks (self, out_dims);
+}
+
 /* Whether our own runtime has cuDNN do this attention. */
 gboolean
 plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind)
@@ -89,23 +116,33 @@ plan_lower_find_workspace (const PlanCase *of, PlanPass pass)
   return of->cluster->kind == PLAN_DEVICE_CPU ? NULL : plan_lower_asked_attention (&self, pass);
 }
 
+/* What the backward pass of attention of that shape works in. */
+static guint64
+work_elements (const PlanLower *self, const gint64 *dims, gboolean is_deterministic)
+{
+  if (self->work.scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
+    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
+  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
+                                          is_deterministic);
+}
+
 guint64
 plan_lower_attention_work (const PlanLower *self)
 {
   const gboolean is_deterministic = self->plan->value[PLAN_DETERMINISTIC] == PLAN_DETERMINISTIC_ON;
   const PlanWorkspace *said = plan_lower_asked_attention (
       self, is_deterministic ? PLAN_PASS_DETERMINISTIC : PLAN_PASS_BACKWARD);
-  gint64 dims[PLAN_MAX_DIMS];
-  if (said)
+  gint64 dims[PLAN_MAX_DIMS], chunks[PLAN_MAX_DIMS];
+  if (said && !plan_lower_takes_chunks (self))
     return (said->bytes + sizeof (float) - 1) / sizeof (float);
   if (self->work.scratch >= 0 && self->model->kv_lora > 0)
     return plan_scratch_batched_elements (PLAN_OP_LATENT_ATTENTION_BWD,
                                           plan_lower_latent_dims (self, dims));
   plan_lower_attention_dims (self, dims);
-  if (self->work.scratch >= 0 && !plan_lower_attention_is_fused (self, PLAN_OP_ATTENTION_BWD))
-    return plan_scratch_batched_elements (PLAN_OP_ATTENTION_BWD, dims);
-  return plan_scratch_attention_elements (dims, self->cluster->compute_capability,
-                                          is_deterministic);
+  plan_lower_attention_dims (self, chunks);
+  take_chunks (self, chunks);
+  return MAX (work_elements (self, dims, is_deterministic),
+              work_elements (self, chunks, is_deterministic));
 }
 
 void
@@ -207,7 +244,7 @@ static const gint64 *
 dims_of (const PlanLower *self, gint64 keys, gboolean is_own, gint64 *out_dims)
 {
   const gint64 other = keys / parts (self);
-  plan_lower_attention_dims (self, out_dims);
+  layer_dims (self, out_dims);
   out_dims[PLAN_N_WORKSPACE_DIMS] = is_own ? keys - (parts (self) - 1) * other : other;
   return out_dims;
 }
@@ -364,7 +401,7 @@ plan_lower_sink (PlanLower *self, PlanRef out, PlanRef lse, PlanLowerUnit unit)
   gint64 dims[PLAN_MAX_DIMS];
   if (!self->model->sinks || self->stack->layer.kernels != PLAN_KERNELS_OWN)
     return;
-  plan_lower_attention_dims (self, dims);
+  layer_dims (self, dims);
   dims[PLAN_DIM_ATTENTION_SINK_head_dim] = self->sizes->head_dim;
   plan_lower_compute (self, PLAN_OP_ATTENTION_SINK,
                       PLAN_REFS (out, lse, plan_lower_weight (self, PLAN_TENSOR_SINKS, unit)),
@@ -380,7 +417,7 @@ plan_lower_sink_backward (PlanLower *self, PlanRef dout, PlanRef out, PlanRef ls
   if (!self->model->sinks)
     return;
   const PlanRef raw = plan_lower_raw_gradient (self, PLAN_TENSOR_SINKS, unit);
-  plan_lower_attention_dims (self, dims);
+  layer_dims (self, dims);
   dims[PLAN_DIM_ATTENTION_SINK_BWD_head_dim] = self->sizes->head_dim;
   if (self->stack->layer.kernels == PLAN_KERNELS_OWN)
     plan_lower_compute (

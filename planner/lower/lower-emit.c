@@ -186,13 +186,14 @@ manner_of (PlanLower *self, PlanOpKind kind)
 {
   const PlanModel *m = self->model;
   const gboolean is_windowed = self->now.kind & PLAN_LAYER_WINDOWED;
+  const gboolean has_chunks = m->window_chunks && !plan_lower_takes_chunks (self);
   double first, whole;
   if (!may_have_manner (kind))
     return 0;
   find_part (self, kind, &first, &whole);
   const PlanManner wanted
       = { { [PLAN_MANNER_WINDOW] = is_windowed && !m->window_chunks ? (double)m->window : 0,
-            [PLAN_MANNER_CHUNK] = is_windowed && m->window_chunks ? (double)m->window : 0,
+            [PLAN_MANNER_CHUNK] = is_windowed && has_chunks ? (double)m->window : 0,
             [PLAN_MANNER_SCALAR] = scalar_of (m),
             [PLAN_MANNER_CAP]
             = plan_op_work (kind) == PLAN_WORK_ATTENTION ? m->attn_softcap : m->logit_softcap,

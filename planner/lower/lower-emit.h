@@ -91,6 +91,10 @@ PlanLowerUnit plan_lower_begin_repeat (PlanLower *self, const char *variable, gi
 PlanLowerUnit plan_lower_begin_units (PlanLower *self, gint64 first, gint64 count, gint64 step);
 void plan_lower_end_units (PlanLower *self, PlanLowerUnit unit);
 
+/* Whether attention takes each chunk for a sequence by itself (planner/lower/lower-attention.c).
+ * Our own runtime does where chunks divide sequences, so that no kernel needs a mask for them. */
+gboolean plan_lower_takes_chunks (const PlanLower *self);
+
 /* Elements of a bucket that one rank's shard has, and of the part that its optimizer updates. */
 gint64 plan_lower_shard_elements (const PlanLower *self, PlanBucketKind kind);
 gint64 plan_lower_own_elements (const PlanLower *self, PlanBucketKind kind);

@@ -298,7 +298,8 @@ plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node)
 gboolean
 plan_lower_scales_eagerly (const PlanLower *self)
 {
-  return self->model->scores_on_input && self->plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF;
+  return self->model->scores_on_input && self->stack->layer.kernels != PLAN_KERNELS_OWN
+         && self->plan->value[PLAN_COMPILE] == PLAN_COMPILE_OFF;
 }
 
 void

@@ -293,6 +293,59 @@ put_llama (GPtrArray *members, const PlanModel *self)
   put_flag (members, "mlp_bias", self->mlp_bias);
 }
 
+/* Writes a 0 for each layer without rotary positions, and a 1 for others. */
+static void
+put_nope_layers (GPtrArray *members, const PlanModel *self)
+{
+  g_autoptr (GString) layers = g_string_new ("[");
+  for (gint64 i = 0; i < self->layers; i++)
+    g_string_append_printf (layers, "%s%d", i ? ", " : "",
+                            plan_model_layer_kind (self, i, G_MAXINT64) & PLAN_LAYER_NOPE ? 0 : 1);
+  g_string_append_c (layers, ']');
+  plan_model_put_text (members, "no_rope_layers", layers->str);
+}
+
+static void
+put_smollm3 (GPtrArray *members, const PlanModel *self)
+{
+  put_llama (members, self);
+  put_flag (members, "use_sliding_window", FALSE);
+  put_nope_layers (members, self);
+}
+
+/* Llama 4: layers attend in chunks where they have rotary positions, and there alone norms are. */
+static void
+put_llama4 (GPtrArray *members, const PlanModel *self)
+{
+  put_flag (members, "attention_bias", self->qkv_bias);
+  put_nope_layers (members, self);
+  if (self->window > 0)
+    plan_model_put_int (members, "attention_chunk_size", self->window);
+  else
+    plan_model_put_text (members, "attention_chunk_size", "null");
+  put_flag (members, "use_qk_norm", self->qk_l2_norm != PLAN_QK_L2_OFF);
+  plan_model_put_int (members, "intermediate_size", self->expert_ffn);
+  plan_model_put_int (members, "num_local_experts", self->experts);
+  plan_model_put_int (members, "num_experts_per_tok", self->topk);
+  plan_model_put_int (members, "interleave_moe_layer_step", self->moe_every);
+}
+
+/* Writes what only this architecture, with experts, has. */
+static void
+put_experts (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
+{
+  if (architecture == PLAN_ARCHITECTURE_MIXTRAL)
+    put_mixtral (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_GLM4_MOE)
+    put_glm4_moe (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_GPT_OSS)
+    put_gpt_oss (members, self);
+  else if (architecture == PLAN_ARCHITECTURE_LLAMA4)
+    put_llama4 (members, self);
+  else
+    put_qwen_experts (members, self, architecture == PLAN_ARCHITECTURE_QWEN2_MOE);
+}
+
 /* Writes what only this architecture has. */
 static void
 put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architecture)
@@ -313,17 +366,12 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       put_late_window (members, self);
       break;
     case PLAN_ARCHITECTURE_MIXTRAL:
-      put_mixtral (members, self);
-      break;
     case PLAN_ARCHITECTURE_QWEN2_MOE:
     case PLAN_ARCHITECTURE_QWEN3_MOE:
-      put_qwen_experts (members, self, architecture == PLAN_ARCHITECTURE_QWEN2_MOE);
-      break;
     case PLAN_ARCHITECTURE_GLM4_MOE:
-      put_glm4_moe (members, self);
-      break;
     case PLAN_ARCHITECTURE_GPT_OSS:
-      put_gpt_oss (members, self);
+    case PLAN_ARCHITECTURE_LLAMA4:
+      put_experts (members, self, architecture);
       break;
     case PLAN_ARCHITECTURE_GPT2:
       put_no_dropout (members, "attn_pdrop embd_pdrop resid_pdrop");
@@ -349,6 +397,9 @@ put_rest (GPtrArray *members, const PlanModel *self, PlanArchitecture architectu
       break;
     case PLAN_ARCHITECTURE_MPT:
       put_mpt (members, self);
+      break;
+    case PLAN_ARCHITECTURE_SMOLLM3:
+      put_smollm3 (members, self);
       break;
     case PLAN_ARCHITECTURE_DEEPSEEK_V2:
     case PLAN_ARCHITECTURE_DEEPSEEK_V3:

@@ -25,6 +25,8 @@ G_BEGIN_DECLS
   X (BLOOM, "bloom", "BloomForCausalLM") \
   X (FALCON, "falcon", "FalconForCausalLM") \
   X (MPT, "mpt", "MptForCausalLM") \
+  X (SMOLLM3, "smollm3", "SmolLM3ForCausalLM") \
+  X (LLAMA4, "llama4_text", "Llama4ForCausalLM") \
   X (DEEPSEEK_V2, "deepseek_v2", "DeepseekV2ForCausalLM") \
   X (DEEPSEEK_V3, "deepseek_v3", "DeepseekV3ForCausalLM")
 

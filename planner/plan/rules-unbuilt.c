@@ -61,15 +61,17 @@ splits_lone_experts (const PlanFacts *f)
 }
 
 /* Parts of Llama 4: layers without rotary positions, norms without weights, chunks of tokens,
- * scores on the input of experts. In a ring of ranks chunks would lie on some of them. */
+ * scores on the input of experts. In a ring of ranks chunks lie on some of them, which our own
+ * runtime alone knows to attend in. */
 static gboolean
 has_llama4_parts (const PlanFacts *f)
 {
   const PlanModel *m = f->model;
-  const gboolean is_known = is_stack (f, PLAN_STACK_MEGATRON_FSDP)
+  const gboolean is_native = is_stack (f, PLAN_STACK_NATIVE);
+  const gboolean is_known = is_native || is_stack (f, PLAN_STACK_MEGATRON_FSDP)
                             || is_stack (f, PLAN_STACK_MEGATRON) || is_stack (f, PLAN_STACK_FSDP2);
   const gboolean has_chunks = m->window_chunks && m->window < f->value[PLAN_SEQ];
-  return (has_chunks && f->value[PLAN_CP] > 1)
+  return (has_chunks && f->value[PLAN_CP] > 1 && !is_native)
          || (!is_known
              && (m->window_chunks || m->nope_every > 0 || m->qk_l2_norm != PLAN_QK_L2_OFF
                  || m->scores_on_input));
@@ -304,8 +306,8 @@ static const PlanRuleEntry rules[] = {
       "version: ep x etp must be less than the devices of a replica", LIMIT, PLAN_ERROR_UNSUPPORTED },
     splits_lone_experts, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_OUTER_STRATEGY, PLAN_EP, PLAN_ETP, PLAN_DP_OUTER) },
   { { "not-built-yet-llama4", "layers without rotary positions (nope_every), norms without weights (qk_l2_norm), window_chunks and "
-      "scores_on_input are planned for stack=megatron-fsdp, megatron and fsdp2, chunks shorter than seq with cp=1, by this "
-      "version", LIMIT, PLAN_ERROR_UNSUPPORTED },
+      "scores_on_input are planned for stack=megatron-fsdp, megatron, fsdp2 and native, chunks shorter than seq with cp=1 or for "
+      "stack=native, by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },
     has_llama4_parts, PLAN_ADD_NAME, PLAN_SHOW (PLAN_STACK, PLAN_SEQ, PLAN_CP) },
   { { "not-built-yet-experts-of-stack", "models with experts or latent attention are planned for stack=megatron-fsdp, "
       "megatron, fsdp2 and native by this version", LIMIT, PLAN_ERROR_UNSUPPORTED },

@@ -83,14 +83,22 @@ LATENT = {"q_proj": "q", "q_a_proj": "q_down", "q_a_layernorm": "q_up_norm", "q_
           "kv_a_proj_with_mqa": "kv_down", "kv_a_layernorm": "kv_up_norm", "kv_b_proj": "kv_up"}
 
 
-def stacked(name, shape, weights, layer):
-    """Parameter and elements of a tensor of all of gpt-oss's experts: each transposed, gates and ups in turn."""
+def stacked(name, shape, weights, layer, has_turns):
+    """Parameter and elements of a tensor of all experts: each transposed; gpt-oss's gates and ups in turn."""
     inner = name.rsplit(".", 1)[1]
     ours = "expert_" + inner.replace("_proj", "")
     cols, each = (1, shape[1]) if inner.endswith("_bias") else (shape[1], shape[2])
     kept = weights[ours, layer]
-    rows = [r for i in range(each // 2) for r in (i, each // 2 + i)] if inner.startswith("gate_up") else range(each)
+    rows = [r for i in range(each // 2) for r in (i, each // 2 + i)] if has_turns and inner.startswith("gate_up") else range(each)
     return ours, [kept[(e * each + r) * cols + c] for e in range(shape[0]) for c in range(cols) for r in rows]
+
+
+def in_pairs(kept, size, cols):
+    """Elements of heads of so many elements: one row of the first half, then one of the second, as they turn."""
+    rows = [kept[at:at + cols] for at in range(0, len(kept), cols)]
+    each = size // cols
+    order = [first + i + half for first in range(0, len(rows), each) for i in range(each // 2) for half in (0, each // 2)]
+    return [bits for row in order for bits in rows[row]]
 
 
 def mixed_heads(config):
@@ -122,7 +130,7 @@ def where(name, config):
         return ours + ("_bias" if end[1] == "bias" else ""), layer, 0, None, False
     dim = config.get("head_dim", 0)  # of no use where attention is latent
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    ffn = config["intermediate_size"]
+    ffn = config.get("intermediate_size_mlp", config["intermediate_size"])
     if "kv_lora_rank" in config and end[0] in LATENT:
         return LATENT[end[0]], layer, 0, None, False
     if ".shared_experts." in name:
@@ -143,7 +151,8 @@ def where(name, config):
         return "expert_" + ours, layer, first, rows, False
     if re.search(r"\.shared_experts?\.", name):
         width = config.get("shared_expert_intermediate_size",
-                           config.get("n_shared_experts", 0) * config["moe_intermediate_size"])
+                           config.get("n_shared_experts", 0) * config.get("moe_intermediate_size", 0)
+                           or config["intermediate_size"])
         ours, first, rows = {"gate_proj": ("gate_up", 0, width), "up_proj": ("gate_up", width, width),
                              "down_proj": ("down", 0, None)}[end[0]]
         return "shared_" + ours, layer, first, rows, False
@@ -172,7 +181,7 @@ def compare(checkpoint, folder):
             theirs = array.array({4: "I", 2: "H"}[SIZES[form]], data)
             if re.search(r"\.experts\.\D", name):
                 layer = int(re.search(r"\.(\d+)\.", name).group(1))
-                ours, kept = stacked(name, shape, weights, layer)
+                ours, kept = stacked(name, shape, weights, layer, config["model_type"] == "gpt_oss")
                 assert [narrow(form, bits) for bits in kept] == list(theirs), name
                 seen[ours, layer] = len(kept)
                 n += len(kept)
@@ -189,6 +198,8 @@ def compare(checkpoint, folder):
                 order = mixed_heads(config)
                 size = count // len(order)
                 kept = [bits for head in order for bits in kept[head * size:(head + 1) * size]]
+            if config["model_type"] == "llama4_text" and re.search(r"\.[qk]_proj\.", name):
+                kept = in_pairs(kept, config["head_dim"] * cols, cols)
             assert [narrow(form, bits) for bits in kept] == list(theirs), name
             seen[key] = seen.get(key, 0) + count
             n += count

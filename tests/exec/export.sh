@@ -53,6 +53,11 @@ check family=qwen2_moe,$sizes,kv_heads=2,experts=4,topk=3,expert_ffn=10,shared_f
 check family=gpt_oss,$sizes,kv_heads=2,head_dim=8,experts=4,topk=2,window=8 --set strategy=optim
 check family=glm4_moe,$sizes,kv_heads=2,head_dim=8,experts=6,topk=2,expert_ffn=10,shared_ffn=10,dense_layers=1,\
 router_groups=3,router_group_topk=2,router_scale=2.5 --bias-rate 0.1 --set strategy=optim_grads_params
+check family=smollm3,$sizes,kv_heads=2,nope_every=2 --set strategy=optim_grads
+for every in 1 2; do
+  check family=llama4_text,$sizes,kv_heads=2,head_dim=8,experts=4,expert_ffn=10,shared_ffn=10,window=8,full_every=2,\
+nope_every=2,moe_every=$every --set strategy=optim_grads_params
+done
 check family=gemma2,$sizes,kv_heads=2,head_dim=6,window=4 --set strategy=optim_grads_params
 check family=gemma3_text,$sizes,kv_heads=2,head_dim=6,window=4,full_every=2 --set strategy=optim
 check family=phi3,$sizes,kv_heads=2,rope_fraction=0.5 --set strategy=optim

@@ -55,6 +55,9 @@ GLM_MOE = {**LLAMA, "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok"
 GPT_OSS = {**LLAMA, "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 16,
            "pad_token_id": None}
 
+LLAMA4 = {**LLAMA, "head_dim": 16, "num_local_experts": 4, "intermediate_size": 48, "intermediate_size_mlp": 96,
+          "attention_chunk_size": 16, "no_rope_layer_interval": 3}
+
 # name, class of the configuration, its keys, strategy, ranks; a token behind which nothing is learned
 MODELS = [
     ("llama", "LlamaConfig", LLAMA, "optim_grads_params", 2),
@@ -122,6 +125,12 @@ MODELS = [
     ("gpt oss, all experts, no yarn", "GptOssConfig",
      {**GPT_OSS, "num_local_experts": 3, "attention_bias": False, "swiglu_limit": 0.5,
       "rope_parameters": dict(rope_type="default", rope_theta=500.0)}, "optim", 4),
+    ("smollm3", "SmolLM3Config", {**LLAMA, "no_rope_layer_interval": 2, "pad_token_id": None}, "optim_grads_params", 2),
+    ("llama4", "Llama4TextConfig", LLAMA4, "optim_grads_params", 2),
+    ("llama4, chunks that do not divide", "Llama4TextConfig",
+     {**LLAMA4, "attention_chunk_size": 20, "no_rope_layer_interval": 4, "num_key_value_heads": 1}, "optim", 4),
+    ("llama4, dense layers, no norms", "Llama4TextConfig",
+     {**LLAMA4, "interleave_moe_layer_step": 2, "use_qk_norm": False}, "optim_grads", 4),
     ("glm4 moe", "Glm4MoeConfig", GLM_MOE, "optim_grads_params", 2),
     ("glm4 moe, groups", "Glm4MoeConfig",
      {**GLM_MOE, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}, "optim_grads", 4),

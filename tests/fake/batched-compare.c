@@ -98,6 +98,8 @@ batched_case_random (guint32 seed)
       self.kv_heads = self.heads;
       self.window = 0;
     }
+  else if (self.window == 0 && g_rand_boolean (rand))
+    self.window = -g_rand_int_range (rand, 1, (gint32)self.seq + 2);
   return self;
 }
 
@@ -152,7 +154,8 @@ arrays_init (Arrays *self, const BatchedCase *of, guint32 seed)
   const guint64 narrow = rows * (guint64)(of->heads * (is_latent ? of->v_dim : of->dim));
 
   *self = (Arrays){ .of = of,
-                    .manner = { { [PLAN_MANNER_WINDOW] = (double)of->window } },
+                    .manner = { { [PLAN_MANNER_WINDOW] = (double)MAX (of->window, 0),
+                                  [PLAN_MANNER_CHUNK] = (double)MAX (-of->window, 0) } },
                     .dtype = { of->dtype, of->out, PLAN_DTYPE_FP32, of->dtype, of->out },
                     .count = { wide, narrow, rows * (guint64)of->heads, narrow, wide } };
   for (guint i = 0; i < N_ARRAYS; i++)

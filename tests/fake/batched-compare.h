@@ -12,7 +12,7 @@ typedef struct
   PlanDtype dtype; /* of qkv and dout; fp32 or bf16 */
   PlanDtype out;   /* of out and dqkv */
   gint64 queries;  /* that the scratch has room for, of one key head; 0: what plans give */
-  gint64 window;   /* keys that a query sees at most; 0: all before it */
+  gint64 window;   /* keys that a query sees at most; below 0: those of chunks of so many; 0: all */
   gint64 v_dim;    /* of latent attention, where keys have no other heads than queries; 0: plain */
 } BatchedCase;
 

@@ -427,6 +427,29 @@ START_TEST (gates_are_near_the_cpus)
 }
 END_TEST
 
+START_TEST (scaled_rows_are_the_cpus)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = g_rand_int_range (rand, 1, 12), cols = compare_odd_size (rand, 1500);
+  const gint64 dims[] = { rows, cols };
+  CompareOperand out, in, probs, din, dprobs, dout;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&in, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&probs, PLAN_DTYPE_FP32, COMPARE_UNIT, rows, rand);
+  take (&din, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&dprobs, PLAN_DTYPE_FP32, COMPARE_SMALL, rows, rand);
+  take (&dout, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  run_both (PLAN_OP_SCALE_ROWS, exec_cuda_scale_rows, dims, OPERANDS (&out, &in, &probs));
+  check_equal (&out, "scaled rows");
+  run_both (PLAN_OP_SCALE_ROWS_BWD, exec_cuda_scale_rows_bwd, dims,
+            OPERANDS (&din, &dprobs, &dout, &in, &probs));
+  check_equal (&din, "gradients of scaled rows");
+  check_near (&dprobs, (double)cols * 16 * U, 0, "gradients of shares");
+  clear (OPERANDS (&out, &in, &probs, &din, &dprobs, &dout));
+}
+END_TEST
+
 void
 compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
 {
@@ -445,5 +468,6 @@ compare_add_expert_tests (Suite *suite, const CompareDevice *on, SFun setup)
   tcase_add_loop_test (tcase, biases_of_experts_are_near_the_cpus, 0, ROUNDS / 2);
   tcase_add_loop_test (tcase, sinks_are_near_the_cpus, 0, ROUNDS / 3);
   tcase_add_loop_test (tcase, gates_are_near_the_cpus, 0, ROUNDS / 2);
+  tcase_add_loop_test (tcase, scaled_rows_are_the_cpus, 0, ROUNDS / 3);
   suite_add_tcase (suite, tcase);
 }

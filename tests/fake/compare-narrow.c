@@ -634,6 +634,8 @@ START_TEST (every_op_is_compared)
                                           PLAN_OP_GROUPED_GEMM_ADD,
                                           PLAN_OP_EXPERT_ACTIVATE,
                                           PLAN_OP_EXPERT_ACTIVATE_BWD,
+                                          PLAN_OP_SCALE_ROWS,
+                                          PLAN_OP_SCALE_ROWS_BWD,
                                           PLAN_OP_ADD_EXPERT_BIAS,
                                           PLAN_OP_ADD_EXPERT_BIAS_BWD,
                                           PLAN_OP_ATTENTION_SINK,

@@ -24,7 +24,7 @@ static const CompareDevice *device;
 typedef struct
 {
   gint64 rows, cols, first, whole;
-  gint64 part, parts, turn, window, piece, width;
+  gint64 part, parts, turn, window, chunk, piece, width;
 } Part;
 
 static Part
@@ -86,6 +86,7 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64
                                 [PLAN_MANNER_PART] = (double)part->part,
                                 [PLAN_MANNER_PARTS] = (double)part->parts,
                                 [PLAN_MANNER_WINDOW] = (double)part->window,
+                                [PLAN_MANNER_CHUNK] = (double)part->chunk,
                                 [PLAN_MANNER_PIECE] = (double)part->piece,
                                 [PLAN_MANNER_WIDTH] = (double)part->width } };
   const ExecConstants constants = { .norm_eps = 1e-5, .rope = { .theta = 10000 } };
@@ -248,6 +249,8 @@ draw_sequence_part (GRand *rand, gint64 seq)
   part.part = g_rand_int_range (rand, 0, (gint32)part.parts);
   if (g_rand_boolean (rand))
     part.window = g_rand_int_range (rand, 1, (gint32)(seq * part.parts) + 1);
+  else if (g_rand_boolean (rand))
+    part.chunk = g_rand_int_range (rand, 1, (gint32)(seq * part.parts) + 1);
   return part;
 }
 

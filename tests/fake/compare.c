@@ -142,15 +142,15 @@ format_of (const Call *call, guint i, GRand *rand)
     }
 }
 
-/* Heads are normed with weights: models that norm without are refused. */
+/* Of heads' norms queries and keys have weights, or neither. */
 static gboolean
-is_absent (const Kernel *kernel, guint i, GRand *rand)
+is_absent (const Kernel *kernel, guint i, gboolean has_weights, GRand *rand)
 {
   const gboolean norms_heads
       = kernel->kind == PLAN_OP_HEAD_NORM || kernel->kind == PLAN_OP_HEAD_NORM_BWD;
   return kernel->operands[i] == '-'
-         || (kernel->operands[i] != 'w' && !norms_heads && plan_op_ref_is_optional (kernel->kind, i)
-             && g_rand_boolean (rand));
+         || (kernel->operands[i] != 'w' && plan_op_ref_is_optional (kernel->kind, i)
+             && (norms_heads ? !has_weights : g_rand_boolean (rand)));
 }
 
 /* Which rows an operand with scales of blocks has. */
@@ -255,6 +255,7 @@ head_norm_bwd_limit (const Call *call, guint i)
   double weight = fmax (compare_operand_largest (&call->operand[5]),
                         compare_operand_largest (&call->operand[6]));
 
+  weight = call->operand[5].device == NULL ? 1 : weight;
   if (i > 0)
     return (terms + 32) * U * terms * d * normal;
   return (dim / 8 + 64) * U * compare_operand_largest (&call->operand[7]) * d * weight * normal
@@ -474,6 +475,7 @@ draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
   const gboolean turns = kind == PLAN_OP_ROPE;
   const double values[PLAN_N_MANNERS] = {
     [PLAN_MANNER_WINDOW] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
+    [PLAN_MANNER_CHUNK] = g_rand_int_range (rand, 1, attends ? (gint32)dims[1] + 2 : 2),
     [PLAN_MANNER_SCALAR] = g_rand_double_range (rand, 1, 50),
     [PLAN_MANNER_CAP] = attends ? 0 : g_rand_double_range (rand, 1, 20),
     [PLAN_MANNER_TURNED] = turns ? 2 * g_rand_int_range (rand, 1, (gint32)dims[4] / 2 + 1) : 0,
@@ -502,8 +504,9 @@ check_kernel (const Kernel *kernel, const gint64 *dims, gboolean any_bits, gbool
     compare_whole_dims (kernel->kind, call.op.dims);
   for (guint i = 0; i < PLAN_MAX_REFS; i++)
     call.op.refs[i] = PLAN_REF_NONE;
+  const gboolean has_weights = g_rand_boolean (rand);
   for (guint i = 0; i < n; i++)
-    if (!is_absent (kernel, i, rand))
+    if (!is_absent (kernel, i, has_weights, rand))
       open_operand (&call, i, any_bits, rand);
   if (kernel->kind == PLAN_OP_ATTENTION_BWD || kernel->kind == PLAN_OP_LATENT_ATTENTION_BWD)
     attend (&call);

@@ -121,7 +121,8 @@ END_TEST
 static const struct
 {
   const char *way, *fields;
-  guint ranks, head_dim, window;
+  guint ranks, head_dim;
+  gint window; /* below 0: chunks of so many */
 } runs[] = {
   { "batched", "compute=bf16 deterministic=on", 1, 8, 0 },
   { "batched", "compute=bf16", 2, 16, 0 },
@@ -133,15 +134,17 @@ static const struct
   { "auto", "compute=bf16 recompute=full deterministic=on", 1, 16, 1 },
   { "batched", "compute=fp32", 2, 8, 5 },
   { "plain", "compute=bf16", 1, 16, 3 },
+  { "batched", "compute=fp32", 2, 8, -5 },
+  { "plain", "compute=bf16", 1, 16, -7 },
 };
 
 static void
-init_windowed (Case *c, guint ranks, guint head_dim, guint window, const char *fields)
+init_windowed (Case *c, guint ranks, guint head_dim, gint window, const char *fields)
 {
   g_autofree char *model
       = g_strdup_printf ("family=llama,layers=2,hidden=16,ffn=24,heads=2,kv_heads=1,head_dim=%u,"
-                         "window=%u,vocab=32,max_seq=16",
-                         head_dim, window);
+                         "window=%d,vocab=32,max_seq=16%s",
+                         head_dim, ABS (window), window < 0 ? ",window_chunks=on" : "");
   case_open (c, model, ranks);
   case_set_plan (c, fields);
 }
@@ -163,17 +166,19 @@ START_TEST (runs_are_as_on_the_cpu)
 END_TEST
 
 /* What models of other families compute: norms that add 1 and stand behind branches, scaled
- * embeddings, bounded logits, windows in some layers, other scores, heads that turn in part,
- * parallel branches, and a norm behind the embedding. */
+ * embeddings, bounded logits, windows in some layers, other scores, chunks, norms without weights,
+ * layers without positions, heads that turn in part, parallel branches, and a norm behind the
+ * embedding. */
 static const char *const families[] = {
   "family=gemma2,window=3,attn_scalar=5,attn_softcap=0,logit_softcap=1.5",
   "family=gemma3_text,window=5,full_every=2,attn_scalar=7",
+  "family=llama,window=4,window_chunks=on,full_every=2,nope_every=2,qk_l2_norm=rope",
   "family=gpt_neox,rope_fraction=0.5,norm_1p=on",
   "family=falcon,embed_norm=on",
 };
 
 /* Of these cuDNN takes attention in 16 bits. */
-#define WINDOWED_FAMILIES 2
+#define WINDOWED_FAMILIES 3
 
 START_TEST (families_run_as_on_the_cpu)
 {
@@ -238,7 +243,8 @@ START_TEST (runs_take_what_was_predicted)
   static const struct
   {
     const char *fields;
-    guint head_dim, window;
+    guint head_dim;
+    gint window;
   } cases[] = { { "compute=fp32", 12, 0 }, { "compute=bf16", 12, 0 }, { "compute=bf16", 16, 5 } };
   const char *fields = cases[_i].fields;
   Case c;

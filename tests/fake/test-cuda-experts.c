@@ -40,6 +40,8 @@ static const char *const models[] = {
   "rope_scaling=yarn,rope_factor=4,rope_original=8,rope_mscale=0.7,rope_mscale_all=0.9",
   "family=gpt_oss,layers=2,hidden=20,ffn=12,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=16,"
   "experts=4,topk=2,expert_ffn=12,window=5,glu_limit=0.004",
+  "family=llama4_text,layers=3,hidden=20,ffn=12,heads=4,kv_heads=2,head_dim=6,vocab=23,max_seq=16,"
+  "experts=4,expert_ffn=12,shared_ffn=4,moe_every=2,window=4,full_every=2,nope_every=2",
 };
 
 /* Ranks that have all experts, and ranks that have them together. */

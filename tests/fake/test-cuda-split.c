@@ -15,7 +15,8 @@
 /* Of every kind of parameter that is split, and that is not; vocabularies of which the last rank
  * has less, or nothing but padding. */
 static const char *const models[] = {
-  "family=llama,layers=2,hidden=16,ffn=24,heads=4,kv_heads=4,head_dim=8,vocab=67,max_seq=16",
+  "family=llama,layers=2,hidden=16,ffn=24,heads=4,kv_heads=4,head_dim=8,vocab=67,max_seq=16,"
+  "nope_every=2,qk_l2_norm=rope,window=6,window_chunks=on,full_every=2",
   "family=qwen3,layers=1,hidden=20,ffn=16,heads=8,kv_heads=4,head_dim=6,vocab=64,max_seq=16,tied="
   "on",
   "family=gemma2,layers=2,hidden=24,ffn=20,heads=4,kv_heads=4,head_dim=8,vocab=90,max_seq=16,"

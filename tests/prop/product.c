@@ -161,17 +161,18 @@ model_of (guint shards, Sizes sizes)
       "router_score=sigmoid,router_scale=2.5,router_bias=on,router_groups=3,router_group_topk=2,"
       "shared_gate=on,mtp=0" },
     { "family=mixtral,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=4,"
-      "experts=6,topk=2,expert_ffn=8,shared_ffn=8,router_bias=on" },
+      "experts=6,topk=2,expert_ffn=8,shared_ffn=8,router_bias=on,scores_on_input=on" },
     { "family=gemma2,tied=off,layers=3,hidden=10,ffn=6,heads=6,kv_heads=2,head_dim=6,vocab=23,"
       "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
     { "family=qwen3,tied=on,mlp_bias=on,layers=2,hidden=16,ffn=12,heads=4,kv_heads=2,head_dim=8,"
       "vocab=32,max_seq=8" },
     { "family=gemma2,tied=off,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
-      "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3" },
+      "max_seq=5,window=2,attn_scalar=5,attn_softcap=2,logit_softcap=3,nope_every=3" },
     { "family=gpt_oss,layers=2,hidden=16,ffn=8,heads=2,kv_heads=1,head_dim=8,vocab=32,max_seq=16,"
       "experts=6,topk=2,expert_ffn=8,shared_ffn=8,window=5,glu_limit=0.004" },
     { "family=gemma2,tied=off,layers=3,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
-      "max_seq=24,window=7,attn_scalar=5,attn_softcap=2,logit_softcap=3",
+      "max_seq=24,window=7,window_chunks=on,qk_l2_norm=all,attn_scalar=5,attn_softcap=2,"
+      "logit_softcap=3",
       "family=llama,layers=1,hidden=32,ffn=32,heads=2,kv_heads=1,head_dim=16,vocab=32,max_seq="
       "128" },
     { "family=bloom,tied=on,layers=2,hidden=16,ffn=16,heads=4,head_dim=4,vocab=32,max_seq=8" },

@@ -73,35 +73,38 @@ tp_of (guint seed)
 }
 
 /* Kinds of models that are executed, beside llama's: each with what it has and others have not. */
+static const char *const kinds[] = {
+  "family=gpt2,tied=on",
+  "family=gpt2,tied=off,activation=gelu",
+  "family=qwen2",
+  "family=qwen3",
+  "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
+  "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
+  "family=mistral,window=3",
+  "family=gemma2,window=3,attn_scalar=5,attn_softcap=2,logit_softcap=1.5",
+  "family=gemma3_text,window=5,full_every=3,attn_scalar=7,rope_scaling=linear,rope_factor=8",
+  "family=falcon,qkv_bias=on",
+  "family=bloom,tied=off",
+  "family=bloom",
+  "family=gpt_neox,rope_fraction=1",
+  "family=llama,parallel=on,post_norms=on,norm_1p=on",
+  "family=mpt,tied=off",
+  "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,window=2,window_from=0,window_every=3",
+  "family=llama,rope_theta=500,rope_scaling=llama3,rope_factor=8,rope_original=40",
+  "family=qwen2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fast=6",
+  "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5",
+  "family=llama,q_lora=7,kv_lora=5,nope_dim=3,rope_dim=4,v_dim=6,rope_scaling=yarn,rope_factor=4,"
+  "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
+  "family=llama,kv_lora=6,nope_dim=4,rope_dim=2,v_dim=7,norm_1p=on,tied=on",
+  "family=llama,sinks=on,window=3,window_every=2,activation=quick_gelu,glu_limit=0.004,"
+  "glu_offset=1",
+  "family=llama,qk_l2_norm=rope,nope_every=3,window=4,window_chunks=on,full_every=2",
+  "family=smollm3,nope_every=2,sinks=on,window=3,window_chunks=on"
+};
+
 static PlanModel *
 any_model (guint seed)
 {
-  static const char *const kinds[] = {
-    "family=gpt2,tied=on",
-    "family=gpt2,tied=off,activation=gelu",
-    "family=qwen2",
-    "family=qwen3",
-    "family=llama,norm=layernorm,gated=off,activation=relu2,mlp_bias=on,positions=none",
-    "family=llama,activation=quick_gelu,norm=layernorm,norm_bias=on,proj_bias=on,tied=on",
-    "family=mistral,window=3",
-    "family=gemma2,window=3,attn_scalar=5,attn_softcap=2,logit_softcap=1.5",
-    "family=gemma3_text,window=5,full_every=3,attn_scalar=7,rope_scaling=linear,rope_factor=8",
-    "family=falcon,qkv_bias=on",
-    "family=bloom,tied=off",
-    "family=bloom",
-    "family=gpt_neox,rope_fraction=1",
-    "family=llama,parallel=on,post_norms=on,norm_1p=on",
-    "family=mpt,tied=off",
-    "family=gemma,norm=layernorm,norm_bias=on,qk_norm=on,window=2,window_from=0,window_every=3",
-    "family=llama,rope_theta=500,rope_scaling=llama3,rope_factor=8,rope_original=40",
-    "family=qwen2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fast=6",
-    "family=llama,rope_scaling=dynamic,rope_factor=2,rope_original=5",
-    "family=llama,q_lora=7,kv_lora=5,nope_dim=3,rope_dim=4,v_dim=6,rope_scaling=yarn,rope_factor=4,"
-    "rope_original=30,rope_mscale=0.7,rope_mscale_all=0.9",
-    "family=llama,kv_lora=6,nope_dim=4,rope_dim=2,v_dim=7,norm_1p=on,tied=on",
-    "family=llama,sinks=on,window=3,window_every=2,activation=quick_gelu,glu_limit=0.004,"
-    "glu_offset=1"
-  };
   g_autoptr (GRand) rand = g_rand_new_with_seed (seed);
   g_autoptr (GError) error = NULL;
   if (seed % 2 == 0)

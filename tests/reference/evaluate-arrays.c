@@ -34,7 +34,7 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->normed1 = take_product_input (self, wide);
   l->stats1 = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);
   l->qkv = exec_evaluator_array (self, c, qkv);
-  l->heads = m->qk_norm ? exec_evaluator_array (self, c, qkv) : l->qkv;
+  l->heads = exec_evaluator_has_head_norms (m) ? exec_evaluator_array (self, c, qkv) : l->qkv;
   l->head_stats
       = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows * (guint64)(m->heads + m->kv_heads));
   l->attention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
@@ -104,7 +104,8 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->dup = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   self->dattention = exec_evaluator_array (self, c, rows * (guint64)self->attention_width);
   self->dheads = exec_evaluator_array (self, c, qkv);
-  self->dqkv = m->qk_norm ? exec_evaluator_array (self, c, qkv) : self->dheads;
+  self->dqkv
+      = exec_evaluator_has_head_norms (m) ? exec_evaluator_array (self, c, qkv) : self->dheads;
   self->dlogits = exec_evaluator_array (self, c, vocab);
   if (m->experts > 0)
     exec_evaluator_take_experts (self);

@@ -82,6 +82,18 @@ add_columns (const ExecEvaluator *self, ExecArray out, gint64 width, ExecArray i
     }
 }
 
+/* The tokens that attention takes for a sequence: those of a chunk where chunks divide sequences
+ * which are whole. */
+static gint64
+together (const Member *member)
+{
+  const ExecEvaluator *self = member->self;
+  const PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
+  const gint64 chunk = (gint64)manner.value[PLAN_MANNER_CHUNK];
+
+  return self->cp == 1 && chunk > 0 && self->seq % chunk == 0 ? chunk : self->seq;
+}
+
 /* Runs an op of attention to the keys of a turn of the ring. */
 static void
 run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operands)
@@ -89,13 +101,16 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
+  const gint64 seq = together (member);
 
+  if (seq < self->seq)
+    manner.value[PLAN_MANNER_CHUNK] = 0;
   manner.value[PLAN_MANNER_PART] = self->cp > 1 ? member->at : 0;
   manner.value[PLAN_MANNER_PARTS] = self->cp > 1 ? self->cp : 0;
   self->turn = turn;
   exec_evaluator_run_as (
       self, kind, operands,
-      (gint64[]){ self->mbs, self->seq, m->heads, m->kv_heads, m->head_dim, self->seq }, &manner);
+      (gint64[]){ self->rows / seq, seq, m->heads, m->kv_heads, m->head_dim, seq }, &manner);
   self->turn = 0;
 }
 
@@ -120,6 +135,7 @@ attend (const Member *member)
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[member->layer];
+  const gint64 seq = together (member);
 
   run (member, 0, PLAN_OP_ATTENTION,
        EXEC_OPERANDS (l->attention, l->lse, l->heads, { 0 }, { 0 }, places_of (self)));
@@ -140,7 +156,7 @@ attend (const Member *member)
   if (m->sinks)
     exec_evaluator_run (self, PLAN_OP_ATTENTION_SINK,
                         EXEC_OPERANDS (l->attention, l->lse, sinks_of (member)),
-                        (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
+                        (gint64[]){ self->rows / seq, seq, m->heads, m->head_dim });
 }
 
 void
@@ -161,6 +177,7 @@ attend_bwd (const Member *member)
   ExecEvaluator *self = member->self;
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[member->layer];
+  const gint64 seq = together (member);
 
   run (member, 0, PLAN_OP_ATTENTION_BWD,
        EXEC_OPERANDS (self->dheads, self->dattention, l->attention, l->lse, l->heads, { 0 }, { 0 },
@@ -170,7 +187,7 @@ attend_bwd (const Member *member)
         self, PLAN_OP_ATTENTION_SINK_BWD,
         EXEC_OPERANDS (exec_evaluator_gradient (self, PLAN_TENSOR_SINKS, member->layer),
                        self->dattention, l->attention, l->lse, sinks_of (member)),
-        (gint64[]){ self->mbs, self->seq, m->heads, m->head_dim });
+        (gint64[]){ self->rows / seq, seq, m->heads, m->head_dim });
 }
 
 /* Backward through attention to the keys of a later turn: adds to the gradients of the rank's own

@@ -148,6 +148,70 @@ add_bias (ExecEvaluator *self, gint64 layer, gint64 expert, PlanTensorRole role,
          n, outputs, 1);
 }
 
+/* What an expert's first product reads: its rows, or these times their shares. */
+static void
+scale_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
+{
+  const gint64 hidden = self->model->hidden;
+
+  if (self->model->scores_on_input)
+    RUN (SCALE_ROWS,
+         EXEC_OPERANDS (row_of (l->scaled, first, hidden), row_of (l->rows, first, hidden),
+                        row_of (l->row_shares, first, 1)),
+         n, hidden);
+}
+
+/* From the gradient of what that product reads, which becomes that of the rows. */
+static void
+scale_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
+{
+  const gint64 hidden = self->model->hidden;
+  const ExecArray drows = row_of (self->drows, first, hidden);
+
+  if (self->model->scores_on_input)
+    RUN (SCALE_ROWS_BWD,
+         EXEC_OPERANDS (drows, row_of (self->row_dshares, first, 1), drows,
+                        row_of (l->rows, first, hidden), row_of (l->row_shares, first, 1)),
+         n, hidden);
+}
+
+/* The activation of an expert's rows, times their shares where these did not multiply its input. */
+static void
+activate_rows (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_activation_manner (self);
+  const gint64 ffn = m->expert_ffn;
+  const ExecArray out = row_of (l->rows_activated, first, ffn),
+                  in = row_of (l->rows_up, first, up_width (self));
+
+  if (m->scores_on_input)
+    exec_evaluator_activate (self, out, in, n, ffn);
+  else
+    exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE,
+                           EXEC_OPERANDS (out, in, row_of (l->row_shares, first, 1)),
+                           (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
+}
+
+static void
+activate_rows_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 first, gint64 n)
+{
+  const PlanModel *m = self->model;
+  const PlanManner manner = exec_evaluator_activation_manner (self);
+  const gint64 ffn = m->expert_ffn, up = up_width (self);
+  const ExecArray dup = row_of (self->drows_up, first, up),
+                  dout = row_of (self->drows_activated, first, ffn),
+                  in = row_of (l->rows_up, first, up);
+
+  if (m->scores_on_input)
+    exec_evaluator_activate_bwd (self, dup, dout, in, n, ffn);
+  else
+    exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE_BWD,
+                           EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dout, in,
+                                          row_of (l->row_shares, first, 1)),
+                           (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
+}
+
 static void
 run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
 {
@@ -156,22 +220,18 @@ run_expert (ExecEvaluator *self, gint64 layer, gint64 expert)
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
   ExecArray gate_up = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_GATE_UP, layer);
   ExecArray down = exec_evaluator_weight (self, PLAN_TENSOR_EXPERT_DOWN, layer);
-  const PlanManner manner = exec_evaluator_activation_manner (self);
   gint64 n, first = find_rows (self, l, expert, &n);
 
   if (n == 0)
     return;
+  scale_rows (self, l, first, n);
   RUN (GEMM,
-       EXEC_OPERANDS (row_of (l->rows_up, first, up), row_of (l->rows, first, hidden),
+       EXEC_OPERANDS (row_of (l->rows_up, first, up), row_of (l->scaled, first, hidden),
                       part_of (gate_up, expert, up, hidden)),
        n, up, hidden, 1);
   add_bias (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up,
             row_of (l->rows_up, first, up), (ExecArray){ 0 }, n);
-  exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE,
-                         EXEC_OPERANDS (row_of (l->rows_activated, first, ffn),
-                                        row_of (l->rows_up, first, up),
-                                        row_of (l->row_shares, first, 1)),
-                         (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
+  activate_rows (self, l, first, n);
   RUN (GEMM,
        EXEC_OPERANDS (row_of (self->drows, first, hidden), row_of (l->rows_activated, first, ffn),
                       part_of (down, expert, hidden, ffn)),
@@ -219,7 +279,7 @@ run_shared (ExecEvaluator *self, gint64 layer)
 
   exec_evaluator_linear (self, l->shared_up, l->normed2, PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS,
                          layer, up, m->hidden);
-  exec_evaluator_activate (self, l->shared, l->shared_up, m->shared_ffn);
+  exec_evaluator_activate (self, l->shared, l->shared_up, self->rows, m->shared_ffn);
   exec_evaluator_linear (self, self->shared_out, l->shared, PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS,
                          layer, m->hidden, m->shared_ffn);
 }
@@ -375,7 +435,6 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
   const gint64 up = up_width (self), ffn = m->expert_ffn, hidden = m->hidden;
   const PlanTensorRole role = PLAN_TENSOR_EXPERT_GATE_UP, down_role = PLAN_TENSOR_EXPERT_DOWN;
   const guint owner = (guint)(expert / (m->experts / self->ep));
-  const PlanManner manner = exec_evaluator_activation_manner (self);
   gint64 n, first = find_rows (self, l, expert, &n);
   ExecArray dout = row_of (self->drows, first, hidden), dup = row_of (self->drows_up, first, up),
             dactivated = row_of (self->drows_activated, first, ffn);
@@ -392,11 +451,7 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
                dactivated, dout,
                part_of (exec_evaluator_weight (self, down_role, layer), expert, hidden, ffn)),
            n, ffn, hidden, 0);
-      exec_evaluator_run_as (self, PLAN_OP_EXPERT_ACTIVATE_BWD,
-                             EXEC_OPERANDS (dup, row_of (self->row_dshares, first, 1), dactivated,
-                                            row_of (l->rows_up, first, up),
-                                            row_of (l->row_shares, first, 1)),
-                             (gint64[]){ n, ffn, m->activation, m->gated }, &manner);
+      activate_rows_bwd (self, l, first, n);
       if (m->expert_bias)
         RUN (ACCUMULATE,
              EXEC_OPERANDS (row_of (self->row_dshares, first, 1),
@@ -406,10 +461,11 @@ expert_bwd (ExecEvaluator *self, gint64 layer, gint64 expert)
            EXEC_OPERANDS (dout, dup,
                           part_of (exec_evaluator_weight (self, role, layer), expert, up, hidden)),
            n, hidden, up, 0);
+      scale_rows_bwd (self, l, first, n);
     }
   for (guint p = 0; p < self->ep; p++)
     weight_bwd (self, raw_of (self->peer[p], role, layer, expert, up, hidden), dup,
-                row_of (l->rows, first, hidden), up, hidden, p == owner ? n : 0);
+                row_of (l->scaled, first, hidden), up, hidden, p == owner ? n : 0);
   bias_bwd (self, layer, expert, PLAN_TENSOR_EXPERT_GATE_UP_BIAS, up, dup, (ExecArray){ 0 },
             (ExecArray){ 0 }, n);
 }
@@ -485,7 +541,7 @@ shared_bwd (ExecEvaluator *self, gint64 layer)
   exec_evaluator_linear_bwd (self, self->shared_out, shared_gradient (self), l->shared,
                              PLAN_TENSOR_SHARED_DOWN, PLAN_N_TENSORS, layer, m->hidden,
                              m->shared_ffn);
-  exec_evaluator_activate_bwd (self, self->dshared_up, self->shared_out, l->shared_up,
+  exec_evaluator_activate_bwd (self, self->dshared_up, self->shared_out, l->shared_up, self->rows,
                                m->shared_ffn);
   exec_evaluator_linear_bwd (self, self->combined, self->dshared_up, l->normed2,
                              PLAN_TENSOR_SHARED_GATE_UP, PLAN_N_TENSORS, layer, up, m->hidden);
@@ -560,6 +616,8 @@ take_layer (ExecEvaluator *self, ExecEvaluatorLayer *l)
   l->saved = exec_evaluator_array (self, PLAN_DTYPE_FP32, shares);
   l->chosen = exec_evaluator_array (self, PLAN_DTYPE_U8, shares);
   l->rows = exec_evaluator_array (self, c, rows * (guint64)m->hidden);
+  l->scaled
+      = m->scores_on_input ? exec_evaluator_array (self, c, rows * (guint64)m->hidden) : l->rows;
   l->row_shares = exec_evaluator_array (self, PLAN_DTYPE_FP32, rows);
   l->rows_up = exec_evaluator_array (self, c, rows * (guint64)up_width (self));
   l->rows_activated = exec_evaluator_array (self, c, rows * (guint64)m->expert_ffn);

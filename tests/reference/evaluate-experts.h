@@ -14,12 +14,14 @@ void exec_evaluator_linear (ExecEvaluator *self, ExecArray out, ExecArray in, Pl
 void exec_evaluator_linear_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
                                 PlanTensorRole role, PlanTensorRole bias, gint64 layer,
                                 gint64 outputs, gint64 inputs);
-void exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols);
+void exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 rows,
+                              gint64 cols);
 void exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
-                                  gint64 cols);
+                                  gint64 rows, gint64 cols);
 
 /* tests/reference/evaluate-heads.c: norms and positions, from `qkv` to `heads`; from dheads to
  * dqkv. */
+gboolean exec_evaluator_has_head_norms (const PlanModel *m);
 PlanManner exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer);
 void exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer);
 void exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer *l,

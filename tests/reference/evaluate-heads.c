@@ -6,6 +6,8 @@
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/rope.h"
 
+#include <string.h>
+
 #define RUN_AS(manner, kind, operands, ...) \
   exec_evaluator_run_as (self, PLAN_OP_##kind, operands, (gint64[]){ __VA_ARGS__ }, manner)
 
@@ -26,7 +28,7 @@ exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
   PlanManner manner = { 0 };
 
   if (is_windowed (m, layer))
-    manner.value[PLAN_MANNER_WINDOW] = (double)m->window;
+    manner.value[m->window_chunks ? PLAN_MANNER_CHUNK : PLAN_MANNER_WINDOW] = (double)m->window;
   manner.value[PLAN_MANNER_SCALAR] = m->attn_scalar;
   manner.value[PLAN_MANNER_CAP] = m->attn_softcap;
   manner.value[PLAN_MANNER_ALIBI] = m->positions == PLAN_POSITIONS_ALIBI ? 1 : 0;
@@ -70,6 +72,38 @@ rotate_heads (ExecEvaluator *self, ExecArray heads, gint64 layer, gboolean inver
         }
 }
 
+/* Whether queries and keys of a layer turn with their positions. */
+static gboolean
+rotates (const PlanModel *m, gint64 layer)
+{
+  const gboolean is_nope = m->nope_every > 0 && layer % m->nope_every == m->nope_every - 1;
+
+  return m->positions == PLAN_POSITIONS_ROPE && !is_nope;
+}
+
+gboolean
+exec_evaluator_has_head_norms (const PlanModel *m)
+{
+  return m->qk_norm || m->qk_l2_norm != PLAN_QK_L2_OFF;
+}
+
+/* Whether they have norms: with weights, or without in all layers or in those that rotate. */
+static gboolean
+norms_heads (const PlanModel *m, gint64 layer)
+{
+  return m->qk_norm || m->qk_l2_norm == PLAN_QK_L2_ALL
+         || (m->qk_l2_norm == PLAN_QK_L2_ROPE && rotates (m, layer));
+}
+
+/* Copies heads, or their gradients, past the norm that a layer does not have and others do. */
+static void
+pass_by (const ExecEvaluator *self, ExecArray out, ExecArray in)
+{
+  if (out.data != in.data)
+    memcpy (out.data, in.data,
+            plan_dtype_bytes (in.dtype, (guint64)(self->rows * self->qkv_width)));
+}
+
 /* Positions and norms of heads, forwards: what attention reads is in `heads`. */
 void
 exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, gint64 layer)
@@ -77,13 +111,15 @@ exec_evaluator_prepare_heads (ExecEvaluator *self, const ExecEvaluatorLayer *l, 
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
-  if (m->qk_norm)
+  if (norms_heads (m, layer))
     RUN_AS (&manner, HEAD_NORM,
             EXEC_OPERANDS (l->heads, l->head_stats, l->qkv,
                            exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer)),
             self->rows, m->heads, m->kv_heads, m->head_dim);
-  if (m->positions == PLAN_POSITIONS_ROPE)
+  else
+    pass_by (self, l->heads, l->qkv);
+  if (rotates (m, layer))
     rotate_heads (self, l->heads, layer, FALSE);
 }
 
@@ -94,13 +130,15 @@ exec_evaluator_prepare_heads_bwd (ExecEvaluator *self, const ExecEvaluatorLayer 
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_norm_manner (self);
 
-  if (m->positions == PLAN_POSITIONS_ROPE)
+  if (rotates (m, layer))
     rotate_heads (self, self->dheads, layer, TRUE);
-  if (m->qk_norm)
+  if (norms_heads (m, layer))
     RUN_AS (&manner, HEAD_NORM_BWD,
             EXEC_OPERANDS (self->dqkv, exec_evaluator_gradient (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_gradient (self, PLAN_TENSOR_K_NORM, layer), self->dheads,
                            l->qkv, exec_evaluator_weight (self, PLAN_TENSOR_Q_NORM, layer),
                            exec_evaluator_weight (self, PLAN_TENSOR_K_NORM, layer), l->head_stats),
             self->rows, m->heads, m->kv_heads, m->head_dim);
+  else
+    pass_by (self, self->dqkv, self->dheads);
 }

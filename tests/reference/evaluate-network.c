@@ -274,28 +274,28 @@ is_swiglu (const ExecEvaluator *self)
 }
 
 void
-exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 cols)
+exec_evaluator_activate (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 rows, gint64 cols)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_activation_manner (self);
 
   if (is_swiglu (self))
-    RUN (SWIGLU, EXEC_OPERANDS (out, in), self->rows, cols);
+    RUN (SWIGLU, EXEC_OPERANDS (out, in), rows, cols);
   else
-    RUN_AS (&manner, ACTIVATE, EXEC_OPERANDS (out, in), self->rows, cols, m->activation, m->gated);
+    RUN_AS (&manner, ACTIVATE, EXEC_OPERANDS (out, in), rows, cols, m->activation, m->gated);
 }
 
 void
 exec_evaluator_activate_bwd (ExecEvaluator *self, ExecArray din, ExecArray dout, ExecArray in,
-                             gint64 cols)
+                             gint64 rows, gint64 cols)
 {
   const PlanModel *m = self->model;
   const PlanManner manner = exec_evaluator_activation_manner (self);
 
   if (is_swiglu (self))
-    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols);
+    RUN (SWIGLU_BWD, EXEC_OPERANDS (din, dout, in), rows, cols);
   else
-    RUN_AS (&manner, ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), self->rows, cols, m->activation,
+    RUN_AS (&manner, ACTIVATE_BWD, EXEC_OPERANDS (din, dout, in), rows, cols, m->activation,
             m->gated);
 }
 
@@ -343,7 +343,7 @@ mlp (ExecEvaluator *self, gint64 i)
 
   exec_evaluator_linear (self, l->up, m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
                          PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);
-  exec_evaluator_activate (self, l->activated, l->up, m->ffn);
+  exec_evaluator_activate (self, l->activated, l->up, self->rows, m->ffn);
   exec_evaluator_linear (self, branch_end (self, l->down), l->activated, PLAN_TENSOR_DOWN,
                          PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
 }
@@ -359,7 +359,7 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
 
   exec_evaluator_linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
                              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
-  exec_evaluator_activate_bwd (self, self->dup, self->dactivated, l->up, m->ffn);
+  exec_evaluator_activate_bwd (self, self->dup, self->dactivated, l->up, self->rows, m->ffn);
   exec_evaluator_linear_bwd (self, m->shared_norm ? self->dshared : self->branch, self->dup,
                              m->shared_norm ? l->normed1 : l->normed2, PLAN_TENSOR_GATE_UP,
                              PLAN_TENSOR_GATE_UP_BIAS, i, up_width (self), m->hidden);

@@ -19,8 +19,8 @@ typedef struct
   ExecArray proj, post1, down, post2; /* what norms behind branches read, and their statistics */
   /* Of a layer with experts: shares of each token; rows that go to one expert after the other, and
    * what comes of them. */
-  ExecArray shares, saved, chosen, rows, row_shares, rows_up, rows_activated, shared_up, shared,
-      gate, ungated;
+  ExecArray shares, saved, chosen, rows, scaled, row_shares, rows_up, rows_activated, shared_up,
+      shared, gate, ungated;
   gint32 *peer, *token, *expert;       /* of each row */
   struct _ExecEvaluatorLatent *latent; /* of latent attention */
 } ExecEvaluatorLayer;

@@ -36,7 +36,7 @@ static const char *const models[] = {
 };
 
 /* Plain experts; shared ones with a gate beside a router with biases, behind a dense layer; biases
- * and sinks. */
+ * and sinks; scores on what experts read beside layers without positions. */
 static const char *const expert_models[]
     = { "family=mixtral,layers=4,hidden=16,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=32,max_seq=16,"
         "experts=8,topk=2",
@@ -44,7 +44,10 @@ static const char *const expert_models[]
         "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=8,shared_gate=on,dense_layers=1,"
         "router_score=sigmoid,router_scale=2.5,router_bias=on",
         "family=gpt_oss,layers=4,hidden=10,ffn=7,heads=8,kv_heads=4,head_dim=6,vocab=23,max_seq=16,"
-        "experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004" };
+        "experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004",
+        "family=llama4_text,layers=4,hidden=10,ffn=8,heads=4,kv_heads=4,head_dim=6,vocab=23,"
+        "max_seq=16,experts=4,expert_ffn=3,shared_ffn=8,moe_every=2,window=4,full_every=3,"
+        "nope_every=3" };
 
 /* Latent attention: with a latent vector of queries, beside experts and a dense layer; without one,
  * in dense layers. */
@@ -292,9 +295,12 @@ START_TEST (stages_may_split_experts)
           "max_seq=16,experts=4,topk=3,expert_ffn=3,shared_ffn=3,dense_layers=1,"
           "router_score=sigmoid,router_scale=2.5,router_bias=on",
           "family=gpt_oss,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
-          "max_seq=16,experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004" };
-  g_autofree char *words = g_strconcat (splits[_i / 3], " moe_imbalance=2", NULL);
-  compare (experts[_i % 3], 2 * RANKS, words);
+          "max_seq=16,experts=4,topk=3,expert_ffn=3,window=5,glu_limit=0.004",
+          "family=llama4_text,layers=4,hidden=10,ffn=7,heads=3,kv_heads=1,head_dim=6,vocab=23,"
+          "max_seq=16,experts=4,expert_ffn=3,shared_ffn=3,moe_every=2,window=5,full_every=3,"
+          "nope_every=3" };
+  g_autofree char *words = g_strconcat (splits[_i / 4], " moe_imbalance=2", NULL);
+  compare (experts[_i % 4], 2 * RANKS, words);
 }
 END_TEST
 
@@ -310,9 +316,9 @@ START_TEST (experts_may_be_beside_split_layers)
                                         "tp=4 ep=1 strategy=optim_grads",
                                         "tp=2 pp=2 ep=2 strategy=optim_grads_params",
                                         "tp=2 cp=2 ep=4 strategy=optim" };
-  g_autofree char *words = g_strconcat (splits[_i / 3], " sp=on moe_imbalance=4", NULL);
+  g_autofree char *words = g_strconcat (splits[_i / 4], " sp=on moe_imbalance=4", NULL);
   for (guint ranks = RANKS; ranks <= 2 * RANKS; ranks += RANKS)
-    compare (expert_models[_i % 3], ranks, words);
+    compare (expert_models[_i % 4], ranks, words);
 }
 END_TEST
 
@@ -466,11 +472,11 @@ main (void)
   test_add_runs (tcase, splitting_layers_changes_little, G_N_ELEMENTS (models));
   test_add_runs (tcase, stages_compute_what_one_does, G_N_ELEMENTS (models));
   test_add_runs (tcase, stages_may_split_layers, G_N_ELEMENTS (models));
-  test_add_runs (tcase, experts_may_be_beside_split_layers, 24);
+  test_add_runs (tcase, experts_may_be_beside_split_layers, 32);
   test_add_runs (tcase, latent_attention_may_be_split, 16);
   test_add_runs (tcase, lone_experts_are_scaled_as_the_rest, 12);
   test_add_runs (tcase, stages_may_be_interleaved, 10);
-  test_add_runs (tcase, stages_may_split_experts, 12);
+  test_add_runs (tcase, stages_may_split_experts, 16);
   test_add_runs (tcase, checkpoints_carry_over_between_splits, G_N_ELEMENTS (models));
   tcase_add_loop_test (tcase, checkpoints_of_experts_carry_over_between_splits, 0, 5);
   tcase_add_loop_test (tcase, what_is_not_split_yet_is_refused_by_name, 0, 4);

@@ -216,6 +216,10 @@ static const char *const kinds[] = {
   "family=gpt_oss,experts=3,topk=1,expert_ffn=2,activation=silu,glu_limit=0.7,glu_offset=0.5,"
   "shared_ffn=2,rope_scaling=yarn,rope_factor=4,rope_original=30,rope_fractional=on",
   "family=llama,sinks=on,activation=quick_gelu,glu_limit=0.2,glu_offset=2,qkv_bias=on",
+  "family=smollm3,nope_every=2",
+  "family=llama,qk_l2_norm=all,window=2,window_chunks=on",
+  "family=llama4_text,experts=4,expert_ffn=3,shared_ffn=2,window=3,full_every=2,nope_every=2",
+  "family=mixtral,experts=4,topk=2,expert_ffn=3,router_score=sigmoid,scores_on_input=on",
 };
 
 static ExecJob
@@ -284,6 +288,8 @@ static const char *const split_kinds[] = {
   "family=bloom",
   "family=llama,q_lora=3,kv_lora=5,nope_dim=1,rope_dim=4,v_dim=3",
   "family=llama,kv_lora=3,nope_dim=2,rope_dim=2,v_dim=5,norm_1p=on,tied=on",
+  "family=llama,qk_l2_norm=rope,nope_every=2,window=4,window_chunks=on",
+  "family=llama,sinks=on,window=3,window_chunks=on",
 };
 
 START_TEST (parts_have_the_gradients_of_the_whole)

@@ -50,9 +50,13 @@ score_of (double product, gint64 d, gint64 behind, gint64 head, gint64 heads)
 static gint64
 first_key (gint64 t)
 {
-  const gint64 window = (gint64)manner.value[PLAN_MANNER_WINDOW];
+  const gint64 window = (gint64)manner.value[PLAN_MANNER_WINDOW],
+               chunk = (gint64)manner.value[PLAN_MANNER_CHUNK];
+  gint64 first = t;
 
-  return window > 0 ? MAX (t + 1 - window, 0) : 0;
+  while (first > 0 && (window == 0 || first > t + 1 - window) && (chunk == 0 || first % chunk != 0))
+    first--;
+  return first;
 }
 
 /* in: rows of q, k and v heads; out: attention, then log-sum-exp. */
@@ -118,7 +122,8 @@ START_TEST (kernels_attention)
     { batch, seq, heads, kv, d, seq }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out
   };
   g_autofree double *want = pass.out;
-  manner.value[PLAN_MANNER_WINDOW] = between (rand, 0, (gint32)seq);
+  manner.value[_i % 3 == 0 ? PLAN_MANNER_CHUNK : PLAN_MANNER_WINDOW]
+      = between (rand, 0, (gint32)seq);
   bend (_i, d);
   g_autofree double *want_dqkv = slow_gradient (slow_attention, &pass, 0, n_qkv, dout.value);
 
@@ -222,7 +227,7 @@ START_TEST (kernels_attention_of_tiles)
       = { { batch, seq, heads, kv, d }, { qkv.value }, NULL, g_new (double, n_out + n_lse), n_out };
   g_autofree double *want = pass.out, *want_dqkv = g_new (double, n_qkv);
 
-  manner.value[PLAN_MANNER_WINDOW] = windows[_i / 2];
+  manner.value[_i % 4 < 2 ? PLAN_MANNER_CHUNK : PLAN_MANNER_WINDOW] = windows[_i / 2];
   bend (_i, d);
   slow_attention (&pass);
   slow_attention_bwd (&pass, dout.value, want_dqkv);
@@ -353,7 +358,7 @@ START_TEST (kernels_attention_of_parts)
                 (guint64)(rows * out_width) };
   g_autofree double *all = pass.out, *want = g_new (double, each *out_width);
   g_autofree double *want_dqkv = g_new (double, rows *width), *dqkv = g_new0 (double, rows *width);
-  manner.value[PLAN_MANNER_WINDOW] = windows[_i / 3 % 4];
+  manner.value[_i % 2 == 0 ? PLAN_MANNER_CHUNK : PLAN_MANNER_WINDOW] = windows[_i / 3 % 4];
   bend (_i, self.d);
   slow_attention (&pass);
   slow_attention_bwd (&pass, self.dout.value, want_dqkv);

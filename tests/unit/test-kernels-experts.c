@@ -275,6 +275,40 @@ START_TEST (gates_are_those_of_loops)
 }
 END_TEST
 
+/* From rows and shares. */
+static void
+slow_scale (Pass *pass)
+{
+  for (gint64 i = 0; i < pass->dims[0] * pass->dims[1]; i++)
+    pass->out[i] = pass->in[0][i] * pass->in[1][i / pass->dims[1]];
+}
+
+START_TEST (scaled_rows_are_those_of_loops)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const gint64 rows = between (rand, 1, 9), cols = between (rand, 1, 300);
+  const guint64 n = (guint64)(rows * cols);
+  const PlanDtype format = format_of (_i);
+  g_auto (Tensor) in = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) share = tensor_random (rand, PLAN_DTYPE_FP32, (guint64)rows, 1);
+  g_auto (Tensor) dout = tensor_random (rand, format, n, 1);
+  g_auto (Tensor) out = tensor_blank (format, n), din = tensor_blank (format, n);
+  g_auto (Tensor) dshare = tensor_blank (PLAN_DTYPE_FP32, (guint64)rows);
+  g_autofree double *want = g_new (double, n);
+  Pass pass = { { rows, cols }, { in.value, share.value }, NULL, want, n };
+
+  run_kernel (PLAN_OP_SCALE_ROWS, OPERANDS (&out, &in, &share), pass.dims, format);
+  slow_scale (&pass);
+  check_close (&out, want, 2e-6, "scale_rows");
+  run_kernel (PLAN_OP_SCALE_ROWS_BWD, OPERANDS (&din, &dshare, &dout, &in, &share), pass.dims,
+              format);
+  g_autofree double *want_din = slow_gradient (slow_scale, &pass, 0, n, dout.value);
+  g_autofree double *want_dshare = slow_gradient (slow_scale, &pass, 1, (guint64)rows, dout.value);
+  check_close (&din, want_din, 1e-5, "scale_rows_bwd, of rows");
+  check_close (&dshare, want_dshare, 1e-5, "scale_rows_bwd, of shares");
+}
+END_TEST
+
 /* Rows of each expert, how many, and, of biases without shares, NULL: */
 static const gint32 *rows_of_experts;
 static const double *shares_of_rows;
@@ -648,6 +682,7 @@ main (void)
   tcase_add_loop_test (tcase, routes_go_by_biases_and_groups, 0, 90);
   tcase_add_test (tcase, biases_move_by_loads);
   tcase_add_loop_test (tcase, gates_are_those_of_loops, 0, 20);
+  tcase_add_loop_test (tcase, scaled_rows_are_those_of_loops, 0, 20);
   tcase_add_loop_test (tcase, biases_are_those_of_loops, 0, 48);
   tcase_add_test (tcase, routes_of_equals_are_the_first);
   tcase_add_loop_test (tcase, rows_are_sorted_and_come_back, 0, 60);

@@ -109,17 +109,29 @@ START_TEST (kernels_head_norm)
   g_auto (Tensor) rstd = tensor_blank (PLAN_DTYPE_FP32, (guint64)(rows * (heads + kv)));
   g_autofree double *weights = g_new (double, 2 * width);
   Pass pass = { { rows, heads, kv, d }, { in.value, weights }, NULL, g_new (double, n), n };
-  manner.value[PLAN_MANNER_ONE_PLUS] = _i % 3 == 1;
+  const gboolean has_weights = _i % 4 < 2;
+  manner.value[PLAN_MANNER_ONE_PLUS] = has_weights && _i % 3 == 1;
   g_autofree double *want = pass.out;
 
   memcpy (weights, q.value, width * sizeof *weights);
   memcpy (weights + width, k.value, width * sizeof *weights);
+  for (guint64 i = 0; !has_weights && i < 2 * width; i++)
+    weights[i] = 1;
   g_autofree double *want_din = slow_gradient (slow_head_norm, &pass, 0, n, dout.value);
   g_autofree double *want_dweights
       = slow_gradient (slow_head_norm, &pass, 1, 2 * width, dout.value);
   slow_head_norm (&pass);
-  run_kernel (PLAN_OP_HEAD_NORM, OPERANDS (&out, &rstd, &in, &q, &k), pass.dims, format);
+  run_kernel (PLAN_OP_HEAD_NORM,
+              OPERANDS (&out, &rstd, &in, has_weights ? &q : NULL, has_weights ? &k : NULL),
+              pass.dims, format);
   check_close (&out, want, 1e-6, "head_norm");
+  if (!has_weights)
+    {
+      run_kernel (PLAN_OP_HEAD_NORM_BWD, OPERANDS (&din, NULL, NULL, &dout, &in, NULL, NULL, &rstd),
+                  pass.dims, format);
+      check_close (&din, want_din, 1e-4, "head_norm_bwd din without weights");
+      return;
+    }
   run_kernel (PLAN_OP_HEAD_NORM_BWD, OPERANDS (&din, &dq, &dk, &dout, &in, &q, &k, &rstd),
               pass.dims, format);
   check_close (&din, want_din, 1e-4, "head_norm_bwd din");

@@ -39,10 +39,13 @@ row_of (const ExecCudaSoftmax &shape, float *scores, bool is_wide, uint64_t item
   uint64_t query = item % shape.queries;
   float *at = scores + item / shape.queries * shape.stride + query * shape.pitch;
 
-  uint64_t seen = shape.first + query + 1;
+  uint64_t seen = shape.first + query + 1, place = shape.from + shape.first + query;
+  uint64_t begin = place - place % shape.chunk,
+           window = seen > shape.window ? seen - shape.window : 0;
+  uint64_t unseen = begin > shape.from + window ? begin - shape.from : window;
 
-  return { seen > shape.window ? seen - shape.window : 0, seen, shape.first + shape.queries,
-           array_of (at, PLAN_DTYPE_FP32, is_wide), array_of (at, shape.dtype, is_wide) };
+  return { unseen, seen, shape.first + shape.queries, array_of (at, PLAN_DTYPE_FP32, is_wide),
+           array_of (at, shape.dtype, is_wide) };
 }
 
 __device__ inline float *

@@ -39,7 +39,7 @@ enum : unsigned
 
 struct Attention
 {
-  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window;
+  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window, chunk;
   PlanSequencePart queries, keys; /* where they are in their sequence */
   float scale;
 };
@@ -65,7 +65,9 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = ((shape.dim > shape.v_dim ? shape.dim : shape.v_dim) + COLS - 1) / COLS;
   uint64_t window = (uint64_t)exec_manner (args, PLAN_MANNER_WINDOW);
+  uint64_t chunk = (uint64_t)exec_manner (args, PLAN_MANNER_CHUNK);
   shape.window = window > 0 ? window : shape.seq * parts_of (args);
+  shape.chunk = chunk > 0 ? chunk : shape.seq * parts_of (args);
   shape.queries = part_of (args, shape.seq, 0);
   shape.keys = part_of (args, shape.seq, args->turn);
   double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
@@ -245,7 +247,8 @@ sees (const Attention &shape, uint64_t query, uint64_t key)
 {
   uint64_t from = place_of (shape.queries, query), to = place_of (shape.keys, key);
 
-  return key < shape.seq && to <= from && from - to < shape.window;
+  return key < shape.seq && to <= from && from - to < shape.window
+         && to >= from - from % shape.chunk;
 }
 
 /* Where the first tile begins with a key that a query from `query` on sees; where the keys end that
@@ -253,9 +256,12 @@ sees (const Attention &shape, uint64_t query, uint64_t key)
 __device__ inline uint64_t
 first_key (const Attention &shape, uint64_t query)
 {
-  uint64_t end = place_of (shape.queries, query) + 1;
+  uint64_t place = place_of (shape.queries, query), end = place + 1;
+  uint64_t begin = place - place % shape.chunk;
 
-  return end <= shape.window ? 0 : before_place (shape.keys, end - shape.window) / TILE * TILE;
+  if (end > shape.window && end - shape.window > begin)
+    begin = end - shape.window;
+  return before_place (shape.keys, begin) / TILE * TILE;
 }
 
 __device__ inline uint64_t
@@ -279,7 +285,10 @@ end_query (const Attention &shape, uint64_t key)
 {
   uint64_t last = at_most (key + TILE, shape.seq) - 1;
 
-  return before_place (shape.queries, place_of (shape.keys, last) + shape.window);
+  uint64_t place = place_of (shape.keys, last);
+
+  return before_place (shape.queries,
+                       at_most (place + shape.window, place - place % shape.chunk + shape.chunk));
 }
 
 /* --- forward ------------------------------------------------------------------------------ */

@@ -2,20 +2,24 @@
 /* Experts: rows sorted by expert and back, activations times the experts' shares. The router is in
  * router.cu, the products of experts are exec/cuda/gemm-grouped.c's.
  *
- * Launch shape   permute, unpermute, expert_activate: pieces of 8 columns along x in blocks of
- *                whole warps up to 256 threads, rows of the result along y. expert_activate_bwd,
- *                gate, gate_bwd: a block per row, 256 threads at most.
+ * Launch shape   permute, unpermute, expert_activate, scale_rows: pieces of 8 columns along x in
+ *                blocks of whole warps up to 256 threads, rows of the result along y.
+ *                expert_activate_bwd, scale_rows_bwd, gate, gate_bwd: a block per row, 256 threads
+ *                at most.
  * Per call       s: bytes per element, of each operand's own format
  *   op                   bytes                               FLOPs
  *   permute              out_rows cols (s + s)               -
  *   unpermute            in_rows cols s + rows cols s        in_rows cols
  *   expert_activate      rows cols (s + s), gated (s + 2 s)  up to 20 rows cols, one of them
  *   expert_activate_bwd  rows cols (2 s + s + 2 s), gated    e^x
+ *   scale_rows           rows cols (s + s)                   rows cols
+ *   scale_rows_bwd       rows cols (2 s + s)                 3 rows cols
  *   gate                 rows cols (s + s)                   rows cols
  *   gate_bwd             rows cols (2 s + s)                 3 rows cols
  * Checked with   exec/cpu/kernels-cpu-experts.c and kernels-cpu-activation.c, by tests/fake and
- *                tests/gpu. Rows are added up in the same order: permute and unpermute are equal
- *                bit for bit. Sums over a row are made in another order, and e^x is the device's. */
+ *                tests/gpu. Rows are added up in the same order: permute, unpermute and scale_rows
+ *                are equal bit for bit. Sums over a row are made in another order, and e^x is the
+ * device's. */
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/experts.h"
 #include "exec/cuda/kernels/reduce.cuh"
@@ -103,6 +107,67 @@ Move
 move_of (const Operands &operands)
 {
   return { operands.dim (0), operands.dim (1), operands.dim (2) };
+}
+
+/* --- rows times shares -------------------------------------------------------------------- */
+
+__global__ void
+scale_rows (uint64_t rows, uint64_t cols, Array out, Array in, Array probs)
+{
+  for (uint64_t row = blockIdx.y; row < rows; row += gridDim.y)
+    {
+      float share = read_one (probs, row);
+
+      for (uint64_t col = first_piece (); col < cols; col += piece_stride ())
+        {
+          unsigned n = piece_of (col, cols);
+          Piece value = read (in, row * cols + col, n);
+
+          for (unsigned i = 0; i < PIECE; i++)
+            value.at[i] *= share;
+          write (out, row * cols + col, n, value);
+        }
+    }
+}
+
+struct RowGrads
+{
+  Array din, dscore, dout, in, score;
+};
+
+/* Writes the gradient of a row that was multiplied by `scale`, and returns that of the scale. */
+__device__ inline float
+unscale_row (const RowGrads &of, uint64_t row, uint64_t cols, float scale)
+{
+  float sum = 0;
+
+  for (uint64_t col = first_col (); col < cols; col += col_stride ())
+    {
+      unsigned n = piece_of (col, cols);
+      Piece in = read (of.in, row * cols + col, n);
+      Piece dout = read (of.dout, row * cols + col, n);
+
+      for (unsigned i = 0; i < PIECE; i++)
+        {
+          if (i < n)
+            sum += dout.at[i] * in.at[i];
+          dout.at[i] *= scale;
+        }
+      write (of.din, row * cols + col, n, dout);
+    }
+  return block_sum (sum);
+}
+
+__global__ void
+scale_rows_bwd (uint64_t rows, uint64_t cols, RowGrads of)
+{
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
+    {
+      float sum = unscale_row (of, row, cols, read_one (of.score, row));
+
+      if (threadIdx.x == 0)
+        write_one (of.dscore, row, sum);
+    }
 }
 
 /* --- activations times shares ------------------------------------------------------------- */
@@ -205,33 +270,13 @@ gate (uint64_t rows, uint64_t cols, Array out, Array score, Array in)
     }
 }
 
-struct GateGrads
-{
-  Array din, dscore, dout, in, score;
-};
-
 __global__ void
-gate_bwd (uint64_t rows, uint64_t cols, GateGrads of)
+gate_bwd (uint64_t rows, uint64_t cols, RowGrads of)
 {
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x)
     {
-      float scale = read_one (of.score, row), sum = 0;
+      float scale = read_one (of.score, row), sum = unscale_row (of, row, cols, scale);
 
-      for (uint64_t col = first_col (); col < cols; col += col_stride ())
-        {
-          unsigned n = piece_of (col, cols);
-          Piece in = read (of.in, row * cols + col, n);
-          Piece dout = read (of.dout, row * cols + col, n);
-
-          for (unsigned i = 0; i < PIECE; i++)
-            {
-              if (i < n)
-                sum += dout.at[i] * in.at[i];
-              dout.at[i] *= scale;
-            }
-          write (of.din, row * cols + col, n, dout);
-        }
-      sum = block_sum (sum);
       if (threadIdx.x == 0)
         write_one (of.dscore, row, sum * scale * (1.0f - scale));
     }
@@ -278,6 +323,37 @@ exec_cuda_unpermute (const ExecArgs *args, void *stream)
   return code != 0 ? code
                    : EXEC_CUDA_LAUNCH (gather_shares, shape_of_items (shape.sorted), stream, shape,
                                        map, dprobs, row_dprobs);
+}
+
+extern "C" int
+exec_cuda_scale_rows (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  Array out = operands.rows_of (PLAN_REF_SCALE_ROWS_out, cols);
+  Array in = operands.rows_of (PLAN_REF_SCALE_ROWS_in, cols);
+  Array probs = operands.array (PLAN_REF_SCALE_ROWS_probs);
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (scale_rows, shape_of_matrix (rows, pieces_of (cols)), stream, rows, cols,
+                           out, in, probs);
+}
+
+extern "C" int
+exec_cuda_scale_rows_bwd (const ExecArgs *args, void *stream)
+{
+  Operands operands (args);
+  const uint64_t rows = operands.dim (0), cols = operands.dim (1);
+  RowGrads of = { operands.rows_of (PLAN_REF_SCALE_ROWS_BWD_din, cols),
+                  operands.array (PLAN_REF_SCALE_ROWS_BWD_dprobs),
+                  operands.rows_of (PLAN_REF_SCALE_ROWS_BWD_dout, cols),
+                  operands.rows_of (PLAN_REF_SCALE_ROWS_BWD_in, cols),
+                  operands.array (PLAN_REF_SCALE_ROWS_BWD_probs) };
+
+  if (operands.code != 0)
+    return operands.code;
+  return EXEC_CUDA_LAUNCH (scale_rows_bwd, shape_of_rows (rows, cols), stream, rows, cols, of);
 }
 
 extern "C" int
@@ -337,7 +413,7 @@ exec_cuda_gate_bwd (const ExecArgs *args, void *stream)
 {
   Operands operands (args);
   const uint64_t rows = operands.dim (0), cols = operands.dim (1);
-  GateGrads of
+  RowGrads of
       = { operands.rows_of (PLAN_REF_GATE_BWD_din, cols), operands.array (PLAN_REF_GATE_BWD_dscore),
           operands.rows_of (PLAN_REF_GATE_BWD_dout, cols),
           operands.rows_of (PLAN_REF_GATE_BWD_in, cols), operands.array (PLAN_REF_GATE_BWD_score) };

@@ -13,6 +13,8 @@ int exec_cuda_route_bwd (const ExecArgs *args, void *stream);
 /* experts.cu */
 int exec_cuda_permute (const ExecArgs *args, void *stream);
 int exec_cuda_unpermute (const ExecArgs *args, void *stream);
+int exec_cuda_scale_rows (const ExecArgs *args, void *stream);
+int exec_cuda_scale_rows_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_expert_activate (const ExecArgs *args, void *stream);
 int exec_cuda_expert_activate_bwd (const ExecArgs *args, void *stream);
 int exec_cuda_gate (const ExecArgs *args, void *stream);

@@ -110,6 +110,23 @@ weight_of (const RowHead &head, const Array &q, const Array &k)
            head.is_key ? k.is_fp16 : q.is_fp16, head.is_key ? k.is_wide : q.is_wide };
 }
 
+/* What a piece of a head is multiplied by: 1 where the norm has no weights. */
+__device__ inline Piece
+gains_at (const Array &weight, const Words &words, float plus)
+{
+  Piece gains = gains_of (widen (weight, words), plus);
+
+  for (unsigned i = 0; i < PIECE && weight.at == NULL; i++)
+    gains.at[i] = 1;
+  return gains;
+}
+
+__device__ inline Words
+fetch_weights (const Array &weight, uint64_t at, unsigned n)
+{
+  return weight.at == NULL ? Words{} : fetch (weight, at, n);
+}
+
 /* All lanes of a warp go through the same number of rounds, because they sum together. A lane keeps
  * its first piece of a head in registers. */
 __global__ void
@@ -143,7 +160,7 @@ head_norm (HeadNorm shape, Array out, float *rstd, Array in, Array q, Array k)
           {
             n = piece_of (d, shape.dim);
             Piece x = d == first ? widen (in, kept) : read (in, head.at + d, n);
-            Piece w = gains_of (read (weight, d, n), shape.plus);
+            Piece w = gains_at (weight, fetch_weights (weight, d, n), shape.plus);
 
             for (unsigned i = 0; i < PIECE; i++)
               x.at[i] = head.is_value ? x.at[i] : x.at[i] * scale * w.at[i];
@@ -199,10 +216,10 @@ head_norm_bwd_piece (const HeadNormBwd<plain> &norm, const RowHead &head, HeadSu
     {
       douts = fetch (norm.dout, head.at + first, n);
       ins = fetch (norm.in, head.at + first, n);
-      weights = fetch (weight, first, n);
+      weights = fetch_weights (weight, first, n);
     }
   Piece g = widen (norm.dout, douts), x = widen (norm.in, ins),
-        w = gains_of (widen (weight, weights), shape.plus);
+        w = gains_at (weight, weights, shape.plus);
   for (unsigned i = 0; i < PIECE; i++)
     products += g.at[i] * w.at[i] * (x.at[i] * scale);
   float mean = lanes_sum (products, shape.lanes) / (float)shape.dim;
@@ -286,7 +303,7 @@ head_norm_bwd (HeadNormBwd<false> norm)
                 Words douts = fetch (norm.dout, head.at + d, n);
                 Words ins = fetch (norm.in, head.at + d, n);
                 Piece g = widen (norm.dout, douts), x = widen (norm.in, ins);
-                Piece w = gains_of (read (weight, d, n), shape.plus);
+                Piece w = gains_at (weight, fetch_weights (weight, d, n), shape.plus);
 
                 for (unsigned i = 0; i < PIECE; i++)
                   {
@@ -393,6 +410,8 @@ exec_cuda_head_norm_bwd (const ExecArgs *args, void *stream)
 
   if (code != 0)
     return code;
+  if (dq.at == NULL) /* without weights: no sums over rows */
+    return EXEC_CUDA_LAUNCH (head_norm_bwd, shape_of_heads (shape), stream, norm);
   if (parts.count == 0 || shape.dim > WARP * PIECE)
     return launch_apart (norm, dq, dk, stream);
   if (is_plain (din) && is_plain (dout) && is_plain (in) && is_plain (q) && is_plain (k))

@@ -44,13 +44,13 @@ int exec_cuda_attention_bwd (const ExecArgs *args, void *stream);
 /* attention-softmax.cu, between batched GEMMs. `dtype` is fp32, bf16 or fp16; pitches (from row to
  * row), strides (from head to head) and all other numbers are in elements. */
 /* Causal softmax of scale * score, in place, for `queries` rows of each head. The first score of a
- * row is of the key `first` places before the first row's own. A row sees its own key and earlier
- * ones, `window` in all. From the same address on it becomes probabilities in `dtype`, 0 for keys
- * that are not seen, up to the last row's own key. */
+ * row is of key `from`, `first` places before the first row's own. A row sees its own key and
+ * earlier ones, `window` in all, back to the first of every `chunk`. From the same address on it
+ * becomes probabilities in `dtype`, 0 for keys that are not seen, up to the last row's own key. */
 typedef struct
 {
   float *scores;
-  guint64 pitch, stride, heads, queries, first, window;
+  guint64 pitch, stride, heads, queries, first, window, from, chunk;
   float *lse;
   guint64 lse_stride;
   PlanDtype dtype;

@@ -1,4 +1,4 @@
-/* The window of attention, for all that do it on GPUs. */
+/* The window of attention, and its chunks, for all that do it on GPUs. */
 #pragma once
 #include "exec/kernels.h"
 G_BEGIN_DECLS
@@ -9,6 +9,14 @@ exec_cuda_window (const ExecArgs *args)
 {
   const gint64 window = (gint64)exec_manner (args, PLAN_MANNER_WINDOW);
   return window > 0 ? window : args->op->dims[1];
+}
+
+/* The tokens of a chunk: queries see no keys of earlier ones. */
+static inline gint64
+exec_cuda_chunk (const ExecArgs *args)
+{
+  const gint64 chunk = (gint64)exec_manner (args, PLAN_MANNER_CHUNK);
+  return chunk > 0 ? chunk : args->op->dims[1];
 }
 
 G_END_DECLS
