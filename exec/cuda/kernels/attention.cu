@@ -39,7 +39,8 @@ enum : unsigned
 
 struct Attention
 {
-  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window, chunk;
+  uint64_t batch, seq, heads, kv_heads, dim, v_dim, tiles, slices, window;
+  uint32_t chunk; /* so narrow because a wide remainder takes registers that are not there */
   PlanSequencePart queries, keys; /* where they are in their sequence */
   float scale;
 };
@@ -65,9 +66,9 @@ attention_of (const Operands &operands, const ExecArgs *args)
   shape.tiles = (shape.seq + TILE - 1) / TILE;
   shape.slices = ((shape.dim > shape.v_dim ? shape.dim : shape.v_dim) + COLS - 1) / COLS;
   uint64_t window = (uint64_t)exec_manner (args, PLAN_MANNER_WINDOW);
-  uint64_t chunk = (uint64_t)exec_manner (args, PLAN_MANNER_CHUNK);
+  double chunk = exec_manner (args, PLAN_MANNER_CHUNK);
   shape.window = window > 0 ? window : shape.seq * parts_of (args);
-  shape.chunk = chunk > 0 ? chunk : shape.seq * parts_of (args);
+  shape.chunk = (uint32_t)(chunk > 0 ? chunk : (double)(shape.seq * parts_of (args)));
   shape.queries = part_of (args, shape.seq, 0);
   shape.keys = part_of (args, shape.seq, args->turn);
   double scalar = exec_manner (args, PLAN_MANNER_SCALAR);
@@ -241,14 +242,20 @@ write_results (const Attention &shape, const Head &out, uint64_t first_row, uint
       }
 }
 
+/* Where the chunk of a token begins. */
+__device__ inline uint64_t
+chunk_of (const Attention &shape, uint64_t place)
+{
+  return place - (uint32_t)place % shape.chunk;
+}
+
 /* Whether the query sees the key. */
 __device__ inline bool
 sees (const Attention &shape, uint64_t query, uint64_t key)
 {
   uint64_t from = place_of (shape.queries, query), to = place_of (shape.keys, key);
 
-  return key < shape.seq && to <= from && from - to < shape.window
-         && to >= from - from % shape.chunk;
+  return key < shape.seq && to <= from && from - to < shape.window && to >= chunk_of (shape, from);
 }
 
 /* Where the first tile begins with a key that a query from `query` on sees; where the keys end that
@@ -257,7 +264,7 @@ __device__ inline uint64_t
 first_key (const Attention &shape, uint64_t query)
 {
   uint64_t place = place_of (shape.queries, query), end = place + 1;
-  uint64_t begin = place - place % shape.chunk;
+  uint64_t begin = chunk_of (shape, place);
 
   if (end > shape.window && end - shape.window > begin)
     begin = end - shape.window;
@@ -283,12 +290,10 @@ first_query (const Attention &shape, uint64_t key)
 __device__ inline uint64_t
 end_query (const Attention &shape, uint64_t key)
 {
-  uint64_t last = at_most (key + TILE, shape.seq) - 1;
-
-  uint64_t place = place_of (shape.keys, last);
+  uint64_t last = at_most (key + TILE, shape.seq) - 1, place = place_of (shape.keys, last);
 
   return before_place (shape.queries,
-                       at_most (place + shape.window, place - place % shape.chunk + shape.chunk));
+                       at_most (place + shape.window, chunk_of (shape, place) + shape.chunk));
 }
 
 /* --- forward ------------------------------------------------------------------------------ */
