@@ -37,7 +37,7 @@ warnings.simplefilter("ignore")
 typing.override = getattr(typing, "override", lambda f: f)  # before Python 3.12
 
 REPLACED = ("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "deep_ep",
-            "megatron.energon", "megatron.bridge.diffusion")
+            "modelopt", "megatron.energon", "megatron.bridge.diffusion")
 DENSE = ["llama3-8b 8xh100 --gbs 64", "llama3-70b dgx-h100:8 --gbs 256", "llama3-8b 8xb200 --gbs 64 --allow mixed"]
 EXPERTS = ["qwen3-30b-a3b dgx-h100:2 --gbs 256", "mixtral-8x7b dgx-h100:4 --gbs 256"]
 OF_MEGATRON = ["gpt-oss-120b dgx-h100:8 --gbs 256", "deepseek-v3 dgx-h100:32 --gbs 1024",
