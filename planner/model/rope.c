@@ -58,8 +58,8 @@ plan_rope_check (const PlanRope *self, GError **error)
                           "rope_scaling=yarn");
   if (self->scaling == PLAN_ROPE_SCALING_LLAMA3 && self->original == 0)
     return refuse (error, "rope_original: missing, and rope_scaling=llama3 needs it");
-  if (has_parts (self) && (is_yarn ? self->slow >= self->fast : self->slow > self->fast))
-    return refuse (error, "rope_slow: must be below rope_fast; with llama3 it may be equal");
+  if (has_parts (self) && self->slow > self->fast)
+    return refuse (error, "rope_slow: must not be above rope_fast");
   if (is_yarn && self->theta <= 1)
     return refuse (error, "rope_theta: must be above 1 with rope_scaling=yarn");
   return TRUE;
