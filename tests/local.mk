@@ -448,6 +448,7 @@ golden_tests = \
   %D%/golden/emit-accelerate-fsdp1.test \
   %D%/golden/emit-accelerate.test \
   %D%/golden/emit-bridge-ddp.test \
+  %D%/golden/emit-bridge-latent.test \
   %D%/golden/emit-bridge.test \
   %D%/golden/emit-from-megatron.test \
   %D%/golden/emit-deepseek-pipeline.test \

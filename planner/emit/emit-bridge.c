@@ -63,8 +63,6 @@ refuse (const PlanEmitSubject *subject, GPtrArray *reasons)
   plan_emit_refuse (reasons, IS (AG_GROUP, ON),
                     "ag_group=on: Megatron-Bridge makes no communicator for it: use off, or --as "
                     "megatron");
-  plan_emit_refuse (reasons, m->kv_lora > 0,
-                    "model kv_lora: latent attention is not written: use --as megatron");
   plan_emit_refuse (reasons, m->qk_l2_norm != PLAN_QK_L2_OFF && m->experts == 0,
                     "model qk_l2_norm: Megatron-Bridge's layers without experts have none: use "
                     "off, or --as megatron");
@@ -113,13 +111,24 @@ append_head (GString *text, const PlanEmitSubject *subject)
                           is_ddp (value) ? "" : "env -u CUDA_DEVICE_MAX_CONNECTIONS ", launch);
 }
 
+/* The class of models, and its module. */
+static const char *
+provider_of (const PlanModel *model, const char **out_module)
+{
+  *out_module = model->kv_lora > 0 ? "mla_provider" : "gpt_provider";
+  return model->kv_lora > 0 ? "MLAModelProvider" : "GPTModelProvider";
+}
+
 static void
 append_imports (GString *text, const PlanEmitSubject *subject)
 {
   const PlanActivation a = subject->of->model->activation;
-  g_string_append (text, "import torch\nimport torch.nn.functional as F\n"
-                         "from megatron.bridge.models.gpt_provider import GPTModelProvider\n"
-                         "from megatron.bridge.recipes.common import _pretrain_common\n"
+  const char *module, *const provider = provider_of (subject->of->model, &module);
+  g_string_append_printf (text,
+                          "import torch\nimport torch.nn.functional as F\n"
+                          "from megatron.bridge.models.%s import %s\n",
+                          module, provider);
+  g_string_append (text, "from megatron.bridge.recipes.common import _pretrain_common\n"
                          "from megatron.bridge.training.config import ConfigContainer, "
                          "TokenizerConfig\n"
                          "from megatron.bridge.training.gpt_step import forward_step\n"
@@ -152,6 +161,37 @@ append_activation (GString *text, const PlanModel *m)
                           plan_emit_python (m->gated), plan_emit_python (!is_exact));
 }
 
+/* Adds latent attention, with what its class of models has otherwise than that without. Without a
+ * scale its positions are YaRN's by a factor of 1, as by Megatron-LM's flags. */
+static void
+append_latent (GString *text, const PlanModel *m)
+{
+  const PlanRope *const rope = &m->rope;
+  const gboolean is_yarn = rope->scaling == PLAN_ROPE_SCALING_YARN;
+  g_autofree char *factor = plan_emit_real (is_yarn ? rope->factor : 1);
+  g_autofree char *slow = plan_emit_real (rope->slow), *fast = plan_emit_real (rope->fast);
+  g_autofree char *mscale = plan_emit_real (rope->mscale), *all = plan_emit_real (rope->mscale_all);
+  g_string_append (text, "        multi_latent_attention=True,\n        q_lora_rank=");
+  if (m->q_lora > 0)
+    g_string_append_printf (text, INT ",\n", m->q_lora);
+  else
+    g_string_append (text, "None,\n");
+  g_string_append_printf (text,
+                          "        kv_lora_rank=" INT ",\n        qk_head_dim=" INT
+                          ",\n        qk_pos_emb_head_dim=" INT ",\n        v_head_dim=" INT
+                          ",\n        attention_softmax_in_fp32=False,\n"
+                          "        masked_softmax_fusion=True,\n"
+                          "        deallocate_pipeline_outputs=True,\n"
+                          "        rope_type=\"yarn\",\n        rotary_scaling_factor=%s,\n",
+                          m->kv_lora, m->nope_dim, m->rope_dim, m->v_dim, factor);
+  if (is_yarn)
+    g_string_append_printf (text,
+                            "        original_max_position_embeddings=" INT ",\n"
+                            "        beta_fast=%s,\n        beta_slow=%s,\n"
+                            "        mscale=%s,\n        mscale_all_dim=%s,\n",
+                            rope->original, fast, slow, mscale, all);
+}
+
 static void
 append_rope_scaling (GString *text, const PlanRope *rope)
 {
@@ -174,7 +214,7 @@ append_rope_scaling (GString *text, const PlanRope *rope)
 static void
 append_positions (GString *text, const PlanModel *m)
 {
-  const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN;
+  const gboolean is_yarn = m->rope.scaling == PLAN_ROPE_SCALING_YARN && m->kv_lora == 0;
   g_autofree char *percent = plan_emit_real (m->rope_fraction);
   g_autofree char *limit = plan_emit_real (m->glu_limit), *offset = plan_emit_real (m->glu_offset);
   g_string_append_printf (text, "        position_embedding_type=\"%s\",\n",
@@ -187,7 +227,10 @@ append_positions (GString *text, const PlanModel *m)
                             "        rotary_base=" INT ",\n        rotary_percent=%s,\n"
                             "        apply_rope_fusion=%s,\n",
                             (gint64)m->rope.theta, percent, plan_emit_python (!is_yarn));
-  append_rope_scaling (text, &m->rope);
+  if (m->kv_lora > 0)
+    append_latent (text, m);
+  else
+    append_rope_scaling (text, &m->rope);
   if (m->window > 0)
     g_string_append_printf (text,
                             "        window_size=(" INT ", 0),\n"
@@ -259,12 +302,15 @@ append_model (GString *text, const PlanEmitSubject *subject)
   g_autofree char *hidden = plan_field_print (PLAN_HIDDEN_DROPOUT, value[PLAN_HIDDEN_DROPOUT]);
   g_autofree char *attention
       = plan_field_print (PLAN_ATTENTION_DROPOUT, value[PLAN_ATTENTION_DROPOUT]);
+  const char *module, *const provider = provider_of (m, &module);
+  g_autofree char *channels
+      = m->kv_lora > 0 ? g_strdup ("None") : g_strdup_printf (INT, m->head_dim);
   g_string_append_printf (
       text,
-      "\n\ndef model() -> GPTModelProvider:\n    return GPTModelProvider(\n"
+      "\n\ndef model() -> %s:\n    return %s(\n"
       "        num_layers=" INT ",\n        hidden_size=" INT ",\n        ffn_hidden_size=" INT
       ",\n        num_attention_heads=" INT ",\n        num_query_groups=" INT
-      ",\n        kv_channels=" INT ",\n        vocab_size=" INT ",\n"
+      ",\n        kv_channels=%s,\n        vocab_size=" INT ",\n"
       "        should_pad_vocab=True,\n        make_vocab_size_divisible_by=128,\n"
       "        share_embeddings_and_output_weights=%s,\n        seq_length=" INT ",\n"
       "        normalization=\"%s\",\n        layernorm_epsilon=%s,\n"
@@ -272,10 +318,10 @@ append_model (GString *text, const PlanEmitSubject *subject)
       "        add_bias_linear=%s,\n        add_qkv_bias=%s,\n"
       "        hidden_dropout=%s,\n        attention_dropout=%s,\n"
       "        bias_dropout_fusion=True,\n",
-      m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, m->head_dim, m->vocab,
+      provider, provider, m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, channels, m->vocab,
       plan_emit_python (m->tied_embeddings), value[PLAN_SEQ],
       m->norm == PLAN_NORM_RMSNORM ? "RMSNorm" : "LayerNorm", eps, plan_emit_python (m->norm_1p),
-      plan_emit_python (m->qk_norm), plan_emit_python (has_biases),
+      plan_emit_python (m->qk_norm || m->kv_lora > 0), plan_emit_python (has_biases),
       plan_emit_python (m->qkv_bias && !has_biases), hidden, attention);
   append_activation (text, m);
   append_positions (text, m);
@@ -338,6 +384,7 @@ add_stages (GString *text, const PlanCase *of)
       add (text, "model.virtual_pipeline_model_parallel_size", INT, value[PLAN_VPP]);
       add_switch (text, "model.overlap_p2p_comm", TRUE);
       add_switch (text, "model.batch_p2p_comm", FALSE);
+      add_switch (text, "ddp.align_param_gather", TRUE);
     }
   if (value[PLAN_PP_GROUP] != PLAN_UNSET)
     add (text, "model.microbatch_group_size_per_vp_stage", INT, value[PLAN_PP_GROUP]);
@@ -431,6 +478,8 @@ append_sharding (GString *text, const PlanEmitSubject *subject)
   add_switch (text, "ddp.megatron_fsdp_max_pool_double_buffer", IS (DOUBLE_BUFFER, MAX_POOL));
   if (value[PLAN_COMM_UNIT] != PLAN_UNSET)
     add (text, "ddp.suggested_communication_unit_size", INT, value[PLAN_COMM_UNIT]);
+  if (IS (CUDA_GRAPH, ON)) /* a gather that begins outside of the graph cannot be awaited in it */
+    add_switch (text, "ddp.fsdp_all_gather_in_start_param_sync", FALSE);
   add (text, "checkpoint.ckpt_format", "\"fsdp_dtensor\"");
 }
 

@@ -374,7 +374,7 @@ static const struct
   { "deepseek-v2-lite", "ep=8 stack=megatron strategy=optim",
     "--multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 "
     "--v-head-dim 128 --qk-layernorm !--q-lora-rank !--kv-channels !--group-query-attention "
-    "--moe-router-pre-softmax --moe-layer-freq" },
+    "--moe-router-pre-softmax --moe-layer-freq --rotary-scaling-factor 40 --mscale 0.707" },
   { "deepseek-v2", "ep=8",
     "--q-lora-rank 1536 --moe-router-num-groups 8 "
     "--moe-router-group-topk 3 --moe-router-topk-scaling-factor 16" },
@@ -382,7 +382,7 @@ static const struct
     "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --mtp-num-layers 1 "
     "--moe-shared-expert-overlap --moe-router-topk-scaling-factor 2.5 --moe-layer-freq" },
   { "llama4-maverick", "ep=8", "--no-rope-freq --moe-apply-probs-on-input !--qk-l2-norm" },
-  { "kimi-k2", "ep=8", "--num-experts 384 !--moe-router-num-groups" },
+  { "kimi-k2", "ep=8", "--num-experts 384 !--moe-router-num-groups --rotary-scaling-factor 32" },
   { "glm-4.5", "ep=8", "--add-qkv-bias --rotary-percent 0.5 --moe-router-score-function sigmoid" },
   { "glm-4.5-air", "ep=8", "--num-experts 128" },
 };
@@ -461,7 +461,7 @@ static const struct
   { "glm-4.5-air", "stack=megatron strategy=optim ep=8",
     "moe_router_score_function=\"sigmoid\", moe_router_enable_expert_bias=True, mtp_num_layers=1,",
     NULL },
-  { "deepseek-v3", "stack=megatron-fsdp ep=8", NULL, "model kv_lora: latent attention" },
+  { "deepseek-v3", "stack=megatron-fsdp ep=8", "MLAModelProvider rope_type=\"yarn\",", NULL },
   { "mixtral-8x7b", "stack=megatron-fsdp ep=8 ep_overlap=on", NULL, "ep_overlap=on: a recipe" },
   { "qwen3-30b-a3b", "stack=fsdp2 ep=8",
     "make_moe_config, num_experts=128, top_k=8, score_func=\"softmax\", route_norm=True, "
@@ -480,8 +480,8 @@ static const struct
     "shared_experts=make_ffn_config( load_balance_coeff=1e-3, "
     "post_optimizer_build_fn=register_moe_load_balancing_hook,",
     NULL },
-  { "deepseek-v2-lite,rope_scaling=yarn,rope_factor=40,rope_original=4096", "stack=fsdp2 ep=8",
-    NULL, "rope_mscale_all alike; model of another kind: use stack=megatron-fsdp or megatron" },
+  { "deepseek-v2-lite,rope_mscale_all=0", "stack=fsdp2 ep=8", NULL,
+    "rope_mscale_all alike; model of another kind: use stack=megatron-fsdp or megatron" },
   { "qwen2-57b-a14b", "stack=fsdp2 ep=8", NULL, "model shared_gate, expert_bias, sinks" },
 };
 
