@@ -7,11 +7,13 @@
 PROJECT is megatron, bridge or torchtitan; then the folder of Megatron-LM's checkout, and of the other project's if it
 is one. For every answer of several queries, megatron parses and validates the flags, makes the model's configuration
 and, once for each model, builds it without Transformer Engine on one rank; bridge runs the configuration's file and all
-that its pretrain() does to a configuration before it starts; torchtitan runs the file, has the trainer's configuration
+that its pretrain() does to a configuration before it starts, and compares its model, its optimizer and how it shards
+with what Megatron-LM makes of the flags for the same answer; torchtitan runs the file, has the trainer's configuration
 change the model's, and builds the model. A model that is built must have as many parameters as fsdplan counts. Needs
 PyTorch and what the projects import, but no GPU: Transformer Engine and other libraries for GPUs are replaced by empty
 classes, and the GPU by one that is only described."""
 import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.abc
@@ -123,7 +125,8 @@ def replace_gpu():
     torch.cuda.is_available = lambda: True
 
 
-def of_megatron(text, parameters):
+def parsed(text):
+    """Megatron-LM's arguments, by a script that has its flags."""
     from megatron.training import arguments
     words = shlex.split(text, comments=True)
     os.environ.update(w.split("=", 1) for w in words[:words.index("torchrun")] if "=" in w)
@@ -131,6 +134,12 @@ def of_megatron(text, parameters):
     sys.argv = words[script:]
     args = arguments.parse_args()
     arguments.validate_args(args, {})
+    return args
+
+
+def of_megatron(text, parameters, flags):
+    from megatron.training import arguments
+    args = parsed(text)
     arguments.core_transformer_config_from_args(args)
     if parameters not in BUILT:
         same(built_by_megatron(args), parameters)
@@ -177,12 +186,41 @@ def same(made, parameters):
         raise ValueError(f"{made} parameters, and fsdplan counts {parameters}")
 
 
-def of_bridge(text, parameters):
+# Settings that may differ: other words for the same (add_qkv_bias beside all biases, p2p unsaid, patterns of layers that
+# are all alike), those of what is not used (apex's norms, layers in bf16 beside fp8, muon, offloading, inference), those
+# of the trainer and not of the model there (random numbers, rates), and what Megatron-Bridge decides (HybridEP's
+# padding).
+UNLIKE = {"add_qkv_bias", "cp_comm_type", "moe_layer_freq", "window_attn_skip_freq", "persist_layer_norm",
+          "num_layers_at_end_in_bf16", "num_layers_at_start_in_bf16", "muon_momentum", "optimizer_offload_fraction",
+          "inference_sampling_seed", "use_cpu_initialization", "use_te_rng_tracker", "lr", "min_lr",
+          "barrier_with_L1_time", "use_custom_fsdp", "expert_tensor_parallel_num_weight_shards",
+          "tensor_parallel_num_weight_shards", "moe_hybridep_pad_uneven_dispatch_inputs"}
+
+
+def of_bridge(text, parameters, flags):
     from megatron.bridge.training.config import runtime_config_update
-    runtime_config_update(run(text)["config"]())
+    from megatron.training import arguments, training
+    config = run(text)["config"]()
+    runtime_config_update(config)
+    args = parsed(flags)
+    unused = set() if config.model.fp8 else {"fp8_recipe"}
+    unused.add("grad_reduce_in_fp32" if args.use_megatron_fsdp else "data_parallel_sharding_strategy")
+    pairs = ((config.model, arguments.core_transformer_config_from_args(args)),
+             (config.ddp, training.get_megatron_ddp_config(args)),
+             (config.optimizer, training.get_megatron_optimizer_config(args)[0]))
+    unlike = [f"{field.name}: {ours!r}, by flags {theirs!r}" for one, other in pairs for field in
+              dataclasses.fields(other) if field.name not in UNLIKE | unused and hasattr(one, field.name)
+              and (ours := plain(getattr(one, field.name))) != (theirs := plain(getattr(other, field.name)))]
+    if unlike:
+        raise ValueError("; ".join(unlike))
 
 
-def of_torchtitan(text, parameters):
+def plain(value):
+    """The name of a function, which is another object in each process, or the value."""
+    return getattr(value, "__name__", "a function") if callable(value) else value
+
+
+def of_torchtitan(text, parameters, flags):
     config = run(text)["config"]()
     model = config.model_spec.model
     model.update_from_config(config=config)
@@ -202,7 +240,8 @@ def told(program, *words):
 
 
 def emitted(program, project):
-    """Of every answer of every query: what it is, the file or None, ranks, parameters of the model."""
+    """Of every answer of every query: what it is, the file or None, Megatron-LM's flags for Megatron-Bridge, ranks,
+    parameters of the model."""
     queries, stacks, form = ASKED[project]
     for query, stack in ((q, s) for s in stacks for q in queries):
         model, cluster, *rest = query.split()
@@ -212,7 +251,8 @@ def emitted(program, project):
         Device.major = 10 if machine["device"].startswith("b200") else 9
         for answer in json.loads(told(program, "query", *what, "--format", "json"))["results"]:
             file = subprocess.run([program, "emit", "--as", form, "--plan", answer["id"]], capture_output=True, text=True)
-            yield (f"{stack} {query} rank {answer['rank']}", None if file.returncode else file.stdout,
+            flags = told(program, "emit", "--as", "torchrun", "--plan", answer["id"]) if project == "bridge" else None
+            yield (f"{stack} {query} rank {answer['rank']}", None if file.returncode else file.stdout, flags,
                    machine["nodes"] * machine["devices_per_node"], parameters)
 
 
@@ -237,14 +277,14 @@ def main():
                                                         os.path.join(megatron, "megatron")]
     taken = refused = failed = 0
     with tempfile.TemporaryDirectory() as store, environment(XDG_DATA_HOME=store):
-        for what, text, ranks, parameters in emitted(os.path.join(build, "fsdplan"), project):
+        for what, text, flags, ranks, parameters in emitted(os.path.join(build, "fsdplan"), project):
             refused += text is None
             if text is None:
                 continue
             try:
                 with environment(WORLD_SIZE=str(ranks), RANK="0", LOCAL_RANK="0"), \
                         contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                    check(text, parameters)
+                    check(text, parameters, flags)
                 taken += 1
             except (Exception, SystemExit) as error:
                 failed += 1
