@@ -71,7 +71,8 @@ typedef struct
   SimSlowdownStream beside[2];
 } Exchange;
 
-/* What a stage gathers and reduces once in a step. */
+/* Times of a stage's collectives that run once in a step: gathers of its weights, reductions of its
+ * gradients. */
 typedef struct
 {
   gint64 gather_ns, reduce_ns;
@@ -395,8 +396,7 @@ stage_floor_ns (AdviseFloors *self, const Plan *resolved, gint64 stage, gint64 t
   return MAX (most + trades * work.trade_ns, busy_ns (&work, resolved));
 }
 
-/* What a stage gathers and reduces once in a step. Neither the number of micro batches nor
- * recompute changes these times. */
+/* Finds these times, which neither the number of micro batches nor recompute changes. */
 static Once
 find_once (AdviseFloors *self, const Plan *resolved, gint64 stage)
 {
@@ -463,12 +463,12 @@ without_virtual_stages (const AdviseFloors *self, const Plan *resolved, gint64 s
   return plan;
 }
 
-/* Lower bound of the step time of a pipeline with what a stage gathers and reduces. All ranks meet
- * for the norm of the gradients. From there on all weights are gathered before a micro batch leaves
- * the stage's last virtual stage; and no gradient is reduced before the last micro batch's backward
- * pass there, which is the first of its passes, nor after all ranks meet again. Before the one
- * there may be the forward passes, and after the other the backward passes, of a group in the other
- * virtual stages, and of one micro batch in the last. */
+/* Lower bound of the step time of a pipeline that counts a stage's gathers and reductions. All
+ * ranks meet for the norm of the gradients. From there on all weights are gathered before a micro
+ * batch leaves the stage's last virtual stage; and no gradient is reduced before the last micro
+ * batch's backward pass there, which is the first of its passes, nor after all ranks meet again.
+ * Before the one there may be the forward passes, and after the other the backward passes, of a
+ * group in the other virtual stages, and of one micro batch in the last. */
 static gint64
 once_floor_ns (AdviseFloors *self, const Plan *resolved)
 {

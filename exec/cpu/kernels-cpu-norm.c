@@ -38,7 +38,7 @@ add_piece (float *out, const float *a, const float *b, guint64 count)
     out[i] = a[i] + b[i];
 }
 
-/* What a norm multiplies by: its weight, or 1 + its weight, or 1 where it has none. */
+/* The factors of a norm's columns: its weights, or 1 + its weights; 1 where it has no weights. */
 static const float *
 read_gain (const ExecArgs *args, guint operand, guint64 at, guint64 count, float *storage)
 {

@@ -116,7 +116,7 @@ plan_lower_find_workspace (const PlanCase *of, PlanPass pass)
   return of->cluster->kind == PLAN_DEVICE_CPU ? NULL : plan_lower_asked_attention (&self, pass);
 }
 
-/* What the backward pass of attention of that shape works in. */
+/* Size of the scratch buffer of attention's backward pass, for attention of those dims. */
 static guint64
 work_elements (const PlanLower *self, const gint64 *dims, gboolean is_deterministic)
 {

@@ -110,7 +110,7 @@ weight_of (const RowHead &head, const Array &q, const Array &k)
            head.is_key ? k.is_fp16 : q.is_fp16, head.is_key ? k.is_wide : q.is_wide };
 }
 
-/* What a piece of a head is multiplied by: 1 where the norm has no weights. */
+/* The factors of a piece of a head: the weights of its norm, or 1 where it has none. */
 __device__ inline Piece
 gains_at (const Array &weight, const Words &words, float plus)
 {
