@@ -103,6 +103,33 @@ plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *pl
              && node->kind != PLAN_NODE_REDUCE_TP && HAS_MODULE (value, OP_SAC));
 }
 
+PlanValueSet
+plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes, PlanNodeSet again,
+                       guint n)
+{
+  PlanValueSet made_again = 0, discarded = 0, cheap = 0, needed = 0, kept = 0;
+  for (guint i = 0; i < self->n_nodes; i++)
+    {
+      const PlanNode *node = &self->nodes[i];
+      needed |= node->needs;
+      cheap |= node->is_cheap ? node->makes : 0;
+      discarded |= plan_node_discards (node) && (again >> i & 1) ? node->makes : 0;
+      made_again |= node->is_cheap || (again >> i & 1) ? node->makes : 0;
+    }
+  for (guint i = 0; i < n; i++)
+    {
+      const PlanNode *node = &self->nodes[i];
+      const gboolean is_again = again >> i & 1;
+      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
+      if (is_again || (node->is_cheap && (main & needed)))
+        kept |= node->reads & ~made_again;
+      if (!is_again)
+        kept |= node->needs & ~cheap & ~discarded & ~(sizes->per_op ? made_again : 0);
+      kept |= plan_value_bit (node->saved);
+    }
+  return kept;
+}
+
 gboolean
 plan_node_is_product (const PlanNode *node)
 {

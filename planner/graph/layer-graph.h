@@ -118,4 +118,9 @@ gboolean plan_node_discards (const PlanNode *node);
 gboolean plan_node_is_again (const PlanSizes *sizes, const PlanNode *node, const Plan *plan,
                              gboolean is_in_block);
 
+/* The values of a layer that the forward pass leaves for the backward passes of its first `n`
+ * nodes: those that they read, and those from which nodes that run `again` make what they read. */
+PlanValueSet plan_layer_graph_kept (const PlanLayerGraph *self, const PlanSizes *sizes,
+                                    PlanNodeSet again, guint n);
+
 G_END_DECLS

@@ -41,27 +41,8 @@ PlanValueSet
 plan_lower_kept (const PlanLower *self, PlanLowerKeep keep)
 {
   const PlanLayerGraph *net = &self->graphs->of[keep.kind];
-  PlanValueSet made_again = 0, discarded = 0, cheap = 0, needed = 0,
-               kept = plan_value_bit (PLAN_VALUE_OUT);
-  for (guint i = 0; i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      needed |= node->needs;
-      cheap |= node->is_cheap ? node->makes : 0;
-      discarded |= plan_node_discards (node) && (keep.again >> i & 1) ? node->makes : 0;
-      made_again |= node->is_cheap || (keep.again >> i & 1) ? node->makes : 0;
-    }
-  for (guint i = 0; i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      const gboolean is_again = keep.again >> i & 1;
-      const PlanValueSet main = plan_value_bit (node->out) | plan_value_bit (node->col);
-      if (is_again || (node->is_cheap && (main & needed)))
-        kept |= node->reads & ~made_again;
-      if (!is_again)
-        kept |= node->needs & ~cheap & ~discarded & ~(self->sizes->per_op ? made_again : 0);
-      kept |= plan_value_bit (node->saved);
-    }
+  const PlanValueSet kept = plan_value_bit (PLAN_VALUE_OUT)
+                            | plan_layer_graph_kept (net, self->sizes, keep.again, net->n_nodes);
   const PlanValueSet input = plan_value_bit (PLAN_VALUE_X);
   return keep.drops_input ? kept & ~input : kept | input;
 }

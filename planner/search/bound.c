@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Claims, each a lower bound of what sim_run gives for the same case:
  *
- * plan_bound_memory. Device memory is at least what is live at one chosen moment. Without a
- * pipeline that is the start of the loss, where the state between steps, the kept activations of
- * all layers and the logits are live together. In a pipeline it is the first stage's last
- * forward pass before its first backward pass, where the activations of plan_stage_held() micro
- * batches are live. Assumptions: buffers are at least as large as their elements (an allocator
- * only rounds up), and where a stack may drop something before that moment it is counted as
- * dropped.
+ * plan_bound_memory. Device memory is at least what is live at any chosen moment. Without a
+ * pipeline one is the start of the loss, where the state between steps, the kept activations of
+ * all layers and the logits are live together; others are products of the backward pass, where
+ * gathered weights and the buckets of gradients in flight take the place of the logits
+ * (backward_bytes). In a pipeline it is the first stage's last forward pass before its first
+ * backward pass, where the activations of plan_stage_held() micro batches are live. Assumptions:
+ * buffers are at least as large as their elements (an allocator only rounds up), and where a stack
+ * may drop something before that moment it is counted as dropped.
  *
  * plan_bound_time_ns. No kernel exceeds the peak FLOP rate of the plan's compute format, and
  * recompute and communication only add time.
@@ -166,30 +167,34 @@ derived_bytes (const PlanCase *of)
   return bytes + (guint64)part.layers * scales;
 }
 
-/* The bytes that one layer of a kind keeps for the backward pass at least: the inputs of nodes that
- * are not recomputed, but not those that are cheap to make again. This is a layer that full
- * recompute does not cover (recompute_method=block leaves some so). */
-static guint64
-kept_bytes (const PlanCase *of, guint kind)
+/* Whether all layers share one buffer for a value. */
+static gboolean
+is_static (PlanValueId id)
 {
-  const PlanSizes *sizes = &of->graphs.sizes;
+  return id == PLAN_VALUE_JOINED || id == PLAN_VALUE_NORM1_FULL || id == PLAN_VALUE_NORM2_FULL;
+}
+
+/* The bytes that one layer of a kind keeps for the backward passes of its first `n` nodes, as a
+ * layer that full recompute does not cover (recompute_method=block leaves some so), or that it has
+ * just computed again. The layer's output is the next layer's input. */
+static guint64
+kept_by_nodes (const PlanCase *of, guint kind, guint n)
+{
   const PlanLayerGraph *net = &of->graphs.of[kind];
-  PlanValueSet kept = 0, made = 0;
+  const gint64 *value = of->plan.value;
+  PlanNodeSet again = 0;
   guint64 bytes = 0;
-  for (guint i = 0; i < net->n_nodes; i++)
-    {
-      const PlanNode *node = &net->nodes[i];
-      const gboolean again = plan_node_is_again (sizes, node, &of->plan, FALSE);
-      const PlanValueSet saved = plan_value_bit (node->saved);
-      kept |= saved | (again ? 0 : node->needs);
-      if (node->is_cheap || (again && (sizes->per_op || plan_node_discards (node))))
-        made |= node->makes & ~saved;
-    }
-  kept &= ~made & ~plan_lower_offload_takes (net, of->plan.value[PLAN_OFFLOAD_MODULES]);
+  for (guint i = 0; i < net->n_nodes && value[PLAN_RECOMPUTE] == PLAN_RECOMPUTE_SELECTIVE; i++)
+    if (plan_node_is_again (&of->graphs.sizes, &net->nodes[i], &of->plan, FALSE))
+      again |= plan_node_bit (i);
+  PlanValueSet kept = plan_layer_graph_kept (net, &of->graphs.sizes, again, n)
+                      & ~plan_lower_offload_takes (net, value[PLAN_OFFLOAD_MODULES])
+                      & ~plan_value_bit (PLAN_VALUE_OUT);
   while (kept)
     {
-      const PlanValue *value = &net->values[plan_value_pop (&kept)];
-      bytes += plan_dtype_bytes (value->dtype, value->elements);
+      const PlanValueId id = plan_value_pop (&kept);
+      const PlanValue *v = &net->values[id];
+      bytes += is_static (id) ? 0 : plan_dtype_bytes (v->dtype, v->elements);
     }
   return bytes;
 }
@@ -201,7 +206,8 @@ kept_from (const PlanCase *of, gint64 first, gint64 end)
   const PlanModel part = first_part (of);
   guint64 of_kind[PLAN_N_LAYER_KINDS], bytes = 0;
   for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
-    of_kind[kind] = of->graphs.layers[kind] > 0 ? kept_bytes (of, kind) : 0;
+    of_kind[kind]
+        = of->graphs.layers[kind] > 0 ? kept_by_nodes (of, kind, of->graphs.of[kind].n_nodes) : 0;
   for (gint64 layer = first; layer < end; layer++)
     bytes += of_kind[plan_model_layer_kind (&part, layer, of->plan.value[PLAN_SEQ])];
   return bytes;
@@ -331,12 +337,200 @@ whole_bytes (const PlanCase *of)
          + (left > first ? grads : 0);
 }
 
+#define LAYERS_LOOKED_AT 16 /* in a backward pass: soon as much is waited for as is begun */
+
+/* A layer and its buckets. */
+typedef struct
+{
+  guint64 elements;         /* that are sharded */
+  guint64 weights, buckets; /* bytes of gathered weights, and of buckets of gradients */
+  guint64 most; /* most bytes of buckets and kept activations that products of its backward pass
+                   find */
+} Unit;
+
+static guint64
+ranks_of_bucket (const PlanCase *of, PlanBucketKind kind)
+{
+  const gint64 all = plan_data_parallel (&of->plan, of->cluster) * of->plan.value[PLAN_CP];
+  const gint64 ranks
+      = kind == PLAN_BUCKET_EXPERTS ? plan_layout_expert_data_parallel (&of->plan, all) : all;
+  return (guint64)MAX (ranks / of->plan.value[PLAN_DP_OUTER], 1);
+}
+
+/* The bucket of a layer's weights that are no experts'. */
+static PlanBucketKind
+main_bucket (const PlanCase *of, guint kind)
+{
+  return plan_layout_has (&of->layout, PLAN_BUCKET_DENSE) && !(kind & PLAN_LAYER_EXPERTS)
+             ? PLAN_BUCKET_DENSE
+             : PLAN_BUCKET_LAYER;
+}
+
+/* Adds a bucket to a layer's unit, if it is sharded. Returns the bytes of its gradients. */
+static guint64
+add_bucket (const PlanCase *of, PlanBucketKind kind, Unit *unit)
+{
+  const Plan *plan = &of->plan;
+  const guint64 elements = of->layout.buckets[kind].padded;
+  if (elements == 0 || ranks_of_bucket (of, kind) == 1)
+    return 0;
+  const gboolean is_narrow = kind == PLAN_BUCKET_LAYER
+                             && plan->value[PLAN_PARAM_GATHER] != PLAN_PARAM_GATHER_COMPUTE
+                             && !plan_layout_lends_grads (kind, of->stack, plan);
+  const PlanDtype gathered = is_narrow ? plan_gathered_dtype (plan) : of->graphs.sizes.compute;
+  const guint64 bytes = plan_dtype_bytes (plan_field_dtype (plan, PLAN_GRAD_COMM), elements);
+  unit->elements += elements;
+  unit->weights += plan_shards_weights (plan) ? plan_dtype_bytes (gathered, elements) : 0;
+  unit->buckets += bytes;
+  return bytes;
+}
+
+/* Finds what a layer of a kind takes. Its backward pass runs its nodes in reverse, and a bucket of
+ * gradients exists from the first product on that writes to it. */
+static Unit
+unit_of_kind (const PlanCase *of, guint kind)
+{
+  const PlanLayerGraph *net = &of->graphs.of[kind];
+  const PlanBucketKind main = main_bucket (of, kind);
+  Unit unit = { 0 };
+  const guint64 main_bytes = add_bucket (of, main, &unit);
+  const guint64 expert_bytes
+      = kind & PLAN_LAYER_EXPERTS ? add_bucket (of, PLAN_BUCKET_EXPERTS, &unit) : 0;
+  guint64 taken[] = { 0, 0 };
+  for (guint i = net->n_nodes; i-- > 0;)
+    {
+      const gboolean is_expert = net->nodes[i].kind == PLAN_NODE_EXPERT_LINEAR;
+      if (!plan_node_is_product (&net->nodes[i]))
+        continue;
+      taken[is_expert] = is_expert ? expert_bytes : main_bytes;
+      unit.most = MAX (unit.most, taken[0] + taken[1] + kept_by_nodes (of, kind, i));
+    }
+  return unit;
+}
+
+/* The units whose weights are gathered ahead of the one in use, where that is sure. */
+static gint64
+units_ahead (const PlanCase *of, gint64 unit)
+{
+  const PlanBucket *b = of->layout.buckets;
+  const gint64 *value = of->plan.value;
+  const gint64 limit = plan_layout_comm_unit (&of->layout, of->stack, &of->plan) / 2;
+  const gint64 elements
+      = (gint64)(b[PLAN_BUCKET_LAYER].padded + b[PLAN_BUCKET_PLAIN].padded
+                 + (ranks_of_bucket (of, PLAN_BUCKET_EXPERTS) > 1 ? b[PLAN_BUCKET_EXPERTS].padded
+                                                                  : 0));
+  const gint64 ahead = elements > 0 ? (limit + elements - 1) / elements : 0;
+  const gboolean in_turn
+      = value[PLAN_DOUBLE_BUFFER] == PLAN_DOUBLE_BUFFER_OFF
+        && (value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_FULL || value[PLAN_RECOMPUTE_LAYERS] == 1);
+  /* Units that the head's hook gathered for nothing may be dropped once more (lower-acts.c). */
+  return in_turn && unit >= 2 * ahead ? ahead : 0;
+}
+
+/* Whether weights are gathered and gradients reduced unit by unit, with buffers of their own. */
+static gboolean
+goes_by_unit (const PlanCase *of)
+{
+  const gint64 *value = of->plan.value;
+  return of->stack->weights.ahead == PLAN_AHEAD_HOOKS && !of->layout.by_size
+         && value[PLAN_TASK] == PLAN_TASK_TRAIN && plan_shards_grads (&of->plan)
+         && value[PLAN_PP] == 1 && value[PLAN_GRAD_SYNC] == PLAN_GRAD_SYNC_EVERY;
+}
+
+static gboolean
+has_pools (const PlanCase *of)
+{
+  return of->plan.value[PLAN_DOUBLE_BUFFER] != PLAN_DOUBLE_BUFFER_OFF
+         && ranks_of_bucket (of, PLAN_BUCKET_LAYER) > 1;
+}
+
+/* Bytes of pools, two sets of buffers for each kind of unit, which exist from the setup on. */
+static guint64
+pool_bytes (const PlanCase *of)
+{
+  Unit all = { 0 };
+  for (PlanBucketKind kind = PLAN_BUCKET_LAYER; kind < PLAN_BUCKET_PART; kind++)
+    add_bucket (of, kind, &all);
+  return goes_by_unit (of) && has_pools (of) ? 2 * (all.weights + all.buckets) : 0;
+}
+
+/* The reductions in flight, oldest first, without the bytes of the head. */
+typedef struct
+{
+  guint64 elements[LAYERS_LOOKED_AT + 1], bytes[LAYERS_LOOKED_AT + 1];
+  guint first, n;
+  guint64 all_elements, all_bytes;
+} InFlight;
+
+static void
+push (InFlight *self, guint64 elements, guint64 bytes)
+{
+  self->elements[self->n] = elements;
+  self->bytes[self->n++] = bytes;
+  self->all_elements += elements;
+  self->all_bytes += bytes;
+}
+
+static void
+pop (InFlight *self)
+{
+  self->all_elements -= self->elements[self->first];
+  self->all_bytes -= self->bytes[self->first++];
+}
+
+/* Bytes of activations, gathered weights and gradients in flight that are live at once in the
+ * backward pass. As the products of a layer run, the layers before it still keep their activations,
+ * and reductions of later ones are waited for only when more than a communication unit is in
+ * flight. Where the head's gradients are in flight first they are left out, which lets no other
+ * reduction end later; a prediction module completes them behind its own. */
+static guint64
+backward_bytes (const PlanCase *of)
+{
+  const PlanStage first = plan_stage_of (of->model, of->stack, &of->plan, 0);
+  const PlanModel part = plan_stage_model (&first, of->model);
+  const guint64 limit = (guint64)plan_layout_comm_unit (&of->layout, of->stack, &of->plan);
+  const gint64 end = MAX (part.layers - LAYERS_LOOKED_AT, 0), seq = of->plan.value[PLAN_SEQ];
+  Unit units[PLAN_N_LAYER_KINDS] = { 0 };
+  InFlight in_flight = { .n = 0 };
+  guint64 most = 0;
+  if (!goes_by_unit (of) || has_pools (of) || first.modules > 1
+      || of->plan.value[PLAN_OFFLOAD_LAYERS] > 0)
+    return 0;
+  for (guint kind = 0; kind < PLAN_N_LAYER_KINDS; kind++)
+    if (of->graphs.layers[kind] > 0)
+      units[kind] = unit_of_kind (of, kind);
+  /* Once a reduction is waited for there are no more in flight at lower layers. */
+  for (gint64 layer = part.layers - 1; layer >= end && in_flight.first < 2; layer--)
+    {
+      const PlanStage before = { .layers = layer };
+      const Unit *unit = &units[plan_model_layer_kind (&part, layer, seq)];
+      guint64 bytes = activation_bytes (of, &before) + in_flight.all_bytes + unit->most;
+      for (gint64 u = layer; u >= layer - units_ahead (of, layer); u--)
+        bytes += units[plan_model_layer_kind (&part, u, seq)].weights;
+      most = MAX (most, bytes);
+      while (in_flight.all_elements > limit)
+        pop (&in_flight);
+      push (&in_flight, unit->elements, unit->buckets);
+      if (layer == part.layers - 1 && first.modules > 0)
+        push (&in_flight, of->layout.buckets[PLAN_BUCKET_HEAD].padded, 0);
+    }
+  return most;
+}
+
 guint64
-plan_bound_memory (const PlanCase *of)
+plan_bound_memory_of_loss (const PlanCase *of)
 {
   return passing_bytes (of) + state_bytes (of) + whole_bytes (of) + derived_bytes (of)
          + plan_bound_communicator_bytes (of) + of->stack->memory.fixed_bytes
          + of->stack->memory.context_bytes;
+}
+
+guint64
+plan_bound_memory (const PlanCase *of)
+{
+  const guint64 passing = passing_bytes (of);
+  return plan_bound_memory_of_loss (of) - passing + MAX (passing, backward_bytes (of))
+         + pool_bytes (of);
 }
 
 void

@@ -6,12 +6,16 @@
 #include <glib.h>
 G_BEGIN_DECLS
 
-/* A lower bound of the device bytes of a plan: the state between steps, the logits, and the
- * activations that every layer keeps. */
+/* A lower bound of the device bytes of a plan: the state between steps, the activations that layers
+ * keep, and the logits or what a layer's backward pass gathers and reduces. */
 guint64 plan_bound_memory (const PlanCase *of);
 
-/* Sets the fields that plan_bound_memory does not read to fixed values, so that plans with the same
- * bound become equal and one bound can be kept for all of them. */
+/* The same at the start of the loss alone, when it does not matter how gathers and reductions are
+ * cut. */
+guint64 plan_bound_memory_of_loss (const PlanCase *of);
+
+/* Sets the fields that plan_bound_memory_of_loss does not read to fixed values, so that plans with
+ * the same bound become equal and one bound can be kept for all of them. */
 void plan_bound_distil (Plan *resolved);
 
 /* The device bytes that the communicators of all groups of ranks take. They are exact, not a
@@ -33,8 +37,8 @@ typedef struct
 } PlanLean;
 
 /* Finds the plan with the least state between steps among those that differ from this one only in
- * sharding, gradients and moments, within these choices. Its plan_bound_memory bounds all of them.
- * Neither plan is resolved. */
+ * sharding, gradients and moments, within these choices. Its plan_bound_memory_of_loss bounds all
+ * of them. Neither plan is resolved. */
 void plan_bound_leanest (const Plan *plan, const PlanLean *lean, Plan *out_plan);
 
 /* Finds the relaxed plan: it computes the same in each of `micro_batches` micro batches, but its

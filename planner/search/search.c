@@ -130,7 +130,7 @@ leanest_bytes (const PlanSearch *s, const PlanLean *lean, const Plan *plan)
   Plan leanest;
   plan_bound_leanest (plan, lean, &leanest);
   g_autoptr (PlanCase) of = case_of (s, &leanest);
-  return of ? plan_bound_memory (of) : 0;
+  return of ? plan_bound_memory_of_loss (of) : 0;
 }
 
 /* Whether a plan that takes `time_ns` can be neither among the K best nor on the Pareto front. */
@@ -300,8 +300,8 @@ find_bound (GArray *bounds, const Plan *key, Bound **out_new)
 /* The memory bound of a plan that breaks no rule, but whose stack is not modelled. */
 #define NO_CASE G_MAXUINT64
 
-/* The lower bound of a plan's memory. Many plans of a block share a bound, so a case is made for
- * the first of them only. */
+/* A lower bound of a plan's memory that many plans of a block share, so that a case is made for the
+ * first of them only. */
 static guint64
 bound_bytes (const PlanSearch *s, const Plan *resolved, Bounds *bounds)
 {
@@ -312,7 +312,7 @@ bound_bytes (const PlanSearch *s, const Plan *resolved, Bounds *bounds)
   if (known)
     return known->least;
   g_autoptr (PlanCase) of = case_of (s, resolved);
-  return bound->least = of ? plan_bound_memory (of) : NO_CASE;
+  return bound->least = of ? plan_bound_memory_of_loss (of) : NO_CASE;
 }
 
 static gint64

@@ -4,6 +4,7 @@
 
 #include "planner/base/units.h"
 #include "planner/search/bound.h"
+#include "sim/fast/measure.h"
 #include "sim/sim.h"
 #include "tests/case.h"
 
@@ -294,6 +295,35 @@ START_TEST (products_of_experts_have_workspaces)
 }
 END_TEST
 
+/* Plans of Megatron-FSDP whose peaks lie in the loss, in what selective recompute keeps, and in
+ * what a backward pass gathers and reduces. */
+static const struct
+{
+  const char *model, *cluster, *words;
+} bounded[] = {
+  { "llama3-8b", "dgx-h100:1", "gbs=16 seq=8192 mbs=2" },
+  { "llama3-8b", "dgx-h100:1", "gbs=8 seq=2048 double_buffer=on" },
+  { "llama3-70b", "dgx-h100:4", "gbs=32 seq=2048 recompute=full comm_unit=4000000000" },
+  { "mixtral-8x7b", "dgx-h100:2",
+    "gbs=32 seq=4096 mbs=2 ep=8 recompute=selective recompute_modules=moe_act" },
+  { "mixtral-8x7b", "dgx-h100:2", "gbs=16 seq=4096 ep=4 recompute=full" },
+  { "deepseek-v3", "dgx-h100:32",
+    "gbs=256 seq=4096 ep=8 sp=off recompute=full comm_unit=12000000000" },
+};
+
+/* A search lowers what a bound does not exclude, so a bound has to be near the peak. */
+START_TEST (bounds_are_near_the_peak)
+{
+  g_auto (TestCase) c = { 0 };
+  test_case_init (&c, bounded[_i].model, bounded[_i].cluster, bounded[_i].words);
+  const guint64 least = plan_bound_memory (c.of);
+  const guint64 peak = sim_measure_least_bytes (c.schedule, c.of->stack);
+  ck_assert_uint_le (least, peak);
+  ck_assert_msg ((double)least > 0.9 * (double)peak, "%s %s: %.1f of %.1f MiB", bounded[_i].model,
+                 bounded[_i].words, MIB (least), MIB (peak));
+}
+END_TEST
+
 int
 main (void)
 {
@@ -309,6 +339,7 @@ main (void)
   tcase_add_loop_test (tcase, op_sac_did_not_know_all_attention, 0, 5);
   tcase_add_loop_test (tcase, measured_runs_are_met, 0, G_N_ELEMENTS (measured));
   tcase_add_loop_test (tcase, products_of_experts_have_workspaces, 0, 3);
+  tcase_add_loop_test (tcase, bounds_are_near_the_peak, 0, G_N_ELEMENTS (bounded));
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
