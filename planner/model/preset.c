@@ -117,11 +117,31 @@ all_names (void)
   return &all;
 }
 
+/* Whether the end of a name says what a model was trained for, or when it was released, and nothing
+ * of its dimensions. */
+static gboolean
+is_variant (const char *end)
+{
+  static const char *const variants[]
+      = { "base", "chat", "hf", "instruct", "it", "pt", "thinking", NULL };
+  g_autofree char *lower = g_ascii_strdown (end, -1);
+  return g_strv_contains (variants, lower)
+         || (strlen (end) == 4 && strspn (end, "0123456789") == 4);
+}
+
 const char *
 plan_model_preset_named (const char *name)
 {
-  g_autofree char *folded = fold (name);
-  return g_hash_table_lookup (all_names ()->models, folded);
+  g_autofree char *typed = g_strdup (name);
+  for (;;)
+    {
+      g_autofree char *folded = fold (typed);
+      const char *found = g_hash_table_lookup (all_names ()->models, folded);
+      char *dash = strrchr (typed, '-');
+      if (found || !dash || !is_variant (dash + 1))
+        return found;
+      *dash = '\0';
+    }
 }
 
 /* The longest name that `typed` begins with, else the one that differs least; NULL: none. */

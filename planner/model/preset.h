@@ -7,7 +7,8 @@ G_BEGIN_DECLS
 const char *const *plan_model_presets (void);
 
 /* The shipped model that `name` means: its own name or one on huggingface.co, with or without the
- * organisation. Case and punctuation do not matter. NULL if there is none. */
+ * organisation. Case and punctuation do not matter, nor does an end such as -Instruct or -2507.
+ * NULL if there is none. */
 const char *plan_model_preset_named (const char *name);
 
 /* The shipped model that `name` means; the error suggests the nearest name. */

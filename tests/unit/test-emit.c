@@ -319,8 +319,8 @@ assert_flags_known (const char *text)
 
 /* The shipped models without experts that Megatron-LM has no flags for. */
 static const char *const not_megatrons[]
-    = { "gemma-7b",     "gemma2-2b", "gemma2-9b", "gemma2-27b", "gemma3-1b",
-        "gpt-neox-20b", "mpt-7b",    "glm4-9b",   NULL };
+    = { "gemma-7b",   "gemma2-2b",  "gemma2-9b",    "gemma2-27b", "gemma3-1b", "gemma3-4b",
+        "gemma3-12b", "gemma3-27b", "gpt-neox-20b", "mpt-7b",     "glm4-9b",   NULL };
 
 START_TEST (shipped_models_are_written)
 {

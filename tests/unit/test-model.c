@@ -83,6 +83,10 @@ static const struct
   { "gemma2-2b", G_GUINT64_CONSTANT (2614341888), "huggingface.co/google/gemma-2-2b" },
   { "gemma2-27b", G_GUINT64_CONSTANT (27227128320), "huggingface.co/google/gemma-2-27b" },
   { "gemma3-1b", G_GUINT64_CONSTANT (999885952), "huggingface.co/google/gemma-3-1b-pt" },
+  /* the text part, as transformers makes it */
+  { "gemma3-4b", G_GUINT64_CONSTANT (3880263168), "huggingface.co/google/gemma-3-4b-pt" },
+  { "gemma3-12b", G_GUINT64_CONSTANT (11766034176), "huggingface.co/google/gemma-3-12b-pt" },
+  { "gemma3-27b", G_GUINT64_CONSTANT (27009346304), "huggingface.co/google/gemma-3-27b-pt" },
   /* with what reads images 108641793536 and 401583781376; transformers makes this of the text */
   { "llama4-scout", G_GUINT64_CONSTANT (107769861120),
     "huggingface.co/meta-llama/Llama-4-Scout-17B-16E less 871932416" },
@@ -148,7 +152,13 @@ static const struct
   { "qwen/qwen3_235b_a22b", "qwen3-235b-a22b" },
   { "other/Llama-3.1-8B", NULL },
   { "llama3-8", NULL },
-  { "llama3-8b-instruct", NULL },
+  { "llama3-8b-instruct", "llama3-8b" },
+  { "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b" },
+  { "google/gemma-3-27b-it", "gemma3-27b" },
+  { "DeepSeek-V3-0324", "deepseek-v3" },
+  { "qwen3-4b-2508x", NULL },
+  { "qwen3-4b-25071", NULL },
+  { "-instruct", NULL },
   { "", NULL },
   { "/", NULL },
 };
@@ -616,7 +626,7 @@ static const struct
 } bad_specs[] = {
   { "llama3-8", "model: 'llama3-8' is neither a shipped model nor a file", PLAN_ERROR_INVALID },
   { "llama3-8", "did you mean 'llama3-8b'?", PLAN_ERROR_INVALID },
-  { "Qwen/Qwen2.5-7B-Instruct", "did you mean 'qwen2.5-7b'?", PLAN_ERROR_INVALID },
+  { "Qwen/Qwen2.5-7B-Math", "did you mean 'qwen2.5-7b'?", PLAN_ERROR_INVALID },
   { "nonesuch/LLM", "known are llama-tiny", PLAN_ERROR_INVALID },
   { "nonesuch", "known are llama-tiny, llama-100m, llama2-7b", PLAN_ERROR_INVALID },
   { "", "model: '' is neither", PLAN_ERROR_INVALID },
