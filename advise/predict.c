@@ -238,6 +238,11 @@ find_error_range (AdvisePrediction *self, const AdviseInput *input)
   const AdviseMemoryError error = advise_memory_error (input->adjustments, of->cluster, of->stack);
   self->error_range
       = advise_time_uncertainty (input->adjustments, of, NULL, exposed, &self->unlike);
+  if (of->cluster->kind == PLAN_DEVICE_CPU && self->error_range.sources > 0)
+    {
+      self->error_range = (SimErrorRange){ .pct = -1 }; /* all published runs are of GPUs */
+      g_clear_pointer (&self->unlike, g_free);
+    }
   self->p_fits
       = advise_p_fits (&error, t->memory.device, t->memory.allocated, of->cluster->memory_bytes);
 }
@@ -388,6 +393,12 @@ advise_describe_costs (const AdvisePrediction *self)
 char *
 advise_describe_uncertainty (const AdvisePrediction *self)
 {
+  const double timed_pct = self->provenance_pct[SIM_PROVENANCE_MEASURED]
+                           + self->provenance_pct[SIM_PROVENANCE_INTERPOLATED];
+  if (self->of->cluster->kind == PLAN_DEVICE_CPU && self->error_range.pct < 0 && timed_pct < 50)
+    return g_strdup_printf ("a guess: %.0f %% of it are ops that were timed on these processors, "
+                            "which fsdplan bench does",
+                            timed_pct);
   if (self->error_range.pct < 0)
     return g_strdup ("how far off is unknown: nothing like it was measured");
   g_autofree char *sources = self->error_range.sources > 0

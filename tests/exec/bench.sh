@@ -26,7 +26,9 @@ fsdplan db check --db "$db" >/dev/null
 
 # Predictions take them.
 fsdplan sim $tiny --db "$work/none.db" --format=json | grep -q '"measured_pct" : 0.0,' || fail none
+fsdplan sim $tiny --db "$work/none.db" | grep -q 'a guess: 0 % of it are ops' || fail "not a guess"
 fsdplan sim $tiny --db "$db" --format=json >"$work/sim"
+grep -q '"uncertainty_pct" : null' "$work/sim" || fail "as far off as published runs of GPUs"
 grep -E '"(measured|interpolated|fitted)_pct" : 0.0,' "$work/sim" &&
   fail "nothing that was timed is in the prediction"
 fsdplan run --model llama-tiny --gbs 2 --seq 16 --steps 2 --set compute=fp32 --db "$db" --format=json |
