@@ -395,16 +395,28 @@ advise_query_best (const AdviseQuery *self)
   return self->answers->len > 0 ? &g_array_index (self->answers, AdviseAnswer, 0) : NULL;
 }
 
-const char *
-advise_query_bound_by (const PlanTrace *t)
+static const char *
+exchanges_of (const Plan *plan)
 {
+  static const char *const names[]
+      = { "tensor",  "tensor",         "context",         "tensor+context",
+          "experts", "tensor+experts", "context+experts", "tensor+context+experts" };
+  const gint64 *value = plan->value;
+  return names[(value[PLAN_TP] > 1) + 2 * (value[PLAN_CP] > 1)
+               + 4 * (value[PLAN_EP] > 1 || value[PLAN_ETP] > 1)];
+}
+
+const char *
+advise_query_bound_by (const AdvisePrediction *prediction)
+{
+  const PlanTrace *t = prediction->trace;
   const struct
   {
     const char *name;
     gint64 ns;
   } parts[] = { { "gather", t->exposed_gather_ns },
                 { "reduce", t->exposed_reduce_ns },
-                { "tensor", t->exposed_tensor_ns },
+                { exchanges_of (&prediction->of->plan), t->exposed_tensor_ns },
                 { "copies", t->exposed_copy_ns },
                 { "host", t->host_ns },
                 { "pipeline", t->idle_ns } };

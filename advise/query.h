@@ -93,8 +93,8 @@ char *advise_query_differences (const Plan *a, const Plan *b);
 char *advise_query_changes (const Plan *a, const Plan *b);
 
 /* The largest part of a step other than compute, if it is above a tenth of the step; else
- * "compute". */
-const char *advise_query_bound_by (const PlanTrace *trace);
+ * "compute". Exchanges of activations are called by the parallelisms that they are for. */
+const char *advise_query_bound_by (const AdvisePrediction *prediction);
 
 /* Whether any plan fits. */
 gboolean advise_query_fits (const AdviseChoice *choice, gboolean *out_fits, GError **error);

@@ -163,7 +163,7 @@ cli_query_card (const AdviseQuery *self, const AdviseChoice *choice)
                   p->p_fits);
   else
     cli_rows_add (rows, "memory", "%.0f of %.0f MiB on each device", used, of);
-  cli_rows_add (rows, "bound by", "%s: %s", advise_query_bound_by (p->trace), time);
+  cli_rows_add (rows, "bound by", "%s: %s", advise_query_bound_by (p), time);
   cli_rows_add (rows, "how sure", "%s", error_range);
   for (guint i = 0; i < p->hazards->len; i++)
     cli_rows_add (rows, i == 0 ? "note" : "", "%s", (const char *)p->hazards->pdata[i]);

@@ -71,7 +71,7 @@ add_answer_row (CliTable *table, guint rank, guint group, const AdviseAnswer *se
   cli_table_add_real (table, advise_mib (p->trace->memory.max_allocated), 1);
   cli_table_add_real (table, advise_mib (p->trace->memory.reserved), 1);
   cli_table_add_real (table, advise_mib (p->trace->memory.device), 1);
-  cli_table_add (table, advise_query_bound_by (p->trace));
+  cli_table_add (table, advise_query_bound_by (p));
   cli_table_add (table, plan);
 }
 
@@ -128,7 +128,7 @@ cli_query_table (const AdviseQuery *self, const AdviseInput *input)
         cli_table_add_real (table, p->p_fits, 3);
       else
         cli_table_add (table, NULL);
-      cli_table_add (table, advise_query_bound_by (p->trace));
+      cli_table_add (table, advise_query_bound_by (p));
       cli_table_add (table, i == 0 ? "as above" : instead);
       if (i == 0)
         cli_table_colour (table, CLI_BEST);
@@ -258,7 +258,7 @@ add_json_answers (JsonBuilder *b, const AdviseQuery *self, const AdviseInput *in
       json_builder_set_member_name (b, "group");
       json_builder_add_int_value (b, advise_query_group (self, input, i));
       json_builder_set_member_name (b, "bound_by");
-      json_builder_add_string_value (b, advise_query_bound_by (answer->prediction.trace));
+      json_builder_add_string_value (b, advise_query_bound_by (&answer->prediction));
       json_builder_set_member_name (b, "why");
       json_builder_add_string_value (b, why);
       json_builder_set_member_name (b, "free");
