@@ -60,6 +60,8 @@ G_BEGIN_DECLS
      "such a device to its port, one way") \
   X (RAILS, "rails", COUNT, rails, NODE, "network planes that join equal ports of all nodes") \
   X (SHARP, "sharp", ANSWER, sharp, NODE, "network switches can reduce") \
+  X (IBGDA, "ibgda", ANSWER, ibgda, NODE, \
+     "devices start transfers over the network by themselves") \
   X (HOST_MEMORY, "host_memory", SIZE, host_memory_bytes, NODE, "memory of the host") \
   X (HOST_MEMORY_BANDWIDTH, "host_memory_bandwidth", BANDWIDTH, host_memory_bytes_per_s, NODE, \
      "memory of the host, all sockets") \

@@ -41,7 +41,7 @@ typedef struct
   gint64 link_latency_ns;
   gint64 mesh_links;    /* 0: a device reaches any other at link_bytes_per_s */
   gint64 nvlink_domain; /* may reach over several nodes */
-  PlanAnswer nvswitch, nvls, sharp;
+  PlanAnswer nvswitch, nvls, sharp, ibgda;
   gint64 nics_per_node, rails;
   double nic_rate_bytes_per_s;
   double nic_bytes_per_s; /* one direction, per device */

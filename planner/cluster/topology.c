@@ -223,13 +223,17 @@ is_efa (const char *name)
 }
 
 static void
-set_port_latency (PlanCluster *cluster, const PlanTopology *self)
+set_kind_of_ports (PlanCluster *cluster, const PlanTopology *self)
 {
   gboolean has_efa = FALSE;
   for (guint p = 0; p < self->ports->len; p++)
     has_efa = has_efa || is_efa (port_at (self, p)->name);
   cluster->nic_latency_ns = has_efa ? PLAN_EFA_LATENCY_NS : PLAN_PORT_LATENCY_NS;
   note (cluster, PLAN_FACT_NIC_LATENCY, has_efa ? ASSUMED_EFA : ASSUMED_TUNING);
+  if (!has_efa)
+    return;
+  cluster->ibgda = PLAN_ANSWER_NO;
+  note (cluster, PLAN_FACT_IBGDA, "EFA: DeepEP issue #369");
 }
 
 static gboolean
@@ -251,7 +255,7 @@ set_ports (PlanCluster *cluster, const PlanTopology *self, GError **error)
   cluster->nics_per_node = cluster->rails = self->ports->len / self->hosts;
   cluster->nic_rate_bytes_per_s = least;
   cluster->nic_sharers = most_sharers (self);
-  set_port_latency (cluster, self);
+  set_kind_of_ports (cluster, self);
   note (cluster, PLAN_FACT_RAILS, "assumed: equal ports of all nodes are joined");
   return TRUE;
 }

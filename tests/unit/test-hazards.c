@@ -134,12 +134,40 @@ START_TEST (hazard_of_experts_is_named)
 }
 END_TEST
 
+/* Where GPUs may start transfers over the network, and where they cannot. */
+static const struct
+{
+  const char *cluster, *words;
+  gboolean fails;
+} dispatchers[] = {
+  { "aws-p5:2", "gbs=16 ep=16 moe_dispatcher=hybridep", TRUE },
+  { "aws-p5:2", "gbs=16 ep=16 moe_dispatcher=deepep", TRUE },
+  { "aws-p5:2", "gbs=16 ep=8 moe_dispatcher=hybridep", FALSE },
+  { "aws-p5:2", "gbs=16 ep=16", FALSE },
+  { "gcp-a3-high:2", "gbs=16 ep=16 moe_dispatcher=deepep", TRUE },
+  { "dgx-h100:2", "gbs=16 ep=16 moe_dispatcher=hybridep", FALSE },
+};
+
+START_TEST (libraries_send_where_they_can)
+{
+  g_autoptr (PlanModel) model = plan_model_new ("qwen3-30b-a3b", NULL);
+  g_autoptr (PlanCluster) cluster = plan_cluster_new (dispatchers[_i].cluster, NULL);
+  g_autofree char *words = g_strconcat ("mbs=1 seq=4096 ", dispatchers[_i].words, NULL);
+  g_autoptr (PlanCase) of = test_case (model, cluster, words);
+  const PlanHazardLevel level = plan_hazards_level (&of->plan, model, cluster);
+  ck_assert_int_eq (level == level_of ("dispatcher-wants-ibgda"), dispatchers[_i].fails);
+  cluster->ibgda = PLAN_ANSWER_YES; /* as --hw ibgda=yes */
+  ck_assert_int_ne (plan_hazards_level (&of->plan, model, cluster),
+                    level_of ("dispatcher-wants-ibgda"));
+}
+END_TEST
+
 START_TEST (every_hazard_is_tested)
 {
   for (guint i = 0; i < plan_hazards_n (); i++)
     {
       const char *name = plan_hazards_get (i, NULL)->name;
-      gboolean found = FALSE;
+      gboolean found = g_str_equal (name, "dispatcher-wants-ibgda");
       for (guint j = 0; j < G_N_ELEMENTS (hazardous); j++)
         found = found || g_str_equal (hazardous[j].hazard, name);
       for (guint j = 0; j < G_N_ELEMENTS (of_experts); j++)
@@ -156,6 +184,7 @@ main (void)
   TCase *tcase = tcase_create ("hazards");
   tcase_add_loop_test (tcase, hazard_is_named, 0, G_N_ELEMENTS (hazardous));
   tcase_add_loop_test (tcase, hazard_of_experts_is_named, 0, G_N_ELEMENTS (of_experts));
+  tcase_add_loop_test (tcase, libraries_send_where_they_can, 0, G_N_ELEMENTS (dispatchers));
   tcase_add_test (tcase, every_hazard_is_tested);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);

@@ -85,6 +85,8 @@ START_TEST (tells_whose_ports_they_are)
   ck_assert_int_eq (usual->nic_latency_ns, 5000);
   ck_assert_int_eq (far->nic_latency_ns, 40000);
   ck_assert (plan_cluster_assumes (far, PLAN_FACT_NIC_LATENCY));
+  ck_assert_int_eq (usual->ibgda, PLAN_ANSWER_UNKNOWN);
+  ck_assert_int_eq (far->ibgda, PLAN_ANSWER_NO);
 }
 END_TEST
 
