@@ -5,6 +5,8 @@
 
 #include "advise/uncertainty.h"
 #include "planner/runs/accuracy.h"
+#include "sim/cost/uncertainty.h"
+#include "sim/fit/spreads.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -353,4 +355,119 @@ advise_uncertainty_note_runs (const GPtrArray *runs, const double *weights,
       const double *total = g_hash_table_lookup (totals, key);
       seen->runs += total ? (guint)(*total + 0.5) : 0;
     }
+}
+
+guint
+advise_part_of (const char *name, GHashTable *names)
+{
+  gpointer known = g_hash_table_lookup (names, name);
+  if (!known)
+    g_hash_table_insert (names, g_strdup (name),
+                         known = GUINT_TO_POINTER (g_hash_table_size (names) + 1));
+  return GPOINTER_TO_UINT (known);
+}
+
+/* Fits to all rows but those of each part in turn. */
+static SimAdjustments *
+leave_out (SimObservation *rows, guint n, guint n_parts, const SimAdjustments *base, const char *id,
+           GError **error)
+{
+  const SimCalibration request
+      = { .id = id, .base = base, .n_parts = n_parts, .n_threads = g_get_num_processors () };
+  return sim_calibrate (&request, rows, n, error);
+}
+
+/* The error within which four fifths of the runs of GPUs or of stacks lie that were left out. */
+static gboolean
+fit_distance (const GPtrArray *runs, SimObservation *rows, SimDistance distance,
+              const SimAdjustments *base, SimAdjustments *set, GError **error)
+{
+  g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  for (guint i = 0; i < runs->len; i++)
+    rows[i].part
+        = advise_part_of (distance == SIM_DISTANCE_GPU ? rows[i].gpu : rows[i].stack, names);
+  g_autoptr (SimAdjustments) others
+      = leave_out (rows, runs->len, g_hash_table_size (names) + 1, base, set->id, error);
+  if (!others)
+    return FALSE;
+  const SimErrorRange all = sim_uncertainty_spread (others, NULL, NULL, FALSE);
+  if (all.runs > 0)
+    set->distances[distance] = all;
+  return TRUE;
+}
+
+/* Whether any runs lack a mode, and any without experts have it; `holders` says which have it. */
+static gboolean
+can_be_left_out (const char *holders, const SimObservation *rows)
+{
+  gboolean has_dense = FALSE;
+  for (guint i = 0; holders[i]; i++)
+    has_dense = has_dense || (holders[i] == 'x' && !rows[i].has_experts);
+  return has_dense && strchr (holders, '-');
+}
+
+/* The modes of runs without experts, each as a string of which runs have it. Modes that the same
+ * runs have cannot be told apart, so that they are one. */
+static GHashTable *
+find_modes (const GPtrArray *runs, const SimObservation *rows)
+{
+  g_autoptr (GHashTable) all = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, g_free);
+  GHashTable *distinct = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
+  GHashTableIter each;
+  gpointer mode, holders;
+  for (guint i = 0; i < runs->len; i++)
+    {
+      g_auto (GStrv) words = advise_modes (&((const AdviseRun *)runs->pdata[i])->of->plan);
+      for (char **w = words; *w; w++)
+        {
+          if (!g_hash_table_contains (all, *w))
+            g_hash_table_insert (all, g_strdup (*w), g_strnfill (runs->len, '-'));
+          ((char *)g_hash_table_lookup (all, *w))[i] = 'x';
+        }
+    }
+  g_hash_table_iter_init (&each, all);
+  while (g_hash_table_iter_next (&each, &mode, &holders))
+    if (can_be_left_out (holders, rows))
+      g_hash_table_add (distinct, g_strdup (holders));
+  return distinct;
+}
+
+/* How far off the runs of a mode are on the whole that were all left out, each mode counting once.
+ * What single runs vary besides is in every spread already. Models with experts have an offset of
+ * their own. */
+static gboolean
+fit_modes (const GPtrArray *runs, SimObservation *rows, const SimAdjustments *base,
+           SimAdjustments *set, GError **error)
+{
+  g_autoptr (GHashTable) modes = find_modes (runs, rows);
+  g_autoptr (GArray) offsets = g_array_new (FALSE, FALSE, sizeof (SimOffset));
+  g_autoptr (GList) sorted = g_list_sort (g_hash_table_get_keys (modes), (GCompareFunc)strcmp);
+  for (const GList *at = sorted; at; at = at->next)
+    {
+      SimOffset offset = { 0 };
+      for (guint i = 0; i < runs->len; i++)
+        rows[i].part = ((const char *)at->data)[i] == 'x';
+      g_autoptr (SimAdjustments) others = leave_out (rows, runs->len, 2, base, set->id, error);
+      if (!others)
+        return FALSE;
+      for (guint i = 0; i < runs->len; i++)
+        if (rows[i].part == 1 && !rows[i].has_experts)
+          sim_offset_add (&offset, &rows[i], rows[i].left_ns, 1);
+      g_array_append_val (offsets, offset);
+    }
+  const SimErrorRange found
+      = sim_offset_range ((const SimOffset *)(gpointer)offsets->data, offsets->len);
+  if (found.runs > 0)
+    set->distances[SIM_DISTANCE_MODE] = found;
+  return TRUE;
+}
+
+gboolean
+advise_uncertainty_fit_distances (const GPtrArray *runs, const SimObservation *rows,
+                                  const SimAdjustments *base, SimAdjustments *set, GError **error)
+{
+  g_autofree SimObservation *copy = g_memdup2 (rows, runs->len * sizeof *rows);
+  return fit_distance (runs, copy, SIM_DISTANCE_GPU, base, set, error)
+         && fit_distance (runs, copy, SIM_DISTANCE_STACK, base, set, error)
+         && fit_modes (runs, copy, base, set, error);
 }

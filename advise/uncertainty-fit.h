@@ -2,6 +2,7 @@
  * factors. */
 #pragma once
 #include "advise/validate.h"
+#include "sim/fit/calibrate.h"
 G_BEGIN_DECLS
 
 /* Fits the scale of errors of reserved memory, by stack and over all, from rows for fitting. Adds
@@ -16,5 +17,14 @@ void advise_uncertainty_fit_choices (const AdviseValidation *validation, SimAdju
  * `base`, which may be NULL. */
 void advise_uncertainty_note_runs (const GPtrArray *runs, const double *weights,
                                    const SimAdjustments *base, SimAdjustments *set);
+
+/* Finds the errors for runs that differ in one property from all that were fitted to: the runs
+ * (AdviseRun, one of each row) with each GPU, each stack and each mode are left out in turn. */
+gboolean advise_uncertainty_fit_distances (const GPtrArray *runs, const SimObservation *rows,
+                                           const SimAdjustments *base, SimAdjustments *set,
+                                           GError **error);
+
+/* Numbers parts by name, from 1: the same for the same name. */
+guint advise_part_of (const char *name, GHashTable *names);
 
 G_END_DECLS

@@ -18,7 +18,6 @@
 #include "planner/base/units.h"
 #include "planner/lower/lower.h"
 #include "planner/runs/accuracy.h"
-#include "sim/cost/uncertainty.h"
 #include "sim/fit/calibrate.h"
 
 #include <stdio.h>
@@ -370,43 +369,17 @@ show_progress (guint evaluations, void *user)
   fprintf (stderr, "\rcalibrate: %u evaluations of all runs", evaluations);
 }
 
-static guint
-part_by_name (const char *name, GHashTable *names)
-{
-  gpointer known = g_hash_table_lookup (names, name);
-  if (!known)
-    g_hash_table_insert (names, g_strdup (name),
-                         known = GUINT_TO_POINTER (g_hash_table_size (names) + 1));
-  return GPOINTER_TO_UINT (known);
-}
-
-static guint
-part_by_gpu (const AdviseRun *run, GHashTable *names)
-{
-  return part_by_name (run->row.cluster->device_name, names);
-}
-
-static guint
-part_by_stack (const AdviseRun *run, GHashTable *names)
-{
-  return part_by_name (run->row.cell[PLAN_RUN_STACK], names);
-}
-
-static guint
-part_by_source (const AdviseRun *run, GHashTable *names)
-{
-  g_autofree char *source = advise_run_source (run);
-  return part_by_name (source, names);
-}
-
 /* Numbers the sources of runs from 0; returns how many there are. */
 static guint
 number_sources (Fitted *fitted)
 {
   g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
   for (guint i = 0; i < fitted->rows->len; i++)
-    g_array_index (fitted->rows, SimObservation, i).source
-        = part_by_source (fitted->runs->pdata[i], names) - 1;
+    {
+      const AdviseRun *run = fitted->runs->pdata[i];
+      g_autofree char *source = advise_run_source (run);
+      g_array_index (fitted->rows, SimObservation, i).source = advise_part_of (source, names) - 1;
+    }
   return g_hash_table_size (names);
 }
 
@@ -449,40 +422,6 @@ fit (Fitted *fitted, const Question *question, const SimAdjustments *base, guint
   return set;
 }
 
-/* The properties in which a run can differ from all runs that parameters were fitted to. */
-static const struct
-{
-  SimDistance distance;
-  guint (*part) (const AdviseRun *run, GHashTable *names); /* 0: the run is never left out */
-} ways[] = {
-  { SIM_DISTANCE_GPU, part_by_gpu },
-  { SIM_DISTANCE_STACK, part_by_stack },
-};
-
-/* Finds the error for runs that differ in one property, such as the GPU, from all fitted ones. The
- * runs with each of its values are left out in turn; the result is the error within which four
- * fifths lie. */
-static gboolean
-find_distance (const Fitted *fitted, guint way, const SimAdjustments *base, SimAdjustments *set,
-               GError **error)
-{
-  g_autofree SimObservation *rows
-      = g_memdup2 (fitted->rows->data, fitted->rows->len * sizeof (SimObservation));
-  g_autoptr (GHashTable) names = g_hash_table_new_full (g_str_hash, g_str_equal, g_free, NULL);
-  for (guint i = 0; i < fitted->rows->len; i++)
-    rows[i].part = ways[way].part (fitted->runs->pdata[i], names);
-  const SimCalibration request = { .id = set->id,
-                                   .base = base,
-                                   .n_parts = g_hash_table_size (names) + 1,
-                                   .n_threads = g_get_num_processors () };
-  g_autoptr (SimAdjustments) others = sim_calibrate (&request, rows, fitted->rows->len, error);
-  if (!others)
-    return FALSE;
-  const SimErrorRange all = sim_uncertainty_spread (others, NULL, NULL);
-  set->distances[ways[way].distance] = all;
-  return TRUE;
-}
-
 /* Finds the uncertainty of times: that of the base set, extended by these runs. */
 static gboolean
 find_uncertainties (const Fitted *fitted, const Question *question, const SimAdjustments *base,
@@ -496,10 +435,9 @@ find_uncertainties (const Fitted *fitted, const Question *question, const SimAdj
     if (!base && shipped && set->distances[d].runs == 0)
       set->distances[d] = shipped->distances[d];
   advise_uncertainty_note_runs (fitted->runs, weights, base, set);
-  for (guint way = 0; question->finds_distances && way < G_N_ELEMENTS (ways); way++)
-    if (!find_distance (fitted, way, base, set, error))
-      return FALSE;
-  return TRUE;
+  return !question->finds_distances
+         || advise_uncertainty_fit_distances (
+             fitted->runs, (const SimObservation *)(gpointer)fitted->rows->data, base, set, error);
 }
 
 static gboolean
@@ -762,8 +700,8 @@ cmd_calibrate (int argc, char **argv, GError **error)
       "the others; 5 by default, 0 for none",
       "N" },
     { "distances", 0, 0, G_OPTION_ARG_NONE, &question.finds_distances,
-      "also leave out whole GPUs, then stacks, in turn, to see how far off predictions of one "
-      "without runs are; takes minutes",
+      "also leave out whole GPUs, then stacks, then modes, in turn, to see how far off predictions "
+      "of one without runs are; takes minutes",
       NULL },
     { "sources", 0, 0, G_OPTION_ARG_NONE, &question.leaves_out_sources,
       "instead leave out whole sources in turn, and show how many of their runs lie within the "

@@ -425,6 +425,7 @@ check-cluster:
 golden_tests = \
   %D%/golden/bench-dry-run.test \
   %D%/golden/bench-refused.test \
+  %D%/golden/calibrate-distances.test \
   %D%/golden/calibrate-keeps.test \
   %D%/golden/calibrate-refused.test \
   %D%/golden/calibrate-small.test \

@@ -96,6 +96,7 @@ clear_scope (SimScope *scope)
   g_free (scope->gpu);
   g_free (scope->stack);
   g_free (scope->site);
+  g_free (scope->models);
 }
 
 static void
@@ -162,7 +163,8 @@ sim_adjustments_free (SimAdjustments *self)
 static SimScope
 copy_scope (SimScope scope)
 {
-  return (SimScope){ g_strdup (scope.gpu), g_strdup (scope.stack), g_strdup (scope.site) };
+  return (SimScope){ g_strdup (scope.gpu), g_strdup (scope.stack), g_strdup (scope.site),
+                     g_strdup (scope.models) };
 }
 
 void
@@ -215,6 +217,8 @@ print_scope (GString *text, const SimScope *scope)
     g_string_append_printf (text, " stack=%s", scope->stack);
   if (scope->site)
     g_string_append_printf (text, " site=%s", scope->site);
+  if (scope->models)
+    g_string_append_printf (text, " models=%s", scope->models);
 }
 
 static void
@@ -324,7 +328,7 @@ take_scope (const Line *line)
 {
   const SimScope scope
       = { g_hash_table_lookup (line->values, "gpu"), g_hash_table_lookup (line->values, "stack"),
-          g_hash_table_lookup (line->values, "site") };
+          g_hash_table_lookup (line->values, "site"), NULL };
   g_hash_table_remove (line->values, "gpu");
   g_hash_table_remove (line->values, "stack");
   g_hash_table_remove (line->values, "site");
@@ -390,8 +394,16 @@ take_factor (SimAdjustments *self, const Line *line)
 static gboolean
 take_uncertainty (SimAdjustments *self, const Line *line)
 {
+  static const char *const kinds[] = { "dense", "experts", NULL };
   SimUncertainty uncertainty = { .scope = take_scope (line) };
   gint64 runs, sources = 0;
+  guint kind;
+  if (g_hash_table_contains (line->values, "models"))
+    {
+      if (!take_name (line, "models", kinds, &kind))
+        return FALSE;
+      uncertainty.scope.models = (char *)kinds[kind];
+    }
   if (!take_number (line, "pct", 0, 1000, &uncertainty.pct) || !take_count (line, "runs", &runs)
       || (g_hash_table_contains (line->values, "sources")
           && !take_count (line, "sources", &sources)))

@@ -36,10 +36,10 @@ const char *sim_effect_meaning (SimEffect effect);
 double sim_effect_least (SimEffect effect);
 double sim_effect_most (SimEffect effect);
 
-/* What a factor or an error holds for; NULL members: any. */
+/* What a factor or an error holds for; NULL: any. `models`, of errors of times: dense, experts. */
 typedef struct
 {
-  char *gpu, *stack, *site;
+  char *gpu, *stack, *site, *models;
 } SimScope;
 
 typedef struct

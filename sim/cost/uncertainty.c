@@ -5,16 +5,27 @@
 
 #include <math.h>
 
+/* How close a scope is: first by models, then by stack, then by GPU; what is of such models alone
+ * is closer than what is of all. */
+static guint
+closeness (const SimScope *scope, gboolean has_experts)
+{
+  const gboolean is_of_all = scope->models == NULL;
+  const gboolean is_of_such
+      = is_of_all || g_str_equal (scope->models, "experts") == (has_experts != FALSE);
+  return (is_of_such ? 8 : 0) + (scope->stack ? 4 : 0) + (scope->gpu ? 2 : 0) + (is_of_all ? 0 : 1);
+}
+
 SimErrorRange
-sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char *stack)
+sim_uncertainty_spread (const SimAdjustments *self, const char *gpu, const char *stack,
+                        gboolean has_experts)
 {
   const SimUncertainty *best = NULL;
   for (guint i = 0; i < self->uncertainties->len; i++)
     {
       const SimUncertainty *u = &g_array_index (self->uncertainties, SimUncertainty, i);
-      const guint closeness = (u->scope.stack ? 2 : 0) + (u->scope.gpu ? 1 : 0);
       if (sim_scope_holds (&u->scope, gpu, stack, NULL)
-          && (!best || closeness > (guint)(best->scope.stack ? 2 : 0) + (best->scope.gpu ? 1 : 0)))
+          && (!best || closeness (&u->scope, has_experts) > closeness (&best->scope, has_experts)))
         best = u;
     }
   return best ? (SimErrorRange){ best->pct, best->runs, best->sources }
@@ -130,7 +141,8 @@ measure_distances (const SimAdjustments *self, const SimSubject *subject,
 SimErrorRange
 sim_uncertainty_of_time (const SimAdjustments *self, const SimSubject *subject)
 {
-  SimErrorRange error_range = sim_uncertainty_spread (self, subject->gpu, subject->stack);
+  SimErrorRange error_range
+      = sim_uncertainty_spread (self, subject->gpu, subject->stack, subject->has_experts);
   if (error_range.pct < 0 || self->seen->len == 0)
     return error_range;
   g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();
@@ -155,7 +167,8 @@ add_modes (GPtrArray *names, const GPtrArray *modes)
 char *
 sim_uncertainty_unlike (const SimAdjustments *self, const SimSubject *subject)
 {
-  const SimErrorRange spread = sim_uncertainty_spread (self, subject->gpu, subject->stack);
+  const SimErrorRange spread
+      = sim_uncertainty_spread (self, subject->gpu, subject->stack, subject->has_experts);
   const double whole = sim_uncertainty_of_time (self, subject).pct;
   const double matters = (whole < 0 ? 0 : whole * whole) / 10;
   g_autoptr (GPtrArray) unseen_modes = g_ptr_array_new ();

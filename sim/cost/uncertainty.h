@@ -16,11 +16,12 @@ typedef struct
   gboolean has_experts;
 } SimSubject;
 
-/* The error range of the closest group of runs that is known: of this stack and GPU, of the stack,
- * of the GPU, of all runs; `sources` is how many published those. `pct` is below 0 where none
- * is. */
+/* The error range of the closest group of runs that is known, of models with experts or of those
+ * without: of this stack and GPU, of the stack, of the GPU, of all runs; `sources` is how many
+ * published those. Where none of such models is known it is that of the others. `pct` is below 0
+ * where none is. */
 SimErrorRange sim_uncertainty_spread (const SimAdjustments *self, const char *gpu,
-                                      const char *stack);
+                                      const char *stack, gboolean has_experts);
 
 /* As sim_uncertainty_spread, widened by every way in which the subject differs from the runs that
  * were seen; `sources` is 0 where the subject is of a source that was seen. */

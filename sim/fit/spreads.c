@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define ENOUGH_SOURCES 4 /* fewest sources from which their variance is taken */
+#define ENOUGH_OFFSETS 4 /* fewest from which their variance is taken */
 
 /* The runs that a fit was made to. */
 typedef struct
@@ -36,24 +36,26 @@ rounded (double value)
   return floor (value * 1e4 + 0.5) / 1e4;
 }
 
+/* Whether a set has the spread of a scope, for its models or for all. */
 static gboolean
-knows (const SimAdjustments *set, const char *gpu, const char *stack)
+knows (const SimAdjustments *set, const SimScope *scope)
 {
   for (guint i = 0; i < set->uncertainties->len; i++)
     {
       const SimScope *known = &g_array_index (set->uncertainties, SimUncertainty, i).scope;
-      if (g_strcmp0 (known->gpu, gpu) == 0 && g_strcmp0 (known->stack, stack) == 0)
+      if (g_strcmp0 (known->gpu, scope->gpu) == 0 && g_strcmp0 (known->stack, scope->stack) == 0
+          && (!known->models || g_strcmp0 (known->models, scope->models) == 0))
         return TRUE;
     }
   return FALSE;
 }
 
 /* Adds the spread of a scope: the error within which four of five left-out runs were predicted. One
- * more run is counted, since the next one may miss by more than all that were seen. */
-static void
-add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *stack)
+ * more run is counted, since the next one may miss by more than all that were seen. FALSE: there
+ * are too few runs. */
+static gboolean
+add_spread_of (SimAdjustments *set, const Runs *runs, SimScope scope)
 {
-  const SimScope scope = { (char *)gpu, (char *)stack, NULL };
   g_autoptr (GArray) misses = g_array_new (FALSE, FALSE, sizeof (Miss));
   g_autoptr (GHashTable) sources = g_hash_table_new (NULL, NULL);
   double total = 0, below = 0;
@@ -63,14 +65,15 @@ add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *
       const SimObservation *row = &runs->rows[i];
       const double predicted = runs->request->n_parts > 1 ? row->left_ns : row->after_ns;
       const Miss miss = { fabs (predicted / row->step_ns - 1), row->weight };
-      if (!sim_scope_holds (&scope, row->gpu, row->stack, NULL))
+      if (!sim_scope_holds (&scope, row->gpu, row->stack, NULL)
+          || (scope.models && !g_str_equal (scope.models, row->has_experts ? "experts" : "dense")))
         continue;
       g_array_append_val (misses, miss);
       g_hash_table_add (sources, GUINT_TO_POINTER (row->source));
       total += row->weight;
     }
-  if (total < SIM_ENOUGH_RUNS || knows (set, gpu, stack))
-    return;
+  if (total < SIM_ENOUGH_RUNS)
+    return FALSE;
   qsort (misses->data, misses->len, sizeof (Miss), compare_misses);
   while (at + 1 < misses->len
          && (below += g_array_index (misses, Miss, at).weight) < 0.8 * (total + 1))
@@ -81,6 +84,24 @@ add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *
                              .runs = (guint)(total + 0.5),
                              .sources
                              = runs->request->n_sources > 0 ? g_hash_table_size (sources) : 0 });
+  return TRUE;
+}
+
+/* Adds the spreads of a GPU and stack. Models with experts have one of their own, since they are
+ * further off: theirs among the others would make those look less sure than they are, and
+ * themselves surer. Where neither are enough, all count together. */
+static void
+add_spread (SimAdjustments *set, const Runs *runs, const char *gpu, const char *stack)
+{
+  static const char *const models[] = { "dense", "experts" };
+  gboolean has_any = FALSE;
+  for (guint m = 0; m < G_N_ELEMENTS (models); m++)
+    {
+      const SimScope scope = { (char *)gpu, (char *)stack, NULL, (char *)models[m] };
+      has_any = knows (set, &scope) || add_spread_of (set, runs, scope) || has_any;
+    }
+  if (!has_any)
+    add_spread_of (set, runs, (SimScope){ (char *)gpu, (char *)stack, NULL, NULL });
 }
 
 static void
@@ -92,7 +113,7 @@ add_spreads (SimAdjustments *set, const Runs *runs)
   for (guint i = 0; base && i < base->uncertainties->len; i++)
     {
       const SimUncertainty *u = &g_array_index (base->uncertainties, SimUncertainty, i);
-      if (!knows (set, u->scope.gpu, u->scope.stack))
+      if (!knows (set, &u->scope))
         sim_adjustments_add_uncertainty (set, *u);
     }
   if (base)
@@ -105,13 +126,78 @@ add_spreads (SimAdjustments *set, const Runs *runs)
   add_spread (set, runs, NULL, NULL);
 }
 
-/* What was missed of a source: the weighted mean and sum of squares of logarithms; and by how much
- * its variance is larger because what it was predicted from has offsets, too: 1 + 1 / n for n other
- * sources. */
-typedef struct
+void
+sim_offset_add (SimOffset *self, const SimObservation *row, double predicted_ns, double excess)
 {
-  double weight, mean, squares, excess;
-} Offset;
+  const double miss = log (predicted_ns / row->step_ns);
+  self->weight += row->weight;
+  self->sum += row->weight * miss;
+  self->squares += row->weight * miss * miss;
+  self->excess += row->weight * excess;
+}
+
+/* The variance of one run about the mean of what it has in common with others, of all together. */
+static double
+variance_within (const SimOffset *offsets, guint n)
+{
+  double sum = 0, freedom = 0;
+  for (guint i = 0; i < n; i++)
+    if (offsets[i].weight > 0)
+      {
+        sum += offsets[i].squares - offsets[i].sum * offsets[i].sum / offsets[i].weight;
+        freedom += MAX (offsets[i].weight - 1, 0);
+      }
+  return freedom > 0 ? MAX (sum, 0) / freedom : 0;
+}
+
+/* The sum of the squares of means, each in units of the variance that it has if offsets have the
+ * variance `between`, and runs about them `within`. */
+static double
+scaled_squares (const SimOffset *offsets, guint n, double within, double between)
+{
+  double sum = 0;
+  for (guint i = 0; i < n; i++)
+    if (offsets[i].weight > 0)
+      {
+        const SimOffset *of = &offsets[i];
+        sum += pow (of->sum / of->weight, 2)
+               / MAX ((between * of->excess + within) / of->weight, 1e-12);
+      }
+  return sum;
+}
+
+/* The quantile of 90 % of Student's t (Abramowitz and Stegun, 26.7.5): eight of ten lie within it
+ * on both sides. */
+static double
+eight_of_ten (guint freedom)
+{
+  const double z = 1.2815515655446004, z3 = z * z * z, z5 = z3 * z * z, n = freedom;
+  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
+}
+
+/* The variance of offsets is the one by which the means of all that were left out are as large as
+ * they should be (Paule and Mandel 1982), about 0, which is what predictions say. */
+SimErrorRange
+sim_offset_range (const SimOffset *offsets, guint n)
+{
+  const double within = variance_within (offsets, n);
+  double low = 0, high = 4;
+  guint counted = 0;
+  for (guint i = 0; i < n; i++)
+    counted += offsets[i].weight > 0;
+  if (counted < ENOUGH_OFFSETS)
+    return (SimErrorRange){ 0 };
+  for (guint i = 0; i < 100; i++)
+    {
+      const double middle = 0.5 * (low + high);
+      if (scaled_squares (offsets, n, within, middle) > counted)
+        low = middle;
+      else
+        high = middle;
+    }
+  return (SimErrorRange){ .pct = rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))),
+                          .runs = counted };
+}
 
 /* The weight of other sources' runs of a row's GPU, and of its stack; the lesser of both. */
 static double
@@ -156,93 +242,25 @@ tells (const Runs *runs, const SimObservation *row, gboolean has_experts)
          && (has_experts || weight_of_others (runs, row) >= SIM_ENOUGH_RUNS);
 }
 
-/* Finds how far off each source was when it was left out. */
-static void
-find_offsets (const Runs *runs, gboolean has_experts, Offset *offsets)
-{
-  for (guint i = 0; i < runs->n; i++)
-    {
-      const SimObservation *row = &runs->rows[i];
-      const double miss = log (row->apart_ns / row->step_ns);
-      Offset *of = &offsets[row->source];
-      if (!tells (runs, row, has_experts))
-        continue;
-      of->weight += row->weight;
-      of->mean += row->weight * miss;
-      of->squares += row->weight * miss * miss;
-      of->excess += row->weight * (1 + 1.0 / other_sources (runs, row));
-    }
-  for (guint s = 0; s < runs->request->n_sources; s++)
-    if (offsets[s].weight > 0)
-      {
-        offsets[s].mean /= offsets[s].weight;
-        offsets[s].excess /= offsets[s].weight;
-      }
-}
-
-/* The variance of one run about its source's mean, of all sources together. */
-static double
-variance_within (const Offset *offsets, guint n)
-{
-  double sum = 0, freedom = 0;
-  for (guint s = 0; s < n; s++)
-    {
-      sum += offsets[s].squares - offsets[s].weight * offsets[s].mean * offsets[s].mean;
-      freedom += MAX (offsets[s].weight - 1, 0);
-    }
-  return freedom > 0 ? MAX (sum, 0) / freedom : 0;
-}
-
-/* The sum of the squares of sources' means, each in units of the variance that it has if offsets of
- * sources have the variance `between`, and runs of one source `within`. */
-static double
-scaled_squares (const Offset *offsets, guint n, double within, double between)
-{
-  double sum = 0;
-  for (guint s = 0; s < n; s++)
-    if (offsets[s].weight > 0)
-      sum += offsets[s].mean * offsets[s].mean
-             / MAX (between * offsets[s].excess + within / offsets[s].weight, 1e-12);
-  return sum;
-}
-
-/* The quantile of 90 % of Student's t (Abramowitz and Stegun, 26.7.5): eight of ten lie within it
- * on both sides. */
-static double
-eight_of_ten (guint freedom)
-{
-  const double z = 1.2815515655446004, z3 = z * z * z, z5 = z3 * z * z, n = freedom;
-  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
-}
-
 /* Finds by how much sources vary: each has an offset of its own, for models with experts another
- * than for those without, whose rest is the same kernels everywhere. Their variance is the one by
- * which the means of all sources that were left out are as large as they should be (Paule and
- * Mandel 1982), about 0, which is what predictions say. */
+ * than for those without, whose rest is the same kernels everywhere. */
 static void
 add_source_distance (SimAdjustments *set, const Runs *runs, gboolean has_experts)
 {
   const guint n = runs->request->n_sources;
-  g_autofree Offset *offsets = g_new0 (Offset, n + 1);
-  double low = 0, high = 4;
-  guint counted = 0;
-  find_offsets (runs, has_experts, offsets);
-  for (guint s = 0; s < n; s++)
-    counted += offsets[s].weight > 0;
-  if (counted < ENOUGH_SOURCES)
+  g_autofree SimOffset *offsets = g_new0 (SimOffset, n + 1);
+  if (n < ENOUGH_OFFSETS)
     return;
-  const double within = variance_within (offsets, n);
-  for (guint i = 0; i < 100; i++)
+  for (guint i = 0; i < runs->n; i++)
     {
-      const double middle = 0.5 * (low + high);
-      if (scaled_squares (offsets, n, within, middle) > counted)
-        low = middle;
-      else
-        high = middle;
+      const SimObservation *row = &runs->rows[i];
+      if (tells (runs, row, has_experts))
+        sim_offset_add (&offsets[row->source], row, row->apart_ns,
+                        1 + 1.0 / other_sources (runs, row));
     }
-  set->distances[has_experts ? SIM_DISTANCE_EXPERTS : SIM_DISTANCE_SOURCE]
-      = (SimErrorRange){ .pct = rounded (100 * expm1 (eight_of_ten (counted) * sqrt (high))),
-                         .runs = counted };
+  const SimErrorRange found = sim_offset_range (offsets, n);
+  if (found.runs > 0)
+    set->distances[has_experts ? SIM_DISTANCE_EXPERTS : SIM_DISTANCE_SOURCE] = found;
 }
 
 void
