@@ -2,13 +2,19 @@
 /* The order of ops is checked with vector clocks: every stream knows, for each other stream, which
  * of its ops are certain to have ended. Setup, two steps and teardown are walked, so that what one
  * step leaves to the next is covered. Taking and freeing memory count as accesses by the stream
- * that does it, so whoever gets the same bytes next must be ordered behind. */
+ * that does it, so whoever gets the same bytes next must be ordered behind.
+ *
+ * Turns of a repeat that are alike are walked until one leaves everything as the one before it did,
+ * but for higher numbers of ops. Only the order of such numbers is ever asked for, so the turns
+ * left, and what follows them, find what this one and its followers would. */
 #include "config.h"
 
 #include "planner/schedule/schedule-private.h"
 
 #include "planner/base/error.h"
 #include "planner/schedule/scratch.h"
+
+#include <string.h>
 
 typedef struct
 {
@@ -19,9 +25,22 @@ typedef struct
 {
   gboolean is_live, is_defined;
   PlanStream writer;
+  guint readers;   /* bits of the streams that read it */
   guint64 written; /* number of the op on the writer's stream */
   guint64 read[PLAN_N_STREAMS];
 } BufferState;
+
+/* What was found as a turn of an outermost repeat began. */
+typedef struct
+{
+  guint32 repeat, end;  /* its nodes */
+  gint64 left;          /* turns, with this one */
+  gboolean are_alike;   /* no operand, wait or event of a turn depends on which it is */
+  BufferState *buffers; /* as in Checker */
+  Clock *events;
+  gboolean *recorded;
+  Clock streams[PLAN_N_STREAMS];
+} Turn;
 
 typedef struct
 {
@@ -33,6 +52,9 @@ typedef struct
   Clock *events;
   gboolean *recorded;
   Clock streams[PLAN_N_STREAMS];
+  guint64 said, heard[PLAN_N_STREAMS]; /* changes of the host's clock; those that a stream joined */
+  guint32 n_pieces, n_events;
+  Turn turn;
 } Checker;
 
 G_GNUC_PRINTF (4, 5)
@@ -106,8 +128,8 @@ is_behind (const BufferState *state, const Clock *clock, gboolean and_reads)
 {
   if (clock->happened[state->writer] < state->written)
     return FALSE;
-  for (guint s = 0; and_reads && s < PLAN_N_STREAMS; s++)
-    if (clock->happened[s] < state->read[s])
+  for (guint s = 0, left = and_reads ? state->readers : 0; left != 0; s++, left >>= 1)
+    if ((left & 1) && clock->happened[s] < state->read[s])
       return FALSE;
   return TRUE;
 }
@@ -188,7 +210,10 @@ note_access (const PlanOp *op, guint i, BufferState *state, guint64 count)
 {
   const char access = plan_op_ref_access (op->kind, i);
   if (access != 'w' && access != 's')
-    state->read[op->stream] = count;
+    {
+      state->read[op->stream] = count;
+      state->readers |= 1u << op->stream;
+    }
   if (access == 'r')
     return;
   state->writer = op->stream;
@@ -237,7 +262,9 @@ check_op (Checker *c, const PlanOp *op, GError **error)
 
   if ((op->group >= 0) != (plan_op_class (op->kind) == PLAN_CLASS_COLLECTIVE))
     return fail (c, op, error, "only collectives have a group");
-  join (own, &c->streams[PLAN_STREAM_HOST]);
+  if (c->heard[op->stream] != c->said)
+    join (own, &c->streams[PLAN_STREAM_HOST]);
+  c->heard[op->stream] = c->said;
   if (!check_waits (c, op, error))
     return FALSE;
   for (guint i = 0; i < n; i++)
@@ -250,7 +277,146 @@ check_op (Checker *c, const PlanOp *op, GError **error)
         for (guint64 p = 0; op->refs[i].array >= 0 && p < operands[i].n; p++)
           note_access (op, i, &operands[i].first[p], own->happened[op->stream]);
     }
+  c->said += op->stream == PLAN_STREAM_HOST;
   return check_record (c, op, error);
+}
+
+static gboolean
+depends_on_turn (const PlanRef *ref)
+{
+  return ref->array >= 0 && ref->loop == 0 && ref->modulus != 1;
+}
+
+/* Finds the end of the outermost repeat that the cursor has entered, and whether its turns are
+ * alike. */
+static void
+look_through (Checker *c)
+{
+  Turn *turn = &c->turn;
+  guint depth = 1;
+  turn->repeat = turn->end = c->cursor.loop[0].node;
+  turn->are_alike = TRUE;
+  while (depth > 0)
+    {
+      const PlanOp *op = plan_schedule_node (c->schedule, ++turn->end);
+      depth += op->kind == PLAN_OP_REPEAT;
+      depth -= op->kind == PLAN_OP_END;
+      if (op->kind == PLAN_OP_REPEAT || op->kind == PLAN_OP_END)
+        continue;
+      turn->are_alike &= !depends_on_turn (&op->record);
+      for (guint i = 0; i < plan_op_n_refs (op->kind); i++)
+        turn->are_alike &= !depends_on_turn (&op->refs[i]);
+      for (guint i = 0; i < op->n_waits; i++)
+        turn->are_alike &= !depends_on_turn (&op->waits[i]);
+    }
+}
+
+static void
+keep_turn (Checker *c)
+{
+  Turn *turn = &c->turn;
+  if (!turn->buffers)
+    {
+      turn->buffers = g_new (BufferState, c->n_pieces + 1);
+      turn->events = g_new (Clock, c->n_events + 1);
+      turn->recorded = g_new (gboolean, c->n_events + 1);
+    }
+  memcpy (turn->buffers, c->buffers, c->n_pieces * sizeof *c->buffers);
+  memcpy (turn->events, c->events, c->n_events * sizeof *c->events);
+  memcpy (turn->recorded, c->recorded, c->n_events * sizeof *c->recorded);
+  memcpy (turn->streams, c->streams, sizeof c->streams);
+}
+
+/* How numbers of one stream's ops changed during a turn: by its ops, from some number on. */
+typedef struct
+{
+  guint64 ops, kept_to, moved_from;
+} Change;
+
+static gboolean
+note_change (Change *change, guint64 before, guint64 now)
+{
+  if (now == before)
+    change->kept_to = MAX (change->kept_to, before);
+  else if (now == before + change->ops)
+    change->moved_from = MIN (change->moved_from, before);
+  else
+    return FALSE;
+  return TRUE;
+}
+
+static gboolean
+note_clocks (Change changes[PLAN_N_STREAMS], const Clock *before, const Clock *now, guint n)
+{
+  for (guint i = 0; i < n; i++)
+    for (guint s = 0; s < PLAN_N_STREAMS; s++)
+      if (!note_change (&changes[s], before[i].happened[s], now[i].happened[s]))
+        return FALSE;
+  return TRUE;
+}
+
+static gboolean
+note_buffer (Change changes[PLAN_N_STREAMS], const BufferState *before, const BufferState *now)
+{
+  if (before->is_live != now->is_live || before->is_defined != now->is_defined
+      || before->writer != now->writer || before->readers != now->readers
+      || !note_change (&changes[now->writer], before->written, now->written))
+    return FALSE;
+  for (guint s = 0, left = now->readers; left != 0; s++, left >>= 1)
+    if ((left & 1) && !note_change (&changes[s], before->read[s], now->read[s]))
+      return FALSE;
+  return TRUE;
+}
+
+/* Whether the turn before left all as it found it, but for numbers that went up in step: those that
+ * did lie above those that did not, before as now. */
+static gboolean
+is_steady (const Checker *c)
+{
+  const Turn *turn = &c->turn;
+  Change changes[PLAN_N_STREAMS];
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    changes[s]
+        = (Change){ c->streams[s].happened[s] - turn->streams[s].happened[s], 0, G_MAXUINT64 };
+  if (!note_clocks (changes, turn->streams, c->streams, PLAN_N_STREAMS)
+      || !note_clocks (changes, turn->events, c->events, c->n_events)
+      || memcmp (turn->recorded, c->recorded, c->n_events * sizeof *c->recorded) != 0)
+    return FALSE;
+  for (guint32 i = 0; i < c->n_pieces; i++)
+    if (!note_buffer (changes, &turn->buffers[i], &c->buffers[i]))
+      return FALSE;
+  for (guint s = 0; s < PLAN_N_STREAMS; s++)
+    if (changes[s].kept_to >= changes[s].moved_from)
+      return FALSE;
+  return TRUE;
+}
+
+/* Where a turn of an outermost repeat begins with the op that the cursor is at: goes to the
+ * repeat's end if this and the others would find nothing new. */
+static gboolean
+skip_turns (Checker *c)
+{
+  const guint32 repeat = c->cursor.loop[0].node;
+  const gint64 left = c->cursor.loop[0].left;
+  Turn *turn = &c->turn;
+  if (turn->repeat == repeat && turn->left == left)
+    return FALSE;
+  const gboolean follows = turn->repeat == repeat && turn->left == left + 1;
+  if (turn->repeat != repeat)
+    look_through (c);
+  turn->left = left;
+  if (!turn->are_alike)
+    return FALSE;
+  if (!follows || !is_steady (c))
+    {
+      if (left > 1)
+        keep_turn (c);
+      return FALSE;
+    }
+  c->cursor.depth = 1;
+  c->cursor.loop[0].left = 1;
+  c->cursor.next = turn->end;
+  return TRUE;
 }
 
 static gboolean
@@ -258,9 +424,10 @@ check_section (Checker *c, PlanSection section, GError **error)
 {
   const PlanOp *op;
   c->section = section;
+  c->turn.repeat = G_MAXUINT32;
   plan_cursor_start (&c->cursor, c->schedule, section);
   while ((op = plan_cursor_next (&c->cursor)))
-    if (!check_op (c, op, error))
+    if (!(c->cursor.depth > 0 && skip_turns (c)) && !check_op (c, op, error))
       return FALSE;
   return TRUE;
 }
@@ -318,8 +485,16 @@ plan_schedule_check (const PlanSchedule *self, GError **error)
   g_autofree BufferState *buffers = g_new0 (BufferState, n + 1);
   g_autofree Clock *events = g_new0 (Clock, plan_schedule_n_event_ids (self) + 1);
   g_autofree gboolean *recorded = g_new0 (gboolean, plan_schedule_n_event_ids (self) + 1);
-  Checker checker = {
-    .schedule = self, .first = first, .buffers = buffers, .events = events, .recorded = recorded
-  };
-  return check_sections (&checker, error);
+  Checker checker = { .schedule = self,
+                      .first = first,
+                      .buffers = buffers,
+                      .events = events,
+                      .recorded = recorded,
+                      .n_pieces = n,
+                      .n_events = plan_schedule_n_event_ids (self) };
+  const gboolean is_sound = check_sections (&checker, error);
+  g_free (checker.turn.buffers);
+  g_free (checker.turn.events);
+  g_free (checker.turn.recorded);
+  return is_sound;
 }
