@@ -8,6 +8,7 @@
 #include "tests/fake/watch.h"
 
 #include <algorithm>
+#include <mutex>
 
 namespace fake
 {
@@ -23,6 +24,28 @@ struct Operand
   std::vector<bool> left; /* bytes that the op has not used yet; beyond its end it has used none */
 };
 
+/* The memory of such bytes, for the next op: mapping pages anew takes longer than all else here.
+ * What is watched may be freed last of all, so nobody frees this. */
+struct Spare
+{
+  std::mutex mutex;
+  std::vector<std::vector<bool>> left;
+} &spare = *new Spare;
+
+std::vector<bool>
+take_spare ()
+{
+  std::lock_guard<std::mutex> guard (spare.mutex);
+  std::vector<bool> left;
+
+  if (!spare.left.empty ())
+    {
+      left.swap (spare.left.back ());
+      spare.left.pop_back ();
+    }
+  return left;
+}
+
 }
 
 struct Watched
@@ -30,6 +53,17 @@ struct Watched
   std::string op;
   std::vector<Operand> operands;
   bool has_run = false; /* what is captured runs later */
+
+  ~Watched ()
+  {
+    std::lock_guard<std::mutex> guard (spare.mutex);
+
+    for (auto operand = operands.rbegin (); operand != operands.rend (); ++operand)
+      {
+        operand->left.clear ();
+        spare.left.push_back (std::move (operand->left));
+      }
+  }
 };
 
 namespace
@@ -169,13 +203,9 @@ fake_watch_begin (const char *op, const FakeOperand *operands, guint n)
       const FakeOperand &from = operands[i];
       const guint8 *at = (const guint8 *)from.at;
 
-      made->operands.push_back ({ from.name,
-                                  at,
-                                  at + from.bytes,
-                                  from.is_read != FALSE,
-                                  from.is_written != FALSE,
-                                  from.is_whole != FALSE,
-                                  {} });
+      made->operands.push_back ({ from.name, at, at + from.bytes, from.is_read != FALSE,
+                                  from.is_written != FALSE, from.is_whole != FALSE,
+                                  take_spare () });
     }
   watch_again (*made);
   watch (made);
