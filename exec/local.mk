@@ -19,11 +19,12 @@ libexec_a_SOURCES += \
   %D%/comm.h \
   %D%/device.h \
   %D%/kernels.h %D%/grouped-gemm.h
-# Number formats, exact sums.
+# Number formats, exact sums, random numbers.
 libexec_a_SOURCES += \
   %D%/number/exact.c %D%/number/exact.h \
   %D%/number/number.c %D%/number/number.h \
   %D%/number/number-small.c \
+  %D%/number/random.c %D%/number/random.h \
   %D%/number/wide.h
 # Kernels of processors.
 libexec_a_SOURCES += \
@@ -31,6 +32,7 @@ libexec_a_SOURCES += \
   %D%/cpu/kernels-cpu.c %D%/cpu/kernels-cpu-private.h %D%/cpu/kernels-cpu-experts.h \
   %D%/cpu/kernels-cpu-activation.c \
   %D%/cpu/attend.c %D%/cpu/attend.h %D%/cpu/kernels-cpu-attention.c %D%/cpu/kernels-cpu-attention.h %D%/cpu/kernels-cpu-rope.c \
+  %D%/cpu/kernels-cpu-dropout.c \
   %D%/cpu/kernels-cpu-experts.c %D%/cpu/row-map.h \
   %D%/cpu/kernels-cpu-loss.c \
   %D%/cpu/kernels-cpu-norm.c \

@@ -69,6 +69,7 @@ short_tests = \
   %D%/unit/test-kernels-documents.tap \
   %D%/unit/test-kernels-latent.tap \
   %D%/unit/test-kernels-rope.tap \
+  %D%/unit/test-kernels-dropout.tap \
   %D%/unit/test-kernels-split.tap \
   %D%/unit/test-kernels-experts.tap \
   %D%/unit/test-kernels-wide.tap \
@@ -147,12 +148,13 @@ double_cppflags = $(AM_CPPFLAGS) -include $(top_srcdir)/%D%/unit/double.h
 tests_unit_libdouble_a_SOURCES = exec/comm/comm.c tests/reference/evaluate.c tests/reference/evaluate-moments.c \
   tests/reference/evaluate-network.c tests/reference/evaluate-experts.c tests/reference/evaluate-arrays.c \
   tests/reference/evaluate-heads.c tests/reference/evaluate-latent.c tests/reference/evaluate-split.c \
-  tests/reference/evaluate-context.c tests/reference/evaluate-reduce.c \
+  tests/reference/evaluate-context.c tests/reference/evaluate-dropout.c tests/reference/evaluate-reduce.c \
   exec/cpu/gemm-plain.c exec/cpu/kernels-cpu.c \
   exec/cpu/attend.c exec/cpu/kernels-cpu-activation.c exec/cpu/kernels-cpu-attention.c exec/cpu/kernels-cpu-rope.c \
-  exec/cpu/kernels-cpu-experts.c \
+  exec/cpu/kernels-cpu-dropout.c exec/cpu/kernels-cpu-experts.c \
   exec/cpu/kernels-cpu-loss.c exec/cpu/kernels-cpu-norm.c exec/cpu/kernels-cpu-optimizer.c \
-  exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c
+  exec/cpu/kernels-cpu-positions.c exec/cpu/kernels-cpu-quantize.c exec/cpu/kernels-cpu-row.c \
+  exec/number/random.c
 tests_unit_libdouble_a_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_CPPFLAGS = $(double_cppflags)
 tests_unit_test_gradients_tap_LDADD = %D%/unit/libdouble.a $(exec_test_ldadd)
@@ -172,6 +174,8 @@ tests_unit_test_kernels_latent_tap_SOURCES = %D%/unit/test-kernels-latent.c $(ke
 tests_unit_test_kernels_latent_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_rope_tap_SOURCES = %D%/unit/test-kernels-rope.c $(kernel_operands)
 tests_unit_test_kernels_rope_tap_LDADD = $(exec_test_ldadd)
+tests_unit_test_kernels_dropout_tap_SOURCES = %D%/unit/test-kernels-dropout.c $(kernel_operands)
+tests_unit_test_kernels_dropout_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_split_tap_SOURCES = %D%/unit/test-kernels-split.c $(kernel_operands)
 tests_unit_test_kernels_split_tap_LDADD = $(exec_test_ldadd)
 tests_unit_test_kernels_experts_tap_SOURCES = %D%/unit/test-kernels-experts.c $(kernel_operands)
@@ -217,6 +221,7 @@ tests_reference_libreference_a_SOURCES = \
   %D%/reference/evaluate-moments.c \
   %D%/reference/evaluate-arrays.c \
   %D%/reference/evaluate-context.c %D%/reference/evaluate-context.h \
+  %D%/reference/evaluate-dropout.c %D%/reference/evaluate-dropout.h \
   %D%/reference/evaluate-experts.c \
   %D%/reference/evaluate-heads.c \
   %D%/reference/evaluate-latent.c \

@@ -43,6 +43,8 @@ static const Source cpu_sources[] = {
   { "llama-tiny", "compute=bf16 loss_chunks=2", FALSE },
   { GPT2, "compute=fp32", FALSE },
   { GPT2, "compute=bf16", FALSE },
+  { GPT2, "compute=fp32 hidden_dropout=0.1", FALSE },
+  { GPT2, "compute=bf16 hidden_dropout=0.1", FALSE },
   { QWEN3, "compute=fp32", FALSE },
   { QWEN3, "compute=bf16", FALSE },
   { NULL, NULL, FALSE },

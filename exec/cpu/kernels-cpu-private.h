@@ -129,6 +129,9 @@ void exec_cpu_dequantize_apart (const ExecArgs *args, guint operand, guint64 row
 /* exec/cpu/kernels-cpu-optimizer.c */
 ExecCpuKernel exec_cpu_norm_sq, exec_cpu_clip, exec_cpu_adamw, exec_cpu_sgd;
 
+/* exec/cpu/kernels-cpu-dropout.c */
+ExecCpuKernel exec_cpu_dropout, exec_cpu_dropout_add, exec_cpu_dropout_bwd;
+
 /* exec/cpu/kernels-cpu-positions.c */
 ExecCpuKernel exec_cpu_positions, exec_cpu_positions_bwd;
 

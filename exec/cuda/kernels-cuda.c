@@ -9,6 +9,7 @@
 #include "exec/cuda/device-cuda.h"
 #include "exec/cuda/gemm-grouped.h"
 #include "exec/cuda/gemm-lt.h"
+#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/expert-bias.h"
 #include "exec/cuda/kernels/experts.h"
 #include "planner/base/error.h"
@@ -200,6 +201,9 @@ const ExecKernels exec_kernels_cuda = {
     [PLAN_OP_TRANSPOSE] = exec_cuda_transpose,
     [PLAN_OP_SUM_PARTS] = exec_cuda_sum_parts,
     [PLAN_OP_ADD] = exec_cuda_add,
+    [PLAN_OP_DROPOUT] = exec_cuda_dropout,
+    [PLAN_OP_DROPOUT_ADD] = exec_cuda_dropout_add,
+    [PLAN_OP_DROPOUT_BWD] = exec_cuda_dropout_bwd,
     [PLAN_OP_SOFTCAP] = exec_cuda_softcap,
     [PLAN_OP_SOFTCAP_BWD] = exec_cuda_softcap_bwd,
     [PLAN_OP_POSITIONS] = exec_cuda_positions,

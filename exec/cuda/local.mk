@@ -17,6 +17,7 @@ am__v_NVCC_1 =
 cuda_sources = \
   %D%/kernels/attention.cu \
   %D%/kernels/attention-softmax.cu \
+  %D%/kernels/dropout.cu \
   %D%/kernels/elementwise.cu \
   %D%/kernels/embedding.cu \
   %D%/kernels/expert-bias.cu \
@@ -44,9 +45,9 @@ libcudakernels_a_DEPENDENCIES = $(cuda_objects)
 -include $(cuda_objects:.o=.cu.d)
 endif
 
-EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/expert-bias.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/window.h \
+EXTRA_DIST += %D%/README.md $(cuda_sources) %D%/kernels/dropout.h %D%/kernels/expert-bias.h %D%/kernels/experts.h %D%/kernels/kernels.h %D%/kernels/latent.h %D%/kernels/window.h \
   %D%/kernels/activation.cuh %D%/kernels/adam.cuh %D%/kernels/exact.cuh %D%/kernels/launch.cuh %D%/kernels/narrow.cuh %D%/kernels/parts.cuh %D%/kernels/places.cuh %D%/kernels/patch.cuh \
-  %D%/kernels/powers.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh
+  %D%/kernels/powers.cuh %D%/kernels/random.cuh %D%/kernels/reduce.cuh %D%/kernels/row-map.cuh
 CLEANFILES += $(cuda_objects) $(cuda_objects:.o=.cu.d)
 
 # What issues them, in plain C; the fake device's tests compile it against its headers.

@@ -25,7 +25,8 @@ typedef struct
 typedef struct
 {
   gint64 micro_batch;
-  gint32 *tokens, *targets, *places; /* `places` may be NULL */
+  gint32 *tokens, *targets, *places; /* each NULL where the schedule has no use for it */
+  gint64 *start;                     /* the same */
 } ExecLoad;
 
 /* The kept step, and what the host does before and after each launch. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tokens of a batch a rank reads, and how they come to its device. */
+/* Which tokens of a batch a rank reads, and how they come to its device; what its random numbers
+ * are made of. */
 #include "config.h"
 
 #include "exec/walk/walk-private.h"
 
+#include "exec/number/random.h"
 #include "exec/walk/source.h"
 #include "planner/schedule/sequence.h"
 
@@ -47,7 +49,9 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
   const gboolean is_eval = walk->trained != NULL;
   const gint64 batch = is_eval ? walk->eval_batch : walk->step;
   gint64 first = exec_source_first_token (walk->job, is_eval, batch) + turn * mbs * seq;
-  for (gint64 i = 0; i < mbs; i++, first += seq)
+  if (load->start)
+    *load->start = first;
+  for (gint64 i = 0; load->tokens && i < mbs; i++, first += seq)
     {
       gint32 *tokens = load->tokens + i * seq / cp, *targets = load->targets + i * seq / cp;
       if (cp > 1 ? !read_part (walk, is_eval, first, tokens, targets, error)
@@ -58,25 +62,43 @@ exec_walk_fill_batch (ExecWalk *walk, const ExecLoad *load, GError **error)
   return TRUE;
 }
 
+/* Makes the key of a layer's random numbers, or, behind those of the layers, the embedding's. */
+gboolean
+exec_walk_init_key (const ExecWalk *walk, gint64 unit, void *out, GError **error)
+{
+  const ExecPart *part = &walk->part;
+  const gboolean is_layer = unit < part->stage.layers;
+  guint32 key[PLAN_RANDOM_KEY];
+  exec_random_key (walk->job->seed, is_layer ? exec_part_layer (part, PLAN_BUCKET_LAYER, unit) : -1,
+                   key);
+  return exec_device_write (walk->device, out, key, sizeof key, error);
+}
+
 gboolean
 exec_walk_load (ExecWalk *walk, const ExecArgs *args, GError **error)
 {
   ExecDevice *device = walk->device;
-  const guint64 bytes = (guint64)args->op->dims[PLAN_DIM_LOAD_rows] * sizeof (gint32);
-  ExecLoad load = { .micro_batch = walk->micro_batch++ };
-  const gboolean has_places = args->ptr[PLAN_REF_LOAD_places] != NULL;
-  if (!(load.tokens = device->ops->stage (device, bytes, error))
-      || !(load.targets = device->ops->stage (device, bytes, error))
-      || (has_places && !(load.places = device->ops->stage (device, bytes, error)))
-      || !exec_walk_fill_batch (walk, &load, error))
+  const guint64 row_bytes = (guint64)args->op->dims[PLAN_DIM_LOAD_rows] * sizeof (gint32);
+  void *staged[PLAN_MAX_REFS] = { NULL };
+  guint64 bytes[PLAN_MAX_REFS];
+  for (guint i = 0; i < plan_op_n_refs (PLAN_OP_LOAD); i++)
+    {
+      bytes[i] = i == PLAN_REF_LOAD_start ? sizeof (gint64) : row_bytes;
+      if (args->ptr[i] && !(staged[i] = device->ops->stage (device, bytes[i], error)))
+        return FALSE;
+    }
+  const ExecLoad load = { .micro_batch = walk->micro_batch++,
+                          .tokens = staged[PLAN_REF_LOAD_tokens],
+                          .targets = staged[PLAN_REF_LOAD_targets],
+                          .places = staged[PLAN_REF_LOAD_places],
+                          .start = staged[PLAN_REF_LOAD_start] };
+  if (!exec_walk_fill_batch (walk, &load, error))
     return FALSE;
   if (walk->kept.is_keeping)
     g_array_append_val (walk->kept.loads, load);
-  return device->ops->put (device, args->ptr[PLAN_REF_LOAD_tokens], load.tokens, bytes,
-                           args->op->stream, error)
-         && device->ops->put (device, args->ptr[PLAN_REF_LOAD_targets], load.targets, bytes,
-                              args->op->stream, error)
-         && (!has_places
-             || device->ops->put (device, args->ptr[PLAN_REF_LOAD_places], load.places, bytes,
-                                  args->op->stream, error));
+  for (guint i = 0; i < plan_op_n_refs (PLAN_OP_LOAD); i++)
+    if (args->ptr[i]
+        && !device->ops->put (device, args->ptr[i], staged[i], bytes[i], args->op->stream, error))
+      return FALSE;
+  return TRUE;
 }

@@ -120,7 +120,6 @@ gboolean exec_walk_open (ExecWalk *self, const ExecJob *job, const PlanCase *of,
                          const PlanSchedule *schedule, ExecComm *comm, GError **error);
 void exec_walk_close (ExecWalk *self);
 gboolean exec_walk_run (ExecWalk *self, PlanSection section, GError **error);
-
 gint64 exec_walk_now_ns (void); /* on the monotonic clock */
 
 /* The host waits for everything that was issued; only then can state be read. */
@@ -128,6 +127,7 @@ gboolean exec_walk_finish (ExecWalk *self, GError **error);
 
 /* exec/walk/walk-load.c, exec/walk/walk-state.c */
 gboolean exec_walk_load (ExecWalk *self, const ExecArgs *args, GError **error);
+gboolean exec_walk_init_key (const ExecWalk *self, gint64 unit, void *out, GError **error);
 gboolean exec_walk_init_shard (ExecWalk *self, const PlanCursor *cursor, const ExecArgs *args,
                                GError **error);
 gboolean exec_walk_find_moments (ExecWalk *self, GError **error);

@@ -557,6 +557,8 @@ run_kind (ExecWalk *walk, const PlanCursor *cursor, const ExecArgs *args, GError
     return run_collective (walk, cursor, args, error);
   if (op->kind == PLAN_OP_INIT)
     return exec_walk_init_shard (walk, cursor, args, error);
+  if (op->kind == PLAN_OP_INIT_KEY)
+    return exec_walk_init_key (walk, exec_walk_unit_of (cursor, &op->refs[0]), args->ptr[0], error);
   if (op->kind == PLAN_OP_INIT_SCALES)
     return exec_walk_init_scales (walk, args, error);
   if (op->kind == PLAN_OP_INIT_BALANCE)

@@ -14,6 +14,7 @@ typedef struct
   gboolean splits;      /* sequence parallel */
   gboolean fuses_norms; /* norms write the format that GEMMs read */
   gboolean drops;       /* hidden states of branches go through dropout */
+  gboolean keeps_masks; /* of dropout, for the backward pass; else it makes them again */
   gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
   gboolean has_own_kernels; /* our runtime's: maps of rows hold the number of rows of each expert */
   gboolean waits_for_counts; /* the host waits for these numbers */

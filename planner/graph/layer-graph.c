@@ -324,7 +324,8 @@ add_residual (PlanLayerBuilder *b, PlanValueId in, PlanValueId branch, PlanValue
   node->rows = b->sizes->split_rows;
   node->cols = b->model->hidden;
   plan_layer_define (b->graph, out, b->sizes->split_rows * b->model->hidden, b->sizes->compute);
-  if (!b->drops)
+  node->drops = b->drops;
+  if (!b->drops || !b->keeps_masks)
     return;
   node->stats = mask;
   plan_layer_define (b->graph, mask, b->sizes->split_rows * b->model->hidden, PLAN_DTYPE_U8);
@@ -690,6 +691,7 @@ plan_layer_graphs_init (PlanLayerGraphs *self, const PlanModel *model, const Pla
           .dispatcher = dispatcher_of (plan),
           .splits = value[PLAN_SP] == PLAN_SP_ON,
           .drops = plan_drops_hidden (plan),
+          .keeps_masks = stack->layer.kernels != PLAN_KERNELS_OWN,
           .fuses_norms = value[PLAN_COMPUTE] == PLAN_COMPUTE_FP8_DELAYED
                          && stack->weights.quantised != PLAN_QUANTISED_ON_USE,
           .keeps_gate = stack->layer.kernels == PLAN_KERNELS_PYTORCH && model->gated && !compiles,

@@ -42,6 +42,7 @@ typedef struct
   gboolean selects_shares;     /* probabilities are selected by a mask, and both are kept */
   gboolean waits;              /* the host waits here for the numbers of rows */
   gboolean waits_before;       /* or before it issues this node */
+  gboolean drops;              /* `other` goes through dropout */
   gboolean is_lazy;            /* only the backward pass needs it */
   gboolean is_cheap;           /* its output is made again and not kept */
   PlanTensorRole weight, bias; /* PLAN_N_TENSORS: none */

@@ -19,7 +19,7 @@ typedef enum
   PLAN_NODE_ATTENTION,   /* in -> out, stats */
   PLAN_NODE_REDUCE_TP,   /* in -> out: the sum over ranks; in place where tokens are not split */
   PLAN_NODE_ACTIVATE,    /* in -> out; stats: the activated gate, where it is kept separately */
-  PLAN_NODE_ADD,         /* in + other -> out; stats: dropout mask of `other` */
+  PLAN_NODE_ADD,         /* in + other -> out; stats: mask of dropout of `other`, if kept */
   PLAN_NODE_LATENT_ROPE, /* in (queries) in place; other, latent -> out (keys), col (values) */
   PLAN_NODE_LATENT_ATTENTION, /* in, keys, values -> out, stats */
   PLAN_NODE_ROUTE, /* in -> out: each token's probabilities; stats, col: saved scores, map */

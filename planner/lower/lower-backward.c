@@ -267,12 +267,12 @@ embedding_backward (PlanLower *self)
   const gboolean splits = sizes->split_rows < sizes->rows;
   const PlanRef mask = plan_lower_in_row (self, ONE (embedding.mask));
   PlanRef dx = plan_lower_input_gradient (self);
+  if (plan_drops_hidden (self->plan))
+    plan_lower_dropout (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, mask),
+                        plan_lower_embedding_key (self),
+                        PLAN_DIMS (sizes->split_rows, m->hidden, 0));
   if (self->embedding.mask >= 0)
-    {
-      plan_lower_compute (self, PLAN_OP_DROPOUT_BWD, PLAN_REFS (dx, dx, mask),
-                          PLAN_DIMS (sizes->split_rows * m->hidden));
-      plan_lower_free (self, mask);
-    }
+    plan_lower_free (self, mask);
   if (m->embed_norm)
     dx = normed_embedding_backward (self, dx);
   const PlanRef dout = splits ? ONE (embedding.out) : dx;

@@ -43,10 +43,11 @@ typedef struct
   gint32 wide_logits, wide_dlogits, dprob; /* fp32 images that a loss of separate kernels makes */
 } PlanLowerHead;
 
-/* The micro batch that was read. */
+/* The micro batch that was read; where its random numbers begin, and their keys: of each layer, and
+ * of the embedding behind them. */
 typedef struct
 {
-  gint32 tokens, targets, places;
+  gint32 tokens, targets, places, start, keys;
 } PlanLowerInput;
 
 /* Workspaces of kernels. */

@@ -10,6 +10,7 @@
 #include "planner/schedule/scratch.h"
 
 #include <math.h>
+#include <string.h>
 
 PlanRef
 plan_lower_ref (gint32 array)
@@ -47,6 +48,27 @@ plan_lower_own_places (const PlanLower *self)
       = sizes->split_rows < sizes->rows ? self->place.tensor_rank * sizes->split_rows : 0;
   return self->input.places < 0 ? PLAN_REF_NONE
                                 : plan_lower_at (plan_lower_places (self), (guint64)first);
+}
+
+PlanRef
+plan_lower_random_key (const PlanLower *self, PlanLowerUnit unit)
+{
+  return self->input.keys < 0 ? PLAN_REF_NONE : plan_lower_unit_ref (self->input.keys, unit, 0);
+}
+
+PlanRef
+plan_lower_embedding_key (const PlanLower *self)
+{
+  return self->input.keys < 0
+             ? PLAN_REF_NONE
+             : plan_lower_unit_ref (self->input.keys, PLAN_NO_UNIT, (gint32)self->stage.layers);
+}
+
+PlanRef
+plan_lower_start (const PlanLower *self)
+{
+  return self->input.start < 0 ? PLAN_REF_NONE
+                               : plan_lower_in_row (self, plan_lower_ref (self->input.start));
 }
 
 PlanRef
@@ -141,8 +163,10 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
 {
   const PlanSizes *sizes = self->sizes;
   const gboolean is_of_heads = plan_op_work (kind) == PLAN_WORK_ATTENTION;
+  const gboolean is_of_rows = kind == PLAN_OP_POSITIONS || kind == PLAN_OP_POSITIONS_BWD
+                              || plan_manner_is_of (PLAN_MANNER_RATE, kind);
   gint64 each = sizes->vocab, whole = self->model->vocab;
-  if (kind == PLAN_OP_POSITIONS || kind == PLAN_OP_POSITIONS_BWD)
+  if (is_of_rows)
     {
       each = sizes->split_rows < sizes->rows ? sizes->split_rows : 0;
       whole = 0;
@@ -202,6 +226,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_THETA] = is_windowed ? m->rope_local : 0,
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0,
             [PLAN_MANNER_PITCH] = (double)self->now.pitch,
+            [PLAN_MANNER_RATE] = plan_hidden_dropout (self->plan),
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,
             [PLAN_MANNER_LIMIT] = m->glu_limit,
@@ -265,6 +290,19 @@ plan_lower_compute_as (PlanLower *self, PlanOpKind kind, const PlanRef *refs, co
   fill (self, op, refs, dims, NULL);
   op->record = PLAN_REF_NONE;
   op->manner = plan_schedule_add_manner (self->schedule, manner);
+}
+
+void
+plan_lower_dropout (PlanLower *self, PlanOpKind kind, const PlanRef *refs, PlanRef key,
+                    const gint64 *dims)
+{
+  const gint64 seq = self->plan->value[PLAN_SEQ] / self->plan->value[PLAN_CP];
+  const guint n = plan_op_n_refs (kind) - 2;
+  PlanRef all[PLAN_MAX_REFS];
+  memcpy (all, refs, n * sizeof *refs);
+  all[n] = key;
+  all[n + 1] = plan_lower_start (self);
+  plan_lower_compute (self, kind, all, PLAN_DIMS (dims[0], dims[1], seq, dims[2]));
 }
 
 void

@@ -22,6 +22,12 @@ PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 PlanRef plan_lower_places (const PlanLower *self);
 PlanRef plan_lower_own_places (const PlanLower *self);
 
+/* What random numbers are made of: the key of a layer or of the embedding, and where those of the
+ * micro batch at hand begin. None if there are none, or if masks are kept. */
+PlanRef plan_lower_random_key (const PlanLower *self, PlanLowerUnit unit);
+PlanRef plan_lower_embedding_key (const PlanLower *self);
+PlanRef plan_lower_start (const PlanLower *self);
+
 /* The gradient of the input of the layer `delta` after a unit. */
 PlanRef plan_lower_layer_gradient (const PlanLower *self, PlanLowerUnit unit, gint32 delta);
 
@@ -45,6 +51,10 @@ void plan_lower_compute (PlanLower *self, PlanOpKind kind, const PlanRef *refs, 
 /* The same for an op whose manner does not follow from the layer. */
 void plan_lower_compute_as (PlanLower *self, PlanOpKind kind, const PlanRef *refs,
                             const gint64 *dims, const PlanManner *manner);
+/* An op of dropout. `refs`: its operands, without what random numbers are made of, of which `key`
+ * is the key. `dims`: rows, cols and site. */
+void plan_lower_dropout (PlanLower *self, PlanOpKind kind, const PlanRef *refs, PlanRef key,
+                         const gint64 *dims);
 /* Multiplies embeddings, or their gradient, by the model's factor. */
 void plan_lower_scale_embedding (PlanLower *self, PlanRef x);
 void plan_lower_alloc (PlanLower *self, PlanRef buffer);

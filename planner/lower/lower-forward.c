@@ -40,7 +40,7 @@ plan_lower_declare_embedding (PlanLower *self)
     self->embedding.out
         = plan_schedule_add_buffer (self->schedule, "embedded", 1, (guint64)sizes->rows * hidden,
                                     sizes->compute, PLAN_CATEGORY_ACTIVATIONS);
-  if (plan_drops_hidden (self->plan))
+  if (plan_drops_hidden (self->plan) && self->stack->layer.kernels != PLAN_KERNELS_OWN)
     self->embedding.mask = plan_schedule_add_buffer (
         self->schedule, "mask.embedded", (guint32)self->rows, (guint64)sizes->split_rows * hidden,
         PLAN_DTYPE_U8, PLAN_CATEGORY_ACTIVATIONS);
@@ -440,17 +440,19 @@ embedding_forward (PlanLower *self)
     norm_embedding (self, out, x);
 }
 
-/* Dropout after the embedding. The mask stays for the backward pass. */
+/* Dropout after the embedding. A mask that is kept stays for the backward pass. */
 static void
 drop_out_embedding (PlanLower *self)
 {
   const PlanRef x = plan_lower_in_row (self, ONE (layer.value[PLAN_VALUE_X]));
   const PlanRef mask = plan_lower_in_row (self, ONE (embedding.mask));
-  if (self->embedding.mask < 0)
+  if (!plan_drops_hidden (self->plan))
     return;
-  plan_lower_alloc (self, mask);
-  plan_lower_compute (self, PLAN_OP_DROPOUT, PLAN_REFS (x, mask, x),
-                      PLAN_DIMS (self->sizes->split_rows * self->model->hidden));
+  if (self->embedding.mask >= 0)
+    plan_lower_alloc (self, mask);
+  plan_lower_dropout (self, PLAN_OP_DROPOUT, PLAN_REFS (x, mask, x),
+                      plan_lower_embedding_key (self),
+                      PLAN_DIMS (self->sizes->split_rows, self->model->hidden, 0));
 }
 
 void
@@ -546,10 +548,20 @@ plan_lower_input_gradient (const PlanLower *self)
   return plan_lower_layer_gradient (self, PLAN_NO_UNIT, (gint32)self->now.here.first);
 }
 
+/* Whether the pass at hand begins with a load: where tokens or targets are used, or, if random
+ * numbers depend on which micro batch it is, in its first pass here. */
+static gboolean
+is_load_due (const PlanLower *self)
+{
+  const PlanStage *here = &self->now.here, first = plan_stage_virtual (&self->stage, 0);
+  return self->input.start < 0 ? self->input.tokens >= 0 && (here->has_embedding || here->has_loss)
+                               : here->first == first.first && here->layers == first.layers;
+}
+
 static void
 load (PlanLower *self)
 {
-  if (self->input.tokens < 0 || !(self->now.here.has_embedding || self->now.here.has_loss))
+  if (!is_load_due (self))
     return;
   const PlanLoads loads = self->stack->host.loads;
   const gboolean is_packed = self->plan->value[PLAN_DOC_TOKENS] > 0;
@@ -561,7 +573,7 @@ load (PlanLower *self)
   plan_lower_compute (self, PLAN_OP_LOAD,
                       PLAN_REFS (plan_lower_in_row (self, ONE (input.tokens)),
                                  plan_lower_in_row (self, ONE (input.targets)),
-                                 plan_lower_places (self)),
+                                 plan_lower_places (self), plan_lower_start (self)),
                       PLAN_DIMS (self->sizes->rows));
 }
 

@@ -470,15 +470,16 @@ static void
 add_backward (PlanLayer *self, const PlanNode *node)
 {
   pass_gradient (self, node->out, node->in);
-  if (node->stats == PLAN_NO_VALUE)
+  if (!node->drops)
     pass_gradient (self, node->out, node->other);
   else
     {
       const PlanRef share = plan_layer_take_share (self, node->other);
-      plan_lower_compute (self->lower, PLAN_OP_DROPOUT_BWD,
+      plan_lower_dropout (self->lower, PLAN_OP_DROPOUT_BWD,
                           PLAN_REFS (share, plan_layer_gradient (self, node->out),
                                      plan_layer_value (self, node->stats)),
-                          PLAN_DIMS (node->rows * node->cols));
+                          plan_lower_random_key (self->lower, self->unit),
+                          PLAN_DIMS (node->rows, node->cols, node->out == PLAN_VALUE_OUT));
       plan_layer_add_share (self, node->other, share);
     }
   plan_layer_drop_gradient (self, node->out);

@@ -219,14 +219,13 @@ plan_layer_activate (PlanLayer *self, const PlanNode *node)
 }
 
 /* Returns that one of `nodes` which is the norm of this sum, if the norm's kernel makes the sum as
- * well. NULL: there is none. A sum with dropout keeps a mask, and has a kernel of its own. */
+ * well. NULL: there is none. A sum with dropout has a kernel of its own. */
 static const PlanNode *
 norm_behind (const PlanLayer *self, const PlanNode *sum, PlanNodeSet nodes)
 {
   const PlanNode *next = sum + 1, *first = self->net->nodes;
-  const gboolean fits = self->lower->stack->layer.kernels == PLAN_KERNELS_OWN
-                        && sum->stats == PLAN_NO_VALUE && next < first + self->net->n_nodes
-                        && nodes >> (next - first) & 1;
+  const gboolean fits = self->lower->stack->layer.kernels == PLAN_KERNELS_OWN && !sum->drops
+                        && next < first + self->net->n_nodes && nodes >> (next - first) & 1;
   return fits && next->kind == PLAN_NODE_NORM && next->in == sum->out ? next : NULL;
 }
 
@@ -260,13 +259,15 @@ add_forward (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
   const PlanRef out = plan_layer_value (self, node->out), in = plan_layer_value (self, node->in);
   const PlanRef branch = plan_layer_value (self, node->other),
                 mask = plan_layer_value (self, node->stats);
-  const gint64 *dims = PLAN_DIMS (node->rows * node->cols);
   if (norm)
     normed_sum_forward (self, node, norm);
-  else if (node->stats == PLAN_NO_VALUE)
-    plan_lower_compute (self->lower, PLAN_OP_ADD, PLAN_REFS (out, in, branch), dims);
+  else if (node->drops)
+    plan_lower_dropout (self->lower, PLAN_OP_DROPOUT_ADD, PLAN_REFS (out, mask, in, branch),
+                        plan_lower_random_key (self->lower, self->unit),
+                        PLAN_DIMS (node->rows, node->cols, node->out == PLAN_VALUE_OUT));
   else
-    plan_lower_compute (self->lower, PLAN_OP_DROPOUT_ADD, PLAN_REFS (out, mask, in, branch), dims);
+    plan_lower_compute (self->lower, PLAN_OP_ADD, PLAN_REFS (out, in, branch),
+                        PLAN_DIMS (node->rows * node->cols));
 }
 
 static void

@@ -152,9 +152,21 @@ init_balance (PlanLower *self)
     forget_loads (self);
 }
 
+/* Makes the keys of random numbers, those of the layers and the embedding's. */
+static void
+init_keys (PlanLower *self)
+{
+  if (self->input.keys < 0)
+    return;
+  const PlanLowerUnit unit = plan_lower_begin_repeat (self, "l", 0, self->stage.layers + 1, 1);
+  plan_lower_compute (self, PLAN_OP_INIT_KEY, PLAN_REFS (plan_lower_random_key (self, unit)), NULL);
+  plan_lower_end_units (self, unit);
+}
+
 void
 plan_lower_init_sites (PlanLower *self)
 {
+  init_keys (self);
   init_balance (self);
   if (self->quantizer.scales < 0)
     return;

@@ -512,6 +512,8 @@ each_small_buffer (PlanLower *self, void (*visit) (PlanLower *self, PlanRef buff
   const gint32 arrays[] = { self->input.tokens,
                             self->input.targets,
                             self->input.places,
+                            self->input.start,
+                            self->input.keys,
                             self->sums.own,
                             self->sums.all == self->sums.own ? -1 : self->sums.all,
                             self->sums.coef,

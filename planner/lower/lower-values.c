@@ -102,8 +102,7 @@ declare_gradients_of_nodes (PlanLower *self, const PlanLayerGraph *net)
   for (guint i = 0; i < net->n_nodes; i++)
     {
       const PlanNode *node = &net->nodes[i];
-      if (node->other != PLAN_NO_VALUE
-          && (node->kind != PLAN_NODE_ADD || node->stats != PLAN_NO_VALUE))
+      if (node->other != PLAN_NO_VALUE && (node->kind != PLAN_NODE_ADD || node->drops))
         declare_gradient_of (self, node->other);
       if (node->latent != PLAN_NO_VALUE)
         declare_gradient_of (self, node->latent);

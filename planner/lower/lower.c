@@ -375,7 +375,10 @@ declare_rest (PlanLower *self)
   const guint all = plan_schedule_ranks (self->schedule);
   const gboolean loads = self->stage.has_embedding || self->stage.has_loss;
   const gboolean computes = !plan_stage_reads_logits (&self->stage);
-  self->input.tokens = self->input.targets = self->input.places = -1;
+  const gboolean draws
+      = plan_drops_hidden (self->plan) && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+  self->input.tokens = self->input.targets = self->input.places = self->input.start
+      = self->input.keys = -1;
   if (loads)
     {
       self->input.tokens
@@ -385,6 +388,13 @@ declare_rest (PlanLower *self)
     }
   if (self->plan->value[PLAN_DOC_TOKENS] > 0 && self->plan->value[PLAN_PP] == 1)
     self->input.places = buffer (self, "places", 1, rows, PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+  if (draws)
+    {
+      self->input.start
+          = buffer (self, "start", self->rows, 1, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
+      self->input.keys = buffer (self, "random_keys", self->stage.layers + 1, PLAN_RANDOM_KEY,
+                                 PLAN_DTYPE_I32, PLAN_CATEGORY_WORKSPACE);
+    }
   self->sums.own = buffer (self, "sums", 1, sums, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE);
   self->sums.all
       = all > 1 ? buffer (self, "all_sums", 1, sums * all, PLAN_DTYPE_I64, PLAN_CATEGORY_WORKSPACE)

@@ -27,10 +27,8 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
-  if (value[PLAN_HIDDEN_DROPOUT] > 0 || value[PLAN_ATTENTION_DROPOUT] > 0)
-    return refuse_field (
-        plan, value[PLAN_HIDDEN_DROPOUT] > 0 ? PLAN_HIDDEN_DROPOUT : PLAN_ATTENTION_DROPOUT,
-        LATER ": it must be 0", error);
+  if (value[PLAN_ATTENTION_DROPOUT] > 0)
+    return refuse_field (plan, PLAN_ATTENTION_DROPOUT, LATER ": it must be 0", error);
   if (value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_ON
       && value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF)
     return refuse_field (plan, PLAN_EOD_MASK_LOSS,

@@ -682,6 +682,12 @@ plan_drops_hidden (const Plan *self)
   return self->value[PLAN_HIDDEN_DROPOUT] > 0 && self->value[PLAN_TASK] == PLAN_TASK_TRAIN;
 }
 
+double
+plan_hidden_dropout (const Plan *self)
+{
+  return plan_drops_hidden (self) ? (double)self->value[PLAN_HIDDEN_DROPOUT] / SHARE_ONE : 0;
+}
+
 gboolean
 plan_scales_gradients (const Plan *self, gint64 ranks)
 {

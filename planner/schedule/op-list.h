@@ -37,6 +37,11 @@
  * In latent attention each head of queries and keys has `nope` columns without position and `rope`
  * columns that are rotated in neighbouring pairs; the latter are the same for all heads of keys.
  *
+ * Dropout either keeps a mask, a byte for each element, or has random numbers that are functions of
+ * `key`, `site` (which dropout of the layer), a token's number in the run and the column, and that
+ * the backward pass makes again (exec/number/random.h). `start` is the number of a micro batch's
+ * first token.
+ *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
  * layout 1 and 0 its m rows are divided among the groups and each has its own b, with layout 2
  * its k rows are, and each has its own out; `counts` says how many, where the host does not. Rows
@@ -56,7 +61,12 @@
      "initial main weights of one shard of a bucket of this unit", \
      (bucket, shard, shards), 0, ((out, writes, 0))) \
   X (LOAD, "load", HOST, OTHER, COPY, "the next micro batch", \
-     (rows), 0, ((tokens, writes, rows), (targets, writes, rows), (places, may_write, rows))) \
+     (rows), 0, \
+     ((tokens, may_write, rows), (targets, may_write, rows), (places, may_write, rows), \
+      (start, may_write, 1))) \
+  X (INIT_KEY, "init_key", HOST, OTHER, COPY, \
+     "the key of a layer's random numbers, made of the run's seed and the layer's number", \
+     (), 0, ((out, writes, PLAN_RANDOM_KEY))) \
   X (SYNC, "sync", HOST, OTHER, NONE, "the host waits for this op's events", \
      (), 0, ()) \
   X (WAIT, "wait", HOST, OTHER, NONE, "a stream waits for this op's events", \
@@ -106,13 +116,18 @@
   X (ADD, "add", COMPUTE, ELEMENT, COPY, "out = a + b", \
      (count), 0, ((out, writes, count), (a, reads, count), (b, reads, count))) \
   X (DROPOUT, "dropout", COMPUTE, ELEMENT, COPY, \
-     "zeroes some elements at random; a byte of the mask says which stay", \
-     (count), 0, ((out, writes, count), (mask, writes, count), (in, reads, count))) \
+     "zeroes some elements at random, and scales the others", \
+     (rows, cols, seq, site), 0, \
+     ((out, writes, rows * cols), (mask, may_write, rows * cols), (in, reads, rows * cols), \
+      (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (DROPOUT_ADD, "dropout_add", COMPUTE, ELEMENT, COPY, "out = a + dropout (b)", \
-     (count), 0, \
-     ((out, writes, count), (mask, writes, count), (a, reads, count), (b, reads, count))) \
+     (rows, cols, seq, site), 0, \
+     ((out, writes, rows * cols), (mask, may_write, rows * cols), (a, reads, rows * cols), \
+      (b, reads, rows * cols), (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (DROPOUT_BWD, "dropout_bwd", COMPUTE, ELEMENT, COPY, "gradient of what was dropped from", \
-     (count), 0, ((din, writes, count), (dout, reads, count), (mask, reads, count))) \
+     (rows, cols, seq, site), 0, \
+     ((din, writes, rows * cols), (dout, reads, rows * cols), (mask, may_read, rows * cols), \
+      (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (SCALE, "scale", COMPUTE, COPY, COPY, \
      "times a constant: of gradients, 1 / the data-parallel size", \
      (count), 0, ((buf, updates, count))) \

@@ -161,7 +161,8 @@ plan_op_dim_name (PlanOpKind kind, guint i)
 gboolean
 plan_op_dim_is_size (PlanOpKind kind, guint i)
 {
-  static const char *const manners[] = { "layout", "kind", "gated", "inverse", "parts", NULL };
+  static const char *const manners[]
+      = { "layout", "kind", "gated", "inverse", "parts", "site", NULL };
   return !g_strv_contains (manners, facts_of (kind)->dim_name[i]);
 }
 

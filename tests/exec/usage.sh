@@ -113,8 +113,8 @@ expect 1 "is known from 2026-01-21 to 2026-08-22" fsdplan sim --model llama3-8b 
   --set stack=megatron-fsdp@2026-01-01
 expect 1 "pp above 1 is modelled for" fsdplan sim --model llama3-8b --cluster dgx-h100:1 --gbs 8 --set stack=fsdp1 \
   --set pp=2
-expect 1 "hidden_dropout=0.1 is modelled and not executed yet: it must be 0" \
-  fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set hidden_dropout=0.1
+expect 1 "compute=fp8-tensorwise beside tp above 1 is modelled and not executed yet: it must be fp32" \
+  fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set tp=2 --set compute=fp8-tensorwise
 expect 1 "would sum again what is a sum already" fsdplan run --model llama-tiny --gbs 4 --ranks 2 \
   --set sync_every_micro_batch=on --set strategy=optim
 expect 1 "task=eval is modelled and not executed" \
@@ -125,8 +125,8 @@ expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
 expect 2 "rule experts-need-sp" fsdplan run --gbs 2 --ranks 2 --set tp=2 --set sp=off --seq 8 --db :memory: \
   --model family=gpt_oss,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,experts=4,topk=2,expert_ffn=32
-expect 1 "modelled and not executed" fsdplan run --model llama-tiny --gbs 2 --seq 32 --db :memory: \
-  --set hidden_dropout=0.1
+expect 1 "modelled and not executed" fsdplan run --gbs 2 --seq 32 --db :memory: \
+  --model family=phi3,layers=2,hidden=32,ffn=64,heads=2,kv_heads=2,head_dim=16,vocab=64,max_seq=32,rope_scaling=longrope
 run="fsdplan run --model llama-tiny --gbs 4 --seq 16 --db :memory:"
 printf '\001\000\377' >"$work/odd.bin"
 printf '\001\000\377\377%.0s' $(seq 40) >"$work/other.bin"

@@ -134,6 +134,12 @@ compare_draw_dims (PlanOpKind kind, GRand *rand, gint64 out_dims[PLAN_MAX_DIMS])
       out_dims[1] = compare_odd_size (rand, 40);
       out_dims[2] = g_rand_int_range (rand, 1, 50);
       return;
+    case PLAN_OP_DROPOUT:
+    case PLAN_OP_DROPOUT_ADD:
+    case PLAN_OP_DROPOUT_BWD:
+      out_dims[2] = g_rand_int_range (rand, 1, 4);
+      out_dims[3] = g_rand_boolean (rand);
+      return;
     case PLAN_OP_POSITIONS:
     case PLAN_OP_POSITIONS_BWD:
       out_dims[2] = g_rand_int_range (rand, 1, 4);
@@ -183,6 +189,7 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
   memset (out_dims, 0, PLAN_MAX_DIMS * sizeof *out_dims);
   out_dims[0] = plan_op_n_dims (kind) == 1 ? rows * 4096 : rows;
   out_dims[1] = 4096;
+  out_dims[2] = MAX (rows / 4, 1); /* of a sequence; others say what theirs is */
   switch ((int)kind)
     {
     case PLAN_OP_GEMM:
@@ -221,10 +228,6 @@ compare_speed_dims (PlanOpKind kind, gint64 rows, gint64 out_dims[PLAN_MAX_DIMS]
     case PLAN_OP_EMBED:
     case PLAN_OP_EMBED_BWD:
       out_dims[2] = 2 * rows;
-      return;
-    case PLAN_OP_POSITIONS:
-    case PLAN_OP_POSITIONS_BWD:
-      out_dims[2] = MAX (rows / 4, 1);
       return;
     case PLAN_OP_ACTIVATE:
     case PLAN_OP_ACTIVATE_BWD:

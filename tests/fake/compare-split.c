@@ -4,6 +4,7 @@
  * looks at. */
 #include "config.h"
 
+#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/number/exact.h"
 #include "planner/schedule/scratch.h"
@@ -81,7 +82,8 @@ run_both (PlanOpKind kind, ExecCudaLaunch launch, const Part *part, const gint64
           CompareOperand *const *operands)
 {
   PlanOp op = { .kind = kind };
-  const PlanManner manner = { { [PLAN_MANNER_FIRST] = (double)part->first,
+  const PlanManner manner = { { [PLAN_MANNER_RATE] = 0.25,
+                                [PLAN_MANNER_FIRST] = (double)part->first,
                                 [PLAN_MANNER_WHOLE] = (double)part->whole,
                                 [PLAN_MANNER_PART] = (double)part->part,
                                 [PLAN_MANNER_PARTS] = (double)part->parts,
@@ -147,6 +149,29 @@ START_TEST (rows_of_a_part_are_the_cpus)
 }
 END_TEST
 
+/* Which elements are dropped follows from the places of rows. */
+static void
+check_dropout (const Part *part, gint64 rows, gint64 cols, gint64 seq, GRand *rand)
+{
+  const gint64 dims[] = { rows, cols, seq, g_rand_boolean (rand) };
+  CompareOperand out, din, a, b, key, start;
+
+  take (&out, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&din, compare_format (rand), COMPARE_SMALL, rows * cols, rand);
+  take (&a, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&b, compare_format (rand), COMPARE_BITS, rows * cols, rand);
+  take (&key, PLAN_DTYPE_I32, COMPARE_BITS, PLAN_RANDOM_KEY, rand);
+  take (&start, PLAN_DTYPE_I64, COMPARE_BITS, 1, rand);
+  run_both (PLAN_OP_DROPOUT_ADD, exec_cuda_dropout_add, part, dims,
+            OPERANDS (&out, NULL, &a, &b, &key, &start));
+  run_both (PLAN_OP_DROPOUT_BWD, exec_cuda_dropout_bwd, part, dims,
+            OPERANDS (&din, &b, NULL, &key, &start));
+  check_equal (&out, "a sum with dropout");
+  check_equal (&din, "gradient of dropout");
+  clear (OPERANDS (&out, &din, &a));
+  clear (OPERANDS (&b, &key, &start));
+}
+
 /* Rows from any on, as many as are split, of sequences that end where they like. */
 START_TEST (places_of_split_rows_are_the_cpus)
 {
@@ -164,6 +189,7 @@ START_TEST (places_of_split_rows_are_the_cpus)
   run_both (PLAN_OP_POSITIONS_BWD, exec_cuda_positions_bwd, &part, dims, OPERANDS (&dtable, &dout));
   check_equal (&out, "rows with places");
   check_equal (&dtable, "gradient of places");
+  check_dropout (&part, rows, cols, dims[2], rand);
   clear (OPERANDS (&out, &table, &dtable, &dout));
 }
 END_TEST
@@ -275,6 +301,7 @@ START_TEST (places_in_sequences_are_the_cpus)
   check_equal (&out, "rows with places");
   check_equal (&dtable, "gradient of places");
   check_near (&qkv, 0x1p-20, 0, "turned");
+  check_dropout (&part, rows, cols, seq, rand);
   clear (OPERANDS (&out, &table, &dtable, &dout, &qkv));
 }
 END_TEST

@@ -4,6 +4,7 @@
 #include "tests/fake/compare.h"
 
 #include "exec/cpu/kernels-cpu-private.h"
+#include "exec/cuda/kernels/dropout.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/latent.h"
 #include "exec/number/number.h"
@@ -31,7 +32,7 @@ typedef enum
  *   u  in [-1, 1]                   s  exact sums      w  scratch       -  always absent
  *   v  in [-12, 12]
  *   i  indices below the last dim   t  below the second, or -1
- *   q  any quantised format */
+ *   q  any quantised format         r  any bits       o  any bits, of 64 */
 typedef struct
 {
   PlanOpKind kind;
@@ -50,6 +51,9 @@ static const Kernel kernels[] = {
   { PLAN_OP_ACCUMULATE, exec_cuda_accumulate, "nn", EXACT, TRUE },
   { PLAN_OP_SUM_PARTS, exec_cuda_sum_parts, "nm", EXACT, TRUE },
   { PLAN_OP_ADD, exec_cuda_add, "nnn", EXACT, TRUE },
+  { PLAN_OP_DROPOUT, exec_cuda_dropout, "n-nro", EXACT, TRUE },
+  { PLAN_OP_DROPOUT_ADD, exec_cuda_dropout_add, "n-nnro", EXACT, TRUE },
+  { PLAN_OP_DROPOUT_BWD, exec_cuda_dropout_bwd, "nn-ro", EXACT, TRUE },
   { PLAN_OP_EMBED, exec_cuda_embed, "nni", EXACT, TRUE },
   { PLAN_OP_EMBED_BWD, exec_cuda_embed_bwd, "nniw", EXACT, TRUE },
   { PLAN_OP_POSITIONS, exec_cuda_positions, "nn-", EXACT, TRUE },
@@ -111,6 +115,15 @@ typedef struct
   gboolean is_plain; /* whole pieces of bf16 alone, for which some kernels have code of their own */
 } Call;
 
+/* The format of an operand that has no choice. */
+static PlanDtype
+only_format (char what)
+{
+  return strchr ("itr", what)  ? PLAN_DTYPE_I32
+         : strchr ("so", what) ? PLAN_DTYPE_I64
+                               : PLAN_DTYPE_FP32;
+}
+
 static PlanDtype
 format_of (const Call *call, guint i, GRand *rand)
 {
@@ -132,13 +145,8 @@ format_of (const Call *call, guint i, GRand *rand)
       return call->operand[0].dtype;
     case 'q':
       return narrow[g_rand_int_range (rand, 0, G_N_ELEMENTS (narrow))];
-    case 'i':
-    case 't':
-      return PLAN_DTYPE_I32;
-    case 's':
-      return PLAN_DTYPE_I64;
     default:
-      return PLAN_DTYPE_FP32;
+      return only_format (call->kernel->operands[i]);
     }
 }
 
@@ -149,7 +157,8 @@ is_absent (const Kernel *kernel, guint i, gboolean has_weights, GRand *rand)
   const gboolean norms_heads
       = kernel->kind == PLAN_OP_HEAD_NORM || kernel->kind == PLAN_OP_HEAD_NORM_BWD;
   return kernel->operands[i] == '-'
-         || (kernel->operands[i] != 'w' && plan_op_ref_is_optional (kernel->kind, i)
+         || (strchr ("wro", kernel->operands[i]) == NULL
+             && plan_op_ref_is_optional (kernel->kind, i)
              && (norms_heads ? !has_weights : g_rand_boolean (rand)));
 }
 
@@ -213,7 +222,7 @@ open_operand (Call *call, guint i, gboolean any_bits, GRand *rand)
       self->draw = any_bits ? COMPARE_BITS : g_rand_boolean (rand) ? COMPARE_TIES : COMPARE_SMALL;
       break;
     default:
-      self->draw = any_bits ? COMPARE_BITS : COMPARE_SMALL;
+      self->draw = any_bits || strchr ("ro", what) ? COMPARE_BITS : COMPARE_SMALL;
       break;
     }
   set_matrix (call, i);
@@ -484,6 +493,7 @@ draw_manner (PlanManner *self, PlanOpKind kind, const gint64 *dims, GRand *rand)
     [PLAN_MANNER_LIMIT] = g_rand_double_range (rand, 0.1, 2),
     [PLAN_MANNER_OFFSET] = 1,
     [PLAN_MANNER_FACTOR] = g_rand_double_range (rand, 1, 50),
+    [PLAN_MANNER_RATE] = g_rand_double (rand),
   };
   for (PlanMannerKey key = 0; key < PLAN_N_MANNERS; key++)
     if (plan_manner_is_of (key, kind) && (g_rand_boolean (rand) || key == PLAN_MANNER_CAP))
@@ -638,28 +648,13 @@ compare_print_cases (void)
 static PlanDtype
 speed_format (const Kernel *kernel, guint i)
 {
-  switch (kernel->operands[i])
-    {
-    case 'n':
-    case 'm':
-    case 'u':
-    case 'v':
-    case 'k':
-    case 'x':
-      return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
-                     || (kernel->kind == PLAN_OP_CAST && i == 1)
-                 ? PLAN_DTYPE_FP32
-                 : PLAN_DTYPE_BF16;
-    case 'q':
-      return PLAN_DTYPE_E4M3;
-    case 'i':
-    case 't':
-      return PLAN_DTYPE_I32;
-    case 's':
-      return PLAN_DTYPE_I64;
-    default:
-      return PLAN_DTYPE_FP32;
-    }
+  const char what = kernel->operands[i];
+  if (!strchr ("nmuvkx", what))
+    return what == 'q' ? PLAN_DTYPE_E4M3 : only_format (what);
+  return kernel->kind == PLAN_OP_ADAMW || kernel->kind == PLAN_OP_NORM_SQ
+                 || (kernel->kind == PLAN_OP_CAST && i == 1)
+             ? PLAN_DTYPE_FP32
+             : PLAN_DTYPE_BF16;
 }
 
 /* Numbers that repeat at no period of a matrix. Those of an index are below `limit`, others between

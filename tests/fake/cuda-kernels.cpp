@@ -9,6 +9,7 @@
 
 #include "exec/cuda/kernels/attention.cu"
 #include "exec/cuda/kernels/attention-softmax.cu"
+#include "exec/cuda/kernels/dropout.cu"
 #include "exec/cuda/kernels/elementwise.cu"
 #include "exec/cuda/kernels/latent-rope.cu"
 #include "exec/cuda/kernels/embedding.cu"

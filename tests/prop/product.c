@@ -15,7 +15,9 @@
 #define MAX_VALUES PRODUCT_MAX_VALUES
 
 /* Fields that values set, as words; of shards, ranks and the loss, what their names say. Gradients'
- * formats are never `auto` in a resolved plan: it comes to one of these. */
+ * formats are never `auto` in a resolved plan: it comes to one of these. Pieces of the loss and
+ * dropout come together, as neither knows of the other: a dimension more would double the product.
+ */
 static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   [PRODUCT_SHARDS]
   = { "even", "uneven", "experts", "uneven experts", "parallel experts", "tensor parallel",
@@ -30,7 +32,7 @@ static const char *const dimensions[PRODUCT_N_DIMENSIONS][MAX_VALUES] = {
   = { "main_params=fp32", "main_params=bf16", "main_params=fp16", "main_params=auto" },
   [PRODUCT_MAIN_GRADS] = { "main_grads=fp32", "main_grads=bf16", "main_grads=fp16" },
   [PRODUCT_GRAD_COMM] = { "grad_comm=fp32", "grad_comm=bf16", "grad_comm=fp16" },
-  [PRODUCT_LOSS] = { "loss=whole", "loss=pieces" },
+  [PRODUCT_LOSS] = { "loss=whole", "loss=pieces beside dropout" },
   [PRODUCT_COMPUTE] = { "compute=fp32", "compute=bf16", "compute=fp8-tensorwise param_gather=fp8",
                         "compute=mxfp8 param_gather=mxfp8", "compute=nvfp4 param_gather=nvfp4",
                         "compute=fp8-blockwise param_gather=fp8" },
@@ -273,7 +275,10 @@ product_case_init (ProductCase *self, guint64 point)
     if (d != PRODUCT_LOSS)
       set_words (&plan, dimensions[d][product_digit (point, d)]);
   if (product_digit (point, PRODUCT_LOSS) == 1)
-    plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
+    {
+      plan.value[PLAN_LOSS_CHUNKS] = pieces_of (self->model->max_seq);
+      plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
+    }
   plan.value[PLAN_GBS] = 2 * self->ranks;
   const char *words = together[product_digit (point, PRODUCT_SHARDS)];
   if (words && self->ranks < 4 * plan.value[PLAN_DP_OUTER])

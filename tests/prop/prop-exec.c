@@ -336,6 +336,18 @@ mask_ends (Case *c)
 }
 
 static void
+add_dropout (Case *c)
+{
+  Plan plan = c->of->plan;
+  plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
+  g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
+  if (!of || is_refused (of))
+    return;
+  plan_case_free (c->of);
+  c->of = g_steal_pointer (&of);
+}
+
+static void
 case_init (Case *c, int seed)
 {
   g_autoptr (GError) error = NULL;
@@ -355,6 +367,8 @@ case_init (Case *c, int seed)
     add_context (c, 2);
   if (seed % 3 == 1)
     mask_ends (c);
+  if (seed % 4 < 2)
+    add_dropout (c);
   c->job = (ExecJob){ .of = c->of,
                       .kernels = &exec_kernels_cpu,
                       .seed = (guint64)seed,
@@ -552,7 +566,7 @@ END_TEST
 START_TEST (every_value_is_run)
 {
   guint met[G_N_ELEMENTS (wide_fields)] = { 0 }, hybrids = 0, hfsdp = 0, split[2] = { 0, 0 };
-  guint contexts[3] = { 0 }, windowed = 0, up_again = 0;
+  guint contexts[3] = { 0 }, windowed = 0, up_again = 0, dropped = 0;
   for (int seed = 0; seed < SEEDS; seed++)
     {
       Case c;
@@ -568,6 +582,7 @@ START_TEST (every_value_is_run)
       contexts[1] += value[PLAN_CP] == 4;
       contexts[2] += value[PLAN_CP] > 1 && value[PLAN_TP] > 1;
       windowed += value[PLAN_CP] > 1 && c.model->window > 0;
+      dropped += value[PLAN_HIDDEN_DROPOUT] > 0 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
     }
   for (guint i = 0; i < G_N_ELEMENTS (wide_fields); i++)
@@ -581,6 +596,7 @@ START_TEST (every_value_is_run)
   for (guint i = 0; i < G_N_ELEMENTS (contexts); i++)
     ck_assert_msg (contexts[i] > 1, "%u cases of contexts %u", contexts[i], i);
   ck_assert_uint_gt (windowed, 1);
+  ck_assert_uint_gt (dropped, 3);
 }
 END_TEST
 
@@ -588,7 +604,7 @@ END_TEST
 START_TEST (every_kind_of_stages_is_run)
 {
   guint interleaved = 0, staged[PLAN_STRATEGY_N_VALUES] = { 0 }, shared = 0, deep = 0, narrow = 0,
-        again = 0, split = 0;
+        again = 0, split = 0, dropped = 0;
   for (int seed = STAGED; seed < STAGED + STAGED_SEEDS; seed++)
     {
       Case c;
@@ -599,6 +615,7 @@ START_TEST (every_kind_of_stages_is_run)
       deep += value[PLAN_PP] > 2;
       split += value[PLAN_PP] > 1 && value[PLAN_TP] > 1;
       interleaved += value[PLAN_VPP] > 1;
+      dropped += value[PLAN_VPP] > 1 && value[PLAN_HIDDEN_DROPOUT] > 0;
       narrow += value[PLAN_PP] > 1 && value[PLAN_COMPUTE] == PLAN_COMPUTE_BF16;
       again += value[PLAN_PP] > 1 && value[PLAN_RECOMPUTE] != PLAN_RECOMPUTE_NONE;
       case_clear (&c);
@@ -607,6 +624,7 @@ START_TEST (every_kind_of_stages_is_run)
   ck_assert_uint_gt (deep, 3);
   ck_assert_uint_gt (split, 3);
   ck_assert_uint_gt (interleaved, 1);
+  ck_assert_uint_gt (dropped, 0);
   ck_assert_uint_gt (narrow, 3);
   ck_assert_uint_gt (again, 3);
   for (guint i = 0; i < G_N_ELEMENTS (staged); i++)

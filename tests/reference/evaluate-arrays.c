@@ -76,6 +76,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   guint64 rows = (guint64)self->rows, wide = rows * (guint64)m->hidden;
   guint64 qkv = rows * (guint64)self->qkv_width, vocab = rows * (guint64)self->vocab;
 
+  self->numbers = exec_evaluator_array (self, PLAN_DTYPE_I64, rows).data;
   self->tokens = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   self->targets = exec_evaluator_array (self, PLAN_DTYPE_I32, rows).data;
   if (self->job->of->plan.value[PLAN_DOC_TOKENS] > 0 || self->cp > 1)
@@ -94,6 +95,7 @@ exec_evaluator_take_activations (ExecEvaluator *self)
   self->row_stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 3 * rows);
   self->branch = exec_evaluator_array (self, c, wide);
   self->dx = exec_evaluator_array (self, c, wide);
+  self->ddropped = exec_evaluator_array (self, c, wide);
   self->dbranch = exec_evaluator_array (self, c, wide);
   self->embedded = exec_evaluator_array (self, c, wide);
   self->embedded_stats = exec_evaluator_array (self, PLAN_DTYPE_FP32, 2 * rows);

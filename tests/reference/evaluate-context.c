@@ -289,6 +289,9 @@ static gboolean
 load_sequence (ExecEvaluator *self, gint64 batch, gint64 of_batch, gint64 row, GError **error)
 {
   const gboolean has_documents = self->job->of->plan.value[PLAN_DOC_TOKENS] > 0;
+  const ExecJob *job = self->job;
+  const gint64 first
+      = job->first_token + ((batch - job->first_step) * self->gbs + of_batch) * self->whole_seq;
   g_autofree gint32 *tokens = g_new (gint32, self->whole_seq);
   g_autofree gint32 *targets = g_new (gint32, self->whole_seq);
   g_autofree gint32 *places = has_documents ? g_new (gint32, self->whole_seq) : NULL;
@@ -300,6 +303,7 @@ load_sequence (ExecEvaluator *self, gint64 batch, gint64 of_batch, gint64 row, G
     {
       if (!has_token (self, t))
         continue;
+      self->numbers[row] = first + t;
       self->tokens[row] = tokens[t];
       self->targets[row] = targets[t];
       if (self->places)

@@ -509,7 +509,7 @@ gate_bwd (ExecEvaluator *self, gint64 layer)
 
   RUN (GATE_BWD,
        EXEC_OPERANDS (exec_evaluator_own (self, self->dungated), self->dgate,
-                      exec_evaluator_own (self, self->dx), l->ungated, l->gate),
+                      exec_evaluator_own (self, self->dout), l->ungated, l->gate),
        rows, hidden);
   RUN (GEMM,
        EXEC_OPERANDS (self->combined, self->dgate,
@@ -527,7 +527,7 @@ gate_bwd (ExecEvaluator *self, gint64 layer)
 static ExecArray
 shared_gradient (const ExecEvaluator *self)
 {
-  return self->model->shared_gate ? self->dungated : self->dx;
+  return self->model->shared_gate ? self->dungated : self->dout;
 }
 
 /* Up to each tensor-parallel rank's partial sum, in `combined`. */
@@ -567,7 +567,7 @@ group_bwd (ExecEvaluator *self, gint64 layer)
       const ExecEvaluator *peer = self->peer[l->peer[row]];
 
       memcpy (row_of (self->drows, row, m->hidden).data,
-              row_of (exec_evaluator_own (peer, peer->dx), l->token[row], m->hidden).data,
+              row_of (exec_evaluator_own (peer, peer->dout), l->token[row], m->hidden).data,
               plan_dtype_bytes (self->compute, (guint64)m->hidden));
     }
   for (gint64 expert = 0; expert < m->experts; expert++)

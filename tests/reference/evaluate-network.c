@@ -6,6 +6,7 @@
 #include "exec/number/number.h"
 #include "planner/schedule/quantizers.h"
 #include "tests/reference/evaluate-context.h"
+#include "tests/reference/evaluate-dropout.h"
 #include "tests/reference/evaluate-experts.h"
 #include "tests/reference/evaluate-split.h"
 
@@ -86,6 +87,32 @@ add (ExecEvaluator *self, ExecArray out, ExecArray a, ExecArray b)
        EXEC_OPERANDS (exec_evaluator_own (self, out), exec_evaluator_own (self, a),
                       exec_evaluator_own (self, b)),
        own_size (self));
+}
+
+/* out = in + the branch, behind its dropout where there is any. */
+static void
+add_branch (ExecEvaluator *self, ExecArray out, ExecArray in, gint64 layer, ExecEvaluatorSite site)
+{
+  if (exec_evaluator_drops (self))
+    exec_evaluator_drop (self, out, in, self->branch, layer, site);
+  else
+    add (self, out, in, self->branch);
+}
+
+/* Leaves in `dout` the gradient of a branch, from that of the sum it is added to. */
+static void
+add_branch_bwd (ExecEvaluator *self, ExecArray dsum, gint64 layer, ExecEvaluatorSite site)
+{
+  self->dout = exec_evaluator_drops (self) ? self->ddropped : dsum;
+  if (exec_evaluator_drops (self))
+    exec_evaluator_drop (self, self->dout, (ExecArray){ 0 }, dsum, layer, site);
+}
+
+static void
+drop_embedding (ExecEvaluator *self, ExecArray x)
+{
+  if (exec_evaluator_drops (self))
+    exec_evaluator_drop (self, x, (ExecArray){ 0 }, x, -1, EXEC_SITE_ATTENTION_BRANCH);
 }
 
 #define EACH EXEC_EACH
@@ -329,9 +356,9 @@ post_norm_bwd (ExecEvaluator *self, ExecArray dout, ExecArray in, ExecArray stat
 }
 
 static ExecArray
-branch_gradient (const ExecEvaluator *self, ExecArray dout)
+branch_gradient (const ExecEvaluator *self)
 {
-  return self->model->post_norms ? self->dpost : dout;
+  return self->model->post_norms ? self->dpost : self->dout;
 }
 
 /* The MLP, up to each tensor-parallel rank's partial sum. */
@@ -355,7 +382,7 @@ mlp_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  ExecArray dbranch = branch_gradient (self, self->dx);
+  ExecArray dbranch = branch_gradient (self);
 
   exec_evaluator_linear_bwd (self, self->dactivated, dbranch, l->activated, PLAN_TENSOR_DOWN,
                              PLAN_TENSOR_DOWN_BIAS, i, m->hidden, m->ffn);
@@ -404,7 +431,7 @@ end_attention_branch (ExecEvaluator *self, gint64 i)
   const ExecEvaluatorLayer *l = &self->layers[i];
 
   post_norm (self, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
-  add (self, l->middle, l->x, self->branch);
+  add_branch (self, l->middle, l->x, i, EXEC_SITE_ATTENTION_BRANCH);
   if (!m->shared_norm)
     norm (self, l->normed2, l->stats2, m->parallel ? l->x : l->middle, PLAN_TENSOR_MLP_NORM,
           PLAN_TENSOR_MLP_NORM_BIAS, PLAN_TENSOR_GATE_UP, i);
@@ -437,8 +464,8 @@ forward_layer (ExecEvaluator *self, gint64 i)
       EACH (self, peer, post_norm (peer, peer->layers[i].down, peer->layers[i].post2, post, i));
     }
   EACH (self, peer,
-        add (peer, i + 1 < self->model->layers ? peer->layers[i + 1].x : peer->x,
-             peer->layers[i].middle, peer->branch));
+        add_branch (peer, i + 1 < self->model->layers ? peer->layers[i + 1].x : peer->x,
+                    peer->layers[i].middle, i, EXEC_SITE_MLP_BRANCH));
 }
 
 static PlanManner
@@ -516,6 +543,7 @@ begin_forward (ExecEvaluator *self)
   if (m->embed_norm)
     norm (self, self->layers[0].x, self->embedded_stats, x, PLAN_TENSOR_EMBED_NORM,
           PLAN_TENSOR_EMBED_NORM_BIAS, NO_PRODUCT, 0);
+  drop_embedding (self, self->layers[0].x);
 }
 
 static void
@@ -552,16 +580,8 @@ exec_evaluator_forward (ExecEvaluator *self)
   EACH (self, peer, add_loss (peer));
 }
 
-/* The gradient of the attention branch's output; in parallel blocks that of the layer's, as the
- * other branch does not read it. */
-static ExecArray
-attention_gradient (const ExecEvaluator *self)
-{
-  return self->model->parallel ? self->dx : self->dmiddle;
-}
-
 /* From the gradient of what the experts or the MLP read to that of the attention branch's output.
- */
+ * In parallel blocks that begins with the layer's, as the other branch does not read it. */
 static void
 begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
 {
@@ -574,8 +594,9 @@ begin_attention_branch_bwd (ExecEvaluator *self, gint64 i)
                 PLAN_TENSOR_MLP_NORM, PLAN_TENSOR_MLP_NORM_BIAS, i);
       add (self, self->dmiddle, self->dx, self->dbranch);
     }
-  post_norm_bwd (self, attention_gradient (self), l->proj, l->post1,
-                 PLAN_TENSOR_ATTENTION_POST_NORM, i);
+  add_branch_bwd (self, self->model->parallel ? self->dx : self->dmiddle, i,
+                  EXEC_SITE_ATTENTION_BRANCH);
+  post_norm_bwd (self, self->dout, l->proj, l->post1, PLAN_TENSOR_ATTENTION_POST_NORM, i);
 }
 
 static void
@@ -583,7 +604,7 @@ projection_bwd (ExecEvaluator *self, gint64 i)
 {
   const PlanModel *m = self->model;
   const ExecEvaluatorLayer *l = &self->layers[i];
-  ExecArray dbranch = branch_gradient (self, attention_gradient (self));
+  ExecArray dbranch = branch_gradient (self);
 
   exec_evaluator_linear_bwd (self, self->dattention, dbranch, l->attention, PLAN_TENSOR_PROJ,
                              PLAN_TENSOR_PROJ_BIAS, i, m->hidden, self->attention_width);
@@ -618,18 +639,19 @@ backward_layer (ExecEvaluator *self, gint64 i)
 {
   const PlanTensorRole post = PLAN_TENSOR_MLP_POST_NORM;
 
+  EACH (self, peer, add_branch_bwd (peer, peer->dx, i, EXEC_SITE_MLP_BRANCH));
   if (plan_model_is_moe_layer (self->model, i))
     exec_evaluator_experts_bwd (self, i);
   else
     {
       EACH (self, peer,
-            post_norm_bwd (peer, peer->dx, peer->layers[i].down, peer->layers[i].post2, post, i));
-      JOIN_ROWS (self, peer, branch_gradient (peer, peer->dx));
+            post_norm_bwd (peer, peer->dout, peer->layers[i].down, peer->layers[i].post2, post, i));
+      JOIN_ROWS (self, peer, branch_gradient (peer));
       EACH (self, peer, mlp_bwd (peer, i));
       SUM_PARTS (self, peer, peer->branch);
     }
   EACH (self, peer, begin_attention_branch_bwd (peer, i));
-  JOIN_ROWS (self, peer, branch_gradient (peer, attention_gradient (peer)));
+  JOIN_ROWS (self, peer, branch_gradient (peer));
   EACH (self, peer, projection_bwd (peer, i));
   if (self->model->kv_lora > 0)
     exec_evaluator_latent_bwd (self, i);
@@ -717,6 +739,7 @@ end_backward (ExecEvaluator *self)
 {
   const PlanModel *m = self->model;
 
+  drop_embedding (self, self->dx);
   if (m->embed_norm)
     {
       norm_bwd (self, self->dbranch, self->dx, self->embedded, self->embedded_stats,

@@ -88,9 +88,9 @@ struct _ExecEvaluator
   ExecArray *kept, *sent; /* per rank: gradients as accumulated; as reduced */
   ExecArray *main_grad;   /* per replica; the first one's becomes the sum over them */
 
+  gint64 *numbers; /* of tokens in the run */
   gint32 *tokens, *targets;
-  gint32 *places; /* positions of tokens in documents, or in a context-parallel group's sequences;
-                     NULL: their indices */
+  gint32 *places; /* of tokens in documents, or in cut sequences; NULL: their indices */
   ExecEvaluatorLayer *layers;
   ExecArray x, normed, stats, logits, prob, row_stats; /* the head's */
   ExecArray embedded, embedded_stats; /* what the norm behind the embedding reads */
@@ -100,8 +100,8 @@ struct _ExecEvaluator
   gboolean fuses_norms;               /* norms write the format of products */
   ExecArray factor[3]; /* of a product, in its format; the third is what nobody reads */
   float factor_scale[3];
-  ExecArray dx, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv, dheads,
-      dlogits;
+  ExecArray dx, dout, ddropped, dbranch, dpost, dshared, dmiddle, dactivated, dup, dattention, dqkv,
+      dheads, dlogits;
   PlanDtype router;      /* format of scores */
   ExecArray bias, loads; /* routers' biases and tokens per expert, of all layers */
   ExecArray scores, wide, combined, dshares, row_dshares, bias_dshares, drows, drows_up,

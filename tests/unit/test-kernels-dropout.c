@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The generator of random numbers by its published answers; how often it drops; kernels that drop
+ * against loops that ask it for one number at a time. */
+#include "config.h"
+
+#include "exec/number/random.h"
+#include "planner/schedule/sequence.h"
+#include "tests/unit/test-kernels-operands.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Random123 1.14, kat_vectors: philox4x32 of 10 rounds. */
+START_TEST (philox_gives_its_known_answers)
+{
+  static const struct
+  {
+    guint32 counter[4], key[2], want[4];
+  } known[] = { { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+                { { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff },
+                  { 0xffffffff, 0xffffffff },
+                  { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+                { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+                  { 0xa4093822, 0x299f31d0 },
+                  { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } } };
+  for (guint i = 0; i < G_N_ELEMENTS (known); i++)
+    {
+      guint32 got[4];
+      exec_random_block (known[i].key, known[i].counter, got);
+      ck_assert_mem_eq (got, known[i].want, sizeof got);
+    }
+}
+END_TEST
+
+/* What an element is multiplied by, from the words of its counter. */
+static double
+factor_of (const guint32 *key, guint64 token, guint32 site, guint64 col, double rate)
+{
+  const guint32 counter[]
+      = { (guint32)(col / 4), (guint32)(token % (1ul << 32)), (guint32)(token >> 32), site };
+  guint32 words[4];
+  exec_random_block (key, counter, words);
+  return ldexp (words[col % 4], -32) < rate ? 0 : 1 / (1 - rate);
+}
+
+/* From any column on, in rows of any length. */
+START_TEST (rows_are_made_of_blocks)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  const guint32 key[] = { g_rand_int (rand), g_rand_int (rand) }, site = g_rand_int (rand);
+  const guint64 token = (guint64)g_rand_int (rand) << 16 | g_rand_int_range (rand, 0, 1 << 16);
+  const guint64 first = (guint64)between (rand, 0, 300), n = (guint64)between (rand, 1, 300);
+  const double rate = g_rand_double (rand);
+  const ExecDropout dropout = exec_dropout (key, site, rate);
+  float got[300];
+  exec_dropout_factors (&dropout, token, first, n, got);
+  for (guint64 i = 0; i < n; i++)
+    ck_assert_float_eq (got[i], (float)factor_of (key, token, site, first + i, rate));
+}
+END_TEST
+
+/* Tokens of a row of `cols` that two places both keep, and that the first one keeps. */
+static void
+count_kept (const ExecDropout places[2], guint64 tokens, guint64 cols, guint64 out[2])
+{
+  g_autofree float *a = g_new (float, cols), *b = g_new (float, cols);
+  out[0] = out[1] = 0;
+  for (guint64 token = 0; token < tokens; token++)
+    {
+      exec_dropout_factors (&places[0], token, 0, cols, a);
+      exec_dropout_factors (&places[1], token, 0, cols, b);
+      for (guint64 i = 0; i < cols; i++)
+        {
+          ck_assert (a[i] == 0 || a[i] == places[0].scale);
+          out[0] += a[i] > 0;
+          out[1] += a[i] > 0 && b[i] > 0;
+        }
+    }
+}
+
+/* As often as a coin of that rate, within five standard deviations; independently in two places
+ * that differ in site, layer, seed. */
+START_TEST (elements_are_kept_as_often_as_said)
+{
+  static const double rates[] = { 0.01, 0.1, 0.5, 0.9 };
+  const guint64 tokens = 400, cols = 500;
+  const double rate = rates[_i % 4], n = (double)(tokens * cols);
+  guint32 key[2][PLAN_RANDOM_KEY];
+  guint64 kept[2];
+  exec_random_key (1, _i, key[0]);
+  exec_random_key (_i % 3 == 2 ? 2 : 1, _i % 3 == 1 ? _i + 1 : _i, key[1]);
+  const ExecDropout places[]
+      = { exec_dropout (key[0], 0, rate), exec_dropout (key[1], _i % 3 == 0, rate) };
+  count_kept (places, tokens, cols, kept);
+  for (guint i = 0; i < 2; i++)
+    {
+      const double share = pow (1 - rate, i + 1);
+      ck_assert_double_le (fabs ((double)kept[i] - n * share), 5 * sqrt (n * share * (1 - share)));
+    }
+  ck_assert_float_eq (places[0].scale, (float)(1 / (1 - rate)));
+}
+END_TEST
+
+/* A seed and a layer each make a key of their own. */
+START_TEST (keys_differ)
+{
+  guint32 keys[24][PLAN_RANDOM_KEY];
+  for (guint i = 0; i < G_N_ELEMENTS (keys); i++)
+    {
+      exec_random_key (i / 8 == 2 ? G_GUINT64_CONSTANT (1) << 32 : i / 8, (gint64)(i % 8) - 1,
+                       keys[i]);
+      for (guint k = 0; k < i; k++)
+        ck_assert_mem_ne (keys[i], keys[k], sizeof keys[i]);
+    }
+}
+END_TEST
+
+typedef struct
+{
+  gint64 dims[4];
+  guint32 key[PLAN_RANDOM_KEY];
+  gint64 start;
+  double rate;
+} Case;
+
+static Case
+case_of (GRand *rand)
+{
+  Case c = { .key = { g_rand_int (rand), g_rand_int (rand) },
+             .start = (gint64)g_rand_int (rand) * 5,
+             .rate = g_rand_double_range (rand, 0, 0.9) };
+  const gint64 parts = between (rand, 1, 3), seq = 2 * between (rand, 1, 4);
+  c.dims[0] = between (rand, 1, 3 * seq);
+  c.dims[1] = between (rand, 1, 300);
+  c.dims[2] = seq;
+  c.dims[3] = between (rand, 0, 1);
+  manner.value[PLAN_MANNER_RATE] = c.rate;
+  manner.value[PLAN_MANNER_FIRST] = (double)between (rand, 0, seq);
+  manner.value[PLAN_MANNER_PARTS] = parts > 1 ? (double)parts : 0;
+  manner.value[PLAN_MANNER_PART] = (double)between (rand, 0, (gint32)parts - 1);
+  return c;
+}
+
+/* Of an element of the rows that the manner says. */
+static double
+want_factor (const Case *c, guint64 i)
+{
+  const guint64 seq = (guint64)c->dims[2],
+                parts = MAX ((guint64)manner.value[PLAN_MANNER_PARTS], 1),
+                row = (guint64)manner.value[PLAN_MANNER_FIRST] + i / (guint64)c->dims[1];
+  const PlanSequencePart part
+      = plan_sequence_part ((guint64)manner.value[PLAN_MANNER_PART], parts, seq);
+  const guint64 token
+      = (guint64)c->start + row / seq * seq * parts + plan_sequence_place (&part, row % seq);
+  return factor_of (c->key, token, (guint32)c->dims[3], i % (guint64)c->dims[1], c->rate);
+}
+
+/* The gradient of a sum of products with any numbers is that of the forward pass, which is linear:
+ * both are the same factors. */
+START_TEST (kernels_drop_the_same_elements)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Case c = case_of (rand);
+  const guint64 n = (guint64)(c.dims[0] * c.dims[1]);
+  const Tensor key = { .dtype = PLAN_DTYPE_I32, .data = c.key },
+               start = { .dtype = PLAN_DTYPE_I64, .data = &c.start };
+  g_auto (Tensor) a = tensor_random (rand, format_of (_i), n, 1),
+                  b = tensor_random (rand, format_of (_i / 2), n, 1),
+                  out = tensor_blank (format_of (_i), n), sum = tensor_blank (format_of (_i), n),
+                  din = tensor_blank (format_of (_i), n);
+  g_autofree double *dropped = g_new (double, n), *added = g_new (double, n);
+
+  for (guint64 i = 0; i < n; i++)
+    {
+      dropped[i] = b.value[i] * want_factor (&c, i);
+      added[i] = a.value[i] + dropped[i];
+    }
+  run_kernel (PLAN_OP_DROPOUT, OPERANDS (&out, NULL, &b, &key, &start), c.dims, PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_DROPOUT_ADD, OPERANDS (&sum, NULL, &a, &b, &key, &start), c.dims,
+              PLAN_DTYPE_FP32);
+  run_kernel (PLAN_OP_DROPOUT_BWD, OPERANDS (&din, &b, NULL, &key, &start), c.dims,
+              PLAN_DTYPE_FP32);
+  check_close (&out, dropped, 1e-6, "dropout");
+  check_close (&sum, added, 1e-6, "dropout_add");
+  ck_assert_mem_eq (din.data, out.data, plan_dtype_bytes (out.dtype, n));
+}
+END_TEST
+
+int
+main (void)
+{
+  Suite *suite = suite_create ("kernels-dropout");
+  TCase *tcase = kernels_case ("dropout");
+  suite_add_tcase (suite, tcase);
+  tcase_add_test (tcase, philox_gives_its_known_answers);
+  tcase_add_loop_test (tcase, rows_are_made_of_blocks, 0, 20);
+  tcase_add_loop_test (tcase, elements_are_kept_as_often_as_said, 0, 12);
+  tcase_add_test (tcase, keys_differ);
+  tcase_add_loop_test (tcase, kernels_drop_the_same_elements, 0, 40);
+  SRunner *runner = srunner_create (suite);
+  srunner_run_all (runner, CK_ENV);
+  const int failed = srunner_ntests_failed (runner);
+  srunner_free (runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
