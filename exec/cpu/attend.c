@@ -7,6 +7,7 @@
 #include "exec/cpu/kernels-cpu-private.h"
 #include "exec/cpu/pool.h"
 #include "exec/number/number.h"
+#include "exec/number/random.h"
 #include "planner/model/alibi.h"
 #include "planner/schedule/sequence.h"
 
@@ -23,12 +24,17 @@ typedef struct
   float scale, cap;
   gboolean has_slopes;          /* ALiBi: scores fall with distance */
   gint64 first_head, all_heads; /* number of the first head here; of heads on all ranks */
+  ExecDropout dropout;          /* of weights; without a key there is none */
+  guint64 whole, start; /* tokens of the whole sequence; number of its first one in the run */
 } Shape;
+
+#define FIRST_SITE 2 /* of a layer's sites the first that is a head's */
 
 /* Keys of another rank have come from as many ranks before this one as they made turns. */
 static Shape
-shape_of (const ExecArgs *args, guint places)
+shape_of (const ExecArgs *args, const ExecCpuAttended *of)
 {
+  const gboolean drops = of->key < PLAN_MAX_REFS && args->ptr[of->key] != NULL;
   const PlanOp *op = args->op;
   const gboolean is_latent
       = op->kind == PLAN_OP_LATENT_ATTENTION || op->kind == PLAN_OP_LATENT_ATTENTION_BWD;
@@ -53,12 +59,16 @@ shape_of (const ExecArgs *args, guint places)
     .v_dim = (guint64)(is_latent ? op->dims[PLAN_DIM_LATENT_ATTENTION_v_dim] : dim),
     .window = window > 0 ? window : seq * parts,
     .chunk = chunk > 0 ? chunk : seq * parts,
-    .places = args->ptr[places],
+    .places = args->ptr[of->places],
     .scale = (float)(1 / sqrt (scalar > 0 ? scalar : (double)dim)),
     .cap = (float)exec_manner (args, PLAN_MANNER_CAP),
     .has_slopes = exec_manner (args, PLAN_MANNER_ALIBI) != 0,
     .first_head = (gint64)exec_manner (args, PLAN_MANNER_FIRST),
     .all_heads = whole > 0 ? (gint64)whole : op->dims[PLAN_DIM_ATTENTION_heads],
+    .dropout = exec_dropout (drops ? args->ptr[of->key] : NULL, FIRST_SITE,
+                             exec_manner (args, PLAN_MANNER_RATE)),
+    .whole = seq * parts,
+    .start = drops ? (guint64) * (const gint64 *)args->ptr[of->start] : 0,
   };
 }
 
@@ -335,6 +345,29 @@ add_slope (const Shape *shape, float *scores, guint64 query, guint64 key, guint6
     scores[i] -= slope * (float)(place - plan_sequence_place (&shape->keys, key + i));
 }
 
+/* Drops weights of a query and of keys from `key` on, or their gradients. The column of a weight is
+ * the number of its key in the run. Neighbours in a part of a sequence are neighbours in the run
+ * but where its two pieces meet. */
+static void
+drop_weights (const Shape *shape, float *row, guint64 query, guint64 key, guint64 count)
+{
+  const guint64 token = shape->start + plan_sequence_place (&shape->queries, query);
+  float factors[EXEC_CPU_BLOCK];
+  guint64 n;
+
+  for (guint64 at = 0; shape->dropout.key != NULL && at < count; at += n)
+    {
+      const guint64 here = key + at;
+      const guint64 left = here < shape->keys.piece ? shape->keys.piece - here : count;
+
+      n = MIN (MIN (EXEC_CPU_BLOCK, count - at), left);
+      exec_dropout_factors (&shape->dropout, token,
+                            shape->start + plan_sequence_place (&shape->keys, here), n, factors);
+      for (guint64 i = 0; i < n; i++)
+        row[at + i] *= factors[i];
+    }
+}
+
 /* Turns scores into probabilities, row by row, by the causal softmax of scale * score. A query that
  * sees none of these keys has minus infinity in `lse`. */
 static void
@@ -363,6 +396,8 @@ softmax (const Shape *shape, const Run *run, float slope, float *scores, float *
       float sum = exec_cpu_total (lanes);
       exec_cpu_divide_row (from, seen.count, sum);
       lse[run->first + i] = max + logf (sum);
+      drop_weights (shape, from, (guint64)(run->first + i), (guint64)run->from_key + seen.begin,
+                    seen.count);
     }
 }
 
@@ -460,6 +495,17 @@ in_sequence (const Shape *shape, guint64 sequence)
 
   if (self.places != NULL)
     self.places += sequence * self.seq;
+  self.start += sequence * self.whole;
+  return self;
+}
+
+/* One of its heads. */
+static Shape
+in_head (const Shape *shape, guint64 head)
+{
+  Shape self = *shape;
+
+  self.dropout.site += (guint32)shape->first_head + (guint32)head;
   return self;
 }
 
@@ -483,9 +529,10 @@ attention_head (const Spread *self, guint64 of, guint worker)
   for (guint64 head = kv_head * group; head < (kv_head + 1) * group; head++)
     {
       float *lse = (float *)args->ptr[at->lse] + (b * shape->heads + head) * shape->seq;
+      const Shape of_head = in_head (shape, head);
 
       gather_head (shape, &image[0], args, &at->q, shape->dim, b, head);
-      query_head (shape, &self->way, slope_of (shape, head), &scores, image, lse, out);
+      query_head (&of_head, &self->way, slope_of (shape, head), &scores, image, lse, out);
       scatter_head (shape, args, &at->out, shape->v_dim, b, head, out);
     }
 }
@@ -513,9 +560,8 @@ format_of (const ExecArgs *args, const guint *operands, guint n)
 void
 exec_cpu_attend (const ExecArgs *args, const ExecCpuAttended *of)
 {
-  Spread self = {
-    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
-  };
+  Spread self
+      = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };
   const guint read[] = { of->q.operand, of->k.operand, of->v.operand };
   const guint64 images = 2 * self.shape.seq * (self.shape.dim + self.shape.v_dim);
 
@@ -612,7 +658,8 @@ bend_scores_bwd (const Shape *shape, float *scores, float *dprob, guint64 count,
 }
 
 /* Turns scores into probabilities and the gradient of probabilities into that of scores: ds = p *
- * (dp - sum (dout * out)). */
+ * (dp - sum (dout * out)). With dropout dp passes it, and the gradient of values reads what p left
+ * behind it. */
 static void
 softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, const float *lse)
 {
@@ -624,16 +671,18 @@ softmax_bwd (const Shape *shape, const Run *run, float slope, const Head *head, 
       const Seen seen = seen_in_row (shape, run, i);
       float *prob = head->prob.wide + i * run->keys, *dprob = head->dprob.wide + i * run->keys;
       float unused[EXEC_CPU_LANES] = { 0 }, dot = head->dq[t * shape->dim];
+      const guint64 key = (guint64)run->from_key + seen.begin;
 
+      drop_weights (shape, dprob + seen.begin, t, key, seen.count);
       if (is_bent (shape))
         {
           bend_scores_bwd (shape, prob + seen.begin, dprob + seen.begin, seen.count, dot);
-          add_slope (shape, prob + seen.begin, t, (guint64)run->from_key + seen.begin, seen.count,
-                     slope);
+          add_slope (shape, prob + seen.begin, t, key, seen.count, slope);
           dot = 0;
         }
       exec_cpu_exp_row (prob + seen.begin, prob + seen.begin, seen.count, scale, lse[t], unused);
       scale_gradients (dprob + seen.begin, prob + seen.begin, seen.count, dot, shape->scale);
+      drop_weights (shape, prob + seen.begin, t, key, seen.count);
       clear_unseen (prob, &seen);
       clear_unseen (dprob, &seen);
     }
@@ -695,11 +744,12 @@ attention_bwd_head (const Spread *self, guint64 of, guint worker)
   for (guint64 h = kv_head * group; h < (kv_head + 1) * group; h++)
     {
       const float *lse = (const float *)args->ptr[at->lse] + (b * shape->heads + h) * shape->seq;
+      const Shape of_head = in_head (shape, h);
 
       gather_head (shape, &head.q, args, &at->q, shape->dim, b, h);
       gather_head (shape, &head.dout, args, &at->dout, shape->v_dim, b, h);
       gather_head (shape, &head.out, args, &at->out, shape->v_dim, b, h);
-      query_head_bwd (shape, &self->way, slope_of (shape, h), &head, lse);
+      query_head_bwd (&of_head, &self->way, slope_of (shape, h), &head, lse);
       scatter_head (shape, args, &at->dq, shape->dim, b, h, head.dq);
     }
   scatter_head (shape, args, &at->dk, shape->dim, b, kv_head, head.dk);
@@ -719,9 +769,8 @@ attention_bwd_part (gpointer data, guint64 part, guint worker)
 void
 exec_cpu_attend_bwd (const ExecArgs *args, const ExecCpuAttended *of)
 {
-  Spread self = {
-    .args = args, .of = of, .shape = shape_of (args, of->places), .scratch = args->ptr[of->work]
-  };
+  Spread self
+      = { .args = args, .of = of, .shape = shape_of (args, of), .scratch = args->ptr[of->work] };
   const guint read[]
       = { of->q.operand, of->k.operand, of->v.operand, of->dout.operand, of->out.operand };
   const guint64 seq = self.shape.seq, images = backward_room (&self.shape);

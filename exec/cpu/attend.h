@@ -15,7 +15,7 @@ typedef struct
 /* The operands of an op; the last four, backwards only. */
 typedef struct
 {
-  guint lse, places, work;
+  guint lse, places, work, key, start; /* of `key` and `start` PLAN_MAX_REFS: it has none */
   ExecCpuHeads q, k, v, out, dout, dq, dk, dv;
 } ExecCpuAttended;
 

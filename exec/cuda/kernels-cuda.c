@@ -101,11 +101,11 @@ has_blocks (PlanDtype dtype)
          || dtype == PLAN_DTYPE_E2M1;
 }
 
-/* Refuses attention that no kernel here does: with bounded scores, or with slopes (ALiBi). */
+/* Refuses attention that no kernel here does: with bounded scores, slopes (ALiBi) or dropout. */
 static gboolean
 check_manner (const PlanSchedule *schedule, const PlanOp *op, GError **error)
 {
-  static const PlanMannerKey beyond[] = { PLAN_MANNER_CAP, PLAN_MANNER_ALIBI };
+  static const PlanMannerKey beyond[] = { PLAN_MANNER_CAP, PLAN_MANNER_ALIBI, PLAN_MANNER_RATE };
   const PlanManner *manner = plan_schedule_manner (schedule, op);
   if (plan_op_work (op->kind) != PLAN_WORK_ATTENTION)
     return TRUE;

@@ -22,7 +22,7 @@
 typedef struct
 {
   PlanRef dqkv, dout; /* backward pass only */
-  PlanRef out, lse, qkv;
+  PlanRef out, lse, qkv, key;
   gint64 keys;
 } Operands;
 
@@ -249,6 +249,13 @@ dims_of (const PlanLower *self, gint64 keys, gboolean is_own, gint64 *out_dims)
   return out_dims;
 }
 
+/* Where random numbers begin, if attention has any. */
+static PlanRef
+start_of (const PlanLower *self, const Operands *o)
+{
+  return o->key.array < 0 ? PLAN_REF_NONE : plan_lower_start (self);
+}
+
 static void
 work_forward (PlanLower *self, const Operands *o, PlanRef kv)
 {
@@ -256,7 +263,8 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
   if (kv.array < 0)
     {
       plan_lower_compute (self, PLAN_OP_ATTENTION,
-                          PLAN_REFS (o->out, o->lse, o->qkv, kv, plan_lower_places (self)),
+                          PLAN_REFS (o->out, o->lse, o->qkv, kv, plan_lower_places (self), o->key,
+                                     start_of (self, o)),
                           dims_of (self, o->keys, TRUE, dims));
       return;
     }
@@ -264,7 +272,7 @@ work_forward (PlanLower *self, const Operands *o, PlanRef kv)
   plan_lower_alloc (self, ONE (context.lse_part));
   plan_lower_compute (self, PLAN_OP_ATTENTION,
                       PLAN_REFS (ONE (context.attn_part), ONE (context.lse_part), o->qkv, kv,
-                                 plan_lower_places (self)),
+                                 plan_lower_places (self), o->key, start_of (self, o)),
                       dims_of (self, o->keys, FALSE, dims));
   plan_lower_compute (self, PLAN_OP_ATTENTION_JOIN,
                       PLAN_REFS (o->out, o->lse, ONE (context.attn_part), ONE (context.lse_part)),
@@ -295,16 +303,17 @@ step_at (gint64 step)
 }
 
 void
-plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv, gint64 keys)
+plan_lower_attention (PlanLower *self, const PlanRef *refs, gint64 keys)
 {
-  const Operands o = { .out = out, .lse = lse, .qkv = qkv, .keys = keys };
+  const Operands o
+      = { .out = refs[0], .lse = refs[1], .qkv = refs[2], .key = refs[3], .keys = keys };
   const gint64 last = parts (self) - 1;
   if (last == 0)
     {
       work_forward (self, &o, PLAN_REF_NONE);
       return;
     }
-  take_keys (self, qkv);
+  take_keys (self, o.qkv);
   step_forward (self, &o, step_at (0), TRUE, FALSE);
   if (last > 1)
     {
@@ -324,10 +333,10 @@ work_backward (PlanLower *self, const Operands *o, PlanRef dqkv, PlanRef kv, Pla
   if (self->work.attention >= 0)
     plan_lower_alloc (self, ONE (work.attention));
   plan_lower_alloc (self, dqkv);
-  plan_lower_compute (
-      self, PLAN_OP_ATTENTION_BWD,
-      PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv, plan_lower_places (self)),
-      dims_of (self, o->keys, kv.array < 0, dims));
+  plan_lower_compute (self, PLAN_OP_ATTENTION_BWD,
+                      PLAN_REFS (dqkv, o->dout, o->out, o->lse, o->qkv, kv, dkv,
+                                 plan_lower_places (self), o->key, start_of (self, o)),
+                      dims_of (self, o->keys, kv.array < 0, dims));
   if (self->work.attention >= 0)
     plan_lower_free (self, ONE (work.attention));
 }
@@ -362,18 +371,23 @@ step_backward (PlanLower *self, const Operands *o, PlanLowerUnit step, gboolean 
 }
 
 void
-plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
-                               PlanRef lse, PlanRef qkv, gint64 keys)
+plan_lower_attention_backward (PlanLower *self, const PlanRef *refs, gint64 keys)
 {
-  const Operands o
-      = { .dqkv = dqkv, .dout = dout, .out = out, .lse = lse, .qkv = qkv, .keys = keys };
+  const PlanRef dqkv = refs[0];
+  const Operands o = { .dqkv = dqkv,
+                       .dout = refs[1],
+                       .out = refs[2],
+                       .lse = refs[3],
+                       .qkv = refs[4],
+                       .key = refs[5],
+                       .keys = keys };
   const gint64 last = parts (self) - 1;
   if (last == 0)
     {
       work_backward (self, &o, dqkv, PLAN_REF_NONE, PLAN_REF_NONE);
       return;
     }
-  take_keys (self, qkv);
+  take_keys (self, o.qkv);
   send (self, self->context.kv, step_at (0), self->context.kv_here);
   work_backward (self, &o, dqkv, PLAN_REF_NONE, PLAN_REF_NONE);
   plan_lower_wait (self, ONE (context.kv_here));

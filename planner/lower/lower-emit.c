@@ -57,6 +57,13 @@ plan_lower_random_key (const PlanLower *self, PlanLowerUnit unit)
 }
 
 PlanRef
+plan_lower_attention_key (const PlanLower *self, PlanLowerUnit unit)
+{
+  return plan_attention_dropout (self->plan) > 0 ? plan_lower_random_key (self, unit)
+                                                 : PLAN_REF_NONE;
+}
+
+PlanRef
 plan_lower_embedding_key (const PlanLower *self)
 {
   return self->input.keys < 0
@@ -155,6 +162,16 @@ scratch_for (PlanLower *self, PlanOpKind kind, const gint64 *dims)
   return plan_lower_ref (self->work.scratch);
 }
 
+/* The share that an op of dropout zeroes, or that of attention's weights, where our own kernels say
+ * which. */
+static double
+rate_of (const PlanLower *self, PlanOpKind kind)
+{
+  if (plan_op_work (kind) != PLAN_WORK_ATTENTION)
+    return plan_hidden_dropout (self->plan);
+  return self->input.keys < 0 ? 0 : plan_attention_dropout (self->plan);
+}
+
 /* Of an op that works on this rank's part of the vocabulary, of heads or of rows in a
  * tensor-parallel group: where the part begins, and how many there are in all (0: it does not
  * matter). */
@@ -163,8 +180,8 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
 {
   const PlanSizes *sizes = self->sizes;
   const gboolean is_of_heads = plan_op_work (kind) == PLAN_WORK_ATTENTION;
-  const gboolean is_of_rows = kind == PLAN_OP_POSITIONS || kind == PLAN_OP_POSITIONS_BWD
-                              || plan_manner_is_of (PLAN_MANNER_RATE, kind);
+  const gboolean is_of_rows
+      = !is_of_heads && !plan_manner_is_of (PLAN_MANNER_WHOLE, kind); /* positions, dropout */
   gint64 each = sizes->vocab, whole = self->model->vocab;
   if (is_of_rows)
     {
@@ -173,9 +190,9 @@ find_part (const PlanLower *self, PlanOpKind kind, double *out_first, double *ou
     }
   else if (is_of_heads)
     {
-      const gboolean differ = self->model->positions == PLAN_POSITIONS_ALIBI;
-      each = differ ? sizes->heads : 0;
-      whole = differ ? self->model->heads : 0;
+      const gboolean slope = self->model->positions == PLAN_POSITIONS_ALIBI;
+      each = slope || rate_of (self, kind) > 0 ? sizes->heads : 0;
+      whole = slope ? self->model->heads : 0;
     }
   *out_first = (double)(self->place.tensor_rank * each);
   *out_whole = self->comm.tensor < 0 ? 0 : (double)whole;
@@ -226,7 +243,7 @@ manner_of (PlanLower *self, PlanOpKind kind)
             [PLAN_MANNER_THETA] = is_windowed ? m->rope_local : 0,
             [PLAN_MANNER_ONE_PLUS] = m->norm_1p ? 1 : 0,
             [PLAN_MANNER_PITCH] = (double)self->now.pitch,
-            [PLAN_MANNER_RATE] = plan_hidden_dropout (self->plan),
+            [PLAN_MANNER_RATE] = rate_of (self, kind),
             [PLAN_MANNER_GROUPS] = m->router_groups > 1 ? (double)m->router_groups : 0,
             [PLAN_MANNER_GROUP_TOPK] = m->router_groups > 1 ? (double)m->router_group_topk : 0,
             [PLAN_MANNER_LIMIT] = m->glu_limit,

@@ -22,9 +22,10 @@ PlanRef plan_lower_in_row (const PlanLower *self, PlanRef ref);
 PlanRef plan_lower_places (const PlanLower *self);
 PlanRef plan_lower_own_places (const PlanLower *self);
 
-/* What random numbers are made of: the key of a layer or of the embedding, and where those of the
- * micro batch at hand begin. None if there are none, or if masks are kept. */
+/* What random numbers are made of: the key of a layer, the same where attention has dropout, that
+ * of the embedding, and where those of the micro batch at hand begin. None if there are none. */
 PlanRef plan_lower_random_key (const PlanLower *self, PlanLowerUnit unit);
+PlanRef plan_lower_attention_key (const PlanLower *self, PlanLowerUnit unit);
 PlanRef plan_lower_embedding_key (const PlanLower *self);
 PlanRef plan_lower_start (const PlanLower *self);
 

@@ -353,8 +353,11 @@ attention_backward (PlanLayer *self, const PlanNode *node)
 {
   const PlanRef din = plan_lower_ref (self->lower->layer.grad[node->in]);
   plan_lower_attention_backward (
-      self->lower, din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
-      plan_layer_value (self, node->stats), plan_layer_value (self, node->in), self->net->keys);
+      self->lower,
+      PLAN_REFS (din, plan_layer_gradient (self, node->out), plan_layer_value (self, node->out),
+                 plan_layer_value (self, node->stats), plan_layer_value (self, node->in),
+                 plan_lower_attention_key (self->lower, self->unit)),
+      self->net->keys);
   plan_lower_sink_backward (self->lower, plan_layer_gradient (self, node->out),
                             plan_layer_value (self, node->out),
                             plan_layer_value (self, node->stats), self->unit);

@@ -362,7 +362,10 @@ run_node (PlanLayer *self, const PlanNode *node, PlanNodeSet nodes)
                           plan_layer_head_dims (self));
       return;
     case PLAN_NODE_ATTENTION:
-      plan_lower_attention (lower, out, plan_layer_value (self, node->stats), in, self->net->keys);
+      plan_lower_attention (lower,
+                            PLAN_REFS (out, plan_layer_value (self, node->stats), in,
+                                       plan_lower_attention_key (lower, self->unit)),
+                            self->net->keys);
       plan_lower_sink (lower, out, plan_layer_value (self, node->stats), self->unit);
       return;
     case PLAN_NODE_REDUCE_TP:

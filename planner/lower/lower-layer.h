@@ -76,10 +76,10 @@ gboolean plan_lower_attention_is_fused (const PlanLower *self, PlanOpKind kind);
 /* Elements of attention's workspace backwards: cuDNN's word, our kernel's, or a fitted rule. */
 guint64 plan_lower_attention_work (const PlanLower *self);
 
-/* `keys`: see PlanLayerGraph. */
-void plan_lower_attention (PlanLower *self, PlanRef out, PlanRef lse, PlanRef qkv, gint64 keys);
-void plan_lower_attention_backward (PlanLower *self, PlanRef dqkv, PlanRef dout, PlanRef out,
-                                    PlanRef lse, PlanRef qkv, gint64 keys);
+/* refs: out, lse, qkv, and the layer's key of random numbers; backwards dqkv and dout before these.
+ * `keys`: see PlanLayerGraph. */
+void plan_lower_attention (PlanLower *self, const PlanRef *refs, gint64 keys);
+void plan_lower_attention_backward (PlanLower *self, const PlanRef *refs, gint64 keys);
 
 /* `feeds`: the weight whose GEMM reads the output, if the norm quantises it; else
  * PLAN_N_TENSORS. */

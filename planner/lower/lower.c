@@ -375,8 +375,8 @@ declare_rest (PlanLower *self)
   const guint all = plan_schedule_ranks (self->schedule);
   const gboolean loads = self->stage.has_embedding || self->stage.has_loss;
   const gboolean computes = !plan_stage_reads_logits (&self->stage);
-  const gboolean draws
-      = plan_drops_hidden (self->plan) && self->stack->layer.kernels == PLAN_KERNELS_OWN;
+  const gboolean draws = (plan_drops_hidden (self->plan) || plan_attention_dropout (self->plan) > 0)
+                         && self->stack->layer.kernels == PLAN_KERNELS_OWN;
   self->input.tokens = self->input.targets = self->input.places = self->input.start
       = self->input.keys = -1;
   if (loads)

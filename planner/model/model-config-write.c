@@ -270,7 +270,8 @@ put_gpt_neox (GPtrArray *members, const PlanModel *self)
   plan_model_put_real (members, "rotary_pct", self->rope_fraction);
 }
 
-/* Writes that there is no dropout, which this program does not run. */
+/* Writes that there is no dropout: a probability is a plan's, and weights that are exported have
+ * none. */
 static void
 put_no_dropout (GPtrArray *members, const char *keys)
 {

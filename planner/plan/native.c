@@ -27,8 +27,6 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
     return refuse_field (plan, PLAN_TP_OVERLAP, LATER ": it must be none", error);
   if (value[PLAN_EP] > 1 && value[PLAN_MOE_DISPATCHER] != PLAN_MOE_DISPATCHER_ALLTOALL)
     return refuse_field (plan, PLAN_MOE_DISPATCHER, LATER ": it must be alltoall", error);
-  if (value[PLAN_ATTENTION_DROPOUT] > 0)
-    return refuse_field (plan, PLAN_ATTENTION_DROPOUT, LATER ": it must be 0", error);
   if (value[PLAN_EOD_MASK_LOSS] == PLAN_EOD_MASK_LOSS_ON
       && value[PLAN_PER_TOKEN_LOSS] == PLAN_PER_TOKEN_LOSS_OFF)
     return refuse_field (plan, PLAN_EOD_MASK_LOSS,
@@ -53,6 +51,18 @@ check_fields (const Plan *plan, gint64 ranks, GError **error)
         "dp_outer=1",
         error);
   return TRUE;
+}
+
+/* Refuses dropout where no kernel of attention makes its random numbers. */
+static gboolean
+check_dropout (const Plan *plan, const PlanModel *model, gboolean is_gpu, GError **error)
+{
+  if (plan->value[PLAN_ATTENTION_DROPOUT] == 0 || (!is_gpu && model->kv_lora == 0))
+    return TRUE;
+  return refuse_field (plan, PLAN_ATTENTION_DROPOUT,
+                       is_gpu ? "on GPUs " LATER ": it must be 0"
+                              : "in latent attention " LATER ": it must be 0",
+                       error);
 }
 
 /* Refuses what does not run yet with tensor parallelism. */
@@ -120,6 +130,7 @@ plan_native_runs (const Plan *resolved, const PlanModel *model, const PlanCluste
                   gint64 ranks, GError **error)
 {
   const gboolean is_gpu = cluster->kind != PLAN_DEVICE_CPU;
-  return check_fields (resolved, ranks, error) && check_split (resolved, error)
-         && check_stages (resolved, error) && check_model (model, is_gpu, error);
+  return check_fields (resolved, ranks, error) && check_dropout (resolved, model, is_gpu, error)
+         && check_split (resolved, error) && check_stages (resolved, error)
+         && check_model (model, is_gpu, error);
 }

@@ -688,6 +688,14 @@ plan_hidden_dropout (const Plan *self)
   return plan_drops_hidden (self) ? (double)self->value[PLAN_HIDDEN_DROPOUT] / SHARE_ONE : 0;
 }
 
+double
+plan_attention_dropout (const Plan *self)
+{
+  return self->value[PLAN_TASK] == PLAN_TASK_TRAIN
+             ? (double)self->value[PLAN_ATTENTION_DROPOUT] / SHARE_ONE
+             : 0;
+}
+
 gboolean
 plan_scales_gradients (const Plan *self, gint64 ranks)
 {

@@ -106,9 +106,11 @@ PlanDtype plan_gathered_dtype (const Plan *self);
 PlanDtype plan_weight_copies_dtype (const Plan *self);
 PlanDtype plan_grad_dtype (const Plan *self);
 
-/* Whether a training step has dropout on the outputs of attention and MLP; the share it zeroes. */
+/* Whether a training step has dropout on the outputs of attention and MLP; the share it zeroes, and
+ * that of attention's weights. */
 gboolean plan_drops_hidden (const Plan *self);
 double plan_hidden_dropout (const Plan *self);
+double plan_attention_dropout (const Plan *self);
 
 /* Whether gradients are divided by the data-parallel size by an op before `ranks` ranks sum them.
  * Collectives scale what they sum by themselves, but not in bf16. */

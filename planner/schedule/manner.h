@@ -47,8 +47,8 @@ G_BEGIN_DECLS
   X (PARTS, "parts", "parts of each sequence, a rank's each; 0: all of it is here", \
      (ROPE, ATTENTION, ATTENTION_BWD, POSITIONS, POSITIONS_BWD, DROPOUT, DROPOUT_ADD, \
       DROPOUT_BWD)) \
-  X (RATE, "rate", "the share of elements that dropout zeroes", \
-     (DROPOUT, DROPOUT_ADD, DROPOUT_BWD)) \
+  X (RATE, "rate", "the share of elements, or of attention's weights, that dropout zeroes", \
+     (DROPOUT, DROPOUT_ADD, DROPOUT_BWD, ATTENTION, ATTENTION_BWD)) \
   X (LIMIT, "limit", \
      "gates are at most so much, and what they multiply is, either way; 0: there is no bound", \
      (ACTIVATE, ACTIVATE_BWD, EXPERT_ACTIVATE, EXPERT_ACTIVATE_BWD)) \

@@ -40,7 +40,7 @@
  * Dropout either keeps a mask, a byte for each element, or has random numbers that are functions of
  * `key`, `site` (which dropout of the layer), a token's number in the run and the column, and that
  * the backward pass makes again (exec/number/random.h). `start` is the number of a micro batch's
- * first token.
+ * first token. Attention with a key drops weights: a head is a site, the key's token the column.
  *
  * Experts: each token goes to `topk` of `experts`. A grouped gemm is one product per group: with
  * layout 1 and 0 its m rows are divided among the groups and each has its own b, with layout 2
@@ -224,7 +224,8 @@
      ((out, writes, batch * seq * heads * head_dim), (lse, writes, batch * seq * heads), \
       (qkv, reads, batch * seq * (heads + 2 * kv_heads) * head_dim), \
       (work, scratch, seq * seq + 4 * seq * head_dim, ATTENTION, 0), \
-      (kv, may_read, 2 * batch * seq * kv_heads * head_dim), (places, may_read, batch * seq))) \
+      (kv, may_read, 2 * batch * seq * kv_heads * head_dim), (places, may_read, batch * seq), \
+      (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (ATTENTION_BWD, "attention_bwd", COMPUTE, ATTENTION, ATTENTION, "its gradients", \
      (batch, seq, heads, kv_heads, head_dim, keys), 5.0 * batch * seq * keys * heads * head_dim, \
      ((dqkv, writes, refs[PLAN_REF_ATTENTION_BWD_kv].array < 0 \
@@ -235,7 +236,7 @@
       (work, scratch, 2 * seq * seq + 8 * seq * head_dim, NONE, 0), \
       (kv, may_read, 2 * batch * seq * kv_heads * head_dim), \
       (dkv, may_write, 2 * batch * seq * kv_heads * head_dim), \
-      (places, may_read, batch * seq))) \
+      (places, may_read, batch * seq), (key, may_read, PLAN_RANDOM_KEY), (start, may_read, 1))) \
   X (ATTENTION_JOIN, "attention_join", COMPUTE, ATTENTION, ACTIVATION, \
      "joins attention over some tokens with that over others", \
      (batch, seq, heads, head_dim), 0, \

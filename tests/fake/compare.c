@@ -74,8 +74,8 @@ static const Kernel kernels[] = {
   { PLAN_OP_HEAD_NORM, exec_cuda_head_norm, "nfmnn", REDUCED, FALSE },
   { PLAN_OP_HEAD_NORM_BWD, exec_cuda_head_norm_bwd, "nnnmnnnpw", REDUCED, FALSE },
   { PLAN_OP_BIAS_BWD, exec_cuda_bias_bwd, "nn", REDUCED, FALSE },
-  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw--", REDUCED, FALSE },
-  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw---", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION, exec_cuda_attention, "ufuw----", REDUCED, FALSE },
+  { PLAN_OP_ATTENTION_BWD, exec_cuda_attention_bwd, "uuufuw-----", REDUCED, FALSE },
   { PLAN_OP_ATTENTION_JOIN, exec_cuda_attention_join, "ufuf", LIBRARY, FALSE },
   { PLAN_OP_LATENT_ROPE, exec_cuda_latent_rope, "nnnnn-", LIBRARY, FALSE },
   { PLAN_OP_LATENT_ROPE_BWD, exec_cuda_latent_rope_bwd, "nnnnn-", LIBRARY, FALSE },
@@ -411,7 +411,7 @@ attend (Call *call)
   PlanOp op = call->op;
   ExecArgs args = { .op = &op, .manner = &call->manner };
   op.kind = is_latent ? PLAN_OP_LATENT_ATTENTION : PLAN_OP_ATTENTION;
-  for (guint i = 0; i < plan_op_n_refs (op.kind) - (is_latent ? 1 : 2); i++)
+  for (guint i = 0; i < plan_op_n_refs (op.kind) - (is_latent ? 1 : 4); i++)
     {
       CompareOperand *self = &call->operand[first + i];
       args.ptr[i] = self->want + self->at;

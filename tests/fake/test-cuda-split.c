@@ -40,9 +40,9 @@ static const struct
 
 static const char *const formats[] = {
   "compute=fp32",
-  "compute=bf16 main_grads=fp32",
+  "compute=bf16 main_grads=fp32 hidden_dropout=0.1",
   "compute=fp32 ce_fusion=off recompute=full",
-  "compute=fp16 loss_chunks=2",
+  "compute=fp16 loss_chunks=2 hidden_dropout=0.1",
   "compute=bf16 ce_fusion=off recompute=selective recompute_modules=core_attn+mlp",
   "compute=fp32 loss_chunks=2 eod_mask_loss=on per_token_loss=on",
   "compute=bf16 grad_comm=bf16 double_buffer=on mbs=2",

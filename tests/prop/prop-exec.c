@@ -340,6 +340,7 @@ add_dropout (Case *c)
 {
   Plan plan = c->of->plan;
   plan.value[PLAN_HIDDEN_DROPOUT] = 250000;
+  plan.value[PLAN_ATTENTION_DROPOUT] = c->model->kv_lora > 0 ? 0 : 400000;
   g_autoptr (PlanCase) of = plan_case_new (c->model, c->cluster, &plan, NULL, NULL);
   if (!of || is_refused (of))
     return;

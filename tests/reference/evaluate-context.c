@@ -6,6 +6,7 @@
 #include "tests/reference/evaluate-context.h"
 
 #include "exec/number/number.h"
+#include "tests/reference/evaluate-dropout.h"
 #include "tests/reference/evaluate-experts.h"
 
 #include <string.h>
@@ -94,6 +95,16 @@ together (const Member *member)
   return self->cp == 1 && chunk > 0 && self->seq % chunk == 0 ? chunk : self->seq;
 }
 
+/* The number in the run of the first token of the rank's sequences. Of a part of a sequence the
+ * first token is that of the piece with the rank's number. */
+static gint64
+start_of (const Member *member)
+{
+  const ExecEvaluator *self = member->self;
+
+  return self->numbers[0] - (self->cp > 1 ? member->at * self->seq / 2 : 0);
+}
+
 /* Runs an op of attention to the keys of a turn of the ring. */
 static void
 run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operands)
@@ -102,15 +113,26 @@ run (const Member *member, guint turn, PlanOpKind kind, const ExecArray *operand
   const PlanModel *m = self->model;
   PlanManner manner = exec_evaluator_attention_manner (self, member->layer);
   const gint64 seq = together (member);
+  const gboolean is_back = kind == PLAN_OP_ATTENTION_BWD;
+  gint64 start = start_of (member);
+  guint32 key[2];
+  ExecArray all[PLAN_MAX_REFS];
 
+  memcpy (all, operands, sizeof all);
+  exec_evaluator_key (self, member->layer, key);
+  if (manner.value[PLAN_MANNER_RATE] > 0)
+    {
+      all[is_back ? PLAN_REF_ATTENTION_BWD_key : PLAN_REF_ATTENTION_key].data = key;
+      all[is_back ? PLAN_REF_ATTENTION_BWD_start : PLAN_REF_ATTENTION_start].data = &start;
+    }
   if (seq < self->seq)
     manner.value[PLAN_MANNER_CHUNK] = 0;
   manner.value[PLAN_MANNER_PART] = self->cp > 1 ? member->at : 0;
   manner.value[PLAN_MANNER_PARTS] = self->cp > 1 ? self->cp : 0;
   self->turn = turn;
   exec_evaluator_run_as (
-      self, kind, operands,
-      (gint64[]){ self->rows / seq, seq, m->heads, m->kv_heads, m->head_dim, seq }, &manner);
+      self, kind, all, (gint64[]){ self->rows / seq, seq, m->heads, m->kv_heads, m->head_dim, seq },
+      &manner);
   self->turn = 0;
 }
 

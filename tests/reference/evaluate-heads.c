@@ -37,6 +37,12 @@ exec_evaluator_attention_manner (const ExecEvaluator *self, gint64 layer)
       manner.value[PLAN_MANNER_FIRST] = (double)(self->tp_rank * m->heads);
       manner.value[PLAN_MANNER_WHOLE] = (double)(self->tp * m->heads);
     }
+  if (!self->is_eval && self->job->of->plan.value[PLAN_ATTENTION_DROPOUT] > 0)
+    {
+      manner.value[PLAN_MANNER_RATE]
+          = (double)self->job->of->plan.value[PLAN_ATTENTION_DROPOUT] / 1e6;
+      manner.value[PLAN_MANNER_FIRST] = (double)(self->tp_rank * m->heads);
+    }
   return manner;
 }
 

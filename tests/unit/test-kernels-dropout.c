@@ -188,6 +188,109 @@ START_TEST (kernels_drop_the_same_elements)
 }
 END_TEST
 
+/* Attention of one part of a sequence to another's keys, or of whole ones to their own. */
+typedef struct
+{
+  gint64 dims[6];
+  PlanSequencePart queries, keys;
+  guint64 whole;
+} Attended;
+
+/* The weights of a query: `key` of the run, 0 where it is not seen. */
+static void
+weigh (const Attended *a, const Case *c, const Tensor *qkv, guint64 b, guint64 head, guint64 query,
+       double *weights)
+{
+  const guint64 seq = (guint64)a->dims[1], heads = (guint64)a->dims[2], dim = (guint64)a->dims[4],
+                width = (heads + 2 * (guint64)a->dims[3]) * dim,
+                kv_head = head / (heads / (guint64)a->dims[3]),
+                place = plan_sequence_place (&a->queries, query),
+                start = (guint64)c->start + b * a->whole;
+  const guint32 site = 2 + (guint32)manner.value[PLAN_MANNER_FIRST] + (guint32)head;
+  double sum = 0;
+  for (guint64 k = 0; k < seq; k++)
+    {
+      double score = 0;
+      for (guint64 i = 0; i < dim; i++)
+        score += qkv->value[(b * seq + query) * width + head * dim + i]
+                 * qkv->value[(b * seq + k) * width + (heads + kv_head) * dim + i];
+      weights[k]
+          = plan_sequence_place (&a->keys, k) <= place ? exp (score / sqrt ((double)dim)) : 0;
+      sum += weights[k];
+    }
+  for (guint64 k = 0; k < seq; k++)
+    weights[k] *= factor_of (c->key, start + place, site, start + plan_sequence_place (&a->keys, k),
+                             c->rate)
+                  / (sum > 0 ? sum : 1);
+}
+
+static void
+attend (const Attended *a, const Case *c, const Tensor *qkv, double *out)
+{
+  const guint64 seq = (guint64)a->dims[1], heads = (guint64)a->dims[2],
+                kv_heads = (guint64)a->dims[3], dim = (guint64)a->dims[4],
+                width = (heads + 2 * kv_heads) * dim, rows = (guint64)a->dims[0] * seq;
+  g_autofree double *weights = g_new (double, seq);
+  memset (out, 0, rows * heads * dim * sizeof *out);
+  for (guint64 row = 0; row < rows; row++)
+    for (guint64 head = 0; head < heads; head++)
+      {
+        const guint64 value = (heads + kv_heads + head / (heads / kv_heads)) * dim;
+        weigh (a, c, qkv, row / seq, head, row % seq, weights);
+        for (guint64 k = 0; k < seq; k++)
+          for (guint64 i = 0; i < dim; i++)
+            out[(row * heads + head) * dim + i]
+                += weights[k] * qkv->value[(row / seq * seq + k) * width + value + i];
+      }
+}
+
+/* Keys and values of the rows, as another rank would have sent them. */
+static Tensor
+keys_of (const Attended *a, const Tensor *qkv)
+{
+  const guint64 rows = (guint64)(a->dims[0] * a->dims[1]),
+                queries = (guint64)(a->dims[2] * a->dims[4]),
+                keys = (guint64)(2 * a->dims[3] * a->dims[4]);
+  Tensor out = tensor_blank (qkv->dtype, rows * keys);
+  for (guint64 row = 0; row < rows; row++)
+    memcpy ((guint8 *)out.data + plan_dtype_bytes (out.dtype, row * keys),
+            (const guint8 *)qkv->data
+                + plan_dtype_bytes (out.dtype, row * (queries + keys) + queries),
+            plan_dtype_bytes (out.dtype, keys));
+  return out;
+}
+
+START_TEST (attention_drops_weights_of_the_softmax)
+{
+  g_autoptr (GRand) rand = g_rand_new_with_seed ((guint32)_i);
+  Case c = case_of (rand);
+  const gint64 kv_heads = between (rand, 1, 2), seq = 2 * between (rand, 1, 40);
+  const guint64 parts = MAX ((guint64)manner.value[PLAN_MANNER_PARTS], 1),
+                part = (guint64)manner.value[PLAN_MANNER_PART];
+  Attended a = { .dims = { between (rand, 1, 2), seq, kv_heads * between (rand, 1, 2), kv_heads,
+                           between (rand, 1, 9), seq },
+                 .whole = (guint64)seq * parts };
+  const guint64 rows = (guint64)(a.dims[0] * seq), n = rows * (guint64)(a.dims[2] * a.dims[4]);
+  const Tensor key = { .dtype = PLAN_DTYPE_I32, .data = c.key },
+               start = { .dtype = PLAN_DTYPE_I64, .data = &c.start };
+  g_auto (Tensor) qkv = tensor_random (rand, format_of (_i),
+                                       rows * (guint64)((a.dims[2] + 2 * kv_heads) * a.dims[4]), 1);
+  g_auto (Tensor) out = tensor_blank (PLAN_DTYPE_FP32, n),
+                  lse = tensor_blank (PLAN_DTYPE_FP32, rows * (guint64)a.dims[2]),
+                  kv = keys_of (&a, &qkv);
+  g_autofree double *want = g_new (double, n);
+
+  turn = (guint64)between (rand, 0, (gint32)parts - 1);
+  a.queries = plan_sequence_part (part, parts, (guint64)seq);
+  a.keys = plan_sequence_part ((part + parts - turn) % parts, parts, (guint64)seq);
+  attend (&a, &c, &qkv, want);
+  run_kernel (PLAN_OP_ATTENTION,
+              OPERANDS (&out, &lse, &qkv, NULL, turn > 0 ? &kv : NULL, NULL, &key, &start), a.dims,
+              PLAN_DTYPE_FP32);
+  check_close (&out, want, _i % 2 ? 1e-4 : 1e-5, "attention");
+}
+END_TEST
+
 int
 main (void)
 {
@@ -199,6 +302,7 @@ main (void)
   tcase_add_loop_test (tcase, elements_are_kept_as_often_as_said, 0, 12);
   tcase_add_test (tcase, keys_differ);
   tcase_add_loop_test (tcase, kernels_drop_the_same_elements, 0, 40);
+  tcase_add_loop_test (tcase, attention_drops_weights_of_the_softmax, 0, 40);
   SRunner *runner = srunner_create (suite);
   srunner_run_all (runner, CK_ENV);
   const int failed = srunner_ntests_failed (runner);
