@@ -180,10 +180,18 @@ wants_deepep (const PlanFacts *f)
 }
 
 static gboolean
+is_deepep_on_grace (const PlanFacts *f)
+{
+  return wants_deepep (f) && IS (f, MOE_DISPATCHER, DEEPEP)
+         && g_str_has_prefix (f->cluster->device_name, "gb");
+}
+
+static gboolean
 is_not_sent (const PlanFacts *f)
 {
+  const gint64 joined = MAX (f->cluster->devices_per_node, f->cluster->nvlink_domain);
   return wants_deepep (f) && f->cluster->ibgda == PLAN_ANSWER_NO
-         && f->value[PLAN_EP] * f->value[PLAN_ETP] > f->cluster->devices_per_node;
+         && f->value[PLAN_EP] * f->value[PLAN_ETP] > joined;
 }
 
 static gboolean
@@ -240,10 +248,14 @@ static const PlanRuleEntry hazards[] = {
     is_not_run, PLAN_ADD_MODEL, PLAN_SHOW (PLAN_TP, PLAN_CP, PLAN_PP, PLAN_ATTENTION_DROPOUT, PLAN_OFFLOAD_OPTIMIZER, PLAN_OFFLOAD_LAYERS, PLAN_OFFLOAD_MODULES),
     PLAN_LEVEL (NOT_RUN) },
   { { "dispatcher-wants-ibgda", "over the network moe_dispatcher=deepep and hybridep let GPUs start transfers (IBGDA), which ConnectX "
-      "ports do and AWS's EFA and Google's GPUDirect-TCPX do not: the first step fails; ep within a node or moe_dispatcher=alltoall "
+      "ports do and AWS's EFA and Google's GPUDirect-TCPX do not: the first step fails; ep within NVLink or moe_dispatcher=alltoall "
       "runs, and --hw ibgda=yes says that your DeepEP is built for this network",
       "Megatron-Bridge issue #3343 (2026-04-15), DeepEP issues #369, #759", 0 },
     is_not_sent, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP), PLAN_LEVEL (NOT_RUN) },
+  { { "deepep-not-on-grace", "DeepEP is for Ampere, Hopper, B200 and B300: on GB200 and GB300, whose NVLink joins many hosts, "
+      "Megatron-Bridge refuses it; moe_dispatcher=hybridep is made for them",
+      "Megatron-Bridge training/flex_dispatcher_backend.py (067f987d), issue #5992", 0 },
+    is_deepep_on_grace, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
