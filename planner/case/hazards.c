@@ -186,12 +186,25 @@ is_deepep_on_grace (const PlanFacts *f)
          && g_str_has_prefix (f->cluster->device_name, "gb");
 }
 
+/* Whether a library sends tokens over the network. */
+static gboolean
+sends_far (const PlanFacts *f)
+{
+  return wants_deepep (f)
+         && f->value[PLAN_EP] * f->value[PLAN_ETP]
+                > MAX (f->cluster->devices_per_node, f->cluster->nvlink_domain);
+}
+
 static gboolean
 is_not_sent (const PlanFacts *f)
 {
-  const gint64 joined = MAX (f->cluster->devices_per_node, f->cluster->nvlink_domain);
-  return wants_deepep (f) && f->cluster->ibgda == PLAN_ANSWER_NO
-         && f->value[PLAN_EP] * f->value[PLAN_ETP] > joined;
+  return sends_far (f) && f->cluster->ibgda == PLAN_ANSWER_NO;
+}
+
+static gboolean
+cuts_unevenly (const PlanFacts *f)
+{
+  return sends_far (f) && IS (f, MOE_DISPATCHER, DEEPEP) && f->model->hidden % 256 != 0;
 }
 
 static gboolean
@@ -256,6 +269,9 @@ static const PlanRuleEntry hazards[] = {
       "Megatron-Bridge refuses it; moe_dispatcher=hybridep is made for them",
       "Megatron-Bridge training/flex_dispatcher_backend.py (067f987d), issue #5992", 0 },
     is_deepep_on_grace, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
+  { { "deepep-wants-even-tokens", "over the network DeepEP moves tokens by 32 pieces of 16 bytes and stops where hidden is no "
+      "multiple of 256; moe_dispatcher=hybridep or alltoall runs, or ep within NVLink", "DeepEP issue #506", 0 },
+    cuts_unevenly, PLAN_ADD_NAME, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },
