@@ -303,7 +303,8 @@ find_seen (SimAdjustments *set, const char *gpu, const char *stack)
       if (g_strcmp0 (seen->scope.gpu, gpu) == 0 && g_strcmp0 (seen->scope.stack, stack) == 0)
         return seen;
     }
-  sim_adjustments_add_seen (set, (SimSeen){ .scope = { (char *)gpu, (char *)stack, NULL } });
+  sim_adjustments_add_seen (set,
+                            (SimSeen){ .scope = { .gpu = (char *)gpu, .stack = (char *)stack } });
   return &g_array_index (set->seen, SimSeen, set->seen->len - 1);
 }
 

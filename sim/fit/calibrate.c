@@ -581,12 +581,12 @@ set_of (const Fit *self, const double *theta)
       const Unknown *unknown = &g_array_index (self->unknowns, Unknown, u);
       if (unknown->site && errors[u] > UNTOLD * unknown->width)
         continue;
-      sim_adjustments_add_factor (
-          set, (SimFactor){
-                   .scope = { (char *)unknown->gpu, (char *)unknown->stack, (char *)unknown->site },
-                   .effect = unknown->effect,
-                   .factor = rounded (exp (theta[u])),
-                   .error = rounded (errors[u]) });
+      sim_adjustments_add_factor (set, (SimFactor){ .scope = { .gpu = (char *)unknown->gpu,
+                                                               .stack = (char *)unknown->stack,
+                                                               .site = (char *)unknown->site },
+                                                    .effect = unknown->effect,
+                                                    .factor = rounded (exp (theta[u])),
+                                                    .error = rounded (errors[u]) });
     }
   return set;
 }
