@@ -117,8 +117,8 @@ all_names (void)
   return &all;
 }
 
-/* Whether the end of a name says what a model was trained for, or when it was released, and nothing
- * of its dimensions. */
+/* Whether the last part of a name is a kind of fine-tuning or a date of release. Such models have
+ * the dimensions of the one without it. */
 static gboolean
 is_variant (const char *end)
 {

@@ -30,7 +30,7 @@ typedef struct
   guint64 read[PLAN_N_STREAMS];
 } BufferState;
 
-/* What was found as a turn of an outermost repeat began. */
+/* The state of the check at the start of a turn of an outermost repeat. */
 typedef struct
 {
   guint32 repeat, end;  /* its nodes */

@@ -47,22 +47,29 @@ typedef struct
   guint64 lent; /* the part of weights whose memory the gradients reuse */
 } Elements;
 
+/* The ranks over which a kind of bucket is sharded. */
+static guint64
+ranks_of_bucket (const PlanCase *of, PlanBucketKind kind)
+{
+  const gint64 all = plan_data_parallel (&of->plan, of->cluster) * of->plan.value[PLAN_CP];
+  const gint64 ranks
+      = kind == PLAN_BUCKET_EXPERTS ? plan_layout_expert_data_parallel (&of->plan, all) : all;
+  return (guint64)MAX (ranks / of->plan.value[PLAN_DP_OUTER], 1);
+}
+
 static Elements
 count_elements (const PlanCase *of)
 {
   const Plan *plan = &of->plan;
   const PlanLayout *layout = &of->layout;
   const gint64 *value = plan->value;
-  const gint64 all = plan_data_parallel (plan, of->cluster) * value[PLAN_CP];
-  const gint64 of_experts = plan_layout_expert_data_parallel (plan, all);
   const gint64 replicas = value[PLAN_DP_OUTER];
   const gboolean is_hfsdp = value[PLAN_OUTER_STRATEGY] == PLAN_OUTER_STRATEGY_OPTIM;
   Elements sum = { 0 };
   for (PlanBucketKind kind = 0; kind < PLAN_N_BUCKETS; kind++)
     {
       const guint64 elements = layout->buckets[kind].padded * (guint64)layout->buckets[kind].units;
-      const guint64 ranks
-          = (guint64)MAX ((kind == PLAN_BUCKET_EXPERTS ? of_experts : all) / replicas, 1);
+      const guint64 ranks = ranks_of_bucket (of, kind);
       sum.whole += elements;
       sum.shared += elements / ranks;
       sum.split += elements / ranks / (is_hfsdp ? (guint64)replicas : 1);
@@ -167,7 +174,7 @@ derived_bytes (const PlanCase *of)
   return bytes + (guint64)part.layers * scales;
 }
 
-/* Whether all layers share one buffer for a value. */
+/* Whether all layers may share one buffer for a value. */
 static gboolean
 is_static (PlanValueId id)
 {
@@ -337,25 +344,17 @@ whole_bytes (const PlanCase *of)
          + (left > first ? grads : 0);
 }
 
-#define LAYERS_LOOKED_AT 16 /* in a backward pass: soon as much is waited for as is begun */
+/* Layers of a backward pass that the bound looks at, from the last one on. It may look at any. */
+#define LAYERS_LOOKED_AT 16
 
-/* A layer and its buckets. */
+/* The memory of a layer in its backward pass. */
 typedef struct
 {
-  guint64 elements;         /* that are sharded */
-  guint64 weights, buckets; /* bytes of gathered weights, and of buckets of gradients */
-  guint64 most; /* most bytes of buckets and kept activations that products of its backward pass
-                   find */
+  guint64 elements; /* of sharded buckets */
+  guint64 weights;  /* bytes of gathered weights */
+  guint64 buckets;  /* bytes of all its gradient buckets */
+  guint64 most;     /* peak of gradient buckets and the layer's own kept activations, in bytes */
 } Unit;
-
-static guint64
-ranks_of_bucket (const PlanCase *of, PlanBucketKind kind)
-{
-  const gint64 all = plan_data_parallel (&of->plan, of->cluster) * of->plan.value[PLAN_CP];
-  const gint64 ranks
-      = kind == PLAN_BUCKET_EXPERTS ? plan_layout_expert_data_parallel (&of->plan, all) : all;
-  return (guint64)MAX (ranks / of->plan.value[PLAN_DP_OUTER], 1);
-}
 
 /* The bucket of a layer's weights that are no experts'. */
 static PlanBucketKind
@@ -385,8 +384,9 @@ add_bucket (const PlanCase *of, PlanBucketKind kind, Unit *unit)
   return bytes;
 }
 
-/* Finds what a layer of a kind takes. Its backward pass runs its nodes in reverse, and a bucket of
- * gradients exists from the first product on that writes to it. */
+/* The memory of a layer of a kind. The backward pass runs nodes in reverse. A gradient bucket is
+ * allocated by the first product that writes to it, while earlier nodes still keep their
+ * activations. */
 static Unit
 unit_of_kind (const PlanCase *of, guint kind)
 {

@@ -36,7 +36,7 @@ const char *sim_effect_meaning (SimEffect effect);
 double sim_effect_least (SimEffect effect);
 double sim_effect_most (SimEffect effect);
 
-/* What a factor or an error holds for; NULL: any. `models`, of errors of times: dense, experts. */
+/* The runs that a factor or an error holds for; NULL: any. `models` is "dense" or "experts". */
 typedef struct
 {
   char *gpu, *stack, *site, *models;

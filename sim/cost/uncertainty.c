@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* How close a scope is: first by models, then by stack, then by GPU; what is of such models alone
- * is closer than what is of all. */
+/* The rank of a scope that holds for a subject; the highest is used. Models of the same kind count
+ * most, then the stack, then the GPU; at last a scope of one kind of models outranks one of all. */
 static guint
 closeness (const SimScope *scope, gboolean has_experts)
 {

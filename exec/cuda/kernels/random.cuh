@@ -37,8 +37,9 @@ random_block (const uint32_t *key, uint32_t a, uint32_t b, uint32_t c, uint32_t 
   return { { a, b, c, d } };
 }
 
-/* What the elements of a piece of a row are multiplied by: that of token `token` of the run, from
- * column `first` on, with which a block of numbers begins. `dropout.key` is in device memory. */
+/* The factors, 0 or `scale`, of the elements of a row from column `first` on, a multiple of
+ * PER_BLOCK. The row is that of token number `token` of the run; `dropout.key` is in device
+ * memory. */
 __device__ inline Piece
 dropout_factors (const ExecDropout &dropout, uint64_t token, uint64_t first)
 {
