@@ -207,6 +207,27 @@ cuts_unevenly (const PlanFacts *f)
   return sends_far (f) && IS (f, MOE_DISPATCHER, DEEPEP) && f->model->hidden % 256 != 0;
 }
 
+/* Before Hopper there are no bulk copies between memories (TMA), by which all kernels of HybridEP
+ * move tokens, and DeepEP's between nodes. */
+static gboolean
+wants_hopper (const PlanFacts *f)
+{
+  return wants_deepep (f) && f->cluster->kind == PLAN_DEVICE_GPU
+         && f->cluster->compute_capability < 90
+         && (IS (f, MOE_DISPATCHER, HYBRIDEP) || sends_far (f));
+}
+
+/* Whether a queue of the network is too short for a rank's tokens, counted by 64: it holds three
+ * requests of each and one more, and is shorter than 65,536. */
+static gboolean
+overfills_queue (const PlanFacts *f)
+{
+  const gint64 *const v = f->value;
+  const gint64 tokens = v[PLAN_MBS] * v[PLAN_SEQ] / (v[PLAN_TP] * v[PLAN_CP]);
+  return sends_far (f) && IS (f, MOE_DISPATCHER, HYBRIDEP)
+         && 3 * ((tokens + 63) / 64 * 64) + 1 >= 65536;
+}
+
 static gboolean
 is_not_run (const PlanFacts *f)
 {
@@ -272,6 +293,14 @@ static const PlanRuleEntry hazards[] = {
   { { "deepep-wants-even-tokens", "over the network DeepEP moves tokens by 32 pieces of 16 bytes and stops where hidden is no "
       "multiple of 256; moe_dispatcher=hybridep or alltoall runs, or ep within NVLink", "DeepEP issue #506", 0 },
     cuts_unevenly, PLAN_ADD_NAME, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
+  { { "dispatcher-wants-hopper", "before Hopper moe_dispatcher=hybridep does not compile, as its kernels copy by TMA, and deepep has "
+      "no kernels between nodes (DISABLE_SM90_FEATURES); moe_dispatcher=alltoall runs, or deepep within NVLink",
+      "DeepEP branch hybrid-ep (94a9f8f6), hybrid_ep_backend.cuh 1332, setup.py 249; DeepEP issue #149", 0 },
+    wants_hopper, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP), PLAN_LEVEL (NOT_RUN) },
+  { { "hybridep-has-short-queues", "over the network HybridEP takes at most 21824 tokens of a rank's micro batch (mbs x seq / tp / cp), "
+      "or stops when it makes its buffers: a smaller mbs, a larger tp or cp, ep within NVLink or moe_dispatcher=alltoall runs",
+      "DeepEP branch hybrid-ep (94a9f8f6), csrc/hybrid_ep/config.cuh 18-62 and 384-398", 0 },
+    overfills_queue, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_MBS, PLAN_SEQ, PLAN_TP, PLAN_CP), PLAN_LEVEL (NOT_RUN) },
   { { "cp-attends-plainly", "on GPUs fsdplan's own runtime attends to other ranks' keys by a kernel that does not use tensor "
       "cores; its time is predicted as cuDNN's", "a limit of this version", 0 },
     attends_plainly, PLAN_ADD_NOTHING, PLAN_SHOW (PLAN_STACK, PLAN_CP), PLAN_LEVEL (NOT_TIMED) },

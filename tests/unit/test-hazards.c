@@ -157,6 +157,19 @@ static const struct
   { "dgx-h100:2", "gbs=16 ep=16 moe_dispatcher=deepep", "deepep-wants-even-tokens", "gpt-oss-20b" },
   { "dgx-h100:2", "gbs=16 ep=8 moe_dispatcher=deepep", NULL, "gpt-oss-20b" },
   { "dgx-h100:2", "gbs=16 ep=16 moe_dispatcher=hybridep", NULL, "gpt-oss-20b" },
+  { "dgx-a100", "gbs=8 ep=8 moe_dispatcher=hybridep", "dispatcher-wants-hopper", "qwen3-30b-a3b" },
+  { "dgx-a100:2", "gbs=16 ep=16 moe_dispatcher=deepep", "dispatcher-wants-hopper",
+    "qwen3-30b-a3b" },
+  { "dgx-a100:2", "gbs=16 ep=8 moe_dispatcher=deepep", NULL, "qwen3-30b-a3b" },
+  /* 341 x 64 tokens fill a queue of less than 65,536 requests, 342 x 64 do not go into it */
+  { "dgx-h100:2", "gbs=16 seq=21888 ep=16 moe_dispatcher=hybridep", "hybridep-has-short-queues",
+    "qwen3-30b-a3b" },
+  { "dgx-h100:2", "gbs=16 seq=21824 ep=16 moe_dispatcher=hybridep", NULL, "qwen3-30b-a3b" },
+  { "dgx-h100:2", "gbs=128 mbs=8 ep=16 moe_dispatcher=hybridep", "hybridep-has-short-queues",
+    "qwen3-30b-a3b" },
+  { "dgx-h100:2", "gbs=64 mbs=8 tp=2 ep=16 moe_dispatcher=hybridep", NULL, "qwen3-30b-a3b" },
+  { "dgx-h100:2", "gbs=128 mbs=8 ep=8 moe_dispatcher=hybridep", NULL, "qwen3-30b-a3b" },
+  { "dgx-h100:2", "gbs=128 mbs=8 ep=16 moe_dispatcher=deepep", NULL, "qwen3-30b-a3b" },
 };
 
 START_TEST (libraries_send_where_they_can)
