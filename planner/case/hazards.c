@@ -217,6 +217,14 @@ wants_hopper (const PlanFacts *f)
          && (IS (f, MOE_DISPATCHER, HYBRIDEP) || sends_far (f));
 }
 
+/* Whether no NVLink joins the devices, which both libraries write to each other's memory by. */
+static gboolean
+wants_nvlink (const PlanFacts *f)
+{
+  return wants_deepep (f) && f->cluster->kind == PLAN_DEVICE_GPU && f->cluster->devices_per_node > 1
+         && f->cluster->nvlink_domain < 2;
+}
+
 /* Whether a queue of the network is too short for a rank's tokens, counted by 64: it holds three
  * requests of each and one more, and is shorter than 65,536. */
 static gboolean
@@ -297,6 +305,9 @@ static const PlanRuleEntry hazards[] = {
       "no kernels between nodes (DISABLE_SM90_FEATURES); moe_dispatcher=alltoall runs, or deepep within NVLink",
       "DeepEP branch hybrid-ep (94a9f8f6), hybrid_ep_backend.cuh 1332, setup.py 249; DeepEP issue #149", 0 },
     wants_hopper, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP, PLAN_ETP), PLAN_LEVEL (NOT_RUN) },
+  { { "dispatcher-wants-nvlink", "moe_dispatcher=deepep and hybridep send within a node by NVLink, which the cluster does not have; "
+      "moe_dispatcher=alltoall runs", "DeepEP README.md, Requirements (94a9f8f6); DeepEP issue #162", 0 },
+    wants_nvlink, PLAN_ADD_DEVICES, PLAN_SHOW (PLAN_MOE_DISPATCHER, PLAN_EP), PLAN_LEVEL (NOT_RUN) },
   { { "hybridep-has-short-queues", "over the network HybridEP takes at most 21824 tokens of a rank's micro batch (mbs x seq / tp / cp), "
       "or stops when it makes its buffers: a smaller mbs, a larger tp or cp, ep within NVLink or moe_dispatcher=alltoall runs",
       "DeepEP branch hybrid-ep (94a9f8f6), csrc/hybrid_ep/config.cuh 18-62 and 384-398", 0 },

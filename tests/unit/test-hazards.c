@@ -161,6 +161,11 @@ static const struct
   { "dgx-a100:2", "gbs=16 ep=16 moe_dispatcher=deepep", "dispatcher-wants-hopper",
     "qwen3-30b-a3b" },
   { "dgx-a100:2", "gbs=16 ep=8 moe_dispatcher=deepep", NULL, "qwen3-30b-a3b" },
+  { "rtxpro6000-8x", "gbs=8 ep=8 moe_dispatcher=hybridep", "dispatcher-wants-nvlink",
+    "qwen3-30b-a3b" },
+  { "a100-pcie-8x", "gbs=8 ep=8 moe_dispatcher=deepep", "dispatcher-wants-nvlink",
+    "qwen3-30b-a3b" },
+  { "rtxpro6000-8x", "gbs=8 ep=8", NULL, "qwen3-30b-a3b" },
   /* 341 x 64 tokens fill a queue of less than 65,536 requests, 342 x 64 do not go into it */
   { "dgx-h100:2", "gbs=16 seq=21888 ep=16 moe_dispatcher=hybridep", "hybridep-has-short-queues",
     "qwen3-30b-a3b" },
