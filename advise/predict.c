@@ -76,9 +76,9 @@ take_times (AdvisePrediction *self, const PlanSchedule *schedule, const SimCost 
   advise_split_init (&self->split, &costs, cost, node_ns);
 }
 
-/* Times of ops where only their sum on the compute stream is known, of virtual stages: there each
- * runs as long as by itself, all slowed by one factor so that they add up to it; the caller
- * frees. */
+/* The times of the ops of an interleaved stage, of which only the sum on the compute stream is
+ * known: each op takes its time alone, and those on the compute stream are slowed by one factor so
+ * that they add up to that sum. The caller frees. */
 static gint64 *
 share_out (const PlanSchedule *schedule, const SimCost *cost, gint64 compute_ns)
 {

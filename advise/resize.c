@@ -5,6 +5,8 @@
 
 #include "planner/base/error.h"
 
+/* Resizes a cluster. A shipped one is taken afresh by its name, without the changes of --hw, which
+ * the caller makes again; the text of any other has them already. */
 static PlanCluster *
 resize_unaltered (const PlanCluster *cluster, gint64 devices, GError **error)
 {

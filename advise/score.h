@@ -19,7 +19,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC (AdviseScorer, advise_scorer_free)
  * is the AdviseScorer. Without an inquiry every plan is scored in full. */
 gboolean advise_scorer_score (const PlanCase *of, PlanInquiry *inquiry, gpointer self,
                               PlanScore *out_score);
-/* Scores a case. FALSE, and sooner, where it takes longer or needs more than is enough. */
+/* Scores a case. It ends early with FALSE where the plan takes longer than `enough_ns` or needs
+ * more than `enough_bytes`. */
 gboolean advise_scorer_score_within (AdviseScorer *self, const PlanCase *of, gint64 enough_ns,
                                      guint64 enough_bytes, PlanScore *out_score);
 
