@@ -95,8 +95,9 @@ queues_two_units (const PlanFacts *f)
  * _enforce_double_buffer_limit puts the wait for k on the reductions' stream (3977), which is
  * behind k anyway, and gives k's buffer back; compute fills it.
  *
- * A gather of k - 2's weights on the communicator that reduced k, for which compute waits (4608),
- * is behind k's reduction: strategy=optim_grads gathers nothing there, ag_group=on elsewhere. */
+ * What hides this elsewhere is the gather of k - 2's weights, for which compute waits (4608): on
+ * the communicator that reduces k, it runs behind that reduction. But strategy=optim_grads gathers
+ * no weights there, and ag_group=on gathers them on another communicator. */
 static gboolean
 pool_races (const PlanFacts *f)
 {
@@ -244,8 +245,8 @@ is_not_run (const PlanFacts *f)
                                plan_data_parallel (f->plan, f->cluster), NULL);
 }
 
-/* Files for programs of one's own are of dense models. torchtitan starts those with experts,
- * without Llama 4's parts. */
+/* Whether nothing starts the plan: the programs that fsdplan emit writes for FSDP2 hold dense
+ * models alone, and torchtitan's models with experts have none of Llama 4's parts. */
 static gboolean
 is_not_written (const PlanFacts *f)
 {
