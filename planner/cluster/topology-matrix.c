@@ -4,6 +4,7 @@
  * from a terminal. It names neither the GPUs nor the rates of ports. */
 #include "config.h"
 
+#include "planner/base/lines.h"
 #include "planner/base/text.h"
 #include "planner/cluster/topology-private.h"
 
@@ -17,22 +18,6 @@ typedef struct
   gint *ways; /* [names][names]: PlanPath, or minus the number of NVLinks; G_MAXINT for a device and
                  itself */
 } Reader;
-
-/* Removes a terminal's codes for underlining. */
-static void
-strip_escapes (char *text)
-{
-  char *to = text;
-  for (const char *from = text; *from;)
-    if (from[0] == '\033' && from[1] == '[')
-      {
-        from += 2 + strcspn (from + 2, "m");
-        from += *from == 'm';
-      }
-    else
-      *to++ = *from++;
-  *to = '\0';
-}
 
 static GPtrArray *
 words_of (const char *line)
@@ -185,7 +170,7 @@ read_lines (Reader *self, char **lines, GError **error)
 {
   for (guint i = 0; lines[i]; i++)
     {
-      strip_escapes (lines[i]);
+      plan_lines_strip_colours (lines[i]); /* names are underlined */
       g_autoptr (GPtrArray) words = words_of (lines[i]);
       if (words->len == 0)
         continue;
@@ -229,7 +214,7 @@ count_links (Reader *self)
             gpu->island
                 = MIN (gpu->island, g_array_index (topology->gpus, PlanTopologyGpu, other).island);
         }
-      gpu->has_switch = sum > 18; /* more than one GPU has, up to NVLink 5.0 */
+      gpu->has_switch = sum > 18; /* up to NVLink 5.0 no GPU has more links than that */
       gpu->links = gpu->has_switch ? most : sum;
     }
 }
