@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a plan in Megatron-LM's flags, the inverse of megatron.c. Rules cite files of Megatron-LM
- * at d98e8a64 (2026-08-22). */
+/* Writes a plan in Megatron-LM's flags, the inverse of megatron.c. Comments cite files of
+ * Megatron-LM at d98e8a64 (2026-08-22). */
 #include "config.h"
 
 #include "planner/base/units.h"
 #include "planner/emit/emit-private.h"
 #include "planner/megatron/megatron.h"
 #include "planner/plan/stages.h"
+#include "planner/schedule/quantizers.h"
 
 #define F(id) PLAN_MEGATRON_##id
 #define IS(field, id) (e->value[PLAN_##field] == PLAN_##field##_##id)
@@ -43,7 +44,7 @@ static const struct
   { PLAN_PP_COUNT_EMBEDDING, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
   { PLAN_PP_COUNT_LOSS, PLAN_EMIT_GROUP_BATCH, SAID, FALSE },
   { PLAN_EP, PLAN_EMIT_GROUP_BATCH, 1, FALSE },
-  { PLAN_ETP, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
+  { PLAN_ETP, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE }, /* Megatron-LM's default is tp */
   { PLAN_MOE_GROUPED_GEMM, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
   { PLAN_MOE_PERMUTE_FUSION, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
   { PLAN_MOE_ROUTER_FUSION, PLAN_EMIT_GROUP_EXPERTS, SAID, FALSE },
@@ -151,7 +152,7 @@ add_fields (const Emit *e)
     }
 }
 
-/* Adds the flags of experts. The default of etp is tp. */
+/* Adds the flags of experts that `fields` does not list. */
 static void
 add_experts (const Emit *e)
 {
@@ -220,7 +221,8 @@ add_compute (const Emit *e)
   if (IS (COMPUTE,
           FP8_DELAYED)) /* as in Megatron-LM's own example; the default is a history of one step */
     {
-      plan_emit_line (e->command->groups[group], "--fp8-amax-history-len 1024");
+      plan_emit_line (e->command->groups[group], "--fp8-amax-history-len %d",
+                      PLAN_QUANTIZER_HISTORY);
       plan_emit_line (e->command->groups[group], "--fp8-amax-compute-algo max");
     }
   add_if (e, recipe && !IS (PARAM_GATHER, COMPUTE), group, F (FP8_PARAM), NULL);

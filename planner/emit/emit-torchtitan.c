@@ -496,8 +496,8 @@ append_loss (GString *text, const PlanEmitSubject *subject)
 }
 
 /* Lists the modules of each virtual stage, where torchtitan by itself would divide the layers in
- * another way: it makes at most two per stage, and takes only by how many layers an end is shorter.
- */
+ * another way: it makes at most two virtual stages per stage, and its settings say only by how many
+ * layers the first and the last stage are shorter than the others. */
 static void
 append_stages (GString *text, const PlanEmitSubject *subject)
 {
