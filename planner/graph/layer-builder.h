@@ -10,12 +10,16 @@ typedef struct
   const PlanSizes *sizes;
   const PlanModel *model;
   gint64 tp;
-  gboolean is_nope;     /* this kind of layer has no rotary positions */
-  gboolean splits;      /* sequence parallel */
-  gboolean fuses_norms; /* norms write the format that GEMMs read */
-  gboolean drops;       /* hidden states of branches go through dropout */
-  gboolean keeps_masks; /* of dropout, for the backward pass; else it makes them again */
-  gboolean keeps_gate, quantises_on_use, compiles, keeps_gathered, pairs_keys;
+  gboolean is_nope;          /* this kind of layer has no rotary positions */
+  gboolean splits;           /* sequence parallel */
+  gboolean fuses_norms;      /* norms write the format that GEMMs read */
+  gboolean drops;            /* hidden states of branches go through dropout */
+  gboolean keeps_masks;      /* of dropout, for the backward pass; else it makes them again */
+  gboolean keeps_gate;       /* the activated gate stays for the backward pass */
+  gboolean quantises_on_use; /* quantised inputs are made again where they are read, not kept */
+  gboolean compiles;         /* torch.compile runs the layer */
+  gboolean keeps_gathered;   /* inputs gathered over the tensor-parallel group stay */
+  gboolean pairs_keys;       /* keys and values are kept twice (PLAN_KEYS_PAIRED) */
   gboolean has_own_kernels; /* our runtime's: maps of rows hold the number of rows of each expert */
   gboolean waits_for_counts; /* the host waits for these numbers */
   gboolean moves_eagerly;    /* rows are moved op by op */

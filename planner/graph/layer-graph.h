@@ -29,8 +29,8 @@ typedef struct
   gint64 saved_cols;
   PlanValueId map;    /* the map by which rows are moved, where another node made it */
   PlanValueId places; /* the same for probabilities, where rows are moved op by op */
-  PlanValueId
-      latent; /* the input that all heads' keys share a part of; LATENT_ATTENTION: the values */
+  PlanValueId latent; /* LATENT_ROPE: the value that holds the part of keys which all heads share;
+                         LATENT_ATTENTION: the heads' values */
   gint64 entries, groups; /* entries of a map; experts by which it sorts rows */
   gint64 pieces;          /* runs of rows that are split and joined in another order; 0: a map */
   gint64 near,
