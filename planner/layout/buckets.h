@@ -46,9 +46,9 @@ typedef struct
 
 typedef struct
 {
+  /* Parameters as one tensor-parallel rank holds them, in the order of their names. */
   PlanTensor before[PLAN_MAX_OUTER], layer[PLAN_N_TENSORS], after[PLAN_MAX_OUTER];
-  guint n_before, n_layer,
-      n_after; /* parameters as one tensor-parallel rank holds them, in the order of their names */
+  guint n_before, n_layer, n_after;
   gint64 layers;
   PlanBucketSpan *spans; /* all buckets, in the order in which they fill */
   guint32 *number;       /* the bucket of every parameter: those before the layers, then layer by
