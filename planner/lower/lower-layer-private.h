@@ -29,8 +29,8 @@ typedef struct
   PlanNodeSet is_past; /* nodes whose backward pass ran beside a product, and is over */
   gboolean delays;     /* ep_delay_wgrad: gradients of weights are made later */
   PlanNodeSet delayed; /* nodes whose weights' gradients are still to be made */
-  PlanRef delayed_of[PLAN_MAX_NODES]; /* the gradients of their outputs, which those read */
-  PlanValueSet held;                  /* the values that those read, not freed until then */
+  PlanRef delayed_of[PLAN_MAX_NODES]; /* by node: the gradient of its output, kept for that */
+  PlanValueSet held;                  /* the values that are kept for that */
 } PlanLayer;
 
 /* A pass through a layer that is lowered part by part, each part up to a given node. */
@@ -86,7 +86,7 @@ void plan_layer_move_eagerly_backward (PlanLayer *self, const PlanNode *node);
  * widens or rounds all of them (Megatron-LM's experts.py, moe_apply_probs_on_input). */
 gboolean plan_lower_scales_eagerly (const PlanLower *self);
 
-/* Biases of experts, by whose kernels; added; their gradients. `counts`: rows of each expert. */
+/* Whether our kernels add experts' biases; adds them; their gradients. `counts`: rows by expert. */
 gboolean plan_lower_adds_own_bias (const PlanLower *self);
 void plan_layer_add_expert_bias (PlanLayer *self, const PlanNode *node, PlanRef counts);
 void plan_layer_expert_bias_backward (PlanLayer *self, const PlanNode *node, PlanRef counts);

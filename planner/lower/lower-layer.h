@@ -47,8 +47,8 @@ typedef struct
 } PlanLowerProduct;
 
 /* Whether products of a tensor-parallel group run piece by piece beside its communication
- * (tp_overlap); whether a product so gathers the gradient of its summed output. The last call
- * declares the buffers. */
+ * (tp_overlap); whether the gradient of a product's summed output is gathered piece by piece, too.
+ * The last call declares the buffers. */
 gboolean plan_lower_has_pieces (const PlanLower *self);
 gboolean plan_lower_gathers_gradient (const PlanLower *self, const PlanNode *linear);
 void plan_lower_declare_pieces (PlanLower *self);
@@ -61,7 +61,7 @@ guint64 plan_lower_own_part (const PlanLower *self, guint64 elements);
 void plan_lower_gathered_product (PlanLower *self, const PlanLowerProduct *product, PlanRef own);
 void plan_lower_reduced_product (PlanLower *self, const PlanLowerProduct *product, PlanRef sum);
 
-/* Bytes outside any allocator of the library that dispatches tokens (DeepEP, HybridEP). */
+/* Bytes that the library which dispatches tokens (DeepEP, HybridEP) takes beside all allocators. */
 guint64 plan_lower_dispatch_bytes (const PlanLower *self);
 
 /* Attention's forward pass leaves out, lse and qkv; the backward pass allocates dqkv. */
@@ -125,7 +125,7 @@ void plan_lower_expert_weight_gradient (PlanLower *self, const PlanNode *node, P
                                         const PlanRef *refs);
 
 /* A weight's gradient that is the sum of several products: summed in place if it accumulates in
- * fp32 there, else in an fp32 buffer of its own that is moved at the end. */
+ * fp32 there, else in a buffer of its own that is moved at the end. */
 typedef struct
 {
   PlanTensorRole role;

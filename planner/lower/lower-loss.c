@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lowers the output layer and the loss: of all rows of a micro batch at once, or in pieces
- * (loss_chunks), each forward and at once backward. */
+ * (loss_chunks), of which each goes backward right after it went forward. */
 #include "config.h"
 
 #include "planner/lower/lower-loss.h"
@@ -66,7 +66,7 @@ turns_logits (const PlanLower *self)
 
 /* Whether the whole loss is made in the backward pass. */
 static gboolean
-is_joined (const PlanLower *self)
+is_made_backwards (const PlanLower *self)
 {
   return !self->policy.is_eval && (turns_logits (self) || n_pieces (self) > 1);
 }
@@ -81,7 +81,7 @@ splits (const PlanLower *self)
 static gboolean
 keeps_gathered (const PlanLower *self)
 {
-  return (self->stack->layer.sequences == PLAN_SEQUENCES_KEPT || is_joined (self))
+  return (self->stack->layer.sequences == PLAN_SEQUENCES_KEPT || is_made_backwards (self))
          && !self->policy.is_eval;
 }
 
@@ -139,11 +139,12 @@ is_last (const PlanLower *self, Piece piece)
   return piece.first + piece.rows == self->sizes->rows;
 }
 
+/* Declares a buffer that exists only where autograd joins pieces. */
 static gint32
-declare (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
-         PlanCategory category)
+declare_joined (PlanLower *self, const char *name, guint64 elements, PlanDtype dtype,
+                PlanCategory category)
 {
-  return self->policy.joins_pieces && !self->policy.is_eval
+  return outlives_piece (self)
              ? plan_schedule_add_buffer (self->schedule, name, 1, elements, dtype, category)
              : -1;
 }
@@ -226,12 +227,13 @@ plan_lower_declare_joined (PlanLower *self)
 {
   const PlanDtype compute = self->sizes->compute;
   const guint64 rows = (guint64)piece_of (self, 0).rows, hidden = (guint64)self->model->hidden;
-  self->head.logits_again = declare (self, "logits.again", rows * (guint64)self->sizes->vocab,
-                                     compute, PLAN_CATEGORY_LOSS);
-  self->head.dnorm_piece
-      = declare (self, "d.norm_final.piece", rows * hidden, compute, PLAN_CATEGORY_ACTIVATIONS);
-  self->head.dnorm_sum = declare (self, "d.norm_final.sum", (guint64)self->sizes->rows * hidden,
-                                  PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
+  self->head.logits_again = declare_joined (
+      self, "logits.again", rows * (guint64)self->sizes->vocab, compute, PLAN_CATEGORY_LOSS);
+  self->head.dnorm_piece = declare_joined (self, "d.norm_final.piece", rows * hidden, compute,
+                                           PLAN_CATEGORY_ACTIVATIONS);
+  self->head.dnorm_sum
+      = declare_joined (self, "d.norm_final.sum", (guint64)self->sizes->rows * hidden,
+                        PLAN_DTYPE_FP32, PLAN_CATEGORY_ACTIVATIONS);
   self->head.landed = self->head.logits_again >= 0 && self->policy.has_own_groups
                           ? plan_schedule_add_event (self->schedule, "head_landed", 1)
                           : -1;
@@ -341,13 +343,13 @@ static void
 make_logits (PlanLower *self, Piece piece)
 {
   plan_lower_alloc (self, logits_of (self, piece));
-  if (piece.first == 0 && !is_joined (self))
+  if (piece.first == 0 && !is_made_backwards (self))
     plan_lower_reach_output (self);
   plan_lower_compute (
       self, PLAN_OP_GEMM,
       PLAN_REFS (logits_of (self, piece), input (self, piece), output_weight (self), PLAN_REF_NONE),
       PLAN_DIMS (piece.rows, self->sizes->vocab, self->model->hidden, 1));
-  if (is_last (self, piece) && !is_joined (self))
+  if (is_last (self, piece) && !is_made_backwards (self))
     drop_input (self);
   if (outlives_piece (self) && piece.first > 0)
     plan_lower_free (self, logits_of (self, (Piece){ piece.first - piece.rows, piece.rows }));
@@ -387,7 +389,7 @@ plan_lower_loss_forward (PlanLower *self)
       plan_lower_exchange (self, PLAN_OP_ALL_GATHER, PLAN_REFS (HEAD (norm_full), KEPT (norm)),
                            self->sizes->split_rows * self->model->hidden);
     }
-  if (is_joined (self))
+  if (is_made_backwards (self))
     {
       plan_lower_reach_output (self);
       drop_input (self);
@@ -612,7 +614,7 @@ plan_lower_loss_backward (PlanLower *self)
     pieces_backward (self);
   else
     {
-      if (is_joined (self))
+      if (is_made_backwards (self))
         {
           piece_forward (self, piece_of (self, 0));
           look_at_loss (self);

@@ -243,8 +243,9 @@ declare_raw (PlanLower *self)
             : -1;
 }
 
-/* Declares copies of quantised weights: transposes, for the unit in use or for all; or, if weights
- * are gathered unquantised, quantised copies of all of them along rows and columns. */
+/* Declares copies of quantised weights: transposes, for the unit in use or for all layers; or, if
+ * weights are gathered unquantised, quantised copies along rows and columns, for all layers or for
+ * the product in use (PLAN_QUANTISED_ON_USE). */
 static void
 declare_derived_of_nodes (PlanLower *self, const PlanLayerGraph *net)
 {
@@ -356,7 +357,8 @@ declare_quantising (PlanLower *self)
                                                PLAN_CATEGORY_OPTIMIZER)
                                      : buffer (self, "amax", 1, layer->n_slots * (guint64)layers,
                                                PLAN_DTYPE_FP32, PLAN_CATEGORY_OPTIMIZER);
-  /* One set for rows and one for columns; or rows alone, and copies along columns make theirs. */
+  /* One set of scales along rows and one along columns; or, for squares, one set alone, where
+   * copies along columns make their own. */
   if (blockwise)
     self->quantised.scales
         = buffer (self, "scales", layers,
@@ -441,8 +443,8 @@ measure_groups (PlanLower *self, guint rank)
       = in_stage / (value[PLAN_EP] * value[PLAN_ETP]) % self->place.expert_ranks;
   self->place.micro_batches = plan_micro_batches (self->plan, self->cluster);
   plan_lower_take_rows (self);
-  /* A group of one rank shards nothing. */
   self->policy.splits_shards = IS (self, OUTER_STRATEGY, OPTIM);
+  /* A group of one rank shards nothing. */
   self->place.most_ranks = self->model->experts > 0
                                ? MAX (self->place.ranks, self->place.expert_ranks)
                                : self->place.ranks;
@@ -475,9 +477,8 @@ measure_groups (PlanLower *self, guint rank)
   self->place.data_parallel = all;
 }
 
-/* Units whose weights are gathered ahead. Without a number in the stack, units are added as long as
- * those added come to less than half a communication unit, of which `counted` elements are
- * taken. */
+/* The number of units whose weights are gathered ahead: one where the stack says so, and else as
+ * many as reach half a communication unit, of which `counted` elements are taken already. */
 static gint64
 units_ahead (const PlanLower *self, gint64 counted)
 {
