@@ -135,7 +135,8 @@ is_that_layout (const Plan *plan, gint64 layers, const GArray *counts)
 }
 
 /* Whether layers are dealt out evenly, except that the last virtual stage has `last_short` fewer.
- * Whether the embedding, or embedding and loss, counts as a layer may be chosen. */
+ * Tries whether the embedding counts as a layer and, unless the last one is shorter anyway, whether
+ * the loss does. */
 static gboolean
 find_even (Plan *plan, gint64 layers, const GArray *counts, gint64 last_short)
 {
