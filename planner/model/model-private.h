@@ -75,7 +75,8 @@ gboolean plan_model_read_gpt_oss (PlanModel *self, PlanModelJson *object, GError
 gboolean plan_model_read_llama4 (PlanModel *self, PlanModelJson *object, GError **error);
 
 /* Parts of readers: the one flag that stands for all biases of attention; which layers have a
- * window, by their types; which have no rotary positions. */
+ * window, by their types; a window, which a family does not have here; which layers have no rotary
+ * positions. */
 gboolean plan_model_read_attention_bias (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_read_layer_types (PlanModel *self, PlanModelJson *object, GError **error);
 gboolean plan_model_refuse_window (PlanModelJson *object, GError **error);
