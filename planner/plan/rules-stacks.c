@@ -215,15 +215,13 @@ graphs_elsewhere (const PlanFacts *f)
 static gboolean
 empties_elsewhere (const PlanFacts *f)
 {
-  return IS (f, EMPTY_CACHE, ON) && !is_stack (f, PLAN_STACK_MEGATRON)
-         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+  return IS (f, EMPTY_CACHE, ON) && !runs_megatron (f);
 }
 
 static gboolean
 user_buffers_elsewhere (const PlanFacts *f)
 {
-  return IS (f, TP_OVERLAP, UB) && !is_stack (f, PLAN_STACK_MEGATRON)
-         && !is_stack (f, PLAN_STACK_MEGATRON_FSDP);
+  return IS (f, TP_OVERLAP, UB) && !runs_megatron (f);
 }
 
 /* Only PyTorch's compiler finds products and their communication and cuts them into pieces. */
@@ -245,7 +243,8 @@ all_to_all_elsewhere (const PlanFacts *f)
   return IS (f, REDUCE_ALGO, A2A) && !is_megatron (f) && !is_stack (f, PLAN_STACK_NATIVE);
 }
 
-/* When Megatron-LM's DDP can reduce by all-to-all: read in param_and_grad_buffer.py. */
+/* Whether Megatron-LM's DDP cannot reduce by all-to-all though it is asked to, as its
+ * param_and_grad_buffer.py says. */
 static gboolean
 all_to_all_of_megatron (const PlanFacts *f)
 {

@@ -10,7 +10,8 @@ typedef enum
   /* A unit's are moved to the bucket when all are there. Sharded ones are freed when the next step
    * begins. */
   PLAN_GRADS_COLLECTED,
-  PLAN_GRADS_COLLECTED_WIDE, /* grad_sync=last keeps whole ones in grad_comm's format, too */
+  PLAN_GRADS_COLLECTED_WIDE, /* the same; whole ones, as grad_sync=last keeps them, are in the
+                                format of grad_comm */
   /* They stay until the backward pass ends, and, unless strategy=optim, so does a copy of the
    * bucket in the weights' format. With strategy=optim all are all-reduced by one call at the end.
    */
