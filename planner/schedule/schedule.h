@@ -24,7 +24,7 @@ typedef struct
   guint32 count;
   guint32 first; /* id of element 0 among all buffers */
   guint64 elements;
-  guint32 pieces; /* equal ones, that ops on several streams use each by itself; mostly 1 */
+  guint32 pieces; /* equal parts that ops of several streams use one by one; mostly 1 */
   PlanDtype dtype;
   PlanCategory category;
 } PlanBuffer;
@@ -125,8 +125,8 @@ typedef struct
 void plan_cursor_start (PlanCursor *self, const PlanSchedule *schedule, PlanSection section);
 const PlanOp *plan_cursor_next (PlanCursor *self); /* NULL at the end */
 
-/* Counts instead of walking: how often an op runs, of a section's nodes in their order; 0 for what
- * begins or ends a repeat. Starts as zeros. */
+/* Tells how often each op of a section runs, without a walk: plan_times_next takes the section's
+ * nodes in order, and returns 0 for those that begin or end a repeat. Starts as zeros. */
 typedef struct
 {
   gint64 times[PLAN_MAX_DEPTH];
