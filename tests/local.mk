@@ -456,6 +456,7 @@ golden_tests = \
   %D%/golden/emit-bridge-ddp.test \
   %D%/golden/emit-bridge-latent.test \
   %D%/golden/emit-bridge.test \
+  %D%/golden/emit-eod.test \
   %D%/golden/emit-from-megatron.test \
   %D%/golden/emit-deepseek-pipeline.test \
   %D%/golden/emit-fsdp1.test \

@@ -345,6 +345,7 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   refuse (e);
   plan_emit_megatron_model (subject->of->model, e->value[PLAN_SEQ],
                             out_command->groups[PLAN_EMIT_GROUP_MODEL], reasons);
+  add_data_and_training (e); /* first: its hint names the first two lines of the data */
   add_compute (e);
   add_always (e);
   add_fields (e);
@@ -354,5 +355,4 @@ plan_emit_megatron (const PlanEmitSubject *subject, PlanEmitCommand *out_command
   add_overlap (e);
   add_memory (e);
   add_step (e);
-  add_data_and_training (e);
 }
