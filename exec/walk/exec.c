@@ -219,7 +219,10 @@ pause_training (ExecWalk *walk, gboolean is_last, double *out_eval_loss, GError 
   if ((evaluates || saves) && !exec_walk_finish (walk, error))
     return FALSE;
   if (saves)
-    walk->owes_checkpoint = FALSE;
+    {
+      walk->owes_checkpoint = FALSE;
+      walk->saved_step = done;
+    }
   return (!evaluates || evaluate (walk, out_eval_loss, error))
          && (!saves || save (walk, done, job->saves_behind && !is_last, error));
 }
@@ -253,7 +256,7 @@ stop (ExecWalk *walk, gint64 steps, GError **error)
     return FALSE;
   const gboolean saves = may_save && walk->is_sound;
   if (!exec_walk_finish_saving (walk, error)
-      || (saves && !is_due (job->save_every, done)
+      || (saves && walk->saved_step != done
           && (!exec_walk_finish (walk, error) || !save (walk, done, FALSE, error))))
     return FALSE;
   g_set_error (error, PLAN_ERROR, PLAN_ERROR_STOPPED,

@@ -101,8 +101,8 @@ struct _ExecWalk
   ExecRecord *records;               /* per event id */
   ExecConstants constants;
   gint64 step, n_unsound, micro_batch; /* from 0; steps not finite; batches loaded in this step */
-  gint64 eval_batch;                   /* of an evaluation, from 0 */
-  guint next_alloc;                    /* index in this section */
+  gint64 eval_batch, saved_step; /* of an evaluation, from 0; steps of the last checkpoint or 0 */
+  guint next_alloc;              /* index in this section */
   double loss, grad_norm;
   gboolean is_sound, owes_checkpoint; /* the last step was sound; a checkpoint is overdue */
   ExecSaving *saving;                 /* the checkpoint being written; NULL: none */

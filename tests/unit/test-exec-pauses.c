@@ -60,12 +60,13 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC (Case, case_clear)
 
 static gint asked; /* how often ranks asked whether they are to end */
 static gint clips; /* and scaled gradients */
+static gint last_step;
 
-/* From the meeting before the third step on. */
+/* From the meeting before the step after `last_step` on. */
 static gboolean
 is_stopping (void)
 {
-  return g_atomic_int_add (&asked, 1) >= 2 * RANKS;
+  return g_atomic_int_add (&asked, 1) >= last_step * RANKS;
 }
 
 /* The norm is not finite on one of the ranks, in the second step. */
@@ -99,35 +100,81 @@ run_rank (gpointer data)
   return NULL;
 }
 
-/* All ranks end alike, and none waits for another one's files. */
-START_TEST (a_step_unsound_on_one_rank_is_saved_by_none)
+/* Runs the job until it ends on request, which all ranks must report in the same words. */
+static void
+run_until_stopped (const ExecJob *job, const char *message)
 {
-  g_autofree char *folder = g_dir_make_tmp ("test-exec-pauses-XXXXXX", NULL);
-  g_autofree char *clean = g_strdup_printf ("rm -r '%s'", folder);
   ExecComm *comms[RANKS];
   Rank ranks[RANKS];
   GThread *threads[RANKS];
-  g_auto (Case) c = { 0 };
-  case_init (&c, RANKS, "strategy=no_shard", 4);
-  asked = clips = 0;
-  c.kernels.run[PLAN_OP_CLIP] = clip_with_nan;
-  c.job.is_stopping = is_stopping;
-  c.job.skip_nonfinite = 1;
-  c.job.save = folder;
   ck_assert (exec_comm_threads_open (RANKS, comms, NULL));
   for (guint r = 0; r < RANKS; r++)
     {
-      ranks[r] = (Rank){ .job = &c.job, .comm = comms[r] };
+      ranks[r] = (Rank){ .job = job, .comm = comms[r] };
       threads[r] = g_thread_new ("rank", run_rank, &ranks[r]);
     }
   for (guint r = 0; r < RANKS; r++)
     g_thread_join (threads[r]);
   for (guint r = 0; r < RANKS; r++)
     {
-      ck_assert_str_eq (ranks[r].message, "asked to end: 2 steps are done");
+      ck_assert_str_eq (ranks[r].message, message);
       g_free (ranks[r].message);
     }
+}
+
+/* All ranks end alike, and none waits for another one's files. */
+START_TEST (a_step_unsound_on_one_rank_is_saved_by_none)
+{
+  g_autofree char *folder = g_dir_make_tmp ("test-exec-pauses-XXXXXX", NULL);
+  g_autofree char *clean = g_strdup_printf ("rm -r '%s'", folder);
+  g_auto (Case) c = { 0 };
+  case_init (&c, RANKS, "strategy=no_shard", 4);
+  asked = clips = 0;
+  last_step = 2;
+  c.kernels.run[PLAN_OP_CLIP] = clip_with_nan;
+  c.job.is_stopping = is_stopping;
+  c.job.skip_nonfinite = 1;
+  c.job.save = folder;
+  run_until_stopped (&c.job, "asked to end: 2 steps are done");
   ck_assert_int_eq (clips, 2 * RANKS);
+  ck_assert_int_eq (system (clean), 0);
+}
+END_TEST
+
+/* Counts the checkpoints of a step in a folder. */
+static guint
+count_checkpoints (const char *folder, const char *prefix)
+{
+  guint n = 0;
+  GDir *dir = g_dir_open (folder, 0, NULL);
+  ck_assert_ptr_nonnull (dir);
+  for (const char *name; (name = g_dir_read_name (dir));)
+    n += g_str_has_prefix (name, prefix);
+  g_dir_close (dir);
+  return n;
+}
+
+/* A checkpoint that was due after an unsound step is made one step late. A request to end that
+ * comes then finds it made. */
+START_TEST (a_late_checkpoint_is_made_once)
+{
+  g_autofree char *folder = g_dir_make_tmp ("test-exec-pauses-XXXXXX", NULL);
+  g_autofree char *clean = g_strdup_printf ("rm -r '%s'", folder);
+  g_autofree char *message = g_strdup_printf (
+      "asked to end: 3 steps are done, and --resume %s goes on from there", folder);
+  g_auto (Case) c = { 0 };
+  case_init (&c, RANKS, "strategy=no_shard", 5);
+  asked = clips = 0;
+  last_step = 3;
+  c.kernels.run[PLAN_OP_CLIP] = clip_with_nan;
+  c.job.is_stopping = is_stopping;
+  c.job.skip_nonfinite = 1;
+  c.job.save = folder;
+  c.job.save_every = 2;
+  c.job.keep = 4;
+  run_until_stopped (&c.job, message);
+  ck_assert_int_eq (count_checkpoints (folder, "step-2."), 0);
+  ck_assert_int_eq (count_checkpoints (folder, "step-3."), 1);
   ck_assert_int_eq (system (clean), 0);
 }
 END_TEST
@@ -176,6 +223,7 @@ main (void)
   Suite *suite = suite_create ("exec-pauses");
   TCase *tcase = tcase_create ("pauses");
   tcase_add_test (tcase, a_step_unsound_on_one_rank_is_saved_by_none);
+  tcase_add_test (tcase, a_late_checkpoint_is_made_once);
   tcase_add_test (tcase, counting_tokens_together_is_a_wait);
   suite_add_tcase (suite, tcase);
   SRunner *runner = srunner_create (suite);
