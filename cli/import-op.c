@@ -78,8 +78,8 @@ round_ns (double ns, const char *what, gint64 *out, GError **error)
   return *out >= 1;
 }
 
-/* Reads a measured collective. Its size is what nccl-tests calls so: the bytes of a gather's
- * result, or of what is reduced. */
+/* Reads a measured collective. The column bytes is the size as nccl-tests counts it: the bytes of a
+ * gather's result, or of what is reduced. */
 static gboolean
 take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
 {

@@ -127,9 +127,9 @@ cli_tell (const char *format, ...)
            line);
 }
 
-static gboolean lacks_in_store;
+static gboolean lacks_in_store; /* a result could not be stored, which the exit status says */
 
-/* "fsdplan: " before what went wrong. */
+/* Prints what went wrong, after "fsdplan: ". */
 static void
 say (const char *text)
 {
@@ -355,7 +355,7 @@ last_width (const CliTable *self, struct libscols_table *table)
   return terminal > others + least ? terminal - others : G_MAXSIZE;
 }
 
-/* Of a row, and of a cell that says that it does not fit. */
+/* Sets the colour of a row, and of a cell that says that a plan does not fit. */
 static void
 colour_row (const CliTable *self, guint r, struct libscols_line *line)
 {

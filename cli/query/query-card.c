@@ -7,7 +7,7 @@
 
 /* Adds a share of the step's time, as "exposed gathers 1.2 %", unless it is below a thousandth. */
 static void
-add_exposed (GString *text, const char *name, gint64 ns, gint64 step_ns)
+add_share (GString *text, const char *name, gint64 ns, gint64 step_ns)
 {
   if (ns * 1000 >= step_ns)
     g_string_append_printf (text, "%s%s %.1f %%", text->len ? ", " : "", name,
@@ -24,15 +24,15 @@ describe_time (const AdvisePrediction *p)
   guint i = 0;
   GString *text = g_string_new (NULL);
   for (const AdviseWork *work; (work = advise_split_next (&p->split, &i, &key, &name));)
-    add_exposed (text, name, work->ns, t->step_ns);
-  add_exposed (text, "exposed gathers", t->exposed_gather_ns, t->step_ns);
-  add_exposed (text, "exposed reductions", t->exposed_reduce_ns, t->step_ns);
-  add_exposed (text, "exposed tensor, context and expert parallelism", t->exposed_tensor_ns,
-               t->step_ns);
-  add_exposed (text, "exposed copies", t->exposed_copy_ns, t->step_ns);
-  add_exposed (text, "waiting for the host", t->host_ns, t->step_ns);
-  add_exposed (text, p->stages->len > 0 ? "waiting for other stages" : "idle", t->idle_ns,
-               t->step_ns);
+    add_share (text, name, work->ns, t->step_ns);
+  add_share (text, "exposed gathers", t->exposed_gather_ns, t->step_ns);
+  add_share (text, "exposed reductions", t->exposed_reduce_ns, t->step_ns);
+  add_share (text, "exposed tensor, context and expert parallelism", t->exposed_tensor_ns,
+             t->step_ns);
+  add_share (text, "exposed copies", t->exposed_copy_ns, t->step_ns);
+  add_share (text, "waiting for the host", t->host_ns, t->step_ns);
+  add_share (text, p->stages->len > 0 ? "waiting for other stages" : "idle", t->idle_ns,
+             t->step_ns);
   return g_string_free (text, FALSE);
 }
 

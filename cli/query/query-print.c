@@ -186,7 +186,7 @@ cli_query_reasons (const AdviseQuery *self, const AdviseChoice *choice)
 }
 
 /* Prints the front by the memory that a plan needs to fit with the wanted probability, as the
- * search does. By predicted memory some of its plans would beat others. */
+ * search does. By predicted memory alone, some plans of this front would beat others. */
 static void
 print_front (const AdviseQuery *self, const AdviseChoice *choice)
 {

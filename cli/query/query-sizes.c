@@ -260,9 +260,10 @@ speed (const Row *row)
                    : 0;
 }
 
-/* Price of a token; rows without a price come last. */
+/* A row's price of a token, up to a factor that all rows share; the largest number where there is
+ * no price, so that such rows come last. */
 static double
-dear (const Row *row)
+token_price (const Row *row)
 {
   return row->best && row->price > 0 ? row->price / row->best->prediction.tokens_per_s_per_gpu
                                      : G_MAXDOUBLE;
@@ -272,7 +273,8 @@ static int
 compare_rows (gconstpointer a, gconstpointer b, gpointer by_price)
 {
   const Row *x = *(Row *const *)a, *y = *(Row *const *)b;
-  const double p = by_price ? dear (x) : -speed (x), q = by_price ? dear (y) : -speed (y);
+  const double p = by_price ? token_price (x) : -speed (x),
+               q = by_price ? token_price (y) : -speed (y);
   return p < q ? -1 : p > q;
 }
 

@@ -44,8 +44,7 @@ first_sequence (const CliTraining *self)
   return ((guint64)exec_checkpoint_tokens (self->resume) + seq - 1) / seq;
 }
 
-/* Turns --epochs into steps: the last step is the last one without a sequence of a further
- * epoch. */
+/* Turns --epochs into steps: as many as need no sequence beyond the last epoch. */
 static gboolean
 count_steps (CliTraining *self, const char *text, GError **error)
 {

@@ -59,8 +59,8 @@ have_failed_together (const GError *error)
   return !g_error_matches (error, PLAN_ERROR, PLAN_ERROR_BACKEND);
 }
 
-/* Seconds that ranks have to start in, at least: programs that many hosts read from one file system
- * start at different times. */
+/* The least number of seconds that ranks are given to start: programs that many hosts read from one
+ * file system start at different times. */
 #define LEAST_START_S 10
 
 static char *too_late; /* the message when time is over */
@@ -90,8 +90,8 @@ cli_ranks_open_mpi (guint timeout_s, GError **error)
     rank = g_getenv (variables[i]);
   const guint start_s = timeout_s > 0 ? MAX (timeout_s, LEAST_START_S) : 0;
   too_late = g_strdup_printf (
-      "fsdplan: rank %s on %s has waited %u s for the others to start: one of those that do not "
-      "say so has not started, was stopped, or cannot be reached from here\n",
+      "fsdplan: rank %s on %s has waited %u s for the others to start: a rank that prints no such "
+      "line has not started, was stopped, or cannot be reached from here\n",
       rank ? rank : "?", g_get_host_name (), start_s);
   signal (SIGALRM, end_late);
   alarm (start_s);

@@ -2,7 +2,7 @@
  *
  * A fixed-point number wide enough for every product of two floats, in limbs of 32 bits that are
  * stored as signed 64-bit integers. Adding two sums adds their limbs. After at most 2^30 additions
- * the limbs must be merged. */
+ * limbs must be carried, which exec_exact_merge does. */
 #pragma once
 #include "planner/schedule/op.h"
 #include <glib.h>

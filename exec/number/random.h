@@ -10,7 +10,7 @@ G_BEGIN_DECLS
 void exec_random_block (const guint32 key[PLAN_RANDOM_KEY], const guint32 counter[4],
                         guint32 out[4]);
 
-/* The key of a layer of the whole model, or, of number -1, the embedding's. */
+/* The key of a layer, by its number in the whole model; -1 is the embedding. */
 void exec_random_key (guint64 seed, gint64 layer, guint32 out[PLAN_RANDOM_KEY]);
 
 /* A place where elements are dropped: one of a layer's sites. */

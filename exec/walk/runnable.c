@@ -6,8 +6,8 @@
 #include "planner/base/error.h"
 #include "planner/plan/native.h"
 
-/* Whether the kernels read and write a number format: all backends those listed here, each also its
- * own `more_formats`. */
+/* Whether the kernels read and write a number format. All backends have those listed here; a
+ * backend may have others (`more_formats`). */
 static gboolean
 is_runnable (const ExecKernels *kernels, PlanDtype dtype)
 {
