@@ -121,6 +121,8 @@ expect 1 "task=eval is modelled and not executed" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set task=eval
 expect 2 "rule graphs-need-gpus: cuda_graph=on needs a cluster of GPUs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set cuda_graph=on
+expect 1 "no host_memory_bandwidth is known, which offloading needs: --hw host_memory_bandwidth=400GB/s, for" \
+  fsdplan sim --model llama-tiny --cluster l40s --gbs 4 --set offload_optimizer=1 --set precision_aware=on
 expect 1 "no host_bandwidth is known, which offloading needs" \
   fsdplan run --model llama-tiny --gbs 4 --ranks 2 --set offload_layers=1
 expect 2 "rule experts-need-sp" fsdplan run --gbs 2 --ranks 2 --set tp=2 --set sp=off --seq 8 --db :memory: \
