@@ -100,6 +100,19 @@ run_rank (gpointer data)
   return NULL;
 }
 
+/* A job whose second step is unsound on one rank, which is asked to end after step `last`. */
+static void
+unsound_case_init (Case *c, const char *folder, guint steps, gint last)
+{
+  case_init (c, RANKS, "strategy=no_shard", steps);
+  asked = clips = 0;
+  last_step = last;
+  c->kernels.run[PLAN_OP_CLIP] = clip_with_nan;
+  c->job.is_stopping = is_stopping;
+  c->job.skip_nonfinite = 1;
+  c->job.save = folder;
+}
+
 /* Runs the job until it ends on request, which all ranks must report in the same words. */
 static void
 run_until_stopped (const ExecJob *job, const char *message)
@@ -128,13 +141,7 @@ START_TEST (a_step_unsound_on_one_rank_is_saved_by_none)
   g_autofree char *folder = g_dir_make_tmp ("test-exec-pauses-XXXXXX", NULL);
   g_autofree char *clean = g_strdup_printf ("rm -r '%s'", folder);
   g_auto (Case) c = { 0 };
-  case_init (&c, RANKS, "strategy=no_shard", 4);
-  asked = clips = 0;
-  last_step = 2;
-  c.kernels.run[PLAN_OP_CLIP] = clip_with_nan;
-  c.job.is_stopping = is_stopping;
-  c.job.skip_nonfinite = 1;
-  c.job.save = folder;
+  unsound_case_init (&c, folder, 4, 2);
   run_until_stopped (&c.job, "asked to end: 2 steps are done");
   ck_assert_int_eq (clips, 2 * RANKS);
   ck_assert_int_eq (system (clean), 0);
@@ -163,13 +170,7 @@ START_TEST (a_late_checkpoint_is_made_once)
   g_autofree char *message = g_strdup_printf (
       "asked to end: 3 steps are done, and --resume %s goes on from there", folder);
   g_auto (Case) c = { 0 };
-  case_init (&c, RANKS, "strategy=no_shard", 5);
-  asked = clips = 0;
-  last_step = 3;
-  c.kernels.run[PLAN_OP_CLIP] = clip_with_nan;
-  c.job.is_stopping = is_stopping;
-  c.job.skip_nonfinite = 1;
-  c.job.save = folder;
+  unsound_case_init (&c, folder, 5, 3);
   c.job.save_every = 2;
   c.job.keep = 4;
   run_until_stopped (&c.job, message);
