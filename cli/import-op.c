@@ -90,9 +90,11 @@ take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
                                           { "alltoall", "all_to_all" } };
   const char *gpu = cell (cells, "gpu", NULL), *nodes = cell (cells, "nodes", NULL), *name;
   double us, rate;
-  gint64 bytes;
+  gint64 bytes, node_count = 1;
   if (!read_text (cells, "collective", NULL, &name, error)
-      || !read_int (cells, "gpus", &op->ranks, error) || !read_real (cells, "time_us", &us, error)
+      || !read_int (cells, "gpus", &op->ranks, error)
+      || (nodes && !read_int (cells, "nodes", &node_count, error))
+      || !read_real (cells, "time_us", &us, error)
       || !read_real (cells, "algbw_gb_s", &rate, error))
     return FALSE;
   for (guint i = 0; i < G_N_ELEMENTS (known); i++)
@@ -111,8 +113,7 @@ take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
                     &op->ns, error))
     return FALSE;
   const gboolean is_whole = g_str_equal (op->op, "all_reduce");
-  g_autofree char *machine
-      = cli_import_machine (op->ranks, gpu, nodes ? MAX (g_ascii_strtoll (nodes, NULL, 10), 1) : 1);
+  g_autofree char *machine = cli_import_machine (op->ranks, gpu, node_count);
   g_autofree char *shape
       = g_strdup_printf ("count=%" G_GINT64_FORMAT, is_whole ? bytes : bytes / op->ranks);
   op->machine = machine;
@@ -121,6 +122,18 @@ take_collective (CliImport *self, GHashTable *cells, Op *op, GError **error)
   op->comm = "nccl";
   add_op (self, op);
   return TRUE;
+}
+
+/* The number of a layout in a shape: which factors are stored transposed. */
+static gboolean
+read_layout (const char *layout, guint *out, GError **error)
+{
+  static const char *const known[] = { "NN", "TN", "NT" };
+  for (*out = 0; *out < G_N_ELEMENTS (known); (*out)++)
+    if (g_str_equal (layout, known[*out]))
+      return TRUE;
+  g_set_error (error, PLAN_ERROR, PLAN_ERROR_INVALID, "layout: \"%s\" is not NN, TN or NT", layout);
+  return FALSE;
 }
 
 /* Reads a single product out[m, n] of bf16 factors; batched ones are skipped. */
@@ -133,6 +146,7 @@ take_product (CliImport *self, GHashTable *cells, Op *op, GError **error)
   const char *rate_name = cell (cells, "achieved_tflops", NULL) ? "achieved_tflops" : "tflops";
   gint64 m, n, k;
   double tflops;
+  guint transposes;
   if (!read_text (cells, "gpu", NULL, &gpu, error))
     return FALSE;
   if (!kind || (!g_str_equal (kind, "matmul") && !g_str_equal (kind, "product")) || !layout
@@ -141,14 +155,14 @@ take_product (CliImport *self, GHashTable *cells, Op *op, GError **error)
       cli_import_skip (self, "no single product with a layout");
       return TRUE;
     }
-  if (!read_int (cells, "m", &m, error) || !read_int (cells, "n", &n, error)
-      || !read_int (cells, "k", &k, error) || !read_real (cells, rate_name, &tflops, error)
+  if (!read_layout (layout, &transposes, error) || !read_int (cells, "m", &m, error)
+      || !read_int (cells, "n", &n, error) || !read_int (cells, "k", &k, error)
+      || !read_real (cells, rate_name, &tflops, error)
       || !round_ns (tflops > 0 ? 2e-3 * (double)m * (double)n * (double)k / tflops : 0, rate_name,
                     &op->ns, error))
     return FALSE;
-  const int transposes = g_str_equal (layout, "NN") ? 0 : g_str_equal (layout, "TN") ? 1 : 2;
   g_autofree char *shape = g_strdup_printf ("m=%" G_GINT64_FORMAT " n=%" G_GINT64_FORMAT
-                                            " k=%" G_GINT64_FORMAT " layout=%d",
+                                            " k=%" G_GINT64_FORMAT " layout=%u",
                                             m, n, k, transposes);
   g_autofree char *format
       = out && !g_str_equal (out, "bf16") ? g_strconcat ("bf16 to ", out, NULL) : g_strdup ("bf16");
